@@ -1,0 +1,164 @@
+//! What a device must be able to do: own memory, and run a [`Call`].
+
+use crate::pointwise::Pointwise;
+use crate::{DType, Layout, Result};
+use std::any::Any;
+use std::fmt;
+
+/// Memory on a device. Backends find their own type again through `as_any`.
+pub trait Memory: Send + Sync + 'static {
+    /// The backend's own type.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Bytes that a device's tensors hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Held by living tensors now.
+    pub in_use: usize,
+    /// The highest `in_use` since the start or the last [`Backend::reset_peak`].
+    pub peak: usize,
+    /// Held by the backend for reuse.
+    pub pooled: usize,
+}
+
+/// A device that runs kernels. It does not grow when an op is added: every op is a [`Call`].
+pub trait Backend: Send + Sync + 'static {
+    /// Allocates `bytes` bytes of unspecified content; `OutOfMemory` error says how much was asked, held and free.
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>>;
+
+    /// Copies host bytes to the start of `memory`.
+    fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()>;
+
+    /// Copies `bytes.len()` bytes from `offset` of `memory` to the host, after all earlier calls.
+    fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Runs one call. Operands have been checked by core; data-dependent errors (index, value) are the backend's.
+    fn run(&self, call: &Call<'_>) -> Result<()>;
+
+    /// Waits for everything that was enqueued and reports what failed.
+    fn synchronize(&self) -> Result<()>;
+
+    /// The bytes held now, at the peak, and for reuse.
+    fn memory(&self) -> MemoryStats;
+
+    /// Starts a new measurement of the peak.
+    fn reset_peak(&self);
+}
+
+/// One operand of a [`Call`].
+#[derive(Clone, Copy)]
+pub struct Operand<'a> {
+    /// The buffer.
+    pub memory: &'a dyn Memory,
+    /// Shape, strides and offset within the buffer.
+    pub layout: &'a Layout,
+    /// The elements' type.
+    pub dtype: DType,
+}
+
+/// A kernel with its operands: inputs, outputs, integers, floats. No other list of arguments exists.
+///
+/// No buffer is both an input and an output. Outputs are contiguous unless the kernel's documentation says otherwise.
+pub struct Call<'a> {
+    /// The op on whose behalf the kernel runs, for errors.
+    pub op: &'static str,
+    /// What to run.
+    pub kernel: Kernel,
+    /// Read operands.
+    pub inputs: &'a [Operand<'a>],
+    /// Written operands.
+    pub outputs: &'a [Operand<'a>],
+    /// Integer attributes, in the order that the kernel documents.
+    pub ints: &'a [i64],
+    /// Float attributes, in the order that the kernel documents.
+    pub floats: &'a [f64],
+}
+
+/// The primitives: what every backend must run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Every element of the (strided) output becomes the attribute: `floats[0]` for float dtypes, `ints[0]` otherwise.
+    Fill,
+    /// Copies the (strided) input to the (strided) output of the same shape and dtype, bit for bit.
+    Copy,
+    /// Converts the input to the output's dtype.
+    Cast,
+    /// A row of the pointwise table. Inputs are expanded to the outputs' shape; attributes are `floats` for float rows,
+    /// `ints` for integer ones.
+    Pointwise(Pointwise),
+    /// Reduces the last `ints[0]` dimensions of the input.
+    Reduce(Reduce),
+    /// The index (i64) of the first largest element of the flattened last `ints[0]` dimensions; NaN is the largest.
+    ArgMax,
+    /// The index (i64) of the first smallest element; NaN is the smallest.
+    ArgMin,
+    /// `floats[0] * a @ b + floats[1] * c` for `a: [B, M, K]`, `b: [B, K, N]` and, if there is a third input, `c: [B, M, N]`.
+    Matmul,
+    /// `y[p] = x[p with p[dim] = index[p]]`; inputs x and index, `ints[0]` is `dim`.
+    Gather,
+    /// `y[p with p[dim] = index[p]] (+)= src[p]` onto the output; inputs index and src, `ints[0]` is `dim`.
+    Scatter(Scatter),
+    /// Philox draws; `ints` = seed, offset, stream.
+    Random(Random),
+    /// Stable sort of the last dimension: values and, as the second output, their indices (i64). `ints[0] != 0`: descending.
+    /// NaN is the largest value.
+    Sort,
+    /// Running sum or product along the last dimension; `ints` = reverse, exclusive.
+    Scan(Scan),
+}
+
+/// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduce {
+    /// The sum; i64 for integers and bool.
+    Sum,
+    /// The sum divided by the number of elements, rounded once.
+    Mean,
+    /// The product; i64 for integers and bool.
+    Prod,
+    /// The largest element; NaN wins.
+    Max,
+    /// The smallest element; NaN wins.
+    Min,
+    /// The square root of the sum of squares.
+    Norm,
+}
+
+/// What a scatter does where it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scatter {
+    /// Adds, in row-major order of the index.
+    Add,
+    /// Overwrites; the last in row-major order of the index wins.
+    Assign,
+}
+
+/// What is drawn (kernel attributes in `floats`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Random {
+    /// Uniform in `[floats[0], floats[1])`.
+    Uniform,
+    /// Normal with mean `floats[0]` and deviation `floats[1]`.
+    Normal,
+    /// 1 where the draw is below `ints[3]` of 2^32, else 0; the output is u8.
+    Bernoulli,
+}
+
+/// What a scan accumulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scan {
+    /// Running sum.
+    Sum,
+    /// Running product.
+    Prod,
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kernel::Pointwise(row) => f.write_str(row.name()),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Devices: found by name, opened once, compared by identity.
+
+use crate::{Backend, Error, Kind, MemoryStats, Result};
+use parking_lot::Mutex;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A kind of device that a backend crate offers. A crate that is linked registers itself with `inventory::submit!`.
+pub struct Provider {
+    /// The name before the colon: `"cpu"`, `"cuda"`.
+    pub name: &'static str,
+    /// [`Device::best`] prefers the highest.
+    pub priority: i32,
+    /// What is there now, one description a device; an error says what was looked for.
+    pub list: fn() -> Result<Vec<DeviceInfo>>,
+    /// Opens device `ordinal`.
+    pub open: fn(ordinal: usize) -> Result<Arc<dyn Backend>>,
+}
+
+inventory::collect!(Provider);
+
+/// What is known of a device before it is opened.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The string that chooses it, such as `"cpu"`.
+    pub name: String,
+    /// The hardware in words.
+    pub description: String,
+}
+
+/// A device that holds tensors and runs kernels. Cheap to clone; the same string gives the same device.
+#[derive(Clone)]
+pub struct Device(Arc<Opened>);
+
+struct Opened {
+    name: String,
+    backend: Arc<dyn Backend>,
+}
+
+static OPENED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+
+fn providers() -> Vec<&'static Provider> {
+    let mut all: Vec<_> = inventory::iter::<Provider>.into_iter().collect();
+    all.sort_by_key(|p| (-p.priority, p.name));
+    all
+}
+
+impl Device {
+    /// The CPU, which is always there if isograd-cpu is linked.
+    pub fn cpu() -> Result<Device> {
+        "cpu".parse()
+    }
+
+    /// The first device that is compiled in and there: CUDA, HIP, OpenCL, CPU.
+    pub fn best() -> Result<Device> {
+        for provider in providers() {
+            if let Some(info) = (provider.list)().ok().and_then(|list| list.into_iter().next()) {
+                return info.name.parse();
+            }
+        }
+        Err(Error::device("device", "no backend is compiled in; enable a feature such as `cpu`"))
+    }
+
+    /// Every compiled-in backend with its devices, the preferred first, or why there are none.
+    pub fn list() -> Vec<(&'static str, Result<Vec<DeviceInfo>>)> {
+        providers().into_iter().map(|p| (p.name, (p.list)())).collect()
+    }
+
+    /// A device over any backend, for tests and for backends outside of this project.
+    pub fn from_backend(name: impl Into<String>, backend: Arc<dyn Backend>) -> Device {
+        Device(Arc::new(Opened { name: name.into(), backend }))
+    }
+
+    /// The string that chooses this device.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The backend that runs this device's calls.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    /// Waits until everything enqueued has run; reports errors of what ran.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend().synchronize()
+    }
+
+    /// Bytes held by this device's tensors.
+    pub fn memory(&self) -> MemoryStats {
+        self.backend().memory()
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Device> {
+        let (kind, ordinal) = match s.split_once(':') {
+            None => (s, 0),
+            Some((kind, n)) => (kind, n.parse().map_err(|_| unknown(s, "the part after the colon is not a number"))?),
+        };
+        let provider = providers().into_iter().find(|p| p.name == kind).ok_or_else(|| {
+            let names: Vec<_> = providers().iter().map(|p| p.name).collect();
+            unknown(s, &format!("this program was built with: {}", names.join(", ")))
+        })?;
+        let available = (provider.list)()?;
+        let info = available.get(ordinal).ok_or_else(|| {
+            unknown(s, &format!("{kind} has {} device(s)", available.len()))
+        })?;
+        let mut opened = OPENED.lock();
+        if let Some(device) = opened.iter().find(|d| d.name() == info.name) {
+            return Ok(device.clone());
+        }
+        let device = Device::from_backend(info.name.clone(), (provider.open)(ordinal)?);
+        opened.push(device.clone());
+        Ok(device)
+    }
+}
+
+fn unknown(name: &str, why: &str) -> Error {
+    Error::new(Kind::Device, "device", format!("there is no device {name:?}; {why}"))
+}

@@ -1,0 +1,127 @@
+//! One error type for the whole library: what failed, of which kind, and what was expected.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of mistake an [`Error`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Shapes do not fit together.
+    Shape,
+    /// An operand has the wrong dtype.
+    Dtype,
+    /// Operands live on different devices, or a device does not exist.
+    Device,
+    /// An attribute (dimension, probability, step, ...) is out of its range.
+    Attr,
+    /// An index lies outside of the indexed extent.
+    Index,
+    /// The data itself is invalid, or the operation is invalid in the present state.
+    Value,
+    /// The operation is not provided for this dtype or device.
+    Unsupported,
+    /// The device has no memory left.
+    OutOfMemory,
+    /// The backend failed.
+    Backend,
+    /// A file could not be read or written.
+    Io,
+    /// A file's content is not what its format demands.
+    Format,
+}
+
+/// An error: the op (or file) that failed, the kind of mistake, and a message that names operands and expectation.
+pub struct Error(Box<Repr>);
+
+struct Repr {
+    op: Cow<'static, str>,
+    kind: Kind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident $kind:ident;)*) => {
+        impl Error {
+            $($(#[$doc])* pub fn $name(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+                Self::new(Kind::$kind, op, message)
+            })*
+        }
+    };
+}
+
+constructors! {
+    /// A [`Kind::Shape`] error of `op`.
+    shape Shape;
+    /// A [`Kind::Dtype`] error of `op`.
+    dtype Dtype;
+    /// A [`Kind::Device`] error of `op`.
+    device Device;
+    /// A [`Kind::Attr`] error of `op`.
+    attr Attr;
+    /// A [`Kind::Index`] error of `op`.
+    index Index;
+    /// A [`Kind::Value`] error of `op`.
+    value Value;
+    /// A [`Kind::Unsupported`] error of `op`.
+    unsupported Unsupported;
+    /// A [`Kind::Backend`] error of `op`.
+    backend Backend;
+    /// A [`Kind::Format`] error; `op` is the file's path.
+    format Format;
+}
+
+impl Error {
+    /// An error of any kind.
+    pub fn new(kind: Kind, op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Error(Box::new(Repr { op: op.into(), kind, message: message.into(), source: None }))
+    }
+
+    /// A [`Kind::Io`] error: `action` is what was attempted, such as "reading".
+    pub fn io(path: &std::path::Path, action: &str, source: std::io::Error) -> Self {
+        let message = format!("{action} failed: {source}");
+        Error::new(Kind::Io, path.display().to_string(), message).with_source(source)
+    }
+
+    /// Keeps the error that caused this one.
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Box::new(source));
+        self
+    }
+
+    /// The op's name, or the path of the file.
+    pub fn op(&self) -> &str {
+        &self.0.op
+    }
+
+    /// The kind of mistake.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The message without op and kind.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}: {}", self.0.op, self.0.kind, self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}

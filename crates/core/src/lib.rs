@@ -1,0 +1,25 @@
+//! Tensors, the tape and the [`Backend`] trait of isograd.
+//!
+//! Backends live in crates of their own and register themselves when linked; this crate knows none of them.
+
+pub mod backend;
+mod device;
+mod dtype;
+mod error;
+pub mod ops;
+pub mod pointwise;
+pub mod random;
+mod shape;
+pub mod tape;
+mod tensor;
+
+pub use backend::{Backend, Call, Kernel, Memory, MemoryStats, Operand};
+pub use device::{Device, DeviceInfo, Provider};
+pub use dtype::{DType, Element, Scalar};
+pub use error::{Error, Kind, Result};
+pub use half::{bf16, f16};
+pub use inventory;
+pub use random::{Rng, RngState};
+pub use shape::{Dims, Layout, MAX_RANK, Shape};
+pub use tape::{checkpoint, enable_grad, grad, no_grad};
+pub use tensor::Tensor;

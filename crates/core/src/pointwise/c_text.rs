@@ -1,0 +1,178 @@
+//! Rows evaluated with text: C source for the GPU dialects.
+//!
+//! Every operation becomes one statement with a name of its own, so that a value used twice is computed once. Functions
+//! are called by the names of C99's `math.h` with a trailing underscore; a dialect's prelude says what they are.
+
+use super::value::{Integer, Real, Value};
+use super::{Domain, Pointwise, Row, Visitor};
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// A value of the C function under construction.
+#[derive(Clone, Copy)]
+pub struct CText(Name);
+
+#[derive(Clone, Copy)]
+enum Name {
+    Input(usize),
+    Attribute(usize),
+    Local(usize),
+    Constant(f64),
+}
+
+/// A comparison's result, an `int`.
+#[derive(Clone, Copy)]
+pub struct CMask(usize);
+
+#[derive(Default)]
+struct Body {
+    text: String,
+    locals: usize,
+}
+
+thread_local! {
+    static BODY: RefCell<Body> = RefCell::default();
+}
+
+fn statement(ctype: &str, expression: std::fmt::Arguments<'_>) -> usize {
+    BODY.with_borrow_mut(|body| {
+        let id = body.locals;
+        body.locals += 1;
+        // Writing to a String cannot fail.
+        let _ = writeln!(body.text, "    {ctype} t{id} = {expression};");
+        id
+    })
+}
+
+fn value(expression: std::fmt::Arguments<'_>) -> CText {
+    CText(Name::Local(statement("A", expression)))
+}
+
+fn mask(expression: std::fmt::Arguments<'_>) -> CMask {
+    CMask(statement("int", expression))
+}
+
+impl std::fmt::Display for CText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Name::Input(i) => write!(f, "x{i}"),
+            Name::Attribute(i) => write!(f, "k{i}"),
+            Name::Local(i) => write!(f, "t{i}"),
+            Name::Constant(v) => write!(f, "(A){v:?}"),
+        }
+    }
+}
+
+/// The C function `void name(A x0, .., A k0, .., A *y0, ..)` of a row, where `A` is the dialect's arithmetic type.
+pub fn c_source(row: Pointwise) -> String {
+    struct Evaluate;
+    impl<Mask> Visitor<CText, Mask> for Evaluate {
+        type Output = Vec<CText>;
+        fn visit<R: Row<CText, Mask, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Vec<CText> {
+            let x = std::array::from_fn(|i| CText(Name::Input(i)));
+            let k = std::array::from_fn(|i| CText(Name::Attribute(i)));
+            R::eval(x, k).to_vec()
+        }
+    }
+    BODY.take();
+    let outputs = match row.domain() {
+        Domain::Integer => row.visit_integer::<CText, _>(Evaluate),
+        Domain::Real | Domain::Any => row.visit_real::<CText, _>(Evaluate),
+    };
+    let body = BODY.take();
+    let outputs = outputs.unwrap_or_default();
+    let parameters = (0..row.inputs())
+        .map(|i| format!("A x{i}"))
+        .chain((0..row.attributes()).map(|i| format!("A k{i}")))
+        .chain((0..row.outputs()).map(|i| format!("A *y{i}")));
+    let mut text = format!("void {}({}) {{\n{}", row.name(), parameters.collect::<Vec<_>>().join(", "), body.text);
+    for (i, y) in outputs.iter().enumerate() {
+        let _ = writeln!(text, "    *y{i} = {y};");
+    }
+    text + "}\n"
+}
+
+macro_rules! operators {
+    ($($op:ident $f:ident $sign:literal;)*) => {$(
+        impl $op for CText {
+            type Output = CText;
+            fn $f(self, other: CText) -> CText {
+                value(format_args!("{self} {} {other}", $sign))
+            }
+        }
+    )*};
+}
+
+operators! { Add add "+"; Sub sub "-"; Mul mul "*"; Div div "/"; }
+
+impl Neg for CText {
+    type Output = CText;
+    fn neg(self) -> CText {
+        value(format_args!("-{self}"))
+    }
+}
+
+impl BitAnd for CMask {
+    type Output = CMask;
+    fn bitand(self, other: CMask) -> CMask {
+        mask(format_args!("t{} && t{}", self.0, other.0))
+    }
+}
+
+impl BitOr for CMask {
+    type Output = CMask;
+    fn bitor(self, other: CMask) -> CMask {
+        mask(format_args!("t{} || t{}", self.0, other.0))
+    }
+}
+
+impl Not for CMask {
+    type Output = CMask;
+    fn not(self) -> CMask {
+        mask(format_args!("!t{}", self.0))
+    }
+}
+
+impl Value for CText {
+    type Mask = CMask;
+
+    fn c(v: f64) -> CText {
+        CText(Name::Constant(v))
+    }
+    fn lt(self, other: CText) -> CMask {
+        mask(format_args!("{self} < {other}"))
+    }
+    fn le(self, other: CText) -> CMask {
+        mask(format_args!("{self} <= {other}"))
+    }
+    fn eq(self, other: CText) -> CMask {
+        mask(format_args!("{self} == {other}"))
+    }
+    fn select(mask: CMask, yes: CText, no: CText) -> CText {
+        value(format_args!("t{} ? {yes} : {no}", mask.0))
+    }
+    fn abs(self) -> CText {
+        value(format_args!("abs_({self})"))
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident($($other:ident)?);)*) => {$(
+        fn $name(self $(, $other: CText)?) -> CText {
+            value(format_args!(concat!(stringify!($name), "_({}", $(functions!(@comma $other),)? ")"), self $(, $other)?))
+        }
+    )*};
+    (@comma $other:ident) => { ", {}" };
+}
+
+impl Real for CText {
+    functions! {
+        exp(); expm1(); log(); log1p(); sqrt(); sin(); cos(); tanh(); erf(); floor(); ceil(); trunc(); round();
+        pow(other); fmod(other);
+    }
+}
+
+impl Integer for CText {
+    functions! { div_floor(other); div_trunc(other); pow(other); }
+}

@@ -1,0 +1,11 @@
+//! The pointwise table and the numbers it is evaluated with.
+
+mod c_text;
+mod lift;
+pub mod rows;
+mod value;
+
+pub use c_text::{CText, c_source};
+pub(crate) use lift::lift;
+pub use rows::{Domain, Pointwise, Row, Visitor};
+pub use value::{Int, Integer, Real, Value};

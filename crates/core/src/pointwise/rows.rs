@@ -1,0 +1,479 @@
+//! The pointwise table: one row an op.
+//!
+//! A row reads `domain Name "kernel" (inputs) [attributes] -> outputs`. `Real` rows run on floats, `Value` rows on floats
+//! and integers, `Integer` rows on integers. A row with `inout` reads its outputs too: they are its first inputs.
+//! `check` is a condition that every element must meet; a `Value` error names the first that does not.
+//! The backward of an op is a row of its own whose first input is `g`, the gradient of the output.
+
+use super::value::{Integer, Real, Value};
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// A row of the table for a domain of numbers: `N` inputs, `K` attributes, `M` outputs.
+pub trait Row<V, Mask, const N: usize, const K: usize, const M: usize> {
+    /// The outputs of one element.
+    fn eval(x: [V; N], attributes: [V; K]) -> [V; M];
+    /// What the inputs of one element must meet; `None` if there is nothing to check.
+    fn check(x: [V; N], attributes: [V; K]) -> Option<Mask>;
+}
+
+/// Where a row may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// Floats.
+    Real,
+    /// Floats and integers.
+    Any,
+    /// Integers.
+    Integer,
+}
+
+/// What is done with a row once it is known which one it is; see [`Pointwise::visit_real`].
+pub trait Visitor<V, Mask> {
+    /// The result.
+    type Output;
+    /// Receives the row as a type.
+    fn visit<R: Row<V, Mask, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Self::Output;
+}
+
+macro_rules! count {
+    () => { 0 };
+    ($x:ident $($rest:ident)*) => { 1 + count!($($rest)*) };
+}
+
+/// Whether a row of the second domain runs on numbers of the first; `None` where not.
+macro_rules! dispatch {
+    (Real Real $run:expr) => { Some($run) };
+    (Real Value $run:expr) => { Some($run) };
+    (Integer Integer $run:expr) => { Some($run) };
+    (Integer Value $run:expr) => { Some($run) };
+    ($wanted:ident $domain:ident $run:expr) => { None };
+}
+
+macro_rules! domain {
+    (Real) => { Domain::Real };
+    (Value) => { Domain::Any };
+    (Integer) => { Domain::Integer };
+}
+
+macro_rules! inout {
+    () => { false };
+    (inout) => { true };
+}
+
+macro_rules! check {
+    () => { None };
+    ($check:expr) => { Some($check) };
+}
+
+macro_rules! rows {
+    ($($domain:ident $Name:ident $name:literal ($($x:ident),*) [$($k:ident),*] -> $m:literal $($inout:ident)?
+        $body:block $(check $check:block)?)*) => {
+        /// The rows of the table, by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)]
+        pub enum Pointwise { $($Name),* }
+
+        $(
+            #[doc = concat!("The row `", $name, "`.")]
+            #[derive(Debug)]
+            pub struct $Name;
+
+            impl<V: $domain> Row<V, V::Mask, { count!($($x)*) }, { count!($($k)*) }, $m> for $Name {
+                #[inline(always)]
+                fn eval(x: [V; count!($($x)*)], attributes: [V; count!($($k)*)]) -> [V; $m] {
+                    let [$($x),*] = x;
+                    let [$($k),*] = attributes;
+                    $body
+                }
+                #[inline(always)]
+                #[allow(unused_variables)]
+                fn check(x: [V; count!($($x)*)], attributes: [V; count!($($k)*)]) -> Option<V::Mask> {
+                    let [$($x),*] = x;
+                    let [$($k),*] = attributes;
+                    check!($($check)?)
+                }
+            }
+        )*
+
+        impl Pointwise {
+            /// Every row.
+            pub const ALL: &'static [Pointwise] = &[$(Pointwise::$Name),*];
+
+            /// The kernel's name.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$Name => $name),* }
+            }
+            /// The number of inputs, those of `inout` rows included.
+            pub fn inputs(self) -> usize {
+                match self { $(Self::$Name => count!($($x)*)),* }
+            }
+            /// The number of attributes.
+            pub fn attributes(self) -> usize {
+                match self { $(Self::$Name => count!($($k)*)),* }
+            }
+            /// The number of outputs.
+            pub fn outputs(self) -> usize {
+                match self { $(Self::$Name => $m),* }
+            }
+            /// The dtypes that the row accepts.
+            pub fn domain(self) -> Domain {
+                match self { $(Self::$Name => domain!($domain)),* }
+            }
+            /// True if the outputs are read as the first inputs.
+            pub fn is_inout(self) -> bool {
+                match self { $(Self::$Name => inout!($($inout)?)),* }
+            }
+            /// Hands the row to the visitor if it runs on floats.
+            pub fn visit_real<V: Real, T: Visitor<V, V::Mask>>(self, visitor: T) -> Option<T::Output> {
+                match self {
+                    $(Self::$Name => dispatch!(Real $domain
+                        visitor.visit::<$Name, { count!($($x)*) }, { count!($($k)*) }, $m>())),*
+                }
+            }
+            /// Hands the row to the visitor if it runs on integers.
+            pub fn visit_integer<V: Integer, T: Visitor<V, V::Mask>>(self, visitor: T) -> Option<T::Output> {
+                match self {
+                    $(Self::$Name => dispatch!(Integer $domain
+                        visitor.visit::<$Name, { count!($($x)*) }, { count!($($k)*) }, $m>())),*
+                }
+            }
+        }
+    };
+}
+
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+const GELU_CUBE: f64 = 0.044715;
+
+/// `sqrt(2 / pi) (x + 0.044715 x^3)`, the argument of gelu's tanh.
+fn gelu_inner<V: Real>(x: V) -> V {
+    V::c((2.0 / PI).sqrt()) * (x + V::c(GELU_CUBE) * x * x * x)
+}
+
+/// `(1 + erf(x / sqrt 2)) / 2`.
+fn normal_cdf<V: Real>(x: V) -> V {
+    V::c(0.5) * (V::c(1.0) + (x * V::c(FRAC_1_SQRT_2)).erf())
+}
+
+/// The derivative of `x * sigmoid(x)`.
+fn silu_slope<V: Real>(x: V) -> V {
+    let s = x.sigmoid();
+    s * (V::c(1.0) + x * (V::c(1.0) - s))
+}
+
+/// Zero where `mask`, `g` elsewhere.
+fn zero_if<V: Value>(mask: V::Mask, g: V) -> V {
+    V::select(mask, V::c(0.0), g)
+}
+
+/// Whether a probability is valid; NaN is let through, so that it reaches `found_inf`.
+fn is_probability<V: Value>(p: V) -> V::Mask {
+    !(p.lt(V::c(0.0)) | p.gt(V::c(1.0)))
+}
+
+/// Scales a gradient as an optimizer step receives it (loss scale, clipping) and adds the L2 penalty.
+fn step_gradient<V: Value>(g: V, scale: V, p: V, decay: V) -> V {
+    g * scale + decay * p
+}
+
+rows! {
+    // Activations.
+    Real Relu "relu" (x) [] -> 1 { [V::select(x.lt(V::c(0.0)), V::c(0.0), x)] }
+    Real ReluBackward "relu_backward" (g, y) [] -> 1 { [zero_if(y.le(V::c(0.0)), g)] }
+    Real LeakyRelu "leaky_relu" (x) [slope] -> 1 { [V::select(x.gt(V::c(0.0)), x, slope * x)] }
+    Real LeakyReluBackward "leaky_relu_backward" (g, x) [slope] -> 1 { [V::select(x.gt(V::c(0.0)), g, slope * g)] }
+    Real Sigmoid "sigmoid" (x) [] -> 1 { [x.sigmoid()] }
+    Real SigmoidBackward "sigmoid_backward" (g, y) [] -> 1 { [g * y * (V::c(1.0) - y)] }
+    Real Tanh "tanh" (x) [] -> 1 { [x.tanh()] }
+    Real TanhBackward "tanh_backward" (g, y) [] -> 1 { [g * (V::c(1.0) - y * y)] }
+    Real Gelu "gelu" (x) [] -> 1 { [x * normal_cdf(x)] }
+    Real GeluBackward "gelu_backward" (g, x) [] -> 1 {
+        let density = (V::c(-0.5) * x * x).exp() * V::c((2.0 * PI).sqrt().recip());
+        [g * (normal_cdf(x) + x * density)]
+    }
+    Real GeluTanh "gelu_tanh" (x) [] -> 1 { [V::c(0.5) * x * (V::c(1.0) + gelu_inner(x).tanh())] }
+    Real GeluTanhBackward "gelu_tanh_backward" (g, x) [] -> 1 {
+        let (one, half) = (V::c(1.0), V::c(0.5));
+        let t = gelu_inner(x).tanh();
+        let inner_slope = V::c((2.0 / PI).sqrt()) * (one + V::c(3.0 * GELU_CUBE) * x * x);
+        [g * (half * (one + t) + half * x * (one - t * t) * inner_slope)]
+    }
+    Real Silu "silu" (x) [] -> 1 { [x * x.sigmoid()] }
+    Real SiluBackward "silu_backward" (g, x) [] -> 1 { [g * silu_slope(x)] }
+    Real Elu "elu" (x) [alpha] -> 1 { [V::select(x.gt(V::c(0.0)), x, alpha * x.expm1())] }
+    Real EluBackward "elu_backward" (g, x) [alpha] -> 1 { [V::select(x.le(V::c(0.0)), g * alpha * x.exp(), g)] }
+    Real Mish "mish" (x) [] -> 1 { [x * x.softplus().tanh()] }
+    Real MishBackward "mish_backward" (g, x) [] -> 1 {
+        let t = x.softplus().tanh();
+        [g * (t + x * x.sigmoid() * (V::c(1.0) - t * t))]
+    }
+    Real Softplus "softplus" (x) [beta, threshold] -> 1 {
+        [V::select((beta * x).gt(threshold), x, (beta * x).softplus() / beta)]
+    }
+    Real SoftplusBackward "softplus_backward" (g, x) [beta, threshold] -> 1 {
+        [V::select((beta * x).gt(threshold), g, g * (beta * x).sigmoid())]
+    }
+    Real Hardswish "hardswish" (x) [] -> 1 {
+        [x * (x + V::c(3.0)).max(V::c(0.0)).min(V::c(6.0)) / V::c(6.0)]
+    }
+    Real HardswishBackward "hardswish_backward" (g, x) [] -> 1 {
+        let three = V::c(3.0);
+        let inside = V::select(x.lt(three), g * (x / three + V::c(0.5)), g);
+        [zero_if(x.le(-three), inside)]
+    }
+    Real Relu6 "relu6" (x) [] -> 1 { [x.max(V::c(0.0)).min(V::c(6.0))] }
+    Real Relu6Backward "relu6_backward" (g, x) [] -> 1 { [zero_if(x.le(V::c(0.0)) | x.ge(V::c(6.0)), g)] }
+    Real Selu "selu" (x) [] -> 1 {
+        [V::c(SELU_SCALE) * V::select(x.gt(V::c(0.0)), x, V::c(SELU_ALPHA) * x.expm1())]
+    }
+    Real SeluBackward "selu_backward" (g, x) [] -> 1 {
+        [V::select(x.le(V::c(0.0)), V::c(SELU_SCALE * SELU_ALPHA) * x.exp() * g, V::c(SELU_SCALE) * g)]
+    }
+    Real Celu "celu" (x) [alpha] -> 1 { [V::select(x.gt(V::c(0.0)), x, alpha * (x / alpha).expm1())] }
+    Real CeluBackward "celu_backward" (g, x) [alpha] -> 1 {
+        [V::select(x.le(V::c(0.0)), g * (x / alpha).exp(), g)]
+    }
+    Real Hardtanh "hardtanh" (x) [lo, hi] -> 1 { [x.max(lo).min(hi)] }
+    Real HardtanhBackward "hardtanh_backward" (g, x) [lo, hi] -> 1 { [zero_if(x.le(lo) | x.ge(hi), g)] }
+    Real Hardsigmoid "hardsigmoid" (x) [] -> 1 { [(x + V::c(3.0)).max(V::c(0.0)).min(V::c(6.0)) / V::c(6.0)] }
+    Real HardsigmoidBackward "hardsigmoid_backward" (g, x) [] -> 1 {
+        [V::select(x.gt(V::c(-3.0)) & x.lt(V::c(3.0)), g / V::c(6.0), V::c(0.0))]
+    }
+    Real Threshold "threshold" (x) [threshold, value] -> 1 { [V::select(x.le(threshold), value, x)] }
+    Real ThresholdBackward "threshold_backward" (g, x) [threshold, _value] -> 1 { [zero_if(x.le(threshold), g)] }
+    Real ReluSquared "relu_squared" (x) [] -> 1 {
+        let positive = x.max(V::c(0.0));
+        [positive * positive]
+    }
+    Real ReluSquaredBackward "relu_squared_backward" (g, x) [] -> 1 { [V::c(2.0) * x.max(V::c(0.0)) * g] }
+    Real Swiglu "swiglu" (gate, up) [] -> 1 { [gate * gate.sigmoid() * up] }
+    Real SwigluBackward "swiglu_backward" (g, gate, up) [] -> 2 {
+        [g * up * silu_slope(gate), g * gate * gate.sigmoid()]
+    }
+
+    // Unary functions.
+    Value Neg "neg" (x) [] -> 1 { [-x] }
+    Value Abs "abs" (x) [] -> 1 { [x.abs()] }
+    Value AbsBackward "abs_backward" (g, x) [] -> 1 { [g * x.sign()] }
+    Value Sign "sign" (x) [] -> 1 { [x.sign()] }
+    Value Square "square" (x) [] -> 1 { [x * x] }
+    Value SquareBackward "square_backward" (g, x) [] -> 1 { [V::c(2.0) * g * x] }
+    Real Exp "exp" (x) [] -> 1 { [x.exp()] }
+    Real ExpBackward "exp_backward" (g, y) [] -> 1 { [g * y] }
+    Real Expm1 "expm1" (x) [] -> 1 { [x.expm1()] }
+    Real Expm1Backward "expm1_backward" (g, y) [] -> 1 { [g * (y + V::c(1.0))] }
+    Real Log "log" (x) [] -> 1 { [x.log()] }
+    Real LogBackward "log_backward" (g, x) [] -> 1 { [g / x] }
+    Real Log1p "log1p" (x) [] -> 1 { [x.log1p()] }
+    Real Log1pBackward "log1p_backward" (g, x) [] -> 1 { [g / (x + V::c(1.0))] }
+    Real Sqrt "sqrt" (x) [] -> 1 { [x.sqrt()] }
+    Real SqrtBackward "sqrt_backward" (g, y) [] -> 1 { [g / (V::c(2.0) * y)] }
+    Real Rsqrt "rsqrt" (x) [] -> 1 { [V::c(1.0) / x.sqrt()] }
+    Real RsqrtBackward "rsqrt_backward" (g, y) [] -> 1 { [V::c(-0.5) * g * y * y * y] }
+    Real Sin "sin" (x) [] -> 1 { [x.sin()] }
+    Real SinBackward "sin_backward" (g, x) [] -> 1 { [g * x.cos()] }
+    Real Cos "cos" (x) [] -> 1 { [x.cos()] }
+    Real CosBackward "cos_backward" (g, x) [] -> 1 { [-g * x.sin()] }
+    Real Erf "erf" (x) [] -> 1 { [x.erf()] }
+    Real ErfBackward "erf_backward" (g, x) [] -> 1 { [g * V::c(2.0 / PI.sqrt()) * (-x * x).exp()] }
+    Real Reciprocal "reciprocal" (x) [] -> 1 { [V::c(1.0) / x] }
+    Real ReciprocalBackward "reciprocal_backward" (g, y) [] -> 1 { [-g * y * y] }
+    Real Floor "floor" (x) [] -> 1 { [x.floor()] }
+    Real Ceil "ceil" (x) [] -> 1 { [x.ceil()] }
+    Real Trunc "trunc" (x) [] -> 1 { [x.trunc()] }
+    Real Round "round" (x) [] -> 1 { [x.round()] }
+    Real Frac "frac" (x) [] -> 1 { [x - x.trunc()] }
+
+    // Binary functions; the names in `_scalar` have the second operand as an attribute.
+    Value Add "add" (a, b) [alpha] -> 1 { [a + alpha * b] }
+    Value AddScalar "add_scalar" (a) [b] -> 1 { [a + b] }
+    Value RsubScalar "rsub_scalar" (a) [b] -> 1 { [b - a] }
+    Value Mul "mul" (a, b) [] -> 1 { [a * b] }
+    Value MulScalar "mul_scalar" (a) [b] -> 1 { [a * b] }
+    Real Div "div" (a, b) [] -> 1 { [a / b] }
+    Real DivScalar "div_scalar" (a) [b] -> 1 { [a / b] }
+    Real RdivScalar "rdiv_scalar" (a) [b] -> 1 { [b / a] }
+    Real DivBackwardB "div_backward_b" (g, a, b) [] -> 1 { [-g * a / (b * b)] }
+    Real DivFloor "div_floor" (a, b) [] -> 1 {
+        let (zero, one) = (V::c(0.0), V::c(1.0));
+        let m = a.fmod(b);
+        let q = (a - m) / b;
+        let q = V::select(m.ne(zero) & ((b.lt(zero) & m.ge(zero)) | (b.ge(zero) & m.lt(zero))), q - one, q);
+        // q is an integer up to rounding; the nearest one is the quotient.
+        let floor = q.floor();
+        let nearest = V::select((q - floor).gt(V::c(0.5)), floor + one, floor);
+        [V::select(b.eq(zero), a / b, nearest)]
+    }
+    Real DivTrunc "div_trunc" (a, b) [] -> 1 { [(a / b).trunc()] }
+    Integer IntDivFloor "int_div_floor" (a, b) [] -> 1 { [a.div_floor(b)] } check { b.ne(V::c(0.0)) }
+    Integer IntDivTrunc "int_div_trunc" (a, b) [] -> 1 { [a.div_trunc(b)] } check { b.ne(V::c(0.0)) }
+    Real Pow "pow" (a, b) [] -> 1 { [a.pow(b)] }
+    Real PowScalar "pow_scalar" (a) [b] -> 1 { [a.pow(b)] }
+    Real RpowScalar "rpow_scalar" (b) [a] -> 1 { [a.pow(b)] }
+    Real PowBackwardA "pow_backward_a" (g, a, b) [] -> 1 {
+        [zero_if(b.eq(V::c(0.0)), g * b * a.pow(b - V::c(1.0)))]
+    }
+    Real PowBackwardB "pow_backward_b" (g, a, b) [] -> 1 {
+        let zero = V::c(0.0);
+        [zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
+    }
+    Real PowScalarBackward "pow_scalar_backward" (g, a) [b] -> 1 {
+        [zero_if(b.eq(V::c(0.0)), g * b * a.pow(b - V::c(1.0)))]
+    }
+    Integer IntPow "int_pow" (a, b) [] -> 1 { [a.pow(b)] }
+    Integer IntPowScalar "int_pow_scalar" (a) [b] -> 1 { [a.pow(b)] }
+    Value Maximum "maximum" (a, b) [] -> 1 { [a.max(b)] }
+    Value Minimum "minimum" (a, b) [] -> 1 { [a.min(b)] }
+    Real MaximumBackward "maximum_backward" (g, a, b) [] -> 1 {
+        [V::select(a.eq(b), V::c(0.5) * g, zero_if(a.lt(b), g))]
+    }
+    Real MinimumBackward "minimum_backward" (g, a, b) [] -> 1 {
+        [V::select(a.eq(b), V::c(0.5) * g, zero_if(a.gt(b), g))]
+    }
+
+    // Comparisons: outputs are bool.
+    Value Eq "eq" (a, b) [] -> 1 { [V::one_if(a.eq(b))] }
+    Value Ne "ne" (a, b) [] -> 1 { [V::one_if(a.ne(b))] }
+    Value Lt "lt" (a, b) [] -> 1 { [V::one_if(a.lt(b))] }
+    Value Gt "gt" (a, b) [] -> 1 { [V::one_if(a.gt(b))] }
+    Value Le "le" (a, b) [] -> 1 { [V::one_if(a.le(b))] }
+    Value Ge "ge" (a, b) [] -> 1 { [V::one_if(a.ge(b))] }
+    Value EqScalar "eq_scalar" (a) [b] -> 1 { [V::one_if(a.eq(b))] }
+    Value NeScalar "ne_scalar" (a) [b] -> 1 { [V::one_if(a.ne(b))] }
+    Value LtScalar "lt_scalar" (a) [b] -> 1 { [V::one_if(a.lt(b))] }
+    Value GtScalar "gt_scalar" (a) [b] -> 1 { [V::one_if(a.gt(b))] }
+    Value LeScalar "le_scalar" (a) [b] -> 1 { [V::one_if(a.le(b))] }
+    Value GeScalar "ge_scalar" (a) [b] -> 1 { [V::one_if(a.ge(b))] }
+    Real NotFinite "not_finite" (x) [] -> 1 { [V::one_if((x - x).ne(V::c(0.0)))] }
+
+    // Selection and fused pointwise.
+    Value Where "where_cond" (cond, a, b) [] -> 1 { [V::select(cond.ne(V::c(0.0)), a, b)] }
+    Value WhereScalar "where_scalar" (cond, a) [b] -> 1 { [V::select(cond.ne(V::c(0.0)), a, b)] }
+    Value Clamp "clamp" (x, lo, hi) [] -> 1 { [x.max(lo).min(hi)] }
+    Value ClampScalar "clamp_scalar" (x) [lo, hi] -> 1 { [x.max(lo).min(hi)] }
+    Real ClampScalarBackward "clamp_scalar_backward" (g, x) [lo, hi] -> 1 {
+        [V::select(x.ge(lo) & x.le(hi), g, V::c(0.0))]
+    }
+    Real ClampBackward "clamp_backward" (g, x, lo, hi) [] -> 3 {
+        let zero = V::c(0.0);
+        let (below, above) = (x.lt(lo) & lo.lt(hi), x.gt(hi) | lo.gt(hi));
+        [V::select(x.ge(lo) & x.le(hi), g, zero), V::select(below, g, zero), V::select(above, g, zero)]
+    }
+    Value Addcmul "addcmul" (s, a, b) [value] -> 1 { [s + value * a * b] }
+    Value AddcmulBackward "addcmul_backward" (g, b) [value] -> 1 { [value * g * b] }
+    Real Addcdiv "addcdiv" (s, a, b) [value] -> 1 { [s + value * a / b] }
+    Real AddcdivBackwardA "addcdiv_backward_a" (g, b) [value] -> 1 { [value * g / b] }
+    Real AddcdivBackwardB "addcdiv_backward_b" (g, a, b) [value] -> 1 { [-value * g * a / (b * b)] }
+    Real Lerp "lerp" (a, b, w) [] -> 1 {
+        let low = a + w * (b - a);
+        [V::select(w.abs().lt(V::c(0.5)), low, b - (b - a) * (V::c(1.0) - w))]
+    }
+    Real LerpScalar "lerp_scalar" (a, b) [w] -> 1 {
+        let low = a + w * (b - a);
+        [V::select(w.abs().lt(V::c(0.5)), low, b - (b - a) * (V::c(1.0) - w))]
+    }
+    Real LerpBackwardA "lerp_backward_a" (g, w) [] -> 1 { [g * (V::c(1.0) - w)] }
+    Real LerpBackwardW "lerp_backward_w" (g, a, b) [] -> 1 { [g * (b - a)] }
+    Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
+    Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * x / y)] }
+
+    // Losses, before their reduction.
+    Real MseLoss "mse_loss" (a, t) [] -> 1 { [(a - t) * (a - t)] }
+    Real MseBackward "mse_backward" (g, a, t) [] -> 1 { [V::c(2.0) * g * (a - t)] }
+    Real L1Loss "l1_loss" (a, t) [] -> 1 { [(a - t).abs()] }
+    Real L1Backward "l1_backward" (g, a, t) [] -> 1 { [g * (a - t).sign()] }
+    Real SmoothL1Loss "smooth_l1_loss" (a, t) [beta] -> 1 {
+        let d = (a - t).abs();
+        [V::select(d.lt(beta), V::c(0.5) * d * d / beta, d - V::c(0.5) * beta)]
+    }
+    Real SmoothL1Backward "smooth_l1_backward" (g, a, t) [beta] -> 1 {
+        let e = a - t;
+        [V::select(e.abs().lt(beta), g * e / beta, g * e.sign())]
+    }
+    Real BceLoss "bce_loss" (p, t) [] -> 1 {
+        let least = V::c(-100.0);
+        [-(t * p.log().max(least) + (V::c(1.0) - t) * (-p).log1p().max(least))]
+    } check { is_probability(p) }
+    Real BceBackward "bce_backward" (g, p, t) [] -> 1 {
+        [g * (p - t) / (p * (V::c(1.0) - p)).max(V::c(1e-12))]
+    }
+    Real BceBackwardT "bce_backward_t" (g, p) [] -> 1 {
+        let least = V::c(-100.0);
+        [g * ((-p).log1p().max(least) - p.log().max(least))]
+    }
+    Real BceWithLogits "bce_with_logits" (x, t, weight) [] -> 1 {
+        // With weight w of the positive class: (1 - t) x + (1 + (w - 1) t) ln(1 + e^-x).
+        let one = V::c(1.0);
+        [(one - t) * x + (one + (weight - one) * t) * (-x).softplus()]
+    }
+    Real BceWithLogitsBackward "bce_with_logits_backward" (g, x, t, weight) [] -> 1 {
+        let one = V::c(1.0);
+        [g * ((one - t) - (one + (weight - one) * t) * (-x).sigmoid())]
+    }
+    Real KlDiv "kl_div" (input, target) [] -> 1 {
+        [V::select(target.eq(V::c(0.0)), V::c(0.0), target * (target.log() - input))]
+    }
+    Real KlDivBackward "kl_div_backward" (g, target) [] -> 1 { [-g * target] }
+    Real KlDivLog "kl_div_log" (input, target) [] -> 1 { [target.exp() * (target - input)] }
+    Real KlDivLogBackward "kl_div_log_backward" (g, target) [] -> 1 { [-g * target.exp()] }
+    Real FocalLoss "focal_loss" (x, t) [alpha, gamma] -> 1 {
+        let one = V::c(1.0);
+        let p = x.sigmoid();
+        let p_t = p * t + (one - p) * (one - t);
+        let ce = x.softplus() - x * t;
+        let alpha_t = V::select(alpha.ge(V::c(0.0)), alpha * t + (one - alpha) * (one - t), one);
+        [alpha_t * ce * (one - p_t).pow(gamma)]
+    }
+    Real FocalBackward "focal_loss_backward" (g, x, t) [alpha, gamma] -> 1 {
+        let (zero, one) = (V::c(0.0), V::c(1.0));
+        let p = x.sigmoid();
+        let p_t = p * t + (one - p) * (one - t);
+        let ce = x.softplus() - x * t;
+        let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
+        // For hard targets (1-p_t)^(gamma-1) p (1-p) = (1-p_t)^gamma p_t, which has no 0 times infinity.
+        let hard = (one - p_t).pow(gamma) * p_t;
+        let soft = (one - p_t).pow(gamma - one) * p * (one - p);
+        let slope = V::select(t.eq(zero) | t.eq(one), hard, soft);
+        [g * alpha_t * ((one - p_t).pow(gamma) * (p - t) - gamma * slope * (t + t - one) * ce)]
+    }
+
+    // Updates in place. `scale` multiplies the gradient; where `found_inf` is not 0 nothing changes.
+    Value Accumulate "accumulate_grad" (y, x) [] -> 1 inout { [y + x] }
+    Real ScaleInPlace "scale_gradient" (y, scale) [] -> 1 inout { [y * scale] }
+    Real ClipValue "gradient_clip_value" (y) [limit] -> 1 inout { [y.max(-limit).min(limit)] }
+    Real SgdStep "sgd_step" (p, g, lr, scale, found_inf) [decay] -> 1 inout {
+        let g = step_gradient(g, scale, p, decay);
+        [V::select(found_inf.eq(V::c(0.0)), p - lr * g, p)]
+    }
+    Real SgdMomentumUpdate "sgd_momentum_update" (p, b, g, lr, scale, found_inf, t)
+        [decay, momentum, dampening, nesterov] -> 2 inout {
+        // t counts the steps before this one: the first takes the gradient as the momentum.
+        let (zero, one) = (V::c(0.0), V::c(1.0));
+        let g = step_gradient(g, scale, p, decay);
+        let b1 = V::select(t.eq(zero), g, momentum * b + (one - dampening) * g);
+        let u = V::select(nesterov.ne(zero), g + momentum * b1, b1);
+        let apply = found_inf.eq(zero);
+        [V::select(apply, p - lr * u, p), V::select(apply, b1, b)]
+    }
+    Real AdamStep "adam_step" (p, m, v, g, step_size, correction, shrink, scale, found_inf) [decay, beta1, beta2, eps] -> 3 inout {
+        // step_size = lr / (1 - beta1^t), correction = 1 / sqrt(1 - beta2^t), shrink = 1 - lr * weight_decay for AdamW.
+        let one = V::c(1.0);
+        let g = step_gradient(g, scale, p, decay);
+        let m1 = m + (one - beta1) * (g - m);
+        let v1 = beta2 * v + (one - beta2) * g * g;
+        let p1 = p * shrink - step_size * m1 / (v1.sqrt() * correction + eps);
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v)]
+    }
+    Real AdamAmsgradStep "adam_amsgrad_step" (p, m, v, u, g, step_size, correction, shrink, scale, found_inf)
+        [decay, beta1, beta2, eps] -> 4 inout {
+        let one = V::c(1.0);
+        let g = step_gradient(g, scale, p, decay);
+        let m1 = m + (one - beta1) * (g - m);
+        let v1 = beta2 * v + (one - beta2) * g * g;
+        let u1 = u.max(v1);
+        let p1 = p * shrink - step_size * m1 / (u1.sqrt() * correction + eps);
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v), V::select(apply, u1, u)]
+    }
+}

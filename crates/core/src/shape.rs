@@ -1,0 +1,324 @@
+//! Shapes, strides and views.
+
+use crate::{Error, Result};
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
+use std::ops::Deref;
+
+/// A list of extents or strides.
+pub type Dims = SmallVec<[usize; 4]>;
+
+/// The highest rank of a tensor.
+pub const MAX_RANK: usize = 8;
+
+/// The extents of a tensor, outermost first; rank 0 is a single number.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(Dims);
+
+impl Shape {
+    /// The shape with these extents.
+    pub fn new(dims: &[usize]) -> Self {
+        Shape(Dims::from_slice(dims))
+    }
+
+    /// The extents.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// Checks rank and that elements can be counted in bytes; `Shape` error otherwise.
+    pub(crate) fn check(&self, op: &'static str) -> Result<()> {
+        if self.rank() > MAX_RANK {
+            return Err(Error::shape(op, format!("{self} has rank {}, at most {MAX_RANK} is allowed", self.rank())));
+        }
+        // Zero extents do not hide an overflow of the others: strides are computed from them.
+        let product = self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+        match product.and_then(|n| n.checked_mul(16)).filter(|&n| n <= isize::MAX as usize) {
+            Some(_) => Ok(()),
+            None => Err(Error::shape(op, format!("{self} has more elements than memory can address"))),
+        }
+    }
+
+    /// Strides of the contiguous row-major layout.
+    pub fn strides(&self) -> Dims {
+        let mut strides: Dims = smallvec![0; self.rank()];
+        let mut stride = 1;
+        for (s, &d) in strides.iter_mut().zip(&self.0).rev() {
+            *s = stride;
+            stride *= d.max(1);
+        }
+        strides
+    }
+
+    /// Resolves a dimension in `-rank..rank` (rank 0 counts as rank 1).
+    pub fn dim(&self, op: &'static str, dim: isize) -> Result<usize> {
+        let rank = self.rank().max(1) as isize;
+        let resolved = if dim < 0 { dim.saturating_add(rank) } else { dim };
+        if (0..rank).contains(&resolved) {
+            return Ok(resolved as usize);
+        }
+        Err(Error::attr(op, format!("dimension {dim} is outside of {}..{rank} for shape {self}", -rank)))
+    }
+
+    /// The common shape of two operands by NumPy's rule; `Shape` error naming both.
+    pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
+        if self == other {
+            return Ok(self.clone());
+        }
+        let rank = self.rank().max(other.rank());
+        let at = |s: &Shape, i: usize| (i + s.rank()).checked_sub(rank).map_or(1, |k| s.0[k]);
+        let mut dims = Dims::new();
+        for i in 0..rank {
+            dims.push(match (at(self, i), at(other, i)) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                _ => return Err(Error::shape(op, format!("{self} and {other} do not broadcast"))),
+            });
+        }
+        Ok(Shape(dims))
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, d) in self.0.iter().enumerate() {
+            write!(f, "{}{d}", if i == 0 { "" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<Dims> for Shape {
+    fn from(dims: Dims) -> Self {
+        Shape(dims)
+    }
+}
+
+impl From<()> for Shape {
+    fn from(_: ()) -> Self {
+        Shape::default()
+    }
+}
+
+impl From<usize> for Shape {
+    fn from(n: usize) -> Self {
+        Shape(smallvec![n])
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Shape::new(dims)
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Self {
+        Shape(Dims::from_vec(dims))
+    }
+}
+
+impl From<&Vec<usize>> for Shape {
+    fn from(dims: &Vec<usize>) -> Self {
+        Shape::new(dims)
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        shape.clone()
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        Shape::new(&dims)
+    }
+}
+
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(dims: &[usize; N]) -> Self {
+        Shape::new(dims)
+    }
+}
+
+macro_rules! from_tuple {
+    ($($x:ident)+) => {
+        impl From<($(from_tuple!(@usize $x),)+)> for Shape {
+            #[allow(non_snake_case)]
+            fn from(($($x,)+): ($(from_tuple!(@usize $x),)+)) -> Self {
+                Shape(smallvec![$($x),+])
+            }
+        }
+    };
+    (@usize $x:ident) => { usize };
+}
+
+from_tuple!(A);
+from_tuple!(A B);
+from_tuple!(A B C);
+from_tuple!(A B C D);
+from_tuple!(A B C D E);
+
+/// How a tensor's elements lie in memory: element `i` is at `offset + sum(i[k] * strides[k])`, counted in elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    shape: Shape,
+    strides: Dims,
+    offset: usize,
+}
+
+impl Layout {
+    /// The row-major layout of `shape`.
+    pub fn contiguous(shape: Shape) -> Self {
+        let strides = shape.strides();
+        Layout { shape, strides, offset: 0 }
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Steps between neighbours, in elements; 0 where an extent was expanded.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// The first element's position in the buffer.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// True if the elements lie side by side in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        for (&d, &s) in self.shape.iter().zip(&self.strides).rev() {
+            if d != 1 && s != expected {
+                return self.shape.numel() == 0;
+            }
+            expected *= d;
+        }
+        true
+    }
+
+    /// One past the highest position that an element has; 0 if there are none.
+    pub fn end(&self) -> usize {
+        if self.shape.numel() == 0 {
+            return 0;
+        }
+        self.offset + 1 + self.shape.iter().zip(&self.strides).map(|(d, s)| (d - 1) * s).sum::<usize>()
+    }
+
+    /// Swaps two dimensions.
+    pub fn transpose(&self, a: usize, b: usize) -> Layout {
+        let mut to = self.clone();
+        if !self.shape.is_empty() {
+            to.shape.0.swap(a, b);
+            to.strides.swap(a, b);
+        }
+        to
+    }
+
+    /// Dimension `k` of the result is dimension `perm[k]` of this layout.
+    pub fn permute(&self, perm: &[usize]) -> Layout {
+        Layout {
+            shape: Shape(perm.iter().map(|&p| self.shape[p]).collect()),
+            strides: perm.iter().map(|&p| self.strides[p]).collect(),
+            offset: self.offset,
+        }
+    }
+
+    /// Elements `start .. start + length * step` of one dimension, `step` apart.
+    pub fn narrow(&self, dim: usize, start: usize, length: usize, step: usize) -> Layout {
+        let mut to = self.clone();
+        to.shape.0[dim] = length;
+        to.offset += if length == 0 { 0 } else { start * self.strides[dim] };
+        to.strides[dim] *= step;
+        to
+    }
+
+    /// Drops dimension `dim` at `index`.
+    pub fn select(&self, dim: usize, index: usize) -> Layout {
+        let mut to = self.narrow(dim, index, 1, 1);
+        to.shape.0.remove(dim);
+        to.strides.remove(dim);
+        to
+    }
+
+    /// Expands to `shape`, to which this layout's shape must broadcast (the caller has checked).
+    pub fn expand(&self, shape: &Shape) -> Layout {
+        let new = shape.rank() - self.shape.rank();
+        let stride = |i: usize, d: usize| match i.checked_sub(new) {
+            Some(k) if self.shape[k] == d => self.strides[k],
+            _ => 0,
+        };
+        let strides = shape.iter().enumerate().map(|(i, &d)| stride(i, d)).collect();
+        Layout { shape: shape.clone(), strides, offset: self.offset }
+    }
+
+    /// The same elements under another shape of as many elements, if strides can say so.
+    pub fn reshape(&self, shape: &Shape) -> Option<Layout> {
+        if self.is_contiguous() {
+            return Some(Layout { offset: self.offset, ..Layout::contiguous(shape.clone()) });
+        }
+        // Groups of old dimensions that are one run in memory must cover groups of new dimensions exactly.
+        let old: SmallVec<[(usize, usize); 4]> =
+            self.shape.iter().zip(&self.strides).map(|(&d, &s)| (d, s)).filter(|&(d, _)| d != 1).collect();
+        let mut strides: Dims = smallvec![1; shape.rank()];
+        let (mut i, mut j) = (0, 0);
+        while i < old.len() {
+            let (mut run, mut stride) = old[i];
+            let start = j;
+            let mut covered = 1;
+            i += 1;
+            loop {
+                while covered < run {
+                    covered *= *shape.get(j)?;
+                    j += 1;
+                }
+                if covered == run {
+                    break;
+                }
+                let &(d, s) = old.get(i)?;
+                if stride != d * s {
+                    return None;
+                }
+                run *= d;
+                stride = s;
+                i += 1;
+            }
+            for k in (start..j).rev() {
+                strides[k] = stride;
+                stride *= shape[k];
+            }
+        }
+        Some(Layout { shape: shape.clone(), strides, offset: self.offset })
+    }
+}

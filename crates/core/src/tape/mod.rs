@@ -1,0 +1,372 @@
+//! The tape: which op made which tensor, and how a gradient goes back through it.
+//!
+//! An op that has an input on the tape appends a [`Node`]. Nodes have sequence numbers; an input's number is always
+//! smaller than that of the node that uses it, so visiting in reverse order needs no sorting. A rule only returns
+//! gradients; adding them up is the engine's work, in one place.
+
+mod backward;
+mod checkpoint;
+mod gradcheck;
+mod print;
+
+pub use backward::{BackwardOptions, grad, grad_with};
+pub use checkpoint::checkpoint;
+pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
+pub use print::{graphviz, text};
+
+use crate::pointwise::{Pointwise, lift};
+use crate::tensor::check_float;
+use crate::{DType, Device, Error, Result, Shape, Tensor};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The gradients that a rule returns: one an input, `None` where [`Backward::needs`] said no.
+pub type Gradients = SmallVec<[Option<Tensor>; 3]>;
+
+type Rule = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
+type Replay = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
+type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
+
+/// Output `output` of `node`.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    pub node: Arc<Node>,
+    pub output: usize,
+}
+
+/// One op's entry on the tape.
+pub(crate) struct Node {
+    sequence: u64,
+    op: &'static str,
+    inputs: SmallVec<[Option<Edge>; 2]>,
+    outputs: SmallVec<[Meta; 1]>,
+    state: Mutex<State>,
+}
+
+struct State {
+    action: Action,
+    hooks: Vec<(u64, usize, HookFn)>,
+}
+
+enum Action {
+    /// Keeps the gradient.
+    Leaf(Option<Tensor>),
+    /// Returns the gradients of the inputs.
+    Rule(Rule),
+    /// Computes the output again, this time on the tape, where the gradient then goes on.
+    Replay(Replay),
+    /// Was used, and its saved tensors freed.
+    Spent,
+}
+
+/// What a gradient must look like.
+struct Meta {
+    shape: Shape,
+    dtype: DType,
+    device: Device,
+}
+
+impl Meta {
+    fn of(t: &Tensor) -> Meta {
+        Meta { shape: t.shape().clone(), dtype: t.dtype(), device: t.device().clone() }
+    }
+}
+
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+
+impl Node {
+    fn new(op: &'static str, inputs: SmallVec<[Option<Edge>; 2]>, outputs: &[&Tensor], action: Action) -> Arc<Node> {
+        Arc::new(Node {
+            sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
+            op,
+            inputs,
+            outputs: outputs.iter().map(|t| Meta::of(t)).collect(),
+            state: Mutex::new(State { action, hooks: Vec::new() }),
+        })
+    }
+}
+
+thread_local! {
+    /// What nodes held when they died. One at a time is dropped, so that a chain of any length needs no stack.
+    static GRAVEYARD: RefCell<(bool, Vec<Remains>)> = const { RefCell::new((false, Vec::new())) };
+}
+
+type Remains = (SmallVec<[Option<Edge>; 2]>, Action);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let inputs = std::mem::take(&mut self.inputs);
+        let action = std::mem::replace(&mut self.state.get_mut().action, Action::Spent);
+        if inputs.iter().all(Option::is_none) && !matches!(action, Action::Rule(_) | Action::Replay(_)) {
+            return;
+        }
+        bury((inputs, action));
+    }
+}
+
+/// Drops what a node held without recursion: whoever is first on this thread drops for all.
+fn bury(remains: Remains) {
+    let mut remains = Some(remains);
+    let first = GRAVEYARD.try_with(|graveyard| {
+        let mut graveyard = graveyard.borrow_mut();
+        graveyard.1.extend(remains.take());
+        !std::mem::replace(&mut graveyard.0, true)
+    });
+    // While a thread ends its graveyard is gone; what is left then is dropped where it stands.
+    if first != Ok(true) {
+        return;
+    }
+    while let Ok(Some(next)) = GRAVEYARD.try_with(|graveyard| graveyard.borrow_mut().1.pop()) {
+        drop(next);
+    }
+    let _ = GRAVEYARD.try_with(|graveyard| graveyard.borrow_mut().0 = false);
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    On,
+    Off,
+    /// Records nothing, but remembers whether it would have.
+    Probe,
+}
+
+thread_local! {
+    static MODE: Cell<Mode> = const { Cell::new(Mode::On) };
+    static PROBED: Cell<bool> = const { Cell::new(false) };
+    static ANOMALY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Restores a thread-local flag even if the closure panics.
+struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+
+impl<T: Copy> Drop for Restore<T> {
+    fn drop(&mut self) {
+        let _ = self.0.try_with(|cell| cell.set(self.1));
+    }
+}
+
+fn with_flag<T: Copy, R>(key: &'static std::thread::LocalKey<Cell<T>>, value: T, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(key, key.replace(value));
+    f()
+}
+
+/// Runs `f` without recording on this thread.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_flag(&MODE, Mode::Off, f)
+}
+
+/// Runs `f` with recording on this thread, within a [`no_grad`].
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_flag(&MODE, Mode::On, f)
+}
+
+/// True if ops of this thread are recorded.
+pub fn is_grad_enabled() -> bool {
+    MODE.get() == Mode::On
+}
+
+/// Runs `f` and makes the first op whose output or gradient is not finite an error that names it. Reads every result
+/// back, so it is slow.
+pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
+    with_flag(&ANOMALY, true, f)
+}
+
+/// In anomaly detection, errors if a tensor is not finite.
+fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
+    if !ANOMALY.get() || !t.dtype().is_float() {
+        return Ok(());
+    }
+    let values = with_flag(&ANOMALY, false, || t.to_f64_vec())?;
+    match values.iter().position(|v| !v.is_finite()) {
+        Some(i) => Err(Error::value(op, format!("{what} is {} at element {i} of {}", values[i], t.shape()))),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn leaf_edge(t: &Tensor) -> Edge {
+    Edge { node: Node::new("leaf", SmallVec::new(), &[t], Action::Leaf(None)), output: 0 }
+}
+
+/// Puts an op on the tape: `output` was computed from `inputs`, and `rule` returns their gradients.
+///
+/// Nothing is recorded, and `output` comes back as it is, if no input requires a gradient or within [`no_grad`].
+/// `output` must be fresh: nobody else holds it. This is how an op from outside of isograd gets its gradient; check it
+/// with [`gradcheck`].
+pub fn record(
+    op: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    check_finite(op, "the output", &output)?;
+    if !is_recording(inputs) {
+        return Ok(output);
+    }
+    check_float(op, &output)?;
+    Ok(attach(op, inputs, output, Action::Rule(Arc::new(rule))))
+}
+
+fn attach(op: &'static str, inputs: &[&Tensor], mut output: Tensor, action: Action) -> Tensor {
+    let edges = inputs.iter().map(|t| t.0.edge.clone()).collect();
+    let edge = Some(Edge { node: Node::new(op, edges, &[&output], action), output: 0 });
+    match Arc::get_mut(&mut output.0) {
+        Some(inner) => {
+            inner.edge = edge;
+            output
+        }
+        None => output.with_edge(output.layout().clone(), edge),
+    }
+}
+
+/// True if an op on these inputs is recorded.
+fn is_recording(inputs: &[&Tensor]) -> bool {
+    if !inputs.iter().any(|t| t.requires_grad()) {
+        return false;
+    }
+    match MODE.get() {
+        Mode::On => true,
+        Mode::Off => false,
+        Mode::Probe => {
+            PROBED.set(true);
+            false
+        }
+    }
+}
+
+/// A tensor that a rule needs. It is checked when used: a change in place since then is an error.
+pub struct Saved {
+    tensor: Tensor,
+    version: u64,
+    /// The tensor is the recorded op's own output. Holding its edge would be a cycle.
+    is_output: bool,
+}
+
+impl Saved {
+    /// Saves an input of the op.
+    pub fn input(t: &Tensor) -> Saved {
+        Saved { tensor: t.clone(), version: t.0.storage.version(), is_output: false }
+    }
+
+    /// Saves the output of the op.
+    pub fn output(t: &Tensor) -> Saved {
+        let tensor = t.with_layout(t.layout().clone());
+        Saved { tensor, version: t.0.storage.version(), is_output: true }
+    }
+}
+
+/// What a rule is given: the gradients of its op's output, and access to what it saved.
+pub struct Backward<'a> {
+    node: &'a Arc<Node>,
+    dy: Tensor,
+    create_graph: bool,
+}
+
+impl Backward<'_> {
+    /// The gradient of the output; its strides may be anything.
+    pub fn dy(&self) -> &Tensor {
+        &self.dy
+    }
+
+    /// True if input `i` requires a gradient.
+    pub fn needs(&self, i: usize) -> bool {
+        self.node.inputs[i].is_some()
+    }
+
+    /// True if this backward pass is itself recorded.
+    pub fn creates_graph(&self) -> bool {
+        self.create_graph
+    }
+
+    /// A saved tensor. Errors: `Value` if it was changed in place after it was saved.
+    pub fn get(&self, saved: &Saved) -> Result<Tensor> {
+        let now = saved.tensor.0.storage.version();
+        if now != saved.version {
+            let t = &saved.tensor;
+            let message = format!("a tensor saved for backward ({} {}) was changed in place since", t.dtype(), t.shape());
+            return Err(Error::value(self.node.op, format!("{message}: version {}, saved at {}", now, saved.version)));
+        }
+        if saved.is_output && self.create_graph {
+            let edge = Edge { node: self.node.clone(), output: 0 };
+            return Ok(saved.tensor.with_edge(saved.tensor.layout().clone(), Some(edge)));
+        }
+        Ok(saved.tensor.clone())
+    }
+
+    /// `f()` if input `i` requires a gradient.
+    pub fn want(&self, i: usize, f: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
+        if self.needs(i) { f().map(Some) } else { Ok(None) }
+    }
+
+    /// The first output of a backward row: one kernel, or tensor ops if this pass is itself recorded.
+    pub(crate) fn row(&self, row: Pointwise, inputs: &[&Tensor], attributes: &[f64]) -> Result<Tensor> {
+        Ok(self.rows(row, inputs, attributes)?.swap_remove(0))
+    }
+
+    /// All outputs of a backward row.
+    pub(crate) fn rows(&self, row: Pointwise, inputs: &[&Tensor], attributes: &[f64]) -> Result<Vec<Tensor>> {
+        if self.create_graph {
+            let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
+            return lift(row, &inputs, attributes);
+        }
+        crate::ops::pointwise(row.name(), row, inputs, attributes)
+    }
+}
+
+/// A hook that can be taken off again.
+pub struct Hook {
+    edge: Edge,
+    id: u64,
+}
+
+impl Hook {
+    /// Takes the hook off.
+    pub fn remove(self) {
+        self.edge.node.state.lock().hooks.retain(|(id, ..)| *id != self.id);
+    }
+}
+
+impl Tensor {
+    /// The gradient that `backward` has kept for this leaf, if any.
+    pub fn grad(&self) -> Option<Tensor> {
+        match &self.0.edge.as_ref()?.node.state.lock().action {
+            Action::Leaf(grad) => grad.clone(),
+            _ => None,
+        }
+    }
+
+    /// True if this is a leaf: its gradient is kept.
+    pub fn is_leaf(&self) -> bool {
+        self.0.edge.as_ref().is_some_and(|e| matches!(e.node.state.lock().action, Action::Leaf(_)))
+    }
+
+    /// Replaces the kept gradient; `None` forgets it. Errors: `Value` if this is no leaf, `Shape` or `Dtype` if it does
+    /// not fit.
+    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
+        let edge = self.0.edge.as_ref().ok_or_else(|| Error::value("set_grad", "this tensor is no leaf"))?;
+        if let Some(g) = &grad {
+            backward::check_gradient("set_grad", &edge.node.outputs[edge.output], g)?;
+        }
+        match &mut edge.node.state.lock().action {
+            Action::Leaf(kept) => *kept = grad,
+            _ => return Err(Error::value("set_grad", "this tensor is no leaf")),
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with this tensor's gradient during every backward pass; a tensor that it returns replaces the
+    /// gradient. Hooks run in the order of their registration, once all contributions are added up.
+    /// Errors: `Value` if the tensor is not on the tape.
+    pub fn register_hook(
+        &self,
+        f: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Hook> {
+        let edge = self.0.edge.clone();
+        let edge = edge.ok_or_else(|| Error::value("register_hook", "this tensor does not require a gradient"))?;
+        let id = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+        edge.node.state.lock().hooks.push((id, edge.output, Arc::new(f)));
+        Ok(Hook { edge, id })
+    }
+}

@@ -1,0 +1,315 @@
+//! The tensor: a layout over shared device memory, and the tape's edge that made it.
+
+use crate::backend::{Call, Kernel, Operand};
+use crate::tape::{self, Edge};
+use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A multi-dimensional array on a device. Cheap to clone: clones and views share memory.
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub layout: Layout,
+    pub dtype: DType,
+    pub storage: Arc<Storage>,
+    pub edge: Option<Edge>,
+}
+
+pub(crate) struct Storage {
+    memory: Box<dyn Memory>,
+    device: Device,
+    /// Counts in-place changes, so that the tape sees whether what it saved is still what it was.
+    version: AtomicU64,
+}
+
+impl Storage {
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+}
+
+impl Tensor {
+    /// A tensor of unspecified content, which the caller overwrites.
+    pub(crate) fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+        shape.check(op)?;
+        let memory = device.backend().allocate(shape.numel() * dtype.size())?;
+        let storage = Arc::new(Storage { memory, device: device.clone(), version: AtomicU64::new(0) });
+        Ok(Tensor(Arc::new(Inner { layout: Layout::contiguous(shape.clone()), dtype, storage, edge: None })))
+    }
+
+    /// The same memory under another layout, outside of the tape.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Tensor {
+        self.with_edge(layout, None)
+    }
+
+    pub(crate) fn with_edge(&self, layout: Layout, edge: Option<Edge>) -> Tensor {
+        Tensor(Arc::new(Inner { layout, dtype: self.dtype(), storage: self.0.storage.clone(), edge }))
+    }
+
+    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's.
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice(&values, shape, device)
+    }
+
+    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's.
+    pub fn from_slice<T: Element>(values: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
+        let shape = shape.into();
+        let mut bytes = Vec::new();
+        T::extend_bytes(values, &mut bytes);
+        Tensor::from_bytes(&bytes, shape, T::DTYPE, device).map_err(|e| match e.kind() {
+            crate::Kind::Shape => Error::shape("from_vec", format!("{} values do not fill {e}", values.len())),
+            _ => e,
+        })
+    }
+
+    /// A tensor from the bytes of its elements, in the machine's order. Errors: `Shape` if their number is wrong.
+    pub fn from_bytes(bytes: &[u8], shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+        let shape = shape.into();
+        shape.check("from_bytes")?;
+        if bytes.len() != shape.numel() * dtype.size() {
+            let message = format!("shape {shape} of {dtype} has {} bytes", shape.numel() * dtype.size());
+            return Err(Error::shape("from_bytes", format!("{message}, got {}", bytes.len())));
+        }
+        let t = Tensor::empty("from_bytes", &shape, dtype, device)?;
+        device.backend().upload(&*t.0.storage.memory, bytes)?;
+        Ok(t)
+    }
+
+    /// A rank-0 tensor.
+    pub fn scalar<T: Element>(value: T, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice(&[value], (), device)
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &Shape {
+        self.0.layout.shape()
+    }
+
+    /// The extents as a slice.
+    pub fn dims(&self) -> &[usize] {
+        self.shape().dims()
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape().numel()
+    }
+
+    /// The elements' type.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Where the memory is.
+    pub fn device(&self) -> &Device {
+        &self.0.storage.device
+    }
+
+    /// Shape, strides and offset.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// True if the elements lie side by side in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.layout.is_contiguous()
+    }
+
+    /// True if both tensors look at the same memory.
+    pub fn shares_memory(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0.storage, &other.0.storage)
+    }
+
+    /// True if nobody else can see this tensor's memory.
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
+    }
+
+    /// True if the tape follows this tensor: it is a leaf, or was computed from one.
+    pub fn requires_grad(&self) -> bool {
+        self.0.edge.is_some()
+    }
+
+    /// A leaf of the tape that shares this tensor's memory: `backward` keeps its gradient.
+    /// Errors: `Dtype` unless it is a float tensor.
+    pub fn leaf(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Err(Error::dtype("leaf", format!("{} has no gradient, expected a float dtype", self.dtype())));
+        }
+        Ok(self.with_edge(self.layout().clone(), Some(tape::leaf_edge(self))))
+    }
+
+    /// The same values outside of the tape.
+    pub fn detach(&self) -> Tensor {
+        if self.requires_grad() { self.with_layout(self.layout().clone()) } else { self.clone() }
+    }
+
+    /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            return Err(Error::dtype("to_vec", format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE)));
+        }
+        Ok(T::from_bytes(&self.to_bytes()?))
+    }
+
+    /// The elements converted to f64, in row-major order. Waits for the device.
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        self.detach().cast(DType::F64)?.to_vec()
+    }
+
+    /// The elements' bytes in row-major order and the machine's byte order. Waits for the device.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let t = self.detach().contiguous()?;
+        let mut bytes = vec![0; t.numel() * t.dtype().size()];
+        let offset = t.layout().offset() * t.dtype().size();
+        t.device().backend().download(&*t.0.storage.memory, offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The only element, as f64. Waits for the device. Errors: `Shape` if there is not exactly one.
+    pub fn item(&self) -> Result<f64> {
+        if self.numel() != 1 {
+            return Err(Error::shape("item", format!("{} has {} elements, expected one", self.shape(), self.numel())));
+        }
+        Ok(self.to_f64_vec()?[0])
+    }
+
+    /// The same values on another device; the gradient does not follow.
+    pub fn to_device(&self, device: &Device) -> Result<Tensor> {
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        Tensor::from_bytes(&self.to_bytes()?, self.shape(), self.dtype(), device)
+    }
+
+    fn operand(&self) -> Operand<'_> {
+        Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
+    }
+
+    /// Refuses to change a tensor that the tape follows.
+    pub(crate) fn check_in_place(&self, op: &'static str) -> Result<()> {
+        if self.requires_grad() && tape::is_grad_enabled() {
+            return Err(Error::value(op, "a tensor that requires a gradient is changed in place; do so within `no_grad`"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn touch(&self) {
+        self.0.storage.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What a kernel is run with beside tensors.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Attributes<'a> {
+    pub ints: &'a [i64],
+    pub floats: &'a [f64],
+}
+
+impl<'a> Attributes<'a> {
+    pub fn ints(ints: &'a [i64]) -> Self {
+        Attributes { ints, floats: &[] }
+    }
+
+    pub fn floats(floats: &'a [f64]) -> Self {
+        Attributes { ints: &[], floats }
+    }
+}
+
+/// Runs a kernel: the one place where core meets a backend.
+pub(crate) fn run(
+    op: &'static str,
+    kernel: Kernel,
+    inputs: &[&Tensor],
+    outputs: &[&Tensor],
+    attributes: Attributes<'_>,
+) -> Result<()> {
+    let device = outputs[0].device();
+    let inputs: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|t| t.operand()).collect();
+    let outputs: SmallVec<[Operand<'_>; 4]> = outputs.iter().map(|t| t.operand()).collect();
+    let Attributes { ints, floats } = attributes;
+    device.backend().run(&Call { op, kernel, inputs: &inputs, outputs: &outputs, ints, floats })
+}
+
+/// Errors unless all operands have the first one's dtype and device.
+pub(crate) fn check_same(op: &'static str, operands: &[&Tensor]) -> Result<()> {
+    let first = operands[0];
+    for other in &operands[1..] {
+        if other.dtype() != first.dtype() {
+            let got = describe(operands);
+            return Err(Error::dtype(op, format!("operands must have one dtype, got {got}; use `cast`")));
+        }
+    }
+    check_device(op, operands)
+}
+
+/// Errors unless all operands are on the first one's device.
+pub(crate) fn check_device(op: &'static str, operands: &[&Tensor]) -> Result<()> {
+    if operands.iter().any(|t| t.device() != operands[0].device()) {
+        return Err(Error::device(op, format!("operands must be on one device, got {}", describe(operands))));
+    }
+    Ok(())
+}
+
+/// Errors unless the tensor is a float tensor.
+pub(crate) fn check_float(op: &'static str, t: &Tensor) -> Result<()> {
+    if !t.dtype().is_float() {
+        return Err(Error::dtype(op, format!("{} was given, expected a float dtype", describe(&[t]))));
+    }
+    Ok(())
+}
+
+/// Errors unless the tensor may index: i64 or i32.
+pub(crate) fn check_index(op: &'static str, t: &Tensor) -> Result<()> {
+    if !t.dtype().is_int() {
+        return Err(Error::dtype(op, format!("the index is {}, expected i64 or i32", describe(&[t]))));
+    }
+    Ok(())
+}
+
+/// `f32 [2, 3] on cpu, ...`: operands as errors name them.
+pub(crate) fn describe(operands: &[&Tensor]) -> String {
+    let one = |t: &&Tensor| format!("{} {} on {}", t.dtype(), t.shape(), t.device());
+    operands.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// How a scalar enters a kernel of `dtype`: as an integer or as a float. Errors: `Dtype` for a float with integers.
+pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
+    if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64(op)?, 0.0)) }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Tensor {
+    /// Prints dtype, shape and device, then at most eight elements of each row and eight rows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} on {}", self.dtype(), self.shape(), self.device())?;
+        let values = self.to_f64_vec().map_err(|_| fmt::Error)?;
+        let row = self.dims().last().copied().unwrap_or(1).max(1);
+        let number = |v: &f64| match self.dtype().is_float() {
+            true => format!("{v:.6}"),
+            false => format!("{v}"),
+        };
+        for (i, chunk) in values.chunks(row).enumerate() {
+            if i == 8 {
+                return write!(f, "\n  ... {} more rows", values.len() / row - 8);
+            }
+            let shown: Vec<_> = chunk.iter().take(8).map(number).collect();
+            write!(f, "\n  {}{}", shown.join(" "), if row > 8 { " ..." } else { "" })?;
+        }
+        Ok(())
+    }
+}
