@@ -30,25 +30,21 @@ type Rule = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
 type Replay = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// Output `output` of `node`.
-#[derive(Clone)]
-pub(crate) struct Edge {
-    pub node: Arc<Node>,
-    pub output: usize,
-}
+/// The node that made a tensor.
+pub(crate) type Edge = Arc<Node>;
 
 /// One op's entry on the tape.
 pub(crate) struct Node {
     sequence: u64,
     op: &'static str,
     inputs: SmallVec<[Option<Edge>; 2]>,
-    outputs: SmallVec<[Meta; 1]>,
+    output: Meta,
     state: Mutex<State>,
 }
 
 struct State {
     action: Action,
-    hooks: Vec<(u64, usize, HookFn)>,
+    hooks: Vec<(u64, HookFn)>,
 }
 
 enum Action {
@@ -78,12 +74,12 @@ impl Meta {
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
-    fn new(op: &'static str, inputs: SmallVec<[Option<Edge>; 2]>, outputs: &[&Tensor], action: Action) -> Arc<Node> {
+    fn new(op: &'static str, inputs: SmallVec<[Option<Edge>; 2]>, output: &Tensor, action: Action) -> Arc<Node> {
         Arc::new(Node {
             sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
             op,
             inputs,
-            outputs: outputs.iter().map(|t| Meta::of(t)).collect(),
+            output: Meta::of(output),
             state: Mutex::new(State { action, hooks: Vec::new() }),
         })
     }
@@ -187,7 +183,7 @@ fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
 }
 
 pub(crate) fn leaf_edge(t: &Tensor) -> Edge {
-    Edge { node: Node::new("leaf", SmallVec::new(), &[t], Action::Leaf(None)), output: 0 }
+    Node::new("leaf", SmallVec::new(), t, Action::Leaf(None))
 }
 
 /// Puts an op on the tape: `output` was computed from `inputs`, and `rule` returns their gradients.
@@ -211,7 +207,7 @@ pub fn record(
 
 fn attach(op: &'static str, inputs: &[&Tensor], mut output: Tensor, action: Action) -> Tensor {
     let edges = inputs.iter().map(|t| t.0.edge.clone()).collect();
-    let edge = Some(Edge { node: Node::new(op, edges, &[&output], action), output: 0 });
+    let edge = Some(Node::new(op, edges, &output, action));
     match Arc::get_mut(&mut output.0) {
         Some(inner) => {
             inner.edge = edge;
@@ -289,8 +285,7 @@ impl Backward<'_> {
             return Err(Error::value(self.node.op, format!("{message}: version {}, saved at {}", now, saved.version)));
         }
         if saved.is_output && self.create_graph {
-            let edge = Edge { node: self.node.clone(), output: 0 };
-            return Ok(saved.tensor.with_edge(saved.tensor.layout().clone(), Some(edge)));
+            return Ok(saved.tensor.with_edge(saved.tensor.layout().clone(), Some(self.node.clone())));
         }
         Ok(saved.tensor.clone())
     }
@@ -324,14 +319,14 @@ pub struct Hook {
 impl Hook {
     /// Takes the hook off.
     pub fn remove(self) {
-        self.edge.node.state.lock().hooks.retain(|(id, ..)| *id != self.id);
+        self.edge.state.lock().hooks.retain(|(id, ..)| *id != self.id);
     }
 }
 
 impl Tensor {
     /// The gradient that `backward` has kept for this leaf, if any.
     pub fn grad(&self) -> Option<Tensor> {
-        match &self.0.edge.as_ref()?.node.state.lock().action {
+        match &self.0.edge.as_ref()?.state.lock().action {
             Action::Leaf(grad) => grad.clone(),
             _ => None,
         }
@@ -339,7 +334,7 @@ impl Tensor {
 
     /// True if this is a leaf: its gradient is kept.
     pub fn is_leaf(&self) -> bool {
-        self.0.edge.as_ref().is_some_and(|e| matches!(e.node.state.lock().action, Action::Leaf(_)))
+        self.0.edge.as_ref().is_some_and(|e| matches!(e.state.lock().action, Action::Leaf(_)))
     }
 
     /// Replaces the kept gradient; `None` forgets it. Errors: `Value` if this is no leaf, `Shape` or `Dtype` if it does
@@ -347,9 +342,9 @@ impl Tensor {
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let edge = self.0.edge.as_ref().ok_or_else(|| Error::value("set_grad", "this tensor is no leaf"))?;
         if let Some(g) = &grad {
-            backward::check_gradient("set_grad", &edge.node.outputs[edge.output], g)?;
+            backward::check_gradient("set_grad", &edge.output, g)?;
         }
-        match &mut edge.node.state.lock().action {
+        match &mut edge.state.lock().action {
             Action::Leaf(kept) => *kept = grad,
             _ => return Err(Error::value("set_grad", "this tensor is no leaf")),
         }
@@ -366,7 +361,7 @@ impl Tensor {
         let edge = self.0.edge.clone();
         let edge = edge.ok_or_else(|| Error::value("register_hook", "this tensor does not require a gradient"))?;
         let id = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-        edge.node.state.lock().hooks.push((id, edge.output, Arc::new(f)));
+        edge.state.lock().hooks.push((id, Arc::new(f)));
         Ok(Hook { edge, id })
     }
 }

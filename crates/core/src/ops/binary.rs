@@ -1,0 +1,229 @@
+//! Arithmetic of two operands, which broadcast, or of one and a host scalar.
+
+use super::{common_shape, gradients, pointwise_one};
+use crate::pointwise::{Domain, Pointwise};
+use crate::tape::{Saved, record};
+use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
+use crate::{Error, Result, Scalar, Tensor};
+
+/// How a quotient is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Toward minus infinity.
+    Floor,
+    /// Toward zero.
+    Trunc,
+}
+
+/// A row of two operands in their common shape and dtype.
+fn binary(row: Pointwise, a: &Tensor, b: &Tensor, floats: &[f64], ints: &[i64]) -> Result<Tensor> {
+    let op = row.name();
+    check_same(op, &[a, b])?;
+    check_number(op, row, a)?;
+    let shape = common_shape(op, &[a, b])?;
+    pointwise_one(op, row, &[a, b], Attributes { ints, floats }, &shape, a.dtype())
+}
+
+fn check_number(op: &'static str, row: Pointwise, a: &Tensor) -> Result<()> {
+    match row.domain() {
+        Domain::Real => check_float(op, a),
+        Domain::Any if a.dtype().is_float() || a.dtype().is_int() => Ok(()),
+        Domain::Integer if a.dtype().is_int() => Ok(()),
+        _ => Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[a])))),
+    }
+}
+
+/// A row of one operand and a host scalar.
+fn with_scalar(row: Pointwise, a: &Tensor, scalar: Scalar) -> Result<Tensor> {
+    let op = row.name();
+    check_number(op, row, a)?;
+    let (int, float) = scalar_for(op, scalar, a.dtype())?;
+    pointwise_one(op, row, &[a], Attributes { ints: &[int], floats: &[float] }, a.shape(), a.dtype())
+}
+
+impl Tensor {
+    /// `a + b`. Operands broadcast. Float and integer dtypes; integers wrap.
+    pub fn add(&self, b: &Tensor) -> Result<Tensor> {
+        self.add_scaled(b, 1)
+    }
+
+    /// `a - b`. Operands broadcast. Float and integer dtypes; integers wrap.
+    pub fn sub(&self, b: &Tensor) -> Result<Tensor> {
+        self.add_scaled(b, -1)
+    }
+
+    /// `a + alpha b`. Operands broadcast. Float and integer dtypes; integers wrap.
+    pub fn add_scaled(&self, b: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
+        let (int, float) = scalar_for("add", alpha.into(), self.dtype())?;
+        let y = binary(Pointwise::Add, self, b, &[float], &[int])?;
+        let (a_shape, b_shape) = (self.shape().clone(), b.shape().clone());
+        record("add", &[self, b], y, move |t| {
+            let db = || match float == 1.0 {
+                true => t.dy().sum_to_size(&b_shape),
+                false => t.dy().mul_scalar(float)?.sum_to_size(&b_shape),
+            };
+            gradients![t.want(0, || t.dy().sum_to_size(&a_shape))?, t.want(1, db)?]
+        })
+    }
+
+    /// `a b`. Operands broadcast. Float and integer dtypes; integers wrap.
+    pub fn mul(&self, b: &Tensor) -> Result<Tensor> {
+        let y = binary(Pointwise::Mul, self, b, &[], &[])?;
+        let (sa, sb) = (Saved::input(self), Saved::input(b));
+        record("mul", &[self, b], y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            gradients![
+                t.want(0, || t.dy().mul(&b)?.sum_to_size(a.shape()))?,
+                t.want(1, || t.dy().mul(&a)?.sum_to_size(b.shape()))?,
+            ]
+        })
+    }
+
+    /// `a / b`. Operands broadcast. Float dtypes; integers need [`div_rounded`](Tensor::div_rounded).
+    pub fn div(&self, b: &Tensor) -> Result<Tensor> {
+        let y = binary(Pointwise::Div, self, b, &[], &[])?;
+        let (sa, sb) = (Saved::input(self), Saved::input(b));
+        record("div", &[self, b], y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            gradients![
+                t.want(0, || t.dy().div(&b)?.sum_to_size(a.shape()))?,
+                t.want(1, || t.row(Pointwise::DivBackwardB, &[t.dy(), &a, &b], &[])?.sum_to_size(b.shape()))?,
+            ]
+        })
+    }
+
+    /// The rounded quotient, outside of the tape. Operands broadcast. Float and integer dtypes.
+    /// Errors: `Value` where an integer is divided by 0.
+    pub fn div_rounded(&self, b: &Tensor, rounding: Rounding) -> Result<Tensor> {
+        let row = match (rounding, self.dtype().is_int()) {
+            (Rounding::Floor, false) => Pointwise::DivFloor,
+            (Rounding::Trunc, false) => Pointwise::DivTrunc,
+            (Rounding::Floor, true) => Pointwise::IntDivFloor,
+            (Rounding::Trunc, true) => Pointwise::IntDivTrunc,
+        };
+        binary(row, self, b, &[], &[])
+    }
+
+    /// `a^b`. Operands broadcast. Float dtypes, and integer ones outside of the tape.
+    pub fn pow(&self, b: &Tensor) -> Result<Tensor> {
+        if self.dtype().is_int() {
+            return binary(Pointwise::IntPow, self, b, &[], &[]);
+        }
+        let y = binary(Pointwise::Pow, self, b, &[], &[])?;
+        let (sa, sb) = (Saved::input(self), Saved::input(b));
+        record("pow", &[self, b], y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            gradients![
+                t.want(0, || t.row(Pointwise::PowBackwardA, &[t.dy(), &a, &b], &[])?.sum_to_size(a.shape()))?,
+                t.want(1, || t.row(Pointwise::PowBackwardB, &[t.dy(), &a, &b], &[])?.sum_to_size(b.shape()))?,
+            ]
+        })
+    }
+
+    /// The larger of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
+    pub fn maximum(&self, b: &Tensor) -> Result<Tensor> {
+        extremum(Pointwise::Maximum, Pointwise::MaximumBackward, self, b)
+    }
+
+    /// The smaller of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
+    pub fn minimum(&self, b: &Tensor) -> Result<Tensor> {
+        extremum(Pointwise::Minimum, Pointwise::MinimumBackward, self, b)
+    }
+
+    /// `x + s`. Float and integer dtypes.
+    pub fn add_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let y = with_scalar(Pointwise::AddScalar, self, s.into())?;
+        record("add", &[self], y, |t| gradients![Some(t.dy().clone())])
+    }
+
+    /// `x - s`. Float and integer dtypes.
+    pub fn sub_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        self.add_scalar(match s.into() {
+            Scalar::Int(v) => Scalar::Int(v.wrapping_neg()),
+            Scalar::Float(v) => Scalar::Float(-v),
+        })
+    }
+
+    /// `s - x`. Float and integer dtypes.
+    pub fn rsub_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let y = with_scalar(Pointwise::RsubScalar, self, s.into())?;
+        record("sub", &[self], y, |t| gradients![Some(t.dy().neg()?)])
+    }
+
+    /// `x s`. Float and integer dtypes.
+    pub fn mul_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let s = s.into();
+        let y = with_scalar(Pointwise::MulScalar, self, s)?;
+        record("mul", &[self], y, move |t| gradients![Some(t.dy().mul_scalar(s)?)])
+    }
+
+    /// `x / s`. Float dtypes.
+    pub fn div_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let s = s.into();
+        let y = with_scalar(Pointwise::DivScalar, self, s)?;
+        record("div", &[self], y, move |t| gradients![Some(t.dy().div_scalar(s)?)])
+    }
+
+    /// `s / x`. Float dtypes.
+    pub fn rdiv_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let s = s.into();
+        let y = with_scalar(Pointwise::RdivScalar, self, s)?;
+        let saved = Saved::input(self);
+        record("div", &[self], y, move |t| {
+            let x = t.get(&saved)?;
+            gradients![Some(t.dy().mul_scalar(-s.as_f64())?.div(&x)?.div(&x)?)]
+        })
+    }
+
+    /// `x^s`. Float and integer dtypes. Errors: `Attr` for an integer tensor with a negative exponent.
+    pub fn pow_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let s = s.into();
+        if self.dtype().is_int() {
+            if s.as_i64("pow")? < 0 {
+                return Err(Error::attr("pow", format!("the exponent of integers is {s:?}, expected at least 0")));
+            }
+            return with_scalar(Pointwise::IntPowScalar, self, s);
+        }
+        let y = match s.as_f64() {
+            2.0 => return self.square(),
+            3.0 => self.no_tape(|x| x.square()?.mul(x))?,
+            0.5 => self.no_tape(Tensor::sqrt)?,
+            -0.5 => self.no_tape(Tensor::rsqrt)?,
+            -1.0 => return self.reciprocal(),
+            -2.0 => self.no_tape(|x| x.square()?.reciprocal())?,
+            _ => with_scalar(Pointwise::PowScalar, self, s)?,
+        };
+        let saved = Saved::input(self);
+        record("pow", &[self], y, move |t| {
+            gradients![Some(t.row(Pointwise::PowScalarBackward, &[t.dy(), &t.get(&saved)?], &[s.as_f64()])?)]
+        })
+    }
+
+    /// `s^x`. Float dtypes.
+    pub fn rpow_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        let s = s.into();
+        let y = with_scalar(Pointwise::RpowScalar, self, s)?;
+        let saved = Saved::input(self);
+        record("pow", &[self], y, move |t| {
+            let b = t.get(&saved)?;
+            let a = b.detach().full_like(s.as_f64())?;
+            gradients![Some(t.row(Pointwise::PowBackwardB, &[t.dy(), &a, &b], &[])?)]
+        })
+    }
+
+    fn no_tape(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        crate::no_grad(|| f(self))
+    }
+}
+
+fn extremum(row: Pointwise, backward: Pointwise, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let y = binary(row, a, b, &[], &[])?;
+    let (sa, sb) = (Saved::input(a), Saved::input(b));
+    record(row.name(), &[a, b], y, move |t| {
+        let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+        gradients![
+            t.want(0, || t.row(backward, &[t.dy(), &a, &b], &[])?.sum_to_size(a.shape()))?,
+            t.want(1, || t.row(backward, &[t.dy(), &b, &a], &[])?.sum_to_size(b.shape()))?,
+        ]
+    })
+}

@@ -1,0 +1,70 @@
+//! Comparisons, which return bool and are outside of the tape, and logic of bool.
+
+use super::{common_shape, pointwise_one};
+use crate::pointwise::Pointwise;
+use crate::tensor::{Attributes, check_same, describe, scalar_for};
+use crate::{DType, Error, Result, Scalar, Tensor};
+
+macro_rules! comparisons {
+    ($($sign:literal $name:ident $row:ident $scalar:ident $scalar_row:ident;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("`a ", $sign, " b` as bool. Operands broadcast and have one dtype.")]
+            pub fn $name(&self, b: &Tensor) -> Result<Tensor> {
+                let op = stringify!($name);
+                check_same(op, &[self, b])?;
+                let shape = common_shape(op, &[self, b])?;
+                pointwise_one(op, Pointwise::$row, &[self, b], Attributes::default(), &shape, DType::Bool)
+            }
+
+            #[doc = concat!("`x ", $sign, " s` as bool.")]
+            pub fn $scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+                let op = stringify!($name);
+                let (int, float) = scalar_for(op, s.into(), self.dtype())?;
+                let attributes = Attributes { ints: &[int], floats: &[float] };
+                pointwise_one(op, Pointwise::$scalar_row, &[self], attributes, self.shape(), DType::Bool)
+            }
+        )*}
+    };
+}
+
+comparisons! {
+    "==" eq Eq eq_scalar EqScalar;
+    "!=" ne Ne ne_scalar NeScalar;
+    "<" lt Lt lt_scalar LtScalar;
+    ">" gt Gt gt_scalar GtScalar;
+    "<=" le Le le_scalar LeScalar;
+    ">=" ge Ge ge_scalar GeScalar;
+}
+
+impl Tensor {
+    /// Not, of a bool tensor.
+    pub fn logical_not(&self) -> Result<Tensor> {
+        check_bool("logical_not", self)?;
+        self.eq_scalar(0)
+    }
+
+    /// And, of bool tensors, which broadcast.
+    pub fn logical_and(&self, b: &Tensor) -> Result<Tensor> {
+        check_bool("logical_and", self)?;
+        self.where_cond(b, self)
+    }
+
+    /// Or, of bool tensors, which broadcast.
+    pub fn logical_or(&self, b: &Tensor) -> Result<Tensor> {
+        check_bool("logical_or", self)?;
+        self.where_cond(self, b)
+    }
+
+    /// Where a float tensor is NaN or infinite, as bool.
+    pub fn not_finite(&self) -> Result<Tensor> {
+        crate::tensor::check_float("not_finite", self)?;
+        pointwise_one("not_finite", Pointwise::NotFinite, &[self], Attributes::default(), self.shape(), DType::Bool)
+    }
+}
+
+pub(super) fn check_bool(op: &'static str, t: &Tensor) -> Result<()> {
+    if t.dtype() != DType::Bool {
+        return Err(Error::dtype(op, format!("{} was given, expected bool", describe(&[t]))));
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Several arithmetic steps as one kernel: selection, clamping, addcmul, addcdiv, lerp, swiglu.
+
+use super::compare::check_bool;
+use super::{common_shape, gradients, pointwise_one};
+use crate::pointwise::Pointwise;
+use crate::tape::{Saved, record};
+use crate::tensor::{Attributes, check_device, check_float, check_same, describe, scalar_for};
+use crate::{DType, Error, Result, Scalar, Tensor};
+
+impl Tensor {
+    /// `cond ? a : b` for this bool tensor; the other side never leaks. All broadcast; `a`, `b` of any one dtype.
+    pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let op = "where_cond";
+        check_bool(op, self)?;
+        check_same(op, &[a, b])?;
+        check_device(op, &[self, a])?;
+        let shape = common_shape(op, &[self, a, b])?;
+        let y = pointwise_one(op, Pointwise::Where, &[self, a, b], Attributes::default(), &shape, a.dtype())?;
+        let (cond, a_shape, b_shape) = (self.clone(), a.shape().clone(), b.shape().clone());
+        record(op, &[a, b], y, move |t| {
+            gradients![
+                t.want(0, || cond.where_scalar(t.dy(), 0.0)?.sum_to_size(&a_shape))?,
+                t.want(1, || cond.logical_not()?.where_scalar(t.dy(), 0.0)?.sum_to_size(&b_shape))?,
+            ]
+        })
+    }
+
+    /// `cond ? a : s` for this bool tensor. Operands broadcast.
+    pub fn where_scalar(&self, a: &Tensor, s: impl Into<Scalar>) -> Result<Tensor> {
+        let op = "where_cond";
+        check_bool(op, self)?;
+        check_device(op, &[self, a])?;
+        let (int, float) = scalar_for(op, s.into(), a.dtype())?;
+        let shape = common_shape(op, &[self, a])?;
+        let attributes = Attributes { ints: &[int], floats: &[float] };
+        let y = pointwise_one(op, Pointwise::WhereScalar, &[self, a], attributes, &shape, a.dtype())?;
+        let (cond, a_shape) = (self.clone(), a.shape().clone());
+        record(op, &[a], y, move |t| gradients![Some(cond.where_scalar(t.dy(), 0.0)?.sum_to_size(&a_shape)?)])
+    }
+
+    /// `min(max(x, lo), hi)`, either bound optional; the gradient at the bounds is 1. Float and integer dtypes.
+    /// Errors: `Attr` if both bounds are absent.
+    pub fn clamp(&self, lo: Option<Scalar>, hi: Option<Scalar>) -> Result<Tensor> {
+        let op = "clamp";
+        if lo.is_none() && hi.is_none() {
+            return Err(Error::attr(op, "both bounds are absent, expected at least one"));
+        }
+        check_numbers(op, self)?;
+        let lo = lo.map(|s| scalar_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MIN, f64::NEG_INFINITY));
+        let hi = hi.map(|s| scalar_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MAX, f64::INFINITY));
+        let attributes = Attributes { ints: &[lo.0, hi.0], floats: &[lo.1, hi.1] };
+        let y = pointwise_one(op, Pointwise::ClampScalar, &[self], attributes, self.shape(), self.dtype())?;
+        let saved = Saved::input(self);
+        record(op, &[self], y, move |t| {
+            gradients![Some(t.row(Pointwise::ClampScalarBackward, &[t.dy(), &t.get(&saved)?], &[lo.1, hi.1])?)]
+        })
+    }
+
+    /// `min(max(x, lo), hi)` with tensors as bounds, which broadcast. Float and integer dtypes.
+    pub fn clamp_tensor(&self, lo: Option<&Tensor>, hi: Option<&Tensor>) -> Result<Tensor> {
+        let op = "clamp";
+        let unbounded = |float: f64, int: i64| match self.dtype().is_float() {
+            true => Tensor::full((), float, self.dtype(), self.device()),
+            false => Tensor::full((), int.clamp(i32::MIN as i64, i32::MAX as i64), self.dtype(), self.device()),
+        };
+        let (lo, hi) = match (lo, hi) {
+            (None, None) => return Err(Error::attr(op, "both bounds are absent, expected at least one")),
+            (Some(lo), Some(hi)) => (lo.clone(), hi.clone()),
+            (Some(lo), None) if self.dtype().is_int() => return self.maximum(lo),
+            (None, Some(hi)) if self.dtype().is_int() => return self.minimum(hi),
+            (Some(lo), None) => (lo.clone(), unbounded(f64::INFINITY, i64::MAX)?),
+            (None, Some(hi)) => (unbounded(f64::NEG_INFINITY, i64::MIN)?, hi.clone()),
+        };
+        check_same(op, &[self, &lo, &hi])?;
+        check_numbers(op, self)?;
+        let shape = common_shape(op, &[self, &lo, &hi])?;
+        let y = pointwise_one(op, Pointwise::Clamp, &[self, &lo, &hi], Attributes::default(), &shape, self.dtype())?;
+        let saved = [Saved::input(self), Saved::input(&lo), Saved::input(&hi)];
+        record(op, &[self, &lo, &hi], y, move |t| {
+            let (x, lo, hi) = (t.get(&saved[0])?, t.get(&saved[1])?, t.get(&saved[2])?);
+            let d = t.rows(Pointwise::ClampBackward, &[t.dy(), &x, &lo, &hi], &[])?;
+            gradients![
+                t.want(0, || d[0].sum_to_size(x.shape()))?,
+                t.want(1, || d[1].sum_to_size(lo.shape()))?,
+                t.want(2, || d[2].sum_to_size(hi.shape()))?,
+            ]
+        })
+    }
+
+    /// `s + value a b` for this tensor `s`. All broadcast. Float dtypes, and integer ones with an integer value.
+    pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
+        let op = "addcmul";
+        check_same(op, &[self, a, b])?;
+        check_numbers(op, self)?;
+        let (int, float) = scalar_for(op, value.into(), self.dtype())?;
+        let shape = common_shape(op, &[self, a, b])?;
+        let attributes = Attributes { ints: &[int], floats: &[float] };
+        let y = pointwise_one(op, Pointwise::Addcmul, &[self, a, b], attributes, &shape, self.dtype())?;
+        let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
+        record(op, &[self, a, b], y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            let times = |other: &Tensor| t.row(Pointwise::AddcmulBackward, &[t.dy(), other], &[float]);
+            gradients![
+                t.want(0, || t.dy().sum_to_size(&s_shape))?,
+                t.want(1, || times(&b)?.sum_to_size(a.shape()))?,
+                t.want(2, || times(&a)?.sum_to_size(b.shape()))?,
+            ]
+        })
+    }
+
+    /// `s + value a / b` for this tensor `s`. All broadcast. Float dtypes.
+    pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
+        let op = "addcdiv";
+        check_same(op, &[self, a, b])?;
+        check_float(op, self)?;
+        let shape = common_shape(op, &[self, a, b])?;
+        let y = pointwise_one(op, Pointwise::Addcdiv, &[self, a, b], Attributes::floats(&[value]), &shape, self.dtype())?;
+        let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
+        record(op, &[self, a, b], y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            let k = [value];
+            gradients![
+                t.want(0, || t.dy().sum_to_size(&s_shape))?,
+                t.want(1, || t.row(Pointwise::AddcdivBackwardA, &[t.dy(), &b], &k)?.sum_to_size(a.shape()))?,
+                t.want(2, || t.row(Pointwise::AddcdivBackwardB, &[t.dy(), &a, &b], &k)?.sum_to_size(b.shape()))?,
+            ]
+        })
+    }
+
+    /// `a + w (b - a)`, exact at 0 and 1, for this tensor `a`. All broadcast. Float dtypes.
+    pub fn lerp(&self, b: &Tensor, w: &Tensor) -> Result<Tensor> {
+        let op = "lerp";
+        check_same(op, &[self, b, w])?;
+        check_float(op, self)?;
+        let shape = common_shape(op, &[self, b, w])?;
+        let y = pointwise_one(op, Pointwise::Lerp, &[self, b, w], Attributes::default(), &shape, self.dtype())?;
+        let saved = [Saved::input(self), Saved::input(b), Saved::input(w)];
+        record(op, &[self, b, w], y, move |t| {
+            let (a, b, w) = (t.get(&saved[0])?, t.get(&saved[1])?, t.get(&saved[2])?);
+            gradients![
+                t.want(0, || t.row(Pointwise::LerpBackwardA, &[t.dy(), &w], &[])?.sum_to_size(a.shape()))?,
+                t.want(1, || t.dy().mul(&w)?.sum_to_size(b.shape()))?,
+                t.want(2, || t.row(Pointwise::LerpBackwardW, &[t.dy(), &a, &b], &[])?.sum_to_size(w.shape()))?,
+            ]
+        })
+    }
+
+    /// [`lerp`](Tensor::lerp) with one weight for all elements.
+    pub fn lerp_scalar(&self, b: &Tensor, w: f64) -> Result<Tensor> {
+        let op = "lerp";
+        check_same(op, &[self, b])?;
+        check_float(op, self)?;
+        let shape = common_shape(op, &[self, b])?;
+        let y = pointwise_one(op, Pointwise::LerpScalar, &[self, b], Attributes::floats(&[w]), &shape, self.dtype())?;
+        let (a_shape, b_shape) = (self.shape().clone(), b.shape().clone());
+        record(op, &[self, b], y, move |t| {
+            gradients![
+                t.want(0, || t.dy().mul_scalar(1.0 - w)?.sum_to_size(&a_shape))?,
+                t.want(1, || t.dy().mul_scalar(w)?.sum_to_size(&b_shape))?,
+            ]
+        })
+    }
+
+    /// `silu(gate) up` for this tensor `gate`. Float dtypes. Errors: `Shape` if the shapes differ. Shazeer 2020,
+    /// arXiv 2002.05202.
+    pub fn swiglu(&self, up: &Tensor) -> Result<Tensor> {
+        let op = "swiglu";
+        check_same(op, &[self, up])?;
+        check_float(op, self)?;
+        if self.shape() != up.shape() {
+            return Err(Error::shape(op, format!("gate {} and up {} must have one shape", self.shape(), up.shape())));
+        }
+        let y = pointwise_one(op, Pointwise::Swiglu, &[self, up], Attributes::default(), self.shape(), self.dtype())?;
+        let (gate, up_saved) = (Saved::input(self), Saved::input(up));
+        record(op, &[self, up], y, move |t| {
+            let d = t.rows(Pointwise::SwigluBackward, &[t.dy(), &t.get(&gate)?, &t.get(&up_saved)?], &[])?;
+            gradients![Some(d[0].clone()), Some(d[1].clone())]
+        })
+    }
+
+    /// `silu(x[.., :H]) x[.., H:]` for `x: [.., 2H]`. Float dtypes. Errors: `Shape` if the last dimension is odd or
+    /// missing.
+    pub fn silu_and_mul(&self) -> Result<Tensor> {
+        let width = self.dims().last().copied().filter(|d| d % 2 == 0).ok_or_else(|| {
+            Error::shape("silu_and_mul", format!("{} was given, expected an even last dimension", self.shape()))
+        })?;
+        let half = width / 2;
+        self.narrow(-1, 0, half)?.swiglu(&self.narrow(-1, half, half)?)
+    }
+}
+
+fn check_numbers(op: &'static str, t: &Tensor) -> Result<()> {
+    match t.dtype() {
+        DType::U8 | DType::Bool => Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[t])))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,101 @@
+//! The ops, one file a family: what is computed, and under it the gradient.
+
+mod binary;
+mod compare;
+mod concat;
+mod dropout;
+mod embedding;
+mod factory;
+mod fused_pointwise;
+mod gather;
+mod in_place;
+mod index;
+pub mod loss;
+mod matmul;
+mod operators;
+mod random;
+mod reduce;
+mod scan;
+mod softmax;
+mod sort;
+mod unary;
+mod view;
+
+pub use binary::Rounding;
+pub use embedding::EmbeddingOptions;
+pub use factory::INFER;
+pub use index::{Index, Put};
+pub use matmul::Gemm;
+pub use reduce::Axes;
+pub use unary::Approximate;
+
+use crate::backend::Kernel;
+use crate::pointwise::Pointwise;
+use crate::tensor::{Attributes, run};
+use crate::{DType, Result, Shape, Tensor};
+use smallvec::SmallVec;
+
+/// One output of a row, with inputs expanded to `shape`.
+pub(crate) fn pointwise_one(
+    op: &'static str,
+    row: Pointwise,
+    inputs: &[&Tensor],
+    attributes: Attributes<'_>,
+    shape: &Shape,
+    dtype: DType,
+) -> Result<Tensor> {
+    let y = Tensor::empty(op, shape, dtype, inputs[0].device())?;
+    if y.numel() > 0 {
+        run_expanded(op, row, inputs, &[&y], attributes)?;
+    }
+    Ok(y)
+}
+
+/// All outputs of a float row in the dtype and common shape of its inputs.
+pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], floats: &[f64]) -> Result<Vec<Tensor>> {
+    let shape = common_shape(op, inputs)?;
+    let dtype = inputs[0].dtype();
+    let outputs: Vec<Tensor> = (0..row.outputs())
+        .map(|_| Tensor::empty(op, &shape, dtype, inputs[0].device()))
+        .collect::<Result<_>>()?;
+    let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
+    if outputs[0].numel() > 0 {
+        run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
+    }
+    Ok(outputs)
+}
+
+/// Runs a row with its inputs expanded to the outputs' shape.
+pub(crate) fn run_expanded(
+    op: &'static str,
+    row: Pointwise,
+    inputs: &[&Tensor],
+    outputs: &[&Tensor],
+    attributes: Attributes<'_>,
+) -> Result<()> {
+    let shape = outputs[0].shape();
+    if inputs.iter().all(|t| t.shape() == shape) {
+        return run(op, Kernel::Pointwise(row), inputs, outputs, attributes);
+    }
+    let expanded: SmallVec<[Tensor; 4]> = inputs.iter().map(|t| t.with_layout(t.layout().expand(shape))).collect();
+    let references: SmallVec<[&Tensor; 4]> = expanded.iter().collect();
+    run(op, Kernel::Pointwise(row), &references, outputs, attributes)
+}
+
+/// The shape to which all operands broadcast.
+pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Shape> {
+    let first = operands[0].shape().clone();
+    operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape(), op))
+}
+
+/// Computes in the accumulation dtype what a composite computes in several steps, and rounds once at the end.
+pub(crate) fn in_acc(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let acc = x.dtype().acc();
+    if acc == x.dtype() { f(x) } else { f(&x.cast(acc)?)?.cast(x.dtype()) }
+}
+
+/// Gradients as a rule returns them.
+macro_rules! gradients {
+    ($($g:expr),* $(,)?) => { Ok(smallvec::smallvec![$($g),*]) };
+}
+pub(crate) use gradients;
