@@ -24,9 +24,11 @@ mod view;
 pub use binary::Rounding;
 pub use embedding::EmbeddingOptions;
 pub use factory::INFER;
+pub use in_place::update_;
 pub use index::{Index, Put};
 pub use matmul::Gemm;
 pub use reduce::Axes;
+pub use sort::Order;
 pub use unary::Approximate;
 
 use crate::backend::Kernel;
@@ -58,7 +60,7 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
     let outputs: Vec<Tensor> = (0..row.outputs())
         .map(|_| Tensor::empty(op, &shape, dtype, inputs[0].device()))
         .collect::<Result<_>>()?;
-    let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
+    let references: Vec<&Tensor> = outputs.iter().collect();
     if outputs[0].numel() > 0 {
         run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
     }

@@ -265,7 +265,10 @@ impl Real for Lift {
         trunc f64::trunc;
         round f64::round_ties_even;
         sigmoid Real::sigmoid;
-        softplus Real::softplus;
+    }
+
+    fn softplus(self) -> Lift {
+        unary(self.0, Real::softplus, |t| t.softplus(1.0, f64::INFINITY))
     }
 
     fn pow(self, other: Lift) -> Lift {

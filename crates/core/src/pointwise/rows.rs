@@ -67,7 +67,7 @@ macro_rules! check {
 
 macro_rules! rows {
     ($($domain:ident $Name:ident $name:literal ($($x:ident),*) [$($k:ident),*] -> $m:literal $($inout:ident)?
-        $body:block $(check $check:block)?)*) => {
+        $body:block $(, check $check:block)?)*) => {
         /// The rows of the table, by name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs)]
@@ -305,8 +305,8 @@ rows! {
         [V::select(b.eq(zero), a / b, nearest)]
     }
     Real DivTrunc "div_trunc" (a, b) [] -> 1 { [(a / b).trunc()] }
-    Integer IntDivFloor "int_div_floor" (a, b) [] -> 1 { [a.div_floor(b)] } check { b.ne(V::c(0.0)) }
-    Integer IntDivTrunc "int_div_trunc" (a, b) [] -> 1 { [a.div_trunc(b)] } check { b.ne(V::c(0.0)) }
+    Integer IntDivFloor "int_div_floor" (a, b) [] -> 1 { [a.div_floor(b)] }, check { b.ne(V::c(0.0)) }
+    Integer IntDivTrunc "int_div_trunc" (a, b) [] -> 1 { [a.div_trunc(b)] }, check { b.ne(V::c(0.0)) }
     Real Pow "pow" (a, b) [] -> 1 { [a.pow(b)] }
     Real PowScalar "pow_scalar" (a) [b] -> 1 { [a.pow(b)] }
     Real RpowScalar "rpow_scalar" (b) [a] -> 1 { [a.pow(b)] }
@@ -322,6 +322,8 @@ rows! {
     }
     Integer IntPow "int_pow" (a, b) [] -> 1 { [a.pow(b)] }
     Integer IntPowScalar "int_pow_scalar" (a) [b] -> 1 { [a.pow(b)] }
+    Integer NormalizeIndex "normalize_index" (i) [size] -> 1 { [V::select(i.lt(V::c(0.0)), i + size, i)] },
+        check { i.lt(size) & (-size).le(i) }
     Value Maximum "maximum" (a, b) [] -> 1 { [a.max(b)] }
     Value Minimum "minimum" (a, b) [] -> 1 { [a.min(b)] }
     Real MaximumBackward "maximum_backward" (g, a, b) [] -> 1 {
@@ -393,7 +395,7 @@ rows! {
     Real BceLoss "bce_loss" (p, t) [] -> 1 {
         let least = V::c(-100.0);
         [-(t * p.log().max(least) + (V::c(1.0) - t) * (-p).log1p().max(least))]
-    } check { is_probability(p) }
+    }, check { is_probability(p) }
     Real BceBackward "bce_backward" (g, p, t) [] -> 1 {
         [g * (p - t) / (p * (V::c(1.0) - p)).max(V::c(1e-12))]
     }

@@ -1,0 +1,63 @@
+//! Joining tensors.
+
+use crate::backend::Kernel;
+use crate::tape::{Gradients, record};
+use crate::tensor::{Attributes, check_same, describe, run};
+use crate::{Dims, Error, Result, Shape, Tensor};
+
+impl Tensor {
+    /// Joins tensors along an existing dimension. Errors: `Attr` for an empty list, `Shape` if other dimensions differ.
+    pub fn concat(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
+        let op = "concat";
+        let first = *parts.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
+        check_same(op, parts)?;
+        let d = first.shape().dim(op, dim)?;
+        let fits = |t: &&Tensor| {
+            t.rank() == first.rank() && (0..t.rank()).all(|k| k == d || t.dims()[k] == first.dims()[k])
+        };
+        if first.rank() == 0 || !parts.iter().all(fits) {
+            let message = format!("all but dimension {dim} must agree, got {}", describe(parts));
+            return Err(Error::shape(op, message));
+        }
+        let mut dims = Dims::from_slice(first.dims());
+        let lengths: Dims = parts.iter().map(|t| t.dims()[d]).collect();
+        dims[d] = lengths.iter().sum();
+        let y = Tensor::empty(op, &Shape::from(dims), first.dtype(), first.device())?;
+        let mut start = 0;
+        for part in parts {
+            let length = part.dims()[d];
+            if part.numel() > 0 {
+                let place = y.with_layout(y.layout().narrow(d, start, length, 1));
+                run(op, Kernel::Copy, &[part], &[&place], Attributes::default())?;
+            }
+            start += length;
+        }
+        record(op, parts, y, move |t| {
+            let mut start = 0;
+            let mut gradients = Gradients::new();
+            for (i, &length) in lengths.iter().enumerate() {
+                gradients.push(t.want(i, || t.dy().narrow(d as isize, start, length))?);
+                start += length;
+            }
+            Ok(gradients)
+        })
+    }
+
+    /// Joins tensors of one shape along a new dimension. Errors: as [`concat`](Tensor::concat).
+    pub fn stack(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
+        let unsqueezed: Vec<Tensor> = parts.iter().map(|t| t.unsqueeze(dim)).collect::<Result<_>>()?;
+        let at = if dim < 0 { dim + parts.first().map_or(0, |t| t.rank() as isize) + 1 } else { dim };
+        Tensor::concat(&unsqueezed.iter().collect::<Vec<_>>(), at)
+    }
+
+    /// Splits one dimension into pieces of `size`, the last one smaller if need be. Views. Errors: `Attr`.
+    pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Tensor>> {
+        let d = self.shape().dim("split", dim)?;
+        if size == 0 || self.rank() == 0 {
+            return Err(Error::attr("split", format!("{} cannot be split into pieces of {size}", self.shape())));
+        }
+        let extent = self.dims()[d];
+        (0..extent).step_by(size).map(|start| self.narrow(dim, start, size.min(extent - start))).collect()
+    }
+}
+

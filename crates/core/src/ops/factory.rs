@@ -1,0 +1,80 @@
+//! Tensors from nothing.
+
+use crate::backend::Kernel;
+use crate::tensor::{Attributes, run, scalar_for};
+use crate::{DType, Device, Error, Result, Scalar, Shape, Tensor};
+
+/// In a shape given to `reshape`: whatever is left.
+pub const INFER: usize = usize::MAX;
+
+impl Tensor {
+    /// Every element is `value`. Errors: `Attr` if an integer dtype cannot hold it, `Dtype` for a float in an integer
+    /// dtype.
+    pub fn full(shape: impl Into<Shape>, value: impl Into<Scalar>, dtype: DType, device: &Device) -> Result<Tensor> {
+        let t = Tensor::empty("fill", &shape.into(), dtype, device)?;
+        fill(&t, value.into())?;
+        Ok(t)
+    }
+
+    /// Every element is 0.
+    pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::full(shape, 0, dtype, device)
+    }
+
+    /// Every element is 1.
+    pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::full(shape, 1, dtype, device)
+    }
+
+    /// [`full`](Tensor::full) with this tensor's shape, dtype and device.
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        Tensor::full(self.shape(), value, self.dtype(), self.device())
+    }
+
+    /// [`zeros`](Tensor::zeros) with this tensor's shape, dtype and device.
+    pub fn zeros_like(&self) -> Result<Tensor> {
+        self.full_like(0)
+    }
+
+    /// [`ones`](Tensor::ones) with this tensor's shape, dtype and device.
+    pub fn ones_like(&self) -> Result<Tensor> {
+        self.full_like(1)
+    }
+
+    /// `0, 1, .., n - 1` as i64.
+    pub fn arange(n: usize, device: &Device) -> Result<Tensor> {
+        Tensor::from_vec((0..n as i64).collect(), n, device)
+    }
+
+    /// The identity matrix `[n, n]`.
+    pub fn eye(n: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+        let t = Tensor::zeros((n, n), dtype, device)?;
+        let diagonal = t.with_layout(t.layout().reshape(&Shape::from(n * n)).unwrap_or(t.layout().clone()));
+        fill(&diagonal.with_layout(diagonal.layout().narrow(0, 0, n, n + 1)), Scalar::Int(1))?;
+        Ok(t)
+    }
+}
+
+/// Writes `value` to every element of a view.
+pub(super) fn fill(t: &Tensor, value: Scalar) -> Result<()> {
+    let op = "fill";
+    let (int, float) = match (value, t.dtype().is_float()) {
+        (_, true) => (0, value.as_f64()),
+        (Scalar::Int(v), false) => (v, 0.0),
+        _ => scalar_for(op, value, t.dtype())?,
+    };
+    let range = match t.dtype() {
+        DType::I32 => i32::MIN as i64..=i32::MAX as i64,
+        DType::U8 => 0..=255,
+        DType::Bool => 0..=1,
+        _ => i64::MIN..=i64::MAX,
+    };
+    if !range.contains(&int) {
+        let message = format!("{int} does not fit {}, which holds {}..={}", t.dtype(), range.start(), range.end());
+        return Err(Error::attr(op, message));
+    }
+    if t.numel() == 0 {
+        return Ok(());
+    }
+    run(op, Kernel::Fill, &[], &[t], Attributes { ints: &[int], floats: &[float] })
+}

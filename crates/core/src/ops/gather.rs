@@ -1,0 +1,147 @@
+//! Reading and writing at indices of the operand's own rank.
+
+use super::gradients;
+use crate::backend::{Kernel, Scatter};
+use crate::tape::record;
+use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
+use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
+
+impl Tensor {
+    /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
+    /// than `x` in other dimensions. Errors: `Shape`, `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
+    pub fn gather(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+        let op = "gather";
+        check_index(op, index)?;
+        check_device(op, &[self, index])?;
+        let d = self.shape().dim(op, dim)?;
+        let fits = |k: usize| k == d || index.dims()[k] <= self.dims()[k];
+        if self.rank() != index.rank() || !(0..self.rank()).all(fits) {
+            let message = format!("the index {} must have x's rank and fit {}", index.shape(), self.shape());
+            return Err(Error::shape(op, format!("{message} except in dimension {dim}")));
+        }
+        let (x, i) = (at_least_1d(self), at_least_1d(index));
+        let y = Tensor::empty(op, index.shape(), self.dtype(), self.device())?;
+        if y.numel() > 0 {
+            run(op, Kernel::Gather, &[&x, &i], &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
+        }
+        let (index, shape) = (index.clone(), self.shape().clone());
+        record(op, &[self], y, move |t| {
+            let zeros = Tensor::zeros(&shape, t.dy().dtype(), t.dy().device())?;
+            gradients![Some(zeros.scatter_add(dim, &index, t.dy())?)]
+        })
+    }
+
+    /// This tensor with `src[p]` added at `p with p[dim] = index[p]`, for every `p` of the index. The index is i64 or i32
+    /// and may be smaller than `src`. Errors: as [`gather`](Tensor::gather).
+    pub fn scatter_add(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        scatter("scatter_add", Scatter::Add, self, dim, index, src)
+    }
+
+    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays.
+    /// Errors: as [`gather`](Tensor::gather).
+    pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        scatter("scatter", Scatter::Assign, self, dim, index, src)
+    }
+
+    /// Slices of `x` along `dim`, as many as the index `[L]` or `[]` has elements, repeats allowed. Errors: `Shape`,
+    /// `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
+    pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+        let d = self.shape().dim("index_select", dim)?;
+        let expanded = along("index_select", self, d, index)?;
+        at_least_1d_on_tape(self)?.gather(d as isize, &expanded)
+    }
+
+    /// This tensor with `alpha src[.., l, ..]` added at `[.., index[l], ..]`. Errors: as
+    /// [`index_select`](Tensor::index_select).
+    pub fn index_add(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
+        let op = "index_add";
+        let d = self.shape().dim(op, dim)?;
+        let expanded = along(op, self, d, index)?;
+        let (x, src) = (at_least_1d_on_tape(self)?, at_least_1d_on_tape(src)?);
+        if src.shape() != expanded.shape() {
+            return Err(Error::shape(op, format!("src is {}, expected {}", src.shape(), expanded.shape())));
+        }
+        let src = match alpha.into() {
+            Scalar::Int(1) => src,
+            alpha => src.mul_scalar(alpha)?,
+        };
+        x.scatter_add(d as isize, &expanded, &src)?.reshape(self.shape())
+    }
+}
+
+/// A rank-0 tensor as `[1]`, outside of the tape.
+fn at_least_1d(t: &Tensor) -> Tensor {
+    if t.rank() > 0 { t.clone() } else { t.with_layout(t.layout().expand(&Shape::from(1))) }
+}
+
+fn at_least_1d_on_tape(t: &Tensor) -> Result<Tensor> {
+    if t.rank() > 0 { Ok(t.clone()) } else { t.reshape(1) }
+}
+
+/// An index `[L]` expanded to `x`'s other dimensions.
+fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> Result<Tensor> {
+    check_index(op, index)?;
+    if index.rank() > 1 {
+        return Err(Error::shape(op, format!("the index is {}, expected rank 0 or 1", index.shape())));
+    }
+    let mut dims = if x.rank() == 0 { Dims::from_slice(&[1]) } else { Dims::from_slice(x.dims()) };
+    dims[d] = index.numel();
+    let mut column: Dims = dims.iter().map(|_| 1).collect();
+    column[d] = index.numel();
+    index.reshape(Shape::from(column))?.broadcast_to(Shape::from(dims))
+}
+
+fn scatter(
+    op: &'static str,
+    mode: Scatter,
+    x: &Tensor,
+    dim: isize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<Tensor> {
+    check_index(op, index)?;
+    check_same(op, &[x, src])?;
+    check_device(op, &[x, index])?;
+    let d = x.shape().dim(op, dim)?;
+    let fits = |k: usize| index.dims()[k] <= src.dims()[k] && (k == d || index.dims()[k] <= x.dims()[k]);
+    if x.rank() != index.rank() || x.rank() != src.rank() || !(0..x.rank()).all(fits) {
+        let operands = describe(&[x, index, src]);
+        return Err(Error::shape(op, format!("self, index and src must have one rank and contain the index: {operands}")));
+    }
+    let y = x.detach().copy()?;
+    // Only the part of src that the index covers is read.
+    let used = index.shape().iter().enumerate().fold(src.layout().clone(), |l, (k, &n)| l.narrow(k, 0, n, 1));
+    if index.numel() > 0 {
+        let (i, s) = (at_least_1d(index), at_least_1d(&src.with_layout(used)));
+        run(op, Kernel::Scatter(mode), &[&i, &s], &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
+    }
+    let (index, src_shape) = (index.clone(), src.shape().clone());
+    record(op, &[x, src], y, move |t| {
+        let dself = || match mode {
+            Scatter::Add => Ok(t.dy().clone()),
+            Scatter::Assign => {
+                let zeros = Tensor::zeros(index.shape(), t.dy().dtype(), t.dy().device())?;
+                t.dy().scatter(dim, &index, &zeros)
+            }
+        };
+        let dsrc = || t.dy().gather(dim, &index)?.pad_to(&src_shape);
+        gradients![t.want(0, dself)?, t.want(1, dsrc)?]
+    })
+}
+
+impl Tensor {
+    /// Zeros of `shape` with this tensor at the start of every dimension.
+    fn pad_to(&self, shape: &Shape) -> Result<Tensor> {
+        let mut y = self.clone();
+        for d in 0..shape.rank() {
+            let missing = shape[d] - y.dims()[d];
+            if missing > 0 {
+                let mut dims = Dims::from_slice(y.dims());
+                dims[d] = missing;
+                let zeros = Tensor::zeros(Shape::from(dims), y.dtype(), y.device())?;
+                y = Tensor::concat(&[&y, &zeros], d as isize)?;
+            }
+        }
+        Ok(y)
+    }
+}

@@ -1,0 +1,103 @@
+//! Changes in place, outside of the tape: every one raises the version by which the tape sees that a saved tensor
+//! changed. They fail on tensors that require a gradient unless within `no_grad`.
+
+use super::{common_shape, run_expanded};
+use crate::backend::Kernel;
+use crate::pointwise::Pointwise;
+use crate::tensor::{Attributes, check_same, run};
+use crate::{Error, Result, Scalar, Tensor};
+
+impl Tensor {
+    /// Every element becomes `value`. Errors: as [`Tensor::full`], and `Value` on the tape.
+    pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
+        self.check_in_place("fill_")?;
+        super::factory::fill(self, value.into())?;
+        self.touch();
+        Ok(())
+    }
+
+    /// Takes the values of `src`, which broadcasts to this shape. Errors: `Shape`, `Dtype`, `Device`; `Value` on the tape
+    /// or if both look at the same memory.
+    pub fn copy_(&self, src: &Tensor) -> Result<()> {
+        let op = "copy_";
+        self.check_in_place(op)?;
+        check_same(op, &[self, src])?;
+        check_fits(op, self, src)?;
+        if self.shares_memory(src) {
+            return Err(Error::value(op, "source and target share memory; copy the source first"));
+        }
+        if self.numel() > 0 {
+            let src = src.with_layout(src.layout().expand(self.shape()));
+            run(op, Kernel::Copy, &[&src], &[self], Attributes::default())?;
+        }
+        self.touch();
+        Ok(())
+    }
+
+    /// Adds `x`, which broadcasts to this shape. Float and integer dtypes. Errors: as [`copy_`](Tensor::copy_).
+    pub fn add_(&self, x: &Tensor) -> Result<()> {
+        check_same("add_", &[self, x])?;
+        self.update("add_", Pointwise::Accumulate, &[x], &[])
+    }
+
+    /// Multiplies by `x`, which broadcasts to this shape. Float dtypes. Errors: as [`copy_`](Tensor::copy_).
+    pub fn mul_(&self, x: &Tensor) -> Result<()> {
+        self.update("mul_", Pointwise::ScaleInPlace, &[x], &[])
+    }
+
+    fn update(&self, op: &'static str, row: Pointwise, inputs: &[&Tensor], floats: &[f64]) -> Result<()> {
+        update_(op, row, &[self], inputs, floats)
+    }
+}
+
+fn check_fits(op: &'static str, target: &Tensor, src: &Tensor) -> Result<()> {
+    if common_shape(op, &[target, src])? != *target.shape() {
+        return Err(Error::shape(op, format!("{} does not broadcast to {}", src.shape(), target.shape())));
+    }
+    Ok(())
+}
+
+/// Runs an `inout` row: `targets` are read and written in one pass, `inputs` broadcast to them. This is how optimizers
+/// step; dtypes of targets and inputs may differ among the floats.
+///
+/// Errors: `Attr` if the number of operands is not the row's, `Shape`, `Device`; `Value` on the tape, or if an input
+/// shares memory with a target.
+pub fn update_(
+    op: &'static str,
+    row: Pointwise,
+    targets: &[&Tensor],
+    inputs: &[&Tensor],
+    floats: &[f64],
+) -> Result<()> {
+    let counts = (row.outputs(), row.inputs() - row.outputs().min(row.inputs()), row.attributes());
+    if !row.is_inout() || counts != (targets.len(), inputs.len(), floats.len()) {
+        return Err(Error::attr(op, format!("`{}` updates {} tensors from {} and {}", row.name(), counts.0, counts.1, counts.2)));
+    }
+    let first = targets[0];
+    crate::tensor::check_device(op, &targets.iter().chain(inputs).copied().collect::<Vec<_>>())?;
+    for target in targets {
+        target.check_in_place(op)?;
+        if target.shape() != first.shape() {
+            return Err(Error::shape(op, format!("targets have shapes {} and {}", first.shape(), target.shape())));
+        }
+        if inputs.iter().any(|x| x.shares_memory(target)) {
+            return Err(Error::value(op, "an input shares memory with what is changed; copy it first"));
+        }
+    }
+    for x in inputs {
+        check_fits(op, first, x)?;
+    }
+    if first.numel() == 0 {
+        return Ok(());
+    }
+    // Kernels write contiguous memory; a strided target is updated through a copy.
+    if !targets.iter().all(|t| t.is_contiguous()) {
+        let copies: Vec<Tensor> = targets.iter().map(|t| t.detach().copy()).collect::<Result<_>>()?;
+        let references: Vec<&Tensor> = copies.iter().collect();
+        run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
+        return targets.iter().zip(&copies).try_for_each(|(t, copy)| crate::no_grad(|| t.copy_(copy)));
+    }
+    run_expanded(op, row, inputs, targets, Attributes::floats(floats))?;
+    targets.iter().for_each(|t| t.touch());
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Advanced indexing: slices, index tensors and masks, as in NumPy.
+
+use super::{common_shape, pointwise_one};
+use crate::pointwise::Pointwise;
+use crate::tensor::{Attributes, check_index};
+use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
+
+/// One entry of an advanced index.
+#[derive(Clone, Debug)]
+pub enum Index {
+    /// Elements `start`, `start + step`, ... below `stop` (clipped to the extent, as in Python).
+    Slice {
+        /// The first element.
+        start: usize,
+        /// One past the last.
+        stop: usize,
+        /// The distance between elements.
+        step: usize,
+    },
+    /// Positions (i64 or i32, negative ones count from the end), or a bool mask over as many dimensions as it has.
+    Tensor(Tensor),
+}
+
+impl From<&Tensor> for Index {
+    fn from(t: &Tensor) -> Self {
+        Index::Tensor(t.clone())
+    }
+}
+
+impl From<std::ops::Range<usize>> for Index {
+    fn from(range: std::ops::Range<usize>) -> Self {
+        Index::Slice { start: range.start, stop: range.end, step: 1 }
+    }
+}
+
+impl From<std::ops::RangeFull> for Index {
+    fn from(_: std::ops::RangeFull) -> Self {
+        Index::Slice { start: 0, stop: usize::MAX, step: 1 }
+    }
+}
+
+/// What [`Tensor::index_put`] does where it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Overwrites; of several, the last in row-major order of the index stays.
+    Assign,
+    /// Adds; several add up.
+    Accumulate,
+}
+
+/// The dimensions that have index tensors, with these, after slices have been taken as views.
+struct Resolved {
+    view: Tensor,
+    indices: Vec<(usize, Tensor)>,
+}
+
+impl Tensor {
+    /// The elements at an advanced index: entries apply to leading dimensions in order, index tensors broadcast to one
+    /// shape, which replaces their dimensions in place if they are adjacent and comes first otherwise. A mask of rank r
+    /// counts as the r index tensors of its true positions in row-major order.
+    ///
+    /// Errors: `Shape` for too many entries, a mask that does not fit or indices that do not broadcast; `Dtype`; `Index`
+    /// for a position outside of `-extent..extent`.
+    pub fn index(&self, indices: &[Index]) -> Result<Tensor> {
+        let Resolved { view, indices } = resolve(self, indices)?;
+        if indices.is_empty() {
+            return Ok(view);
+        }
+        let picked: Vec<usize> = indices.iter().map(|(d, _)| *d).collect();
+        let others: Vec<usize> = (0..view.rank()).filter(|d| !picked.contains(d)).collect();
+        let order: Vec<isize> = picked.iter().chain(&others).map(|&d| d as isize).collect();
+        let extents: Dims = picked.iter().map(|&d| view.dims()[d]).collect();
+        let (shape, flat) = linear(&view, &indices, &extents)?;
+        let mut dims = Dims::from_slice(&[extents.iter().product()]);
+        dims.extend(others.iter().map(|&d| view.dims()[d]));
+        let rows = view.permute(&order)?.reshape(Shape::from(dims))?;
+        let mut dims = Dims::from_slice(&shape);
+        dims.extend(others.iter().map(|&d| view.dims()[d]));
+        let y = rows.index_select(0, &flat)?.reshape(Shape::from(dims))?;
+        let adjacent = picked.windows(2).all(|w| w[1] == w[0] + 1);
+        if !adjacent || picked[0] == 0 {
+            return Ok(y);
+        }
+        // The index's dimensions move behind those before the first indexed one.
+        let (rank, before) = (shape.rank() as isize, picked[0] as isize);
+        let order: Vec<isize> = (rank..rank + before).chain(0..rank).chain(rank + before..y.rank() as isize).collect();
+        y.permute(&order)
+    }
+
+    /// This tensor with `values`, which broadcast, written at an advanced index. Errors: as [`index`](Tensor::index).
+    pub fn index_put(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<Tensor> {
+        // The index applied to the elements' own numbers says where to write.
+        let numbers = Tensor::arange(self.numel(), self.device())?.reshape(self.shape())?;
+        let places = numbers.index(indices)?;
+        let values = values.broadcast_to(places.shape())?.reshape(places.numel())?;
+        let (flat, places) = (self.reshape(self.numel())?, places.reshape(places.numel())?);
+        let y = match put {
+            Put::Assign => flat.scatter(0, &places, &values)?,
+            Put::Accumulate => flat.scatter_add(0, &places, &values)?,
+        };
+        y.reshape(self.shape())
+    }
+
+    /// The positions of the true elements of a bool tensor, row-major: one i64 tensor a dimension. Reads the mask back.
+    /// Errors: `Dtype`.
+    pub fn nonzero(&self) -> Result<Vec<Tensor>> {
+        super::compare::check_bool("nonzero", self)?;
+        let mask = self.to_vec::<bool>()?;
+        let strides = self.shape().strides();
+        let places: Vec<usize> = mask.iter().enumerate().filter(|(_, m)| **m).map(|(i, _)| i).collect();
+        let along = |d: usize| places.iter().map(|&i| (i / strides[d] % self.dims()[d]) as i64).collect::<Vec<i64>>();
+        (0..self.rank()).map(|d| Tensor::from_vec(along(d), places.len(), self.device())).collect()
+    }
+}
+
+fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
+    let op = "index";
+    let mut view = x.clone();
+    let mut tensors = Vec::new();
+    let mut d = 0;
+    for index in indices {
+        let used = match index {
+            Index::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
+            _ => 1,
+        };
+        if d + used > x.rank() || used == 0 {
+            let message = format!("{} entries index more dimensions than {} has", indices.len(), x.shape());
+            return Err(Error::shape(op, message));
+        }
+        match index {
+            Index::Slice { start, stop, step } => {
+                let extent = x.dims()[d];
+                let stop = (*stop).min(extent);
+                view = view.slice(d as isize, (*start).min(stop), stop, *step)?;
+            }
+            Index::Tensor(mask) if mask.dtype() == DType::Bool => {
+                if mask.dims() != &x.dims()[d..d + used] {
+                    let message = format!("the mask {} does not fit dimensions {d}..{} of", mask.shape(), d + used);
+                    return Err(Error::shape(op, format!("{message} {}", x.shape())));
+                }
+                tensors.extend(mask.nonzero()?.into_iter().enumerate().map(|(k, t)| (d + k, t)));
+            }
+            Index::Tensor(t) => {
+                check_index(op, t)?;
+                tensors.push((d, t.cast(DType::I64)?));
+            }
+        }
+        d += used;
+    }
+    Ok(Resolved { view, indices: tensors })
+}
+
+/// The common shape of the index tensors, and for each of its elements the row-major position within `extents`.
+fn linear(x: &Tensor, indices: &[(usize, Tensor)], extents: &[usize]) -> Result<(Shape, Tensor)> {
+    let op = "index";
+    let references: Vec<&Tensor> = indices.iter().map(|(_, t)| t).collect();
+    let shape = common_shape(op, &references)?;
+    let strides = Shape::new(extents).strides();
+    let mut sum: Option<Tensor> = None;
+    for ((dim, t), (&extent, &stride)) in indices.iter().zip(extents.iter().zip(&strides)) {
+        let size = [extent as i64];
+        let row = Pointwise::NormalizeIndex;
+        let positive = pointwise_one(op, row, &[t], Attributes::ints(&size), t.shape(), DType::I64);
+        let positive = positive.map_err(|e| match e.kind() {
+            Kind::Value => {
+                let range = format!("{}..{extent}, dimension {dim} of {}", -(extent as i64), x.shape());
+                Error::index(op, format!("an index is outside of {range}: {}", e.message()))
+            }
+            _ => e,
+        })?;
+        let term = positive.mul_scalar(stride as i64)?;
+        sum = Some(match sum {
+            Some(sum) => sum.add(&term)?,
+            None => term,
+        });
+    }
+    let sum = sum.ok_or_else(|| Error::attr(op, "no index tensors"))?;
+    let flat = sum.broadcast_to(&shape)?.reshape(shape.numel())?;
+    Ok((shape, flat))
+}

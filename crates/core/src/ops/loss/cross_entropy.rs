@@ -1,0 +1,170 @@
+//! Cross entropy and negative log likelihood.
+
+use super::{Reduction, check_constant};
+use crate::tensor::{check_device, check_float, check_same, describe};
+use crate::{Dims, Error, Kind, Result, Shape, Tensor};
+
+/// The attributes of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`].
+#[derive(Clone, Debug, Default)]
+pub struct CrossEntropy {
+    /// A weight for each class, `[C]`.
+    pub weight: Option<Tensor>,
+    /// The target that is left out; -100 if absent. Only with class indices.
+    pub ignore_index: Option<i64>,
+    /// How much of the target is spread evenly over the classes, 0 to 1.
+    pub label_smoothing: f64,
+    /// What becomes of the losses of the elements. The mean divides by the sum of the weights of the targets.
+    pub reduction: Reduction,
+    /// With bytes for each class, `[C]`: the loss is the sum of the losses times the bytes of their targets, divided by
+    /// the sum of these bytes (0 if that is 0). Takes the place of the reduction.
+    pub token_bytes: Option<Tensor>,
+}
+
+impl Tensor {
+    /// The mean cross entropy of logits `[N, C, d..]` or `[C]` with class indices `[N, d..]` (i64 or i32) or
+    /// probabilities `[N, C, d..]`. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
+    pub fn cross_entropy(&self, target: &Tensor) -> Result<Tensor> {
+        self.cross_entropy_with(target, &CrossEntropy::default())
+    }
+
+    /// [`cross_entropy`](Tensor::cross_entropy) with weights, ignored targets, label smoothing and a reduction. If all
+    /// targets are ignored the mean is NaN and the gradient 0. Float dtypes; probabilities have a gradient too.
+    ///
+    /// Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an ignore_index with probabilities; `Value`
+    /// for a class outside of `0..C`.
+    pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+        let op = "cross_entropy_loss";
+        check_float(op, self)?;
+        if !(0.0..=1.0).contains(&options.label_smoothing) {
+            let message = format!("label_smoothing is {}, expected 0 to 1", options.label_smoothing);
+            return Err(Error::attr(op, message));
+        }
+        let dim = class_dim(op, self)?;
+        let logp = self.cast(self.dtype().acc())?.log_softmax(dim)?;
+        let loss = match target.dtype().is_float() {
+            true => probabilities(op, &logp, self, target, options)?,
+            false => indices(op, &logp, target, options)?,
+        };
+        loss.cast(self.dtype())
+    }
+
+    /// `-w[t] logp[t]` for log probabilities `[N, C, d..]` or `[C]` and class indices `[N, d..]`. Label smoothing is not
+    /// used. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
+    pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+        let op = "nll_loss";
+        check_float(op, self)?;
+        class_dim(op, self)?;
+        let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };
+        indices(op, &self.cast(self.dtype().acc())?, target, &options)?.cast(self.dtype())
+    }
+}
+
+/// Where the classes are: dimension 1, or 0 of a single sample.
+fn class_dim(op: &'static str, x: &Tensor) -> Result<isize> {
+    let dim = if x.rank() == 1 { 0 } else { 1 };
+    match x.dims().get(dim) {
+        None => Err(Error::shape(op, format!("{} was given, expected [N, C, ..] or [C]", x.shape()))),
+        Some(0) => Err(Error::shape(op, format!("{} has no classes", x.shape()))),
+        Some(_) => Ok(dim as isize),
+    }
+}
+
+/// A tensor of one number a class, as `[1, C, 1..]` in the dtype of `logp`.
+fn per_class(op: &'static str, name: &str, logp: &Tensor, dim: isize, w: &Tensor) -> Result<Tensor> {
+    check_constant(op, name, w)?;
+    check_device(op, &[logp, w])?;
+    if w.rank() != 1 || w.dims()[0] != logp.dims()[dim as usize] {
+        let message = format!("{name} is {}, expected one number a class of {}", w.shape(), logp.shape());
+        return Err(Error::shape(op, message));
+    }
+    let mut dims: Dims = logp.dims().iter().map(|_| 1).collect();
+    dims[dim as usize] = w.dims()[0];
+    w.cast(logp.dtype())?.reshape(Shape::from(dims))
+}
+
+fn probabilities(
+    op: &'static str,
+    logp: &Tensor,
+    logits: &Tensor,
+    target: &Tensor,
+    options: &CrossEntropy,
+) -> Result<Tensor> {
+    check_same(op, &[logits, target])?;
+    if logits.shape() != target.shape() {
+        let message = format!("probabilities {} must have the shape of logits {}", target.shape(), logits.shape());
+        return Err(Error::shape(op, message));
+    }
+    if options.ignore_index.is_some() || options.token_bytes.is_some() {
+        return Err(Error::attr(op, "ignore_index and token_bytes need class indices, but the target is probabilities"));
+    }
+    let dim = class_dim(op, logp)?;
+    let smoothing = options.label_smoothing;
+    let mut q = target.cast(logp.dtype())?;
+    if smoothing > 0.0 {
+        q = q.mul_scalar(1.0 - smoothing)?.add_scalar(smoothing / logp.dims()[dim as usize] as f64)?;
+    }
+    if let Some(w) = &options.weight {
+        q = q.mul(&per_class(op, "weight", logp, dim, w)?)?;
+    }
+    let loss = q.mul(logp)?.sum(dim)?.neg()?;
+    options.reduction.apply(&loss)
+}
+
+fn indices(op: &'static str, logp: &Tensor, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+    let dim = class_dim(op, logp)?;
+    if !target.dtype().is_int() {
+        let message = format!("the target is {}, expected i64, i32 or probabilities", target.dtype());
+        return Err(Error::dtype(op, message));
+    }
+    check_device(op, &[logp, target])?;
+    let mut expected = Dims::from_slice(logp.dims());
+    expected.remove(dim as usize);
+    if target.dims() != &expected[..] {
+        let operands = describe(&[logp, target]);
+        return Err(Error::shape(op, format!("class indices must be {:?}: {operands}", expected.as_slice())));
+    }
+    let ignored = options.ignore_index.unwrap_or(-100);
+    let counted = target.ne_scalar(ignored)?;
+    let index = counted.where_scalar(target, 0)?.unsqueeze(dim)?;
+    let at_target = |t: &Tensor| -> Result<Tensor> {
+        let t = t.broadcast_to(logp.shape())?;
+        let picked = t.gather(dim, &index).map_err(|e| match e.kind() {
+            Kind::Index => Error::value(op, format!("a class is out of range: {}", e.message())),
+            _ => e,
+        })?;
+        picked.squeeze(dim)
+    };
+    let weight = options.weight.as_ref().map(|w| per_class(op, "weight", logp, dim, w)).transpose()?;
+    let of_target = weight.as_ref().map(&at_target).transpose()?;
+    let mut loss = at_target(logp)?.neg()?;
+    if let Some(w) = &of_target {
+        loss = loss.mul(w)?;
+    }
+    let smoothing = options.label_smoothing;
+    if smoothing > 0.0 {
+        let all = match &weight {
+            Some(w) => logp.mul(w)?.sum(dim)?,
+            None => logp.sum(dim)?,
+        };
+        let share = smoothing / logp.dims()[dim as usize] as f64;
+        loss = loss.mul_scalar(1.0 - smoothing)?.sub(&all.mul_scalar(share)?)?;
+    }
+    // Selected, not multiplied: an ignored element has gradient 0 whatever its loss.
+    let loss = counted.where_scalar(&loss, 0.0)?;
+    let counts = |of_target: Option<&Tensor>| match of_target {
+        Some(w) => counted.where_scalar(w, 0.0),
+        None => counted.cast(logp.dtype()),
+    };
+    if let Some(bytes) = &options.token_bytes {
+        let bytes = counts(Some(&at_target(&per_class(op, "token_bytes", logp, dim, bytes)?)?))?;
+        let total = bytes.sum(..)?;
+        let empty = total.eq_scalar(0.0)?;
+        let mean = loss.mul(&bytes)?.sum(..)?.div(&empty.logical_not()?.where_scalar(&total, 1.0)?)?;
+        return empty.logical_not()?.where_scalar(&mean, 0.0);
+    }
+    match options.reduction {
+        Reduction::None => Ok(loss),
+        Reduction::Sum => loss.sum(..),
+        Reduction::Mean => loss.sum(..)?.div(&counts(of_target.as_ref())?.sum(..)?),
+    }
+}

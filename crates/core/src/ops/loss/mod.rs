@@ -1,0 +1,52 @@
+//! Losses. Targets are constants unless a gradient is named; inputs and targets have one shape (nothing broadcasts).
+
+mod cross_entropy;
+mod distance;
+mod elementwise;
+
+pub use cross_entropy::CrossEntropy;
+pub use distance::{Triplet, TripletNegative};
+pub use elementwise::{Focal, FocalInput, KlTarget};
+
+use crate::tensor::{check_float, check_same, describe};
+use crate::{Error, Result, Tensor};
+
+/// What becomes of the losses of the elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// They are returned.
+    None,
+    /// Their mean; NaN of nothing.
+    #[default]
+    Mean,
+    /// Their sum; 0 of nothing.
+    Sum,
+}
+
+impl Reduction {
+    fn apply(self, loss: &Tensor) -> Result<Tensor> {
+        match self {
+            Reduction::None => Ok(loss.clone()),
+            Reduction::Mean => loss.mean(..),
+            Reduction::Sum => loss.sum(..),
+        }
+    }
+}
+
+/// Errors unless all operands are floats of one dtype, shape and device.
+fn check_operands(op: &'static str, operands: &[&Tensor]) -> Result<()> {
+    check_float(op, operands[0])?;
+    check_same(op, operands)?;
+    if operands.iter().any(|t| t.shape() != operands[0].shape()) {
+        return Err(Error::shape(op, format!("operands must have one shape, got {}", describe(operands))));
+    }
+    Ok(())
+}
+
+/// Errors if a gradient is asked for that the op does not have.
+fn check_constant(op: &'static str, name: &str, t: &Tensor) -> Result<()> {
+    if t.requires_grad() && crate::tape::is_grad_enabled() {
+        return Err(Error::unsupported(op, format!("{name} requires a gradient, but has none here; use `detach`")));
+    }
+    Ok(())
+}

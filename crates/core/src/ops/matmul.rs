@@ -1,0 +1,159 @@
+//! Matrix products.
+
+use super::gradients;
+use crate::backend::Kernel;
+use crate::tape::{Saved, record};
+use crate::tensor::{Attributes, check_float, check_same, describe, run};
+use crate::{Dims, Error, Result, Shape, Tensor};
+
+/// What [`Tensor::gemm`] does beside multiplying.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gemm {
+    /// Factor of the product.
+    pub alpha: f64,
+    /// Factor of the added matrix.
+    pub beta: f64,
+}
+
+impl Default for Gemm {
+    fn default() -> Self {
+        Gemm { alpha: 1.0, beta: 1.0 }
+    }
+}
+
+/// `alpha a @ b + beta c` of batches of matrices, outside of the tape: `a: [B, M, K]`, `b: [B, K, N]`, `c: [B, M, N]`.
+fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
+    let y = Tensor::empty(op, &Shape::from([a.dims()[0], a.dims()[1], b.dims()[2]]), a.dtype(), a.device())?;
+    if y.numel() > 0 {
+        let floats = [scale.alpha, scale.beta];
+        let attributes = Attributes::floats(&floats);
+        match c {
+            Some(c) => run(op, Kernel::Matmul, &[a, b, c], &[&y], attributes)?,
+            None => run(op, Kernel::Matmul, &[a, b], &[&y], attributes)?,
+        }
+    }
+    Ok(y)
+}
+
+/// `[M, N]` as `[1, M, N]`, outside of the tape.
+fn batched(t: &Tensor) -> Tensor {
+    let mut dims = Dims::from_slice(t.dims());
+    dims.insert(0, 1);
+    t.with_layout(t.layout().expand(&Shape::from(dims)))
+}
+
+impl Tensor {
+    /// The matrix product. Rank 1 counts as a row on the left and as a column on the right; leading dimensions are
+    /// batches, which broadcast. Float dtypes. Errors: `Shape` where inner sizes differ or an operand has rank 0.
+    pub fn matmul(&self, b: &Tensor) -> Result<Tensor> {
+        let op = "matmul";
+        check_same(op, &[self, b])?;
+        if !self.dtype().is_float() {
+            return Err(Error::unsupported(op, format!("{} was given, expected floats", describe(&[self, b]))));
+        }
+        if self.rank() == 0 || b.rank() == 0 {
+            return Err(Error::shape(op, format!("{} and {} must have rank 1 or more", self.shape(), b.shape())));
+        }
+        let left = if self.rank() == 1 { self.unsqueeze(0)? } else { self.clone() };
+        let right = if b.rank() == 1 { b.unsqueeze(1)? } else { b.clone() };
+        if left.dims()[left.rank() - 1] != right.dims()[right.rank() - 2] {
+            return Err(Error::shape(op, format!("the inner sizes of {} and {} differ", self.shape(), b.shape())));
+        }
+        let mut y = matrices(op, &left, &right)?;
+        if self.rank() == 1 {
+            y = y.squeeze(-2)?;
+        }
+        if b.rank() == 1 { y.squeeze(-1) } else { Ok(y) }
+    }
+
+    /// `beta c + alpha a @ b` for this matrix `a: [M, K]`, `b: [K, N]` and `c`, which broadcasts to `[M, N]`. With
+    /// `beta` 0, `c` is not read; with `alpha` 0, `a` and `b` are not. Float dtypes. Errors: `Shape`.
+    pub fn gemm(&self, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
+        let op = "gemm";
+        let operands = [Some(self), Some(b), c];
+        let operands: Vec<&Tensor> = operands.into_iter().flatten().collect();
+        check_same(op, &operands)?;
+        if !self.dtype().is_float() {
+            return Err(Error::unsupported(op, format!("{} was given, expected floats", describe(&operands))));
+        }
+        if self.rank() != 2 || b.rank() != 2 || self.dims()[1] != b.dims()[0] {
+            let message = format!("{} and {} are not [M, K] and [K, N]", self.shape(), b.shape());
+            return Err(Error::shape(op, message));
+        }
+        let shape = Shape::from([self.dims()[0], b.dims()[1]]);
+        if let Some(c) = c
+            && c.shape().broadcast(&shape, op)? != shape
+        {
+            return Err(Error::shape(op, format!("c {} does not broadcast to {shape}", c.shape())));
+        }
+        let expanded = c.map(|c| batched(&c.with_layout(c.layout().expand(&shape))));
+        let y = product(op, &batched(self), &batched(b), expanded.as_ref(), scale)?;
+        let y = y.with_layout(y.layout().select(0, 0));
+        let (sa, sb) = (Saved::input(self), Saved::input(b));
+        let c_shape = c.map(|c| c.shape().clone());
+        record(op, &operands, y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            let scaled = |g: Tensor, s: f64| if s == 1.0 { Ok(g) } else { g.mul_scalar(s) };
+            let da = t.want(0, || scaled(t.dy().matmul(&b.t()?)?, scale.alpha))?;
+            let db = t.want(1, || scaled(a.t()?.matmul(t.dy())?, scale.alpha))?;
+            match &c_shape {
+                Some(c) => gradients![da, db, t.want(2, || scaled(t.dy().sum_to_size(c)?, scale.beta))?],
+                None => gradients![da, db],
+            }
+        })
+    }
+
+    /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
+    pub fn linear(&self, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
+        let op = "linear";
+        check_float(op, self)?;
+        let input = self.dims().last().copied();
+        let fits = w.rank() == 2 && input == Some(w.dims()[1]);
+        if !fits || b.is_some_and(|b| b.rank() != 1 || b.dims()[0] != w.dims()[0]) {
+            let b = b.map_or("none".into(), |b| b.shape().to_string());
+            let message = format!("x {}, w {} and b {b} are not [.., I], [O, I] and [O]", self.shape(), w.shape());
+            return Err(Error::shape(op, message));
+        }
+        let mut dims = Dims::from_slice(self.dims());
+        let rows = dims[..dims.len() - 1].iter().product();
+        let x = self.reshape((rows, w.dims()[1]))?;
+        let y = x.gemm(&w.t()?, b, Gemm::default())?;
+        if let Some(last) = dims.last_mut() {
+            *last = w.dims()[0];
+        }
+        y.reshape(Shape::from(dims))
+    }
+}
+
+/// The product of tensors of rank 2 or more.
+fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if b.rank() == 2 && a.rank() > 2 {
+        // One large product instead of many small ones.
+        let k = a.dims()[a.rank() - 1];
+        let mut dims = Dims::from_slice(a.dims());
+        let rows = dims[..dims.len() - 1].iter().product();
+        dims[a.rank() - 1] = b.dims()[1];
+        return matrices(op, &a.reshape((rows, k))?, b)?.reshape(Shape::from(dims));
+    }
+    let (m, k, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1], b.dims()[b.rank() - 1]);
+    let batch = Shape::new(&a.dims()[..a.rank() - 2]).broadcast(&Shape::new(&b.dims()[..b.rank() - 2]), op)?;
+    let with_batch = |r: usize, c: usize| {
+        let mut dims = Dims::from_slice(&batch);
+        dims.extend([r, c]);
+        Shape::from(dims)
+    };
+    let flat = |t: &Tensor, r: usize, c: usize| {
+        let expanded = t.with_layout(t.layout().expand(&with_batch(r, c)));
+        expanded.reshape((batch.numel(), r, c))
+    };
+    let y = product(op, &flat(a, m, k)?, &flat(b, k, n)?, None, Gemm::default())?;
+    let y = y.with_layout(crate::Layout::contiguous(with_batch(m, n)));
+    let (sa, sb) = (Saved::input(a), Saved::input(b));
+    record(op, &[a, b], y, move |t| {
+        let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+        gradients![
+            t.want(0, || t.dy().matmul(&b.t()?)?.sum_to_size(a.shape()))?,
+            t.want(1, || a.t()?.matmul(t.dy())?.sum_to_size(b.shape()))?,
+        ]
+    })
+}

@@ -1,0 +1,70 @@
+//! Random tensors: the same bits on every backend.
+
+use crate::backend::{Kernel, Random};
+use crate::tensor::{Attributes, run};
+use crate::{DType, Device, Error, Result, Rng, Shape, Tensor};
+
+impl Tensor {
+    /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless both are finite and `lo <= hi`.
+    pub fn rand(
+        shape: impl Into<Shape>,
+        lo: f64,
+        hi: f64,
+        dtype: DType,
+        device: &Device,
+        rng: &Rng,
+    ) -> Result<Tensor> {
+        if !lo.is_finite() || !hi.is_finite() || lo > hi {
+            return Err(Error::attr("random_uniform", format!("the range is {lo}..{hi}, expected finite lo <= hi")));
+        }
+        draw("random_uniform", Random::Uniform, shape.into(), dtype, device, rng, &[lo, hi], None)
+    }
+
+    /// Normal with mean `mean` and deviation `std`. Float dtypes. Errors: `Attr` unless both are finite and `std >= 0`.
+    pub fn randn(
+        shape: impl Into<Shape>,
+        mean: f64,
+        std: f64,
+        dtype: DType,
+        device: &Device,
+        rng: &Rng,
+    ) -> Result<Tensor> {
+        if !mean.is_finite() || !std.is_finite() || std < 0.0 {
+            let message = format!("mean {mean} and std {std} were given, expected finite numbers and std >= 0");
+            return Err(Error::attr("random_normal", message));
+        }
+        draw("random_normal", Random::Normal, shape.into(), dtype, device, rng, &[mean, std], None)
+    }
+
+    /// u8: 1 with probability `p`, else 0. Errors: `Attr` unless `0 <= p <= 1`.
+    pub fn bernoulli(shape: impl Into<Shape>, p: f64, device: &Device, rng: &Rng) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::attr("random_bernoulli", format!("p is {p}, expected 0 to 1")));
+        }
+        let threshold = (p * 4_294_967_296.0).floor() as i64;
+        draw("random_bernoulli", Random::Bernoulli, shape.into(), DType::U8, device, rng, &[], Some(threshold))
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn draw(
+    op: &'static str,
+    kind: Random,
+    shape: Shape,
+    dtype: DType,
+    device: &Device,
+    rng: &Rng,
+    floats: &[f64],
+    threshold: Option<i64>,
+) -> Result<Tensor> {
+    if !dtype.is_float() && kind != Random::Bernoulli {
+        return Err(Error::dtype(op, format!("{dtype} was asked for, expected a float dtype")));
+    }
+    let y = Tensor::empty(op, &shape, dtype, device)?;
+    if y.numel() > 0 {
+        let state = rng.advance(y.numel());
+        let ints = [state.seed as i64, state.offset as i64, state.stream as i64, threshold.unwrap_or(0)];
+        run(op, Kernel::Random(kind), &[], &[&y], Attributes { ints: &ints, floats })?;
+    }
+    Ok(y)
+}

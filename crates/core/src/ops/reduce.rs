@@ -1,0 +1,308 @@
+//! Reductions over one, several or all dimensions.
+
+use super::scan::Direction;
+use super::{gradients, in_acc};
+use crate::backend::{Kernel, Reduce};
+use crate::pointwise::Pointwise;
+use crate::tape::{Saved, record};
+use crate::tensor::{Attributes, check_float, run};
+use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use smallvec::SmallVec;
+
+/// The dimensions that a reduction removes: `..` for all, a number, an array or a list. Negative ones count from the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes(SmallVec<[isize; 4]>);
+
+impl From<std::ops::RangeFull> for Axes {
+    fn from(_: std::ops::RangeFull) -> Self {
+        Axes(SmallVec::new())
+    }
+}
+
+impl From<isize> for Axes {
+    fn from(dim: isize) -> Self {
+        Axes(smallvec::smallvec![dim])
+    }
+}
+
+impl<const N: usize> From<[isize; N]> for Axes {
+    fn from(dims: [isize; N]) -> Self {
+        Axes(SmallVec::from_slice(&dims))
+    }
+}
+
+impl From<&[isize]> for Axes {
+    fn from(dims: &[isize]) -> Self {
+        Axes(SmallVec::from_slice(dims))
+    }
+}
+
+impl From<Vec<isize>> for Axes {
+    fn from(dims: Vec<isize>) -> Self {
+        Axes(SmallVec::from_vec(dims))
+    }
+}
+
+/// A tensor seen with the reduced dimensions last.
+struct Plan {
+    /// `[kept.., reduced..]`, a view outside of the tape.
+    view: Tensor,
+    kept: Shape,
+    /// Dimension `k` of the view is dimension `perm[k]` of the tensor.
+    perm: Dims,
+    /// The shape with reduced dimensions of size 1.
+    keepdim: Shape,
+    reduced: usize,
+    /// How many elements become one.
+    count: usize,
+}
+
+impl Plan {
+    fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<Plan> {
+        let mut is_reduced = [axes.0.is_empty(); crate::MAX_RANK];
+        for &axis in &axes.0 {
+            let d = x.shape().dim(op, axis)?;
+            if std::mem::replace(&mut is_reduced[d], true) {
+                return Err(Error::attr(op, format!("dimension {axis} is named twice in {:?}", axes.0.as_slice())));
+            }
+        }
+        let (reduced, kept): (Dims, Dims) = (0..x.rank()).partition(|&d| is_reduced[d]);
+        let perm: Dims = kept.iter().chain(&reduced).copied().collect();
+        let keepdim: Dims = (0..x.rank()).map(|d| if is_reduced[d] { 1 } else { x.dims()[d] }).collect();
+        Ok(Plan {
+            view: x.with_layout(x.layout().permute(&perm)),
+            kept: Shape::from(kept.iter().map(|&d| x.dims()[d]).collect::<Dims>()),
+            perm,
+            keepdim: Shape::from(keepdim),
+            reduced: reduced.len(),
+            count: reduced.iter().map(|&d| x.dims()[d]).product(),
+        })
+    }
+
+    /// The reduction outside of the tape, of shape `kept`.
+    fn run(&self, op: &'static str, kernel: Kernel, dtype: DType) -> Result<Tensor> {
+        let y = Tensor::empty(op, &self.kept, dtype, self.view.device())?;
+        if y.numel() > 0 {
+            run(op, kernel, &[&self.view], &[&y], Attributes::ints(&[self.reduced as i64]))?;
+        }
+        Ok(y)
+    }
+
+    fn check_not_empty(&self, op: &'static str) -> Result<()> {
+        if self.count == 0 && self.kept.numel() > 0 {
+            return Err(Error::value(op, format!("{} has nothing to reduce", self.view.shape())));
+        }
+        Ok(())
+    }
+}
+
+/// The dtype of a sum or product: i64 for integers and bool.
+fn sum_dtype(dtype: DType) -> DType {
+    if dtype.is_float() { dtype } else { DType::I64 }
+}
+
+fn check_ordered(op: &'static str, x: &Tensor) -> Result<()> {
+    if x.dtype() == DType::Bool || x.dtype() == DType::U8 {
+        return Err(Error::dtype(op, format!("{} was given, expected floats, i64 or i32", x.dtype())));
+    }
+    Ok(())
+}
+
+/// Which of the two: a largest or a smallest element.
+#[derive(Clone, Copy)]
+enum Extremum {
+    Max,
+    Min,
+}
+
+impl Extremum {
+    fn reduce(self) -> Kernel {
+        Kernel::Reduce(match self {
+            Extremum::Max => Reduce::Max,
+            Extremum::Min => Reduce::Min,
+        })
+    }
+
+    fn arg(self) -> Kernel {
+        match self {
+            Extremum::Max => Kernel::ArgMax,
+            Extremum::Min => Kernel::ArgMin,
+        }
+    }
+}
+
+impl Tensor {
+    /// The sum over `axes`. Integers and bool sum to i64. An empty sum is 0. Errors: `Attr` for a dimension out of range
+    /// or named twice.
+    pub fn sum(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let plan = Plan::new("sum", self, &axes.into())?;
+        let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), sum_dtype(self.dtype()))?;
+        let (shape, keepdim) = (self.shape().clone(), plan.keepdim);
+        record("sum", &[self], y, move |t| gradients![Some(t.dy().reshape(&keepdim)?.broadcast_to(&shape)?)])
+    }
+
+    /// The mean over `axes`; NaN of nothing. Float dtypes. Errors: `Attr`, `Dtype`.
+    pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        check_float("mean", self)?;
+        let plan = Plan::new("mean", self, &axes.into())?;
+        let y = plan.run("mean", Kernel::Reduce(Reduce::Mean), self.dtype())?;
+        let (shape, keepdim, count) = (self.shape().clone(), plan.keepdim, plan.count as f64);
+        record("mean", &[self], y, move |t| {
+            gradients![Some(t.dy().div_scalar(count)?.reshape(&keepdim)?.broadcast_to(&shape)?)]
+        })
+    }
+
+    /// The product over `axes`. Integers and bool multiply to i64. An empty product is 1. The gradient is right with
+    /// zeros among the factors. Errors: `Attr`.
+    pub fn prod(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let axes = axes.into();
+        let plan = Plan::new("prod", self, &axes)?;
+        let y = plan.run("prod", Kernel::Reduce(Reduce::Prod), sum_dtype(self.dtype()))?;
+        let saved = Saved::input(self);
+        record("prod", &[self], y, move |t| {
+            let x = t.get(&saved)?;
+            let plan = Plan::new("prod", &x, &axes)?;
+            let others = others(&x, &plan, t.creates_graph())?;
+            gradients![Some(t.dy().reshape(&plan.keepdim)?.mul(&others)?)]
+        })
+    }
+
+    /// The Euclidean norm over `axes`; 0 of nothing, with gradient 0 at 0. Float dtypes. Errors: `Attr`, `Dtype`.
+    pub fn l2_norm(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let op = "rowwise_l2_norm";
+        check_float(op, self)?;
+        let plan = Plan::new(op, self, &axes.into())?;
+        let y = plan.run(op, Kernel::Reduce(Reduce::Norm), self.dtype())?;
+        let (sx, sy, keepdim) = (Saved::input(self), Saved::output(&y), plan.keepdim);
+        record(op, &[self], y, move |t| {
+            let x = t.get(&sx)?;
+            let spread = |v: &Tensor| v.reshape(&keepdim)?.broadcast_to(x.shape());
+            gradients![Some(t.row(Pointwise::NormBackward, &[&spread(t.dy())?, &x, &spread(&t.get(&sy)?)?], &[])?)]
+        })
+    }
+
+    /// The largest element over `axes`; NaN wins, ties share the gradient. Errors: `Value` if there is nothing to
+    /// reduce, `Dtype` for bool and u8, `Attr`.
+    pub fn amax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        extremum("amax", Extremum::Max, self, axes.into())
+    }
+
+    /// The smallest element over `axes`; NaN wins, ties share the gradient. Errors: as [`amax`](Tensor::amax).
+    pub fn amin(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        extremum("amin", Extremum::Min, self, axes.into())
+    }
+
+    /// The largest elements along `dim` and their first positions (i64); the gradient goes to those positions alone.
+    /// Errors: as [`amax`](Tensor::amax).
+    pub fn max(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+        with_index(self, dim, Tensor::argmax)
+    }
+
+    /// The smallest elements along `dim` and their first positions (i64); the gradient goes to those positions alone.
+    /// Errors: as [`amax`](Tensor::amax).
+    pub fn min(&self, dim: isize) -> Result<(Tensor, Tensor)> {
+        with_index(self, dim, Tensor::argmin)
+    }
+
+    /// The first position (i64) of the largest element over `axes`, counted row-major over all of them; NaN is the
+    /// largest. Errors: as [`amax`](Tensor::amax).
+    pub fn argmax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        arg("argmax_axis", Extremum::Max, self, axes.into())
+    }
+
+    /// The first position (i64) of the smallest element; NaN is the smallest. Errors: as [`amax`](Tensor::amax).
+    pub fn argmin(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        arg("argmin_axis", Extremum::Min, self, axes.into())
+    }
+
+    /// [`sum`](Tensor::sum) with the reduced dimensions kept as size 1.
+    pub fn sum_keepdim(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        self.keepdim(axes.into(), |x, axes| x.sum(axes))
+    }
+
+    /// [`mean`](Tensor::mean) with the reduced dimensions kept as size 1.
+    pub fn mean_keepdim(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        self.keepdim(axes.into(), |x, axes| x.mean(axes))
+    }
+
+    /// [`amax`](Tensor::amax) with the reduced dimensions kept as size 1.
+    pub fn amax_keepdim(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        self.keepdim(axes.into(), |x, axes| x.amax(axes))
+    }
+
+    /// Any reduction with the reduced dimensions kept as size 1: `x.keepdim(1, |x, axes| x.prod(axes))`.
+    pub fn keepdim(
+        &self,
+        axes: impl Into<Axes>,
+        reduce: impl FnOnce(&Tensor, Axes) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let axes = axes.into();
+        let shape = Plan::new("keepdim", self, &axes)?.keepdim;
+        reduce(self, axes)?.reshape(shape)
+    }
+
+    /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). Float
+    /// dtypes. Errors: `Attr`, `Dtype`.
+    pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
+        check_float("var", self)?;
+        let axes = axes.into();
+        let count = Plan::new("var", self, &axes)?.count as f64;
+        in_acc(self, |x| {
+            let deviation = x.sub(&x.mean_keepdim(axes.clone())?)?;
+            deviation.square()?.sum(axes)?.div_scalar((count - correction).max(0.0))
+        })
+    }
+}
+
+fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tensor> {
+    check_ordered(op, x)?;
+    let plan = Plan::new(op, x, &axes)?;
+    plan.check_not_empty(op)?;
+    let y = plan.run(op, which.reduce(), x.dtype())?;
+    let (sx, sy, keepdim) = (Saved::input(x), Saved::output(&y), plan.keepdim);
+    record(op, &[x], y, move |t| {
+        // g [x = y] / #ties; a NaN result ties with nothing, and 0/0 makes its slice NaN.
+        let (x, y) = (t.get(&sx)?.detach(), t.get(&sy)?.detach().reshape(&keepdim)?);
+        let acc = x.dtype().acc();
+        let ties = x.eq(&y)?.cast(acc)?;
+        let share = ties.div(&ties.sum_keepdim(axes.clone())?)?.cast(x.dtype())?;
+        gradients![Some(t.dy().reshape(&keepdim)?.mul(&share)?)]
+    })
+}
+
+fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tensor> {
+    check_ordered(op, x)?;
+    let plan = Plan::new(op, x, &axes)?;
+    plan.check_not_empty(op)?;
+    plan.run(op, which.arg(), DType::I64)
+}
+
+fn with_index(
+    x: &Tensor,
+    dim: isize,
+    position: impl FnOnce(&Tensor, isize) -> Result<Tensor>,
+) -> Result<(Tensor, Tensor)> {
+    let index = position(x, dim)?;
+    if x.rank() == 0 {
+        return Ok((x.clone(), index));
+    }
+    let d = x.shape().dim("max", dim)? as isize;
+    Ok((x.gather(d, &index.unsqueeze(d)?)?.squeeze(d)?, index))
+}
+
+/// For each factor the product of all others in its slice.
+fn others(x: &Tensor, plan: &Plan, creates_graph: bool) -> Result<Tensor> {
+    let perm: Vec<isize> = plan.perm.iter().map(|&p| p as isize).collect();
+    let mut inverse = vec![0; perm.len()];
+    plan.perm.iter().enumerate().for_each(|(k, &p)| inverse[p] = k as isize);
+    let rows = x.permute(&perm)?.reshape((plan.kept.numel(), plan.count))?;
+    let product = if creates_graph {
+        // Scans have no second derivative; a product with the factor itself masked out has.
+        let own = Tensor::eye(plan.count, DType::Bool, x.device())?;
+        let factors = rows.unsqueeze(1)?.broadcast_to((plan.kept.numel(), plan.count, plan.count))?;
+        own.logical_not()?.where_scalar(&factors, 1.0)?.prod(-1)?
+    } else {
+        in_acc(&rows, |rows| rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?))?
+    };
+    product.reshape(plan.view.shape())?.permute(&inverse)
+}

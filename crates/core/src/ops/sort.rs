@@ -1,0 +1,61 @@
+//! Sorting.
+
+use crate::backend::Kernel;
+use crate::tensor::{Attributes, describe, run};
+use crate::{DType, Error, Result, Tensor};
+
+/// The order of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Smallest first; NaN last.
+    Ascending,
+    /// Largest first; NaN first.
+    Descending,
+}
+
+impl Tensor {
+    /// The values sorted along `dim`, and where they were (i64). Stable; NaN is the largest. The gradient goes to those
+    /// positions. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
+    pub fn sort(&self, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
+        let index = self.argsort(dim, order)?;
+        if self.rank() == 0 { Ok((self.clone(), index)) } else { Ok((self.gather(dim, &index)?, index)) }
+    }
+
+    /// The positions (i64) that sort the values along `dim`. Errors: as [`sort`](Tensor::sort).
+    pub fn argsort(&self, dim: isize, order: Order) -> Result<Tensor> {
+        let op = "sort";
+        if self.dtype() == DType::Bool {
+            return Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[self]))));
+        }
+        let d = self.shape().dim(op, dim)?;
+        if self.rank() == 0 {
+            return Tensor::zeros((), DType::I64, self.device());
+        }
+        let last = self.rank() - 1;
+        let view = self.with_layout(self.layout().transpose(d, last));
+        let values = Tensor::empty(op, view.shape(), self.dtype(), self.device())?;
+        let index = Tensor::empty(op, view.shape(), DType::I64, self.device())?;
+        if values.numel() > 0 {
+            let ints = [(order == Order::Descending) as i64];
+            run(op, Kernel::Sort, &[&view], &[&values, &index], Attributes::ints(&ints))?;
+        }
+        Ok(index.with_layout(index.layout().transpose(d, last)))
+    }
+
+    /// The first `k` of the sorted values along `dim`, and where they were (i64); ties by the lowest position. Errors:
+    /// `Attr` if `k` is larger than the extent; otherwise as [`sort`](Tensor::sort).
+    pub fn topk(&self, k: usize, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
+        let d = self.shape().dim("topk", dim)?;
+        let extent = self.dims().get(d).copied().unwrap_or(1);
+        if k > extent {
+            let message = format!("k is {k}, but dimension {dim} of {} has {extent} elements", self.shape());
+            return Err(Error::attr("topk", message));
+        }
+        let index = self.argsort(dim, order)?;
+        if self.rank() == 0 {
+            return Ok((self.clone(), index));
+        }
+        let index = index.narrow(dim, 0, k)?;
+        Ok((self.gather(dim, &index)?, index))
+    }
+}

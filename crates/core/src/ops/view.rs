@@ -1,0 +1,225 @@
+//! Other shapes over the same memory, and copies where strides cannot say it.
+
+use super::factory::INFER;
+use super::gradients;
+use crate::backend::Kernel;
+use crate::tape::record;
+use crate::tensor::{Attributes, run};
+use crate::{Dims, Error, Layout, Result, Shape, Tensor};
+
+impl Tensor {
+    /// A view: the same memory under `layout`, with the rule that leads its gradient back.
+    fn view(
+        &self,
+        op: &'static str,
+        layout: Layout,
+        backward: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    ) -> Result<Tensor> {
+        layout.shape().check(op)?;
+        record(op, &[self], self.with_layout(layout), move |t| gradients![Some(backward(t.dy())?)])
+    }
+
+    /// The same elements in row-major order under another shape; one extent may be [`INFER`]. A view where strides
+    /// allow it, else a copy. Errors: `Shape` if the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = infer(self, shape.into())?;
+        if shape == *self.shape() {
+            return Ok(self.clone());
+        }
+        let from = self.shape().clone();
+        match self.layout().reshape(&shape) {
+            Some(layout) => self.view("reshape", layout, move |dy| dy.reshape(&from)),
+            None => self.contiguous()?.reshape(shape),
+        }
+    }
+
+    /// Swaps two dimensions (negative ones count from the end). A view. Errors: `Attr` for a dimension out of range.
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
+        let (i, j) = (self.shape().dim("transpose", a)?, self.shape().dim("transpose", b)?);
+        self.view("transpose", self.layout().transpose(i, j), move |dy| dy.transpose(a, b))
+    }
+
+    /// Swaps the last two dimensions. A view. Errors: `Shape` below rank 2.
+    pub fn t(&self) -> Result<Tensor> {
+        if self.rank() < 2 {
+            return Err(Error::shape("t", format!("{} has rank {}, expected at least 2", self.shape(), self.rank())));
+        }
+        self.transpose(-2, -1)
+    }
+
+    /// Dimension `k` of the result is dimension `perm[k]`. A view. Errors: `Attr` unless `perm` is a permutation.
+    pub fn permute(&self, perm: &[isize]) -> Result<Tensor> {
+        let op = "permute";
+        let resolved: Dims = perm.iter().map(|&p| self.shape().dim(op, p)).collect::<Result<_>>()?;
+        let mut inverse = vec![isize::MAX; self.rank()];
+        resolved.iter().enumerate().for_each(|(k, &p)| inverse[p.min(self.rank().saturating_sub(1))] = k as isize);
+        if perm.len() != self.rank() || inverse.contains(&isize::MAX) {
+            let message = format!("{perm:?} is not a permutation of the dimensions of {}", self.shape());
+            return Err(Error::attr(op, message));
+        }
+        self.view(op, self.layout().permute(&resolved), move |dy| dy.permute(&inverse))
+    }
+
+    /// Elements `start .. start + length` of one dimension. A view. Errors: `Attr` for a dimension, `Index` for a range
+    /// out of bounds.
+    pub fn narrow(&self, dim: isize, start: usize, length: usize) -> Result<Tensor> {
+        self.slice(dim, start, start.saturating_add(length), 1)
+    }
+
+    /// Elements `start`, `start + step`, ... below `stop` of one dimension. A view. Errors: `Attr` for a dimension out of
+    /// range or step 0, `Index` unless `start <= stop <= extent`.
+    pub fn slice(&self, dim: isize, start: usize, stop: usize, step: usize) -> Result<Tensor> {
+        let op = "narrow";
+        let d = self.shape().dim(op, dim)?;
+        let extent = self.dims().get(d).copied().unwrap_or(0);
+        if step == 0 {
+            return Err(Error::attr(op, "the step is 0, expected at least 1"));
+        }
+        if self.rank() == 0 || start > stop || stop > extent {
+            let message = format!("{start}..{stop} is outside of 0..{extent} in dimension {dim} of {}", self.shape());
+            return Err(Error::index(op, message));
+        }
+        let length = (stop - start).div_ceil(step);
+        let shape = self.shape().clone();
+        self.view(op, self.layout().narrow(d, start, length, step), move |dy| dy.embed(&shape, d, start, step))
+    }
+
+    /// Drops dimension `dim` at `index` (negative ones count from the end). A view. Errors: `Attr`, `Index`.
+    pub fn select(&self, dim: isize, index: isize) -> Result<Tensor> {
+        let d = self.shape().dim("select", dim)?;
+        let extent = self.dims().get(d).copied().unwrap_or(0) as isize;
+        let resolved = if index < 0 { index.saturating_add(extent) } else { index };
+        if !(0..extent).contains(&resolved) {
+            let message = format!("index {index} is outside of {}..{extent} in dimension {dim} of", -extent);
+            return Err(Error::index("select", format!("{message} {}", self.shape())));
+        }
+        let shape = self.shape().clone();
+        self.view("select", self.layout().select(d, resolved as usize), move |dy| {
+            dy.unsqueeze(d as isize)?.embed(&shape, d, resolved as usize, 1)
+        })
+    }
+
+    /// Zeros of `shape` with this tensor at `start`, `start + step`, ... of dimension `dim`: the adjoint of a slice.
+    fn embed(&self, shape: &Shape, dim: usize, start: usize, step: usize) -> Result<Tensor> {
+        let op = "select_backward";
+        let y = Tensor::zeros(shape, self.dtype(), self.device())?;
+        let place = y.with_layout(y.layout().narrow(dim, start, self.dims()[dim], step));
+        if self.numel() > 0 {
+            run(op, Kernel::Copy, &[self], &[&place], Attributes::default())?;
+        }
+        drop(place);
+        let stop = (start + self.dims()[dim] * step).min(shape[dim]);
+        record(op, &[self], y, move |t| gradients![Some(t.dy().slice(dim as isize, start, stop, step)?)])
+    }
+
+    /// Adds a dimension of size 1 before `dim` (`-1`: at the end). A view. Errors: `Attr`.
+    pub fn unsqueeze(&self, dim: isize) -> Result<Tensor> {
+        let rank = self.rank() as isize;
+        let at = if dim < 0 { dim.saturating_add(rank + 1) } else { dim };
+        if !(0..=rank).contains(&at) {
+            let message = format!("dimension {dim} is outside of {}..={rank} for shape {}", -rank - 1, self.shape());
+            return Err(Error::attr("unsqueeze", message));
+        }
+        let mut dims = Dims::from_slice(self.dims());
+        dims.insert(at as usize, 1);
+        self.reshape(Shape::from(dims))
+    }
+
+    /// Drops a dimension of size 1. A view. Errors: `Attr` for a dimension out of range, `Shape` if its size is not 1.
+    pub fn squeeze(&self, dim: isize) -> Result<Tensor> {
+        let d = self.shape().dim("squeeze", dim)?;
+        if self.dims().get(d) != Some(&1) {
+            return Err(Error::shape("squeeze", format!("dimension {dim} of {} is not of size 1", self.shape())));
+        }
+        let mut dims = Dims::from_slice(self.dims());
+        dims.remove(d);
+        self.reshape(Shape::from(dims))
+    }
+
+    /// Merges dimensions `first..=last` into one. Errors: `Attr`.
+    pub fn flatten(&self, first: isize, last: isize) -> Result<Tensor> {
+        let (a, b) = (self.shape().dim("flatten", first)?, self.shape().dim("flatten", last)?);
+        if a > b {
+            return Err(Error::attr("flatten", format!("dimension {first} comes after dimension {last}")));
+        }
+        if self.rank() == 0 {
+            return self.reshape(1);
+        }
+        let mut dims = Dims::from_slice(&self.dims()[..a]);
+        dims.push(self.dims()[a..=b].iter().product());
+        dims.extend_from_slice(&self.dims()[b + 1..]);
+        self.reshape(Shape::from(dims))
+    }
+
+    /// Expands dimensions of size 1, and adds leading ones, with stride 0. A view. Errors: `Shape` unless the shape
+    /// broadcasts to `shape`.
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into();
+        let op = "broadcast_to";
+        shape.check(op)?;
+        if self.shape().broadcast(&shape, op)? != shape {
+            return Err(Error::shape(op, format!("{} does not broadcast to {shape}", self.shape())));
+        }
+        let from = self.shape().clone();
+        self.view(op, self.layout().expand(&shape), move |dy| dy.sum_to_size(&from))
+    }
+
+    /// [`broadcast_to`](Tensor::broadcast_to), by the name that PyTorch gives it.
+    pub fn expand(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.broadcast_to(shape)
+    }
+
+    /// Sums the dimensions that a broadcast from `shape` to this tensor's shape expanded. Errors: `Shape` unless `shape`
+    /// broadcasts to this shape.
+    pub fn sum_to_size(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into();
+        if *self.shape() == shape {
+            return Ok(self.clone());
+        }
+        let op = "sum_to_size";
+        if shape.broadcast(self.shape(), op)? != *self.shape() {
+            return Err(Error::shape(op, format!("{shape} does not broadcast to {}", self.shape())));
+        }
+        let new = self.rank() - shape.rank();
+        let expanded = |i: usize| i < new || (shape[i - new] == 1 && self.dims()[i] != 1);
+        let dims: Vec<isize> = (0..self.rank()).filter(|&i| expanded(i)).map(|i| i as isize).collect();
+        let summed = if dims.is_empty() { self.clone() } else { self.sum_keepdim(dims)? };
+        summed.reshape(shape)
+    }
+
+    /// The same tensor if it is contiguous, else a contiguous copy.
+    pub fn contiguous(&self) -> Result<Tensor> {
+        if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
+    }
+
+    /// A contiguous copy in memory of its own.
+    pub fn copy(&self) -> Result<Tensor> {
+        let y = Tensor::empty("copy", self.shape(), self.dtype(), self.device())?;
+        if y.numel() > 0 {
+            run("copy", Kernel::Copy, &[self], &[&y], Attributes::default())?;
+        }
+        record("copy", &[self], y, |t| gradients![Some(t.dy().clone())])
+    }
+}
+
+/// Replaces [`INFER`] by what is left, and checks the number of elements.
+fn infer(x: &Tensor, shape: Shape) -> Result<Shape> {
+    let op = "reshape";
+    let wrong = || {
+        let asked: Vec<String> =
+            shape.iter().map(|&d| if d == INFER { "-1".into() } else { d.to_string() }).collect();
+        Error::shape(op, format!("{} ({} elements) does not fit into [{}]", x.shape(), x.numel(), asked.join(", ")))
+    };
+    let known = shape.iter().filter(|&&d| d != INFER).try_fold(1usize, |n, &d| n.checked_mul(d)).ok_or_else(wrong)?;
+    let mut dims = Dims::from_slice(&shape);
+    match shape.iter().filter(|&&d| d == INFER).count() {
+        0 => {}
+        1 if known > 0 && x.numel().is_multiple_of(known) => {
+            dims.iter_mut().filter(|d| **d == INFER).for_each(|d| *d = x.numel() / known);
+        }
+        _ => return Err(wrong()),
+    }
+    let resolved = Shape::from(dims);
+    resolved.check(op)?;
+    if resolved.numel() == x.numel() { Ok(resolved) } else { Err(wrong()) }
+}
