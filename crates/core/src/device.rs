@@ -126,9 +126,8 @@ impl FromStr for Device {
             unknown(s, &format!("this program was built with: {}", names.join(", ")))
         })?;
         let available = (provider.list)()?;
-        let info = available.get(ordinal).ok_or_else(|| {
-            unknown(s, &format!("{kind} has {} device(s)", available.len()))
-        })?;
+        let info =
+            available.get(ordinal).ok_or_else(|| unknown(s, &format!("{kind} has {} device(s)", available.len())))?;
         let mut opened = OPENED.lock();
         if let Some(device) = opened.iter().find(|d| d.name() == info.name) {
             return Ok(device.clone());

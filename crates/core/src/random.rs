@@ -1,5 +1,8 @@
 //! Random generators: Philox 4x32-10, the same stream on every backend.
 
+// The constants are written as they were derived, which is what every other backend's source says too.
+#![allow(clippy::excessive_precision)]
+
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;

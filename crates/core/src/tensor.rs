@@ -198,7 +198,10 @@ impl Tensor {
     /// Refuses to change a tensor that the tape follows.
     pub(crate) fn check_in_place(&self, op: &'static str) -> Result<()> {
         if self.requires_grad() && tape::is_grad_enabled() {
-            return Err(Error::value(op, "a tensor that requires a gradient is changed in place; do so within `no_grad`"));
+            return Err(Error::value(
+                op,
+                "a tensor that requires a gradient is changed in place; do so within `no_grad`",
+            ));
         }
         Ok(())
     }

@@ -12,9 +12,8 @@ impl Tensor {
         let first = *parts.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
         check_same(op, parts)?;
         let d = first.shape().dim(op, dim)?;
-        let fits = |t: &&Tensor| {
-            t.rank() == first.rank() && (0..t.rank()).all(|k| k == d || t.dims()[k] == first.dims()[k])
-        };
+        let fits =
+            |t: &&Tensor| t.rank() == first.rank() && (0..t.rank()).all(|k| k == d || t.dims()[k] == first.dims()[k]);
         if first.rank() == 0 || !parts.iter().all(fits) {
             let message = format!("all but dimension {dim} must agree, got {}", describe(parts));
             return Err(Error::shape(op, message));
@@ -60,4 +59,3 @@ impl Tensor {
         (0..extent).step_by(size).map(|start| self.narrow(dim, start, size.min(extent - start))).collect()
     }
 }
-

@@ -34,9 +34,11 @@ impl Tensor {
         let mut dims = Dims::from_slice(index.dims());
         dims.push(e);
         let flat = index.reshape(index.numel())?;
-        let rows = self.detach().index_select(0, &flat).map_err(|error| Error::new(error.kind(), op, error.message()))?;
+        let rows =
+            self.detach().index_select(0, &flat).map_err(|error| Error::new(error.kind(), op, error.message()))?;
         let by_freq = options.scale_grad_by_freq;
-        let y = record(op, &[self], rows, move |t| gradients![Some(table_gradient(t.dy(), &flat, v, padding, by_freq)?)])?;
+        let y =
+            record(op, &[self], rows, move |t| gradients![Some(table_gradient(t.dy(), &flat, v, padding, by_freq)?)])?;
         y.reshape(Shape::from(dims))
     }
 

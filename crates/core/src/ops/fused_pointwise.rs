@@ -114,7 +114,8 @@ impl Tensor {
         check_same(op, &[self, a, b])?;
         check_float(op, self)?;
         let shape = common_shape(op, &[self, a, b])?;
-        let y = pointwise_one(op, Pointwise::Addcdiv, &[self, a, b], Attributes::floats(&[value]), &shape, self.dtype())?;
+        let y =
+            pointwise_one(op, Pointwise::Addcdiv, &[self, a, b], Attributes::floats(&[value]), &shape, self.dtype())?;
         let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);

@@ -91,14 +91,7 @@ fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> Result<Tenso
     index.reshape(Shape::from(column))?.broadcast_to(Shape::from(dims))
 }
 
-fn scatter(
-    op: &'static str,
-    mode: Scatter,
-    x: &Tensor,
-    dim: isize,
-    index: &Tensor,
-    src: &Tensor,
-) -> Result<Tensor> {
+fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
     check_index(op, index)?;
     check_same(op, &[x, src])?;
     check_device(op, &[x, index])?;
@@ -106,7 +99,10 @@ fn scatter(
     let fits = |k: usize| index.dims()[k] <= src.dims()[k] && (k == d || index.dims()[k] <= x.dims()[k]);
     if x.rank() != index.rank() || x.rank() != src.rank() || !(0..x.rank()).all(fits) {
         let operands = describe(&[x, index, src]);
-        return Err(Error::shape(op, format!("self, index and src must have one rank and contain the index: {operands}")));
+        return Err(Error::shape(
+            op,
+            format!("self, index and src must have one rank and contain the index: {operands}"),
+        ));
     }
     let y = x.detach().copy()?;
     // Only the part of src that the index covers is read.

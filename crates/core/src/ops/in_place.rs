@@ -71,7 +71,10 @@ pub fn update_(
 ) -> Result<()> {
     let counts = (row.outputs(), row.inputs() - row.outputs().min(row.inputs()), row.attributes());
     if !row.is_inout() || counts != (targets.len(), inputs.len(), floats.len()) {
-        return Err(Error::attr(op, format!("`{}` updates {} tensors from {} and {}", row.name(), counts.0, counts.1, counts.2)));
+        return Err(Error::attr(
+            op,
+            format!("`{}` updates {} tensors from {} and {}", row.name(), counts.0, counts.1, counts.2),
+        ));
     }
     let first = targets[0];
     crate::tensor::check_device(op, &targets.iter().chain(inputs).copied().collect::<Vec<_>>())?;

@@ -57,9 +57,8 @@ pub(crate) fn pointwise_one(
 pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], floats: &[f64]) -> Result<Vec<Tensor>> {
     let shape = common_shape(op, inputs)?;
     let dtype = inputs[0].dtype();
-    let outputs: Vec<Tensor> = (0..row.outputs())
-        .map(|_| Tensor::empty(op, &shape, dtype, inputs[0].device()))
-        .collect::<Result<_>>()?;
+    let outputs: Vec<Tensor> =
+        (0..row.outputs()).map(|_| Tensor::empty(op, &shape, dtype, inputs[0].device())).collect::<Result<_>>()?;
     let references: Vec<&Tensor> = outputs.iter().collect();
     if outputs[0].numel() > 0 {
         run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;

@@ -6,14 +6,7 @@ use crate::{DType, Device, Error, Result, Rng, Shape, Tensor};
 
 impl Tensor {
     /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless both are finite and `lo <= hi`.
-    pub fn rand(
-        shape: impl Into<Shape>,
-        lo: f64,
-        hi: f64,
-        dtype: DType,
-        device: &Device,
-        rng: &Rng,
-    ) -> Result<Tensor> {
+    pub fn rand(shape: impl Into<Shape>, lo: f64, hi: f64, dtype: DType, device: &Device, rng: &Rng) -> Result<Tensor> {
         if !lo.is_finite() || !hi.is_finite() || lo > hi {
             return Err(Error::attr("random_uniform", format!("the range is {lo}..{hi}, expected finite lo <= hi")));
         }

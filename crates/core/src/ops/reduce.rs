@@ -302,7 +302,9 @@ fn others(x: &Tensor, plan: &Plan, creates_graph: bool) -> Result<Tensor> {
         let factors = rows.unsqueeze(1)?.broadcast_to((plan.kept.numel(), plan.count, plan.count))?;
         own.logical_not()?.where_scalar(&factors, 1.0)?.prod(-1)?
     } else {
-        in_acc(&rows, |rows| rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?))?
+        in_acc(&rows, |rows| {
+            rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?)
+        })?
     };
     product.reshape(plan.view.shape())?.permute(&inverse)
 }

@@ -43,9 +43,7 @@ fn unary(x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]) -> Result
         Slope::Output(backward) => (Saved::output(&y), backward),
     };
     let attributes: SmallVec<[f64; 2]> = attributes.into();
-    record(row.name(), &[x], y, move |b| {
-        gradients![Some(b.row(backward, &[b.dy(), &b.get(&saved)?], &attributes)?)]
-    })
+    record(row.name(), &[x], y, move |b| gradients![Some(b.row(backward, &[b.dy(), &b.get(&saved)?], &attributes)?)])
 }
 
 macro_rules! unary {

@@ -206,8 +206,7 @@ impl Tensor {
 fn infer(x: &Tensor, shape: Shape) -> Result<Shape> {
     let op = "reshape";
     let wrong = || {
-        let asked: Vec<String> =
-            shape.iter().map(|&d| if d == INFER { "-1".into() } else { d.to_string() }).collect();
+        let asked: Vec<String> = shape.iter().map(|&d| if d == INFER { "-1".into() } else { d.to_string() }).collect();
         Error::shape(op, format!("{} ({} elements) does not fit into [{}]", x.shape(), x.numel(), asked.join(", ")))
     };
     let known = shape.iter().filter(|&&d| d != INFER).try_fold(1usize, |n, &d| n.checked_mul(d)).ok_or_else(wrong)?;

@@ -42,27 +42,51 @@ macro_rules! count {
 
 /// Whether a row of the second domain runs on numbers of the first; `None` where not.
 macro_rules! dispatch {
-    (Real Real $run:expr) => { Some($run) };
-    (Real Value $run:expr) => { Some($run) };
-    (Integer Integer $run:expr) => { Some($run) };
-    (Integer Value $run:expr) => { Some($run) };
-    ($wanted:ident $domain:ident $run:expr) => { None };
+    (Real Real $run:expr) => {
+        Some($run)
+    };
+    (Real Value $run:expr) => {
+        Some($run)
+    };
+    (Integer Integer $run:expr) => {
+        Some($run)
+    };
+    (Integer Value $run:expr) => {
+        Some($run)
+    };
+    ($wanted:ident $domain:ident $run:expr) => {
+        None
+    };
 }
 
 macro_rules! domain {
-    (Real) => { Domain::Real };
-    (Value) => { Domain::Any };
-    (Integer) => { Domain::Integer };
+    (Real) => {
+        Domain::Real
+    };
+    (Value) => {
+        Domain::Any
+    };
+    (Integer) => {
+        Domain::Integer
+    };
 }
 
 macro_rules! inout {
-    () => { false };
-    (inout) => { true };
+    () => {
+        false
+    };
+    (inout) => {
+        true
+    };
 }
 
 macro_rules! check {
-    () => { None };
-    ($check:expr) => { Some($check) };
+    () => {
+        None
+    };
+    ($check:expr) => {
+        Some($check)
+    };
 }
 
 macro_rules! rows {
@@ -346,7 +370,7 @@ rows! {
     Value GtScalar "gt_scalar" (a) [b] -> 1 { [V::one_if(a.gt(b))] }
     Value LeScalar "le_scalar" (a) [b] -> 1 { [V::one_if(a.le(b))] }
     Value GeScalar "ge_scalar" (a) [b] -> 1 { [V::one_if(a.ge(b))] }
-    Real NotFinite "not_finite" (x) [] -> 1 { [V::one_if((x - x).ne(V::c(0.0)))] }
+    Real NotFinite "not_finite" (x) [] -> 1 { [V::one_if((x * V::c(0.0)).ne(V::c(0.0)))] }
 
     // Selection and fused pointwise.
     Value Where "where_cond" (cond, a, b) [] -> 1 { [V::select(cond.ne(V::c(0.0)), a, b)] }

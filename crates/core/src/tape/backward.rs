@@ -1,6 +1,6 @@
 //! The engine: visits nodes in reverse order, adds gradients up, frees what it has used.
 
-use super::{ANOMALY, Action, Backward, Edge, Meta, Mode, MODE, Node, check_finite, with_flag};
+use super::{ANOMALY, Action, Backward, Edge, MODE, Meta, Mode, Node, check_finite, with_flag};
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
@@ -41,11 +41,8 @@ pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 /// [`grad`] with options; `create_graph` is the way to higher derivatives.
 pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
     let missing = |i: usize| Error::value("grad", format!("input {i} does not require a gradient"));
-    let targets: Vec<&Edge> = inputs
-        .iter()
-        .enumerate()
-        .map(|(i, t)| t.0.edge.as_ref().ok_or_else(|| missing(i)))
-        .collect::<Result<_>>()?;
+    let targets: Vec<&Edge> =
+        inputs.iter().enumerate().map(|(i, t)| t.0.edge.as_ref().ok_or_else(|| missing(i))).collect::<Result<_>>()?;
     let found = engine("grad", y, &options, Some(&targets))?;
     let unused = |i: usize| Error::value("grad", format!("the result does not depend on input {i}"));
     found.into_iter().enumerate().map(|(i, g)| g.ok_or_else(|| unused(i))).collect()
@@ -63,7 +60,10 @@ fn engine(
     targets: Option<&[&Edge]>,
 ) -> Result<Vec<Option<Tensor>>> {
     let edge = root.0.edge.as_ref().ok_or_else(|| {
-        Error::value(op, "the tensor is not on the tape: no input of it requires a gradient, or it was made in `no_grad`")
+        Error::value(
+            op,
+            "the tensor is not on the tape: no input of it requires a gradient, or it was made in `no_grad`",
+        )
     })?;
     let dy = match &options.gradient {
         Some(gradient) => gradient.clone(),

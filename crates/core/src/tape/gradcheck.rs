@@ -23,11 +23,7 @@ impl Default for GradcheckOptions {
 /// `inputs` must be f64 and lie away from kinks by more than the step; those that are leaves or computed from leaves are
 /// checked as values. `f` must be deterministic. Errors: `Dtype` unless f64, `Value` naming input, element and both
 /// derivatives where they differ.
-pub fn gradcheck(
-    f: impl Fn(&[Tensor]) -> Result<Tensor>,
-    inputs: &[&Tensor],
-    options: GradcheckOptions,
-) -> Result<()> {
+pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], options: GradcheckOptions) -> Result<()> {
     for t in inputs {
         if t.dtype() != DType::F64 {
             return Err(Error::dtype("gradcheck", format!("an input is {}, expected f64", t.dtype())));
@@ -52,8 +48,8 @@ pub fn gradcheck(
                 value(&at)
             };
             let numeric = (moved(options.step)? - moved(-options.step)?) / (2.0 * options.step);
-            // Written so that NaN fails.
-            if !((numeric - expected).abs() <= options.tolerance * (1.0 + expected.abs())) {
+            let difference = (numeric - expected).abs();
+            if difference.is_nan() || difference > options.tolerance * (1.0 + expected.abs()) {
                 let message = format!("input {i}, element {j}: the tape says {expected}, differences say {numeric}");
                 return Err(Error::value("gradcheck", message));
             }

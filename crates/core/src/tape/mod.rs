@@ -281,7 +281,8 @@ impl Backward<'_> {
         let now = saved.tensor.0.storage.version();
         if now != saved.version {
             let t = &saved.tensor;
-            let message = format!("a tensor saved for backward ({} {}) was changed in place since", t.dtype(), t.shape());
+            let message =
+                format!("a tensor saved for backward ({} {}) was changed in place since", t.dtype(), t.shape());
             return Err(Error::value(self.node.op, format!("{message}: version {}, saved at {}", now, saved.version)));
         }
         if saved.is_output && self.create_graph {
@@ -354,10 +355,7 @@ impl Tensor {
     /// Calls `f` with this tensor's gradient during every backward pass; a tensor that it returns replaces the
     /// gradient. Hooks run in the order of their registration, once all contributions are added up.
     /// Errors: `Value` if the tensor is not on the tape.
-    pub fn register_hook(
-        &self,
-        f: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
-    ) -> Result<Hook> {
+    pub fn register_hook(&self, f: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook> {
         let edge = self.0.edge.clone();
         let edge = edge.ok_or_else(|| Error::value("register_hook", "this tensor does not require a gradient"))?;
         let id = SEQUENCE.fetch_add(1, Ordering::Relaxed);

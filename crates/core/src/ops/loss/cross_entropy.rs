@@ -95,7 +95,10 @@ fn probabilities(
         return Err(Error::shape(op, message));
     }
     if options.ignore_index.is_some() || options.token_bytes.is_some() {
-        return Err(Error::attr(op, "ignore_index and token_bytes need class indices, but the target is probabilities"));
+        return Err(Error::attr(
+            op,
+            "ignore_index and token_bytes need class indices, but the target is probabilities",
+        ));
     }
     let dim = class_dim(op, logp)?;
     let smoothing = options.label_smoothing;

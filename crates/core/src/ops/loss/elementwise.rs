@@ -219,12 +219,7 @@ impl Tensor {
     }
 }
 
-fn smooth_l1(
-    a: &Tensor,
-    t: &Tensor,
-    beta: f64,
-    finish: impl FnOnce(&Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
+fn smooth_l1(a: &Tensor, t: &Tensor, beta: f64, finish: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     const SLOPES: &[Slope] = &[Slope::All(Pointwise::SmoothL1Backward), Slope::None];
     of_difference(Pointwise::SmoothL1Loss, SLOPES, a, t, &[beta], finish)
 }
@@ -242,4 +237,3 @@ fn weighted(y: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
         None => Ok(y.clone()),
     }
 }
-
