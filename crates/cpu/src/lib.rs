@@ -1,1 +1,98 @@
-//! cpu
+//! The reference backend of isograd: the primitives in plain Rust, on every machine.
+//!
+//! Linking this crate registers the device `"cpu"`. Results do not depend on the number of threads.
+
+mod access;
+mod copy;
+mod index;
+mod matmul;
+mod memory;
+mod pointwise;
+mod random;
+mod reduce;
+mod scan;
+mod sort;
+
+use isograd_core::{Backend, Call, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
+use memory::{CpuMemory, Pool};
+use std::sync::Arc;
+
+inventory::submit! {
+    Provider { name: "cpu", priority: 0, list, open }
+}
+
+fn list() -> Result<Vec<DeviceInfo>> {
+    let description = format!("{}, {} threads", model(), rayon::current_num_threads());
+    Ok(vec![DeviceInfo { name: "cpu".into(), description }])
+}
+
+/// The processor's name, where the system tells it.
+fn model() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or(std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
+}
+
+fn open(_ordinal: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Cpu::default()))
+}
+
+/// The CPU as a backend. Calls run at once, so every error comes from the call that made it.
+#[derive(Default)]
+pub struct Cpu {
+    pool: Arc<Pool>,
+}
+
+impl Backend for Cpu {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(CpuMemory::new(&self.pool, bytes)?))
+    }
+
+    fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()> {
+        let memory = memory::of(memory)?;
+        match memory.write().get_mut(..bytes.len()) {
+            Some(target) => target.copy_from_slice(bytes),
+            None => return Err(Error::backend("upload", format!("{} bytes do not fit", bytes.len()))),
+        }
+        Ok(())
+    }
+
+    fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let memory = memory::of(memory)?;
+        match memory.read().get(offset..offset + bytes.len()) {
+            Some(source) => bytes.copy_from_slice(source),
+            None => return Err(Error::backend("download", format!("{} bytes are not there", bytes.len()))),
+        }
+        Ok(())
+    }
+
+    fn run(&self, call: &Call<'_>) -> Result<()> {
+        match call.kernel {
+            Kernel::Fill => copy::fill(call),
+            Kernel::Copy => copy::copy(call),
+            Kernel::Cast => copy::cast(call),
+            Kernel::Pointwise(row) => pointwise::run(call, row),
+            Kernel::Reduce(kind) => reduce::run(call, kind),
+            Kernel::ArgMax => reduce::arg(call, reduce::Extremum::Max),
+            Kernel::ArgMin => reduce::arg(call, reduce::Extremum::Min),
+            Kernel::Matmul => matmul::run(call),
+            Kernel::Gather => index::gather(call),
+            Kernel::Scatter(mode) => index::scatter(call, mode),
+            Kernel::Random(kind) => random::run(call, kind),
+            Kernel::Sort => sort::run(call),
+            Kernel::Scan(kind) => scan::run(call, kind),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.pool.stats()
+    }
+
+    fn reset_peak(&self) {
+        self.pool.reset_peak();
+    }
+}

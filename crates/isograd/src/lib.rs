@@ -1,1 +1,31 @@
-//! isograd
+//! Deep learning for Rust: a tape-based autograd engine whose kernels are the same on every backend.
+//!
+//! ```
+//! use isograd::prelude::*;
+//!
+//! # fn main() -> isograd::Result<()> {
+//! let device = Device::best()?;
+//! let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], 3, &device)?.leaf()?;
+//! let y = (&x * &x).sum(..)?;
+//! y.backward()?;
+//! assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, and the root what
+//! [`isograd_core`] offers: tensors, devices and the [`tape`].
+
+pub use isograd_core::*;
+pub use isograd_data as data;
+pub use isograd_nn as nn;
+
+// A backend registers itself when it is linked.
+#[cfg(feature = "cpu")]
+use isograd_cpu as _;
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::nn::*;
+    pub use crate::{DType, Device, Error, Result, Rng, Tensor, no_grad, tape};
+}

@@ -1,0 +1,124 @@
+//! Host memory behind a lock, and a pool that keeps large buffers for the next tensor of their size.
+
+use isograd_core::{Error, Kind, Memory, MemoryStats, Result};
+use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Buffers are made of these, so that every element type is aligned.
+type Line = u128;
+
+/// Smaller buffers come from the allocator, which is good at them.
+const POOLED_FROM: usize = 4096;
+/// The pool holds no more than this.
+const POOL_LIMIT: usize = 256 << 20;
+
+/// What the tensors of the device hold.
+#[derive(Default)]
+pub struct Pool {
+    in_use: AtomicUsize,
+    peak: AtomicUsize,
+    free: Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    bytes: usize,
+    by_lines: HashMap<usize, Vec<Vec<Line>>>,
+}
+
+impl Pool {
+    pub fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            in_use: self.in_use.load(Ordering::Relaxed),
+            peak: self.peak.load(Ordering::Relaxed),
+            pooled: self.free.lock().bytes,
+        }
+    }
+
+    pub fn reset_peak(&self) {
+        self.peak.store(self.in_use.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn take(&self, bytes: usize) -> Result<Vec<Line>> {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if bytes >= POOLED_FROM {
+            let mut free = self.free.lock();
+            if let Some(buffer) = free.by_lines.get_mut(&lines).and_then(Vec::pop) {
+                free.bytes -= lines * size_of::<Line>();
+                return Ok(buffer);
+            }
+        }
+        let mut buffer = Vec::new();
+        if buffer.try_reserve_exact(lines).is_err() {
+            *self.free.lock() = Free::default();
+            buffer.try_reserve_exact(lines).map_err(|_| self.exhausted(bytes))?;
+        }
+        buffer.resize(lines, 0);
+        Ok(buffer)
+    }
+
+    fn exhausted(&self, bytes: usize) -> Error {
+        let held = self.in_use.load(Ordering::Relaxed);
+        let message = format!("{bytes} bytes were asked for; tensors hold {held}, and the pool is empty");
+        Error::new(Kind::OutOfMemory, "allocate", message)
+    }
+
+    fn give(&self, buffer: Vec<Line>) {
+        let bytes = buffer.len() * size_of::<Line>();
+        if bytes < POOLED_FROM {
+            return;
+        }
+        let mut free = self.free.lock();
+        if free.bytes + bytes <= POOL_LIMIT {
+            free.bytes += bytes;
+            free.by_lines.entry(buffer.len()).or_default().push(buffer);
+        }
+    }
+}
+
+/// The memory of one tensor.
+pub struct CpuMemory {
+    bytes: usize,
+    lines: RwLock<Vec<Line>>,
+    pool: Arc<Pool>,
+}
+
+impl CpuMemory {
+    pub fn new(pool: &Arc<Pool>, bytes: usize) -> Result<CpuMemory> {
+        let lines = RwLock::new(pool.take(bytes)?);
+        let now = pool.in_use.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        pool.peak.fetch_max(now, Ordering::Relaxed);
+        Ok(CpuMemory { bytes, lines, pool: pool.clone() })
+    }
+
+    /// The bytes, shared with other readers (also of this thread).
+    pub fn read(&self) -> MappedRwLockReadGuard<'_, [u8]> {
+        RwLockReadGuard::map(self.lines.read_recursive(), |lines| &bytemuck::cast_slice(lines)[..self.bytes])
+    }
+
+    /// The bytes, for this writer alone.
+    pub fn write(&self) -> MappedRwLockWriteGuard<'_, [u8]> {
+        RwLockWriteGuard::map(self.lines.write(), |lines| &mut bytemuck::cast_slice_mut(lines)[..self.bytes])
+    }
+}
+
+impl Drop for CpuMemory {
+    fn drop(&mut self) {
+        self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.pool.give(std::mem::take(self.lines.get_mut()));
+    }
+}
+
+impl Memory for CpuMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// This backend's own type; an error if the memory is another device's.
+pub fn of(memory: &dyn Memory) -> Result<&CpuMemory> {
+    memory.as_any().downcast_ref().ok_or_else(|| Error::backend("cpu", "the memory belongs to another device"))
+}
