@@ -1,1 +1,25 @@
-//! nn
+//! Modules, initialisers, optimizers, schedules, mixed precision and checkpoints.
+//!
+//! Losses are methods of [`Tensor`](isograd_core::Tensor), with their options in [`loss`].
+
+mod activation;
+mod checkpoint;
+mod clip;
+mod init;
+mod layers;
+mod module;
+pub mod optim;
+mod scaler;
+pub mod schedule;
+
+pub use activation::*;
+pub use checkpoint::{Contents, load, save};
+pub use clip::{clip_grad_norm, clip_grad_value};
+pub use init::{Gain, Init};
+pub use isograd_core::ops::loss;
+pub use isograd_derive::Module;
+pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
+pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};
+pub use optim::{Adam, AdamW, Optimizer, Sgd};
+pub use scaler::GradScaler;
+pub use schedule::Schedule;

@@ -1,0 +1,36 @@
+//! Files, gzipped or not.
+
+use flate2::bufread::MultiGzDecoder;
+use isograd_core::{Error, Result};
+use std::io::Read;
+use std::path::Path;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Deflate cannot shrink data further than this (RFC 1951: 258 bytes in two bits).
+const MAX_RATIO: u64 = 1032;
+
+/// The whole file as it is on disk.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| Error::io(path, "reading", e))
+}
+
+/// The content of a file's bytes: unpacked if they begin as gzip does.
+pub(crate) fn content(bytes: &[u8]) -> Box<dyn Read + '_> {
+    if is_gzip(bytes) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
+}
+
+/// The longest content that these bytes can hold, before anything is unpacked.
+pub(crate) fn max_content(bytes: &[u8]) -> u64 {
+    let len = bytes.len() as u64;
+    if is_gzip(bytes) { len.saturating_mul(MAX_RATIO) } else { len }
+}
+
+/// An error about the content of the file at `path`.
+pub(crate) fn invalid(path: &Path, message: impl Into<String>) -> Error {
+    Error::format(path.display().to_string(), message)
+}
+
+fn is_gzip(bytes: &[u8]) -> bool {
+    bytes.starts_with(&GZIP_MAGIC)
+}

@@ -1,0 +1,259 @@
+//! IDX, MNIST and CSV files, whole, damaged and invented.
+
+use flate2::{Compression, write::GzEncoder};
+use isograd_core::{Error, Kind};
+use isograd_data::{Dataset, csv, idx, mnist};
+use proptest::prelude::*;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// An IDX file of u8 values.
+fn idx_u8(shape: &[u32], values: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, shape.len() as u8];
+    shape.iter().for_each(|d| bytes.extend(d.to_be_bytes()));
+    bytes.extend(values);
+    bytes
+}
+
+fn written(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn assert_format(error: &Error, path: &Path, expected: &str) {
+    assert_eq!(error.kind(), Kind::Format, "{error}");
+    assert_eq!(error.op(), path.display().to_string());
+    assert!(error.message().contains(expected), "{error} does not say {expected:?}");
+}
+
+fn idx_error(bytes: &[u8]) -> Error {
+    idx::parse(Path::new("some.idx"), bytes).unwrap_err()
+}
+
+#[test]
+fn idx_reads_every_type() {
+    let file = |kind: u8, body: &[u8]| [&[0, 0, kind, 1, 0, 0, 0, 2][..], body].concat();
+    let read = |bytes: Vec<u8>| idx::parse(Path::new("x"), &bytes).unwrap().values;
+    assert_eq!(read(file(8, &[1, 255])), idx::Values::U8(vec![1, 255]));
+    assert_eq!(read(file(9, &[1, 255])), idx::Values::I8(vec![1, -1]));
+    assert_eq!(read(file(11, &[0, 1, 255, 255])), idx::Values::I16(vec![1, -1]));
+    assert_eq!(read(file(12, &[0, 0, 0, 1, 255, 255, 255, 255])), idx::Values::I32(vec![1, -1]));
+    let floats = [1.5f32.to_be_bytes(), (-2.0f32).to_be_bytes()].concat();
+    assert_eq!(read(file(13, &floats)), idx::Values::F32(vec![1.5, -2.0]));
+    let doubles = [1.5f64.to_be_bytes(), (-2.0f64).to_be_bytes()].concat();
+    assert_eq!(read(file(14, &doubles)), idx::Values::F64(vec![1.5, -2.0]));
+}
+
+#[test]
+fn idx_content_decides_about_gzip() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = idx_u8(&[2, 1, 3], &[1, 2, 3, 4, 5, 6]);
+    let packed = written(dir.path(), "packed-without-suffix", &gzip(&bytes));
+    let plain = written(dir.path(), "plain.gz", &bytes);
+    let images = idx::read_images(packed).unwrap();
+    assert_eq!(images, idx::read_images(plain).unwrap());
+    assert_eq!((images.count, images.rows, images.columns), (2, 1, 3));
+    assert_eq!(images.pixels, [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn idx_errors_say_what_was_expected() {
+    let path = Path::new("some.idx");
+    assert_format(&idx_error(b""), path, "within the magic number: expected 4 bytes, got 0");
+    assert_format(&idx_error(b"PK\x03\x04rest"), path, "the magic number is 504b0304, expected 0000");
+    assert_format(&idx_error(&[0, 0, 10, 1, 0, 0, 0, 0]), path, "the magic number is 00000a01");
+    assert_format(&idx_error(&[0, 0, 8, 3, 0, 0]), path, "within the extents: expected 12 bytes, got 2");
+    assert_format(
+        &idx_error(&idx_u8(&[3], &[1, 2])),
+        path,
+        "truncated: shape [3] needs 3 bytes after the header, got 2",
+    );
+    assert_format(&idx_error(&idx_u8(&[1], &[1, 2])), path, "goes on after its end");
+}
+
+#[test]
+fn idx_of_absurd_size_is_refused_before_allocating() {
+    for extents in [&[u32::MAX; 3][..], &[u32::MAX], &[u32::MAX; 255]] {
+        assert_format(&idx_error(&idx_u8(extents, &[1])), Path::new("some.idx"), "cannot hold");
+        assert_format(&idx_error(&gzip(&idx_u8(extents, &[1]))), Path::new("some.idx"), "cannot hold");
+    }
+}
+
+#[test]
+fn gzip_damage_is_found() {
+    let packed = gzip(&idx_u8(&[4], &[1, 2, 3, 4]));
+    let path = Path::new("some.idx");
+    assert_format(&idx_error(&packed[..packed.len() - 3]), path, "corrupt or truncated");
+    let mut wrong_sum = packed.clone();
+    let crc = wrong_sum.len() - 8;
+    wrong_sum[crc] ^= 1;
+    assert_format(&idx_error(&wrong_sum), path, "corrupt or truncated");
+    assert_format(&idx_error(&[&packed[..], b"more"].concat()), path, "corrupt or truncated");
+}
+
+#[test]
+fn images_and_labels_are_not_confused() {
+    let dir = tempfile::tempdir().unwrap();
+    let labels = written(dir.path(), "labels", &idx_u8(&[2], &[1, 2]));
+    assert_format(&idx::read_images(&labels).unwrap_err(), &labels, "rank 3 (magic 00000803), got u8 of shape [2]");
+    let images = written(dir.path(), "images", &idx_u8(&[1, 1, 1], &[1]));
+    assert_format(
+        &idx::read_labels(&images).unwrap_err(),
+        &images,
+        "rank 1 (magic 00000801), got u8 of shape [1, 1, 1]",
+    );
+    let missing = dir.path().join("missing");
+    let error = idx::read(&missing).unwrap_err();
+    assert_eq!((error.kind(), error.op()), (Kind::Io, &*missing.display().to_string()));
+}
+
+/// Writes images of 2x2 pixels and labels; sample `i` has the pixels `i`.
+fn write_part(dir: &Path, prefix: &str, n: u8) {
+    let pixels: Vec<u8> = (0..n).flat_map(|i| [i; 4]).collect();
+    let labels: Vec<u8> = (0..n).map(|i| i % 10).collect();
+    written(dir, &format!("{prefix}-images-idx3-ubyte.gz"), &gzip(&idx_u8(&[n.into(), 2, 2], &pixels)));
+    written(dir, &format!("{prefix}-labels-idx1-ubyte"), &idx_u8(&[n.into()], &labels));
+}
+
+#[test]
+fn mnist_uses_both_parts_or_splits_the_test_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = mnist(dir.path()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Io);
+    assert!(error.to_string().contains("expected t10k-images-idx3-ubyte or t10k-images-idx3-ubyte.gz"), "{error}");
+
+    write_part(dir.path(), "t10k", 20);
+    let (train, test) = mnist(dir.path()).unwrap();
+    assert_eq!((train.len(), test.len()), (17, 3));
+    assert_eq!(test.sample(0), Some((&[17.0 / 255.0; 4][..], 7)));
+    assert_eq!(train.with_sample_shape([1, 2, 2]).unwrap().sample_shape(), [1, 2, 2]);
+
+    write_part(dir.path(), "train", 30);
+    let (train, test) = mnist(dir.path()).unwrap();
+    assert_eq!((train.len(), test.len(), train.classes()), (30, 20, 10));
+}
+
+#[test]
+fn mnist_checks_that_labels_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    write_part(dir.path(), "t10k", 3);
+    let labels = written(dir.path(), "t10k-labels-idx1-ubyte", &idx_u8(&[2], &[1, 2]));
+    assert_format(&mnist(dir.path()).unwrap_err(), &labels, "2 labels, expected 3, one for each image of");
+    written(dir.path(), "t10k-labels-idx1-ubyte", &idx_u8(&[3], &[1, 10, 2]));
+    assert_format(&mnist(dir.path()).unwrap_err(), &labels, "label 1 is 10, expected one in 0..10");
+    std::fs::remove_file(&labels).unwrap();
+    assert_eq!(mnist(dir.path()).unwrap_err().kind(), Kind::Io);
+}
+
+fn parse_csv(text: &str, options: &csv::Options) -> isograd_core::Result<Dataset> {
+    csv::parse(Path::new("some.csv"), text.as_bytes(), options)
+}
+
+fn csv_error(text: &str) -> Error {
+    parse_csv(text, &csv::Options::default()).unwrap_err()
+}
+
+#[test]
+fn csv_label_is_where_the_options_say() {
+    let options = |label| csv::Options { label, ..csv::Options::default() };
+    let read = |label| parse_csv("0,1,2\n1,0,1\n", &options(label)).unwrap();
+    assert_eq!(read(csv::Label::Last).features(), [0.0, 1.0, 1.0, 0.0]);
+    assert_eq!(read(csv::Label::Last).labels(), [2, 1]);
+    assert_eq!(read(csv::Label::First).labels(), [0, 1]);
+    assert_eq!(read(csv::Label::Column(1)).features(), [0.0, 2.0, 1.0, 1.0]);
+    assert_eq!(read(csv::Label::Last).classes(), 3);
+    let error = parse_csv("0,1,2\n", &options(csv::Label::Column(3))).unwrap_err();
+    assert_format(&error, Path::new("some.csv"), "line 1 has 3 columns, expected a label in column 4");
+}
+
+#[test]
+fn csv_reads_headers_delimiters_spaces_and_gzip() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = written(dir.path(), "flowers", &gzip(b"length;kind\r\n 1.5 ;2.0\r\n\r\n-1e-3;\"1\"\r\n"));
+    let options = csv::Options { header: csv::Header::Present, delimiter: b';', ..csv::Options::default() };
+    let flowers = csv::read(path, &options).unwrap();
+    assert_eq!((flowers.name(), flowers.features(), flowers.labels()), ("flowers", &[1.5, -1e-3][..], &[2, 1][..]));
+}
+
+#[test]
+fn csv_errors_name_line_and_column() {
+    let path = Path::new("some.csv");
+    assert_format(&csv_error("1,0\n2,1\nx y,0\n"), path, "line 3, column 1: expected a finite number, got \"x y\"");
+    assert_format(&csv_error("1,0\n\n,1\n"), path, "line 3, column 1: expected a finite number, got \"\"");
+    assert_format(&csv_error("1e39,0\n"), path, "expected a finite number");
+    assert_format(&csv_error("nan,0\n"), path, "expected a finite number");
+    assert_format(
+        &csv_error("1,0.5\n"),
+        path,
+        "line 1, column 2: expected a class index in 0..4294967295, got \"0.5\"",
+    );
+    assert_format(&csv_error("1,-1\n"), path, "expected a class index");
+    assert_format(&csv_error("1,0\n1,2,0\n"), path, "line 2 has 3 columns, expected 2 as in the first");
+    assert_format(&csv_error(""), path, "no samples");
+    let options = csv::Options { classes: Some(2), ..csv::Options::default() };
+    assert_format(&parse_csv("1,2\n", &options).unwrap_err(), path, "expected a class index in 0..2, got \"2\"");
+    let packed = gzip(b"1,0\n2,1\n");
+    let error = csv::parse(path, &packed[..packed.len() - 9], &options).unwrap_err();
+    assert_format(&error, path, "cannot be read to its end");
+}
+
+fn is_named(error: &Error) -> bool {
+    error.kind() == Kind::Format && error.op() == "some file"
+}
+
+proptest! {
+    #[test]
+    fn idx_round_trips_and_every_truncation_fails(
+        values in prop::collection::vec(any::<u8>(), 1..200), packed: bool, cut in any::<prop::sample::Index>(),
+    ) {
+        let plain = idx_u8(&[values.len() as u32], &values);
+        let bytes = if packed { gzip(&plain) } else { plain };
+        let whole = idx::parse(Path::new("some file"), &bytes).unwrap();
+        prop_assert_eq!(whole.values, idx::Values::U8(values));
+        let error = idx::parse(Path::new("some file"), &bytes[..cut.index(bytes.len())]).unwrap_err();
+        prop_assert!(is_named(&error), "{}", error);
+    }
+
+    #[test]
+    fn idx_with_a_flipped_byte_never_panics(at in any::<prop::sample::Index>(), to: u8, packed: bool) {
+        let plain = idx_u8(&[5, 4, 3], &[7; 60]);
+        let mut bytes = if packed { gzip(&plain) } else { plain };
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        if let Err(error) = idx::parse(Path::new("some file"), &bytes) {
+            prop_assert!(is_named(&error), "{}", error);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic(
+        start in prop::sample::select(vec![&[][..], &[0, 0, 8, 1], &[0, 0, 14, 3, 0, 0, 0, 1], &[0x1f, 0x8b, 8, 0]]),
+        rest in prop::collection::vec(any::<u8>(), 0..100),
+        delimiter: u8,
+    ) {
+        let bytes = [start, &rest].concat();
+        if let Err(error) = idx::parse(Path::new("some file"), &bytes) {
+            prop_assert!(is_named(&error), "{}", error);
+        }
+        let options = csv::Options { delimiter, ..csv::Options::default() };
+        if let Err(error) = csv::parse(Path::new("some file"), &bytes, &options) {
+            prop_assert!(is_named(&error), "{}", error);
+        }
+    }
+
+    #[test]
+    fn random_tables_never_panic(text in "([0-9.e\",x\r\n -]|nan){0,60}", header: bool, column in 0usize..4) {
+        let header = if header { csv::Header::Present } else { csv::Header::Absent };
+        let options = csv::Options { header, label: csv::Label::Column(column), ..csv::Options::default() };
+        if let Err(error) = csv::parse(Path::new("some file"), text.as_bytes(), &options) {
+            prop_assert!(is_named(&error), "{}", error);
+        }
+    }
+}

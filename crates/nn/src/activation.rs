@@ -1,0 +1,118 @@
+//! Activations as layers.
+
+use crate::{Forward, Module, Visitor};
+use isograd_core::ops::Approximate;
+use isograd_core::{Result, Tensor};
+
+macro_rules! activations {
+    ($($(#[$doc:meta])* $name:ident => $call:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name;
+
+        activations!(@layer $name $call);
+    )*};
+    (@layer $name:ident $call:expr) => {
+        impl Module for $name {
+            fn visit(&self, _: &mut Visitor<'_>) {}
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let call: fn(&Self, &Tensor) -> Result<Tensor> = $call;
+                call(self, x)
+            }
+        }
+    };
+}
+
+activations! {
+    /// [`Tensor::relu`].
+    Relu => |_, x| x.relu();
+    /// [`Tensor::relu6`].
+    Relu6 => |_, x| x.relu6();
+    /// [`Tensor::sigmoid`].
+    Sigmoid => |_, x| x.sigmoid();
+    /// [`Tensor::tanh`].
+    Tanh => |_, x| x.tanh();
+    /// [`Tensor::silu`].
+    Silu => |_, x| x.silu();
+    /// [`Tensor::mish`].
+    Mish => |_, x| x.mish();
+    /// [`Tensor::selu`].
+    Selu => |_, x| x.selu();
+    /// [`Tensor::hardswish`].
+    Hardswish => |_, x| x.hardswish();
+    /// [`Tensor::hardsigmoid`].
+    Hardsigmoid => |_, x| x.hardsigmoid();
+}
+
+macro_rules! with_fields {
+    ($($(#[$doc:meta])* $name:ident ($($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr),*) => $call:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($field: $default),* }
+            }
+        }
+
+        activations!(@layer $name $call);
+    )*};
+}
+
+with_fields! {
+    /// [`Tensor::gelu`].
+    Gelu(
+        /// By the error function, or approximated.
+        approximate: Approximate = Approximate::None
+    ) => |l, x| x.gelu(l.approximate);
+    /// [`Tensor::leaky_relu`].
+    LeakyRelu(
+        /// The slope of negative inputs.
+        slope: f64 = 0.01
+    ) => |l, x| x.leaky_relu(l.slope);
+    /// [`Tensor::elu`].
+    Elu(
+        /// What negative inputs tend to, negated.
+        alpha: f64 = 1.0
+    ) => |l, x| x.elu(l.alpha);
+    /// [`Tensor::celu`].
+    Celu(
+        /// What negative inputs tend to, negated.
+        alpha: f64 = 1.0
+    ) => |l, x| x.celu(l.alpha);
+    /// [`Tensor::softplus`].
+    Softplus(
+        /// How sharp the bend is.
+        beta: f64 = 1.0,
+        /// From where on it is linear.
+        threshold: f64 = 20.0
+    ) => |l, x| x.softplus(l.beta, l.threshold);
+    /// [`Tensor::hardtanh`].
+    Hardtanh(
+        /// The smallest output.
+        min: f64 = -1.0,
+        /// The largest output.
+        max: f64 = 1.0
+    ) => |l, x| x.hardtanh(l.min, l.max);
+    /// [`Tensor::threshold`].
+    Threshold(
+        /// Inputs up to here are replaced.
+        threshold: f64 = 0.0,
+        /// By this.
+        value: f64 = 0.0
+    ) => |l, x| x.threshold(l.threshold, l.value);
+    /// [`Tensor::softmax`].
+    Softmax(
+        /// The dimension whose sum is 1.
+        dim: isize = -1
+    ) => |l, x| x.softmax(l.dim);
+    /// [`Tensor::log_softmax`].
+    LogSoftmax(
+        /// The dimension whose exponentials' sum is 1.
+        dim: isize = -1
+    ) => |l, x| x.log_softmax(l.dim);
+}

@@ -1,0 +1,192 @@
+//! Initial values of parameters.
+
+use isograd_core::{DType, Device, Error, Result, Rng, Shape, Tensor};
+
+/// Where and how parameters are made: device, dtype and the generator that a model's layers share.
+#[derive(Clone, Debug)]
+pub struct Init {
+    device: Device,
+    dtype: DType,
+    rng: Rng,
+}
+
+/// How much a nonlinearity shrinks its input, which the initial weights make up for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gain {
+    /// 1.
+    Linear,
+    /// 5/3.
+    Tanh,
+    /// sqrt(2).
+    Relu,
+    /// sqrt(2 / (1 + slope^2)).
+    LeakyRelu(f64),
+    /// 3/4.
+    Selu,
+}
+
+impl Gain {
+    fn value(self) -> f64 {
+        match self {
+            Gain::Linear => 1.0,
+            Gain::Tanh => 5.0 / 3.0,
+            Gain::Relu => 2f64.sqrt(),
+            Gain::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
+            Gain::Selu => 0.75,
+        }
+    }
+}
+
+impl Init {
+    /// f32 parameters on `device` from seed 0.
+    pub fn new(device: &Device) -> Init {
+        Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0) }
+    }
+
+    /// Starts a generator of its own from `seed`.
+    pub fn seed(self, seed: u64) -> Init {
+        Init { rng: Rng::new(seed), ..self }
+    }
+
+    /// Makes parameters of `dtype`. All dtypes start from the same values, rounded.
+    pub fn dtype(self, dtype: DType) -> Init {
+        Init { dtype, ..self }
+    }
+
+    /// The device of the parameters.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The generator, which dropout layers go on drawing from.
+    pub fn rng(&self) -> &Rng {
+        &self.rng
+    }
+
+    /// Every element is `value`.
+    pub fn constant(&self, shape: impl Into<Shape>, value: f64) -> Result<Tensor> {
+        Tensor::full(shape, value, self.dtype, &self.device)?.leaf()
+    }
+
+    /// Every element is 0.
+    pub fn zeros(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.constant(shape, 0.0)
+    }
+
+    /// Every element is 1.
+    pub fn ones(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.constant(shape, 1.0)
+    }
+
+    /// Uniform in `[lo, hi)`.
+    pub fn uniform(&self, shape: impl Into<Shape>, lo: f64, hi: f64) -> Result<Tensor> {
+        Tensor::rand(shape, lo, hi, self.dtype, &self.device, &self.rng)?.leaf()
+    }
+
+    /// Normal.
+    pub fn normal(&self, shape: impl Into<Shape>, mean: f64, std: f64) -> Result<Tensor> {
+        Tensor::randn(shape, mean, std, self.dtype, &self.device, &self.rng)?.leaf()
+    }
+
+    /// Normal, drawn again where outside of `[lo, hi]`. Errors: `Attr` if next to nothing of the distribution lies there.
+    pub fn truncated_normal(
+        &self,
+        shape: impl Into<Shape>,
+        mean: f64,
+        std: f64,
+        lo: f64,
+        hi: f64,
+    ) -> Result<Tensor> {
+        const ROUNDS: usize = 1000;
+        let shape = shape.into();
+        let n = shape.numel();
+        let mut values = Vec::with_capacity(n);
+        for _ in 0..ROUNDS {
+            if values.len() == n {
+                break;
+            }
+            let drawn = Tensor::randn(n, mean, std, DType::F64, &self.device, &self.rng)?.to_vec::<f64>()?;
+            values.extend(drawn.into_iter().filter(|v| (lo..=hi).contains(v)).take(n - values.len()));
+        }
+        if values.len() < n {
+            let message = format!("a normal of mean {mean} and std {std} hardly ever lies in {lo}..={hi}");
+            return Err(Error::attr("truncated_normal", message));
+        }
+        self.host_values(values, shape)
+    }
+
+    /// Uniform with variance `gain^2 / fan_in`. He et al. 2015, arXiv 1502.01852.
+    pub fn kaiming_uniform(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
+        let shape = shape.into();
+        let bound = gain.value() * (3.0 / fans("kaiming_uniform", &shape)?.0).sqrt();
+        self.uniform(shape, -bound, bound)
+    }
+
+    /// Normal with variance `gain^2 / fan_in`. He et al. 2015, arXiv 1502.01852.
+    pub fn kaiming_normal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
+        let shape = shape.into();
+        let std = gain.value() / fans("kaiming_normal", &shape)?.0.sqrt();
+        self.normal(shape, 0.0, std)
+    }
+
+    /// Uniform with variance `2 gain^2 / (fan_in + fan_out)`. Glorot, Bengio 2010, AISTATS.
+    pub fn xavier_uniform(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
+        let shape = shape.into();
+        let (input, output) = fans("xavier_uniform", &shape)?;
+        let bound = gain.value() * (6.0 / (input + output)).sqrt();
+        self.uniform(shape, -bound, bound)
+    }
+
+    /// Normal with variance `2 gain^2 / (fan_in + fan_out)`. Glorot, Bengio 2010, AISTATS.
+    pub fn xavier_normal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
+        let shape = shape.into();
+        let (input, output) = fans("xavier_normal", &shape)?;
+        self.normal(shape, 0.0, gain.value() * (2.0 / (input + output)).sqrt())
+    }
+
+    /// `gain` times a matrix `[rows, rest]` with orthonormal rows or columns, whichever are fewer. Saxe et al. 2013, arXiv
+    /// 1312.6120. Errors: `Shape` below rank 2.
+    pub fn orthogonal(&self, shape: impl Into<Shape>, gain: f64) -> Result<Tensor> {
+        let shape = shape.into();
+        if shape.rank() < 2 {
+            return Err(Error::shape("orthogonal", format!("{shape} has rank {}, expected at least 2", shape.rank())));
+        }
+        let rows = shape[0];
+        let rest = shape.numel().checked_div(rows).unwrap_or(0);
+        let drawn = Tensor::randn(shape.numel(), 0.0, 1.0, DType::F64, &self.device, &self.rng)?.to_vec::<f64>()?;
+        let (count, length) = (rows.min(rest), rows.max(rest));
+        let mut vectors: Vec<Vec<f64>> = drawn.chunks(length.max(1)).take(count).map(<[f64]>::to_vec).collect();
+        orthonormalise(&mut vectors);
+        let at = |i: usize| if rows <= rest { vectors[i / rest][i % rest] } else { vectors[i % rest][i / rest] };
+        self.host_values((0..shape.numel()).map(|i| gain * at(i)).collect(), shape)
+    }
+
+    fn host_values(&self, values: Vec<f64>, shape: Shape) -> Result<Tensor> {
+        Tensor::from_vec(values, shape, &self.device)?.cast(self.dtype)?.leaf()
+    }
+}
+
+/// The numbers of inputs and outputs of one unit: `[out, in, window..]`.
+fn fans(op: &'static str, shape: &Shape) -> Result<(f64, f64)> {
+    if shape.rank() < 2 {
+        return Err(Error::shape(op, format!("{shape} has no fan-in and fan-out, expected rank 2 or more")));
+    }
+    let window: usize = shape[2..].iter().product();
+    let fan = |n: usize| (n * window).max(1) as f64;
+    Ok((fan(shape[1]), fan(shape[0])))
+}
+
+/// Gram and Schmidt's method, each projection twice so that nothing is left of it.
+fn orthonormalise(vectors: &mut [Vec<f64>]) {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    for i in 0..vectors.len() {
+        let (before, rest) = vectors.split_at_mut(i);
+        let v = &mut rest[0];
+        for u in before.iter().chain(before.iter()) {
+            let projection = dot(u, v);
+            v.iter_mut().zip(u).for_each(|(v, u)| *v -= projection * u);
+        }
+        let norm = dot(v, v).sqrt();
+        v.iter_mut().for_each(|v| *v /= norm);
+    }
+}

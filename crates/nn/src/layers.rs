@@ -1,0 +1,155 @@
+//! Layers, with PyTorch's names, defaults and initial values.
+
+use crate::{Forward, Init, Layer, Mode, Module, Visitor};
+use isograd_core::ops::EmbeddingOptions;
+use isograd_core::{Result, Rng, Tensor, no_grad};
+
+/// `x w^T + b` for `x: [.., in]`.
+#[derive(Debug)]
+pub struct Linear {
+    /// `[out, in]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// Weight and bias uniform in `±1 / sqrt(in)`.
+    pub fn new(input: usize, output: usize, init: &Init) -> Result<Linear> {
+        let bound = bound(input);
+        let weight = init.uniform((output, input), -bound, bound)?;
+        Ok(Linear { weight, bias: Some(init.uniform(output, -bound, bound)?) })
+    }
+
+    /// Without a bias.
+    pub fn without_bias(input: usize, output: usize, init: &Init) -> Result<Linear> {
+        let bound = bound(input);
+        Ok(Linear { weight: init.uniform((output, input), -bound, bound)?, bias: None })
+    }
+}
+
+/// What Kaiming's uniform rule gives for a leaky relu of slope sqrt(5).
+fn bound(input: usize) -> f64 {
+    if input == 0 { 0.0 } else { 1.0 / (input as f64).sqrt() }
+}
+
+impl Module for Linear {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+        visitor.part("bias", &self.bias);
+    }
+}
+
+impl Forward for Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&self.weight, self.bias.as_ref())
+    }
+}
+
+/// Multiplies elements by 0 with probability `p` in training, and does nothing in use.
+#[derive(Debug)]
+pub struct Dropout {
+    p: f64,
+    rng: Rng,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// Draws from the generator of `init`. Errors (when used): `Attr` unless `0 <= p <= 1`.
+    pub fn new(p: f64, init: &Init) -> Dropout {
+        Dropout { p, rng: init.rng().clone(), mode: Mode::default() }
+    }
+}
+
+impl Module for Dropout {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("mode", &self.mode);
+    }
+}
+
+impl Forward for Dropout {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if self.mode.is_training() { x.dropout(self.p, &self.rng) } else { Ok(x.clone()) }
+    }
+}
+
+/// Rows of a table by index.
+#[derive(Debug)]
+pub struct Embedding {
+    /// `[V, E]`.
+    pub weight: Tensor,
+    options: EmbeddingOptions,
+}
+
+impl Embedding {
+    /// `count` rows of `size` numbers, normal with mean 0 and deviation 1.
+    pub fn new(count: usize, size: usize, init: &Init) -> Result<Embedding> {
+        Embedding::with_options(count, size, EmbeddingOptions::default(), init)
+    }
+
+    /// With a padding row, which starts at 0, or gradients scaled by frequency.
+    pub fn with_options(count: usize, size: usize, options: EmbeddingOptions, init: &Init) -> Result<Embedding> {
+        let weight = init.normal((count, size), 0.0, 1.0)?;
+        if let Some(row) = options.padding_idx {
+            no_grad(|| weight.detach().select(0, row as isize)?.fill_(0.0))?;
+        }
+        Ok(Embedding { weight, options })
+    }
+}
+
+impl Module for Embedding {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+    }
+}
+
+impl Forward for Embedding {
+    fn forward(&self, index: &Tensor) -> Result<Tensor> {
+        self.weight.embedding(index, self.options)
+    }
+}
+
+/// `[N, ..]` to `[N, product of the rest]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flatten;
+
+impl Module for Flatten {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+impl Forward for Flatten {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.flatten(1, -1)
+    }
+}
+
+/// Layers one after the other, named by their numbers.
+#[derive(Default)]
+pub struct Sequential {
+    layers: Vec<Box<dyn Layer>>,
+}
+
+impl Sequential {
+    /// Without layers: the identity.
+    pub fn new() -> Sequential {
+        Sequential::default()
+    }
+
+    /// With one layer more.
+    pub fn push(mut self, layer: impl Layer + 'static) -> Sequential {
+        self.layers.push(Box::new(layer));
+        self
+    }
+}
+
+impl Module for Sequential {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.layers.visit(visitor);
+    }
+}
+
+impl Forward for Sequential {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
+    }
+}
