@@ -1,1 +1,39 @@
-fn main() {}
+//! The repository's chores: `cargo xtask test`, `cargo xtask docs`.
+
+mod docs;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <chore>
+
+  test           set up what the tests need, then run all of them
+  test --quick   formatting, lints and unit tests only
+  docs           build the book in docs/";
+
+/// Why a chore stopped, in words for whoever started it.
+type Failure = String;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["test"] => test::run(test::Extent::Everything),
+        ["test", "--quick"] => test::run(test::Extent::Quick),
+        ["docs"] => docs::build(),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(format!("cannot do {words:?}\n\n{USAGE}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\nxtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

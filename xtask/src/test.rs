@@ -1,0 +1,90 @@
+//! `cargo xtask test`: everything that must hold before a change goes in.
+
+use crate::{Failure, tools};
+use std::time::{Duration, Instant};
+
+/// How much is tested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// What a pull request must pass.
+    Everything,
+    /// What is worth waiting for while editing.
+    Quick,
+}
+
+struct Step {
+    name: &'static str,
+    extent: Extent,
+    arguments: &'static [&'static str],
+}
+
+/// Every step is a cargo command of the dev profile, so that they share what they build.
+const STEPS: &[Step] = &[
+    Step { name: "formatting", extent: Extent::Quick, arguments: &["fmt", "--all", "--check"] },
+    Step {
+        name: "lints",
+        extent: Extent::Quick,
+        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    },
+    Step { name: "unit tests", extent: Extent::Quick, arguments: &["test", "--workspace", "--lib", "--bins"] },
+    Step {
+        name: "golden, gradient, property and command-line tests, examples",
+        extent: Extent::Everything,
+        arguments: &["test", "--workspace", "--test", "*", "--examples"],
+    },
+    Step {
+        name: "documentation",
+        extent: Extent::Everything,
+        arguments: &["test", "--workspace", "--doc", "--exclude", "isograd-tests"],
+    },
+    Step { name: "the book's code", extent: Extent::Everything, arguments: &["test", "-p", "isograd-tests", "--doc"] },
+];
+
+/// Sets up what the steps need, runs them in order, and stops at the first that fails.
+pub fn run(extent: Extent) -> Result<(), Failure> {
+    tools::ensure_component("fmt", "rustfmt")?;
+    tools::ensure_component("clippy", "clippy")?;
+    let mut done = Vec::new();
+    for step in STEPS.iter().filter(|step| extent == Extent::Everything || step.extent == Extent::Quick) {
+        println!("\n== {}: cargo {}", step.name, step.arguments.join(" "));
+        let started = Instant::now();
+        let result = tools::run("cargo", step.arguments);
+        done.push((step.name, started.elapsed(), result.is_ok()));
+        println!("== {}: {}", step.name, seconds(started.elapsed()));
+        if let Err(failure) = result {
+            summarize(&done);
+            return Err(format!("{}: {failure}\nrepeat it with: cargo {}", step.name, shell_words(step.arguments)));
+        }
+    }
+    summarize(&done);
+    Ok(())
+}
+
+fn summarize(done: &[(&str, Duration, bool)]) {
+    println!();
+    for (name, time, passed) in done {
+        println!("{} {:>8}  {name}", if *passed { "passed" } else { "FAILED" }, seconds(*time));
+    }
+    let total = done.iter().map(|(_, time, _)| *time).sum();
+    println!("       {:>8}  in all", seconds(total));
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// The arguments as a shell takes them.
+fn shell_words(arguments: &[&str]) -> String {
+    let quoted = |a: &&str| if a.contains('*') { format!("'{a}'") } else { a.to_string() };
+    arguments.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted_into_a_shell() {
+        assert_eq!(shell_words(&["test", "--test", "*"]), "test --test '*'");
+    }
+}

@@ -1,0 +1,42 @@
+//! Programs that chores start.
+
+use crate::Failure;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_path_buf()
+}
+
+/// True if `program` starts and succeeds; its output is not shown.
+pub fn works(program: &str, arguments: &[&str]) -> bool {
+    let status =
+        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|s| s.success())
+}
+
+/// Runs `program` in the repository, with its output shown.
+pub fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
+    let command = || format!("{program} {}", arguments.join(" "));
+    let status = Command::new(program).args(arguments).current_dir(root()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{}` failed ({status})", command())),
+        Err(error) => Err(format!("`{}` could not be started: {error}", command())),
+    }
+}
+
+/// Installs a component of the toolchain unless `cargo <subcommand>` is there.
+pub fn ensure_component(subcommand: &str, component: &str) -> Result<(), Failure> {
+    if works("cargo", &[subcommand, "--version"]) {
+        return Ok(());
+    }
+    if !works("rustup", &["--version"]) {
+        let advice = format!("install {component} as you installed Rust, or Rust through https://rustup.rs");
+        return Err(format!("`cargo {subcommand}` is missing and so is rustup; {advice}"));
+    }
+    println!("xtask: installing {component}");
+    run("rustup", &["component", "add", component])
+}
