@@ -4,6 +4,7 @@ use crate::Dataset;
 use crate::file::{self, invalid};
 use ::csv::{ByteRecord, ReaderBuilder};
 use isograd_core::{Error, Result};
+use std::io::Read;
 use std::path::Path;
 
 /// Where the label is.
@@ -58,15 +59,18 @@ pub fn read(path: impl AsRef<Path>, options: &Options) -> Result<Dataset> {
 
 /// Reads the bytes of a table, gzipped or not; errors name `path`, and the dataset is called by its file name.
 pub fn parse(path: &Path, bytes: &[u8], options: &Options) -> Result<Dataset> {
+    let mut text = Vec::new();
+    let read = file::content(bytes).read_to_end(&mut text);
+    read.map_err(|e| invalid(path, format!("the gzip stream is corrupt or truncated: {e}")).with_source(e))?;
     let mut reader = ReaderBuilder::new()
         .delimiter(options.delimiter)
         .has_headers(options.header == Header::Present)
         .flexible(true)
-        .from_reader(file::content(bytes));
+        .from_reader(text.as_slice());
     let mut table = Table { path, options, columns: 0, features: Vec::new(), labels: Vec::new() };
     let mut record = ByteRecord::new();
     while reader.read_byte_record(&mut record).map_err(|e| unreadable(path, e))? {
-        table.push(&record)?;
+        table.push(&record, line_of(&record, &text))?;
     }
     table.finish()
 }
@@ -80,8 +84,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    fn push(&mut self, record: &ByteRecord) -> Result<()> {
-        let line = record.position().map_or(0, |p| p.line());
+    fn push(&mut self, record: &ByteRecord, line: u64) -> Result<()> {
         if self.labels.is_empty() {
             self.columns = record.len();
         }
@@ -141,6 +144,14 @@ impl Table<'_> {
         let name = self.path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         Dataset::new(name, self.features, [self.columns - 1], self.labels, classes)
     }
+}
+
+/// The line on which a record begins, counted from 1. The reader's own position is before the blank lines that it skips.
+fn line_of(record: &ByteRecord, text: &[u8]) -> u64 {
+    let Some(position) = record.position() else { return 0 };
+    let rest = text.get(position.byte() as usize..).unwrap_or_default();
+    let blank = rest.iter().take_while(|b| matches!(b, b'\r' | b'\n')).filter(|&&b| b == b'\n').count();
+    position.line() + blank as u64
 }
 
 fn number(cell: &[u8]) -> Option<f64> {
