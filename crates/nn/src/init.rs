@@ -89,14 +89,7 @@ impl Init {
     }
 
     /// Normal, drawn again where outside of `[lo, hi]`. Errors: `Attr` if next to nothing of the distribution lies there.
-    pub fn truncated_normal(
-        &self,
-        shape: impl Into<Shape>,
-        mean: f64,
-        std: f64,
-        lo: f64,
-        hi: f64,
-    ) -> Result<Tensor> {
+    pub fn truncated_normal(&self, shape: impl Into<Shape>, mean: f64, std: f64, lo: f64, hi: f64) -> Result<Tensor> {
         const ROUNDS: usize = 1000;
         let shape = shape.into();
         let n = shape.numel();

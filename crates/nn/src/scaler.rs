@@ -69,7 +69,10 @@ impl GradScaler {
     /// Errors: `Value` if called twice in a step.
     pub fn unscale_(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
         if self.unscaled {
-            return Err(Error::value("unscale_", "the gradients of this step are unscaled already; call `update` first"));
+            return Err(Error::value(
+                "unscale_",
+                "the gradients of this step are unscaled already; call `update` first",
+            ));
         }
         no_grad(|| {
             let inverse = self.scale.reciprocal()?;
