@@ -1,0 +1,342 @@
+//! `isograd train`.
+
+use crate::config::{Config, DatasetName, OptimizerName, Train};
+use crate::curves::{self, Epoch};
+use crate::files;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use isograd::data::{self, Dataset, Loader};
+use isograd::nn::{
+    Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, Sgd, StateDict, load, save,
+};
+use isograd::{DType, Device, Tensor, no_grad};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+const CHECKPOINT: &str = "checkpoint.safetensors";
+const CURVES: &str = "curves.svg";
+/// How a program ends that Ctrl-C stopped.
+const INTERRUPTED: u8 = 130;
+/// Samples of a batch when nothing is learnt.
+const TEST_BATCH: usize = 512;
+
+/// How far a run has come: the part of a checkpoint that is not tensors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    epoch: u64,
+    /// Batches of this epoch that are done, and the sum of their losses weighted by their sizes.
+    batch: usize,
+    loss_sum: f64,
+    samples: u64,
+    steps: u64,
+    /// Time spent so far, by this and earlier runs.
+    seconds: f64,
+    history: Vec<Epoch>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    config: Config,
+    progress: Progress,
+}
+
+/// The last line of `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    dataset: &'a str,
+    device: &'a str,
+    dtype: &'a str,
+    epochs: u64,
+    steps: u64,
+    train_loss: f64,
+    test_accuracy: f64,
+    seconds: f64,
+    seed: u64,
+}
+
+struct Run {
+    config: Config,
+    progress: Progress,
+    device: Device,
+    model: Sequential,
+    optimizer: Box<dyn Optimizer>,
+    scaler: Option<GradScaler>,
+    init: Init,
+    train: Loader,
+    test: Loader,
+    train_len: usize,
+    out: PathBuf,
+}
+
+/// Trains, or goes on training, until the last epoch or Ctrl-C.
+pub fn run(options: Train) -> Result<ExitCode> {
+    let saved = options.resume.as_deref().map(|folder| read_saved(folder, &options)).transpose()?;
+    let resumed = saved.as_ref().map(|(path, ..)| path.clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;
+    let mut run = Run::new(&options, saved)?;
+    if !options.json {
+        run.announce(resumed.as_deref());
+    }
+    let finished = run.train(&stop, options.json)?;
+    if !finished {
+        run.save()?;
+        let (dataset, out) = (run.config.dataset.name(), run.out.display());
+        let data = options.data.map(|d| format!(" --data {}", d.display())).unwrap_or_default();
+        eprintln!("stopped after {} steps; go on with: isograd train {dataset}{data} --resume {out}", run.progress.steps);
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    run.report(options.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The path of a run's checkpoint, what it says, and its tensors.
+fn read_saved(folder: &Path, options: &Train) -> Result<(PathBuf, Saved, StateDict)> {
+    let path = folder.join(CHECKPOINT);
+    let device = device(options)?;
+    let contents = load(&path, &device).with_context(|| format!("cannot resume from {}", folder.display()))?;
+    let mut saved: Saved = serde_json::from_str(&contents.metadata)
+        .with_context(|| format!("{} is not a checkpoint of `isograd train`", path.display()))?;
+    if saved.config.dataset != options.dataset {
+        bail!("{} is a run of {}, not {}", folder.display(), saved.config.dataset.name(), options.dataset.name());
+    }
+    if let Some(epochs) = options.epochs {
+        if epochs < saved.progress.epoch {
+            bail!("{} has {} epochs behind it, more than --epochs {epochs}", folder.display(), saved.progress.epoch);
+        }
+        saved.config.epochs = epochs;
+    }
+    Ok((path, saved, contents.tensors))
+}
+
+fn device(options: &Train) -> Result<Device> {
+    Ok(match &options.device {
+        Some(name) => name.parse()?,
+        None => Device::best()?,
+    })
+}
+
+fn datasets(options: &Train) -> Result<(Dataset, Dataset)> {
+    match (options.dataset, &options.data) {
+        (DatasetName::Digits, None) => Ok(data::digits()?.split_every(5)?),
+        (DatasetName::Digits, Some(_)) => bail!("the digits are inside this program; --data is for mnist"),
+        (DatasetName::Mnist, Some(folder)) => Ok(data::mnist(folder)?),
+        (DatasetName::Mnist, None) => bail!("mnist needs --data DIR with its IDX files"),
+    }
+}
+
+impl Run {
+    fn new(options: &Train, saved: Option<(PathBuf, Saved, StateDict)>) -> Result<Run> {
+        let device = device(options)?;
+        let (config, progress, state) = match saved {
+            Some((_, saved, state)) => (saved.config, saved.progress, Some(state)),
+            None => (Config::new(options), Progress::default(), None),
+        };
+        let out = options.out.clone().or(options.resume.clone());
+        let out = out.unwrap_or_else(|| Path::new("out").join(config.dataset.name()));
+        files::prepare(&out)?;
+        let dtype: DType = config.dtype.parse()?;
+        let (train, test) = datasets(options)?;
+        let (inputs, classes) = (train.sample_shape().iter().product(), train.classes());
+        let train_len = train.len();
+        let init = Init::new(&device).seed(config.seed).dtype(dtype);
+        let model = mlp(inputs, &config.hidden, classes, &init)?;
+        let mut run = Run {
+            train: Loader::new(Arc::new(train), config.batch_size)?.shuffle(config.seed).to(&device).dtype(dtype),
+            test: Loader::new(Arc::new(test), TEST_BATCH)?.to(&device).dtype(dtype),
+            optimizer: optimizer(&config, &model),
+            scaler: if dtype == DType::F16 { Some(GradScaler::new(&device)?) } else { None },
+            config,
+            progress,
+            device,
+            model,
+            init,
+            train_len,
+            out,
+        };
+        if let Some(state) = state {
+            run.restore(&state).with_context(|| format!("the checkpoint in {} does not fit", run.out.display()))?;
+        }
+        Ok(run)
+    }
+
+    fn announce(&self, resumed: Option<&Path>) {
+        if let Some(path) = resumed {
+            println!("resuming from {} at step {}", path.display(), self.progress.steps);
+        }
+        println!(
+            "{}: {} samples to train on; {} parameters in {} on {}",
+            self.config.dataset.name(),
+            self.train_len,
+            self.model.num_parameters(),
+            self.config.dtype,
+            self.device
+        );
+    }
+
+    /// Returns false if `stop` was set before the last step.
+    fn train(&mut self, stop: &AtomicBool, json: bool) -> Result<bool> {
+        while self.progress.epoch < self.config.epochs {
+            let started = Instant::now();
+            let bar = self.progress_bar(json)?;
+            let before = self.progress.samples;
+            for batch in self.train.epoch_from(self.progress.epoch, self.progress.batch) {
+                let (x, y) = batch?;
+                self.step(&x, &y)?;
+                bar.set_position(self.progress.batch as u64);
+                let rate = (self.progress.samples - before) as f64 / started.elapsed().as_secs_f64();
+                bar.set_message(format!("loss {:.4}, {rate:.0} samples/s", self.mean_loss()));
+                if stop.load(Ordering::Relaxed) {
+                    bar.finish_and_clear();
+                    self.progress.seconds += started.elapsed().as_secs_f64();
+                    return Ok(false);
+                }
+            }
+            let epoch = Epoch { train_loss: self.mean_loss(), test_accuracy: self.accuracy()? };
+            bar.finish_with_message(format!("loss {:.4}, accuracy {:.4}", epoch.train_loss, epoch.test_accuracy));
+            let Progress { steps, seconds, history, .. } = std::mem::take(&mut self.progress);
+            let seconds = seconds + started.elapsed().as_secs_f64();
+            self.progress = Progress { epoch: history.len() as u64 + 1, steps, seconds, history, ..Progress::default() };
+            self.progress.history.push(epoch);
+            self.save()?;
+        }
+        Ok(true)
+    }
+
+    fn step(&mut self, x: &Tensor, y: &Tensor) -> Result<()> {
+        let logits = self.model.forward(x)?;
+        // 16-bit logits: the loss is computed, and read, in f32.
+        let loss = logits.cast(logits.dtype().acc())?.cross_entropy(y)?;
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.scale(&loss)?.backward()?;
+                scaler.step(self.optimizer.as_mut())?;
+                scaler.update()?;
+            }
+            None => {
+                loss.backward()?;
+                self.optimizer.step()?;
+            }
+        }
+        self.progress.loss_sum += loss.item()? * y.numel() as f64;
+        self.progress.samples += y.numel() as u64;
+        self.progress.batch += 1;
+        self.progress.steps += 1;
+        Ok(())
+    }
+
+    fn mean_loss(&self) -> f64 {
+        self.progress.loss_sum / self.progress.samples.max(1) as f64
+    }
+
+    /// The share of test samples whose largest logit is that of their class.
+    fn accuracy(&self) -> Result<f64> {
+        self.model.eval();
+        let (mut right, mut all) = (0.0, 0);
+        for batch in self.test.epoch(0) {
+            let (x, y) = batch?;
+            let guess = no_grad(|| self.model.forward(&x))?.argmax(1)?;
+            right += guess.eq(&y)?.sum(..)?.item()?;
+            all += y.numel();
+        }
+        self.model.train();
+        Ok(right / all.max(1) as f64)
+    }
+
+    fn progress_bar(&self, json: bool) -> Result<ProgressBar> {
+        let bar = ProgressBar::new(self.train.len() as u64);
+        if json {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}")?;
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(format!("epoch {}/{}", self.progress.epoch + 1, self.config.epochs));
+        Ok(bar)
+    }
+
+    /// Model, optimizer, scaler and generator by name.
+    fn state(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        let mut add = |prefix: &str, part: StateDict| {
+            state.extend(part.into_iter().map(|(name, t)| (format!("{prefix}.{name}"), t)));
+        };
+        add("model", self.model.state_dict());
+        add("optimizer", self.optimizer.state_dict()?);
+        if let Some(scaler) = &self.scaler {
+            add("scaler", scaler.state_dict());
+        }
+        let rng = self.init.rng().state();
+        let numbers = [rng.seed, rng.offset, rng.stream].map(|v| v as i64);
+        state.insert("rng".into(), Tensor::from_slice(&numbers, 3, &self.device)?);
+        Ok(state)
+    }
+
+    fn restore(&mut self, state: &StateDict) -> Result<()> {
+        let part = |prefix: &str| -> StateDict {
+            let named = state.iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone())));
+            named.collect()
+        };
+        self.model.load_state_dict(&part("model."))?;
+        self.optimizer.load_state_dict(&part("optimizer."))?;
+        if let Some(scaler) = &mut self.scaler {
+            scaler.load_state_dict(&part("scaler."))?;
+        }
+        let rng = state.get("rng").context("it has no random state")?.to_vec::<i64>()?;
+        let [seed, offset, stream] = rng[..] else { bail!("its random state is not three numbers") };
+        let [seed, offset, stream] = [seed, offset, stream].map(|v| v as u64);
+        self.init.rng().set_state(isograd::RngState { seed, offset, stream });
+        Ok(())
+    }
+
+    fn save(&self) -> Result<()> {
+        let saved = Saved { config: self.config.clone(), progress: self.progress.clone() };
+        save(self.out.join(CHECKPOINT), &self.state()?, &serde_json::to_string(&saved)?)?;
+        let title = format!("{}, {} on {}", self.config.dataset.name(), self.config.dtype, self.device);
+        files::replace(&self.out.join(CURVES), &curves::svg(&title, &self.progress.history)?)
+    }
+
+    fn report(&self, json: bool) -> Result<()> {
+        let last = self.progress.history.last().context("nothing was trained")?;
+        let report = Report {
+            dataset: self.config.dataset.name(),
+            device: self.device.name(),
+            dtype: &self.config.dtype,
+            epochs: self.progress.epoch,
+            steps: self.progress.steps,
+            train_loss: last.train_loss,
+            test_accuracy: last.test_accuracy,
+            seconds: self.progress.seconds,
+            seed: self.config.seed,
+        };
+        if json {
+            println!("{}", serde_json::to_string(&report)?);
+        } else {
+            let Report { test_accuracy, steps, seconds, .. } = report;
+            println!("test accuracy {test_accuracy:.4} after {steps} steps in {seconds:.1} s; see {}", self.out.display());
+        }
+        Ok(())
+    }
+}
+
+fn mlp(inputs: usize, hidden: &[usize], classes: usize, init: &Init) -> Result<Sequential> {
+    let mut model = Sequential::new();
+    let mut width = inputs;
+    for &units in hidden {
+        model = model.push(Linear::new(width, units, init)?).push(Relu);
+        width = units;
+    }
+    Ok(model.push(Linear::new(width, classes, init)?))
+}
+
+fn optimizer(config: &Config, model: &Sequential) -> Box<dyn Optimizer> {
+    match config.optimizer {
+        OptimizerName::Sgd => Box::new(Sgd::new(model).momentum(0.9).lr(config.lr)),
+        OptimizerName::Adam => Box::new(Adam::new(model).lr(config.lr)),
+        OptimizerName::Adamw => Box::new(AdamW::new(model).lr(config.lr)),
+    }
+}
