@@ -4,22 +4,42 @@ use isograd_core::ops::update_;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
-/// Scales the gradients of `parameters` in place by `min(1, max_norm / (total + 1e-6))` and returns their total norm
-/// before that, on the device. `norm_type` is 1, 2 or infinity. A NaN in the norm makes all gradients NaN. Errors: `Attr`
-/// for another norm or a negative bound.
+const CLIP_NORM: &str = "gradient_clip_norm";
+
+/// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))` and returns their total norm before that, a
+/// device scalar (f64 if a gradient is, else f32); nothing is read back. `norm_type` is 1, 2 or infinity. A NaN in the
+/// norm makes all gradients NaN; an infinite norm makes finite elements 0 and infinite ones NaN. Without gradients the
+/// norm is 0. Errors: `Attr` for another norm or a negative bound. Pascanu et al. 2013, ICML.
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
     no_grad(|| {
-        let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
-        let Some(first) = gradients.first().or(parameters.first()) else {
-            return Tensor::scalar(0f32, &Device::best()?);
-        };
-        let total = total_norm(&gradients, norm_type, first.device(), scalar_dtype(first))?;
-        let factor = clip_factor(&total, max_norm)?;
-        for gradient in &gradients {
-            update_("gradient_clip_norm", Pointwise::ScaleInPlace, &[gradient], &[&factor], &[])?;
-        }
+        let gradients = gradients_of(parameters);
+        let total = grad_norm(parameters, norm_type)?;
+        scale_gradients(&gradients, &clip_factor(&total, max_norm)?)?;
         Ok(total)
     })
+}
+
+/// [`clip_grad_norm`] that reads the norm back: `Value` error, with the gradients as they were, if it is not finite.
+pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
+    let norm = grad_norm(parameters, norm_type)?.item()?;
+    if !norm.is_finite() {
+        return Err(Error::value(
+            CLIP_NORM,
+            format!("the total norm of the gradients is {norm}, expected a finite one"),
+        ));
+    }
+    clip_grad_norm(parameters, max_norm, norm_type)
+}
+
+/// The norm of the norms of the gradients of `parameters`, a device scalar. `norm_type` is 1, 2 or infinity. Errors:
+/// `Attr` for another.
+pub fn grad_norm(parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
+    let gradients = gradients_of(parameters);
+    match (gradients.is_empty(), parameters.first()) {
+        (false, _) => no_grad(|| total_norm(&gradients, norm_type)),
+        (true, Some(first)) => Tensor::zeros((), first.dtype().acc(), first.device()),
+        (true, None) => Tensor::scalar(0f32, &Device::best()?),
+    }
 }
 
 /// Holds every element of the gradients of `parameters` between `-limit` and `limit`, in place; NaN stays. Errors: `Attr`
@@ -29,38 +49,38 @@ pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
     if limit.is_nan() || limit < 0.0 {
         return Err(Error::attr(op, format!("the limit is {limit}, expected at least 0")));
     }
-    no_grad(|| {
-        let gradients = parameters.iter().filter_map(Tensor::grad);
-        gradients.into_iter().try_for_each(|g| update_(op, Pointwise::ClipValue, &[&g], &[], &[limit]))
-    })
+    no_grad(|| gradients_of(parameters).iter().try_for_each(|g| update_(op, Pointwise::ClipValue, &[g], &[], &[limit])))
 }
 
-/// The dtype of a device scalar that goes with a tensor: f64 with f64, else f32.
-pub(crate) fn scalar_dtype(t: &Tensor) -> DType {
-    t.dtype().acc()
+/// Multiplies gradients in place by a device scalar, in its dtype.
+pub(crate) fn scale_gradients(gradients: &[Tensor], factor: &Tensor) -> Result<()> {
+    let scale = |g: &Tensor| update_(CLIP_NORM, Pointwise::ScaleInPlace, &[g], &[factor], &[]);
+    gradients.iter().try_for_each(scale)
 }
 
-/// The norm of the tensors' norms.
-pub(crate) fn total_norm(gradients: &[Tensor], norm_type: f64, device: &Device, dtype: DType) -> Result<Tensor> {
+pub(crate) fn gradients_of(parameters: &[Tensor]) -> Vec<Tensor> {
+    parameters.iter().filter_map(|p| Some(p.grad()?.detach())).collect()
+}
+
+/// The norm of the norms of one or more tensors, in f64 if one of them is, else in f32.
+pub(crate) fn total_norm(gradients: &[Tensor], norm_type: f64) -> Result<Tensor> {
     let norm = |t: &Tensor| match norm_type {
         2.0 => t.l2_norm(..),
         1.0 => t.abs()?.sum(..),
         f64::INFINITY if t.numel() == 0 => Tensor::zeros((), t.dtype(), t.device()),
         f64::INFINITY => t.abs()?.amax(..),
-        _ => Err(Error::attr("gradient_clip_norm", format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
+        _ => Err(Error::attr(CLIP_NORM, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
     };
+    let is_wide = gradients.iter().any(|g| g.dtype() == DType::F64);
+    let dtype = if is_wide { DType::F64 } else { DType::F32 };
     let norms: Vec<Tensor> = gradients.iter().map(|g| norm(&g.cast(dtype)?)).collect::<Result<_>>()?;
-    if norms.is_empty() {
-        return Tensor::zeros((), dtype, device);
-    }
     norm(&Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?)
 }
 
-/// `min(1, max_norm / (total + 1e-6))`.
+/// `min(1, max_norm / (total + 1e-6))`; NaN stays NaN.
 pub(crate) fn clip_factor(total: &Tensor, max_norm: f64) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
-        let message = format!("max_norm is {max_norm}, expected at least 0");
-        return Err(Error::attr("gradient_clip_norm", message));
+        return Err(Error::attr(CLIP_NORM, format!("max_norm is {max_norm}, expected at least 0")));
     }
     total.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.clamp(None, Some(1.0.into()))
 }

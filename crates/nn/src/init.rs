@@ -23,17 +23,43 @@ pub enum Gain {
     LeakyRelu(f64),
     /// 3/4.
     Selu,
+    /// 1.
+    Sigmoid,
+    /// Any number.
+    Value(f64),
+}
+
+/// Which number of a unit's neighbours a variance is divided by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fan {
+    /// Inputs: activations keep their variance.
+    #[default]
+    In,
+    /// Outputs: gradients keep their variance.
+    Out,
 }
 
 impl Gain {
-    fn value(self) -> f64 {
+    /// The factor of the deviation, as PyTorch's `calculate_gain`.
+    pub fn value(self) -> f64 {
         match self {
-            Gain::Linear => 1.0,
+            Gain::Linear | Gain::Sigmoid => 1.0,
             Gain::Tanh => 5.0 / 3.0,
             Gain::Relu => 2f64.sqrt(),
             Gain::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
             Gain::Selu => 0.75,
+            Gain::Value(gain) => gain,
         }
+    }
+}
+
+impl Fan {
+    fn of(self, op: &'static str, shape: &Shape) -> Result<f64> {
+        let (input, output) = fans(op, shape)?;
+        Ok(match self {
+            Fan::In => input,
+            Fan::Out => output,
+        })
     }
 }
 
@@ -63,6 +89,11 @@ impl Init {
         &self.rng
     }
 
+    /// The dtype of the parameters.
+    pub fn parameter_dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// Every element is `value`.
     pub fn constant(&self, shape: impl Into<Shape>, value: f64) -> Result<Tensor> {
         Tensor::full(shape, value, self.dtype, &self.device)?.leaf()
@@ -88,9 +119,14 @@ impl Init {
         Tensor::randn(shape, mean, std, self.dtype, &self.device, &self.rng)?.leaf()
     }
 
-    /// Normal, drawn again where outside of `[lo, hi]`. Errors: `Attr` if next to nothing of the distribution lies there.
+    /// Normal, drawn again where outside of `[lo, hi]`; on the host. Errors: `Attr` unless `lo < hi`, or if next to nothing
+    /// of the distribution lies between.
     pub fn truncated_normal(&self, shape: impl Into<Shape>, mean: f64, std: f64, lo: f64, hi: f64) -> Result<Tensor> {
         const ROUNDS: usize = 1000;
+        let op = "truncated_normal";
+        if lo.is_nan() || hi.is_nan() || lo >= hi {
+            return Err(Error::attr(op, format!("the range is {lo}..={hi}, expected lo < hi")));
+        }
         let shape = shape.into();
         let n = shape.numel();
         let mut values = Vec::with_capacity(n);
@@ -103,22 +139,22 @@ impl Init {
         }
         if values.len() < n {
             let message = format!("a normal of mean {mean} and std {std} hardly ever lies in {lo}..={hi}");
-            return Err(Error::attr("truncated_normal", message));
+            return Err(Error::attr(op, message));
         }
         self.host_values(values, shape)
     }
 
-    /// Uniform with variance `gain^2 / fan_in`. He et al. 2015, arXiv 1502.01852.
-    pub fn kaiming_uniform(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
+    /// Uniform with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852.
+    pub fn kaiming_uniform(&self, shape: impl Into<Shape>, fan: Fan, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
-        let bound = gain.value() * (3.0 / fans("kaiming_uniform", &shape)?.0).sqrt();
+        let bound = gain.value() * (3.0 / fan.of("kaiming_uniform", &shape)?).sqrt();
         self.uniform(shape, -bound, bound)
     }
 
-    /// Normal with variance `gain^2 / fan_in`. He et al. 2015, arXiv 1502.01852.
-    pub fn kaiming_normal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
+    /// Normal with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852.
+    pub fn kaiming_normal(&self, shape: impl Into<Shape>, fan: Fan, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
-        let std = gain.value() / fans("kaiming_normal", &shape)?.0.sqrt();
+        let std = gain.value() / fan.of("kaiming_normal", &shape)?.sqrt();
         self.normal(shape, 0.0, std)
     }
 
@@ -137,9 +173,9 @@ impl Init {
         self.normal(shape, 0.0, gain.value() * (2.0 / (input + output)).sqrt())
     }
 
-    /// `gain` times a matrix `[rows, rest]` with orthonormal rows or columns, whichever are fewer. Saxe et al. 2013, arXiv
+    /// `gain` times a matrix `[rows, rest]` with orthonormal rows or columns, whichever are fewer; in f64 on the host. Saxe et al. 2013, arXiv
     /// 1312.6120. Errors: `Shape` below rank 2.
-    pub fn orthogonal(&self, shape: impl Into<Shape>, gain: f64) -> Result<Tensor> {
+    pub fn orthogonal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
         if shape.rank() < 2 {
             return Err(Error::shape("orthogonal", format!("{shape} has rank {}, expected at least 2", shape.rank())));
@@ -151,7 +187,7 @@ impl Init {
         let mut vectors: Vec<Vec<f64>> = drawn.chunks(length.max(1)).take(count).map(<[f64]>::to_vec).collect();
         orthonormalise(&mut vectors);
         let at = |i: usize| if rows <= rest { vectors[i / rest][i % rest] } else { vectors[i % rest][i / rest] };
-        self.host_values((0..shape.numel()).map(|i| gain * at(i)).collect(), shape)
+        self.host_values((0..shape.numel()).map(|i| gain.value() * at(i)).collect(), shape)
     }
 
     fn host_values(&self, values: Vec<f64>, shape: Shape) -> Result<Tensor> {

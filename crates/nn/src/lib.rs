@@ -14,12 +14,12 @@ pub mod schedule;
 
 pub use activation::*;
 pub use checkpoint::{Contents, load, save};
-pub use clip::{clip_grad_norm, clip_grad_value};
-pub use init::{Gain, Init};
+pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
+pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::loss;
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
 pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};
-pub use optim::{Adam, AdamW, Optimizer, Sgd};
+pub use optim::{Adam, AdamW, Group, Optimizer, Scaling, Sgd};
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

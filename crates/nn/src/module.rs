@@ -23,23 +23,53 @@ pub type StateDict = BTreeMap<String, Tensor>;
 ///
 /// `#[derive(Module)]` writes just that. A leaf tensor is a parameter, any other tensor a buffer; vectors, options and
 /// boxes of modules are modules.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no module",
+    label = "neither a tensor nor a module",
+    note = "in a `#[derive(Module)]`, mark a field that has no parameters with `#[module(skip)]`"
+)]
 pub trait Module {
     /// Shows the visitor this module's parts.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// The parameters, with dotted names such as `fc1.weight`, in the order of the parts.
-    fn named_parameters(&self) -> Vec<(String, Tensor)> {
-        self.tensors(|t| t.is_leaf())
+    /// The type's name, for [`named_modules`](Module::named_modules), which leaves out an empty one.
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<Self>()
     }
 
-    /// The parameters.
+    /// The parameters, with dotted names such as `fc1.weight`, in the order of the parts. A tensor that occurs twice is
+    /// listed once, under its first name.
+    fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        let mut found: Vec<(String, Tensor)> = Vec::new();
+        for (name, t) in tensors_of(self).into_iter().filter(|(_, t)| t.is_leaf()) {
+            if !found.iter().any(|(_, known)| same_tensor(known, &t)) {
+                found.push((name, t));
+            }
+        }
+        found
+    }
+
+    /// The parameters, each once.
     fn parameters(&self) -> Vec<Tensor> {
         self.named_parameters().into_iter().map(|(_, t)| t).collect()
     }
 
     /// Tensors that are saved but not learnt.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
-        self.tensors(|t| !t.is_leaf())
+        tensors_of(self).into_iter().filter(|(_, t)| !t.is_leaf()).collect()
+    }
+
+    /// The modules within this one, at any depth, with the names of their types; `self` is the first, without a name.
+    fn named_modules(&self) -> Vec<(String, &'static str)> {
+        let mut found = vec![(String::new(), self.type_name())];
+        walk(self, &mut |path, item| {
+            if let Item::Part(kind) = item
+                && !kind.is_empty()
+            {
+                found.push((path.to_string(), kind));
+            }
+        });
+        found
     }
 
     /// How many numbers are learnt.
@@ -47,14 +77,14 @@ pub trait Module {
         self.parameters().iter().map(Tensor::numel).sum()
     }
 
-    /// Lets layers such as dropout behave as in training.
+    /// Lets layers such as dropout behave as in training, which they do from the start.
     fn train(&self) {
-        self.set_mode(true);
+        walk(self, &mut |_, item| item.set_training(true));
     }
 
     /// Lets layers such as dropout behave as in use.
     fn eval(&self) {
-        self.set_mode(false);
+        walk(self, &mut |_, item| item.set_training(false));
     }
 
     /// Forgets all gradients.
@@ -65,65 +95,74 @@ pub trait Module {
         }
     }
 
-    /// Parameters and buffers by name. They share memory with the module.
+    /// Parameters and buffers by name, outside of the tape. They share memory with the module; a tensor that occurs twice
+    /// is there under both names.
     fn state_dict(&self) -> StateDict {
-        self.tensors(|_| true).into_iter().collect()
+        tensors_of(self).into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
 
-    /// Copies tensors into parameters and buffers of the same names. Errors: `Value` naming every missing and unexpected
-    /// tensor and every one of another shape, dtype or device; then nothing has changed.
+    /// Copies tensors, from whatever device, into parameters and buffers of the same names. Errors: `Value` naming every
+    /// missing and unexpected tensor and every one of another shape or dtype; then nothing has changed.
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
         let own = self.state_dict();
-        let mut problems = Vec::new();
-        for (name, t) in &own {
-            match state.get(name) {
-                None => problems.push(format!("{name} is missing")),
-                Some(s) if (s.shape(), s.dtype(), s.device()) != (t.shape(), t.dtype(), t.device()) => {
-                    let (got, expected) = ((s.dtype(), s.shape(), s.device()), (t.dtype(), t.shape(), t.device()));
-                    problems.push(format!(
-                        "{name} is {} {} on {}, expected {} {} on {}",
-                        got.0, got.1, got.2, expected.0, expected.1, expected.2
-                    ));
-                }
-                Some(_) => {}
-            }
-        }
-        problems.extend(state.keys().filter(|k| !own.contains_key(*k)).map(|k| format!("{k} is not in the model")));
-        if !problems.is_empty() {
-            return Err(Error::value("load_state_dict", problems.join("; ")));
-        }
-        no_grad(|| own.iter().try_for_each(|(name, t)| t.copy_(&state[name].detach())))
-    }
-
-    /// The tensors that fit, with their names.
-    #[doc(hidden)]
-    fn tensors(&self, fits: fn(&Tensor) -> bool) -> Vec<(String, Tensor)> {
-        let mut found = Vec::new();
-        let mut note = |path: &str, item: Item<'_>| {
-            if let Item::Tensor(t) = item
-                && fits(t)
-            {
-                found.push((path.to_string(), t.clone()));
-            }
-        };
-        self.visit(&mut Visitor { path: String::new(), note: &mut note });
-        found
-    }
-
-    #[doc(hidden)]
-    fn set_mode(&self, training: bool) {
-        let mut note = |_: &str, item: Item<'_>| {
-            if let Item::Mode(mode) = item {
-                mode.0.store(training, Ordering::Relaxed);
-            }
-        };
-        self.visit(&mut Visitor { path: String::new(), note: &mut note });
+        check_state("load_state_dict", &own, state)?;
+        // Whatever may fail for want of memory comes first.
+        let fitting = |(name, t): (&String, &Tensor)| state[name].detach().to_device(t.device())?.copy();
+        let copies: Vec<Tensor> = own.iter().map(fitting).collect::<Result<_>>()?;
+        no_grad(|| own.values().zip(&copies).try_for_each(|(t, copy)| t.copy_(copy)))
     }
 }
 
+/// Calls `note` with every part, tensor and mode of a module and its path.
+fn walk(module: &(impl Module + ?Sized), note: &mut dyn FnMut(&str, Item<'_>)) {
+    module.visit(&mut Visitor { path: String::new(), note });
+}
+
+fn tensors_of(module: &(impl Module + ?Sized)) -> Vec<(String, Tensor)> {
+    let mut found = Vec::new();
+    walk(module, &mut |path, item| {
+        if let Item::Tensor(t) = item {
+            found.push((path.to_string(), t.clone()));
+        }
+    });
+    found
+}
+
+/// True if both are the same elements of the same memory, as clones are.
+pub(crate) fn same_tensor(a: &Tensor, b: &Tensor) -> bool {
+    a.shares_memory(b) && a.layout() == b.layout()
+}
+
+/// Errors with `Value`, naming everything that does not fit, unless `state` can be copied into `own`.
+pub(crate) fn check_state(op: &'static str, own: &StateDict, state: &StateDict) -> Result<()> {
+    let mut problems = Vec::new();
+    for (name, t) in own {
+        match state.get(name) {
+            None => problems.push(format!("{name} is missing")),
+            Some(s) if (s.shape(), s.dtype()) != (t.shape(), t.dtype()) => {
+                let (got, expected) = (format!("{} {}", s.dtype(), s.shape()), format!("{} {}", t.dtype(), t.shape()));
+                problems.push(format!("{name} is {got}, expected {expected}"));
+            }
+            Some(_) => {}
+        }
+    }
+    problems.extend(state.keys().filter(|k| !own.contains_key(*k)).map(|k| format!("{k} is unexpected")));
+    if problems.is_empty() { Ok(()) } else { Err(Error::value(op, problems.join("; "))) }
+}
+
 enum Item<'a> {
+    /// Any part, by its type's name.
+    Part(&'static str),
     Tensor(&'a Tensor),
     Mode(&'a Mode),
+}
+
+impl Item<'_> {
+    fn set_training(&self, training: bool) {
+        if let Item::Mode(mode) = self {
+            mode.0.store(training, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Walks through a module's parts.
@@ -140,6 +179,7 @@ impl Visitor<'_> {
             self.path.push('.');
         }
         self.path.push_str(name);
+        (self.note)(&self.path, Item::Part(part.type_name()));
         part.visit(self);
         self.path.truncate(length);
     }
@@ -166,11 +206,19 @@ impl Module for Mode {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         (visitor.note)(&visitor.path, Item::Mode(self));
     }
+
+    fn type_name(&self) -> &'static str {
+        ""
+    }
 }
 
 impl Module for Tensor {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         (visitor.note)(&visitor.path, Item::Tensor(self));
+    }
+
+    fn type_name(&self) -> &'static str {
+        ""
     }
 }
 
@@ -179,6 +227,10 @@ impl<M: Module> Module for Option<M> {
         if let Some(module) = self {
             module.visit(visitor);
         }
+    }
+
+    fn type_name(&self) -> &'static str {
+        self.as_ref().map_or("", M::type_name)
     }
 }
 
@@ -192,6 +244,26 @@ impl<M: Module + ?Sized> Module for Box<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         (**self).visit(visitor);
     }
+
+    fn type_name(&self) -> &'static str {
+        (**self).type_name()
+    }
+}
+
+impl<M: Module + ?Sized> Module for std::sync::Arc<M> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        (**self).visit(visitor);
+    }
+
+    fn type_name(&self) -> &'static str {
+        (**self).type_name()
+    }
+}
+
+impl<M: Module, const N: usize> Module for [M; N] {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.iter().enumerate().for_each(|(i, module)| visitor.part(&i.to_string(), module));
+    }
 }
 
 /// A function of one tensor.
@@ -204,3 +276,9 @@ pub trait Forward {
 pub trait Layer: Module + Forward + Send + Sync {}
 
 impl<T: Module + Forward + Send + Sync> Layer for T {}
+
+impl<F: Forward + ?Sized> Forward for Box<F> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        (**self).forward(x)
+    }
+}

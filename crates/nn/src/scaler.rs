@@ -1,9 +1,9 @@
 //! Loss scaling for 16-bit training.
 
 use crate::StateDict;
+use crate::clip::{gradients_of, scale_gradients};
+use crate::module::{check_state, same_tensor};
 use crate::optim::{Optimizer, Scaling};
-use isograd_core::ops::update_;
-use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
 /// Scales the loss up so that small gradients survive in 16 bits, and the gradients down again; a step whose gradients
@@ -11,16 +11,32 @@ use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 /// 1710.03740.
 ///
 /// In a step: `scaler.scale(&loss)?.backward()?`, then, to look at or clip the gradients, `unscale_`, then `step`, then
-/// `update`.
+/// `update`. Several optimizers may share a scaler; a step is left out only for those whose gradients were not finite.
 pub struct GradScaler {
+    /// Rank 0, f32.
     scale: Tensor,
+    /// Steps since the scale changed; rank 0, i32.
     tracker: Tensor,
     growth: f64,
     backoff: f64,
     interval: i64,
-    unscaled: bool,
-    /// Not 0 if a gradient of this step was not finite.
-    found_inf: Option<Tensor>,
+    /// The optimizers of this step.
+    seen: Vec<Seen>,
+}
+
+/// What was done with an optimizer's gradients in this step.
+struct Seen {
+    /// A parameter, by which the optimizer is known again.
+    parameter: Tensor,
+    /// 1 if a gradient was not finite, else 0; rank 0, f32.
+    found_inf: Tensor,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Unscaled,
+    Stepped,
 }
 
 impl GradScaler {
@@ -32,8 +48,7 @@ impl GradScaler {
             growth: 2.0,
             backoff: 0.5,
             interval: 2000,
-            unscaled: false,
-            found_inf: None,
+            seen: Vec::new(),
         })
     }
 
@@ -46,7 +61,17 @@ impl GradScaler {
         Ok(self)
     }
 
-    /// Steps without an infinity after which the scale doubles. Errors: `Attr` for 0.
+    /// The factors after `growth_interval` good steps and after a bad one. Errors: `Attr` unless `growth > 1` and
+    /// `0 < backoff < 1`.
+    pub fn factors(self, growth: f64, backoff: f64) -> Result<Self> {
+        if !growth.is_finite() || growth <= 1.0 || backoff.is_nan() || backoff <= 0.0 || backoff >= 1.0 {
+            let got = format!("growth is {growth} and backoff {backoff}");
+            return Err(Error::attr("grad_scaler", format!("{got}, expected growth > 1 and 0 < backoff < 1")));
+        }
+        Ok(GradScaler { growth, backoff, ..self })
+    }
+
+    /// Steps without an infinity after which the scale grows. Errors: `Attr` for 0.
     pub fn growth_interval(self, interval: u32) -> Result<Self> {
         if interval == 0 {
             return Err(Error::attr("grad_scaler", "growth_interval is 0, expected at least 1"));
@@ -62,52 +87,60 @@ impl GradScaler {
     /// `loss` times the scale, in f32 for 16-bit losses.
     pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
         let wide = loss.cast(loss.dtype().acc())?;
+        // A copy, because the tape keeps it and `update` changes the scale in place.
         wide.mul(&self.scale.copy()?.cast(wide.dtype())?)
     }
 
     /// Divides the optimizer's gradients by the scale, once a step: what clips or looks at gradients comes after this.
-    /// Errors: `Value` if called twice in a step.
+    /// Errors: `Value` if called twice in a step, or after `step`.
     pub fn unscale_(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
-        if self.unscaled {
-            return Err(Error::value(
-                "unscale_",
-                "the gradients of this step are unscaled already; call `update` first",
-            ));
+        let parameters = optimizer.parameters();
+        let Some(parameter) = parameters.first() else { return Ok(()) };
+        if self.position(parameter).is_some() {
+            let message = "the optimizer's gradients of this step are unscaled already; call `update` first";
+            return Err(Error::value("unscale_", message));
         }
         no_grad(|| {
-            let inverse = self.scale.reciprocal()?;
-            let gradients: Vec<Tensor> = optimizer.parameters().iter().filter_map(Tensor::grad).collect();
-            self.note(&gradients)?;
-            for gradient in &gradients {
-                update_("amp_unscale_check", Pointwise::ScaleInPlace, &[gradient], &[&inverse], &[])?;
-            }
-            self.unscaled = true;
+            let gradients = gradients_of(&parameters);
+            let found_inf = self.found_inf(&gradients)?;
+            scale_gradients(&gradients, &self.scale.reciprocal()?)?;
+            self.seen.push(Seen { parameter: parameter.clone(), found_inf, stage: Stage::Unscaled });
             Ok(())
         })
     }
 
     /// Steps the optimizer with unscaled gradients, or leaves everything as it is if one was not finite.
+    /// Errors: `Value` if called twice in a step; the optimizer's.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
-        let inv_scale = match self.unscaled {
-            true => self.scale.full_like(1.0)?,
-            false => {
-                let gradients: Vec<Tensor> = optimizer.parameters().iter().filter_map(Tensor::grad).collect();
-                no_grad(|| self.note(&gradients))?;
-                self.scale.reciprocal()?
+        let parameters = optimizer.parameters();
+        let Some(parameter) = parameters.first() else { return Ok(()) };
+        let (found_inf, inv_scale) = match self.position(parameter).map(|i| &self.seen[i]) {
+            None => {
+                let found_inf = no_grad(|| self.found_inf(&gradients_of(&parameters)))?;
+                (found_inf, self.scale.reciprocal()?)
+            }
+            Some(Seen { stage: Stage::Unscaled, found_inf, .. }) => (found_inf.clone(), self.scale.full_like(1.0)?),
+            Some(_) => {
+                let message = "the optimizer has stepped already; call `update` first";
+                return Err(Error::value("grad_scaler", message));
             }
         };
-        let found_inf = match &self.found_inf {
-            Some(found) => found.clone(),
-            None => self.scale.full_like(0.0)?,
-        };
-        optimizer.step_scaled(Some(&Scaling { inv_scale, found_inf }))
+        let scaling = Scaling { inv_scale, found_inf };
+        optimizer.step_scaled(Some(&scaling))?;
+        let done = Seen { parameter: parameter.clone(), found_inf: scaling.found_inf, stage: Stage::Stepped };
+        match self.position(parameter) {
+            Some(i) => self.seen[i] = done,
+            None => self.seen.push(done),
+        }
+        Ok(())
     }
 
     /// Ends the step: lowers the scale if a gradient was not finite, raises it after enough good steps.
     pub fn update(&mut self) -> Result<()> {
-        self.unscaled = false;
-        let Some(found) = self.found_inf.take() else { return Ok(()) };
+        let seen = std::mem::take(&mut self.seen);
+        let Some((first, rest)) = seen.split_first() else { return Ok(()) };
         no_grad(|| {
+            let found = rest.iter().try_fold(first.found_inf.clone(), |all, s| all.maximum(&s.found_inf))?;
             let found = found.ne_scalar(0.0)?;
             let count = self.tracker.add_scalar(1)?;
             let due = count.eq_scalar(self.interval)?;
@@ -121,26 +154,31 @@ impl GradScaler {
         })
     }
 
-    /// Scale and counter by name.
+    /// Scale and counter by name. They share memory with the scaler.
     pub fn state_dict(&self) -> StateDict {
         [("scale".into(), self.scale.clone()), ("growth_tracker".into(), self.tracker.clone())].into()
     }
 
-    /// Takes over what [`state_dict`](GradScaler::state_dict) gave. Errors: `Value` if something is missing.
+    /// Takes over what [`state_dict`](GradScaler::state_dict) gave. Errors: `Value` naming what is missing, unexpected or
+    /// of another shape or dtype; then nothing has changed.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        let missing = |name: &str| Error::value("load_state_dict", format!("{name} is missing"));
-        let scale = state.get("scale").ok_or_else(|| missing("scale"))?;
-        self.tracker.copy_(state.get("growth_tracker").ok_or_else(|| missing("growth_tracker"))?)?;
-        self.scale.copy_(scale)
+        check_state("grad_scaler", &self.state_dict(), state)?;
+        let copy = |name: &str| state[name].to_device(self.scale.device())?.copy();
+        let (scale, tracker) = (copy("scale")?, copy("growth_tracker")?);
+        self.scale.copy_(&scale)?;
+        self.tracker.copy_(&tracker)
     }
 
-    /// Adds to `found_inf` whether a gradient is not finite.
-    fn note(&mut self, gradients: &[Tensor]) -> Result<()> {
-        let mut found = self.found_inf.take().map_or_else(|| self.scale.full_like(0.0), Ok)?;
-        for gradient in gradients.iter().filter(|g| g.numel() > 0) {
-            found = found.maximum(&gradient.not_finite()?.cast(DType::F32)?.amax(..)?)?;
-        }
-        self.found_inf = Some(found);
-        Ok(())
+    fn position(&self, parameter: &Tensor) -> Option<usize> {
+        self.seen.iter().position(|s| same_tensor(&s.parameter, parameter))
+    }
+
+    /// 1 if a gradient is not finite, else 0.
+    fn found_inf(&self, gradients: &[Tensor]) -> Result<Tensor> {
+        let count = |g: &Tensor| g.not_finite()?.sum(..);
+        let counts: Vec<Tensor> = gradients.iter().map(count).collect::<Result<_>>()?;
+        let Some((first, rest)) = counts.split_first() else { return self.scale.full_like(0.0) };
+        let total = rest.iter().try_fold(first.clone(), |all, c| all.add(c))?;
+        total.ne_scalar(0)?.cast(DType::F32)
     }
 }

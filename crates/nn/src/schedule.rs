@@ -6,6 +6,20 @@ use std::f64::consts::PI;
 pub trait Schedule: Send + Sync {
     /// The rate of this step.
     fn lr(&self, step: u64) -> f64;
+
+    /// This schedule after a warm-up of `steps` steps.
+    fn after_warm_up(self, steps: u64) -> WarmUp<Self>
+    where
+        Self: Sized,
+    {
+        WarmUp { steps, then: self }
+    }
+}
+
+impl<S: Schedule + ?Sized> Schedule for Box<S> {
+    fn lr(&self, step: u64) -> f64 {
+        (**self).lr(step)
+    }
 }
 
 /// Always the same.
@@ -18,7 +32,7 @@ impl Schedule for Constant {
     }
 }
 
-/// `lr gamma^(step / every)`, with the quotient rounded down.
+/// `lr gamma^(step / every)`, with the quotient rounded down. As PyTorch's StepLR.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// The first rate.
@@ -71,27 +85,42 @@ impl<S: Schedule> Schedule for WarmUp<S> {
     }
 }
 
-/// Up from `max / 25` to `max` in the first 30 % of the steps and down to `max / 250,000` in the rest, both along half a
-/// cosine. Smith, Topin 2017, arXiv 1708.07120.
+/// Up from `max / start_divisor` to `max` in the share `rise` of the steps, then down to `1 / end_divisor` of the first
+/// rate, both along half a cosine; the last rate from there on. As PyTorch's OneCycleLR with two phases. Smith, Topin 2017,
+/// arXiv 1708.07120.
 #[derive(Clone, Copy, Debug)]
 pub struct OneCycle {
     /// The highest rate.
     pub max: f64,
     /// Steps in all.
     pub steps: u64,
+    /// The share of the steps in which the rate rises; 0.3 as PyTorch's default.
+    pub rise: f64,
+    /// 25 as PyTorch's default.
+    pub start_divisor: f64,
+    /// 1e4 as PyTorch's default.
+    pub end_divisor: f64,
+}
+
+impl OneCycle {
+    /// With PyTorch's defaults.
+    pub fn new(max: f64, steps: u64) -> OneCycle {
+        OneCycle { max, steps, rise: 0.3, start_divisor: 25.0, end_divisor: 1e4 }
+    }
 }
 
 impl Schedule for OneCycle {
     fn lr(&self, step: u64) -> f64 {
-        let (first, last) = (self.max / 25.0, self.max / 250_000.0);
-        let peak = 0.3 * self.steps as f64 - 1.0;
+        let first = self.max / self.start_divisor;
+        let peak = self.rise * self.steps as f64 - 1.0;
         let end = self.steps.saturating_sub(1) as f64;
         let between = |from: f64, to: f64, share: f64| to + (from - to) * (1.0 + (PI * share).cos()) / 2.0;
         let step = (step as f64).min(end);
         if step <= peak {
             between(first, self.max, if peak > 0.0 { step / peak } else { 1.0 })
         } else {
-            between(self.max, last, ((step - peak) / (end - peak).max(1.0)).min(1.0))
+            let share = if end > peak { (step - peak) / (end - peak) } else { 1.0 };
+            between(self.max, first / self.end_divisor, share)
         }
     }
 }

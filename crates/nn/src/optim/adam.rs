@@ -1,0 +1,100 @@
+//! Adam and AdamW.
+
+use super::engine::{Engine, Rule, Shared, check_at_least_0};
+use super::{Group, Optimizer, Scaling, optimizer};
+use crate::StateDict;
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Error, Result, Tensor};
+
+/// Adam: steps by the mean of the gradients over the root of the mean of their squares. Rate 1e-3, betas 0.9 and 0.999,
+/// eps 1e-8; weight decay (0) is added to the gradient. Kingma, Ba 2014, arXiv 1412.6980; as PyTorch's Adam.
+pub struct Adam(Engine<AdamRule>);
+
+/// [`Adam`] whose weight decay (0.01) shrinks the parameters apart from the gradient. Loshchilov, Hutter 2017, arXiv
+/// 1711.05101; as PyTorch's AdamW.
+pub struct AdamW(Engine<AdamRule>);
+
+optimizer!(Adam, lr 1e-3, weight_decay 0.0, rule AdamRule::new(Decay::InGradient));
+optimizer!(AdamW, lr 1e-3, weight_decay 0.01, rule AdamRule::new(Decay::Apart));
+
+macro_rules! adam_options {
+    ($name:ident) => {
+        impl $name {
+            /// The decay rates of the two means, 0 to below 1.
+            pub fn betas(mut self, beta1: f64, beta2: f64) -> Self {
+                (self.0.rule.beta1, self.0.rule.beta2) = (beta1, beta2);
+                self
+            }
+
+            /// Added to the root, at least 0.
+            pub fn eps(mut self, eps: f64) -> Self {
+                self.0.rule.eps = eps;
+                self
+            }
+
+            /// Divides by the largest mean of squares so far. Reddi et al. 2018, ICLR.
+            pub fn amsgrad(mut self) -> Self {
+                self.0.rule.amsgrad = true;
+                self
+            }
+        }
+    };
+}
+
+adam_options!(Adam);
+adam_options!(AdamW);
+
+/// Where weight decay acts.
+#[derive(PartialEq)]
+enum Decay {
+    InGradient,
+    Apart,
+}
+
+struct AdamRule {
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    amsgrad: bool,
+    decay: Decay,
+}
+
+impl AdamRule {
+    fn new(decay: Decay) -> AdamRule {
+        AdamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8, amsgrad: false, decay }
+    }
+}
+
+impl Rule for AdamRule {
+    const NAME: &'static str = "adam";
+
+    fn check(&self) -> Result<()> {
+        check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
+        match [self.beta1, self.beta2].into_iter().find(|b| !(0.0..1.0).contains(b)) {
+            Some(beta) => Err(Error::attr(Self::NAME, format!("a beta is {beta}, expected 0 to below 1"))),
+            None => Ok(()),
+        }
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
+    }
+
+    fn inputs(&self, s: &Shared<'_>) -> Result<Vec<Tensor>> {
+        // expm1(t ln beta) = beta^t - 1, without the cancellation while t is small.
+        let minus_bias = |beta: f64| s.steps_after.mul_scalar(beta.ln())?.expm1();
+        let step_size = s.lr.div(&minus_bias(self.beta1)?.neg()?)?;
+        let correction = minus_bias(self.beta2)?.neg()?.rsqrt()?;
+        let shrink = match self.decay {
+            Decay::InGradient => s.one.clone(),
+            Decay::Apart => s.lr.mul_scalar(s.weight_decay)?.rsub_scalar(1.0)?,
+        };
+        Ok(vec![step_size, correction, shrink, s.scale.clone(), s.found_inf.clone()])
+    }
+
+    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        let row = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
+        let in_gradient = if self.decay == Decay::InGradient { weight_decay } else { 0.0 };
+        (row, vec![in_gradient, self.beta1, self.beta2, self.eps])
+    }
+}

@@ -1,0 +1,73 @@
+//! Stochastic gradient descent.
+
+use super::engine::{Engine, Rule, Shared, check_at_least_0};
+use super::{Group, Optimizer, Scaling, optimizer};
+use crate::StateDict;
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Error, Result, Tensor};
+
+/// Stochastic gradient descent: `p -= lr g`, with momentum and Nesterov's variant. Rate 1e-3, no momentum, no weight
+/// decay unless set. As PyTorch's SGD.
+pub struct Sgd(Engine<SgdRule>);
+
+optimizer!(Sgd, lr 1e-3, weight_decay 0.0, rule SgdRule::default());
+
+impl Sgd {
+    /// `b = momentum b + (1 - dampening) g` takes the gradient's place; the first step's b is g. At least 0.
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.0.rule.momentum = momentum;
+        self
+    }
+
+    /// See [`momentum`](Sgd::momentum).
+    pub fn dampening(mut self, dampening: f64) -> Self {
+        self.0.rule.dampening = dampening;
+        self
+    }
+
+    /// `g + momentum b` takes the gradient's place; needs a momentum and no dampening. Sutskever et al. 2013, ICML.
+    pub fn nesterov(mut self) -> Self {
+        self.0.rule.nesterov = true;
+        self
+    }
+}
+
+#[derive(Default)]
+struct SgdRule {
+    momentum: f64,
+    dampening: f64,
+    nesterov: bool,
+}
+
+impl Rule for SgdRule {
+    const NAME: &'static str = "sgd";
+
+    fn check(&self) -> Result<()> {
+        check_at_least_0(Self::NAME, &[("momentum", self.momentum)])?;
+        if self.dampening.is_nan() || (self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0)) {
+            let got = format!("momentum is {} and dampening {}", self.momentum, self.dampening);
+            return Err(Error::attr(Self::NAME, format!("{got}; nesterov needs a momentum and no dampening")));
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
+    }
+
+    fn inputs(&self, s: &Shared<'_>) -> Result<Vec<Tensor>> {
+        let mut inputs = vec![s.lr.clone(), s.scale.clone(), s.found_inf.clone()];
+        if self.momentum != 0.0 {
+            inputs.push(s.steps_before.clone());
+        }
+        Ok(inputs)
+    }
+
+    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        if self.momentum == 0.0 {
+            return (Pointwise::SgdStep, vec![weight_decay]);
+        }
+        let nesterov = if self.nesterov { 1.0 } else { 0.0 };
+        (Pointwise::SgdMomentumUpdate, vec![weight_decay, self.momentum, self.dampening, nesterov])
+    }
+}
