@@ -49,7 +49,7 @@ pub struct Train {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
-    /// Passes over the training data [default: 30 for digits, 10 for mnist]
+    /// Passes over the training data [default: 60 for digits, 10 for mnist]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// Samples a step [default: 32 for digits, 128 for mnist]
@@ -61,7 +61,7 @@ pub struct Train {
     /// The optimizer [default: adam]
     #[arg(long, value_enum)]
     pub optimizer: Option<OptimizerName>,
-    /// Sizes of the hidden layers, separated by commas [default: 128 for digits, 256 for mnist]
+    /// Sizes of the hidden layers, separated by commas [default: 256]
     #[arg(long, value_delimiter = ',', value_parser = parse_count)]
     pub hidden: Option<Vec<usize>>,
     /// f32, f64, f16 (with loss scaling) or bf16 [default: f32]
@@ -124,7 +124,7 @@ impl Config {
     /// The options of a new run, with defaults where nothing was said.
     pub fn new(options: &Train) -> Config {
         let (epochs, batch_size, hidden) = match options.dataset {
-            DatasetName::Digits => (30, 32, 128),
+            DatasetName::Digits => (60, 32, 256),
             DatasetName::Mnist => (10, 128, 256),
         };
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
