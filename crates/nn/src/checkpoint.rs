@@ -1,82 +1,156 @@
-//! Tensors in files: safetensors, written aside and renamed.
+//! Everything that training needs to go on, in one file.
 
-use crate::StateDict;
-use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::collections::HashMap;
-use std::io::Write;
+use crate::{GradScaler, Module, Optimizer, StateDict, load, save};
+use isograd_core::{Device, Error, Result, Rng, RngState};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 
-/// The key under which the file's header keeps the caller's text.
-const METADATA: &str = "isograd";
-
-/// What a file holds.
-#[derive(Debug)]
-pub struct Contents {
-    /// The tensors by name.
-    pub tensors: StateDict,
-    /// The text that was saved with them, empty if there was none.
-    pub metadata: String,
+/// A state of training: model, optimizer, loss scaler, generators, and texts such as the epoch. A run that is restored
+/// from it goes on bit for bit as if it had not stopped.
+///
+/// ```no_run
+/// # use isograd_nn::{AdamW, Checkpoint, Init, Linear, Optimizer};
+/// # fn main() -> isograd_core::Result<()> {
+/// # let device = isograd_core::Device::best()?;
+/// # let init = Init::new(&device);
+/// # let model = Linear::new(2, 1, &init)?;
+/// # let mut optimizer = AdamW::new(&model);
+/// Checkpoint::new()
+///     .with_model(&model)
+///     .with_optimizer(&optimizer)?
+///     .with_rng("init", init.rng())
+///     .with("epoch", 3)
+///     .save("run.safetensors")?;
+///
+/// let saved = Checkpoint::load("run.safetensors", &device)?;
+/// saved.restore_model(&model)?;
+/// saved.restore_optimizer(&mut optimizer)?;
+/// saved.restore_rng("init", init.rng())?;
+/// let epoch: u64 = saved.get("epoch")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    /// Parameters and buffers.
+    pub model: StateDict,
+    /// The optimizer's states.
+    pub optimizer: StateDict,
+    /// The loss scaler's state.
+    pub scaler: StateDict,
+    /// Where generators stand.
+    pub rngs: BTreeMap<String, RngState>,
+    /// The caller's own texts.
+    pub texts: BTreeMap<String, String>,
 }
 
-/// Writes tensors and a text (JSON, say) to a safetensors file. The file is written under another name in the same
-/// folder, flushed to the disk and renamed, so that `path` is the old file or the new one whatever happens. Errors: `Io`
-/// naming the path.
-pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &str) -> Result<()> {
-    let path = path.as_ref();
-    let bytes: Vec<(&String, &Tensor, Vec<u8>)> =
-        tensors.iter().map(|(name, t)| Ok((name, t, t.to_bytes()?))).collect::<Result<_>>()?;
-    let invalid = |e: safetensors::SafeTensorError| Error::format(path.display().to_string(), e.to_string());
-    let views = bytes
-        .iter()
-        .map(|(name, t, bytes)| Ok((*name, TensorView::new(to_file(t.dtype()), t.dims().to_vec(), bytes)?)))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(invalid)?;
-    let header = HashMap::from([(METADATA.to_string(), metadata.to_string())]);
-    let content = safetensors::serialize(views, Some(header)).map_err(invalid)?;
-    write_aside(path, &content).map_err(|e| Error::io(path, "writing", e))
-}
+/// The parts of a checkpoint as they are named in the file.
+const PARTS: [&str; 3] = ["model.", "optimizer.", "scaler."];
 
-/// The temporary file is removed if it could not be renamed.
-fn write_aside(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".isograd-").suffix(".tmp").tempfile_in(folder)?;
-    file.write_all(content)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map(drop).map_err(|e| e.error)
-}
+impl Checkpoint {
+    /// Of nothing.
+    pub fn new() -> Checkpoint {
+        Checkpoint::default()
+    }
 
-/// Reads a safetensors file. Errors: `Io` if it cannot be read, `Format` if it is truncated or no safetensors file, both
-/// naming the path.
-pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
-    let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| Error::io(path, "reading", e))?;
-    let invalid = |why: String| Error::format(path.display().to_string(), format!("not a safetensors file: {why}"));
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| invalid(e.to_string()))?;
-    let metadata = header.metadata().as_ref().and_then(|m| m.get(METADATA)).cloned().unwrap_or_default();
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| invalid(e.to_string()))?;
-    let tensors = file.iter().map(|(name, view)| {
-        let dtype = from_file(view.dtype()).ok_or_else(|| invalid(format!("{name} is {:?}", view.dtype())))?;
-        let t = Tensor::from_bytes(view.data(), view.shape(), dtype, device);
-        let t = t.map_err(|e| if e.kind() == Kind::Shape { invalid(format!("{name}: {e}")) } else { e })?;
-        Ok((name.to_string(), t))
-    });
-    Ok(Contents { tensors: tensors.collect::<Result<_>>()?, metadata })
-}
+    /// With the parameters and buffers of a model. They share memory with it until they are saved.
+    pub fn with_model(self, model: &(impl Module + ?Sized)) -> Checkpoint {
+        Checkpoint { model: model.state_dict(), ..self }
+    }
 
-fn to_file(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F64 => Dtype::F64,
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::I64 => Dtype::I64,
-        DType::I32 => Dtype::I32,
-        DType::U8 => Dtype::U8,
-        DType::Bool => Dtype::BOOL,
+    /// With the states of an optimizer. Errors: the optimizer's.
+    pub fn with_optimizer(self, optimizer: &(impl Optimizer + ?Sized)) -> Result<Checkpoint> {
+        Ok(Checkpoint { optimizer: optimizer.state_dict()?, ..self })
+    }
+
+    /// With the state of a loss scaler.
+    pub fn with_scaler(self, scaler: &GradScaler) -> Checkpoint {
+        Checkpoint { scaler: scaler.state_dict(), ..self }
+    }
+
+    /// With the place at which a generator stands.
+    pub fn with_rng(mut self, name: &str, rng: &Rng) -> Checkpoint {
+        self.rngs.insert(name.into(), rng.state());
+        self
+    }
+
+    /// With a value of the caller's, as text.
+    pub fn with(mut self, name: &str, value: impl Display) -> Checkpoint {
+        self.texts.insert(name.into(), value.to_string());
+        self
+    }
+
+    /// Writes the file as [`save`] does. Errors: as [`save`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut tensors = StateDict::new();
+        for (part, state) in PARTS.into_iter().zip([&self.model, &self.optimizer, &self.scaler]) {
+            tensors.extend(state.iter().map(|(name, t)| (format!("{part}{name}"), t.clone())));
+        }
+        let rngs = self.rngs.iter().map(|(name, s)| (name.clone(), json!([s.seed, s.offset, s.stream])));
+        let metadata = json!({ "rngs": rngs.collect::<BTreeMap<_, _>>(), "texts": self.texts });
+        save(path, &tensors, &metadata.to_string())
+    }
+
+    /// Reads the file. Errors: as [`load`](crate::load), and `Format` if it is no checkpoint.
+    pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
+        let path = path.as_ref();
+        let file = load(path, device)?;
+        let invalid =
+            || Error::format(path.display().to_string(), "a safetensors file, but no checkpoint of a training run");
+        let metadata: Value = serde_json::from_str(&file.metadata).map_err(|_| invalid())?;
+        let mut checkpoint = Checkpoint {
+            rngs: rngs(&metadata["rngs"]).ok_or_else(invalid)?,
+            texts: serde_json::from_value(metadata["texts"].clone()).map_err(|_| invalid())?,
+            ..Checkpoint::default()
+        };
+        let Checkpoint { model, optimizer, scaler, .. } = &mut checkpoint;
+        let mut parts = PARTS.into_iter().zip([model, optimizer, scaler]).collect::<Vec<_>>();
+        for (name, t) in file.tensors {
+            let part = parts.iter_mut().find_map(|(part, state)| Some((state, name.strip_prefix(*part)?)));
+            let (state, name) = part.ok_or_else(invalid)?;
+            state.insert(name.to_string(), t);
+        }
+        Ok(checkpoint)
+    }
+
+    /// Copies into a model. Errors: as [`Module::load_state_dict`].
+    pub fn restore_model(&self, model: &(impl Module + ?Sized)) -> Result<()> {
+        model.load_state_dict(&self.model)
+    }
+
+    /// Copies into an optimizer. Errors: as [`Optimizer::load_state_dict`].
+    pub fn restore_optimizer(&self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
+        optimizer.load_state_dict(&self.optimizer)
+    }
+
+    /// Copies into a loss scaler. Errors: as [`GradScaler::load_state_dict`].
+    pub fn restore_scaler(&self, scaler: &mut GradScaler) -> Result<()> {
+        scaler.load_state_dict(&self.scaler)
+    }
+
+    /// Sets a generator and its clones. Errors: `Value` if there is none of this name.
+    pub fn restore_rng(&self, name: &str, rng: &Rng) -> Result<()> {
+        rng.set_state(*self.rngs.get(name).ok_or_else(|| missing("generator", name, self.rngs.keys()))?);
+        Ok(())
+    }
+
+    /// A value that was saved as text. Errors: `Value` if there is none of this name, or it does not parse.
+    pub fn get<T: FromStr>(&self, name: &str) -> Result<T> {
+        let text = self.texts.get(name).ok_or_else(|| missing("value", name, self.texts.keys()))?;
+        let kind = std::any::type_name::<T>();
+        text.parse().map_err(|_| Error::value("checkpoint", format!("{name} is {text:?}, expected a {kind}")))
     }
 }
 
-fn from_file(dtype: Dtype) -> Option<DType> {
-    DType::ALL.into_iter().find(|d| to_file(*d) == dtype)
+fn rngs(value: &Value) -> Option<BTreeMap<String, RngState>> {
+    let state = |v: &Value| Some(RngState { seed: v[0].as_u64()?, offset: v[1].as_u64()?, stream: v[2].as_u64()? });
+    value.as_object()?.iter().map(|(name, v)| Some((name.clone(), state(v)?))).collect()
+}
+
+fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a String>) -> Error {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    Error::value("checkpoint", format!("it has no {what} {name:?}, but {known:?}"))
 }

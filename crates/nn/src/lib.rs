@@ -5,6 +5,7 @@
 mod activation;
 mod checkpoint;
 mod clip;
+mod file;
 mod init;
 mod layers;
 mod module;
@@ -13,8 +14,9 @@ mod scaler;
 pub mod schedule;
 
 pub use activation::*;
-pub use checkpoint::{Contents, load, save};
+pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
+pub use file::{Contents, load, save};
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::loss;
 pub use isograd_derive::Module;
