@@ -95,6 +95,6 @@ impl Rule for AdamRule {
     fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
         let row = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
         let in_gradient = if self.decay == Decay::InGradient { weight_decay } else { 0.0 };
-        (row, vec![in_gradient, self.beta1, self.beta2, self.eps])
+        (row, vec![in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps])
     }
 }
