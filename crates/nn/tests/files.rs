@@ -1,0 +1,265 @@
+//! Files: every dtype, every damage, and going on as if nothing had happened.
+
+mod common;
+
+use common::{cpu, values};
+use isograd_core::{DType, Kind, Result, Tensor};
+use isograd_nn::{
+    Adam, Checkpoint, Dropout, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, StateDict, load,
+    save,
+};
+use std::fs;
+use std::path::Path;
+
+/// Tensors of all dtypes, ranks 0 to 3, empty and strided.
+fn every_dtype() -> StateDict {
+    let mut state = StateDict::new();
+    let x = Tensor::from_vec(vec![1.5f64, -0.0, f64::NAN, f64::INFINITY, 1e-300, 3.0], (2, 3), &cpu()).unwrap();
+    for dtype in DType::ALL {
+        let source =
+            if dtype.is_float() { x.clone() } else { Tensor::arange(6, &cpu()).unwrap().reshape((2, 3)).unwrap() };
+        state.insert(format!("{dtype}.matrix"), source.cast(dtype).unwrap());
+        state.insert(format!("{dtype}.empty"), Tensor::zeros((0, 2), dtype, &cpu()).unwrap());
+        state.insert(format!("{dtype}.scalar"), Tensor::ones((), dtype, &cpu()).unwrap());
+    }
+    state.insert("strided".into(), x.t().unwrap());
+    state.insert("name with \"quotes\" and ü".into(), Tensor::ones((1, 2, 1), DType::F32, &cpu()).unwrap());
+    state
+}
+
+fn small(path: &Path) -> StateDict {
+    let state: StateDict = [
+        ("a".to_string(), Tensor::from_vec(vec![1.0f32, 2.0], 2, &cpu()).unwrap()),
+        ("b".to_string(), Tensor::from_vec(vec![true, false], 2, &cpu()).unwrap()),
+    ]
+    .into();
+    save(path, &state, "text").unwrap();
+    state
+}
+
+fn bytes(state: &StateDict) -> Vec<(&String, DType, Vec<usize>, Vec<u8>)> {
+    state.iter().map(|(name, t)| (name, t.dtype(), t.dims().to_vec(), t.to_bytes().unwrap())).collect()
+}
+
+#[test]
+fn every_dtype_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.safetensors");
+    let state = every_dtype();
+    save(&path, &state, r#"{"epoch": 3}"#).unwrap();
+    let loaded = load(&path, &cpu()).unwrap();
+    assert_eq!(bytes(&loaded.tensors), bytes(&state));
+    assert_eq!(loaded.metadata, r#"{"epoch": 3}"#);
+    // The same tensors are the same bytes, and others can read them.
+    let written = fs::read(&path).unwrap();
+    save(&path, &loaded.tensors, &loaded.metadata).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), written);
+    let other = safetensors::SafeTensors::deserialize(&written).unwrap();
+    assert_eq!(other.len(), state.len());
+    assert_eq!(other.tensor("strided").unwrap().shape(), [3, 2]);
+    assert_eq!(u64::from_le_bytes(written[..8].try_into().unwrap()) % 8, 0);
+    // Nothing is left beside it.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    save(&path, &StateDict::new(), "").unwrap();
+    assert!(load(&path, &cpu()).unwrap().tensors.is_empty());
+}
+
+#[test]
+fn files_of_others_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.safetensors");
+    let data: Vec<u8> = [1.0f32, 2.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2], &data).unwrap();
+    fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
+    let loaded = load(&path, &cpu()).unwrap();
+    assert_eq!((values(&loaded.tensors["w"]), loaded.metadata.as_str()), (vec![1.0, 2.0], ""));
+    let odd = safetensors::tensor::TensorView::new(safetensors::Dtype::U16, vec![4], &data).unwrap();
+    fs::write(&path, safetensors::serialize([("odd", odd)], None).unwrap()).unwrap();
+    let error = load(&path, &cpu()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Format);
+    assert!(error.message().contains("odd is U16"), "{error}");
+}
+
+#[test]
+fn a_file_cut_anywhere_is_a_format_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.safetensors");
+    small(&path);
+    let whole = fs::read(&path).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let error = load(&path, &cpu()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Format, "{length} bytes: {error}");
+        assert_eq!(error.op(), path.display().to_string());
+    }
+    fs::write(&path, [&whole[..], &[0]].concat()).unwrap();
+    assert_eq!(load(&path, &cpu()).unwrap_err().kind(), Kind::Format);
+}
+
+#[test]
+fn a_flipped_bit_is_noticed_unless_it_means_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.safetensors");
+    let state = small(&path);
+    let whole = fs::read(&path).unwrap();
+    let mut unnoticed = 0;
+    for bit in 0..whole.len() * 8 {
+        let mut flipped = whole.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, flipped).unwrap();
+        match load(&path, &cpu()) {
+            Err(error) => assert_eq!(error.kind(), Kind::Format, "bit {bit}: {error}"),
+            // Blanks of the header, and the name of the checksum itself.
+            Ok(loaded) => {
+                unnoticed += 1;
+                assert_eq!(bytes(&loaded.tensors), bytes(&state), "bit {bit}");
+                assert_eq!(loaded.metadata, "text", "bit {bit}");
+            }
+        }
+    }
+    assert!(unnoticed < 200, "{unnoticed}");
+}
+
+#[test]
+fn files_that_cannot_be_read_or_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = small(&folder.path().join("file"));
+    let missing = folder.path().join("missing");
+    assert_eq!(load(&missing, &cpu()).unwrap_err().kind(), Kind::Io);
+    assert_eq!(load(folder.path(), &cpu()).unwrap_err().kind(), Kind::Io);
+    for path in [missing.join("x"), folder.path().join("file").join("x"), folder.path().to_path_buf()] {
+        let error = save(&path, &state, "").unwrap_err();
+        assert_eq!(error.kind(), Kind::Io, "{error}");
+        assert_eq!(error.op(), path.display().to_string());
+    }
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_unwritable_folder() {
+    // Not even root writes here.
+    let error = save("/proc/self/model.safetensors", &StateDict::new(), "").unwrap_err();
+    assert_eq!((error.kind(), error.op()), (Kind::Io, "/proc/self/model.safetensors"));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_file_is_readable_as_the_mask_allows() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, plain) = (folder.path().join("ours"), folder.path().join("plain"));
+    small(&ours);
+    fs::write(&plain, "").unwrap();
+    let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode();
+    assert_eq!(mode(&ours), mode(&plain));
+}
+
+/// A run with everything that has a state.
+struct Run {
+    init: Init,
+    model: Sequential,
+    optimizer: Adam,
+    scaler: GradScaler,
+    step: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let init = Init::new(&cpu()).seed(seed);
+        let model = Sequential::new()
+            .push(Linear::new(4, 8, &init).unwrap())
+            .push(Relu)
+            .push(Dropout::new(0.3, &init))
+            .push(Linear::new(8, 3, &init).unwrap());
+        let optimizer = Adam::new(&model).lr(0.01).amsgrad().clip_norm(1.0);
+        let scaler = GradScaler::new(&cpu()).unwrap().growth_interval(3).unwrap();
+        Run { init, model, optimizer, scaler, step: 0 }
+    }
+
+    /// Steps on data that depend on the step alone.
+    fn train(&mut self, steps: u64) -> Result<()> {
+        for _ in 0..steps {
+            let data = isograd_core::Rng::new(self.step);
+            let x = Tensor::randn((16, 4), 0.0, 1.0, DType::F32, &cpu(), &data)?;
+            let target = x.narrow(1, 0, 3)?.argmax(1)?;
+            self.optimizer.set_lr(0.01 / (1.0 + self.step as f64))?;
+            let loss = self.model.forward(&x)?.cross_entropy(&target)?;
+            self.scaler.scale(&loss)?.backward()?;
+            self.scaler.step(&mut self.optimizer)?;
+            self.scaler.update()?;
+            self.step += 1;
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        Checkpoint::new()
+            .with_model(&self.model)
+            .with_optimizer(&self.optimizer)
+            .unwrap()
+            .with_scaler(&self.scaler)
+            .with_rng("init", self.init.rng())
+            .with("step", self.step)
+    }
+
+    fn restore(&mut self, saved: &Checkpoint) -> Result<()> {
+        saved.restore_model(&self.model)?;
+        saved.restore_optimizer(&mut self.optimizer)?;
+        saved.restore_scaler(&mut self.scaler)?;
+        saved.restore_rng("init", self.init.rng())?;
+        self.step = saved.get("step")?;
+        Ok(())
+    }
+}
+
+#[test]
+fn going_on_is_not_having_stopped_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.safetensors");
+    let mut straight = Run::new(7);
+    straight.train(10).unwrap();
+    for stop in [0, 1, 6] {
+        let mut first = Run::new(7);
+        first.train(stop).unwrap();
+        first.checkpoint().save(&path).unwrap();
+        // Another seed, and some steps: all of it is replaced.
+        let mut second = Run::new(8);
+        second.train(2).unwrap();
+        second.restore(&Checkpoint::load(&path, &cpu()).unwrap()).unwrap();
+        second.train(10 - stop).unwrap();
+        let (a, b) = (straight.checkpoint(), second.checkpoint());
+        assert_eq!(bytes(&a.model), bytes(&b.model), "stopped at {stop}");
+        assert_eq!(bytes(&a.optimizer), bytes(&b.optimizer), "stopped at {stop}");
+        assert_eq!(bytes(&a.scaler), bytes(&b.scaler), "stopped at {stop}");
+        assert_eq!((&a.rngs, &a.texts), (&b.rngs, &b.texts));
+    }
+}
+
+#[test]
+fn checkpoints_say_what_they_lack() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.safetensors");
+    let mut run = Run::new(1);
+    run.checkpoint().with("name", "first run").save(&path).unwrap();
+    let saved = Checkpoint::load(&path, &cpu()).unwrap();
+    assert_eq!(saved.get::<String>("name").unwrap(), "first run");
+    assert!(saved.get::<u64>("name").unwrap_err().message().contains("\"first run\""));
+    assert!(saved.get::<u64>("epoch").unwrap_err().message().contains("no value \"epoch\", but [\"name\", \"step\"]"));
+    assert!(saved.restore_rng("data", run.init.rng()).unwrap_err().message().contains("[\"init\"]"));
+    let before = bytes_of(&run.model);
+    let other = Linear::new(4, 8, &run.init).unwrap();
+    let error = saved.restore_model(&other).unwrap_err();
+    assert!(error.message().contains("weight is missing") && error.message().contains("0.weight is unexpected"));
+    let unsaved = Checkpoint::new();
+    assert_eq!(unsaved.restore_optimizer(&mut run.optimizer).unwrap_err().kind(), Kind::Value);
+    assert_eq!(bytes_of(&run.model), before);
+    small(&path);
+    let error = Checkpoint::load(&path, &cpu()).unwrap_err();
+    assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()));
+}
+
+fn bytes_of(model: &Sequential) -> Vec<Vec<u8>> {
+    model.state_dict().values().map(|t| t.to_bytes().unwrap()).collect()
+}

@@ -1,0 +1,236 @@
+//! Names, parameters, modes, states; by derive and by hand.
+
+mod common;
+
+use common::{cpu, values};
+use isograd_core::{DType, Kind, Result, Tensor};
+use isograd_nn::{
+    Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, Module, Relu, Sequential, Softmax,
+    StateDict, Visitor,
+};
+
+#[derive(Module)]
+struct Mlp {
+    fc1: Linear,
+    dropout: Dropout,
+    fc2: Linear,
+    blocks: Vec<Linear>,
+    head: Option<Linear>,
+    none: Option<Linear>,
+    boxed: Box<dyn Layer>,
+    pair: [Linear; 2],
+    mean: Tensor,
+    #[module(skip)]
+    width: usize,
+}
+
+impl Mlp {
+    fn new(init: &Init) -> Result<Mlp> {
+        let linear = |i, o| Linear::new(i, o, init);
+        Ok(Mlp {
+            fc1: linear(3, 4)?,
+            dropout: Dropout::new(0.5, init),
+            fc2: linear(4, 2)?,
+            blocks: vec![linear(2, 2)?, Linear::without_bias(2, 2, init)?],
+            head: Some(linear(2, 1)?),
+            none: None,
+            boxed: Box::new(linear(1, 1)?),
+            pair: [linear(1, 2)?, linear(2, 1)?],
+            mean: Tensor::zeros(3, DType::F32, init.device())?,
+            width: 4,
+        })
+    }
+}
+
+struct ByHand {
+    fc1: Linear,
+    fc2: Linear,
+}
+
+impl Module for ByHand {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("fc1", &self.fc1);
+        visitor.part("fc2", &self.fc2);
+    }
+}
+
+#[derive(Module)]
+struct Residual<M>(M);
+
+impl<M: Forward> Forward for Residual<M> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.add(&self.0.forward(x)?)
+    }
+}
+
+#[derive(Module)]
+struct Nothing;
+
+#[derive(Module)]
+#[module(crate = isograd_nn)]
+struct WithPath {
+    r#type: Linear,
+}
+
+fn names(tensors: &[(String, Tensor)]) -> Vec<&str> {
+    tensors.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+#[test]
+fn derive_names_every_part() {
+    let model = Mlp::new(&Init::new(&cpu())).unwrap();
+    let named = model.named_parameters();
+    let expected = [
+        "fc1.weight",
+        "fc1.bias",
+        "fc2.weight",
+        "fc2.bias",
+        "blocks.0.weight",
+        "blocks.0.bias",
+        "blocks.1.weight",
+        "head.weight",
+        "head.bias",
+        "boxed.weight",
+        "boxed.bias",
+        "pair.0.weight",
+        "pair.0.bias",
+        "pair.1.weight",
+        "pair.1.bias",
+    ];
+    assert_eq!(names(&named), expected);
+    assert_eq!(names(&model.named_buffers()), ["mean"]);
+    assert_eq!(model.num_parameters(), 12 + 4 + 8 + 2 + 4 + 2 + 4 + 2 + 1 + 1 + 1 + 2 + 2 + 2 + 1);
+    assert_eq!(model.width, 4);
+    let modules = model.named_modules();
+    let modules: Vec<(&str, &str)> =
+        modules.iter().map(|(name, kind)| (name.as_str(), kind.rsplit("::").next().unwrap())).collect();
+    assert!(modules.contains(&("", "Mlp")) && modules.contains(&("blocks.1", "Linear")), "{modules:?}");
+    assert!(!modules.iter().any(|(name, _)| ["mean", "fc1.weight", "none"].contains(name)), "{modules:?}");
+}
+
+#[test]
+fn a_module_by_hand_and_others_by_derive() {
+    let init = Init::new(&cpu());
+    let hand = ByHand { fc1: Linear::new(2, 3, &init).unwrap(), fc2: Linear::new(3, 1, &init).unwrap() };
+    assert_eq!(names(&hand.named_parameters()), ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]);
+    let residual = Residual(Linear::new(2, 2, &init).unwrap());
+    assert_eq!(names(&residual.named_parameters()), ["0.weight", "0.bias"]);
+    let model = Sequential::new().push(residual).push(Relu);
+    assert_eq!(names(&model.named_parameters()), ["0.0.weight", "0.0.bias"]);
+    let path = WithPath { r#type: Linear::new(1, 1, &init).unwrap() };
+    assert_eq!(names(&path.named_parameters()), ["type.weight", "type.bias"]);
+    assert_eq!(Nothing.num_parameters(), 0);
+}
+
+#[test]
+fn a_tied_tensor_is_one_parameter_with_two_names() {
+    let init = Init::new(&cpu());
+    let first = Linear::without_bias(2, 2, &init).unwrap();
+    let second = Linear { weight: first.weight.clone(), bias: None };
+    let tied = vec![first, second];
+    assert_eq!(names(&tied.named_parameters()), ["0.weight"]);
+    assert_eq!(tied.state_dict().len(), 2);
+    tied.load_state_dict(&tied.state_dict()).unwrap();
+}
+
+#[test]
+fn train_and_eval_reach_every_layer() {
+    let init = Init::new(&cpu()).seed(1);
+    let model = Mlp::new(&init).unwrap();
+    let x = Tensor::ones(100, DType::F32, &cpu()).unwrap();
+    let zeros = |t: &Tensor| values(t).iter().filter(|v| **v == 0.0).count();
+    assert!(zeros(&model.dropout.forward(&x).unwrap()) > 20);
+    model.eval();
+    assert_eq!(zeros(&model.dropout.forward(&x).unwrap()), 0);
+    model.train();
+    assert!(zeros(&model.dropout.forward(&x).unwrap()) > 20);
+    let nested = Sequential::new().push(Sequential::new().push(Dropout::new(0.5, &init)));
+    nested.eval();
+    assert_eq!(zeros(&nested.forward(&x).unwrap()), 0);
+}
+
+#[test]
+fn zero_grad_forgets() {
+    let model = Linear::new(2, 1, &Init::new(&cpu())).unwrap();
+    let x = Tensor::ones((1, 2), DType::F32, &cpu()).unwrap();
+    model.forward(&x).unwrap().sum(..).unwrap().backward().unwrap();
+    assert_eq!(values(&model.weight.grad().unwrap()), [1.0, 1.0]);
+    model.zero_grad();
+    assert!(model.parameters().iter().all(|p| p.grad().is_none()));
+}
+
+#[test]
+fn states_load_and_keep_their_identity() {
+    let (a, b) = (Mlp::new(&Init::new(&cpu()).seed(1)).unwrap(), Mlp::new(&Init::new(&cpu()).seed(2)).unwrap());
+    let before = a.parameters();
+    assert_ne!(values(&a.fc1.weight), values(&b.fc1.weight));
+    a.load_state_dict(&b.state_dict()).unwrap();
+    for (x, y) in a.state_dict().values().zip(b.state_dict().values()) {
+        assert_eq!(values(x), values(y));
+        assert!(!x.shares_memory(y) && !x.requires_grad());
+    }
+    assert!(before.iter().zip(a.parameters()).all(|(x, y)| x.shares_memory(&y)));
+}
+
+#[test]
+fn a_state_that_does_not_fit_is_named_in_full_and_changes_nothing() {
+    let model = Mlp::new(&Init::new(&cpu())).unwrap();
+    let before: Vec<Vec<f64>> = model.state_dict().values().map(values).collect();
+    let ones = |t: &Tensor| t.ones_like().unwrap();
+    let mut state: StateDict = model.state_dict().iter().map(|(k, t)| (k.clone(), ones(t))).collect();
+    state.remove("fc1.bias");
+    state.insert("extra".into(), ones(&model.mean));
+    state.insert("mean".into(), Tensor::ones(4, DType::F32, &cpu()).unwrap());
+    state.insert("fc2.bias".into(), Tensor::ones(2, DType::F64, &cpu()).unwrap());
+    let error = model.load_state_dict(&state).unwrap_err();
+    assert_eq!((error.op(), error.kind()), ("load_state_dict", Kind::Value));
+    for part in [
+        "fc1.bias is missing",
+        "extra is unexpected",
+        "mean is f32 [4], expected f32 [3]",
+        "fc2.bias is f64 [2], expected f32 [2]",
+    ] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    assert_eq!(model.state_dict().values().map(values).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn sequential_runs_in_order() {
+    let init = Init::new(&cpu()).dtype(DType::F64);
+    let model = Sequential::new()
+        .push(Flatten)
+        .push(Linear::new(6, 5, &init).unwrap())
+        .push(LeakyRelu::default())
+        .push(Gelu::default())
+        .push(Linear::new(5, 3, &init).unwrap())
+        .push(Softmax::default());
+    let x = init.normal((4, 2, 3), 0.0, 1.0).unwrap();
+    let y = model.forward(&x).unwrap();
+    assert_eq!(y.dims(), [4, 3]);
+    common::assert_close(&values(&y.sum(-1).unwrap()), &[1.0; 4], 1e-12);
+    let empty = Sequential::new();
+    assert_eq!(values(&empty.forward(&x).unwrap()), values(&x));
+    let error = model.forward(&init.normal((4, 5), 0.0, 1.0).unwrap()).unwrap_err();
+    assert_eq!((error.op(), error.kind()), ("linear", Kind::Shape));
+}
+
+#[test]
+fn embedding_has_a_padding_row() {
+    let options = isograd_core::ops::EmbeddingOptions { padding_idx: Some(-1), ..Default::default() };
+    let layer = Embedding::with_options(3, 4, options, &Init::new(&cpu())).unwrap();
+    let index = Tensor::from_vec(vec![0i64, 2, 2], 3, &cpu()).unwrap();
+    let y = layer.forward(&index).unwrap();
+    assert!(values(&y)[4..].iter().all(|v| *v == 0.0) && values(&y)[..4].iter().all(|v| *v != 0.0));
+    y.sum(..).unwrap().backward().unwrap();
+    assert_eq!(values(&layer.weight.grad().unwrap()), [[1.0; 4], [0.0; 4], [0.0; 4]].concat());
+    let outside = isograd_core::ops::EmbeddingOptions { padding_idx: Some(3), ..Default::default() };
+    assert!(Embedding::with_options(3, 4, outside, &Init::new(&cpu())).is_err());
+}
+
+#[test]
+fn a_dropout_rate_out_of_range_is_an_error() {
+    let x = Tensor::ones(3, DType::F32, &cpu()).unwrap();
+    let error = Dropout::new(1.5, &Init::new(&cpu())).forward(&x).unwrap_err();
+    assert_eq!(error.kind(), Kind::Attr);
+}

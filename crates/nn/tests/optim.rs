@@ -1,0 +1,342 @@
+//! Optimizers against PyTorch's numbers, and what they promise beside the rule.
+
+mod common;
+
+use common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
+use isograd_core::{DType, Kind, Tensor};
+use isograd_nn::{Adam, AdamW, Forward, Init, Linear, Module, Optimizer, Scaling, Sgd};
+
+const START: [f64; 2] = [1.0, -2.0];
+const GRADIENTS: [[f64; 2]; 3] = [[0.5, 1.0], [-0.25, 2.0], [0.1, 0.1]];
+
+fn three_steps(optimizer: &mut dyn Optimizer) -> Vec<f64> {
+    let p = optimizer.parameters()[0].clone();
+    GRADIENTS.iter().for_each(|g| step_with(optimizer, &p, g));
+    values(&p)
+}
+
+fn start() -> Vec<Tensor> {
+    vec![parameter(&START, DType::F64)]
+}
+
+#[test]
+fn golden_values_of_pytorch() {
+    let mut sgd = Sgd::from_parameters(start()).lr(0.1).momentum(0.9).dampening(0.1).weight_decay(0.01);
+    assert_close(&three_steps(&mut sgd), &[0.8930849387, -2.610864539], 1e-7);
+    let mut nag = Sgd::from_parameters(start()).lr(0.1).momentum(0.9).nesterov().weight_decay(0.01);
+    assert_close(&three_steps(&mut nag), &[0.8691892082, -2.887078688], 1e-7);
+    let mut adam = Adam::from_parameters(start()).lr(0.1).weight_decay(0.01);
+    assert_close(&three_steps(&mut adam), &[0.8372923664, -2.273154631], 1e-7);
+    let mut adamw = AdamW::from_parameters(start()).lr(0.1);
+    assert_close(&three_steps(&mut adamw), &[0.8390714757, -2.267617763], 1e-7);
+}
+
+/// The same rules in scalar f64 arithmetic.
+fn reference_adam(amsgrad: bool, sign: f64) -> Vec<f64> {
+    (0..2)
+        .map(|i| {
+            let (mut p, mut m, mut v, mut u) = (START[i], 0.0, 0.0, 0f64);
+            for (t, g) in GRADIENTS.iter().enumerate() {
+                let g = sign * g[i];
+                m = 0.8 * m + 0.2 * g;
+                v = 0.9 * v + 0.1 * g * g;
+                u = u.max(v);
+                let (b1, b2) = (1.0 - 0.8f64.powi(t as i32 + 1), 1.0 - 0.9f64.powi(t as i32 + 1));
+                let root = (if amsgrad { u } else { v }).sqrt() / b2.sqrt();
+                p -= 0.1 / b1 * m / (root + 1e-3);
+            }
+            p
+        })
+        .collect()
+}
+
+#[test]
+fn options_of_adam() {
+    let adam = || Adam::from_parameters(start()).lr(0.1).betas(0.8, 0.9).eps(1e-3);
+    assert_close(&three_steps(&mut adam()), &reference_adam(false, 1.0), 1e-12);
+    assert_close(&three_steps(&mut adam().amsgrad()), &reference_adam(true, 1.0), 1e-12);
+    assert_close(&three_steps(&mut adam().maximize()), &reference_adam(false, -1.0), 1e-12);
+}
+
+#[test]
+fn plain_sgd() {
+    let mut sgd = Sgd::from_parameters(start()).lr(0.1);
+    assert_close(&three_steps(&mut sgd), &[1.0 - 0.1 * 0.35, -2.0 - 0.1 * 3.1], 1e-14);
+}
+
+#[test]
+fn a_step_clears_the_gradients() {
+    let p = parameter(&START, DType::F32);
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(0.1);
+    step_with(&mut sgd, &p, &[1.0, 1.0]);
+    assert!(p.grad().is_none());
+    let before = values(&p);
+    sgd.step().unwrap();
+    assert_eq!(values(&p), before);
+}
+
+fn all_kinds(p: &Tensor) -> Vec<Box<dyn Optimizer>> {
+    let list = || vec![p.clone()];
+    vec![
+        Box::new(Sgd::from_parameters(list()).lr(0.1)),
+        Box::new(Sgd::from_parameters(list()).lr(0.1).momentum(0.9)),
+        Box::new(Sgd::from_parameters(list()).lr(0.1).momentum(0.9).nesterov()),
+        Box::new(Adam::from_parameters(list()).lr(0.1).weight_decay(0.1)),
+        Box::new(AdamW::from_parameters(list()).lr(0.1)),
+        Box::new(AdamW::from_parameters(list()).lr(0.1).amsgrad()),
+        Box::new(AdamW::from_parameters(list()).lr(0.1).clip_norm(0.5)),
+    ]
+}
+
+fn bytes(optimizer: &dyn Optimizer) -> Vec<(String, Vec<u8>)> {
+    let mut state = optimizer.state_dict().unwrap();
+    for (i, p) in optimizer.parameters().iter().enumerate() {
+        state.insert(format!("parameter {i}"), p.clone());
+    }
+    state.into_iter().map(|(name, t)| (name, t.to_bytes().unwrap())).collect()
+}
+
+#[test]
+fn found_inf_leaves_everything_bit_for_bit() {
+    let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        for k in 0..all_kinds(&parameter(&START, dtype)).len() {
+            let p = parameter(&START, dtype);
+            let mut optimizer = all_kinds(&p).swap_remove(k);
+            // Before the first step, and after one.
+            for gradient in GRADIENTS {
+                let before = bytes(&*optimizer);
+                set_grad(&p, &[f64::INFINITY, f64::NAN]);
+                let scaling = Scaling { inv_scale: scalar(0.5), found_inf: scalar(1.0) };
+                optimizer.step_scaled(Some(&scaling)).unwrap();
+                assert_eq!(bytes(&*optimizer), before, "{dtype}, optimizer {k}");
+                assert!(p.grad().is_none());
+                step_with(&mut *optimizer, &p, &gradient);
+                assert_ne!(bytes(&*optimizer), before, "{dtype}, optimizer {k}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scale_acts_on_the_gradient() {
+    for k in 0..6 {
+        let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
+        let (mut plain, mut scaled) = (all_kinds(&p).swap_remove(k), all_kinds(&q).swap_remove(k));
+        for g in GRADIENTS {
+            step_with(&mut *plain, &p, &g);
+            set_grad(&q, &g.map(|g| g * 1024.0));
+            let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
+            let scaling = Scaling { inv_scale: scalar(1.0 / 1024.0), found_inf: scalar(0.0) };
+            scaled.step_scaled(Some(&scaling)).unwrap();
+        }
+        assert_eq!(bytes(&*plain), bytes(&*scaled), "optimizer {k}");
+    }
+}
+
+#[test]
+fn clipping_in_the_step_is_clipping_before_it() {
+    let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
+    let mut inside = Sgd::from_parameters(vec![p.clone()]).lr(0.1).clip_norm(0.7);
+    let mut outside = Sgd::from_parameters(vec![q.clone()]).lr(0.1);
+    for g in GRADIENTS {
+        step_with(&mut inside, &p, &g);
+        set_grad(&q, &g);
+        let norm = isograd_nn::clip_grad_norm(&[q.clone()], 0.7, 2.0).unwrap();
+        outside.step().unwrap();
+        assert_eq!(inside.grad_norm().unwrap().item().unwrap(), norm.item().unwrap());
+    }
+    assert_close(&values(&p), &values(&q), 1e-15);
+    // With a loss scale the norm is that of the unscaled gradients.
+    set_grad(&p, &[300.0, 400.0]);
+    let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
+    inside.step_scaled(Some(&Scaling { inv_scale: scalar(0.5), found_inf: scalar(0.0) })).unwrap();
+    assert_eq!(inside.grad_norm().unwrap().item().unwrap(), 250.0);
+}
+
+#[test]
+fn a_parameter_without_gradient_keeps_its_step_count() {
+    let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
+    let alone = parameter(&START, DType::F64);
+    let mut both = Adam::from_parameters(vec![p.clone(), q.clone()]).lr(0.1);
+    let mut one = Adam::from_parameters(vec![alone.clone()]).lr(0.1);
+    for (i, g) in GRADIENTS.iter().enumerate() {
+        if i != 0 {
+            set_grad(&q, g);
+            step_with(&mut one, &alone, g);
+        }
+        step_with(&mut both, &p, g);
+    }
+    assert_eq!(values(&q), values(&alone));
+    let state = both.state_dict().unwrap();
+    assert_eq!((values(&state["0.step"]), values(&state["1.step"])), (vec![3.0], vec![2.0]));
+}
+
+#[test]
+fn groups_have_their_own_rate_and_decay() {
+    let model = Linear::new(2, 2, &Init::new(&cpu()).dtype(DType::F64)).unwrap();
+    let bias = model.bias.clone().unwrap();
+    let before = (values(&model.weight), values(&bias));
+    let mut optimizer = Sgd::new(&model)
+        .group_where(|name, _| name.ends_with("bias"), |g| g.lr(0.01).weight_decay(0.0))
+        .lr(0.1)
+        .weight_decay(0.5);
+    assert_eq!(optimizer.parameters().len(), 2);
+    let run = |optimizer: &mut Sgd| {
+        set_grad(&bias, &[1.0; 2]);
+        model.weight.set_grad(Some(model.weight.detach().zeros_like().unwrap())).unwrap();
+        optimizer.step().unwrap();
+    };
+    run(&mut optimizer);
+    let shrunk: Vec<f64> = before.0.iter().map(|v| v * 0.95).collect();
+    assert_close(&values(&model.weight), &shrunk, 1e-15);
+    assert_close(&values(&bias), &before.1.iter().map(|v| v - 0.01).collect::<Vec<_>>(), 1e-14);
+    // The group's rate keeps its ratio.
+    optimizer.set_lr(0.2).unwrap();
+    assert_eq!(optimizer.learning_rate(), 0.2);
+    run(&mut optimizer);
+    assert_close(&values(&model.weight), &shrunk.iter().map(|v| v * 0.9).collect::<Vec<_>>(), 1e-15);
+    assert_close(&values(&bias), &before.1.iter().map(|v| v - 0.03).collect::<Vec<_>>(), 1e-14);
+}
+
+#[test]
+fn a_rate_set_before_the_first_step_scales_the_groups_too() {
+    let (p, q) = (parameter(&[0.0], DType::F64), parameter(&[0.0], DType::F64));
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(1.0).group(vec![q.clone()], |g| g.lr(0.1));
+    sgd.set_lr(0.5).unwrap();
+    set_grad(&q, &[1.0]);
+    step_with(&mut sgd, &p, &[1.0]);
+    assert_close(&[values(&p)[0], values(&q)[0]], &[-0.5, -0.05], 1e-15);
+}
+
+#[test]
+fn options_out_of_range_are_errors_of_the_first_step() {
+    let p = || vec![parameter(&START, DType::F32)];
+    let cases: Vec<(Box<dyn Optimizer>, &str)> = vec![
+        (Box::new(Sgd::from_parameters(p()).lr(-0.1)), "lr is -0.1"),
+        (Box::new(Sgd::from_parameters(p()).lr(f64::NAN)), "lr is NaN"),
+        (Box::new(Sgd::from_parameters(p()).momentum(-1.0)), "momentum is -1"),
+        (Box::new(Sgd::from_parameters(p()).nesterov()), "nesterov needs a momentum"),
+        (Box::new(Sgd::from_parameters(p()).momentum(0.9).dampening(0.1).nesterov()), "no dampening"),
+        (Box::new(Sgd::from_parameters(p()).weight_decay(-1.0)), "weight_decay is -1"),
+        (Box::new(Adam::from_parameters(p()).betas(1.0, 0.9)), "beta is 1"),
+        (Box::new(Adam::from_parameters(p()).betas(0.9, -0.1)), "beta is -0.1"),
+        (Box::new(AdamW::from_parameters(p()).eps(-1.0)), "eps is -1"),
+        (Box::new(AdamW::from_parameters(p()).clip_norm(-1.0)), "clip_norm is -1"),
+        (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.lr(-1.0))), "lr is -1"),
+    ];
+    for (mut optimizer, message) in cases {
+        let parameter = optimizer.parameters()[0].clone();
+        set_grad(&parameter, &[1.0, 1.0]);
+        let error = optimizer.step().unwrap_err();
+        assert_eq!(error.kind(), Kind::Attr, "{error}");
+        assert!(error.message().contains(message), "{error} should say {message}");
+        assert_eq!(values(&parameter), START);
+    }
+    assert_eq!(Sgd::from_parameters(p()).set_lr(-1.0).unwrap_err().kind(), Kind::Attr);
+    let constant = Sgd::from_parameters(vec![f64s(&START)]).step().unwrap_err();
+    assert!(constant.message().contains("parameter 0 is no leaf"), "{constant}");
+}
+
+#[test]
+fn sixteen_bit_parameters_have_states_of_32_bits() {
+    for dtype in [DType::F16, DType::BF16] {
+        let p = parameter(&START, dtype);
+        let mut adam = Adam::from_parameters(vec![p.clone()]).lr(0.1);
+        let got = three_steps(&mut adam);
+        let mut wide = Adam::from_parameters(start()).lr(0.1);
+        for (g, e) in got.iter().zip(three_steps(&mut wide)) {
+            // Three roundings of the parameter.
+            assert!((g - e).abs() < 0.02 * e.abs(), "{dtype}: {g} {e}");
+        }
+        assert_eq!(adam.state_dict().unwrap()["0.exp_avg"].dtype(), DType::F32);
+        assert_eq!(p.dtype(), dtype);
+    }
+}
+
+#[test]
+fn parameters_of_several_dtypes_in_one_optimizer() {
+    let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F32));
+    let mut adam = Adam::from_parameters(vec![p.clone(), q.clone()]).lr(0.1).clip_norm(10.0);
+    for g in GRADIENTS {
+        set_grad(&q, &g);
+        step_with(&mut adam, &p, &g);
+    }
+    assert_close(&values(&p), &values(&q), 1e-6);
+    assert_eq!(adam.state_dict().unwrap()["0.exp_avg"].dtype(), DType::F64);
+}
+
+#[test]
+fn states_load_into_a_fresh_optimizer() {
+    for k in 0..7 {
+        let (p, q) = (parameter(&START, DType::F32), parameter(&START, DType::F32));
+        let (mut first, mut second) = (all_kinds(&p).swap_remove(k), all_kinds(&q).swap_remove(k));
+        step_with(&mut *first, &p, &GRADIENTS[0]);
+        first.set_lr(0.05).unwrap();
+        q.detach().copy_(&p.detach()).unwrap();
+        second.load_state_dict(&first.state_dict().unwrap()).unwrap();
+        assert_eq!(second.learning_rate(), 0.05);
+        for g in &GRADIENTS[1..] {
+            step_with(&mut *first, &p, g);
+            step_with(&mut *second, &q, g);
+        }
+        assert_eq!(bytes(&*first), bytes(&*second), "optimizer {k}");
+    }
+}
+
+#[test]
+fn states_that_do_not_fit_change_nothing() {
+    let p = parameter(&START, DType::F32);
+    let mut adam = Adam::from_parameters(vec![p.clone()]).lr(0.1);
+    step_with(&mut adam, &p, &GRADIENTS[0]);
+    let before = bytes(&adam);
+    let mut state = adam.state_dict().unwrap();
+    state.remove("0.step");
+    state.insert("0.exp_avg".into(), f64s(&[1.0]));
+    state.insert("other".into(), f64s(&[1.0]));
+    let error = adam.load_state_dict(&state).unwrap_err();
+    for part in ["0.step is missing", "0.exp_avg is f64 [1], expected f32 [2]", "other is unexpected"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    let mut state = adam.state_dict().unwrap();
+    state.insert("lr".into(), Tensor::scalar(-1f64, &cpu()).unwrap());
+    assert_eq!(adam.load_state_dict(&state).unwrap_err().kind(), Kind::Attr);
+    assert_eq!(bytes(&adam), before);
+}
+
+#[test]
+fn states_are_named_by_the_model() {
+    let model = vec![Linear::without_bias(1, 1, &Init::new(&cpu())).unwrap()];
+    let adam = Adam::new(&model);
+    let names: Vec<String> = adam.state_dict().unwrap().into_keys().collect();
+    assert_eq!(names, ["0.weight.exp_avg", "0.weight.exp_avg_sq", "0.weight.step", "lr"]);
+}
+
+#[test]
+fn a_tiny_regression_converges() {
+    let init = Init::new(&cpu()).seed(3).dtype(DType::F32);
+    let x = init.normal((64, 3), 0.0, 1.0).unwrap().detach();
+    let truth = Tensor::from_vec(vec![1.0f32, -2.0, 0.5], (3, 1), &cpu()).unwrap();
+    let y = x.matmul(&truth).unwrap().add_scalar(0.25).unwrap();
+    type Build = fn(&Linear) -> Box<dyn Optimizer>;
+    let optimizers: [Build; 4] = [
+        |m| Box::new(Sgd::new(m).lr(0.1)),
+        |m| Box::new(Sgd::new(m).lr(0.05).momentum(0.9).nesterov()),
+        |m| Box::new(Adam::new(m).lr(0.05)),
+        |m| Box::new(AdamW::new(m).lr(0.05).weight_decay(0.0).clip_norm(5.0)),
+    ];
+    for (k, build) in optimizers.iter().enumerate() {
+        let model = Linear::new(3, 1, &init).unwrap();
+        let mut optimizer = build(&model);
+        let mut last = f64::NAN;
+        for _ in 0..300 {
+            let loss = model.forward(&x).unwrap().mse_loss(&y, Default::default()).unwrap();
+            loss.backward().unwrap();
+            optimizer.step().unwrap();
+            last = loss.item().unwrap();
+        }
+        assert!(last < 1e-5, "optimizer {k}: {last}");
+        assert!((values(model.bias.as_ref().unwrap())[0] - 0.25).abs() < 1e-2);
+    }
+    assert_eq!(Linear::new(3, 1, &init).unwrap().num_parameters(), 4);
+}

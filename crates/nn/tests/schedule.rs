@@ -1,0 +1,54 @@
+//! Schedules against values of PyTorch's formulas.
+
+use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step, WarmUp};
+
+fn rates(schedule: &dyn Schedule, steps: &[u64]) -> Vec<f64> {
+    steps.iter().map(|&s| schedule.lr(s)).collect()
+}
+
+fn assert_rates(schedule: &dyn Schedule, expected: &[(u64, f64)]) {
+    for &(step, rate) in expected {
+        let got = schedule.lr(step);
+        assert!((got - rate).abs() <= 1e-12 * rate.abs().max(1e-12), "step {step}: {got}, expected {rate}");
+    }
+}
+
+#[test]
+fn constant_and_step() {
+    assert_eq!(rates(&Constant(0.1), &[0, 7, u64::MAX]), [0.1; 3]);
+    let step = Step { lr: 1.0, every: 3, gamma: 0.5 };
+    assert_eq!(rates(&step, &[0, 2, 3, 5, 6, 9]), [1.0, 1.0, 0.5, 0.5, 0.25, 0.125]);
+    assert_eq!(Step { lr: 1.0, every: 0, gamma: 0.5 }.lr(2), 0.25);
+}
+
+#[test]
+fn cosine() {
+    let cosine = Cosine { lr: 1.0, min: 0.2, steps: 10 };
+    let half_root = 0.5f64.sqrt();
+    assert_rates(&cosine, &[(0, 1.0), (5, 0.6), (10, 0.2), (11, 0.2), (u64::MAX, 0.2)]);
+    let quarters = Cosine { lr: 2.0, min: 0.0, steps: 4 };
+    assert_rates(&quarters, &[(1, 1.0 + half_root), (2, 1.0), (3, 1.0 - half_root)]);
+    assert_eq!(Cosine { lr: 1.0, min: 0.5, steps: 0 }.lr(0), 0.5);
+}
+
+#[test]
+fn warm_up_goes_before_any_schedule() {
+    let schedule = Step { lr: 1.0, every: 2, gamma: 0.1 }.after_warm_up(4);
+    assert_rates(&schedule, &[(0, 0.25), (1, 0.5), (2, 0.75), (3, 1.0), (4, 1.0), (5, 1.0), (6, 0.1)]);
+    let boxed: Box<dyn Schedule> = Box::new(Constant(2.0));
+    assert_eq!(rates(&WarmUp { steps: 0, then: boxed }, &[0, 1]), [2.0, 2.0]);
+}
+
+#[test]
+fn one_cycle() {
+    // torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10): the rise ends at step 2.
+    let cycle = OneCycle::new(1.0, 10);
+    let down = |k: f64| 4e-6 + (1.0 - 4e-6) * (1.0 + (std::f64::consts::PI * k / 7.0).cos()) / 2.0;
+    assert_rates(&cycle, &[(0, 0.04), (1, 0.52), (2, 1.0), (3, down(1.0)), (8, down(6.0)), (9, 4e-6), (20, 4e-6)]);
+    let own = OneCycle { rise: 0.5, start_divisor: 10.0, end_divisor: 2.0, ..OneCycle::new(1.0, 6) };
+    assert_rates(&own, &[(0, 0.1), (1, 0.55), (2, 1.0), (5, 0.05)]);
+    for steps in 0..4 {
+        let short = OneCycle::new(1.0, steps);
+        assert!((0..5).all(|s| (0.0..=1.0).contains(&short.lr(s))), "{steps} steps");
+    }
+}
