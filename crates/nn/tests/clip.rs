@@ -94,7 +94,7 @@ fn by_value() {
 fn a_gradient_is_clipped_that_two_parameters_had_in_common() {
     let (a, b) = (parameter(&[1.0], DType::F32), parameter(&[2.0], DType::F32));
     a.add(&b).unwrap().sum(..).unwrap().mul_scalar(10.0).unwrap().backward().unwrap();
-    clip_grad_value(&[a.clone()], 1.0).unwrap();
+    clip_grad_value(std::slice::from_ref(&a), 1.0).unwrap();
     assert_eq!((values(&a.grad().unwrap()), values(&b.grad().unwrap())), (vec![1.0], vec![10.0]));
     assert_eq!(a.grad().unwrap().device(), &cpu());
 }
