@@ -63,7 +63,11 @@ impl Report {
     fn line(&self, name: &str, work: f64, unit: &str, f: impl FnMut()) {
         if self.wanted.as_ref().is_none_or(|w| name.contains(w.as_str())) {
             let time = best(f);
-            println!("{name:<44} {:>12.3} us {:>9.2} {unit}", time.as_secs_f64() * 1e6, work / time.as_secs_f64() / 1e9);
+            println!(
+                "{name:<44} {:>12.3} us {:>9.2} {unit}",
+                time.as_secs_f64() * 1e6,
+                work / time.as_secs_f64() / 1e9
+            );
         }
     }
 }
@@ -86,7 +90,7 @@ fn pointwise(cpu: &Cpu, report: &Report) {
         for dtype in [DType::F32, DType::BF16, DType::F16, DType::I32] {
             let (a, b, y) = (Tensor::new(cpu, n, dtype), Tensor::new(cpu, n, dtype), Tensor::new(cpu, n, dtype));
             report.line(&format!("add {dtype} {name}"), (3 * n * dtype.size()) as f64, "GB/s", || {
-                y.run(cpu, Kernel::Pointwise(Pointwise::Add), &[a.whole(), b.whole()], &[], &[]);
+                y.run(cpu, Kernel::Pointwise(Pointwise::Add), &[a.whole(), b.whole()], &[1], &[1.0]);
             });
         }
         let (a, y) = (Tensor::new(cpu, n, DType::F32), Tensor::new(cpu, n, DType::F32));
@@ -102,7 +106,7 @@ fn pointwise(cpu: &Cpu, report: &Report) {
     let expanded = bias.layout.expand(x.layout.shape());
     report.line("add f32 [128,256] + [256]", (128 * 256 * 8) as f64, "GB/s", || {
         let inputs = [x.whole(), bias.operand(&expanded)];
-        y.run(cpu, Kernel::Pointwise(Pointwise::Add), &inputs, &[], &[]);
+        y.run(cpu, Kernel::Pointwise(Pointwise::Add), &inputs, &[], &[1.0]);
     });
 }
 

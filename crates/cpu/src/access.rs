@@ -1,7 +1,8 @@
 //! Elements of any dtype and layout, read and written in blocks of the accumulation type.
 
 use crate::memory;
-use half::{bf16, f16};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use isograd_core::pointwise::{Int, Value};
 use isograd_core::{DType, Layout, MAX_RANK, Operand, Result};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
@@ -68,7 +69,9 @@ pub trait Acc: bytemuck::Pod + Send + Sync + PartialOrd + std::fmt::Debug {
     fn number(self) -> Self::Number;
     fn back(number: Self::Number) -> Self;
     fn from_f64(v: f64) -> Self;
+    fn from_f32(v: f32) -> Self;
     fn from_i64(v: i64) -> Self;
+    fn is_nan(self) -> bool;
     fn to_f64(self) -> f64;
     /// Rounded to the nearest.
     fn to_f32(self) -> f32;
@@ -78,12 +81,45 @@ pub trait Acc: bytemuck::Pod + Send + Sync + PartialOrd + std::fmt::Debug {
     fn to_i32(self) -> i32;
     /// As `to_i32`.
     fn to_u8(self) -> u8;
-    fn to_f16(self) -> f16;
-    fn to_bf16(self) -> bf16;
+    /// A f32 that rounds to a 16-bit float as `self` does.
+    fn to_f32_odd(self) -> f32;
+    /// A number that is larger for larger values and alike for equal ones; NaN has the largest.
+    fn rank(self) -> u64;
+}
+
+fn rank(v: f64) -> u64 {
+    // The sum turns -0 into 0.
+    let bits = (v + 0.0).to_bits();
+    match v.is_nan() {
+        true => u64::MAX,
+        false if bits >> 63 == 1 => !bits,
+        false => bits | 1 << 63,
+    }
+}
+
+/// Rounds to f32 such that rounding the result to 16 bits is rounding `v` once: of the two neighbours of an inexact value
+/// it takes the one with an odd last bit, which lies on no boundary. Boldo and Melquiond 2008, "Emulation of FMA and
+/// correctly rounded sums: proved algorithms using rounding to odd".
+fn round_to_odd(v: f64) -> f32 {
+    let near = v as f32;
+    let back = near as f64;
+    if back == v || v.is_nan() {
+        return near;
+    }
+    let toward_zero = near.to_bits() - (back.abs() > v.abs()) as u32;
+    f32::from_bits(toward_zero | 1)
+}
+
+/// Rounds to the nearest bf16, half to even.
+#[inline(always)]
+fn to_bf16(v: f32) -> u16 {
+    let bits = v.to_bits();
+    let rounded = (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16;
+    if v.is_nan() { (bits >> 16) as u16 | 0x40 } else { rounded }
 }
 
 macro_rules! acc {
-    ($t:ident $dtype:ident $number:ty, $into:expr, $from:expr, $f16:ident $bf16:ident $via:ty) => {
+    ($t:ident $dtype:ident $number:ty, $into:expr, $from:expr, $is_nan:expr, $odd:expr, $rank:expr) => {
         impl Acc for $t {
             const DTYPE: DType = DType::$dtype;
             type Number = $number;
@@ -98,8 +134,16 @@ macro_rules! acc {
             fn from_f64(v: f64) -> Self {
                 v as $t
             }
+            #[inline(always)]
+            fn from_f32(v: f32) -> Self {
+                v as $t
+            }
             fn from_i64(v: i64) -> Self {
                 v as $t
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                $is_nan(self)
             }
             fn to_f64(self) -> f64 {
                 self as f64
@@ -116,37 +160,127 @@ macro_rules! acc {
             fn to_u8(self) -> u8 {
                 self as u8
             }
-            fn to_f16(self) -> f16 {
-                f16::$f16(self as $via)
+            #[inline(always)]
+            fn to_f32_odd(self) -> f32 {
+                $odd(self)
             }
-            fn to_bf16(self) -> bf16 {
-                bf16::$bf16(self as $via)
+            fn rank(self) -> u64 {
+                $rank(self)
             }
         }
     };
 }
 
-acc!(f32 F32 f32, |v| v, |v| v, from_f32 from_f32 f32);
-acc!(f64 F64 f64, |v| v, |v| v, from_f64 from_f64 f64);
-acc!(i64 I64 Int, Int, |v: Int| v.0, from_f64 from_f64 f64);
+acc!(f32 F32 f32, |v| v, |v| v, f32::is_nan, |v| v, |v| rank(v as f64));
+acc!(f64 F64 f64, |v| v, |v| v, f64::is_nan, round_to_odd, rank);
+acc!(i64 I64 Int, Int, |v: Int| v.0, |_| false, |v| round_to_odd(v as f64), |v: i64| v as u64 ^ 1 << 63);
+
+/// A layout without extents of 1 and with neighbours merged that are one run in memory: the same elements in the same order.
+#[derive(Clone, Copy)]
+pub struct Strided {
+    pub offset: usize,
+    rank: usize,
+    dims: [usize; MAX_RANK],
+    strides: [usize; MAX_RANK],
+}
+
+impl Strided {
+    pub fn new(layout: &Layout) -> Strided {
+        if layout.is_contiguous() {
+            return Strided::line(layout.offset(), layout.shape().numel());
+        }
+        Strided::of(layout.shape().dims(), layout.strides(), layout.offset())
+    }
+
+    /// Elements side by side.
+    pub fn line(offset: usize, len: usize) -> Strided {
+        let mut line = Strided { offset, rank: 1, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        (line.dims[0], line.strides[0]) = (len, 1);
+        line
+    }
+
+    pub fn of(dims: &[usize], strides: &[usize], offset: usize) -> Strided {
+        Strided::merge(dims, [(strides, offset)])[0]
+    }
+
+    /// Several layouts of one shape, merged alike.
+    pub fn merge<const K: usize>(dims: &[usize], layouts: [(&[usize], usize); K]) -> [Strided; K] {
+        let empty = |offset| Strided { offset, rank: 0, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        let mut merged = layouts.map(|(_, offset)| empty(offset));
+        for d in (0..dims.len()).filter(|&d| dims[d] != 1) {
+            let joins = |s: &Strided, k: usize| s.rank > 0 && s.strides[s.rank - 1] == dims[d] * layouts[k].0[d];
+            let all = merged.iter().enumerate().all(|(k, s)| joins(s, k));
+            for (s, (strides, _)) in merged.iter_mut().zip(&layouts) {
+                s.rank += !all as usize;
+                s.dims[s.rank - 1] *= dims[d];
+                s.strides[s.rank - 1] = strides[d];
+            }
+        }
+        merged
+    }
+
+    /// The same elements, from another offset.
+    pub fn at(self, offset: usize) -> Strided {
+        Strided { offset, ..self }
+    }
+
+    pub fn numel(&self) -> usize {
+        self.dims().iter().product()
+    }
+
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
+    pub fn strides(&self) -> &[usize] {
+        &self.strides[..self.rank]
+    }
+
+    /// The innermost extent and stride.
+    pub fn last(&self) -> (usize, usize) {
+        self.rank.checked_sub(1).map_or((1, 1), |d| (self.dims[d], self.strides[d]))
+    }
+
+    pub fn is_contiguous(&self) -> bool {
+        self.rank == 0 || self.rank == 1 && self.strides[0] == 1
+    }
+
+    /// True if all elements are the same one.
+    pub fn is_scalar(&self) -> bool {
+        self.strides().iter().all(|&s| s == 0)
+    }
+
+    /// Where the element with this number is.
+    pub fn position(&self, number: usize) -> usize {
+        let mut rest = number;
+        let mut position = self.offset;
+        for d in (1..self.rank).rev() {
+            position += rest % self.dims[d] * self.strides[d];
+            rest /= self.dims[d];
+        }
+        position + if self.rank > 0 { rest * self.strides[0] } else { 0 }
+    }
+}
 
 /// Calls `f(at, position, stride, n)` for runs of elements `start .. start + len` in row-major order: `n` elements from
 /// `position` of the buffer, `stride` apart, are elements `at ..` of the range.
-pub fn for_runs(layout: &Layout, start: usize, len: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
+pub fn for_runs(layout: &Strided, start: usize, len: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
     if len == 0 {
         return;
     }
-    let (dims, strides) = (layout.shape().dims(), layout.strides());
+    let (dims, strides) = (layout.dims(), layout.strides());
     let Some(last) = dims.len().checked_sub(1) else {
-        return f(0, layout.offset(), 0, 1);
+        return f(0, layout.offset, 1, 1);
     };
     let mut index = [0usize; MAX_RANK];
-    let (mut rest, mut position) = (start, layout.offset());
-    for d in (0..=last).rev() {
+    let (mut rest, mut position) = (start, layout.offset);
+    for d in (1..=last).rev() {
         index[d] = rest % dims[d];
         rest /= dims[d];
         position += index[d] * strides[d];
     }
+    index[0] = rest;
+    position += rest * strides[0];
     let mut at = 0;
     loop {
         let n = (dims[last] - index[last]).min(len - at);
@@ -171,20 +305,32 @@ pub fn for_runs(layout: &Layout, start: usize, len: usize, mut f: impl FnMut(usi
 }
 
 /// Elements `start .. start + out.len()` of a view, in row-major order.
-pub fn load<A: Acc>(view: View<'_>, layout: &Layout, start: usize, out: &mut [A]) {
-    if layout.is_contiguous() {
-        return convert(view, layout.offset() + start, 1, out);
-    }
+pub fn load<A: Acc>(view: View<'_>, layout: &Strided, start: usize, out: &mut [A]) {
     let len = out.len();
     for_runs(layout, start, len, |at, position, stride, n| convert(view, position, stride, &mut out[at..at + n]));
+}
+
+/// As `load`, without a copy if the elements lie side by side in the accumulation type already.
+pub fn borrow<'a, A: Acc>(view: View<'a>, layout: &Strided, start: usize, scratch: &'a mut [A]) -> &'a [A] {
+    if view.dtype == A::DTYPE && layout.is_contiguous() {
+        return &bytemuck::cast_slice(view.bytes)[layout.offset + start..][..scratch.len()];
+    }
+    load(view, layout, start, scratch);
+    scratch
 }
 
 fn convert<A: Acc>(view: View<'_>, position: usize, stride: usize, out: &mut [A]) {
     match view.dtype {
         DType::F64 => pick(view.bytes, position, stride, out, |v: f64| A::from_f64(v)),
-        DType::F32 => pick(view.bytes, position, stride, out, |v: f32| A::from_f64(v as f64)),
-        DType::F16 => pick(view.bytes, position, stride, out, |v: f16| A::from_f64(v.to_f64())),
-        DType::BF16 => pick(view.bytes, position, stride, out, |v: bf16| A::from_f64(v.to_f64())),
+        DType::F32 => pick(view.bytes, position, stride, out, |v: f32| A::from_f32(v)),
+        DType::F16 if stride == 1 && A::DTYPE == DType::F32 => {
+            let halves: &[f16] = bytemuck::cast_slice(view.bytes);
+            halves[position..][..out.len()].convert_to_f32_slice(bytemuck::cast_slice_mut(out));
+        }
+        DType::F16 => pick(view.bytes, position, stride, out, |v: f16| A::from_f32(v.to_f32())),
+        DType::BF16 => {
+            pick(view.bytes, position, stride, out, |v: u16| A::from_f32(f32::from_bits((v as u32) << 16)));
+        }
         DType::I64 => pick(view.bytes, position, stride, out, |v: i64| A::from_i64(v)),
         DType::I32 => pick(view.bytes, position, stride, out, |v: i32| A::from_i64(v as i64)),
         DType::U8 | DType::Bool => pick(view.bytes, position, stride, out, |v: u8| A::from_i64(v as i64)),
@@ -208,8 +354,12 @@ pub fn store<A: Acc>(values: &[A], dtype: DType, bytes: &mut [u8]) {
     match dtype {
         DType::F64 => put(values, bytes, A::to_f64),
         DType::F32 => put(values, bytes, A::to_f32),
-        DType::F16 => put(values, bytes, A::to_f16),
-        DType::BF16 => put(values, bytes, A::to_bf16),
+        DType::F16 if A::DTYPE == DType::F32 => {
+            let halves: &mut [f16] = bytemuck::cast_slice_mut(bytes);
+            halves[..values.len()].convert_from_f32_slice(bytemuck::cast_slice(values));
+        }
+        DType::F16 => put(values, bytes, |v| f16::from_f32(v.to_f32_odd())),
+        DType::BF16 => put(values, bytes, |v| to_bf16(v.to_f32_odd())),
         DType::I64 => put(values, bytes, A::to_i64),
         DType::I32 => put(values, bytes, A::to_i32),
         DType::U8 => put(values, bytes, A::to_u8),

@@ -1,9 +1,14 @@
 //! Moving elements: fill, copy, cast.
 
-use crate::access::{Acc, BLOCK, PARALLEL, Source, Target, for_runs, load, store, with_acc, with_bits, with_scratch};
+use crate::access::{
+    Acc, BLOCK, PARALLEL, Source, Strided, Target, for_runs, load, store, with_acc, with_bits, with_scratch,
+};
 use bytemuck::Pod;
 use isograd_core::{Call, Layout, Result};
 use rayon::prelude::*;
+
+/// Rows and columns that a transposing copy handles at a time, so that the lines it touches stay in the cache.
+const TILE: usize = 32;
 
 pub fn fill(call: &Call<'_>) -> Result<()> {
     let mut target = Target::new(&call.outputs[0])?;
@@ -17,11 +22,13 @@ pub fn fill(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-fn fill_bits<T: Pod>(bytes: &mut [u8], layout: &Layout, element: &[u8]) {
+fn fill_bits<T: Pod + Send + Sync>(bytes: &mut [u8], layout: &Layout, element: &[u8]) {
     let value: T = bytemuck::pod_read_unaligned(element);
     let values: &mut [T] = bytemuck::cast_slice_mut(bytes);
-    for_runs(layout, 0, layout.shape().numel(), |_, position, stride, n| match stride {
+    for_runs(&Strided::new(layout), 0, layout.shape().numel(), |_, position, stride, n| match stride {
         0 => values[position] = value,
+        1 if n >= 8 * PARALLEL => values[position..][..n].par_chunks_mut(PARALLEL).for_each(|part| part.fill(value)),
+        1 => values[position..][..n].fill(value),
         _ => values[position..].iter_mut().step_by(stride).take(n).for_each(|v| *v = value),
     });
 }
@@ -33,22 +40,82 @@ pub fn copy(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-fn copy_bits<T: Pod>(from: &[u8], from_layout: &Layout, to: &mut [u8], to_layout: &Layout) {
+fn copy_bits<T: Pod + Send + Sync>(from: &[u8], from_layout: &Layout, to: &mut [u8], to_layout: &Layout) {
     let (from, to): (&[T], &mut [T]) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
     let numel = from_layout.shape().numel();
-    if from_layout.is_contiguous() && to_layout.is_contiguous() {
-        let source = &from[from_layout.offset()..][..numel];
-        return to[to_layout.offset()..][..numel].copy_from_slice(source);
+    if numel == 0 {
+        return;
     }
-    // Shapes agree, so the runs of both, cut to rows, pair up.
-    let row = from_layout.shape().last().copied().unwrap_or(1);
-    for start in (0..numel).step_by(row.max(1)) {
-        let mut source = (0, 0);
-        for_runs(from_layout, start, row, |_, position, stride, _| source = (position, stride));
-        for_runs(to_layout, start, row, |_, position, stride, n| match (source.1, stride) {
-            (1, 1) => to[position..position + n].copy_from_slice(&from[source.0..source.0 + n]),
-            (s, d) => (0..n).for_each(|i| to[position + i * d] = from[source.0 + i * s]),
+    if to_layout.is_contiguous() {
+        return pack(from, &Strided::new(from_layout), &mut to[to_layout.offset()..][..numel]);
+    }
+    let layouts = [(from_layout.strides(), from_layout.offset()), (to_layout.strides(), to_layout.offset())];
+    let [from_layout, to_layout] = Strided::merge(to_layout.shape().dims(), layouts);
+    let (row, step) = from_layout.last();
+    for start in (0..numel).step_by(row) {
+        let position = from_layout.position(start);
+        for_runs(&to_layout, start, row, |_, to_position, to_step, n| match (step, to_step) {
+            (1, 1) => to[to_position..][..n].copy_from_slice(&from[position..][..n]),
+            (s, d) => (0..n).for_each(|i| to[to_position + i * d] = from[position + i * s]),
         });
+    }
+}
+
+/// Copies a strided source, of one element or more, to memory where its elements lie side by side.
+fn pack<T: Pod + Send + Sync>(from: &[T], layout: &Strided, to: &mut [T]) {
+    if let (&[.., rows, columns], &[.., 1, stride]) = (layout.dims(), layout.strides())
+        && columns >= 8
+    {
+        return transpose(from, layout, [rows, columns], stride, to);
+    }
+    let some = |start: usize, to: &mut [T]| {
+        for_runs(layout, start, to.len(), |at, position, stride, n| {
+            pick(&from[position..], stride, &mut to[at..][..n])
+        });
+    };
+    // One thread nearly fills the bandwidth of the caches.
+    let alone = if layout.is_contiguous() { 8 * PARALLEL } else { PARALLEL };
+    if to.len() < alone {
+        return some(0, to);
+    }
+    to.par_chunks_mut(PARALLEL).enumerate().for_each(|(i, to)| some(i * PARALLEL, to));
+}
+
+fn pick<T: Copy>(from: &[T], stride: usize, to: &mut [T]) {
+    match stride {
+        0 => to.fill(from[0]),
+        1 => to.copy_from_slice(&from[..to.len()]),
+        _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &from)| *to = from),
+    }
+}
+
+/// Copies matrices whose columns lie side by side in the source and whose rows do so in the target.
+fn transpose<T: Pod + Send + Sync>(
+    from: &[T],
+    layout: &Strided,
+    [rows, columns]: [usize; 2],
+    stride: usize,
+    to: &mut [T],
+) {
+    let strip = |from: &[T], to: &mut [T]| {
+        for first in (0..columns).step_by(TILE) {
+            for (r, to) in to.chunks_mut(columns).enumerate() {
+                let part = &mut to[first..columns.min(first + TILE)];
+                pick(&from[r + first * stride..], stride, part);
+            }
+        }
+    };
+    let matrix = |(i, to): (usize, &mut [T])| {
+        let from = &from[layout.position(i * rows * columns)..];
+        let strips = |(s, to): (usize, &mut [T])| strip(&from[s * TILE..], to);
+        match to.len() < PARALLEL {
+            true => to.chunks_mut(TILE * columns).enumerate().for_each(strips),
+            false => to.par_chunks_mut(TILE * columns).enumerate().for_each(strips),
+        }
+    };
+    match to.len() < PARALLEL {
+        true => to.chunks_mut(rows * columns).enumerate().for_each(matrix),
+        false => to.par_chunks_mut(rows * columns).enumerate().for_each(matrix),
     }
 }
 
@@ -60,11 +127,11 @@ pub fn cast(call: &Call<'_>) -> Result<()> {
 }
 
 fn cast_via<A: Acc>(source: &Source<'_>, target: &mut Target<'_>) {
-    let (view, layout, dtype) = (source.view(), source.layout, target.dtype);
+    let (view, layout, dtype) = (source.view(), Strided::new(source.layout), target.dtype);
     let convert = |start: usize, bytes: &mut [u8]| {
         for (i, block) in bytes.chunks_mut(BLOCK * dtype.size()).enumerate() {
             with_scratch(block.len() / dtype.size(), |values: &mut [A]| {
-                load(view, layout, start + i * BLOCK, values);
+                load(view, &layout, start + i * BLOCK, values);
                 store(values, dtype, block);
             });
         }

@@ -1,100 +1,228 @@
 //! Gather and scatter.
+//!
+//! Trailing dimensions along which the index does not change (those of an embedding's rows) are moved as a whole.
 
-use crate::access::{Acc, Source, Target, for_runs, load, store, with_acc, with_bits};
+use crate::access::{
+    Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, load, store, with_acc, with_bits,
+    with_scratch,
+};
 use bytemuck::Pod;
 use isograd_core::backend::Scatter;
-use isograd_core::{Call, DType, Error, Layout, Result};
+use isograd_core::{Call, Error, Layout, Result};
+use rayon::prelude::*;
+use std::ops::Range;
 
-/// An index tensor together with the tensor that it points into.
+/// An index together with the tensor that it points into.
 struct Places<'a> {
     op: &'static str,
-    index: &'a Source<'a>,
-    /// The layout of what is read from or written to at an index.
-    layout: &'a Layout,
-    dim: usize,
+    /// The index, without the dimensions along which it does not change.
+    index: Strided,
+    view: View<'a>,
+    rows: usize,
+    /// Where each row of the index would point if its value were 0.
+    origins: Strided,
+    /// The step of the indexed dimension, and its extent.
+    along: usize,
+    extent: usize,
+    /// What lies at one row of the index, from offset 0.
+    inner: Strided,
+    width: usize,
 }
 
-impl Places<'_> {
-    /// Calls `f(number, position)` for every element of the index: where it points, as a position in the buffer.
-    fn each(&self, mut f: impl FnMut(usize, usize)) -> Result<()> {
-        let shape = self.index.layout.shape();
-        let (row, last) = (shape[shape.rank() - 1], shape.rank() - 1);
-        let extent = self.layout.shape()[self.dim];
-        let (strides, along) = (self.layout.strides(), self.layout.strides()[self.dim]);
-        // Without the indexed dimension, a number's position follows from where it stands in the index.
-        let others = self.layout.narrow(self.dim, 0, 0, 1);
-        let step = if self.dim == last { 0 } else { strides[last] };
-        let mut indices = vec![0i64; row];
-        for start in (0..shape.numel()).step_by(row.max(1)) {
-            load(self.index.view(), self.index.layout, start, &mut indices);
-            let mut base = others.offset();
-            let mut rest = start / row.max(1);
-            for d in (0..last).rev() {
-                let at = rest % shape[d];
-                rest /= shape[d];
-                base += if d == self.dim { 0 } else { at * strides[d] };
-            }
-            for (j, &index) in indices.iter().enumerate() {
-                if index < 0 || index as usize >= extent {
-                    let message = format!("element {} of the index is {index}, expected 0..{extent}", start + j);
-                    return Err(Error::index(self.op, message));
-                }
-                f(start + j, base + index as usize * along + j * step);
-            }
+impl<'a> Places<'a> {
+    /// For an index into `layout`.
+    fn new(op: &'static str, index: &'a Source<'_>, layout: &Layout, dim: usize) -> Places<'a> {
+        let (dims, steps) = (index.layout.shape().dims(), index.layout.strides());
+        let still = (dim + 1..dims.len()).rev().take_while(|&d| steps[d] == 0 || dims[d] == 1).count();
+        let at = dims.len() - still;
+        let mut strides = layout.strides().iter().copied().collect::<smallvec::SmallVec<[usize; 8]>>();
+        let along = std::mem::take(&mut strides[dim]);
+        let inner = Strided::of(&dims[at..], &strides[at..], 0);
+        Places {
+            op,
+            index: Strided::of(&dims[..at], &steps[..at], index.layout.offset()),
+            view: index.view(),
+            rows: dims[..at].iter().product(),
+            origins: Strided::of(&dims[..at], &strides[..at], layout.offset()),
+            along,
+            extent: layout.shape()[dim],
+            inner,
+            width: inner.numel(),
+        }
+    }
+
+    /// Calls `f(first row, indices)` for blocks of rows until it fails.
+    fn blocks(&self, rows: Range<usize>, mut f: impl FnMut(usize, &[i64]) -> Result<()>) -> Result<()> {
+        let mut scratch = [0i64; BLOCK];
+        for at in rows.clone().step_by(BLOCK) {
+            let scratch = &mut scratch[..BLOCK.min(rows.end - at)];
+            f(at, borrow(self.view, &self.index, at, scratch))?;
         }
         Ok(())
+    }
+
+    /// An error for the first value that is not an index. The position is that in the index without repetitions.
+    fn check(&self) -> Result<()> {
+        if self.width == 0 {
+            return Ok(());
+        }
+        self.blocks(0..self.rows, |at, block| match block.iter().position(|&i| i as u64 >= self.extent as u64) {
+            None => Ok(()),
+            Some(k) => {
+                let (position, value, extent) = (at + k, block[k], self.extent);
+                Err(Error::index(self.op, format!("element {position} of the index is {value}, expected 0..{extent}")))
+            }
+        })
+    }
+
+    /// Calls `f(row, position)` for every row of a checked index: the position is where it points in the buffer.
+    fn each(&self, rows: Range<usize>, mut f: impl FnMut(usize, usize)) {
+        let all = self.blocks(rows, |first, block| {
+            for_runs(&self.origins, first, block.len(), |at, position, stride, n| {
+                for j in 0..n {
+                    f(first + at + j, position + j * stride + block[at + j] as usize * self.along);
+                }
+            });
+            Ok(())
+        });
+        debug_assert!(all.is_ok());
     }
 }
 
 pub fn gather(call: &Call<'_>) -> Result<()> {
     let (x, index) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
     let mut y = Target::new(&call.outputs[0])?;
-    let places = Places { op: call.op, index: &index, layout: x.layout, dim: call.ints[0] as usize };
-    with_bits!(x.dtype, gather_bits(&places, &x.bytes, y.elements()))
+    let places = Places::new(call.op, &index, x.layout, call.ints[0] as usize);
+    places.check()?;
+    with_bits!(x.dtype, gather_bits(&places, &x.bytes, y.elements()));
+    Ok(())
 }
 
-fn gather_bits<T: Pod>(places: &Places<'_>, x: &[u8], y: &mut [u8]) -> Result<()> {
+fn gather_bits<T: Pod + Send + Sync>(places: &Places<'_>, x: &[u8], y: &mut [u8]) {
     let (x, y): (&[T], &mut [T]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(y));
-    places.each(|i, position| y[i] = x[position])
+    let width = places.width;
+    let some = |start: usize, y: &mut [T]| {
+        places.each(start..start + y.len() / width, |row, position| {
+            let y = &mut y[(row - start) * width..][..width];
+            if places.inner.is_contiguous() {
+                return y.copy_from_slice(&x[position..][..width]);
+            }
+            for_runs(&places.inner.at(position), 0, width, |at, position, stride, n| {
+                (0..n).for_each(|i| y[at + i] = x[position + i * stride]);
+            });
+        });
+    };
+    if y.len() < PARALLEL {
+        return if y.is_empty() {
+        } else {
+            some(0, y)
+        };
+    }
+    let rows = (PARALLEL / 2).div_ceil(width);
+    y.par_chunks_mut(rows * width).enumerate().for_each(|(i, y)| some(i * rows, y));
 }
 
 pub fn scatter(call: &Call<'_>, mode: Scatter) -> Result<()> {
     let (index, source) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
     let mut y = Target::new(&call.outputs[0])?;
-    let places = Places { op: call.op, index: &index, layout: call.outputs[0].layout, dim: call.ints[0] as usize };
+    let dim = call.ints[0] as usize;
+    // Positions count from the first element of y, which is contiguous.
+    let places = Places::new(call.op, &index, &Layout::contiguous(y.layout.shape().clone()), dim);
     // All indices are looked at before anything is written.
-    places.each(|_, _| {})?;
+    places.check()?;
+    if index.layout.shape().numel() == 0 {
+        return Ok(());
+    }
+    let sharing = Sharing::new(&places, index.layout, y.layout, dim);
     match mode {
-        Scatter::Assign => with_bits!(y.dtype, assign(&places, &source, &mut y)),
-        Scatter::Add => with_acc!(y.dtype, add(&places, &source, &mut y)),
+        Scatter::Assign => with_bits!(y.dtype, assign(&places, sharing, &source, y.elements())),
+        Scatter::Add => with_acc!(y.dtype, add(&places, sharing, &source, &mut y)),
     }
-}
-
-fn assign<T: Pod>(places: &Places<'_>, source: &Source<'_>, y: &mut Target<'_>) -> Result<()> {
-    let from: &[T] = bytemuck::cast_slice(&source.bytes);
-    let mut values: Vec<T> = Vec::with_capacity(source.layout.shape().numel());
-    for_runs(source.layout, 0, source.layout.shape().numel(), |_, position, stride, n| {
-        values.extend((0..n).map(|i| from[position + i * stride]));
-    });
-    let to: &mut [T] = bytemuck::cast_slice_mut(&mut y.bytes);
-    places.each(|i, position| to[position] = values[i])
-}
-
-/// Adds in the accumulation type and rounds once.
-fn add<A: Acc>(places: &Places<'_>, source: &Source<'_>, y: &mut Target<'_>) -> Result<()> {
-    let mut values = vec![A::from_i64(0); source.layout.shape().numel()];
-    load(source.view(), source.layout, 0, &mut values);
-    let dtype: DType = y.dtype;
-    if dtype == A::DTYPE {
-        return sum(places, &values, bytemuck::cast_slice_mut(&mut y.bytes));
-    }
-    let mut wide = vec![A::from_i64(0); y.layout.shape().numel()];
-    load(crate::access::View { bytes: &y.bytes, dtype }, y.layout, 0, &mut wide);
-    sum(places, &values, &mut wide)?;
-    store(&wide, dtype, y.elements());
     Ok(())
 }
 
-fn sum<A: Acc>(places: &Places<'_>, values: &[A], to: &mut [A]) -> Result<()> {
-    places.each(|i, position| to[position] = A::back(to[position].number() + values[i].number()))
+/// How threads share the target of a scatter: in pieces that one thread owns and whose writes keep their order.
+#[derive(Clone, Copy)]
+struct Sharing {
+    /// Elements of a piece.
+    piece: usize,
+    /// The rows of the index that may point into one piece; all rows may if this is their number.
+    rows: usize,
+}
+
+impl Sharing {
+    fn new(places: &Places<'_>, index: &Layout, y: &Layout, dim: usize) -> Sharing {
+        let (dims, all) = (index.shape().dims(), y.shape().dims());
+        let outer: usize = all[..dim].iter().product();
+        if places.rows * places.width >= PARALLEL {
+            if outer == 1 && places.width >= 8 {
+                // Every thread looks at all of the index and takes what falls into its piece.
+                return Sharing { piece: places.extent.div_ceil(8) * places.along, rows: places.rows };
+            }
+            if outer > 1 && dims[..dim] == all[..dim] {
+                return Sharing { piece: y.shape().numel() / outer, rows: places.rows / outer };
+            }
+        }
+        Sharing { piece: y.shape().numel(), rows: places.rows }
+    }
+
+    /// Calls `f(rows, first element, piece)` for all pieces.
+    fn run<T: Send>(self, places: &Places<'_>, y: &mut [T], f: impl Fn(Range<usize>, usize, &mut [T]) + Sync) {
+        if self.piece == y.len() {
+            return f(0..places.rows, 0, y);
+        }
+        y.par_chunks_mut(self.piece).enumerate().for_each(|(i, y)| {
+            let rows = if self.rows == places.rows { 0..places.rows } else { i * self.rows..(i + 1) * self.rows };
+            f(rows, i * self.piece, y);
+        });
+    }
+}
+
+fn assign<T: Pod + Send + Sync>(places: &Places<'_>, sharing: Sharing, source: &Source<'_>, y: &mut [u8]) {
+    let (from, y): (&[T], &mut [T]) = (bytemuck::cast_slice(&source.bytes), bytemuck::cast_slice_mut(y));
+    let (layout, width) = (Strided::new(source.layout), places.width);
+    sharing.run(places, y, |rows, first, y| {
+        places.each(rows, |row, position| {
+            let Some(position) = position.checked_sub(first).filter(|&p| p < y.len()) else { return };
+            for_runs(&places.inner.at(position), 0, width, |at, to, to_step, n| {
+                for_runs(&layout, row * width + at, n, |i, from_position, step, n| {
+                    (0..n).for_each(|j| y[to + (i + j) * to_step] = from[from_position + j * step]);
+                });
+            });
+        });
+    });
+}
+
+/// Adds in the accumulation type and rounds once.
+fn add<A: Acc>(places: &Places<'_>, sharing: Sharing, source: &Source<'_>, y: &mut Target<'_>) {
+    let dtype = y.dtype;
+    if dtype == A::DTYPE {
+        return sum::<A>(places, sharing, source, bytemuck::cast_slice_mut(y.elements()));
+    }
+    let bytes = y.elements();
+    let n = bytes.len() / dtype.size();
+    let mut wide = vec![A::from_i64(0); n];
+    load(View { bytes, dtype }, &Strided::line(0, n), 0, &mut wide);
+    sum(places, sharing, source, &mut wide);
+    store(&wide, dtype, bytes);
+}
+
+fn sum<A: Acc>(places: &Places<'_>, sharing: Sharing, source: &Source<'_>, y: &mut [A]) {
+    let (layout, view, width) = (Strided::new(source.layout), source.view(), places.width);
+    sharing.run(places, y, |rows, first, y| {
+        with_scratch(width, |scratch: &mut [A]| {
+            places.each(rows, |row, position| {
+                let Some(position) = position.checked_sub(first).filter(|&p| p < y.len()) else { return };
+                let values = borrow(view, &layout, row * width, scratch);
+                for_runs(&places.inner.at(position), 0, width, |at, to, stride, n| {
+                    let values = &values[at..at + n];
+                    let add = |(y, &v): (&mut A, &A)| *y = A::back(y.number() + v.number());
+                    match stride {
+                        1 => y[to..to + n].iter_mut().zip(values).for_each(add),
+                        _ => y[to..].iter_mut().step_by(stride.max(1)).zip(values).for_each(add),
+                    }
+                });
+            });
+        });
+    });
 }

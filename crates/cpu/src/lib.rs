@@ -59,7 +59,7 @@ impl Backend for Cpu {
 
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let memory = memory::of(memory)?;
-        match memory.read().get(offset..offset + bytes.len()) {
+        match memory.read().get(offset..offset.saturating_add(bytes.len())) {
             Some(source) => bytes.copy_from_slice(source),
             None => return Err(Error::backend("download", format!("{} bytes are not there", bytes.len()))),
         }

@@ -1,6 +1,9 @@
 //! Matrix products, by the gemm crate.
 
-use crate::access::{Acc, Source, Target, load, store};
+// The crate takes pointers and strides.
+#![allow(unsafe_code)]
+
+use crate::access::{Acc, Source, Strided, Target, load, store};
 use gemm::Parallelism;
 use isograd_core::{Call, DType, Result};
 use rayon::prelude::*;
@@ -18,36 +21,38 @@ pub fn run(call: &Call<'_>) -> Result<()> {
 
 fn product<A: Acc>(call: &Call<'_>) -> Result<()> {
     let mut target = Target::new(&call.outputs[0])?;
-    let shape = call.outputs[0].layout.shape();
-    let (batches, m, n) = (shape[0], shape[1], shape[2]);
-    let k = call.inputs[0].layout.shape()[2];
+    let (dtype, bytes) = (target.dtype, target.elements());
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if dtype == A::DTYPE {
+        return compute(call, bytemuck::cast_slice_mut::<u8, A>(bytes));
+    }
+    let mut wide = vec![A::from_i64(0); bytes.len() / dtype.size()];
+    compute(call, &mut wide)?;
+    store(&wide, dtype, bytes);
+    Ok(())
+}
+
+/// `y = alpha a @ b + beta c`, reading what has a factor.
+fn compute<A: Acc>(call: &Call<'_>, y: &mut [A]) -> Result<()> {
+    let (shape, k) = (call.outputs[0].layout.shape(), call.inputs[0].layout.shape()[2]);
     let (alpha, beta) = (call.floats[0], call.floats[1]);
-    let dtype = target.dtype;
-    let mut rounded = Vec::new();
-    let y: &mut [A] = if dtype == A::DTYPE {
-        bytemuck::cast_slice_mut(target.elements())
-    } else {
-        rounded.resize(shape.numel(), A::from_i64(0));
-        &mut rounded
-    };
-    let added = match call.inputs.get(2) {
-        Some(c) if beta != 0.0 => {
-            let c = Source::new(c)?;
-            load(c.view(), c.layout, 0, y);
-            true
-        }
-        _ => false,
-    };
-    if alpha == 0.0 || k == 0 {
-        let factor = if added { beta } else { 0.0 };
-        y.iter_mut().for_each(|v| *v = if added { A::from_f64(v.to_f64() * factor) } else { A::from_i64(0) });
-    } else {
+    let added = call.inputs.get(2).filter(|_| beta != 0.0);
+    if let Some(c) = added {
+        let c = Source::new(c)?;
+        load(c.view(), &Strided::new(c.layout), 0, y);
+    }
+    if alpha != 0.0 && k > 0 {
         let (a, b) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
         let (a, b) = (Matrices::<A>::new(&a), Matrices::<A>::new(&b));
-        multiply(y, [batches, m, n, k], &a, &b, alpha, added.then_some(beta));
+        multiply(y, [shape[0], shape[1], shape[2], k], &a, &b, alpha, added.map(|_| beta));
+        return Ok(());
     }
-    if dtype != A::DTYPE {
-        store(&rounded, dtype, target.elements());
+    let scale = A::from_f64(beta).number();
+    match added {
+        Some(_) => y.iter_mut().for_each(|v| *v = A::back(scale * v.number())),
+        None => y.fill(A::from_i64(0)),
     }
     Ok(())
 }
@@ -62,18 +67,21 @@ struct Matrices<'a, A: Acc> {
 
 impl<'a, A: Acc> Matrices<'a, A> {
     fn new(source: &'a Source<'_>) -> Self {
-        let (shape, layout) = (source.layout.shape(), source.layout);
+        let (layout, strides) = (source.layout, source.layout.strides());
         if source.dtype == A::DTYPE {
-            let strides = [layout.strides()[0], layout.strides()[1], layout.strides()[2]];
-            return Matrices {
-                values: Cow::Borrowed(bytemuck::cast_slice(&source.bytes)),
-                offset: layout.offset(),
-                strides,
-            };
+            let values = Cow::Borrowed(bytemuck::cast_slice(&source.bytes));
+            return Matrices { values, offset: layout.offset(), strides: [strides[0], strides[1], strides[2]] };
         }
-        let mut values = vec![A::from_i64(0); shape.numel()];
-        load(source.view(), layout, 0, &mut values);
-        Matrices { values: Cow::Owned(values), offset: 0, strides: [shape[1] * shape[2], shape[2], 1] }
+        // Converted in the order of memory, and what is repeated only once.
+        let is_turned = strides[1] < strides[2];
+        let layout = if is_turned { layout.transpose(1, 2) } else { layout.clone() };
+        let once = if strides[0] == 0 { layout.narrow(0, 0, 1, 1) } else { layout };
+        let mut values = vec![A::from_i64(0); once.shape().numel()];
+        load(source.view(), &Strided::new(&once), 0, &mut values);
+        let (rows, columns) = (once.shape()[1], once.shape()[2]);
+        let batch = if strides[0] == 0 { 0 } else { rows * columns };
+        let strides = if is_turned { [batch, 1, columns] } else { [batch, columns, 1] };
+        Matrices { values: Cow::Owned(values), offset: 0, strides }
     }
 
     /// The position one past the last element of any matrix, given the extents.
@@ -82,7 +90,7 @@ impl<'a, A: Acc> Matrices<'a, A> {
     }
 }
 
-/// `y = alpha a @ b + beta y`, or without the last term.
+/// `y = alpha a @ b + beta y`, or without the last term; no extent is 0.
 fn multiply<A: Acc>(
     y: &mut [A],
     [batches, m, n, k]: [usize; 4],
@@ -93,12 +101,13 @@ fn multiply<A: Acc>(
 ) {
     assert!(a.end([batches, m, k]) <= a.values.len() && b.end([batches, k, n]) <= b.values.len());
     assert_eq!(y.len(), batches * m * n);
-    let large = m * n * k >= PARALLEL;
+    // Batches are shared among threads, or else each product is.
+    let large = batches * m * n * k >= PARALLEL;
+    let share_batches = large && batches > 1 && (batches >= 16 || m * n * k < PARALLEL);
+    let parallelism = if large && !share_batches { Parallelism::Rayon(0) } else { Parallelism::None };
     let one = |(batch, y): (usize, &mut [A])| {
-        let parallelism = if large && batches == 1 { Parallelism::Rayon(0) } else { Parallelism::None };
         // SAFETY: the assertions above keep every element that strides and extents can reach inside of the slices; y is
-        // this matrix alone, row-major.
-        #[allow(unsafe_code)]
+        // this matrix alone, row-major. A is f32 or f64, for which the crate has kernels.
         unsafe {
             gemm::gemm(
                 m,
@@ -123,9 +132,8 @@ fn multiply<A: Acc>(
             );
         }
     };
-    if batches > 1 && batches * m * n * k >= PARALLEL {
-        y.par_chunks_mut(m * n).enumerate().for_each(one);
-    } else {
-        y.chunks_mut(m * n).enumerate().for_each(one);
+    match share_batches {
+        true => y.par_chunks_mut(m * n).enumerate().for_each(one),
+        false => y.chunks_mut(m * n).enumerate().for_each(one),
     }
 }

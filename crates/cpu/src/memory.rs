@@ -7,8 +7,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Buffers are made of these, so that every element type is aligned.
-type Line = u128;
+/// Buffers are made of cache lines, so that every element type and vector is aligned.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// What safe code cannot say of [`Line`]: that it is plain memory.
+mod plain {
+    #![allow(unsafe_code)]
+
+    // SAFETY: eight u64 of any bits, 64 bytes aligned to 64 without padding.
+    unsafe impl bytemuck::Zeroable for super::Line {}
+    // SAFETY: as above; it is `Copy` and `repr(C)`.
+    unsafe impl bytemuck::Pod for super::Line {}
+}
 
 /// Smaller buffers come from the allocator, which is good at them.
 const POOLED_FROM: usize = 4096;
@@ -44,7 +56,7 @@ impl Pool {
 
     fn take(&self, bytes: usize) -> Result<Vec<Line>> {
         let lines = bytes.div_ceil(size_of::<Line>());
-        if bytes >= POOLED_FROM {
+        if lines * size_of::<Line>() >= POOLED_FROM {
             let mut free = self.free.lock();
             if let Some(buffer) = free.by_lines.get_mut(&lines).and_then(Vec::pop) {
                 free.bytes -= lines * size_of::<Line>();
@@ -56,27 +68,37 @@ impl Pool {
             *self.free.lock() = Free::default();
             buffer.try_reserve_exact(lines).map_err(|_| self.exhausted(bytes))?;
         }
-        buffer.resize(lines, 0);
+        buffer.resize(lines, Line([0; 8]));
         Ok(buffer)
     }
 
     fn exhausted(&self, bytes: usize) -> Error {
         let held = self.in_use.load(Ordering::Relaxed);
-        let message = format!("{bytes} bytes were asked for; tensors hold {held}, and the pool is empty");
+        let free = available().map_or("an unknown number".into(), |n| n.to_string());
+        let message = format!("{bytes} bytes were asked for; tensors hold {held}, the system has {free} free");
         Error::new(Kind::OutOfMemory, "allocate", message)
     }
 
     fn give(&self, buffer: Vec<Line>) {
         let bytes = buffer.len() * size_of::<Line>();
-        if bytes < POOLED_FROM {
+        if !(POOLED_FROM..=POOL_LIMIT).contains(&bytes) {
             return;
         }
         let mut free = self.free.lock();
-        if free.bytes + bytes <= POOL_LIMIT {
-            free.bytes += bytes;
-            free.by_lines.entry(buffer.len()).or_default().push(buffer);
+        if free.bytes + bytes > POOL_LIMIT {
+            // What lies here is of sizes that are no longer asked for.
+            *free = Free::default();
         }
+        free.bytes += bytes;
+        free.by_lines.entry(buffer.len()).or_default().push(buffer);
     }
+}
+
+/// Bytes that the system could still give, where it tells.
+fn available() -> Option<usize> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? << 10)
 }
 
 /// The memory of one tensor.

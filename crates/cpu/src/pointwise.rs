@@ -1,8 +1,8 @@
 //! Rows of the pointwise table: every row compiled once for f32, f64 and i64, over blocks that fit the first cache.
 
-use crate::access::{Acc, BLOCK, PARALLEL, Source, Target, View, load, store, with_scratch};
+use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, load, store, with_scratch};
 use isograd_core::pointwise::{Pointwise, Row, Visitor};
-use isograd_core::{Call, DType, Error, Layout, Result};
+use isograd_core::{Call, DType, Error, Result};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -21,6 +21,9 @@ pub fn run(call: &Call<'_>, row: Pointwise) -> Result<()> {
     }
 }
 
+/// Elements that are evaluated together.
+const LANES: usize = 16;
+
 /// One call, once its row is known as a type.
 struct Run<'a, A> {
     call: &'a Call<'a>,
@@ -31,7 +34,7 @@ struct Run<'a, A> {
 /// An input as the blocks read it.
 struct Input<'a> {
     view: View<'a>,
-    layout: &'a Layout,
+    layout: Strided,
     /// Elements lie side by side in the arithmetic's own type, from here on.
     direct: Option<usize>,
     /// All elements are the same one.
@@ -40,10 +43,10 @@ struct Input<'a> {
 
 impl<'a> Input<'a> {
     fn new<A: Acc>(source: &'a Source<'_>) -> Input<'a> {
-        let layout = source.layout;
+        let layout = Strided::new(source.layout);
         let contiguous = source.dtype == A::DTYPE && layout.is_contiguous();
-        let is_scalar = layout.strides().iter().all(|&s| s == 0);
-        Input { view: source.view(), layout, direct: contiguous.then(|| layout.offset()), is_scalar }
+        let direct = contiguous.then_some(layout.offset);
+        Input { view: source.view(), layout, direct, is_scalar: layout.is_scalar() && direct.is_none() }
     }
 }
 
@@ -57,6 +60,9 @@ impl<A: Acc> Visitor<A::Number, bool> for Run<'_, A> {
         let inputs: SmallVec<[Input<'_>; 4]> = sources.iter().map(Input::new::<A>).collect();
         let dtypes: SmallVec<[DType; 4]> = targets.iter().map(|t| t.dtype).collect();
         let numel = call.outputs[0].layout.shape().numel();
+        if numel == 0 {
+            return Ok(());
+        }
         let work = Work::<A, N, K, M> {
             op: call.op,
             inputs: &inputs,
@@ -100,7 +106,7 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
         with_scratch((N + M) * block, |scratch: &mut [A]| {
             let (input_scratch, output_scratch) = scratch.split_at_mut(N * block);
             for (k, input) in self.inputs.iter().enumerate().filter(|(_, input)| input.is_scalar) {
-                load(input.view, input.layout, 0, &mut input_scratch[(self.read + k) * block..][..1]);
+                load(input.view, &input.layout, 0, &mut input_scratch[(self.read + k) * block..][..1]);
                 let value = input_scratch[(self.read + k) * block];
                 input_scratch[(self.read + k) * block..][..block].fill(value);
             }
@@ -117,12 +123,11 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
     fn gather(&self, start: usize, at: usize, n: usize, block: usize, bytes: &[&mut [u8]], scratch: &mut [A]) {
         for k in 0..self.read {
             let view = View { bytes: bytes[k], dtype: self.dtypes[k] };
-            let layout = Layout::contiguous((at + n).into());
-            load(view, &layout, at, &mut scratch[k * block..][..n]);
+            load(view, &Strided::line(at, n), 0, &mut scratch[k * block..][..n]);
         }
         for (k, input) in self.inputs.iter().enumerate() {
             if input.direct.is_none() && !input.is_scalar {
-                load(input.view, input.layout, start, &mut scratch[(self.read + k) * block..][..n]);
+                load(input.view, &input.layout, start, &mut scratch[(self.read + k) * block..][..n]);
             }
         }
     }
@@ -140,26 +145,19 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
     ) -> Result<()> {
         let x: [&[A]; N] =
             std::array::from_fn(|i| match i.checked_sub(self.read).and_then(|k| self.inputs[k].direct) {
-                Some(offset) if !self.inputs[i - self.read].is_scalar => {
-                    &bytemuck::cast_slice(self.inputs[i - self.read].view.bytes)[offset + start..][..n]
-                }
+                Some(offset) => &bytemuck::cast_slice(self.inputs[i - self.read].view.bytes)[offset + start..][..n],
                 _ => &input_scratch[i * block..][..n],
             });
         if R::check(std::array::from_fn(|i| x[i][0].number()), self.attributes).is_some() {
             self.check::<R>(start, &x)?;
         }
         let mut outputs = bytes.iter_mut().zip(self.dtypes).zip(output_scratch.chunks_mut(block));
-        let mut y: [&mut [A]; M] = std::array::from_fn(|_| match outputs.next() {
+        let y: [&mut [A]; M] = std::array::from_fn(|_| match outputs.next() {
             Some(((bytes, &dtype), _)) if dtype == A::DTYPE => &mut bytemuck::cast_slice_mut(bytes)[at..][..n],
             Some((_, scratch)) => &mut scratch[..n],
             None => &mut [],
         });
-        for i in 0..n {
-            let result = R::eval(std::array::from_fn(|k| x[k][i].number()), self.attributes);
-            for (y, value) in y.iter_mut().zip(result) {
-                y[i] = A::back(value);
-            }
-        }
+        eval::<A, R, N, K, M>(&x, self.attributes, y);
         for ((bytes, &dtype), scratch) in bytes.iter_mut().zip(self.dtypes).zip(output_scratch.chunks(block)) {
             if dtype != A::DTYPE {
                 store(&scratch[..n], dtype, &mut bytes[at * dtype.size()..][..n * dtype.size()]);
@@ -179,5 +177,29 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
                 Err(Error::value(self.op, message))
             }
         }
+    }
+}
+
+/// Evaluates a row, several elements at a time: arrays of a fixed length are what the compiler turns into vectors.
+#[inline(always)]
+fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
+    x: &[&[A]; N],
+    attributes: [A::Number; K],
+    mut y: [&mut [A]; M],
+) {
+    let groups = x.map(|x| x.as_chunks::<LANES>());
+    let mut targets = y.each_mut().map(|y| y.as_chunks_mut::<LANES>());
+    for group in 0..groups[0].0.len() {
+        let x: [[A; LANES]; N] = std::array::from_fn(|k| groups[k].0[group]);
+        let mut results = [[A::from_i64(0); LANES]; M];
+        for i in 0..LANES {
+            let result = R::eval(std::array::from_fn(|k| x[k][i].number()), attributes);
+            results.iter_mut().zip(result).for_each(|(y, value)| y[i] = A::back(value));
+        }
+        targets.iter_mut().zip(results).for_each(|(y, result)| y.0[group] = result);
+    }
+    for i in 0..groups[0].1.len() {
+        let result = R::eval(std::array::from_fn(|k| groups[k].1[i].number()), attributes);
+        targets.iter_mut().zip(result).for_each(|(y, value)| y.1[i] = A::back(value));
     }
 }

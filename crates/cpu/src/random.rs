@@ -12,7 +12,7 @@ const BLOCKS: usize = 1024;
 
 pub fn run(call: &Call<'_>, kind: Random) -> Result<()> {
     let mut target = Target::new(&call.outputs[0])?;
-    let [seed, offset, stream, threshold] = [0, 1, 2, 3].map(|i| call.ints[i] as u64);
+    let [seed, offset, stream, threshold] = [0, 1, 2, 3].map(|i| call.ints.get(i).copied().unwrap_or(0) as u64);
     let state = RngState { seed, offset, stream };
     let dtype = target.dtype;
     let bytes = target.elements();
@@ -67,7 +67,7 @@ impl Range {
             _ => None,
         };
         let last = if low == high { low } else { below.unwrap_or(high.next_down()) };
-        Range { lo: low, width: (hi - lo) as f32, last }
+        Range { lo: low, width: high - low, last }
     }
 
     fn value(&self, draw: u32) -> f32 {

@@ -1,9 +1,22 @@
 //! Reductions of the last dimensions of a view, in an order that depends on the shape alone.
+//!
+//! The reduced elements of a row are cut into segments, which threads share, and these into blocks of a few hundred
+//! elements. Partial results of blocks, and then of segments, are joined like the digits of a binary counter, so that the
+//! error of a sum grows with the logarithm of its length.
 
-use crate::access::{Acc, BLOCK, PARALLEL, Source, Target, View, load, store, with_acc, with_scratch};
+use crate::access::{
+    Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, store, with_acc, with_scratch,
+};
 use isograd_core::backend::Reduce;
-use isograd_core::{Call, Layout, Result};
+use isograd_core::{Call, Result};
 use rayon::prelude::*;
+use smallvec::{SmallVec, smallvec};
+
+/// Elements of a row that one thread reduces at a time.
+const SEGMENT: usize = 64 * BLOCK;
+/// Columns that are reduced side by side, and their lines that are joined one after the other.
+const COLUMNS: usize = 128;
+const LINES: usize = 32;
 
 /// Which element an arg-reduction looks for.
 #[derive(Clone, Copy)]
@@ -12,40 +25,114 @@ pub enum Extremum {
     Min,
 }
 
+/// What a reduction does with elements; `join` is called in a fixed order.
+trait Fold<A: Acc>: Sync {
+    fn identity() -> A;
+    fn join(a: A, b: A) -> A;
+    /// What an element contributes.
+    #[inline(always)]
+    fn take(v: A) -> A {
+        v
+    }
+}
+
+struct Sum;
+struct Squares;
+struct Product;
+struct Max;
+struct Min;
+
+impl<A: Acc> Fold<A> for Sum {
+    fn identity() -> A {
+        A::from_i64(0)
+    }
+    #[inline(always)]
+    fn join(a: A, b: A) -> A {
+        A::back(a.number() + b.number())
+    }
+}
+
+impl<A: Acc> Fold<A> for Squares {
+    fn identity() -> A {
+        A::from_i64(0)
+    }
+    #[inline(always)]
+    fn join(a: A, b: A) -> A {
+        A::back(a.number() + b.number())
+    }
+    #[inline(always)]
+    fn take(v: A) -> A {
+        A::back(v.number() * v.number())
+    }
+}
+
+impl<A: Acc> Fold<A> for Product {
+    fn identity() -> A {
+        A::from_i64(1)
+    }
+    #[inline(always)]
+    fn join(a: A, b: A) -> A {
+        A::back(a.number() * b.number())
+    }
+}
+
+// Core does not let extrema of nothing through, so their identity is never seen.
+impl<A: Acc> Fold<A> for Max {
+    fn identity() -> A {
+        A::from_i64(0)
+    }
+    #[inline(always)]
+    fn join(a: A, b: A) -> A {
+        if (b > a) | b.is_nan() { b } else { a }
+    }
+}
+
+impl<A: Acc> Fold<A> for Min {
+    fn identity() -> A {
+        A::from_i64(0)
+    }
+    #[inline(always)]
+    fn join(a: A, b: A) -> A {
+        if (b < a) | b.is_nan() { b } else { a }
+    }
+}
+
 /// A view whose last dimensions are reduced.
 struct Rows<'a> {
     view: View<'a>,
-    layout: &'a Layout,
+    kept: Strided,
+    reduced: Strided,
     rows: usize,
     count: usize,
 }
 
 impl<'a> Rows<'a> {
     fn new(source: &'a Source<'_>, reduced: usize) -> Rows<'a> {
-        let dims = source.layout.shape().dims();
-        let (kept, last) = dims.split_at(dims.len() - reduced);
-        let (rows, count) = (kept.iter().product(), last.iter().product());
-        Rows { view: source.view(), layout: source.layout, rows, count }
+        let (dims, strides) = (source.layout.shape().dims(), source.layout.strides());
+        let at = dims.len() - reduced;
+        let kept = Strided::of(&dims[..at], &strides[..at], source.layout.offset());
+        let reduced = Strided::of(&dims[at..], &strides[at..], 0);
+        Rows { view: source.view(), kept, reduced, rows: kept.numel(), count: reduced.numel() }
     }
 
-    /// Calls `f(first element's number, block)` for a row's blocks.
-    fn blocks<A: Acc>(&self, row: usize, mut f: impl FnMut(usize, &[A])) {
-        with_scratch(BLOCK.min(self.count), |scratch: &mut [A]| {
-            for at in (0..self.count).step_by(BLOCK) {
-                let block = &mut scratch[..BLOCK.min(self.count - at)];
-                load(self.view, self.layout, row * self.count + at, block);
-                f(at, block);
+    /// Calls `f(first element's number, block)` for the blocks of a part of a row.
+    fn blocks<A: Acc>(&self, row: usize, start: usize, end: usize, mut f: impl FnMut(usize, &[A])) {
+        let layout = self.reduced.at(self.kept.position(row));
+        with_scratch(BLOCK.min(end - start), |scratch: &mut [A]| {
+            for at in (start..end).step_by(BLOCK) {
+                f(at, borrow(self.view, &layout, at, &mut scratch[..BLOCK.min(end - at)]));
             }
         });
     }
 
-    /// Fills `y` with `f(row)`, by several threads if that is worth it.
-    fn map<A: Acc>(&self, y: &mut [A], f: impl Fn(usize) -> A + Sync) {
-        if self.rows * self.count < PARALLEL {
-            y.iter_mut().enumerate().for_each(|(row, y)| *y = f(row));
-        } else {
-            y.par_iter_mut().enumerate().for_each(|(row, y)| *y = f(row));
-        }
+    /// The extent of columns that lie side by side, if reading rows would jump about in memory.
+    fn columns(&self) -> Option<usize> {
+        let (columns, stride) = self.kept.last();
+        (stride == 1 && columns >= 8 && self.count > 1 && self.reduced.last().1 != 1).then_some(columns)
+    }
+
+    fn is_large(&self) -> bool {
+        self.rows * self.count >= PARALLEL
     }
 }
 
@@ -53,151 +140,157 @@ pub fn run(call: &Call<'_>, kind: Reduce) -> Result<()> {
     let source = Source::new(&call.inputs[0])?;
     let rows = Rows::new(&source, call.ints[0] as usize);
     let mut target = Target::new(&call.outputs[0])?;
-    with_acc!(source.dtype, reduce(&rows, &mut target, kind));
+    if rows.rows > 0 {
+        with_acc!(source.dtype, reduce(&rows, &mut target, kind));
+    }
     Ok(())
 }
 
 fn reduce<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, kind: Reduce) {
-    let mut y = vec![A::from_i64(0); rows.rows];
-    match columns(rows) {
-        Some(stride) => reduce_columns(rows, stride, &mut y, kind),
-        None => rows.map(&mut y, |row| reduce_row(rows, row, kind)),
+    let mut y = match kind {
+        Reduce::Sum | Reduce::Mean => fold::<A, Sum>(rows),
+        Reduce::Norm => fold::<A, Squares>(rows),
+        Reduce::Prod => fold::<A, Product>(rows),
+        Reduce::Max => fold::<A, Max>(rows),
+        Reduce::Min => fold::<A, Min>(rows),
+    };
+    match kind {
+        Reduce::Mean => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64() / rows.count as f64)),
+        Reduce::Norm => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64().sqrt())),
+        _ => {}
     }
-    y.iter_mut().for_each(|v| *v = finish(*v, rows.count, kind));
     let dtype = target.dtype;
     store(&y, dtype, target.elements());
 }
 
-/// What an element contributes.
-fn contribution<A: Acc>(v: A, kind: Reduce) -> A {
-    if kind == Reduce::Norm { A::back(v.number() * v.number()) } else { v }
-}
-
-fn identity<A: Acc>(kind: Reduce) -> A {
-    A::from_i64((kind == Reduce::Prod) as i64)
-}
-
-/// Joins two partial results.
-fn join<A: Acc>(a: A, b: A, kind: Reduce) -> A {
-    match kind {
-        Reduce::Sum | Reduce::Mean | Reduce::Norm => A::back(a.number() + b.number()),
-        Reduce::Prod => A::back(a.number() * b.number()),
-        Reduce::Max => better(a, b, Extremum::Max),
-        Reduce::Min => better(a, b, Extremum::Min),
-    }
-}
-
-fn finish<A: Acc>(v: A, count: usize, kind: Reduce) -> A {
-    match kind {
-        Reduce::Mean => A::from_f64(v.to_f64() / count as f64),
-        Reduce::Norm => A::from_f64(v.to_f64().sqrt()),
-        _ => v,
-    }
-}
-
-fn reduce_row<A: Acc>(rows: &Rows<'_>, row: usize, kind: Reduce) -> A {
-    // Partial results of blocks are joined like the digits of a binary counter, so that the error grows with the
-    // logarithm of their number.
-    let mut partials: [Option<A>; 64] = [None; 64];
-    rows.blocks(row, |_, block: &[A]| {
-        let mut carry = reduce_block(block, kind);
-        for slot in &mut partials {
-            match slot.take() {
-                Some(lower) => carry = join(lower, carry, kind),
-                None => {
-                    *slot = Some(carry);
-                    break;
-                }
-            }
+/// The results of all rows.
+fn fold<A: Acc, F: Fold<A>>(rows: &Rows<'_>) -> SmallVec<[A; 32]> {
+    let segments = rows.count.div_ceil(SEGMENT).max(1);
+    let mut partial: SmallVec<[A; 32]> = smallvec![F::identity(); segments * rows.rows];
+    let columns = rows.columns();
+    // Work that must not be cut further: so many results, of one segment, that lie side by side.
+    let (line, piece) = match columns {
+        Some(columns) => (columns, COLUMNS),
+        None => (rows.rows, (BLOCK * 16 / rows.count.max(1)).max(1)),
+    };
+    let work = |(i, y): (usize, &mut [A])| {
+        let pieces = line.div_ceil(piece);
+        let first = i / pieces * line + i % pieces * piece;
+        let (segment, row) = (first / rows.rows, first % rows.rows);
+        let (start, end) = (segment * SEGMENT, rows.count.min((segment + 1) * SEGMENT));
+        match columns {
+            Some(_) => fold_columns::<A, F>(rows, row, start, end, y),
+            None => y.iter_mut().enumerate().for_each(|(k, y)| *y = fold_row::<A, F>(rows, row + k, start, end)),
         }
-    });
-    partials.into_iter().flatten().reduce(|low, high| join(high, low, kind)).unwrap_or(identity(kind))
+    };
+    let pieces = partial.chunks_mut(line).flat_map(|line| line.chunks_mut(piece)).enumerate();
+    match rows.is_large() {
+        false => pieces.for_each(work),
+        true => pieces.collect::<Vec<_>>().into_par_iter().for_each(work),
+    }
+    if segments > 1 {
+        let total = |row| {
+            let mut counter = Counter::new();
+            (0..segments).for_each(|s| counter.push::<F>(partial[s * rows.rows + row]));
+            counter.total::<F>()
+        };
+        partial = (0..rows.rows).map(total).collect();
+    }
+    partial
+}
+
+/// Joins partial results pairwise, as a binary counter carries.
+struct Counter<A> {
+    count: usize,
+    /// Digit `k` is in use where bit `k` of the count is set.
+    digits: SmallVec<[A; 8]>,
+}
+
+impl<A: Acc> Counter<A> {
+    fn new() -> Self {
+        Counter { count: 0, digits: SmallVec::new() }
+    }
+
+    fn push<F: Fold<A>>(&mut self, mut carry: A) {
+        let digit = self.count.trailing_ones() as usize;
+        self.digits[..digit].iter().for_each(|&lower| carry = F::join(lower, carry));
+        match self.digits.get_mut(digit) {
+            Some(slot) => *slot = carry,
+            None => self.digits.push(carry),
+        }
+        self.count += 1;
+    }
+
+    fn total<F: Fold<A>>(self) -> A {
+        let used = self.digits.into_iter().enumerate().filter(|(k, _)| self.count >> k & 1 == 1).map(|(_, v)| v);
+        used.reduce(|low, high| F::join(high, low)).unwrap_or(F::identity())
+    }
+}
+
+fn fold_row<A: Acc, F: Fold<A>>(rows: &Rows<'_>, row: usize, start: usize, end: usize) -> A {
+    let mut counter = Counter::new();
+    rows.blocks(row, start, end, |_, block: &[A]| counter.push::<F>(fold_block::<A, F>(block)));
+    counter.total::<F>()
 }
 
 /// Eight lanes, joined in a fixed order.
-fn reduce_block<A: Acc>(block: &[A], kind: Reduce) -> A {
+fn fold_block<A: Acc, F: Fold<A>>(block: &[A]) -> A {
     let (groups, rest) = block.as_chunks::<8>();
-    let Some((first, groups)) = groups.split_first() else { return reduce_few(rest, kind) };
-    let mut lanes = first.map(|v| contribution(v, kind));
+    let few = rest.iter().map(|&v| F::take(v)).reduce(F::join);
+    let Some((first, groups)) = groups.split_first() else { return few.unwrap_or(F::identity()) };
+    let mut lanes = first.map(F::take);
     for group in groups {
         for (lane, &v) in lanes.iter_mut().zip(group) {
-            *lane = join(*lane, contribution(v, kind), kind);
+            *lane = F::join(*lane, F::take(v));
         }
     }
     let [a, b, c, d, e, f, g, h] = lanes;
-    let j = |a, b| join(a, b, kind);
-    let joined = j(j(j(a, e), j(b, f)), j(j(c, g), j(d, h)));
-    if rest.is_empty() { joined } else { j(joined, reduce_few(rest, kind)) }
+    let joined = F::join(F::join(F::join(a, e), F::join(b, f)), F::join(F::join(c, g), F::join(d, h)));
+    few.map_or(joined, |few| F::join(joined, few))
 }
 
-fn reduce_few<A: Acc>(values: &[A], kind: Reduce) -> A {
-    let contributions = values.iter().map(|&v| contribution(v, kind));
-    contributions.reduce(|a, b| join(a, b, kind)).unwrap_or(identity(kind))
-}
-
-/// The distance between a column's elements, if columns of a matrix with contiguous rows are reduced.
-fn columns(rows: &Rows<'_>) -> Option<usize> {
-    match (rows.layout.shape().dims(), rows.layout.strides()) {
-        (&[kept, count], &[1, stride]) if kept >= 8 && count > 1 && stride >= kept => Some(stride),
-        _ => None,
-    }
-}
-
-/// Reduces columns side by side, so that memory is read in its order.
-fn reduce_columns<A: Acc>(rows: &Rows<'_>, stride: usize, y: &mut [A], kind: Reduce) {
-    /// Rows after which a partial result is put aside.
-    const DEPTH: usize = 512;
-    let line = |row: usize, first: usize, out: &mut [A]| {
-        let layout = rows.layout.narrow(0, first, out.len(), 1).select(1, row);
-        load(rows.view, &layout, 0, out);
-    };
-    let some = |(i, y): (usize, &mut [A])| {
-        let first = i * BLOCK;
-        with_scratch(2 * y.len(), |scratch: &mut [A]| {
-            let (values, partial) = scratch.split_at_mut(y.len());
-            for start in (0..rows.count).step_by(DEPTH) {
-                for row in start..rows.count.min(start + DEPTH) {
-                    line(row, first, values);
-                    values.iter_mut().for_each(|v| *v = contribution(*v, kind));
-                    let into: &mut [A] = if start == 0 { &mut *y } else { partial };
-                    match row == start {
-                        true => into.copy_from_slice(values),
-                        false => into.iter_mut().zip(values.iter()).for_each(|(a, &b)| *a = join(*a, b, kind)),
+/// Reduces columns `first ..` side by side, so that memory is read in its order; the results replace `y`.
+fn fold_columns<A: Acc, F: Fold<A>>(rows: &Rows<'_>, first: usize, start: usize, end: usize, y: &mut [A]) {
+    let (width, base) = (y.len(), rows.kept.position(first));
+    let digits = (end - start).div_ceil(LINES).ilog2() as usize + 1;
+    with_scratch((digits + 2) * width, |scratch: &mut [A]| {
+        let (values, scratch) = scratch.split_at_mut(width);
+        let (carry, digits) = scratch.split_at_mut(width);
+        let mut blocks = 0usize;
+        for at in (start..end).step_by(LINES) {
+            let n = LINES.min(end - at);
+            for_runs(&rows.reduced, at, n, |k, position, stride, n| {
+                for j in 0..n {
+                    let line = Strided::line(base + position + j * stride, width);
+                    let line = borrow(rows.view, &line, 0, values);
+                    match k + j {
+                        0 => carry.iter_mut().zip(line).for_each(|(a, &b)| *a = F::take(b)),
+                        _ => carry.iter_mut().zip(line).for_each(|(a, &b)| *a = F::join(*a, F::take(b))),
                     }
                 }
-                if start > 0 {
-                    y.iter_mut().zip(partial.iter()).for_each(|(a, &b)| *a = join(*a, b, kind));
-                }
+            });
+            let digit = blocks.trailing_ones() as usize;
+            for lower in digits.chunks(width).take(digit) {
+                carry.iter_mut().zip(lower).for_each(|(carry, &lower)| *carry = F::join(lower, *carry));
             }
-        });
-    };
-    debug_assert!(stride > 0);
-    if rows.rows * rows.count < PARALLEL {
-        y.chunks_mut(BLOCK).enumerate().for_each(some);
-    } else {
-        y.par_chunks_mut(BLOCK).enumerate().for_each(some);
-    }
-}
-
-fn is_nan<A: Acc>(v: A) -> bool {
-    v.partial_cmp(&v).is_none()
-}
-
-/// The larger or smaller of two, the first of equals; NaN wins.
-fn better<A: Acc>(a: A, b: A, which: Extremum) -> A {
-    if beats(b, a, which) { b } else { a }
-}
-
-/// True if `v` is strictly better than `best`.
-fn beats<A: Acc>(v: A, best: A, which: Extremum) -> bool {
-    if is_nan(best) {
-        return false;
-    }
-    is_nan(v)
-        || match which {
-            Extremum::Max => v > best,
-            Extremum::Min => v < best,
+            digits[digit * width..][..width].copy_from_slice(carry);
+            blocks += 1;
         }
+        let mut used = digits.chunks(width).enumerate().filter(|(k, _)| blocks >> k & 1 == 1).map(|(_, d)| d);
+        if let Some(lowest) = used.next() {
+            y.copy_from_slice(lowest);
+        }
+        used.for_each(|high| y.iter_mut().zip(high).for_each(|(low, &high)| *low = F::join(high, *low)));
+    });
+}
+
+/// True if `v` is strictly better than `best`; NaN is better than any number.
+fn beats<A: Acc>(v: A, best: A, which: Extremum) -> bool {
+    let better = match which {
+        Extremum::Max => v > best,
+        Extremum::Min => v < best,
+    };
+    better || v.is_nan() && !best.is_nan()
 }
 
 pub fn arg(call: &Call<'_>, which: Extremum) -> Result<()> {
@@ -209,16 +302,22 @@ pub fn arg(call: &Call<'_>, which: Extremum) -> Result<()> {
 }
 
 fn find<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, which: Extremum) {
-    let y: &mut [i64] = bytemuck::cast_slice_mut(target.elements());
-    rows.map(y, |row| {
+    let first = |(row, y): (usize, &mut i64)| {
         let mut best: Option<(A, usize)> = None;
-        rows.blocks(row, |at, block: &[A]| {
+        rows.blocks(row, 0, rows.count, |at, block: &[A]| {
+            let (mut value, mut position) = best.unwrap_or((block[0], at));
             for (i, &v) in block.iter().enumerate() {
-                if best.is_none_or(|(b, _)| beats(v, b, which)) {
-                    best = Some((v, at + i));
+                if beats(v, value, which) {
+                    (value, position) = (v, at + i);
                 }
             }
+            best = Some((value, position));
         });
-        best.map_or(0, |(_, i)| i as i64)
-    });
+        *y = best.map_or(0, |(_, i)| i as i64);
+    };
+    let y: &mut [i64] = bytemuck::cast_slice_mut(target.elements());
+    match rows.is_large() {
+        false => y.iter_mut().enumerate().for_each(first),
+        true => y.par_iter_mut().enumerate().for_each(first),
+    }
 }
