@@ -1,8 +1,13 @@
-//! What the tests share.
+//! What the tests share: the registry of all ops, generated cases, comparison.
+
+pub mod case;
+pub mod compare;
+pub mod harness;
+pub mod registry;
 
 use isograd::{Device, Result, Tensor};
 
-/// The device under test.
+/// The CPU.
 pub fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
 }

@@ -259,7 +259,8 @@ impl Layout {
     pub fn narrow(&self, dim: usize, start: usize, length: usize, step: usize) -> Layout {
         let mut to = self.clone();
         to.shape.0[dim] = length;
-        to.offset += if length == 0 { 0 } else { start * self.strides[dim] };
+        // Without elements there is no place to start from: the offset stays within the memory.
+        to.offset += if to.shape.numel() == 0 { 0 } else { start * self.strides[dim] };
         to.strides[dim] *= step;
         to
     }

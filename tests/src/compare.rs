@@ -1,0 +1,40 @@
+//! Comparison of tensors with expected values.
+
+use isograd::Tensor;
+
+/// Checks `|got - expected| <= tolerance max(1, |expected|)` element by element, with NaN and infinities at the same
+/// places; the message names the first element that differs.
+pub fn close(what: &str, got: &Tensor, shape: &[usize], expected: &[f64], tolerance: f64) -> Result<(), String> {
+    if got.dims() != shape {
+        return Err(format!("{what} has shape {}, expected {shape:?}", got.shape()));
+    }
+    let got = got.to_f64_vec().map_err(|e| e.to_string())?;
+    close_values(what, &got, expected, |e| tolerance * e.abs().max(1.0))
+}
+
+/// As [`close`], of values and with a bound for each.
+pub fn close_values(what: &str, got: &[f64], expected: &[f64], bound: impl Fn(f64) -> f64) -> Result<(), String> {
+    if got.len() != expected.len() {
+        return Err(format!("{what} has {} elements, expected {}", got.len(), expected.len()));
+    }
+    for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
+        let same = if e.is_finite() { (g - e).abs() <= bound(e) } else { g == e || (g.is_nan() && e.is_nan()) };
+        if !same {
+            return Err(format!("{what}, element {i}: got {g:e}, expected {e:e}"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that two tensors are the same bit for bit.
+pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<(), String> {
+    let describe = |t: &Tensor| format!("{} {}", t.dtype(), t.shape());
+    if describe(got) != describe(expected) {
+        return Err(format!("{what} is {}, expected {}", describe(got), describe(expected)));
+    }
+    let bytes = |t: &Tensor| t.to_bytes().map_err(|e| e.to_string());
+    if bytes(got)? != bytes(expected)? {
+        return Err(format!("{what}: got {got}, expected the same bits as {expected}"));
+    }
+    Ok(())
+}

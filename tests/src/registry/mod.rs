@@ -1,0 +1,280 @@
+//! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
+
+mod rows;
+
+use crate::case::{Case, Gen};
+use isograd::ops::loss::Reduction;
+use isograd::{DType, Error, Result, Scalar, Tensor};
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
+
+/// Ops with golden values that cannot be run yet.
+pub const NOT_YET: &[&str] = &[];
+
+/// All ops.
+pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(rows::ops);
+
+/// The op of this name.
+pub fn find(name: &str) -> Option<&'static Op> {
+    OPS.iter().find(|op| op.name == name)
+}
+
+/// Runs an op by name. Errors: `Value` if there is no such op, `Attr` naming op and attribute or input that is missing
+/// or of another type, and the op's own.
+pub fn run(op: &str, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
+    let found = find(op).ok_or_else(|| Error::value(op.to_string(), "the registry has no such op"))?;
+    (found.run)(&Invocation { op, attributes, inputs })
+}
+
+type Run = Box<dyn Fn(&Invocation<'_>) -> Result<Vec<Tensor>> + Send + Sync>;
+type Make = Box<dyn Fn(&mut Gen) -> Case + Send + Sync>;
+type Companion = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
+
+/// A row of the registry.
+pub struct Op {
+    /// The name, that of the kernel table.
+    pub name: &'static str,
+    /// Runs the op.
+    pub run: Run,
+    /// Makes a valid call for the generated tests.
+    pub make: Make,
+    /// How exact the result must be.
+    pub class: Class,
+    /// What the error of a result is measured by.
+    pub companion: Companion,
+    /// Whether the op has derivatives.
+    pub derivative: Derivative,
+    /// Inputs that have no gradient although they are floats.
+    pub constant: &'static [&'static str],
+    /// The op is linear in its differentiable inputs together.
+    pub linear: bool,
+    /// Other names by which its errors may call the op: those of core, or of the op that a composite checks with.
+    pub also: &'static [&'static str],
+    /// Why a run with fewer bits is not compared with one of f64.
+    pub one_dtype: Option<&'static str>,
+}
+
+/// Classes of tolerance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Class {
+    /// Equal to the rounded exact result.
+    Exact,
+    /// A few roundings.
+    Arithmetic,
+    /// A transcendental function.
+    Transcendental,
+    /// A sum of as many terms as an element of the result has inputs.
+    Reduction,
+    /// Dot products.
+    Product,
+    /// Several stages, measured by the largest result.
+    Stages,
+}
+
+/// Whether an op has derivatives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Derivative {
+    /// The first and those of it.
+    Twice,
+    /// The first, but for this reason not the second.
+    Once(&'static str),
+    /// None, for this reason.
+    None(&'static str),
+}
+
+impl Op {
+    fn new(
+        name: &'static str,
+        run: impl Fn(&Invocation<'_>) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+        make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+    ) -> Op {
+        Op {
+            name,
+            run: Box::new(run),
+            make: Box::new(make),
+            class: Class::Exact,
+            companion: rows::result,
+            derivative: Derivative::Twice,
+            constant: &[],
+            linear: false,
+            also: &[],
+            one_dtype: None,
+        }
+    }
+
+    fn class(mut self, class: Class) -> Op {
+        self.class = class;
+        self
+    }
+
+    fn companion(mut self, companion: Companion) -> Op {
+        self.companion = companion;
+        self
+    }
+
+    fn derivative(mut self, derivative: Derivative) -> Op {
+        self.derivative = derivative;
+        self
+    }
+
+    fn constant(mut self, inputs: &'static [&'static str]) -> Op {
+        self.constant = inputs;
+        self
+    }
+
+    fn linear(mut self) -> Op {
+        self.linear = true;
+        self
+    }
+
+    fn also(mut self, names: &'static [&'static str]) -> Op {
+        self.also = names;
+        self
+    }
+
+    fn one_dtype(mut self, why: &'static str) -> Op {
+        self.one_dtype = Some(why);
+        self
+    }
+
+    /// Runs the op on a case.
+    pub fn call(&self, case: &Case) -> Result<Vec<Tensor>> {
+        self.call_with(&case.attributes, &case.inputs)
+    }
+
+    /// Runs the op with attributes of one case and other inputs.
+    pub fn call_with(&self, attributes: &Value, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
+        run(self.name, &Attributes::new(attributes), inputs)
+    }
+
+    /// The companion of a call: by how much its result may be off, in units of the class.
+    pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
+        let attributes = Attributes::new(&case.attributes);
+        (self.companion)(&Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs })
+    }
+
+    /// The positions of the inputs of a case that have gradients.
+    pub fn differentiable(&self, case: &Case) -> Vec<usize> {
+        let has = |(name, t): &(String, Tensor)| t.dtype().is_float() && !self.constant.contains(&name.as_str());
+        if matches!(self.derivative, Derivative::None(_)) {
+            return Vec::new();
+        }
+        (0..case.inputs.len()).filter(|&i| has(&case.inputs[i])).collect()
+    }
+}
+
+/// Attributes by name.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes(Map<String, Value>);
+
+impl Attributes {
+    /// The entries of a JSON object; none of anything else.
+    pub fn new(object: &Value) -> Attributes {
+        Attributes(object.as_object().cloned().unwrap_or_default())
+    }
+}
+
+/// A call of an op by name.
+pub struct Invocation<'a> {
+    op: &'a str,
+    attributes: &'a Attributes,
+    inputs: &'a [(String, Tensor)],
+}
+
+impl Invocation<'_> {
+    fn fail<T>(&self, what: &str, name: &str) -> Result<T> {
+        Err(Error::attr(self.op.to_string(), format!("`{name}` is missing or not {what}")))
+    }
+
+    fn given(&self, name: &str) -> Option<&Value> {
+        self.attributes.0.get(name).filter(|v| !v.is_null())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.given(name).is_some()
+    }
+
+    fn get<T>(&self, name: &str, what: &str, convert: impl Fn(&Value) -> Option<T>) -> Result<T> {
+        self.given(name).and_then(convert).map_or_else(|| self.fail(what, name), Ok)
+    }
+
+    /// A number, also `"inf"`, `"-inf"` or `"nan"`.
+    fn float(&self, name: &str) -> Result<f64> {
+        self.get(name, "a number", |v| v.as_f64().or_else(|| v.as_str()?.parse().ok()))
+    }
+
+    fn float_or(&self, name: &str, default: f64) -> Result<f64> {
+        if self.has(name) { self.float(name) } else { Ok(default) }
+    }
+
+    fn scalar(&self, name: &str) -> Result<Scalar> {
+        match self.given(name).and_then(Value::as_i64) {
+            Some(v) => Ok(v.into()),
+            None => Ok(self.float(name)?.into()),
+        }
+    }
+
+    fn scalar_or(&self, name: &str, default: impl Into<Scalar>) -> Result<Scalar> {
+        if self.has(name) { self.scalar(name) } else { Ok(default.into()) }
+    }
+
+    fn int(&self, name: &str) -> Result<i64> {
+        self.get(name, "an integer", Value::as_i64)
+    }
+
+    fn dim(&self, name: &str) -> Result<isize> {
+        Ok(self.int(name)? as isize)
+    }
+
+    fn size(&self, name: &str) -> Result<usize> {
+        self.get(name, "a size", |v| v.as_u64().map(|v| v as usize))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool> {
+        if self.has(name) { self.get(name, "a bool", Value::as_bool) } else { Ok(false) }
+    }
+
+    fn word(&self, name: &str) -> Result<&str> {
+        match self.given(name).and_then(Value::as_str) {
+            Some(word) => Ok(word),
+            None => self.fail("a word", name),
+        }
+    }
+
+    fn list<T>(&self, name: &str, convert: impl Fn(&Value) -> Option<T>) -> Result<Vec<T>> {
+        self.get(name, "a list of integers", |v| v.as_array()?.iter().map(&convert).collect())
+    }
+
+    fn dims(&self, name: &str) -> Result<Vec<isize>> {
+        self.list(name, |v| Some(v.as_i64()? as isize))
+    }
+
+    fn shape(&self, name: &str) -> Result<Vec<usize>> {
+        self.list(name, |v| Some(v.as_u64()? as usize))
+    }
+
+    fn dtype(&self, name: &str) -> Result<DType> {
+        self.word(name)?.parse()
+    }
+
+    fn reduction(&self) -> Result<Reduction> {
+        match self.word("reduction")? {
+            "none" => Ok(Reduction::None),
+            "mean" => Ok(Reduction::Mean),
+            "sum" => Ok(Reduction::Sum),
+            _ => self.fail("none, mean or sum", "reduction"),
+        }
+    }
+
+    fn optional(&self, name: &str) -> Option<&Tensor> {
+        self.inputs.iter().find(|(n, _)| n == name).map(|(_, t)| t)
+    }
+
+    fn input(&self, name: &str) -> Result<&Tensor> {
+        self.optional(name).map_or_else(|| self.fail("a tensor", name), Ok)
+    }
+
+    fn all(&self) -> Vec<&Tensor> {
+        self.inputs.iter().map(|(_, t)| t).collect()
+    }
+}

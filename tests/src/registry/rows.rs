@@ -1,0 +1,1272 @@
+//! The rows, by family. To add an op, add its row.
+
+use super::Class::{Arithmetic, Product, Reduction, Stages, Transcendental};
+use super::{Companion, Derivative, Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd::nn::{self, Adam, AdamW, Optimizer, Sgd};
+use isograd::ops::loss::{CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
+use isograd::ops::{Approximate, Axes, EmbeddingOptions, Gemm, Index, Order, Put, Rounding, update_};
+use isograd::pointwise::Pointwise;
+use isograd::{DType, Result, Rng, Shape, Tensor, no_grad};
+use serde_json::{Value, json};
+
+const CONSTANT: Derivative = Derivative::None("piecewise constant");
+const NO_GRADIENT: Derivative = Derivative::None("the result is no function of float inputs");
+const IN_PLACE: Derivative = Derivative::None("in place, outside of the tape");
+const HAS_KINKS: &[f64] = &[-3.0, -1.0, -0.5, 0.0, 0.125, 0.5, 0.75, 1.0, 2.5, 3.0];
+
+/// All rows.
+pub(super) fn ops() -> Vec<Op> {
+    let families = [
+        activations(),
+        unaries(),
+        binaries(),
+        comparisons(),
+        fused(),
+        reductions(),
+        views(),
+        copies(),
+        indexing(),
+        matrices(),
+        losses(),
+        random(),
+        optimizers(),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
+    Ok(vec![t?])
+}
+
+fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
+    pair.map(|(a, b)| vec![a, b])
+}
+
+/// The result itself: nothing cancels.
+pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let y = super::run(c.op, c.attributes, c.inputs)?;
+    y.iter().map(|t| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) }).collect()
+}
+
+/// The op of the absolute values of its inputs.
+fn absolute(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let abs = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
+    let inputs: Vec<(String, Tensor)> =
+        c.inputs.iter().map(|(n, t)| Ok((n.clone(), abs(t)?))).collect::<Result<_>>()?;
+    result(&Invocation { inputs: &inputs, ..*c })
+}
+
+/// `|a| + |b|` of a difference, times a factor of 1.
+fn sum_of_two(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.inputs[0].1.abs()?.add(&c.inputs[1].1.abs()?))
+}
+
+fn at(attributes: Value, x: Tensor) -> Case {
+    Case::new(attributes, vec![("x", x)])
+}
+
+fn none() -> Value {
+    json!({})
+}
+
+/// A function of `x` alone.
+fn map(name: &'static str, f: fn(&Tensor) -> Result<Tensor>, domain: Domain) -> Op {
+    Op::new(name, move |c| one(f(c.input("x")?)), move |g| at(none(), g.x(domain)))
+}
+
+/// A function of `x` and attributes.
+fn with(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor) -> Result<Tensor>,
+    domain: Domain,
+    attributes: fn(&mut Gen) -> Value,
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.input("x")?)),
+        move |g| {
+            let attributes = attributes(g);
+            at(attributes, g.x(domain))
+        },
+    )
+}
+
+fn gelu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+    match c.word("approximate")? {
+        "none" => x.gelu(Approximate::None),
+        "tanh" => x.gelu(Approximate::Tanh),
+        _ => c.fail("none or tanh", "approximate"),
+    }
+}
+
+/// |x| where `1 + erf` and `1 + tanh` cancel.
+fn magnitude(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs())
+}
+
+/// `|x| (|x| + 3) / 6`.
+fn hardswish_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let x = c.input("x")?.abs()?;
+    one(x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0))
+}
+
+fn hardsigmoid_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs()?.add_scalar(3.0)?.div_scalar(6.0))
+}
+
+fn activations() -> Vec<Op> {
+    let kinks = Domain::Away(HAS_KINKS);
+    vec![
+        map("relu", Tensor::relu, kinks),
+        with("leaky_relu", |c, x| x.leaky_relu(c.float("slope")?), kinks, |_| json!({"slope": 0.01})).class(Arithmetic),
+        map("sigmoid", Tensor::sigmoid, Domain::Real).class(Transcendental),
+        map("tanh", Tensor::tanh, Domain::Real).class(Transcendental),
+        with("gelu", gelu, Domain::Real, |g| json!({"approximate": if g.coin() { "none" } else { "tanh" }}))
+            .class(Transcendental)
+            .companion(magnitude)
+            .also(&["gelu_tanh"]),
+        map("silu", Tensor::silu, Domain::Real).class(Transcendental),
+        with("elu", |c, x| x.elu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
+        with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
+        map("selu", Tensor::selu, kinks).class(Transcendental),
+        map("mish", Tensor::mish, Domain::Real).class(Transcendental),
+        with("softplus", |c, x| x.softplus(c.float("beta")?, c.float("threshold")?), kinks, |_| {
+            json!({"beta": 2.0, "threshold": 5.0})
+        })
+        .class(Transcendental),
+        map("hardswish", Tensor::hardswish, kinks).class(Arithmetic).companion(hardswish_terms),
+        map("hardsigmoid", Tensor::hardsigmoid, kinks).class(Arithmetic).companion(hardsigmoid_terms),
+        map("relu6", Tensor::relu6, kinks),
+        with("hardtanh", |c, x| x.hardtanh(c.float("min")?, c.float("max")?), kinks, |_| {
+            json!({"min": -0.5, "max": 0.75})
+        }),
+        with("threshold", |c, x| x.threshold(c.float("threshold")?, c.float("value")?), kinks, |_| {
+            json!({"threshold": 0.125, "value": -2.0})
+        }),
+        map("relu_squared", Tensor::relu_squared, kinks).class(Arithmetic),
+        with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()})).class(Stages),
+        with("log_softmax", |c, x| x.log_softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages),
+        Op::new(
+            "swiglu",
+            |c| one(c.input("gate")?.swiglu(c.input("up")?)),
+            |g| Case::new(none(), vec![("gate", g.x(Domain::Real)), ("up", g.x(Domain::Real))]),
+        )
+        .class(Transcendental),
+        Op::new(
+            "silu_and_mul",
+            |c| one(c.input("x")?.silu_and_mul()),
+            |g| {
+                g.at_least_rank(1);
+                if let Some(d) = g.shape.last_mut() {
+                    *d *= 2;
+                }
+                at(none(), g.x(Domain::Real))
+            },
+        )
+        .class(Transcendental),
+    ]
+}
+
+fn unaries() -> Vec<Op> {
+    let kinks = Domain::Away(&[-6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let halves = Domain::Away(&[-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5]);
+    let t = |op: Op| op.class(Transcendental);
+    vec![
+        map("neg", Tensor::neg, Domain::Real).linear(),
+        map("abs", Tensor::abs, kinks),
+        t(map("exp", Tensor::exp, Domain::Real)),
+        t(map("expm1", Tensor::expm1, Domain::Real)),
+        t(map("log", Tensor::log, Domain::Positive)),
+        t(map("log1p", Tensor::log1p, Domain::Positive)),
+        map("sqrt", Tensor::sqrt, Domain::Positive).class(Arithmetic),
+        t(map("rsqrt", Tensor::rsqrt, Domain::Positive)),
+        t(map("sin", Tensor::sin, Domain::Real)),
+        t(map("cos", Tensor::cos, Domain::Real)),
+        t(map("erf", Tensor::erf, Domain::Real)),
+        map("square", Tensor::square, Domain::Real).class(Arithmetic),
+        map("reciprocal", Tensor::reciprocal, Domain::Positive).class(Arithmetic),
+        map("frac", Tensor::frac, kinks),
+        map("floor", Tensor::floor, kinks).derivative(CONSTANT),
+        map("ceil", Tensor::ceil, kinks).derivative(CONSTANT),
+        map("trunc", Tensor::trunc, kinks).derivative(CONSTANT),
+        map("round", Tensor::round, halves).derivative(CONSTANT),
+        map("sign", Tensor::sign, kinks).derivative(CONSTANT),
+        map("not_finite", Tensor::not_finite, Domain::Real).derivative(NO_GRADIENT),
+    ]
+}
+
+/// A function of `a` and `b`, which broadcast.
+fn binary(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
+    domains: [Domain; 2],
+    attributes: fn(&mut Gen) -> Value,
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.input("a")?, c.input("b")?)),
+        move |g| {
+            let attributes = attributes(g);
+            Case::new(attributes, vec![("a", g.broadcast(domains[0])), ("b", g.x(domains[1]))])
+        },
+    )
+}
+
+fn add(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if c.has("alpha") { a.add_scaled(b, c.scalar("alpha")?) } else { a.add(b) }
+}
+
+/// Subtraction by its own method, which has no factor.
+fn sub(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match c.float_or("alpha", 1.0)? {
+        1.0 => a.sub(b),
+        alpha => a.add_scaled(b, -alpha),
+    }
+}
+
+/// A quotient, by default not rounded.
+fn div(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match c.has("rounding").then(|| c.word("rounding")).transpose()? {
+        None | Some("none") => a.div(b),
+        Some("floor") => a.div_rounded(b, Rounding::Floor),
+        Some("trunc") => a.div_rounded(b, Rounding::Trunc),
+        Some(_) => c.fail("none, floor or trunc", "rounding"),
+    }
+}
+
+fn pow(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let a = c.input("a")?;
+    one(if c.has("exponent") { a.pow_scalar(c.scalar("exponent")?) } else { a.pow(c.input("b")?) })
+}
+
+fn pow_case(g: &mut Gen) -> Case {
+    if g.coin() {
+        let attributes = json!({"exponent": g.pick(&[1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.5])});
+        return Case::new(attributes, vec![("a", g.x(Domain::Positive))]);
+    }
+    Case::new(none(), vec![("a", g.broadcast(Domain::Positive)), ("b", g.x(Domain::Real))])
+}
+
+/// An op of a tensor and a number.
+fn scalar(name: &'static str, run: fn(&Invocation<'_>, &Tensor) -> Result<Tensor>, domain: Domain) -> Op {
+    with(name, run, domain, |_| json!({"scalar": 1.5})).class(Arithmetic)
+}
+
+/// `|x| + |scalar|`.
+fn scalar_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs()?.add_scalar(c.float("scalar")?.abs()))
+}
+
+fn binaries() -> Vec<Op> {
+    let real = [Domain::Real, Domain::Real];
+    let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
+    vec![
+        binary("add", add, real, |_| json!({"alpha": 1.5})).class(Arithmetic).companion(absolute).linear(),
+        binary("sub", sub, real, |_| none()).class(Arithmetic).companion(sum_of_two).linear().also(&["add"]),
+        binary("mul", |_, a, b| a.mul(b), real, |_| none()).class(Arithmetic),
+        binary("div", div, [Domain::Real, Domain::Positive], |_| none())
+            .class(Arithmetic)
+            .also(&["div_floor", "div_trunc", "int_div_floor", "int_div_trunc"]),
+        Op::new("pow", pow, pow_case).class(Transcendental).also(&["pow_scalar", "square", "reciprocal", "int_pow"]),
+        binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()),
+        binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()),
+        scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms).also(&["add"]),
+        scalar("sub_scalar", |c, x| x.sub_scalar(c.scalar("scalar")?), Domain::Real)
+            .companion(scalar_terms)
+            .also(&["add_scalar", "add"]),
+        scalar("rsub_scalar", |c, x| x.rsub_scalar(c.scalar("scalar")?), Domain::Real)
+            .companion(scalar_terms)
+            .also(&["sub"]),
+        scalar("mul_scalar", |c, x| x.mul_scalar(c.scalar("scalar")?), Domain::Real).linear().also(&["mul"]),
+        scalar("div_scalar", |c, x| x.div_scalar(c.scalar("scalar")?), Domain::Real).linear().also(&["div"]),
+        scalar("rdiv_scalar", |c, x| x.rdiv_scalar(c.scalar("scalar")?), Domain::Positive).also(&["div"]),
+        scalar("rpow_scalar", |c, x| x.rpow_scalar(c.scalar("scalar")?), Domain::Real)
+            .class(Transcendental)
+            .also(&["pow"]),
+    ]
+}
+
+fn compare(
+    name: &'static str,
+    tensors: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    scalars: fn(&Tensor, isograd::Scalar) -> Result<Tensor>,
+) -> Op {
+    Op::new(
+        name,
+        move |c| {
+            let a = c.input("a")?;
+            one(if c.has("scalar") { scalars(a, c.scalar("scalar")?) } else { tensors(a, c.input("b")?) })
+        },
+        |g| {
+            // Few different values, so that some are equal.
+            let rounded = |t: Tensor| t.round().expect("floats round");
+            let a = rounded(g.broadcast(Domain::Real));
+            match g.coin() {
+                true => Case::new(json!({"scalar": 1.0}), vec![("a", a)]),
+                false => Case::new(none(), vec![("a", a), ("b", rounded(g.x(Domain::Real)))]),
+            }
+        },
+    )
+    .derivative(NO_GRADIENT)
+}
+
+fn logic(name: &'static str, run: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c.input("a")?, c.input("b")?)),
+        |g| {
+            let (small, shape) = (g.smaller(), g.shape.clone());
+            Case::new(none(), vec![("a", g.mask(&small)), ("b", g.mask(&shape))])
+        },
+    )
+    .derivative(NO_GRADIENT)
+    .also(&["where_cond"])
+}
+
+fn comparisons() -> Vec<Op> {
+    vec![
+        compare("eq", Tensor::eq, Tensor::eq_scalar),
+        compare("ne", Tensor::ne, Tensor::ne_scalar),
+        compare("lt", Tensor::lt, Tensor::lt_scalar),
+        compare("gt", Tensor::gt, Tensor::gt_scalar),
+        compare("le", Tensor::le, Tensor::le_scalar),
+        compare("ge", Tensor::ge, Tensor::ge_scalar),
+        Op::new(
+            "logical_not",
+            |c| one(c.input("x")?.logical_not()),
+            |g| {
+                let shape = g.shape.clone();
+                at(none(), g.mask(&shape))
+            },
+        )
+        .derivative(NO_GRADIENT),
+        logic("logical_and", Tensor::logical_and),
+        logic("logical_or", Tensor::logical_or),
+    ]
+}
+
+fn clamp(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let (x, lo, hi) = (c.input("x")?, c.optional("min"), c.optional("max"));
+    if lo.is_some() || hi.is_some() {
+        return one(x.clamp_tensor(lo, hi));
+    }
+    let bound = |name: &str| c.has(name).then(|| c.scalar(name)).transpose();
+    one(x.clamp(bound("min")?, bound("max")?))
+}
+
+fn clamp_case(g: &mut Gen) -> Case {
+    let x = ("x", g.x(Domain::Grid(0.0)));
+    match g.below(5) {
+        0 => Case::new(json!({"min": -0.5625}), vec![x]),
+        1 => Case::new(json!({"max": 0.5625}), vec![x]),
+        2 => Case::new(json!({"min": -0.5625, "max": 0.5625}), vec![x]),
+        3 => Case::new(none(), vec![x, ("min", g.broadcast(Domain::Grid(0.03)))]),
+        _ => Case::new(
+            none(),
+            vec![x, ("min", g.broadcast(Domain::Grid(0.03))), ("max", g.broadcast(Domain::Grid(0.06)))],
+        ),
+    }
+}
+
+/// `|a| + |w| (|a| + |b|)`.
+fn lerp_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let (a, b) = (c.input("a")?.abs()?, c.input("b")?.abs()?);
+    let difference = a.add(&b)?;
+    let step = match c.optional("weight") {
+        Some(w) => difference.mul(&w.abs()?.add_scalar(1.0)?)?,
+        None => difference.mul_scalar(c.float("weight")?.abs() + 1.0)?,
+    };
+    one(a.add(&b)?.add(&step))
+}
+
+fn fused() -> Vec<Op> {
+    vec![
+        Op::new(
+            "addcmul",
+            |c| one(c.input("s")?.addcmul(c.input("a")?, c.input("b")?, c.scalar_or("value", 1)?)),
+            |g| {
+                let s = g.x(Domain::Real);
+                let rest = [("a", g.broadcast(Domain::Real)), ("b", g.broadcast(Domain::Real))];
+                Case::new(json!({"value": 0.3}), [("s", s)].into_iter().chain(rest).collect())
+            },
+        )
+        .class(Arithmetic)
+        .companion(absolute),
+        Op::new(
+            "addcdiv",
+            |c| one(c.input("s")?.addcdiv(c.input("a")?, c.input("b")?, c.float_or("value", 1.0)?)),
+            |g| {
+                let s = g.x(Domain::Real);
+                let rest = [("a", g.broadcast(Domain::Real)), ("b", g.broadcast(Domain::Positive))];
+                Case::new(json!({"value": 0.3}), [("s", s)].into_iter().chain(rest).collect())
+            },
+        )
+        .class(Arithmetic)
+        .companion(absolute),
+        Op::new(
+            "lerp",
+            |c| {
+                let (a, b) = (c.input("a")?, c.input("b")?);
+                match c.optional("weight") {
+                    Some(w) => one(a.lerp(b, w)),
+                    None => one(a.lerp_scalar(b, c.float("weight")?)),
+                }
+            },
+            |g| {
+                let (a, b) = (g.broadcast(Domain::Real), g.x(Domain::Real));
+                match g.coin() {
+                    true => Case::new(json!({"weight": g.pick(&[0.0, 0.25, 0.75, 1.0])}), vec![("a", a), ("b", b)]),
+                    false => Case::new(none(), vec![("a", a), ("b", b), ("weight", g.broadcast(Domain::Unit))]),
+                }
+            },
+        )
+        .class(Arithmetic)
+        .companion(lerp_terms),
+        Op::new(
+            "where_cond",
+            |c| {
+                let (cond, a) = (c.input("cond")?, c.input("a")?);
+                one(match c.optional("b") {
+                    Some(b) => cond.where_cond(a, b),
+                    None => cond.where_scalar(a, c.scalar("scalar")?),
+                })
+            },
+            |g| {
+                let small = g.smaller();
+                let (cond, a) = (g.mask(&small), g.broadcast(Domain::Real));
+                match g.coin() {
+                    true => Case::new(none(), vec![("cond", cond), ("a", a), ("b", g.x(Domain::Real))]),
+                    false => Case::new(json!({"scalar": 0.5}), vec![("cond", cond), ("a", a)]),
+                }
+            },
+        ),
+        Op::new("clamp", clamp, clamp_case).also(&["maximum", "minimum"]),
+    ]
+}
+
+fn axes(c: &Invocation<'_>) -> Result<Axes> {
+    Ok(if c.has("dims") { c.dims("dims")?.into() } else { (..).into() })
+}
+
+/// A reduction over `dims`, with `keepdim`.
+fn reduce(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor, Axes) -> Result<Tensor>,
+    domain: Domain,
+    prepare: fn(&mut Gen),
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let (x, axes) = (c.input("x")?, axes(c)?);
+        one(if c.flag("keepdim")? { x.keepdim(axes, |x, axes| run(c, x, axes)) } else { run(c, x, axes) })
+    };
+    Op::new(name, run, move |g| {
+        prepare(g);
+        let attributes = json!({"dims": g.dims(), "keepdim": g.coin()});
+        at(attributes, g.x(domain))
+    })
+    .also(&["keepdim"])
+}
+
+fn any_shape(_: &mut Gen) {}
+
+/// At most four dimensions are reduced at once, by one after the other.
+fn logsumexp(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let x = c.input("x")?;
+    let mut dims = if c.has("dims") { c.dims("dims")? } else { (0..x.rank().max(1) as isize).collect() };
+    let last = dims.pop().map_or_else(|| c.fail("at least one dimension", "dims"), Ok)?;
+    if !dims.is_empty() {
+        return c.fail("one dimension", "dims");
+    }
+    let y = x.logsumexp(last)?;
+    one(if c.flag("keepdim")? && x.rank() > 0 { y.unsqueeze(x.shape().dim("logsumexp", last)? as isize) } else { Ok(y) })
+}
+
+fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'static [&'static str]) -> Op {
+    Op::new(
+        name,
+        move |c| {
+            let x = c.input("x")?;
+            let axes = if c.has("dim") { c.dim("dim")?.into() } else { (..).into() };
+            one(if c.flag("keepdim")? { x.keepdim(axes, run) } else { run(x, axes) })
+        },
+        |g| {
+            g.not_empty();
+            let attributes = if g.coin() { json!({"dim": g.dim()}) } else { json!({"keepdim": g.coin()}) };
+            at(attributes, g.x(Domain::Distinct))
+        },
+    )
+    .derivative(NO_GRADIENT)
+    .also(also)
+}
+
+fn with_position(
+    name: &'static str,
+    run: fn(&Tensor, isize) -> Result<(Tensor, Tensor)>,
+    also: &'static [&'static str],
+) -> Op {
+    Op::new(
+        name,
+        move |c| two(run(c.input("x")?, c.dim("dim")?)),
+        |g| {
+            g.not_empty();
+            let attributes = json!({"dim": g.dim()});
+            at(attributes, g.x(Domain::Distinct))
+        },
+    )
+    .also(also)
+}
+
+fn reductions() -> Vec<Op> {
+    let distinct = Domain::Distinct;
+    vec![
+        reduce("reduce_sum", |_, x, axes| x.sum(axes), Domain::Real, any_shape)
+            .class(Reduction)
+            .companion(absolute)
+            .linear()
+            .also(&["sum", "keepdim"]),
+        reduce("mean", |_, x, axes| x.mean(axes), Domain::Real, any_shape)
+            .class(Reduction)
+            .companion(absolute)
+            .linear(),
+        reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
+        reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
+        reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
+        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Stages),
+        reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
+            .class(Stages)
+            .also(&["keepdim", "mean"]),
+        Op::new("logsumexp", logsumexp, |g| {
+            let attributes = json!({"dims": [g.dim()], "keepdim": g.coin()});
+            at(attributes, g.x(Domain::Real))
+        })
+        .class(Stages),
+        with_position("max", Tensor::max, &["argmax_axis", "amax"]),
+        with_position("min", Tensor::min, &["argmin_axis", "amin"]),
+        arg("argmax_axis", |x, axes| x.argmax(axes), &["keepdim"]),
+        arg("argmin_axis", |x, axes| x.argmin(axes), &["keepdim"]),
+        with("cumsum", |c, x| x.cumsum(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Reduction)
+            .companion(absolute)
+            .linear(),
+    ]
+}
+
+/// The sizes of the case's shape as one value of JSON, its extents merged into one.
+fn merged(g: &mut Gen) -> Value {
+    let n: usize = g.shape.iter().product();
+    json!({"shape": if g.coin() { vec![n] } else { vec![1, n, 1] }})
+}
+
+fn permutation(g: &mut Gen) -> Value {
+    let mut perm: Vec<usize> = (0..g.shape.len()).collect();
+    (1..perm.len()).rev().for_each(|i| perm.swap(i, g.below(i + 1)));
+    json!({"perm": perm})
+}
+
+/// A random range of a random dimension.
+fn range(g: &mut Gen) -> Value {
+    g.at_least_rank(1);
+    let d = g.below(g.shape.len());
+    let start = g.below(g.shape[d] + 1);
+    json!({"dim": d, "start": start, "length": g.below(g.shape[d] - start + 1)})
+}
+
+fn stepped(g: &mut Gen) -> Value {
+    let mut attributes = range(g);
+    let stop = attributes["start"].as_u64().unwrap_or(0) + attributes["length"].as_u64().unwrap_or(0);
+    attributes["stop"] = stop.into();
+    attributes["step"] = (1 + g.below(3)).into();
+    attributes
+}
+
+fn views() -> Vec<Op> {
+    let real = Domain::Real;
+    let matrix = |g: &mut Gen| {
+        g.at_least_rank(2);
+        none()
+    };
+    vec![
+        with("reshape", |c, x| x.reshape(c.shape("shape")?), real, merged).linear(),
+        with("transpose", |c, x| x.transpose(c.dim("dim0")?, c.dim("dim1")?), real, |g| {
+            json!({"dim0": g.dim(), "dim1": g.dim()})
+        })
+        .linear(),
+        with("transpose_2d", |_, x| x.t(), real, matrix).linear().also(&["t"]),
+        with("batched_transpose", |_, x| x.t(), real, matrix).linear().also(&["t"]),
+        with("permute_general", |c, x| x.permute(&c.dims("perm")?), real, permutation).linear().also(&["permute"]),
+        with("narrow", |c, x| x.narrow(c.dim("dim")?, c.size("start")?, c.size("length")?), real, range).linear(),
+        with(
+            "slice",
+            |c, x| x.slice(c.dim("dim")?, c.size("start")?, c.size("stop")?, c.size("step")?),
+            real,
+            stepped,
+        )
+        .linear()
+        .also(&["narrow"]),
+        with("select", |c, x| x.select(c.dim("dim")?, c.dim("index")?), real, |g| {
+            g.at_least_rank(1);
+            g.not_empty();
+            let d = g.below(g.shape.len());
+            let index = g.below(g.shape[d]) as isize;
+            json!({"dim": d, "index": if g.coin() { index } else { index - g.shape[d] as isize }})
+        })
+        .linear(),
+        with("unsqueeze", |c, x| x.unsqueeze(c.dim("dim")?), real, |g| json!({"dim": g.dim()})).linear().also(&["reshape"]),
+        with("squeeze", |c, x| x.squeeze(c.dim("dim")?), real, |g| {
+            let d = g.below(g.shape.len() + 1);
+            g.shape.insert(d, 1);
+            json!({"dim": d})
+        })
+        .linear(),
+        with("flatten", |c, x| x.flatten(c.dim("first")?, c.dim("last")?), real, |_| json!({"first": 0, "last": -1}))
+            .linear(),
+        Op::new(
+            "broadcast_to",
+            |c| one(c.input("x")?.broadcast_to(c.shape("shape")?)),
+            |g| {
+                let (shape, small) = (g.shape.clone(), g.smaller());
+                at(json!({"shape": shape}), g.tensor(Domain::Real, &small))
+            },
+        )
+        .linear(),
+        Op::new(
+            "sum_to_size",
+            |c| one(c.input("x")?.sum_to_size(c.shape("shape")?)),
+            |g| {
+                let small = g.smaller();
+                at(json!({"shape": small}), g.x(Domain::Real))
+            },
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .linear(),
+        Op::new(
+            "split",
+            |c| c.input("x")?.split(c.size("size")?, c.dim("dim")?),
+            |g| {
+                g.at_least_rank(1);
+                g.not_empty();
+                let attributes = json!({"size": 1 + g.below(3), "dim": g.dim()});
+                at(attributes, g.x(Domain::Real))
+            },
+        )
+        .linear(),
+    ]
+}
+
+fn parts(g: &mut Gen, vary: Option<usize>) -> Vec<(String, Tensor)> {
+    let n = 1 + g.below(3);
+    let part = |i: usize| {
+        let mut shape = g.shape.clone();
+        if let Some(d) = vary {
+            shape[d] = g.below(3);
+        }
+        (format!("x{i}"), g.tensor(Domain::Real, &shape))
+    };
+    (0..n).map(part).collect()
+}
+
+fn copies() -> Vec<Op> {
+    vec![
+        map("copy_buffer", Tensor::copy, Domain::Real).linear().also(&["copy"]),
+        map("contiguous", Tensor::contiguous, Domain::Real).linear(),
+        with("cast", |c, x| x.cast(c.dtype("dtype")?), Domain::Real, |_| json!({"dtype": "f64"}))
+            .linear()
+            .one_dtype("the dtype is an attribute"),
+        Op::new(
+            "concat",
+            |c| one(Tensor::concat(&c.all(), c.dim("dim")?)),
+            |g| {
+                g.at_least_rank(1);
+                let dim = g.dim();
+                let d = Shape::new(&g.shape).dim("concat", dim).expect("a dimension of the shape");
+                Case { attributes: json!({"dim": dim}), inputs: parts(g, Some(d)) }
+            },
+        )
+        .linear(),
+        Op::new(
+            "stack",
+            |c| one(Tensor::stack(&c.all(), c.dim("dim")?)),
+            |g| Case { attributes: json!({"dim": g.dim()}), inputs: parts(g, None) },
+        )
+        .linear()
+        .also(&["concat", "unsqueeze", "reshape"]),
+        in_place("fill_", |c, y| y.fill_(c.scalar("value")?), |g| at(json!({"value": 1.5}), g.x(Domain::Real)))
+            .also(&["fill"]),
+        in_place("copy_", |c, y| y.copy_(c.input("src")?), with_source),
+        in_place("add_", |c, y| y.add_(c.input("src")?), with_source).class(Arithmetic).companion(absolute),
+        in_place("mul_", |c, y| y.mul_(c.input("src")?), with_source).class(Arithmetic),
+    ]
+}
+
+/// An op that changes a copy of `x`.
+fn in_place(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor) -> Result<()>,
+    make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let y = c.input("x")?.detach().copy()?;
+        run(c, &y)?;
+        Ok(vec![y])
+    };
+    Op::new(name, run, make).derivative(IN_PLACE)
+}
+
+fn with_source(g: &mut Gen) -> Case {
+    Case::new(none(), vec![("x", g.x(Domain::Real)), ("src", g.broadcast(Domain::Real))])
+}
+
+/// Entries of an advanced index, as the golden files write them: `"tensor:i0"` or `{"slice": [start, stop, step]}`.
+fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
+    let entry = |v: &Value| -> Result<Index> {
+        if let Some(name) = v.as_str().and_then(|s| s.strip_prefix("tensor:")) {
+            return Ok(Index::Tensor(c.input(name)?.clone()));
+        }
+        let slice = |i: usize, default: usize| v["slice"][i].as_u64().map_or(default, |n| n as usize);
+        Ok(Index::Slice { start: slice(0, 0), stop: slice(1, usize::MAX), step: slice(2, 1) })
+    };
+    c.list("indices", |v| Some(entry(v)))?.into_iter().collect()
+}
+
+/// A shape with one more or fewer along a random dimension, and that dimension.
+fn along(g: &mut Gen) -> (usize, Vec<usize>) {
+    g.at_least_rank(1);
+    g.not_empty();
+    let d = g.below(g.shape.len());
+    let mut shape = g.shape.clone();
+    shape[d] = g.below(4);
+    (d, shape)
+}
+
+fn scatter_case(g: &mut Gen, distinct: bool) -> Case {
+    let (d, mut shape) = along(g);
+    let n = g.shape[d];
+    shape[d] = shape[d].min(n);
+    let index = if distinct { g.distinct_indices(n, &shape, d) } else { g.indices(n, &shape) };
+    let (x, src) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
+    Case::new(json!({"dim": d}), vec![("self", x), ("index", index), ("src", src)])
+}
+
+fn index_put_case(g: &mut Gen) -> Case {
+    g.at_least_rank(1);
+    g.not_empty();
+    let n = g.shape[0];
+    let count = g.below(n + 1);
+    let accumulate = g.coin();
+    let index = if accumulate { g.indices(n, &[count]) } else { g.distinct_indices(n, &[count], 0) };
+    let mut shape = g.shape.clone();
+    shape[0] = count;
+    let (x, values) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
+    let attributes = json!({"indices": ["tensor:i0"], "accumulate": accumulate});
+    Case::new(attributes, vec![("self", x), ("i0", index), ("values", values)])
+}
+
+fn order(flag: bool) -> Order {
+    if flag { Order::Descending } else { Order::Ascending }
+}
+
+fn indexing() -> Vec<Op> {
+    vec![
+        Op::new(
+            "gather_kernel",
+            |c| one(c.input("x")?.gather(c.dim("dim")?, c.input("index")?)),
+            |g| {
+                let (d, shape) = along(g);
+                let n = g.shape[d];
+                let index = g.indices(n, &shape);
+                Case::new(json!({"dim": d}), vec![("x", g.x(Domain::Real)), ("index", index)])
+            },
+        )
+        .linear()
+        .also(&["gather"]),
+        Op::new(
+            "scatter_add_kernel",
+            |c| one(c.input("self")?.scatter_add(c.dim("dim")?, c.input("index")?, c.input("src")?)),
+            |g| scatter_case(g, false),
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .linear()
+        .also(&["scatter_add"]),
+        Op::new(
+            "scatter",
+            |c| one(c.input("self")?.scatter(c.dim("dim")?, c.input("index")?, c.input("src")?)),
+            |g| scatter_case(g, true),
+        )
+        .linear(),
+        Op::new(
+            "index_select",
+            |c| one(c.input("x")?.index_select(c.dim("dim")?, c.input("index")?)),
+            |g| {
+                let (d, shape) = along(g);
+                let n = g.shape[d];
+                let index = g.indices(n, &shape[d..=d]);
+                Case::new(json!({"dim": d}), vec![("x", g.x(Domain::Real)), ("index", index)])
+            },
+        )
+        .linear()
+        .also(&["gather"]),
+        Op::new(
+            "index_add",
+            |c| {
+                let (x, index, src) = (c.input("self")?, c.input("index")?, c.input("src")?);
+                one(x.index_add(c.dim("dim")?, index, src, c.scalar_or("alpha", 1)?))
+            },
+            |g| {
+                let (d, shape) = along(g);
+                let n = g.shape[d];
+                let index = g.indices(n, &shape[d..=d]);
+                let (x, src) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
+                Case::new(json!({"dim": d, "alpha": 0.5}), vec![("self", x), ("index", index), ("src", src)])
+            },
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .linear()
+        .also(&["scatter_add", "mul_scalar"]),
+        Op::new(
+            "index",
+            |c| one(c.input("x")?.index(&entries(c)?)),
+            |g| {
+                g.at_least_rank(2);
+                g.not_empty();
+                let (n, mask) = (g.shape[0], g.shape[..1].to_vec());
+                let count = g.below(4);
+                let index = if g.coin() { g.mask(&mask) } else { g.indices(n, &[count]) };
+                let attributes = json!({"indices": ["tensor:i0", {"slice": [g.below(2), 3, 1 + g.below(2)]}]});
+                Case::new(attributes, vec![("x", g.x(Domain::Real)), ("i0", index)])
+            },
+        )
+        .linear()
+        .also(&["narrow", "index_select", "gather", "normalize_index"]),
+        Op::new(
+            "index_put",
+            |c| {
+                let put = if c.flag("accumulate")? { Put::Accumulate } else { Put::Assign };
+                one(c.input("self")?.index_put(&entries(c)?, c.input("values")?, put))
+            },
+            index_put_case,
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .linear()
+        .also(&["index", "broadcast_to", "scatter", "scatter_add", "narrow", "normalize_index"]),
+        Op::new(
+            "nonzero",
+            |c| c.input("x")?.nonzero(),
+            |g| {
+                let shape = g.shape.clone();
+                at(none(), g.mask(&shape))
+            },
+        )
+        .derivative(NO_GRADIENT),
+        Op::new(
+            "topk",
+            |c| two(c.input("x")?.topk(c.size("k")?, c.dim("dim")?, order(c.flag("largest")?))),
+            |g| {
+                g.at_least_rank(1);
+                let d = g.below(g.shape.len());
+                let attributes = json!({"k": g.below(g.shape[d] + 1), "dim": d, "largest": g.coin()});
+                at(attributes, g.x(Domain::Distinct))
+            },
+        )
+        .also(&["sort"]),
+        Op::new(
+            "sort",
+            |c| two(c.input("x")?.sort(c.dim("dim")?, order(c.flag("descending")?))),
+            |g| {
+                let attributes = json!({"dim": g.dim(), "descending": g.coin()});
+                at(attributes, g.x(Domain::Distinct))
+            },
+        ),
+        Op::new(
+            "embedding_forward",
+            |c| {
+                let padding_idx = c.has("padding_idx").then(|| c.int("padding_idx")).transpose()?;
+                let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag("scale_grad_by_freq")? };
+                one(c.input("w")?.embedding(c.input("idx")?, options))
+            },
+            |g| {
+                let shape = g.shape.clone();
+                let (w, idx) = (g.tensor(Domain::Real, &[5, 3]), g.indices(5, &shape));
+                Case::new(none(), vec![("w", w), ("idx", idx)])
+            },
+        )
+        .linear()
+        .also(&["embedding"]),
+        Op::new(
+            "embedding_rmsnorm",
+            |c| one(c.input("w")?.embedding_rmsnorm(c.input("idx")?, c.optional("gamma"), c.float_or("eps", 1e-6)?)),
+            |g| {
+                let shape = g.shape.clone();
+                let (w, idx) = (g.tensor(Domain::Positive, &[5, 3]), g.indices(5, &shape));
+                let gamma = g.tensor(Domain::Real, &[3]);
+                Case::new(json!({"eps": 1e-6}), vec![("w", w), ("idx", idx), ("gamma", gamma)])
+            },
+        )
+        .class(Stages)
+        .also(&["embedding", "mul"]),
+    ]
+}
+
+fn gemm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let turned = |name: &str, flag: &str| {
+        let t = c.input(name)?;
+        if c.flag(flag)? { t.t() } else { Ok(t.clone()) }
+    };
+    let scale = Gemm { alpha: c.float_or("alpha", 1.0)?, beta: c.float_or("beta", 1.0)? };
+    one(turned("a", "trans_a")?.gemm(&turned("b", "trans_b")?, c.optional("c"), scale))
+}
+
+/// Products of the absolute values, of both terms.
+fn gemm_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let mut attributes = c.attributes.clone();
+    for name in ["alpha", "beta"] {
+        attributes.0.insert(name.into(), c.float_or(name, 1.0)?.abs().into());
+    }
+    absolute(&Invocation { attributes: &attributes, ..*c })
+}
+
+fn gemm_case(g: &mut Gen) -> Case {
+    let [m, k, n] = [0; 3].map(|_| g.below(4));
+    let c = [vec![m, n], vec![n], vec![m, 1], vec![]][g.below(4)].clone();
+    let inputs = [("a", vec![m, k]), ("b", vec![k, n]), ("c", c)].map(|(name, s)| (name, g.tensor(Domain::Real, &s)));
+    Case::new(json!({"alpha": 0.5, "beta": -2.0}), inputs.to_vec())
+}
+
+fn matmul_case(g: &mut Gen) -> Case {
+    let [m, k, n, batch] = [0; 4].map(|_| g.below(4));
+    let (a, b) = match g.below(6) {
+        0 => (vec![k], vec![k]),
+        1 => (vec![m, k], vec![k]),
+        2 => (vec![k], vec![batch, k, n]),
+        3 => (vec![batch, m, k], vec![k, n]),
+        4 => (vec![2, 1, m, k], vec![batch, k, n]),
+        _ => (vec![m, k], vec![k, n]),
+    };
+    Case::new(none(), vec![("a", g.tensor(Domain::Real, &a)), ("b", g.tensor(Domain::Real, &b))])
+}
+
+fn matrices() -> Vec<Op> {
+    let product = |op: Op, companion: Companion| op.class(Product).companion(companion).also(&["gemm"]);
+    vec![
+        product(Op::new("matmul", |c| one(c.input("a")?.matmul(c.input("b")?)), matmul_case), absolute),
+        product(Op::new("gemm", gemm, gemm_case), gemm_terms).also(&["t"]),
+        product(Op::new("addmm", gemm, gemm_case), gemm_terms),
+        product(
+            Op::new(
+                "linear_forward",
+                |c| one(c.input("x")?.linear(c.input("w")?, c.optional("b"))),
+                |g| {
+                    g.at_least_rank(1);
+                    let (x, i) = (g.x(Domain::Real), g.shape[g.shape.len() - 1]);
+                    let mut inputs = vec![("x", x), ("w", g.tensor(Domain::Real, &[3, i]))];
+                    if g.coin() {
+                        inputs.push(("b", g.tensor(Domain::Real, &[3])));
+                    }
+                    Case::new(none(), inputs)
+                },
+            ),
+            absolute,
+        )
+        .also(&["linear", "gemm"]),
+    ]
+}
+
+const REDUCTIONS: [&str; 3] = ["none", "mean", "sum"];
+
+/// A loss of two operands of one shape.
+fn loss(
+    name: &'static str,
+    operands: [&'static str; 2],
+    domains: [Domain; 2],
+    attributes: Value,
+    run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.input(operands[0])?, c.input(operands[1])?)),
+        move |g| {
+            let mut attributes = attributes.clone();
+            attributes["reduction"] = g.pick(&REDUCTIONS).into();
+            Case::new(attributes, vec![(operands[0], g.x(domains[0])), (operands[1], g.x(domains[1]))])
+        },
+    )
+    .class(Stages)
+}
+
+fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
+    Ok(CrossEntropy {
+        weight: c.optional("weight").cloned(),
+        ignore_index: c.has("ignore_index").then(|| c.int("ignore_index")).transpose()?,
+        label_smoothing: c.float_or("label_smoothing", 0.0)?,
+        reduction: c.reduction()?,
+        token_bytes: c.optional("token_bytes").cloned(),
+    })
+}
+
+/// Scores `[N, C, rest..]` in `domain` and targets: class indices, or probabilities.
+fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool) -> Case {
+    let (n, c) = (g.below(4), 1 + g.below(4));
+    let rest = if g.coin() { vec![] } else { vec![g.below(3)] };
+    let target: Vec<usize> = [n].into_iter().chain(rest.clone()).collect();
+    let scores: Vec<usize> = [n, c].into_iter().chain(rest).collect();
+    let x = (name, g.tensor(domain, &scores));
+    let mut attributes = json!({"reduction": g.pick(&REDUCTIONS)});
+    if probabilities && g.coin() {
+        attributes["label_smoothing"] = 0.1.into();
+        return Case::new(attributes, vec![x, ("target", g.tensor(Domain::Unit, &scores))]);
+    }
+    // A mean over nothing but ignored targets is NaN.
+    if attributes["reduction"] != "mean" && g.coin() {
+        attributes["ignore_index"] = 0.into();
+    }
+    let mut inputs = vec![x, ("target", g.indices(c, &target))];
+    if g.coin() {
+        inputs.push(("weight", g.tensor(Domain::Positive, &[c])));
+    }
+    Case::new(attributes, inputs)
+}
+
+fn kl_target(c: &Invocation<'_>) -> Result<KlTarget> {
+    Ok(if c.flag("log_target")? { KlTarget::Logarithms } else { KlTarget::Probabilities })
+}
+
+fn losses() -> Vec<Op> {
+    let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
+    let beside = |g: &mut Gen, name, phase| (name, g.tensor(Domain::Grid(phase), &[3, 2]));
+    let (unit, real) = (Domain::Unit, Domain::Real);
+    vec![
+        loss("mse_loss", ["a", "t"], apart, none(), |c, a, t| a.mse_loss(t, c.reduction()?)),
+        loss("l1_loss", ["a", "t"], apart, none(), |c, a, t| a.l1_loss(t, c.reduction()?)),
+        loss("smooth_l1_loss", ["a", "t"], apart, json!({"beta": 0.75}), |c, a, t| {
+            a.smooth_l1_loss(t, c.float("beta")?, c.reduction()?)
+        }),
+        loss("huber_loss", ["a", "t"], apart, json!({"delta": 0.75}), |c, a, t| {
+            a.huber_loss(t, c.float("delta")?, c.reduction()?)
+        })
+        .also(&["smooth_l1_loss"]),
+        loss("bce_loss", ["p", "t"], [unit, unit], none(), |c, p, t| {
+            p.bce_loss(t, c.optional("weight"), c.reduction()?)
+        }),
+        loss("bce_with_logits", ["x", "t"], [real, unit], none(), |c, x, t| {
+            x.bce_with_logits(t, c.optional("weight"), c.optional("pos_weight"), c.reduction()?)
+        })
+        .constant(&["t"]),
+        loss("kl_div", ["input", "target"], [real, unit], none(), |c, x, t| x.kl_div(t, kl_target(c)?, c.reduction()?))
+            .constant(&["target"])
+            .also(&["kl_div_log"]),
+        loss("focal_loss", ["x", "t"], [real, unit], json!({"alpha": 0.25, "gamma": 2.0}), |c, x, t| {
+            let input = if c.get("from_logits", "a bool", Value::as_bool).unwrap_or(true) {
+                FocalInput::Logits
+            } else {
+                FocalInput::Probabilities
+            };
+            let (alpha, gamma, reduction) = (c.float("alpha")?, c.float("gamma")?, c.reduction()?);
+            x.focal_loss(t, Focal { alpha, gamma, input, reduction })
+        })
+        .constant(&["t"]),
+        Op::new(
+            "cross_entropy_loss",
+            |c| one(c.input("logits")?.cross_entropy_with(c.input("target")?, &options(c)?)),
+            |g| classes(g, "logits", Domain::Real, true),
+        )
+        .class(Stages)
+        .constant(&["weight"]),
+        Op::new(
+            "nll_loss",
+            |c| one(c.input("logp")?.nll_loss(c.input("target")?, &options(c)?)),
+            |g| classes(g, "logp", Domain::Real, false),
+        )
+        .class(Stages)
+        .constant(&["weight"]),
+        Op::new(
+            "triplet_loss",
+            |c| {
+                let nearest = c.flag("swap")?;
+                let negative = if nearest { TripletNegative::Nearest } else { TripletNegative::FromAnchor };
+                let (margin, p, eps) = (c.float("margin")?, c.float("p")?, c.float("eps")?);
+                let options = Triplet { margin, p, eps, negative, reduction: c.reduction()? };
+                one(c.input("a")?.triplet_loss(c.input("p")?, c.input("n")?, options))
+            },
+            move |g| {
+                let p = g.pick(&[1.0, 2.0, 3.0]);
+                let attributes = json!({"margin": 1.0, "p": p, "eps": 1e-6, "swap": g.coin(),
+                    "reduction": g.pick(&REDUCTIONS)});
+                Case::new(attributes, vec![beside(g, "a", 0.0), beside(g, "p", 0.03), beside(g, "n", 0.06)])
+            },
+        )
+        .class(Stages),
+        Op::new(
+            "contrastive_loss",
+            |c| {
+                let (x1, x2, y) = (c.input("x1")?, c.input("x2")?, c.input("y")?);
+                one(x1.contrastive_loss(x2, y, c.float("margin")?, c.reduction()?))
+            },
+            move |g| {
+                let attributes = json!({"margin": 1.0, "reduction": g.pick(&REDUCTIONS)});
+                let y = g.tensor(Domain::Unit, &[3]).round().expect("floats round");
+                Case::new(attributes, vec![beside(g, "x1", 0.0), beside(g, "x2", 0.03), ("y", y)])
+            },
+        )
+        .class(Stages)
+        .constant(&["y"]),
+    ]
+}
+
+/// An op without inputs, on the CPU: draws and factories.
+fn source(
+    name: &'static str,
+    run: fn(&Invocation<'_>, Vec<usize>, &isograd::Device) -> Result<Tensor>,
+    attributes: Value,
+    also: &'static [&'static str],
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.shape("shape")?, &crate::cpu())),
+        move |g| {
+            let mut attributes = attributes.clone();
+            attributes["shape"] = g.shape.clone().into();
+            attributes["seed"] = g.next().into();
+            Case::new(attributes, vec![])
+        },
+    )
+    .derivative(NO_GRADIENT)
+    .also(also)
+}
+
+fn rng(c: &Invocation<'_>) -> Result<Rng> {
+    Ok(Rng::new(c.get("seed", "a seed", Value::as_u64)?))
+}
+
+fn random() -> Vec<Op> {
+    vec![
+        Op::new(
+            "dropout_forward",
+            |c| one(c.input("x")?.dropout(c.float("p")?, &rng(c)?)),
+            |g| {
+                let attributes = json!({"p": g.pick(&[0.0, 0.25, 0.5, 1.0]), "seed": g.next()});
+                at(attributes, g.x(Domain::Real))
+            },
+        )
+        .class(Arithmetic)
+        .linear()
+        .also(&["dropout"]),
+        source(
+            "random_uniform",
+            |c, shape, device| Tensor::rand(shape, c.float("lo")?, c.float("hi")?, DType::F32, device, &rng(c)?),
+            json!({"lo": -1.0, "hi": 2.0}),
+            &[],
+        ),
+        source(
+            "random_normal",
+            |c, shape, device| Tensor::randn(shape, c.float("mean")?, c.float("std")?, DType::F32, device, &rng(c)?),
+            json!({"mean": 1.0, "std": 2.0}),
+            &[],
+        ),
+        source(
+            "random_bernoulli",
+            |c, shape, device| Tensor::bernoulli(shape, c.float("p")?, device, &rng(c)?),
+            json!({"p": 0.3}),
+            &[],
+        ),
+        source(
+            "fill_buffer",
+            |c, shape, device| Tensor::full(shape, c.scalar("value")?, c.dtype("dtype")?, device),
+            json!({"value": 3, "dtype": "i32"}),
+            &["fill", "dtype"],
+        ),
+    ]
+}
+
+/// A number of steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`.
+fn steps<O: Optimizer + 'static>(name: &'static str, make: fn(Vec<Tensor>, f64) -> O) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.leaf());
+        let parameters: Vec<Tensor> = copies.collect::<Result<_>>()?;
+        let mut optimizer = make(parameters.clone(), c.float("lr")?);
+        for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
+            for (i, p) in parameters.iter().enumerate() {
+                p.set_grad(Some(c.input(&format!("g{i}_{k}"))?.detach().copy()?))?;
+            }
+            optimizer.step()?;
+        }
+        Ok(parameters.iter().map(Tensor::detach).collect())
+    };
+    let make = |g: &mut Gen| {
+        let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
+        Case::new(json!({"lr": 0.1}), inputs.to_vec())
+    };
+    Op::new(name, run, make)
+        .derivative(IN_PLACE)
+        .also(&["adam", "sgd", "set_grad", "leaf"])
+        .one_dtype("states are in f32, so that a step in 16 bits takes another course")
+}
+
+fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let parameters = with_gradients(c)?;
+    let total = nn::clip_grad_norm(&parameters, c.float("max_norm")?, c.float("norm_type")?)?;
+    Ok(gradients(&parameters).into_iter().chain([total]).collect())
+}
+
+/// Leaves whose gradients are the inputs.
+fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let leaf = |g: &Tensor| {
+        let p = g.zeros_like()?.leaf()?;
+        p.set_grad(Some(g.detach().copy()?))?;
+        Ok(p)
+    };
+    c.all().into_iter().map(leaf).collect()
+}
+
+fn gradients(parameters: &[Tensor]) -> Vec<Tensor> {
+    parameters.iter().filter_map(Tensor::grad).collect()
+}
+
+fn optimizers() -> Vec<Op> {
+    vec![
+        steps("sgd_step", |p, lr| Sgd::from_parameters(p).lr(lr).weight_decay(0.01)),
+        steps("sgd_momentum_update", |p, lr| {
+            Sgd::from_parameters(p).lr(lr).weight_decay(0.01).momentum(0.9).dampening(0.1)
+        }),
+        steps("nag_step", |p, lr| Sgd::from_parameters(p).lr(lr).weight_decay(0.01).momentum(0.9).nesterov()),
+        steps("adam_step", |p, lr| Adam::from_parameters(p).lr(lr).weight_decay(0.01)),
+        steps("adam_amsgrad_step", |p, lr| Adam::from_parameters(p).lr(lr).weight_decay(0.01).amsgrad()),
+        steps("adamw_step", |p, lr| AdamW::from_parameters(p).lr(lr).weight_decay(0.01)),
+        Op::new("gradient_clip_norm", clip_norm, |g| {
+            let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
+            Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
+        })
+        .class(Stages)
+        .derivative(IN_PLACE)
+        .also(&["leaf"])
+        .one_dtype("the norm is in f32"),
+        Op::new(
+            "gradient_clip_value",
+            |c| {
+                let parameters = with_gradients(c)?;
+                nn::clip_grad_value(&parameters, c.float("clip")?)?;
+                Ok(gradients(&parameters))
+            },
+            |g| Case::new(json!({"clip": 1.0}), vec![("g0", g.x(Domain::Real))]),
+        )
+        .derivative(IN_PLACE)
+        .also(&["leaf"]),
+        Op::new(
+            "accumulate_grad",
+            |c| {
+                let y = c.input("y")?.detach().copy()?;
+                no_grad(|| update_("accumulate_grad", Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
+                Ok(vec![y])
+            },
+            |g| Case::new(none(), vec![("y", g.x(Domain::Real)), ("x", g.broadcast(Domain::Real))]),
+        )
+        .class(Arithmetic)
+        .companion(sum_of_two)
+        .derivative(IN_PLACE),
+    ]
+}
+

@@ -1,0 +1,197 @@
+//! Every op in f32, f16 and bf16 against f64, and strided, expanded and special inputs against plain ones.
+//!
+//! The bound is `1.5 u_out |r| + C u_acc a + eta`: one rounding of the result r, and the roundings within, measured by a
+//! companion a that the registry computes from absolute values. Ops of several stages take the largest |r| for a.
+
+use isograd::tape::BackwardOptions;
+use isograd::{DType, Device, Result, Tensor};
+use isograd_tests::case::{Case, Gen};
+use isograd_tests::compare::same_bits;
+use isograd_tests::harness::{self, for_shapes, text, trial};
+use isograd_tests::registry::{Class, OPS, Op};
+use libtest_mimic::Trial;
+
+const NARROW: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+fn main() {
+    harness::main(|device| OPS.iter().flat_map(|op| trials(op, device)).collect());
+}
+
+fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
+    let cases = |check: fn(&Op, &mut Gen) -> Result<(), String>| {
+        let device = device.clone();
+        move || for_shapes(24, |shape, seed| check(op, &mut Gen::new(shape, seed, &device)))
+    };
+    let mut trials = vec![trial(device, op.name, "strided", cases(strided))];
+    if op.one_dtype.is_some() {
+        return trials;
+    }
+    for dtype in NARROW {
+        let at = device.clone();
+        let run = move || {
+            let check = |shape: &[usize], seed, special| {
+                let case = (op.make)(&mut Gen::new(shape, seed, &at));
+                narrow(op, case, dtype, special, seed)
+            };
+            for_shapes(24, |shape, seed| check(shape, seed, false))?;
+            for_shapes(24, |shape, seed| check(shape, seed, true))
+        };
+        trials.push(trial(device, op.name, dtype.name(), run));
+    }
+    trials
+}
+
+fn floats(case: &Case, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
+    let each = |(name, t): &(String, Tensor)| {
+        Ok((name.clone(), if t.dtype().is_float() { f(t)? } else { t.clone() }))
+    };
+    let inputs = case.inputs.iter().map(each).collect::<Result<_>>()?;
+    Ok(Case { attributes: case.attributes.clone(), inputs })
+}
+
+/// NaN, infinities and zeros in place of some elements.
+fn inject(t: &Tensor, seed: u64) -> Result<Tensor> {
+    const SPECIAL: [f64; 5] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
+    let mut values = t.to_f64_vec()?;
+    let mut draw = Gen::new(&[], seed, t.device());
+    for v in &mut values {
+        if draw.below(4) == 0 {
+            *v = draw.pick(&SPECIAL);
+        }
+    }
+    Tensor::from_vec(values, t.shape(), t.device())
+}
+
+/// Unit roundoff and smallest normal number of a dtype (of f16 the smallest subnormal, which is not flushed).
+fn precision(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F16 => (2f64.powi(-11), 6e-8),
+        DType::BF16 => (2f64.powi(-8), f32::MIN_POSITIVE as f64),
+        _ => (2f64.powi(-24), f32::MIN_POSITIVE as f64),
+    }
+}
+
+fn factor(op: &Op, case: &Case, y: &Tensor, dtype: DType) -> f64 {
+    let largest = case.inputs.iter().map(|(_, t)| t.numel()).max().unwrap_or(1);
+    let terms = match op.name {
+        // Sums along one dimension, at most all elements.
+        "cumsum" | "index_add" | "index_put" | "scatter_add_kernel" => largest,
+        _ => largest / y.numel().max(1),
+    } as f64;
+    match op.class {
+        Class::Exact => 0.0,
+        Class::Arithmetic => 4.0,
+        Class::Transcendental => 16.0,
+        Class::Reduction => 8.0 + 4.0 * (terms + 1.0).log2(),
+        // At most four terms, see the cases of the matrix products.
+        Class::Product if dtype == DType::F32 => 8.0 + 2.0 * 2.0,
+        Class::Product => 32.0 + 8.0 * 2.0,
+        Class::Stages => 32.0,
+    }
+}
+
+fn narrow(op: &Op, case: Case, dtype: DType, special: bool, seed: u64) -> Result<(), String> {
+    let case = if special { floats(&case, |t| inject(t, seed)).map_err(text)? } else { case };
+    let narrow = floats(&case, |t| t.cast(dtype)).map_err(text)?;
+    let wide = floats(&narrow, |t| t.cast(DType::F64)).map_err(text)?;
+    let (got, exact) = match (op.call(&narrow), op.call(&wide)) {
+        (Ok(got), Ok(exact)) => (got, exact),
+        // Special values may be invalid, as a probability is.
+        (Err(got), Err(exact)) if special && got.to_string() == exact.to_string() => return Ok(()),
+        (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err())),
+    };
+    let companions = op.companion_of(&wide).map_err(text)?;
+    for ((y, r), a) in got.iter().zip(&exact).zip(&companions) {
+        compare(op, &wide, y, r, a, dtype).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))?;
+    }
+    Ok(())
+}
+
+fn compare(op: &Op, case: &Case, y: &Tensor, r: &Tensor, a: &Tensor, dtype: DType) -> Result<(), String> {
+    if !r.dtype().is_float() || y.dtype() != dtype {
+        return same_bits("the result", y, r);
+    }
+    let rounded = r.cast(dtype).and_then(|t| t.to_f64_vec()).map_err(text)?;
+    let values = |t: &Tensor| t.to_f64_vec().map_err(text);
+    let (y, r, a, c) = (values(y)?, values(r)?, values(a)?, factor(op, case, r, dtype));
+    let (u_out, eta) = precision(dtype);
+    let largest = r.iter().map(|v| v.abs()).filter(|v| v.is_finite()).fold(0.0, f64::max);
+    for i in 0..r.len() {
+        let companion = if op.class == Class::Stages { largest } else { a[i] };
+        let rounding = if dtype == DType::F32 && c > 0.0 { 0.0 } else { 1.5 * u_out * r[i].abs() };
+        let bound = rounding + c * precision(DType::F32).0 * companion + eta;
+        let fits = match op.class {
+            Class::Exact => y[i] == rounded[i] || (y[i].is_nan() && rounded[i].is_nan()),
+            _ if rounded[i].is_finite() => (y[i] - r[i]).abs() <= bound,
+            _ => y[i] == rounded[i] || (y[i].is_nan() && rounded[i].is_nan()),
+        };
+        if !fits {
+            return Err(format!("element {i}: got {:e}, expected {:e} within {bound:e}", y[i], r[i]));
+        }
+    }
+    Ok(())
+}
+
+/// Other ways in which the same elements may lie in memory.
+fn layouts(t: &Tensor) -> Result<Vec<Tensor>> {
+    let reversed: Vec<isize> = (0..t.rank() as isize).rev().collect();
+    let mut found = vec![t.permute(&reversed)?.copy()?.permute(&reversed)?];
+    if t.rank() > 0 {
+        // Every other element of the last dimension of a larger tensor, not from its start.
+        let spread = Tensor::stack(&[&t.zeros_like()?, t], -1)?.flatten(-2, -1)?;
+        found.push(spread.slice(-1, 1, spread.dims()[t.rank() - 1].max(1), 2)?);
+    }
+    Ok(found)
+}
+
+/// Strided inputs give the same bits, forward and backward.
+fn strided(op: &Op, g: &mut Gen) -> Result<(), String> {
+    let case = (op.make)(g);
+    for (i, (name, t)) in case.inputs.iter().enumerate() {
+        let others = match t.numel() {
+            0 if t.rank() > 0 && t.dims()[t.rank() - 1] == 0 => Vec::new(),
+            _ => layouts(t).map_err(text)?,
+        };
+        for other in others {
+            let mut changed = case.clone();
+            changed.inputs[i].1 = other;
+            same_results(op, &case, &changed).map_err(|e| format!("{name} strided: {e}"))?;
+        }
+        if t.rank() > 0 && t.dims()[0] > 0 {
+            let row = t.narrow(0, 0, 1).map_err(text)?;
+            let expanded = row.broadcast_to(t.shape()).map_err(text)?;
+            let (mut plain, mut changed) = (case.clone(), case.clone());
+            plain.inputs[i].1 = expanded.copy().map_err(text)?;
+            changed.inputs[i].1 = expanded;
+            same_results(op, &plain, &changed).map_err(|e| format!("{name} expanded: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn same_results(op: &Op, plain: &Case, changed: &Case) -> Result<(), String> {
+    let (expected, got) = (results(op, plain), results(op, changed));
+    let (expected, got) = match (expected, got) {
+        (Ok(expected), Ok(got)) => (expected, got),
+        (Err(a), Err(b)) if a.kind() == b.kind() => return Ok(()),
+        (a, b) => return Err(format!("{:?} and {:?}", a.err(), b.err())),
+    };
+    expected.iter().zip(&got).enumerate().try_for_each(|(k, (e, g))| same_bits(&format!("result {k}"), g, e))
+}
+
+/// The outputs of an op and the gradients of its inputs.
+fn results(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
+    let mut inputs = case.inputs.clone();
+    let differentiable = op.differentiable(case);
+    for &i in &differentiable {
+        inputs[i].1 = inputs[i].1.leaf()?;
+    }
+    let mut all = op.call_with(&case.attributes, &inputs)?;
+    for y in all.iter().filter(|y| y.requires_grad()) {
+        let gradient = Some(y.detach().full_like(0.75)?);
+        y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+    }
+    all.iter_mut().for_each(|y| *y = y.detach());
+    all.extend(differentiable.iter().filter_map(|&i| inputs[i].1.grad()));
+    Ok(all)
+}
