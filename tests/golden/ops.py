@@ -16,6 +16,8 @@ DTYPES = {
     "i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool,
 }
 
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
 
 def long(index):
     """PyTorch wants i64 where we accept i32 as well; masks stay masks."""
@@ -28,6 +30,21 @@ def reduced(loss, reduction):
 
 def all_dims(x, dims):
     return list(range(x.dim())) if not dims else dims
+
+
+# Activations that PyTorch computes with an f32 constant, or with a gradient at NaN that depends on the length
+
+
+def exponential_unit(x, alpha, scale=1.0, width=1.0):
+    return scale * torch.where(x <= 0, alpha * torch.expm1(x.clamp(max=0) / width), x)
+
+
+def hardtanh(x, *, min=-1.0, max=1.0):
+    return torch.where(x <= min, min, torch.where(x >= max, max, x))
+
+
+def hardsigmoid(x):
+    return torch.where((-3 < x) & (x < 3), (x + 3) / 6, ((x + 3).clamp(0, 6) / 6).detach())
 
 
 # Losses
@@ -317,15 +334,15 @@ OPS = {
     "gelu": ("x", lambda x, *, approximate="none": F.gelu(x, approximate=approximate)),
     "silu": unary(F.silu),
     "softmax": ("x", lambda x, *, dim=-1: F.softmax(x, dim)),
-    "elu": ("x", lambda x, *, alpha=1.0: F.elu(x, alpha)),
+    "elu": ("x", lambda x, *, alpha=1.0: exponential_unit(x, alpha)),
     "mish": unary(F.mish),
     "softplus": ("x", lambda x, *, beta=1.0, threshold=20.0: F.softplus(x, beta, threshold)),
     "hardswish": unary(F.hardswish),
-    "relu6": unary(F.relu6),
-    "selu": unary(F.selu),
-    "celu": ("x", lambda x, *, alpha=1.0: F.celu(x, alpha)),
-    "hardtanh": ("x", lambda x, *, min=-1.0, max=1.0: F.hardtanh(x, min, max)),
-    "hardsigmoid": unary(F.hardsigmoid),
+    "relu6": unary(lambda x: hardtanh(x, min=0.0, max=6.0)),
+    "selu": unary(lambda x: exponential_unit(x, SELU_ALPHA, SELU_SCALE)),
+    "celu": ("x", lambda x, *, alpha=1.0: exponential_unit(x, alpha, width=alpha)),
+    "hardtanh": ("x", hardtanh),
+    "hardsigmoid": unary(hardsigmoid),
     "threshold": ("x", lambda x, *, threshold, value: F.threshold(x, threshold, value)),
     "relu_squared": unary(lambda x: F.relu(x).square()),
     "log_softmax": ("x", lambda x, *, dim=-1: F.log_softmax(x, dim)),
