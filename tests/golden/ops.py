@@ -12,8 +12,14 @@ import torch.nn.functional as F
 ATTRIBUTE_NAMES = {"norm": "p"}
 
 DTYPES = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-    "i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool,
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
 }
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -360,8 +366,12 @@ OPS = {
     "bce_with_logits": ("x", bce_with_logits),
     "l1_loss": ("a", lambda a, t, *, reduction="mean": F.l1_loss(a, t, reduction=reduction)),
     "huber_loss": ("a", lambda a, t, *, delta=1.0, reduction="mean": F.huber_loss(a, t, delta=delta, reduction=reduction)),
-    "kl_div": ("input", lambda input, target, *, log_target=False, reduction="mean":
-               F.kl_div(input, target, log_target=log_target, reduction=reduction)),
+    "kl_div": (
+        "input",
+        lambda input, target, *, log_target=False, reduction="mean": F.kl_div(
+            input, target, log_target=log_target, reduction=reduction
+        ),
+    ),
     # embedding
     "embedding_forward": ("w", embedding),
     "gather_kernel": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),
@@ -388,8 +398,10 @@ OPS = {
     "narrow": ("x", lambda x, *, dim, start, length: x.narrow(dim, start, length)),
     "dropout_forward": ("x", dropout),
     # unary; the steps have gradient 0, which a tape drops
-    **{name: unary(getattr(torch, name)) for name in
-       "neg abs exp log sqrt rsqrt sin cos square frac reciprocal expm1 log1p erf".split()},
+    **{
+        name: unary(getattr(torch, name))
+        for name in "neg abs exp log sqrt rsqrt sin cos square frac reciprocal expm1 log1p erf".split()
+    },
     **{name: ("", unary(getattr(torch, name))[1]) for name in "floor ceil trunc round sign".split()},
     # binary
     "add": ("a b", lambda a, b, *, alpha=1: torch.add(a, b, alpha=alpha)),
