@@ -1,444 +1,1290 @@
-"""Writes golden values and gradients from PyTorch, which the tests compare with.
+"""Write the golden values: for every op, inputs, results and gradients as PyTorch computes them in f64 on the CPU.
 
-Run it with:  pip install torch==2.11.0 safetensors numpy && python tests/golden/generate.py
+    python -m venv venv && venv/bin/pip install torch==2.11.0 safetensors numpy
+    venv/bin/python tests/golden/generate.py
 
-Each family becomes <family>.json (the cases) and <family>.safetensors (their tensors, in f64). A case names an op, its
-attributes and its inputs; a tensor's key is <case>/in/<input>, <case>/out/<number>, <case>/cotangent/<number> or
-<case>/grad/<input>. A case with "error" must fail with an error of that kind.
+The files land beside this script; README.md describes them. What an op means stands in ops.py.
+Two runs give the same bytes.
 """
 
+import fnmatch
+import inspect
+import itertools
 import json
-import math
 import pathlib
+import warnings
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from ops import ATTRIBUTE_NAMES, OPS
+
 VERSION = "2.11.0"
-HERE = pathlib.Path(__file__).parent
-SHAPES = [(), (1,), (7,), (2, 3), (1, 1, 5), (2, 3, 2, 2), (0, 3)]
-inf, nan = math.inf, math.nan
-
-families = {}
-
+F64, F32, I64, I32, BOOL = torch.float64, torch.float32, torch.int64, torch.int32, torch.bool
+NAN, INF = float("nan"), float("inf")
+SHAPES = [(), (7,), (2, 3), (3, 1, 2), (2, 1, 3, 2), (2, 0)]
+FAMILIES = []
 
 
-def normal(*shape):
-    return torch.randn(shape, dtype=torch.float64)
+class Family:
+    """The cases of one file, and their tensors."""
+
+    def __init__(self, name):
+        self.name, self.cases, self.tensors = name, [], {}
+
+    def case(self, name, inputs, *, grads=None, **attributes):
+        """Runs the op (the name up to the slash); `grads` narrows the inputs whose gradient is kept."""
+        differentiable, reference = OPS[op_of(name)]
+        wanted = [n for n, x in inputs.items() if x.is_floating_point() and matches(n, differentiable, grads)]
+        inputs = {n: x.clone().requires_grad_(n in wanted) for n, x in inputs.items()}
+        attributes = with_defaults(reference, attributes)
+        outputs = as_tuple(reference(**inputs, **attributes))
+        cotangents = {k: torch.randn(y.shape, dtype=F64).to(y.dtype) for k, y in enumerate(outputs) if y.requires_grad}
+        gradients = vjp(outputs, cotangents, {n: inputs[n] for n in wanted})
+        self.record(name, attributes, inputs, outputs, cotangents, gradients)
+
+    def literal(self, name, inputs, outputs, gradients, *, cotangents=None, **attributes):
+        """Numbers written down beforehand, kept as they stand, after a check that PyTorch agrees."""
+        reference = OPS[op_of(name)][1]
+        attributes = with_defaults(reference, attributes)
+        leaves = {n: x.clone().requires_grad_(n in gradients) for n, x in inputs.items()}
+        computed = as_tuple(reference(**leaves, **attributes))
+        if gradients and cotangents is None:
+            cotangents = {0: torch.ones_like(outputs[0])}
+        derived = vjp(computed, cotangents or {}, {n: leaves[n] for n in gradients})
+        for ours, theirs in zip([*outputs, *gradients.values()], [*computed, *derived.values()], strict=True):
+            torch.testing.assert_close(ours, theirs.detach(), rtol=1e-7, atol=1e-12)
+        self.record(name, attributes, inputs, outputs, cotangents or {}, gradients, tolerance=1e-7)
+
+    def error(self, name, kind, inputs, **attributes):
+        """A call that must be refused; nothing is run."""
+        attributes = with_defaults(OPS[op_of(name)][1], attributes)
+        self.record(name, attributes, inputs, (), {}, {}, error=kind)
+
+    def record(self, name, attributes, inputs, outputs, cotangents, gradients, **extra):
+        assert all(case["name"] != name for case in self.cases), name
+        case = {"name": name, "op": op_of(name), "attributes": written(attributes), "inputs": list(inputs)}
+        if "error" not in extra:
+            case |= {"outputs": len(outputs), "grads": list(gradients)}
+        self.cases.append(case | extra)
+        parts = {"in": inputs, "out": dict(enumerate(outputs)), "cotangent": cotangents, "grad": gradients}
+        for part, tensors in parts.items():
+            for key, x in tensors.items():
+                self.tensors[f"{name}/{part}/{key}"] = x.detach().clone(memory_format=torch.contiguous_format)
+
+    def save(self, folder):
+        lines = ",\n".join(json.dumps(case, allow_nan=False) for case in self.cases)
+        text = f'{{"torch": "{VERSION}", "cases": [\n{lines}\n]}}\n'
+        (folder / f"{self.name}.json").write_text(text)
+        save_file(self.tensors, folder / f"{self.name}.safetensors")
 
 
-def positive(*shape):
-    return torch.rand(shape, dtype=torch.float64) * 2 + 0.1
+def op_of(name):
+    return name.split("/")[0]
 
 
-def unit(*shape):
-    return torch.rand(shape, dtype=torch.float64) * 0.9 + 0.05
+def matches(name, differentiable, grads):
+    return any(fnmatch.fnmatch(name, pattern) for pattern in differentiable.split()) and (grads is None or name in grads)
 
 
-def integers(lo, hi, *shape, dtype=torch.int64):
-    return torch.randint(lo, hi, shape, dtype=dtype)
+def with_defaults(reference, attributes):
+    parameters = inspect.signature(reference).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind == p.KEYWORD_ONLY and p.default is not p.empty}
+    return defaults | attributes
+
+
+def written(attributes):
+    return {ATTRIBUTE_NAMES.get(name, name): value for name, value in attributes.items() if value is not None}
+
+
+def as_tuple(outputs):
+    return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+
+def vjp(outputs, cotangents, leaves):
+    if not leaves or not cotangents:
+        return {}
+    seeds = [outputs[k] for k in cotangents]
+    return dict(zip(leaves, torch.autograd.grad(seeds, list(leaves.values()), list(cotangents.values()))))
+
+
+def family(cases):
+    """Registers a function that fills the family of its name."""
+    FAMILIES.append(cases)
+    return cases
+
+
+# Inputs
 
 
 def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
+    return torch.tensor(values, dtype=F64)
 
 
-def add(family, op, inputs, compute, constant=(), tolerance=1e-10, **attributes):
-    """Records a case: outputs of `compute(*inputs)` and the gradients of its float outputs for random cotangents."""
-    cases, tensors = families.setdefault(family, ([], {}))
-    name = f"{op}/{sum(case['op'] == op for case in cases)}"
-    leaves = {
-        key: t.clone().requires_grad_(t.is_floating_point() and key not in constant) for key, t in inputs.items()
+def i64(values):
+    return torch.tensor(values, dtype=I64)
+
+
+def i32(values):
+    return torch.tensor(values, dtype=I32)
+
+
+def mask(values):
+    return torch.tensor(values, dtype=BOOL)
+
+
+def normal(*shape):
+    return torch.randn(shape, dtype=F64)
+
+
+def positive(*shape):
+    return torch.rand(shape, dtype=F64) * 3 + 0.2
+
+
+def inner(*shape):
+    """In (0.05, 0.95)."""
+    return torch.rand(shape, dtype=F64) * 0.9 + 0.05
+
+
+def integers(*shape, low=-9, high=10, dtype=I64):
+    return torch.randint(low, high, shape, dtype=dtype)
+
+
+def label(shape):
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def sweep(out, op, suffix="", make=normal, shapes=SHAPES, **attributes):
+    for shape in shapes:
+        out.case(f"{op}/{suffix}{label(shape)}", {"x": make(*shape)}, **attributes)
+
+
+# Families
+
+
+KINKS = [-30.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 25.0, 40.0]
+POINTWISE = {
+    "relu": {"": {}},
+    "leaky_relu": {"": {}, "slope_": {"slope": -0.3}},
+    "sigmoid": {"": {}},
+    "tanh": {"": {}},
+    "gelu": {"none_": {"approximate": "none"}, "tanh_": {"approximate": "tanh"}},
+    "silu": {"": {}},
+    "elu": {"": {}, "alpha_": {"alpha": 0.7}},
+    "mish": {"": {}},
+    "softplus": {"": {}, "beta_": {"beta": 2.0, "threshold": 5.0}},
+    "hardswish": {"": {}},
+    "relu6": {"": {}},
+    "selu": {"": {}},
+    "celu": {"": {}, "alpha_": {"alpha": 0.7}},
+    "hardtanh": {"": {}, "bounds_": {"min": -0.5, "max": 2.0}, "point_": {"min": 0.5, "max": 0.5}},
+    "hardsigmoid": {"": {}},
+    "threshold": {"": {"threshold": 0.5, "value": -2.0}},
+    "relu_squared": {"": {}},
+}
+
+
+@family
+def activation(out):
+    for op, variants in POINTWISE.items():
+        for suffix, attributes in variants.items():
+            sweep(out, op, suffix, make=lambda *shape: 2 * normal(*shape), **attributes)
+            # NaN has a gradient of its own in each; hardswish's is not settled.
+            nan = [] if op == "hardswish" else [NAN]
+            out.case(f"{op}/{suffix}kinks", {"x": f64(KINKS + nan)}, **attributes)
+            out.case(
+                f"{op}/{suffix}special", {"x": f64([-INF, -800.0, -1e-300, 1e-300, 800.0, INF, NAN])}, grads=[], **attributes
+            )
+    softmaxes(out)
+    gated(out)
+    activation_errors(out)
+
+
+def softmaxes(out):
+    shapes = [
+        ((), -1),
+        ((), 0),
+        ((7,), 0),
+        ((2, 3), -1),
+        ((2, 3), 0),
+        ((3, 1, 2), 1),
+        ((2, 1, 3, 2), -2),
+        ((2, 0), 1),
+        ((0, 3), 1),
+    ]
+    for op in "softmax", "log_softmax":
+        for shape, dim in shapes:
+            out.case(f"{op}/{label(shape)}_dim{dim}", {"x": 3 * normal(*shape)}, dim=dim)
+        out.case(f"{op}/large", {"x": f64([[1000.0, 1001.0, 999.0], [-1000.0, -1002.0, -999.5]])})
+        out.case(f"{op}/equal", {"x": f64([[2.5] * 5])})
+        out.case(f"{op}/minus_inf_entry", {"x": f64([[-INF, 1.0, 2.0], [0.5, -INF, -INF]])})
+        rows = [[-INF, -INF, -INF], [INF, 0.0, 1.0], [NAN, 0.0, 1.0], [0.0, 1.0, 2.0]]
+        out.case(f"{op}/special_rows", {"x": f64(rows)}, grads=[])
+        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
+
+
+def gated(out):
+    for shape in SHAPES:
+        out.case(f"swiglu/{label(shape)}", {"gate": 2 * normal(*shape), "up": normal(*shape)})
+    for shape in [(6,), (2, 4), (3, 1, 2), (2, 1, 3, 2), (0, 4), (3, 0)]:
+        out.case(f"silu_and_mul/{label(shape)}", {"x": normal(*shape)})
+    out.error("swiglu/no_broadcast", "Shape", {"gate": normal(2, 3), "up": normal(3)})
+    out.error("silu_and_mul/odd", "Shape", {"x": normal(2, 3)})
+    out.error("silu_and_mul/scalar", "Shape", {"x": normal()})
+
+
+def activation_errors(out):
+    x = normal(3)
+    out.error("softplus/beta_zero", "Attr", {"x": x}, beta=0.0)
+    out.error("celu/alpha_zero", "Attr", {"x": x}, alpha=0.0)
+    out.error("hardtanh/crossed", "Attr", {"x": x}, min=1.0, max=-1.0)
+    for op in "relu", "sigmoid", "gelu", "softmax":
+        out.error(f"{op}/integers", "Dtype", {"x": i64([1, -2])})
+
+
+REDUCTIONS = ["none", "mean", "sum"]
+
+
+@family
+def loss(out):
+    elementwise_losses(out)
+    classification(out)
+    binary_losses(out)
+    distance_losses(out)
+
+
+def elementwise_losses(out):
+    variants = {
+        "mse_loss": [{}],
+        "l1_loss": [{}],
+        "smooth_l1_loss": [{}, {"beta": 0.7}, {"beta": 0.0}],
+        "huber_loss": [{}, {"delta": 0.7}],
     }
-    outputs = compute(*leaves.values())
-    outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
-    for key, t in inputs.items():
-        tensors[f"{name}/in/{key}"] = t.contiguous()
-    for k, y in enumerate(outputs):
-        tensors[f"{name}/out/{k}"] = y.detach().clone().contiguous()
-    differentiable = [k for k, y in enumerate(outputs) if y.requires_grad]
-    wanted = [key for key, t in leaves.items() if t.requires_grad]
-    grads = []
-    if differentiable and wanted:
-        cotangents = [normal(*outputs[k].shape) for k in differentiable]
-        found = torch.autograd.grad(
-            [outputs[k] for k in differentiable], [leaves[key] for key in wanted], cotangents, allow_unused=True
+    for op, options in variants.items():
+        for option, reduction in itertools.product(options, REDUCTIONS):
+            suffix = "_".join([reduction, *(f"{k}{v}" for k, v in option.items())])
+            for shape in [(), (5,), (2, 1, 3), (0, 3)]:
+                out.case(
+                    f"{op}/{suffix}_{label(shape)}", {"a": normal(*shape), "t": normal(*shape)}, reduction=reduction, **option
+                )
+        out.error(f"{op}/no_broadcast", "Shape", {"a": normal(2, 3), "t": normal(3)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(3), "t": normal(3).to(F32)})
+    kinks = {"a": f64([-2.0, -0.5, 0.0, 0.5, 2.0]), "t": torch.zeros(5, dtype=F64)}
+    out.case("smooth_l1_loss/kinks", kinks, beta=0.5, reduction="none")
+    out.case("smooth_l1_loss/kinks_beta0", kinks, beta=0.0, reduction="none")
+    out.case("huber_loss/kinks", kinks, delta=0.5, reduction="none")
+    for op in variants:
+        out.case(f"{op}/special", {"a": f64([NAN, INF, 1.0]), "t": f64([0.0, 1.0, NAN])}, grads=[], reduction="none")
+    out.error("smooth_l1_loss/negative_beta", "Attr", {"a": normal(3), "t": normal(3)}, beta=-1.0)
+    kl_divergence(out)
+
+
+def kl_divergence(out):
+    for reduction, log_target in itertools.product([*REDUCTIONS, "batchmean"], [False, True]):
+        target = torch.softmax(normal(3, 4), 1)
+        inputs = {"input": torch.log_softmax(normal(3, 4), 1), "target": target.log() if log_target else target}
+        suffix = "log" if log_target else "plain"
+        out.case(f"kl_div/{reduction}_{suffix}", inputs, log_target=log_target, reduction=reduction)
+    out.case("kl_div/zero_target", {"input": f64([-1.0, -2.0]), "target": f64([0.0, 1.0])}, reduction="none")
+
+
+def classification(out):
+    for reduction in REDUCTIONS:
+        for name, logits, target in class_targets():
+            key = f"{reduction}_{name}"
+            out.case(f"cross_entropy_loss/{key}", {"logits": logits, "target": target}, reduction=reduction)
+            logp = torch.log_softmax(logits, 1 if logits.dim() > 1 else 0)
+            out.case(f"nll_loss/{key}", {"logp": logp, "target": target}, reduction=reduction)
+        weighted_classes(out, reduction)
+        probability_targets(out, reduction)
+    cross_entropy_edges(out)
+    byte_mean(out)
+    classification_errors(out)
+
+
+def class_targets():
+    return [
+        ("1d", normal(5), i64(3)),
+        ("2d", normal(4, 5), i64([0, 4, 2, 2])),
+        ("i32", normal(3, 4), i32([3, 0, 1])),
+        ("4d", normal(2, 3, 2, 2), integers(2, 2, 2, low=0, high=3)),
+        ("one_class", normal(3, 1), i64([0, 0, 0])),
+        ("ignored", normal(4, 3), i64([0, -100, 2, -100])),
+        ("empty", normal(0, 3), i64([])),
+    ]
+
+
+def weighted_classes(out, reduction):
+    target, weight = i64([0, 1, 3, 1]), positive(4)
+    common = {"target": target, "weight": weight}
+    out.case(
+        f"nll_loss/{reduction}_weight",
+        {"logp": torch.log_softmax(normal(4, 4), 1), **common},
+        ignore_index=1,
+        reduction=reduction,
+    )
+    for smoothing in 0.0, 0.1, 1.0:
+        inputs = {"logits": normal(4, 4), **common}
+        out.case(
+            f"cross_entropy_loss/{reduction}_weight_smooth{smoothing}",
+            inputs,
+            ignore_index=1,
+            label_smoothing=smoothing,
+            reduction=reduction,
         )
-        for k, c in zip(differentiable, cotangents):
-            tensors[f"{name}/cotangent/{k}"] = c
-        for key, g in zip(wanted, found):
-            if g is not None:
-                tensors[f"{name}/grad/{key}"] = g.contiguous()
-                grads.append(key)
-    cases.append(
-        dict(name=name, op=op, attributes=attributes, inputs=list(inputs), outputs=len(outputs), grads=grads,
-             tolerance=tolerance)
+        inputs = {"logits": normal(2, 3, 2), "target": integers(2, 2, low=0, high=3)}
+        out.case(
+            f"cross_entropy_loss/{reduction}_spatial_smooth{smoothing}", inputs, label_smoothing=smoothing, reduction=reduction
+        )
+
+
+def probability_targets(out, reduction):
+    for smoothing in 0.0, 0.2:
+        inputs = {"logits": normal(3, 4), "target": torch.softmax(normal(3, 4), 1), "weight": positive(4)}
+        out.case(
+            f"cross_entropy_loss/{reduction}_probabilities_smooth{smoothing}",
+            inputs,
+            label_smoothing=smoothing,
+            reduction=reduction,
+        )
+    inputs = {"logits": normal(2, 3, 2), "target": torch.softmax(normal(2, 3, 2), 1)}
+    out.case(f"cross_entropy_loss/{reduction}_probabilities_spatial", inputs, reduction=reduction)
+
+
+def cross_entropy_edges(out):
+    ignored = i64([-100, -100])
+    for reduction in "mean", "sum", "none":
+        out.case(f"cross_entropy_loss/{reduction}_all_ignored", {"logits": normal(2, 3), "target": ignored}, reduction=reduction)
+        logp = torch.log_softmax(normal(2, 3), 1)
+        out.case(f"nll_loss/{reduction}_all_ignored", {"logp": logp, "target": ignored}, reduction=reduction)
+    target = i64([0, 1])
+    out.case("cross_entropy_loss/minus_inf_at_target", {"logits": f64([[-INF, 1.0, 0.5], [0.0, 1.0, 2.0]]), "target": target})
+    out.case("cross_entropy_loss/minus_inf_elsewhere", {"logits": f64([[1.0, -INF, 0.5], [0.0, 1.0, -INF]]), "target": target})
+    out.case("cross_entropy_loss/large", {"logits": f64([[1e4, -1e4, 0.0], [1e4, 1e4, 1e4]]), "target": target})
+
+
+def byte_mean(out):
+    token_bytes = f64([1.0, 3.0, 0.0, 5.0])
+    for name, target in {"plain": i64([0, 1, 3, 2]), "ignored": i64([-100, 1, 3, -100]), "zero": i64([2, -100, 2, 2])}.items():
+        inputs = {"logits": normal(4, 4), "target": target, "token_bytes": token_bytes}
+        out.case(f"cross_entropy_loss/byte_mean_{name}", inputs, reduction="byte_mean")
+
+
+def classification_errors(out):
+    logits, target = normal(2, 3), i64([0, 2])
+    for op, name in ("cross_entropy_loss", "logits"), ("nll_loss", "logp"):
+        out.error(f"{op}/class_too_large", "Value", {name: logits, "target": i64([0, 3])})
+        out.error(f"{op}/class_negative", "Value", {name: logits, "target": i64([-1, 0])})
+        out.error(f"{op}/target_length", "Shape", {name: logits, "target": i64([0, 1, 2])})
+        out.error(f"{op}/weight_length", "Shape", {name: logits, "target": target, "weight": positive(2)})
+    out.error("cross_entropy_loss/smoothing_above_1", "Attr", {"logits": logits, "target": target}, label_smoothing=1.5)
+    probabilities = {"logits": logits, "target": torch.softmax(normal(2, 3), 1)}
+    out.error("cross_entropy_loss/probabilities_ignore_index", "Attr", probabilities, ignore_index=1)
+
+
+def binary_losses(out):
+    for reduction in REDUCTIONS:
+        for shape in [(), (5,), (2, 1, 3), (0, 3)]:
+            key = f"{reduction}_{label(shape)}"
+            out.case(f"bce_loss/{key}", {"p": inner(*shape), "t": inner(*shape)}, reduction=reduction)
+            out.case(f"bce_with_logits/{key}", {"x": normal(*shape), "t": inner(*shape)}, reduction=reduction)
+            out.case(f"focal_loss/{key}", {"x": normal(*shape), "t": inner(*shape)}, reduction=reduction)
+        weighted = {"t": inner(2, 3), "weight": positive(2, 3)}
+        out.case(f"bce_loss/{reduction}_weight", {"p": inner(2, 3), **weighted}, reduction=reduction)
+        out.case(f"bce_with_logits/{reduction}_weight", {"x": normal(2, 3), **weighted}, reduction=reduction)
+        out.case(
+            f"bce_with_logits/{reduction}_pos_weight",
+            {"x": normal(2, 3), "t": inner(2, 3), "pos_weight": positive(3)},
+            reduction=reduction,
+        )
+    edges = {"p": f64([0.0, 0.0, 1.0, 1.0, 1e-20, 0.5]), "t": f64([0.0, 1.0, 0.0, 1.0, 1.0, 0.25])}
+    out.case("bce_loss/edges", edges, reduction="none")
+    edges = {"x": f64([-800.0, -50.0, 0.0, 50.0, 800.0]), "t": f64([1.0, 0.0, 0.5, 0.0, 1.0])}
+    out.case("bce_with_logits/edges", edges, reduction="none")
+    focal_variants(out)
+    out.error("bce_loss/above_1", "Value", {"p": f64([0.5, 1.5]), "t": f64([0.0, 1.0])})
+    out.error("bce_loss/below_0", "Value", {"p": f64([-0.25, 0.5]), "t": f64([0.0, 1.0])})
+    out.error("bce_loss/no_broadcast", "Shape", {"p": inner(2, 3), "t": inner(3)})
+
+
+def focal_variants(out):
+    t = f64([[0.0, 1.0, 1.0], [0.0, 0.3, 1.0]])
+    for name, options in {
+        "alpha_off": {"alpha": -1.0},
+        "gamma0": {"gamma": 0.0},
+        "gamma1": {"gamma": 1.0},
+        "gamma2.5": {"gamma": 2.5},
+    }.items():
+        out.case(f"focal_loss/{name}", {"x": 2 * normal(2, 3), "t": t}, reduction="none", **options)
+        out.case(f"focal_loss/probability_{name}", {"x": inner(2, 3), "t": t}, from_logits=False, reduction="none", **options)
+    clamped = {"x": f64([0.0, 1.0, 0.25]), "t": f64([0.0, 1.0, 1.0])}
+    out.case("focal_loss/probability_clamped", clamped, from_logits=False, reduction="none")
+    out.error("focal_loss/negative_gamma", "Attr", {"x": normal(2), "t": inner(2)}, gamma=-1.0)
+
+
+def distance_losses(out):
+    for reduction in REDUCTIONS:
+        for swap, norm in itertools.product([False, True], [2.0, 1.0, 3.0]):
+            inputs = {"a": normal(5, 3), "p": normal(5, 3), "n": normal(5, 3)}
+            key = f"{reduction}_p{norm}" + ("_swap" if swap else "")
+            out.case(f"triplet_loss/{key}", inputs, margin=1.5, norm=norm, swap=swap, reduction=reduction)
+        inputs = {"x1": normal(4, 3), "x2": normal(4, 3), "y": f64([1.0, 0.0, 0.0, 1.0])}
+        out.case(f"contrastive_loss/{reduction}_4x3", inputs, margin=3.0, reduction=reduction)
+        empty = {"x1": normal(0, 3), "x2": normal(0, 3), "y": f64([])}
+        out.case(f"contrastive_loss/{reduction}_0x3", empty, reduction=reduction)
+    out.case("triplet_loss/inactive", {"a": f64([[0.0, 0.0]]), "p": f64([[0.1, 0.0]]), "n": f64([[9.0, 9.0]])}, reduction="none")
+    same = {
+        "x1": f64([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]]),
+        "x2": f64([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]),
+        "y": f64([1.0, 0.0, 0.0]),
+    }
+    out.case("contrastive_loss/zero_distance", same, reduction="none")
+    out.error("triplet_loss/margin_zero", "Attr", {name: normal(2, 3) for name in "apn"}, margin=0.0)
+    out.error("triplet_loss/shapes", "Shape", {"a": normal(2, 3), "p": normal(2, 3), "n": normal(1, 3)})
+    out.error("contrastive_loss/label_length", "Shape", {"x1": normal(2, 3), "x2": normal(2, 3), "y": f64([1.0])})
+
+
+@family
+def embedding(out):
+    tables(out)
+    gathers(out)
+    scatter_adds(out)
+
+
+def tables(out):
+    w, gamma = normal(5, 3), positive(3)
+    indices = {"scalar": i64(2), "5": i64([0, 4, 4, 1, 4]), "2x2_i32": i32([[1, 1], [0, 3]]), "empty": i64([])}
+    for name, idx in indices.items():
+        out.case(f"embedding_forward/{name}", {"w": w, "idx": idx})
+        out.case(f"embedding_rmsnorm/{name}", {"w": w, "idx": idx, "gamma": gamma})
+        out.case(f"embedding_rmsnorm/{name}_plain", {"w": w, "idx": idx}, eps=1e-3)
+    idx = i64([0, 4, 4, 1, 4, 0])
+    out.case("embedding_forward/padding", {"w": w, "idx": idx}, padding_idx=4)
+    out.case("embedding_forward/padding_negative", {"w": w, "idx": idx}, padding_idx=-5)
+    out.case("embedding_forward/frequency", {"w": w, "idx": idx}, scale_grad_by_freq=True)
+    out.case("embedding_forward/frequency_padding", {"w": w, "idx": idx}, padding_idx=0, scale_grad_by_freq=True)
+    out.case("embedding_rmsnorm/zero_row", {"w": f64([[0.0, 0.0], [3.0, 4.0]]), "idx": i64([0, 1])})
+    for op in "embedding_forward", "embedding_rmsnorm":
+        out.error(f"{op}/too_large", "Index", {"w": w, "idx": i64([0, 5])})
+        out.error(f"{op}/negative", "Index", {"w": w, "idx": i64([-1])})
+        out.error(f"{op}/float_index", "Dtype", {"w": w, "idx": f64([1.0])})
+    out.error("embedding_forward/padding_out_of_range", "Attr", {"w": w, "idx": idx}, padding_idx=5)
+
+
+def gathers(out):
+    x = normal(3, 4)
+    out.case("gather_kernel/rows", {"x": x, "index": i64([[2, 0, 0, 1], [2, 2, 0, 0]])}, dim=0)
+    out.case("gather_kernel/columns", {"x": x, "index": i64([[3, 3, 3, 0, 1], [0, 1, 2, 3, 0]])}, dim=1)
+    out.case("gather_kernel/i32", {"x": x, "index": i32([[3, 1], [0, 0], [2, 2]])}, dim=-1)
+    out.case("gather_kernel/rank3", {"x": normal(2, 3, 2), "index": integers(2, 4, 1, low=0, high=3)}, dim=1)
+    out.case("gather_kernel/scalar", {"x": normal(), "index": i64(0)}, dim=0)
+    out.case("gather_kernel/empty", {"x": x, "index": integers(3, 0)}, dim=1)
+    out.case("gather_kernel/integers", {"x": integers(3, 4), "index": i64([[2, 0, 0, 1]])}, dim=0)
+    out.case("gather_kernel/bools", {"x": mask([True, False, True]), "index": i64([1, 1, 0, 2])}, dim=0)
+    out.error("gather_kernel/negative", "Index", {"x": x, "index": i64([[-1]])}, dim=0)
+    out.error("gather_kernel/too_large", "Index", {"x": x, "index": i64([[3]])}, dim=0)
+    out.error("gather_kernel/rank", "Shape", {"x": x, "index": i64([0])}, dim=0)
+    out.error("gather_kernel/wider", "Shape", {"x": x, "index": integers(3, 5, low=0, high=3)}, dim=0)
+
+
+def scatter_adds(out):
+    x, op = normal(3, 4), "scatter_add_kernel"
+    out.case(f"{op}/rows", {"self": x, "index": i64([[2, 0, 0, 1], [2, 2, 0, 1]]), "src": normal(2, 4)}, dim=0)
+    out.case(f"{op}/columns_i32", {"self": x, "index": i32([[3, 3, 3, 0, 1], [0, 1, 2, 3, 0]]), "src": normal(2, 5)}, dim=-1)
+    out.case(f"{op}/larger_src", {"self": x, "index": i64([[2, 0], [1, 1]]), "src": normal(3, 4)}, dim=0)
+    out.case(f"{op}/scalar", {"self": normal(), "index": i64(0), "src": normal()}, dim=0)
+    out.case(f"{op}/empty", {"self": x, "index": integers(0, 4), "src": normal(0, 4)}, dim=0)
+    out.case(f"{op}/integers", {"self": integers(4), "index": i64([1, 1, 3]), "src": integers(3)}, dim=0)
+    out.error(f"{op}/negative", "Index", {"self": x, "index": i64([[-1]]), "src": normal(1, 1)}, dim=0)
+    out.error(f"{op}/too_large", "Index", {"self": x, "index": i64([[3]]), "src": normal(1, 1)}, dim=0)
+    out.error(f"{op}/src_smaller", "Shape", {"self": x, "index": i64([[0, 1]]), "src": normal(1, 1)}, dim=0)
+
+
+@family
+def utility(out):
+    layouts(out)
+    casts(out)
+    joins(out)
+    clamps(out)
+    selections(out)
+    extremum_positions(out)
+    dropouts(out)
+
+
+def layouts(out):
+    sweep(out, "transpose_2d", shapes=[(2, 3), (1, 5), (7, 1), (0, 3)])
+    sweep(out, "batched_transpose", shapes=[(2, 3, 4), (1, 1, 5), (2, 0, 3)])
+    for shape, perm in [
+        ((3,), [0]),
+        ((2, 3), [1, 0]),
+        ((2, 3, 4), [2, 0, 1]),
+        ((2, 1, 3, 2), [3, 1, 0, 2]),
+        ((2, 0, 3), [1, 2, 0]),
+    ]:
+        out.case(f"permute_general/{label(shape)}", {"x": normal(*shape)}, perm=perm)
+    for op in "copy_buffer", "contiguous":
+        sweep(out, op)
+        out.case(f"{op}/special", {"x": f64([-0.0, NAN, INF, -INF, 5e-324])})
+        out.case(f"{op}/integers", {"x": integers(2, 3, dtype=I32)})
+        out.case(f"{op}/bools", {"x": mask([True, False])})
+    for shape, to in [((2, 3), [3, 2]), ((6,), [2, -1]), ((2, 3, 2), [-1]), ((), [1, 1]), ((1, 1), []), ((2, 0), [0, 5])]:
+        out.case(f"reshape/{label(shape)}_to_{label(to)}", {"x": normal(*shape)}, shape=to)
+    for shape, a, b in [((2, 3), 0, 1), ((2, 3, 4), -1, 0), ((2, 1, 3, 2), 1, 2), ((3,), 0, 0), ((2, 0), 0, 1)]:
+        out.case(f"transpose/{label(shape)}", {"x": normal(*shape)}, dim0=a, dim1=b)
+    for shape, dim, start, length in [((7,), 0, 2, 3), ((2, 5), -1, 4, 1), ((3, 2, 2), 0, 0, 3), ((3, 2), 0, 3, 0)]:
+        out.case(f"narrow/{label(shape)}_{start}_{length}", {"x": normal(*shape)}, dim=dim, start=start, length=length)
+    out.error("permute_general/repeated", "Attr", {"x": normal(2, 3)}, perm=[0, 0])
+    out.error("permute_general/short", "Attr", {"x": normal(2, 3)}, perm=[0])
+    out.error("reshape/numel", "Shape", {"x": normal(2, 3)}, shape=[4])
+    out.error("transpose_2d/rank", "Shape", {"x": normal(2, 3, 4)})
+
+
+def casts(out):
+    reals = f64([0.0, -0.0, 0.1, -1.5, 2.5, 1 / 3, 2049.0, 65519.0, 65520.0, 6e-8, 1e-40, 3e38, 1e39, INF, -INF, NAN])
+    for dtype in "f64", "f32", "f16", "bf16", "i32", "i64", "u8", "bool":
+        out.case(f"cast/f64_to_{dtype}", {"x": reals}, grads=[], dtype=dtype)
+        out.case(f"cast/i64_to_{dtype}", {"x": i64([0, 1, 2, 7, 100])}, dtype=dtype)
+        out.case(f"cast/bool_to_{dtype}", {"x": mask([True, False])}, dtype=dtype)
+    out.case("cast/f64_saturates_i32", {"x": f64([1e10, -1e10, 2147483647.9, -2147483648.9])}, dtype="i32")
+    out.case("cast/f64_saturates_i64", {"x": f64([1e30, -1e30, 9.3e18])}, dtype="i64")
+    for dtype in "f32", "f64":
+        out.case(f"cast/gradient_{dtype}", {"x": normal(2, 3)}, dtype=dtype)
+    for dtype in "f32", "f16", "bf16":
+        out.case(f"cast/{dtype}_to_f64", {"x": cast_to(f64([1 / 3, -2.7, 1e-7, 60000.0, INF]), dtype)}, grads=[], dtype="f64")
+
+
+def cast_to(x, dtype):
+    return OPS["cast"][1](x, dtype=dtype)
+
+
+def joins(out):
+    for name, shapes, dim in [
+        ("vectors", [(2,), (3,)], 0),
+        ("rows", [(1, 3), (2, 3), (1, 3)], 0),
+        ("columns", [(2, 3), (2, 1)], -1),
+        ("rank4", [(2, 1, 3, 2), (2, 2, 3, 2)], 1),
+        ("empty_member", [(2, 3), (0, 3)], 0),
+        ("one", [(2, 3)], 1),
+    ]:
+        out.case(f"concat/{name}", {f"x{k}": normal(*shape) for k, shape in enumerate(shapes)}, dim=dim)
+    out.case("concat/integers", {"x0": integers(2), "x1": integers(3)}, dim=0)
+    broadcasts = [((), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((1, 3, 1), (2, 2, 3, 4)), ((2, 3), (2, 3)), ((1,), (0,))]
+    for small, big in broadcasts:
+        for op in "broadcast_to", "expand":
+            out.case(f"{op}/{label(small)}_to_{label(big)}", {"x": normal(*small)}, shape=list(big))
+        out.case(f"sum_to_size/{label(big)}_to_{label(small)}", {"x": normal(*big)}, shape=list(small))
+    for shape, value in [((), 1.5), ((2, 3), -0.25), ((0, 2), 1.0)]:
+        out.case(f"fill_buffer/{label(shape)}", {}, shape=list(shape), value=value)
+    out.case("fill_buffer/integers", {}, shape=[3], value=-7, dtype="i64")
+    out.error("concat/off_dim", "Shape", {"x0": normal(2, 3), "x1": normal(2, 4)}, dim=0)
+    out.error("concat/mixed_dtypes", "Dtype", {"x0": normal(2), "x1": integers(2)}, dim=0)
+    out.error("broadcast_to/mismatch", "Shape", {"x": normal(3)}, shape=[2, 4])
+    out.error("sum_to_size/mismatch", "Shape", {"x": normal(2, 3)}, shape=[2])
+    out.error("fill_buffer/integer_range", "Attr", {}, shape=[2], value=300, dtype="u8")
+
+
+def clamps(out):
+    bounds = {"both": {"min": -0.5, "max": 0.5}, "min": {"min": 0.25}, "max": {"max": 0.25}, "crossed": {"min": 1.0, "max": -1.0}}
+    for name, attributes in bounds.items():
+        sweep(out, "clamp", f"{name}_", shapes=[(), (7,), (2, 1, 3, 2), (2, 0)], **attributes)
+    out.case("clamp/inclusive", {"x": f64([-1.0, -0.5, -0.0, 0.5, 1.0, INF, -INF, NAN])}, min=-0.5, max=0.5)
+    out.case("clamp/integers", {"x": i64([-5, 0, 5])}, min=-2, max=3)
+    low, high = -positive(2, 3), positive(2, 3)
+    out.case("clamp/tensors", {"x": 2 * normal(2, 3), "min": low, "max": high})
+    out.case("clamp/tensors_broadcast", {"x": 2 * normal(2, 3), "min": low[0], "max": high[:, :1]})
+    out.case("clamp/tensor_min", {"x": normal(2, 3), "min": low})
+    out.case("clamp/tensor_max", {"x": normal(2, 3), "max": high})
+    special = {"x": f64([NAN, 1.0, 2.0, 3.0]), "min": f64([0.0, NAN, 0.0, 5.0]), "max": f64([1.0, 2.0, NAN, 4.0])}
+    out.case("clamp/tensors_special", special, grads=[])
+    out.error("clamp/no_bounds", "Attr", {"x": normal(3)})
+
+
+def selections(out):
+    for c, a, b in [
+        ((), (), ()),
+        ((7,), (7,), (7,)),
+        ((2, 3), (3,), (2, 1)),
+        ((3, 1), (1, 2), ()),
+        ((2, 1, 1, 2), (3, 1), (2, 1, 3, 2)),
+        ((0,), (0,), (1,)),
+    ]:
+        inputs = {"cond": integers(*c, low=0, high=2).bool(), "a": normal(*a), "b": normal(*b)}
+        out.case(f"where_cond/{label(c)}_{label(a)}_{label(b)}", inputs)
+    cond = mask([True, False, True, False])
+    out.case("where_cond/no_leak", {"cond": cond, "a": f64([1.0, NAN, INF, INF]), "b": f64([NAN, 2.0, NAN, -0.0])})
+    out.case("where_cond/integers", {"cond": cond, "a": integers(4), "b": integers(4)})
+    out.error("where_cond/cond_dtype", "Dtype", {"cond": i64([1, 0]), "a": normal(2), "b": normal(2)})
+    out.error("where_cond/shapes", "Shape", {"cond": mask([True, False]), "a": normal(3), "b": normal(3)})
+    out.error("where_cond/mixed_dtypes", "Dtype", {"cond": mask([True, False]), "a": normal(2), "b": integers(2)})
+
+
+def extremum_positions(out):
+    for op in "argmax_axis", "argmin_axis":
+        for shape, dim in [
+            ((), None),
+            ((), 0),
+            ((7,), 0),
+            ((2, 3), None),
+            ((2, 3), 0),
+            ((3, 1, 2), 1),
+            ((2, 1, 3, 2), -2),
+            ((0, 3), 1),
+        ]:
+            out.case(f"{op}/{label(shape)}_dim{'' if dim is None else dim}", {"x": normal(*shape)}, dim=dim)
+        out.case(f"{op}/keepdim", {"x": normal(2, 3)}, dim=1, keepdim=True)
+        ties = [[2.0, 3.0, 3.0, 1.0, 1.0], [4.0, 4.0, 4.0, 4.0, 4.0], [-INF, -INF, -INF, -INF, -INF], [1.0, NAN, 5.0, NAN, -INF]]
+        out.case(f"{op}/ties", {"x": f64(ties)}, dim=1)
+        out.case(f"{op}/ties_columns", {"x": f64(ties).t()}, dim=0)
+        out.case(f"{op}/integers", {"x": i64([[3, 1, 3], [1, 1, 2]])}, dim=1)
+        out.error(f"{op}/bools", "Dtype", {"x": mask([True, False])}, dim=0)
+        out.error(f"{op}/empty", "Value", {"x": normal(2, 0)}, dim=1)
+        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
+
+
+def dropouts(out):
+    x = f64([[1.0, -2.0, 0.0], [3.5, 1e300, -0.25]])
+    out.case("dropout_forward/p0", {"x": x}, p=0.0)
+    out.case("dropout_forward/p1", {"x": x}, p=1.0)
+    out.case("dropout_forward/p1_special", {"x": f64([INF, NAN, 1.0])}, p=1.0)
+    out.case("dropout_forward/eval", {"x": x}, p=0.5, training=False)
+    out.case("dropout_forward/empty", {"x": normal(0, 3)}, p=0.0)
+    out.error("dropout_forward/above_1", "Attr", {"x": x}, p=1.5)
+    out.error("dropout_forward/below_0", "Attr", {"x": x}, p=-0.1)
+
+
+@family
+def unary(out):
+    steps = f64([-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 3.7, -3.7, 1e17])
+    for op in "neg abs exp sin cos square floor ceil trunc round frac sign expm1 erf".split():
+        sweep(out, op, make=lambda *shape: 3 * normal(*shape))
+        out.case(f"{op}/steps", {"x": steps[:-1]})
+        out.case(f"{op}/special", {"x": f64([-INF, -1e17, -0.0, 0.0, 1e-300, 1e17, INF, NAN])}, grads=[])
+    for op in "log sqrt rsqrt reciprocal log1p".split():
+        sweep(out, op, make=positive)
+        out.case(f"{op}/special", {"x": f64([-INF, -2.0, -1.0, -0.0, 0.0, 1e-300, 1e300, INF, NAN])}, grads=[])
+    out.case("abs/kink", {"x": f64([-0.0, 0.0, NAN, -INF, INF])})
+    out.case("sqrt/zero", {"x": f64([0.0, 4.0, -1.0])})
+    out.case("log/negative", {"x": f64([-2.0, 0.0, 0.5])})
+    out.case("reciprocal/signs", {"x": f64([-2.0, 0.0, -0.0, 0.5])})
+    out.case("rsqrt/zero", {"x": f64([0.0, 4.0, -1.0])})
+    out.case("log1p/small", {"x": f64([1e-12, -1e-12, -0.5])})
+    out.case("expm1/small", {"x": f64([1e-12, -1e-12, -40.0])})
+    for op in "sin", "cos":
+        out.case(f"{op}/range_reduction", {"x": f64([1e5, -1e8, 1e15, 3.141592653589793])})
+    for op in "neg abs square sign".split():
+        out.case(f"{op}/i64", {"x": i64([-(2**63), -3, 0, 7])})
+        out.case(f"{op}/i32", {"x": i32([-(2**31), -3, 0, 7])})
+    for op in "exp log sqrt rsqrt sin cos floor reciprocal".split():
+        out.error(f"{op}/integers", "Dtype", {"x": i64([1, 2])})
+
+
+PAIRS = [((), ()), ((7,), (7,)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((3, 1, 2), ()), ((2, 1, 3, 1), (4, 1, 2)), ((2, 0), (1,))]
+
+
+@family
+def binary(out):
+    for op, attributes in [("add", {}), ("sub", {}), ("mul", {}), ("div", {}), ("maximum", {}), ("minimum", {})]:
+        for a, b in PAIRS:
+            out.case(f"{op}/{label(a)}_{label(b)}", {"a": normal(*a), "b": normal(*b)}, **attributes)
+        special = {"a": f64([INF, INF, NAN, 0.0, -0.0, 1.0, -1.0, 3.0]), "b": f64([INF, -INF, 1.0, 0.0, 0.0, 0.0, 0.0, NAN])}
+        out.case(f"{op}/special", special, grads=[])
+        out.error(f"{op}/shapes", "Shape", {"a": normal(2, 3), "b": normal(4)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2), "b": integers(2)})
+        out.error(f"{op}/mixed_widths", "Dtype", {"a": normal(2), "b": normal(2).to(F32)})
+    for op in "add", "sub":
+        out.case(f"{op}/alpha", {"a": normal(2, 3), "b": normal(3)}, alpha=-2.5)
+        out.case(f"{op}/alpha_integers", {"a": integers(2, 3), "b": integers(3)}, alpha=3)
+    for op in "add", "sub", "mul", "maximum", "minimum":
+        out.case(f"{op}/i64", {"a": integers(2, 3), "b": integers(3)})
+        out.case(
+            f"{op}/i32_wraps",
+            {"a": i32([2**31 - 1, -(2**31), 5]), "b": i32([2, 2, -7])},
+            **({} if op[0] == "m" else {"alpha": 1}),
+        )
+    for op in "maximum", "minimum":
+        out.case(f"{op}/ties", {"a": f64([1.0, 2.0, 3.0]), "b": f64([1.0, 3.0, 2.0])})
+    divisions(out)
+    powers(out)
+    comparisons(out)
+
+
+def divisions(out):
+    a = f64([7.0, -7.0, 7.0, -7.0, 6.0, 0.3, 1.0, 0.0, -1.0, INF, 5.0])
+    b = f64([2.0, 2.0, -2.0, -2.0, 3.0, 0.1, 0.0, 0.0, 0.0, 2.0, INF])
+    m, n = i64([7, -7, 7, -7, 6, 0]), i64([2, 2, -2, -2, 3, 5])
+    for rounding in "floor", "trunc":
+        out.case(f"div/{rounding}", {"a": a, "b": b}, grads=[], rounding=rounding)
+        out.case(f"div/{rounding}_i64", {"a": m, "b": n}, rounding=rounding)
+        out.case(f"div/{rounding}_i32_broadcast", {"a": m.to(I32).reshape(2, 3), "b": i32(-4)}, rounding=rounding)
+        out.error(f"div/{rounding}_by_zero", "Value", {"a": m, "b": i64([1, 0, 1, 1, 1, 1])}, rounding=rounding)
+    out.error("div/true_integers", "Dtype", {"a": m, "b": n})
+
+
+def powers(out):
+    for a, b in PAIRS:
+        out.case(f"pow/{label(a)}_{label(b)}", {"a": positive(*a), "b": normal(*b)})
+    out.case("pow/zeros", {"a": f64([0.0, 0.0, 0.0, 2.0, 1.0]), "b": f64([0.0, 1.0, 2.0, 0.0, 3.0])})
+    special = {
+        "a": f64([NAN, 1.0, -2.0, -2.0, 0.0, -0.0, INF, -INF, 0.5, 1.0]),
+        "b": f64([0.0, NAN, 0.5, 3.0, -1.0, -1.0, -1.0, 3.0, INF, INF]),
+    }
+    out.case("pow/special", special, grads=[])
+    out.case("pow/negative_base", {"a": f64([-2.0, -0.5, -3.0]), "b": f64([2.0, 3.0, -1.0])}, grads=["a"])
+    for exponent in 0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5, -2.0, 1.7:
+        out.case(f"pow/exponent{exponent}", {"a": positive(2, 3)}, exponent=exponent)
+    out.case("pow/exponent2_signs", {"a": f64([-3.0, -0.0, 0.0, 2.0])}, exponent=2.0)
+    out.case("pow/exponent0_nan", {"a": f64([NAN, INF, 0.0])}, grads=[], exponent=0.0)
+    out.case("pow/integers", {"a": i64([2, -3, 0, 7, 10]), "b": i64([10, 3, 0, 1, 18])})
+    out.case("pow/integers_negative_exponent", {"a": i64([1, -1, -1, 2, -5]), "b": i64([-3, -3, -2, -1, -2])})
+    out.case("pow/integers_scalar", {"a": i64([2, -3, 0, 7])}, exponent=3)
+
+
+def comparisons(out):
+    values = f64([-INF, -1.0, -0.0, 0.0, 1.0, INF, NAN])
+    a, b = values.repeat_interleave(7).reshape(7, 7), values.expand(7, 7)
+    for op in "eq", "ne", "lt", "gt", "le", "ge":
+        out.case(f"{op}/special", {"a": a, "b": b})
+        out.case(f"{op}/broadcast", {"a": integers(3, 1, dtype=I32, low=0, high=3), "b": integers(4, dtype=I32, low=0, high=3)})
+        big = 2**53
+        out.case(f"{op}/i64_exact", {"a": i64([big, big + 1, -5]), "b": i64([big + 1, big + 1, -5])})
+        out.case(f"{op}/empty", {"a": normal(0, 3), "b": normal(3)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2), "b": integers(2)})
+        out.error(f"{op}/shapes", "Shape", {"a": normal(2), "b": normal(3)})
+
+
+@family
+def fused_pointwise(out):
+    triples = [
+        ((), (), ()),
+        ((7,), (7,), (7,)),
+        ((2, 3), (3,), (2, 1)),
+        ((1,), (3, 1, 2), (1, 2)),
+        ((2, 1, 3, 1), (2,), ()),
+        ((0,), (1,), (0,)),
+    ]
+    for s, a, b in triples:
+        key = f"{label(s)}_{label(a)}_{label(b)}"
+        out.case(f"addcmul/{key}", {"s": normal(*s), "a": normal(*a), "b": normal(*b)}, value=0.7)
+        out.case(f"addcdiv/{key}", {"s": normal(*s), "a": normal(*a), "b": positive(*b)}, value=-1.3)
+        out.case(f"lerp/{key}", {"a": normal(*s), "b": normal(*a), "weight": normal(*b)})
+    for op in "addcmul", "addcdiv":
+        out.case(f"{op}/plain", {name: normal(2, 3) for name in "sab"})
+        out.error(f"{op}/shapes", "Shape", {"s": normal(2), "a": normal(3), "b": normal(3)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"s": normal(3), "a": normal(3), "b": normal(3).to(F32)})
+    integer = {"s": integers(3), "a": integers(3), "b": integers(3)}
+    out.case("addcmul/integers", integer, value=2)
+    out.error("addcdiv/integers", "Dtype", integer)
+    zero = {"s": f64([0.0, 1.0]), "a": f64([1.0, 0.0]), "b": f64([0.0, 0.0])}
+    out.case("addcdiv/by_zero", zero, grads=[])
+    for weight in 0.0, 0.25, 0.5, 1.0, 1.5, -0.5:
+        out.case(f"lerp/weight{weight}", {"a": normal(2, 3), "b": normal(3)}, weight=weight)
+    exact = {"a": f64([1e16, 1.0, 0.1]), "b": f64([1.0, 1e16, 0.3]), "weight": f64([1.0, 1.0, 0.0])}
+    out.case("lerp/exact_ends", exact)
+    out.error("lerp/shapes", "Shape", {"a": normal(2), "b": normal(3)}, weight=0.5)
+
+
+REDUCED = [
+    ((), None),
+    ((7,), [0]),
+    ((2, 3), None),
+    ((2, 3), [-1]),
+    ((3, 1, 2), [1]),
+    ((2, 3, 2), [0, 2]),
+    ((2, 1, 3, 2), [1, -1]),
+    ((2, 3), []),
+]
+
+
+@family
+def reduction(out):
+    for op in "reduce_sum", "mean", "prod", "reduce_max", "amin", "rowwise_l2_norm", "logsumexp", "var":
+        shapes = [r for r in REDUCED if op != "var" or r[0] not in [(), (3, 1, 2)]]
+        for shape, dims in shapes:
+            dims_label = "all" if dims is None else "_".join(map(str, dims)) or "none"
+            out.case(f"{op}/{label(shape)}_{dims_label}", {"x": normal(*shape)}, dims=dims)
+        out.case(f"{op}/keepdim", {"x": normal(2, 3)}, dims=[1], keepdim=True)
+        out.case(f"{op}/other_extent_empty", {"x": normal(0, 3)}, dims=[1])
+        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dims=[2])
+        out.error(f"{op}/dim_twice", "Attr", {"x": normal(2, 3)}, dims=[0, -2])
+    for op in "reduce_sum", "mean", "prod", "rowwise_l2_norm":
+        out.case(f"{op}/empty_extent", {"x": normal(2, 0)}, dims=[1])
+        out.case(f"{op}/nan_inf", {"x": f64([[NAN, 1.0], [INF, 2.0], [INF, -INF]])}, dims=[1], grads=[])
+    for op in "reduce_max", "amin":
+        out.case(f"{op}/integers", {"x": integers(2, 3)}, dims=[0])
+        out.case(f"{op}/ties", {"x": f64([[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0], [NAN, 1.0, NAN, 2.0]])}, dims=[1])
+        out.error(f"{op}/empty_extent", "Value", {"x": normal(2, 0)}, dims=[1])
+    reduction_edges(out)
+    extrema(out)
+    scans(out)
+
+
+def reduction_edges(out):
+    for op in "reduce_sum", "prod":
+        for dtype in I64, I32:
+            out.case(f"{op}/{'i64' if dtype == I64 else 'i32'}", {"x": integers(2, 3, dtype=dtype)}, dims=[1])
+        out.case(f"{op}/bools", {"x": mask([[True, False], [True, True]])}, dims=[1])
+    out.case("prod/zeros", {"x": f64([[1.0, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 2.0, 0.0]])}, dims=[1])
+    out.case("prod/zeros_all", {"x": f64([[1.5, 0.0], [2.0, 3.0]])})
+    out.case("rowwise_l2_norm/zero_row", {"x": f64([[0.0, 0.0], [3.0, -4.0]])})
+    out.case("logsumexp/large", {"x": f64([[1000.0, 1001.0], [-1000.0, -INF]])}, dims=[1])
+    out.case("logsumexp/special", {"x": f64([[-INF, -INF], [INF, 1.0], [NAN, 0.0]])}, dims=[1], grads=[])
+    for correction in 0, 2:
+        out.case(f"var/correction{correction}", {"x": normal(3, 4)}, dims=[1], correction=correction)
+    out.case("var/far_from_zero", {"x": 1e3 + normal(2, 5)}, dims=[1])
+    out.error("mean/integers", "Dtype", {"x": i64([1, 2])})
+
+
+def extrema(out):
+    ties = f64([[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0], [NAN, 1.0, NAN, 2.0], [-INF, -INF, -INF, -INF]])
+    for op in "max", "min":
+        for shape, dim in [
+            ((), None),
+            ((), 0),
+            ((7,), None),
+            ((7,), 0),
+            ((2, 3), None),
+            ((2, 3), 0),
+            ((3, 1, 2), 1),
+            ((2, 1, 3, 2), -2),
+            ((0, 3), 1),
+        ]:
+            out.case(f"{op}/{label(shape)}_{'all' if dim is None else dim}", {"x": normal(*shape)}, dim=dim)
+        out.case(f"{op}/keepdim", {"x": normal(2, 3)}, dim=1, keepdim=True)
+        out.case(f"{op}/ties", {"x": ties}, dim=1)
+        out.case(f"{op}/ties_all_shared", {"x": f64([[1.0, 3.0], [3.0, 1.0]])})
+        out.case(f"{op}/nan_all", {"x": f64([1.0, NAN, INF])}, grads=[])
+        out.case(f"{op}/integers", {"x": integers(2, 5, dtype=I32)}, dim=1)
+        out.error(f"{op}/empty", "Value", {"x": normal(2, 0)}, dim=1)
+        out.error(f"{op}/empty_all", "Value", {"x": normal(0)})
+        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=-3)
+
+
+def scans(out):
+    for shape, dim in [((7,), 0), ((2, 3), 0), ((2, 3), -1), ((3, 1, 2), 1), ((2, 1, 3, 2), 2), ((2, 0), 1), ((), 0)]:
+        out.case(f"cumsum/{label(shape)}_{dim}", {"x": normal(*shape)}, dim=dim)
+    out.case("cumsum/integers", {"x": integers(2, 3)}, dim=1)
+    out.case("cumsum/nan", {"x": f64([1.0, NAN, 2.0])}, dim=0, grads=[])
+    out.error("cumsum/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
+
+
+@family
+def indexing(out):
+    rows(out)
+    subscripts(out)
+    assignments(out)
+    orderings(out)
+    scatters(out)
+
+
+def rows(out):
+    x = normal(3, 4, 2)
+    for name, dim, at in [
+        ("dim0", 0, i64([2, 0, 2])),
+        ("dim1_i32", 1, i32([3, 3, 1, 0])),
+        ("last", -1, i64([1])),
+        ("scalar", 1, i64(2)),
+        ("empty", 0, i64([])),
+    ]:
+        out.case(f"index_select/{name}", {"x": x, "index": at}, dim=dim)
+        src = normal(*x.index_select(dim, at.long()).shape)
+        if at.dim() == 1:
+            out.case(f"index_add/{name}", {"self": x, "index": at, "src": src}, dim=dim)
+    out.case("index_select/integers", {"x": integers(4), "index": i64([3, 3])}, dim=0)
+    out.case("index_select/bools", {"x": mask([True, False]), "index": i64([1, 0, 0])}, dim=0)
+    out.case("index_add/alpha", {"self": normal(3), "index": i64([1, 1, 0, 1]), "src": normal(4)}, dim=0, alpha=-2.5)
+    out.case("index_add/integers", {"self": integers(3), "index": i64([1, 1]), "src": integers(2)}, dim=0, alpha=2)
+    for dim, at in [(0, 1), (1, -1), (-1, 0)]:
+        out.case(f"select/dim{dim}_{at}", {"x": x}, dim=dim, index=at)
+    out.case("select/vector", {"x": normal(5)}, dim=0, index=3)
+    for kind, at in ("negative", i64([-1])), ("too_large", i64([3])):
+        out.error(f"index_select/{kind}", "Index", {"x": x, "index": at}, dim=0)
+        out.error(f"index_add/{kind}", "Index", {"self": x, "index": at, "src": normal(1, 4, 2)}, dim=0)
+    out.error("index_select/rank", "Shape", {"x": x, "index": i64([[0]])}, dim=0)
+    out.error("index_select/float_index", "Dtype", {"x": x, "index": f64([0.0])}, dim=0)
+    out.error("select/out_of_range", "Index", {"x": x}, dim=0, index=3)
+    out.error("select/below", "Index", {"x": x}, dim=0, index=-4)
+
+
+def every(size):
+    return {"slice": [0, size, 1]}
+
+
+def subscript_cases():
+    """name, shape of x, tensors, subscript: positions as `"tensor:i0"` or `{"slice": [start, stop, step]}`."""
+    i, j = i64([0, 1]), i64([1, -1])
+    grid = i64([[0, 2], [1, 1]])
+    rows_, picked = mask([True, False, True]), mask([[True, False, True, False], [False] * 4, [True, True, False, False]])
+    return [
+        ("vector", (5,), [i64([4, 0, -2, 4])], ["tensor:i0"]),
+        ("scalar_index", (3, 4), [i64(-1)], ["tensor:i0"]),
+        ("i32", (3, 4), [i32([2, 0])], ["tensor:i0"]),
+        ("rows", (3, 4), [grid], ["tensor:i0"]),
+        ("columns", (3, 4), [grid], [every(3), "tensor:i0"]),
+        ("pairs", (3, 4), [i, j], ["tensor:i0", "tensor:i1"]),
+        ("outer", (3, 4), [i.reshape(2, 1), j], ["tensor:i0", "tensor:i1"]),
+        ("adjacent", (2, 3, 4, 2), [i, j], [every(2), "tensor:i0", "tensor:i1"]),
+        ("apart", (2, 3, 4, 2), [i, j], ["tensor:i0", every(3), "tensor:i1"]),
+        ("apart_grid", (2, 3, 3), [i, grid], ["tensor:i0", every(3), "tensor:i1"]),
+        ("slices", (5, 4), [], [{"slice": [1, 4, 1]}, {"slice": [0, 4, 2]}]),
+        ("slice_and_tensor", (5, 4), [j], [{"slice": [0, 5, 3]}, "tensor:i0"]),
+        ("empty_index", (3, 4), [i64([])], ["tensor:i0"]),
+        ("mask_rows", (3, 4), [rows_], ["tensor:i0"]),
+        ("mask_all", (3, 4), [picked], ["tensor:i0"]),
+        ("mask_leading", (3, 4, 2), [picked], ["tensor:i0"]),
+        ("mask_inner", (2, 3, 2), [rows_], [every(2), "tensor:i0"]),
+        ("mask_and_index", (3, 4), [rows_, j], ["tensor:i0", "tensor:i1"]),
+        ("mask_none", (3,), [mask([False] * 3)], ["tensor:i0"]),
+    ]
+
+
+def subscripts(out):
+    for name, shape, tensors, indices in subscript_cases():
+        out.case(f"index/{name}", {"x": normal(*shape), **numbered(tensors)}, indices=indices)
+    out.case("index/integers", {"x": integers(4), "i0": i64([-1, 0])}, indices=["tensor:i0"])
+    for name, kind, tensors in bad_subscripts():
+        out.error(
+            f"index/{name}", kind, {"x": normal(3, 4), **numbered(tensors)}, indices=[f"tensor:i{k}" for k in range(len(tensors))]
+        )
+
+
+def bad_subscripts():
+    return [
+        ("too_large", "Index", [i64([0, 3])]),
+        ("too_small", "Index", [i64([-4])]),
+        ("mask_shape", "Shape", [mask([True, False])]),
+        ("float_index", "Dtype", [f64([1.0])]),
+        ("no_broadcast", "Shape", [i64([0, 1]), i64([0, 1, 2])]),
+    ]
+
+
+def numbered(tensors):
+    return {f"i{k}": x for k, x in enumerate(tensors)}
+
+
+def assignments(out):
+    for name, shape, tensors, indices in subscript_cases():
+        x = normal(*shape)
+        y = OPS["index"][1](x, indices=indices, **numbered(tensors))
+        inputs = {"self": x, **numbered(tensors), "values": normal(*y.shape)}
+        # With a repeated place, "vector" and "rows", the last one wins; the gradient of the others is left open.
+        grads = ["self"] if name in ("vector", "rows", "columns") else None
+        out.case(f"index_put/{name}", inputs, grads=grads, indices=indices)
+        out.case(f"index_put/{name}_accumulate", inputs, indices=indices, accumulate=True)
+    broadcast = {"self": normal(3, 4), "i0": i64([2, 0]), "values": normal(4)}
+    out.case("index_put/broadcast_row", broadcast, indices=["tensor:i0"])
+    out.case("index_put/broadcast_scalar", broadcast | {"values": normal()}, indices=["tensor:i0"])
+    for name, kind, tensors in bad_subscripts():
+        inputs = {"self": normal(3, 4), **numbered(tensors), "values": normal()}
+        out.error(f"index_put/{name}", kind, inputs, indices=[f"tensor:i{k}" for k in range(len(tensors))])
+    out.error("index_put/values_shape", "Shape", broadcast | {"values": normal(3)}, indices=["tensor:i0"])
+
+
+def orderings(out):
+    ties = f64([[2.0, 5.0, 5.0, NAN, 1.0, 2.0, -INF], [0.0, -0.0, 0.0, 1.0, 1.0, INF, NAN]])
+    for flag in False, True:
+        order = "largest" if flag else "smallest"
+        out.case(f"topk/{order}", {"x": normal(3, 7)}, k=3, largest=flag)
+        out.case(f"topk/{order}_dim0", {"x": normal(5, 2)}, k=5, dim=0, largest=flag)
+        out.case(f"topk/{order}_ties", {"x": ties}, k=5, largest=flag)
+        order = "descending" if flag else "ascending"
+        out.case(f"sort/{order}", {"x": normal(2, 7)}, descending=flag)
+        out.case(f"sort/{order}_dim0", {"x": normal(3, 1, 2)}, dim=0, descending=flag)
+        out.case(f"sort/{order}_ties", {"x": ties}, descending=flag)
+        out.case(f"sort/{order}_integers", {"x": integers(9, low=0, high=4)}, descending=flag)
+        out.case(f"sort/{order}_empty", {"x": normal(2, 0)}, descending=flag)
+    out.case("topk/k0", {"x": normal(2, 3)}, k=0)
+    out.case("topk/integers", {"x": i64([3, 1, 3, 2])}, k=2)
+    out.error("topk/k_too_large", "Attr", {"x": normal(2, 3)}, k=4)
+
+
+def scatters(out):
+    x = normal(3, 4)
+    out.case("scatter/rows", {"self": x, "index": i64([[2, 0, 0, 1], [1, 2, 1, 0]]), "src": normal(2, 4)}, dim=0)
+    out.case("scatter/columns_i32", {"self": x, "index": i32([[3, 1, 0], [0, 1, 2]]), "src": normal(2, 3)}, dim=1)
+    out.case("scatter/larger_src", {"self": x, "index": i64([[2, 0], [1, 1]]), "src": normal(3, 4)}, dim=0)
+    out.case("scatter/empty", {"self": x, "index": integers(0, 4), "src": normal(0, 4)}, dim=0)
+    out.error("scatter/negative", "Index", {"self": x, "index": i64([[-1]]), "src": normal(1, 1)}, dim=0)
+    out.error("scatter/too_large", "Index", {"self": x, "index": i64([[4]]), "src": normal(1, 1)}, dim=1)
+
+
+@family
+def matmul(out):
+    gemms(out)
+    products(out)
+    affine(out)
+
+
+def gemms(out):
+    for m, k, n in [(1, 1, 1), (2, 3, 4), (5, 7, 1), (0, 3, 2), (2, 0, 3)]:
+        for ta, tb in itertools.product([False, True], repeat=2):
+            a, b = normal(*((k, m) if ta else (m, k))), normal(*((n, k) if tb else (k, n)))
+            key = f"{m}x{k}x{n}_{'nt'[ta]}{'nt'[tb]}"
+            out.case(f"gemm/{key}", {"a": a, "b": b}, trans_a=ta, trans_b=tb)
+    abc = {"a": normal(2, 3), "b": normal(3, 4), "c": normal(2, 4)}
+    out.case("gemm/alpha_beta", abc, alpha=0.7, beta=-1.3)
+    out.case("gemm/beta_only_empty_inner", {"a": normal(2, 0), "b": normal(0, 3), "c": normal(2, 3)}, beta=2.0)
+    unread = torch.full((2, 4), NAN, dtype=F64)
+    out.case("gemm/beta0_ignores_c", abc | {"c": unread}, grads=["a", "b"])
+    out.case("gemm/alpha0_ignores_ab", abc | {"a": torch.full((2, 3), NAN, dtype=F64)}, grads=["c"], alpha=0.0, beta=0.5)
+    out.case("gemm/zero_times_nan", {"a": f64([[0.0, 1.0]]), "b": f64([[NAN], [1.0]])}, grads=[])
+    out.error("gemm/inner", "Shape", {"a": normal(2, 3), "b": normal(2, 3)})
+    out.error("gemm/rank", "Shape", {"a": normal(3), "b": normal(3, 2)})
+    out.error("gemm/c_shape", "Shape", {**abc, "c": normal(3, 3)}, beta=1.0)
+    out.error("gemm/integers", "Unsupported", {"a": integers(2, 2), "b": integers(2, 2)})
+    out.error("gemm/mixed_dtypes", "Dtype", {"a": normal(2, 2), "b": normal(2, 2).to(F32)})
+
+
+def products(out):
+    shapes = [
+        ((3,), (3,)),
+        ((3,), (3, 2)),
+        ((2, 3), (3,)),
+        ((2, 3), (3, 5)),
+        ((3,), (2, 3, 4)),
+        ((2, 4, 3), (3,)),
+        ((2, 2, 3), (2, 3, 4)),
+        ((2, 2, 3), (3, 4)),
+        ((2, 3), (2, 3, 4)),
+        ((2, 1, 2, 3), (3, 3, 2)),
+        ((1, 2, 3), (4, 3, 1)),
+        ((2, 0, 3), (3, 4)),
+        ((2, 2, 0), (2, 0, 3)),
+        ((0, 2, 3), (0, 3, 2)),
+        ((0,), (0,)),
+    ]
+    for a, b in shapes:
+        out.case(f"matmul/{label(a)}_{label(b)}", {"a": normal(*a), "b": normal(*b)})
+    out.error("matmul/scalar", "Shape", {"a": normal(), "b": normal(3)})
+    out.error("matmul/inner", "Shape", {"a": normal(2, 3), "b": normal(4, 2)})
+    out.error("matmul/batch", "Shape", {"a": normal(2, 2, 3), "b": normal(3, 3, 2)})
+    out.error("matmul/mixed_dtypes", "Dtype", {"a": normal(2, 2), "b": integers(2, 2)})
+
+
+def affine(out):
+    for c in [(2, 4), (4,), (2, 1), ()]:
+        inputs = {"c": normal(*c), "a": normal(2, 3), "b": normal(3, 4)}
+        out.case(f"addmm/{label(c)}", inputs)
+        out.case(f"addmm/{label(c)}_scaled", inputs, beta=0.5, alpha=-2.0)
+    out.case("addmm/empty_inner", {"c": normal(3), "a": normal(2, 0), "b": normal(0, 3)}, beta=2.0)
+    out.case("addmm/beta0", {"c": f64([NAN]), "a": normal(2, 3), "b": normal(3, 4)}, grads=["a", "b"], beta=0.0)
+    for shape in [(3,), (1, 3), (5, 3), (2, 1, 3), (0, 3)]:
+        inputs = {"x": normal(*shape), "w": normal(4, 3)}
+        out.case(f"linear_forward/{label(shape)}", inputs)
+        out.case(f"linear_forward/{label(shape)}_bias", inputs | {"b": normal(4)})
+    out.case("linear_forward/empty_inner", {"x": normal(2, 0), "w": normal(3, 0), "b": normal(3)})
+    out.error("addmm/c_shape", "Shape", {"c": normal(3), "a": normal(2, 3), "b": normal(3, 4)})
+    out.error("linear_forward/inner", "Shape", {"x": normal(2, 4), "w": normal(4, 3)})
+    out.error("linear_forward/bias", "Shape", {"x": normal(2, 3), "w": normal(4, 3), "b": normal(3)})
+
+
+@family
+def optimizer(out):
+    lr = {"lr": 0.1}
+    for op, variants in {
+        "sgd_step": {"plain": lr, "decay": lr | {"wd": 0.1}, "maximize": lr | {"maximize": True}},
+        "sgd_momentum_update": {
+            "plain": lr | {"momentum": 0.9},
+            "dampening": lr | {"momentum": 0.8, "dampening": 0.2, "wd": 0.05},
+            "maximize": lr | {"momentum": 0.9, "wd": 0.05, "maximize": True},
+        },
+        "nag_step": {"plain": lr | {"momentum": 0.9}, "decay": lr | {"momentum": 0.8, "wd": 0.05}},
+        "adam_step": adam_variants(),
+        "adamw_step": adam_variants() | {"no_decay": lr | {"wd": 0.0}},
+    }.items():
+        for name, attributes in variants.items():
+            out.case(f"{op}/{name}", training(), **attributes)
+        optimizer_errors(out, op, variants["plain"])
+    clipping(out)
+
+
+def adam_variants():
+    return {
+        "plain": {"lr": 0.1},
+        "decay": {"lr": 0.05, "wd": 0.1},
+        "betas": {"lr": 0.1, "beta1": 0.5, "beta2": 0.9, "eps": 1e-3},
+        "amsgrad": {"lr": 0.1, "beta2": 0.6, "amsgrad": True},
+        "maximize": {"lr": 0.1, "wd": 0.1, "maximize": True},
+    }
+
+
+def training(steps=10):
+    params = {"p0": normal(3, 2), "p1": normal(4)}
+    return params | {f"g{i}_{s}": normal(*params[f"p{i}"].shape) for s in range(steps) for i in range(2)}
+
+
+def optimizer_errors(out, op, attributes):
+    step = {"p0": normal(2), "g0_0": normal(2)}
+    out.error(f"{op}/negative_lr", "Attr", step, **attributes | {"lr": -0.1})
+    out.error(f"{op}/negative_decay", "Attr", step, **attributes | {"wd": -0.1})
+    out.error(f"{op}/gradient_shape", "Shape", step | {"g0_0": normal(3)}, **attributes)
+    if "momentum" in attributes:
+        out.error(f"{op}/negative_momentum", "Attr", step, **attributes | {"momentum": -0.1})
+    if op.startswith("adam"):
+        out.error(f"{op}/beta1", "Attr", step, **attributes | {"beta1": 1.0})
+        out.error(f"{op}/beta2", "Attr", step, **attributes | {"beta2": -0.1})
+        out.error(f"{op}/negative_eps", "Attr", step, **attributes | {"eps": -1e-8})
+
+
+def clipping(out):
+    gradients = {"g0": 2 * normal(2, 3), "g1": normal(4)}
+    for norm_type in 1.0, 2.0, "inf":
+        for max_norm in 0.5, 100.0:
+            out.case(f"gradient_clip_norm/p{norm_type}_max{max_norm}", gradients, max_norm=max_norm, norm_type=norm_type)
+    out.case("gradient_clip_norm/zero", {"g0": torch.zeros(3, dtype=F64)}, max_norm=1.0)
+    out.case("gradient_clip_norm/nan", {"g0": f64([1.0, NAN]), "g1": f64([2.0])}, max_norm=1.0)
+    out.case("gradient_clip_norm/inf", {"g0": f64([1.0, INF]), "g1": f64([2.0])}, max_norm=1.0)
+    out.error("gradient_clip_norm/nonfinite", "Value", {"g0": f64([1.0, NAN])}, max_norm=1.0, error_if_nonfinite=True)
+    out.case("gradient_clip_value/0.5", gradients | {"g2": f64([-INF, -0.5, 0.5, INF, NAN])}, clip=0.5)
+    out.case("gradient_clip_value/zero", gradients, clip=0.0)
+    out.error("gradient_clip_value/negative", "Attr", gradients, clip=-1.0)
+
+
+FIVE = [-3.0, -1.0, 0.0, 0.5, 3.0]
+FIVE_POINTS = [
+    (
+        "gelu/none",
+        {"approximate": "none"},
+        [-0.0040496941, -0.15865525, 0, 0.34573123, 2.9959503],
+        [-0.011945647, -0.083315471, 0.5, 0.86749512, 1.0119456],
+    ),
+    (
+        "gelu/tanh",
+        {"approximate": "tanh"},
+        [-0.0036373921, -0.15880801, 0, 0.34571401, 2.9963626],
+        [-0.011584167, -0.082964084, 0.5, 0.8673699, 1.0115842],
+    ),
+    ("silu", {}, [-0.14227762, -0.26894142, 0, 0.31122967, 2.8577224], [-0.088104106, 0.072329488, 0.5, 0.73996119, 1.0881041]),
+    ("mish", {}, [-0.14564746, -0.30340146, 0, 0.37524521, 2.986535], [-0.093393115, 0.059216756, 0.6, 0.88642438, 1.0211069]),
+    (
+        "softplus",
+        {"beta": 2.0, "threshold": 5.0},
+        [0.0012378426, 0.063464006, 0.34657359, 0.65663084, 3],
+        [0.0024726232, 0.11920292, 0.5, 0.73105858, 1],
+    ),
+    ("hardswish", {}, [-0.0, -0.33333333, 0, 0.29166667, 3], [0, 0.16666667, 0.5, 0.66666667, 1]),
+    ("elu", {"alpha": 0.7}, [-0.66514905, -0.44248439, 0, 0.5, 3], [0.034850948, 0.25751561, 0.7, 1, 1]),
+    ("celu", {"alpha": 0.7}, [-0.69036535, -0.53224427, 0, 0.5, 3], [0.013763786, 0.23965103, 1, 1, 1]),
+    ("selu", {}, [-1.6705687, -1.1113307, 0, 0.52535049, 3.152103], [0.087530612, 0.6467686, 1.7580993, 1.050701, 1.050701]),
+]
+
+
+@family
+def table28(out):
+    for name, attributes, y, dx in FIVE_POINTS:
+        out.literal(name, {"x": f64(FIVE)}, [f64(y)], {"x": f64(dx)}, **attributes)
+    first = {0: f64([1.0, 0.0, 0.0])}
+    x = {"x": f64([1.0, 2.0, 3.0])}
+    out.literal(
+        "softmax",
+        x,
+        [f64([0.090030573, 0.24472847, 0.66524096])],
+        {"x": f64([0.081925069, -0.022033045, -0.059892025])},
+        cotangents=first,
+    )
+    out.literal(
+        "log_softmax",
+        x,
+        [f64([-2.407606, -1.407606, -0.40760596])],
+        {"x": f64([0.90996943, -0.24472847, -0.66524096])},
+        cotangents=first,
+    )
+    out.literal(
+        "silu_and_mul",
+        {"x": f64([1.0, -2.0, 3.0, 0.5])},
+        [f64([2.1931757, -0.11920292])],
+        {"x": f64([2.7830115, -0.045392124, 0.73105858, -0.23840584])},
+    )
+    table_losses(out)
+    table_distances(out)
+    table_optimizers(out)
+    table_rest(out)
+
+
+def table_losses(out):
+    inputs = {
+        "logits": f64([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]),
+        "target": i64([2, -100, 0]),
+        "weight": f64([1.0, 2.0, 0.5]),
+    }
+    dlogits = [[0.011789328, 0.048008534, -0.059797861], [0, 0, 0], [-0.3962963, 0.18148148, 0.21481481]]
+    out.literal("cross_entropy_loss/mean", inputs, [f64(0.98748836)], {"logits": f64(dlogits)}, label_smoothing=0.1)
+    row = [-0.039250292, -0.11561554, 0.15486583]
+    dlogits = [row, row, [0.046851852, -0.084259259, 0.037407407]]
+    inputs |= {"target": f64([[0.2, 0.3, 0.5]] * 3)}
+    out.literal("cross_entropy_loss/probabilities", inputs, [f64(1.36617)], {"logits": f64(dlogits)}, label_smoothing=0.1)
+    inputs = {"p": f64([0.1, 0.9, 0.0, 1.0]), "t": f64([1.0, 1.0, 1.0, 0.5])}
+    out.literal(
+        "bce_loss", inputs, [f64([2.3025851, 0.10536052, 100, 50])], {"p": f64([-10, -1.1111111, -1e12, 5e11])}, reduction="none"
+    )
+    inputs = {"a": f64([-2.0, -0.3, 0.0, 0.7, 1.0]), "t": torch.zeros(5, dtype=F64)}
+    out.literal(
+        "smooth_l1_loss",
+        inputs,
+        [f64([1.65, 0.064285714, 0, 0.35, 0.65])],
+        {"a": f64([-1, -0.42857143, 0, 1, 1])},
+        beta=0.7,
+        reduction="none",
+    )
+    inputs = {"x": f64([-2.0, 0.5, 3.0]), "t": f64([1.0, 1.0, 0.0])}
+    out.literal(
+        "focal_loss",
+        inputs,
+        [f64([0.41251954, 0.016893373, 2.0747103])],
+        {"x": f64([-0.26917843, -0.034484249, 0.84506241])},
+        reduction="none",
     )
 
 
-def fail(family, op, kind, inputs, **attributes):
-    """Records a case that must fail."""
-    cases, tensors = families.setdefault(family, ([], {}))
-    name = f"{op}/{sum(case['op'] == op for case in cases)}"
-    for key, t in inputs.items():
-        tensors[f"{name}/in/{key}"] = t.contiguous()
-    cases.append(dict(name=name, op=op, attributes=attributes, inputs=list(inputs), error=kind))
+def table_distances(out):
+    inputs = {"a": f64([[1.0, 2.0]]), "p": f64([[1.0, 0.0]]), "n": f64([[1.5, -0.5]])}
+    gradients = {"a": f64([[4.9999975e-07, 1]]), "p": f64([[0.70710487, -1.7071082]]), "n": f64([[-0.70710537, 0.7071082]])}
+    out.literal("triplet_loss/swap", inputs, [f64(2.2928942)], gradients, swap=True)
+    inputs = {"x1": f64([[1.0, 2.0], [0.0, 0.0]]), "x2": f64([[0.0, 0.0], [0.3, 0.4]]), "y": f64([1.0, 0.0])}
+    out.literal("contrastive_loss", inputs, [f64(2.625)], {"x1": f64([[1, 2], [0.3, 0.4]])})
 
 
-def unary(family, op, compute, make=normal, special=(), **attributes):
-    for shape in SHAPES:
-        add(family, op, {"x": make(*shape)}, compute, **attributes)
-    if special:
-        add(family, op, {"x": f64(special)}, compute, **attributes)
-
-
-def activations():
-    unary("activation", "relu", lambda x: F.relu(x), special=[-1, -0.0, 0, 2, nan, inf, -inf])
-    unary("activation", "leaky_relu", lambda x: F.leaky_relu(x, 0.01), special=[-1, 0, 2, nan], slope=0.01)
-    unary("activation", "sigmoid", torch.sigmoid, special=[-800, 800, 0, nan, inf, -inf])
-    unary("activation", "tanh", torch.tanh, special=[-40, 40, 0, nan, inf, -inf])
-    for approximate in ["none", "tanh"]:
-        unary("activation", "gelu", lambda x: F.gelu(x, approximate=approximate), special=[-30, -1, 0, 3, nan],
-              approximate=approximate)
-    unary("activation", "silu", F.silu, special=[-40, 0, 40, nan])
-    unary("activation", "elu", lambda x: F.elu(x, 0.7), special=[-40, 0, 2, nan, inf, -inf], alpha=0.7)
-    unary("activation", "celu", lambda x: F.celu(x, 0.7), special=[-40, 0, 2, nan, inf], alpha=0.7)
-    unary("activation", "selu", F.selu, special=[-40, 0, 2, nan, inf])
-    unary("activation", "mish", F.mish, special=[-40, 0, 40, nan])
-    unary("activation", "softplus", lambda x: F.softplus(x, 2.0, 5.0), special=[-400, 0, 2.5, 2.6, nan, inf],
-          beta=2.0, threshold=5.0)
-    unary("activation", "hardswish", F.hardswish, special=[-4, -3, 0, 3, 4, nan])
-    unary("activation", "hardsigmoid", F.hardsigmoid, special=[-4, -3, 0, 3, 4])
-    unary("activation", "relu6", F.relu6, special=[-1, 0, 3, 6, 7, nan])
-    unary("activation", "hardtanh", lambda x: F.hardtanh(x, -0.5, 0.8), special=[-1, -0.5, 0, 0.8, 2, nan],
-          min=-0.5, max=0.8)
-    unary("activation", "threshold", lambda x: F.threshold(x, 0.1, -2.0), special=[-1, 0.1, 0.2, nan],
-          threshold=0.1, value=-2.0)
-    unary("activation", "relu_squared", lambda x: F.relu(x).square(), special=[-1, 0, 2])
-    for op, compute in [("softmax", F.softmax), ("log_softmax", F.log_softmax)]:
-        for shape, dim in [((), 0), ((1,), -1), ((7,), 0), ((2, 3), 0), ((2, 3), 1), ((3, 4, 2), 1), ((0, 3), 1)]:
-            add("activation", op, {"x": normal(*shape)}, lambda x: compute(x, dim), dim=dim)
-        add("activation", op, {"x": f64([[-inf, -inf], [0, inf], [nan, 1], [1e4, -1e4]])}, lambda x: compute(x, 1), dim=1)
-        fail("activation", op, "Attr", {"x": normal(2, 3)}, dim=2)
-    for shape in SHAPES:
-        add("activation", "swiglu", {"gate": normal(*shape), "up": normal(*shape)}, lambda gate, up: F.silu(gate) * up)
-    for shape in [(4,), (3, 6), (2, 0), (2, 1, 2)]:
-        add("activation", "silu_and_mul", {"x": normal(*shape)},
-            lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1] if x.numel() else x[..., : x.shape[-1] // 2])
-    fail("activation", "silu_and_mul", "Shape", {"x": normal(2, 3)})
-    fail("activation", "swiglu", "Shape", {"gate": normal(2, 3), "up": normal(3)})
-    fail("activation", "celu", "Attr", {"x": normal(2)}, alpha=0.0)
-    fail("activation", "softplus", "Attr", {"x": normal(2)}, beta=0.0, threshold=20.0)
-    fail("activation", "hardtanh", "Attr", {"x": normal(2)}, min=1.0, max=-1.0)
-    fail("activation", "relu", "Dtype", {"x": integers(0, 3, 2)})
-
-
-def unaries():
-    for op, compute, make, special in [
-        ("neg", torch.neg, normal, [nan, inf]), ("abs", torch.abs, normal, [-0.0, 0, nan, -inf]),
-        ("exp", torch.exp, normal, [-inf, inf, nan, 800]), ("expm1", torch.expm1, normal, [1e-12, -inf]),
-        ("log", torch.log, positive, [0, -1, inf, nan]), ("log1p", torch.log1p, positive, [-1, -2, 1e-12]),
-        ("sqrt", torch.sqrt, positive, [0, -1, inf, nan]), ("rsqrt", torch.rsqrt, positive, [0, -1, inf]),
-        ("sin", torch.sin, normal, [1e6, nan]), ("cos", torch.cos, normal, [1e6, inf]),
-        ("erf", torch.erf, normal, [6, -6, inf, nan]), ("square", torch.square, normal, [nan, inf]),
-        ("reciprocal", torch.reciprocal, positive, [0, -0.0, inf]), ("frac", torch.frac, normal, [-1.5, 2.25]),
+def table_optimizers(out):
+    inputs = {"p0": f64([1.0, -2.0]), "g0_0": f64([0.5, 1.0]), "g0_1": f64([-0.25, 2.0]), "g0_2": f64([0.1, 0.1])}
+    common = {"lr": 0.1, "wd": 0.01}
+    for op, p, attributes in [
+        ("sgd_momentum_update", [0.8930849387, -2.610864539], {"momentum": 0.9, "dampening": 0.1}),
+        ("nag_step", [0.8691892082, -2.887078688], {"momentum": 0.9}),
+        ("adam_step", [0.8372923664, -2.273154631], {}),
+        ("adamw_step", [0.8390714757, -2.267617763], {}),
     ]:
-        unary("unary", op, compute, make, special)
-    for op in ["floor", "ceil", "trunc", "round", "sign"]:
-        values = f64([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 1.2, -0.0, nan, inf, -inf])
-        add("unary", op, {"x": values}, lambda x: getattr(torch, op)(x), constant=["x"])
-    for op in ["neg", "abs", "square", "sign"]:
-        add("unary", op, {"x": integers(-5, 5, 3, 4)}, lambda x: getattr(torch, op)(x))
-    fail("unary", "exp", "Dtype", {"x": integers(0, 3, 2)})
+        out.literal(op, inputs, [f64(p)], {}, **common, **attributes)
+    clipped = [f64([0.5999999, 0.7999998]), f64([0]), f64(5)]
+    out.literal("gradient_clip_norm/clipped", {"g0": f64([3.0, 4.0]), "g1": f64([0.0])}, clipped, {}, max_norm=1.0)
+    small = f64([0.3, 0.4])
+    out.literal("gradient_clip_norm/unchanged", {"g0": small}, [small, f64(0.5)], {}, max_norm=1.0)
 
 
-PAIRS = [((), ()), ((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 4)), ((3,), ()), ((2, 1, 3), (4, 1)), ((0, 3), (1, 3))]
-
-
-def binaries():
-    for a, b in PAIRS:
-        x = lambda: {"a": normal(*a), "b": normal(*b)}
-        p = lambda: {"a": positive(*a), "b": positive(*b)}
-        add("binary", "add", x(), lambda a, b: torch.add(a, b, alpha=1.5), alpha=1.5)
-        add("binary", "sub", x(), lambda a, b: torch.sub(a, b, alpha=1), alpha=1)
-        add("binary", "mul", x(), torch.mul)
-        add("binary", "div", p(), torch.div, rounding="none")
-        add("binary", "pow", p(), torch.pow)
-        add("binary", "maximum", x(), torch.maximum)
-        add("binary", "minimum", x(), torch.minimum)
-    for rounding in ["floor", "trunc"]:
-        inputs = {"a": f64([7, -7, 7, -7, 1, 0, 5.5]), "b": f64([2, 2, -2, -2, 0, 0, 0.1])}
-        compute = lambda a, b: torch.div(a, b, rounding_mode=rounding)
-        add("binary", "div", inputs, compute, constant=["a", "b"], rounding=rounding)
-        add("binary", "div", {"a": integers(-9, 9, 8), "b": f64([1, 2, 3, -1, -2, -3, 4, 5]).long()}, compute,
-            rounding=rounding)
-    fail("binary", "div", "Value", {"a": integers(1, 5, 2), "b": integers(0, 1, 2)}, rounding="floor")
-    fail("binary", "div", "Dtype", {"a": integers(1, 5, 2), "b": integers(1, 2, 2)}, rounding="none")
-    add("binary", "pow", {"a": f64([0, 0, 2, 2, -2, 1]), "b": f64([0, 2, 0, 3, 3, 5])}, torch.pow)
-    for exponent in [0.0, 2.0, 3.0, 0.5, -1.0, -0.5, -2.0, 1.7]:
-        add("binary", "pow", {"a": positive(2, 3)}, lambda a: torch.pow(a, exponent), exponent=exponent)
-    add("binary", "pow", {"a": integers(-3, 4, 5), "b": integers(0, 4, 5)}, torch.pow)
-    for op in ["eq", "ne", "lt", "gt", "le", "ge"]:
-        special = {"a": f64([1, 2, nan, 0.0, inf]), "b": f64([1, 3, nan, -0.0, -inf])}
-        add("binary", op, special, lambda a, b: getattr(torch, op)(a, b), constant=["a", "b"])
-        add("binary", op, {"a": integers(0, 3, 2, 3), "b": integers(0, 3, 3)}, lambda a, b: getattr(torch, op)(a, b))
-    for op in ["add", "mul", "maximum"]:
-        add("binary", op, {"a": integers(-9, 9, 2, 3), "b": integers(-9, 9, 3)}, lambda a, b: getattr(torch, op)(a, b))
-        fail("binary", op, "Shape", {"a": normal(2, 3), "b": normal(2)})
-        fail("binary", op, "Dtype", {"a": normal(2), "b": normal(2).float()})
-
-
-def fused():
-    triple = [((2, 3), (2, 3), (2, 3)), ((2, 3), (3,), (2, 1)), ((), (), ()), ((0, 2), (2,), (1,))]
-    for s, a, b in triple:
-        add("fused_pointwise", "addcmul", {"s": normal(*s), "a": normal(*a), "b": normal(*b)},
-            lambda s, a, b: torch.addcmul(s, a, b, value=0.3), value=0.3)
-        add("fused_pointwise", "addcdiv", {"s": normal(*s), "a": normal(*a), "b": positive(*b)},
-            lambda s, a, b: torch.addcdiv(s, a, b, value=0.3), value=0.3)
-        add("fused_pointwise", "lerp", {"a": normal(*s), "b": normal(*a), "weight": normal(*b)}, lambda a, b, weight: torch.lerp(a, b, weight))
-        add("fused_pointwise", "where_cond", {"cond": normal(*s) > 0, "a": normal(*a), "b": normal(*b)}, lambda cond, a, b: torch.where(cond, a, b))
-    for weight in [0.0, 0.3, 0.5, 1.0, 1.7]:
-        add("fused_pointwise", "lerp", {"a": normal(2, 3), "b": normal(3)}, lambda a, b: torch.lerp(a, b, weight), weight=weight)
-    add("fused_pointwise", "where_cond", {"cond": f64([1, 0]).bool(), "a": f64([1, nan]), "b": f64([nan, 2])}, lambda cond, a, b: torch.where(cond, a, b))
-    for bounds in [dict(min=-0.5), dict(max=0.5), dict(min=-0.5, max=0.5), dict(min=1.0, max=-1.0)]:
-        add("fused_pointwise", "clamp", {"x": f64([-1, -0.5, 0, 0.5, 1, nan])}, lambda x: torch.clamp(x, **bounds), **bounds)
-    add("fused_pointwise", "clamp", {"x": normal(3, 4), "min": normal(4) - 1, "max": normal(3, 1) + 1}, lambda x, min, max: torch.clamp(x, min, max))
-    fail("fused_pointwise", "clamp", "Attr", {"x": normal(2)})
-    fail("fused_pointwise", "where_cond", "Dtype", {"cond": normal(2), "a": normal(2), "b": normal(2)})
-
-
-def reductions():
-    for shape, dims in [((), None), ((7,), None), ((2, 3), None), ((2, 3), [0]), ((2, 3), [1]), ((2, 3), [-1]),
-                        ((2, 3, 4), [0, 2]), ((2, 3, 4), [1]), ((2, 0), [1]), ((0, 3), [1])]:
-        for keepdim in [False, True]:
-            at = dict(dims=dims, keepdim=keepdim) if dims is not None else dict(keepdim=False)
-            d = dims if dims is not None else list(range(len(shape)))
-            k = at["keepdim"]
-            x = lambda: {"x": normal(*shape)}
-            add("reduction", "reduce_sum", x(), lambda x: x.sum(d, keepdim=k) if d else x.sum(), **at)
-            add("reduction", "mean", x(), lambda x: x.mean(d, keepdim=k) if d else x.mean(), **at)
-            add("reduction", "rowwise_l2_norm", x(), lambda x: torch.linalg.vector_norm(x, dim=d, keepdim=k) if d else x.abs(), **at)
-            if math.prod(shape) > 0 or 0 not in [shape[i] for i in d]:
-                add("reduction", "reduce_max", x(), lambda x: x.amax(d, keepdim=k) if d else x.amax(), **at)
-                add("reduction", "amin", x(), lambda x: x.amin(d, keepdim=k) if d else x.amin(), **at)
-            if len(d) == 1:
-                add("reduction", "prod", x(), lambda x: x.prod(d[0], keepdim=k), **at)
-                add("reduction", "logsumexp", x(), lambda x: torch.logsumexp(x, d, keepdim=k), **at)
-            if math.prod(shape) > 0 and len(shape) > 0:
-                add("reduction", "var", x(), lambda x: x.var(d, correction=0, keepdim=k), correction=0.0, **at)
-    for values in [[2.0, 3, 4], [2.0, 0, 4], [0.0, 0, 4]]:
-        add("reduction", "prod", {"x": f64(values)}, lambda x: x.prod(), keepdim=False)
-    add("reduction", "reduce_max", {"x": f64([[1, 3, 3], [nan, 1, 2]])}, lambda x: x.amax(1), dims=[1], keepdim=False)
-    for op in ["max", "min"]:
-        for shape, dim in [((5,), 0), ((2, 3), 1), ((2, 3, 4), -2)]:
-            add("reduction", op, {"x": normal(*shape)}, lambda x: getattr(torch, op)(x, dim), dim=dim, keepdim=False)
-        add("reduction", op, {"x": f64([1, 3, 3, 1])}, lambda x: getattr(torch, op)(x, 0), dim=0, keepdim=False)
-    for op, compute in [("argmax_axis", torch.argmax), ("argmin_axis", torch.argmin)]:
-        for shape, dim in [((5,), 0), ((2, 3), 1), ((2, 3, 4), -2)]:
-            add("reduction", op, {"x": normal(*shape)}, lambda x: compute(x, dim), constant=["x"], dim=dim, keepdim=False)
-        add("reduction", op, {"x": f64([[1, nan], [nan, 3]])}, lambda x: compute(x), constant=["x"], keepdim=False)
-    for op in ["reduce_sum", "prod"]:
-        add("reduction", op, {"x": integers(-3, 4, 3, 4)}, lambda x: (x.sum if op == "reduce_sum" else x.prod)(1), dims=[1], keepdim=False)
-    add("reduction", "cumsum", {"x": normal(3, 4)}, lambda x: x.cumsum(0), dim=0)
-    add("reduction", "cumsum", {"x": normal(3, 4, 2)}, lambda x: x.cumsum(-2), dim=-2)
-    fail("reduction", "mean", "Dtype", {"x": integers(0, 3, 2)}, keepdim=False)
-    fail("reduction", "reduce_max", "Value", {"x": normal(2, 0)}, dims=[1], keepdim=False)
-    fail("reduction", "reduce_sum", "Attr", {"x": normal(2, 2)}, dims=[0, 0], keepdim=False)
-    fail("reduction", "reduce_sum", "Attr", {"x": normal(2, 2)}, dims=[2], keepdim=False)
-    fail("reduction", "argmax_axis", "Value", {"x": normal(0)}, keepdim=False)
-
-
-def utilities():
-    add("utility", "transpose_2d", {"x": normal(2, 3)}, lambda x: x.t())
-    add("utility", "batched_transpose", {"x": normal(2, 3, 4)}, lambda x: x.mT)
-    add("utility", "permute_general", {"x": normal(2, 3, 4)}, lambda x: x.permute(2, 0, 1), perm=[2, 0, 1])
-    for shape in SHAPES:
-        add("utility", "copy_buffer", {"x": normal(*shape)}, lambda x: x.clone())
-    for dtype, name in [(torch.float64, "f64"), (torch.int64, "i64"), (torch.int32, "i32"), (torch.bool, "bool")]:
-        add("utility", "cast", {"x": f64([-2.7, -0.5, 0, 0.5, 2.5, 100.9])}, lambda x: x.to(dtype), constant=["x"], dtype=name)
-    for shapes, dim in [([(2, 3), (1, 3)], 0), ([(2, 3), (2, 0), (2, 1)], 1), ([(2, 2, 2), (2, 2, 2)], -1)]:
-        add("utility", "concat", {f"x{i}": normal(*s) for i, s in enumerate(shapes)}, lambda *xs: torch.cat(xs, dim), dim=dim)
-    fail("utility", "concat", "Shape", {"x0": normal(2, 3), "x1": normal(2, 4)}, dim=0)
-    for a, b in [((3,), (2, 3)), ((2, 1), (2, 4)), ((), (2, 2))]:
-        add("utility", "broadcast_to", {"x": normal(*a)}, lambda x: x.expand(*b), shape=list(b))
-        add("utility", "sum_to_size", {"x": normal(*b)}, lambda x: x.sum_to_size(a), shape=list(a))
-    fail("utility", "broadcast_to", "Shape", {"x": normal(2)}, shape=[3])
-    add("utility", "reshape", {"x": normal(2, 6)}, lambda x: x.reshape(3, 4), shape=[3, 4])
-    add("utility", "transpose", {"x": normal(2, 3, 4)}, lambda x: x.transpose(0, -1), dim0=0, dim1=-1)
-    add("utility", "narrow", {"x": normal(4, 5)}, lambda x: x.narrow(1, 1, 3), dim=1, start=1, length=3)
-    add("utility", "select", {"x": normal(4, 5)}, lambda x: x.select(0, -2), dim=0, index=-2)
-    fail("utility", "select", "Index", {"x": normal(4, 5)}, dim=0, index=4)
-    fail("utility", "reshape", "Shape", {"x": normal(4)}, shape=[3])
-
-
-def indexing():
-    add("indexing", "gather_kernel", {"x": normal(3, 4), "index": integers(0, 3, 2, 4)}, lambda x, index: x.gather(0, index), dim=0)
-    add("indexing", "gather_kernel", {"x": normal(3, 4), "index": integers(0, 4, 2, 5)}, lambda x, index: x.gather(1, index), dim=1)
-    add("indexing", "gather_kernel", {"x": normal(2, 3, 4), "index": integers(0, 3, 2, 5, 3)}, lambda x, index: x.gather(-2, index), dim=-2)
-    add("indexing", "gather_kernel", {"x": normal(3), "index": integers(0, 3, 4, dtype=torch.int32)}, lambda x, index: x.gather(0, index.long()), dim=0)
-    fail("indexing", "gather_kernel", "Index", {"x": normal(3), "index": f64([3]).long()}, dim=0)
-    fail("indexing", "gather_kernel", "Index", {"x": normal(3), "index": f64([-1]).long()}, dim=0)
-    fail("indexing", "gather_kernel", "Shape", {"x": normal(3, 2), "index": integers(0, 3, 4)}, dim=0)
-    fail("indexing", "gather_kernel", "Dtype", {"x": normal(3), "index": normal(3)}, dim=0)
-    for op in ["scatter_add_kernel", "scatter"]:
-        index = integers(0, 5, 2, 4) if op == "scatter_add_kernel" else torch.stack([torch.randperm(5)[:2] for _ in range(4)], 1)
-        compute = (lambda self, index, src: self.scatter_add(0, index, src)) if op == "scatter_add_kernel" else (lambda self, index, src: self.scatter(0, index, src))
-        add("indexing", op, {"self": normal(5, 4), "index": index, "src": normal(2, 4)}, compute, dim=0)
-        fail("indexing", op, "Index", {"self": normal(2), "index": f64([2]).long(), "src": normal(1)}, dim=0)
-    add("indexing", "index_select", {"x": normal(4, 3), "index": integers(0, 4, 6)}, lambda x, index: x.index_select(0, index), dim=0)
-    add("indexing", "index_select", {"x": normal(2, 4, 3), "index": integers(0, 4, 2)}, lambda x, index: x.index_select(1, index), dim=1)
-    add("indexing", "index_add", {"self": normal(4, 3), "index": integers(0, 4, 6), "src": normal(6, 3)}, lambda self, index, src: self.index_add(0, index, src, alpha=0.5), dim=0, alpha=0.5)
-    fail("indexing", "index_select", "Index", {"x": normal(4, 3), "index": f64([4]).long()}, dim=0)
-    add("indexing", "index", {"x": normal(2, 3, 4, 5), "i0": integers(-2, 2, 2), "i1": integers(0, 4, 2)}, lambda x, i0, i1: x[i0, :, i1], indices=["tensor:i0", {"slice": [0, None, 1]}, "tensor:i1"])
-    add("indexing", "index", {"x": normal(2, 3, 4, 5), "i0": integers(-3, 3, 2), "i1": integers(0, 4, 2)}, lambda x, i0, i1: x[:, i0, i1], indices=[{"slice": [0, None, 1]}, "tensor:i0", "tensor:i1"])
-    add("indexing", "index", {"x": normal(4, 5), "i0": integers(0, 4, 2, 3)}, lambda x, i0: x[i0, 1:5:2], indices=["tensor:i0", {"slice": [1, 5, 2]}])
-    add("indexing", "index", {"x": normal(3, 4), "i0": normal(3, 4) > 0}, lambda x, i0: x[i0], indices=["tensor:i0"])
-    fail("indexing", "index", "Index", {"x": normal(3), "i0": f64([-4]).long()}, indices=["tensor:i0"])
-    for accumulate in [False, True]:
-        add("indexing", "index_put", {"self": normal(4, 3), "i0": f64([0, 2]).long(), "values": normal(2, 3)},
-            lambda self, i0, values: self.index_put((i0,), values, accumulate=accumulate), indices=["tensor:i0"], accumulate=accumulate)
-    add("indexing", "index_put", {"self": normal(4), "i0": f64([1, 1, 3]).long(), "values": normal(3)},
-        lambda self, i0, values: self.index_put((i0,), values, accumulate=True), indices=["tensor:i0"], accumulate=True)
-    for largest in [True, False]:
-        add("indexing", "topk", {"x": normal(3, 6)}, lambda x: x.topk(2, 1, largest), k=2, dim=1, largest=largest)
-    for descending in [True, False]:
-        add("indexing", "sort", {"x": normal(3, 6)}, lambda x: torch.sort(x, dim=0, descending=descending, stable=True), dim=0, descending=descending)
-    fail("indexing", "topk", "Attr", {"x": normal(3)}, k=4, dim=0, largest=True)
-
-
-def embeddings():
-    for padding, freq in [(None, False), (1, False), (-1, True)]:
-        at = dict(scale_grad_by_freq=freq) | ({} if padding is None else dict(padding_idx=padding))
-        add("embedding", "embedding_forward", {"w": normal(5, 3), "idx": integers(0, 5, 2, 4)},
-            lambda w, idx: F.embedding(idx, w, padding_idx=padding, scale_grad_by_freq=freq), **at)
-    add("embedding", "embedding_forward", {"w": normal(5, 3), "idx": integers(0, 5, 0)}, lambda w, idx: F.embedding(idx, w), scale_grad_by_freq=False)
-    fail("embedding", "embedding_forward", "Index", {"w": normal(5, 3), "idx": f64([5]).long()}, scale_grad_by_freq=False)
-    fail("embedding", "embedding_forward", "Dtype", {"w": normal(5, 3), "idx": normal(2)}, scale_grad_by_freq=False)
-    fail("embedding", "embedding_forward", "Attr", {"w": normal(5, 3), "idx": integers(0, 5, 2)}, scale_grad_by_freq=False, padding_idx=5)
-    add("embedding", "embedding_rmsnorm", {"w": normal(5, 4), "idx": integers(0, 5, 3), "gamma": normal(4)},
-        lambda w, idx, gamma: F.rms_norm(F.embedding(idx, w), (4,), gamma, eps=1e-6), eps=1e-6)
-    add("embedding", "embedding_rmsnorm", {"w": normal(5, 4), "idx": integers(0, 5, 3)},
-        lambda w, idx: F.rms_norm(F.embedding(idx, w), (4,), None, eps=1e-6), eps=1e-6)
-
-
-def matrices():
-    for a, b in [((2, 3), (3, 4)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)),
-                 ((2, 1, 2, 3), (5, 3, 1)), ((2, 0), (0, 3)), ((0, 2), (2, 3)), ((3,), (5, 3, 2))]:
-        add("matmul", "matmul", {"a": normal(*a), "b": normal(*b)}, torch.matmul)
-    for trans_a in [False, True]:
-        for trans_b in [False, True]:
-            shape_a, shape_b = ((3, 2) if trans_a else (2, 3)), ((4, 3) if trans_b else (3, 4))
-            t = lambda m, flag: m.t() if flag else m
-            add("matmul", "gemm", {"a": normal(*shape_a), "b": normal(*shape_b), "c": normal(2, 4)},
-                lambda a, b, c: 0.5 * t(a, trans_a) @ t(b, trans_b) - 2 * c, trans_a=trans_a, trans_b=trans_b, alpha=0.5, beta=-2.0)
-    add("matmul", "addmm", {"c": normal(4), "a": normal(2, 3), "b": normal(3, 4)}, lambda c, a, b: torch.addmm(c, a, b, beta=0.7, alpha=1.3), beta=0.7, alpha=1.3)
-    for shape in [(2, 3), (3,), (2, 5, 3), (0, 3)]:
-        add("matmul", "linear_forward", {"x": normal(*shape), "w": normal(4, 3), "b": normal(4)}, F.linear)
-        add("matmul", "linear_forward", {"x": normal(*shape), "w": normal(4, 3)}, F.linear)
-    fail("matmul", "matmul", "Shape", {"a": normal(2, 3), "b": normal(2, 3)})
-    fail("matmul", "matmul", "Shape", {"a": normal(), "b": normal(3)})
-    fail("matmul", "matmul", "Unsupported", {"a": integers(0, 2, 2, 2), "b": integers(0, 2, 2, 2)})
-
-
-def reduced(loss, reduction):
-    return {"none": lambda: loss, "mean": loss.mean, "sum": loss.sum}[reduction]()
-
-
-def losses():
-    for reduction in ["none", "mean", "sum"]:
-        r = dict(reduction=reduction)
-        for shape in [(4,), (2, 3), (0,), ()]:
-            pair = lambda: {"a": normal(*shape), "t": normal(*shape)}
-            add("loss", "mse_loss", pair(), lambda a, t: F.mse_loss(a, t, **r), **r)
-            add("loss", "l1_loss", pair(), lambda a, t: F.l1_loss(a, t, **r), **r)
-            add("loss", "smooth_l1_loss", pair(), lambda a, t: F.smooth_l1_loss(a, t, beta=0.7, **r), beta=0.7, **r)
-            add("loss", "huber_loss", pair(), lambda a, t: F.huber_loss(a, t, delta=0.7, **r), delta=0.7, **r)
-            add("loss", "bce_loss", {"p": unit(*shape), "t": unit(*shape)}, lambda p, t: F.binary_cross_entropy(p, t, **r), constant=["t"], **r)
-            add("loss", "bce_loss", {"p": unit(*shape), "t": unit(*shape), "weight": unit(*shape)}, lambda p, t, weight: F.binary_cross_entropy(p, t, weight, **r), constant=["t", "weight"], **r)
-            add("loss", "bce_with_logits", {"x": normal(*shape), "t": unit(*shape)}, lambda x, t: F.binary_cross_entropy_with_logits(x, t, **r), constant=["t"], **r)
-            add("loss", "kl_div", {"input": normal(*shape), "target": unit(*shape)}, lambda input, target: F.kl_div(input, target, **r), constant=["target"], log_target=False, **r)
-            add("loss", "kl_div", {"input": normal(*shape), "target": normal(*shape)}, lambda input, target: F.kl_div(input, target, log_target=True, **r), constant=["target"], log_target=True, **r)
-        add("loss", "bce_with_logits", {"x": normal(2, 3), "t": unit(2, 3), "pos_weight": positive(3)}, lambda x, t, pos_weight: F.binary_cross_entropy_with_logits(x, t, pos_weight=pos_weight, **r), constant=["t", "pos_weight"], **r)
-        for smoothing in [0.0, 0.1]:
-            at = dict(label_smoothing=smoothing, **r)
-            for n, c, rest in [(3, 4, ()), (2, 3, (2, 2)), (0, 3, ())]:
-                add("loss", "cross_entropy_loss", {"logits": normal(n, c, *rest), "target": integers(0, c, n, *rest)}, lambda logits, target: F.cross_entropy(logits, target, **at), **at)
-                add("loss", "cross_entropy_loss", {"logits": normal(n, c, *rest), "target": integers(0, c, n, *rest), "weight": positive(c)}, lambda logits, target, weight: F.cross_entropy(logits, target, weight, **at), constant=["weight"], **at)
-                add("loss", "cross_entropy_loss", {"logits": normal(n, c, *rest), "target": unit(n, c, *rest), "weight": positive(c)}, lambda logits, target, weight: F.cross_entropy(logits, target, weight, **at), constant=["weight"], **at)
-            add("loss", "cross_entropy_loss", {"logits": normal(4), "target": torch.tensor(2)}, lambda logits, target: F.cross_entropy(logits, target, **at), **at)
-            add("loss", "cross_entropy_loss", {"logits": normal(4, 3), "target": f64([0, 1, 2, 1]).long()}, lambda logits, target: F.cross_entropy(logits, target, ignore_index=1, **at), ignore_index=1, **at)
-        add("loss", "cross_entropy_loss", {"logits": normal(2, 3), "target": f64([-100, -100]).long()}, lambda logits, target: F.cross_entropy(logits, target, **r), label_smoothing=0.0, **r)
-        add("loss", "nll_loss", {"logp": normal(3, 4), "target": integers(0, 4, 3), "weight": positive(4)}, lambda logp, target, weight: F.nll_loss(logp, target, weight, **r), constant=["weight"], **r)
-        add("loss", "nll_loss", {"logp": normal(3, 4, 2), "target": integers(0, 4, 3, 2)}, lambda logp, target: F.nll_loss(logp, target, **r), **r)
-        for p, swap in [(2.0, False), (2.0, True), (1.0, False), (3.0, True)]:
-            at = dict(margin=1.0, p=p, eps=1e-6, swap=swap, **r)
-            add("loss", "triplet_loss", {"a": normal(4, 3), "p": normal(4, 3), "n": normal(4, 3)}, lambda a, p, n: F.triplet_margin_loss(a, p, n, **at), **at)
-        for alpha in [0.25, -1.0]:
-            for t in [unit(2, 3), (normal(2, 3) > 0).double()]:
-                def focal(x, t):
-                    p = torch.sigmoid(x)
-                    ce = F.binary_cross_entropy_with_logits(x, t, reduction="none")
-                    p_t = p * t + (1 - p) * (1 - t)
-                    loss = ce * (1 - p_t) ** 2.0
-                    return reduced(loss * (alpha * t + (1 - alpha) * (1 - t)) if alpha >= 0 else loss, reduction)
-                add("loss", "focal_loss", {"x": normal(2, 3), "t": t}, focal, constant=["t"], alpha=alpha, gamma=2.0, from_logits=True, **r)
-        def contrastive(x1, x2, y):
-            d = (x1 - x2).norm(dim=1)
-            return reduced(y * d**2 + (1 - y) * F.relu(1.0 - d) ** 2, reduction)
-        add("loss", "contrastive_loss", {"x1": normal(4, 3) / 3, "x2": normal(4, 3) / 3, "y": f64([1, 0, 1, 0])}, contrastive, constant=["y"], margin=1.0, **r)
-    fail("loss", "mse_loss", "Shape", {"a": normal(2, 3), "t": normal(3)}, reduction="mean")
-    fail("loss", "bce_loss", "Value", {"p": f64([1.5]), "t": f64([1])}, reduction="mean")
-    fail("loss", "cross_entropy_loss", "Value", {"logits": normal(2, 3), "target": f64([0, 3]).long()}, label_smoothing=0.0, reduction="mean")
-    fail("loss", "cross_entropy_loss", "Attr", {"logits": normal(2, 3), "target": unit(2, 3)}, label_smoothing=0.0, ignore_index=0, reduction="mean")
-    fail("loss", "cross_entropy_loss", "Attr", {"logits": normal(2, 3), "target": integers(0, 3, 2)}, label_smoothing=1.5, reduction="mean")
-
-
-def optimizers():
-    shapes = [(2, 3), (4,)]
-    for op, make in [
-        ("sgd_step", lambda ps: torch.optim.SGD(ps, lr=0.1, weight_decay=0.01)),
-        ("sgd_momentum_update", lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01)),
-        ("nag_step", lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)),
-        ("adam_step", lambda ps: torch.optim.Adam(ps, lr=0.1, weight_decay=0.01)),
-        ("adam_amsgrad_step", lambda ps: torch.optim.Adam(ps, lr=0.1, weight_decay=0.01, amsgrad=True)),
-        ("adamw_step", lambda ps: torch.optim.AdamW(ps, lr=0.1, weight_decay=0.01)),
-    ]:
-        inputs = {f"p{i}": normal(*s) for i, s in enumerate(shapes)}
-        inputs |= {f"g{i}_{k}": normal(*s) for i, s in enumerate(shapes) for k in range(10)}
-
-        def steps(*values):
-            tensors = dict(zip(inputs, values))
-            ps = [tensors[f"p{i}"].detach().clone().requires_grad_() for i in range(len(shapes))]
-            optimizer = make(ps)
-            for k in range(10):
-                for i, p in enumerate(ps):
-                    p.grad = tensors[f"g{i}_{k}"].clone()
-                optimizer.step()
-            return [p.detach() for p in ps]
-
-        add("optimizer", op, inputs, steps, constant=list(inputs), lr=0.1, weight_decay=0.01)
-    for max_norm, norm_type in [(1.0, 2.0), (100.0, 2.0), (1.0, 1.0), (0.5, inf)]:
-        def clip(g0, g1):
-            ps = [torch.zeros_like(g).requires_grad_() for g in (g0, g1)]
-            for p, g in zip(ps, (g0, g1)):
-                p.grad = g.clone()
-            total = torch.nn.utils.clip_grad_norm_(ps, max_norm, norm_type)
-            return [p.grad for p in ps] + [total]
-        add("optimizer", "gradient_clip_norm", {"g0": normal(2, 3), "g1": normal(4)}, clip, constant=["g0", "g1"], max_norm=max_norm, norm_type=str(norm_type))
-    add("optimizer", "gradient_clip_value", {"g0": f64([-2, -0.5, 0.2, 3, nan])}, lambda g0: g0.clamp(-1, 1), constant=["g0"], clip=1.0)
+def table_rest(out):
+    inputs = {"a": f64([0.0, 0.0, 2.0, 2.0]), "b": f64([0.0, 2.0, 0.0, 3.0])}
+    gradients = {"a": f64([0, 0, 0, 12]), "b": f64([0, 0, 0.69314718, 5.5451774])}
+    out.literal("pow", inputs, [f64([1, 0, 1, 8])], gradients)
+    x = {"x": f64([1.0, 3.0, 3.0])}
+    out.literal("reduce_max", x, [f64(3)], {"x": f64([0, 0.5, 0.5])})
+    out.literal("max", x, [f64(3), i64(1)], {"x": f64([0, 1, 0])}, dim=0)
+    x, pair = torch.arange(120, dtype=F64).reshape(2, 3, 4, 5), i64([0, 1])
+    apart, adjacent = ["tensor:i0", every(3), "tensor:i1"], [every(2), "tensor:i0", "tensor:i1"]
+    for name, indices, shape in [("apart", apart, (2, 3, 5)), ("adjacent", adjacent, (2, 2, 5))]:
+        y = OPS["index"][1](x, indices=indices, i0=pair, i1=pair)
+        assert y.shape == shape
+        out.literal(f"index/{name}", {"x": x, "i0": pair, "i1": pair}, [y], {}, indices=indices)
 
 
 def main():
-    assert torch.__version__.split("+")[0] == VERSION, f"torch {VERSION} is needed, this is {torch.__version__}"
-    torch.manual_seed(0)
-    for family in [activations, unaries, binaries, fused, reductions, utilities, indexing, embeddings, matrices, losses, optimizers]:
-        family()
-    for family, (cases, tensors) in families.items():
-        lines = ",\n".join(json.dumps(case) for case in cases)
-        (HERE / f"{family}.json").write_text(f'{{"torch": "{VERSION}", "cases": [\n{lines}\n]}}\n')
-        save_file({key: t.clone().contiguous() for key, t in tensors.items()}, HERE / f"{family}.safetensors")
-        print(f"{family}: {len(cases)} cases, {len(tensors)} tensors")
+    assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    folder = pathlib.Path(__file__).parent
+    for seed, fill in enumerate(FAMILIES):
+        torch.manual_seed(seed)
+        out = Family(fill.__name__)
+        fill(out)
+        out.save(folder)
+        print(f"{out.name}: {len(out.cases)} cases, {len(out.tensors)} tensors")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,453 @@
+"""What each op means, in PyTorch: the table `OPS` at the end, and above it the formulas PyTorch has no function for.
+
+A reference takes its inputs by name and its attributes as keyword-only arguments; their defaults are written into the
+case, `None` meaning absent. An attribute that shares its name with an input is renamed by `ATTRIBUTE_NAMES`.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+ATTRIBUTE_NAMES = {"norm": "p"}
+
+DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def long(index):
+    """PyTorch wants i64 where we accept i32 as well; masks stay masks."""
+    return index if index.dtype == torch.bool else index.long()
+
+
+def reduced(loss, reduction):
+    return {"none": lambda: loss, "mean": loss.mean, "sum": loss.sum}[reduction]()
+
+
+def all_dims(x, dims):
+    return list(range(x.dim())) if not dims else dims
+
+
+# Activations that PyTorch computes with an f32 constant, or with a gradient at NaN that depends on the length
+
+
+def exponential_unit(x, alpha, scale=1.0, width=1.0):
+    return scale * torch.where(x <= 0, alpha * torch.expm1(x.clamp(max=0) / width), x)
+
+
+def hardtanh(x, *, min=-1.0, max=1.0):
+    return torch.where(x <= min, min, torch.where(x >= max, max, x))
+
+
+def hardsigmoid(x):
+    return torch.where((-3 < x) & (x < 3), (x + 3) / 6, ((x + 3).clamp(0, 6) / 6).detach())
+
+
+# Losses
+
+
+def cross_entropy(logits, target, weight=None, token_bytes=None, *, ignore_index=None, label_smoothing=0.0, reduction="mean"):
+    if not target.is_floating_point():
+        target = target.long()
+    options = {"weight": weight, "label_smoothing": label_smoothing}
+    options["ignore_index"] = -100 if ignore_index is None else ignore_index
+    if reduction != "byte_mean":
+        return F.cross_entropy(logits, target, reduction=reduction, **options)
+    loss = F.cross_entropy(logits, target, reduction="none", **options)
+    valid = target != options["ignore_index"]
+    bytes_ = torch.where(valid, token_bytes[target.where(valid, 0)], 0.0)
+    return (loss * bytes_).sum() / bytes_.sum() if bytes_.sum() != 0 else (loss * 0).sum()
+
+
+def nll_loss(logp, target, weight=None, *, ignore_index=-100, reduction="mean"):
+    return F.nll_loss(logp, target.long(), weight, ignore_index=ignore_index, reduction=reduction)
+
+
+def bce_loss(p, t, weight=None, *, reduction="mean"):
+    return F.binary_cross_entropy(p, t, weight, reduction=reduction)
+
+
+def bce_with_logits(x, t, weight=None, pos_weight=None, *, reduction="mean"):
+    return F.binary_cross_entropy_with_logits(x, t, weight, pos_weight=pos_weight, reduction=reduction)
+
+
+def focal_loss(x, t, *, alpha=0.25, gamma=2.0, from_logits=True, reduction="mean"):
+    if from_logits:
+        p = x.sigmoid()
+        ce = F.binary_cross_entropy_with_logits(x, t, reduction="none")
+    else:
+        p = x.clamp(1e-7, 1 - 1e-7)
+        ce = -(t * p.log() + (1 - t) * torch.log1p(-p))
+    loss = ce * (p * (1 - t) + (1 - p) * t) ** gamma
+    if alpha >= 0:
+        loss = loss * (alpha * t + (1 - alpha) * (1 - t))
+    return reduced(loss, reduction)
+
+
+def triplet_loss(a, p, n, *, margin=1.0, norm=2.0, eps=1e-6, swap=False, reduction="mean"):
+    return F.triplet_margin_loss(a, p, n, margin=margin, p=norm, eps=eps, swap=swap, reduction=reduction)
+
+
+def contrastive_loss(x1, x2, y, *, margin=1.0, reduction="mean"):
+    squared = (x1 - x2).square().sum(-1)
+    apart = squared > 0
+    distance = torch.where(apart, squared, 1.0).sqrt().where(apart, 0.0)  # gradient 0, not NaN, at distance 0
+    return reduced(y * squared + (1 - y) * (margin - distance).clamp(min=0).square(), reduction)
+
+
+# Embedding
+
+
+def embedding(w, idx, *, padding_idx=None, scale_grad_by_freq=False):
+    return F.embedding(idx.long(), w, padding_idx=padding_idx, scale_grad_by_freq=scale_grad_by_freq)
+
+
+def embedding_rmsnorm(w, idx, gamma=None, *, eps=1e-6):
+    return F.rms_norm(w[idx.long()], w.shape[1:], gamma, eps)
+
+
+def scatter_add(self, index, src, *, dim):
+    return self.scatter_add(dim, index.long(), src[covered_by(index)])
+
+
+def scatter(self, index, src, *, dim):
+    return self.scatter(dim, index.long(), src[covered_by(index)])
+
+
+def covered_by(index):
+    """The part of `src` that is read: PyTorch has no gradient for a larger `src`, ours is 0 outside."""
+    return tuple(slice(0, size) for size in index.shape)
+
+
+# Utility
+
+
+def cast(x, *, dtype):
+    target = DTYPES[dtype]
+    if not x.is_floating_point() or target.is_floating_point or target == torch.bool:
+        return x.to(target)
+    info = torch.iinfo(target)
+    return torch.tensor([saturate(v, info) for v in x.flatten().tolist()], dtype=target).reshape(x.shape)
+
+
+def saturate(value, info):
+    if math.isnan(value):
+        return 0
+    if value >= info.max:
+        return info.max
+    return int(value) if value > info.min else info.min
+
+
+def clamp(x, min=None, max=None):
+    return torch.clamp(x, min, max)
+
+
+def argmax(x, *, dim=None, keepdim=False):
+    return torch.argmax(x, dim, keepdim)
+
+
+def argmin(x, *, dim=None, keepdim=False):
+    return torch.argmin(x, dim, keepdim)
+
+
+def dropout(x, *, p=0.5, training=True):
+    """Only where no random number decides."""
+    assert not training or p in (0.0, 1.0)
+    return x * 0.0 if training and p == 1.0 else x * 1.0
+
+
+# Elementwise
+
+
+def div(a, b, *, rounding="none"):
+    return torch.div(a, b, rounding_mode=None if rounding == "none" else rounding)
+
+
+def pow_(a, b=None, *, exponent=None):
+    return torch.pow(a, exponent if b is None else b)
+
+
+def lerp(a, b, weight):
+    return torch.lerp(a, b, weight)
+
+
+# Reductions
+
+
+def prod(x, *, dims=None, keepdim=False):
+    for dim in sorted((d % max(x.dim(), 1) for d in all_dims(x, dims)), reverse=True):
+        x = x.prod(dim, keepdim=keepdim)
+    return x
+
+
+def maximum_over(reduce):
+    def extremum(x, *, dim=None, keepdim=False):
+        return reduce(x) if dim is None else reduce(x, dim, keepdim)
+
+    return extremum
+
+
+def over_dims(reduce):
+    return lambda x, *, dims=None, keepdim=False: reduce(x, all_dims(x, dims), keepdim)
+
+
+def total(x, *, dims=None, keepdim=False):
+    if dims or keepdim:
+        return x.sum(all_dims(x, dims), keepdim=keepdim)
+    return x.sum()
+
+
+def l2_norm(x, *, dims=None, keepdim=False):
+    return torch.linalg.vector_norm(x, 2, dims or -1, keepdim)
+
+
+def variance(x, *, dims=None, correction=1, keepdim=False):
+    return torch.var(x, all_dims(x, dims), correction=correction, keepdim=keepdim)
+
+
+# Indexing
+
+
+def subscript(indices, tensors):
+    """`"tensor:i0"` is the input i0, `{"slice": [start, stop, step]}` a slice."""
+    return tuple(slice(*i["slice"]) if isinstance(i, dict) else long(tensors[i.removeprefix("tensor:")]) for i in indices)
+
+
+def index(x, *, indices, **tensors):
+    return x[subscript(indices, tensors)]
+
+
+def index_put(self, values, *, indices, accumulate=False, **tensors):
+    at = subscript(indices, tensors)
+    position = torch.arange(self.numel()).reshape(self.shape)[at]
+    flat, source = self.flatten(), values.expand(position.shape).flatten()
+    if accumulate:
+        return flat.index_add(0, position.flatten(), source).reshape(self.shape)
+    last = {p: k for k, p in enumerate(position.flatten().tolist())}  # the last in row-major order wins
+    where, winner = torch.tensor(list(last), dtype=torch.int64), torch.tensor(list(last.values()), dtype=torch.int64)
+    return flat.index_copy(0, where, source[winner]).reshape(self.shape)
+
+
+def topk(x, *, k, dim=-1, largest=True):
+    """Ties by ascending index, NaN the greatest: a stable sort, where torch.topk leaves ties open."""
+    values, indices = torch.sort(x, dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
+
+
+def sort(x, *, dim=-1, descending=False):
+    return torch.sort(x, dim=dim, descending=descending, stable=True)
+
+
+# Matrix products
+
+
+def gemm(a, b, c=None, *, trans_a=False, trans_b=False, alpha=1.0, beta=0.0):
+    """An operand with factor 0 is not read."""
+    a, b = a.t() if trans_a else a, b.t() if trans_b else b
+    y = alpha * (a @ b) if alpha != 0 else a.new_zeros(a.shape[0], b.shape[1])
+    return y if beta == 0 else y + beta * c
+
+
+def addmm(c, a, b, *, beta=1.0, alpha=1.0):
+    return gemm(a, b, c, alpha=alpha, beta=beta)
+
+
+def linear(x, w, b=None):
+    return F.linear(x, w, b)
+
+
+# Optimizers: parameters p0, p1, .., the gradient of parameter i at step s is g<i>_<s>.
+
+
+def optimize(optimizer, tensors, **options):
+    params = [tensors[name].detach().clone().requires_grad_() for name in sorted(tensors) if name.startswith("p")]
+    steps = sum(name.startswith("g0_") for name in tensors)
+    rule = optimizer(params, **options)
+    for step in range(steps):
+        for i, param in enumerate(params):
+            param.grad = tensors[f"g{i}_{step}"].detach().clone()
+        rule.step()
+    return tuple(param.detach() for param in params)
+
+
+def sgd(*, lr, wd=0.0, maximize=False, **tensors):
+    return optimize(torch.optim.SGD, tensors, lr=lr, weight_decay=wd, maximize=maximize)
+
+
+def sgd_momentum(*, lr, momentum, dampening=0.0, wd=0.0, maximize=False, **tensors):
+    options = {"momentum": momentum, "dampening": dampening, "weight_decay": wd, "maximize": maximize}
+    return optimize(torch.optim.SGD, tensors, lr=lr, **options)
+
+
+def nag(*, lr, momentum, wd=0.0, maximize=False, **tensors):
+    return optimize(torch.optim.SGD, tensors, lr=lr, momentum=momentum, nesterov=True, weight_decay=wd, maximize=maximize)
+
+
+def adam(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, amsgrad=False, maximize=False, **tensors):
+    options = {"eps": eps, "weight_decay": wd, "amsgrad": amsgrad, "maximize": maximize}
+    return optimize(torch.optim.Adam, tensors, lr=lr, betas=(beta1, beta2), **options)
+
+
+def adamw(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.01, amsgrad=False, maximize=False, **tensors):
+    options = {"eps": eps, "weight_decay": wd, "amsgrad": amsgrad, "maximize": maximize}
+    return optimize(torch.optim.AdamW, tensors, lr=lr, betas=(beta1, beta2), **options)
+
+
+def with_grads(tensors):
+    params = [torch.zeros_like(g).requires_grad_() for g in tensors.values()]
+    for param, grad in zip(params, tensors.values()):
+        param.grad = grad.detach().clone()
+    return params
+
+
+def clip_norm(*, max_norm, norm_type=2.0, error_if_nonfinite=False, **tensors):
+    params = with_grads(tensors)
+    norm = torch.nn.utils.clip_grad_norm_(params, max_norm, float(norm_type), error_if_nonfinite)
+    return *(param.grad for param in params), norm
+
+
+def clip_value(*, clip, **tensors):
+    params = with_grads(tensors)
+    torch.nn.utils.clip_grad_value_(params, clip)
+    return tuple(param.grad for param in params)
+
+
+def unary(f):
+    return "x", lambda x: f(x)
+
+
+def binary(f, grads="a b"):
+    return grads, lambda a, b: f(a, b)
+
+
+# name: (the inputs that have a gradient, the reference); "x*" stands for x0, x1, ..
+OPS = {
+    # activation
+    "relu": unary(F.relu),
+    "leaky_relu": ("x", lambda x, *, slope=0.01: F.leaky_relu(x, slope)),
+    "sigmoid": unary(torch.sigmoid),
+    "tanh": unary(torch.tanh),
+    "gelu": ("x", lambda x, *, approximate="none": F.gelu(x, approximate=approximate)),
+    "silu": unary(F.silu),
+    "softmax": ("x", lambda x, *, dim=-1: F.softmax(x, dim)),
+    "elu": ("x", lambda x, *, alpha=1.0: exponential_unit(x, alpha)),
+    "mish": unary(F.mish),
+    "softplus": ("x", lambda x, *, beta=1.0, threshold=20.0: F.softplus(x, beta, threshold)),
+    "hardswish": unary(F.hardswish),
+    "relu6": unary(lambda x: hardtanh(x, min=0.0, max=6.0)),
+    "selu": unary(lambda x: exponential_unit(x, SELU_ALPHA, SELU_SCALE)),
+    "celu": ("x", lambda x, *, alpha=1.0: exponential_unit(x, alpha, width=alpha)),
+    "hardtanh": ("x", hardtanh),
+    "hardsigmoid": unary(hardsigmoid),
+    "threshold": ("x", lambda x, *, threshold, value: F.threshold(x, threshold, value)),
+    "relu_squared": unary(lambda x: F.relu(x).square()),
+    "log_softmax": ("x", lambda x, *, dim=-1: F.log_softmax(x, dim)),
+    "swiglu": ("gate up", lambda gate, up: F.silu(gate) * up),
+    "silu_and_mul": unary(lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
+    # loss
+    "mse_loss": ("a t", lambda a, t, *, reduction="mean": F.mse_loss(a, t, reduction=reduction)),
+    "cross_entropy_loss": ("logits", cross_entropy),
+    "nll_loss": ("logp", nll_loss),
+    "bce_loss": ("p", bce_loss),
+    "smooth_l1_loss": ("a", lambda a, t, *, beta=1.0, reduction="mean": F.smooth_l1_loss(a, t, beta=beta, reduction=reduction)),
+    "focal_loss": ("x", focal_loss),
+    "triplet_loss": ("a p n", triplet_loss),
+    "contrastive_loss": ("x1 x2", contrastive_loss),
+    "bce_with_logits": ("x", bce_with_logits),
+    "l1_loss": ("a", lambda a, t, *, reduction="mean": F.l1_loss(a, t, reduction=reduction)),
+    "huber_loss": ("a", lambda a, t, *, delta=1.0, reduction="mean": F.huber_loss(a, t, delta=delta, reduction=reduction)),
+    "kl_div": (
+        "input",
+        lambda input, target, *, log_target=False, reduction="mean": F.kl_div(
+            input, target, log_target=log_target, reduction=reduction
+        ),
+    ),
+    # embedding
+    "embedding_forward": ("w", embedding),
+    "gather_kernel": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),
+    "scatter_add_kernel": ("self src", scatter_add),
+    "embedding_rmsnorm": ("w gamma", embedding_rmsnorm),
+    # utility
+    "transpose_2d": unary(lambda x: x.t()),
+    "batched_transpose": unary(lambda x: x.mT),
+    "permute_general": ("x", lambda x, *, perm: x.permute(perm)),
+    "copy_buffer": unary(torch.clone),
+    "contiguous": unary(torch.clone),
+    "fill_buffer": ("", lambda *, shape, value, dtype=None: torch.full(shape, value, dtype=DTYPES[dtype or "f64"])),
+    "cast": ("x", cast),
+    "concat": ("x*", lambda *, dim, **xs: torch.cat(list(xs.values()), dim)),
+    "broadcast_to": ("x", lambda x, *, shape: x.broadcast_to(shape)),
+    "expand": ("x", lambda x, *, shape: x.expand(shape)),
+    "sum_to_size": ("x", lambda x, *, shape: x.sum_to_size(shape)),
+    "clamp": ("x min max", clamp),
+    "where_cond": ("a b", lambda cond, a, b: torch.where(cond, a, b)),
+    "argmax_axis": ("", argmax),
+    "argmin_axis": ("", argmin),
+    "reshape": ("x", lambda x, *, shape: x.reshape(shape)),
+    "transpose": ("x", lambda x, *, dim0, dim1: x.transpose(dim0, dim1)),
+    "narrow": ("x", lambda x, *, dim, start, length: x.narrow(dim, start, length)),
+    "dropout_forward": ("x", dropout),
+    # unary; the steps have gradient 0, which a tape drops
+    **{
+        name: unary(getattr(torch, name))
+        for name in "neg abs exp log sqrt rsqrt sin cos square frac reciprocal expm1 log1p erf".split()
+    },
+    **{name: ("", unary(getattr(torch, name))[1]) for name in "floor ceil trunc round sign".split()},
+    # binary
+    "add": ("a b", lambda a, b, *, alpha=1: torch.add(a, b, alpha=alpha)),
+    "sub": ("a b", lambda a, b, *, alpha=1: torch.sub(a, b, alpha=alpha)),
+    "mul": binary(torch.mul),
+    "div": ("a b", div),
+    "pow": ("a b", pow_),
+    "maximum": binary(torch.maximum),
+    "minimum": binary(torch.minimum),
+    **{name: binary(getattr(torch, name), "") for name in "eq ne lt gt le ge".split()},
+    # fused_pointwise
+    "addcmul": ("s a b", lambda s, a, b, *, value=1: torch.addcmul(s, a, b, value=value)),
+    "addcdiv": ("s a b", lambda s, a, b, *, value=1: torch.addcdiv(s, a, b, value=value)),
+    "lerp": ("a b weight", lerp),
+    # reduction
+    "reduce_sum": ("x", total),
+    "mean": ("x", over_dims(torch.mean)),
+    "prod": ("x", prod),
+    "reduce_max": ("x", over_dims(torch.amax)),
+    "amin": ("x", over_dims(torch.amin)),
+    "max": ("x", maximum_over(torch.max)),
+    "min": ("x", maximum_over(torch.min)),
+    "rowwise_l2_norm": ("x", l2_norm),
+    "cumsum": ("x", lambda x, *, dim: torch.cumsum(x, dim)),
+    "logsumexp": ("x", over_dims(torch.logsumexp)),
+    "var": ("x", variance),
+    # indexing
+    "index_select": ("x", lambda x, index, *, dim: torch.index_select(x, dim, index.long())),
+    "index_add": ("self src", lambda self, index, src, *, dim, alpha=1: self.index_add(dim, index.long(), src, alpha=alpha)),
+    "select": ("x", lambda x, *, dim, index: x.select(dim, index)),
+    "index": ("x", index),
+    "index_put": ("self values", index_put),
+    "topk": ("x", topk),
+    "sort": ("x", sort),
+    "scatter": ("self src", scatter),
+    # matmul
+    "gemm": ("a b c", gemm),
+    "matmul": binary(torch.matmul),
+    "addmm": ("c a b", addmm),
+    "linear_forward": ("x w b", linear),
+    # optimizer
+    "sgd_step": ("", sgd),
+    "sgd_momentum_update": ("", sgd_momentum),
+    "nag_step": ("", nag),
+    "adam_step": ("", adam),
+    "adamw_step": ("", adamw),
+    "gradient_clip_norm": ("", clip_norm),
+    "gradient_clip_value": ("", clip_value),
+}
