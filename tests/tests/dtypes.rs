@@ -42,9 +42,7 @@ fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
 }
 
 fn floats(case: &Case, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
-    let each = |(name, t): &(String, Tensor)| {
-        Ok((name.clone(), if t.dtype().is_float() { f(t)? } else { t.clone() }))
-    };
+    let each = |(name, t): &(String, Tensor)| Ok((name.clone(), if t.dtype().is_float() { f(t)? } else { t.clone() }));
     let inputs = case.inputs.iter().map(each).collect::<Result<_>>()?;
     Ok(Case { attributes: case.attributes.clone(), inputs })
 }

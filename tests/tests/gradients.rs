@@ -37,11 +37,8 @@ fn joined(op: &Op, case: &Case, differentiable: &[usize], x: &[Tensor]) -> Resul
         inputs[i].1 = t.clone();
     }
     let outputs = op.call_with(&case.attributes, &inputs)?;
-    let flat: Vec<Tensor> = outputs
-        .iter()
-        .filter(|y| y.dtype().is_float())
-        .map(|y| y.reshape(y.numel()))
-        .collect::<Result<_>>()?;
+    let flat: Vec<Tensor> =
+        outputs.iter().filter(|y| y.dtype().is_float()).map(|y| y.reshape(y.numel())).collect::<Result<_>>()?;
     Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)
 }
 
@@ -70,8 +67,7 @@ fn first(op: &Op, case: &Case) -> Result<(), String> {
     if !is_finite(&f(&values(&inputs)).map_err(text)?)? {
         return Ok(());
     }
-    gradcheck(f, &inputs, GradcheckOptions::default())
-        .map_err(|e| format!("{e} in {}", shown(case)))
+    gradcheck(f, &inputs, GradcheckOptions::default()).map_err(|e| format!("{e} in {}", shown(case)))
 }
 
 /// The gradient of `f(x) c` depends on `c` and `x` even where that of `f` is constant.
@@ -96,15 +92,15 @@ fn second(op: &Op, case: &Case) -> Result<(), String> {
 fn adjoint(op: &Op, case: &Case) -> Result<(), String> {
     let differentiable = op.differentiable(case);
     let check = || -> Result<(f64, f64)> {
-        let x: Vec<Tensor> =
-            points(case, &differentiable).iter().map(|t| t.leaf()).collect::<Result<_>>()?;
+        let x: Vec<Tensor> = points(case, &differentiable).iter().map(|t| t.leaf()).collect::<Result<_>>()?;
         let y = joined(op, case, &differentiable, &x)?;
         let weights: Vec<f64> = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 6.0 - 1.0).collect();
         let weights = Tensor::from_vec(weights, y.shape(), y.device())?;
         let forward = y.detach().mul(&weights)?.sum(..)?.item()?;
         let options = BackwardOptions { gradient: Some(weights), ..Default::default() };
         let gradients = grad_with(&y, &x.iter().collect::<Vec<_>>(), options)?;
-        let backward = x.iter().zip(&gradients).map(|(x, g)| x.detach().mul(g)?.sum(..)?.item()).sum::<Result<f64>>()?;
+        let backward =
+            x.iter().zip(&gradients).map(|(x, g)| x.detach().mul(g)?.sum(..)?.item()).sum::<Result<f64>>()?;
         Ok((forward, backward))
     };
     let (forward, backward) = check().map_err(text)?;

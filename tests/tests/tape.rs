@@ -1,6 +1,6 @@
 //! The tape: accumulation, versions, depth, hooks, checkpoints, printing.
 
-use isograd::tape::{self, BackwardOptions, checkpoint, detect_anomaly, gradcheck, grad, grad_with, record};
+use isograd::tape::{self, BackwardOptions, checkpoint, detect_anomaly, grad, grad_with, gradcheck, record};
 use isograd::{DType, Error, Kind, Result, Rng, Tensor, no_grad};
 use isograd_tests::{cpu, leaf};
 

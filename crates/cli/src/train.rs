@@ -88,7 +88,10 @@ pub fn run(options: Train) -> Result<ExitCode> {
         run.save()?;
         let (dataset, out) = (run.config.dataset.name(), run.out.display());
         let data = options.data.map(|d| format!(" --data {}", d.display())).unwrap_or_default();
-        eprintln!("stopped after {} steps; go on with: isograd train {dataset}{data} --resume {out}", run.progress.steps);
+        eprintln!(
+            "stopped after {} steps; go on with: isograd train {dataset}{data} --resume {out}",
+            run.progress.steps
+        );
         return Ok(ExitCode::from(INTERRUPTED));
     }
     run.report(options.json)?;
@@ -201,7 +204,8 @@ impl Run {
             bar.finish_with_message(format!("loss {:.4}, accuracy {:.4}", epoch.train_loss, epoch.test_accuracy));
             let Progress { steps, seconds, history, .. } = std::mem::take(&mut self.progress);
             let seconds = seconds + started.elapsed().as_secs_f64();
-            self.progress = Progress { epoch: history.len() as u64 + 1, steps, seconds, history, ..Progress::default() };
+            self.progress =
+                Progress { epoch: history.len() as u64 + 1, steps, seconds, history, ..Progress::default() };
             self.progress.history.push(epoch);
             self.save()?;
         }
@@ -317,7 +321,10 @@ impl Run {
             println!("{}", serde_json::to_string(&report)?);
         } else {
             let Report { test_accuracy, steps, seconds, .. } = report;
-            println!("test accuracy {test_accuracy:.4} after {steps} steps in {seconds:.1} s; see {}", self.out.display());
+            println!(
+                "test accuracy {test_accuracy:.4} after {steps} steps in {seconds:.1} s; see {}",
+                self.out.display()
+            );
         }
         Ok(())
     }

@@ -131,19 +131,28 @@ fn activations() -> Vec<Op> {
         with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
         map("selu", Tensor::selu, kinks).class(Transcendental),
         map("mish", Tensor::mish, Domain::Real).class(Transcendental),
-        with("softplus", |c, x| x.softplus(c.float("beta")?, c.float("threshold")?), kinks, |_| {
-            json!({"beta": 2.0, "threshold": 5.0})
-        })
+        with(
+            "softplus",
+            |c, x| x.softplus(c.float("beta")?, c.float("threshold")?),
+            kinks,
+            |_| json!({"beta": 2.0, "threshold": 5.0}),
+        )
         .class(Transcendental),
         map("hardswish", Tensor::hardswish, kinks).class(Arithmetic).companion(hardswish_terms),
         map("hardsigmoid", Tensor::hardsigmoid, kinks).class(Arithmetic).companion(hardsigmoid_terms),
         map("relu6", Tensor::relu6, kinks),
-        with("hardtanh", |c, x| x.hardtanh(c.float("min")?, c.float("max")?), kinks, |_| {
-            json!({"min": -0.5, "max": 0.75})
-        }),
-        with("threshold", |c, x| x.threshold(c.float("threshold")?, c.float("value")?), kinks, |_| {
-            json!({"threshold": 0.125, "value": -2.0})
-        }),
+        with(
+            "hardtanh",
+            |c, x| x.hardtanh(c.float("min")?, c.float("max")?),
+            kinks,
+            |_| json!({"min": -0.5, "max": 0.75}),
+        ),
+        with(
+            "threshold",
+            |c, x| x.threshold(c.float("threshold")?, c.float("value")?),
+            kinks,
+            |_| json!({"threshold": 0.125, "value": -2.0}),
+        ),
         map("relu_squared", Tensor::relu_squared, kinks).class(Arithmetic),
         with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()})).class(Stages),
         with("log_softmax", |c, x| x.log_softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
@@ -266,13 +275,18 @@ fn binaries() -> Vec<Op> {
         binary("add", add, real, |_| json!({"alpha": 1.5})).class(Arithmetic).companion(absolute).linear(),
         binary("sub", sub, real, |_| none()).class(Arithmetic).companion(sum_of_two).linear().also(&["add"]),
         binary("mul", |_, a, b| a.mul(b), real, |_| none()).class(Arithmetic),
-        binary("div", div, [Domain::Real, Domain::Positive], |_| none())
-            .class(Arithmetic)
-            .also(&["div_floor", "div_trunc", "int_div_floor", "int_div_trunc"]),
+        binary("div", div, [Domain::Real, Domain::Positive], |_| none()).class(Arithmetic).also(&[
+            "div_floor",
+            "div_trunc",
+            "int_div_floor",
+            "int_div_trunc",
+        ]),
         Op::new("pow", pow, pow_case).class(Transcendental).also(&["pow_scalar", "square", "reciprocal", "int_pow"]),
         binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()),
         binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()),
-        scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms).also(&["add"]),
+        scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real)
+            .companion(scalar_terms)
+            .also(&["add"]),
         scalar("sub_scalar", |c, x| x.sub_scalar(c.scalar("scalar")?), Domain::Real)
             .companion(scalar_terms)
             .also(&["add_scalar", "add"]),
@@ -480,7 +494,11 @@ fn logsumexp(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
         return c.fail("one dimension", "dims");
     }
     let y = x.logsumexp(last)?;
-    one(if c.flag("keepdim")? && x.rank() > 0 { y.unsqueeze(x.shape().dim("logsumexp", last)? as isize) } else { Ok(y) })
+    one(if c.flag("keepdim")? && x.rank() > 0 {
+        y.unsqueeze(x.shape().dim("logsumexp", last)? as isize)
+    } else {
+        Ok(y)
+    })
 }
 
 fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'static [&'static str]) -> Op {
@@ -589,36 +607,46 @@ fn views() -> Vec<Op> {
     };
     vec![
         with("reshape", |c, x| x.reshape(c.shape("shape")?), real, merged).linear(),
-        with("transpose", |c, x| x.transpose(c.dim("dim0")?, c.dim("dim1")?), real, |g| {
-            json!({"dim0": g.dim(), "dim1": g.dim()})
-        })
+        with(
+            "transpose",
+            |c, x| x.transpose(c.dim("dim0")?, c.dim("dim1")?),
+            real,
+            |g| json!({"dim0": g.dim(), "dim1": g.dim()}),
+        )
         .linear(),
         with("transpose_2d", |_, x| x.t(), real, matrix).linear().also(&["t"]),
         with("batched_transpose", |_, x| x.t(), real, matrix).linear().also(&["t"]),
         with("permute_general", |c, x| x.permute(&c.dims("perm")?), real, permutation).linear().also(&["permute"]),
         with("narrow", |c, x| x.narrow(c.dim("dim")?, c.size("start")?, c.size("length")?), real, range).linear(),
+        with("slice", |c, x| x.slice(c.dim("dim")?, c.size("start")?, c.size("stop")?, c.size("step")?), real, stepped)
+            .linear()
+            .also(&["narrow"]),
         with(
-            "slice",
-            |c, x| x.slice(c.dim("dim")?, c.size("start")?, c.size("stop")?, c.size("step")?),
+            "select",
+            |c, x| x.select(c.dim("dim")?, c.dim("index")?),
             real,
-            stepped,
+            |g| {
+                g.at_least_rank(1);
+                g.not_empty();
+                let d = g.below(g.shape.len());
+                let index = g.below(g.shape[d]) as isize;
+                json!({"dim": d, "index": if g.coin() { index } else { index - g.shape[d] as isize }})
+            },
         )
-        .linear()
-        .also(&["narrow"]),
-        with("select", |c, x| x.select(c.dim("dim")?, c.dim("index")?), real, |g| {
-            g.at_least_rank(1);
-            g.not_empty();
-            let d = g.below(g.shape.len());
-            let index = g.below(g.shape[d]) as isize;
-            json!({"dim": d, "index": if g.coin() { index } else { index - g.shape[d] as isize }})
-        })
         .linear(),
-        with("unsqueeze", |c, x| x.unsqueeze(c.dim("dim")?), real, |g| json!({"dim": g.dim()})).linear().also(&["reshape"]),
-        with("squeeze", |c, x| x.squeeze(c.dim("dim")?), real, |g| {
-            let d = g.below(g.shape.len() + 1);
-            g.shape.insert(d, 1);
-            json!({"dim": d})
-        })
+        with("unsqueeze", |c, x| x.unsqueeze(c.dim("dim")?), real, |g| json!({"dim": g.dim()}))
+            .linear()
+            .also(&["reshape"]),
+        with(
+            "squeeze",
+            |c, x| x.squeeze(c.dim("dim")?),
+            real,
+            |g| {
+                let d = g.below(g.shape.len() + 1);
+                g.shape.insert(d, 1);
+                json!({"dim": d})
+            },
+        )
         .linear(),
         with("flatten", |c, x| x.flatten(c.dim("first")?, c.dim("last")?), real, |_| json!({"first": 0, "last": -1}))
             .linear(),
@@ -1269,4 +1297,3 @@ fn optimizers() -> Vec<Op> {
         .derivative(IN_PLACE),
     ]
 }
-
