@@ -64,29 +64,38 @@ impl std::fmt::Display for CText {
     }
 }
 
-/// The C function `void name(A x0, .., A k0, .., A *y0, ..)` of a row, where `A` is the dialect's arithmetic type.
+/// The C function `void name(A x0, .., A k0, .., A *y0, ..)` of a row, where `A` is the dialect's arithmetic type. A row
+/// with a check has before it `int name_check(A x0, .., A k0, ..)`, 0 for an element that is not allowed.
 pub fn c_source(row: Pointwise) -> String {
     struct Evaluate;
-    impl<Mask> Visitor<CText, Mask> for Evaluate {
-        type Output = Vec<CText>;
-        fn visit<R: Row<CText, Mask, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Vec<CText> {
+    impl Visitor<CText, CMask> for Evaluate {
+        type Output = (Option<(CMask, String)>, Vec<CText>);
+        fn visit<R: Row<CText, CMask, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Self::Output {
             let x = std::array::from_fn(|i| CText(Name::Input(i)));
             let k = std::array::from_fn(|i| CText(Name::Attribute(i)));
-            R::eval(x, k).to_vec()
+            BODY.take();
+            let check = R::check(x, k).map(|mask| (mask, BODY.take().text));
+            BODY.take();
+            (check, R::eval(x, k).to_vec())
         }
     }
-    BODY.take();
-    let outputs = match row.domain() {
+    let result = match row.domain() {
         Domain::Integer => row.visit_integer::<CText, _>(Evaluate),
         Domain::Real | Domain::Any => row.visit_real::<CText, _>(Evaluate),
     };
-    let body = BODY.take();
-    let outputs = outputs.unwrap_or_default();
-    let parameters = (0..row.inputs())
-        .map(|i| format!("A x{i}"))
-        .chain((0..row.attributes()).map(|i| format!("A k{i}")))
-        .chain((0..row.outputs()).map(|i| format!("A *y{i}")));
-    let mut text = format!("void {}({}) {{\n{}", row.name(), parameters.collect::<Vec<_>>().join(", "), body.text);
+    let body = BODY.take().text;
+    let (check, outputs) = result.unwrap_or_default();
+    let name = row.name();
+    let inputs = (0..row.inputs()).map(|i| format!("A x{i}")).chain((0..row.attributes()).map(|i| format!("A k{i}")));
+    let inputs = inputs.collect::<Vec<_>>().join(", ");
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    if let Some((CMask(mask), body)) = check {
+        let _ = writeln!(text, "FUNCTION int {name}_check({inputs}) {{\n{body}    return t{mask};\n}}");
+    }
+    let separator = if inputs.is_empty() { "" } else { ", " };
+    let pointers = (0..row.outputs()).map(|i| format!("A *y{i}")).collect::<Vec<_>>().join(", ");
+    let _ = write!(text, "FUNCTION void {name}({inputs}{separator}{pointers}) {{\n{body}");
     for (i, y) in outputs.iter().enumerate() {
         let _ = writeln!(text, "    *y{i} = {y};");
     }

@@ -89,6 +89,15 @@ macro_rules! check {
     };
 }
 
+macro_rules! is_checked {
+    () => {
+        false
+    };
+    ($check:expr) => {
+        true
+    };
+}
+
 macro_rules! rows {
     ($($domain:ident $Name:ident $name:literal ($($x:ident),*) [$($k:ident),*] -> $m:literal $($inout:ident)?
         $body:block $(, check $check:block)?)*) => {
@@ -146,6 +155,10 @@ macro_rules! rows {
             /// True if the outputs are read as the first inputs.
             pub fn is_inout(self) -> bool {
                 match self { $(Self::$Name => inout!($($inout)?)),* }
+            }
+            /// True if elements may be refused.
+            pub fn is_checked(self) -> bool {
+                match self { $(Self::$Name => is_checked!($($check)?)),* }
             }
             /// Hands the row to the visitor if it runs on floats.
             pub fn visit_real<V: Real, T: Visitor<V, V::Mask>>(self, visitor: T) -> Option<T::Output> {

@@ -1,0 +1,124 @@
+//! What a vendor's driver must do. Everything else is shared.
+
+use isograd_core::Result;
+use std::fmt;
+
+/// An address in device memory. Arithmetic on it stays within one allocation.
+pub type Address = u64;
+
+/// A language in which kernels are compiled: a prelude, and the files that are written another way for it.
+#[derive(Debug)]
+pub struct Dialect {
+    /// `cuda`, `hip` or `opencl`: the suffix of the folder of its own files.
+    pub name: &'static str,
+    /// File name and text; `prelude.h` is one of them, and the others take the place of common files.
+    pub files: &'static [(&'static str, &'static str)],
+}
+
+/// What is known of a device.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The hardware in words.
+    pub name: String,
+    /// Driver and compiler with their versions: programs are compiled again when this changes.
+    pub driver: String,
+    /// Bytes of memory, and of the largest allocation.
+    pub memory: usize,
+    /// Bytes of the largest single allocation.
+    pub max_allocation: usize,
+    /// Threads of the largest group.
+    pub max_group: usize,
+    /// Bytes of local memory of a group.
+    pub local_memory: usize,
+    /// Threads that exchange values without memory; 1 where none do.
+    pub wave: usize,
+    /// Multiprocessors.
+    pub units: usize,
+    /// Whether there is double precision.
+    pub has_f64: bool,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy)]
+pub enum Arg<'a> {
+    /// A place in device memory.
+    Pointer(Address),
+    /// A value, byte by byte.
+    Value(&'a [u8]),
+}
+
+impl fmt::Debug for Arg<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arg::Pointer(_) => f.write_str("pointer"),
+            Arg::Value(bytes) => bytes.iter().rev().try_for_each(|b| write!(f, "{b:02x}")),
+        }
+    }
+}
+
+/// How many groups of how many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Groups in x, y and z.
+    pub groups: [usize; 3],
+    /// Threads of a group, in x.
+    pub threads: usize,
+}
+
+/// A vendor's driver for one device, with one queue in which everything runs in order.
+///
+/// Errors are of kind `Backend`, or `OutOfMemory` from `allocate`.
+pub trait Driver: Send + Sync + 'static {
+    /// A compiled program, loaded.
+    type Program: Send + Sync + 'static;
+    /// One of its entries.
+    type Entry: Send + Sync + 'static;
+    /// A mark in the queue.
+    type Event: Send + Sync + 'static;
+
+    /// The language that `compile` takes.
+    fn dialect(&self) -> &'static Dialect;
+
+    /// What the device can do.
+    fn limits(&self) -> &Limits;
+
+    /// Allocates device memory, aligned to 16 bytes or more.
+    fn allocate(&self, bytes: usize) -> Result<Address>;
+
+    /// Gives memory back. Work that uses it may still be in the queue: it is waited for. Errors have nowhere to go.
+    fn free(&self, address: Address);
+
+    /// Copies from the host; the bytes may be changed after the call.
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()>;
+
+    /// Copies to the host, after all earlier work.
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()>;
+
+    /// Copies within the device.
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()>;
+
+    /// Sets bytes.
+    fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()>;
+
+    /// Compiles source to what `load` takes, fit to be stored in a file. The error is the compiler's log.
+    fn compile(&self, source: &str) -> Result<Vec<u8>>;
+
+    /// Loads what `compile` made. Errors if it is damaged or not for this device.
+    fn load(&self, binary: &[u8]) -> Result<Self::Program>;
+
+    /// The entry of this name.
+    fn entry(&self, program: &Self::Program, name: &str) -> Result<Self::Entry>;
+
+    /// Enqueues an entry. `reached` are allocations that the entry reaches through pointers in memory.
+    fn launch(&self, entry: &Self::Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address])
+    -> Result<()>;
+
+    /// Marks where the queue stands now.
+    fn record(&self) -> Result<Self::Event>;
+
+    /// Seconds between two marks, after waiting for the second.
+    fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
+
+    /// Waits for everything in the queue.
+    fn synchronize(&self) -> Result<()>;
+}

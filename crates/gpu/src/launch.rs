@@ -1,0 +1,83 @@
+//! Launches: argument lists, shapes of grids, and a log.
+
+use crate::driver::{Address, Arg, Geometry};
+use isograd_core::{DType, Operand};
+use smallvec::SmallVec;
+
+/// Threads of a group where a kernel does not need another number.
+pub const THREADS: usize = 256;
+/// Groups of a launch in which threads loop.
+const MOST_GROUPS: usize = 1 << 20;
+
+/// The arguments of a launch: pointers and values in the kernel's order.
+#[derive(Default)]
+pub struct Arguments {
+    bytes: SmallVec<[u8; 512]>,
+    /// Where each begins and ends in `bytes`; pointers are marked.
+    list: SmallVec<[(usize, usize, bool); 16]>,
+}
+
+impl Arguments {
+    /// None yet.
+    pub fn new() -> Arguments {
+        Arguments::default()
+    }
+
+    fn add(mut self, bytes: &[u8], is_pointer: bool) -> Arguments {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.list.push((start, self.bytes.len(), is_pointer));
+        self
+    }
+
+    /// An address.
+    pub fn pointer(self, address: Address) -> Arguments {
+        self.add(&address.to_le_bytes(), true)
+    }
+
+    /// A 64-bit integer.
+    pub fn int(self, v: i64) -> Arguments {
+        self.add(&v.to_le_bytes(), false)
+    }
+
+    /// Integers as one value, the kernel's `Ints`; a dialect without empty structs gets one that is not used.
+    pub fn ints(self, values: &[i64]) -> Arguments {
+        let values = if values.is_empty() { &[0] } else { values };
+        self.add(bytemuck::cast_slice(values), false)
+    }
+
+    /// A float of the arithmetic of `dtype`.
+    pub fn float(self, v: f64, dtype: DType) -> Arguments {
+        match dtype {
+            DType::F64 => self.add(&v.to_le_bytes(), false),
+            _ => self.add(&(v as f32).to_le_bytes(), false),
+        }
+    }
+
+    /// The list as a driver takes it.
+    pub fn list(&self) -> SmallVec<[Arg<'_>; 16]> {
+        let arg = |&(start, end, is_pointer): &(usize, usize, bool)| {
+            let bytes = &self.bytes[start..end];
+            match bytes.first_chunk() {
+                Some(address) if is_pointer => Arg::Pointer(u64::from_le_bytes(*address)),
+                _ => Arg::Value(bytes),
+            }
+        };
+        self.list.iter().map(arg).collect()
+    }
+}
+
+/// One thread for each of `n` items, in groups of [`THREADS`].
+pub fn each(n: usize) -> Geometry {
+    Geometry { groups: [n.div_ceil(THREADS).clamp(1, MOST_GROUPS), 1, 1], threads: THREADS }
+}
+
+/// One group of `threads` for each of `n` items.
+pub fn groups(n: usize, threads: usize) -> Geometry {
+    Geometry { groups: [n.clamp(1, i32::MAX as usize), 1, 1], threads }
+}
+
+/// The size of an operand's elements, for addresses.
+pub fn element_address(base: Address, operand: &Operand<'_>) -> Address {
+    base + (operand.layout.offset() * operand.dtype.size()) as u64
+}

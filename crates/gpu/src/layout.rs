@@ -1,0 +1,70 @@
+//! Layouts as kernels see them: as few dimensions as the strides allow.
+
+use isograd_core::Operand;
+use smallvec::SmallVec;
+
+/// Extents, and the strides of several operands along them. Dimensions of size 1 are gone, and neighbours that every
+/// operand steps through in one go are one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Joint {
+    pub extents: SmallVec<[usize; 8]>,
+    /// Per operand.
+    pub strides: SmallVec<[SmallVec<[usize; 8]>; 4]>,
+}
+
+impl Joint {
+    /// Of operands with one shape.
+    pub fn new<'a>(operands: impl Iterator<Item = &'a Operand<'a>> + Clone) -> Joint {
+        let dims = operands.clone().next().map_or(&[][..], |o| o.layout.shape().dims());
+        Joint::of(dims, operands.map(|o| o.layout.strides()))
+    }
+
+    /// Of strides along the same extents.
+    pub fn of<'a>(dims: &[usize], operands: impl Iterator<Item = &'a [usize]>) -> Joint {
+        let all: SmallVec<[&[usize]; 4]> = operands.collect();
+        let mut extents: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut strides: SmallVec<[SmallVec<[usize; 8]>; 4]> = all.iter().map(|_| SmallVec::new()).collect();
+        for (d, &extent) in dims.iter().enumerate().filter(|&(_, &extent)| extent != 1) {
+            let last = extents.len().wrapping_sub(1);
+            let joins = !extents.is_empty() && strides.iter().zip(&all).all(|(s, of)| s[last] == of[d] * extent);
+            if joins {
+                extents[last] *= extent;
+                strides.iter_mut().zip(&all).for_each(|(s, of)| s[last] = of[d]);
+            } else {
+                extents.push(extent);
+                strides.iter_mut().zip(&all).for_each(|(s, of)| s.push(of[d]));
+            }
+        }
+        Joint { extents, strides }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.extents.len()
+    }
+
+    pub fn numel(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    /// Whether the operand's elements lie side by side.
+    pub fn is_contiguous(&self, operand: usize) -> bool {
+        self.rank() == 0 || (self.rank() == 1 && self.strides[operand][0] == 1)
+    }
+
+    /// Whether the operand is one element, repeated.
+    pub fn is_scalar(&self, operand: usize) -> bool {
+        self.strides[operand].iter().all(|&s| s == 0)
+    }
+
+    /// Extents, then the strides of each operand, as kernels take them.
+    pub fn ints(&self) -> SmallVec<[i64; 32]> {
+        let strides = self.strides.iter().flatten();
+        self.extents.iter().chain(strides).map(|&v| v as i64).collect()
+    }
+
+    /// Whether a position needs more than 31 bits.
+    pub fn is_wide(&self) -> bool {
+        let end = |s: &SmallVec<[usize; 8]>| s.iter().zip(&self.extents).map(|(s, d)| s * d).sum::<usize>();
+        self.numel() > i32::MAX as usize || self.strides.iter().any(|s| end(s) > i32::MAX as usize)
+    }
+}

@@ -1,0 +1,198 @@
+//! What the GPU backends of isograd share.
+//!
+//! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a [`Backend`] of it: it chooses a
+//! kernel for each call, assembles its source, has it compiled once, and owns the memory.
+
+mod driver;
+mod elementwise;
+mod launch;
+mod layout;
+mod pool;
+mod programs;
+pub mod source;
+mod status;
+
+pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
+pub use source::Variant;
+
+use isograd_core::{Backend, Call, Error, Kernel, Memory, MemoryStats, Result};
+use launch::Arguments;
+use parking_lot::Mutex;
+use pool::{Buffer, Pool};
+use programs::Programs;
+use status::{Check, Status};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A device behind a driver, as a backend.
+pub struct Gpu<D: Driver> {
+    status: Status<D>,
+    programs: Programs<D>,
+    pool: Arc<Pool<D>>,
+    is_checked: AtomicBool,
+    log: Mutex<Option<Vec<Launch>>>,
+}
+
+/// A launch as the log shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// File and definitions.
+    pub program: String,
+    /// The entry.
+    pub entry: &'static str,
+    /// Groups and threads.
+    pub geometry: Geometry,
+    /// The arguments: `pointer`, or the bytes of a value, highest first.
+    pub arguments: Vec<String>,
+}
+
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Launch { program, entry, geometry: Geometry { groups: [x, y, z], threads }, arguments } = self;
+        write!(f, "{program} {entry} {x}x{y}x{z}x{threads} ({})", arguments.join(", "))
+    }
+}
+
+impl<D: Driver> Gpu<D> {
+    /// Over a driver, with the user's cache of compiled programs.
+    pub fn new(driver: D) -> Gpu<D> {
+        Gpu::with_cache(driver, programs::default_folder())
+    }
+
+    /// With a folder for compiled programs, or none.
+    pub fn with_cache(driver: D, folder: Option<PathBuf>) -> Gpu<D> {
+        let pool = Pool::new(driver);
+        Gpu {
+            status: Status::new(&pool),
+            programs: Programs::new(folder),
+            pool,
+            is_checked: AtomicBool::new(cfg!(debug_assertions)),
+            log: Mutex::new(None),
+        }
+    }
+
+    /// Whether bad indices and values are errors of the call that met them, which then waits for the device, or of the
+    /// next synchronising call. The former is the default in debug builds.
+    pub fn set_checked(&self, checked: bool) {
+        self.is_checked.store(checked, Ordering::Relaxed);
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> &D {
+        &self.pool.driver
+    }
+
+    /// Starts to record launches, and returns those recorded since the last call.
+    pub fn launches(&self) -> Vec<Launch> {
+        self.log.lock().replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// Gives memory that is kept for reuse back to the device.
+    pub fn trim(&self) {
+        self.pool.trim();
+    }
+
+    /// Launches an entry of a file.
+    fn launch(&self, variant: Variant, entry: &'static str, geometry: Geometry, arguments: &Arguments) -> Result<()> {
+        self.enqueue(variant, entry, None, geometry, arguments)
+    }
+
+    /// Launches an entry of generated text.
+    fn generated(
+        &self,
+        variant: Variant,
+        entry: &'static str,
+        text: &dyn Fn() -> String,
+        geometry: Geometry,
+        arguments: &Arguments,
+    ) -> Result<()> {
+        self.enqueue(variant, entry, Some(text), geometry, arguments)
+    }
+
+    fn enqueue(
+        &self,
+        variant: Variant,
+        entry: &'static str,
+        text: Option<&dyn Fn() -> String>,
+        geometry: Geometry,
+        arguments: &Arguments,
+    ) -> Result<()> {
+        let arguments = arguments.list();
+        if let Some(log) = &mut *self.log.lock() {
+            let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
+            log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
+        }
+        let entry = self.programs.entry(&self.pool.driver, variant, entry, text)?;
+        self.pool.driver.launch(&entry, geometry, &arguments, &[])
+    }
+
+    /// Where a launch reports bad elements.
+    fn status(&self, op: &'static str, check: Check) -> Result<Address> {
+        self.status.slot(op, check)
+    }
+
+    /// Ends a call that may report bad elements.
+    fn checked(&self) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) { self.status.check() } else { Ok(()) }
+    }
+
+    /// Memory for the duration of some launches.
+    fn scratch(&self, bytes: usize) -> Result<Buffer<D>> {
+        self.pool.take_hidden(bytes)
+    }
+}
+
+/// The buffer behind memory of this driver.
+fn buffer<D: Driver>(memory: &dyn Memory) -> Result<&Buffer<D>> {
+    let found = memory.as_any().downcast_ref();
+    found.ok_or_else(|| Error::backend("memory", "the memory belongs to another backend"))
+}
+
+fn address<D: Driver>(memory: &dyn Memory) -> Result<Address> {
+    Ok(buffer::<D>(memory)?.address)
+}
+
+impl<D: Driver> Backend for Gpu<D> {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.pool.take(bytes)?))
+    }
+
+    fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()> {
+        let buffer = buffer::<D>(memory)?;
+        if bytes.len() > buffer.bytes {
+            return Err(Error::backend("upload", format!("{} bytes do not fit", bytes.len())));
+        }
+        if bytes.is_empty() { Ok(()) } else { self.driver().upload(buffer.address, bytes) }
+    }
+
+    fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let buffer = buffer::<D>(memory)?;
+        if offset.saturating_add(bytes.len()) > buffer.bytes {
+            return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
+        }
+        self.status.check()?;
+        if bytes.is_empty() { Ok(()) } else { self.driver().download(buffer.address + offset as u64, bytes) }
+    }
+
+    fn run(&self, call: &Call<'_>) -> Result<()> {
+        match call.kernel {
+            Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
+            other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.status.check()?;
+        self.driver().synchronize()
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.pool.stats()
+    }
+
+    fn reset_peak(&self) {
+        self.pool.reset_peak();
+    }
+}

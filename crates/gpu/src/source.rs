@@ -1,0 +1,122 @@
+//! Sources of kernels: which text a device's compiler receives.
+//!
+//! A text is the definitions of a variant, the dialect's prelude, what all dialects share, and one file or generated
+//! text. A dialect's own file takes the place of the common one. With `ISOGRAD_KERNELS` the files are read from that
+//! folder, which is laid out as the repository is.
+
+use crate::driver::Dialect;
+use isograd_core::{Error, Result};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+
+macro_rules! files {
+    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../kernels/", $name)))),*] };
+}
+
+/// The common sources, by name.
+pub const FILES: &[(&str, &str)] = files! { "common.h" "random.c" "reduce.c" "matmul.c" "index.c" "sort.c" "scan.c" };
+
+/// The value of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A number.
+    Int(i64),
+    /// A word.
+    Word(&'static str),
+}
+
+impl From<i64> for Value {
+    fn from(v: i64) -> Value {
+        Value::Int(v)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(v: usize) -> Value {
+        Value::Int(v as i64)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(v: bool) -> Value {
+        Value::Int(v as i64)
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(v: &'static str) -> Value {
+        Value::Word(v)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Int(v) => write!(f, "{v}"),
+            Value::Word(v) => f.write_str(v),
+        }
+    }
+}
+
+/// A program: a file, or the name of what generates the text, and definitions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// The file's name.
+    pub file: &'static str,
+    /// Definitions, in the order that the host code writes them.
+    pub defines: SmallVec<[(&'static str, Value); 8]>,
+}
+
+impl Variant {
+    /// A file without definitions.
+    pub fn new(file: &'static str) -> Variant {
+        Variant { file, defines: SmallVec::new() }
+    }
+
+    /// Adds a definition.
+    pub fn define(mut self, name: &'static str, value: impl Into<Value>) -> Variant {
+        self.defines.push((name, value.into()));
+        self
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file)?;
+        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+/// The whole text of a variant. `generated` takes the place of the file.
+pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -> Result<String> {
+    let mut text = String::new();
+    for (name, value) in &variant.defines {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "#define {name} {value}");
+    }
+    for file in ["prelude.h", "common.h"] {
+        text += &find(dialect, file)?;
+    }
+    match generated {
+        Some(generated) => text += generated,
+        None => text += &find(dialect, variant.file)?,
+    }
+    Ok(text)
+}
+
+/// A file of the dialect, or else the common one.
+fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
+    if let Some(root) = std::env::var_os("ISOGRAD_KERNELS") {
+        let root = PathBuf::from(root);
+        let own = root.join(format!("kernels-{}", dialect.name)).join(name);
+        let path = if own.exists() { own } else { root.join("kernels").join(name) };
+        return std::fs::read_to_string(&path).map(Cow::Owned).map_err(|e| Error::io(&path, "reading", e));
+    }
+    let mut all = dialect.files.iter().chain(FILES);
+    match all.find(|(file, _)| *file == name) {
+        Some((_, text)) => Ok(Cow::Borrowed(*text)),
+        None => Err(Error::backend("compile", format!("there is no kernel file {name}"))),
+    }
+}

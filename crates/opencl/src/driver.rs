@@ -1,0 +1,282 @@
+//! The driver over opencl3.
+
+// OpenCL is C: handles, host pointers, and arguments without types.
+#![allow(unsafe_code)]
+
+use crate::DIALECT;
+use isograd_core::{Error, Kind, Result};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, Device};
+use opencl3::error_codes::ClError;
+use opencl3::event::{CL_COMPLETE, Event};
+use opencl3::kernel::Kernel;
+use opencl3::memory::{CL_MEM_READ_WRITE, svm_alloc, svm_free};
+use opencl3::program::Program;
+use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_uint};
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use std::ptr::null;
+
+/// Devices of this vendor answer questions of their own.
+const WARP_SIZE_NV: cl_uint = 0x4003;
+const WAVEFRONT_WIDTH_AMD: cl_uint = 0x4043;
+
+/// An OpenCL device with one queue, in order.
+pub struct OpenCl {
+    // Released before the context.
+    staged: Mutex<Vec<(Event, Vec<u8>)>>,
+    queue: CommandQueue,
+    context: Context,
+    device: Device,
+    limits: Limits,
+    options: &'static str,
+}
+
+fn failed(op: &'static str) -> impl Fn(ClError) -> Error {
+    move |e| Error::backend(op, format!("OpenCL: {e}"))
+}
+
+/// What a device can do. Errors: `Device` if it has no coarse-grained shared virtual memory.
+pub fn limits(device: &Device) -> Result<Limits> {
+    let ask = failed("opencl");
+    let name = device.name().map_err(&ask)?;
+    let svm = device.svm_mem_capability();
+    if svm & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER == 0 {
+        return Err(Error::device("opencl", format!("{name} has no shared virtual memory, which isograd needs")));
+    }
+    let number = |code: cl_uint| {
+        let bytes = device.get_data(code).ok()?;
+        Some(u32::from_le_bytes(*bytes.first_chunk()?) as usize)
+    };
+    let extensions = device.extensions().map_err(&ask)?;
+    let wave = match () {
+        _ if extensions.contains("cl_nv_device_attribute_query") => number(WARP_SIZE_NV),
+        _ if extensions.contains("cl_amd_device_attribute_query") => number(WAVEFRONT_WIDTH_AMD),
+        _ => None,
+    };
+    Ok(Limits {
+        driver: format!("{}, driver {}", device.version().map_err(&ask)?, device.driver_version().map_err(&ask)?),
+        memory: device.global_mem_size().map_err(&ask)? as usize,
+        max_allocation: device.max_mem_alloc_size().map_err(&ask)? as usize,
+        max_group: device.max_work_group_size().map_err(&ask)?,
+        local_memory: device.local_mem_size().map_err(&ask)? as usize,
+        wave: wave.unwrap_or(1).max(1),
+        units: device.max_compute_units().map_err(&ask)? as usize,
+        has_f64: extensions.contains("cl_khr_fp64"),
+        name,
+    })
+}
+
+impl OpenCl {
+    /// Opens a device. Errors: `Device`, `Backend`.
+    pub fn new(device: &Device) -> Result<OpenCl> {
+        let limits = limits(device)?;
+        let ask = failed("opencl");
+        let context = Context::from_device(device).map_err(&ask)?;
+        let queue =
+            CommandQueue::create_default_with_properties(&context, CL_QUEUE_PROFILING_ENABLE, 0).map_err(&ask)?;
+        let exact = device.single_fp_config().map_err(&ask)? & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
+        let options = if exact { "-cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
+        Ok(OpenCl { staged: Mutex::default(), queue, context, device: Device::new(device.id()), limits, options })
+    }
+}
+
+impl Driver for OpenCl {
+    type Program = Program;
+    type Entry = Mutex<Kernel>;
+    type Event = Event;
+
+    fn dialect(&self) -> &'static Dialect {
+        &DIALECT
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        // SAFETY: the context outlives every allocation: `free` needs `self`.
+        let memory = unsafe { svm_alloc(self.context.get(), CL_MEM_READ_WRITE, bytes, 0) };
+        memory
+            .map(|p| p as Address)
+            .map_err(|_| Error::new(Kind::OutOfMemory, "allocate", format!("the device did not give {bytes} bytes")))
+    }
+
+    fn free(&self, address: Address) {
+        // Work in the queue may still use the memory. If that fails, so will everything else.
+        let _ = self.queue.finish();
+        // SAFETY: the address came from `svm_alloc` in this context, and nothing in the queue uses it any more.
+        let _ = unsafe { svm_free(self.context.get(), address as *mut c_void) };
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        let mut staged = self.staged.lock();
+        staged.retain(|(event, _)| event.command_execution_status().is_ok_and(|s| s.0 != CL_COMPLETE));
+        let copy = bytes.to_vec();
+        // SAFETY: the target is an allocation of this context with room for the bytes, which the pool sees to. The source
+        // lives in `staged` until the copy is complete.
+        let event = unsafe {
+            opencl3::command_queue::enqueue_svm_mem_cpy(
+                self.queue.get(),
+                CL_NON_BLOCKING,
+                to as *mut c_void,
+                copy.as_ptr().cast(),
+                copy.len(),
+                0,
+                null(),
+            )
+        };
+        let event = event.map_err(|e| failed("upload")(ClError(e)))?;
+        staged.push((Event::new(event), copy));
+        Ok(())
+    }
+
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        let (to, n) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: the source is within an allocation of this context, which the pool sees to; the call returns when the
+        // bytes are there.
+        let event = unsafe {
+            opencl3::command_queue::enqueue_svm_mem_cpy(
+                self.queue.get(),
+                CL_BLOCKING,
+                to,
+                from as *const c_void,
+                n,
+                0,
+                null(),
+            )
+        };
+        event.map(|e| drop(Event::new(e))).map_err(|e| failed("download")(ClError(e)))
+    }
+
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        // SAFETY: both are within allocations of this context, which the pool sees to.
+        let event = unsafe {
+            opencl3::command_queue::enqueue_svm_mem_cpy(
+                self.queue.get(),
+                CL_NON_BLOCKING,
+                to as *mut c_void,
+                from as *const c_void,
+                bytes,
+                0,
+                null(),
+            )
+        };
+        event.map(|e| drop(Event::new(e))).map_err(|e| failed("copy")(ClError(e)))
+    }
+
+    fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
+        // SAFETY: the target is within an allocation of this context; the pattern is copied by the call.
+        let event = unsafe {
+            opencl3::command_queue::enqueue_svm_mem_fill(
+                self.queue.get(),
+                at as *mut c_void,
+                [byte].as_ptr().cast(),
+                1,
+                bytes,
+                0,
+                null(),
+            )
+        };
+        event.map(|e| drop(Event::new(e))).map_err(|e| failed("fill")(ClError(e)))
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+        let op = "compile";
+        let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
+        if let Err(error) = program.build(&[self.device.id()], self.options) {
+            let log = program.get_build_log(self.device.id()).unwrap_or_default();
+            return Err(Error::backend(op, format!("OpenCL: {error}\n{log}")));
+        }
+        let binaries = program.get_binaries().map_err(failed(op))?;
+        binaries.into_iter().next().ok_or_else(|| Error::backend(op, "OpenCL gave no binary"))
+    }
+
+    fn load(&self, binary: &[u8]) -> Result<Program> {
+        let op = "load";
+        // SAFETY: OpenCL checks the binary's format itself; the cache has checked that it is what `compile` gave.
+        let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
+        let mut program = program.map_err(failed(op))?;
+        program.build(&[self.device.id()], self.options).map_err(failed(op))?;
+        Ok(program)
+    }
+
+    fn entry(&self, program: &Program, name: &str) -> Result<Mutex<Kernel>> {
+        Kernel::create(program, name).map(Mutex::new).map_err(failed("load"))
+    }
+
+    fn launch(
+        &self,
+        entry: &Mutex<Kernel>,
+        geometry: Geometry,
+        arguments: &[Arg<'_>],
+        reached: &[Address],
+    ) -> Result<()> {
+        let failed = |e: i32| failed("launch")(ClError(e));
+        // Arguments belong to the kernel until it is enqueued.
+        let kernel = entry.lock();
+        for (i, argument) in arguments.iter().enumerate() {
+            // SAFETY: the host code writes the list that the kernel's source declares; addresses are within allocations
+            // of this context.
+            let set = unsafe {
+                match argument {
+                    Arg::Pointer(address) => opencl3::kernel::set_kernel_arg_svm_pointer(
+                        kernel.get(),
+                        i as cl_uint,
+                        *address as *const c_void,
+                    ),
+                    Arg::Value(bytes) => {
+                        opencl3::kernel::set_kernel_arg(kernel.get(), i as cl_uint, bytes.len(), bytes.as_ptr().cast())
+                    }
+                }
+            };
+            set.map_err(failed)?;
+        }
+        if !reached.is_empty() {
+            // SAFETY: the list is copied by the call; its addresses are allocations of this context.
+            let told = unsafe {
+                opencl3::kernel::set_kernel_exec_info(
+                    kernel.get(),
+                    opencl3::kernel::CL_KERNEL_EXEC_INFO_SVM_PTRS,
+                    size_of_val(reached),
+                    reached.as_ptr().cast(),
+                )
+            };
+            told.map_err(failed)?;
+        }
+        let Geometry { groups: [x, y, z], threads } = geometry;
+        let (global, local) = ([x * threads, y, z], [threads, 1, 1]);
+        // SAFETY: the arguments are set; the grid is what the kernel was written for.
+        let event = unsafe {
+            opencl3::command_queue::enqueue_nd_range_kernel(
+                self.queue.get(),
+                kernel.get(),
+                3,
+                null(),
+                global.as_ptr(),
+                local.as_ptr(),
+                0,
+                null(),
+            )
+        };
+        event.map(|e| drop(Event::new(e))).map_err(failed)
+    }
+
+    fn record(&self) -> Result<Event> {
+        // SAFETY: an empty list of events to wait for.
+        unsafe { self.queue.enqueue_marker_with_wait_list(&[]) }.map_err(failed("record"))
+    }
+
+    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+        let op = failed("elapsed");
+        to.wait().map_err(&op)?;
+        let (start, end) = (from.profiling_command_end().map_err(&op)?, to.profiling_command_end().map_err(&op)?);
+        Ok(end.saturating_sub(start) as f64 * 1e-9)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.queue.finish().map_err(failed("synchronize"))
+    }
+}

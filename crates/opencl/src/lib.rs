@@ -1,0 +1,67 @@
+//! OpenCL for isograd: any device with coarse-grained shared virtual memory.
+//!
+//! Linking this crate registers the devices `"opencl:0"`, `"opencl:1"` and so on, over all platforms. The library is opened
+//! at run time: without it, the list of devices says so, and nothing else changes.
+
+mod driver;
+
+pub use driver::OpenCl;
+
+use isograd_core::{Backend, DeviceInfo, Error, Provider, Result, inventory};
+use isograd_gpu::{Dialect, Gpu};
+use opencl3::device::{CL_DEVICE_TYPE_ALL, Device};
+use opencl3::platform::get_platforms;
+use std::sync::Arc;
+
+inventory::submit! {
+    Provider { name: "opencl", priority: 10, list, open }
+}
+
+/// OpenCL C with the project's prelude.
+pub static DIALECT: Dialect = Dialect { name: "opencl", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+
+/// All devices of all platforms.
+fn devices() -> Result<Vec<Device>> {
+    let platforms = get_platforms().map_err(|e| {
+        Error::device("opencl", format!("no platform was found; is libOpenCL with a device's driver installed? ({e})"))
+    })?;
+    let of = |p: &opencl3::platform::Platform| p.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default();
+    let devices: Vec<Device> = platforms.iter().flat_map(of).map(Device::new).collect();
+    match devices.is_empty() {
+        true => Err(Error::device("opencl", "libOpenCL is there, but it knows no device")),
+        false => Ok(devices),
+    }
+}
+
+fn list() -> Result<Vec<DeviceInfo>> {
+    let describe = |(i, device): (usize, &Device)| DeviceInfo {
+        name: format!("opencl:{i}"),
+        description: match driver::limits(device) {
+            Ok(limits) => {
+                let f64 = if limits.has_f64 { "f64" } else { "no f64" };
+                let wave = if limits.wave > 1 { format!("waves of {}", limits.wave) } else { "no waves".into() };
+                format!(
+                    "{}, {:.1} GiB, {f64}, {wave}, {}",
+                    limits.name,
+                    limits.memory as f64 / 2f64.powi(30),
+                    limits.driver
+                )
+            }
+            Err(error) => error.to_string(),
+        },
+    };
+    Ok(devices()?.iter().enumerate().map(describe).collect())
+}
+
+/// Opens a device as a driver.
+pub fn driver(ordinal: usize) -> Result<OpenCl> {
+    let devices = devices()?;
+    match devices.get(ordinal) {
+        Some(device) => OpenCl::new(device),
+        None => Err(Error::device("opencl", format!("device {ordinal} was asked for, there are {}", devices.len()))),
+    }
+}
+
+fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Gpu::new(driver(ordinal)?)))
+}

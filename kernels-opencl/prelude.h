@@ -1,0 +1,78 @@
+// OpenCL C 1.2 and later: the vocabulary in which the kernels are written.
+
+#if __OPENCL_VERSION__ <= CL_VERSION_1_0 || defined(NEEDS_F64)
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+typedef uchar u8;
+typedef ushort u16;
+typedef int i32;
+typedef uint u32;
+typedef long i64;
+typedef ulong u64;
+typedef float f32;
+#ifdef cl_khr_fp64
+typedef double f64;
+#endif
+typedef uint2 u32x2;
+typedef uint4 u32x4;
+
+#define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void name
+#define FUNCTION static inline
+#define GLOBAL __global
+#define LOCAL __local
+#define SHARED(type, name, n) __local type name[n]
+#define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+#define CONTRACT_OFF _Pragma("OPENCL FP_CONTRACT OFF")
+
+#define LANE ((int)get_local_id(0))
+#define GROUP ((i64)get_group_id(0))
+#define GROUP_Y ((i64)get_group_id(1))
+#define GROUP_Z ((i64)get_group_id(2))
+#define GROUPS ((i64)get_num_groups(0))
+
+#define as_f32(x) as_float((u32)(x))
+#define as_u32(x) as_uint((f32)(x))
+#define mul_hi_u32(a, b) mul_hi((u32)(a), (u32)(b))
+#define leading_zeros_u64(x) ((int)clz((u64)(x)))
+#define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
+
+#define exp_ exp
+#define expm1_ expm1
+#define log_ log
+#define log1p_ log1p
+#define sqrt_ sqrt
+#define sin_ sin
+#define cos_ cos
+#define tanh_ tanh
+#define erf_ erf
+#define floor_ floor
+#define ceil_ ceil
+#define trunc_ trunc
+#define round_ rint
+#define fmod_ fmod
+#define powr_ pow
+#define fabs_ fabs
+#define fma_ fma
+
+#ifdef __NV_CL_C_VERSION
+FUNCTION f32 f16_to_f32(u16 h) {
+    f32 v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
+    return v;
+}
+
+FUNCTION u16 f32_to_f16(f32 v) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+#else
+FUNCTION f32 f16_to_f32(u16 h) { return vload_half(0, (const half *)&h); }
+
+FUNCTION u16 f32_to_f16(f32 v) {
+    u16 h;
+    vstore_half_rte(v, 0, (half *)&h);
+    return h;
+}
+#endif
