@@ -7,6 +7,7 @@ mod driver;
 mod elementwise;
 mod launch;
 mod layout;
+pub mod null;
 mod pool;
 mod programs;
 pub mod source;

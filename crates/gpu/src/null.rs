@@ -1,0 +1,175 @@
+//! A driver without a device: it checks what it is told, records it, and runs nothing.
+
+use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use isograd_core::{Error, Kind, Result};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Included, Unbounded};
+
+/// What goes wrong at the next call, and those after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// No program compiles.
+    Compiler,
+    /// The device is gone: every call but `free` fails.
+    Lost,
+}
+
+/// A device of made-up limits whose memory is all zeros.
+pub struct NullDriver {
+    limits: Limits,
+    dialect: &'static Dialect,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    allocations: BTreeMap<Address, usize>,
+    next: Address,
+    in_use: usize,
+    fault: Fault,
+    compiled: usize,
+}
+
+impl NullDriver {
+    /// A device with so many bytes of memory that speaks `dialect`.
+    pub fn new(dialect: &'static Dialect, memory: usize) -> NullDriver {
+        let limits = Limits {
+            name: "null".into(),
+            driver: "1".into(),
+            memory,
+            max_allocation: memory,
+            max_group: 1024,
+            local_memory: 48 << 10,
+            wave: 32,
+            units: 64,
+            has_f64: true,
+        };
+        NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
+    }
+
+    /// Sets what goes wrong from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.state.lock().fault = fault;
+    }
+
+    /// How many programs were compiled.
+    pub fn compiled(&self) -> usize {
+        self.state.lock().compiled
+    }
+
+    fn alive(&self, op: &'static str) -> Result<parking_lot::MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        match state.fault {
+            Fault::Lost => Err(Error::backend(op, "the device is lost")),
+            _ => Ok(state),
+        }
+    }
+
+    /// Errors unless the bytes lie within one allocation.
+    fn within(&self, op: &'static str, at: Address, bytes: usize) -> Result<()> {
+        let state = self.alive(op)?;
+        let below = state.allocations.range((Unbounded, Included(at))).next_back();
+        match below {
+            Some((&start, &size)) if at - start + bytes as u64 <= size as u64 => Ok(()),
+            _ => Err(Error::backend(op, format!("{bytes} bytes at {at:#x} are in no allocation"))),
+        }
+    }
+}
+
+impl Driver for NullDriver {
+    type Program = String;
+    type Entry = String;
+    type Event = ();
+
+    fn dialect(&self) -> &'static Dialect {
+        self.dialect
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        let mut state = self.alive("allocate")?;
+        if state.in_use + bytes > self.limits.memory {
+            return Err(Error::new(Kind::OutOfMemory, "allocate", "the device is full"));
+        }
+        let address = state.next;
+        // A gap after each, so that no position past an end is inside of the next.
+        state.next = (address + bytes as Address).next_multiple_of(4096) + 4096;
+        state.in_use += bytes;
+        state.allocations.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn free(&self, address: Address) {
+        let mut state = self.state.lock();
+        if let Some(bytes) = state.allocations.remove(&address) {
+            state.in_use -= bytes;
+        }
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.within("upload", to, bytes.len())
+    }
+
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        self.within("download", from, bytes.len())?;
+        bytes.fill(0);
+        Ok(())
+    }
+
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        self.within("copy", from, bytes)?;
+        self.within("copy", to, bytes)
+    }
+
+    fn fill(&self, at: Address, _byte: u8, bytes: usize) -> Result<()> {
+        self.within("fill", at, bytes)
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+        let mut state = self.alive("compile")?;
+        if state.fault == Fault::Compiler {
+            return Err(Error::backend("compile", "line 1: error"));
+        }
+        state.compiled += 1;
+        Ok(source.as_bytes().to_vec())
+    }
+
+    fn load(&self, binary: &[u8]) -> Result<String> {
+        String::from_utf8(binary.to_vec()).map_err(|_| Error::backend("load", "not a program"))
+    }
+
+    fn entry(&self, program: &String, name: &str) -> Result<String> {
+        match program.contains(&format!("KERNEL({name})")) {
+            true => Ok(name.to_string()),
+            false => Err(Error::backend("load", format!("there is no entry {name}"))),
+        }
+    }
+
+    fn launch(&self, _: &String, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
+        let Geometry { groups, threads } = geometry;
+        if groups.contains(&0) || threads == 0 || threads > self.limits.max_group {
+            return Err(Error::backend("launch", format!("{geometry:?} cannot be launched")));
+        }
+        let pointers = arguments.iter().filter_map(|a| if let Arg::Pointer(p) = a { Some(p) } else { None });
+        pointers.chain(reached).try_for_each(|&p| self.within("launch", p, 1))
+    }
+
+    fn record(&self) -> Result<()> {
+        self.alive("record").map(drop)
+    }
+
+    fn elapsed(&self, _: &(), _: &()) -> Result<f64> {
+        Ok(0.0)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.alive("synchronize").map(drop)
+    }
+}

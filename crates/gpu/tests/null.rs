@@ -1,0 +1,160 @@
+//! The shared layer on a driver that runs nothing: launches, memory, the program cache, and what can go wrong.
+
+use isograd_core::{DType, Device, Kind, Result, Tensor};
+use isograd_gpu::null::{Fault, NullDriver};
+use isograd_gpu::{Dialect, Driver, Gpu};
+use std::path::Path;
+use std::sync::Arc;
+
+static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+
+struct Setup {
+    gpu: Arc<Gpu<NullDriver>>,
+    device: Device,
+}
+
+fn setup(memory: usize, cache: Option<&Path>) -> Setup {
+    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, memory), cache.map(Path::to_path_buf)));
+    gpu.launches();
+    Setup { device: Device::from_backend("null:0", gpu.clone()), gpu }
+}
+
+fn zeros(device: &Device, shape: impl Into<isograd_core::Shape>) -> Result<Tensor> {
+    Tensor::zeros(shape, DType::F32, device)
+}
+
+#[test]
+fn launches_are_logged() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    let x = zeros(&device, (4, 256))?;
+    x.t()?.add(&x.t()?)?.to_bytes()?;
+    let row = x.select(0, 0)?;
+    x.add(&row)?.relu()?;
+    let log: Vec<String> = gpu.launches().iter().map(ToString::to_string).collect();
+    let expected = [
+        "elementwise THREADS=256 INTS=2 ROW=fill RANK=1 VECTOR=4 STILL=0 T0=f32 elementwise 1x1x1x256 \
+         (pointer, 00000000000000010000000000000400, 0000000000000400, 00000000)",
+        "elementwise THREADS=256 INTS=8 ROW=add RANK=2 VECTOR=1 STILL=0 T0=f32 T1=f32 T2=f32 elementwise 4x1x1x256 \
+         (pointer, pointer, pointer, 00000000000000010000000000000004000000000000010000000000000000010000000000000100\
+         000000000000000100000000000000040000000000000100, 0000000000000400, 3f800000)",
+        "elementwise THREADS=256 INTS=8 ROW=add RANK=2 VECTOR=4 STILL=0 T0=f32 T1=f32 T2=f32 elementwise 1x1x1x256 \
+         (pointer, pointer, pointer, 00000000000000010000000000000100000000000000000100000000000000000000000000000001\
+         000000000000010000000000000000400000000000000004, 0000000000000400, 3f800000)",
+        "elementwise THREADS=256 INTS=3 ROW=relu RANK=1 VECTOR=4 STILL=0 T0=f32 T1=f32 elementwise 1x1x1x256 \
+         (pointer, pointer, 000000000000000100000000000000010000000000000400, 0000000000000400)",
+    ];
+    assert_eq!(log, expected);
+    Ok(())
+}
+
+#[test]
+fn memory_is_pooled_given_back_and_refused() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 20, None);
+    let x = zeros(&device, 100_000)?;
+    assert_eq!(device.memory().in_use, 400_000);
+    drop(x);
+    let stats = device.memory();
+    assert_eq!((stats.in_use, stats.peak), (0, 400_000));
+    assert!(stats.pooled >= 400_000);
+    // Another size does not fit beside what is pooled, which is given back.
+    let y = zeros(&device, 200_000)?;
+    assert_eq!(device.memory().pooled, 0);
+    let error = zeros(&device, 100_000).expect_err("the device is full");
+    assert_eq!(error.kind(), Kind::OutOfMemory);
+    assert!(error.to_string().contains("400000 bytes were asked for"), "{error}");
+    assert!(error.to_string().contains("tensors hold 800000"), "{error}");
+    let error = zeros(&device, 1 << 20).expect_err("the device is smaller");
+    assert_eq!(error.kind(), Kind::OutOfMemory);
+    drop(y);
+    gpu.trim();
+    zeros(&device, 200_000)?;
+    Ok(())
+}
+
+#[test]
+fn a_failing_compiler_is_an_error_of_the_call() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 20, None);
+    let x = zeros(&device, 4)?;
+    gpu.driver().set_fault(Fault::Compiler);
+    let error = x.exp().expect_err("nothing compiles");
+    assert_eq!(error.kind(), Kind::Backend);
+    assert!(error.to_string().contains("ROW=exp") && error.to_string().contains("line 1: error"), "{error}");
+    gpu.driver().set_fault(Fault::None);
+    x.exp()?;
+    Ok(())
+}
+
+#[test]
+fn a_lost_device_is_an_error_and_its_tensors_drop() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 20, None);
+    let x = zeros(&device, 4)?;
+    x.exp()?;
+    gpu.driver().set_fault(Fault::Lost);
+    assert!(x.exp().expect_err("the device is gone").to_string().contains("the device is lost"));
+    assert!(x.to_bytes().expect_err("the device is gone").to_string().contains("the device is lost"));
+    assert!(device.synchronize().is_err());
+    drop(x);
+    gpu.driver().set_fault(Fault::None);
+    zeros(&device, 4)?.exp()?;
+    Ok(())
+}
+
+#[test]
+fn compiled_programs_are_kept_on_disk_and_damage_is_noticed() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let step = |expected: usize| -> Result<()> {
+        let Setup { gpu, device } = setup(1 << 20, Some(folder.path()));
+        zeros(&device, 4)?.exp()?;
+        assert_eq!(gpu.driver().compiled(), expected);
+        Ok(())
+    };
+    step(2)?;
+    step(0)?;
+    let files = || std::fs::read_dir(folder.path()).expect("the cache").map(|f| f.expect("a file").path());
+    assert_eq!(files().count(), 2);
+    for (cut, path) in files().enumerate() {
+        let bytes = std::fs::read(&path).expect("a program");
+        let damaged =
+            if cut == 0 { bytes[..bytes.len() / 2].to_vec() } else { [&bytes[..60], b"x", &bytes[61..]].concat() };
+        std::fs::write(&path, damaged).expect("a program");
+    }
+    step(2)?;
+    step(0)?;
+    // Several writers at once leave whole files.
+    files().for_each(|path| std::fs::remove_file(path).expect("a program"));
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let Setup { device, .. } = setup(1 << 20, Some(folder.path()));
+                    zeros(&device, 4).and_then(|x| x.exp()).map(drop)
+                })
+            })
+            .collect();
+        all.into_iter().try_for_each(|t| t.join().expect("no panic"))
+    })?;
+    step(0)?;
+    // A folder that cannot be written costs compiling, nothing else.
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    let Setup { device, gpu } = setup(1 << 20, Some(&file.join("below")));
+    zeros(&device, 4)?.exp()?;
+    assert_eq!(gpu.driver().compiled(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_thousand_steps_hold_no_more_than_ten() -> Result<()> {
+    let Setup { gpu, device } = setup(64 << 20, None);
+    let step = || -> Result<()> {
+        let x = zeros(&device, (64, 64))?.leaf()?;
+        x.exp()?.mul(&x)?.tanh()?;
+        Ok(())
+    };
+    (0..10).try_for_each(|_| step())?;
+    let held = device.memory();
+    (0..990).try_for_each(|_| step())?;
+    assert_eq!(device.memory(), held);
+    assert!(gpu.driver().limits().memory > held.pooled);
+    Ok(())
+}
