@@ -1,6 +1,6 @@
 //! Generated inputs: from a shape and a seed, the same every time.
 
-use isograd::{Device, Shape, Tensor};
+use isograd::{Device, Result, Shape, Tensor};
 use serde_json::Value;
 
 /// Where the elements of an input lie.
@@ -34,6 +34,17 @@ impl Case {
     pub fn new(attributes: Value, inputs: Vec<(&str, Tensor)>) -> Case {
         Case { attributes, inputs: inputs.into_iter().map(|(name, t)| (name.to_string(), t)).collect() }
     }
+
+    /// The same call on another device.
+    pub fn to(&self, device: &Device) -> Result<Case> {
+        let mut attributes = self.attributes.clone();
+        if attributes.get("device").is_some() {
+            attributes["device"] = device.name().into();
+        }
+        let inputs =
+            self.inputs.iter().map(|(name, t)| Ok((name.clone(), t.to_device(device)?))).collect::<Result<_>>()?;
+        Ok(Case { attributes, inputs })
+    }
 }
 
 /// Makes cases from a shape and a seed.
@@ -48,6 +59,11 @@ impl Gen {
     /// A generator of cases on `device`.
     pub fn new(shape: &[usize], seed: u64, device: &Device) -> Gen {
         Gen { shape: shape.to_vec(), device: device.clone(), state: seed }
+    }
+
+    /// Where the case's tensors are.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// SplitMix64: Steele et al. 2014, OOPSLA.

@@ -1,14 +1,16 @@
-//! Every op in f32, f16 and bf16 against f64, and strided, expanded and special inputs against plain ones.
+//! Every op in f32, f16 and bf16 against f64 on the CPU, and strided, expanded and special inputs against plain ones.
 //!
 //! The bound is `1.5 u_out |r| + C u_acc a + eta`: one rounding of the result r, and the roundings within, measured by a
 //! companion a that the registry computes from absolute values. Ops of several stages take the largest |r| for a.
+//! Gradients on other devices may be off by 8 times what the CPU's are in the same dtype, or 32 roundings of the largest.
 
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Result, Tensor};
 use isograd_tests::case::{Case, Gen};
 use isograd_tests::compare::{close_values, same_bits};
+use isograd_tests::cpu;
 use isograd_tests::harness::{self, for_shapes, text, trial};
-use isograd_tests::registry::{Class, OPS, Op};
+use isograd_tests::registry::{Class, Derivative, OPS, Op};
 use libtest_mimic::Trial;
 
 const NARROW: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -37,6 +39,12 @@ fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
             for_shapes(24, |shape, seed| check(shape, seed, true))
         };
         trials.push(trial(device, op.name, dtype.name(), run));
+        if *device != cpu() && !matches!(op.derivative, Derivative::None(_)) {
+            let at = device.clone();
+            let check = move |shape: &[usize], seed| gradients(op, (op.make)(&mut Gen::new(shape, seed, &at)), dtype);
+            let aspect = format!("{dtype}_gradient");
+            trials.push(trial(device, op.name, &aspect, move || for_shapes(24, check)));
+        }
     }
     trials
 }
@@ -69,7 +77,7 @@ fn precision(dtype: DType) -> (f64, f64) {
     }
 }
 
-fn factor(op: &Op, case: &Case, y: &Tensor, dtype: DType) -> f64 {
+fn factor(op: &Op, case: &Case, y: &Tensor, dtype: DType, device: &Device) -> f64 {
     let largest = case.inputs.iter().map(|(_, t)| t.numel()).max().unwrap_or(1);
     let terms = match op.name {
         // Sums along one dimension, at most all elements.
@@ -79,6 +87,8 @@ fn factor(op: &Op, case: &Case, y: &Tensor, dtype: DType) -> f64 {
     match op.class {
         Class::Exact => 0.0,
         Class::Arithmetic => 4.0,
+        // OpenCL allows 16 units in the last place for some functions.
+        Class::Transcendental if device.name().starts_with("opencl") => 40.0,
         Class::Transcendental => 16.0,
         Class::Reduction => 8.0 + 4.0 * (terms + 1.0).log2(),
         // At most four terms, see the cases of the matrix products.
@@ -91,7 +101,7 @@ fn factor(op: &Op, case: &Case, y: &Tensor, dtype: DType) -> f64 {
 fn narrow(op: &Op, case: Case, dtype: DType, special: bool, seed: u64) -> Result<(), String> {
     let case = if special { floats(&case, |t| inject(t, seed)).map_err(text)? } else { case };
     let narrow = floats(&case, |t| t.cast(dtype)).map_err(text)?;
-    let wide = floats(&narrow, |t| t.cast(DType::F64)).map_err(text)?;
+    let wide = floats(&narrow, |t| t.cast(DType::F64)).and_then(|case| case.to(&cpu())).map_err(text)?;
     let (got, exact) = match (op.call(&narrow), op.call(&wide)) {
         (Ok(got), Ok(exact)) => (got, exact),
         // Special values may be invalid, as a probability is.
@@ -105,13 +115,36 @@ fn narrow(op: &Op, case: Case, dtype: DType, special: bool, seed: u64) -> Result
     Ok(())
 }
 
+/// Gradients on a device against those on the CPU in f64.
+fn gradients(op: &Op, case: Case, dtype: DType) -> Result<(), String> {
+    let narrow = floats(&case, |t| t.cast(dtype)).map_err(text)?;
+    let there = narrow.to(&cpu()).map_err(text)?;
+    let wide = floats(&there, |t| t.cast(DType::F64)).map_err(text)?;
+    let all = |case| results(op, case).map_err(text);
+    let (got, yardstick, exact) = (all(&narrow)?, all(&there)?, all(&wide)?);
+    let outputs = exact.len() - op.differentiable(&wide).len();
+    let (u_out, eta) = precision(dtype);
+    for ((y, c), r) in got.iter().zip(&yardstick).zip(&exact).skip(outputs) {
+        let values = |t: &Tensor| t.to_f64_vec().map_err(text);
+        let (y, c, r) = (values(y)?, values(c)?, values(r)?);
+        let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let error = largest(&mut c.iter().zip(&r).map(|(c, r)| (c - r).abs()));
+        let scale = largest(&mut r.iter().map(|r| r.abs()));
+        let slack = (8.0 * error).max(32.0 * precision(DType::F32).0 * scale) + eta;
+        close_values("a gradient", &y, &r, |r| 1.5 * u_out * r.abs() + slack)
+            .map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))?;
+    }
+    Ok(())
+}
+
 fn compare(op: &Op, case: &Case, y: &Tensor, r: &Tensor, a: &Tensor, dtype: DType) -> Result<(), String> {
     if !r.dtype().is_float() || y.dtype() != dtype {
         return same_bits("the result", y, r);
     }
     let rounded = r.cast(dtype).and_then(|t| t.to_f64_vec()).map_err(text)?;
     let values = |t: &Tensor| t.to_f64_vec().map_err(text);
-    let (y, r, a, c) = (values(y)?, values(r)?, values(a)?, factor(op, case, r, dtype));
+    let c = factor(op, case, r, dtype, y.device());
+    let (y, r, a) = (values(y)?, values(r)?, values(a)?);
     let (u_out, eta) = precision(dtype);
     let largest = r.iter().map(|v| v.abs()).filter(|v| v.is_finite()).fold(0.0, f64::max);
     for i in 0..r.len() {

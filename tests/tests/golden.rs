@@ -105,8 +105,8 @@ fn inputs(family: &Family, case: &Value, leaves: &[&str], device: &Device) -> Re
     list(&case["inputs"]).into_iter().map(one).collect()
 }
 
-fn op(case: &Value) -> (&str, Attributes) {
-    (case["op"].as_str().unwrap_or_default(), Attributes::new(&case["attributes"]))
+fn op<'a>(case: &'a Value, device: &Device) -> (&'a str, Attributes) {
+    (case["op"].as_str().unwrap_or_default(), Attributes::new(&case["attributes"]).on(device))
 }
 
 /// Checks a result with the file's, which is in f64 or equal in any other dtype.
@@ -123,7 +123,7 @@ fn check(what: &str, got: &Tensor, expected: &Tensor, case: &Value) -> Result<()
 }
 
 fn check_forward(family: &Family, case: &Value, device: &Device) -> Result<(), String> {
-    let (op, attributes) = op(case);
+    let (op, attributes) = op(case, device);
     let result = run(op, &attributes, &inputs(family, case, &[], device)?);
     if let Some(kind) = case["error"].as_str() {
         return match result {
@@ -144,7 +144,7 @@ fn check_forward(family: &Family, case: &Value, device: &Device) -> Result<(), S
 }
 
 fn check_backward(family: &Family, case: &Value, device: &Device) -> Result<(), String> {
-    let (op, attributes) = op(case);
+    let (op, attributes) = op(case, device);
     let wanted = list(&case["grads"]);
     let inputs = inputs(family, case, &wanted, device)?;
     let outputs = run(op, &attributes, &inputs).map_err(text)?;

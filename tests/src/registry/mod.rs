@@ -4,7 +4,7 @@ mod rows;
 
 use crate::case::{Case, Gen};
 use isograd::ops::loss::Reduction;
-use isograd::{DType, Error, Result, Scalar, Tensor};
+use isograd::{DType, Device, Error, Result, Scalar, Tensor};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -169,6 +169,12 @@ impl Attributes {
     pub fn new(object: &Value) -> Attributes {
         Attributes(object.as_object().cloned().unwrap_or_default())
     }
+
+    /// These and the device on which an op without inputs runs.
+    pub fn on(mut self, device: &Device) -> Attributes {
+        self.0.insert("device".into(), device.name().into());
+        self
+    }
 }
 
 /// A call of an op by name.
@@ -252,6 +258,11 @@ impl Invocation<'_> {
 
     fn dtype(&self, name: &str) -> Result<DType> {
         self.word(name)?.parse()
+    }
+
+    /// The device of an op without inputs: the CPU unless the attributes name another.
+    fn device(&self) -> Result<Device> {
+        if self.has("device") { self.word("device")?.parse() } else { Device::cpu() }
     }
 
     fn reduction(&self) -> Result<Reduction> {

@@ -1161,7 +1161,7 @@ fn losses() -> Vec<Op> {
     ]
 }
 
-/// An op without inputs, on the CPU: draws and factories.
+/// An op without inputs: draws and factories.
 fn source(
     name: &'static str,
     run: fn(&Invocation<'_>, Vec<usize>, &isograd::Device) -> Result<Tensor>,
@@ -1170,11 +1170,12 @@ fn source(
 ) -> Op {
     Op::new(
         name,
-        move |c| one(run(c, c.shape("shape")?, &crate::cpu())),
+        move |c| one(run(c, c.shape("shape")?, &c.device()?)),
         move |g| {
             let mut attributes = attributes.clone();
             attributes["shape"] = g.shape.clone().into();
             attributes["seed"] = g.bits().into();
+            attributes["device"] = g.device().name().into();
             Case::new(attributes, vec![])
         },
     )
