@@ -44,7 +44,8 @@ typedef uint4 u32x4;
 #define sqrt_ sqrt
 #define sin_ sin
 #define cos_ cos
-#define tanh_ tanh
+// Exactly 1 where it rounds to 1: some drivers return a little less, even for infinity.
+#define tanh_(x) (fabs(x) > 20 ? ((x) > 0 ? 1 : -1) : tanh(x))
 #define erf_ erf
 #define floor_ floor
 #define ceil_ ceil
