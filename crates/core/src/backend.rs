@@ -36,6 +36,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Runs one call. Operands have been checked by core; data-dependent errors (index, value) are the backend's.
     fn run(&self, call: &Call<'_>) -> Result<()>;
 
+    /// True if the backend has this fused kernel for a dtype. What it does not have runs as a composite.
+    fn supports(&self, _kernel: Fused, _dtype: DType) -> bool {
+        false
+    }
+
     /// Waits for everything that was enqueued and reports what failed.
     fn synchronize(&self) -> Result<()>;
 
@@ -106,6 +111,24 @@ pub enum Kernel {
     Sort,
     /// Running sum or product along the last dimension; `ints` = reverse, exclusive.
     Scan(Scan),
+    /// What a composite does in many kernels, for backends that support it.
+    Fused(Fused),
+}
+
+/// The fused kernels. All operands are contiguous; statistics are in the accumulation dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fused {
+    /// x to y; `ints` = outer, extent, inner, logarithm.
+    Softmax,
+    /// dy, y to dx; `ints` as above.
+    SoftmaxBackward,
+    /// Rows x `[rows, length]`, weight and bias where there are any, to y, mean and rstd; `ints` = rows, length, whether the
+    /// mean is subtracted, whether there are a weight and a bias; `floats` = eps.
+    Norm,
+    /// dy, x, mean, rstd and the weight, if any, to dx; `ints` as above.
+    NormBackward,
+    /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
+    NormParameters,
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.

@@ -81,6 +81,7 @@ impl Backend for Cpu {
             Kernel::Random(kind) => random::run(call, kind),
             Kernel::Sort => sort::run(call),
             Kernel::Scan(kind) => scan::run(call, kind),
+            Kernel::Fused(_) => Err(Error::unsupported(call.op, "the CPU runs composites")),
         }
     }
 

@@ -1,29 +1,29 @@
 //! Softmax and its logarithm.
 
-use super::{Axes, in_acc};
-use crate::tensor::check_float;
+use super::fused::{has_kernel, record_fused};
+use super::{Axes, gradients, in_acc};
+use crate::backend::{Fused, Kernel};
+use crate::tape::Saved;
+use crate::tensor::{Attributes, check_float, run};
 use crate::{Result, Tensor};
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Plain,
+    Logarithm,
+}
 
 impl Tensor {
     /// `e^x / sum(e^x)` along `dim`, without overflow. Float dtypes. NaN where the slice has NaN or +inf, or is all -inf.
     /// Errors: `Attr` for a dimension out of range.
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
-        check_float("softmax", self)?;
-        self.shape().dim("softmax", dim)?;
-        in_acc(self, |x| {
-            let e = shifted(x, dim)?.exp()?;
-            e.div(&e.sum_keepdim(dim)?)
-        })
+        softmax("softmax", self, dim, Form::Plain)
     }
 
     /// `ln softmax(x)` along `dim`. Float dtypes. Errors: `Attr`.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
-        check_float("log_softmax", self)?;
-        self.shape().dim("log_softmax", dim)?;
-        in_acc(self, |x| {
-            let z = shifted(x, dim)?;
-            z.sub(&z.exp()?.sum_keepdim(dim)?.log()?)
-        })
+        softmax("log_softmax", self, dim, Form::Logarithm)
     }
 
     /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
@@ -41,6 +41,36 @@ impl Tensor {
             sum.log()?.add(&max.reshape(sum.shape())?)
         })
     }
+}
+
+fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    check_float(op, x)?;
+    let d = x.shape().dim(op, dim)?;
+    if !has_kernel(Fused::Softmax, x) || x.rank() == 0 {
+        return composite(x, dim, form);
+    }
+    let x = x.contiguous()?;
+    let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
+    let ints = [outer, x.dims()[d], inner, (form == Form::Logarithm) as usize].map(|v| v as i64);
+    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+    run(op, Kernel::Fused(Fused::Softmax), &[&x], &[&y], Attributes::ints(&ints))?;
+    let saved = Saved::output(&y);
+    record_fused(op, &[&x], y, move |x| composite(&x[0], dim, form), move |t, _| {
+        let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
+        let dx = Tensor::empty(op, y.shape(), y.dtype(), y.device())?;
+        run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y], &[&dx], Attributes::ints(&ints))?;
+        gradients![Some(dx)]
+    })
+}
+
+/// What the kernel computes, in tensor ops.
+fn composite(x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    in_acc(x, |x| {
+        let z = shifted(x, dim)?;
+        let e = z.exp()?;
+        let sum = e.sum_keepdim(dim)?;
+        if form == Form::Plain { e.div(&sum) } else { z.sub(&sum.log()?) }
+    })
 }
 
 /// `x - max(x)`; the maximum is a constant, since the result does not depend on it.

@@ -1,0 +1,133 @@
+//! Normalisation of rows.
+
+use super::fused::{has_kernel, record_fused};
+use super::{gradients, in_acc};
+use crate::backend::{Fused, Kernel};
+use crate::tape::Backward;
+use crate::tensor::{Attributes, check_device, check_float, describe, run};
+use crate::{DType, Error, Result, Shape, Tensor};
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq)]
+enum Norm {
+    Layer,
+    Rms,
+}
+
+impl Norm {
+    fn op(self) -> &'static str {
+        match self {
+            Norm::Layer => "layernorm",
+            Norm::Rms => "rmsnorm",
+        }
+    }
+}
+
+impl Tensor {
+    /// `(x - mean) / sqrt(var + eps) * weight + bias` over the last `dims` dimensions, with the biased variance. Weight and
+    /// bias have the shape of these dimensions and the dtype of x or f32; without them they are 1 and 0. Float dtypes. Ba
+    /// et al. 2016, arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank`, `Shape`, `Dtype`.
+    pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+        norm(Norm::Layer, self, dims, weight, bias, eps)
+    }
+
+    /// `x / sqrt(mean(x^2) + eps) * weight` over the last `dims` dimensions. Weight as in
+    /// [`layer_norm`](Tensor::layer_norm). Float dtypes. Zhang and Sennrich 2019, NeurIPS. Errors: as there.
+    pub fn rms_norm(&self, dims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+        norm(Norm::Rms, self, dims, weight, None, eps)
+    }
+}
+
+fn norm(
+    norm: Norm,
+    x: &Tensor,
+    dims: usize,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
+    let op = norm.op();
+    check_float(op, x)?;
+    if dims == 0 || dims > x.rank() {
+        let message = format!("{dims} dimensions of {} were asked for, expected 1 to {}", x.shape(), x.rank());
+        return Err(Error::attr(op, message));
+    }
+    let (rows, row) = x.dims().split_at(x.rank() - dims);
+    for p in weight.into_iter().chain(bias) {
+        check_device(op, &[x, p])?;
+        if p.dims() != row {
+            return Err(Error::shape(op, format!("parameters must be {row:?}: {}", describe(&[x, p]))));
+        }
+        if p.dtype() != x.dtype() && p.dtype() != DType::F32 {
+            return Err(Error::dtype(op, format!("parameters must have the dtype of x or f32: {}", describe(&[x, p]))));
+        }
+    }
+    let (count, length) = (rows.iter().product::<usize>(), row.iter().product::<usize>());
+    let rows = x.reshape((count, length))?;
+    let flat = |p: Option<&Tensor>| p.map(|p| p.reshape(length)).transpose();
+    let (weight, bias) = (flat(weight)?, flat(bias)?);
+    let same = |p: &Option<Tensor>| p.as_ref().is_none_or(|p| weight.as_ref().is_none_or(|w| w.dtype() == p.dtype()));
+    let y = match has_kernel(Fused::Norm, x) && same(&bias) {
+        true => fused(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
+        false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
+    };
+    y.reshape(x.shape())
+}
+
+/// What the kernel computes, in tensor ops, for rows `[rows, length]`.
+fn composite(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    in_acc(x, |x| {
+        let x = if norm == Norm::Layer { x.sub(&x.mean_keepdim(1)?)? } else { x.clone() };
+        let y = x.mul(&x.square()?.mean_keepdim(1)?.add_scalar(eps)?.rsqrt()?)?;
+        let y = match weight {
+            Some(weight) => y.mul(&weight.cast(y.dtype())?)?,
+            None => y,
+        };
+        match bias {
+            Some(bias) => y.add(&bias.cast(y.dtype())?),
+            None => Ok(y),
+        }
+    })
+}
+
+fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    let op = norm.op();
+    let x = x.contiguous()?;
+    let (rows, length, acc) = (x.dims()[0], x.dims()[1], x.dtype().acc());
+    let ints = [rows, length, (norm == Norm::Layer) as usize, weight.is_some() as usize, bias.is_some() as usize];
+    let ints = ints.map(|v| v as i64);
+    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+    let statistics = || Tensor::empty(op, &Shape::from(rows), acc, x.device());
+    let (mean, rstd) = (statistics()?, statistics()?);
+    let parameters: Vec<Tensor> = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
+    let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
+    run(op, Kernel::Fused(Fused::Norm), &inputs, &[&y, &mean, &rstd], Attributes { ints: &ints, floats: &[eps] })?;
+    let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+    let again = move |x: &[Tensor]| {
+        let weight = has_weight.then(|| &x[1]);
+        let bias = has_bias.then(|| &x[1 + has_weight as usize]);
+        composite(norm, &x[0], weight, bias, eps)
+    };
+    record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        let (x, dy) = (&inputs[0], t.dy().contiguous()?);
+        let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+        let dx = t.want(0, || {
+            let dx = like(x)?;
+            let mut operands = vec![&dy, x, &mean, &rstd];
+            operands.extend(has_weight.then(|| &inputs[1]));
+            run(op, Kernel::Fused(Fused::NormBackward), &operands, &[&dx], Attributes::ints(&ints))?;
+            Ok(dx)
+        })?;
+        let mut found = gradients![dx]?;
+        if (1..inputs.len()).any(|i| t.needs(i)) {
+            let parameters: Vec<Tensor> = inputs[1..].iter().map(like).collect::<Result<_>>()?;
+            let outputs: Vec<&Tensor> = parameters.iter().collect();
+            let operands = [&dy, x, &mean, &rstd];
+            run(op, Kernel::Fused(Fused::NormParameters), &operands, &outputs, Attributes::ints(&ints))?;
+            found.extend(parameters.into_iter().enumerate().map(|(i, p)| t.needs(i + 1).then_some(p)));
+        } else {
+            found.extend(inputs[1..].iter().map(|_| None));
+        }
+        Ok(found)
+    })
+}
