@@ -37,6 +37,19 @@ typedef uint4 u32x4;
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
 
+// Threads that run in step, and can read a register of another; 1 where this is not known.
+#ifdef __NV_CL_C_VERSION
+#define WAVE 32
+// The value of the thread `by` lanes up; all threads of the wave call it together.
+FUNCTION u32 wave_down(u32 v, int by) {
+    u32 other;
+    asm volatile("shfl.sync.down.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(v), "r"(by));
+    return other;
+}
+#else
+#define WAVE 1
+#endif
+
 #define exp_ exp
 #define expm1_ expm1
 #define log_ log
@@ -55,6 +68,8 @@ typedef uint4 u32x4;
 #define powr_ pow
 #define fabs_ fabs
 #define fma_ fma
+#define frexp_ frexp
+#define ldexp_ ldexp
 
 #ifdef __NV_CL_C_VERSION
 FUNCTION f32 f16_to_f32(u16 h) {

@@ -2,8 +2,10 @@
 
 #ifdef WIDE
 typedef i64 idx;
+#define HIGHEST_IDX 0x7fffffffffffffff
 #else
 typedef i32 idx;
+#define HIGHEST_IDX 0x7fffffff
 #endif
 
 #ifdef INTS
@@ -72,6 +74,24 @@ FUNCTION f32 to_odd(f64 x) {
 #define STORAGE(dtype) CAT(S_, dtype)
 #define LOAD(dtype, p, i) CAT(LOAD_, dtype)(p, i)
 #define STORE(dtype, p, i, x) CAT(STORE_, dtype)(p, i, x)
+
+// The arithmetic of kernels that have one dtype for it. Integers wrap, which C leaves open for signed ones.
+#ifdef ACC
+typedef ACC A;
+#ifdef INTEGER
+#define ADD(a, b) ((A)((u64)(a) + (u64)(b)))
+#define MULTIPLY(a, b) ((A)((u64)(a) * (u64)(b)))
+#define IS_NAN(v) 0
+#define HIGHEST ((A)(~(u64)0 >> 1))
+#define LOWEST (-HIGHEST - 1)
+#else
+#define ADD(a, b) ((a) + (b))
+#define MULTIPLY(a, b) ((a) * (b))
+#define IS_NAN(v) ((v) != (v))
+#define HIGHEST ((A)as_f32(0x7f800000))
+#define LOWEST (-HIGHEST)
+#endif
+#endif
 
 // Notes a bad element. The first one noted stays.
 FUNCTION void note(GLOBAL i64 *status, i64 position, i64 value) {

@@ -1,1 +1,278 @@
-// reduce
+// Reductions. The dimensions of x are kept ones, along which results lie, and reduced ones. Their numbers, KEPT and
+// REDUCED, are 1 or more.
+//
+// `p`: extents of the kept dimensions, their strides in x, and in y; then extents and strides of the reduced ones.
+// A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
+// lie `step` elements apart; a further launch joins these.
+//
+// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. PARTIAL_X and PARTIAL_Y: x are, or y
+// become, pairs of values and positions. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in
+// flight. ROWS: which of the two kernels is meant.
+
+#define KEPT_EXTENT(d) ((idx)p.v[d])
+#define KEPT_X(d) ((idx)p.v[KEPT + (d)])
+#define KEPT_Y(d) ((idx)p.v[2 * KEPT + (d)])
+#define REDUCED_EXTENT(d) ((idx)p.v[3 * KEPT + (d)])
+#define REDUCED_X(d) ((idx)p.v[3 * KEPT + REDUCED + (d)])
+
+#if defined(JOIN_ARGMAX) || defined(JOIN_ARGMIN)
+#define ARG
+// A value and its position among the reduced elements.
+typedef struct {
+    A v;
+    idx i;
+} P;
+#else
+typedef A P;
+#endif
+
+#if defined(JOIN_SUM)
+#define IDENTITY 0
+#define JOINED(a, b) ADD(a, b)
+#elif defined(JOIN_PROD)
+#define IDENTITY 1
+#define JOINED(a, b) MULTIPLY(a, b)
+#elif defined(JOIN_MAX) || defined(JOIN_ARGMAX)
+#define IDENTITY LOWEST
+#define BETTER(b, a) ((b) > (a))
+#else
+#define IDENTITY HIGHEST
+#define BETTER(b, a) ((b) < (a))
+#endif
+
+#ifdef ARG
+FUNCTION P pair(A v, idx i) {
+    P made;
+    made.v = v;
+    made.i = i;
+    return made;
+}
+
+// Every element comes before this: its position is beyond all others.
+#define NOTHING pair(IDENTITY, HIGHEST_IDX)
+
+// NaN is better than any number; the first of equals wins.
+FUNCTION P join(P a, P b) {
+    int is_better = BETTER(b.v, a.v) || (IS_NAN(b.v) && !IS_NAN(a.v));
+    int is_equal = b.v == a.v || (IS_NAN(b.v) && IS_NAN(a.v));
+    return is_better || (is_equal && b.i < a.i) ? b : a;
+}
+#else
+#define NOTHING ((P)(IDENTITY))
+
+#ifdef BETTER
+FUNCTION P join(P a, P b) { return BETTER(b, a) || IS_NAN(b) ? b : a; }
+#else
+FUNCTION P join(P a, P b) { return JOINED(a, b); }
+#endif
+#endif
+
+#ifdef PARTIAL_X
+typedef P From;
+#define ELEMENT(x, at, i) ((x)[at])
+#else
+typedef STORAGE(X) From;
+#define ELEMENT(x, at, i) take(LOAD(X, x, at), i)
+#endif
+
+#ifdef PARTIAL_Y
+typedef P To;
+#define PUT(y, at, result) ((y)[at] = (result))
+#elif defined(ARG)
+typedef S_i64 To;
+#define PUT(y, at, result) STORE(i64, y, at, (result).i)
+#else
+typedef STORAGE(Y) To;
+#define PUT(y, at, result) STORE(Y, y, at, FINISHED(result))
+#endif
+
+#if defined(FINISH_MEAN)
+#define FINISHED(result) ((result) / (A)total)
+#elif defined(FINISH_NORM)
+#define FINISHED(result) sqrt_(result)
+#else
+#define FINISHED(result) (result)
+#endif
+
+// What element `i` contributes.
+FUNCTION P take(A v, idx i) {
+#if defined(ARG)
+    return pair(v, i);
+#elif defined(SQUARES)
+    return v * v;
+#else
+    return v;
+#endif
+}
+
+#if VECTOR > 1
+typedef union {
+    WORD all;
+    From each[VECTOR];
+} Read;
+#define READ(w, x, at) ((w).all = *(GLOBAL const WORD *)((x) + (at)))
+#else
+typedef struct {
+    From each[1];
+} Read;
+#define READ(w, x, at) ((w).each[0] = (x)[at])
+#endif
+
+// Adds to `from` and `to` where result `number` comes from and goes. `unit` results have one number.
+FUNCTION void place(Ints p, idx number, int unit, idx *from, idx *to) {
+#pragma unroll
+    for (int d = KEPT - 1; d >= 0; d--) {
+        idx c = d == 0 ? number : number % KEPT_EXTENT(d);
+        if (d > 0) number /= KEPT_EXTENT(d);
+        if (d == KEPT - 1) c *= unit;
+        *from += c * KEPT_X(d);
+        *to += c * KEPT_Y(d);
+    }
+}
+
+// Where element `number` of a result lies in x.
+FUNCTION idx element(Ints p, idx number) {
+    idx at = 0;
+#pragma unroll
+    for (int d = REDUCED - 1; d >= 0; d--) {
+        idx c = d == 0 ? number : number % REDUCED_EXTENT(d);
+        if (d > 0) number /= REDUCED_EXTENT(d);
+        at += c * REDUCED_X(d);
+    }
+    return at;
+}
+
+#if defined(ROWS) && WAVE > 1
+// The value of the thread that is `by` lanes up.
+FUNCTION P exchange(P v, int by) {
+    union {
+        P value;
+        u32 words[sizeof(P) / 4];
+    } u;
+    u.value = v;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(P) / 4); i++) u.words[i] = wave_down(u.words[i], by);
+    return u.value;
+}
+#endif
+
+#ifdef ROWS
+// A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
+// takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
+KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64 count, i64 part, i64 step, i64 total,
+                    i64 shift, i64 team) {
+    SHARED(P, shared, THREADS);
+    int members = (int)team, member = LANE % members;
+    i64 number = GROUP * (THREADS / members) + LANE / members;
+    idx from = (idx)shift, to = (idx)(GROUP_Y * step);
+    P acc[VECTOR];
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) acc[j] = NOTHING;
+    if (number < results) {
+        place(p, (idx)number, 1, &from, &to);
+        idx start = (idx)(GROUP_Y * part), n = (idx)count - start;
+        if (n > (idx)part) n = (idx)part;
+        // Elements before the first word that is aligned.
+        idx head = 0;
+#if REDUCED == 1
+        idx first = from + start * REDUCED_X(0);
+#define AT(k) (first + (k) * REDUCED_X(0))
+#if VECTOR > 1
+        head = (0 - first) & (VECTOR - 1);
+        if (head > n) head = n;
+#endif
+#else
+#define AT(k) (from + element(p, start + (k)))
+#endif
+        idx vectors = (n - head) / VECTOR, v = member;
+        for (; v + (UNROLL - 1) * members < vectors; v += UNROLL * members) {
+            Read w[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) READ(w[u], x, AT(head + (v + u * members) * VECTOR));
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+                for (int j = 0; j < VECTOR; j++)
+                    acc[j] = join(acc[j], ELEMENT(w[u].each, j, start + head + (v + u * members) * VECTOR + j));
+        }
+        for (; v < vectors; v += members) {
+            Read w;
+            READ(w, x, AT(head + v * VECTOR));
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, start + head + v * VECTOR + j));
+        }
+#if VECTOR > 1
+        for (idx k = member; k < head; k += members) acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
+        for (idx k = head + vectors * VECTOR + member; k < n; k += members)
+            acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
+#endif
+    }
+#pragma unroll
+    for (int below = VECTOR / 2; below > 0; below /= 2)
+#pragma unroll
+        for (int j = 0; j < below; j++) acc[j] = join(acc[j], acc[j + below]);
+    P mine = acc[0];
+    for (int below = members / 2; below > 0; below /= 2) {
+#if WAVE > 1
+        if (below < WAVE) {
+            mine = join(mine, exchange(mine, below));
+            continue;
+        }
+#endif
+        shared[LANE] = mine;
+        BARRIER();
+        if (member < below) mine = join(mine, shared[LANE + below]);
+        BARRIER();
+    }
+    if (member == 0 && number < results) PUT(y, to, mine);
+}
+
+#else
+// Neighbouring threads make neighbouring results, VECTOR each: a group covers `width` of these, a power of 2, and its
+// other threads take other lines. `results` and the last kept extent count vectors.
+KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64 count, i64 part, i64 step,
+                       i64 total, i64 shift, i64 width) {
+    // The upper half of the threads hands its values to the lower one.
+    SHARED(P, shared, (THREADS + 1) / 2 * VECTOR);
+    int columns = (int)width, member = LANE / columns, members = THREADS / columns;
+    i64 number = GROUP * columns + LANE % columns;
+    idx from = (idx)shift, to = (idx)(GROUP_Y * step);
+    P acc[VECTOR];
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) acc[j] = NOTHING;
+    if (number < results) {
+        place(p, (idx)number, VECTOR, &from, &to);
+        idx start = (idx)(GROUP_Y * part), end = (idx)count - start > (idx)part ? start + (idx)part : (idx)count;
+        idx line = start + member;
+        for (; line + (UNROLL - 1) * members < end; line += UNROLL * members) {
+            Read w[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) READ(w[u], x, from + element(p, line + u * members));
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+                for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w[u].each, j, line + u * members));
+        }
+        for (; line < end; line += members) {
+            Read w;
+            READ(w, x, from + element(p, line));
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, line));
+        }
+    }
+    for (int below = members / 2; below > 0; below /= 2) {
+        int at = LANE - below * columns;
+        if (member >= below && member < 2 * below)
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) shared[j * (THREADS / 2) + at] = acc[j];
+        BARRIER();
+        if (member < below)
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], shared[j * (THREADS / 2) + LANE]);
+        BARRIER();
+    }
+    if (member == 0 && number < results)
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) PUT(y, to + j * KEPT_Y(KEPT - 1), acc[j]);
+}
+#endif

@@ -1,6 +1,6 @@
 //! Launches: argument lists, shapes of grids, and a log.
 
-use crate::driver::{Address, Arg, Geometry};
+use crate::driver::{Address, Arg, Geometry, Limits};
 use isograd_core::{DType, Operand};
 use smallvec::SmallVec;
 
@@ -75,6 +75,11 @@ pub fn each(n: usize) -> Geometry {
 /// One group of `threads` for each of `n` items.
 pub fn groups(n: usize, threads: usize) -> Geometry {
     Geometry { groups: [n.clamp(1, i32::MAX as usize), 1, 1], threads }
+}
+
+/// [`THREADS`], or the power of 2 that the device allows.
+pub fn group_size(limits: &Limits) -> usize {
+    THREADS.min(1 << limits.max_group.max(1).ilog2())
 }
 
 /// The size of an operand's elements, for addresses.

@@ -38,6 +38,15 @@ impl Joint {
         Joint { extents, strides }
     }
 
+    /// With a dimension of size 1 where there is none.
+    pub fn at_least_one(mut self) -> Joint {
+        if self.extents.is_empty() {
+            self.extents.push(1);
+            self.strides.iter_mut().for_each(|s| s.push(0));
+        }
+        self
+    }
+
     pub fn rank(&self) -> usize {
         self.extents.len()
     }

@@ -10,6 +10,7 @@ mod layout;
 pub mod null;
 mod pool;
 mod programs;
+mod reduce;
 pub mod source;
 mod status;
 
@@ -180,6 +181,7 @@ impl<D: Driver> Backend for Gpu<D> {
     fn run(&self, call: &Call<'_>) -> Result<()> {
         match call.kernel {
             Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
+            Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
             other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
         }
     }

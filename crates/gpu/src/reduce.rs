@@ -1,0 +1,339 @@
+//! Reductions and arg-reductions.
+//!
+//! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
+//! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
+//! result are cut into parts, whose results go through scratch memory, in the arithmetic's dtype, to a further launch.
+//! Cuts depend on shapes and on the device alone, so every run adds in the same order.
+
+use crate::driver::{Address, Driver, Geometry, Limits};
+use crate::elementwise::word;
+use crate::launch::{Arguments, element_address, group_size};
+use crate::layout::Joint;
+use crate::source::Variant;
+use crate::{Gpu, address};
+use isograd_core::backend::Reduce;
+use isograd_core::{Call, DType, Error, Kernel, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// The longest sum without a tree: threads take no more elements one after the other.
+const TERMS: usize = 4000;
+/// Bytes of a pair of a value and a position, at most.
+const PAIR: usize = 16;
+/// Most local memory of a group, so that several groups share a multiprocessor.
+const LOCAL: usize = 16 << 10;
+/// Groups and threads for each multiprocessor, from which on it is busy.
+const BUSY_GROUPS: usize = 8;
+const BUSY_THREADS: usize = 1024;
+/// Fewest columns of a group, in vectors: their memory is read in whole lines.
+const FEWEST_COLUMNS: usize = 8;
+
+/// How the elements of one result, or the results of parts of them, become one value.
+#[derive(Clone, Copy)]
+struct Fold {
+    /// What [`reduce.c`](../../kernels/reduce.c) calls it.
+    join: &'static str,
+    is_squared: bool,
+    finish: Option<&'static str>,
+    /// Whether partial results are values with their positions.
+    is_arg: bool,
+}
+
+impl Fold {
+    fn of(kernel: Kernel) -> Option<Fold> {
+        let plain = |join| Fold { join, is_squared: false, finish: None, is_arg: false };
+        Some(match kernel {
+            Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
+            Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
+            Kernel::Reduce(Reduce::Norm) => {
+                Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SUM") }
+            }
+            Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
+            Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
+            Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
+            Kernel::ArgMax => Fold { is_arg: true, ..plain("JOIN_ARGMAX") },
+            Kernel::ArgMin => Fold { is_arg: true, ..plain("JOIN_ARGMIN") },
+            _ => return None,
+        })
+    }
+}
+
+/// A reduction of a view.
+struct Task {
+    op: &'static str,
+    fold: Fold,
+    acc: DType,
+    /// Storage; none where elements or results are pairs.
+    from: Option<DType>,
+    to: Option<DType>,
+    x: Address,
+    y: Address,
+    /// Strides in x and in y.
+    kept: Joint,
+    /// Strides in x.
+    reduced: Joint,
+    /// How many elements a mean divides by.
+    total: usize,
+    is_wide: bool,
+}
+
+pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let (input, output) = (&call.inputs[0], &call.outputs[0]);
+    let refused = || Error::unsupported(call.op, format!("{} does not run on {}", call.kernel, input.dtype));
+    let fold = Fold::of(call.kernel).ok_or_else(refused)?;
+    if fold.finish.is_some() && !input.dtype.is_float() {
+        return Err(refused());
+    }
+    let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
+    let at = dims.len() - call.ints[0] as usize;
+    let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
+    let reduced = match fold.is_arg {
+        // Positions are counted in the order that the dimensions have.
+        true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
+        false => sorted(&dims[at..], &[&strides[at..]]),
+    };
+    if kept.numel() == 0 {
+        return Ok(());
+    }
+    let total = reduced.numel();
+    let task = Task {
+        op: call.op,
+        fold,
+        acc: input.dtype.acc(),
+        from: Some(input.dtype),
+        to: Some(output.dtype),
+        x: element_address(address::<D>(input.memory)?, input),
+        y: element_address(address::<D>(output.memory)?, output),
+        kept: kept.at_least_one(),
+        reduced: reduced.at_least_one(),
+        total,
+        is_wide: false,
+    };
+    reduce(gpu, task)
+}
+
+/// Joint dimensions in descending order of the first operand's strides; repeated elements come first.
+fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
+    let mut order: SmallVec<[usize; 8]> = (0..dims.len()).collect();
+    order.sort_by_key(|&d| std::cmp::Reverse(strides[0][d].wrapping_sub(1)));
+    let pick = |of: &[usize]| order.iter().map(|&d| of[d]).collect::<SmallVec<[usize; 8]>>();
+    let strides: SmallVec<[SmallVec<[usize; 8]>; 2]> = strides.iter().map(|s| pick(s)).collect();
+    Joint::of(&pick(dims), strides.iter().map(|s| &s[..]))
+}
+
+fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task) -> Result<()> {
+    let plan = Plan::new(gpu.driver().limits(), &task);
+    task.is_wide |= task.needs_wide(&plan);
+    if plan.parts == 1 {
+        return task.launch(gpu, &plan);
+    }
+    let (rows, parts) = (task.kept.numel(), plan.parts);
+    let size = if task.fold.is_arg { PAIR } else { task.acc.size() };
+    let scratch = gpu.scratch(rows * parts * size)?;
+    let partial = (!task.fold.is_arg).then_some(task.acc);
+    let extents = task.kept.extents.clone();
+    // Parts of a row lie side by side, and so do columns of a part.
+    let (unit, step) = if plan.is_columns { (1, rows) } else { (parts, 1) };
+    let mut strides: SmallVec<[usize; 8]> = smallvec![unit; extents.len()];
+    (1..extents.len()).rev().for_each(|d| strides[d - 1] = strides[d] * extents[d]);
+    let second = Task {
+        from: partial,
+        x: scratch.address,
+        kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
+        reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
+        fold: Fold { is_squared: false, ..task.fold },
+        ..task
+    };
+    let first = Task {
+        to: partial,
+        y: scratch.address,
+        kept: Joint { extents, strides: smallvec![task.kept.strides[0].clone(), strides] },
+        fold: Fold { finish: None, ..task.fold },
+        ..task
+    };
+    first.launch(gpu, &plan)?;
+    reduce(gpu, second)
+}
+
+/// How a task is spread over the device.
+struct Plan {
+    is_columns: bool,
+    /// Elements that a thread reads at once.
+    vector: usize,
+    threads: usize,
+    /// Threads for one row, or columns of a group in vectors.
+    team: usize,
+    /// Elements of a part, and how many parts there are.
+    part: usize,
+    parts: usize,
+}
+
+impl Plan {
+    fn new(limits: &Limits, task: &Task) -> Plan {
+        let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
+        let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
+        let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
+        if is_columns { Plan::columns(limits, task) } else { Plan::rows(limits, task) }
+    }
+
+    fn rows(limits: &Limits, task: &Task) -> Plan {
+        let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
+        let vector = task.row_vector();
+        let vectors = count.div_ceil(vector);
+        let mut team = (vectors / 8).max(1).next_power_of_two().min(threads);
+        while team < threads && team < vectors && rows * team < limits.units * BUSY_THREADS {
+            team *= 2;
+        }
+        let least = threads * vector * unroll(vector) * 2;
+        let wanted = if team == threads { limits.units * BUSY_GROUPS / rows } else { 1 };
+        let (part, parts) = cut(count, wanted, least, team * vector);
+        Plan { is_columns: false, vector, threads, team, part, parts }
+    }
+
+    fn columns(limits: &Limits, task: &Task) -> Plan {
+        let (count, threads) = (task.reduced.numel(), group_size(limits));
+        let vector = task.column_vector(limits);
+        let columns = task.kept.numel() / vector;
+        // Few lines need few threads side by side, few columns need few lines.
+        let most = (threads / 32).max(1);
+        let height = ((count / 8).max(1).next_power_of_two()).min(most);
+        let mut team = (threads / height).min(columns.next_power_of_two());
+        let is_deep = |team: usize| threads / team * 16 <= count;
+        while team > FEWEST_COLUMNS && columns.div_ceil(team) < limits.units && is_deep(team) {
+            team /= 2;
+        }
+        let height = threads / team;
+        let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
+        let (part, parts) = cut(count, wanted, height * 64, height);
+        Plan { is_columns: true, vector, threads, team, part, parts }
+    }
+
+    fn geometry(&self, task: &Task) -> Geometry {
+        let x = match self.is_columns {
+            true => (task.kept.numel() / self.vector).div_ceil(self.team),
+            false => task.kept.numel().div_ceil(self.threads / self.team),
+        };
+        Geometry { groups: [x, self.parts, 1], threads: self.threads }
+    }
+}
+
+/// Reads of a thread that are in flight together.
+fn unroll(vector: usize) -> usize {
+    if vector > 1 { 4 } else { 8 }
+}
+
+/// The length and the number of parts of `count` elements: `wanted` parts, if each has `least` elements. Threads step
+/// through a part by `stride` elements, [`TERMS`] times at most.
+fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usize) {
+    let parts = wanted.min(count / least).max(count.div_ceil(stride * TERMS)).max(1);
+    let part = count.div_ceil(parts).next_multiple_of(stride).max(1);
+    (part, count.div_ceil(part).max(1))
+}
+
+impl Task {
+    /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
+    fn row_vector(&self) -> usize {
+        let Some(size) = self.from.map(DType::size) else { return 1 };
+        let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
+        let fits = |&vector: &usize| {
+            let is_multiple = |s: &usize| s % vector == 0;
+            let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
+            outer == 0
+                || (last.is_some_and(is_multiple)
+                    && self.x.is_multiple_of((vector * size) as u64)
+                    && self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]).all(is_multiple))
+        };
+        let mut vectors = vectors(size).filter(|v| inner == Some(&1) && count >= 2 * v);
+        vectors.find(fits).unwrap_or(1)
+    }
+
+    /// As many columns side by side as lie in 16 bytes, or fewer.
+    fn column_vector(&self, limits: &Limits) -> usize {
+        let Some(size) = self.from.map(DType::size) else { return 1 };
+        let value = if self.fold.is_arg { PAIR } else { self.acc.size() };
+        let local = LOCAL.min(limits.local_memory / 2);
+        let outer = self.kept.rank() - 1;
+        let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
+        let fits = |&vector: &usize| {
+            let is_multiple = |s: &usize| s % vector == 0;
+            strides[outer] == 1
+                && is_multiple(&columns)
+                && self.x.is_multiple_of((vector * size) as u64)
+                && strides[..outer].iter().chain(&self.reduced.strides[0]).all(is_multiple)
+                && group_size(limits) / 2 * vector * value <= local
+        };
+        vectors(size).find(fits).unwrap_or(1)
+    }
+
+    /// Whether a position or a number needs more than 31 bits, with room for a step beyond.
+    fn needs_wide(&self, plan: &Plan) -> bool {
+        let end = |joint: &Joint, operand: usize| -> usize {
+            joint.strides[operand].iter().zip(&joint.extents).map(|(s, d)| s * d).sum()
+        };
+        let numbers = [
+            end(&self.kept, 0) + end(&self.reduced, 0),
+            end(&self.kept, 1),
+            self.kept.numel() * plan.parts,
+            self.reduced.numel(),
+        ];
+        numbers.into_iter().any(|n| n > 1 << 30)
+    }
+
+    fn variant(&self, plan: &Plan, ints: usize) -> Variant {
+        let Fold { join, is_squared, finish, .. } = self.fold;
+        let mut variant = Variant::new("reduce.c")
+            .define("THREADS", plan.threads)
+            .define("INTS", ints)
+            .define("KEPT", self.kept.rank())
+            .define("REDUCED", self.reduced.rank())
+            .define("VECTOR", plan.vector)
+            .define("UNROLL", unroll(plan.vector))
+            .define("ACC", self.acc.name())
+            .define(join, true);
+        variant = match self.from {
+            Some(dtype) => variant.define("X", dtype.name()),
+            None => variant.define("PARTIAL_X", true),
+        };
+        variant = match self.to {
+            Some(dtype) => variant.define("Y", dtype.name()),
+            None => variant.define("PARTIAL_Y", true),
+        };
+        if let (Some(from), true) = (self.from, plan.vector > 1) {
+            variant = variant.define("WORD", word(plan.vector * from.size()));
+        }
+        let flags = [
+            (!plan.is_columns, "ROWS"),
+            (is_squared, "SQUARES"),
+            (self.acc == DType::I64, "INTEGER"),
+            (self.acc == DType::F64, "NEEDS_F64"),
+            (self.is_wide, "WIDE"),
+        ];
+        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).chain(finish);
+        flags.fold(variant, |variant, name| variant.define(name, true))
+    }
+
+    fn launch<D: Driver>(&self, gpu: &Gpu<D>, plan: &Plan) -> Result<()> {
+        let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
+        let (mut results, step) = (rows, if plan.is_columns { rows } else { 1 });
+        if plan.is_columns {
+            ints[self.kept.rank() - 1] /= plan.vector as i64;
+            results /= plan.vector;
+        }
+        ints.extend(self.reduced.ints());
+        // Words are read at their own alignment: x begins at one, `shift` elements before the first.
+        let size = self.from.map_or(1, DType::size);
+        let shift = if self.from.is_some() { self.x % 16 } else { 0 };
+        let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).ints(&ints);
+        let numbers = [results, self.reduced.numel(), plan.part, step, self.total, shift as usize / size, plan.team];
+        for number in numbers {
+            arguments = arguments.int(number as i64);
+        }
+        let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
+        tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
+        gpu.launch(self.variant(plan, ints.len()), entry, plan.geometry(self), &arguments)
+    }
+}
+
+/// How many elements of so many bytes are read at once, from the best on.
+fn vectors(size: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(16 / size), |v| Some(v / 2)).take_while(|&v| v > 1)
+}
