@@ -93,6 +93,88 @@ typedef ACC A;
 #endif
 #endif
 
+// Joins the values of all threads of a group, in a fixed order; all of them get the result. `shared` has THREADS
+// elements. Every thread of the group must come.
+#if defined(ACC) && !defined(INTEGER)
+FUNCTION A group_join(A v, LOCAL A *shared, int is_max) {
+#define GROUP_JOINED(a, b) (is_max ? ((b) > (a) || (b) != (b) ? (b) : (a)) : (a) + (b))
+#if WAVE > 1
+    for (int by = WAVE / 2; by > 0; by /= 2) {
+        union {
+            A value;
+            u32 words[sizeof(A) / 4];
+        } u;
+        u.value = v;
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof(A) / 4); i++) u.words[i] = wave_down(u.words[i], by);
+        v = GROUP_JOINED(v, u.value);
+    }
+    if (LANE % WAVE == 0) shared[LANE / WAVE] = v;
+    BARRIER();
+    v = shared[0];
+    for (int i = 1; i < THREADS / WAVE; i++) v = GROUP_JOINED(v, shared[i]);
+#else
+    shared[LANE] = v;
+    for (int below = THREADS / 2; below > 0; below /= 2) {
+        BARRIER();
+        if (LANE < below) shared[LANE] = GROUP_JOINED(shared[LANE], shared[LANE + below]);
+    }
+    BARRIER();
+    v = shared[0];
+#endif
+    BARRIER();
+    return v;
+}
+
+#define GROUP_SUM(v, shared) group_join(v, shared, 0)
+#define GROUP_MAX(v, shared) group_join(v, shared, 1)
+#endif
+
+// Rows of `extent` elements of dtype T, which a group reads as aligned words of VECTOR elements: the first and last word
+// of a row may hold elements of its neighbours. A thread keeps PER words in registers, and fills them once; with PER 0 the
+// row is too long for that, and every turn through it reads memory.
+#ifdef PER
+typedef STORAGE(T) S;
+typedef union {
+    WORD all;
+    S each[VECTOR];
+} Read;
+
+#define FIRST ((idx)(row * extent))
+#define FIRST_WORD (FIRST / VECTOR)
+#define WORDS ((FIRST + (idx)extent + VECTOR - 1) / VECTOR - FIRST_WORD)
+// Where element `j` of word `w` lies in the row, and whether it does.
+#define POSITION(w, j) ((FIRST_WORD + (w)) * VECTOR + (j) - FIRST)
+#define INSIDE(w, j) ((u64)POSITION(w, j) < (u64)extent)
+#define WORD_OF(x, w) (*(GLOBAL const WORD *)((x) + (FIRST_WORD + (w)) * VECTOR))
+
+#if PER > 0
+#define KEEP(name) Read name[PER]
+#define FILL(name, x) EACH_WORD(w) name[turn].all = WORD_OF(x, w)
+#define FETCH(r, name, x, w) ((r) = name[turn])
+#define EACH_WORD(w) \
+    _Pragma("unroll") for (int turn = 0; turn < PER; turn++) \
+        for (idx w = LANE + turn * THREADS, last = w; w == last && w < WORDS; w++)
+#else
+#define KEEP(name)
+#define FILL(name, x)
+#define FETCH(r, name, x, w) ((r).all = WORD_OF(x, w))
+#define EACH_WORD(w) for (idx w = LANE; w < WORDS; w += THREADS)
+#endif
+#define EACH_ELEMENT(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+
+// Writes what lies inside of the row.
+FUNCTION void put_word(GLOBAL S *y, Read r, idx word, idx first, i64 extent) {
+    idx at = word * VECTOR - first;
+    if (at >= 0 && at + VECTOR <= (idx)extent) {
+        *(GLOBAL WORD *)(y + word * VECTOR) = r.all;
+        return;
+    }
+    EACH_ELEMENT(j) if ((u64)(at + j) < (u64)extent) y[word * VECTOR + j] = r.each[j];
+}
+#define PUT_WORD(y, r, w) put_word(y, r, FIRST_WORD + (w), FIRST, extent)
+#endif
+
 // Notes a bad element. The first one noted stays.
 FUNCTION void note(GLOBAL i64 *status, i64 position, i64 value) {
     if (compare_and_swap(status, 0, 1) == 0) {

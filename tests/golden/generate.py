@@ -1276,6 +1276,29 @@ def table_rest(out):
         out.literal(f"index/{name}", {"x": x, "i0": pair, "i1": pair}, [y], {}, indices=indices)
 
 
+@family
+def normalization(out):
+    for name, shape, dims in [("3x5", (3, 5), 1), ("2x3x4", (2, 3, 4), 2), ("7", (7,), 1), ("2x1", (2, 1), 1), ("0x3", (0, 3), 1)]:
+        row = shape[-dims:]
+        for eps in [1e-5, 0.1]:
+            x, key = {"x": 3 * normal(*shape) + 1}, f"{name}_eps{eps}"
+            weight, bias = {"weight": normal(*row)}, {"bias": normal(*row)}
+            out.case(f"layernorm_forward/{key}", x, dims=dims, eps=eps)
+            out.case(f"layernorm_forward/{key}_weight", x | weight, dims=dims, eps=eps)
+            out.case(f"layernorm_forward/{key}_bias", x | weight | bias, dims=dims, eps=eps)
+            out.case(f"rmsnorm_forward/{key}", x, dims=dims, eps=eps)
+            out.case(f"rmsnorm_forward/{key}_weight", x | weight, dims=dims, eps=eps)
+    equal = {"x": f64([[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])}
+    special = {"x": f64([[NAN, 1.0], [INF, 1.0], [1e200, 1.0]])}
+    for op in ["layernorm_forward", "rmsnorm_forward"]:
+        out.case(f"{op}/equal", equal)
+        out.case(f"{op}/special", special, grads=[])
+        out.error(f"{op}/no_dims", "Attr", equal, dims=0)
+        out.error(f"{op}/too_many_dims", "Attr", equal, dims=3)
+        out.error(f"{op}/weight_shape", "Shape", equal | {"weight": normal(2)})
+        out.error(f"{op}/integers", "Dtype", {"x": i64([[1, 2]])})
+
+
 def main():
     assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
     torch.set_num_threads(1)

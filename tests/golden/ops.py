@@ -105,6 +105,17 @@ def contrastive_loss(x1, x2, y, *, margin=1.0, reduction="mean"):
     return reduced(y * squared + (1 - y) * (margin - distance).clamp(min=0).square(), reduction)
 
 
+# Normalisation
+
+
+def layer_norm(x, weight=None, bias=None, *, dims=1, eps=1e-5):
+    return F.layer_norm(x, x.shape[-dims:], weight, bias, eps)
+
+
+def rms_norm(x, weight=None, *, dims=1, eps=1e-5):
+    return F.rms_norm(x, x.shape[-dims:], weight, eps)
+
+
 # Embedding
 
 
@@ -372,6 +383,9 @@ OPS = {
             input, target, log_target=log_target, reduction=reduction
         ),
     ),
+    # normalisation
+    "layernorm_forward": ("x weight bias", layer_norm),
+    "rmsnorm_forward": ("x weight", rms_norm),
     # embedding
     "embedding_forward": ("w", embedding),
     "gather_kernel": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),

@@ -130,7 +130,9 @@ fn gradients(op: &Op, case: Case, dtype: DType) -> Result<(), String> {
         let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
         let error = largest(&mut c.iter().zip(&r).map(|(c, r)| (c - r).abs()));
         let scale = largest(&mut r.iter().map(|r| r.abs()));
-        let slack = (8.0 * error).max(32.0 * precision(DType::F32).0 * scale) + eta;
+        // A kernel of several stages may keep its result, which is rounded, for backward.
+        let kept = if op.class == Class::Stages { 4.0 * u_out * scale } else { 0.0 };
+        let slack = (8.0 * error).max(32.0 * precision(DType::F32).0 * scale) + kept + eta;
         close_values("a gradient", &y, &r, |r| 1.5 * u_out * r.abs() + slack)
             .map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))?;
     }
@@ -209,12 +211,13 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Result<(), String> {
     };
     expected.iter().zip(&got).enumerate().try_for_each(|(k, (e, g))| {
         let what = format!("result {k}");
-        if op.class != Class::Product {
+        // A product may add its terms, at most four of at most 4, in another order for another layout; a GPU any sum.
+        let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Stages);
+        if op.class != Class::Product && !sums {
             return same_bits(&what, g, e);
         }
-        // A product may add its terms, at most four of at most 4, in another order for another layout.
         let values = |t: &Tensor| t.to_f64_vec().map_err(text);
-        close_values(&what, &values(g)?, &values(e)?, |e| f64::EPSILON * (16.0 + 4.0 * e.abs()))
+        close_values(&what, &values(g)?, &values(e)?, |e| f64::EPSILON * (64.0 + 16.0 * e.abs()))
     })
 }
 
@@ -227,7 +230,9 @@ fn results(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
     }
     let mut all = op.call_with(&case.attributes, &inputs)?;
     for y in all.iter().filter(|y| y.requires_grad()) {
-        let gradient = Some(y.detach().full_like(0.75)?);
+        // Different for neighbours: what is the same for all cancels in a softmax or a norm.
+        let values = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect::<Vec<_>>();
+        let gradient = Some(Tensor::from_vec(values, y.shape(), y.device())?.cast(y.dtype())?);
         y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
     }
     all.iter_mut().for_each(|y| *y = y.detach());

@@ -5,6 +5,7 @@
 
 mod driver;
 mod elementwise;
+mod fused;
 mod launch;
 mod layout;
 pub mod null;
@@ -17,7 +18,8 @@ mod status;
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
 pub use source::Variant;
 
-use isograd_core::{Backend, Call, Error, Kernel, Memory, MemoryStats, Result};
+use isograd_core::backend::Fused;
+use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Result};
 use launch::Arguments;
 use parking_lot::Mutex;
 use pool::{Buffer, Pool};
@@ -182,8 +184,13 @@ impl<D: Driver> Backend for Gpu<D> {
         match call.kernel {
             Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
             Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
+            Kernel::Fused(kernel) => fused::run(self, call, kernel),
             other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
         }
+    }
+
+    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
+        fused::supports(self, kernel, dtype)
     }
 
     fn synchronize(&self) -> Result<()> {

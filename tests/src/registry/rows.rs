@@ -29,6 +29,7 @@ pub(super) fn ops() -> Vec<Op> {
         indexing(),
         matrices(),
         losses(),
+        norms(),
         random(),
         optimizers(),
     ];
@@ -1158,6 +1159,42 @@ fn losses() -> Vec<Op> {
         )
         .class(Stages)
         .constant(&["y"]),
+    ]
+}
+
+/// `x [rows, D]` or `[rows, D1, D2]` with parameters of the normalised shape.
+fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
+    let row = [vec![5], vec![2, 3], vec![1], vec![40]][g.below(4)].clone();
+    let rows = [vec![3], vec![], vec![2, 2], vec![0]][g.below(4)].clone();
+    let x = g.tensor(Domain::Real, &[rows, row.clone()].concat());
+    let mut inputs = vec![("x", x)];
+    if g.coin() {
+        inputs.push(("weight", g.tensor(Domain::Positive, &row)));
+        if has_bias && g.coin() {
+            inputs.push(("bias", g.tensor(Domain::Real, &row)));
+        }
+    }
+    // Rows of one element are all zeros without their mean: only a large eps keeps their slope in sight.
+    Case::new(json!({"dims": row.len(), "eps": 0.5}), inputs)
+}
+
+fn norms() -> Vec<Op> {
+    vec![
+        Op::new(
+            "layernorm_forward",
+            |c| {
+                let (dims, eps) = (c.size("dims")?, c.float("eps")?);
+                one(c.input("x")?.layer_norm(dims, c.optional("weight"), c.optional("bias"), eps))
+            },
+            |g| norm_case(g, true),
+        )
+        .class(Stages),
+        Op::new(
+            "rmsnorm_forward",
+            |c| one(c.input("x")?.rms_norm(c.size("dims")?, c.optional("weight"), c.float("eps")?)),
+            |g| norm_case(g, false),
+        )
+        .class(Stages),
     ]
 }
 

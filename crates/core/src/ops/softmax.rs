@@ -55,12 +55,18 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
     run(op, Kernel::Fused(Fused::Softmax), &[&x], &[&y], Attributes::ints(&ints))?;
     let saved = Saved::output(&y);
-    record_fused(op, &[&x], y, move |x| composite(&x[0], dim, form), move |t, _| {
-        let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
-        let dx = Tensor::empty(op, y.shape(), y.dtype(), y.device())?;
-        run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y], &[&dx], Attributes::ints(&ints))?;
-        gradients![Some(dx)]
-    })
+    record_fused(
+        op,
+        &[&x],
+        y,
+        move |x| composite(&x[0], dim, form),
+        move |t, _| {
+            let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
+            let dx = Tensor::empty(op, y.shape(), y.dtype(), y.device())?;
+            run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y], &[&dx], Attributes::ints(&ints))?;
+            gradients![Some(dx)]
+        },
+    )
 }
 
 /// What the kernel computes, in tensor ops.
