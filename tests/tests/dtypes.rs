@@ -130,8 +130,9 @@ fn gradients(op: &Op, case: Case, dtype: DType) -> Result<(), String> {
         let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
         let error = largest(&mut c.iter().zip(&r).map(|(c, r)| (c - r).abs()));
         let scale = largest(&mut r.iter().map(|r| r.abs()));
-        // A kernel of several stages may keep its result, which is rounded, for backward.
-        let kept = if op.class == Class::Stages { 4.0 * u_out * scale } else { 0.0 };
+        // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the
+        // gradients that arrive, which are at most 1.
+        let kept = if op.class == Class::Stages { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
         let slack = (8.0 * error).max(32.0 * precision(DType::F32).0 * scale) + kept + eta;
         close_values("a gradient", &y, &r, |r| 1.5 * u_out * r.abs() + slack)
             .map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))?;
