@@ -1,11 +1,10 @@
 //! Every op with wrong arguments, and random chains of views against a plain host model.
 
 use isograd::tape::BackwardOptions;
-use isograd::{DType, Device, Dims, Error, Kind, Result, Shape, Tensor};
+use isograd::{DType, Device, Dims, Error, Kind, Result, Rng, Shape, Tensor};
 use isograd_tests::case::{Case, Domain, Gen};
 use isograd_tests::harness::{self, for_all, for_shapes, private, text, trial};
 use isograd_tests::registry::{OPS, Op};
-use libtest_mimic::Trial;
 use proptest::prelude::any;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +13,7 @@ fn main() {
     harness::main(|device| {
         let wrong = OPS.iter().map(|op| {
             let at = device.clone();
-            let check = move || for_shapes(96, |shape, seed| wrong_arguments(op, &mut Gen::new(shape, seed, &at)));
+            let check = move || for_shapes(1000, |shape, seed| wrong_arguments(op, &mut Gen::new(shape, seed, &at)));
             trial(device, op.name, "wrong_arguments", check)
         });
         let views: [(&str, fn(&mut Gen) -> Result<(), String>); 2] =
@@ -27,7 +26,9 @@ fn main() {
             };
             trial(device, "views", aspect, run)
         });
-        wrong.chain(views).collect()
+        let at = device.clone();
+        let huge = trial(device, "factories", "huge_shapes", move || huge_shapes(&at));
+        wrong.chain(views).chain([huge]).collect()
     });
 }
 
@@ -78,14 +79,14 @@ fn backward(y: &Tensor) -> Result<(), String> {
     y.backward_with(options).map_err(|e| format!("backward of what was accepted: {e}"))
 }
 
-/// An error names the op, and one of shapes also a shape of an input.
+/// An error names the op, and one of shapes also the shapes of two inputs (of one if there is one).
 fn named(error: &Error, names: &[&str], shapes: &[&Shape]) -> Result<(), String> {
     if !names.contains(&error.op()) {
         return Err(format!("the error names none of {names:?}: {error}"));
     }
-    let shows = |s: &&Shape| error.message().contains(&s.to_string());
-    if error.kind() == Kind::Shape && !shapes.is_empty() && !shapes.iter().any(shows) {
-        return Err(format!("the error shows none of the shapes {shapes:?}: {error}"));
+    let shows = |s: &&&Shape| error.message().contains(&s.to_string());
+    if error.kind() == Kind::Shape && shapes.iter().filter(shows).count() < shapes.len().min(2) {
+        return Err(format!("the error does not show the shapes {shapes:?}: {error}"));
     }
     Ok(())
 }
@@ -172,6 +173,30 @@ fn wrong_value(value: &Value, g: &mut Gen) -> Value {
         Value::Null,
     ];
     choices[g.below(choices.len())].clone()
+}
+
+/// Factories refuse shapes that cannot be counted, and those that no machine has memory for.
+fn huge_shapes(device: &Device) -> Result<(), String> {
+    let rng = Rng::new(1);
+    for n in [1 << 44, 1 << 59, 1 << 60, usize::MAX / 2, usize::MAX] {
+        let calls: [(&str, Box<dyn Fn() -> Result<Tensor>>); 6] = [
+            ("fill", Box::new(|| Tensor::zeros(n, DType::F16, device))),
+            ("fill", Box::new(|| Tensor::eye(n, DType::Bool, device))),
+            ("arange", Box::new(|| Tensor::arange(n, device))),
+            ("random_uniform", Box::new(|| Tensor::rand((3, n), 0.0, 1.0, DType::F32, device, &rng))),
+            ("random_normal", Box::new(|| Tensor::randn((n, 0, n), 0.0, 1.0, DType::F32, device, &rng))),
+            ("random_bernoulli", Box::new(|| Tensor::bernoulli((n, 8), 0.5, device, &rng))),
+        ];
+        for (op, call) in &calls {
+            let result = caught(|| Ok(call())).map_err(|e| format!("{op} of {n}: {e}"))?;
+            let error = result.err().ok_or_else(|| format!("{op} of {n} was accepted"))?;
+            named(&error, &[op], &[])?;
+        }
+    }
+    match rng.state().offset {
+        0 => Ok(()),
+        n => Err(format!("{n} blocks were drawn")),
+    }
 }
 
 /// The host's copy of a view: its extents and its elements in row-major order.

@@ -702,6 +702,7 @@ fn copies() -> Vec<Op> {
         map("contiguous", Tensor::contiguous, Domain::Real).linear(),
         with("cast", |c, x| x.cast(c.dtype("dtype")?), Domain::Real, |_| json!({"dtype": "f64"}))
             .linear()
+            .also(&["dtype"])
             .one_dtype("the dtype is an attribute"),
         Op::new(
             "concat",
@@ -752,6 +753,9 @@ fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
     let entry = |v: &Value| -> Result<Index> {
         if let Some(name) = v.as_str().and_then(|s| s.strip_prefix("tensor:")) {
             return Ok(Index::Tensor(c.input(name)?.clone()));
+        }
+        if !v.is_object() {
+            return c.fail("a list of tensors and slices", "indices");
         }
         let slice = |i: usize, default: usize| v["slice"][i].as_u64().map_or(default, |n| n as usize);
         Ok(Index::Slice { start: slice(0, 0), stop: slice(1, usize::MAX), step: slice(2, 1) })
