@@ -33,10 +33,8 @@ fn tensors_have_the_known_answers() -> Result<()> {
     let bits = |t: Tensor| Ok(t.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect::<Vec<_>>());
     let uniform = Tensor::rand(4, 0.0, 1.0, DType::F32, &cpu(), &rng())?;
     assert_eq!(bits(uniform)?, [0x3F0E_9499, 0x3F38_90A8, 0x3F5E_F850, 0x3EAA_56F4]);
-    let blocks = [
-        [0xBF64_22E9, 0xBF1D_0E36, 0x3E0D_6443, 0x3F01_D57F],
-        [0xBEDD_7604, 0x3E9C_DB80, 0x3EC5_D541, 0xBE3E_ED94],
-    ];
+    let blocks =
+        [[0xBF64_22E9, 0xBF1D_0E36, 0x3E0D_6443, 0x3F01_D57F], [0xBEDD_7604, 0x3E9C_DB80, 0x3EC5_D541, 0xBE3E_ED94]];
     assert_eq!(bits(randn(&[2, 4], DType::F32, &rng())?)?, blocks.concat());
     let kept = |p: f64| Tensor::bernoulli(8, 1.0 - p, &cpu(), &rng())?.to_vec::<u8>();
     assert_eq!(kept(0.1)?, [1, 1, 1, 1, 1, 1, 0, 1]);
@@ -70,7 +68,8 @@ fn a_pair_of_normal_draws_is_box_and_mullers() {
 
 #[test]
 fn a_uniform_draw_stays_within_its_range() -> Result<()> {
-    let ranges = [(0.0, 1.0), (-1.0, 0.0), (5.0, 5.5), (-0.25, -0.125), (1.0, 1.0001), (-2f64.powi(127), 0.0), (0.0, 1e-40)];
+    let ranges =
+        [(0.0, 1.0), (-1.0, 0.0), (5.0, 5.5), (-0.25, -0.125), (1.0, 1.0001), (-2f64.powi(127), 0.0), (0.0, 1e-40)];
     for (lo, hi) in ranges {
         let single = UniformRange::new(lo, hi, DType::F32);
         let [half, brain] = [DType::F16, DType::BF16].map(|dtype| UniformRange::new(lo, hi, dtype));
@@ -207,7 +206,8 @@ fn normal_draws_are_normal() -> Result<()> {
     // The largest of a million is above 4 but for one in e^32, and no draw is beyond sqrt(2 * 32 ln 2).
     assert!(z[0] < -4.0 && z[0] > -6.67 && z[N - 1] > 4.0 && z[N - 1] < 6.67, "{} to {}", z[0], z[N - 1]);
     let scaled = Tensor::randn(100, 3.0, 0.5, DType::F32, &cpu(), &Rng::new(2024))?.to_vec::<f32>()?;
-    let expected = randn(&[100], DType::F32, &Rng::new(2024))?.to_vec::<f32>()?.into_iter().map(|z| 0.5f32.mul_add(z, 3.0));
+    let expected =
+        randn(&[100], DType::F32, &Rng::new(2024))?.to_vec::<f32>()?.into_iter().map(|z| 0.5f32.mul_add(z, 3.0));
     assert_eq!(scaled, expected.collect::<Vec<_>>());
     Ok(())
 }
