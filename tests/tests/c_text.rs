@@ -78,6 +78,7 @@ impl<V: Copy> Visitor<V, bool> for Accepts<'_, V> {
     }
 }
 
+const INF: f64 = f64::INFINITY;
 const SPECIAL: [f64; 22] = [
     0.0,
     -0.0,
@@ -98,9 +99,9 @@ const SPECIAL: [f64; 22] = [
     1e30,
     -1e30,
     1e-42,
+    INF,
+    -INF,
     f64::NAN,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
 ];
 
 fn draw_float(g: &mut Gen) -> f64 {
