@@ -16,8 +16,7 @@ fn main() {
             let check = move || for_shapes(1000, |shape, seed| wrong_arguments(op, &mut Gen::new(shape, seed, &at)));
             trial(device, op.name, "wrong_arguments", check)
         });
-        let views: [(&str, fn(&mut Gen) -> Result<(), String>); 2] =
-            [("random_strides", random_strides), ("wrong_arguments", wrong_views)];
+        let views: [(&str, Check); 2] = [("random_strides", random_strides), ("wrong_arguments", wrong_views)];
         let views = views.map(|(aspect, check)| {
             let at = device.clone();
             let run = move || {
@@ -31,6 +30,11 @@ fn main() {
         wrong.chain(views).chain([huge]).collect()
     });
 }
+
+type Check = fn(&mut Gen) -> Result<(), String>;
+
+/// A call that should fail.
+type Attempt<'a> = Box<dyn Fn() -> Result<Tensor> + 'a>;
 
 /// What panics is an error of the test that tells why.
 fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
@@ -179,7 +183,7 @@ fn wrong_value(value: &Value, g: &mut Gen) -> Value {
 fn huge_shapes(device: &Device) -> Result<(), String> {
     let rng = Rng::new(1);
     for n in [1 << 44, 1 << 59, 1 << 60, usize::MAX / 2, usize::MAX] {
-        let calls: [(&str, Box<dyn Fn() -> Result<Tensor>>); 6] = [
+        let calls: [(&str, Attempt<'_>); 6] = [
             ("fill", Box::new(|| Tensor::zeros(n, DType::F16, device))),
             ("fill", Box::new(|| Tensor::eye(n, DType::Bool, device))),
             ("arange", Box::new(|| Tensor::arange(n, device))),
@@ -353,7 +357,7 @@ fn wrong_views(g: &mut Gen) -> Result<(), String> {
     }
     let mut twice: Vec<isize> = (0..dims.len() as isize).collect();
     twice.push(0);
-    let calls: [(&str, Box<dyn Fn() -> Result<Tensor>>); 12] = [
+    let calls: [(&str, Attempt<'_>); 12] = [
         ("transpose", Box::new(|| x.transpose(far, 0))),
         ("transpose", Box::new(|| x.transpose(-1, far))),
         ("permute", Box::new(|| x.permute(&twice))),
