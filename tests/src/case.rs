@@ -51,7 +51,7 @@ impl Gen {
     }
 
     /// SplitMix64: Steele et al. 2014, OOPSLA.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -61,7 +61,7 @@ impl Gen {
 
     /// An integer in `0..n`; 0 if n is 0.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 32) as usize % n.max(1)
+        (self.bits() >> 32) as usize % n.max(1)
     }
 
     /// True half of the time.
@@ -76,7 +76,7 @@ impl Gen {
 
     /// A float in [0, 1).
     pub fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     fn value(&mut self, domain: Domain) -> f64 {

@@ -2,17 +2,8 @@
 
 use isograd::Tensor;
 
-/// Checks `|got - expected| <= tolerance max(1, |expected|)` element by element, with NaN and infinities at the same
-/// places; the message names the first element that differs.
-pub fn close(what: &str, got: &Tensor, shape: &[usize], expected: &[f64], tolerance: f64) -> Result<(), String> {
-    if got.dims() != shape {
-        return Err(format!("{what} has shape {}, expected {shape:?}", got.shape()));
-    }
-    let got = got.to_f64_vec().map_err(|e| e.to_string())?;
-    close_values(what, &got, expected, |e| tolerance * e.abs().max(1.0))
-}
-
-/// As [`close`], of values and with a bound for each.
+/// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
+/// message names the first element that differs.
 pub fn close_values(what: &str, got: &[f64], expected: &[f64], bound: impl Fn(f64) -> f64) -> Result<(), String> {
     if got.len() != expected.len() {
         return Err(format!("{what} has {} elements, expected {}", got.len(), expected.len()));

@@ -8,9 +8,6 @@ use isograd::{DType, Error, Result, Scalar, Tensor};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// Ops with golden values that cannot be run yet.
-pub const NOT_YET: &[&str] = &[];
-
 /// All ops.
 pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(rows::ops);
 
@@ -262,7 +259,8 @@ impl Invocation<'_> {
             "none" => Ok(Reduction::None),
             "mean" => Ok(Reduction::Mean),
             "sum" => Ok(Reduction::Sum),
-            _ => self.fail("none, mean or sum", "reduction"),
+            "batchmean" => Ok(Reduction::BatchMean),
+            _ => self.fail("none, mean, sum or batchmean", "reduction"),
         }
     }
 

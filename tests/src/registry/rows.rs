@@ -4,8 +4,8 @@ use super::Class::{Arithmetic, Product, Reduction, Stages, Transcendental};
 use super::{Companion, Derivative, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
 use isograd::nn::{self, Adam, AdamW, Optimizer, Sgd};
-use isograd::ops::loss::{CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
-use isograd::ops::{Approximate, Axes, EmbeddingOptions, Gemm, Index, Order, Put, Rounding, update_};
+use isograd::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
+use isograd::ops::{Approximate, Axes, EmbeddingOptions, Gemm, INFER, Index, Order, Put, Rounding, update_};
 use isograd::pointwise::Pointwise;
 use isograd::{DType, Result, Rng, Shape, Tensor, no_grad};
 use serde_json::{Value, json};
@@ -227,11 +227,12 @@ fn add(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if c.has("alpha") { a.add_scaled(b, c.scalar("alpha")?) } else { a.add(b) }
 }
 
-/// Subtraction by its own method, which has no factor.
+/// Subtraction has no factor of its own: another is negated and added.
 fn sub(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match c.float_or("alpha", 1.0)? {
-        1.0 => a.sub(b),
-        alpha => a.add_scaled(b, -alpha),
+    match c.given("alpha").and_then(Value::as_i64) {
+        None if c.has("alpha") => a.add_scaled(b, -c.float("alpha")?),
+        None | Some(1) => a.sub(b),
+        Some(alpha) => a.add_scaled(b, -alpha),
     }
 }
 
@@ -485,22 +486,6 @@ fn reduce(
 
 fn any_shape(_: &mut Gen) {}
 
-/// At most four dimensions are reduced at once, by one after the other.
-fn logsumexp(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let x = c.input("x")?;
-    let mut dims = if c.has("dims") { c.dims("dims")? } else { (0..x.rank().max(1) as isize).collect() };
-    let last = dims.pop().map_or_else(|| c.fail("at least one dimension", "dims"), Ok)?;
-    if !dims.is_empty() {
-        return c.fail("one dimension", "dims");
-    }
-    let y = x.logsumexp(last)?;
-    one(if c.flag("keepdim")? && x.rank() > 0 {
-        y.unsqueeze(x.shape().dim("logsumexp", last)? as isize)
-    } else {
-        Ok(y)
-    })
-}
-
 fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'static [&'static str]) -> Op {
     Op::new(
         name,
@@ -519,20 +504,31 @@ fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'sta
     .also(also)
 }
 
+/// Extrema along `dim` with their positions; without `dim`, of everything.
 fn with_position(
     name: &'static str,
-    run: fn(&Tensor, isize) -> Result<(Tensor, Tensor)>,
+    along: fn(&Tensor, isize) -> Result<(Tensor, Tensor)>,
+    of_all: fn(&Tensor, Axes) -> Result<Tensor>,
     also: &'static [&'static str],
 ) -> Op {
-    Op::new(
-        name,
-        move |c| two(run(c.input("x")?, c.dim("dim")?)),
-        |g| {
-            g.not_empty();
-            let attributes = json!({"dim": g.dim()});
-            at(attributes, g.x(Domain::Distinct))
-        },
-    )
+    let run = move |c: &Invocation<'_>| {
+        let x = c.input("x")?;
+        if !c.has("dim") {
+            return one(of_all(x, (..).into()));
+        }
+        let dim = c.dim("dim")?;
+        let (values, positions) = along(x, dim)?;
+        if !c.flag("keepdim")? {
+            return Ok(vec![values, positions]);
+        }
+        let kept = |t: Tensor| x.keepdim(dim, |_, _| Ok(t));
+        Ok(vec![kept(values)?, kept(positions)?])
+    };
+    Op::new(name, run, |g| {
+        g.not_empty();
+        let attributes = if g.coin() { json!({"dim": g.dim(), "keepdim": g.coin()}) } else { none() };
+        at(attributes, g.x(Domain::Distinct))
+    })
     .also(also)
 }
 
@@ -548,20 +544,25 @@ fn reductions() -> Vec<Op> {
             .class(Reduction)
             .companion(absolute)
             .linear(),
-        reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
+        reduce(
+            "rowwise_l2_norm",
+            |c, x, axes| match c.given("dims").and_then(Value::as_array) {
+                Some(dims) if !dims.is_empty() => x.l2_norm(axes),
+                _ => x.l2_norm(-1),
+            },
+            Domain::Positive,
+            any_shape,
+        )
+        .class(Reduction),
         reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
         reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
         reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Stages),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
             .class(Stages)
             .also(&["keepdim", "mean"]),
-        Op::new("logsumexp", logsumexp, |g| {
-            let attributes = json!({"dims": [g.dim()], "keepdim": g.coin()});
-            at(attributes, g.x(Domain::Real))
-        })
-        .class(Stages),
-        with_position("max", Tensor::max, &["argmax_axis", "amax"]),
-        with_position("min", Tensor::min, &["argmin_axis", "amin"]),
+        reduce("logsumexp", |_, x, axes| x.logsumexp(axes), Domain::Real, any_shape).class(Stages),
+        with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax_axis", "amax", "keepdim"]),
+        with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin_axis", "amin", "keepdim"]),
         arg("argmax_axis", |x, axes| x.argmax(axes), &["keepdim"]),
         arg("argmin_axis", |x, axes| x.argmin(axes), &["keepdim"]),
         with("cumsum", |c, x| x.cumsum(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
@@ -606,7 +607,16 @@ fn views() -> Vec<Op> {
         none()
     };
     vec![
-        with("reshape", |c, x| x.reshape(c.shape("shape")?), real, merged).linear(),
+        with(
+            "reshape",
+            |c, x| {
+                let extent = |d: isize| if d == -1 { INFER } else { d as usize };
+                x.reshape(c.dims("shape")?.into_iter().map(extent).collect::<Vec<usize>>())
+            },
+            real,
+            merged,
+        )
+        .linear(),
         with(
             "transpose",
             |c, x| x.transpose(c.dim("dim0")?, c.dim("dim1")?),
@@ -650,15 +660,8 @@ fn views() -> Vec<Op> {
         .linear(),
         with("flatten", |c, x| x.flatten(c.dim("first")?, c.dim("last")?), real, |_| json!({"first": 0, "last": -1}))
             .linear(),
-        Op::new(
-            "broadcast_to",
-            |c| one(c.input("x")?.broadcast_to(c.shape("shape")?)),
-            |g| {
-                let (shape, small) = (g.shape.clone(), g.smaller());
-                at(json!({"shape": shape}), g.tensor(Domain::Real, &small))
-            },
-        )
-        .linear(),
+        broadcast_to("broadcast_to"),
+        broadcast_to("expand").also(&["broadcast_to"]),
         Op::new(
             "sum_to_size",
             |c| one(c.input("x")?.sum_to_size(c.shape("shape")?)),
@@ -682,6 +685,18 @@ fn views() -> Vec<Op> {
         )
         .linear(),
     ]
+}
+
+fn broadcast_to(name: &'static str) -> Op {
+    Op::new(
+        name,
+        |c| one(c.input("x")?.broadcast_to(c.shape("shape")?)),
+        |g| {
+            let (shape, small) = (g.shape.clone(), g.smaller());
+            at(json!({"shape": shape}), g.tensor(Domain::Real, &small))
+        },
+    )
+    .linear()
 }
 
 fn parts(g: &mut Gen, vary: Option<usize>) -> Vec<(String, Tensor)> {
@@ -1035,7 +1050,8 @@ fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
         weight: c.optional("weight").cloned(),
         ignore_index: c.has("ignore_index").then(|| c.int("ignore_index")).transpose()?,
         label_smoothing: c.float_or("label_smoothing", 0.0)?,
-        reduction: c.reduction()?,
+        // `byte_mean` is the mean that `token_bytes` weighs.
+        reduction: if c.word("reduction")? == "byte_mean" { loss::Reduction::Mean } else { c.reduction()? },
         token_bytes: c.optional("token_bytes").cloned(),
     })
 }
@@ -1162,7 +1178,7 @@ fn source(
         move |g| {
             let mut attributes = attributes.clone();
             attributes["shape"] = g.shape.clone().into();
-            attributes["seed"] = g.next().into();
+            attributes["seed"] = g.bits().into();
             Case::new(attributes, vec![])
         },
     )
@@ -1171,16 +1187,19 @@ fn source(
 }
 
 fn rng(c: &Invocation<'_>) -> Result<Rng> {
-    Ok(Rng::new(c.get("seed", "a seed", Value::as_u64)?))
+    Ok(Rng::new(if c.has("seed") { c.get("seed", "a seed", Value::as_u64)? } else { 0 }))
 }
 
 fn random() -> Vec<Op> {
     vec![
         Op::new(
             "dropout_forward",
-            |c| one(c.input("x")?.dropout(c.float("p")?, &rng(c)?)),
+            |c| {
+                let training = !c.has("training") || c.flag("training")?;
+                one(c.input("x")?.dropout(if training { c.float("p")? } else { 0.0 }, &rng(c)?))
+            },
             |g| {
-                let attributes = json!({"p": g.pick(&[0.0, 0.25, 0.5, 1.0]), "seed": g.next()});
+                let attributes = json!({"p": g.pick(&[0.0, 0.25, 0.5, 1.0]), "seed": g.bits()});
                 at(attributes, g.x(Domain::Real))
             },
         )
@@ -1207,7 +1226,10 @@ fn random() -> Vec<Op> {
         ),
         source(
             "fill_buffer",
-            |c, shape, device| Tensor::full(shape, c.scalar("value")?, c.dtype("dtype")?, device),
+            |c, shape, device| {
+                let dtype = if c.has("dtype") { c.dtype("dtype")? } else { DType::F64 };
+                Tensor::full(shape, c.scalar("value")?, dtype, device)
+            },
             json!({"value": 3, "dtype": "i32"}),
             &["fill", "dtype"],
         ),
@@ -1215,11 +1237,15 @@ fn random() -> Vec<Op> {
 }
 
 /// A number of steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`.
-fn steps<O: Optimizer + 'static>(name: &'static str, make: fn(Vec<Tensor>, f64) -> O) -> Op {
+fn steps<O: Optimizer + 'static>(
+    name: &'static str,
+    make: fn(&Invocation<'_>, Vec<Tensor>) -> Result<O>,
+    attributes: Value,
+) -> Op {
     let run = move |c: &Invocation<'_>| {
         let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.leaf());
         let parameters: Vec<Tensor> = copies.collect::<Result<_>>()?;
-        let mut optimizer = make(parameters.clone(), c.float("lr")?);
+        let mut optimizer = make(c, parameters.clone())?;
         for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
             for (i, p) in parameters.iter().enumerate() {
                 p.set_grad(Some(c.input(&format!("g{i}_{k}"))?.detach().copy()?))?;
@@ -1228,9 +1254,12 @@ fn steps<O: Optimizer + 'static>(name: &'static str, make: fn(Vec<Tensor>, f64) 
         }
         Ok(parameters.iter().map(Tensor::detach).collect())
     };
-    let make = |g: &mut Gen| {
+    let make = move |g: &mut Gen| {
         let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
-        Case::new(json!({"lr": 0.1}), inputs.to_vec())
+        let mut attributes = attributes.clone();
+        attributes["lr"] = 0.1.into();
+        attributes["wd"] = 0.01.into();
+        Case::new(attributes, inputs.to_vec())
     };
     Op::new(name, run, make)
         .derivative(IN_PLACE)
@@ -1238,9 +1267,41 @@ fn steps<O: Optimizer + 'static>(name: &'static str, make: fn(Vec<Tensor>, f64) 
         .one_dtype("states are in f32, so that a step in 16 bits takes another course")
 }
 
+fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
+    let mut optimizer = Sgd::from_parameters(parameters)
+        .lr(c.float("lr")?)
+        .weight_decay(c.float_or("wd", 0.0)?)
+        .momentum(c.float_or("momentum", 0.0)?)
+        .dampening(c.float_or("dampening", 0.0)?);
+    if c.flag("maximize")? {
+        optimizer = optimizer.maximize();
+    }
+    Ok(if c.op == "nag_step" { optimizer.nesterov() } else { optimizer })
+}
+
+macro_rules! adam {
+    ($name:ident, $optimizer:ident, $decay:literal) => {
+        fn $name(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<$optimizer> {
+            let mut optimizer = $optimizer::from_parameters(parameters)
+                .lr(c.float_or("lr", 1e-3)?)
+                .betas(c.float_or("beta1", 0.9)?, c.float_or("beta2", 0.999)?)
+                .eps(c.float_or("eps", 1e-8)?)
+                .weight_decay(c.float_or("wd", $decay)?);
+            if c.flag("amsgrad")? {
+                optimizer = optimizer.amsgrad();
+            }
+            Ok(if c.flag("maximize")? { optimizer.maximize() } else { optimizer })
+        }
+    };
+}
+
+adam!(adam, Adam, 0.0);
+adam!(adamw, AdamW, 0.01);
+
 fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let parameters = with_gradients(c)?;
-    let total = nn::clip_grad_norm(&parameters, c.float("max_norm")?, c.float("norm_type")?)?;
+    let clip = if c.flag("error_if_nonfinite")? { nn::clip_grad_norm_finite } else { nn::clip_grad_norm };
+    let total = clip(&parameters, c.float("max_norm")?, c.float("norm_type")?)?;
     Ok(gradients(&parameters).into_iter().chain([total]).collect())
 }
 
@@ -1260,14 +1321,11 @@ fn gradients(parameters: &[Tensor]) -> Vec<Tensor> {
 
 fn optimizers() -> Vec<Op> {
     vec![
-        steps("sgd_step", |p, lr| Sgd::from_parameters(p).lr(lr).weight_decay(0.01)),
-        steps("sgd_momentum_update", |p, lr| {
-            Sgd::from_parameters(p).lr(lr).weight_decay(0.01).momentum(0.9).dampening(0.1)
-        }),
-        steps("nag_step", |p, lr| Sgd::from_parameters(p).lr(lr).weight_decay(0.01).momentum(0.9).nesterov()),
-        steps("adam_step", |p, lr| Adam::from_parameters(p).lr(lr).weight_decay(0.01)),
-        steps("adam_amsgrad_step", |p, lr| Adam::from_parameters(p).lr(lr).weight_decay(0.01).amsgrad()),
-        steps("adamw_step", |p, lr| AdamW::from_parameters(p).lr(lr).weight_decay(0.01)),
+        steps("sgd_step", sgd, none()),
+        steps("sgd_momentum_update", sgd, json!({"momentum": 0.9, "dampening": 0.1})),
+        steps("nag_step", sgd, json!({"momentum": 0.9})),
+        steps("adam_step", adam, json!({"amsgrad": false})),
+        steps("adamw_step", adamw, json!({"amsgrad": true})),
         Op::new("gradient_clip_norm", clip_norm, |g| {
             let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])

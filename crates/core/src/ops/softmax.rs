@@ -1,6 +1,6 @@
 //! Softmax and its logarithm.
 
-use super::in_acc;
+use super::{Axes, in_acc};
 use crate::tensor::check_float;
 use crate::{Result, Tensor};
 
@@ -26,19 +26,19 @@ impl Tensor {
         })
     }
 
-    /// `ln sum(e^x)` along `dim`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
-    pub fn logsumexp(&self, dim: isize) -> Result<Tensor> {
+    /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
+    pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         check_float("logsumexp", self)?;
-        let d = self.shape().dim("logsumexp", dim)?;
+        let axes = axes.into();
         in_acc(self, |x| {
-            if x.dims().get(d) == Some(&0) {
-                return x.exp()?.sum(dim)?.log();
+            if x.numel() == 0 {
+                return x.exp()?.sum(axes)?.log();
             }
-            let max = x.detach().amax_keepdim(dim)?;
+            let max = x.detach().amax_keepdim(axes.clone())?;
             // An infinite maximum would make infinity minus infinity.
             let max = max.not_finite()?.logical_not()?.where_scalar(&max, 0.0)?;
-            let sum = x.sub(&max)?.exp()?.sum_keepdim(dim)?.log()?.add(&max)?;
-            if x.rank() == 0 { Ok(sum) } else { sum.squeeze(d as isize) }
+            let sum = x.sub(&max)?.exp()?.sum(axes)?;
+            sum.log()?.add(&max.reshape(sum.shape())?)
         })
     }
 }

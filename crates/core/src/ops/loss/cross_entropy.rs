@@ -166,8 +166,7 @@ fn indices(op: &'static str, logp: &Tensor, target: &Tensor, options: &CrossEntr
         return empty.logical_not()?.where_scalar(&mean, 0.0);
     }
     match options.reduction {
-        Reduction::None => Ok(loss),
-        Reduction::Sum => loss.sum(..),
         Reduction::Mean => loss.sum(..)?.div(&counts(of_target.as_ref())?.sum(..)?),
+        other => other.apply(&loss),
     }
 }

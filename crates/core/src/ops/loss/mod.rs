@@ -21,6 +21,8 @@ pub enum Reduction {
     Mean,
     /// Their sum; 0 of nothing.
     Sum,
+    /// Their sum divided by the first extent, the size of the batch: the mean of a divergence between distributions.
+    BatchMean,
 }
 
 impl Reduction {
@@ -29,6 +31,7 @@ impl Reduction {
             Reduction::None => Ok(loss.clone()),
             Reduction::Mean => loss.mean(..),
             Reduction::Sum => loss.sum(..),
+            Reduction::BatchMean => loss.sum(..)?.div_scalar(loss.dims().first().copied().unwrap_or(1) as f64),
         }
     }
 }
