@@ -1,6 +1,6 @@
 //! Tests by name, device and op: `cpu::gelu::backward`.
 
-use isograd::{Device, Error};
+use isograd::{Device, Error, Provider};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -69,6 +69,15 @@ pub fn for_all<S: Strategy>(
     let mut runner = TestRunner::new_with_rng(config, rng);
     let checked = |value| check(value).map_err(TestCaseError::fail);
     runner.run(strategy, checked).map_err(|e| e.to_string())
+}
+
+/// A device of the same kind whose memory nobody else uses, so that its statistics are this test's alone.
+pub fn private(device: &Device) -> Device {
+    let mut parts = device.name().split(':');
+    let (kind, ordinal) = (parts.next(), parts.next().and_then(|n| n.parse().ok()).unwrap_or(0));
+    let providers = isograd::inventory::iter::<Provider>;
+    let provider = providers.into_iter().find(|p| Some(p.name) == kind).expect("the device has a provider");
+    Device::from_backend(device.name(), (provider.open)(ordinal).expect("the device opens twice"))
 }
 
 /// An error's text, for the trials' results.

@@ -16,3 +16,16 @@ pub fn cpu() -> Device {
 pub fn leaf(values: &[f64], shape: impl Into<isograd::Shape>) -> Result<Tensor> {
     Tensor::from_slice(values, shape, &cpu())?.leaf()
 }
+
+/// The code of the book and of the repository's pages, which runs as documentation tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../ARCHITECTURE.md")]
+    mod architecture {}
+    #[doc = include_str!("../../docs/src/first-model.md")]
+    mod first_model {}
+    #[doc = include_str!("../../docs/src/data.md")]
+    mod data {}
+}

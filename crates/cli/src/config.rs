@@ -56,7 +56,7 @@ pub struct Train {
     #[arg(long, value_parser = parse_count)]
     pub batch_size: Option<usize>,
     /// Learning rate [default: 0.001, and 0.05 for sgd]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_rate, allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// The optimizer [default: adam]
     #[arg(long, value_enum)]
@@ -89,6 +89,13 @@ fn parse_count(s: &str) -> Result<usize, String> {
     match s.parse() {
         Ok(0) | Err(_) => Err(format!("{s:?} is not a number of at least 1")),
         Ok(n) => Ok(n),
+    }
+}
+
+fn parse_rate(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
+        _ => Err(format!("{s:?} is not a number of at least 0")),
     }
 }
 

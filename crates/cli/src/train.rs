@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isograd::data::{self, Dataset, Loader};
 use isograd::nn::{
     Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, Sgd, StateDict, load, save,
+    write_aside,
 };
 use isograd::{DType, Device, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
@@ -301,7 +302,8 @@ impl Run {
         let saved = Saved { config: self.config.clone(), progress: self.progress.clone() };
         save(self.out.join(CHECKPOINT), &self.state()?, &serde_json::to_string(&saved)?)?;
         let title = format!("{}, {} on {}", self.config.dataset.name(), self.config.dtype, self.device);
-        files::replace(&self.out.join(CURVES), &curves::svg(&title, &self.progress.history)?)
+        let curves = curves::svg(&title, &self.progress.history)?;
+        Ok(write_aside(self.out.join(CURVES), &[curves.as_bytes()])?)
     }
 
     fn report(&self, json: bool) -> Result<()> {

@@ -160,7 +160,7 @@ pub enum Scatter {
 /// What is drawn (kernel attributes in `floats`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Random {
-    /// Uniform in `[floats[0], floats[1])`.
+    /// Uniform in `[floats[0], floats[1])`; see [`UniformRange`](crate::random::UniformRange).
     Uniform,
     /// Normal with mean `floats[0]` and deviation `floats[1]`.
     Normal,

@@ -86,6 +86,12 @@ impl Error {
         Error::new(Kind::Io, path.display().to_string(), message).with_source(source)
     }
 
+    /// The same error as one of `op`.
+    pub fn of(mut self, op: impl Into<Cow<'static, str>>) -> Self {
+        self.0.op = op.into();
+        self
+    }
+
     /// Keeps the error that caused this one.
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Box::new(source));

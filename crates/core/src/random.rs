@@ -3,6 +3,7 @@
 // The constants are written as they were derived, which is what every other backend's source says too.
 #![allow(clippy::excessive_precision)]
 
+use crate::{DType, bf16, f16};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -102,6 +103,7 @@ pub(crate) fn replayed<R>(journal: &Journal, f: impl FnOnce() -> R) -> R {
 }
 
 /// One block: Philox 4x32 with ten rounds.
+#[inline]
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut x0, mut x1, mut x2, mut x3], [mut k0, mut k1]) = (counter, key);
     for _ in 0..10 {
@@ -114,6 +116,7 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 }
 
 /// Block `block` of a generator: four 32-bit draws.
+#[inline]
 pub fn draws(state: RngState, block: u64) -> [u32; 4] {
     let at = state.offset.wrapping_add(block);
     let low_high = |v: u64| (v as u32, (v >> 32) as u32);
@@ -122,12 +125,59 @@ pub fn draws(state: RngState, block: u64) -> [u32; 4] {
 }
 
 /// A draw as a float in [0, 1).
+#[inline]
 pub fn uniform(draw: u32) -> f32 {
     (draw >> 8) as f32 * f32::from_bits(0x3380_0000)
 }
 
+/// `[lo, hi)` as every backend draws from it: `min(fma(width, uniform(draw), lo), last)` in f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UniformRange {
+    /// The lower end.
+    pub lo: f32,
+    /// The distance of the ends.
+    pub width: f32,
+    /// The largest number of the output's dtype below the upper end; `lo` if the range is empty.
+    pub last: f32,
+}
+
+impl UniformRange {
+    /// The range as values of a float `dtype` are drawn from it. Both ends are rounded to f32 first.
+    pub fn new(lo: f64, hi: f64, dtype: DType) -> UniformRange {
+        let (lo, hi) = (lo as f32, hi as f32);
+        let last = match dtype {
+            _ if lo == hi => lo,
+            DType::F16 => below16(hi, |v| f16::from_f32(v).to_bits(), |bits| f16::from_bits(bits).to_f32()),
+            DType::BF16 => below16(hi, |v| bf16::from_f32(v).to_bits(), |bits| bf16::from_bits(bits).to_f32()),
+            _ => hi.next_down(),
+        };
+        UniformRange { lo, width: hi - lo, last }
+    }
+
+    /// The value of a draw, still to be rounded to a 16-bit dtype.
+    #[inline]
+    pub fn value(self, draw: u32) -> f32 {
+        self.width.mul_add(uniform(draw), self.lo).min(self.last)
+    }
+}
+
+/// The largest number of a 16-bit float dtype below `v`.
+fn below16(v: f32, bits: impl Fn(f32) -> u16, value: impl Fn(u16) -> f32) -> f32 {
+    let rounded = bits(v);
+    if value(rounded) < v {
+        return value(rounded);
+    }
+    // The next smaller number, by its bits: magnitudes count up, and zero's neighbour is the smallest negative one.
+    value(match rounded {
+        0 | 0x8000 => 0x8001,
+        b if b & 0x8000 != 0 => b + 1,
+        b => b - 1,
+    })
+}
+
 /// Two independent normal draws of mean 0 and deviation 1: Box and Muller's method in operations that every IEEE device
 /// rounds alike, so that the result is the same bit for bit.
+#[inline]
 pub fn normal2(a: u32, b: u32) -> (f32, f32) {
     const LOG: [f32; 8] = [
         -1.151_461_031_0e-1,

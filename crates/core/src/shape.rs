@@ -261,7 +261,8 @@ impl Layout {
         to.shape.0[dim] = length;
         // Without elements there is no place to start from: the offset stays within the memory.
         to.offset += if to.shape.numel() == 0 { 0 } else { start * self.strides[dim] };
-        to.strides[dim] *= step;
+        // A single element has no neighbour, and a step to one may be of any size.
+        to.strides[dim] *= if length > 1 { step } else { 1 };
         to
     }
 

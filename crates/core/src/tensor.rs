@@ -36,7 +36,7 @@ impl Tensor {
     /// A tensor of unspecified content, which the caller overwrites.
     pub(crate) fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
-        let memory = device.backend().allocate(shape.numel() * dtype.size())?;
+        let memory = device.backend().allocate(shape.numel() * dtype.size()).map_err(|e| e.of(op))?;
         let storage = Arc::new(Storage { memory, device: device.clone(), version: AtomicU64::new(0) });
         Ok(Tensor(Arc::new(Inner { layout: Layout::contiguous(shape.clone()), dtype, storage, edge: None })))
     }

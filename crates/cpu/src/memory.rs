@@ -26,6 +26,8 @@ mod plain {
 const POOLED_FROM: usize = 4096;
 /// The pool holds no more than this.
 const POOL_LIMIT: usize = 256 << 20;
+/// Larger buffers are asked for only if the system has them: it may promise more than it can give.
+const CHECKED_FROM: usize = 1 << 30;
 
 /// What the tensors of the device hold.
 #[derive(Default)]
@@ -64,9 +66,11 @@ impl Pool {
             }
         }
         let mut buffer = Vec::new();
-        if buffer.try_reserve_exact(lines).is_err() {
+        if !reserve(&mut buffer, lines) {
             *self.free.lock() = Free::default();
-            buffer.try_reserve_exact(lines).map_err(|_| self.exhausted(bytes))?;
+            if !reserve(&mut buffer, lines) {
+                return Err(self.exhausted(bytes));
+            }
         }
         buffer.resize(lines, Line([0; 8]));
         Ok(buffer)
@@ -92,6 +96,13 @@ impl Pool {
         free.bytes += bytes;
         free.by_lines.entry(buffer.len()).or_default().push(buffer);
     }
+}
+
+/// False if the memory is not there.
+fn reserve(buffer: &mut Vec<Line>, lines: usize) -> bool {
+    let bytes = lines * size_of::<Line>();
+    let is_there = bytes < CHECKED_FROM || available().is_none_or(|free| bytes <= free);
+    is_there && buffer.try_reserve_exact(lines).is_ok()
 }
 
 /// Bytes that the system could still give, where it tells.

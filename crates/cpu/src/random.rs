@@ -1,10 +1,9 @@
 //! Random draws, bit for bit those of every other backend.
 
 use crate::access::{PARALLEL, Target, store};
-use half::{bf16, f16};
 use isograd_core::backend::Random;
-use isograd_core::random::{draws, normal2, uniform};
-use isograd_core::{Call, DType, Result, RngState};
+use isograd_core::random::{UniformRange, draws, normal2};
+use isograd_core::{Call, Result, RngState};
 use rayon::prelude::*;
 
 /// Blocks of four draws that one thread takes at a time.
@@ -21,7 +20,7 @@ pub fn run(call: &Call<'_>, kind: Random) -> Result<()> {
             out.iter_mut().zip(draws).for_each(|(out, draw)| *out = ((draw as u64) < threshold) as u8);
         }),
         Random::Uniform => {
-            let range = Range::new(call.floats[0], call.floats[1], dtype);
+            let range = UniformRange::new(call.floats[0], call.floats[1], dtype);
             each(state, bytes, dtype.size(), |draws, out| {
                 let values = draws.map(|draw| range.value(draw));
                 store(&values[..out.len() / dtype.size()], dtype, out);
@@ -48,38 +47,4 @@ fn each(state: RngState, bytes: &mut [u8], size: usize, f: impl Fn([u32; 4], &mu
         return some(0, bytes);
     }
     bytes.par_chunks_mut(4 * size * BLOCKS).enumerate().for_each(|(i, bytes)| some(i * BLOCKS, bytes));
-}
-
-/// `[lo, hi)` as the kernel computes it: in f32, held below `hi` after rounding to the output's dtype.
-struct Range {
-    lo: f32,
-    width: f32,
-    /// The largest value of the output's dtype below `hi`, and `lo` of an empty range.
-    last: f32,
-}
-
-impl Range {
-    fn new(lo: f64, hi: f64, dtype: DType) -> Range {
-        let (low, high) = (lo as f32, hi as f32);
-        let below = match dtype {
-            DType::F16 => pred16(f16::from_f32(high).to_bits()).map(|b| f16::from_bits(b).to_f32()),
-            DType::BF16 => pred16(bf16::from_f32(high).to_bits()).map(|b| bf16::from_bits(b).to_f32()),
-            _ => None,
-        };
-        let last = if low == high { low } else { below.unwrap_or(high.next_down()) };
-        Range { lo: low, width: high - low, last }
-    }
-
-    fn value(&self, draw: u32) -> f32 {
-        self.width.mul_add(uniform(draw), self.lo).min(self.last)
-    }
-}
-
-/// The next smaller number of a 16-bit float, by its bits.
-fn pred16(bits: u16) -> Option<u16> {
-    Some(match bits {
-        0 | 0x8000 => 0x8001,
-        b if b & 0x8000 != 0 => b + 1,
-        b => b - 1,
-    })
 }

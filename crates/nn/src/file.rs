@@ -43,11 +43,17 @@ pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &str) -> Resu
     // Blanks at the end align the data, for readers that map the file.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let length = (header.len() as u64).to_le_bytes();
-    write_aside(path, &[&length, header.as_bytes(), &data]).map_err(|e| Error::io(path, "writing", e))
+    write_aside(path, &[&length, header.as_bytes(), &data])
 }
 
-/// Writes the parts one after the other. The temporary file is removed if it could not be renamed.
-fn write_aside(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+/// Replaces a file by the parts, one after the other: they are written under another name in the same folder, flushed to
+/// the disk and renamed. Nothing is left behind if that fails. Errors: `Io` naming the path.
+pub fn write_aside(path: impl AsRef<Path>, parts: &[&[u8]]) -> Result<()> {
+    let path = path.as_ref();
+    replace(path, parts).map_err(|e| Error::io(path, "writing", e))
+}
+
+fn replace(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".isograd-").suffix(".tmp");

@@ -462,8 +462,14 @@ fn fused() -> Vec<Op> {
     ]
 }
 
+/// By default all dimensions, or the last one of an op that is named for it.
 fn axes(c: &Invocation<'_>) -> Result<Axes> {
-    Ok(if c.has("dims") { c.dims("dims")?.into() } else { (..).into() })
+    let is_given = c.given("dims").is_some_and(|dims| *dims != json!([]));
+    match (is_given, c.op) {
+        (true, _) => Ok(c.dims("dims")?.into()),
+        (false, "rowwise_l2_norm") => Ok((-1).into()),
+        (false, _) => Ok((..).into()),
+    }
 }
 
 /// A reduction over `dims`, with `keepdim`.
@@ -545,16 +551,7 @@ fn reductions() -> Vec<Op> {
             .class(Reduction)
             .companion(absolute)
             .linear(),
-        reduce(
-            "rowwise_l2_norm",
-            |c, x, axes| match c.given("dims").and_then(Value::as_array) {
-                Some(dims) if !dims.is_empty() => x.l2_norm(axes),
-                _ => x.l2_norm(-1),
-            },
-            Domain::Positive,
-            any_shape,
-        )
-        .class(Reduction),
+        reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
         reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
         reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
         reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Stages),
@@ -718,6 +715,7 @@ fn copies() -> Vec<Op> {
         map("contiguous", Tensor::contiguous, Domain::Real).linear(),
         with("cast", |c, x| x.cast(c.dtype("dtype")?), Domain::Real, |_| json!({"dtype": "f64"}))
             .linear()
+            .also(&["dtype"])
             .one_dtype("the dtype is an attribute"),
         Op::new(
             "concat",
@@ -768,6 +766,9 @@ fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
     let entry = |v: &Value| -> Result<Index> {
         if let Some(name) = v.as_str().and_then(|s| s.strip_prefix("tensor:")) {
             return Ok(Index::Tensor(c.input(name)?.clone()));
+        }
+        if !v.is_object() {
+            return c.fail("a list of tensors and slices", "indices");
         }
         let slice = |i: usize, default: usize| v["slice"][i].as_u64().map_or(default, |n| n as usize);
         Ok(Index::Slice { start: slice(0, 0), stop: slice(1, usize::MAX), step: slice(2, 1) })

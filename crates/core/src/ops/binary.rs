@@ -184,6 +184,7 @@ impl Tensor {
             }
             return with_scalar(Pointwise::IntPowScalar, self, s);
         }
+        check_float("pow", self)?;
         let y = match s.as_f64() {
             2.0 => return self.square(),
             3.0 => self.no_tape(|x| x.square()?.mul(x))?,

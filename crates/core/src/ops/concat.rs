@@ -42,8 +42,12 @@ impl Tensor {
         })
     }
 
-    /// Joins tensors of one shape along a new dimension. Errors: as [`concat`](Tensor::concat).
+    /// Joins tensors of one shape along a new dimension. Errors: `Shape` if the shapes differ; as
+    /// [`concat`](Tensor::concat).
     pub fn stack(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
+        if parts.iter().any(|t| t.shape() != parts[0].shape()) {
+            return Err(Error::shape("stack", format!("all must have one shape, got {}", describe(parts))));
+        }
         let unsqueezed: Vec<Tensor> = parts.iter().map(|t| t.unsqueeze(dim)).collect::<Result<_>>()?;
         let at = if dim < 0 { dim + parts.first().map_or(0, |t| t.rank() as isize) + 1 } else { dim };
         Tensor::concat(&unsqueezed.iter().collect::<Vec<_>>(), at)

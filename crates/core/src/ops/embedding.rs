@@ -23,7 +23,8 @@ impl Tensor {
         check_float(op, self)?;
         check_device(op, &[self, index])?;
         if self.rank() != 2 {
-            return Err(Error::shape(op, format!("the table is {}, expected [V, E]", self.shape())));
+            let message = format!("the table of index {} is {}, expected [V, E]", index.shape(), self.shape());
+            return Err(Error::shape(op, message));
         }
         let (v, e) = (self.dims()[0], self.dims()[1]);
         let padding = options.padding_idx.map(|p| if p < 0 { p.saturating_add(v as i64) } else { p });
@@ -34,8 +35,7 @@ impl Tensor {
         let mut dims = Dims::from_slice(index.dims());
         dims.push(e);
         let flat = index.reshape(index.numel())?;
-        let rows =
-            self.detach().index_select(0, &flat).map_err(|error| Error::new(error.kind(), op, error.message()))?;
+        let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
         let by_freq = options.scale_grad_by_freq;
         let y =
             record(op, &[self], rows, move |t| gradients![Some(table_gradient(t.dy(), &flat, v, padding, by_freq)?)])?;
@@ -46,6 +46,12 @@ impl Tensor {
     /// [`embedding`](Tensor::embedding).
     pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let x = self.embedding(index, EmbeddingOptions::default())?;
+        if let Some(gamma) = gamma
+            && gamma.dims() != &self.dims()[1..]
+        {
+            let message = format!("gamma is {}, expected [E] of the table {}", gamma.shape(), self.shape());
+            return Err(Error::shape("embedding_rmsnorm", message));
+        }
         in_acc(&x, |x| {
             let r = x.square()?.mean_keepdim(-1)?.add_scalar(eps)?.rsqrt()?;
             let y = x.mul(&r)?;

@@ -1,6 +1,6 @@
 //! Tensors from nothing.
 
-use crate::backend::Kernel;
+use crate::backend::{Kernel, Scan};
 use crate::tensor::{Attributes, run, scalar_for};
 use crate::{DType, Device, Error, Result, Scalar, Shape, Tensor};
 
@@ -43,7 +43,13 @@ impl Tensor {
 
     /// `0, 1, .., n - 1` as i64.
     pub fn arange(n: usize, device: &Device) -> Result<Tensor> {
-        Tensor::from_vec((0..n as i64).collect(), n, device)
+        let op = "arange";
+        let y = Tensor::empty(op, &Shape::from(n), DType::I64, device)?;
+        let one = Tensor::ones((), DType::I64, device)?;
+        let ones = one.with_layout(one.layout().expand(y.shape()));
+        // The sum of the ones before each, which no host memory is needed for.
+        run(op, Kernel::Scan(Scan::Sum), &[&ones], &[&y], Attributes::ints(&[0, 1]))?;
+        Ok(y)
     }
 
     /// The identity matrix `[n, n]`.

@@ -59,20 +59,17 @@ impl Tensor {
     /// `min(max(x, lo), hi)` with tensors as bounds, which broadcast. Float and integer dtypes.
     pub fn clamp_tensor(&self, lo: Option<&Tensor>, hi: Option<&Tensor>) -> Result<Tensor> {
         let op = "clamp";
-        let unbounded = |float: f64, int: i64| match self.dtype().is_float() {
-            true => Tensor::full((), float, self.dtype(), self.device()),
-            false => Tensor::full((), int.clamp(i32::MIN as i64, i32::MAX as i64), self.dtype(), self.device()),
-        };
+        check_numbers(op, self)?;
+        let unbounded = |bound: f64| Tensor::full((), bound, self.dtype(), self.device());
         let (lo, hi) = match (lo, hi) {
             (None, None) => return Err(Error::attr(op, "both bounds are absent, expected at least one")),
             (Some(lo), Some(hi)) => (lo.clone(), hi.clone()),
             (Some(lo), None) if self.dtype().is_int() => return self.maximum(lo),
             (None, Some(hi)) if self.dtype().is_int() => return self.minimum(hi),
-            (Some(lo), None) => (lo.clone(), unbounded(f64::INFINITY, i64::MAX)?),
-            (None, Some(hi)) => (unbounded(f64::NEG_INFINITY, i64::MIN)?, hi.clone()),
+            (Some(lo), None) => (lo.clone(), unbounded(f64::INFINITY)?),
+            (None, Some(hi)) => (unbounded(f64::NEG_INFINITY)?, hi.clone()),
         };
         check_same(op, &[self, &lo, &hi])?;
-        check_numbers(op, self)?;
         let shape = common_shape(op, &[self, &lo, &hi])?;
         let y = pointwise_one(op, Pointwise::Clamp, &[self, &lo, &hi], Attributes::default(), &shape, self.dtype())?;
         let saved = [Saved::input(self), Saved::input(&lo), Saved::input(&hi)];
@@ -182,9 +179,12 @@ impl Tensor {
     /// `silu(x[.., :H]) x[.., H:]` for `x: [.., 2H]`. Float dtypes. Errors: `Shape` if the last dimension is odd or
     /// missing.
     pub fn silu_and_mul(&self) -> Result<Tensor> {
-        let width = self.dims().last().copied().filter(|d| d % 2 == 0).ok_or_else(|| {
-            Error::shape("silu_and_mul", format!("{} was given, expected an even last dimension", self.shape()))
-        })?;
+        let op = "silu_and_mul";
+        check_float(op, self)?;
+        let width =
+            self.dims().last().copied().filter(|d| d % 2 == 0).ok_or_else(|| {
+                Error::shape(op, format!("{} was given, expected an even last dimension", self.shape()))
+            })?;
         let half = width / 2;
         self.narrow(-1, 0, half)?.swiglu(&self.narrow(-1, half, half)?)
     }

@@ -57,9 +57,14 @@ impl Tensor {
         let op = "index_add";
         let d = self.shape().dim(op, dim)?;
         let expanded = along(op, self, d, index)?;
-        let (x, src) = (at_least_1d_on_tape(self)?, at_least_1d_on_tape(src)?);
+        let (x, given, src) = (at_least_1d_on_tape(self)?, src, at_least_1d_on_tape(src)?);
         if src.shape() != expanded.shape() {
-            return Err(Error::shape(op, format!("src is {}, expected {}", src.shape(), expanded.shape())));
+            let operands = describe(&[self, index, given]);
+            let message = format!(
+                "src must be {} along dimension {dim} of self: self, index and src are {operands}",
+                expanded.shape()
+            );
+            return Err(Error::shape(op, message));
         }
         let src = match alpha.into() {
             Scalar::Int(1) => src,
@@ -82,7 +87,8 @@ fn at_least_1d_on_tape(t: &Tensor) -> Result<Tensor> {
 fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> Result<Tensor> {
     check_index(op, index)?;
     if index.rank() > 1 {
-        return Err(Error::shape(op, format!("the index is {}, expected rank 0 or 1", index.shape())));
+        let message = format!("the index of {} is {}, expected rank 0 or 1", x.shape(), index.shape());
+        return Err(Error::shape(op, message));
     }
     let mut dims = if x.rank() == 0 { Dims::from_slice(&[1]) } else { Dims::from_slice(x.dims()) };
     dims[d] = index.numel();
@@ -103,6 +109,10 @@ fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tens
             op,
             format!("self, index and src must have one rank and contain the index: {operands}"),
         ));
+    }
+    if x.numel() == 0 && index.numel() > 0 {
+        let message = format!("dimension {dim} of {} has no element for the index {}", x.shape(), index.shape());
+        return Err(Error::index(op, message));
     }
     let y = x.detach().copy()?;
     // Only the part of src that the index covers is read.

@@ -2,7 +2,7 @@
 
 use super::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_index};
+use crate::tensor::{Attributes, check_index, describe};
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
 
 /// One entry of an advanced index.
@@ -92,7 +92,11 @@ impl Tensor {
         // The index applied to the elements' own numbers says where to write.
         let numbers = Tensor::arange(self.numel(), self.device())?.reshape(self.shape())?;
         let places = numbers.index(indices)?;
-        let values = values.broadcast_to(places.shape())?.reshape(places.numel())?;
+        let wrong = |_| {
+            let message = format!("values {} do not broadcast to the indexed {}", values.shape(), places.shape());
+            Error::shape("index_put", format!("{message} of {}", self.shape()))
+        };
+        let values = values.broadcast_to(places.shape()).map_err(wrong)?.reshape(places.numel())?;
         let (flat, places) = (self.reshape(self.numel())?, places.reshape(places.numel())?);
         let y = match put {
             Put::Assign => flat.scatter(0, &places, &values)?,
@@ -124,8 +128,13 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
             _ => 1,
         };
         if d + used > x.rank() || used == 0 {
+            let tensors = indices.iter().filter_map(|index| match index {
+                Index::Tensor(t) => Some(t),
+                Index::Slice { .. } => None,
+            });
+            let given = describe(&tensors.collect::<Vec<_>>());
             let message = format!("{} entries index more dimensions than {} has", indices.len(), x.shape());
-            return Err(Error::shape(op, message));
+            return Err(Error::shape(op, format!("{message}; tensors: {given}")));
         }
         match index {
             Index::Slice { start, stop, step } => {

@@ -82,9 +82,10 @@ impl Tensor {
         }
         let shape = Shape::from([self.dims()[0], b.dims()[1]]);
         if let Some(c) = c
-            && c.shape().broadcast(&shape, op)? != shape
+            && c.shape().broadcast(&shape, op).ok().as_ref() != Some(&shape)
         {
-            return Err(Error::shape(op, format!("c {} does not broadcast to {shape}", c.shape())));
+            let message = format!("c {} does not broadcast to {shape}, which is", c.shape());
+            return Err(Error::shape(op, format!("{message} a {} times b {}", self.shape(), b.shape())));
         }
         let expanded = c.map(|c| batched(&c.with_layout(c.layout().expand(&shape))));
         let y = product(op, &batched(self), &batched(b), expanded.as_ref(), scale)?;
@@ -136,7 +137,9 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         return matrices(op, &a.reshape((rows, k))?, b)?.reshape(Shape::from(dims));
     }
     let (m, k, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1], b.dims()[b.rank() - 1]);
-    let batch = Shape::new(&a.dims()[..a.rank() - 2]).broadcast(&Shape::new(&b.dims()[..b.rank() - 2]), op)?;
+    let leading = |t: &Tensor| Shape::new(&t.dims()[..t.rank() - 2]);
+    let wrong = |_| Error::shape(op, format!("the batches of {} and {} do not broadcast", a.shape(), b.shape()));
+    let batch = leading(a).broadcast(&leading(b), op).map_err(wrong)?;
     let with_batch = |r: usize, c: usize| {
         let mut dims = Dims::from_slice(&batch);
         dims.extend([r, c]);

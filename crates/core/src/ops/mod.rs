@@ -36,7 +36,7 @@ pub use unary::Approximate;
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
-use crate::{DType, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
 
 /// One output of a row, with inputs expanded to `shape`.
@@ -85,10 +85,13 @@ pub(crate) fn run_expanded(
     run(op, Kernel::Pointwise(row), &references, outputs, attributes)
 }
 
-/// The shape to which all operands broadcast.
+/// The shape to which all operands broadcast; `Shape` error naming all of theirs.
 pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Shape> {
     let first = operands[0].shape().clone();
-    operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape(), op))
+    operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape(), op)).map_err(|_| {
+        let shapes: Vec<String> = operands.iter().map(|t| t.shape().to_string()).collect();
+        Error::shape(op, format!("{} do not broadcast", shapes.join(" and ")))
+    })
 }
 
 /// Computes in the accumulation dtype what a composite computes in several steps, and rounds once at the end.

@@ -5,15 +5,16 @@ use crate::tensor::{Attributes, run};
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor};
 
 impl Tensor {
-    /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless both are finite and `lo <= hi`.
+    /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless `lo <= hi` and `hi - lo` is finite in f32.
     pub fn rand(shape: impl Into<Shape>, lo: f64, hi: f64, dtype: DType, device: &Device, rng: &Rng) -> Result<Tensor> {
-        if !lo.is_finite() || !hi.is_finite() || lo > hi {
-            return Err(Error::attr("random_uniform", format!("the range is {lo}..{hi}, expected finite lo <= hi")));
+        if lo > hi || !(hi as f32 - lo as f32).is_finite() {
+            let message = format!("the range is {lo}..{hi}, expected lo <= hi and a finite difference in f32");
+            return Err(Error::attr("random_uniform", message));
         }
         draw("random_uniform", Random::Uniform, shape.into(), dtype, device, rng, &[lo, hi], None)
     }
 
-    /// Normal with mean `mean` and deviation `std`. Float dtypes. Errors: `Attr` unless both are finite and `std >= 0`.
+    /// Normal with mean `mean` and deviation `std`. Float dtypes. Errors: `Attr` unless both are finite in f32 and `std >= 0`.
     pub fn randn(
         shape: impl Into<Shape>,
         mean: f64,
@@ -22,8 +23,8 @@ impl Tensor {
         device: &Device,
         rng: &Rng,
     ) -> Result<Tensor> {
-        if !mean.is_finite() || !std.is_finite() || std < 0.0 {
-            let message = format!("mean {mean} and std {std} were given, expected finite numbers and std >= 0");
+        if !(mean as f32).is_finite() || !(std as f32).is_finite() || std < 0.0 {
+            let message = format!("mean {mean} and std {std} were given, expected finite f32 numbers and std >= 0");
             return Err(Error::attr("random_normal", message));
         }
         draw("random_normal", Random::Normal, shape.into(), dtype, device, rng, &[mean, std], None)

@@ -28,7 +28,8 @@ impl Tensor {
 
     /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
     pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        check_float("logsumexp", self)?;
+        let op = "logsumexp";
+        check_float(op, self)?;
         let axes = axes.into();
         in_acc(self, |x| {
             if x.numel() == 0 {
@@ -40,6 +41,7 @@ impl Tensor {
             let sum = x.sub(&max)?.exp()?.sum(axes)?;
             sum.log()?.add(&max.reshape(sum.shape())?)
         })
+        .map_err(|e| e.of(op))
     }
 }
 

@@ -50,12 +50,15 @@ impl Tensor {
     /// Dimension `k` of the result is dimension `perm[k]`. A view. Errors: `Attr` unless `perm` is a permutation.
     pub fn permute(&self, perm: &[isize]) -> Result<Tensor> {
         let op = "permute";
+        let wrong = || Error::attr(op, format!("{perm:?} is not a permutation of the dimensions of {}", self.shape()));
+        if perm.len() != self.rank() {
+            return Err(wrong());
+        }
         let resolved: Dims = perm.iter().map(|&p| self.shape().dim(op, p)).collect::<Result<_>>()?;
         let mut inverse = vec![isize::MAX; self.rank()];
-        resolved.iter().enumerate().for_each(|(k, &p)| inverse[p.min(self.rank().saturating_sub(1))] = k as isize);
-        if perm.len() != self.rank() || inverse.contains(&isize::MAX) {
-            let message = format!("{perm:?} is not a permutation of the dimensions of {}", self.shape());
-            return Err(Error::attr(op, message));
+        resolved.iter().enumerate().for_each(|(k, &p)| inverse[p] = k as isize);
+        if inverse.contains(&isize::MAX) {
+            return Err(wrong());
         }
         self.view(op, self.layout().permute(&resolved), move |dy| dy.permute(&inverse))
     }
@@ -73,7 +76,10 @@ impl Tensor {
         let d = self.shape().dim(op, dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(0);
         if step == 0 {
-            return Err(Error::attr(op, "the step is 0, expected at least 1"));
+            return Err(Error::attr(
+                op,
+                format!("the step is 0 in dimension {dim} of {}, expected at least 1", self.shape()),
+            ));
         }
         if self.rank() == 0 || start > stop || stop > extent {
             let message = format!("{start}..{stop} is outside of 0..{extent} in dimension {dim} of {}", self.shape());
@@ -108,7 +114,7 @@ impl Tensor {
             run(op, Kernel::Copy, &[self], &[&place], Attributes::default())?;
         }
         drop(place);
-        let stop = (start + self.dims()[dim] * step).min(shape[dim]);
+        let stop = start.saturating_add(self.dims()[dim].saturating_mul(step)).min(shape[dim]);
         record(op, &[self], y, move |t| gradients![Some(t.dy().slice(dim as isize, start, stop, step)?)])
     }
 
@@ -156,7 +162,7 @@ impl Tensor {
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into();
         let op = "broadcast_to";
-        shape.check(op)?;
+        shape.check(op).map_err(|e| Error::shape(op, format!("{} to {}", self.shape(), e.message())))?;
         if self.shape().broadcast(&shape, op)? != shape {
             return Err(Error::shape(op, format!("{} does not broadcast to {shape}", self.shape())));
         }
@@ -219,6 +225,6 @@ fn infer(x: &Tensor, shape: Shape) -> Result<Shape> {
         _ => return Err(wrong()),
     }
     let resolved = Shape::from(dims);
-    resolved.check(op)?;
+    resolved.check(op).map_err(|e| Error::shape(op, format!("{} to {}", x.shape(), e.message())))?;
     if resolved.numel() == x.numel() { Ok(resolved) } else { Err(wrong()) }
 }

@@ -39,7 +39,7 @@ impl Tensor {
             let message = format!("label_smoothing is {}, expected 0 to 1", options.label_smoothing);
             return Err(Error::attr(op, message));
         }
-        let dim = class_dim(op, self)?;
+        let dim = class_dim(op, self, target)?;
         let logp = self.cast(self.dtype().acc())?.log_softmax(dim)?;
         let loss = match target.dtype().is_float() {
             true => probabilities(op, &logp, self, target, options)?,
@@ -53,18 +53,18 @@ impl Tensor {
     pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = "nll_loss";
         check_float(op, self)?;
-        class_dim(op, self)?;
+        class_dim(op, self, target)?;
         let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };
         indices(op, &self.cast(self.dtype().acc())?, target, &options)?.cast(self.dtype())
     }
 }
 
 /// Where the classes are: dimension 1, or 0 of a single sample.
-fn class_dim(op: &'static str, x: &Tensor) -> Result<isize> {
+fn class_dim(op: &'static str, x: &Tensor, target: &Tensor) -> Result<isize> {
     let dim = if x.rank() == 1 { 0 } else { 1 };
     match x.dims().get(dim) {
-        None => Err(Error::shape(op, format!("{} was given, expected [N, C, ..] or [C]", x.shape()))),
-        Some(0) => Err(Error::shape(op, format!("{} has no classes", x.shape()))),
+        None => Err(Error::shape(op, format!("{} was given, expected [N, C, ..] or [C]", describe(&[x, target])))),
+        Some(0) => Err(Error::shape(op, format!("there are no classes in {}", describe(&[x, target])))),
         Some(_) => Ok(dim as isize),
     }
 }
@@ -100,7 +100,7 @@ fn probabilities(
             "ignore_index and token_bytes need class indices, but the target is probabilities",
         ));
     }
-    let dim = class_dim(op, logp)?;
+    let dim = class_dim(op, logp, target)?;
     let smoothing = options.label_smoothing;
     let mut q = target.cast(logp.dtype())?;
     if smoothing > 0.0 {
@@ -114,7 +114,7 @@ fn probabilities(
 }
 
 fn indices(op: &'static str, logp: &Tensor, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
-    let dim = class_dim(op, logp)?;
+    let dim = class_dim(op, logp, target)?;
     if !target.dtype().is_int() {
         let message = format!("the target is {}, expected i64, i32 or probabilities", target.dtype());
         return Err(Error::dtype(op, message));

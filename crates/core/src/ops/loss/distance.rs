@@ -2,6 +2,7 @@
 
 use super::{Reduction, check_constant, check_operands};
 use crate::ops::in_acc;
+use crate::tensor::check_same;
 use crate::{Error, Result, Tensor};
 
 /// The attributes of [`Tensor::triplet_loss`].
@@ -68,8 +69,9 @@ impl Tensor {
         check_operands(op, &[self, other])?;
         check_rows(op, self)?;
         check_constant(op, "y", y)?;
-        if y.rank() != 1 || y.dims()[0] != self.dims()[0] || y.dtype() != self.dtype() {
-            let message = format!("y is {} {}, expected {} [{}]", y.dtype(), y.shape(), self.dtype(), self.dims()[0]);
+        check_same(op, &[self, y])?;
+        if y.rank() != 1 || y.dims()[0] != self.dims()[0] {
+            let message = format!("y is {}, expected one number a row of {}", y.shape(), self.shape());
             return Err(Error::shape(op, message));
         }
         in_acc(self, |x| {

@@ -1,0 +1,327 @@
+//! The C text of the pointwise table, compiled for the host and compared with the CPU backend.
+//!
+//! Both do the same operations in the same order, so rows of arithmetic and comparisons agree to the bit. Rows that call
+//! functions may differ by 16 units in the last place, as two libraries may; where `1 + erf` cancels, measured by the
+//! product of the inputs.
+
+use isograd::backend::Operand;
+use isograd::pointwise::{Domain, Pointwise, Row, Visitor, c_source};
+use isograd::{Call, Device, Element, Kernel, Layout, Memory, Result, Shape};
+use isograd_tests::case::Gen;
+use isograd_tests::cpu;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::process::Command;
+
+/// Elements of one call, and calls of one row: each has attributes of its own.
+const COUNT: usize = 400;
+const CALLS: usize = 8;
+
+/// What the text of a row calls, for floating point.
+const MATH: &str = "#include <math.h>
+#define abs_ MATH(fabs)
+#define exp_ MATH(exp)
+#define expm1_ MATH(expm1)
+#define log_ MATH(log)
+#define log1p_ MATH(log1p)
+#define sqrt_ MATH(sqrt)
+#define sin_ MATH(sin)
+#define cos_ MATH(cos)
+#define tanh_ MATH(tanh)
+#define erf_ MATH(erf)
+#define pow_ MATH(pow)
+#define floor_ MATH(floor)
+#define ceil_ MATH(ceil)
+#define trunc_ MATH(trunc)
+#define round_ MATH(rint)
+#define fmod_ MATH(fmod)
+";
+
+/// The same for 64-bit integers that wrap (`-fwrapv`). The smallest one divided by -1 traps in the processor.
+const INTEGER: &str = "
+static A abs_(A x) { return x < 0 ? -x : x; }
+static A div_trunc_(A a, A b) { return b == -1 ? -a : a / b; }
+static A div_floor_(A a, A b) {
+    A q = div_trunc_(a, b), r = b == -1 ? 0 : a % b;
+    return r != 0 && (r < 0) != (b < 0) ? q - 1 : q;
+}
+static A pow_(A base, A exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
+    A result = 1;
+    for (; exponent > 0; exponent >>= 1, base *= base)
+        if (exponent & 1) result *= base;
+    return result;
+}
+";
+
+/// An arithmetic type of the C text.
+trait Number: Element {
+    /// What the text of a row needs.
+    const PRELUDE: [&'static str; 2];
+    fn draw(g: &mut Gen) -> Self;
+    fn accepts(row: Pointwise, x: &[Self], attributes: &[Self]) -> bool;
+    fn attributes(k: &[Self]) -> (Vec<i64>, Vec<f64>);
+    /// Whether a result of inputs `x` is right, by this text of the row.
+    fn agrees(text: &str, got: Self, expected: Self, x: &[Self]) -> bool;
+}
+
+/// Asks a row whether it accepts an element.
+struct Accepts<'a, V> {
+    x: &'a [V],
+    k: &'a [V],
+}
+
+impl<V: Copy> Visitor<V, bool> for Accepts<'_, V> {
+    type Output = bool;
+    fn visit<R: Row<V, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> bool {
+        R::check(std::array::from_fn(|i| self.x[i]), std::array::from_fn(|i| self.k[i])).unwrap_or(true)
+    }
+}
+
+const INF: f64 = f64::INFINITY;
+const SPECIAL: [f64; 22] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    2.0,
+    -2.0,
+    3.0,
+    -3.0,
+    6.0,
+    88.0,
+    -104.0,
+    1e-30,
+    1e30,
+    -1e30,
+    1e-42,
+    INF,
+    -INF,
+    f64::NAN,
+];
+
+fn draw_float(g: &mut Gen) -> f64 {
+    match g.below(4) {
+        0 => g.pick(&SPECIAL),
+        1 => g.uniform(),
+        2 => 12.0 * g.uniform() - 6.0,
+        _ => (2.0 * g.uniform() - 1.0) * 10f64.powi(g.below(9) as i32 - 4),
+    }
+}
+
+/// Functions that libraries round differently.
+const FUNCTIONS: &[&str] = &["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "pow"];
+
+macro_rules! float {
+    ($t:ty, $prelude:literal) => {
+        impl Number for $t {
+            const PRELUDE: [&'static str; 2] = [$prelude, MATH];
+
+            fn draw(g: &mut Gen) -> $t {
+                draw_float(g) as $t
+            }
+
+            fn accepts(row: Pointwise, x: &[$t], k: &[$t]) -> bool {
+                row.visit_real(Accepts { x, k }).expect("a row of floats")
+            }
+
+            fn attributes(k: &[$t]) -> (Vec<i64>, Vec<f64>) {
+                (Vec::new(), k.iter().map(|&v| v as f64).collect())
+            }
+
+            fn agrees(text: &str, got: $t, expected: $t, x: &[$t]) -> bool {
+                let calls = |names: &[&str]| names.iter().any(|name| text.contains(&format!(" {name}_(")));
+                if got == expected || (got.is_nan() && expected.is_nan()) {
+                    return true;
+                }
+                let cancelled = if calls(&["erf"]) { x.iter().product::<$t>().abs() } else { 0.0 };
+                let bound = 16.0 * (<$t>::EPSILON / 2.0) * (expected.abs() + cancelled);
+                expected.is_finite() && calls(FUNCTIONS) && (got - expected).abs() <= bound
+            }
+        }
+    };
+}
+
+float!(f32, "typedef float A;\n#define MATH(name) name##f\n");
+float!(f64, "typedef double A;\n#define MATH(name) name\n");
+
+impl Number for i64 {
+    const PRELUDE: [&'static str; 2] = ["typedef long long A;\n", INTEGER];
+
+    fn draw(g: &mut Gen) -> i64 {
+        match g.below(3) {
+            0 => g.pick(&[0, 1, -1, 2, -2, 7, -7, 63, i64::MAX, i64::MIN]),
+            1 => g.below(200) as i64 - 100,
+            _ => g.bits() as i64,
+        }
+    }
+
+    fn accepts(row: Pointwise, x: &[i64], k: &[i64]) -> bool {
+        let [x, k] = [x, k].map(|list| list.iter().map(|&v| isograd::pointwise::Int(v)).collect::<Vec<_>>());
+        row.visit_integer(Accepts { x: &x, k: &k }).expect("a row of integers")
+    }
+
+    fn attributes(k: &[i64]) -> (Vec<i64>, Vec<f64>) {
+        (k.to_vec(), Vec::new())
+    }
+
+    fn agrees(_text: &str, got: i64, expected: i64, _x: &[i64]) -> bool {
+        got == expected
+    }
+}
+
+/// A row's calls: attributes, and for each element the inputs.
+struct Samples<T> {
+    row: Pointwise,
+    calls: Vec<(Vec<T>, Vec<Vec<T>>)>,
+}
+
+impl<T: Number> Samples<T> {
+    fn new(row: Pointwise, g: &mut Gen) -> Samples<T> {
+        let mut call = || {
+            // Attributes that accept nothing (a negative size of an index) are drawn again.
+            loop {
+                let k: Vec<T> = (0..row.attributes()).map(|_| T::draw(g)).collect();
+                let mut draw = || (0..row.inputs()).map(|_| T::draw(g)).collect::<Vec<T>>();
+                let x: Vec<Vec<T>> = (0..20 * COUNT).map(|_| draw()).filter(|x| T::accepts(row, x, &k)).collect();
+                if x.len() >= COUNT {
+                    return (k, x[..COUNT].to_vec());
+                }
+            }
+        };
+        Samples { row, calls: (0..CALLS).map(|_| call()).collect() }
+    }
+
+    /// Inputs and attributes of every element, one after the other, as the program reads them.
+    fn flat(&self) -> Vec<T> {
+        let elements = self.calls.iter().flat_map(|(k, x)| x.iter().map(move |x| x.iter().chain(k)));
+        elements.flatten().copied().collect()
+    }
+
+    /// What the CPU computes: for every element its outputs.
+    fn reference(&self, device: &Device) -> Result<Vec<Vec<T>>> {
+        let mut all = Vec::new();
+        for (k, x) in &self.calls {
+            all.extend(call(self.row, k, x, device)?);
+        }
+        Ok(all)
+    }
+}
+
+fn call<T: Number>(row: Pointwise, k: &[T], x: &[Vec<T>], device: &Device) -> Result<Vec<Vec<T>>> {
+    let backend = device.backend();
+    let layout = Layout::contiguous(Shape::from(x.len()));
+    let memory = |values: &[T]| -> Result<Box<dyn Memory>> {
+        let mut bytes = Vec::new();
+        T::extend_bytes(values, &mut bytes);
+        let memory = backend.allocate(bytes.len())?;
+        backend.upload(&*memory, &bytes)?;
+        Ok(memory)
+    };
+    let columns: Vec<Vec<T>> = (0..row.inputs()).map(|i| x.iter().map(|x| x[i]).collect()).collect();
+    let inputs = columns.iter().map(|c| memory(c)).collect::<Result<Vec<_>>>()?;
+    let outputs = (0..row.outputs()).map(|i| memory(&columns[i.min(columns.len() - 1)])).collect::<Result<Vec<_>>>()?;
+    let read = if row.is_inout() { row.outputs() } else { 0 };
+    let [inputs, operands] = [&inputs[read..], &outputs[..]]
+        .map(|all| all.iter().map(|m| Operand { memory: &**m, layout: &layout, dtype: T::DTYPE }).collect::<Vec<_>>());
+    let (ints, floats) = T::attributes(k);
+    let kernel = Kernel::Pointwise(row);
+    backend.run(&Call { op: row.name(), kernel, inputs: &inputs, outputs: &operands, ints: &ints, floats: &floats })?;
+    let read_back = |memory: &dyn Memory| -> Result<Vec<T>> {
+        let mut bytes = vec![0; x.len() * T::DTYPE.size()];
+        backend.download(memory, 0, &mut bytes)?;
+        Ok(T::from_bytes(&bytes))
+    };
+    let columns = outputs.iter().map(|m| read_back(&**m)).collect::<Result<Vec<_>>>()?;
+    Ok((0..x.len()).map(|i| columns.iter().map(|c| c[i]).collect()).collect())
+}
+
+/// A program that reads elements of one row after the other and writes their outputs.
+fn program<T: Number>(rows: &[Pointwise]) -> String {
+    let mut text = format!("#include <stdio.h>\n{}", T::PRELUDE.concat());
+    let mut main = String::new();
+    for row in rows {
+        let name = row.name();
+        // Rows have names that `math.h` has too.
+        text += &c_source(*row).replacen(&format!("void {name}("), &format!("static void row_{name}("), 1);
+        let read = row.inputs() + row.attributes();
+        let arguments = (0..read).map(|i| format!("x[{i}]")).chain((0..row.outputs()).map(|i| format!("&y[{i}]")));
+        let arguments = arguments.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(
+            main,
+            "    for (int i = 0; i < {}; i++) {{
+        A x[{read}], y[{outputs}];
+        if (fread(x, sizeof(A), {read}, stdin) != {read}) return 1;
+        row_{name}({arguments});
+        if (fwrite(y, sizeof(A), {outputs}, stdout) != {outputs}) return 1;
+    }}",
+            CALLS * COUNT,
+            outputs = row.outputs(),
+        );
+    }
+    format!("{text}int main(void) {{\n{main}    return 0;\n}}\n")
+}
+
+/// Compiles and runs the program, and returns what it wrote.
+fn run(source: &str, input: &[u8]) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("rows.c"), source).expect("the source is written");
+    fs::write(path("input"), input).expect("the input is written");
+    let flags = ["-std=c99", "-O1", "-ffp-contract=off", "-fwrapv", "-Werror=implicit-function-declaration"];
+    let compiled = Command::new("cc").args(flags).arg("-o").args([path("rows"), path("rows.c")]).arg("-lm").output();
+    let compiled = compiled.expect("this test needs a C compiler by the name of `cc`, as Rust's linker does");
+    assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
+    let [input, output] = [File::open(path("input")), File::create(path("output"))].map(|f| f.expect("a file"));
+    let status = Command::new(path("rows")).stdin(input).stdout(output).status().expect("the program runs");
+    assert!(status.success(), "the program ended with {status}");
+    fs::read(path("output")).expect("the output is read")
+}
+
+fn check<T: Number>(domains: &[Domain]) -> Result<()> {
+    let device = cpu();
+    let mut g = Gen::new(&[], 1, &device);
+    let rows: Vec<Pointwise> = Pointwise::ALL.iter().copied().filter(|row| domains.contains(&row.domain())).collect();
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    let samples: Vec<Samples<T>> = rows.iter().map(|&row| Samples::new(row, &mut g)).collect();
+    let mut input = Vec::new();
+    samples.iter().for_each(|s| T::extend_bytes(&s.flat(), &mut input));
+    let output = T::from_bytes(&run(&program::<T>(&rows), &input));
+    let mut output = output.as_slice();
+    let mut wrong = Vec::new();
+    for sample in &samples {
+        let (row, text) = (sample.row, c_source(sample.row));
+        let elements = sample.calls.iter().flat_map(|(k, x)| x.iter().map(move |x| (k, x)));
+        let mut differences = Vec::new();
+        for (expected, (k, x)) in sample.reference(&device)?.iter().zip(elements) {
+            let (got, rest) = output.split_at(expected.len());
+            output = rest;
+            if !got.iter().zip(expected).all(|(&got, &expected)| T::agrees(&text, got, expected, x)) {
+                differences.push(format!("{}({x:?}) {k:?}: {got:?} in C, {expected:?} on the CPU", row.name()));
+            }
+        }
+        wrong.extend(differences.into_iter().next());
+    }
+    assert!(output.is_empty(), "{} numbers too many", output.len());
+    assert!(wrong.is_empty(), "{} rows differ:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn rows_in_c_compute_in_f64_what_the_cpu_does() -> Result<()> {
+    check::<f64>(&[Domain::Real, Domain::Any])
+}
+
+#[test]
+fn rows_in_c_compute_in_f32_what_the_cpu_does() -> Result<()> {
+    check::<f32>(&[Domain::Real, Domain::Any])
+}
+
+#[test]
+fn rows_in_c_compute_in_i64_what_the_cpu_does() -> Result<()> {
+    check::<i64>(&[Domain::Integer, Domain::Any])
+}
