@@ -10,6 +10,7 @@ mod layout;
 mod pool;
 mod programs;
 mod reduce;
+mod scan;
 pub mod source;
 mod status;
 
@@ -181,6 +182,7 @@ impl<D: Driver> Backend for Gpu<D> {
         match call.kernel {
             Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
             Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
+            Kernel::Scan(kind) => scan::run(self, call, kind),
             other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
         }
     }
