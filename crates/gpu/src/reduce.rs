@@ -44,9 +44,7 @@ impl Fold {
         Some(match kernel {
             Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
             Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
-            Kernel::Reduce(Reduce::Norm) => {
-                Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SUM") }
-            }
+            Kernel::Reduce(Reduce::Norm) => Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SUM") },
             Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
             Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
             Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
