@@ -30,6 +30,7 @@ typedef uint4 u32x4;
 #define GROUP_Y ((i64)get_group_id(1))
 #define GROUP_Z ((i64)get_group_id(2))
 #define GROUPS ((i64)get_num_groups(0))
+#define GROUPS_Y ((i64)get_num_groups(1))
 
 #define as_f32(x) as_float((u32)(x))
 #define as_u32(x) as_uint((f32)(x))

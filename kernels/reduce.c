@@ -190,10 +190,11 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) READ(w[u], x, AT(head + (v + u * members) * VECTOR));
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
+            for (int u = 0; u < UNROLL; u++) {
+                idx i = start + head + (v + u * members) * VECTOR;
 #pragma unroll
-                for (int j = 0; j < VECTOR; j++)
-                    acc[j] = join(acc[j], ELEMENT(w[u].each, j, start + head + (v + u * members) * VECTOR + j));
+                for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w[u].each, j, i + j));
+            }
         }
         for (; v < vectors; v += members) {
             Read w;
@@ -208,9 +209,10 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
 #endif
     }
 #pragma unroll
-    for (int below = VECTOR / 2; below > 0; below /= 2)
+    for (int below = VECTOR / 2; below > 0; below /= 2) {
 #pragma unroll
         for (int j = 0; j < below; j++) acc[j] = join(acc[j], acc[j + below]);
+    }
     P mine = acc[0];
     for (int below = members / 2; below > 0; below /= 2) {
 #if WAVE > 1
@@ -249,9 +251,10 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, 
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) READ(w[u], x, from + element(p, line + u * members));
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
+            for (int u = 0; u < UNROLL; u++) {
 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w[u].each, j, line + u * members));
+            }
         }
         for (; line < end; line += members) {
             Read w;
@@ -262,17 +265,20 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, 
     }
     for (int below = members / 2; below > 0; below /= 2) {
         int at = LANE - below * columns;
-        if (member >= below && member < 2 * below)
+        if (member >= below && member < 2 * below) {
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) shared[j * (THREADS / 2) + at] = acc[j];
+        }
         BARRIER();
-        if (member < below)
+        if (member < below) {
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], shared[j * (THREADS / 2) + LANE]);
+        }
         BARRIER();
     }
-    if (member == 0 && number < results)
+    if (member == 0 && number < results) {
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) PUT(y, to + j * KEPT_Y(KEPT - 1), acc[j]);
+    }
 }
 #endif

@@ -1,1 +1,175 @@
-// scan
+// Running sums and products along the last dimension of x; y is contiguous.
+//
+// `p`: extents of the other dimensions, KEPT of them (1 or more), and their strides in x. The elements of a row are
+// counted from where the scan starts: element t lies at `first + t * stride` in x, and at `n - 1 - t` or t in y.
+// A launch takes `part` elements of each row in a line of groups (GROUP_Y). If there are several parts, their totals
+// are made first, then these are scanned, and the last launch starts each part with what is before it (CARRIES).
+//
+// A running product of floats is kept as a fraction and an exponent of 2 (SCALED). So a part does not overflow or
+// vanish where the running product from the start of the row is in range, and the order of factors is free. A running
+// product that leaves the range gives inf or 0 there, and comes back if later factors bring it back.
+//
+// X, Y and ACC: dtypes of x, of y, and of the arithmetic. PARTIAL_X and PARTIAL_Y: x are, or y become, totals.
+// ITEMS: neighbours that a thread takes.
+
+#define KEPT_EXTENT(d) ((idx)p.v[d])
+#define KEPT_X(d) ((idx)p.v[KEPT + (d)])
+
+#ifdef SCALED
+typedef struct {
+    A fraction;
+    i64 exponent;
+} P;
+
+FUNCTION P scaled(A v, i64 exponent) {
+    P made;
+    int shift = 0;
+    made.fraction = frexp_(v, &shift);
+    // 0, inf and NaN have no exponent.
+    made.exponent = v == 0 || v - v != 0 ? 0 : exponent + shift;
+    return made;
+}
+
+FUNCTION P join(P a, P b) { return scaled(a.fraction * b.fraction, a.exponent + b.exponent); }
+
+// The exponent of the result is far outside of every range before it is cut off.
+FUNCTION A value(P v) {
+    i64 exponent = v.exponent;
+    if (exponent > 10000) exponent = 10000;
+    if (exponent < -10000) exponent = -10000;
+    return ldexp_(v.fraction, (int)exponent);
+}
+
+#define TAKE(v) scaled(v, 0)
+#define NOTHING scaled(1, 0)
+#else
+typedef A P;
+#define TAKE(v) ((P)(v))
+#ifdef JOIN_SUM
+#define NOTHING ((P)0)
+FUNCTION P join(P a, P b) { return ADD(a, b); }
+#else
+#define NOTHING ((P)1)
+FUNCTION P join(P a, P b) { return MULTIPLY(a, b); }
+#endif
+#define value(v) (v)
+#endif
+
+#ifdef PARTIAL_X
+typedef P From;
+#define ELEMENT(x, at) ((x)[at])
+#else
+typedef STORAGE(X) From;
+#define ELEMENT(x, at) TAKE(LOAD(X, x, at))
+#endif
+
+#ifdef PARTIAL_Y
+typedef P To;
+#define PUT(y, at, v) ((y)[at] = (v))
+#else
+typedef STORAGE(Y) To;
+#define PUT(y, at, v) STORE(Y, y, at, value(v))
+#endif
+
+// Where the first element of a row lies in x.
+FUNCTION idx place(Ints p, idx row) {
+    idx at = 0;
+#pragma unroll
+    for (int d = KEPT - 1; d >= 0; d--) {
+        idx c = d == 0 ? row : row % KEPT_EXTENT(d);
+        if (d > 0) row /= KEPT_EXTENT(d);
+        at += c * KEPT_X(d);
+    }
+    return at;
+}
+
+#ifdef TOTALS
+// The total of part GROUP_Y of row GROUP, by one group; y: [rows, parts].
+KERNEL(scan_totals)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 n, i64 part, i64 first, i64 stride) {
+    SHARED(P, shared, THREADS);
+    idx from = place(p, (idx)GROUP) + (idx)first;
+    idx start = (idx)(GROUP_Y * part), end = (idx)n - start > (idx)part ? start + (idx)part : (idx)n;
+    P acc[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) acc[i] = NOTHING;
+    idx t = start + LANE;
+    for (; t + (ITEMS - 1) * THREADS < end; t += ITEMS * THREADS)
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) acc[i] = join(acc[i], ELEMENT(x, from + (t + i * THREADS) * (idx)stride));
+    for (; t < end; t += THREADS) acc[0] = join(acc[0], ELEMENT(x, from + t * (idx)stride));
+#pragma unroll
+    for (int i = 1; i < ITEMS; i++) acc[0] = join(acc[0], acc[i]);
+    shared[LANE] = acc[0];
+    BARRIER();
+    for (int below = THREADS / 2; below > 0; below /= 2) {
+        if (LANE < below) shared[LANE] = join(shared[LANE], shared[LANE + below]);
+        BARRIER();
+    }
+    if (LANE == 0) PUT(y, (idx)GROUP * (idx)GROUPS_Y + (idx)GROUP_Y, shared[0]);
+}
+#else
+// A team of threads, a power of 2, scans part GROUP_Y of a row, one tile of team * ITEMS elements after the other. A
+// group has THREADS / team teams, each with a row of its own. Tiles go through local memory, so that neighbouring threads
+// read and write neighbours, while each scans ITEMS elements in a row.
+KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 part, i64 first, i64 stride,
+             i64 is_reverse, i64 is_exclusive, i64 team
+#ifdef CARRIES
+             ,
+             GLOBAL const P *carries
+#endif
+) {
+    // One more for each thread's ITEMS, so that threads meet different banks.
+    SHARED(P, tile, THREADS * (ITEMS + 1));
+    SHARED(P, totals, THREADS);
+    int members = (int)team, member = LANE % members, lead = LANE - member;
+    i64 row = GROUP * (THREADS / members) + LANE / members;
+    int is_row = row < rows;
+    idx from = is_row ? place(p, (idx)row) + (idx)first : 0, to = is_row ? (idx)row * (idx)n : 0;
+    idx start = (idx)(GROUP_Y * part), end = (idx)n - start > (idx)part ? start + (idx)part : (idx)n;
+    P carry = NOTHING;
+#ifdef CARRIES
+    if (is_row) carry = carries[(idx)row * (idx)GROUPS_Y + (idx)GROUP_Y];
+#endif
+    for (idx at = start; at < end; at += members * ITEMS) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            int k = i * members + member;
+            P v = NOTHING;
+            if (is_row && at + k < end) v = ELEMENT(x, from + (at + k) * (idx)stride);
+            tile[lead * (ITEMS + 1) + k + k / ITEMS] = v;
+        }
+        BARRIER();
+        P own[ITEMS], running = NOTHING;
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            own[i] = tile[LANE * (ITEMS + 1) + i];
+            running = i == 0 ? own[0] : join(running, own[i]);
+        }
+        totals[LANE] = running;
+        BARRIER();
+        for (int below = 1; below < members; below *= 2) {
+            if (member >= below) running = join(totals[LANE - below], running);
+            BARRIER();
+            totals[LANE] = running;
+            BARRIER();
+        }
+        P before = member > 0 ? join(carry, totals[LANE - 1]) : carry;
+        carry = join(carry, totals[lead + members - 1]);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            P after = join(before, own[i]);
+            tile[LANE * (ITEMS + 1) + i] = is_exclusive ? before : after;
+            before = after;
+        }
+        BARRIER();
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            int k = i * members + member;
+            idx t = at + k;
+            if (is_row && t < end)
+                PUT(y, to + (is_reverse ? (idx)n - 1 - t : t), tile[lead * (ITEMS + 1) + k + k / ITEMS]);
+        }
+        BARRIER();
+    }
+}
+#endif

@@ -12,6 +12,7 @@ pub mod null;
 mod pool;
 mod programs;
 mod reduce;
+mod scan;
 pub mod source;
 mod status;
 
@@ -185,6 +186,7 @@ impl<D: Driver> Backend for Gpu<D> {
             Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
             Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
             Kernel::Fused(kernel) => fused::run(self, call, kernel),
+            Kernel::Scan(kind) => scan::run(self, call, kind),
             other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
         }
     }

@@ -30,7 +30,7 @@ const FEWEST_COLUMNS: usize = 8;
 /// How the elements of one result, or the results of parts of them, become one value.
 #[derive(Clone, Copy)]
 struct Fold {
-    /// What [`reduce.c`](../../kernels/reduce.c) calls it.
+    /// What `reduce.c` calls it.
     join: &'static str,
     is_squared: bool,
     finish: Option<&'static str>,
@@ -233,7 +233,7 @@ impl Task {
         let Some(size) = self.from.map(DType::size) else { return 1 };
         let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
         let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s % vector == 0;
+            let is_multiple = |s: &usize| s.is_multiple_of(vector);
             let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
             outer == 0
                 || (last.is_some_and(is_multiple)
@@ -252,7 +252,7 @@ impl Task {
         let outer = self.kept.rank() - 1;
         let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
         let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s % vector == 0;
+            let is_multiple = |s: &usize| s.is_multiple_of(vector);
             strides[outer] == 1
                 && is_multiple(&columns)
                 && self.x.is_multiple_of((vector * size) as u64)

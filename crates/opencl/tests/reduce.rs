@@ -170,14 +170,158 @@ fn sizes_of_others() {
 
 #[test]
 fn dtypes_of_floats() {
-    for dtype in [DType::F64, DType::F32, DType::BF16] {
+    for dtype in [DType::F64, DType::BF16] {
         ALL.into_iter().for_each(|k| sizes(k, dtype, &[2, 129, 100_003]));
     }
+    [MEAN, PROD].into_iter().for_each(|k| sizes(k, DType::F32, &[2, 129, 100_003]));
 }
 
 #[test]
 fn dtypes_of_integers() {
     for dtype in [DType::I64, DType::I32, DType::U8, DType::Bool] {
-        ALL.into_iter().for_each(|k| sizes(k, dtype, &[2, 129, 100_003]));
+        [SUM, MIN, Kernel::ArgMax].into_iter().for_each(|k| sizes(k, dtype, &[2, 129, 100_003]));
+    }
+    [PROD, MAX, Kernel::ArgMin].into_iter().for_each(|k| sizes(k, DType::I32, &[2, 129, 100_003]));
+}
+
+/// Every way to keep and to reduce dimensions of a view that is permuted, with gaps, and partly expanded.
+fn views(kernel: Kernel, dtype: DType, rank: usize) {
+    let dims = &[5, 12, 3, 8][4 - rank..];
+    let wide: Vec<usize> = dims.iter().map(|d| d * 2 + 1).collect();
+    let x = data(kernel, dtype, wide.iter().product());
+    let mut lcg = Lcg(rank as u64);
+    for mask in 0..1u32 << rank {
+        let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..rank).partition(|d| mask >> d & 1 == 1);
+        let perm: Vec<usize> = kept.iter().chain(&reduced).copied().collect();
+        let mut turned = perm.clone();
+        turned[kept.len()..].reverse();
+        let gap = lcg.next(rank as u64) as usize;
+        let sliced = (0..rank).fold(contiguous(&wide), |l, d| l.narrow(d, d % 2, dims[d], 1 + (d == gap) as usize));
+        let mut expanded = dims.to_vec();
+        expanded[gap] = 1;
+        for layout in [contiguous(dims), sliced, contiguous(&expanded).expand(&Shape::new(dims))] {
+            check_reduce(kernel, dtype, &x, &layout.permute(&perm), reduced.len());
+            check_reduce(kernel, dtype, &x, &layout.permute(&turned), reduced.len());
+        }
+    }
+}
+
+#[test]
+fn views_of_sums() {
+    (1..=4).for_each(|rank| views(SUM, DType::F32, rank));
+}
+
+#[test]
+fn views_of_positions() {
+    (1..=4).for_each(|rank| views(Kernel::ArgMin, DType::F16, rank));
+}
+
+#[test]
+fn many_long_columns_and_rows_take_several_launches() {
+    for (rows, columns) in [(3, 200_001), (40_000, 7), (30_000, 16)] {
+        for kernel in [SUM, Kernel::ArgMax] {
+            for dtype in [DType::F32, DType::F16] {
+                let x = data(kernel, dtype, rows * columns);
+                GPU.launches();
+                check_reduce(kernel, dtype, &x, &contiguous(&[rows, columns]), 1);
+                check_reduce(kernel, dtype, &x, &contiguous(&[rows, columns]).transpose(0, 1), 1);
+                check_reduce(kernel, dtype, &x, &contiguous(&[2, rows / 2, columns]).permute(&[0, 2, 1]), 1);
+                check_reduce(kernel, dtype, &x, &contiguous(&[2, rows / 2, columns]).permute(&[1, 0, 2]), 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_infinities_and_ties() {
+    let specials = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1.0];
+    for n in [2, 33, 257, 1025, 20_000] {
+        for special in specials {
+            for at in [0, 1, n / 2, n - 1] {
+                let mut x = vec![1.0; n];
+                x[at] = special;
+                x[n - 1 - at / 2] = special;
+                for kernel in [SUM, NORM, MAX, MIN, Kernel::ArgMax, Kernel::ArgMin] {
+                    check_reduce(kernel, DType::F32, &x, &contiguous(&[n]), 1);
+                    check_reduce(kernel, DType::F32, &x, &contiguous(&[n / 2, 2]).transpose(0, 1), 1);
+                }
+            }
+        }
+        let nothing = vec![f64::NEG_INFINITY; n];
+        check_reduce(Kernel::ArgMax, DType::F32, &nothing, &contiguous(&[n]), 1);
+        check_reduce(MAX, DType::F32, &nothing, &contiguous(&[n]), 1);
+    }
+}
+
+#[test]
+fn integers_wrap() {
+    let x = [i64::MAX as f64; 5];
+    let y = on_gpu(SUM, &T::new(DType::I64, &[5], &x), DType::I64, &[], &[1]);
+    let expected = T::out(DType::I64, &[]);
+    run(SUM, &[&T::new(DType::I64, &[5], &x)], &[&expected], &[1], &[]);
+    assert_eq!(y.bytes(), expected.bytes());
+}
+
+const SCANS: [Kernel; 2] = [Kernel::Scan(Scan::Sum), Kernel::Scan(Scan::Prod)];
+
+#[track_caller]
+fn check_scan(kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout) {
+    let dims = layout.shape().dims();
+    for ints in [[0, 0], [1, 0], [0, 1], [1, 1]] {
+        check(kernel, dtype, all, layout, dims, dims.last().copied().unwrap_or(1), &ints);
+    }
+}
+
+#[test]
+fn sizes_of_scans() {
+    for kernel in SCANS {
+        for n in SIZES {
+            let x = data(kernel, DType::F32, 5 * n);
+            check_scan(kernel, DType::F32, &x, &contiguous(&[5, n]));
+            check_scan(kernel, DType::F32, &x, &contiguous(&[n, 5]).transpose(0, 1));
+            check_scan(kernel, DType::F32, &x, &contiguous(&[n, 5]));
+        }
+    }
+}
+
+#[test]
+fn dtypes_of_scans() {
+    for kernel in SCANS {
+        for dtype in [DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U8] {
+            for n in [1, 33, 4097, 100_003] {
+                check_scan(kernel, dtype, &data(kernel, dtype, 2 * n), &contiguous(&[2, n]));
+            }
+        }
+    }
+}
+
+#[test]
+fn views_of_scans() {
+    let x = data(SCANS[0], DType::F32, 9 * 11 * 13 * 70);
+    let wide = contiguous(&[9, 11, 13, 70]);
+    for layout in [wide.permute(&[3, 0, 2, 1]), wide.permute(&[1, 2, 0, 3]).narrow(3, 3, 30, 2).narrow(0, 1, 5, 2)] {
+        check_scan(SCANS[0], DType::F32, &x, &layout);
+    }
+    check_scan(SCANS[0], DType::F32, &x, &contiguous(&[70, 1]).expand(&Shape::new(&[70, 3000])));
+    check_scan(SCANS[0], DType::F32, &x, &contiguous(&[]));
+}
+
+#[test]
+fn running_products_do_not_overflow_between() {
+    for n in [40, 3000, 50_000] {
+        let x: Vec<f64> = (0..n).map(|i| [-100, 100, 100, -100][i % 4]).map(|e| 2f64.powi(e)).collect();
+        check_scan(SCANS[1], DType::F32, &x, &contiguous(&[n]));
+    }
+}
+
+#[test]
+fn special_values_in_scans() {
+    for special in [f64::NAN, f64::INFINITY, 0.0] {
+        for n in [10, 3000, 70_000] {
+            let mut x = vec![1.0; n];
+            x[n / 3] = special;
+            x[n / 2] = -special;
+            SCANS.into_iter().for_each(|kernel| check_scan(kernel, DType::F32, &x, &contiguous(&[n])));
+        }
     }
 }

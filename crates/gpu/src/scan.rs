@@ -1,0 +1,167 @@
+//! Running sums and products along the last dimension.
+//!
+//! A team of threads takes a row, tile after tile. Rows that are long, or long and few, are cut into parts: the parts'
+//! totals are made, scanned, and then every part is scanned from what is before it. That reads x twice, but fills the
+//! device, and keeps the chains of additions short.
+
+use crate::driver::{Address, Driver, Geometry, Limits};
+use crate::launch::{Arguments, element_address, group_size};
+use crate::layout::Joint;
+use crate::source::Variant;
+use crate::{Gpu, address};
+use isograd_core::backend::Scan;
+use isograd_core::{Call, DType, Result};
+
+/// Neighbours that a thread takes.
+const ITEMS: usize = 8;
+/// Most local memory of a group.
+const LOCAL: usize = 24 << 10;
+/// Bytes of a product as a fraction and an exponent.
+const SCALED: usize = 16;
+/// Tiles whose totals are added one after the other; fewest tiles of a part.
+const MOST_TILES: usize = 32;
+const FEWEST_TILES: usize = 2;
+/// Groups for each multiprocessor, from which on it is busy.
+const BUSY_GROUPS: usize = 8;
+
+/// A scan of the rows of a view.
+struct Task {
+    kind: Scan,
+    acc: DType,
+    /// Storage; none where elements or results are totals.
+    from: Option<DType>,
+    to: Option<DType>,
+    x: Address,
+    y: Address,
+    /// Strides in x.
+    kept: Joint,
+    n: usize,
+    stride: usize,
+    is_reverse: bool,
+    is_exclusive: bool,
+    is_wide: bool,
+}
+
+pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Scan) -> Result<()> {
+    let (input, output) = (&call.inputs[0], &call.outputs[0]);
+    let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
+    let (n, outer) = dims.split_last().map_or((1, &[][..]), |(&n, outer)| (n, outer));
+    let kept = Joint::of(outer, [&strides[..outer.len()]].into_iter());
+    let rows = kept.numel();
+    if rows * n == 0 {
+        return Ok(());
+    }
+    let stride = strides.last().copied().unwrap_or(0);
+    let ends = kept.strides[0].iter().zip(&kept.extents).map(|(s, d)| s * d).sum::<usize>() + n * stride;
+    let task = Task {
+        kind,
+        acc: input.dtype.acc(),
+        from: Some(input.dtype),
+        to: Some(output.dtype),
+        x: element_address(address::<D>(input.memory)?, input),
+        y: element_address(address::<D>(output.memory)?, output),
+        kept: kept.at_least_one(),
+        n,
+        stride,
+        is_reverse: call.ints[0] != 0,
+        is_exclusive: call.ints[1] != 0,
+        // With room for a step beyond the end.
+        is_wide: ends.max(rows * n) > 1 << 30,
+    };
+    scan(gpu, &task)
+}
+
+fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
+    let limits = gpu.driver().limits();
+    let (rows, n, threads) = (task.kept.numel(), task.n, task.threads(limits));
+    let team = n.div_ceil(ITEMS).next_power_of_two().min(threads);
+    let tile = team * ITEMS;
+    let tiles = n.div_ceil(tile);
+    let wanted = (limits.units * BUSY_GROUPS / rows).min(tiles / FEWEST_TILES);
+    let parts = wanted.max(tiles.div_ceil(MOST_TILES)).max(1);
+    let part = tiles.div_ceil(parts) * tile;
+    let parts = n.div_ceil(part);
+    let x = Arguments::new().pointer(task.x);
+    // Where the scan starts, and how it goes on.
+    let (first, stride) = match task.is_reverse {
+        true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
+        false => (0, task.stride as i64),
+    };
+    let ints = task.kept.ints();
+    let scratch = if parts > 1 { Some(gpu.scratch(2 * rows * parts * task.total_size())?) } else { None };
+    let carries = scratch.as_ref().map(|s| s.address + (rows * parts * task.total_size()) as u64);
+    if let (Some(totals), Some(carries)) = (&scratch, carries) {
+        let arguments = x.pointer(totals.address).ints(&ints).int(n as i64).int(part as i64).int(first).int(stride);
+        let variant = task.variant(ints.len(), threads, None).define("TOTALS", true);
+        gpu.launch(variant, "scan_totals", Geometry { groups: [rows, parts, 1], threads }, &arguments)?;
+        let next = Task {
+            from: None,
+            to: None,
+            x: totals.address,
+            y: carries,
+            kept: Joint::of(&[rows], [&[parts][..]].into_iter()).at_least_one(),
+            n: parts,
+            stride: 1,
+            is_reverse: false,
+            is_exclusive: true,
+            ..*task
+        };
+        scan(gpu, &next)?;
+    }
+    let mut arguments = Arguments::new().pointer(task.x).pointer(task.y).ints(&ints);
+    let (reverse, exclusive) = (task.is_reverse as i64, task.is_exclusive as i64);
+    for number in [rows as i64, n as i64, part as i64, first, stride, reverse, exclusive, team as i64] {
+        arguments = arguments.int(number);
+    }
+    if let Some(carries) = carries {
+        arguments = arguments.pointer(carries);
+    }
+    let geometry = Geometry { groups: [rows.div_ceil(threads / team), parts, 1], threads };
+    let mut variant = task.variant(ints.len(), threads, task.to);
+    if carries.is_some() {
+        variant = variant.define("CARRIES", true);
+    }
+    gpu.launch(variant, "scan", geometry, &arguments)
+}
+
+impl Task {
+    fn is_scaled(&self) -> bool {
+        self.kind == Scan::Prod && self.acc.is_float()
+    }
+
+    fn total_size(&self) -> usize {
+        if self.is_scaled() { SCALED } else { self.acc.size() }
+    }
+
+    /// As many threads as have room for their tile.
+    fn threads(&self, limits: &Limits) -> usize {
+        let room = LOCAL.min(limits.local_memory) / ((ITEMS + 2) * self.total_size());
+        group_size(limits).min(1 << room.max(1).ilog2())
+    }
+
+    fn variant(&self, ints: usize, threads: usize, to: Option<DType>) -> Variant {
+        let mut variant = Variant::new("scan.c")
+            .define("THREADS", threads)
+            .define("INTS", ints)
+            .define("KEPT", self.kept.rank())
+            .define("ITEMS", ITEMS)
+            .define("ACC", self.acc.name())
+            .define(if self.kind == Scan::Sum { "JOIN_SUM" } else { "JOIN_PROD" }, true);
+        variant = match self.from {
+            Some(dtype) => variant.define("X", dtype.name()),
+            None => variant.define("PARTIAL_X", true),
+        };
+        variant = match to {
+            Some(dtype) => variant.define("Y", dtype.name()),
+            None => variant.define("PARTIAL_Y", true),
+        };
+        let flags = [
+            (self.is_scaled(), "SCALED"),
+            (self.acc == DType::I64, "INTEGER"),
+            (self.acc == DType::F64, "NEEDS_F64"),
+            (self.is_wide, "WIDE"),
+        ];
+        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+        flags.fold(variant, |variant, name| variant.define(name, true))
+    }
+}
