@@ -330,7 +330,7 @@ impl Plan {
 }
 
 /// A type of so many bytes that moves at once.
-fn word(bytes: usize) -> &'static str {
+pub fn word(bytes: usize) -> &'static str {
     match bytes {
         16 => "u32x4",
         8 => "u32x2",

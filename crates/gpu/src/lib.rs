@@ -7,6 +7,7 @@ mod driver;
 mod elementwise;
 mod launch;
 mod layout;
+pub mod matmul;
 mod pool;
 mod programs;
 pub mod source;
@@ -179,6 +180,7 @@ impl<D: Driver> Backend for Gpu<D> {
     fn run(&self, call: &Call<'_>) -> Result<()> {
         match call.kernel {
             Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
+            Kernel::Matmul => matmul::run(self, call),
             other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
         }
     }
