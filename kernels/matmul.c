@@ -122,9 +122,8 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     SHARED(u32x4, all_b, 2 * TILE_K * PITCH(TILE_N) * sizeof(A) / 16);
 
     // Which tile, of which matrix, and which part of K.
-    i64 tiles = tiles_m * tiles_n, g = GROUP_Y * GROUPS + GROUP;
-    if (g >= tiles * batches * n_parts) return;
-    i64 tile = g % tiles, part = g / tiles % n_parts, batch = g / tiles / n_parts;
+    i64 tiles = tiles_m * tiles_n;
+    i64 tile = GROUP % tiles, part = GROUP / tiles % n_parts, batch = p.v[18] + GROUP / tiles / n_parts;
     i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
     i64 within = tile - top * tiles_n;
     i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
@@ -235,9 +234,7 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
     idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)p.v[7], a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)p.v[8];
     idx x_k = (idx)p.v[10];
     SHARED(A, sums, SLOTS * BLOCK);
-    i64 g = GROUP_Y * GROUPS + GROUP;
-    if (g >= blocks * batches * n_parts) return;
-    i64 block = g % blocks, part = g / blocks % n_parts, batch = g / blocks / n_parts;
+    i64 block = GROUP % blocks, part = GROUP / blocks % n_parts, batch = p.v[13] + GROUP / blocks / n_parts;
     i64 row0 = block * BLOCK, k0 = part * p.v[5];
     idx k_end = (idx)(p.v[1] - k0 < p.v[5] ? p.v[1] - k0 : p.v[5]);
     int left = (int)(rows - row0 < BLOCK ? rows - row0 : BLOCK);

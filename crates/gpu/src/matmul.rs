@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 const LEAST_PART: usize = 128;
 /// Bytes that a thread moves at once.
 const WIDEST: usize = 16;
-/// Groups in x; more are in y.
-const MOST_X: usize = 1 << 30;
+/// Groups of a launch. More matrices take several launches.
+const MOST_GROUPS: usize = i32::MAX as usize;
 /// What `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
 
@@ -111,6 +111,15 @@ pub struct Plan {
     pub parts: usize,
     /// Whether positions are computed in 64 bits although they need not be.
     pub is_wide: bool,
+    /// Groups of a launch, unless a single matrix takes more.
+    pub most_groups: usize,
+}
+
+impl Plan {
+    /// A method, and pieces of K.
+    pub fn new(method: Method, parts: usize) -> Plan {
+        Plan { method, parts, is_wide: false, most_groups: MOST_GROUPS }
+    }
 }
 
 /// The operand of a kernel that multiplies rows: a matrix `[rows, k]`, or the other one turned so.
@@ -185,7 +194,7 @@ pub fn choose(e: Extents, acc: DType, is_along_k: bool, limits: &Limits) -> Plan
     let cut = || candidates.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
     let tile = whole.or_else(cut).or(candidates.clone().last()).unwrap_or(&tiles::SMALL);
     let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
-    Plan { method: Method::Tiles(*tile), parts, is_wide: false }
+    Plan::new(Method::Tiles(*tile), parts)
 }
 
 /// A matrix of `rows` rows times a vector is as fast as the matrix is read: a few groups for each multiprocessor.
@@ -203,7 +212,7 @@ fn choose_vector(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: 
     let (block, least) = if is_along_k { (threads / lanes, 4 * lanes * vector) } else { (lanes * vector, LEAST_PART) };
     let groups = rows.div_ceil(block).saturating_mul(batches).max(1);
     let parts = wanted.div_ceil(groups).min(k / least).clamp(1, MOST_PARTS);
-    Plan { method: Method::Vector(lanes), parts, is_wide: false }
+    Plan::new(Method::Vector(lanes), parts)
 }
 
 fn vector_threads(limits: &Limits) -> usize {
@@ -221,7 +230,7 @@ pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
     let product = Product::new::<D>(call)?;
     let matrix = if product.e.n == 1 { product.a } else { product.b };
     match product.is_scale() {
-        true => Ok(Plan { method: Method::Scale, parts: 0, is_wide: false }),
+        true => Ok(Plan::new(Method::Scale, 0)),
         false => Ok(choose(product.e, product.dtype.acc(), matrix.is_along_k(), gpu.driver().limits())),
     }
 }
@@ -257,14 +266,16 @@ struct Product {
 }
 
 /// A launch of `gemm` or `gemv`.
-struct Multiply<'a> {
+struct Multiply {
     variant: Variant,
     entry: &'static str,
+    /// For one matrix.
     groups: usize,
     threads: usize,
     inputs: [u64; 2],
     parts: usize,
-    ints: &'a [i64],
+    /// The first matrix follows.
+    ints: SmallVec<[i64; 20]>,
 }
 
 impl Product {
@@ -301,10 +312,9 @@ impl Product {
         self.alpha == 0.0 || self.e.k == 0
     }
 
-    fn variant(&self, threads: usize, ints: usize, is_wide: bool) -> Variant {
+    fn variant(&self, threads: usize, is_wide: bool) -> Variant {
         let mut variant = Variant::new("matmul.c")
             .define("THREADS", threads)
-            .define("INTS", ints)
             .define("T", self.dtype.name())
             .define("A", self.dtype.acc().name());
         if self.dtype == DType::F64 {
@@ -314,19 +324,25 @@ impl Product {
     }
 
     /// Launches a kernel that multiplies, and adds up the parts.
-    fn launch<D: Driver>(&self, gpu: &Gpu<D>, multiply: Multiply<'_>) -> Result<()> {
-        let Multiply { variant, entry, groups, threads, inputs, parts, ints } = multiply;
+    fn launch<D: Driver>(&self, gpu: &Gpu<D>, multiply: Multiply, plan: Plan) -> Result<()> {
+        let Multiply { variant, entry, groups, threads, inputs, parts, mut ints } = multiply;
         let acc = self.dtype.acc();
         let scratch = match parts {
             1 => None,
             _ => Some(gpu.scratch(parts * self.numel() * acc.size())?),
         };
         let sums = scratch.as_ref().map_or(self.y, |s| s.address);
-        let x = groups.min(MOST_X);
-        let geometry = Geometry { groups: [x, groups.div_ceil(x), 1], threads };
-        let pointers = [inputs[0], inputs[1], self.c.0, self.y, sums];
-        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(ints);
-        gpu.launch(variant, entry, geometry, &arguments.float(self.alpha, acc).float(self.beta, acc))?;
+        let at_once = (plan.most_groups / groups).max(1);
+        let variant = variant.define("INTS", ints.len() + 1);
+        for first in (0..self.e.batches).step_by(at_once) {
+            let groups = groups * at_once.min(self.e.batches - first);
+            ints.push(first as i64);
+            let pointers = [inputs[0], inputs[1], self.c.0, self.y, sums];
+            let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+            let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+            gpu.launch(variant.clone(), entry, Geometry { groups: [groups, 1, 1], threads }, &arguments)?;
+            ints.pop();
+        }
         if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
     }
 
@@ -342,14 +358,14 @@ impl Product {
         let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
         let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
         let y_words = self.y.is_multiple_of((run * size) as u64);
-        let mut ints: SmallVec<[i64; 18]> = SmallVec::new();
+        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
         ints.extend([m, n, k, batches, tiles[0], tiles[1], parts, part].map(|v| v as i64));
         ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
         ints.extend(self.c.1.map(|s| s as i64));
         ints.push(y_words as i64);
         let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
         let variant = self
-            .variant(tile.threads(), ints.len(), is_wide)
+            .variant(tile.threads(), is_wide)
             .define("TILE_M", tile.m)
             .define("TILE_N", tile.n)
             .define("TILE_K", tile.k)
@@ -364,9 +380,9 @@ impl Product {
             .define("A_VECTOR", words(&self.a))
             .define("B_ALONG_K", self.b.is_along_k())
             .define("B_VECTOR", words(&self.b));
-        let (groups, inputs) = (tiles[0] * tiles[1] * batches * parts, [self.a.address, self.b.address]);
+        let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
-        self.launch(gpu, Multiply { variant, entry: "gemm", groups, threads, inputs, parts, ints: &ints })
+        self.launch(gpu, Multiply { variant, entry: "gemm", groups, threads, inputs, parts, ints }, plan)
     }
 
     /// y has one column, or one row: then a is the vector.
@@ -386,19 +402,19 @@ impl Product {
         let reach = part + THREADS * WIDEST;
         let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(1, reach);
         let blocks = matrix.rows.div_ceil(block);
-        let mut ints: SmallVec<[i64; 13]> = SmallVec::new();
+        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
         ints.extend([matrix.rows, k, batches, blocks, parts, part].map(|v| v as i64));
         ints.extend(matrix.ints());
         ints.extend([x.strides[0], x.strides[2], self.c.1[0], c_row].map(|s| s as i64));
         let variant = self
-            .variant(threads, ints.len(), is_wide)
+            .variant(threads, is_wide)
             .define("LANES", lanes)
             .define("VECTOR", vector)
             .define("WORD", word(vector * size))
             .define("ALONG_K", is_along_k)
             .define("HAS_WORDS", has_words);
-        let (groups, inputs) = (blocks * batches * parts, [matrix.address, x.address]);
-        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints: &ints })
+        let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
+        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints }, plan)
     }
 
     /// `y = alpha (sum of the parts) + beta c`.
@@ -408,8 +424,11 @@ impl Product {
         let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
         ints.extend(self.c.1.map(|s| s as i64));
         // VECTOR and WORD name a type of the other kernels.
-        let variant =
-            self.variant(THREADS, ints.len(), false).define("VECTOR", 1usize).define("WORD", word(self.dtype.size()));
+        let variant = self
+            .variant(THREADS, false)
+            .define("INTS", ints.len())
+            .define("VECTOR", 1usize)
+            .define("WORD", word(self.dtype.size()));
         let pointers = [self.c.0, self.y, sums];
         let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
         let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
