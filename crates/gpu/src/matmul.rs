@@ -192,7 +192,7 @@ pub fn choose(e: Extents, acc: DType, is_along_k: bool, limits: &Limits) -> Plan
     let most = (k / LEAST_PART).clamp(1, MOST_PARTS);
     let whole = candidates.clone().find(|tile| groups(tile) >= units);
     let cut = || candidates.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
-    let tile = whole.or_else(cut).or(candidates.clone().last()).unwrap_or(&tiles::SMALL);
+    let tile = whole.or_else(cut).or(candidates.clone().next_back()).unwrap_or(&tiles::SMALL);
     let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
     Plan::new(Method::Tiles(*tile), parts)
 }
