@@ -443,6 +443,7 @@ fn two_runs_give_the_same_bits() {
         let case = Case::new(DType::F32, extents(e), [Placing::Rows; 2], 13);
         let method = if e[2] == 1 { Method::Vector(32) } else { Method::Tiles(tiles::MEDIUM) };
         let plan = Some(Plan::new(method, parts));
+        case.check(plan);
         assert_eq!(case.run(plan), case.run(plan));
     }
 }
