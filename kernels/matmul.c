@@ -1,1 +1,319 @@
-// matmul
+// Matrix products: y = alpha a @ b + beta c for a [B, M, K], b [B, K, N] and c [B, M, N] of any strides, y [B, M, N]
+// contiguous. S is the storage type, A the arithmetic's. With beta 0, c is not read.
+//
+// Long sums of few results are cut along K into parts: each part writes its products to `parts`, [PARTS, B, M, N] in the
+// arithmetic's type, and gemm_sum adds them in order.
+
+typedef STORAGE(T) S;
+
+// VECTOR elements, which move as one word.
+typedef union {
+    WORD word;
+    S each[VECTOR];
+} Vector;
+
+#ifdef TILE_M
+
+// gemm: a group makes TILE_M x TILE_N results, a thread RESULTS_M x RESULTS_N of them. Tiles of TILE_K columns of a, and
+// rows of b, go through registers to one of two places in local memory while the threads multiply those in the other.
+// In local memory K comes first, so that neighbouring results read neighbours.
+
+// Threads of the group along M and N, and of 32 threads that run together.
+#define GROUP_M (TILE_M / RESULTS_M)
+#define GROUP_N (TILE_N / RESULTS_N)
+#define WAVE_M (GROUP_M < 8 ? GROUP_M : 8)
+#define WAVE_N (32 / WAVE_M)
+// A thread's results are in runs of RUN neighbours, which are one word in local memory.
+#define STEP_M (GROUP_M * RUN)
+#define STEP_N (GROUP_N * RUN)
+// 16 bytes more a row of local memory, against bank conflicts.
+#define PITCH(tile) ((tile) + 16 / (int)sizeof(A))
+#define SHARE(tile) ((tile) * TILE_K / THREADS)
+// Rows of tiles that run together, so that they find each other's operands in the cache.
+#define BAND 8
+
+// RUN values in local memory.
+typedef union {
+    RUN_WORD word;
+    A each[RUN];
+} Run;
+
+// RUN results.
+typedef union {
+    STORE_WORD word;
+    S each[RUN];
+} Stored;
+
+// 16 bytes of local memory.
+typedef union {
+    u32x4 word;
+    A each[16 / sizeof(A)];
+} Quad;
+
+// The element of a tile [tile, TILE_K] that thread e takes first: neighbouring threads take neighbours in memory.
+FUNCTION int share_k(int e, int tile, int along_k, int vector) {
+    int line = vector > 1 ? 32 / (vector * (int)sizeof(S)) : TILE_K;
+    int lanes = line < TILE_K / vector ? line : TILE_K / vector;
+    return along_k ? (e % lanes + e / (lanes * tile) * lanes) * vector : e / (tile / vector);
+}
+
+FUNCTION int share_row(int e, int tile, int along_k, int vector) {
+    int line = vector > 1 ? 32 / (vector * (int)sizeof(S)) : TILE_K;
+    int lanes = line < TILE_K / vector ? line : TILE_K / vector;
+    return along_k ? e / lanes % tile : e % (tile / vector) * vector;
+}
+
+// This thread's share of the tile at x. Beyond `rows` and `columns` it is 0.
+FUNCTION void fetch(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int columns, int tile, int along_k,
+                    int vector, S *share) {
+#pragma unroll
+    for (int i = 0; i < SHARE(tile) / vector; i++) {
+        int e = LANE + i * THREADS;
+        int row = share_row(e, tile, along_k, vector), k = share_k(e, tile, along_k, vector);
+        int is_inside = row < rows && k < columns;
+        if (vector > 1) {
+            Vector v;
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) v.each[j] = 0;
+            if (is_inside) v.word = *(GLOBAL const WORD *)(x + (row * row_stride + k * k_stride));
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) share[i * VECTOR + j] = v.each[j];
+        } else {
+            share[i] = is_inside ? x[row * row_stride + k * k_stride] : (S)0;
+        }
+    }
+}
+
+// Puts the share into local memory [TILE_K, PITCH(tile)].
+FUNCTION void keep(LOCAL A *to, int tile, int along_k, int vector, const S *share) {
+#pragma unroll
+    for (int i = 0; i < SHARE(tile) / vector; i++) {
+        int e = LANE + i * THREADS;
+        LOCAL A *at = to + share_k(e, tile, along_k, vector) * PITCH(tile) + share_row(e, tile, along_k, vector);
+        if (vector > 1 && !along_k) {
+            Quad q;
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) q.each[j] = LOAD(T, share, i * VECTOR + j);
+            *(LOCAL u32x4 *)at = q.word;
+        } else {
+#pragma unroll
+            for (int j = 0; j < vector; j++) at[j * PITCH(tile)] = LOAD(T, share, i * vector + j);
+        }
+    }
+}
+
+FUNCTION void read(LOCAL const A *from, int results, int step, A *values) {
+#pragma unroll
+    for (int i = 0; i < results / RUN; i++) {
+        Run run;
+        run.word = *(LOCAL const RUN_WORD *)(from + i * step);
+#pragma unroll
+        for (int j = 0; j < RUN; j++) values[i * RUN + j] = run.each[j];
+    }
+}
+
+KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL A *parts, Ints p, A alpha,
+             A beta) {
+    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
+    // Words lie along a stride of 1.
+    idx a_row = A_VECTOR > 1 && !A_ALONG_K ? 1 : (idx)p.v[9], a_k = A_VECTOR > 1 && A_ALONG_K ? 1 : (idx)p.v[10];
+    idx b_row = B_VECTOR > 1 && !B_ALONG_K ? 1 : (idx)p.v[12], b_k = B_VECTOR > 1 && B_ALONG_K ? 1 : (idx)p.v[13];
+    SHARED(u32x4, all_a, 2 * TILE_K * PITCH(TILE_M) * sizeof(A) / 16);
+    SHARED(u32x4, all_b, 2 * TILE_K * PITCH(TILE_N) * sizeof(A) / 16);
+
+    // Which tile, of which matrix, and which part of K.
+    i64 tiles = tiles_m * tiles_n;
+    i64 tile = GROUP % tiles, part = GROUP / tiles % n_parts, batch = p.v[18] + GROUP / tiles / n_parts;
+    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
+    i64 within = tile - top * tiles_n;
+    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
+    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
+    int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
+
+    // Where this thread's results are.
+    int wave = LANE / 32, lane = LANE % 32;
+    int own_m = (wave % (GROUP_M / WAVE_M) * WAVE_M + lane / WAVE_N) * RUN;
+    int own_n = (wave / (GROUP_M / WAVE_M) * WAVE_N + lane % WAVE_N) * RUN;
+
+    A sums[RESULTS_M * RESULTS_N];
+#pragma unroll
+    for (int i = 0; i < RESULTS_M * RESULTS_N; i++) sums[i] = 0;
+    S share_a[SHARE(TILE_M)], share_b[SHARE(TILE_N)];
+    GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
+    GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
+    LOCAL A *tile_a = (LOCAL A *)all_a, *tile_b = (LOCAL A *)all_b;
+    int depth = (int)(k_end - k0 < TILE_K ? k_end - k0 : TILE_K);
+    fetch(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, A_VECTOR, share_a);
+    fetch(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, B_VECTOR, share_b);
+    keep(tile_a, TILE_M, A_ALONG_K, A_VECTOR, share_a);
+    keep(tile_b, TILE_N, B_ALONG_K, B_VECTOR, share_b);
+    BARRIER();
+    for (int place = 0; k0 < k_end; k0 += TILE_K, place ^= 1) {
+        i64 rest = k_end - k0 - TILE_K;
+        if (rest > 0) {
+            at_a += TILE_K * (i64)a_k;
+            at_b += TILE_K * (i64)b_k;
+            depth = (int)(rest < TILE_K ? rest : TILE_K);
+            fetch(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, A_VECTOR, share_a);
+            fetch(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, B_VECTOR, share_b);
+        }
+        LOCAL const A *from_a = tile_a + place * (TILE_K * PITCH(TILE_M)) + own_m;
+        LOCAL const A *from_b = tile_b + place * (TILE_K * PITCH(TILE_N)) + own_n;
+#pragma unroll
+        for (int k = 0; k < TILE_K; k++) {
+            A va[RESULTS_M], vb[RESULTS_N];
+            read(from_a + k * PITCH(TILE_M), RESULTS_M, STEP_M, va);
+            read(from_b + k * PITCH(TILE_N), RESULTS_N, STEP_N, vb);
+#pragma unroll
+            for (int i = 0; i < RESULTS_M; i++)
+#pragma unroll
+                for (int j = 0; j < RESULTS_N; j++)
+                    sums[i * RESULTS_N + j] = fma_(va[i], vb[j], sums[i * RESULTS_N + j]);
+        }
+        if (rest > 0) {
+            keep(tile_a + (place ^ 1) * (TILE_K * PITCH(TILE_M)), TILE_M, A_ALONG_K, A_VECTOR, share_a);
+            keep(tile_b + (place ^ 1) * (TILE_K * PITCH(TILE_N)), TILE_N, B_ALONG_K, B_VECTOR, share_b);
+            BARRIER();
+        }
+    }
+
+    GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
+    GLOBAL S *to = y + (batch * m + m0) * n + n0;
+    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    // Rows of y begin at whole words.
+    int has_words = n % RUN == 0 && p.v[17];
+#pragma unroll
+    for (int i = 0; i < RESULTS_M; i++) {
+        int row = own_m + i / RUN * STEP_M + i % RUN;
+#pragma unroll
+        for (int j = 0; j < RESULTS_N; j += RUN) {
+            int column = own_n + j / RUN * STEP_N;
+            if (row >= rows || column >= columns) continue;
+            if (n_parts > 1) {
+#pragma unroll
+                for (int r = 0; r < RUN; r++)
+                    if (column + r < columns) to_part[row * n + column + r] = sums[i * RESULTS_N + j + r];
+                continue;
+            }
+            Stored out;
+#pragma unroll
+            for (int r = 0; r < RUN; r++) {
+                A v = alpha * sums[i * RESULTS_N + j + r];
+                if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
+                STORE(T, out.each, r, v);
+            }
+            if (has_words) {
+                *(GLOBAL STORE_WORD *)(to + (row * n + column)) = out.word;
+            } else {
+#pragma unroll
+                for (int r = 0; r < RUN; r++)
+                    if (column + r < columns) to[row * n + column + r] = out.each[r];
+            }
+        }
+    }
+}
+
+#elif defined(LANES)
+
+// gemv: a matrix [B, ROWS, K] times a vector [B, K]. LANES threads are side by side where the matrix is contiguous: along K
+// (ALONG_K) or along the rows. A group makes BLOCK rows; SLOTS threads share the sum of each.
+
+#if ALONG_K
+#define SLOTS LANES
+#define BLOCK (THREADS / LANES)
+#define SUMS 1
+#else
+#define SLOTS (THREADS / LANES)
+#define BLOCK (LANES * VECTOR)
+#define SUMS VECTOR
+#endif
+
+KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *y, GLOBAL A *parts, Ints p, A alpha,
+             A beta) {
+    i64 rows = p.v[0], batches = p.v[2], blocks = p.v[3], n_parts = p.v[4];
+    idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)p.v[7], a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)p.v[8];
+    idx x_k = (idx)p.v[10];
+    SHARED(A, sums, SLOTS * BLOCK);
+    i64 block = GROUP % blocks, part = GROUP / blocks % n_parts, batch = p.v[13] + GROUP / blocks / n_parts;
+    i64 row0 = block * BLOCK, k0 = part * p.v[5];
+    idx k_end = (idx)(p.v[1] - k0 < p.v[5] ? p.v[1] - k0 : p.v[5]);
+    int left = (int)(rows - row0 < BLOCK ? rows - row0 : BLOCK);
+    GLOBAL const S *at = a + (batch * p.v[6] + row0 * p.v[7] + k0 * p.v[8]);
+    GLOBAL const S *factors = x + (batch * p.v[9] + k0 * p.v[10]);
+
+    // This thread's place along K and the rows.
+    int lane = LANE % LANES, other = LANE / LANES;
+    A own[VECTOR];
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) own[j] = 0;
+#if ALONG_K
+    int row = other;
+    if (row < left) {
+#pragma unroll 4
+        for (idx k = lane * VECTOR; k < k_end; k += LANES * VECTOR) {
+            Vector v, f;
+            v.word = *(GLOBAL const WORD *)(at + (row * a_row + k * a_k));
+#if HAS_WORDS
+            f.word = *(GLOBAL const WORD *)(factors + k);
+#else
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) f.each[j] = factors[(k + j) * x_k];
+#endif
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) own[j] = fma_(LOAD(T, v.each, j), LOAD(T, f.each, j), own[j]);
+        }
+    }
+#pragma unroll
+    for (int j = 1; j < VECTOR; j++) own[0] += own[j];
+    sums[lane * BLOCK + row] = own[0];
+#else
+    int row = lane * VECTOR;
+    if (row < left) {
+#pragma unroll 4
+        for (idx k = other; k < k_end; k += SLOTS) {
+            Vector v;
+            v.word = *(GLOBAL const WORD *)(at + (row * a_row + k * a_k));
+            A f = LOAD(T, factors, k * x_k);
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) own[j] = fma_(LOAD(T, v.each, j), f, own[j]);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) sums[other * BLOCK + row + j] = own[j];
+#endif
+    // [SLOTS, BLOCK] folded to [BLOCK].
+#pragma unroll 1
+    for (int slots = SLOTS / 2; slots > 0; slots /= 2) {
+        BARRIER();
+#pragma unroll 1
+        for (int e = LANE; e < slots * BLOCK; e += THREADS) sums[e] += sums[e + slots * BLOCK];
+    }
+    BARRIER();
+#pragma unroll 1
+    for (int r = LANE; r < left; r += THREADS) {
+        if (n_parts > 1) {
+            parts[(part * batches + batch) * rows + row0 + r] = sums[r];
+        } else {
+            A v = alpha * sums[r];
+            if (beta != 0) v += beta * LOAD(T, c, batch * p.v[11] + (row0 + r) * p.v[12]);
+            STORE(T, y, batch * rows + row0 + r, v);
+        }
+    }
+}
+
+#else
+
+// gemm_sum: alpha times the sum of the parts, in order, + beta c. Without parts, beta c.
+KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL const A *parts, Ints p, A alpha, A beta) {
+    i64 m = p.v[0], n = p.v[1], n_parts = p.v[3], numel = m * n * p.v[2];
+    for (i64 i = GROUP * THREADS + LANE; i < numel; i += GROUPS * THREADS) {
+        A sum = 0;
+#pragma unroll 4
+        for (i64 part = 0; part < n_parts; part++) sum += parts[part * numel + i];
+        A v = n_parts > 0 ? alpha * sum : 0;
+        if (beta != 0) v += beta * LOAD(T, c, i / n / m * p.v[4] + i / n % m * p.v[5] + i % n * p.v[6]);
+        STORE(T, y, i, v);
+    }
+}
+
+#endif

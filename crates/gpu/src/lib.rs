@@ -8,6 +8,7 @@ mod elementwise;
 mod fused;
 mod launch;
 mod layout;
+pub mod matmul;
 pub mod null;
 mod pool;
 mod programs;
@@ -187,6 +188,7 @@ impl<D: Driver> Backend for Gpu<D> {
             Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
             Kernel::Fused(kernel) => fused::run(self, call, kernel),
             Kernel::Scan(kind) => scan::run(self, call, kind),
+            Kernel::Matmul => matmul::run(self, call),
             other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
         }
     }

@@ -1,0 +1,437 @@
+//! Matrix products: the choice of a kernel from `matmul.c`, and its launches.
+
+use crate::driver::{Driver, Geometry, Limits};
+use crate::elementwise::word;
+use crate::launch::{Arguments, THREADS, each, element_address};
+use crate::source::Variant;
+use crate::{Gpu, address};
+use isograd_core::{Call, DType, Error, Operand, Result};
+use smallvec::SmallVec;
+
+/// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
+const LEAST_PART: usize = 128;
+/// Bytes that a thread moves at once.
+const WIDEST: usize = 16;
+/// Groups of a launch. More matrices take several launches.
+const MOST_GROUPS: usize = i32::MAX as usize;
+/// What `gemm_sum` adds up for one result.
+const MOST_PARTS: usize = 256;
+
+/// How a group of threads makes `m x n` results, `k` products of each at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Rows of results.
+    pub m: usize,
+    /// Columns of results.
+    pub n: usize,
+    /// Products between two barriers.
+    pub k: usize,
+    /// Rows and columns of a thread's results.
+    pub results: [usize; 2],
+}
+
+/// The tiles that are chosen from.
+pub mod tiles {
+    use super::Tile;
+
+    /// For products that fill the device; not in double precision, where a thread's results do not fit its registers.
+    pub const LARGE: Tile = Tile { m: 128, n: 128, k: 8, results: [8, 8] };
+    /// For products of a few hundred rows and columns.
+    pub const MEDIUM: Tile = Tile { m: 64, n: 64, k: 16, results: [8, 4] };
+    /// For products that would leave multiprocessors idle otherwise.
+    pub const SMALL: Tile = Tile { m: 32, n: 32, k: 16, results: [4, 4] };
+    /// For at most 16 columns.
+    pub const TALL: Tile = Tile { m: 64, n: 16, k: 16, results: [4, 4] };
+    /// For at most 16 rows.
+    pub const FLAT: Tile = Tile { m: 16, n: 64, k: 16, results: [4, 4] };
+    /// For at most 16 rows and columns.
+    pub const TINY: Tile = Tile { m: 16, n: 16, k: 16, results: [2, 2] };
+    /// All of them.
+    pub const ALL: [Tile; 6] = [LARGE, MEDIUM, SMALL, TALL, FLAT, TINY];
+}
+
+impl Tile {
+    /// Threads of a group.
+    pub fn threads(&self) -> usize {
+        (self.m / self.results[0]) * (self.n / self.results[1])
+    }
+
+    /// How many tiles cover `m x n` results.
+    fn count(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.m) * n.div_ceil(self.n)
+    }
+
+    /// Bytes of local memory: two places for each operand.
+    fn local_memory(&self, acc: DType) -> usize {
+        2 * self.k * (self.m * acc.size() + WIDEST + self.n * acc.size() + WIDEST)
+    }
+
+    /// Whether a device runs it, and in few enough registers.
+    pub fn fits(&self, acc: DType, limits: &Limits) -> bool {
+        let is_small = self.results[0] * self.results[1] * acc.size() <= 256;
+        is_small && self.threads() <= limits.max_group && self.local_memory(acc) <= limits.local_memory
+    }
+
+    /// Whether at least half of the results that it makes are wanted.
+    fn is_used(&self, m: usize, n: usize) -> bool {
+        2 * m * n >= self.count(m, n) * self.m * self.n
+    }
+}
+
+/// The extents of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Extents {
+    /// Matrices.
+    pub batches: usize,
+    /// Rows of a.
+    pub m: usize,
+    /// Columns of b.
+    pub n: usize,
+    /// Columns of a.
+    pub k: usize,
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Nothing is multiplied: `beta c`.
+    Scale,
+    /// A matrix times a vector, with this many threads side by side where the matrix is contiguous.
+    Vector(usize),
+    /// By tiles.
+    Tiles(Tile),
+}
+
+/// A choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The kernel.
+    pub method: Method,
+    /// Pieces of K that different groups multiply.
+    pub parts: usize,
+    /// Whether positions are computed in 64 bits although they need not be.
+    pub is_wide: bool,
+    /// Groups of a launch, unless a single matrix takes more.
+    pub most_groups: usize,
+}
+
+impl Plan {
+    /// A method, and pieces of K.
+    pub fn new(method: Method, parts: usize) -> Plan {
+        Plan { method, parts, is_wide: false, most_groups: MOST_GROUPS }
+    }
+}
+
+/// The operand of a kernel that multiplies rows: a matrix `[rows, k]`, or the other one turned so.
+#[derive(Clone, Copy)]
+struct Side {
+    address: u64,
+    dtype: DType,
+    rows: usize,
+    k: usize,
+    /// Of batch, row and K.
+    strides: [usize; 3],
+    is_batched: bool,
+}
+
+impl Side {
+    fn new<D: Driver>(operand: &Operand<'_>, row: usize, k: usize) -> Result<Side> {
+        let (dims, strides) = (operand.layout.shape().dims(), operand.layout.strides());
+        Ok(Side {
+            address: element_address(address::<D>(operand.memory)?, operand),
+            dtype: operand.dtype,
+            rows: dims[row],
+            k: dims[k],
+            strides: [strides[0], strides[row], strides[k]],
+            is_batched: dims[0] > 1,
+        })
+    }
+
+    /// Whether neighbours along K are nearer than neighbours along the rows.
+    fn is_along_k(&self) -> bool {
+        let [_, row, k] = self.strides;
+        self.k > 1 && (self.rows == 1 || k <= row)
+    }
+
+    /// Whether `vector` neighbours begin at multiples of their size everywhere, and every row or column is whole.
+    fn has_words(&self, vector: usize) -> bool {
+        let [batch, row, k] = self.strides;
+        let (last, other, extent, others) =
+            if self.is_along_k() { (k, row, self.k, self.rows) } else { (row, k, self.rows, self.k) };
+        let is_aligned = self.address.is_multiple_of((vector * self.dtype.size()) as u64);
+        let steps = (others == 1 || other % vector == 0) && (!self.is_batched || batch % vector == 0);
+        last == 1 && extent % vector == 0 && is_aligned && steps
+    }
+
+    /// Whether positions within `rows` rows of `k` elements need more than 31 bits.
+    fn is_wide(&self, rows: usize, k: usize) -> bool {
+        rows.saturating_mul(self.strides[1]).saturating_add(k.saturating_mul(self.strides[2])) > i32::MAX as usize
+    }
+
+    fn ints(&self) -> [i64; 3] {
+        self.strides.map(|s| s as i64)
+    }
+}
+
+/// Chooses how a product is computed. `is_along_k`: whether the matrix of a matrix times a vector is contiguous along K.
+pub fn choose(e: Extents, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
+    let units = limits.units.max(1);
+    let Extents { batches, m, n, k } = e;
+    if m == 1 || n == 1 {
+        return choose_vector(batches, m.max(n), k, acc, is_along_k, limits);
+    }
+    let fits = |tile: &Tile| tile.fits(acc, limits);
+    let candidates: &[Tile] = match (m <= tiles::FLAT.m, n <= tiles::TALL.n) {
+        (true, true) => &[tiles::TINY],
+        (true, false) => &[tiles::FLAT],
+        (false, true) => &[tiles::TALL],
+        (false, false) => &[tiles::LARGE, tiles::MEDIUM, tiles::SMALL],
+    };
+    let candidates = candidates.iter().filter(|tile| fits(tile) && tile.is_used(m, n));
+    let groups = |tile: &Tile| tile.count(m, n).saturating_mul(batches);
+    let most = (k / LEAST_PART).clamp(1, MOST_PARTS);
+    let whole = candidates.clone().find(|tile| groups(tile) >= units);
+    let cut = || candidates.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
+    let tile = whole.or_else(cut).or(candidates.clone().next_back()).unwrap_or(&tiles::SMALL);
+    let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
+    Plan::new(Method::Tiles(*tile), parts)
+}
+
+/// A matrix of `rows` rows times a vector is as fast as the matrix is read: a few groups for each multiprocessor.
+fn choose_vector(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
+    let threads = vector_threads(limits);
+    let vector = WIDEST / acc.size();
+    let wanted = 8 * limits.units.max(1);
+    let lanes = match (is_along_k, k.div_ceil(vector)) {
+        (false, _) => 32,
+        (true, 0..=16) => 8,
+        (true, _) if rows * batches >= wanted => 32,
+        (true, 17..=256) => 32,
+        (true, _) => threads,
+    };
+    let (block, least) = if is_along_k { (threads / lanes, 4 * lanes * vector) } else { (lanes * vector, LEAST_PART) };
+    let groups = rows.div_ceil(block).saturating_mul(batches).max(1);
+    let parts = wanted.div_ceil(groups).min(k / least).clamp(1, MOST_PARTS);
+    Plan::new(Method::Vector(lanes), parts)
+}
+
+fn vector_threads(limits: &Limits) -> usize {
+    THREADS.min(1 << limits.max_group.max(1).ilog2())
+}
+
+/// Runs [`Kernel::Matmul`](isograd_core::Kernel).
+pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let plan = plan(gpu, call)?;
+    run_as(gpu, call, plan)
+}
+
+/// The choice for a call.
+pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
+    let product = Product::new::<D>(call)?;
+    let matrix = if product.e.n == 1 { product.a } else { product.b };
+    match product.is_scale() {
+        true => Ok(Plan::new(Method::Scale, 0)),
+        false => Ok(choose(product.e, product.dtype.acc(), matrix.is_along_k(), gpu.driver().limits())),
+    }
+}
+
+/// Runs a call as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
+pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
+    let product = Product::new::<D>(call)?;
+    if product.dtype == DType::F64 && !gpu.driver().limits().has_f64 {
+        return Err(Error::unsupported(call.op, "the device has no f64"));
+    }
+    if product.numel() == 0 {
+        return Ok(());
+    }
+    match plan.method {
+        Method::Scale => product.sum(gpu, 0, product.y),
+        Method::Vector(lanes) => product.vector(gpu, lanes, plan),
+        Method::Tiles(tile) => product.tiles(gpu, tile, plan),
+    }
+}
+
+/// `y = alpha a @ b + beta c` with addresses.
+struct Product {
+    e: Extents,
+    dtype: DType,
+    /// `[M, K]` and `[N, K]`.
+    a: Side,
+    b: Side,
+    /// Address and strides of batch, row and column; y where c is not read.
+    c: (u64, [usize; 3]),
+    y: u64,
+    alpha: f64,
+    beta: f64,
+}
+
+/// A launch of `gemm` or `gemv`.
+struct Multiply {
+    variant: Variant,
+    entry: &'static str,
+    /// For one matrix.
+    groups: usize,
+    threads: usize,
+    inputs: [u64; 2],
+    parts: usize,
+    /// The first matrix follows.
+    ints: SmallVec<[i64; 20]>,
+}
+
+impl Product {
+    fn new<D: Driver>(call: &Call<'_>) -> Result<Product> {
+        let out = &call.outputs[0];
+        let (a, b) = (Side::new::<D>(&call.inputs[0], 1, 2)?, Side::new::<D>(&call.inputs[1], 2, 1)?);
+        let y = element_address(address::<D>(out.memory)?, out);
+        let added = call.inputs.get(2).filter(|_| call.floats[1] != 0.0);
+        let c = match added {
+            Some(c) => {
+                let strides = c.layout.strides();
+                (element_address(address::<D>(c.memory)?, c), [strides[0], strides[1], strides[2]])
+            }
+            None => (y, [0; 3]),
+        };
+        Ok(Product {
+            e: Extents { batches: out.layout.shape().dims()[0], m: a.rows, n: b.rows, k: a.k },
+            dtype: out.dtype,
+            a,
+            b,
+            c,
+            y,
+            alpha: call.floats[0],
+            beta: if added.is_some() { call.floats[1] } else { 0.0 },
+        })
+    }
+
+    fn numel(&self) -> usize {
+        self.e.batches * self.e.m * self.e.n
+    }
+
+    /// Whether a and b are not read.
+    fn is_scale(&self) -> bool {
+        self.alpha == 0.0 || self.e.k == 0
+    }
+
+    fn variant(&self, threads: usize, is_wide: bool) -> Variant {
+        let mut variant = Variant::new("matmul.c")
+            .define("THREADS", threads)
+            .define("T", self.dtype.name())
+            .define("A", self.dtype.acc().name());
+        if self.dtype == DType::F64 {
+            variant = variant.define("NEEDS_F64", true);
+        }
+        if is_wide { variant.define("WIDE", true) } else { variant }
+    }
+
+    /// Launches a kernel that multiplies, and adds up the parts.
+    fn launch<D: Driver>(&self, gpu: &Gpu<D>, multiply: Multiply, plan: Plan) -> Result<()> {
+        let Multiply { variant, entry, groups, threads, inputs, parts, mut ints } = multiply;
+        let acc = self.dtype.acc();
+        let scratch = match parts {
+            1 => None,
+            _ => Some(gpu.scratch(parts * self.numel() * acc.size())?),
+        };
+        let sums = scratch.as_ref().map_or(self.y, |s| s.address);
+        let at_once = (plan.most_groups / groups).max(1);
+        let variant = variant.define("INTS", ints.len() + 1);
+        for first in (0..self.e.batches).step_by(at_once) {
+            let groups = groups * at_once.min(self.e.batches - first);
+            ints.push(first as i64);
+            let pointers = [inputs[0], inputs[1], self.c.0, self.y, sums];
+            let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+            let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+            gpu.launch(variant.clone(), entry, Geometry { groups: [groups, 1, 1], threads }, &arguments)?;
+            ints.pop();
+        }
+        if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
+    }
+
+    fn tiles<D: Driver>(&self, gpu: &Gpu<D>, tile: Tile, plan: Plan) -> Result<()> {
+        let Extents { batches, m, n, k } = self.e;
+        let (size, acc) = (self.dtype.size(), self.dtype.acc());
+        // Global memory is read in words of as many elements as local memory holds in 16 bytes.
+        let vector = WIDEST / acc.size();
+        let run = vector.min(tile.results[0]).min(tile.results[1]);
+        let part = k.div_ceil(plan.parts).next_multiple_of(tile.k);
+        let parts = k.div_ceil(part);
+        let spans = [(self.a, tile.m), (self.b, tile.n)];
+        let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
+        let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
+        let y_words = self.y.is_multiple_of((run * size) as u64);
+        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
+        ints.extend([m, n, k, batches, tiles[0], tiles[1], parts, part].map(|v| v as i64));
+        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
+        ints.extend(self.c.1.map(|s| s as i64));
+        ints.push(y_words as i64);
+        let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
+        let variant = self
+            .variant(tile.threads(), is_wide)
+            .define("TILE_M", tile.m)
+            .define("TILE_N", tile.n)
+            .define("TILE_K", tile.k)
+            .define("RESULTS_M", tile.results[0])
+            .define("RESULTS_N", tile.results[1])
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("RUN", run)
+            .define("RUN_WORD", word(run * acc.size()))
+            .define("STORE_WORD", word(run * size))
+            .define("A_ALONG_K", self.a.is_along_k())
+            .define("A_VECTOR", words(&self.a))
+            .define("B_ALONG_K", self.b.is_along_k())
+            .define("B_VECTOR", words(&self.b));
+        let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
+        let threads = tile.threads();
+        self.launch(gpu, Multiply { variant, entry: "gemm", groups, threads, inputs, parts, ints }, plan)
+    }
+
+    /// y has one column, or one row: then a is the vector.
+    fn vector<D: Driver>(&self, gpu: &Gpu<D>, lanes: usize, plan: Plan) -> Result<()> {
+        let Extents { batches, n, k, .. } = self.e;
+        let (matrix, x, c_row) = if n == 1 { (self.a, self.b, self.c.1[1]) } else { (self.b, self.a, self.c.1[2]) };
+        let threads = vector_threads(gpu.driver().limits());
+        let lanes = lanes.min(threads);
+        let size = self.dtype.size();
+        let vector = if matrix.has_words(WIDEST / size) { WIDEST / size } else { 1 };
+        let is_along_k = matrix.is_along_k();
+        let has_words = is_along_k && x.is_along_k() && x.has_words(vector);
+        let block = if is_along_k { threads / lanes } else { lanes * vector };
+        let part = k.div_ceil(plan.parts).next_multiple_of(WIDEST);
+        let parts = k.div_ceil(part);
+        // The loop's counter goes past the end by less than this.
+        let reach = part + THREADS * WIDEST;
+        let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(1, reach);
+        let blocks = matrix.rows.div_ceil(block);
+        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
+        ints.extend([matrix.rows, k, batches, blocks, parts, part].map(|v| v as i64));
+        ints.extend(matrix.ints());
+        ints.extend([x.strides[0], x.strides[2], self.c.1[0], c_row].map(|s| s as i64));
+        let variant = self
+            .variant(threads, is_wide)
+            .define("LANES", lanes)
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("ALONG_K", is_along_k)
+            .define("HAS_WORDS", has_words);
+        let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
+        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints }, plan)
+    }
+
+    /// `y = alpha (sum of the parts) + beta c`.
+    fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
+        let Extents { batches, m, n, .. } = self.e;
+        let acc = self.dtype.acc();
+        let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
+        ints.extend(self.c.1.map(|s| s as i64));
+        // VECTOR and WORD name a type of the other kernels.
+        let variant = self
+            .variant(THREADS, false)
+            .define("INTS", ints.len())
+            .define("VECTOR", 1usize)
+            .define("WORD", word(self.dtype.size()));
+        let pointers = [self.c.0, self.y, sums];
+        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        gpu.launch(variant, "gemm_sum", each(self.numel()), &arguments)
+    }
+}

@@ -1,0 +1,449 @@
+//! Matrix products against the CPU in f64, within the bound of a dot product: an error of `(8 + 2 sqrt K)` roundings of
+//! `|a| @ |b|`, and the rounding of the result.
+
+use isograd_core::{Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Shape, Tensor, bf16, f16};
+use isograd_cpu as _;
+use isograd_gpu::matmul::{self, Extents, Method, Plan, Tile, tiles};
+use isograd_gpu::{Gpu, Limits};
+use isograd_opencl::OpenCl;
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+static GPU: LazyLock<Gpu<OpenCl>> = LazyLock::new(|| Gpu::new(isograd_opencl::driver(0).unwrap()));
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+const SIZES: [usize; 18] = [0, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];
+
+/// How the matrices of an operand lie in memory. All else there is NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Placing {
+    Rows,
+    Columns,
+    /// A part of larger matrices, so that rows begin anywhere.
+    Slice,
+    SliceOfColumns,
+    /// A part that begins at whole words.
+    WholeWords,
+    /// Every other column.
+    Gaps,
+    /// One matrix for all batches.
+    Expanded,
+}
+
+const PLACINGS: [Placing; 7] = {
+    use Placing::*;
+    [Rows, Columns, Slice, SliceOfColumns, WholeWords, Gaps, Expanded]
+};
+
+/// splitmix64.
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e3779b97f4a7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58476d1ce4e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d049bb133111eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    /// In -1..1.
+    fn values(&mut self, n: usize) -> Vec<f64> {
+        (0..n).map(|_| (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0).collect()
+    }
+}
+
+fn bytes_of(dtype: DType, values: &[f64]) -> Vec<u8> {
+    fn put<E: Element>(values: &[f64], f: impl Fn(f64) -> E) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        E::extend_bytes(&values.iter().map(|&v| f(v)).collect::<Vec<_>>(), &mut bytes);
+        bytes
+    }
+    match dtype {
+        DType::F32 => put(values, |v| v as f32),
+        DType::F16 => put(values, f16::from_f64),
+        DType::BF16 => put(values, bf16::from_f64),
+        _ => put(values, |v| v),
+    }
+}
+
+fn values_of(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    match dtype {
+        DType::F32 => f32::from_bytes(bytes).into_iter().map(f64::from).collect(),
+        DType::F16 => f16::from_bytes(bytes).into_iter().map(f64::from).collect(),
+        DType::BF16 => bf16::from_bytes(bytes).into_iter().map(f64::from).collect(),
+        _ => f64::from_bytes(bytes),
+    }
+}
+
+/// Matrices `[batches, rows, columns]` on the device, and their values in f64.
+struct Matrices {
+    memory: Box<dyn Memory>,
+    layout: Layout,
+    dtype: DType,
+    values: Vec<f64>,
+}
+
+impl Matrices {
+    fn new(dtype: DType, [batches, rows, columns]: [usize; 3], placing: Placing, draws: &mut Draws) -> Matrices {
+        let whole = |dims: [usize; 3]| Layout::contiguous(Shape::from(dims));
+        let layout = match placing {
+            Placing::Rows => whole([batches, rows, columns]),
+            Placing::Columns => whole([batches, columns, rows]).transpose(1, 2),
+            Placing::Slice => whole([batches, rows + 2, columns + 3]).narrow(1, 1, rows, 1).narrow(2, 1, columns, 1),
+            Placing::SliceOfColumns => {
+                whole([batches, columns + 2, rows + 3]).narrow(1, 1, columns, 1).narrow(2, 1, rows, 1).transpose(1, 2)
+            }
+            Placing::WholeWords => {
+                let wide = columns.next_multiple_of(8) + 8;
+                whole([batches + 1, rows, wide]).narrow(2, 8, columns, 1).narrow(0, 1, batches, 1)
+            }
+            Placing::Gaps => whole([batches, rows, 2 * columns + 1]).narrow(2, 1, columns, 2),
+            Placing::Expanded => whole([1, rows, columns]).expand(&Shape::from([batches, rows, columns])),
+        };
+        let mut all = vec![f64::NAN; layout.end()];
+        let at = positions(&layout);
+        at.iter().zip(draws.values(at.len())).for_each(|(&p, v)| all[p] = v);
+        let bytes = bytes_of(dtype, &all);
+        let rounded = values_of(dtype, &bytes);
+        let memory = GPU.allocate(bytes.len()).unwrap();
+        GPU.upload(&*memory, &bytes).unwrap();
+        Matrices { memory, layout, dtype, values: at.iter().map(|&p| rounded[p]).collect() }
+    }
+
+    fn nan(dtype: DType, dims: [usize; 3]) -> Matrices {
+        let mut m = Matrices::new(dtype, dims, Placing::Rows, &mut Draws(0));
+        m.values.fill(f64::NAN);
+        GPU.upload(&*m.memory, &bytes_of(dtype, &m.values)).unwrap();
+        m
+    }
+
+    fn operand(&self) -> Operand<'_> {
+        Operand { memory: &*self.memory, layout: &self.layout, dtype: self.dtype }
+    }
+
+    fn on_cpu(&self, f: impl Fn(f64) -> f64) -> Tensor {
+        let cpu: Device = "cpu".parse().unwrap();
+        Tensor::from_vec(self.values.iter().map(|&v| f(v)).collect::<Vec<f64>>(), self.layout.shape().clone(), &cpu)
+            .unwrap()
+    }
+}
+
+fn positions(layout: &Layout) -> Vec<usize> {
+    let (dims, strides) = (layout.shape().dims(), layout.strides());
+    let position = |i: usize| {
+        let (x, y, z) = (i / dims[2] / dims[1], i / dims[2] % dims[1], i % dims[2]);
+        layout.offset() + x * strides[0] + y * strides[1] + z * strides[2]
+    };
+    (0..layout.shape().numel()).map(position).collect()
+}
+
+/// A product with its operands.
+struct Case {
+    a: Matrices,
+    b: Matrices,
+    c: Option<Matrices>,
+    scale: [f64; 2],
+    what: String,
+}
+
+impl Case {
+    fn new(dtype: DType, e: Extents, placings: [Placing; 2], seed: u64) -> Case {
+        let draws = &mut Draws(seed);
+        let a = Matrices::new(dtype, [e.batches, e.m, e.k], placings[0], draws);
+        let b = Matrices::new(dtype, [e.batches, e.k, e.n], placings[1], draws);
+        Case { a, b, c: None, scale: [1.0, 0.0], what: format!("{dtype} {e:?} {placings:?} seed {seed}") }
+    }
+
+    fn plus(mut self, c: Matrices, scale: [f64; 2]) -> Case {
+        self.what += &format!(" {scale:?}, c {:?}", c.layout);
+        Case { c: Some(c), scale, ..self }
+    }
+
+    fn dims(&self) -> [usize; 3] {
+        let (a, b) = (self.a.layout.shape().dims(), self.b.layout.shape().dims());
+        [a[0], a[1], b[2]]
+    }
+
+    /// The bytes of the result, by a plan or by the rule. Nothing is written beside it.
+    fn run(&self, plan: Option<Plan>) -> Vec<u8> {
+        const BESIDE: usize = 8;
+        let dtype = self.a.dtype;
+        let n: usize = self.dims().iter().product();
+        let before = bytes_of(dtype, &vec![77.0; n + 2 * BESIDE]);
+        let memory = GPU.allocate(before.len()).unwrap();
+        GPU.upload(&*memory, &before).unwrap();
+        let inner = Layout::contiguous(Shape::from([n + 2 * BESIDE])).narrow(0, BESIDE, n, 1);
+        let layout = inner.reshape(&Shape::from(self.dims())).unwrap();
+        let inputs: Vec<Operand<'_>> =
+            [Some(&self.a), Some(&self.b), self.c.as_ref()].into_iter().flatten().map(Matrices::operand).collect();
+        let outputs = [Operand { memory: &*memory, layout: &layout, dtype }];
+        let call = Call {
+            op: "matmul",
+            kernel: Kernel::Matmul,
+            inputs: &inputs,
+            outputs: &outputs,
+            ints: &[],
+            floats: &self.scale,
+        };
+        match plan {
+            Some(plan) => matmul::run_as(&GPU, &call, plan).unwrap(),
+            None => GPU.run(&call).unwrap(),
+        }
+        let mut after = vec![0; before.len()];
+        GPU.download(&*memory, 0, &mut after).unwrap();
+        let edge = BESIDE * dtype.size();
+        let end = before.len() - edge;
+        assert!(before[..edge] == after[..edge] && before[end..] == after[end..], "{}: written beside y", self.what);
+        after[edge..end].to_vec()
+    }
+
+    /// The result in f64, and the size of its errors.
+    fn expected(&self) -> (Vec<f64>, Vec<f64>) {
+        let value = |f: fn(f64) -> f64| {
+            let [alpha, beta] = self.scale.map(f);
+            let mut y = vec![0.0; self.dims().iter().product()];
+            if alpha != 0.0 && !y.is_empty() {
+                let product = self.a.on_cpu(f).matmul(&self.b.on_cpu(f)).unwrap().to_vec::<f64>().unwrap();
+                y.iter_mut().zip(product).for_each(|(y, p)| *y += alpha * p);
+            }
+            if let Some(c) = self.c.as_ref().filter(|_| beta != 0.0) {
+                y.iter_mut().zip(&c.values).for_each(|(y, &c)| *y += beta * f(c));
+            }
+            y
+        };
+        (value(|v| v), value(f64::abs))
+    }
+
+    fn check(&self, plan: Option<Plan>) {
+        let dtype = self.a.dtype;
+        let got = values_of(dtype, &self.run(plan));
+        let (expected, size) = self.expected();
+        let (out, tiny) = match dtype {
+            DType::F16 => (4.9e-4, 6e-8),
+            DType::BF16 => (3.9e-3, 1.2e-38),
+            DType::F32 => (0.0, 1.2e-38),
+            _ => (0.0, 2.3e-308),
+        };
+        let unit = if dtype == DType::F64 { 1.1e-16 } else { 6.0e-8 };
+        let k = self.a.layout.shape().dims()[2] as f64;
+        for (i, ((&y, &r), &a)) in got.iter().zip(&expected).zip(&size).enumerate() {
+            let bound = 1.5 * out * r.abs() + (8.0 + 2.0 * k.sqrt()) * unit * a + tiny;
+            let same = if r.is_finite() { (y - r).abs() <= bound } else { y == r || (y.is_nan() && r.is_nan()) };
+            assert!(same, "{} {plan:?}, element {i}: got {y:e}, expected {r:e} within {bound:e}", self.what);
+        }
+    }
+}
+
+fn extents([batches, m, n, k]: [usize; 4]) -> Extents {
+    Extents { batches, m, n, k }
+}
+
+#[test]
+fn sizes() {
+    let mut draws = Draws(1);
+    let small: Vec<[usize; 3]> = (0..125).map(|i| [i / 25, i / 5 % 5, i % 5].map(|s| [0, 1, 2, 3, 17][s])).collect();
+    let drawn: Vec<[usize; 3]> = (0..150).map(|_| [(); 3].map(|_| draws.of(&SIZES))).collect();
+    for dtype in FLOATS {
+        let count = if dtype == DType::F32 { 150 } else { 40 };
+        for [m, n, k] in small.iter().chain(&drawn[..count]).copied() {
+            let large = m * n * k > 1 << 22;
+            let batches = if large { 1 } else { draws.of(&[0, 1, 1, 3]) };
+            let all = m * n * k < 1 << 27;
+            if all {
+                let pairs = [[0, 0], [2, 5], [1, 0], [6, 1]].map(|p| p.map(|i| PLACINGS[i]));
+                let placings = draws.of(&pairs[..if dtype == DType::F32 { 4 } else { 2 }]);
+                Case::new(dtype, extents([batches, m, n, k]), placings, draws.next()).check(None);
+            }
+        }
+    }
+}
+
+/// Every tile, with words and without, along both dimensions, and with parts.
+#[test]
+fn tiles_of_every_kind() {
+    let mut draws = Draws(2);
+    let limits = Limits { max_group: 256, ..isograd_gpu::Driver::limits(GPU.driver()).clone() };
+    for dtype in FLOATS {
+        for tile in tiles::ALL.into_iter().filter(|t| t.fits(dtype.acc(), &limits)) {
+            // How a tile is read depends on its dtype's size and on the placing, not on the other tiles.
+            let is_full =
+                matches!((tile, dtype), (tiles::SMALL, DType::F32 | DType::F16) | (tiles::MEDIUM, DType::F64));
+            let is_full = is_full || tile == tiles::LARGE && dtype == DType::F32;
+            let pairs = [[0, 0], [3, 2], [1, 1], [0, 1], [4, 6], [2, 3], [5, 5]];
+            let pairs = &pairs[..if is_full { 7 } else { 2 }];
+            for placings in pairs.iter().map(|p| p.map(|i| PLACINGS[i])) {
+                let plan = |parts| Some(Plan { most_groups: 20, ..Plan::new(Method::Tiles(tile), parts) });
+                for [m, n, k] in [[136, 72, 40], [33, 143, 50]] {
+                    let e = extents([2, m, n, k]);
+                    let c = Matrices::new(dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
+                    let parts = 1 + draws.below(3);
+                    Case::new(dtype, e, placings, draws.next()).plus(c, [0.5, -2.0]).check(plan(parts));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn vectors_of_every_kind() {
+    let mut draws = Draws(3);
+    for dtype in FLOATS {
+        for (lanes, parts) in [(8, 1), (32, 1), (32, 3), (256, 2)] {
+            for placings in PLACINGS.iter().flat_map(|a| PLACINGS.iter().map(|b| [*a, *b])) {
+                let plan = Plan { most_groups: 20, ..Plan::new(Method::Vector(lanes), parts) };
+                for [m, n] in [[136, 1], [1, 139], [1, 1]] {
+                    let k = draws.of(&[1, 7, 80, 1000]);
+                    let c = Matrices::new(dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
+                    let case = Case::new(dtype, extents([3, m, n, k]), placings, draws.next());
+                    case.plus(c, [-1.5, 0.25]).check(Some(plan));
+                }
+            }
+        }
+    }
+}
+
+fn h100() -> Limits {
+    Limits {
+        name: "H100".into(),
+        driver: String::new(),
+        memory: 80 << 30,
+        max_allocation: 80 << 30,
+        max_group: 1024,
+        local_memory: 48 << 10,
+        wave: 32,
+        units: 132,
+        has_f64: true,
+    }
+}
+
+/// What the rule chooses on a large device, run here: every method is among it.
+#[test]
+fn choices_for_a_large_device() {
+    let shapes = [
+        [1, 1664, 1408, 8],
+        [1, 1024, 768, 16],
+        [1, 400, 300, 33],
+        [1, 128, 256, 784],
+        [1, 200, 200, 1100],
+        [1, 4096, 10, 256],
+        [1, 10, 300, 900],
+        [40, 9, 12, 10],
+        [1, 15, 16, 5000],
+        [1, 5000, 1, 32],
+        [1, 5000, 1, 200],
+        [1, 16, 1, 5000],
+        [1, 1, 1, 40000],
+        [1, 1, 300, 1000],
+    ];
+    for dtype in [DType::F32, DType::F64] {
+        let mut reached = HashSet::new();
+        for shape in shapes {
+            for placing in [Placing::Rows, Placing::Columns] {
+                let e = extents(shape);
+                let is_along_k = (e.n == 1) == (placing == Placing::Rows);
+                let plan = matmul::choose(e, dtype.acc(), is_along_k, &h100());
+                reached.insert((format!("{:?}", plan.method), plan.parts > 1));
+                Case::new(dtype, e, [placing, placing], 5).check(Some(plan));
+            }
+        }
+        let of = |t: Tile, cut| (format!("{:?}", Method::Tiles(t)), cut);
+        let mut wanted = vec![
+            of(tiles::MEDIUM, false),
+            of(tiles::SMALL, false),
+            of(tiles::SMALL, true),
+            of(tiles::TALL, true),
+            of(tiles::FLAT, true),
+            of(tiles::TINY, true),
+        ];
+        wanted.extend([8, 32, 256].map(|lanes| (format!("{:?}", Method::Vector(lanes)), lanes == 256)));
+        wanted.extend((dtype == DType::F32).then(|| of(tiles::LARGE, false)));
+        for method in wanted {
+            assert!(reached.contains(&method), "{method:?} is not among {reached:?}");
+        }
+    }
+}
+
+#[test]
+fn choices_fit_small_devices() {
+    for max_group in [64, 128, 256] {
+        for local_memory in [16 << 10, 32 << 10, 48 << 10] {
+            let limits = Limits { max_group, local_memory, ..h100() };
+            for (m, n) in [(4096, 4096), (300, 200), (4096, 10), (10, 300), (9, 9), (40, 40)] {
+                for acc in [DType::F32, DType::F64] {
+                    let plan = matmul::choose(extents([1, m, n, 1000]), acc, true, &limits);
+                    let Method::Tiles(tile) = plan.method else { panic!("{plan:?}") };
+                    let fits = tile.fits(acc, &limits) || acc == DType::F64 && local_memory < 32 << 10;
+                    assert!(fits, "{plan:?} for {limits:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_of_64_bits() {
+    for (dtype, n) in [(DType::F32, 70), (DType::F64, 70), (DType::F16, 1)] {
+        let tile = if dtype == DType::F32 { tiles::LARGE } else { tiles::MEDIUM };
+        let method = if n == 1 { Method::Vector(32) } else { Method::Tiles(tile) };
+        for placing in [Placing::Rows, Placing::SliceOfColumns, Placing::Gaps] {
+            let case = Case::new(dtype, extents([2, 130, n, 40]), [placing, placing], 6);
+            case.check(Some(Plan { is_wide: true, ..Plan::new(method, 1) }));
+        }
+    }
+}
+
+#[test]
+fn operands_without_a_factor_are_not_read() {
+    for dtype in FLOATS {
+        for [m, n, k] in [[40, 50, 20], [40, 1, 20], [1, 50, 20], [5, 6, 0]] {
+            let e = extents([2, m, n, k]);
+            let nan = |dims| Matrices::nan(dtype, dims);
+            let sound = |seed| Case::new(dtype, e, [Placing::Rows, Placing::Columns], seed);
+            sound(7).plus(nan([2, m, n]), [2.0, 0.0]).check(None);
+            let c = Matrices::new(dtype, [2, m, n], Placing::Columns, &mut Draws(8));
+            let what = format!("{dtype} {e:?} of NaN");
+            let scale = [1.0, 0.0];
+            let unread = Case { a: nan([2, m, k]), b: nan([2, k, n]), c: None, scale, what };
+            unread.plus(c, [0.0, 3.0]).check(None);
+            let nothing = Case { scale: [0.0, 0.0], ..sound(9) };
+            nothing.check(None);
+            // What is read shows.
+            sound(10).plus(nan([2, m, n]), [1.0, 1.0]).check(None);
+            if k > 0 {
+                let bad = Case { a: nan([2, m, k]), ..sound(11) };
+                assert!(values_of(dtype, &bad.run(None)).iter().all(|v| v.is_nan()));
+            }
+        }
+    }
+}
+
+#[test]
+fn infinities_and_zeros_are_multiplied() {
+    for n in [1, 40] {
+        let mut case = Case::new(DType::F32, extents([1, 33, n, 50]), [Placing::Rows; 2], 12);
+        for (matrices, at, value) in [(&mut case.a, 55, f64::INFINITY), (&mut case.b, 5 * n, 0.0)] {
+            matrices.values[at] = value;
+            GPU.upload(&*matrices.memory, &bytes_of(DType::F32, &matrices.values)).unwrap();
+        }
+        case.check(None);
+    }
+}
+
+#[test]
+fn two_runs_give_the_same_bits() {
+    for (e, parts) in [([1, 70, 50, 900], 4), ([3, 65, 33, 40], 1), ([1, 500, 1, 3000], 3)] {
+        let case = Case::new(DType::F32, extents(e), [Placing::Rows; 2], 13);
+        let method = if e[2] == 1 { Method::Vector(32) } else { Method::Tiles(tiles::MEDIUM) };
+        let plan = Some(Plan::new(method, parts));
+        case.check(plan);
+        assert_eq!(case.run(plan), case.run(plan));
+    }
+}
