@@ -1,1 +1,107 @@
-// random
+// Philox 4x32-10 and what is drawn from it, bit for bit the same on every device. A thread makes one block of four.
+//
+// T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI.
+
+CONTRACT_OFF
+
+typedef STORAGE(T) S;
+
+typedef struct {
+    f32 a, b;
+} Pair;
+
+// Two normal draws, in operations that round alike everywhere.
+FUNCTION Pair normal2(u32 a, u32 b) {
+    u64 n = (u64)a + 1;
+    int exponent = 63 - leading_zeros_u64(n);
+    f32 m = as_f32(0x3f800000u | ((u32)((n << (63 - exponent)) >> 40) & 0x7fffffu));
+    if (as_u32(m) > 0x3fb504f3u) {
+        m = m * 0.5f;
+        exponent += 1;
+    }
+    f32 k = (f32)(exponent - 32), f = m - 1.0f, z = f * f;
+    f32 p = 7.0376836292e-2f;
+    p = fma_(p, f, -1.1514610310e-1f);
+    p = fma_(p, f, 1.1676998740e-1f);
+    p = fma_(p, f, -1.2420140846e-1f);
+    p = fma_(p, f, 1.4249322787e-1f);
+    p = fma_(p, f, -1.6668057665e-1f);
+    p = fma_(p, f, 2.0000714765e-1f);
+    p = fma_(p, f, -2.4999993993e-1f);
+    p = fma_(p, f, 3.3333331174e-1f);
+    f32 fz = f * z;
+    f32 y = fz * p;
+    y = fma_(k, -2.12194440e-4f, y);
+    y = fma_(-0.5f, z, y);
+    f32 r = f + y;
+    r = fma_(k, 0.693359375f, r);
+    f32 l = r < 0.0f ? -2.0f * r : 0.0f, root = 0.0f;
+    if (l > 0.0f) {
+        f32 h = 0.5f * l, q = as_f32(0x5f3759dfu - (as_u32(l) >> 1));
+        for (int i = 0; i < 3; i++) {
+            f32 hq = h * q;
+            q = q * fma_(-hq, q, 1.5f);
+        }
+        f32 s = l * q, half_q = 0.5f * q;
+        root = fma_(fma_(-s, s, l), half_q, s);
+    }
+    int t = (int)((b & 0x3fffffffu) >> 6) - (1 << 23);
+    f32 x = (f32)t * as_f32(0x33c90fdbu), w = x * x, xw = x * w, ww = w * w;
+    f32 sine = fma_(-1.9515295891e-4f, w, 8.3321608736e-3f);
+    sine = fma_(sine, w, -1.6666654611e-1f);
+    sine = fma_(xw, sine, x);
+    f32 cosine = fma_(2.443315711809948e-5f, w, -1.388731625493765e-3f);
+    cosine = fma_(cosine, w, 4.166664568298827e-2f);
+    cosine = fma_(ww, cosine, fma_(-0.5f, w, 1.0f));
+    u32 quarter = b >> 30;
+    f32 c = quarter == 0 ? cosine : quarter == 1 ? -sine : quarter == 2 ? -cosine : sine;
+    f32 d = quarter == 0 ? sine : quarter == 1 ? cosine : quarter == 2 ? -sine : -cosine;
+    Pair pair;
+    pair.a = root * c;
+    pair.b = root * d;
+    return pair;
+}
+
+KERNEL(draw)(GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold, f32 a, f32 b, f32 c) {
+    for (i64 block = GROUP * THREADS + LANE; block * 4 < n; block += GROUPS * THREADS) {
+        u64 at = (u64)offset + (u64)block;
+        u32 x0 = (u32)at, x1 = (u32)(at >> 32), x2 = (u32)stream, x3 = (u32)((u64)stream >> 32);
+        u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
+#pragma unroll
+        for (int round = 0; round < 10; round++) {
+            u32 h0 = mul_hi_u32(0xd2511f53u, x0), l0 = 0xd2511f53u * x0;
+            u32 h1 = mul_hi_u32(0xcd9e8d57u, x2), l1 = 0xcd9e8d57u * x2;
+            x0 = h1 ^ x1 ^ k0;
+            x1 = l1;
+            x2 = h0 ^ x3 ^ k1;
+            x3 = l0;
+            k0 += 0x9e3779b9u;
+            k1 += 0xbb67ae85u;
+        }
+#ifdef NORMAL
+        Pair first = normal2(x0, x1), second = normal2(x2, x3);
+        f32 v[4];
+        v[0] = fma_(b, first.a, a);
+        v[1] = fma_(b, first.b, a);
+        v[2] = fma_(b, second.a, a);
+        v[3] = fma_(b, second.b, a);
+#elif defined(UNIFORM)
+        u32 x[4];
+        f32 v[4];
+        x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
+        for (int i = 0; i < 4; i++) {
+            f32 u = (f32)(x[i] >> 8) * as_f32(0x33800000u);
+            v[i] = fma_(b, u, a);
+            if (v[i] > c) v[i] = c;
+        }
+#else
+        u8 v[4];
+        v[0] = (u64)x0 < (u64)threshold;
+        v[1] = (u64)x1 < (u64)threshold;
+        v[2] = (u64)x2 < (u64)threshold;
+        v[3] = (u64)x3 < (u64)threshold;
+#endif
+        for (int i = 0; i < 4; i++)
+            if (block * 4 + i < n) STORE(T, y, block * 4 + i, v[i]);
+    }
+}

@@ -37,7 +37,7 @@ struct Plan {
 }
 
 /// The name of a storage type that moves elements of a dtype bit for bit.
-fn bits(dtype: DType) -> &'static str {
+pub fn bits(dtype: DType) -> &'static str {
     match dtype.size() {
         8 => "i64",
         4 => "i32",

@@ -46,6 +46,11 @@ impl Arguments {
         self.add(bytemuck::cast_slice(values), false)
     }
 
+    /// A value of any type.
+    pub fn bytes(self, bytes: &[u8]) -> Arguments {
+        self.add(bytes, false)
+    }
+
     /// A float of the arithmetic of `dtype`.
     pub fn float(self, v: f64, dtype: DType) -> Arguments {
         match dtype {
@@ -70,11 +75,6 @@ impl Arguments {
 /// One thread for each of `n` items, in groups of [`THREADS`].
 pub fn each(n: usize) -> Geometry {
     Geometry { groups: [n.div_ceil(THREADS).clamp(1, MOST_GROUPS), 1, 1], threads: THREADS }
-}
-
-/// One group of `threads` for each of `n` items.
-pub fn groups(n: usize, threads: usize) -> Geometry {
-    Geometry { groups: [n.clamp(1, i32::MAX as usize), 1, 1], threads }
 }
 
 /// [`THREADS`], or the power of 2 that the device allows.

@@ -55,16 +55,6 @@ impl Joint {
         self.extents.iter().product()
     }
 
-    /// Whether the operand's elements lie side by side.
-    pub fn is_contiguous(&self, operand: usize) -> bool {
-        self.rank() == 0 || (self.rank() == 1 && self.strides[operand][0] == 1)
-    }
-
-    /// Whether the operand is one element, repeated.
-    pub fn is_scalar(&self, operand: usize) -> bool {
-        self.strides[operand].iter().all(|&s| s == 0)
-    }
-
     /// Extents, then the strides of each operand, as kernels take them.
     pub fn ints(&self) -> SmallVec<[i64; 32]> {
         let strides = self.strides.iter().flatten();

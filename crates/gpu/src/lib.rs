@@ -6,14 +6,17 @@
 mod driver;
 mod elementwise;
 mod fused;
+mod index;
 mod launch;
 mod layout;
 pub mod matmul;
 pub mod null;
 mod pool;
 mod programs;
+mod random;
 mod reduce;
 mod scan;
+mod sort;
 pub mod source;
 mod status;
 
@@ -189,7 +192,10 @@ impl<D: Driver> Backend for Gpu<D> {
             Kernel::Fused(kernel) => fused::run(self, call, kernel),
             Kernel::Scan(kind) => scan::run(self, call, kind),
             Kernel::Matmul => matmul::run(self, call),
-            other => Err(Error::unsupported(call.op, format!("{other} is not there"))),
+            Kernel::Gather => index::gather(self, call),
+            Kernel::Scatter(mode) => index::scatter(self, call, mode),
+            Kernel::Random(kind) => random::run(self, call, kind),
+            Kernel::Sort => sort::run(self, call),
         }
     }
 

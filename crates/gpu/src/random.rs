@@ -1,0 +1,28 @@
+//! Random draws.
+
+use crate::driver::Driver;
+use crate::launch::{Arguments, THREADS, each, element_address};
+use crate::source::Variant;
+use crate::{Gpu, address};
+use isograd_core::backend::Random;
+use isograd_core::random::UniformRange;
+use isograd_core::{Call, DType, Result};
+
+pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()> {
+    let y = &call.outputs[0];
+    let n = y.layout.shape().numel();
+    let (name, [a, b, c]) = match kind {
+        Random::Uniform => {
+            let range = UniformRange::new(call.floats[0], call.floats[1], y.dtype);
+            ("UNIFORM", [range.lo, range.width, range.last])
+        }
+        Random::Normal => ("NORMAL", [call.floats[0] as f32, call.floats[1] as f32, 0.0]),
+        Random::Bernoulli => ("BERNOULLI", [0.0; 3]),
+    };
+    let variant = Variant::new("random.c").define("THREADS", THREADS).define("T", y.dtype.name()).define(name, true);
+    let variant = if y.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
+    let arguments = Arguments::new().pointer(element_address(address::<D>(y.memory)?, y)).int(n as i64);
+    let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
+    let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
+    gpu.launch(variant, "draw", each(n.div_ceil(4)), &arguments)
+}
