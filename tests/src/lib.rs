@@ -16,3 +16,35 @@ pub fn cpu() -> Device {
 pub fn leaf(values: &[f64], shape: impl Into<isograd::Shape>) -> Result<Tensor> {
     Tensor::from_slice(values, shape, &cpu())?.leaf()
 }
+
+/// The code of the book and of the pages at the root: `cargo test --doc` compiles and runs it.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../ARCHITECTURE.md")]
+    mod architecture {}
+    #[doc = include_str!("../../docs/src/first-model.md")]
+    mod first_model {}
+    #[doc = include_str!("../../docs/src/data.md")]
+    mod data {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn every_chapter_is_in_the_summary_and_its_code_is_run() {
+        let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+        let summary = fs::read_to_string(book.join("SUMMARY.md")).unwrap();
+        let files = fs::read_dir(book).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let chapters: Vec<String> = files.filter(|name| name != "SUMMARY.md").collect();
+        assert_eq!(summary.matches(".md)").count(), chapters.len());
+        for name in chapters {
+            assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
+            assert!(include_str!("lib.rs").contains(&format!("docs/src/{name}\")")), "{name} is not in `pages`");
+        }
+    }
+}
