@@ -8,6 +8,8 @@ use isograd::nn::{Contents, load};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -54,15 +56,22 @@ fn checkpoint(folder: &Path) -> Contents {
     load(folder.join("checkpoint.safetensors"), &isograd::Device::cpu().unwrap()).unwrap()
 }
 
-/// Every tensor of a folder's checkpoint, bit by bit.
-fn bits(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    checkpoint(folder).tensors.iter().map(|(name, t)| (name.clone(), t.to_bytes().unwrap())).collect()
+/// Stands for bytes in comparisons, so that a failure is short.
+fn fingerprint(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    format!("{} bytes, {:016x}", bytes.len(), hasher.finish())
+}
+
+/// Every tensor of a folder's checkpoint.
+fn bits(folder: &Path) -> BTreeMap<String, String> {
+    checkpoint(folder).tensors.iter().map(|(name, t)| (name.clone(), fingerprint(&t.to_bytes().unwrap()))).collect()
 }
 
 /// Every file of a folder.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+fn files(folder: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-    entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+    entries.map(|e| (e.file_name().into_string().unwrap(), fingerprint(&fs::read(e.path()).unwrap()))).collect()
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -78,7 +87,6 @@ fn idx(shape: &[u32], values: &[u8]) -> Vec<u8> {
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()

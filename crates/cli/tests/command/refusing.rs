@@ -118,12 +118,13 @@ fn idx_files_that_are_damaged() {
         ("no pixels", idx(&[100, 0, 5], &[]), "100 images of 0 x 5 pixels, expected at least one pixel"),
     ];
     for (name, bytes, expected) in cases {
+        println!("{name}");
         let data = tempfile::tempdir().unwrap();
         write_mnist(data.path());
         fs::write(data.path().join(IMAGES), bytes).unwrap();
         let ended = isograd(&format!("train mnist --json --data {}", data.path().display()), out.path());
         assert_refused(&ended, &[expected, data.path().to_str().unwrap(), "t10k-"]);
-        assert_eq!(names(out.path()), [""; 0], "{name}");
+        assert_eq!(names(out.path()), [""; 0]);
     }
 }
 
