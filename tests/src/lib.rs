@@ -17,7 +17,7 @@ pub fn leaf(values: &[f64], shape: impl Into<isograd::Shape>) -> Result<Tensor> 
     Tensor::from_slice(values, shape, &cpu())?.leaf()
 }
 
-/// The code of the book and of the repository's pages, which runs as documentation tests.
+/// The code of the book and of the pages at the root: `cargo test --doc` compiles and runs it.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../README.md")]
@@ -28,4 +28,23 @@ mod pages {
     mod first_model {}
     #[doc = include_str!("../../docs/src/data.md")]
     mod data {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn every_chapter_is_in_the_summary_and_its_code_is_run() {
+        let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+        let summary = fs::read_to_string(book.join("SUMMARY.md")).unwrap();
+        let files = fs::read_dir(book).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let chapters: Vec<String> = files.filter(|name| name != "SUMMARY.md").collect();
+        assert_eq!(summary.matches(".md)").count(), chapters.len());
+        for name in chapters {
+            assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
+            assert!(include_str!("lib.rs").contains(&format!("docs/src/{name}\")")), "{name} is not in `pages`");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `isograd devices`.
 
+use crate::print;
 use anyhow::Result;
 use isograd::Device;
 use std::process::ExitCode;
@@ -9,14 +10,15 @@ pub fn list() -> Result<ExitCode> {
     let best = Device::best().ok();
     for (backend, found) in Device::list() {
         match found {
-            Ok(devices) if devices.is_empty() => println!("{backend:<10} none"),
+            Ok(devices) if devices.is_empty() => print(&format!("{backend:<10} none"))?,
             Ok(devices) => {
                 for device in devices {
                     let is_best = best.as_ref().is_some_and(|best| best.name() == device.name);
-                    println!("{:<10} {}{}", device.name, device.description, if is_best { " (default)" } else { "" });
+                    let note = if is_best { " (default)" } else { "" };
+                    print(&format!("{:<10} {}{note}", device.name, device.description))?;
                 }
             }
-            Err(error) => println!("{backend:<10} none: {error}"),
+            Err(error) => print(&format!("{backend:<10} none: {error}"))?,
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -3,10 +3,11 @@
 mod config;
 mod curves;
 mod devices;
-mod files;
 mod train;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Deep learning on whatever device is at hand.
@@ -23,6 +24,11 @@ enum Command {
     Devices,
     /// Train a classifier
     Train(config::Train),
+}
+
+/// Writes a line to stdout, which may be a closed pipe or a file on a full disk.
+fn print(line: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }
 
 fn main() -> ExitCode {

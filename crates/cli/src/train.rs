@@ -2,16 +2,17 @@
 
 use crate::config::{Config, DatasetName, OptimizerName, Train};
 use crate::curves::{self, Epoch};
-use crate::files;
+use crate::print;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isograd::data::{self, Dataset, Loader};
 use isograd::nn::{
-    Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, Sgd, StateDict, load, save,
-    write_aside,
+    Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, Sgd, StateDict, load,
+    replace_file, save,
 };
 use isograd::{DType, Device, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,21 +83,29 @@ pub fn run(options: Train) -> Result<ExitCode> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;
     let mut run = Run::new(&options, saved)?;
     if !options.json {
-        run.announce(resumed.as_deref());
+        run.announce(resumed.as_deref())?;
     }
     let finished = run.train(&stop, options.json)?;
     if !finished {
         run.save()?;
         let (dataset, out) = (run.config.dataset.name(), run.out.display());
         let data = options.data.map(|d| format!(" --data {}", d.display())).unwrap_or_default();
+        let device = options.device.map(|d| format!(" --device {d}")).unwrap_or_default();
         eprintln!(
-            "stopped after {} steps; go on with: isograd train {dataset}{data} --resume {out}",
+            "stopped after {} steps; go on with: isograd train {dataset}{data}{device} --resume {out}",
             run.progress.steps
         );
         return Ok(ExitCode::from(INTERRUPTED));
     }
     run.report(options.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Creates the folder if need be and makes sure that it can be written to, before any work is done.
+fn prepare(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot write to the folder {}", folder.display()))?;
+    Ok(())
 }
 
 /// The path of a run's checkpoint, what it says, and its tensors.
@@ -107,11 +116,12 @@ fn read_saved(folder: &Path, options: &Train) -> Result<(PathBuf, Saved, StateDi
     let mut saved: Saved = serde_json::from_str(&contents.metadata)
         .with_context(|| format!("{} is not a checkpoint of `isograd train`", path.display()))?;
     if saved.config.dataset != options.dataset {
-        bail!("{} is a run of {}, not {}", folder.display(), saved.config.dataset.name(), options.dataset.name());
+        bail!("{} is a run of {}, not {}", path.display(), saved.config.dataset.name(), options.dataset.name());
     }
     if let Some(epochs) = options.epochs {
-        if epochs < saved.progress.epoch {
-            bail!("{} has {} epochs behind it, more than --epochs {epochs}", folder.display(), saved.progress.epoch);
+        let begun = saved.progress.epoch + u64::from(saved.progress.batch > 0);
+        if epochs < begun {
+            bail!("{} is in epoch {begun} already, after the last of --epochs {epochs}", path.display());
         }
         saved.config.epochs = epochs;
     }
@@ -126,24 +136,28 @@ fn device(options: &Train) -> Result<Device> {
 }
 
 fn datasets(options: &Train) -> Result<(Dataset, Dataset)> {
-    match (options.dataset, &options.data) {
-        (DatasetName::Digits, None) => Ok(data::digits()?.split_every(5)?),
+    let (train, test) = match (options.dataset, &options.data) {
+        (DatasetName::Digits, None) => data::digits()?.split_every(5)?,
         (DatasetName::Digits, Some(_)) => bail!("the digits are inside this program; --data is for mnist"),
-        (DatasetName::Mnist, Some(folder)) => Ok(data::mnist(folder)?),
+        (DatasetName::Mnist, Some(folder)) => data::mnist(folder)?,
         (DatasetName::Mnist, None) => bail!("mnist needs --data DIR with its IDX files"),
+    };
+    if let (Some(folder), true) = (&options.data, train.is_empty() || test.is_empty()) {
+        bail!("{} has {} samples to train on and {} to test with", folder.display(), train.len(), test.len());
     }
+    Ok((train, test))
 }
 
 impl Run {
     fn new(options: &Train, saved: Option<(PathBuf, Saved, StateDict)>) -> Result<Run> {
         let device = device(options)?;
         let (config, progress, state) = match saved {
-            Some((_, saved, state)) => (saved.config, saved.progress, Some(state)),
+            Some((path, saved, state)) => (saved.config, saved.progress, Some((path, state))),
             None => (Config::new(options), Progress::default(), None),
         };
         let out = options.out.clone().or(options.resume.clone());
         let out = out.unwrap_or_else(|| Path::new("out").join(config.dataset.name()));
-        files::prepare(&out)?;
+        prepare(&out)?;
         let dtype: DType = config.dtype.parse()?;
         let (train, test) = datasets(options)?;
         let (inputs, classes) = (train.sample_shape().iter().product(), train.classes());
@@ -163,24 +177,28 @@ impl Run {
             train_len,
             out,
         };
-        if let Some(state) = state {
-            run.restore(&state).with_context(|| format!("the checkpoint in {} does not fit", run.out.display()))?;
+        if let Some((path, state)) = state {
+            run.restore(&state).with_context(|| format!("{} does not fit its own configuration", path.display()))?;
+            // In another folder, the checkpoint is there from the start.
+            if options.resume.as_ref() != Some(&run.out) {
+                run.save()?;
+            }
         }
         Ok(run)
     }
 
-    fn announce(&self, resumed: Option<&Path>) {
+    fn announce(&self, resumed: Option<&Path>) -> Result<()> {
         if let Some(path) = resumed {
-            println!("resuming from {} at step {}", path.display(), self.progress.steps);
+            print(&format!("resuming from {} at step {}", path.display(), self.progress.steps))?;
         }
-        println!(
+        print(&format!(
             "{}: {} samples to train on; {} parameters in {} on {}",
             self.config.dataset.name(),
             self.train_len,
             self.model.num_parameters(),
             self.config.dtype,
             self.device
-        );
+        ))
     }
 
     /// Returns false if `stop` was set before the last step.
@@ -228,7 +246,12 @@ impl Run {
                 self.optimizer.step()?;
             }
         }
-        self.progress.loss_sum += loss.item()? * y.numel() as f64;
+        let loss = loss.item()?;
+        // Nothing is learnt from here on, and the last checkpoint is better than the next would be.
+        if !loss.is_finite() {
+            bail!("the loss is {loss} after {} steps; a smaller --lr may help", self.progress.steps);
+        }
+        self.progress.loss_sum += loss * y.numel() as f64;
         self.progress.samples += y.numel() as u64;
         self.progress.batch += 1;
         self.progress.steps += 1;
@@ -303,7 +326,7 @@ impl Run {
         save(self.out.join(CHECKPOINT), &self.state()?, &serde_json::to_string(&saved)?)?;
         let title = format!("{}, {} on {}", self.config.dataset.name(), self.config.dtype, self.device);
         let curves = curves::svg(&title, &self.progress.history)?;
-        Ok(write_aside(self.out.join(CURVES), &[curves.as_bytes()])?)
+        Ok(replace_file(self.out.join(CURVES), &[curves.as_bytes()])?)
     }
 
     fn report(&self, json: bool) -> Result<()> {
@@ -320,15 +343,11 @@ impl Run {
             seed: self.config.seed,
         };
         if json {
-            println!("{}", serde_json::to_string(&report)?);
-        } else {
-            let Report { test_accuracy, steps, seconds, .. } = report;
-            println!(
-                "test accuracy {test_accuracy:.4} after {steps} steps in {seconds:.1} s; see {}",
-                self.out.display()
-            );
+            return print(&serde_json::to_string(&report)?);
         }
-        Ok(())
+        let Report { test_accuracy, steps, seconds, .. } = report;
+        let out = self.out.display();
+        print(&format!("test accuracy {test_accuracy:.4} after {steps} steps in {seconds:.1} s; see {out}"))
     }
 }
 

@@ -19,28 +19,51 @@ const CLASSES: usize = 10;
 pub fn mnist(dir: impl AsRef<Path>) -> Result<(Dataset, Dataset)> {
     let dir = dir.as_ref();
     let train = find(dir, "train-images-idx3-ubyte").is_some() || find(dir, "train-labels-idx1-ubyte").is_some();
-    let test = part(dir, "t10k")?;
-    if train {
-        return Ok((part(dir, "train")?, test));
+    let test = Part::read(dir, "t10k")?;
+    if !train {
+        return test.dataset.split_at(test.dataset.len() * 85 / 100);
     }
-    test.split_at(test.len() * 85 / 100)
+    let train = Part::read(dir, "train")?;
+    if test.size != train.size {
+        let ([rows, columns], [expected_rows, expected_columns]) = (test.size, train.size);
+        let expected = format!("{expected_rows} x {expected_columns} as in {}", train.images.display());
+        return Err(invalid(&test.images, format!("images of {rows} x {columns} pixels, expected {expected}")));
+    }
+    Ok((train.dataset, test.dataset))
 }
 
-fn part(dir: &Path, prefix: &str) -> Result<Dataset> {
-    let images_path = require(dir, &format!("{prefix}-images-idx3-ubyte"))?;
-    let labels_path = require(dir, &format!("{prefix}-labels-idx1-ubyte"))?;
-    let Images { count, rows, columns, pixels } = idx::read_images(&images_path)?;
-    let labels = idx::read_labels(&labels_path)?;
-    if labels.len() != count {
-        let message =
-            format!("{} labels, expected {count}, one for each image of {}", labels.len(), images_path.display());
-        return Err(invalid(&labels_path, message));
+/// Images with their labels.
+struct Part {
+    /// The file with the images.
+    images: PathBuf,
+    /// Rows and columns of each.
+    size: [usize; 2],
+    dataset: Dataset,
+}
+
+impl Part {
+    fn read(dir: &Path, prefix: &str) -> Result<Part> {
+        let images_path = require(dir, &format!("{prefix}-images-idx3-ubyte"))?;
+        let labels_path = require(dir, &format!("{prefix}-labels-idx1-ubyte"))?;
+        let Images { count, rows, columns, pixels } = idx::read_images(&images_path)?;
+        if pixels.is_empty() {
+            let message = format!("{count} images of {rows} x {columns} pixels, expected at least one pixel");
+            return Err(invalid(&images_path, message));
+        }
+        let labels = idx::read_labels(&labels_path)?;
+        if labels.len() != count {
+            let message =
+                format!("{} labels, expected {count}, one for each image of {}", labels.len(), images_path.display());
+            return Err(invalid(&labels_path, message));
+        }
+        if let Some((i, label)) = labels.iter().enumerate().find(|&(_, &l)| usize::from(l) >= CLASSES) {
+            return Err(invalid(&labels_path, format!("label {i} is {label}, expected one in 0..{CLASSES}")));
+        }
+        let features = pixels.iter().map(|&p| f32::from(p) / 255.0).collect();
+        let labels = labels.into_iter().map(i64::from).collect();
+        let dataset = Dataset::new("mnist", features, [rows * columns], labels, CLASSES)?;
+        Ok(Part { images: images_path, size: [rows, columns], dataset })
     }
-    if let Some((i, label)) = labels.iter().enumerate().find(|&(_, &l)| usize::from(l) >= CLASSES) {
-        return Err(invalid(&labels_path, format!("label {i} is {label}, expected one in 0..{CLASSES}")));
-    }
-    let features = pixels.iter().map(|&p| f32::from(p) / 255.0).collect();
-    Dataset::new("mnist", features, [rows * columns], labels.into_iter().map(i64::from).collect(), CLASSES)
 }
 
 fn find(dir: &Path, name: &str) -> Option<PathBuf> {

@@ -152,6 +152,17 @@ fn mnist_checks_that_labels_fit() {
     assert_eq!(mnist(dir.path()).unwrap_err().kind(), Kind::Io);
 }
 
+#[test]
+fn mnist_parts_have_images_of_one_size() {
+    let dir = tempfile::tempdir().unwrap();
+    write_part(dir.path(), "t10k", 2);
+    write_part(dir.path(), "train", 2);
+    let images = written(dir.path(), "t10k-images-idx3-ubyte", &idx_u8(&[2, 4, 1], &[1; 8]));
+    assert_format(&mnist(dir.path()).unwrap_err(), &images, "images of 4 x 1 pixels, expected 2 x 2 as in");
+    written(dir.path(), "t10k-images-idx3-ubyte", &idx_u8(&[2, 0, 2], &[]));
+    assert_format(&mnist(dir.path()).unwrap_err(), &images, "2 images of 0 x 2 pixels, expected at least one pixel");
+}
+
 fn parse_csv(text: &str, options: &csv::Options) -> isograd_core::Result<Dataset> {
     csv::parse(Path::new("some.csv"), text.as_bytes(), options)
 }
@@ -255,5 +266,68 @@ proptest! {
         if let Err(error) = csv::parse(Path::new("some file"), text.as_bytes(), &options) {
             prop_assert!(is_named(&error), "{}", error);
         }
+    }
+
+    #[test]
+    fn damaged_idx_of_every_type_never_panics(
+        (kind, size) in prop::sample::select(vec![(8u8, 1), (9, 1), (11, 2), (12, 4), (13, 4), (14, 8)]),
+        packed: bool, damage in damage(),
+    ) {
+        let mut plain = idx_u8(&[3, 5], &vec![7; 15 * size]);
+        plain[2] = kind;
+        let bytes = damage.of(if packed { gzip(&plain) } else { plain });
+        match idx::parse(Path::new("some file"), &bytes) {
+            Ok(array) => prop_assert_eq!(array.shape.iter().product::<usize>(), length(&array.values)),
+            Err(error) => prop_assert!(is_named(&error), "{}", error),
+        }
+    }
+
+    #[test]
+    fn damaged_tables_never_panic(packed: bool, damage in damage()) {
+        let text: String = (0..20).map(|i| format!("{}.5,-{i}e-2,\"{i}\",{}\n", i * i, i % 3)).collect();
+        let bytes = damage.of(if packed { gzip(text.as_bytes()) } else { text.into_bytes() });
+        match csv::parse(Path::new("some file"), &bytes, &csv::Options::default()) {
+            Ok(table) => {
+                prop_assert_eq!(table.features().len(), table.len() * table.sample_len());
+                prop_assert!(table.features().iter().all(|x| x.is_finite()));
+            }
+            Err(error) => prop_assert!(is_named(&error), "{}", error),
+        }
+    }
+}
+
+/// Up to four bytes replaced, and then perhaps the end cut off.
+#[derive(Clone, Debug)]
+struct Damage {
+    bytes: Vec<(prop::sample::Index, u8)>,
+    cut: Option<prop::sample::Index>,
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let bytes = prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..5);
+    (bytes, any::<Option<prop::sample::Index>>()).prop_map(|(bytes, cut)| Damage { bytes, cut })
+}
+
+impl Damage {
+    fn of(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        for (at, to) in &self.bytes {
+            let at = at.index(bytes.len());
+            bytes[at] = *to;
+        }
+        if let Some(cut) = self.cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        bytes
+    }
+}
+
+fn length(values: &idx::Values) -> usize {
+    match values {
+        idx::Values::U8(v) => v.len(),
+        idx::Values::I8(v) => v.len(),
+        idx::Values::I16(v) => v.len(),
+        idx::Values::I32(v) => v.len(),
+        idx::Values::F32(v) => v.len(),
+        idx::Values::F64(v) => v.len(),
     }
 }

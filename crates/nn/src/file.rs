@@ -22,9 +22,8 @@ pub struct Contents {
     pub metadata: String,
 }
 
-/// Writes tensors and a text (JSON, say) to a safetensors file; the same tensors give the same bytes. The file is written
-/// under another name in the same folder, flushed to the disk and renamed, so that `path` is the old file or the new one
-/// whatever happens. Errors: `Io` naming the path.
+/// Writes tensors and a text (JSON, say) to a safetensors file as [`replace_file`] does; the same tensors give the same
+/// bytes. Errors: `Io` naming the path.
 pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &str) -> Result<()> {
     let path = path.as_ref();
     let mut data = Vec::new();
@@ -43,17 +42,18 @@ pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &str) -> Resu
     // Blanks at the end align the data, for readers that map the file.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let length = (header.len() as u64).to_le_bytes();
-    write_aside(path, &[&length, header.as_bytes(), &data])
+    replace_file(path, &[&length, header.as_bytes(), &data])
 }
 
-/// Replaces a file by the parts, one after the other: they are written under another name in the same folder, flushed to
-/// the disk and renamed. Nothing is left behind if that fails. Errors: `Io` naming the path.
-pub fn write_aside(path: impl AsRef<Path>, parts: &[&[u8]]) -> Result<()> {
+/// Replaces a file by these parts, one after the other: they are written under another name in the same folder, flushed
+/// to the disk and renamed, so that `path` is the old file or the new one whatever happens. Errors: `Io` naming the path;
+/// then nothing is left beside it.
+pub fn replace_file(path: impl AsRef<Path>, parts: &[&[u8]]) -> Result<()> {
     let path = path.as_ref();
-    replace(path, parts).map_err(|e| Error::io(path, "writing", e))
+    write_aside(path, parts).map_err(|e| Error::io(path, "writing", e))
 }
 
-fn replace(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+fn write_aside(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".isograd-").suffix(".tmp");

@@ -16,7 +16,7 @@ pub mod schedule;
 pub use activation::*;
 pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
-pub use file::{Contents, load, save, write_aside};
+pub use file::{Contents, load, replace_file, save};
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::loss;
 pub use isograd_derive::Module;

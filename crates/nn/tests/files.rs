@@ -5,9 +5,10 @@ mod common;
 use common::{cpu, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::{
-    Adam, Checkpoint, Dropout, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, StateDict, load,
-    save,
+    Adam, Checkpoint, Contents, Dropout, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential,
+    StateDict, load, replace_file, save,
 };
+use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
 
@@ -262,4 +263,75 @@ fn checkpoints_say_what_they_lack() {
 
 fn bytes_of(model: &Sequential) -> Vec<Vec<u8>> {
     model.state_dict().values().map(|t| t.to_bytes().unwrap()).collect()
+}
+
+#[test]
+fn a_replaced_file_is_the_parts_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    for parts in [&[&b"first"[..]][..], &[b"and ", b"", b"second"], &[]] {
+        replace_file(&path, parts).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), parts.concat());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Loads these bytes as tensors and as a checkpoint. An error is one of the format, and names the file.
+fn load_bytes(bytes: &[u8]) -> Result<Contents> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.safetensors");
+    fs::write(&path, bytes).unwrap();
+    let loaded = load(&path, &cpu());
+    let errors = loaded.as_ref().err().into_iter();
+    let checkpoint = Checkpoint::load(&path, &cpu());
+    for error in errors.chain(checkpoint.as_ref().err()) {
+        assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()), "{error}");
+    }
+    loaded
+}
+
+proptest! {
+    #[test]
+    fn damaged_checkpoints_never_panic(
+        damage in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 1..6),
+        cut in any::<Option<prop::sample::Index>>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.safetensors");
+        let mut run = Run::new(3);
+        run.train(1).unwrap();
+        run.checkpoint().save(&path).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        for (at, to) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        // The data is most of the file, and no damage to it goes unnoticed.
+        let data = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+        let only_data = bytes.len() == whole.len() && bytes[..data] == whole[..data] && bytes != whole;
+        prop_assert!(load_bytes(&bytes).is_err() || !only_data);
+    }
+
+    #[test]
+    fn invented_headers_never_panic(
+        dtype in prop::sample::select(vec!["F32", "F64", "BF16", "BOOL", "U16", "F4", "E8M0", "?"]),
+        shape in prop::collection::vec(prop::sample::select(vec![0, 1, 2, 3, 1 << 32, 1 << 63, u64::MAX]), 0..5),
+        (start, end) in prop::sample::select(vec![(0, 0), (0, 8), (0, 16), (4, 8), (8, 0), (0, u64::MAX), (1 << 63, 9)]),
+        excess in prop::sample::select(vec![0u64, 0, 0, 1, u64::MAX]),
+    ) {
+        let header = serde_json::json!({ "t": { "dtype": dtype, "shape": shape, "data_offsets": [start, end] } });
+        let header = header.to_string();
+        // The length that the file gives for its header is right, or a little or much too large.
+        let length = (header.len() as u64).saturating_add(excess);
+        let data = vec![1; end.min(16) as usize];
+        let bytes = [&length.to_le_bytes(), header.as_bytes(), &data].concat();
+        if let Ok(loaded) = load_bytes(&bytes) {
+            let t = &loaded.tensors["t"];
+            prop_assert_eq!((t.numel() * t.dtype().size()) as u64, end - start);
+        }
+    }
 }

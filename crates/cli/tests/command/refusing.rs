@@ -1,0 +1,264 @@
+//! Runs that cannot be: each ends with one line that says why and leaves every file as it was.
+
+use crate::{Ended, IMAGES, ISOGRAD, LABELS, checkpoint, files, gzip, idx, isograd, names, train, write_mnist};
+use isograd::nn::save;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The one line of an error.
+#[track_caller]
+fn assert_refused(ended: &Ended, expected: &[&str]) {
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "");
+    assert!(ended.stderr.starts_with("error: ") && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+    for part in expected {
+        assert!(ended.stderr.contains(part), "{:?} does not say {part:?}", ended.stderr);
+    }
+}
+
+#[test]
+fn options_out_of_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        ("train cifar", "possible values: digits, mnist"),
+        ("train", "<DATASET>"),
+        ("train digits --epochs 0", "--epochs"),
+        ("train digits --batch-size 0", "not a number of at least 1"),
+        ("train digits --hidden 16,", "not a number of at least 1"),
+        ("train digits --hidden 16,0", "not a number of at least 1"),
+        ("train digits --dtype i32", "none of f32, f64, f16, bf16"),
+        ("train digits --optimizer lion", "possible values: sgd, adam, adamw"),
+        ("train digits --lr fast", "not a number of at least 0"),
+        ("train digits --lr -1", "not a number of at least 0"),
+        ("train digits --lr nan", "not a number of at least 0"),
+        ("train digits --lr inf", "not a number of at least 0"),
+        ("train digits --seed -1", "-1"),
+        ("train digits --resume somewhere --hidden 16", "cannot be used with"),
+    ];
+    for (arguments, expected) in cases {
+        let ended = isograd(arguments, &folder.path().join("out"));
+        assert_eq!(ended.code, Some(2), "{arguments}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{arguments}: {}", ended.stderr);
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn options_that_do_not_fit_together() {
+    let out = tempfile::tempdir().unwrap();
+    let refused = |arguments: &str, expected: &str| {
+        assert_refused(&isograd(&format!("{arguments} --json"), out.path()), &[expected]);
+        assert_eq!(names(out.path()), [""; 0], "{arguments}");
+    };
+    refused("train digits --device quantum", "there is no device \"quantum\"; this program was built with: cpu");
+    refused("train digits --device cpu:99", "cpu has 1 device(s)");
+    refused("train digits --device cpu:x", "the part after the colon is not a number");
+    refused("train digits --data .", "--data is for mnist");
+    refused("train mnist", "mnist needs --data DIR");
+}
+
+#[test]
+fn a_run_that_diverges_keeps_its_last_checkpoint() {
+    let out = tempfile::tempdir().unwrap();
+    let ended = isograd("train digits --json --epochs 3 --optimizer sgd --lr 1e30", out.path());
+    assert_refused(&ended, &["the loss is", "a smaller --lr may help"]);
+    assert_eq!(names(out.path()), [""; 0]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn stdout_that_takes_nothing() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for arguments in [&["devices"][..], &["train", "digits", "--epochs", "1", "--json", "--out", out]] {
+        let ended = Command::new(ISOGRAD).args(arguments).stdout(full()).output().unwrap().into();
+        assert_refused(&ended, &["cannot write to stdout: No space left"]);
+    }
+}
+
+#[test]
+fn mnist_folders_that_lack_files() {
+    let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let missing = data.path().join("missing");
+    let run = |data: &Path| isograd(&format!("train mnist --json --data {}", data.display()), out.path());
+    let expected = "expected t10k-images-idx3-ubyte or t10k-images-idx3-ubyte.gz";
+    assert_refused(&run(&missing), &[missing.to_str().unwrap(), expected]);
+    assert_refused(&run(data.path()), &[data.path().to_str().unwrap(), expected]);
+    write_mnist(data.path());
+    fs::remove_file(data.path().join(LABELS)).unwrap();
+    assert_refused(&run(data.path()), &[data.path().to_str().unwrap(), LABELS]);
+    assert_eq!(names(out.path()), [""; 0]);
+}
+
+#[test]
+fn idx_files_that_are_damaged() {
+    let out = tempfile::tempdir().unwrap();
+    let pixels = [1; 1000];
+    let images = idx(&[100, 2, 5], &pixels);
+    let packed = gzip(&images);
+    let mut wrong_sum = packed.clone();
+    let sum = wrong_sum.len() - 8;
+    wrong_sum[sum] ^= 1;
+    let cases = [
+        ("empty", vec![], "within the magic number"),
+        ("another rank", [&[0, 0, 8, 2][..], &images[4..]].concat(), "goes on after its end"),
+        ("a picture", b"\x89PNG\r\n\x1a\n and more".to_vec(), "the magic number is 89504e47"),
+        ("labels", idx(&[100], &[1; 100]), "images are u8 of rank 3"),
+        ("cut in the extents", images[..10].to_vec(), "within the extents"),
+        ("cut in the pixels", images[..500].to_vec(), "cannot hold"),
+        ("a size beyond the file", idx(&[u32::MAX, 28, 28], &pixels), "cannot hold"),
+        ("more than it says", idx(&[99, 2, 5], &pixels), "goes on after its end"),
+        ("gzip, cut", packed[..packed.len() - 4].to_vec(), "corrupt or truncated"),
+        ("gzip, wrong sum", wrong_sum, "corrupt or truncated"),
+        ("gzip, nothing but its magic", packed[..2].to_vec(), "corrupt or truncated"),
+        ("another number of images", idx(&[50, 4, 5], &pixels), "100 labels, expected 50"),
+        ("no images", idx(&[0, 2, 5], &[]), "0 images of 2 x 5 pixels, expected at least one pixel"),
+        ("no pixels", idx(&[100, 0, 5], &[]), "100 images of 0 x 5 pixels, expected at least one pixel"),
+    ];
+    for (name, bytes, expected) in cases {
+        println!("{name}");
+        let data = tempfile::tempdir().unwrap();
+        write_mnist(data.path());
+        fs::write(data.path().join(IMAGES), bytes).unwrap();
+        let ended = isograd(&format!("train mnist --json --data {}", data.path().display()), out.path());
+        assert_refused(&ended, &[expected, data.path().to_str().unwrap(), "t10k-"]);
+        assert_eq!(names(out.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn mnist_parts_that_do_not_belong_together() {
+    let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = |name: &str| data.path().join(name);
+    write_mnist(data.path());
+    let run = || isograd(&format!("train mnist --json --data {}", data.path().display()), out.path());
+    fs::write(path("train-images-idx3-ubyte"), idx(&[3, 2, 2], &[1; 12])).unwrap();
+    fs::write(path("train-labels-idx1-ubyte"), idx(&[3], &[1, 2, 3])).unwrap();
+    assert_refused(&run(), &[path(IMAGES).to_str().unwrap(), "2 x 5", "2 x 2"]);
+    // One image cannot be both for training and for testing.
+    fs::remove_file(path("train-images-idx3-ubyte")).unwrap();
+    fs::remove_file(path("train-labels-idx1-ubyte")).unwrap();
+    fs::write(path(IMAGES), idx(&[1, 2, 5], &[1; 10])).unwrap();
+    fs::write(path(LABELS), idx(&[1], &[1])).unwrap();
+    assert_refused(&run(), &[data.path().to_str().unwrap(), "0 samples to train on and 1 to test with"]);
+    assert_eq!(names(out.path()), [""; 0]);
+}
+
+/// Resumes the digits from `folder` for more epochs than it has.
+fn resume(folder: &Path) -> Ended {
+    isograd(&format!("train digits --json --epochs 9 --resume {}", folder.display()), folder)
+}
+
+#[test]
+fn checkpoints_that_are_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.safetensors");
+    train("--epochs 1", folder.path());
+    let whole = fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let refused = |bytes: Vec<u8>, what: &str| {
+        fs::write(&path, &bytes).unwrap();
+        let before = files(folder.path());
+        println!("{what}");
+        assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "not a whole safetensors file"]);
+        assert_eq!(files(folder.path()), before, "{what}");
+    };
+    for length in [0, 1, 7, 8, 9, 8 + header / 2, 8 + header - 1, 8 + header, 8 + header + 5, whole.len() - 1] {
+        refused(whole[..length].to_vec(), &format!("{length} of {} bytes", whole.len()));
+    }
+    refused([&whole[..], b"more"].concat(), "longer than it was");
+    // In the header's length, in its braces and words, and everywhere in the data.
+    let at = |word: &str| whole.windows(word.len()).position(|w| w == word.as_bytes()).unwrap();
+    let words = ["epochs", "F32", "data_offsets", "model.0.weight", "seed"].map(at);
+    let data = (0..8).map(|i| 8 + header + i * (whole.len() - 8 - header) / 8);
+    for position in [0, 1, 7, 8].into_iter().chain(words).chain(data).chain([whole.len() - 1]) {
+        let mut flipped = whole.clone();
+        flipped[position] ^= 4;
+        refused(flipped, &format!("byte {position} flipped"));
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(resume(folder.path()).json()["epochs"], 9);
+}
+
+#[test]
+fn checkpoints_of_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.safetensors");
+    let missing = isograd(&format!("train digits --json --resume {}", folder.path().display()), folder.path());
+    assert_refused(&missing, &[path.to_str().unwrap(), "reading failed"]);
+    train("--epochs 1", folder.path());
+    let saved = checkpoint(folder.path());
+    let metadata: Value = serde_json::from_str(&saved.metadata).unwrap();
+    let refused = |change: &dyn Fn(&mut Value), expected: &str| {
+        let mut metadata = metadata.clone();
+        change(&mut metadata);
+        save(&path, &saved.tensors, &metadata.to_string()).unwrap();
+        let before = files(folder.path());
+        assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), expected]);
+        assert_eq!(files(folder.path()), before, "{expected}");
+    };
+    refused(&|m| m["config"]["hidden"] = json!([17]), "0.weight is f32 [16, 64], expected f32 [17, 64]");
+    refused(&|m| m["config"]["hidden"] = json!([16, 16]), "4.weight is missing");
+    refused(&|m| m["config"]["dtype"] = json!("f64"), "0.weight is f32 [16, 64], expected f64 [16, 64]");
+    refused(&|m| m["config"]["optimizer"] = json!("sgd"), "unexpected");
+    refused(&|m| m["config"]["dataset"] = json!("mnist"), "is a run of mnist, not digits");
+    refused(&|m| m["config"]["optimizer"] = json!("lion"), "is not a checkpoint of `isograd train`");
+    refused(&|m| *m = json!({ "rngs": {}, "texts": {} }), "is not a checkpoint of `isograd train`");
+}
+
+#[test]
+fn out_that_is_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "kept").unwrap();
+    for out in [file.clone(), file.join("below")] {
+        let ended = isograd("train digits --json --epochs 1", &out);
+        assert_refused(&ended, &["cannot create the folder", out.to_str().unwrap()]);
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"kept");
+    assert_eq!(names(folder.path()), ["file"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn out_that_nobody_can_write_to() {
+    // Not even root writes here.
+    for (out, expected) in [("/proc/isograd", "cannot create"), ("/proc/self", "cannot write to")] {
+        assert_refused(&isograd("train digits --json --epochs 1", Path::new(out)), &[expected, out]);
+    }
+}
+
+/// Runs the command with files limited to so many KiB, beyond which writing fails as on a full disk.
+#[cfg(unix)]
+fn with_small_disk(kib: u32, arguments: &str, out: &Path) -> Ended {
+    let script = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" {arguments} --out \"$1\"");
+    Command::new("bash").args(["-c", &script, ISOGRAD]).arg(out).output().unwrap().into()
+}
+
+#[test]
+#[cfg(unix)]
+fn a_full_disk_leaves_the_earlier_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let ended = with_small_disk(1, "train digits --json --epochs 1", folder.path());
+    assert_refused(&ended, &[&path("checkpoint.safetensors"), "writing failed: File too large"]);
+    assert_eq!(names(folder.path()), [""; 0]);
+
+    train("--epochs 1", folder.path());
+    let before = files(folder.path());
+    let arguments = format!("train digits --json --epochs 2 --resume {}", folder.path().display());
+    let ended = with_small_disk(1, &arguments, folder.path());
+    assert_refused(&ended, &[&path("checkpoint.safetensors"), "writing failed: File too large"]);
+    assert_eq!(files(folder.path()), before);
+
+    // Four KiB are enough for this checkpoint, but not for the curves.
+    let small = tempfile::tempdir().unwrap();
+    let ended = with_small_disk(4, "train digits --json --epochs 1 --hidden 1 --optimizer sgd", small.path());
+    let curves = small.path().join("curves.svg").display().to_string();
+    assert_refused(&ended, &[&curves, "writing failed: File too large"]);
+    assert_eq!(names(small.path()), ["checkpoint.safetensors"]);
+    assert_eq!(resume(small.path()).json()["epochs"], 9);
+}

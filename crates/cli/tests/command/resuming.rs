@@ -1,0 +1,114 @@
+//! Runs that stop and go on.
+
+use crate::{ISOGRAD, bits, checkpoint, files, isograd, names, train};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Goes on from one folder in another; returns the report without its time.
+fn resume(arguments: &str, from: &Path, out: &Path) -> Value {
+    let mut report = isograd(&format!("train digits --json {arguments} --resume {}", from.display()), out).json();
+    report.as_object_mut().unwrap().remove("seconds").unwrap();
+    report
+}
+
+#[test]
+fn two_epochs_and_two_more_are_four() {
+    for options in ["--optimizer adam", "--optimizer sgd --dtype f16", "--optimizer adamw --dtype bf16 --seed 3"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (straight, first, second) =
+            (folder.path().join("straight"), folder.path().join("first"), folder.path().join("second"));
+        let expected = train(&format!("{options} --epochs 4"), &straight);
+        train(&format!("{options} --epochs 2"), &first);
+        let before = files(&first);
+        // Into another folder, which leaves the first as it was.
+        assert_eq!(resume("--epochs 4", &first, &second), expected, "{options}");
+        assert_eq!(bits(&second), bits(&straight), "{options}");
+        assert_eq!(files(&first), before);
+        // And in place.
+        assert_eq!(resume("--epochs 4", &first, &first), expected, "{options}");
+        assert_eq!(bits(&first), bits(&straight), "{options}");
+        assert_eq!(files(&first)["curves.svg"], files(&straight)["curves.svg"]);
+    }
+}
+
+#[test]
+fn a_finished_run_reports_again_what_it_came_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = train("--epochs 1", folder.path());
+    let before = files(folder.path());
+    assert_eq!(resume("", folder.path(), folder.path()), report);
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn a_finished_run_is_saved_to_another_folder_too() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let report = train("--epochs 1", folder.path());
+    assert_eq!(resume("", folder.path(), other.path()), report);
+    assert_eq!(files(other.path()), files(folder.path()));
+}
+
+/// Starts a run that would take long and interrupts it as soon as it has announced itself. Returns the epoch in which
+/// it stopped.
+#[cfg(unix)]
+fn interrupted(arguments: &str, folder: &Path) -> u64 {
+    let mut child = Command::new(ISOGRAD)
+        .args(arguments.split_whitespace())
+        .args(["--epochs", "100000", "--out"])
+        .arg(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    lines.find(|line| line.starts_with("digits:")).unwrap();
+    let signal = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &signal]).status().unwrap().success());
+    let ended: crate::Ended = child.wait_with_output().unwrap().into();
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let progress: Value = serde_json::from_str(&checkpoint(folder).metadata).unwrap();
+    let progress = &progress["progress"];
+    let expected = format!(
+        "stopped after {} steps; go on with: isograd train digits --device cpu --resume {}\n",
+        progress["steps"],
+        folder.display()
+    );
+    assert_eq!(ended.stderr, expected);
+    assert!(progress["batch"].as_u64().unwrap() > 0, "not in mid-epoch: {progress}");
+    assert_eq!(names(folder), ["checkpoint.safetensors", "curves.svg"]);
+    progress["epoch"].as_u64().unwrap()
+}
+
+#[test]
+#[cfg(unix)]
+fn interrupted_runs_end_with_the_same_bits() {
+    for options in ["--batch-size 2", "--batch-size 2 --dtype f16 --optimizer sgd"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (straight, stopped) = (folder.path().join("straight"), folder.path().join("stopped"));
+        interrupted(&format!("train digits --device cpu --hidden 16 {options}"), &stopped);
+        // Once more, from the middle of an epoch.
+        let again = format!("train digits --device cpu --resume {}", stopped.display());
+        let epochs = interrupted(&again, &stopped) + 1;
+        let report = resume(&format!("--epochs {epochs}"), &stopped, &stopped);
+        assert_eq!(train(&format!("{options} --epochs {epochs}"), &straight), report, "{options}");
+        assert_eq!(bits(&stopped), bits(&straight), "{options}");
+        assert_eq!(files(&stopped)["curves.svg"], files(&straight)["curves.svg"]);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn the_epoch_that_was_interrupted_cannot_be_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let stopped = folder.path();
+    train("--epochs 1 --batch-size 2", stopped);
+    let arguments = format!("train digits --device cpu --resume {}", stopped.display());
+    let begun = interrupted(&arguments, stopped) + 1;
+    let before = files(stopped);
+    let ended = isograd(&format!("{arguments} --epochs {}", begun - 1), stopped);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains(&format!("is in epoch {begun} already")), "{}", ended.stderr);
+    assert_eq!(files(stopped), before);
+}
