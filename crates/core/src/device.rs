@@ -27,6 +27,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// The hardware in words.
     pub description: String,
+    /// True unless the hardware is the host's own processor.
+    pub is_accelerator: bool,
 }
 
 /// A device that holds tensors and runs kernels. Cheap to clone; the same string gives the same device.
@@ -52,12 +54,11 @@ impl Device {
         "cpu".parse()
     }
 
-    /// The first device that is compiled in and there: CUDA, HIP, OpenCL, CPU.
+    /// The first accelerator that is compiled in and there: CUDA, HIP, OpenCL; or else the CPU.
     pub fn best() -> Result<Device> {
-        for provider in providers() {
-            if let Some(info) = (provider.list)().ok().and_then(|list| list.into_iter().next()) {
-                return info.name.parse();
-            }
+        let all: Vec<DeviceInfo> = providers().into_iter().filter_map(|p| (p.list)().ok()).flatten().collect();
+        if let Some(info) = all.iter().find(|info| info.is_accelerator).or(all.last()) {
+            return info.name.parse();
         }
         Err(Error::device("device", "no backend is compiled in; enable a feature such as `cpu`"))
     }

@@ -9,7 +9,7 @@ pub use driver::OpenCl;
 
 use isograd_core::{Backend, DeviceInfo, Error, Provider, Result, inventory};
 use isograd_gpu::{Dialect, Gpu};
-use opencl3::device::{CL_DEVICE_TYPE_ALL, Device};
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, Device};
 use opencl3::platform::get_platforms;
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ fn devices() -> Result<Vec<Device>> {
 fn list() -> Result<Vec<DeviceInfo>> {
     let describe = |(i, device): (usize, &Device)| DeviceInfo {
         name: format!("opencl:{i}"),
+        is_accelerator: device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0),
         description: match driver::limits(device) {
             Ok(limits) => {
                 let f64 = if limits.has_f64 { "f64" } else { "no f64" };
