@@ -6,7 +6,7 @@ use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::layout::Joint;
 use crate::sort::Keys;
 use crate::source::Variant;
-use crate::status::{Check, index_error};
+use crate::status::{Check, Slot, index_error};
 use crate::{Gpu, address};
 use isograd_core::backend::Scatter;
 use isograd_core::{Call, DType, Layout, Operand, Result};
@@ -77,8 +77,8 @@ fn bad(dtype: DType) -> i64 {
 }
 
 /// In checked mode, the error of the first bad index in the order of its elements, as the CPU reports it.
-fn check<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: &Operand<'_>, places: &Places) -> Result<()> {
-    let Err(found) = gpu.checked() else { return Ok(()) };
+fn check<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: &Operand<'_>, places: &Places, slot: Slot) -> Result<()> {
+    let Err(found) = gpu.checked(slot) else { return Ok(()) };
     let mut bytes = vec![0; index.layout.end() * index.dtype.size()];
     gpu.driver().download(address::<D>(index.memory)?, &mut bytes)?;
     let read = |at: usize| match index.dtype {
@@ -122,9 +122,10 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let arguments = Arguments::new().pointer(from).pointer(index_at).pointer(to).ints(&places.ints()).int(n as i64);
     let arguments = [places.width, places.along, places.extent].iter().fold(arguments, |list, &v| list.int(v as i64));
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(vector);
-    let arguments = arguments.bytes(&pattern).pointer(gpu.status(call.op, Check::Index(places.extent))?);
+    let slot = gpu.status(call.op, Check::Index(places.extent))?;
+    let arguments = arguments.bytes(&pattern).pointer(slot.address);
     gpu.launch(variant, "gather", each(n), &arguments)?;
-    check(gpu, call, index, &places)
+    check(gpu, call, index, &places, slot)
 }
 
 pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Result<()> {
@@ -142,10 +143,11 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     let arguments =
         Arguments::new().pointer(index_at).pointer(keys.keys.address).pointer(keys.order.address).ints(&ints);
     let arguments = [places.count, places.along, places.extent].iter().fold(arguments, |list, &v| list.int(v as i64));
-    let arguments = arguments.pointer(gpu.status(call.op, Check::Index(places.extent))?);
+    let slot = gpu.status(call.op, Check::Index(places.extent))?;
+    let arguments = arguments.pointer(slot.address);
     gpu.launch(places.variant(index, is_wide).define("POSITIONS", true), "positions", each(places.count), &arguments)?;
     // All indices are looked at before anything is written.
-    check(gpu, call, index, &places)?;
+    check(gpu, call, index, &places, slot)?;
     let keys = keys.sort(gpu, call.op, places.count, places.count)?;
     let mut variant = places
         .variant(index, is_wide)
