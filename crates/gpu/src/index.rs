@@ -39,8 +39,8 @@ impl Places {
 
     /// Counts x in words of so many elements, if what lies at a row is made of them.
     fn in_words(&mut self, vector: usize) -> bool {
-        let inner = self.inner.rank() == 1 && self.inner.strides[0][0] == 1 && self.width % vector == 0;
-        let fits = inner && self.along % vector == 0 && self.rows.strides[1].iter().all(|s| s % vector == 0);
+        let inner = self.inner.rank() == 1 && self.inner.strides[0][0] == 1 && self.width.is_multiple_of(vector);
+        let fits = inner && self.along.is_multiple_of(vector) && self.rows.strides[1].iter().all(|s| s % vector == 0);
         if fits {
             self.width /= vector;
             self.along /= vector;
