@@ -93,13 +93,13 @@ FUNCTION void store(GLOBAL S *y, idx word, Sum sum) {
 
 #ifdef FEW
 // For an index that is short along the indexed dimension, so that a thread can look at all rows that may point to one
-// place: FEW of them, `step` rows apart. Strides along it are `index_step` and `source_step`. The first row of a place adds
-// up all; of an assignment, the last one writes.
+// place: `count` of them, `apart` rows from each other. Strides along it are `index_step` and `source_step`. The first row
+// of a place adds up all; of an assignment, the last one writes.
 KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p, i64 n, i64 width, i64 along, i64 extent,
-            i64 step, i64 index_step, i64 source_step, GLOBAL i64 *status) {
+            i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx row = (idx)e / (idx)width, w = (idx)e % (idx)width;
-        int own = (int)(row / (idx)step % FEW);
+        int own = (int)(row / (idx)apart % (idx)count), left = (int)count - own;
         GLOBAL const SI *at = index + walk(p, 0, ROWS, 0, row);
         i64 v = *at;
         if ((u64)v >= (u64)extent) {
@@ -110,14 +110,14 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p,
 #ifdef ADDING
         for (int i = 1; i <= own; i++) is_mine &= at[-i * (idx)index_step] != v;
 #else
-        for (int i = 1; i < FEW - own; i++) is_mine &= at[i * (idx)index_step] != v;
+        for (int i = 1; i < left; i++) is_mine &= at[i * (idx)index_step] != v;
 #endif
         if (!is_mine) continue;
         idx to = walk(p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(p, 4 * ROWS, INNER, 0, w);
         idx from = walk(p, 0, ROWS, 2, row) + walk(p, 4 * ROWS, INNER, 1, w);
 #ifdef ADDING
         Sum sum = joined(load(y, to), load(source, from));
-        for (int i = 1; i < FEW - own; i++)
+        for (int i = 1; i < left; i++)
             if (at[i * (idx)index_step] == v) sum = joined(sum, load(source, from + i * (idx)source_step));
         store(y, to, sum);
 #else

@@ -1,8 +1,8 @@
 //! Gather and scatter. A scatter sorts the rows of the index by where they point, so that sums have a fixed order.
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Geometry};
 use crate::elementwise::{bits, word};
-use crate::launch::{Arguments, THREADS, each};
+use crate::launch::{Arguments, group_size, in_groups};
 use crate::layout::Joint;
 use crate::sort::{self, Sorted};
 use crate::source::Variant;
@@ -36,6 +36,8 @@ struct Places<'a> {
     vector: usize,
     /// Words that lie at a row.
     width: usize,
+    /// Threads of a group.
+    threads: usize,
 }
 
 impl<'a> Places<'a> {
@@ -47,6 +49,7 @@ impl<'a> Places<'a> {
         dim: usize,
         size: usize,
         starts: [u64; 2],
+        threads: usize,
     ) -> Places<'a> {
         let (dims, steps) = (index.layout.shape().dims(), index.layout.strides());
         let still = (dim + 1..dims.len()).rev().take_while(|&d| steps[d] == 0 || dims[d] == 1).count();
@@ -64,6 +67,7 @@ impl<'a> Places<'a> {
             source: source.map(|layout| Strides::from_slice(layout.strides())),
             vector: 1,
             width: dims[rank..].iter().product(),
+            threads,
         };
         places.take_words(size, starts);
         places
@@ -120,12 +124,16 @@ impl<'a> Places<'a> {
         let inner = self.inner();
         let ints: SmallVec<[i64; 32]> = outer.ints().into_iter().chain(inner.ints()).collect();
         let variant = Variant::new("index.c")
-            .define("THREADS", THREADS)
+            .define("THREADS", self.threads)
             .define("I", self.index.dtype.name())
             .define("ROWS", outer.rank())
             .define("INNER", inner.rank())
             .define("INTS", ints.len());
         (if is_wide { variant.define("WIDE", true) } else { variant }, ints)
+    }
+
+    fn each(&self, n: usize) -> Geometry {
+        in_groups(n, self.threads)
     }
 
     /// The numbers that say which word an index points to.
@@ -181,7 +189,8 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let (from, at, to, size) = (place::<D>(x)?, place::<D>(index)?, place::<D>(y)?, x.dtype.size());
-    let places = Places::new(index, x.layout, None, call.ints[0] as usize, size, [from, to]);
+    let threads = group_size(gpu.driver().limits());
+    let places = Places::new(index, x.layout, None, call.ints[0] as usize, size, [from, to], threads);
     let (variant, ints) = places.variant(&places.outer(), is_wide(&[x, index, y]));
     let variant = variant.define("GATHER", true).define("WORD", word(places.vector * size));
     let n = places.rows * places.width;
@@ -189,7 +198,7 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let arguments = places.reach().iter().fold(arguments, |list, &v| list.int(v as i64));
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(places.vector);
     let arguments = arguments.bytes(&pattern).pointer(gpu.status(call.op, Check::Index(places.extent))?);
-    gpu.launch(variant, "gather", each(n), &arguments)?;
+    gpu.launch(variant, "gather", places.each(n), &arguments)?;
     places.check(gpu, call.op)
 }
 
@@ -200,7 +209,8 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
         return Ok(());
     }
     let (from, to, dim) = (place::<D>(source)?, place::<D>(y)?, call.ints[0] as usize);
-    let places = Places::new(index, y.layout, Some(source.layout), dim, y.dtype.size(), [from, to]);
+    let threads = group_size(gpu.driver().limits());
+    let places = Places::new(index, y.layout, Some(source.layout), dim, y.dtype.size(), [from, to], threads);
     let scatter = Scattering { call, places, mode, is_wide: is_wide(&[index, source, y]), from, to };
     if dims[dim] <= FEW { scatter.few(gpu) } else { scatter.sorted(gpu) }
 }
@@ -235,15 +245,15 @@ impl Scattering<'_> {
         let Places { index, dim, rank, .. } = self.places;
         let (variant, ints) = self.variant(&self.places.outer());
         let dims = index.layout.shape().dims();
-        let step: usize = dims[dim + 1..rank].iter().product();
+        let apart: usize = dims[dim + 1..rank].iter().product();
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let n = self.places.rows * self.places.width;
         let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
-        let steps = [step, index.layout.strides()[dim], source_step];
+        let steps = [dims[dim], apart, index.layout.strides()[dim], source_step];
         let numbers = [n].into_iter().chain(self.places.reach()).chain(steps);
         let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64));
         let arguments = arguments.pointer(gpu.status(self.call.op, Check::Index(self.places.extent))?);
-        gpu.launch(variant.define("FEW", dims[dim]), "few", each(n), &arguments)?;
+        gpu.launch(variant.define("FEW", true), "few", self.places.each(n), &arguments)?;
         self.places.check(gpu, self.call.op)
     }
 
@@ -257,7 +267,12 @@ impl Scattering<'_> {
         if self.mode == Scatter::Assign {
             let arguments = [keys.address, order.address, self.from, self.to].into_iter();
             let arguments = arguments.fold(Arguments::new(), Arguments::pointer).ints(&ints);
-            return gpu.launch(variant, "assign", each(rows * width), &arguments.int(rows as i64).int(width as i64));
+            return gpu.launch(
+                variant,
+                "assign",
+                self.places.each(rows * width),
+                &arguments.int(rows as i64).int(width as i64),
+            );
         }
         let part = rows.isqrt().next_power_of_two().clamp(PARTS[0], PARTS[1]);
         let n = rows.div_ceil(part) * width;
@@ -266,7 +281,7 @@ impl Scattering<'_> {
         let launch = |variant, entry, pointers: &[u64]| {
             let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer).ints(&ints);
             let arguments = [rows, width, part].into_iter().fold(arguments, |list, v| list.int(v as i64));
-            gpu.launch(variant, entry, each(n), &arguments)
+            gpu.launch(variant, entry, self.places.each(n), &arguments)
         };
         let pointers = [keys.address, order.address, self.from, self.to, heads.address, tails.address];
         launch(variant.clone(), "sums", &pointers)?;
@@ -288,7 +303,7 @@ impl Scattering<'_> {
         let [_, along, extent] = self.places.reach();
         let arguments = [rows, along, extent].into_iter().fold(arguments, |list, v| list.int(v as i64));
         let arguments = arguments.pointer(gpu.status(self.call.op, Check::Index(extent))?);
-        gpu.launch(variant.define("K", key).define("KEYS", true), "keys", each(rows), &arguments)?;
+        gpu.launch(variant.define("K", key).define("KEYS", true), "keys", self.places.each(rows), &arguments)?;
         self.places.check(gpu, self.call.op)?;
         let lists: usize = index.layout.shape().dims()[..dim].iter().product();
         sort::Plan::new(gpu.driver().limits(), [lists, rows / lists], key, self.is_wide).sort(gpu, keys.address)

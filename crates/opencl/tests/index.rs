@@ -7,7 +7,7 @@ mod device;
 use common::*;
 use device::{SIZES, gpu, on_gpu, same, try_on, values_in};
 use isograd_core::backend::Scatter;
-use isograd_core::{DType, Device, Kernel, Kind, Tensor};
+use isograd_core::{Backend, Call, DType, Device, Kernel, Kind, Operand, Tensor};
 use std::sync::Arc;
 
 const ASSIGN: Kernel = Kernel::Scatter(Scatter::Assign);
@@ -275,6 +275,35 @@ fn deferred_errors_come_with_the_next_wait() {
     let whole = Tensor::from_vec(vec![1i64, 2], 2, &device).unwrap().gather(0, &i).unwrap();
     assert!(device.synchronize().is_err());
     assert_eq!(whole.to_vec::<i64>().unwrap(), [0]);
+}
+
+/// However many indices are bad, what lies before and behind the output stays.
+#[test]
+fn bad_indices_touch_nothing() {
+    let gpu = gpu();
+    gpu.set_checked(false);
+    for n in [20, 70, 5000] {
+        for bad in [-1.0, 4.0, 1e15] {
+            for kernel in [ADD, ASSIGN] {
+                let index = T::new(DType::I64, &[n, 1], &vec![bad; n]).expand(&[n, 6]);
+                let source = T::new(DType::F32, &[n, 6], &vec![1.0; 6 * n]);
+                let y = T::out(DType::F32, &[10, 6]).with(|l| l.narrow(0, 3, 4, 1));
+                let memories = [&index, &source, &y].map(|t| {
+                    let memory = gpu.allocate(t.bytes().len()).unwrap();
+                    gpu.upload(&*memory, &t.bytes()).unwrap();
+                    memory
+                });
+                let operand = |t, k: usize| Operand { memory: &*memories[k], ..T::op(t) };
+                let (inputs, outputs) = ([operand(&index, 0), operand(&source, 1)], [operand(&y, 2)]);
+                gpu.run(&Call { op: "test", kernel, inputs: &inputs, outputs: &outputs, ints: &[0], floats: &[] })
+                    .unwrap();
+                assert_eq!(gpu.synchronize().unwrap_err().kind(), Kind::Index);
+                let mut bytes = y.bytes();
+                gpu.download(&*memories[2], 0, &mut bytes).unwrap();
+                assert_eq!(bytes, y.bytes());
+            }
+        }
+    }
 }
 
 /// A short index is not sorted, a long one is; rows of one key are found in both.

@@ -17,14 +17,14 @@ fn check(x: &T, what: &str) {
     }
 }
 
-/// Numbers with ties; floats with zeros of both signs, infinities and NaN.
+/// Numbers with ties; floats with zeros, infinities and NaN of both signs.
 fn data(dtype: DType, n: usize) -> Vec<f64> {
     let mut lcg = Lcg(n as u64 + 7);
-    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
+    let special = [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
     let float = |i: usize| match lcg.next(8) {
-        0 => special[lcg.next(5) as usize],
+        0 => special[lcg.next(6) as usize],
         1 => lcg.next(7) as f64 - 3.0,
-        2 if i % 3 == 0 => 1e-40,
+        2 if i.is_multiple_of(3) => 1e-40,
         _ => (lcg.next(1 << 20) as f64 - 524_288.0) / 512.0,
     };
     match dtype {

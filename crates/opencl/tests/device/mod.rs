@@ -35,11 +35,9 @@ pub fn try_on(
     let inputs: Vec<Operand<'_>> = inputs.iter().zip(&from).map(|(t, m)| Operand { memory: &**m, ..t.op() }).collect();
     let targets: Vec<Operand<'_>> = outputs.iter().zip(&to).map(|(t, m)| Operand { memory: &**m, ..t.op() }).collect();
     gpu.run(&Call { op: "test", kernel, inputs: &inputs, outputs: &targets, ints, floats })?;
-    let read = |(t, m): (&&T, &Box<dyn Memory>)| {
-        let mut bytes = t.bytes();
-        gpu.download(&**m, 0, &mut bytes).map(|()| bytes)
-    };
-    outputs.iter().zip(&to).map(read).collect()
+    let mut all: Vec<Vec<u8>> = outputs.iter().map(|t| t.bytes()).collect();
+    all.iter_mut().zip(&to).try_for_each(|(bytes, m)| gpu.download(&**m, 0, bytes))?;
+    Ok(all)
 }
 
 /// As the above on the common device, run twice: the bits must be the same.
