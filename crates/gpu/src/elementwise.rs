@@ -84,12 +84,12 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         Body::Row(_) => arguments = call.floats.iter().fold(arguments, |list, &k| list.float(k, acc)),
         Body::Copy | Body::Cast => {}
     }
-    let checks = plan.checks();
-    if checks {
-        arguments = arguments.pointer(gpu.status(call.op, Check::Value)?);
+    let slot = if plan.checks() { Some(gpu.status(call.op, Check::Value)?) } else { None };
+    if let Some(slot) = &slot {
+        arguments = arguments.pointer(slot.address);
     }
     gpu.generated(plan.variant(ints.len()), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
-    if checks { gpu.checked() } else { Ok(()) }
+    slot.map_or(Ok(()), |slot| gpu.checked(slot))
 }
 
 fn acc(op: &'static str, body: Body, mut dtypes: impl Iterator<Item = DType> + Clone) -> Result<DType> {

@@ -6,7 +6,7 @@ use crate::launch::{Arguments, group_size, in_groups};
 use crate::layout::Joint;
 use crate::sort::{self, Sorted};
 use crate::source::Variant;
-use crate::status::Check;
+use crate::status::{Check, Slot};
 use crate::{Gpu, address, place};
 use isograd_core::backend::{Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
@@ -142,8 +142,8 @@ impl<'a> Places<'a> {
     }
 
     /// In checked mode, the error of the first bad index in the order of its elements, as the CPU reports it.
-    fn check<D: Driver>(&self, gpu: &Gpu<D>, op: &'static str) -> Result<()> {
-        let Err(found) = gpu.checked() else { return Ok(()) };
+    fn check<D: Driver>(&self, gpu: &Gpu<D>, op: &'static str, slot: Slot) -> Result<()> {
+        let Err(found) = gpu.checked(slot) else { return Ok(()) };
         let index = self.index;
         let mut bytes = vec![0; index.layout.end() * index.dtype.size()];
         gpu.driver().download(address::<D>(index.memory)?, &mut bytes)?;
@@ -197,9 +197,10 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints).int(n as i64);
     let arguments = places.reach().iter().fold(arguments, |list, &v| list.int(v as i64));
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(places.vector);
-    let arguments = arguments.bytes(&pattern).pointer(gpu.status(call.op, Check::Index(places.extent))?);
+    let slot = gpu.status(call.op, Check::Index(places.extent))?;
+    let arguments = arguments.bytes(&pattern).pointer(slot.address);
     gpu.launch(variant, "gather", places.each(n), &arguments)?;
-    places.check(gpu, call.op)
+    places.check(gpu, call.op, slot)
 }
 
 pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Result<()> {
@@ -252,9 +253,10 @@ impl Scattering<'_> {
         let steps = [dims[dim], apart, index.layout.strides()[dim], source_step];
         let numbers = [n].into_iter().chain(self.places.reach()).chain(steps);
         let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64));
-        let arguments = arguments.pointer(gpu.status(self.call.op, Check::Index(self.places.extent))?);
+        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
+        let arguments = arguments.pointer(slot.address);
         gpu.launch(variant.define("FEW", true), "few", self.places.each(n), &arguments)?;
-        self.places.check(gpu, self.call.op)
+        self.places.check(gpu, self.call.op, slot)
     }
 
     fn sorted<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
@@ -302,9 +304,10 @@ impl Scattering<'_> {
         let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(keys.address).ints(&ints);
         let [_, along, extent] = self.places.reach();
         let arguments = [rows, along, extent].into_iter().fold(arguments, |list, v| list.int(v as i64));
-        let arguments = arguments.pointer(gpu.status(self.call.op, Check::Index(extent))?);
+        let slot = gpu.status(self.call.op, Check::Index(extent))?;
+        let arguments = arguments.pointer(slot.address);
         gpu.launch(variant.define("K", key).define("KEYS", true), "keys", self.places.each(rows), &arguments)?;
-        self.places.check(gpu, self.call.op)?;
+        self.places.check(gpu, self.call.op, slot)?;
         let lists: usize = index.layout.shape().dims()[..dim].iter().product();
         sort::Plan::new(gpu.driver().limits(), [lists, rows / lists], key, self.is_wide).sort(gpu, keys.address)
     }

@@ -29,7 +29,7 @@ use launch::{Arguments, element_address};
 use parking_lot::Mutex;
 use pool::{Buffer, Pool};
 use programs::Programs;
-use status::{Check, Status};
+use status::{Check, Slot, Status};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -77,13 +77,17 @@ impl<D: Driver> Gpu<D> {
             status: Status::new(&pool),
             programs: Programs::new(folder),
             pool,
-            is_checked: AtomicBool::new(cfg!(debug_assertions)),
+            is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
+                Ok("1") => true,
+                Ok("0") => false,
+                _ => cfg!(debug_assertions),
+            }),
             log: Mutex::new(None),
         }
     }
 
     /// Whether bad indices and values are errors of the call that met them, which then waits for the device, or of the
-    /// next synchronising call. The former is the default in debug builds.
+    /// next synchronising call. The former is the default in debug builds, and with `ISOGRAD_CHECKED=1`.
     pub fn set_checked(&self, checked: bool) {
         self.is_checked.store(checked, Ordering::Relaxed);
     }
@@ -138,13 +142,17 @@ impl<D: Driver> Gpu<D> {
     }
 
     /// Where a launch reports bad elements.
-    fn status(&self, op: &'static str, check: Check) -> Result<Address> {
+    fn status(&self, op: &'static str, check: Check) -> Result<Slot> {
         self.status.slot(op, check)
     }
 
     /// Ends a call that may report bad elements.
-    fn checked(&self) -> Result<()> {
-        if self.is_checked.load(Ordering::Relaxed) { self.status.check() } else { Ok(()) }
+    fn checked(&self, slot: Slot) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) {
+            return self.status.finish(slot);
+        }
+        self.status.defer(slot);
+        Ok(())
     }
 
     /// Memory for the duration of some launches.

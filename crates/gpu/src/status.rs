@@ -24,7 +24,9 @@ pub enum Check {
     Value,
 }
 
-struct Pending {
+/// Where one launch reports, and what it checks.
+pub struct Slot {
+    pub address: Address,
     op: &'static str,
     check: Check,
 }
@@ -37,46 +39,81 @@ pub struct Status<D: Driver> {
 
 struct State<D: Driver> {
     slots: Option<Buffer<D>>,
-    pending: Vec<Pending>,
+    /// Clean ones.
+    free: Vec<Address>,
+    /// Those that the next synchronising call reads.
+    pending: Vec<Slot>,
 }
 
 impl<D: Driver> Status<D> {
     pub fn new(pool: &Arc<Pool<D>>) -> Status<D> {
-        Status { pool: pool.clone(), state: Mutex::new(State { slots: None, pending: Vec::new() }) }
+        let state = State { slots: None, free: Vec::new(), pending: Vec::new() };
+        Status { pool: pool.clone(), state: Mutex::new(state) }
     }
 
-    /// The address of a clean slot for a launch of `op`.
-    pub fn slot(&self, op: &'static str, check: Check) -> Result<Address> {
+    /// A clean slot for a launch of `op`.
+    pub fn slot(&self, op: &'static str, check: Check) -> Result<Slot> {
         let mut state = self.state.lock();
-        if state.pending.len() == SLOTS {
-            self.read(&mut state)?;
-        }
         if state.slots.is_none() {
             let slots = self.pool.take_hidden(SLOTS * SLOT)?;
             self.pool.driver.fill(slots.address, 0, SLOTS * SLOT)?;
+            state.free = (0..SLOTS).rev().map(|i| slots.address + (i * SLOT) as Address).collect();
             state.slots = Some(slots);
         }
-        let base = state.slots.as_ref().map_or(0, |slots| slots.address);
-        state.pending.push(Pending { op, check });
-        Ok(base + ((state.pending.len() - 1) * SLOT) as u64)
+        if state.free.is_empty() {
+            self.read(&mut state)?;
+        }
+        match state.free.pop() {
+            Some(address) => Ok(Slot { address, op, check }),
+            None => Err(Error::backend(op, "too many calls check their operands at once")),
+        }
     }
 
-    /// Waits for the launches that have slots and returns the first error among them.
+    /// Leaves a slot to the next synchronising call.
+    pub fn defer(&self, slot: Slot) {
+        self.state.lock().pending.push(slot);
+    }
+
+    /// Waits for the launch of a slot and returns its error.
+    pub fn finish(&self, slot: Slot) -> Result<()> {
+        let mut words = [0i64; SLOT / 8];
+        self.pool.driver.download(slot.address, bytemuck::cast_slice_mut(&mut words))?;
+        if words[0] != 0 {
+            self.pool.driver.fill(slot.address, 0, SLOT)?;
+        }
+        self.state.lock().free.push(slot.address);
+        slot.error(&words).map_or(Ok(()), Err)
+    }
+
+    /// Waits for the launches whose slots were left and returns the first error among them.
     pub fn check(&self) -> Result<()> {
         self.read(&mut self.state.lock())
     }
 
     fn read(&self, state: &mut State<D>) -> Result<()> {
-        let pending = std::mem::take(&mut state.pending);
-        let Some(slots) = state.slots.as_ref().filter(|_| !pending.is_empty()) else { return Ok(()) };
-        let mut words = vec![0i64; pending.len() * SLOT / 8];
+        let Some(slots) = state.slots.as_ref().filter(|_| !state.pending.is_empty()) else { return Ok(()) };
+        let mut words = vec![0i64; SLOTS * SLOT / 8];
         self.pool.driver.download(slots.address, bytemuck::cast_slice_mut(&mut words))?;
-        let failed = words.chunks(SLOT / 8).zip(&pending).find(|(slot, _)| slot[0] != 0);
-        let Some((slot, Pending { op, check })) = failed else { return Ok(()) };
-        self.pool.driver.fill(slots.address, 0, SLOTS * SLOT)?;
-        Err(match *check {
-            Check::Index(extent) => index_error(op, slot[1], slot[2], extent),
-            Check::Value => Error::value(*op, format!("element {} is not allowed", slot[1])),
+        let base = slots.address;
+        let mut first = None;
+        for slot in std::mem::take(&mut state.pending) {
+            let at = (slot.address - base) as usize / 8;
+            if let Some(error) = slot.error(&words[at..][..SLOT / 8]) {
+                self.pool.driver.fill(slot.address, 0, SLOT)?;
+                first.get_or_insert(error);
+            }
+            state.free.push(slot.address);
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+impl Slot {
+    /// The error that its words tell of.
+    fn error(&self, words: &[i64]) -> Option<Error> {
+        (words[0] != 0).then(|| match self.check {
+            Check::Index(extent) => index_error(self.op, words[1], words[2], extent),
+            Check::Value => Error::value(self.op, format!("element {} is not allowed", words[1])),
         })
     }
 }

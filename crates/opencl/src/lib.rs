@@ -21,7 +21,7 @@ inventory::submit! {
 /// OpenCL C with the project's prelude.
 pub static DIALECT: Dialect = Dialect { name: "opencl", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
 
-/// All devices of all platforms.
+/// All devices of all platforms, the host's own processor last.
 fn devices() -> Result<Vec<Device>> {
     // Some drivers tell a second thread that there are no devices while they start.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -30,17 +30,22 @@ fn devices() -> Result<Vec<Device>> {
         Error::device("opencl", format!("no platform was found; is libOpenCL with a device's driver installed? ({e})"))
     })?;
     let of = |p: &opencl3::platform::Platform| p.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default();
-    let devices: Vec<Device> = platforms.iter().flat_map(of).map(Device::new).collect();
+    let mut devices: Vec<Device> = platforms.iter().flat_map(of).map(Device::new).collect();
+    devices.sort_by_key(|device| !is_accelerator(device));
     match devices.is_empty() {
         true => Err(Error::device("opencl", "libOpenCL is there, but it knows no device")),
         false => Ok(devices),
     }
 }
 
+fn is_accelerator(device: &Device) -> bool {
+    device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0)
+}
+
 fn list() -> Result<Vec<DeviceInfo>> {
     let describe = |(i, device): (usize, &Device)| DeviceInfo {
         name: format!("opencl:{i}"),
-        is_accelerator: device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0),
+        is_accelerator: is_accelerator(device),
         description: match driver::limits(device) {
             Ok(limits) => {
                 let f64 = if limits.has_f64 { "f64" } else { "no f64" };

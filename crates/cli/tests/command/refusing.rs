@@ -52,7 +52,10 @@ fn options_that_do_not_fit_together() {
         assert_refused(&isograd(&format!("{arguments} --json"), out.path()), &[expected]);
         assert_eq!(names(out.path()), [""; 0], "{arguments}");
     };
-    refused("train digits --device quantum", "there is no device \"quantum\"; this program was built with: cpu");
+    refused(
+        "train digits --device quantum",
+        "there is no device \"quantum\"; this program was built with: opencl, cpu",
+    );
     refused("train digits --device cpu:99", "cpu has 1 device(s)");
     refused("train digits --device cpu:x", "the part after the colon is not a number");
     refused("train digits --data .", "--data is for mnist");
