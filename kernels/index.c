@@ -1,43 +1,32 @@
-// Gather and scatter. Trailing dimensions along which the index does not change are moved as a whole: a row of the index
-// has `width` elements of x.
+// Gather and scatter. Trailing dimensions along which the index does not change are moved as a whole: at a row of the
+// index lie `width` words. I: dtype of the index. A bad index is noted, and touches no memory.
 //
-// `p`: extents of the index's rows, ROWS of them, their strides in the index and in x (or y), then the extents and strides
-// of what lies at one row, INNER of them. Strides in x are in words of type S; POSITIONS: what is written are target
-// positions for a sort.
+// `p`: extents of ROWS dimensions of the index's rows, then strides along them per operand; extents of INNER dimensions of
+// what lies at a row, then strides. Positions in x and y are in words.
 
 typedef STORAGE(I) SI;
 
-// Adds to `at` and `origin` where row `row` of the index lies, and where it points if its value is 0.
-FUNCTION void place(Ints p, idx row, idx *at, idx *origin) {
-#pragma unroll
-    for (int d = ROWS - 1; d >= 0; d--) {
-        idx c = d == 0 ? row : row % (idx)p.v[d];
-        if (d > 0) row /= (idx)p.v[d];
-        *at += c * (idx)p.v[ROWS + d];
-        *origin += c * (idx)p.v[2 * ROWS + d];
-    }
-}
-
-FUNCTION idx inner_position(Ints p, idx i) {
+// Where element `number` lies, whose `rank` extents start at `base`.
+FUNCTION idx walk(Ints p, int base, int rank, int operand, idx number) {
     idx at = 0;
 #pragma unroll
-    for (int d = INNER - 1; d >= 0; d--) {
-        idx c = d == 0 ? i : i % (idx)p.v[3 * ROWS + d];
-        if (d > 0) i /= (idx)p.v[3 * ROWS + d];
-        at += c * (idx)p.v[3 * ROWS + INNER + d];
+    for (int d = rank - 1; d >= 0; d--) {
+        idx c = d == 0 ? number : number % (idx)p.v[base + d];
+        if (d > 0) number /= (idx)p.v[base + d];
+        at += c * (idx)p.v[base + rank * (1 + operand) + d];
     }
     return at;
 }
 
 #ifdef GATHER
-KERNEL(gather)(GLOBAL const S *x, GLOBAL const SI *index, GLOBAL S *y, Ints p, i64 n, i64 width, i64 along, i64 extent,
-               S bad, GLOBAL i64 *status) {
+// y[row, w] = x[row with index[row] along the indexed dimension, w]; words of type WORD.
+KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, Ints p, i64 n, i64 width, i64 along,
+               i64 extent, WORD bad, GLOBAL i64 *status) {
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
-        idx row = (idx)(e / width), at = 0, origin = 0;
-        place(p, row, &at, &origin);
-        i64 v = LOAD(I, index, at);
+        idx row = (idx)e / (idx)width, w = (idx)e % (idx)width;
+        i64 v = index[walk(p, 0, ROWS, 0, row)];
         if ((u64)v < (u64)extent) {
-            y[e] = x[origin + (idx)v * (idx)along + inner_position(p, (idx)(e % width))];
+            y[e] = x[walk(p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(p, 3 * ROWS, INNER, 0, w)];
         } else {
             y[e] = bad;
             note(status, row, v);
@@ -46,57 +35,164 @@ KERNEL(gather)(GLOBAL const S *x, GLOBAL const SI *index, GLOBAL S *y, Ints p, i
 }
 #endif
 
-#ifdef POSITIONS
-// The key of a row is the position in y of its first element; that of a bad one is beyond all others.
-KERNEL(positions)(GLOBAL const SI *index, GLOBAL u64 *keys, GLOBAL i32 *order, Ints p, i64 rows, i64 along, i64 extent,
-                  GLOBAL i64 *status) {
+// The key of a bad index.
+#define BAD (~(K)0)
+
+#ifdef KEYS
+// Where in y each row of the index points: its key.
+KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, Ints p, i64 rows, i64 along, i64 extent, GLOBAL i64 *status) {
     for (i64 row = GROUP * THREADS + LANE; row < rows; row += GROUPS * THREADS) {
-        idx at = 0, origin = 0;
-        place(p, (idx)row, &at, &origin);
-        i64 v = LOAD(I, index, at);
+        i64 v = index[walk(p, 0, ROWS, 0, (idx)row)];
         int is_bad = (u64)v >= (u64)extent;
         if (is_bad) note(status, row, v);
-        keys[row] = is_bad ? ~(u64)0 : (u64)(origin + (idx)v * (idx)along);
-        order[row] = (i32)row;
+        keys[row] = is_bad ? BAD : (K)(walk(p, 0, ROWS, 1, (idx)row) + (idx)v * (idx)along);
     }
 }
 #endif
 
 #ifdef SCATTER
-typedef struct {
-    i64 v[SOURCE_INTS];
-} Source;
+// VECTOR elements of dtype T.
+typedef STORAGE(T) S;
+typedef union {
+    WORD all;
+    S each[VECTOR];
+} Word;
 
-// Rows that are sorted by where they point. The first row of a place does the work of all, in their order. `q`: extents
-// and strides of the source.
-FUNCTION idx source_position(Source q, idx e) {
-    idx at = 0;
-#pragma unroll
-    for (int d = DIMS - 1; d >= 0; d--) {
-        idx c = d == 0 ? e : e % (idx)q.v[d];
-        if (d > 0) e /= (idx)q.v[d];
-        at += c * (idx)q.v[DIMS + d];
-    }
-    return at;
+#define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+
+#ifdef ADDING
+typedef struct {
+    A v[VECTOR];
+} Sum;
+
+FUNCTION Sum zero(void) {
+    Sum sum;
+    EACH_PART(j) sum.v[j] = 0;
+    return sum;
 }
 
-KERNEL(scatter)(GLOBAL const u64 *keys, GLOBAL const i32 *order, GLOBAL const STORAGE(T) *source, GLOBAL STORAGE(T) *y,
-                Ints p, Source q, i64 rows, i64 width) {
-    for (i64 e = GROUP * THREADS + LANE; e < rows * width; e += GROUPS * THREADS) {
-        idx k = (idx)(e / width), i = (idx)(e % width);
-        u64 key = keys[k];
-        if (key == ~(u64)0 || (k > 0 && keys[k - 1] == key)) continue;
-        idx to = (idx)key + inner_position(p, i);
+FUNCTION Sum joined(Sum a, Sum b) {
+    EACH_PART(j) a.v[j] = ADD(a.v[j], b.v[j]);
+    return a;
+}
+
+FUNCTION Sum load(GLOBAL const S *x, idx word) {
+    Word w;
+    Sum sum;
+    w.all = ((GLOBAL const WORD *)x)[word];
+    EACH_PART(j) sum.v[j] = (A)LOAD(T, w.each, j);
+    return sum;
+}
+
+FUNCTION void store(GLOBAL S *y, idx word, Sum sum) {
+    Word w;
+    EACH_PART(j) STORE(T, w.each, j, sum.v[j]);
+    ((GLOBAL WORD *)y)[word] = w.all;
+}
+#endif
+
+#ifdef FEW
+// For an index that is short along the indexed dimension, so that a thread can look at all rows that may point to one
+// place: `count` of them, `apart` rows from each other. Strides along it are `index_step` and `source_step`. The first row
+// of a place adds up all; of an assignment, the last one writes.
+KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p, i64 n, i64 width, i64 along, i64 extent,
+            i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
+    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
+        idx row = (idx)e / (idx)width, w = (idx)e % (idx)width;
+        int own = (int)(row / (idx)apart % (idx)count), left = (int)count - own;
+        GLOBAL const SI *at = index + walk(p, 0, ROWS, 0, row);
+        i64 v = *at;
+        if ((u64)v >= (u64)extent) {
+            note(status, row, v);
+            continue;
+        }
+        int is_mine = 1;
 #ifdef ADDING
-        A sum = (A)LOAD(T, y, to);
-        for (idx j = k; j < (idx)rows && keys[j] == key; j++)
-            sum = ADD(sum, (A)LOAD(T, source, source_position(q, (idx)order[j] * (idx)width + i)));
-        STORE(T, y, to, sum);
+        for (int i = 1; i <= own; i++) is_mine &= at[-i * (idx)index_step] != v;
 #else
-        idx last = k;
-        while (last + 1 < (idx)rows && keys[last + 1] == key) last++;
-        y[to] = source[source_position(q, (idx)order[last] * (idx)width + i)];
+        for (int i = 1; i < left; i++) is_mine &= at[i * (idx)index_step] != v;
+#endif
+        if (!is_mine) continue;
+        idx to = walk(p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(p, 4 * ROWS, INNER, 0, w);
+        idx from = walk(p, 0, ROWS, 2, row) + walk(p, 4 * ROWS, INNER, 1, w);
+#ifdef ADDING
+        Sum sum = joined(load(y, to), load(source, from));
+        for (int i = 1; i < left; i++)
+            if (at[i * (idx)index_step] == v) sum = joined(sum, load(source, from + i * (idx)source_step));
+        store(y, to, sum);
+#else
+        ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from];
 #endif
     }
 }
+#else
+
+// Below, rows are sorted by their keys, and `order` says which they were. Rows of one key are a segment. `p`: extents and
+// strides of the source's rows, extents of INNER dimensions, their strides in y and the source.
+#define TO(w) walk(p, 2 * ROWS, INNER, 0, w)
+#define FROM(w) walk(p, 2 * ROWS, INNER, 1, w)
+#define FROM_ROW(k) walk(p, 0, ROWS, 0, (idx)order[k])
+
+#ifdef ADDING
+// Sums of the segments in parts of `part` rows. A thread takes a word of all rows of a part. A segment that lies in one
+// part is done; of one that goes on, the first part's sum is a tail, and the sums of the others are heads.
+KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL Sum *heads,
+             GLOBAL Sum *tails, Ints p, i64 rows, i64 width, i64 part) {
+    i64 n = (rows + part - 1) / part * width;
+    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
+        idx w = (idx)(e % width), k = (idx)(e / width) * (idx)part, to = TO(w), from = FROM(w);
+        idx end = k + (idx)part < (idx)rows ? k + (idx)part : (idx)rows;
+        int is_head = k > 0 && keys[k - 1] == keys[k];
+        while (k < end) {
+            K key = keys[k];
+            Sum sum = is_head || key == BAD ? zero() : load(y, (idx)key + to);
+            for (; k < end && keys[k] == key; k++) sum = joined(sum, load(source, FROM_ROW(k) + from));
+            if (is_head)
+                heads[e] = sum;
+            else if (k == end && end < (idx)rows && keys[end] == key)
+                tails[e] = sum;
+            else if (key != BAD)
+                store(y, (idx)key + to, sum);
+            is_head = 0;
+        }
+    }
+}
+
+// Tails and the heads that follow.
+KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL const Sum *tails, Ints p, i64 rows,
+              i64 width, i64 part) {
+    i64 n = (rows + part - 1) / part * width;
+    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
+        idx w = (idx)(e % width), first = (idx)(e / width) * (idx)part, k = first + (idx)part;
+        if (k >= (idx)rows) continue;
+        K key = keys[k];
+        // Only the part in which a segment starts is its tail.
+        if (key == BAD || keys[k - 1] != key || (first > 0 && keys[first - 1] == key)) continue;
+        Sum sum = tails[e];
+        i64 head = e;
+        while (k < (idx)rows && keys[k] == key) {
+            // Added in blocks, so that errors of long sums stay small.
+            Sum block = zero();
+            for (int i = 0; i < 64 && k < (idx)rows && keys[k] == key; i++, k += (idx)part) {
+                head += width;
+                block = joined(block, heads[head]);
+            }
+            sum = joined(sum, block);
+        }
+        store(y, (idx)key + TO(w), sum);
+    }
+}
+#else
+// The last row of each segment is what y gets.
+KERNEL(assign)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, Ints p, i64 rows,
+               i64 width) {
+    for (i64 e = GROUP * THREADS + LANE; e < rows * width; e += GROUPS * THREADS) {
+        idx k = (idx)e / (idx)width, w = (idx)e % (idx)width;
+        K key = keys[k];
+        if (key == BAD || (k + 1 < (idx)rows && keys[k + 1] == key)) continue;
+        ((GLOBAL WORD *)y)[(idx)key + TO(w)] = ((GLOBAL const WORD *)source)[FROM_ROW(k) + FROM(w)];
+    }
+}
+#endif
+#endif
 #endif

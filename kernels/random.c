@@ -1,6 +1,8 @@
 // Philox 4x32-10 and what is drawn from it, bit for bit the same on every device. A thread makes one block of four.
 //
-// T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI.
+// T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI. WORD: four elements,
+// if y is aligned to that. No product below is added to anything but through fma_, or it is exact, so that a compiler that
+// contracts changes nothing.
 
 CONTRACT_OFF
 
@@ -100,6 +102,18 @@ KERNEL(draw)(GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold
         v[1] = (u64)x1 < (u64)threshold;
         v[2] = (u64)x2 < (u64)threshold;
         v[3] = (u64)x3 < (u64)threshold;
+#endif
+#ifdef WORD
+        if (block * 4 + 4 <= n) {
+            union {
+                WORD all;
+                S each[4];
+            } four;
+#pragma unroll
+            for (int i = 0; i < 4; i++) STORE(T, four.each, i, v[i]);
+            ((GLOBAL WORD *)y)[block] = four.all;
+            continue;
+        }
 #endif
         for (int i = 0; i < 4; i++)
             if (block * 4 + i < n) STORE(T, y, block * 4 + i, v[i]);

@@ -1,26 +1,74 @@
-// Stable sorting of rows of 64-bit keys with their positions: runs of sorted keys are merged until one is left.
+// Stable sorting of rows of `length` elements by keys of type K (u32 or u64). All sorting is merging, which keeps equal
+// keys in their order.
 //
-// X: dtype of x. `p`: DIMS extents and strides of x.
+// X: what x is stored as; its dtype is in how its bits become a key. Without X the keys are given, and the order is that
+// of the whole list instead of each row's. `p`: DIMS extents and strides of x. A group sorts or merges TILE elements.
 
-#ifdef KEYS
-// A key that is larger for larger values and alike for equal ones; NaN has the largest.
-FUNCTION u64 key_of(A v) {
-#ifdef INTEGER
-    return (u64)v ^ ((u64)1 << 63);
+#define TILE (THREADS * ITEMS)
+
+// Sorts the elements of one thread.
+FUNCTION void sort_items(K *keys, u16 *from) {
+#pragma unroll
+    for (int turn = 0; turn < ITEMS; turn++) {
+#pragma unroll
+        for (int i = turn % 2; i + 1 < ITEMS; i += 2) {
+            int is_wrong = keys[i] > keys[i + 1];
+            K low = is_wrong ? keys[i + 1] : keys[i], high = is_wrong ? keys[i] : keys[i + 1];
+            u16 first = is_wrong ? from[i + 1] : from[i], second = is_wrong ? from[i] : from[i + 1];
+            keys[i] = low, keys[i + 1] = high;
+            from[i] = first, from[i + 1] = second;
+        }
+    }
+}
+
+// How many of the first `diagonal` merged elements are of a; of equal ones, those of a come first. Green et al. 2012, "GPU
+// Merge Path".
+#define SPLIT(name, SPACE, I)                                                 \
+    FUNCTION I name(SPACE const K *a, I na, SPACE const K *b, I nb, I diagonal) { \
+        I low = diagonal > nb ? diagonal - nb : 0;                            \
+        I high = diagonal < na ? diagonal : na;                               \
+        while (low < high) {                                                  \
+            I at = low + (high - low) / 2;                                    \
+            if (a[at] <= b[diagonal - 1 - at])                                \
+                low = at + 1;                                                 \
+            else                                                              \
+                high = at;                                                    \
+        }                                                                     \
+        return low;                                                           \
+    }
+SPLIT(split_local, LOCAL, int)
+SPLIT(split_global, GLOBAL, idx)
+
+// The ITEMS elements from `diagonal` on of the merged runs keys[a .. a_end] and keys[b .. b_end], and where they were.
+FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, int b_end, int diagonal, K *to, int *at) {
+    int of_a = split_local(keys + a, a_end - a, keys + b, b_end - b, diagonal);
+    a += of_a;
+    b += diagonal - of_a;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        int is_a = b >= b_end || (a < a_end && keys[a] <= keys[b]);
+        at[i] = is_a ? a : b;
+        // Past the end of both, what is read is not used.
+        if (at[i] >= TILE) at[i] = TILE - 1;
+        to[i] = keys[at[i]];
+        a += is_a;
+        b += !is_a;
+    }
+}
+
+#ifdef X
+typedef STORAGE(X) S;
+
+// A key that is larger for larger values and alike for equal ones; NaN has the largest. SIGN: the sign's bit; INFINITE: the
+// bits of infinity.
+FUNCTION K key_of(S v) {
+    K bits = (K)v;
+#ifdef INFINITE
+    K magnitude = bits & (K)(SIGN - 1);
+    if (magnitude > (K)INFINITE) return ~(K)0;
+    return (bits & (K)SIGN) ? (K)SIGN - magnitude : (K)SIGN + magnitude;
 #else
-    if (v != v) return ~(u64)0;
-    v = v == 0 ? 0 : v;
-#ifdef NEEDS_F64
-    union {
-        f64 value;
-        u64 bits;
-    } u;
-    u.value = v;
-    return u.bits >> 63 ? ~u.bits : u.bits | ((u64)1 << 63);
-#else
-    u32 bits = as_u32(v);
-    return bits >> 31 ? (u64)~bits : (u64)(bits | 0x80000000u);
-#endif
+    return bits ^ (K)SIGN;
 #endif
 }
 
@@ -34,47 +82,135 @@ FUNCTION idx position_of(Ints p, idx e) {
     }
     return at;
 }
+#endif
 
-KERNEL(keys)(GLOBAL const STORAGE(X) *x, GLOBAL u64 *keys, GLOBAL i32 *order, Ints p, i64 n, i64 length,
-             i64 is_descending) {
-    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
-        u64 key = key_of((A)LOAD(X, x, position_of(p, (idx)e)));
-        keys[e] = is_descending ? ~key : key;
-        order[e] = (i32)(e % length);
-    }
-}
-
-KERNEL(values)(GLOBAL const STORAGE(X) *x, GLOBAL const i32 *order, GLOBAL STORAGE(X) *y, GLOBAL i64 *positions, Ints p,
-               i64 n, i64 length) {
-    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
-        idx from = (idx)(e - e % length) + order[e];
-        y[e] = x[position_of(p, from)];
-        positions[e] = order[e];
-    }
-}
+// Sorts spans of `span` elements, a power of 2 from ITEMS to TILE: whole rows, or (if it is TILE) parts of them. With WHOLE,
+// rows are done and their values are written, otherwise keys and order.
+KERNEL(tiles)(
+#ifdef X
+    GLOBAL const S *x, Ints p, i64 is_descending,
 #else
-
-// Merges neighbouring runs of `run` keys. An element's new place is its place in its own run, and how many of the other
-// run come before it: of equal keys the left ones do.
-KERNEL(merge)(GLOBAL const u64 *keys, GLOBAL const i32 *order, GLOBAL u64 *merged, GLOBAL i32 *merged_order, i64 n,
-              i64 length, i64 run) {
-    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
-        i64 row = e - e % length, i = e % length, pair = i - i % (2 * run);
-        i64 middle = pair + run < length ? pair + run : length, end = pair + 2 * run < length ? pair + 2 * run : length;
-        int is_left = i < middle;
-        i64 low = is_left ? middle : pair, high = is_left ? end : middle, start = low;
-        u64 key = keys[e];
-        while (low < high) {
-            i64 at = low + (high - low) / 2;
-            u64 other = keys[row + at];
-            if (is_left ? other < key : other <= key)
-                low = at + 1;
-            else
-                high = at;
+    GLOBAL const K *x,
+#endif
+#ifdef WHOLE
+    GLOBAL S *y, GLOBAL i64 *order,
+#else
+    GLOBAL K *y, GLOBAL idx *order,
+#endif
+    i64 rows, i64 length, i64 span) {
+    SHARED(K, keys, TILE);
+    SHARED(u16, from, TILE);
+    K own[ITEMS];
+    u16 own_from[ITEMS];
+    int at[ITEMS];
+    idx parts = (idx)((length + span - 1) / span);
+    i64 spans = rows * parts, in_tile = TILE / span, tiles = (spans + in_tile - 1) / in_tile;
+    for (i64 tile = GROUP; tile < tiles; tile += GROUPS) {
+        BARRIER();
+        for (int j = LANE; j < TILE; j += THREADS) {
+            idx s = (idx)(tile * in_tile) + j / (int)span, row = s / parts, i = s % parts * (idx)span + j % (int)span;
+            // What fills up a span stands behind its elements, and stays there.
+            K key = ~(K)0;
+            if (s < spans && i < length) {
+#ifdef X
+                key = key_of(x[position_of(p, row * (idx)length + i)]);
+                if (is_descending) key = ~key;
+#else
+                key = x[row * (idx)length + i];
+#endif
+            }
+            keys[j] = key;
         }
-        i64 to = row + pair + (i - (is_left ? pair : middle)) + (low - start);
-        merged[to] = key;
-        merged_order[to] = order[e];
+        BARRIER();
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            own_from[i] = (u16)(LANE * ITEMS + i);
+            own[i] = keys[own_from[i]];
+        }
+        sort_items(own, own_from);
+        for (int run = ITEMS;; run *= 2) {
+            BARRIER();
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) {
+                keys[LANE * ITEMS + i] = own[i];
+                from[LANE * ITEMS + i] = own_from[i];
+            }
+            BARRIER();
+            if (run >= span) break;
+            int pair = LANE * ITEMS / (2 * run) * (2 * run), middle = pair + run;
+            merge_items(keys, pair, middle, middle, middle + run, LANE * ITEMS - pair, own, at);
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) own_from[i] = from[at[i]];
+        }
+        for (int j = LANE; j < TILE; j += THREADS) {
+            idx s = (idx)(tile * in_tile) + j / (int)span, row = s / parts, part = s % parts * (idx)span;
+            idx i = part + j % (int)span, was = part + from[j] % (int)span, to = row * (idx)length + i;
+            if (s >= spans || i >= length) continue;
+#ifdef WHOLE
+            y[to] = x[position_of(p, row * (idx)length + was)];
+            order[to] = was;
+#else
+            y[to] = keys[j];
+#ifdef X
+            order[to] = was;
+#else
+            order[to] = row * (idx)length + was;
+#endif
+#endif
+        }
+    }
+}
+
+// Merges neighbouring sorted runs of `run` elements, a multiple of TILE.
+KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, GLOBAL idx *merged_order, i64 rows,
+              i64 length, i64 run) {
+    SHARED(K, tile_keys, TILE);
+    SHARED(u16, from, TILE);
+    SHARED(idx, splits, 2);
+    K own[ITEMS];
+    int at[ITEMS];
+    idx parts = (idx)((length + TILE - 1) / TILE);
+    for (i64 tile = GROUP; tile < rows * parts; tile += GROUPS) {
+        idx row = (idx)tile / parts, start = (idx)tile % parts * TILE, pair = start / (idx)(2 * run) * (idx)(2 * run);
+        idx left = (idx)length - pair, na = left < (idx)run ? left : (idx)run, nb = left - na;
+        if (nb > (idx)run) nb = (idx)run;
+        idx first = start - pair, end = first + TILE < na + nb ? first + TILE : na + nb;
+        int count = (int)(end - first);
+        GLOBAL const K *a = keys + row * (idx)length + pair;
+        GLOBAL const idx *a_order = order + row * (idx)length + pair;
+        BARRIER();
+        for (int i = LANE; i < 2; i += THREADS) splits[i] = split_global(a, na, a + na, nb, i == 0 ? first : end);
+        BARRIER();
+        idx from_a = splits[0], from_b = na + first - from_a;
+        int of_a = (int)(splits[1] - from_a);
+        for (int j = LANE; j < count; j += THREADS) tile_keys[j] = a[j < of_a ? from_a + j : from_b + (j - of_a)];
+        BARRIER();
+        int diagonal = LANE * ITEMS < count ? LANE * ITEMS : count;
+        merge_items(tile_keys, 0, of_a, of_a, count, diagonal, own, at);
+        BARRIER();
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            tile_keys[LANE * ITEMS + i] = own[i];
+            from[LANE * ITEMS + i] = (u16)at[i];
+        }
+        BARRIER();
+        for (int j = LANE; j < count; j += THREADS) {
+            idx to = row * (idx)length + start + j;
+            int was = from[j];
+            merged[to] = tile_keys[j];
+            merged_order[to] = a_order[was < of_a ? from_a + was : from_b + (was - of_a)];
+        }
+    }
+}
+
+#if defined(X) && !defined(WHOLE)
+// What was sorted, and where it was.
+KERNEL(values)(GLOBAL const S *x, Ints p, GLOBAL const idx *order, GLOBAL S *y, GLOBAL i64 *positions, i64 n,
+               i64 length) {
+    for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
+        idx was = order[e];
+        y[e] = x[position_of(p, (idx)e / (idx)length * (idx)length + was)];
+        positions[e] = was;
     }
 }
 #endif

@@ -1,7 +1,7 @@
 //! What a device must be able to do: own memory, and run a [`Call`].
 
 use crate::pointwise::Pointwise;
-use crate::{DType, Layout, Result};
+use crate::{DType, Error, Layout, Result};
 use std::any::Any;
 use std::fmt;
 
@@ -175,6 +175,12 @@ pub enum Scan {
     Sum,
     /// Running product.
     Prod,
+}
+
+/// The error of an index out of range. Positions count the index's elements without its trailing dimensions along which
+/// it does not change.
+pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -> Error {
+    Error::index(op, format!("element {position} of the index is {value}, expected 0..{extent}"))
 }
 
 impl fmt::Display for Kernel {

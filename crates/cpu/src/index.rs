@@ -7,8 +7,8 @@ use crate::access::{
     with_scratch,
 };
 use bytemuck::Pod;
-use isograd_core::backend::Scatter;
-use isograd_core::{Call, Error, Layout, Result};
+use isograd_core::backend::{Scatter, index_error};
+use isograd_core::{Call, Layout, Result};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -68,10 +68,7 @@ impl<'a> Places<'a> {
         }
         self.blocks(0..self.rows, |at, block| match block.iter().position(|&i| i as u64 >= self.extent as u64) {
             None => Ok(()),
-            Some(k) => {
-                let (position, value, extent) = (at + k, block[k], self.extent);
-                Err(Error::index(self.op, format!("element {position} of the index is {value}, expected 0..{extent}")))
-            }
+            Some(k) => Err(index_error(self.op, (at + k) as i64, block[k], self.extent)),
         })
     }
 

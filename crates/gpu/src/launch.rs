@@ -74,7 +74,17 @@ impl Arguments {
 
 /// One thread for each of `n` items, in groups of [`THREADS`].
 pub fn each(n: usize) -> Geometry {
-    Geometry { groups: [n.div_ceil(THREADS).clamp(1, MOST_GROUPS), 1, 1], threads: THREADS }
+    in_groups(n, THREADS)
+}
+
+/// One thread for each of `n` items, in groups of `threads`.
+pub fn in_groups(n: usize, threads: usize) -> Geometry {
+    groups(n.div_ceil(threads), threads)
+}
+
+/// So many groups of `threads`, or fewer, which then loop.
+pub fn groups(n: usize, threads: usize) -> Geometry {
+    Geometry { groups: [n.clamp(1, MOST_GROUPS), 1, 1], threads }
 }
 
 /// [`THREADS`], or the power of 2 that the device allows.

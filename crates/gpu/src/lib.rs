@@ -24,8 +24,8 @@ pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
 pub use source::Variant;
 
 use isograd_core::backend::Fused;
-use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Result};
-use launch::Arguments;
+use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Result};
+use launch::{Arguments, element_address};
 use parking_lot::Mutex;
 use pool::{Buffer, Pool};
 use programs::Programs;
@@ -169,6 +169,11 @@ fn buffer<D: Driver>(memory: &dyn Memory) -> Result<&Buffer<D>> {
 
 fn address<D: Driver>(memory: &dyn Memory) -> Result<Address> {
     Ok(buffer::<D>(memory)?.address)
+}
+
+/// Where an operand's elements begin.
+fn place<D: Driver>(operand: &Operand<'_>) -> Result<Address> {
+    Ok(element_address(address::<D>(operand.memory)?, operand))
 }
 
 impl<D: Driver> Backend for Gpu<D> {

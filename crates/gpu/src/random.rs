@@ -1,9 +1,10 @@
 //! Random draws.
 
 use crate::driver::Driver;
-use crate::launch::{Arguments, THREADS, each, element_address};
+use crate::elementwise::word;
+use crate::launch::{Arguments, group_size, in_groups};
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, place};
 use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;
 use isograd_core::{Call, DType, Result};
@@ -19,10 +20,14 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()>
         Random::Normal => ("NORMAL", [call.floats[0] as f32, call.floats[1] as f32, 0.0]),
         Random::Bernoulli => ("BERNOULLI", [0.0; 3]),
     };
-    let variant = Variant::new("random.c").define("THREADS", THREADS).define("T", y.dtype.name()).define(name, true);
+    let threads = group_size(gpu.driver().limits());
+    let variant = Variant::new("random.c").define("THREADS", threads).define("T", y.dtype.name()).define(name, true);
     let variant = if y.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
-    let arguments = Arguments::new().pointer(element_address(address::<D>(y.memory)?, y)).int(n as i64);
+    let at = place::<D>(y)?;
+    let bytes = 4 * y.dtype.size();
+    let variant = if bytes <= 16 && at % bytes as u64 == 0 { variant.define("WORD", word(bytes)) } else { variant };
+    let arguments = Arguments::new().pointer(at).int(n as i64);
     let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
     let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
-    gpu.launch(variant, "draw", each(n.div_ceil(4)), &arguments)
+    gpu.launch(variant, "draw", in_groups(n.div_ceil(4), threads), &arguments)
 }

@@ -1,79 +1,154 @@
-//! Sorting: of tensors, and of what other kernels need in order.
+//! Sorting: of tensors, and of keys that other kernels need in order. Tiles are sorted in local memory, then merged.
 
-use crate::driver::Driver;
-use crate::launch::{Arguments, THREADS, each, element_address};
+use crate::driver::{Address, Driver, Limits};
+use crate::elementwise::bits;
+use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
 use crate::pool::Buffer;
 use crate::source::Variant;
-use crate::{Gpu, address};
-use isograd_core::{Call, DType, Error, Result};
+use crate::{Gpu, place};
+use isograd_core::{Call, DType, Result};
 
-/// Keys (u64) and their positions (i32), row by row.
-pub struct Keys<D: Driver> {
+/// Elements that a thread sorts in registers.
+const ITEMS: usize = 8;
+
+/// How lists are sorted on a device.
+pub struct Plan {
+    rows: usize,
+    length: usize,
+    /// `u32` or `u64`: the keys' type.
+    key: &'static str,
+    threads: usize,
+    is_wide: bool,
+}
+
+/// Sorted keys and where they were, row by row.
+pub struct Sorted<D: Driver> {
     pub keys: Buffer<D>,
     pub order: Buffer<D>,
 }
 
-impl<D: Driver> Keys<D> {
-    /// Memory for `n` keys. Errors: `Unsupported` if there are more than a position can count.
-    pub fn new(gpu: &Gpu<D>, op: &'static str, n: usize) -> Result<Keys<D>> {
-        if n > i32::MAX as usize {
-            return Err(Error::unsupported(op, format!("{n} elements cannot be sorted at once")));
+impl Plan {
+    /// For so many rows of so many keys.
+    pub fn new(limits: &Limits, [rows, length]: [usize; 2], key: &'static str, is_wide: bool) -> Plan {
+        let mut plan = Plan { rows, length, key, threads: group_size(limits), is_wide };
+        // A key and a 16-bit position an element, and two splits.
+        while plan.threads > 1 && plan.tile() * (plan.key_size() + 2) + 16 > limits.local_memory {
+            plan.threads /= 2;
         }
-        Ok(Keys { keys: gpu.scratch(8 * n)?, order: gpu.scratch(4 * n)? })
+        plan
     }
 
-    /// Sorts rows of `length` keys; equal ones keep their order.
-    pub fn sort(mut self, gpu: &Gpu<D>, op: &'static str, n: usize, length: usize) -> Result<Keys<D>> {
-        if length < 2 {
-            return Ok(self);
+    fn key_size(&self) -> usize {
+        if self.key == "u64" { 8 } else { 4 }
+    }
+
+    fn tile(&self) -> usize {
+        self.threads * ITEMS
+    }
+
+    /// What is sorted at once: a row, or a tile.
+    fn span(&self) -> usize {
+        self.length.next_power_of_two().clamp(ITEMS, self.tile())
+    }
+
+    fn variant(&self) -> Variant {
+        let variant =
+            Variant::new("sort.c").define("THREADS", self.threads).define("ITEMS", ITEMS).define("K", self.key);
+        if self.is_wide { variant.define("WIDE", true) } else { variant }
+    }
+
+    /// Sorts `tiles`, whose arguments so far are what is sorted and where it goes.
+    fn tiles<D: Driver>(&self, gpu: &Gpu<D>, variant: Variant, arguments: Arguments) -> Result<()> {
+        let (span, tile) = (self.span(), self.tile());
+        let tiles = (self.rows * self.length.div_ceil(span)).div_ceil(tile / span);
+        let arguments = arguments.int(self.rows as i64).int(self.length as i64).int(span as i64);
+        gpu.launch(variant, "tiles", groups(tiles, self.threads), &arguments)
+    }
+
+    fn buffers<D: Driver>(&self, gpu: &Gpu<D>) -> Result<Sorted<D>> {
+        let n = self.rows * self.length;
+        let position = if self.is_wide { 8 } else { 4 };
+        Ok(Sorted { keys: gpu.scratch(n * self.key_size())?, order: gpu.scratch(n * position)? })
+    }
+
+    /// Merges sorted spans until rows are sorted.
+    fn merge<D: Driver>(&self, gpu: &Gpu<D>, mut sorted: Sorted<D>) -> Result<Sorted<D>> {
+        let mut run = self.span();
+        if run >= self.length {
+            return Ok(sorted);
         }
-        let mut other = Keys::new(gpu, op, n)?;
-        let mut run = 1;
-        while run < length {
-            let pointers = [&self.keys, &self.order, &other.keys, &other.order];
+        let mut other = self.buffers(gpu)?;
+        let tiles = self.rows * self.length.div_ceil(self.tile());
+        while run < self.length {
+            let pointers = [&sorted.keys, &sorted.order, &other.keys, &other.order];
             let arguments = pointers.iter().fold(Arguments::new(), |list, b| list.pointer(b.address));
-            let arguments = [n, length, run].iter().fold(arguments, |list, &v| list.int(v as i64));
-            gpu.launch(Variant::new("sort.c").define("THREADS", THREADS), "merge", each(n), &arguments)?;
-            std::mem::swap(&mut self, &mut other);
+            let arguments = [self.rows, self.length, run].iter().fold(arguments, |list, &v| list.int(v as i64));
+            gpu.launch(self.variant(), "merge", groups(tiles, self.threads), &arguments)?;
+            std::mem::swap(&mut sorted, &mut other);
             run *= 2;
         }
-        Ok(self)
+        Ok(sorted)
+    }
+
+    /// Sorts keys that lie row by row. The order counts from the first of all rows.
+    pub fn sort<D: Driver>(&self, gpu: &Gpu<D>, keys: Address) -> Result<Sorted<D>> {
+        let sorted = self.buffers(gpu)?;
+        let arguments = Arguments::new().pointer(keys).pointer(sorted.keys.address).pointer(sorted.order.address);
+        self.tiles(gpu, self.variant(), arguments)?;
+        self.merge(gpu, sorted)
+    }
+}
+
+/// Whether kernels count so many elements with 64 bits: a tile may reach beyond the last.
+pub fn is_wide(n: usize) -> bool {
+    n > i32::MAX as usize / 2
+}
+
+/// The type of a dtype's keys, the sign's bit, and the bits of infinity.
+fn key_of(dtype: DType) -> (&'static str, &'static str, Option<&'static str>) {
+    match dtype {
+        DType::F64 => ("u64", "0x8000000000000000", Some("0x7ff0000000000000")),
+        DType::F32 => ("u32", "0x80000000", Some("0x7f800000")),
+        DType::F16 => ("u32", "0x8000", Some("0x7c00")),
+        DType::BF16 => ("u32", "0x8000", Some("0x7f80")),
+        DType::I64 => ("u64", "0x8000000000000000", None),
+        DType::I32 => ("u32", "0x80000000", None),
+        DType::U8 | DType::Bool => ("u32", "0", None),
     }
 }
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
-    let x = &call.inputs[0];
+    let (x, [y, positions]) = (&call.inputs[0], [&call.outputs[0], &call.outputs[1]]);
     let n = x.layout.shape().numel();
+    if n == 0 {
+        return Ok(());
+    }
     let length = x.layout.shape().dims().last().copied().unwrap_or(1);
+    let (key, sign, infinite) = key_of(x.dtype);
     let joint = Joint::new([x].into_iter()).at_least_one();
     let ints = joint.ints();
-    let acc = if x.dtype.is_float() { x.dtype.acc() } else { DType::I64 };
-    let variant = Variant::new("sort.c")
-        .define("THREADS", THREADS)
-        .define("KEYS", true)
-        .define("X", x.dtype.name())
-        .define("ACC", acc.name())
+    let plan = Plan::new(gpu.driver().limits(), [n / length, length], key, is_wide(n.max(x.layout.end())));
+    let mut variant = plan
+        .variant()
+        .define("X", bits(x.dtype))
+        .define("SIGN", sign)
         .define("DIMS", joint.rank())
         .define("INTS", ints.len());
-    let variant = match acc {
-        DType::I64 => variant.define("INTEGER", true),
-        DType::F64 => variant.define("NEEDS_F64", true),
-        _ => variant,
-    };
-    let variant = if joint.is_wide() { variant.define("WIDE", true) } else { variant };
-    let from = element_address(address::<D>(x.memory)?, x);
-    let keys = Keys::new(gpu, call.op, n)?;
-    let arguments = Arguments::new().pointer(from).pointer(keys.keys.address).pointer(keys.order.address);
-    let arguments = arguments.ints(&ints).int(n as i64).int(length as i64).int(call.ints[0]);
-    gpu.launch(variant.clone(), "keys", each(n), &arguments)?;
-    let sorted = keys.sort(gpu, call.op, n, length)?;
-    let [y, positions] = [0, 1].map(|i| &call.outputs[i]);
-    let arguments = Arguments::new()
-        .pointer(from)
-        .pointer(sorted.order.address)
-        .pointer(element_address(address::<D>(y.memory)?, y))
-        .pointer(element_address(address::<D>(positions.memory)?, positions));
-    let arguments = arguments.ints(&ints).int(n as i64).int(length as i64);
-    gpu.launch(variant, "values", each(n), &arguments)
+    if let Some(infinite) = infinite {
+        variant = variant.define("INFINITE", infinite);
+    }
+    let (from, to, positions) = (place::<D>(x)?, place::<D>(y)?, place::<D>(positions)?);
+    let source = || Arguments::new().pointer(from).ints(&ints);
+    if plan.span() >= length {
+        let arguments = source().int(call.ints[0]).pointer(to).pointer(positions);
+        return plan.tiles(gpu, variant.define("WHOLE", true), arguments);
+    }
+    let sorted = plan.buffers(gpu)?;
+    let arguments = source().int(call.ints[0]).pointer(sorted.keys.address).pointer(sorted.order.address);
+    plan.tiles(gpu, variant.clone(), arguments)?;
+    let sorted = plan.merge(gpu, sorted)?;
+    let arguments =
+        source().pointer(sorted.order.address).pointer(to).pointer(positions).int(n as i64).int(length as i64);
+    gpu.launch(variant, "values", in_groups(n, plan.threads), &arguments)
 }

@@ -5,6 +5,7 @@
 
 use crate::driver::{Address, Driver};
 use crate::pool::{Buffer, Pool};
+use isograd_core::backend::index_error;
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -115,9 +116,4 @@ impl Slot {
             Check::Value => Error::value(self.op, format!("element {} is not allowed", words[1])),
         })
     }
-}
-
-/// The error of an index out of range.
-pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -> Error {
-    Error::index(op, format!("element {position} of the index is {value}, expected 0..{extent}"))
 }

@@ -11,6 +11,7 @@ use isograd_core::{Backend, DeviceInfo, Error, Provider, Result, inventory};
 use isograd_gpu::{Dialect, Gpu};
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, Device};
 use opencl3::platform::get_platforms;
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 inventory::submit! {
@@ -22,6 +23,9 @@ pub static DIALECT: Dialect = Dialect { name: "opencl", files: &[("prelude.h", i
 
 /// All devices of all platforms, the host's own processor last.
 fn devices() -> Result<Vec<Device>> {
+    // Some drivers tell a second thread that there are no devices while they start.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock();
     let platforms = get_platforms().map_err(|e| {
         Error::device("opencl", format!("no platform was found; is libOpenCL with a device's driver installed? ({e})"))
     })?;
