@@ -36,6 +36,7 @@ typedef uint4 u32x4;
 #define as_u32(x) as_uint((f32)(x))
 #define mul_hi_u32(a, b) mul_hi((u32)(a), (u32)(b))
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
+#define raise_to(p, value) atomic_max((volatile GLOBAL u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
 
 // Threads that run in step, and can read a register of another; 1 where this is not known.

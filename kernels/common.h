@@ -175,8 +175,9 @@ FUNCTION void put_word(GLOBAL S *y, Read r, idx word, idx first, i64 extent) {
 #define PUT_WORD(y, r, w) put_word(y, r, FIRST_WORD + (w), FIRST, extent)
 #endif
 
-// Notes a bad element. The first one noted stays.
+// Notes a bad element: which is the first in order, and the one that was noted first with its value.
 FUNCTION void note(GLOBAL i64 *status, i64 position, i64 value) {
+    raise_to((GLOBAL u32 *)status + 1, position < 0xfffffffe ? ~(u32)position : 1);
     if (compare_and_swap(status, 0, 1) == 0) {
         status[1] = position;
         status[2] = value;

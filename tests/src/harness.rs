@@ -37,13 +37,14 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A trial named `device::op::aspect`.
+/// A trial named `device::op::aspect`; the first device of a kind goes by the kind's name.
 pub fn trial(
     device: &Device,
     op: &str,
     aspect: &str,
     run: impl FnOnce() -> Result<(), String> + Send + 'static,
 ) -> Trial {
+    let device = device.name().trim_end_matches(":0");
     Trial::test(format!("{device}::{op}::{aspect}"), || run().map_err(Failed::from))
 }
 

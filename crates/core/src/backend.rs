@@ -183,6 +183,11 @@ pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -
     Error::index(op, format!("element {position} of the index is {value}, expected 0..{extent}"))
 }
 
+/// The error of an element that a checked row does not accept. Positions count in row-major order of the output's shape.
+pub fn value_error(op: &'static str, position: usize, values: &str) -> Error {
+    Error::value(op, format!("element {position} is not allowed: {values}"))
+}
+
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

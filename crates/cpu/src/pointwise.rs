@@ -1,6 +1,7 @@
 //! Rows of the pointwise table: every row compiled once for f32, f64 and i64, over blocks that fit the first cache.
 
 use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, load, store, with_scratch};
+use isograd_core::backend::value_error;
 use isograd_core::pointwise::{Pointwise, Row, Visitor};
 use isograd_core::{Call, DType, Error, Result};
 use rayon::prelude::*;
@@ -173,8 +174,7 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
             None => Ok(()),
             Some(i) => {
                 let values: Vec<String> = x.iter().map(|x| format!("{:?}", x[i])).collect();
-                let message = format!("element {} is not allowed: {}", start + i, values.join(", "));
-                Err(Error::value(self.op, message))
+                Err(value_error(self.op, start + i, &values.join(", ")))
             }
         }
     }

@@ -7,8 +7,9 @@ use crate::layout::Joint;
 use crate::source::Variant;
 use crate::status::Check;
 use crate::{Gpu, address};
+use isograd_core::backend::value_error;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
-use isograd_core::{Call, DType, Error, Kernel, Operand, Result};
+use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -89,7 +90,22 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         arguments = arguments.pointer(slot.address);
     }
     gpu.generated(plan.variant(ints.len()), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
-    slot.map_or(Ok(()), |slot| gpu.checked(slot))
+    let Some(slot) = slot else { return Ok(()) };
+    gpu.checked(slot, |position| {
+        let rank = call.outputs[0].layout.shape().rank();
+        let value = |x: &Operand<'_>| Ok(shown(gpu.element(x, rank, position)?, acc));
+        let values: Vec<String> = call.inputs.iter().map(value).collect::<Result<_>>()?;
+        Ok(value_error(call.op, position, &values.join(", ")))
+    })
+}
+
+/// A number of the arithmetic as the CPU shows it.
+fn shown(value: Scalar, acc: DType) -> String {
+    match value {
+        Scalar::Float(v) if acc == DType::F64 => format!("{v:?}"),
+        Scalar::Float(v) => format!("{:?}", v as f32),
+        Scalar::Int(v) => v.to_string(),
+    }
 }
 
 fn acc(op: &'static str, body: Body, mut dtypes: impl Iterator<Item = DType> + Clone) -> Result<DType> {

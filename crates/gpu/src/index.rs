@@ -7,7 +7,7 @@ use crate::layout::Joint;
 use crate::sort::{self, Sorted};
 use crate::source::Variant;
 use crate::status::{Check, Slot};
-use crate::{Gpu, address, place};
+use crate::{Gpu, place};
 use isograd_core::backend::{Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
 use smallvec::SmallVec;
@@ -141,29 +141,12 @@ impl<'a> Places<'a> {
         [self.width, self.along, self.extent]
     }
 
-    /// In checked mode, the error of the first bad index in the order of its elements, as the CPU reports it.
+    /// Ends a call that has looked at the index.
     fn check<D: Driver>(&self, gpu: &Gpu<D>, op: &'static str, slot: Slot) -> Result<()> {
-        let Err(found) = gpu.checked(slot) else { return Ok(()) };
-        let index = self.index;
-        let mut bytes = vec![0; index.layout.end() * index.dtype.size()];
-        gpu.driver().download(address::<D>(index.memory)?, &mut bytes)?;
-        let read = |at: usize| match index.dtype {
-            DType::I32 => bytemuck::pod_read_unaligned::<i32>(&bytes[4 * at..][..4]) as i64,
-            _ => bytemuck::pod_read_unaligned::<i64>(&bytes[8 * at..][..8]),
-        };
-        let joint = self.joint([&index.layout.strides()[..self.rank]].into_iter());
-        for row in 0..self.rows {
-            let (mut rest, mut at) = (row, index.layout.offset());
-            for (extent, stride) in joint.extents.iter().zip(&joint.strides[0]).rev() {
-                at += rest % extent * stride;
-                rest /= extent;
-            }
-            let value = read(at);
-            if value as u64 >= self.extent as u64 {
-                return Err(index_error(op, row as i64, value, self.extent));
-            }
-        }
-        Err(found)
+        gpu.checked(slot, |row| {
+            let value = gpu.element(self.index, self.rank, row)?.as_i64(op)?;
+            Ok(index_error(op, row as i64, value, self.extent))
+        })
     }
 }
 

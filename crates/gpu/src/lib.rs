@@ -23,8 +23,9 @@ mod status;
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
 pub use source::Variant;
 
+use half::{bf16, f16};
 use isograd_core::backend::Fused;
-use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Result};
+use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Result, Scalar};
 use launch::{Arguments, element_address};
 use parking_lot::Mutex;
 use pool::{Buffer, Pool};
@@ -146,13 +147,38 @@ impl<D: Driver> Gpu<D> {
         self.status.slot(op, check)
     }
 
-    /// Ends a call that may report bad elements.
-    fn checked(&self, slot: Slot) -> Result<()> {
+    /// Ends a call that may report bad elements. In checked mode `explain` makes the error of the first one's position.
+    fn checked(&self, slot: Slot, explain: impl FnOnce(usize) -> Result<Error>) -> Result<()> {
         if self.is_checked.load(Ordering::Relaxed) {
-            return self.status.finish(slot);
+            return match self.status.finish(slot)? {
+                None => Ok(()),
+                Some(position) => Err(explain(position)?),
+            };
         }
         self.status.defer(slot);
         Ok(())
+    }
+
+    /// The element of an operand at a position in the row-major order of its first `rank` dimensions.
+    fn element(&self, operand: &Operand<'_>, rank: usize, position: usize) -> Result<Scalar> {
+        let (layout, mut rest) = (operand.layout, position);
+        let mut at = layout.offset();
+        for (extent, stride) in layout.shape().dims()[..rank].iter().zip(layout.strides()).rev() {
+            at += rest % extent * stride;
+            rest /= extent;
+        }
+        let mut bytes = [0; 8];
+        let (bytes, size) = (&mut bytes, operand.dtype.size());
+        self.driver().download(address::<D>(operand.memory)? + (at * size) as u64, &mut bytes[..size])?;
+        let bits = u64::from_le_bytes(*bytes);
+        Ok(match operand.dtype {
+            DType::F64 => Scalar::Float(f64::from_bits(bits)),
+            DType::F32 => Scalar::Float(f32::from_bits(bits as u32) as f64),
+            DType::F16 => Scalar::Float(f16::from_bits(bits as u16).to_f64()),
+            DType::BF16 => Scalar::Float(bf16::from_bits(bits as u16).to_f64()),
+            DType::I32 => Scalar::Int(bits as i32 as i64),
+            DType::I64 | DType::U8 | DType::Bool => Scalar::Int(bits as i64),
+        })
     }
 
     /// Memory for the duration of some launches.

@@ -1,7 +1,8 @@
 //! Errors that depend on data: bad indices and values, which kernels report in device memory.
 //!
-//! A kernel that can fail gets a slot. The first thread that finds a bad element writes its position and value there and
-//! leaves memory alone. Slots are read at the next synchronising call, or, in checked mode, at once.
+//! A kernel that can fail gets a slot. The first thread that finds a bad element writes its position and value there, and
+//! all of them agree on the lowest position; memory stays as it is. Slots are read at the next synchronising call, or, in
+//! checked mode, at once.
 
 use crate::driver::{Address, Driver};
 use crate::pool::{Buffer, Pool};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 /// Slots of one round. When all are given out, the queue is waited for.
 const SLOTS: usize = 1024;
-/// A flag, a position and a value, each of 8 bytes, and 8 bytes more.
+/// A flag and a mark of 4 bytes, a position and a value of 8, and 8 bytes more. The mark is the complement of the lowest
+/// position of a bad element; 1 if that has no place in 32 bits.
 const SLOT: usize = 32;
 
 /// What a kernel checks.
@@ -74,15 +76,17 @@ impl<D: Driver> Status<D> {
         self.state.lock().pending.push(slot);
     }
 
-    /// Waits for the launch of a slot and returns its error.
-    pub fn finish(&self, slot: Slot) -> Result<()> {
+    /// Waits for the launch of a slot and returns the position of the first bad element, if there is one.
+    pub fn finish(&self, slot: Slot) -> Result<Option<usize>> {
         let mut words = [0i64; SLOT / 8];
         self.pool.driver.download(slot.address, bytemuck::cast_slice_mut(&mut words))?;
         if words[0] != 0 {
             self.pool.driver.fill(slot.address, 0, SLOT)?;
         }
         self.state.lock().free.push(slot.address);
-        slot.error(&words).map_or(Ok(()), Err)
+        let mark = (words[0] as u64 >> 32) as u32;
+        let first = if mark == 1 { words[1] as usize } else { !mark as usize };
+        Ok((words[0] != 0).then_some(first))
     }
 
     /// Waits for the launches whose slots were left and returns the first error among them.

@@ -23,7 +23,8 @@ use std::ptr::null;
 const WARP_SIZE_NV: cl_uint = 0x4003;
 const WAVEFRONT_WIDTH_AMD: cl_uint = 0x4043;
 
-/// An OpenCL device with one queue, in order.
+/// An OpenCL device with one queue, in order. The compiler's options are those that exact arithmetic needs, and what
+/// `ISOGRAD_OPENCL_OPTIONS` adds.
 pub struct OpenCl {
     // Released before the context.
     staged: Mutex<Vec<(Event, Vec<u8>)>>,
@@ -31,7 +32,7 @@ pub struct OpenCl {
     context: Context,
     device: Device,
     limits: Limits,
-    options: &'static str,
+    options: String,
 }
 
 fn failed(op: &'static str) -> impl Fn(ClError) -> Error {
@@ -72,13 +73,17 @@ pub fn limits(device: &Device) -> Result<Limits> {
 impl OpenCl {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(device: &Device) -> Result<OpenCl> {
-        let limits = limits(device)?;
+        let mut limits = limits(device)?;
         let ask = failed("opencl");
         let context = Context::from_device(device).map_err(&ask)?;
         let queue =
             CommandQueue::create_default_with_properties(&context, CL_QUEUE_PROFILING_ENABLE, 0).map_err(&ask)?;
         let exact = device.single_fp_config().map_err(&ask)? & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
-        let options = if exact { "-cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
+        let mut options = if exact { "-cl-fp32-correctly-rounded-divide-sqrt" } else { "" }.to_string();
+        if let Ok(more) = std::env::var("ISOGRAD_OPENCL_OPTIONS") {
+            options = format!("{options} {more}");
+        }
+        limits.driver += &format!(", options {options}");
         Ok(OpenCl { staged: Mutex::default(), queue, context, device: Device::new(device.id()), limits, options })
     }
 }
@@ -186,7 +191,7 @@ impl Driver for OpenCl {
     fn compile(&self, source: &str) -> Result<Vec<u8>> {
         let op = "compile";
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
-        if let Err(error) = program.build(&[self.device.id()], self.options) {
+        if let Err(error) = program.build(&[self.device.id()], &self.options) {
             let log = program.get_build_log(self.device.id()).unwrap_or_default();
             return Err(Error::backend(op, format!("OpenCL: {error}\n{log}")));
         }
@@ -199,7 +204,7 @@ impl Driver for OpenCl {
         // SAFETY: OpenCL checks the binary's format itself; the cache has checked that it is what `compile` gave.
         let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
         let mut program = program.map_err(failed(op))?;
-        program.build(&[self.device.id()], self.options).map_err(failed(op))?;
+        program.build(&[self.device.id()], &self.options).map_err(failed(op))?;
         Ok(program)
     }
 
