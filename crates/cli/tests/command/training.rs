@@ -14,6 +14,22 @@ fn devices_lists_the_cpu() {
     assert!(stdout.lines().any(|line| line.split_whitespace().next() == Some("cpu")), "{stdout}");
 }
 
+/// Skipped without an OpenCL device, unless `ISOGRAD_REQUIRE` names it.
+#[test]
+fn opencl_gives_the_cpus_accuracy() {
+    let is_required = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|list| list.contains("opencl"));
+    if !is_required && "opencl:0".parse::<isograd::Device>().is_err() {
+        return println!("skipped: there is no OpenCL device");
+    }
+    let accuracy = |device: &str| {
+        let out = tempfile::tempdir().unwrap();
+        let report = isograd(&format!("train digits --epochs 5 --json --device {device}"), out.path()).json();
+        report["test_accuracy"].as_f64().unwrap()
+    };
+    let (there, here) = (accuracy("opencl:0"), accuracy("cpu"));
+    assert!((there - here).abs() <= 0.005, "{there} on opencl:0, {here} on the CPU");
+}
+
 #[test]
 fn the_json_report_has_exactly_these_keys() {
     let out = tempfile::tempdir().unwrap();
