@@ -221,6 +221,13 @@ impl<D: Driver> Backend for Gpu<D> {
         self.driver().synchronize()
     }
 
+    fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        let from = self.driver().record()?;
+        f()?;
+        let to = self.driver().record()?;
+        self.driver().elapsed(&from, &to)
+    }
+
     fn memory(&self) -> MemoryStats {
         self.pool.stats()
     }
