@@ -1,5 +1,6 @@
 //! The `isograd` command.
 
+mod bench;
 mod config;
 mod curves;
 mod devices;
@@ -22,6 +23,8 @@ struct Arguments {
 enum Command {
     /// List the devices that this program can use
     Devices,
+    /// Measure how fast a device runs every kind of op, against what it can do
+    Bench(bench::Bench),
     /// Train a classifier
     Train(config::Train),
 }
@@ -34,6 +37,7 @@ fn print(line: &str) -> anyhow::Result<()> {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Devices => devices::list(),
+        Command::Bench(bench) => bench::run(bench),
         Command::Train(train) => train::run(train),
     };
     match result {

@@ -4,6 +4,7 @@ use crate::pointwise::Pointwise;
 use crate::{DType, Error, Layout, Result};
 use std::any::Any;
 use std::fmt;
+use std::time::Instant;
 
 /// Memory on a device. Backends find their own type again through `as_any`.
 pub trait Memory: Send + Sync + 'static {
@@ -43,6 +44,16 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Waits for everything that was enqueued and reports what failed.
     fn synchronize(&self) -> Result<()>;
+
+    /// Seconds that the device takes for what `f` enqueues, after waiting for it. By the host's clock, unless the device
+    /// has one of its own.
+    fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        self.synchronize()?;
+        let started = Instant::now();
+        f()?;
+        self.synchronize()?;
+        Ok(started.elapsed().as_secs_f64())
+    }
 
     /// The bytes held now, at the peak, and for reuse.
     fn memory(&self) -> MemoryStats;

@@ -27,6 +27,10 @@ pub struct DeviceInfo {
     pub name: String,
     /// The hardware in words.
     pub description: String,
+    /// Driver and compiler with their versions.
+    pub driver: String,
+    /// Bytes of memory of its own; `None` if that is the host's.
+    pub memory: Option<usize>,
     /// True unless the hardware is the host's own processor.
     pub is_accelerator: bool,
 }
@@ -86,6 +90,20 @@ impl Device {
     /// Waits until everything enqueued has run; reports errors of what ran.
     pub fn synchronize(&self) -> Result<()> {
         self.backend().synchronize()
+    }
+
+    /// Seconds that the device takes for what `f` enqueues, after waiting for it: by its own clock on a GPU, where work that
+    /// is in the queue already is not counted and hides how long the host takes to enqueue; elsewhere by the host's.
+    /// Errors: those of `f`, and `Backend`.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Result, Tensor};
+    /// fn seconds(x: &Tensor) -> Result<f64> {
+    ///     x.device().time(|| x.exp().map(drop))
+    /// }
+    /// ```
+    pub fn time(&self, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
+        self.backend().time(&mut f)
     }
 
     /// Bytes held by this device's tensors.

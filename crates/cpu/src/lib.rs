@@ -23,7 +23,8 @@ inventory::submit! {
 
 fn list() -> Result<Vec<DeviceInfo>> {
     let description = format!("{}, {} threads", model(), rayon::current_num_threads());
-    Ok(vec![DeviceInfo { name: "cpu".into(), description, is_accelerator: false }])
+    let driver = format!("isograd {}", env!("CARGO_PKG_VERSION"));
+    Ok(vec![DeviceInfo { name: "cpu".into(), description, driver, memory: None, is_accelerator: false }])
 }
 
 /// The processor's name, where the system tells it.

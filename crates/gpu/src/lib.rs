@@ -225,6 +225,12 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
+        // A copy and a gather move bits, whatever they mean.
+        let moves_bits = matches!(call.kernel, Kernel::Copy | Kernel::Gather);
+        let is_f64 = |operand: &Operand<'_>| operand.dtype == DType::F64;
+        if !moves_bits && !self.driver().limits().has_f64 && call.inputs.iter().chain(call.outputs).any(is_f64) {
+            return Err(Error::unsupported(call.op, "the device has no f64"));
+        }
         match call.kernel {
             Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
             Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
@@ -245,6 +251,13 @@ impl<D: Driver> Backend for Gpu<D> {
     fn synchronize(&self) -> Result<()> {
         self.status.check()?;
         self.driver().synchronize()
+    }
+
+    fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        let from = self.driver().record()?;
+        f()?;
+        let to = self.driver().record()?;
+        self.driver().elapsed(&from, &to)
     }
 
     fn memory(&self) -> MemoryStats {

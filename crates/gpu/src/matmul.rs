@@ -5,7 +5,7 @@ use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
 use crate::{Gpu, address};
-use isograd_core::{Call, DType, Error, Operand, Result};
+use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
 
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
@@ -238,9 +238,6 @@ pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
 /// Runs a call as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
 pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
     let product = Product::new::<D>(call)?;
-    if product.dtype == DType::F64 && !gpu.driver().limits().has_f64 {
-        return Err(Error::unsupported(call.op, "the device has no f64"));
-    }
     if product.numel() == 0 {
         return Ok(());
     }

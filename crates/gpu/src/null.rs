@@ -51,6 +51,12 @@ impl NullDriver {
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
     }
 
+    /// The same device without double precision.
+    pub fn without_f64(mut self) -> NullDriver {
+        self.limits.has_f64 = false;
+        self
+    }
+
     /// Sets what goes wrong from now on.
     pub fn set_fault(&self, fault: Fault) {
         self.state.lock().fault = fault;

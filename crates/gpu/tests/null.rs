@@ -85,6 +85,32 @@ fn a_failing_compiler_is_an_error_of_the_call() -> Result<()> {
 }
 
 #[test]
+fn f64_is_unsupported_where_the_device_lacks_it() -> Result<()> {
+    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 20).without_f64(), None));
+    let device = Device::from_backend("null:0", gpu.clone());
+    let x = Tensor::from_vec(vec![1f64; 4], (2, 2), &device)?;
+    // Bits are moved all the same.
+    x.t()?.copy()?;
+    for result in [x.exp(), x.matmul(&x), x.sum(..), x.softmax(0), Tensor::zeros(3, DType::F64, &device)] {
+        let error = result.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (Kind::Unsupported, "the device has no f64"));
+    }
+    Ok(())
+}
+
+#[test]
+fn time_is_the_time_of_what_was_enqueued() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 20, None);
+    let x = zeros(&device, 4)?;
+    gpu.launches();
+    // This device's clock stands still.
+    assert_eq!(device.time(|| x.exp().map(drop))?, 0.0);
+    assert_eq!(gpu.launches().len(), 1);
+    assert_eq!(device.time(|| x.reshape(5).map(drop)).unwrap_err().kind(), Kind::Shape);
+    Ok(())
+}
+
+#[test]
 fn a_lost_device_is_an_error_and_its_tensors_drop() -> Result<()> {
     let Setup { gpu, device } = setup(1 << 20, None);
     let x = zeros(&device, 4)?;

@@ -43,24 +43,23 @@ fn is_accelerator(device: &Device) -> bool {
 }
 
 fn list() -> Result<Vec<DeviceInfo>> {
-    let describe = |(i, device): (usize, &Device)| DeviceInfo {
-        name: format!("opencl:{i}"),
-        is_accelerator: is_accelerator(device),
-        description: match driver::limits(device) {
-            Ok(limits) => {
-                let f64 = if limits.has_f64 { "f64" } else { "no f64" };
-                let wave = if limits.wave > 1 { format!("waves of {}", limits.wave) } else { "no waves".into() };
-                format!(
-                    "{}, {:.1} GiB, {f64}, {wave}, {}",
-                    limits.name,
-                    limits.memory as f64 / 2f64.powi(30),
-                    limits.driver
-                )
-            }
-            Err(error) => error.to_string(),
-        },
+    Ok(devices()?.iter().enumerate().map(|(i, device)| describe(i, device)).collect())
+}
+
+fn describe(ordinal: usize, device: &Device) -> DeviceInfo {
+    let (description, driver, memory) = match driver::limits(device) {
+        Ok(limits) => {
+            let f64 = if limits.has_f64 { "f64" } else { "no f64" };
+            let wave = if limits.wave > 1 { format!("waves of {}", limits.wave) } else { "no waves".into() };
+            let gib = limits.memory as f64 / 2f64.powi(30);
+            let description = format!("{}, {gib:.1} GiB, {f64}, {wave}, {}", limits.name, limits.driver);
+            (description, limits.driver, Some(limits.memory))
+        }
+        Err(error) => (error.to_string(), String::new(), None),
     };
-    Ok(devices()?.iter().enumerate().map(describe).collect())
+    let is_accelerator = is_accelerator(device);
+    let memory = memory.filter(|_| is_accelerator);
+    DeviceInfo { name: format!("opencl:{ordinal}"), description, driver, memory, is_accelerator }
 }
 
 /// Opens a device as a driver.

@@ -1,5 +1,6 @@
 //! The `isograd` command, as a user runs it.
 
+mod bench;
 mod refusing;
 mod resuming;
 mod training;
@@ -37,6 +38,11 @@ impl Ended {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         serde_json::from_str(self.stdout.lines().last().unwrap()).unwrap()
     }
+}
+
+/// Runs the command with these arguments.
+fn run(arguments: &[&str]) -> Ended {
+    Command::new(ISOGRAD).args(arguments).output().unwrap().into()
 }
 
 /// Runs the command with arguments that are separated by blanks, and then a folder for `--out`.

@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// The one line of an error.
 #[track_caller]
-fn assert_refused(ended: &Ended, expected: &[&str]) {
+pub fn assert_refused(ended: &Ended, expected: &[&str]) {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
     assert!(ended.stderr.starts_with("error: ") && ended.stderr.lines().count() == 1, "{}", ended.stderr);

@@ -1,0 +1,194 @@
+//! How a row is measured.
+
+use super::rows::{Action, Case, Clock, Cost, Op, Work};
+use anyhow::Result;
+use isograd::tape::{BackwardOptions, grad_with};
+use isograd::{DType, Device, Tensor};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Timed calls of a row, at least and at most.
+const RUNS: (usize, usize) = (3, 60);
+/// Calls that nobody waits for when launches are counted.
+const LAUNCHES: usize = 1000;
+
+/// Which way through an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Pass {
+    /// As in training: what the backward pass needs is saved.
+    #[serde(rename = "fwd")]
+    Forward,
+    /// The backward pass alone, on a tape that is kept.
+    #[serde(rename = "bwd")]
+    Backward,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Pass::Forward => "fwd",
+            Pass::Backward => "bwd",
+        })
+    }
+}
+
+/// How much a device is given to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Of one call.
+    pub bytes: usize,
+    pub flops: f64,
+    /// Read between two calls, so that nothing of a call's inputs is left in a cache.
+    pub flush: usize,
+    /// Time for a row.
+    pub time: Duration,
+}
+
+impl Op {
+    fn shrunk(&self, divisor: usize) -> Vec<usize> {
+        let shrunk = |(i, &n): (usize, &usize)| if i < self.shrinks { (n / divisor).max(1) } else { n };
+        self.dims.iter().enumerate().map(shrunk).collect()
+    }
+
+    /// The least power of two by which the first extents are divided so that every row of the op is within the limits:
+    /// dtypes and passes are compared at one shape.
+    fn divisor(&self, device: &Device, limits: &Limits) -> usize {
+        let fits = |divisor: &usize| {
+            let dims = self.shrunk(*divisor);
+            let is_least = dims[..self.shrinks].iter().all(|&n| n == 1);
+            is_least
+                || Row::of(self).all(|row| {
+                    let cost = row.cost(&Case::new(device, dims.clone(), row.dtype));
+                    cost.bytes <= limits.bytes && cost.flops <= limits.flops
+                })
+        };
+        (0..usize::BITS - 1).map(|shift| 1 << shift).find(fits).unwrap_or(1)
+    }
+}
+
+/// One measurement to make: an op in a dtype and direction.
+#[derive(Clone)]
+pub struct Row {
+    pub op: Op,
+    pub dtype: DType,
+    pub pass: Pass,
+}
+
+impl Row {
+    /// The rows of an op.
+    pub fn of(op: &Op) -> impl Iterator<Item = Row> {
+        let passes = [Some(Pass::Forward), op.backward.map(|_| Pass::Backward)];
+        let pairs =
+            op.dtypes.iter().flat_map(move |&dtype| passes.into_iter().flatten().map(move |pass| (dtype, pass)));
+        pairs.map(|(dtype, pass)| Row { op: op.clone(), dtype, pass })
+    }
+
+    /// What a filter looks at: `softmax [4096, 4096] bf16 bwd`.
+    pub fn label(&self) -> String {
+        format!("{} {:?} {} {}", self.op.name, self.op.dims, self.dtype, self.pass)
+    }
+
+    /// What the row needs at a shape.
+    pub fn cost(&self, case: &Case) -> Cost {
+        match (self.pass, self.op.backward) {
+            (Pass::Backward, Some(backward)) => backward(case),
+            _ => (self.op.forward)(case),
+        }
+    }
+
+    /// The row at its shape, with what its first extents are divided by.
+    pub fn fit(&self, device: &Device, limits: &Limits) -> (Case, usize) {
+        let divisor = self.op.divisor(device, limits);
+        (Case::new(device, self.op.shrunk(divisor), self.dtype), divisor)
+    }
+
+    /// What is timed.
+    fn work(&self, case: Case) -> Result<Work> {
+        let (inputs, call) = match self.op.action {
+            Action::Work(work) => return work(&case),
+            Action::Call { inputs, call } => (inputs(&case)?, call),
+        };
+        let is_leaf = |x: &Tensor| self.op.backward.is_some() && x.dtype().is_float();
+        let leaf = |x: Tensor| if is_leaf(&x) { x.leaf() } else { Ok(x) };
+        let inputs: Vec<Tensor> = inputs.into_iter().map(leaf).collect::<isograd::Result<_>>()?;
+        if self.pass == Pass::Forward {
+            return Ok(Box::new(move || call(&case, &inputs).map(drop)));
+        }
+        let y = call(&case, &inputs)?;
+        let dy = case.normal(y.dims())?;
+        Ok(Box::new(move || {
+            let leaves: Vec<&Tensor> = inputs.iter().filter(|x| x.requires_grad()).collect();
+            let options = BackwardOptions { gradient: Some(dy.clone()), retain: true, ..Default::default() };
+            grad_with(&y, &leaves, options).map(drop)
+        }))
+    }
+
+    /// Seconds of each timed call.
+    pub fn measure(&self, case: Case, bench: &Stand) -> Result<Vec<f64>> {
+        let device = case.device.clone();
+        let mut work = self.work(case)?;
+        // The first call compiles, the second finds its memory in the pool.
+        for _ in 0..2 {
+            work()?;
+        }
+        device.synchronize()?;
+        let started = Instant::now();
+        let mut seconds = Vec::new();
+        while seconds.len() < RUNS.0 || (seconds.len() < RUNS.1 && started.elapsed() < bench.limits.time) {
+            seconds.push(match self.op.clock {
+                Clock::Device => {
+                    bench.flush()?;
+                    device.time(&mut work)?
+                }
+                Clock::Launch => seconds_per_launch(&device, &mut work)?,
+            });
+        }
+        device.synchronize()?;
+        Ok(seconds)
+    }
+}
+
+/// The host's time for a call that it does not wait for.
+fn seconds_per_launch(device: &Device, work: &mut Work) -> Result<f64> {
+    device.synchronize()?;
+    let started = Instant::now();
+    for _ in 0..LAUNCHES {
+        work()?;
+    }
+    let seconds = started.elapsed().as_secs_f64() / LAUNCHES as f64;
+    device.synchronize()?;
+    Ok(seconds)
+}
+
+/// A device with what its measurements share.
+pub struct Stand {
+    pub device: Device,
+    pub limits: Limits,
+    flushed: Tensor,
+}
+
+impl Stand {
+    pub fn new(device: &Device, limits: Limits) -> Result<Stand> {
+        let flushed = Tensor::zeros(limits.flush / DType::F32.size(), DType::F32, device)?;
+        Ok(Stand { device: device.clone(), limits, flushed })
+    }
+
+    /// Without the rows that are at this device's shape what an earlier one is.
+    pub fn distinct(&self, rows: Vec<Row>) -> Vec<Row> {
+        let mut seen = HashSet::new();
+        let mut is_new = |row: &Row| {
+            let (case, _) = row.fit(&self.device, &self.limits);
+            seen.insert((row.op.name, case.dims, row.dtype, row.pass))
+        };
+        rows.into_iter().filter(|row| is_new(row)).collect()
+    }
+
+    /// Takes the place of what caches hold. Lines that are only read need not be written back during the next call; and
+    /// while this runs the host enqueues that call, so that its launches are not waited for.
+    fn flush(&self) -> Result<()> {
+        self.flushed.sum(..)?;
+        Ok(())
+    }
+}

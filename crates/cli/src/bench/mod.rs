@@ -1,0 +1,205 @@
+//! `isograd bench`.
+
+mod measure;
+mod report;
+mod rows;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use isograd::nn::replace_file;
+use isograd::{DType, Device, DeviceInfo, Kind};
+use measure::{Limits, Row, Stand};
+use regex::Regex;
+use report::{Outcome, Record, Table};
+use rows::{Clock, Cost, Op};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Memory of an accelerator that does not tell.
+const LEAST_MEMORY: usize = 4 << 30;
+
+/// The options of `isograd bench`.
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// The device, as `isograd devices` lists it [default: the best there is]
+    #[arg(long)]
+    device: Option<String>,
+    /// Only the rows that this regular expression finds in "group name [shape] dtype pass"
+    #[arg(long, value_name = "RE")]
+    filter: Option<Regex>,
+    /// Write one line of JSON a row to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Small shapes and few runs: whether every row works, not how fast
+    #[arg(long)]
+    quick: bool,
+}
+
+/// What the device does at most: bytes and operations a second.
+struct Ceilings {
+    copy: f64,
+    /// Those that were asked for; `None` for a dtype that the device does not multiply.
+    matrix: Vec<(DType, Option<f64>)>,
+}
+
+impl Ceilings {
+    fn matrix(&self, dtype: DType) -> Option<f64> {
+        self.matrix.iter().find(|(d, _)| *d == dtype)?.1
+    }
+
+    /// Seconds below which a call cannot be.
+    fn floor(&self, cost: Cost, dtype: DType) -> f64 {
+        let product = self.matrix(dtype).map_or(0.0, |rate| cost.flops / rate);
+        product.max(cost.bytes as f64 / self.copy)
+    }
+}
+
+/// Measures the ceilings, then every row that the filter finds.
+pub fn run(options: Bench) -> Result<ExitCode> {
+    let device: Device = match &options.device {
+        Some(name) => name.parse()?,
+        None => Device::best()?,
+    };
+    let rows = chosen(options.filter.as_ref())?;
+    options.json.as_deref().map(check_writable).transpose()?;
+    let info = info(&device)?;
+    let stand = Stand::new(&device, limits(&info, options.quick))?;
+    let rows = stand.distinct(rows);
+    let mut session = Session { table: Table::new(&info)?, stand, records: Vec::new(), json: options.json };
+    let ceilings = session.ceilings(&rows)?;
+    let bar = progress_bar(rows.len())?;
+    for row in &rows {
+        bar.set_message(row.label());
+        let record = session.record(row, Some(&ceilings));
+        bar.suspend(|| session.keep(record))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    session.finish()
+}
+
+/// The rows whose label the filter finds.
+fn chosen(filter: Option<&Regex>) -> Result<Vec<Row>> {
+    let rows: Vec<Row> = rows::all().iter().flat_map(Row::of).collect();
+    let found = |row: &Row| filter.is_none_or(|re| re.is_match(&format!("{} {}", row.op.group, row.label())));
+    let chosen: Vec<Row> = rows.iter().filter(|row| found(row)).cloned().collect();
+    if let (true, Some(first)) = (chosen.is_empty(), rows.first()) {
+        bail!("--filter finds none of {} rows; one of them is \"{} {}\"", rows.len(), first.op.group, first.label());
+    }
+    Ok(chosen)
+}
+
+/// Makes sure that a file can be written before any work is done.
+fn check_writable(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() {
+        bail!("{} is a folder", path.display());
+    }
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot write to {}", path.display()))?;
+    Ok(())
+}
+
+fn info(device: &Device) -> Result<DeviceInfo> {
+    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
+    all.into_iter().find(|info| info.name == device.name()).with_context(|| format!("{device} is not listed any more"))
+}
+
+/// What fits: on an accelerator, calls whose temporaries its memory holds; elsewhere what takes milliseconds.
+fn limits(info: &DeviceInfo, quick: bool) -> Limits {
+    let memory = info.memory.unwrap_or(LEAST_MEMORY);
+    let milliseconds = Duration::from_millis;
+    match (info.is_accelerator, quick) {
+        (true, false) => Limits {
+            bytes: memory / 16,
+            flops: f64::INFINITY,
+            flush: (memory / 16).min(512 << 20),
+            time: milliseconds(1000),
+        },
+        (true, true) => Limits { bytes: 64 << 20, flops: 1e10, flush: 64 << 20, time: milliseconds(50) },
+        (false, false) => Limits { bytes: 64 << 20, flops: 1e9, flush: 32 << 20, time: milliseconds(300) },
+        (false, true) => Limits { bytes: 1 << 20, flops: 1e7, flush: 4 << 20, time: milliseconds(20) },
+    }
+}
+
+fn progress_bar(rows: usize) -> Result<ProgressBar> {
+    let bar = ProgressBar::new(rows as u64);
+    bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?.progress_chars("=> "));
+    Ok(bar)
+}
+
+/// A run of the command.
+struct Session {
+    stand: Stand,
+    table: Table,
+    records: Vec<Record>,
+    json: Option<PathBuf>,
+}
+
+impl Session {
+    /// Measures the copy bandwidth, and the matrix rates of the dtypes in which `rows` multiply.
+    fn ceilings(&mut self, rows: &[Row]) -> Result<Ceilings> {
+        let copy = self.ceiling(rows::copy_ceiling(), DType::F32)?;
+        let copy = copy.and_then(|record| record.gbps).context("the device cannot copy")? * 1e9;
+        let mut matrix: Vec<(DType, Option<f64>)> = Vec::new();
+        for row in rows.iter().filter(|row| row.op.group == "matmul") {
+            if matrix.iter().all(|(dtype, _)| *dtype != row.dtype) {
+                let record = self.ceiling(rows::matrix_ceiling(), row.dtype)?;
+                matrix.push((row.dtype, record.and_then(|record| record.tflops).map(|rate| rate * 1e12)));
+            }
+        }
+        Ok(Ceilings { copy, matrix })
+    }
+
+    fn ceiling(&mut self, op: Op, dtype: DType) -> Result<Option<&Record>> {
+        let row = Row { op: Op { group: "ceiling", ..op }, dtype, pass: measure::Pass::Forward };
+        let record = self.record(&row, None);
+        self.keep(record)?;
+        Ok(self.records.last())
+    }
+
+    /// Measures a row.
+    fn record(&self, row: &Row, ceilings: Option<&Ceilings>) -> Record {
+        let (case, divisor) = row.fit(&self.stand.device, &self.stand.limits);
+        let cost = row.cost(&case);
+        let mut record = Record::new(self.table.info(), row, &case.dims, cost, divisor);
+        match row.measure(case, &self.stand) {
+            Ok(seconds) => {
+                record.set_times(seconds, row.op.clock);
+                if let (Some(ceilings), Clock::Device) = (ceilings, row.op.clock) {
+                    record.set_floor(ceilings.floor(cost, row.dtype));
+                }
+            }
+            Err(error) => record.outcome = outcome(&error),
+        }
+        record
+    }
+
+    /// Prints a record and adds it to the file, so that a run that is stopped leaves what it has measured.
+    fn keep(&mut self, record: Record) -> Result<()> {
+        self.table.row(&record)?;
+        self.records.push(record);
+        let Some(path) = &self.json else { return Ok(()) };
+        let lines: Vec<String> = self.records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        Ok(replace_file(path, &[lines.join("\n").as_bytes(), b"\n"])?)
+    }
+
+    fn finish(self) -> Result<ExitCode> {
+        self.table.summary(&self.records)?;
+        let failed = self.records.iter().filter(|record| matches!(record.outcome, Outcome::Failed(_))).count();
+        if failed > 0 {
+            bail!("{failed} of {} rows failed", self.records.len());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a device lacks is skipped; anything else is a failure.
+fn outcome(error: &anyhow::Error) -> Outcome {
+    let kind = error.downcast_ref::<isograd::Error>().map(|error| error.kind());
+    match kind {
+        Some(Kind::Unsupported | Kind::OutOfMemory) => Outcome::Skipped(error.to_string()),
+        _ => Outcome::Failed(error.to_string()),
+    }
+}

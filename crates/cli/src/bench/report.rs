@@ -1,0 +1,158 @@
+//! What a measurement says: a line of the table, a line of JSON, and the summary.
+
+use super::measure::{Pass, Row};
+use super::rows::{Clock, Cost};
+use crate::print;
+use anyhow::Result;
+use isograd::DeviceInfo;
+use serde::Serialize;
+
+/// How a row ended.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It was measured.
+    #[default]
+    Measured,
+    /// The device lacks what it needs.
+    Skipped(String),
+    /// It should have run.
+    Failed(String),
+}
+
+/// One row of the results. What was not measured is `null`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    pub device: String,
+    pub hardware: String,
+    pub driver: String,
+    pub group: String,
+    pub name: String,
+    pub shape: Vec<usize>,
+    /// By what the first extents were divided for this device.
+    pub divisor: usize,
+    pub dtype: String,
+    pub pass: Pass,
+    /// The median.
+    pub milliseconds: Option<f64>,
+    pub milliseconds_min: Option<f64>,
+    pub bytes: usize,
+    pub flops: f64,
+    pub gbps: Option<f64>,
+    pub tflops: Option<f64>,
+    /// The least time that the ceilings allow, over the median.
+    pub fraction: Option<f64>,
+    pub runs: usize,
+    pub outcome: Outcome,
+}
+
+impl Record {
+    pub fn new(info: &DeviceInfo, row: &Row, dims: &[usize], cost: Cost, divisor: usize) -> Record {
+        Record {
+            device: info.name.clone(),
+            hardware: info.description.clone(),
+            driver: info.driver.clone(),
+            group: row.op.group.into(),
+            name: row.op.name.into(),
+            shape: dims.to_vec(),
+            divisor,
+            dtype: row.dtype.to_string(),
+            pass: row.pass,
+            milliseconds: None,
+            milliseconds_min: None,
+            bytes: cost.bytes,
+            flops: cost.flops,
+            gbps: None,
+            tflops: None,
+            fraction: None,
+            runs: 0,
+            outcome: Outcome::Measured,
+        }
+    }
+
+    /// Takes the times of all runs. A host's time for a launch says nothing about rates.
+    pub fn set_times(&mut self, mut seconds: Vec<f64>, clock: Clock) {
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds[seconds.len() / 2];
+        self.runs = seconds.len();
+        self.milliseconds = Some(median * 1e3);
+        self.milliseconds_min = Some(seconds[0] * 1e3);
+        if clock == Clock::Device && median > 0.0 {
+            self.gbps = Some(self.bytes as f64 / median * 1e-9);
+            self.tflops = (self.flops > 0.0).then(|| self.flops / median * 1e-12);
+        }
+    }
+
+    /// Takes the least time in seconds that the ceilings allow.
+    pub fn set_floor(&mut self, seconds: f64) {
+        self.fraction = self.milliseconds.filter(|&ms| ms > 0.0).map(|ms| seconds * 1e3 / ms);
+    }
+
+    fn what(&self) -> String {
+        format!("{} {:?} {} {}", self.name, self.shape, self.dtype, self.pass)
+    }
+}
+
+/// The table on stdout.
+pub struct Table {
+    info: DeviceInfo,
+}
+
+impl Table {
+    /// Prints what the columns are.
+    pub fn new(info: &DeviceInfo) -> Result<Table> {
+        print(&format!("{}: {}", info.name, info.description))?;
+        print(
+            "Medians with cold caches; `of` is the least time that the ceilings allow, over the median; `/` is by what the",
+        )?;
+        print("first extents were divided for this device.\n")?;
+        print(&format!(
+            "{:<16} {:<22} {:>4} {:<4} {:<3} {:>10} {:>10} {:>8} {:>8} {:>5} {:>4}",
+            "name", "shape", "/", "", "", "ms", "min", "GB/s", "TFLOP/s", "of", "runs"
+        ))?;
+        Ok(Table { info: info.clone() })
+    }
+
+    /// The device of this table.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Prints one line.
+    pub fn row(&self, record: &Record) -> Result<()> {
+        let Record { name, shape, divisor, dtype, pass, runs, .. } = record;
+        let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let divisor = if *divisor > 1 { divisor.to_string() } else { String::new() };
+        let head = format!("{name:<16} {:<22} {divisor:>4} {dtype:<4} {pass:<3}", shape.join("x"));
+        let number = |v: Option<f64>, digits: usize| v.map_or("-".to_string(), |v| format!("{v:.digits$}"));
+        match &record.outcome {
+            Outcome::Measured => print(&format!(
+                "{head} {:>10} {:>10} {:>8} {:>8} {:>5} {runs:>4}",
+                number(record.milliseconds, 4),
+                number(record.milliseconds_min, 4),
+                number(record.gbps, 1),
+                number(record.tflops, 3),
+                number(record.fraction, 3),
+            )),
+            Outcome::Skipped(why) => print(&format!("{head} skipped: {why}")),
+            Outcome::Failed(why) => print(&format!("{head} FAILED: {why}")),
+        }
+    }
+
+    /// Prints for each group how near its rows come to the ceilings, and which is the farthest.
+    pub fn summary(&self, records: &[Record]) -> Result<()> {
+        let mut groups: Vec<&str> = records.iter().map(|record| record.group.as_str()).collect();
+        groups.dedup();
+        print(&format!("\n{:<12} {:>4} {:>6} {:>6}  fractions of the ceilings", "group", "rows", "median", "worst"))?;
+        for group in groups {
+            let of = |record: &&Record| record.group == group && record.fraction.is_some();
+            let mut measured: Vec<&Record> = records.iter().filter(of).collect();
+            measured.sort_by(|a, b| a.fraction.unwrap_or(0.0).total_cmp(&b.fraction.unwrap_or(0.0)));
+            let Some(worst) = measured.first() else { continue };
+            let fraction = |record: &Record| record.fraction.unwrap_or(0.0);
+            let (count, median) = (measured.len(), fraction(measured[measured.len() / 2]));
+            print(&format!("{group:<12} {count:>4} {median:>6.3} {:>6.3}  {}", fraction(worst), worst.what()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,391 @@
+//! The table of what is measured: a row is a name, its inputs, the call, and the bytes and operations that it needs.
+
+use anyhow::Result;
+use isograd::nn::{AdamW, Optimizer, Sgd, clip_grad_norm};
+use isograd::ops::{Approximate, EmbeddingOptions, Order};
+use isograd::{DType, Device, Rng, Tensor};
+
+const F32: &[DType] = &[DType::F32];
+const F16: &[DType] = &[DType::F16];
+const BF16: &[DType] = &[DType::BF16];
+const STORED: &[DType] = &[DType::F32, DType::BF16];
+const MATRIX: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
+
+/// Elements of the elementwise rows.
+const MANY: usize = 64 << 20;
+/// Shapes of softmax, and those of normalisation: a batch of rows each.
+const SOFTMAX: &[[usize; 2]] = &[[4096, 4096], [32768, 1024], [8192, 50257]];
+const NORM: &[[usize; 2]] = &[[16384, 4096], [32768, 768]];
+/// Bytes of an index.
+const INDEX: usize = 8;
+
+/// What a call needs at least: bytes of every input and output once, and operations, two for a multiply-add.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    pub bytes: usize,
+    pub flops: f64,
+}
+
+impl Cost {
+    fn bytes(bytes: usize) -> Cost {
+        Cost { bytes, flops: 0.0 }
+    }
+}
+
+/// A row at its shape on a device.
+pub struct Case {
+    pub device: Device,
+    pub dims: Vec<usize>,
+    pub dtype: DType,
+    rng: Rng,
+}
+
+impl Case {
+    pub fn new(device: &Device, dims: Vec<usize>, dtype: DType) -> Case {
+        Case { device: device.clone(), dims, dtype, rng: Rng::new(0) }
+    }
+
+    /// Elements of the shape.
+    fn numel(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Bytes of so many elements.
+    fn bytes(&self, elements: usize) -> usize {
+        elements * self.dtype.size()
+    }
+
+    /// A cost of so many tensors of the case's shape.
+    fn whole(&self, tensors: usize) -> Cost {
+        Cost::bytes(self.bytes(tensors * self.numel()))
+    }
+
+    /// A tensor of normal draws, so that no unit of the hardware has it easy.
+    pub fn normal(&self, dims: &[usize]) -> Result<Tensor> {
+        Ok(Tensor::randn(dims, 0.0, 1.0, self.dtype, &self.device, &self.rng)?)
+    }
+
+    fn normals<const N: usize>(&self, shapes: [&[usize]; N]) -> Result<Vec<Tensor>> {
+        shapes.into_iter().map(|dims| self.normal(dims)).collect()
+    }
+
+    fn alike(&self, count: usize) -> Result<Vec<Tensor>> {
+        (0..count).map(|_| self.normal(&self.dims)).collect()
+    }
+
+    /// Indices below `n`.
+    fn indices(&self, n: usize, dims: &[usize]) -> Result<Tensor> {
+        Ok(Tensor::rand(dims, 0.0, n as f64, DType::F32, &self.device, &self.rng)?.cast(DType::I64)?)
+    }
+}
+
+/// Something that is timed again and again.
+pub type Work = Box<dyn FnMut() -> isograd::Result<()>>;
+
+/// What a row does.
+#[derive(Clone, Copy)]
+pub enum Action {
+    /// A function of tensors, with the inputs that it is given.
+    Call { inputs: fn(&Case) -> Result<Vec<Tensor>>, call: fn(&Case, &[Tensor]) -> isograd::Result<Tensor> },
+    /// Anything else.
+    Work(fn(&Case) -> Result<Work>),
+}
+
+/// Whose time is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// The device's for one call, with cold caches.
+    Device,
+    /// The host's for each of many calls, of which none is waited for.
+    Launch,
+}
+
+/// Calls in the tables that follow: one row a dtype and pass.
+#[derive(Clone)]
+pub struct Op {
+    pub group: &'static str,
+    pub name: &'static str,
+    pub dims: Vec<usize>,
+    pub action: Action,
+    pub clock: Clock,
+    pub dtypes: &'static [DType],
+    /// How many of the first extents are divided where a device cannot take the whole.
+    pub shrinks: usize,
+    pub forward: fn(&Case) -> Cost,
+    /// The cost of the backward pass, where that is a row too. The inputs, floats, are leaves then.
+    pub backward: Option<fn(&Case) -> Cost>,
+}
+
+impl Op {
+    fn new(group: &'static str, name: &'static str, dims: &[usize], action: Action, forward: fn(&Case) -> Cost) -> Op {
+        let dims = dims.to_vec();
+        Op { group, name, dims, action, forward, clock: Clock::Device, dtypes: F32, shrinks: 1, backward: None }
+    }
+
+    fn dtypes(self, dtypes: &'static [DType]) -> Op {
+        Op { dtypes, ..self }
+    }
+
+    fn shrinks(self, shrinks: usize) -> Op {
+        Op { shrinks, ..self }
+    }
+
+    fn backward(self, cost: fn(&Case) -> Cost) -> Op {
+        Op { backward: Some(cost), ..self }
+    }
+}
+
+fn call(inputs: fn(&Case) -> Result<Vec<Tensor>>, call: fn(&Case, &[Tensor]) -> isograd::Result<Tensor>) -> Action {
+    Action::Call { inputs, call }
+}
+
+/// The copy that the bandwidth of a device is measured with.
+pub fn copy_ceiling() -> Op {
+    copy(&[256 << 20])
+}
+
+/// The product that the matrix rate of a device is measured with.
+pub fn matrix_ceiling() -> Op {
+    matmul(8192)
+}
+
+/// All rows.
+pub fn all() -> Vec<Op> {
+    [
+        launches(),
+        elementwise(),
+        reductions(),
+        softmaxes(),
+        norms(),
+        losses(),
+        products(),
+        randoms(),
+        indexing(),
+        sorting(),
+        optimizers(),
+    ]
+    .concat()
+}
+
+fn launches() -> Vec<Op> {
+    let tiny = call(|c| c.alike(2), |_, x| x[0].add_(&x[1]).map(|()| x[0].clone()));
+    let op = Op::new("launch", "launch overhead", &[1], tiny, |c| c.whole(3));
+    vec![Op { clock: Clock::Launch, ..op }]
+}
+
+fn copy(dims: &[usize]) -> Op {
+    let action = call(|c| c.alike(2), |_, x| x[1].copy_(&x[0]).map(|()| x[1].clone()));
+    Op::new("elementwise", "copy", dims, action, |c| c.whole(2))
+}
+
+fn elementwise() -> Vec<Op> {
+    let op = |name, action, cost| Op::new("elementwise", name, &[MANY], action, cost).dtypes(STORED);
+    let unary = |name, f| op(name, call(|c| c.alike(1), f), |c| c.whole(2));
+    let masked = |c: &Case| Cost::bytes(c.bytes(2 * c.numel()) + c.numel());
+    let choose = call(
+        |c| Ok([vec![c.normal(&c.dims)?.gt_scalar(0.0)?], c.alike(2)?].concat()),
+        |_, x| x[0].where_cond(&x[1], &x[2]),
+    );
+    let cast = |c: &Case| Cost::bytes(c.numel() * (size_of::<f32>() + 2));
+    let dropout = call(|c| c.alike(1), |c, x| x[0].dropout(0.1, &c.rng));
+    vec![
+        copy(&[MANY]).dtypes(STORED),
+        op("fill", call(|c| c.alike(1), |_, x| x[0].fill_(1.0).map(|()| x[0].clone())), |c| c.whole(1)),
+        op("add", call(|c| c.alike(2), |_, x| x[0].add(&x[1])), |c| c.whole(3)),
+        op("mul", call(|c| c.alike(2), |_, x| x[0].mul(&x[1])), |c| c.whole(3)),
+        unary("relu", |_, x| x[0].relu()).backward(|c| c.whole(3)),
+        unary("gelu", |_, x| x[0].gelu(Approximate::None)).backward(|c| c.whole(3)),
+        unary("clamp", |_, x| x[0].clamp(Some((-0.5).into()), Some(0.5.into()))),
+        op("where", choose, |c| Cost::bytes(c.bytes(3 * c.numel()) + c.numel())),
+        op("cast to f16", call(|c| c.alike(1), |_, x| x[0].cast(DType::F16)), cast).dtypes(F32),
+        op("cast to bf16", call(|c| c.alike(1), |_, x| x[0].cast(DType::BF16)), cast).dtypes(F32),
+        op("dropout", dropout, masked).backward(masked),
+    ]
+}
+
+fn reductions() -> Vec<Op> {
+    type Reduction = fn(&Case, &[Tensor]) -> isograd::Result<Tensor>;
+    let list: [(&str, Reduction); 7] = [
+        ("sum of all", |_, x| x[0].sum(..)),
+        ("mean of all", |_, x| x[0].mean(..)),
+        ("max of all", |_, x| x[0].amax(..)),
+        ("sum of rows", |_, x| x[0].sum(-1)),
+        ("mean of rows", |_, x| x[0].mean(-1)),
+        ("max of rows", |_, x| x[0].amax(-1)),
+        ("argmax of rows", |_, x| x[0].argmax(-1)),
+    ];
+    let row = |(name, f): &(&'static str, Reduction)| {
+        Op::new("reduction", name, &[MANY / 1024, 1024], call(|c| c.alike(1), *f), |c| c.whole(1)).dtypes(STORED)
+    };
+    list.iter().map(row).collect()
+}
+
+fn softmaxes() -> Vec<Op> {
+    let of = |dims: &[usize; 2]| {
+        let softmax = call(|c| c.alike(1), |_, x| x[0].softmax(-1));
+        let log_softmax = call(|c| c.alike(1), |_, x| x[0].log_softmax(-1));
+        [("softmax", softmax), ("log_softmax", log_softmax)].map(|(name, action)| {
+            Op::new("softmax", name, dims, action, |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
+        })
+    };
+    SOFTMAX.iter().flat_map(of).collect()
+}
+
+fn norms() -> Vec<Op> {
+    let of = |dims: &[usize; 2]| {
+        let layer_norm = call(
+            |c| c.normals([&c.dims, &c.dims[1..], &c.dims[1..]]),
+            |_, x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5),
+        );
+        let rms_norm = call(|c| c.normals([&c.dims, &c.dims[1..]]), |_, x| x[0].rms_norm(1, Some(&x[1]), 1e-5));
+        [("layer_norm", layer_norm), ("rms_norm", rms_norm)].map(|(name, action)| {
+            Op::new("norm", name, dims, action, |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
+        })
+    };
+    NORM.iter().flat_map(of).collect()
+}
+
+fn losses() -> Vec<Op> {
+    let cross_entropy =
+        call(|c| Ok(vec![c.normal(&c.dims)?, c.indices(c.dims[1], &c.dims[..1])?]), |_, x| x[0].cross_entropy(&x[1]));
+    let op = Op::new("loss", "cross_entropy", &[8192, 50257], cross_entropy, |c| c.whole(1));
+    vec![op.dtypes(STORED).backward(|c| c.whole(2))]
+}
+
+/// The cost of `[m, k] @ [k, n]`.
+fn product(c: &Case, [m, k, n]: [usize; 3]) -> Cost {
+    Cost { bytes: c.bytes(m * k + k * n + m * n), flops: 2.0 * m as f64 * k as f64 * n as f64 }
+}
+
+fn matmul(n: usize) -> Op {
+    let action = call(|c| c.normals([&c.dims[..2], &c.dims[1..]]), |_, x| x[0].matmul(&x[1]));
+    let op = Op::new("matmul", "matmul", &[n, n, n], action, |c| product(c, [c.dims[0], c.dims[1], c.dims[2]]));
+    op.dtypes(MATRIX).shrinks(3)
+}
+
+fn products() -> Vec<Op> {
+    let mut rows: Vec<Op> = [512, 1024, 2048, 4096, 8192].map(matmul).into();
+    let gemv = call(|c| c.normals([&c.dims, &c.dims[1..]]), |_, x| x[0].matmul(&x[1]));
+    let cost = |c: &Case| product(c, [c.dims[0], c.dims[1], 1]);
+    rows.push(Op::new("matmul", "gemv", &[8192, 8192], gemv, cost).dtypes(STORED));
+    // [B, K, N]: x is [B, K], the weight [N, K].
+    let linear = call(
+        |c| {
+            let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
+            c.normals([&[b, k], &[n, k], &[n]])
+        },
+        |_, x| x[0].linear(&x[1], Some(&x[2]))?.gelu(Approximate::None),
+    );
+    let forward = |c: &Case| product(c, [c.dims[0], c.dims[1], c.dims[2]]);
+    let backward = |c: &Case| {
+        let once = product(c, [c.dims[0], c.dims[1], c.dims[2]]);
+        Cost { bytes: 2 * once.bytes, flops: 2.0 * once.flops }
+    };
+    let op = Op::new("matmul", "linear + gelu", &[8192, 4096, 4096], linear, forward);
+    rows.push(op.dtypes(BF16).backward(backward).shrinks(3));
+    rows
+}
+
+fn randoms() -> Vec<Op> {
+    let op = |name, f| Op::new("random", name, &[MANY], call(|_| Ok(Vec::new()), f), |c| c.whole(1));
+    vec![
+        op("uniform", |c, _| Tensor::rand(&c.dims, 0.0, 1.0, c.dtype, &c.device, &c.rng)),
+        op("normal", |c, _| Tensor::randn(&c.dims, 0.0, 1.0, c.dtype, &c.device, &c.rng)),
+    ]
+}
+
+fn indexing() -> Vec<Op> {
+    // [T, V, C]: T tokens of a table [V, C].
+    let embedding = call(
+        |c| Ok(vec![c.normal(&c.dims[1..])?, c.indices(c.dims[1], &c.dims[..1])?]),
+        |_, x| x[0].embedding(&x[1], EmbeddingOptions::default()),
+    );
+    let read = |c: &Case| Cost::bytes(c.bytes(2 * c.dims[0] * c.dims[2]) + c.dims[0] * INDEX);
+    let summed = |c: &Case| Cost::bytes(c.bytes((c.dims[0] + c.dims[1]) * c.dims[2]) + c.dims[0] * INDEX);
+    let op = Op::new("index", "embedding", &[65536, 50257, 1024], embedding, read);
+    let mut rows = vec![op.dtypes(STORED).backward(summed).shrinks(2)];
+    for [r, c, n] in [[1024, 256, 128], [4096, 1024, 512], [16384, 1024, 2048]] {
+        rows.extend(gathers(&[r, n, c]));
+    }
+    rows
+}
+
+/// `[R, C]` and the `[n, C]` to add to it, for a shape `[R, n, C]`, with an index of these leading extents of the latter.
+fn table(c: &Case, index: &[usize]) -> Result<Vec<Tensor>> {
+    let [r, n, width] = [c.dims[0], c.dims[1], c.dims[2]];
+    Ok(vec![c.normal(&[r, width])?, c.normal(&[n, width])?, c.indices(r, index)?])
+}
+
+/// Reads `[n, C]` of a table.
+fn reads(c: &Case, indices: usize) -> Cost {
+    Cost::bytes(c.bytes(2 * c.dims[1] * c.dims[2]) + indices * INDEX)
+}
+
+/// Copies a table `[R, C]` and adds `[n, C]` to the copy.
+fn adds(c: &Case, indices: usize) -> Cost {
+    Cost::bytes(c.bytes((2 * c.dims[0] + c.dims[1]) * c.dims[2]) + indices * INDEX)
+}
+
+/// Gather and scatter along the rows of `[R, C]`, by an index `[n, C]` and by one of `n` rows.
+fn gathers(dims: &[usize]) -> Vec<Op> {
+    let op = |name, action, cost| Op::new("index", name, dims, action, cost).dtypes(F16).shrinks(2);
+    let by_element = |f| call(|c| table(c, &c.dims[1..]), f);
+    let by_row = |f| call(|c| table(c, &c.dims[1..2]), f);
+    vec![
+        op("gather", by_element(|_, x| x[0].gather(0, &x[2])), |c| reads(c, c.dims[1] * c.dims[2])),
+        op("scatter_add", by_element(|_, x| x[0].scatter_add(0, &x[2], &x[1])), |c| adds(c, c.dims[1] * c.dims[2])),
+        op("index_select", by_row(|_, x| x[0].index_select(0, &x[2])), |c| reads(c, c.dims[1])),
+        op("index_add", by_row(|_, x| x[0].index_add(0, &x[2], &x[1], 1.0)), |c| adds(c, c.dims[1])),
+    ]
+}
+
+fn sorting() -> Vec<Op> {
+    let of = |n: usize| {
+        let sort = call(|c| c.alike(1), |_, x| Ok(x[0].sort(0, Order::Ascending)?.0));
+        let sorted = |c: &Case| Cost::bytes(c.bytes(2 * c.numel()) + c.numel() * INDEX);
+        let cumsum = call(|c| c.alike(1), |_, x| x[0].cumsum(0));
+        [Op::new("sort", "sort", &[n], sort, sorted), Op::new("sort", "cumsum", &[n], cumsum, |c| c.whole(2))]
+    };
+    [1 << 20, MANY].into_iter().flat_map(of).collect()
+}
+
+/// A hundred million parameters in one tensor, and in 300.
+const PARAMETERS: [[usize; 2]; 2] = [[1, 100_000_000], [300, 333_333]];
+
+/// Leaves and their gradients.
+fn parameters(c: &Case) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let one = |_| Ok((c.normal(&c.dims[1..])?.leaf()?, c.normal(&c.dims[1..])?));
+    (0..c.dims[0]).map(one).collect()
+}
+
+/// Steps of an optimizer, which forgets the gradients each time.
+fn steps(c: &Case, optimizer: fn(Vec<Tensor>) -> Box<dyn Optimizer>) -> Result<Work> {
+    let (parameters, gradients) = parameters(c)?;
+    let mut optimizer = optimizer(parameters.clone());
+    Ok(Box::new(move || {
+        for (parameter, gradient) in parameters.iter().zip(&gradients) {
+            parameter.set_grad(Some(gradient.clone()))?;
+        }
+        optimizer.step()
+    }))
+}
+
+fn clipping(c: &Case) -> Result<Work> {
+    let (parameters, gradients) = parameters(c)?;
+    for (parameter, gradient) in parameters.iter().zip(gradients) {
+        parameter.set_grad(Some(gradient))?;
+    }
+    Ok(Box::new(move || clip_grad_norm(&parameters, 1.0, 2.0).map(drop)))
+}
+
+fn optimizers() -> Vec<Op> {
+    let of = |dims: &[usize; 2]| {
+        let op = |name, work, cost| Op::new("optimizer", name, dims, Action::Work(work), cost).shrinks(2);
+        [
+            op("adamw", |c| steps(c, |p| Box::new(AdamW::from_parameters(p))), |c| c.whole(7)),
+            op("sgd, momentum", |c| steps(c, |p| Box::new(Sgd::from_parameters(p).momentum(0.9))), |c| c.whole(5)),
+            op("clip by norm", clipping, |c| c.whole(3)),
+        ]
+    };
+    PARAMETERS.iter().flat_map(of).collect()
+}
