@@ -129,6 +129,14 @@ pub enum Fused {
     NormBackward,
     /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
     NormParameters,
+    /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
+    /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum
+    /// was divided by. `ints` = outer, classes, inner, ignored target, whether there are weights and bytes, and 0 without
+    /// a reduction, 1 for the sum over a divisor, 2 for the mean; `floats` = label smoothing, divisor.
+    CrossEntropy,
+    /// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the loss was reduced, and the
+    /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.
+    CrossEntropyBackward,
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.
@@ -181,6 +189,11 @@ pub enum Scan {
 /// it does not change.
 pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -> Error {
     Error::index(op, format!("element {position} of the index is {value}, expected 0..{extent}"))
+}
+
+/// The error of a class out of range, as `index` tells of it.
+pub fn class_error(op: &'static str, index: &Error) -> Error {
+    Error::value(op, format!("a class is out of range: {}", index.message()))
 }
 
 impl fmt::Display for Kernel {

@@ -145,12 +145,7 @@ impl<'a> Places<'a> {
     fn check<D: Driver>(&self, gpu: &Gpu<D>, op: &'static str, slot: Slot) -> Result<()> {
         let Err(found) = gpu.checked(slot) else { return Ok(()) };
         let index = self.index;
-        let mut bytes = vec![0; index.layout.end() * index.dtype.size()];
-        gpu.driver().download(address::<D>(index.memory)?, &mut bytes)?;
-        let read = |at: usize| match index.dtype {
-            DType::I32 => bytemuck::pod_read_unaligned::<i32>(&bytes[4 * at..][..4]) as i64,
-            _ => bytemuck::pod_read_unaligned::<i64>(&bytes[8 * at..][..8]),
-        };
+        let read = on_host(gpu, index)?;
         let joint = self.joint([&index.layout.strides()[..self.rank]].into_iter());
         for row in 0..self.rows {
             let (mut rest, mut at) = (row, index.layout.offset());
@@ -165,6 +160,17 @@ impl<'a> Places<'a> {
         }
         Err(found)
     }
+}
+
+/// Reads an index back: its element at a position of its buffer.
+pub fn on_host<D: Driver>(gpu: &Gpu<D>, index: &Operand<'_>) -> Result<impl Fn(usize) -> i64 + use<D>> {
+    let dtype = index.dtype;
+    let mut bytes = vec![0; index.layout.end() * dtype.size()];
+    gpu.driver().download(address::<D>(index.memory)?, &mut bytes)?;
+    Ok(move |at: usize| match dtype {
+        DType::I32 => bytemuck::pod_read_unaligned::<i32>(&bytes[4 * at..][..4]) as i64,
+        _ => bytemuck::pod_read_unaligned::<i64>(&bytes[8 * at..][..8]),
+    })
 }
 
 /// The bits that stand for what a bad index would have read: NaN, or 0.
