@@ -115,7 +115,7 @@ pub enum Kernel {
     Fused(Fused),
 }
 
-/// The fused kernels. All operands are contiguous; statistics are in the accumulation dtype.
+/// The fused kernels. Operands are contiguous unless it says otherwise; statistics are in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fused {
     /// x to y; `ints` = outer, extent, inner, logarithm.
@@ -137,6 +137,12 @@ pub enum Fused {
     /// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the loss was reduced, and the
     /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.
     CrossEntropyBackward,
+    /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
+    /// and this. It is its own backward kernel.
+    Dropout,
+    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]` of zeros;
+    /// `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
+    EmbeddingBackward,
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.

@@ -4,7 +4,7 @@ use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry};
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, index, random};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -30,6 +30,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::NormParameters => parameters(gpu, call),
         Fused::CrossEntropy => cross_entropy(gpu, call),
         Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
+        Fused::Dropout => random::dropout(gpu, call),
+        Fused::EmbeddingBackward => index::table_gradient(gpu, call),
     }
 }
 
