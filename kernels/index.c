@@ -40,12 +40,14 @@ KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, Int
 
 #ifdef KEYS
 // Where in y each row of the index points: its key.
-KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, Ints p, i64 rows, i64 along, i64 extent, GLOBAL i64 *status) {
+// Rows of the index `padding` count as bad, but are not noted.
+KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, Ints p, i64 rows, i64 along, i64 extent, i64 padding,
+             GLOBAL i64 *status) {
     for (i64 row = GROUP * THREADS + LANE; row < rows; row += GROUPS * THREADS) {
         i64 v = index[walk(p, 0, ROWS, 0, (idx)row)];
         int is_bad = (u64)v >= (u64)extent;
         if (is_bad) note(status, row, v);
-        keys[row] = is_bad ? BAD : (K)(walk(p, 0, ROWS, 1, (idx)row) + (idx)v * (idx)along);
+        keys[row] = is_bad || v == padding ? BAD : (K)(walk(p, 0, ROWS, 1, (idx)row) + (idx)v * (idx)along);
     }
 }
 #endif
@@ -134,6 +136,37 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p,
 #define FROM_ROW(k) walk(p, 0, ROWS, 0, (idx)order[k])
 
 #ifdef ADDING
+// What sums are added to: with FRESH, y is all zeros.
+#ifdef FRESH
+#define BEFORE(y, at) zero()
+#else
+#define BEFORE(y, at) load(y, at)
+#endif
+
+#ifdef MEAN
+// The first row whose key is not smaller.
+FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
+    idx low = 0, high = rows;
+    while (low < high) {
+        idx middle = low + (high - low) / 2;
+        if (keys[middle] < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// A segment's sum, divided by its number of rows.
+FUNCTION Sum finished(Sum sum, GLOBAL const K *keys, idx rows, K key) {
+    A count = (A)(bound(keys, rows, key + 1) - bound(keys, rows, key));
+    EACH_PART(j) sum.v[j] /= count;
+    return sum;
+}
+#else
+#define finished(sum, keys, rows, key) (sum)
+#endif
+
 // Sums of the segments in parts of `part` rows. A thread takes a word of all rows of a part. A segment that lies in one
 // part is done; of one that goes on, the first part's sum is a tail, and the sums of the others are heads.
 KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL Sum *heads,
@@ -145,14 +178,15 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
         int is_head = k > 0 && keys[k - 1] == keys[k];
         while (k < end) {
             K key = keys[k];
-            Sum sum = is_head || key == BAD ? zero() : load(y, (idx)key + to);
-            for (; k < end && keys[k] == key; k++) sum = joined(sum, load(source, FROM_ROW(k) + from));
+            Sum sum = is_head || key == BAD ? zero() : BEFORE(y, (idx)key + to);
+            for (; k < end && keys[k] == key; k++)
+                if (key != BAD) sum = joined(sum, load(source, FROM_ROW(k) + from));
             if (is_head)
                 heads[e] = sum;
             else if (k == end && end < (idx)rows && keys[end] == key)
                 tails[e] = sum;
             else if (key != BAD)
-                store(y, (idx)key + to, sum);
+                store(y, (idx)key + to, finished(sum, keys, (idx)rows, key));
             is_head = 0;
         }
     }
@@ -179,7 +213,7 @@ KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL
             }
             sum = joined(sum, block);
         }
-        store(y, (idx)key + TO(w), sum);
+        store(y, (idx)key + TO(w), finished(sum, keys, (idx)rows, key));
     }
 }
 #else

@@ -1,13 +1,82 @@
 // Philox 4x32-10 and what is drawn from it, bit for bit the same on every device. A thread makes one block of four.
 //
-// T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI. WORD: four elements,
-// if y is aligned to that. No product below is added to anything but through fma_, or it is exact, so that a compiler that
+// T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI; DROPOUT of x by such
+// draws. WORD: four elements, or a part of what a thread of the latter takes, if all is aligned to that. No product below is added to anything but through fma_, or it is exact, so that a compiler that
 // contracts changes nothing.
 
 CONTRACT_OFF
 
 typedef STORAGE(T) S;
 
+typedef struct {
+    u32 v[4];
+} Draws;
+
+FUNCTION Draws draws_of(u64 at, i64 seed, i64 stream) {
+    u32 x0 = (u32)at, x1 = (u32)(at >> 32), x2 = (u32)stream, x3 = (u32)((u64)stream >> 32);
+    u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u32 h0 = mul_hi_u32(0xd2511f53u, x0), l0 = 0xd2511f53u * x0;
+        u32 h1 = mul_hi_u32(0xcd9e8d57u, x2), l1 = 0xcd9e8d57u * x2;
+        x0 = h1 ^ x1 ^ k0;
+        x1 = l1;
+        x2 = h0 ^ x3 ^ k1;
+        x3 = l0;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    Draws draws;
+    draws.v[0] = x0, draws.v[1] = x1, draws.v[2] = x2, draws.v[3] = x3;
+    return draws;
+}
+
+#ifdef DROPOUT
+// y = x m scale, where m is 1 for draws below the threshold, else 0. A thread takes as many blocks as fill its words.
+#define ITEMS (sizeof(S) == 2 ? 8 : 4)
+
+typedef union {
+#ifdef WORD
+    WORD all[ITEMS * sizeof(S) / 16];
+#endif
+    S each[ITEMS];
+} Items;
+
+KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold, A scale) {
+    for (i64 k = GROUP * THREADS + LANE; k * ITEMS < n; k += GROUPS * THREADS) {
+        i64 first = k * ITEMS;
+        int count = n - first < ITEMS ? (int)(n - first) : ITEMS, is_whole = 0;
+        Items items;
+#ifdef WORD
+        is_whole = count == ITEMS;
+        if (is_whole) {
+#pragma unroll
+            for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) items.all[i] = ((GLOBAL const WORD *)(x + first))[i];
+        }
+#endif
+        if (!is_whole)
+            for (int i = 0; i < count; i++) items.each[i] = x[first + i];
+#pragma unroll
+        for (int block = 0; block < ITEMS / 4; block++) {
+            Draws draws = draws_of((u64)offset + (u64)(k * (ITEMS / 4) + block), seed, stream);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                A m = (u64)draws.v[i] < (u64)threshold ? (A)1 : (A)0;
+                STORE(T, items.each, block * 4 + i, LOAD(T, items.each, block * 4 + i) * m * scale);
+            }
+        }
+#ifdef WORD
+        if (is_whole) {
+#pragma unroll
+            for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) ((GLOBAL WORD *)(y + first))[i] = items.all[i];
+        }
+#endif
+        if (!is_whole)
+            for (int i = 0; i < count; i++) y[first + i] = items.each[i];
+    }
+}
+
+#else
 typedef struct {
     f32 a, b;
 } Pair;
@@ -66,42 +135,24 @@ FUNCTION Pair normal2(u32 a, u32 b) {
 
 KERNEL(draw)(GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold, f32 a, f32 b, f32 c) {
     for (i64 block = GROUP * THREADS + LANE; block * 4 < n; block += GROUPS * THREADS) {
-        u64 at = (u64)offset + (u64)block;
-        u32 x0 = (u32)at, x1 = (u32)(at >> 32), x2 = (u32)stream, x3 = (u32)((u64)stream >> 32);
-        u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
-#pragma unroll
-        for (int round = 0; round < 10; round++) {
-            u32 h0 = mul_hi_u32(0xd2511f53u, x0), l0 = 0xd2511f53u * x0;
-            u32 h1 = mul_hi_u32(0xcd9e8d57u, x2), l1 = 0xcd9e8d57u * x2;
-            x0 = h1 ^ x1 ^ k0;
-            x1 = l1;
-            x2 = h0 ^ x3 ^ k1;
-            x3 = l0;
-            k0 += 0x9e3779b9u;
-            k1 += 0xbb67ae85u;
-        }
+        Draws draws = draws_of((u64)offset + (u64)block, seed, stream);
 #ifdef NORMAL
-        Pair first = normal2(x0, x1), second = normal2(x2, x3);
+        Pair first = normal2(draws.v[0], draws.v[1]), second = normal2(draws.v[2], draws.v[3]);
         f32 v[4];
         v[0] = fma_(b, first.a, a);
         v[1] = fma_(b, first.b, a);
         v[2] = fma_(b, second.a, a);
         v[3] = fma_(b, second.b, a);
 #elif defined(UNIFORM)
-        u32 x[4];
         f32 v[4];
-        x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
         for (int i = 0; i < 4; i++) {
-            f32 u = (f32)(x[i] >> 8) * as_f32(0x33800000u);
+            f32 u = (f32)(draws.v[i] >> 8) * as_f32(0x33800000u);
             v[i] = fma_(b, u, a);
             if (v[i] > c) v[i] = c;
         }
 #else
         u8 v[4];
-        v[0] = (u64)x0 < (u64)threshold;
-        v[1] = (u64)x1 < (u64)threshold;
-        v[2] = (u64)x2 < (u64)threshold;
-        v[3] = (u64)x3 < (u64)threshold;
+        for (int i = 0; i < 4; i++) v[i] = (u64)draws.v[i] < (u64)threshold;
 #endif
 #ifdef WORD
         if (block * 4 + 4 <= n) {
@@ -119,3 +170,4 @@ KERNEL(draw)(GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold
             if (block * 4 + i < n) STORE(T, y, block * 4 + i, v[i]);
     }
 }
+#endif

@@ -126,7 +126,7 @@ pub enum Kernel {
     Fused(Fused),
 }
 
-/// The fused kernels. All operands are contiguous; statistics are in the accumulation dtype.
+/// The fused kernels. Operands are contiguous unless it says otherwise; statistics are in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fused {
     /// x to y; `ints` = outer, extent, inner, logarithm.
@@ -140,6 +140,20 @@ pub enum Fused {
     NormBackward,
     /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
     NormParameters,
+    /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
+    /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum
+    /// was divided by. `ints` = outer, classes, inner, ignored target, whether there are weights and bytes, and 0 without
+    /// a reduction, 1 for the sum over a divisor, 2 for the mean; `floats` = label smoothing, divisor.
+    CrossEntropy,
+    /// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the loss was reduced, and the
+    /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.
+    CrossEntropyBackward,
+    /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
+    /// and this. It is its own backward kernel.
+    Dropout,
+    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]` of zeros;
+    /// `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
+    EmbeddingBackward,
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.
@@ -197,6 +211,11 @@ pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -
 /// The error of an element that a checked row does not accept. Positions count in row-major order of the output's shape.
 pub fn value_error(op: &'static str, position: usize, values: &str) -> Error {
     Error::value(op, format!("element {position} is not allowed: {values}"))
+}
+
+/// The error of a class out of range, as `index` tells of it.
+pub fn class_error(op: &'static str, index: &Error) -> Error {
+    Error::value(op, format!("a class is out of range: {}", index.message()))
 }
 
 impl fmt::Display for Kernel {

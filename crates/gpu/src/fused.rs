@@ -1,9 +1,10 @@
 //! Fused kernels of rows: softmax and normalisation.
 
+use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry};
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, index, random};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 /// Words that a thread keeps in registers, at most.
 const MOST_WORDS: usize = 4;
 /// Rows of fewer elements are left to one thread each.
-const SHORT: usize = 32;
+pub const SHORT: usize = 32;
 /// Rows that one thread of a column sums up.
 const PART: usize = 64;
 
@@ -27,16 +28,20 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::Norm => norm(gpu, call, "norm"),
         Fused::NormBackward => norm(gpu, call, "norm_backward"),
         Fused::NormParameters => parameters(gpu, call),
+        Fused::CrossEntropy => cross_entropy(gpu, call),
+        Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
+        Fused::Dropout => random::dropout(gpu, call),
+        Fused::EmbeddingBackward => index::table_gradient(gpu, call),
     }
 }
 
 /// Operands' addresses.
-fn addresses<D: Driver>(operands: &[Operand<'_>]) -> Result<SmallVec<[Address; 8]>> {
+pub fn addresses<D: Driver>(operands: &[Operand<'_>]) -> Result<SmallVec<[Address; 8]>> {
     operands.iter().map(|o| Ok(element_address(address::<D>(o.memory)?, o))).collect()
 }
 
 /// A program in the dtypes of `x`.
-fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
+pub fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
     let dtype = x.dtype;
     let variant = Variant::new(file).define("T", dtype.name()).define("ACC", dtype.acc().name());
     let variant = if dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
@@ -44,7 +49,7 @@ fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
 }
 
 /// Adds how a group takes rows, and returns the launch.
-fn rows<D: Driver>(
+pub fn rows<D: Driver>(
     gpu: &Gpu<D>,
     variant: Variant,
     dtype: DType,

@@ -195,8 +195,29 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     let (from, to, dim) = (place::<D>(source)?, place::<D>(y)?, call.ints[0] as usize);
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, y.layout, Some(source.layout), dim, y.dtype.size(), [from, to], threads);
-    let scatter = Scattering { call, places, mode, is_wide: is_wide(&[index, source, y]), from, to };
+    let onto = Onto::Values;
+    let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
     if dims[dim] <= FEW { scatter.few(gpu) } else { scatter.sorted(gpu) }
+}
+
+/// Sums the rows of an embedding's gradient by index, onto a table of zeros.
+pub fn table_gradient<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let ([index, dy], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    let (from, to, size) = (place::<D>(dy)?, place::<D>(table)?, table.dtype.size());
+    let threads = group_size(gpu.driver().limits());
+    let places = Places::new(index, table.layout, Some(dy.layout), 0, size, [from, to], threads);
+    let onto = Onto::Zeros { padding: call.ints[0], is_mean: call.ints[1] != 0 };
+    let is_wide = is_wide(&[index, dy, table]);
+    Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.sorted(gpu)
+}
+
+/// What a scatter finds where it writes.
+#[derive(Clone, Copy)]
+enum Onto {
+    /// Anything.
+    Values,
+    /// Zeros, which are not read: one index may be left out, and sums divided by their number of rows.
+    Zeros { padding: i64, is_mean: bool },
 }
 
 /// A scatter under way.
@@ -204,6 +225,7 @@ struct Scattering<'a> {
     call: &'a Call<'a>,
     places: Places<'a>,
     mode: Scatter,
+    onto: Onto,
     is_wide: bool,
     from: u64,
     to: u64,
@@ -222,7 +244,13 @@ impl Scattering<'_> {
             (Scatter::Add, DType::F64) => variant.define("ACC", "f64").define("NEEDS_F64", true),
             (Scatter::Add, acc) => variant.define("ACC", acc.name()),
         };
-        (variant.define("T", dtype.name()).define("ADDING", true), ints)
+        let variant = variant.define("T", dtype.name()).define("ADDING", true);
+        let variant = match self.onto {
+            Onto::Values => variant,
+            Onto::Zeros { is_mean: false, .. } => variant.define("FRESH", true),
+            Onto::Zeros { is_mean: true, .. } => variant.define("FRESH", true).define("MEAN", true),
+        };
+        (variant, ints)
     }
 
     fn few<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
@@ -287,6 +315,8 @@ impl Scattering<'_> {
         let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(keys.address).ints(&ints);
         let [_, along, extent] = self.places.reach();
         let arguments = [rows, along, extent].into_iter().fold(arguments, |list, v| list.int(v as i64));
+        // No index is negative.
+        let arguments = arguments.int(if let Onto::Zeros { padding, .. } = self.onto { padding } else { -1 });
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let arguments = arguments.pointer(slot.address);
         gpu.launch(variant.define("K", key).define("KEYS", true), "keys", self.places.each(rows), &arguments)?;

@@ -3,6 +3,7 @@
 //! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a [`Backend`] of it: it chooses a
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
+mod cross_entropy;
 mod driver;
 mod elementwise;
 mod fused;

@@ -1,7 +1,8 @@
-//! Random draws.
+//! Random draws, and dropout by them.
 
 use crate::driver::Driver;
 use crate::elementwise::word;
+use crate::fused::variant;
 use crate::launch::{Arguments, group_size, in_groups};
 use crate::source::Variant;
 use crate::{Gpu, place};
@@ -30,4 +31,23 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()>
     let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
     let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
     gpu.launch(variant, "draw", in_groups(n.div_ceil(4), threads), &arguments)
+}
+
+/// Masks x by draws that are made on the way.
+pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let (from, to, n) = (place::<D>(x)?, place::<D>(y)?, y.layout.shape().numel());
+    let threads = group_size(gpu.driver().limits());
+    let variant = variant("random.c", y).define("THREADS", threads).define("DROPOUT", true);
+    let is_aligned = from % 16 == 0 && to % 16 == 0;
+    let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
+    let arguments =
+        call.ints.iter().fold(Arguments::new().pointer(from).pointer(to).int(n as i64), |list, &v| list.int(v));
+    let items = if y.dtype.size() == 2 { 8 } else { 4 };
+    gpu.launch(
+        variant,
+        "dropout",
+        in_groups(n.div_ceil(items), threads),
+        &arguments.float(call.floats[0], y.dtype.acc()),
+    )
 }

@@ -6,7 +6,7 @@
 
 use crate::driver::{Address, Driver};
 use crate::pool::{Buffer, Pool};
-use isograd_core::backend::index_error;
+use isograd_core::backend::{class_error, index_error};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ const SLOT: usize = 32;
 pub enum Check {
     /// An index, which must be below this.
     Index(usize),
+    /// A class, which must be below this.
+    Class(usize),
     /// A condition of a row of the pointwise table.
     Value,
 }
@@ -117,6 +119,7 @@ impl Slot {
     fn error(&self, words: &[i64]) -> Option<Error> {
         (words[0] != 0).then(|| match self.check {
             Check::Index(extent) => index_error(self.op, words[1], words[2], extent),
+            Check::Class(extent) => class_error(self.op, &index_error(self.op, words[1], words[2], extent)),
             Check::Value => Error::value(self.op, format!("element {} is not allowed", words[1])),
         })
     }

@@ -1056,7 +1056,7 @@ fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
 
 /// Scores `[N, C, rest..]` in `domain` and targets: class indices, or probabilities.
 fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool) -> Case {
-    let (n, c) = (g.below(4), 1 + g.below(4));
+    let (n, c) = (g.below(4), g.pick(&[1, 2, 3, 4, 35]));
     let rest = if g.coin() { vec![] } else { vec![g.below(3)] };
     let target: Vec<usize> = [n].into_iter().chain(rest.clone()).collect();
     let scores: Vec<usize> = [n, c].into_iter().chain(rest).collect();
@@ -1070,9 +1070,18 @@ fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool)
     if attributes["reduction"] != "mean" && g.coin() {
         attributes["ignore_index"] = 0.into();
     }
-    let mut inputs = vec![x, ("target", g.indices(c, &target))];
+    let target = g.indices(c, &target);
+    let target = if g.coin() { target.cast(DType::I32).expect("classes are small") } else { target };
+    let mut inputs = vec![x, ("target", target)];
     if g.coin() {
         inputs.push(("weight", g.tensor(Domain::Positive, &[c])));
+    }
+    if probabilities && g.coin() {
+        attributes["label_smoothing"] = 0.1.into();
+    }
+    if g.below(4) == 0 {
+        attributes["reduction"] = "byte_mean".into();
+        inputs.push(("token_bytes", g.tensor(Domain::Positive, &[c])));
     }
     Case::new(attributes, inputs)
 }
@@ -1121,14 +1130,14 @@ fn losses() -> Vec<Op> {
             |g| classes(g, "logits", Domain::Real, true),
         )
         .class(Stages)
-        .constant(&["weight"]),
+        .constant(&["weight", "token_bytes"]),
         Op::new(
             "nll_loss",
             |c| one(c.input("logp")?.nll_loss(c.input("target")?, &options(c)?)),
             |g| classes(g, "logp", Domain::Real, false),
         )
         .class(Stages)
-        .constant(&["weight"]),
+        .constant(&["weight", "token_bytes"]),
         Op::new(
             "triplet_loss",
             |c| {

@@ -1,9 +1,13 @@
 //! Dropout.
 
+use super::fused::has_kernel;
+use super::random::threshold;
 use super::{gradients, pointwise_one};
+use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
+use crate::random::RngState;
 use crate::tape::record;
-use crate::tensor::{Attributes, check_float};
+use crate::tensor::{Attributes, check_float, run};
 use crate::{Error, Result, Rng, Tensor};
 
 impl Tensor {
@@ -19,8 +23,11 @@ impl Tensor {
         if p == 0.0 {
             return Ok(self.clone());
         }
-        let mask = Tensor::bernoulli(self.shape(), 1.0 - p, self.device(), rng)?;
         let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
+        if has_kernel(Fused::Dropout, self) {
+            return fused(op, self, rng.advance(self.numel()), threshold(1.0 - p), scale);
+        }
+        let mask = Tensor::bernoulli(self.shape(), 1.0 - p, self.device(), rng)?;
         let y = masked(self, &mask, scale)?;
         record(op, &[self], y, move |t| gradients![Some(t.dy().masked_on_tape(&mask, scale)?)])
     }
@@ -31,6 +38,15 @@ impl Tensor {
         let y = masked(self, mask, scale)?;
         record("dropout_backward", &[self], y, move |t| gradients![Some(t.dy().masked_on_tape(&kept, scale)?)])
     }
+}
+
+/// `x mask scale` with the draws from `state` on, which the gradient makes anew: no mask is saved.
+fn fused(op: &'static str, x: &Tensor, state: RngState, threshold: i64, scale: f64) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+    let ints = [state.seed as i64, state.offset as i64, state.stream as i64, threshold];
+    run(op, Kernel::Fused(Fused::Dropout), &[&x], &[&y], Attributes { ints: &ints, floats: &[scale] })?;
+    record(op, &[&x], y, move |t| gradients![Some(fused("dropout_backward", t.dy(), state, threshold, scale)?)])
 }
 
 /// `x mask scale`.

@@ -1,8 +1,11 @@
 //! Rows of a table by index.
 
+use super::fused::has_kernel;
+use super::gather::along;
 use super::{gradients, in_acc};
+use crate::backend::{Fused, Kernel};
 use crate::tape::record;
-use crate::tensor::{check_device, check_float, check_index};
+use crate::tensor::{Attributes, check_device, check_float, check_index, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// What [`Tensor::embedding`] does with the gradient.
@@ -37,8 +40,11 @@ impl Tensor {
         let flat = index.reshape(index.numel())?;
         let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
         let by_freq = options.scale_grad_by_freq;
-        let y =
-            record(op, &[self], rows, move |t| gradients![Some(table_gradient(t.dy(), &flat, v, padding, by_freq)?)])?;
+        let y = record(op, &[self], rows, move |t| {
+            let is_fused = has_kernel(Fused::EmbeddingBackward, t.dy()) && !t.creates_graph();
+            let gradient = if is_fused { fused_gradient } else { table_gradient };
+            gradients![Some(gradient(t.dy(), &flat, v, padding, by_freq)?)]
+        })?;
         y.reshape(Shape::from(dims))
     }
 
@@ -79,4 +85,14 @@ fn table_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, b
     let counts = counts.index_select(0, index)?.cast(dy.dtype().acc())?.unsqueeze(1)?;
     let scaled = masked.cast(dy.dtype().acc())?.div(&counts)?;
     zeros.cast(dy.dtype().acc())?.index_add(0, index, &scaled, 1)?.cast(dy.dtype())
+}
+
+/// What [`table_gradient`] computes, by a kernel.
+fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
+    let op = "embedding_backward";
+    let table = Tensor::zeros((v, dy.dims()[1]), dy.dtype(), dy.device())?;
+    let index = along(op, &table, 0, index)?;
+    let ints = [padding.unwrap_or(-1), by_freq as i64];
+    run(op, Kernel::Fused(Fused::EmbeddingBackward), &[&index, dy], &[&table], Attributes::ints(&ints))?;
+    Ok(table)
 }

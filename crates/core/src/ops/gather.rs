@@ -84,7 +84,7 @@ fn at_least_1d_on_tape(t: &Tensor) -> Result<Tensor> {
 }
 
 /// An index `[L]` expanded to `x`'s other dimensions.
-fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> Result<Tensor> {
+pub(super) fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> Result<Tensor> {
     check_index(op, index)?;
     if index.rank() > 1 {
         let message = format!("the index of {} is {}, expected rank 0 or 1", x.shape(), index.shape());

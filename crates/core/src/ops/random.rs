@@ -35,9 +35,13 @@ impl Tensor {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::attr("random_bernoulli", format!("p is {p}, expected 0 to 1")));
         }
-        let threshold = (p * 4_294_967_296.0).floor() as i64;
-        draw("random_bernoulli", Random::Bernoulli, shape.into(), DType::U8, device, rng, &[], Some(threshold))
+        draw("random_bernoulli", Random::Bernoulli, shape.into(), DType::U8, device, rng, &[], Some(threshold(p)))
     }
+}
+
+/// The number below which a 32-bit draw is with probability `p`.
+pub(super) fn threshold(p: f64) -> i64 {
+    (p * 4_294_967_296.0).floor() as i64
 }
 
 #[allow(clippy::too_many_arguments)]

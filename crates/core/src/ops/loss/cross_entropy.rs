@@ -1,7 +1,11 @@
 //! Cross entropy and negative log likelihood.
 
+use super::super::fused::{has_kernel, record_fused};
+use super::super::gradients;
 use super::{Reduction, check_constant};
-use crate::tensor::{check_device, check_float, check_same, describe};
+use crate::backend::{Fused, Kernel, class_error};
+use crate::tape::Backward;
+use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor};
 
 /// The attributes of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`].
@@ -40,12 +44,11 @@ impl Tensor {
             return Err(Error::attr(op, message));
         }
         let dim = class_dim(op, self, target)?;
-        let logp = self.cast(self.dtype().acc())?.log_softmax(dim)?;
-        let loss = match target.dtype().is_float() {
-            true => probabilities(op, &logp, self, target, options)?,
-            false => indices(op, &logp, target, options)?,
-        };
-        loss.cast(self.dtype())
+        if target.dtype().is_float() || !has_kernel(Fused::CrossEntropy, self) {
+            return composite(op, self, target, dim, options);
+        }
+        check_indices(op, self, target, dim)?;
+        fused(op, self, target, dim, options)
     }
 
     /// `-w[t] logp[t]` for log probabilities `[N, C, d..]` or `[C]` and class indices `[N, d..]`. Label smoothing is not
@@ -69,17 +72,103 @@ fn class_dim(op: &'static str, x: &Tensor, target: &Tensor) -> Result<isize> {
     }
 }
 
-/// A tensor of one number a class, as `[1, C, 1..]` in the dtype of `logp`.
-fn per_class(op: &'static str, name: &str, logp: &Tensor, dim: isize, w: &Tensor) -> Result<Tensor> {
+/// One number a class, `[C]` in the accumulation dtype.
+fn class_numbers(op: &'static str, name: &str, x: &Tensor, dim: isize, w: &Tensor) -> Result<Tensor> {
     check_constant(op, name, w)?;
-    check_device(op, &[logp, w])?;
-    if w.rank() != 1 || w.dims()[0] != logp.dims()[dim as usize] {
-        let message = format!("{name} is {}, expected one number a class of {}", w.shape(), logp.shape());
+    check_device(op, &[x, w])?;
+    if w.rank() != 1 || w.dims()[0] != x.dims()[dim as usize] {
+        let message = format!("{name} is {}, expected one number a class of {}", w.shape(), x.shape());
         return Err(Error::shape(op, message));
     }
+    w.cast(x.dtype().acc())
+}
+
+/// [`class_numbers`] as `[1, C, 1..]`.
+fn per_class(op: &'static str, name: &str, logp: &Tensor, dim: isize, w: &Tensor) -> Result<Tensor> {
+    let w = class_numbers(op, name, logp, dim, w)?;
     let mut dims: Dims = logp.dims().iter().map(|_| 1).collect();
     dims[dim as usize] = w.dims()[0];
-    w.cast(logp.dtype())?.reshape(Shape::from(dims))
+    w.reshape(Shape::from(dims))
+}
+
+/// Errors unless the targets are class indices for `x`.
+fn check_indices(op: &'static str, x: &Tensor, target: &Tensor, dim: isize) -> Result<()> {
+    if !target.dtype().is_int() {
+        let message = format!("the target is {}, expected i64, i32 or probabilities", target.dtype());
+        return Err(Error::dtype(op, message));
+    }
+    check_device(op, &[x, target])?;
+    let mut expected = Dims::from_slice(x.dims());
+    expected.remove(dim as usize);
+    if target.dims() != &expected[..] {
+        let operands = describe(&[x, target]);
+        return Err(Error::shape(op, format!("class indices must be {:?}: {operands}", expected.as_slice())));
+    }
+    Ok(())
+}
+
+/// What stands for "ignored" where nothing was given.
+fn ignored(options: &CrossEntropy) -> i64 {
+    options.ignore_index.unwrap_or(-100)
+}
+
+/// With class indices: the logits are read once, and once for the gradient; nothing of their size is saved.
+fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
+    let (x, target) = (x.contiguous()?, target.contiguous()?);
+    let (acc, device, d) = (x.dtype().acc(), x.device(), dim as usize);
+    let numbers = |name, w: &Option<Tensor>| match w {
+        Some(w) => class_numbers(op, name, &x, dim, w)?.contiguous().map(Some),
+        None => Ok(None),
+    };
+    let (weight, bytes) = (numbers("weight", &options.weight)?, numbers("token_bytes", &options.token_bytes)?);
+    let (form, given_divisor) = match options.reduction {
+        _ if bytes.is_some() => (2, 0.0),
+        Reduction::Mean => (2, 0.0),
+        Reduction::None => (0, 0.0),
+        Reduction::Sum => (1, 1.0),
+        Reduction::BatchMean => (1, target.dims().first().copied().unwrap_or(1) as f64),
+    };
+    let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
+    let extents = [outer, x.dims()[d], inner].map(|v| v as i64);
+    let given = [ignored(options), weight.is_some() as i64, bytes.is_some() as i64, form];
+    let ints = [extents.as_slice(), &given].concat();
+    let floats = [options.label_smoothing, given_divisor];
+    let shape = if form == 0 { target.shape().clone() } else { Shape::from(()) };
+    let y = Tensor::empty(op, &shape, x.dtype(), device)?;
+    let statistics = Tensor::empty(op, &Shape::from((2, target.numel())), acc, device)?;
+    let divisor = if form == 0 { None } else { Some(Tensor::empty(op, &shape, acc, device)?) };
+    let inputs: Vec<&Tensor> = [&x, &target].into_iter().chain(&weight).chain(&bytes).collect();
+    let outputs: Vec<&Tensor> = [&y, &statistics].into_iter().chain(&divisor).collect();
+    let attributes = Attributes { ints: &ints, floats: &floats };
+    run(op, Kernel::Fused(Fused::CrossEntropy), &inputs, &outputs, attributes)?;
+    let spreads_weights = weight.is_some() && options.label_smoothing > 0.0;
+    let again = {
+        let options = options.clone();
+        move |x: &[Tensor]| composite(op, &x[0], &x[1], dim, &options)
+    };
+    record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        let (dy, dx) =
+            (t.dy().contiguous()?, Tensor::empty(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
+        let (fixed, numbers) = inputs.split_at(2);
+        let all_weights = if spreads_weights { Some(numbers[0].sum(..)?) } else { None };
+        let operands = [&dy].into_iter().chain(fixed).chain([&statistics]).chain(numbers);
+        let operands: Vec<&Tensor> = operands.chain(&divisor).chain(&all_weights).collect();
+        let attributes = Attributes { ints: &ints, floats: &floats };
+        run(op, Kernel::Fused(Fused::CrossEntropyBackward), &operands, &[&dx], attributes)?;
+        let mut found = gradients![Some(dx)]?;
+        found.resize(inputs.len(), None);
+        Ok(found)
+    })
+}
+
+/// What the kernel computes, in tensor ops.
+fn composite(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
+    let logp = x.cast(x.dtype().acc())?.log_softmax(dim)?;
+    let loss = match target.dtype().is_float() {
+        true => probabilities(op, &logp, x, target, options)?,
+        false => indices(op, &logp, target, options)?,
+    };
+    loss.cast(x.dtype())
 }
 
 fn probabilities(
@@ -115,24 +204,13 @@ fn probabilities(
 
 fn indices(op: &'static str, logp: &Tensor, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
     let dim = class_dim(op, logp, target)?;
-    if !target.dtype().is_int() {
-        let message = format!("the target is {}, expected i64, i32 or probabilities", target.dtype());
-        return Err(Error::dtype(op, message));
-    }
-    check_device(op, &[logp, target])?;
-    let mut expected = Dims::from_slice(logp.dims());
-    expected.remove(dim as usize);
-    if target.dims() != &expected[..] {
-        let operands = describe(&[logp, target]);
-        return Err(Error::shape(op, format!("class indices must be {:?}: {operands}", expected.as_slice())));
-    }
-    let ignored = options.ignore_index.unwrap_or(-100);
-    let counted = target.ne_scalar(ignored)?;
+    check_indices(op, logp, target, dim)?;
+    let counted = target.ne_scalar(ignored(options))?;
     let index = counted.where_scalar(target, 0)?.unsqueeze(dim)?;
     let at_target = |t: &Tensor| -> Result<Tensor> {
         let t = t.broadcast_to(logp.shape())?;
         let picked = t.gather(dim, &index).map_err(|e| match e.kind() {
-            Kind::Index => Error::value(op, format!("a class is out of range: {}", e.message())),
+            Kind::Index => class_error(op, &e),
             _ => e,
         })?;
         picked.squeeze(dim)

@@ -1,0 +1,314 @@
+// Cross entropy of logits with class indices, along the middle one of three extents, forward and backward.
+//
+// T and ACC: dtypes of the logits and of the arithmetic; I: of the targets; LOSS: of the loss of an element. WEIGHT and
+// BYTES: each class has such a number. SMOOTHING: a share of the target is spread over all classes. REDUCED: losses will be
+// summed up, by the programs with TOTAL, and with MEAN divided by the sum of their counts. With PER, a group takes a row
+// (inner extent 1); without, a thread takes a column. `statistics` are the largest logits of all rows, then the logarithms
+// of their sums of e^(x - max).
+
+#ifdef TOTAL
+typedef STORAGE(T) S;
+
+// The sum of elements `start` to `end`, which all threads of the group get.
+FUNCTION A sum_of(GLOBAL const A *x, i64 start, i64 end, LOCAL A *shared) {
+    A sum = 0;
+    for (i64 i = start + LANE; i < end; i += THREADS) sum += x[i];
+    return GROUP_SUM(sum, shared);
+}
+
+// Sums of parts; a group takes one.
+KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL A *loss_parts, GLOBAL A *count_parts,
+                            i64 n, i64 part) {
+    SHARED(A, shared, THREADS);
+    i64 start = GROUP * part, end = start + part < n ? start + part : n;
+    A loss = sum_of(losses, start, end, shared), count = sum_of(counts, start, end, shared);
+    if (LANE == 0) {
+        loss_parts[GROUP] = loss;
+        count_parts[GROUP] = count;
+    }
+}
+
+// The reduced loss, and what the sum of the losses was divided by: their count, or `given`.
+KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL S *y, GLOBAL A *divisor, i64 n,
+                            A given) {
+    SHARED(A, shared, THREADS);
+    A loss = sum_of(losses, 0, n, shared), by = given;
+#ifdef MEAN
+    by = sum_of(counts, 0, n, shared);
+#endif
+    loss /= by;
+#ifdef BYTES
+    // The mean of no bytes is 0.
+    if (by == 0) loss = 0;
+#endif
+    if (LANE == 0) {
+        STORE(T, y, 0, loss);
+        *divisor = by;
+    }
+}
+
+#else
+typedef STORAGE(I) SI;
+typedef STORAGE(LOSS) SL;
+#ifndef PER
+typedef STORAGE(T) S;
+#endif
+
+#ifdef WEIGHT
+#define WEIGHT_OF(class) (weight[class])
+#else
+#define WEIGHT_OF(class) ((A)1)
+#endif
+
+// What does not count is neither read nor has a gradient.
+#define COUNTS(t) ((t) != ignored && (u64)(t) < (u64)extent)
+
+// The largest of some elements, never NaN, and their sum of e^(x - max), which is NaN if one of them is.
+typedef struct {
+    A max, sum;
+} Summary;
+
+FUNCTION Summary nothing(void) {
+    Summary s;
+    s.max = LOWEST;
+    s.sum = 0;
+    return s;
+}
+
+// What exponents are relative to: not the maximum if it is -infinity, which would be subtracted from itself.
+FUNCTION A base(A max) { return max == LOWEST ? (A)0 : max; }
+
+// Relative to a maximum that is not smaller.
+FUNCTION Summary rebased(Summary s, A max) {
+    s.sum *= exp_(s.max - base(max));
+    s.max = max;
+    return s;
+}
+
+// Puts the loss of an element with log probability `logp`; `all` is the weighted sum of those of all classes.
+FUNCTION void put_loss(GLOBAL SL *losses, GLOBAL A *counts, GLOBAL const A *weight, GLOBAL const A *bytes, i64 row, i64 t,
+                       A logp, A all, A rest, A share) {
+    A loss = -logp * WEIGHT_OF(t), count = WEIGHT_OF(t);
+#ifdef SMOOTHING
+    loss = loss * rest - all * share;
+#endif
+#ifdef BYTES
+    count = bytes[t];
+    loss *= count;
+#endif
+    STORE(LOSS, losses, row, loss);
+#ifdef REDUCED
+    counts[row] = count;
+#endif
+}
+
+// Puts the loss of an element that does not count: 0, or NaN for a bad class.
+FUNCTION void put_none(GLOBAL SL *losses, GLOBAL A *counts, i64 row, i64 t, i64 ignored, GLOBAL i64 *status) {
+    A loss = 0;
+    if (t != ignored) {
+        note(status, row, t);
+        loss = HIGHEST - HIGHEST;
+    }
+    STORE(LOSS, losses, row, loss);
+#ifdef REDUCED
+    counts[row] = 0;
+#endif
+}
+
+// The gradient of a row's logits is `p * sum`, less `own` for the target and `even` times the weight for each class.
+typedef struct {
+    A own, even, sum;
+} Slopes;
+
+FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const A *weight,
+                       GLOBAL const A *weights, GLOBAL const A *bytes, i64 row, i64 t, i64 extent, A rest, A share) {
+    Slopes s;
+#ifdef REDUCED
+    A g = LOAD(T, dy, 0);
+#ifdef BYTES
+    // Without any bytes the loss is 0.
+    g = *divisor == 0 ? (A)0 : g / *divisor * bytes[t];
+#else
+    g /= *divisor;
+#endif
+#else
+    A g = LOAD(T, dy, row);
+#endif
+    s.own = g * WEIGHT_OF(t);
+    s.even = 0;
+    s.sum = s.own;
+#ifdef SMOOTHING
+    s.own *= rest;
+    s.even = g * share;
+#ifdef WEIGHT
+    s.sum = s.own + s.even * *weights;
+#else
+    s.sum = s.own + s.even * (A)extent;
+#endif
+#endif
+    return s;
+}
+
+#ifdef PER
+KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *bytes,
+                           GLOBAL SL *losses, GLOBAL A *counts, GLOBAL A *statistics, i64 rows, i64 extent, i64 ignored,
+                           A rest, A share, GLOBAL i64 *status) {
+    SHARED(A, shared, THREADS);
+    for (i64 row = GROUP; row < rows; row += GROUPS) {
+        i64 t = target[row];
+        int is_counted = COUNTS(t);
+        KEEP(xs);
+        Read r;
+        Summary s = nothing();
+        if (is_counted) {
+            FILL(xs, x);
+            // One turn: the sum so far shrinks when a larger element comes.
+            EACH_WORD(w) {
+                FETCH(r, xs, x, w);
+                A v[VECTOR], max = s.max, sum = 0;
+                EACH_ELEMENT(j) v[j] = LOAD(T, r.each, j);
+                if (POSITION(w, 0) < 0 || POSITION(w, VECTOR) > extent) {
+                    EACH_ELEMENT(j) if (!INSIDE(w, j)) v[j] = LOWEST;
+                }
+                EACH_ELEMENT(j) max = v[j] > max ? v[j] : max;
+                s = rebased(s, max);
+                EACH_ELEMENT(j) sum += exp_(v[j] - base(max));
+                s.sum += sum;
+            }
+        }
+        A max = GROUP_MAX(s.max, shared), all = 0;
+        A logarithm = log_(GROUP_SUM(rebased(s, max).sum, shared));
+#ifdef SMOOTHING
+        if (is_counted) {
+            EACH_WORD(w) {
+                FETCH(r, xs, x, w);
+                EACH_ELEMENT(j) if (INSIDE(w, j))
+                    all += WEIGHT_OF(POSITION(w, j)) * (LOAD(T, r.each, j) - max - logarithm);
+            }
+        }
+        all = GROUP_SUM(all, shared);
+#endif
+        if (LANE == 0) {
+            statistics[row] = max;
+            statistics[rows + row] = logarithm;
+            if (is_counted) {
+                A logp = LOAD(T, x, FIRST + (idx)t) - max - logarithm;
+                put_loss(losses, counts, weight, bytes, row, t, logp, all, rest, share);
+            } else {
+                put_none(losses, counts, row, t, ignored, status);
+            }
+        }
+    }
+}
+
+KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const S *x,
+                                    GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *weights,
+                                    GLOBAL const A *bytes, GLOBAL const A *statistics, GLOBAL S *dx, i64 rows, i64 extent,
+                                    i64 ignored, A rest, A share) {
+    for (i64 row = GROUP; row < rows; row += GROUPS) {
+        i64 t = target[row];
+        KEEP(xs);
+        Read r;
+        if (!COUNTS(t)) {
+            EACH_ELEMENT(j) STORE(T, r.each, j, (A)0);
+            for (idx w = LANE; w < WORDS; w += THREADS) PUT_WORD(dx, r, w);
+            continue;
+        }
+        FILL(xs, x);
+        Slopes s = slopes(dy, divisor, weight, weights, bytes, row, t, extent, rest, share);
+        A max = statistics[row], logarithm = statistics[rows + row];
+        EACH_WORD(w) {
+            FETCH(r, xs, x, w);
+            EACH_ELEMENT(j) {
+                A d = exp_(LOAD(T, r.each, j) - max - logarithm) * s.sum;
+#ifdef SMOOTHING
+                if (INSIDE(w, j)) d -= s.even * WEIGHT_OF(POSITION(w, j));
+#endif
+                if (POSITION(w, j) == (idx)t) d -= s.own;
+                STORE(T, r.each, j, d);
+            }
+            PUT_WORD(dx, r, w);
+        }
+    }
+}
+
+#else
+// Elements of a column that are taken at once, and sums are made of parts of this length.
+#define STEP 8
+#define PART 256
+#define EACH_STEP(j) _Pragma("unroll") for (int j = 0; j < STEP; j++)
+#define EACH_PART(start, end) for (idx start = 0, end; end = start + PART < extent ? start + PART : (idx)extent, start < extent; start = end)
+
+// The classes from `start` to `end` of a column, in one turn.
+FUNCTION Summary part_of(GLOBAL const S *column, idx step, idx start, idx end) {
+    Summary s = nothing();
+    for (idx i = start; i < end; i += STEP) {
+        A v[STEP], max = s.max, sum = 0;
+        EACH_STEP(j) v[j] = i + j < end ? (A)LOAD(T, column, (i + j) * step) : LOWEST;
+        EACH_STEP(j) max = v[j] > max ? v[j] : max;
+        s = rebased(s, max);
+        EACH_STEP(j) sum += exp_(v[j] - base(max));
+        s.sum += sum;
+    }
+    return s;
+}
+
+FUNCTION Summary joined(Summary a, Summary b) {
+    A max = a.max > b.max ? a.max : b.max;
+    a = rebased(a, max);
+    a.sum += rebased(b, max).sum;
+    return a;
+}
+
+KERNEL(cross_entropy_columns)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *bytes,
+                              GLOBAL SL *losses, GLOBAL A *counts, GLOBAL A *statistics, i64 columns, i64 extent,
+                              i64 ignored, A rest, A share, GLOBAL i64 *status, i64 inner) {
+    for (i64 c = GROUP * THREADS + LANE; c < columns; c += GROUPS * THREADS) {
+        i64 t = target[c];
+        if (!COUNTS(t)) {
+            put_none(losses, counts, c, t, ignored, status);
+            continue;
+        }
+        // Neighbouring columns are neighbours in memory, or short rows.
+        GLOBAL const S *column = x + (idx)(c / inner * extent * inner + c % inner);
+        idx step = (idx)inner;
+        Summary s = nothing();
+        EACH_PART(start, end) s = joined(s, part_of(column, step, start, end));
+        A logarithm = log_(s.sum), all = 0;
+#ifdef SMOOTHING
+        EACH_PART(start, end) {
+            A part = 0;
+            for (idx i = start; i < end; i++) part += WEIGHT_OF(i) * (LOAD(T, column, i * step) - s.max - logarithm);
+            all += part;
+        }
+#endif
+        statistics[c] = s.max;
+        statistics[columns + c] = logarithm;
+        A logp = LOAD(T, column, (idx)t * step) - s.max - logarithm;
+        put_loss(losses, counts, weight, bytes, c, t, logp, all, rest, share);
+    }
+}
+
+// A thread takes an element.
+KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const S *x,
+                                       GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *weights,
+                                       GLOBAL const A *bytes, GLOBAL const A *statistics, GLOBAL S *dx, i64 columns,
+                                       i64 extent, i64 ignored, A rest, A share, i64 inner) {
+    for (i64 e = GROUP * THREADS + LANE; e < columns * extent; e += GROUPS * THREADS) {
+        idx above = (idx)e / (idx)inner, class = above % (idx)extent;
+        idx c = above / (idx)extent * (idx)inner + (idx)e % (idx)inner;
+        i64 t = target[c];
+        A d = 0;
+        if (COUNTS(t)) {
+            Slopes s = slopes(dy, divisor, weight, weights, bytes, c, t, extent, rest, share);
+            d = exp_(LOAD(T, x, e) - statistics[c] - statistics[columns + c]) * s.sum;
+#ifdef SMOOTHING
+            d -= s.even * WEIGHT_OF(class);
+#endif
+            if (class == (idx)t) d -= s.own;
+        }
+        STORE(T, dx, e, d);
+    }
+}
+#endif
+#endif
