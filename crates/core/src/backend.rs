@@ -115,7 +115,7 @@ pub enum Kernel {
     Fused(Fused),
 }
 
-/// The fused kernels. All operands are contiguous; statistics are in the accumulation dtype.
+/// The fused kernels. Operands are contiguous unless it says otherwise; statistics are in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fused {
     /// x to y; `ints` = outer, extent, inner, logarithm.
@@ -129,6 +129,9 @@ pub enum Fused {
     NormBackward,
     /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
     NormParameters,
+    /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
+    /// that is rounded. A second output, if there is one, gets what the row was applied to.
+    GemmBias(Pointwise),
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.

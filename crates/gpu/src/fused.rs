@@ -1,9 +1,9 @@
-//! Fused kernels of rows: softmax and normalisation.
+//! Fused kernels: softmax and normalisation of rows here, products with an activation in [`matmul`].
 
 use crate::driver::{Address, Driver, Geometry};
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, matmul};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -27,6 +27,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::Norm => norm(gpu, call, "norm"),
         Fused::NormBackward => norm(gpu, call, "norm_backward"),
         Fused::NormParameters => parameters(gpu, call),
+        Fused::GemmBias(_) => matmul::run(gpu, call),
     }
 }
 
