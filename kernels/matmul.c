@@ -1,10 +1,24 @@
-// Matrix products: y = alpha a @ b + beta c for a [B, M, K], b [B, K, N] and c [B, M, N] of any strides, y [B, M, N]
+// Matrix products: y = activation(alpha a @ b + beta c) for a [B, M, K], b [B, K, N] and c [B, M, N] of any strides, y [B, M, N]
 // contiguous. S is the storage type, A the arithmetic's. With beta 0, c is not read.
 //
 // Long sums of few results are cut along K into parts: each part writes its products to `parts`, [PARTS, B, M, N] in the
 // arithmetic's type, and gemm_sum adds them in order.
+//
+// ACTIVATION names the function of a row that stands before this file; without it there is none. With KEEPS_SUM, z gets
+// what it is applied to.
 
 typedef STORAGE(T) S;
+
+#ifdef ACTIVATION
+FUNCTION A activate(A v) {
+    A y;
+    ACTIVATION(v, &y);
+    return y;
+}
+#else
+#define activate(v) (v)
+#define KEEPS_SUM 0
+#endif
 
 // VECTOR elements, which move as one word.
 typedef union {
@@ -112,8 +126,19 @@ FUNCTION void read(LOCAL const A *from, int results, int step, A *values) {
     }
 }
 
-KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL A *parts, Ints p, A alpha,
-             A beta) {
+// Writes the first `left` of a run of results.
+FUNCTION void put(GLOBAL S *to, Stored out, int has_words, int left) {
+    if (has_words) {
+        *(GLOBAL STORE_WORD *)to = out.word;
+    } else {
+#pragma unroll
+        for (int r = 0; r < RUN; r++)
+            if (r < left) to[r] = out.each[r];
+    }
+}
+
+KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
+             A alpha, A beta) {
     i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
     // Words lie along a stride of 1.
     idx a_row = A_VECTOR > 1 && !A_ALONG_K ? 1 : (idx)p.v[9], a_k = A_VECTOR > 1 && A_ALONG_K ? 1 : (idx)p.v[10];
@@ -178,7 +203,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     }
 
     GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
-    GLOBAL S *to = y + (batch * m + m0) * n + n0;
+    GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
     GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
     // Rows of y begin at whole words.
     int has_words = n % RUN == 0 && p.v[17];
@@ -195,20 +220,16 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
                     if (column + r < columns) to_part[row * n + column + r] = sums[i * RESULTS_N + j + r];
                 continue;
             }
-            Stored out;
+            Stored out, sum;
 #pragma unroll
             for (int r = 0; r < RUN; r++) {
                 A v = alpha * sums[i * RESULTS_N + j + r];
                 if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
-                STORE(T, out.each, r, v);
+                STORE(T, out.each, r, activate(v));
+                if (KEEPS_SUM) STORE(T, sum.each, r, v);
             }
-            if (has_words) {
-                *(GLOBAL STORE_WORD *)(to + (row * n + column)) = out.word;
-            } else {
-#pragma unroll
-                for (int r = 0; r < RUN; r++)
-                    if (column + r < columns) to[row * n + column + r] = out.each[r];
-            }
+            put(to + (row * n + column), out, has_words, columns - column);
+            if (KEEPS_SUM) put(to_z + (row * n + column), sum, has_words, columns - column);
         }
     }
 }
@@ -228,8 +249,8 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 #define SUMS VECTOR
 #endif
 
-KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *y, GLOBAL A *parts, Ints p, A alpha,
-             A beta) {
+KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
+             A alpha, A beta) {
     i64 rows = p.v[0], batches = p.v[2], blocks = p.v[3], n_parts = p.v[4];
     idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)p.v[7], a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)p.v[8];
     idx x_k = (idx)p.v[10];
@@ -296,15 +317,16 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
         } else {
             A v = alpha * sums[r];
             if (beta != 0) v += beta * LOAD(T, c, batch * p.v[11] + (row0 + r) * p.v[12]);
-            STORE(T, y, batch * rows + row0 + r, v);
+            STORE(T, y, batch * rows + row0 + r, activate(v));
+            if (KEEPS_SUM) STORE(T, z, batch * rows + row0 + r, v);
         }
     }
 }
 
 #else
 
-// gemm_sum: alpha times the sum of the parts, in order, + beta c. Without parts, beta c.
-KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL const A *parts, Ints p, A alpha, A beta) {
+// gemm_sum: alpha times the sum of the parts, in order, + beta c, and its activation. Without parts, of beta c.
+KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
     i64 m = p.v[0], n = p.v[1], n_parts = p.v[3], numel = m * n * p.v[2];
     for (i64 i = GROUP * THREADS + LANE; i < numel; i += GROUPS * THREADS) {
         A sum = 0;
@@ -312,7 +334,8 @@ KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL const A *parts, Ints p, 
         for (i64 part = 0; part < n_parts; part++) sum += parts[part * numel + i];
         A v = n_parts > 0 ? alpha * sum : 0;
         if (beta != 0) v += beta * LOAD(T, c, i / n / m * p.v[4] + i / n % m * p.v[5] + i % n * p.v[6]);
-        STORE(T, y, i, v);
+        STORE(T, y, i, activate(v));
+        if (KEEPS_SUM) STORE(T, z, i, v);
     }
 }
 

@@ -1299,6 +1299,28 @@ def normalization(out):
         out.error(f"{op}/integers", "Dtype", {"x": i64([[1, 2]])})
 
 
+@family
+def gemm_bias(out):
+    for op in ["gemm_bias", "gemm_bias_relu", "gemm_bias_gelu", "gemm_bias_sigmoid", "gemm_bias_tanh", "gemm_bias_swish"]:
+        for ta, tb in itertools.product([False, True], repeat=2):
+            a, b = normal(*((3, 2) if ta else (2, 3))), normal(*((4, 3) if tb else (3, 4)))
+            inputs = {"a": a, "b": b, "bias": normal(4)}
+            out.case(f"{op}/2x3x4_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb)
+        for shape in [(3,), (2, 2, 3), (0, 3), (5, 3)]:
+            out.case(f"{op}/{label(shape)}_nt", {"a": normal(*shape), "b": normal(1, 3), "bias": normal(1)}, trans_b=True)
+        out.case(f"{op}/empty_inner", {"a": normal(2, 0), "b": normal(0, 3), "bias": normal(3)})
+        out.case(f"{op}/no_bias", {"a": normal(4, 5), "b": normal(5, 6)})
+        out.error(f"{op}/inner", "Shape", {"a": normal(2, 3), "b": normal(4, 3), "bias": normal(3)})
+        out.error(f"{op}/bias", "Shape", {"a": normal(2, 3), "b": normal(3, 4), "bias": normal(1)})
+        out.error(f"{op}/turned_batches", "Shape", {"a": normal(2, 3, 2), "b": normal(3, 4), "bias": normal(4)}, trans_a=True)
+        out.error(f"{op}/integers", "Dtype", {"a": integers(2, 2), "b": integers(2, 2), "bias": integers(2)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2, 2), "b": normal(2, 2), "bias": normal(2).to(F32)})
+    for ta, tb in itertools.product([False, True], repeat=2):
+        a, b = normal(*((3, 5) if ta else (5, 3))), normal(*((2, 3) if tb else (3, 2)))
+        inputs = {"a": a, "b": b, "bias": normal(2)}
+        out.case(f"gemm_bias_gelu/tanh_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb, approximate="tanh")
+
+
 def main():
     assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
     torch.set_num_threads(1)

@@ -277,6 +277,22 @@ def linear(x, w, b=None):
     return F.linear(x, w, b)
 
 
+def gemm_bias(a, b, bias=None, *, trans_a=False, trans_b=False):
+    z = (a.t() if trans_a else a) @ (b.t() if trans_b else b)
+    return z if bias is None else z + bias
+
+
+def dense(activation):
+    def op(a, b, bias=None, *, trans_a=False, trans_b=False):
+        return activation(gemm_bias(a, b, bias, trans_a=trans_a, trans_b=trans_b))
+
+    return "a b bias", op
+
+
+def dense_gelu(a, b, bias=None, *, trans_a=False, trans_b=False, approximate="none"):
+    return F.gelu(gemm_bias(a, b, bias, trans_a=trans_a, trans_b=trans_b), approximate=approximate)
+
+
 # Optimizers: parameters p0, p1, .., the gradient of parameter i at step s is g<i>_<s>.
 
 
@@ -456,6 +472,13 @@ OPS = {
     "matmul": binary(torch.matmul),
     "addmm": ("c a b", addmm),
     "linear_forward": ("x w b", linear),
+    # gemm_bias
+    "gemm_bias": ("a b bias", gemm_bias),
+    "gemm_bias_relu": dense(F.relu),
+    "gemm_bias_gelu": ("a b bias", dense_gelu),
+    "gemm_bias_sigmoid": dense(torch.sigmoid),
+    "gemm_bias_tanh": dense(torch.tanh),
+    "gemm_bias_swish": dense(F.silu),
     # optimizer
     "sgd_step": ("", sgd),
     "sgd_momentum_update": ("", sgd_momentum),

@@ -92,8 +92,8 @@ fn factor(op: &Op, case: &Case, y: &Tensor, dtype: DType, device: &Device) -> f6
         Class::Transcendental => 16.0,
         Class::Reduction => 8.0 + 4.0 * (terms + 1.0).log2(),
         // At most four terms, see the cases of the matrix products.
-        Class::Product if dtype == DType::F32 => 8.0 + 2.0 * 2.0,
-        Class::Product => 32.0 + 8.0 * 2.0,
+        Class::Product | Class::Dense if dtype == DType::F32 => 8.0 + 2.0 * 2.0,
+        Class::Product | Class::Dense => 32.0 + 8.0 * 2.0,
         Class::Stages => 32.0,
     }
 }
@@ -131,8 +131,9 @@ fn gradients(op: &Op, case: Case, dtype: DType) -> Result<(), String> {
         let error = largest(&mut c.iter().zip(&r).map(|(c, r)| (c - r).abs()));
         let scale = largest(&mut r.iter().map(|r| r.abs()));
         // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the
-        // gradients that arrive, which are at most 1.
-        let kept = if op.class == Class::Stages { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
+        // gradients that arrive, which are at most 1; or round what it then multiplies with factors of at most 2.
+        let stages = matches!(op.class, Class::Stages | Class::Dense);
+        let kept = if stages { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
         let slack = (8.0 * error).max(32.0 * precision(DType::F32).0 * scale) + kept + eta;
         close_values("a gradient", &y, &r, |r| 1.5 * u_out * r.abs() + slack)
             .map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))?;
@@ -214,7 +215,7 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Result<(), String> {
         let what = format!("result {k}");
         // A product may add its terms, at most four of at most 4, in another order for another layout; a GPU any sum.
         let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Stages);
-        if op.class != Class::Product && !sums {
+        if !matches!(op.class, Class::Product | Class::Dense) && !sums {
             return same_bits(&what, g, e);
         }
         let values = |t: &Tensor| t.to_f64_vec().map_err(text);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isograd::data::{self, Dataset, Loader};
 use isograd::nn::{
-    Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential, Sgd, StateDict, load,
+    Activation, Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Sgd, StateDict, Visitor, load,
     replace_file, save,
 };
 use isograd::{DType, Device, Tensor, no_grad};
@@ -64,7 +64,7 @@ struct Run {
     config: Config,
     progress: Progress,
     device: Device,
-    model: Sequential,
+    model: Mlp,
     optimizer: Box<dyn Optimizer>,
     scaler: Option<GradScaler>,
     init: Init,
@@ -163,7 +163,7 @@ impl Run {
         let (inputs, classes) = (train.sample_shape().iter().product(), train.classes());
         let train_len = train.len();
         let init = Init::new(&device).seed(config.seed).dtype(dtype);
-        let model = mlp(inputs, &config.hidden, classes, &init)?;
+        let model = Mlp::new(inputs, &config.hidden, classes, &init)?;
         let mut run = Run {
             train: Loader::new(Arc::new(train), config.batch_size)?.shuffle(config.seed).to(&device).dtype(dtype),
             test: Loader::new(Arc::new(test), TEST_BATCH)?.to(&device).dtype(dtype),
@@ -351,17 +351,37 @@ impl Run {
     }
 }
 
-fn mlp(inputs: usize, hidden: &[usize], classes: usize, init: &Init) -> Result<Sequential> {
-    let mut model = Sequential::new();
-    let mut width = inputs;
-    for &units in hidden {
-        model = model.push(Linear::new(width, units, init)?).push(Relu);
-        width = units;
-    }
-    Ok(model.push(Linear::new(width, classes, init)?))
+/// Linear layers with relu between them.
+struct Mlp {
+    hidden: Vec<Linear>,
+    last: Linear,
 }
 
-fn optimizer(config: &Config, model: &Sequential) -> Box<dyn Optimizer> {
+impl Mlp {
+    fn new(inputs: usize, hidden: &[usize], classes: usize, init: &Init) -> Result<Mlp> {
+        let mut width = inputs;
+        let mut layer = |units| Linear::new(std::mem::replace(&mut width, units), units, init);
+        let hidden = hidden.iter().map(|&units| layer(units)).collect::<isograd::Result<_>>()?;
+        Ok(Mlp { hidden, last: layer(classes)? })
+    }
+}
+
+impl Module for Mlp {
+    /// Named as in a sequence of layers in which the activations count.
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        let layers = self.hidden.iter().chain([&self.last]);
+        layers.enumerate().for_each(|(i, layer)| visitor.part(&(2 * i).to_string(), layer));
+    }
+}
+
+impl Forward for Mlp {
+    fn forward(&self, x: &Tensor) -> isograd::Result<Tensor> {
+        let hidden = self.hidden.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, Activation::Relu))?;
+        self.last.forward(&hidden)
+    }
+}
+
+fn optimizer(config: &Config, model: &Mlp) -> Box<dyn Optimizer> {
     match config.optimizer {
         OptimizerName::Sgd => Box::new(Sgd::new(model).momentum(0.9).lr(config.lr)),
         OptimizerName::Adam => Box::new(Adam::new(model).lr(config.lr)),

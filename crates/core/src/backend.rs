@@ -154,6 +154,9 @@ pub enum Fused {
     /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]` of zeros;
     /// `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
     EmbeddingBackward,
+    /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
+    /// that is rounded. A second output, if there is one, gets what the row was applied to.
+    GemmBias(Pointwise),
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.

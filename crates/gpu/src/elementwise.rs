@@ -4,7 +4,7 @@
 use crate::driver::Driver;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::layout::Joint;
-use crate::source::Variant;
+use crate::source::{FLOATS, Variant};
 use crate::status::Check;
 use crate::{Gpu, address};
 use isograd_core::backend::value_error;
@@ -182,7 +182,10 @@ impl Plan {
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "typedef {} A;", self.acc.name());
-        text += if self.acc == DType::I64 { INTEGERS } else { FLOATS };
+        match self.acc {
+            DType::I64 => text += INTEGERS,
+            _ => text.extend([FLOATS, SATURATE]),
+        }
         if let Body::Row(row) = self.body {
             text += &c_source(row);
         }
@@ -369,9 +372,7 @@ fn cast(x: &str, from: DType, to: DType) -> (&'static str, String) {
     }
 }
 
-const FLOATS: &str = "\
-#define abs_ fabs_
-#define pow_ powr_
+const SATURATE: &str = "\
 FUNCTION i64 saturate(A x, A low, i64 high) {
     return x != x ? 0 : x <= low ? (i64)low : x >= (A)high ? high : (i64)x;
 }

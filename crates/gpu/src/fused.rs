@@ -1,10 +1,11 @@
-//! Fused kernels of rows: softmax and normalisation.
+//! Fused kernels: softmax and normalisation of rows here, products with an activation in [`matmul`].
 
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry};
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address, index, random};
+use crate::{Gpu, address, index, matmul, random};
+
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -32,6 +33,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
         Fused::Dropout => random::dropout(gpu, call),
         Fused::EmbeddingBackward => index::table_gradient(gpu, call),
+        Fused::GemmBias(_) => matmul::run(gpu, call),
     }
 }
 

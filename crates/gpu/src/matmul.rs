@@ -1,11 +1,13 @@
-//! Matrix products: the choice of a kernel from `matmul.c`, and its launches.
+//! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
 use crate::{Gpu, address};
-use isograd_core::{Call, DType, Operand, Result};
+use isograd_core::backend::Fused;
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Call, DType, Kernel, Operand, Result};
 use smallvec::SmallVec;
 
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
@@ -219,7 +221,7 @@ fn vector_threads(limits: &Limits) -> usize {
     THREADS.min(1 << limits.max_group.max(1).ilog2())
 }
 
-/// Runs [`Kernel::Matmul`](isograd_core::Kernel).
+/// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let plan = plan(gpu, call)?;
     run_as(gpu, call, plan)
@@ -248,7 +250,7 @@ pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()
     }
 }
 
-/// `y = alpha a @ b + beta c` with addresses.
+/// `y = activation(alpha a @ b + beta c)` with addresses.
 struct Product {
     e: Extents,
     dtype: DType,
@@ -260,6 +262,9 @@ struct Product {
     y: u64,
     alpha: f64,
     beta: f64,
+    activation: Option<Pointwise>,
+    /// Where what the activation is applied to is kept.
+    z: Option<u64>,
 }
 
 /// A launch of `gemm` or `gemv`.
@@ -280,6 +285,7 @@ impl Product {
         let out = &call.outputs[0];
         let (a, b) = (Side::new::<D>(&call.inputs[0], 1, 2)?, Side::new::<D>(&call.inputs[1], 2, 1)?);
         let y = element_address(address::<D>(out.memory)?, out);
+        let z = call.outputs.get(1).map(|z| Ok(element_address(address::<D>(z.memory)?, z))).transpose()?;
         let added = call.inputs.get(2).filter(|_| call.floats[1] != 0.0);
         let c = match added {
             Some(c) => {
@@ -297,6 +303,11 @@ impl Product {
             y,
             alpha: call.floats[0],
             beta: if added.is_some() { call.floats[1] } else { 0.0 },
+            activation: match call.kernel {
+                Kernel::Fused(Fused::GemmBias(row)) => Some(row),
+                _ => None,
+            },
+            z,
         })
     }
 
@@ -320,6 +331,14 @@ impl Product {
         if is_wide { variant.define("WIDE", true) } else { variant }
     }
 
+    /// The variant that writes results, not parts of them.
+    fn finishing(&self, variant: Variant) -> Variant {
+        match self.activation {
+            Some(row) => variant.define("ACTIVATION", row.name()).define("KEEPS_SUM", self.z.is_some()).calling(row),
+            None => variant,
+        }
+    }
+
     /// Launches a kernel that multiplies, and adds up the parts.
     fn launch<D: Driver>(&self, gpu: &Gpu<D>, multiply: Multiply, plan: Plan) -> Result<()> {
         let Multiply { variant, entry, groups, threads, inputs, parts, mut ints } = multiply;
@@ -331,10 +350,11 @@ impl Product {
         let sums = scratch.as_ref().map_or(self.y, |s| s.address);
         let at_once = (plan.most_groups / groups).max(1);
         let variant = variant.define("INTS", ints.len() + 1);
+        let variant = if parts == 1 { self.finishing(variant) } else { variant };
         for first in (0..self.e.batches).step_by(at_once) {
             let groups = groups * at_once.min(self.e.batches - first);
             ints.push(first as i64);
-            let pointers = [inputs[0], inputs[1], self.c.0, self.y, sums];
+            let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
             let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
             gpu.launch(variant.clone(), entry, Geometry { groups: [groups, 1, 1], threads }, &arguments)?;
@@ -354,7 +374,7 @@ impl Product {
         let spans = [(self.a, tile.m), (self.b, tile.n)];
         let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
         let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
-        let y_words = self.y.is_multiple_of((run * size) as u64);
+        let y_words = [self.y, self.z.unwrap_or(self.y)].iter().all(|y| y.is_multiple_of((run * size) as u64));
         let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
         ints.extend([m, n, k, batches, tiles[0], tiles[1], parts, part].map(|v| v as i64));
         ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
@@ -414,7 +434,7 @@ impl Product {
         self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints }, plan)
     }
 
-    /// `y = alpha (sum of the parts) + beta c`.
+    /// `y = activation(alpha (sum of the parts) + beta c)`.
     fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
@@ -426,7 +446,8 @@ impl Product {
             .define("INTS", ints.len())
             .define("VECTOR", 1usize)
             .define("WORD", word(self.dtype.size()));
-        let pointers = [self.c.0, self.y, sums];
+        let variant = self.finishing(variant);
+        let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
         let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
         let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
         gpu.launch(variant, "gemm_sum", each(self.numel()), &arguments)

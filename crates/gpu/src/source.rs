@@ -1,10 +1,11 @@
 //! Sources of kernels: which text a device's compiler receives.
 //!
-//! A text is the definitions of a variant, the dialect's prelude, what all dialects share, and one file or generated
-//! text. A dialect's own file takes the place of the common one. With `ISOGRAD_KERNELS` the files are read from that
+//! A text is the definitions of a variant, the dialect's prelude, what all dialects share, the function of a row of the
+//! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the common one. With `ISOGRAD_KERNELS` the files are read from that
 //! folder, which is laid out as the repository is.
 
 use crate::driver::Dialect;
+use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Error, Result};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -17,6 +18,12 @@ macro_rules! files {
 
 /// The common sources, by name.
 pub const FILES: &[(&str, &str)] = files! { "common.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c" };
+
+/// What the function of a row of floats calls by other names than the prelude's.
+pub const FLOATS: &str = "\
+#define abs_ fabs_
+#define pow_ powr_
+";
 
 /// The value of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,12 +74,14 @@ pub struct Variant {
     pub file: &'static str,
     /// Definitions, in the order that the host code writes them.
     pub defines: SmallVec<[(&'static str, Value); 8]>,
+    /// The row of floats whose function the file calls, by its name. Its arithmetic is in the type `A`, which is defined.
+    pub row: Option<Pointwise>,
 }
 
 impl Variant {
     /// A file without definitions.
     pub fn new(file: &'static str) -> Variant {
-        Variant { file, defines: SmallVec::new() }
+        Variant { file, defines: SmallVec::new(), row: None }
     }
 
     /// Adds a definition.
@@ -80,12 +89,18 @@ impl Variant {
         self.defines.push((name, value.into()));
         self
     }
+
+    /// Puts the function of a row of floats before the file.
+    pub fn calling(self, row: Pointwise) -> Variant {
+        Variant { row: Some(row), ..self }
+    }
 }
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
-        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))?;
+        self.row.map_or(Ok(()), |row| write!(f, " {}", row.name()))
     }
 }
 
@@ -98,6 +113,10 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
     }
     for file in ["prelude.h", "common.h"] {
         text += &find(dialect, file)?;
+    }
+    if let Some(row) = variant.row {
+        text += FLOATS;
+        text += &c_source(row);
     }
     match generated {
         Some(generated) => text += generated,

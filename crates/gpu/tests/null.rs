@@ -1,5 +1,7 @@
 //! The shared layer on a driver that runs nothing: launches, memory, the program cache, and what can go wrong.
 
+use isograd_core::ops::{Activation, Approximate, GemmBias, Transpose};
+use isograd_core::tape::BackwardOptions;
 use isograd_core::{DType, Device, Kind, Result, Tensor};
 use isograd_gpu::null::{Fault, NullDriver};
 use isograd_gpu::{Dialect, Driver, Gpu};
@@ -44,6 +46,30 @@ fn launches_are_logged() -> Result<()> {
          (pointer, pointer, 000000000000000100000000000000010000000000000400, 0000000000000400)",
     ];
     assert_eq!(log, expected);
+    Ok(())
+}
+
+#[test]
+fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    let options =
+        GemmBias { trans_b: Transpose::Yes, activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
+    let x = zeros(&device, (600, 320))?;
+    let [leaf, w, bias] = [x.leaf()?, zeros(&device, (480, 320))?.leaf()?, zeros(&device, 480)?.leaf()?];
+    let entries =
+        || gpu.launches().iter().map(|l| l.program.split(' ').next().unwrap().to_string()).collect::<Vec<_>>();
+    for (x, products) in [(&leaf, 2), (&x, 1)] {
+        let dy = zeros(&device, (600, 480))?;
+        entries();
+        let y = x.gemm_bias(&w, Some(&bias), options)?;
+        assert_eq!(entries(), ["matmul.c"]);
+        [&w, &bias].map(|t| t.set_grad(None)).into_iter().collect::<Result<Vec<_>>>()?;
+        y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+        let mut expected = vec!["elementwise"];
+        expected.extend(vec!["matmul.c"; products]);
+        expected.push("reduce.c");
+        assert_eq!(entries(), expected);
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Layers, with PyTorch's names, defaults and initial values.
 
 use crate::{Forward, Init, Layer, Mode, Module, Visitor};
-use isograd_core::ops::EmbeddingOptions;
+use isograd_core::ops::{Activation, EmbeddingOptions, GemmBias, Transpose};
 use isograd_core::{Result, Rng, Tensor, no_grad};
 
 /// `x w^T + b` for `x: [.., in]`.
@@ -25,6 +25,12 @@ impl Linear {
     pub fn without_bias(input: usize, output: usize, init: &Init) -> Result<Linear> {
         let bound = bound(input);
         Ok(Linear { weight: init.uniform((output, input), -bound, bound)?, bias: None })
+    }
+
+    /// `activation(x w^T + b)`, rounded once: on a GPU one kernel. Errors: `Shape`.
+    pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
+        x.gemm_bias(&self.weight, self.bias.as_ref(), options)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Modules, initialisers, optimizers, schedules, mixed precision and checkpoints.
 //!
-//! Losses are methods of [`Tensor`](isograd_core::Tensor), with their options in [`loss`].
+//! Losses are methods of [`Tensor`](isograd_core::Tensor), with their options in [`loss`]. [`Activation`] is what
+//! [`Linear::forward_with`] applies.
 
 mod activation;
 mod checkpoint;
@@ -18,7 +19,7 @@ pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
 pub use file::{Contents, load, replace_file, save};
 pub use init::{Fan, Gain, Init};
-pub use isograd_core::ops::loss;
+pub use isograd_core::ops::{Activation, loss};
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
 pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};

@@ -1,6 +1,9 @@
 //! Matrix products against the CPU in f64, within the bound of a dot product: an error of `(8 + 2 sqrt K)` roundings of
 //! `|a| @ |b|`, and the rounding of the result.
 
+use isograd_core::backend::Fused;
+use isograd_core::ops::Approximate;
+use isograd_core::pointwise::Pointwise;
 use isograd_core::{Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Shape, Tensor, bf16, f16};
 use isograd_cpu as _;
 use isograd_gpu::matmul::{self, Extents, Method, Plan, Tile, tiles};
@@ -172,37 +175,44 @@ impl Case {
         [a[0], a[1], b[2]]
     }
 
-    /// The bytes of the result, by a plan or by the rule. Nothing is written beside it.
+    /// The bytes of the result, by a plan or by the rule.
     fn run(&self, plan: Option<Plan>) -> Vec<u8> {
+        self.outputs(Kernel::Matmul, 1, plan).swap_remove(0)
+    }
+
+    /// The bytes of so many results. Nothing is written beside them.
+    fn outputs(&self, kernel: Kernel, count: usize, plan: Option<Plan>) -> Vec<Vec<u8>> {
         const BESIDE: usize = 8;
         let dtype = self.a.dtype;
         let n: usize = self.dims().iter().product();
         let before = bytes_of(dtype, &vec![77.0; n + 2 * BESIDE]);
-        let memory = GPU.allocate(before.len()).unwrap();
-        GPU.upload(&*memory, &before).unwrap();
+        let filled = || {
+            let memory = GPU.allocate(before.len()).unwrap();
+            GPU.upload(&*memory, &before).unwrap();
+            memory
+        };
+        let memories: Vec<Box<dyn Memory>> = (0..count).map(|_| filled()).collect();
         let inner = Layout::contiguous(Shape::from([n + 2 * BESIDE])).narrow(0, BESIDE, n, 1);
         let layout = inner.reshape(&Shape::from(self.dims())).unwrap();
         let inputs: Vec<Operand<'_>> =
             [Some(&self.a), Some(&self.b), self.c.as_ref()].into_iter().flatten().map(Matrices::operand).collect();
-        let outputs = [Operand { memory: &*memory, layout: &layout, dtype }];
-        let call = Call {
-            op: "matmul",
-            kernel: Kernel::Matmul,
-            inputs: &inputs,
-            outputs: &outputs,
-            ints: &[],
-            floats: &self.scale,
-        };
+        let outputs: Vec<Operand<'_>> =
+            memories.iter().map(|memory| Operand { memory: &**memory, layout: &layout, dtype }).collect();
+        let call = Call { op: "matmul", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &self.scale };
         match plan {
             Some(plan) => matmul::run_as(&GPU, &call, plan).unwrap(),
             None => GPU.run(&call).unwrap(),
         }
-        let mut after = vec![0; before.len()];
-        GPU.download(&*memory, 0, &mut after).unwrap();
         let edge = BESIDE * dtype.size();
         let end = before.len() - edge;
-        assert!(before[..edge] == after[..edge] && before[end..] == after[end..], "{}: written beside y", self.what);
-        after[edge..end].to_vec()
+        let inside = |memory: &Box<dyn Memory>| {
+            let mut after = vec![0; before.len()];
+            GPU.download(&**memory, 0, &mut after).unwrap();
+            let same = before[..edge] == after[..edge] && before[end..] == after[end..];
+            assert!(same, "{}: written beside y", self.what);
+            after[edge..end].to_vec()
+        };
+        memories.iter().map(inside).collect()
     }
 
     /// The result in f64, and the size of its errors.
@@ -223,9 +233,13 @@ impl Case {
     }
 
     fn check(&self, plan: Option<Plan>) {
-        let dtype = self.a.dtype;
-        let got = values_of(dtype, &self.run(plan));
         let (expected, size) = self.expected();
+        self.compare(&self.run(plan), &expected, &size, 0.0, &format!("{plan:?}"));
+    }
+
+    /// Compares with what is expected, within the bound of a product of this size and so many roundings of the result.
+    fn compare(&self, got: &[u8], expected: &[f64], size: &[f64], roundings: f64, what: &str) {
+        let dtype = self.a.dtype;
         let (out, tiny) = match dtype {
             DType::F16 => (4.9e-4, 6e-8),
             DType::BF16 => (3.9e-3, 1.2e-38),
@@ -234,10 +248,37 @@ impl Case {
         };
         let unit = if dtype == DType::F64 { 1.1e-16 } else { 6.0e-8 };
         let k = self.a.layout.shape().dims()[2] as f64;
-        for (i, ((&y, &r), &a)) in got.iter().zip(&expected).zip(&size).enumerate() {
-            let bound = 1.5 * out * r.abs() + (8.0 + 2.0 * k.sqrt()) * unit * a + tiny;
+        for (i, ((y, &r), &a)) in values_of(dtype, got).into_iter().zip(expected).zip(size).enumerate() {
+            let bound = 1.5 * out * r.abs() + unit * ((8.0 + 2.0 * k.sqrt()) * a + roundings * r.abs()) + tiny;
             let same = if r.is_finite() { (y - r).abs() <= bound } else { y == r || (y.is_nan() && r.is_nan()) };
-            assert!(same, "{} {plan:?}, element {i}: got {y:e}, expected {r:e} within {bound:e}", self.what);
+            assert!(same, "{} {what}, element {i}: got {y:e}, expected {r:e} within {bound:e}", self.what);
+        }
+    }
+
+    /// The activation of the result, with and without the sum that it is applied to.
+    fn check_activated(&self, row: Pointwise, plan: Option<Plan>) {
+        let (sum, size) = self.expected();
+        let cpu: Device = "cpu".parse().unwrap();
+        let z = Tensor::from_slice(&sum, sum.len(), &cpu).unwrap();
+        let y = match row {
+            Pointwise::Relu => z.relu(),
+            Pointwise::Gelu => z.gelu(Approximate::None),
+            Pointwise::GeluTanh => z.gelu(Approximate::Tanh),
+            Pointwise::Sigmoid => z.sigmoid(),
+            Pointwise::Tanh => z.tanh(),
+            Pointwise::Silu => z.silu(),
+            other => panic!("{} is no activation of a product", other.name()),
+        };
+        let y = y.unwrap().to_vec::<f64>().unwrap();
+        // No slope is larger than 1.13; functions may be off by 16 units in the last place, and |z| + 1 is what cancels.
+        let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
+        let what = format!("{} {plan:?}", row.name());
+        for count in [1, 2] {
+            let got = self.outputs(Kernel::Fused(Fused::GemmBias(row)), count, plan);
+            self.compare(&got[0], &y, &steep, 40.0, &what);
+            if count == 2 {
+                self.compare(&got[1], &sum, &size, 0.0, &what);
+            }
         }
     }
 }
@@ -445,5 +486,42 @@ fn two_runs_give_the_same_bits() {
         let plan = Some(Plan::new(method, parts));
         case.check(plan);
         assert_eq!(case.run(plan), case.run(plan));
+    }
+}
+
+const ACTIVATIONS: [Pointwise; 6] = {
+    use Pointwise::*;
+    [Relu, Gelu, GeluTanh, Sigmoid, Tanh, Silu]
+};
+
+#[test]
+fn activations_of_every_method() {
+    let mut draws = Draws(14);
+    for dtype in [DType::F32, DType::BF16] {
+        // Words and single elements are written, in parts or at once.
+        let methods = [
+            (Method::Tiles(tiles::SMALL), [70, 64]),
+            (Method::Tiles(tiles::MEDIUM), [33, 61]),
+            (Method::Vector(32), [139, 1]),
+        ];
+        for (i, (method, [m, n])) in methods.into_iter().enumerate() {
+            for (parts, row) in [(1, ACTIVATIONS[2 * i]), (3, ACTIVATIONS[2 * i + 1])] {
+                let bias = Matrices::new(dtype, [2, m, n], Placing::Expanded, &mut draws);
+                let case = Case::new(dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
+                case.plus(bias, [1.0, 1.0]).check_activated(row, Some(Plan::new(method, parts)));
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_of_nothing_multiplied() {
+    for row in ACTIVATIONS {
+        for dtype in [DType::F32, DType::F64] {
+            let bias = Matrices::new(dtype, [1, 5, 7], Placing::Expanded, &mut Draws(15));
+            let case = Case::new(dtype, extents([1, 5, 7, 0]), [Placing::Rows; 2], 16);
+            case.plus(bias, [1.0, 1.0]).check_activated(row, None);
+            Case::new(dtype, extents([1, 0, 7, 3]), [Placing::Rows; 2], 17).check_activated(row, None);
+        }
     }
 }

@@ -64,6 +64,8 @@ pub enum Class {
     Reduction,
     /// Dot products.
     Product,
+    /// Dot products and a function of them, whose gradient is rounded before it is multiplied.
+    Dense,
     /// Several stages, measured by the largest result.
     Stages,
 }

@@ -1,11 +1,14 @@
 //! The rows, by family. To add an op, add its row.
 
-use super::Class::{Arithmetic, Product, Reduction, Stages, Transcendental};
+use super::Class::{Arithmetic, Dense, Product, Reduction, Stages, Transcendental};
 use super::{Companion, Derivative, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
 use isograd::nn::{self, Adam, AdamW, Optimizer, Sgd};
 use isograd::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
-use isograd::ops::{Approximate, Axes, EmbeddingOptions, Gemm, INFER, Index, Order, Put, Rounding, update_};
+use isograd::ops::{
+    Activation, Approximate, Axes, EmbeddingOptions, Gemm, GemmBias, INFER, Index, Order, Put, Rounding, Transpose,
+    update_,
+};
 use isograd::pointwise::Pointwise;
 use isograd::{DType, Result, Rng, Shape, Tensor, no_grad};
 use serde_json::{Value, json};
@@ -93,12 +96,16 @@ fn with(
     )
 }
 
-fn gelu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+fn approximate(c: &Invocation<'_>) -> Result<Approximate> {
     match c.word("approximate")? {
-        "none" => x.gelu(Approximate::None),
-        "tanh" => x.gelu(Approximate::Tanh),
+        "none" => Ok(Approximate::None),
+        "tanh" => Ok(Approximate::Tanh),
         _ => c.fail("none or tanh", "approximate"),
     }
+}
+
+fn gelu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+    x.gelu(approximate(c)?)
 }
 
 /// |x| where `1 + erf` and `1 + tanh` cancel.
@@ -995,6 +1002,49 @@ fn matmul_case(g: &mut Gen) -> Case {
     Case::new(none(), vec![("a", g.tensor(Domain::Real, &a)), ("b", g.tensor(Domain::Real, &b))])
 }
 
+/// A product with a bias and the activation that the attributes ask for.
+fn dense(name: &'static str, activation: fn(&Invocation<'_>) -> Result<Activation>) -> Op {
+    let turned = |c: &Invocation<'_>, flag: &str| Ok(if c.flag(flag)? { Transpose::Yes } else { Transpose::No });
+    let run = move |c: &Invocation<'_>| {
+        let (trans_a, trans_b) = (turned(c, "trans_a")?, turned(c, "trans_b")?);
+        let options = GemmBias { trans_a, trans_b, activation: activation(c)? };
+        one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), options))
+    };
+    Op::new(name, run, dense_case).class(Dense).companion(dense_terms).also(&["gemm_bias", "gemm"])
+}
+
+fn dense_case(g: &mut Gen) -> Case {
+    let ([m, k, n], turned) = ([0; 3].map(|_| g.below(4)), [g.coin(), g.coin()]);
+    let approximate = g.pick(&["none", "tanh"]);
+    let attributes = json!({"trans_a": turned[0], "trans_b": turned[1], "approximate": approximate});
+    let a = match (turned[0], g.coin()) {
+        (true, _) => vec![k, m],
+        (false, true) => vec![m, k],
+        (false, false) => vec![2, m, k],
+    };
+    let b = if turned[1] { [n, k] } else { [k, n] };
+    let inputs = [("a", a), ("b", b.to_vec()), ("bias", vec![n])];
+    Case::new(attributes, inputs.map(|(name, shape)| (name, g.tensor(Domain::Real, &shape))).to_vec())
+}
+
+/// A bias that decides the sign, away from the kink: a sum of three products is at most 12.
+fn decided(op: Op) -> Op {
+    let make = op.make;
+    let push = |t: &Tensor| t.sign()?.mul_scalar(16.0);
+    let make = move |g: &mut Gen| {
+        let mut case = make(g);
+        case.inputs[2].1 = push(&case.inputs[2].1).expect("floats have a sign");
+        case
+    };
+    Op { make: Box::new(make), ..op }
+}
+
+/// The sum of absolute values before the activation, and the result.
+fn dense_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let sum = absolute(&Invocation { op: "gemm_bias", ..*c })?;
+    one(sum[0].add(&result(c)?[0]))
+}
+
 fn matrices() -> Vec<Op> {
     let product = |op: Op, companion: Companion| op.class(Product).companion(companion).also(&["gemm"]);
     vec![
@@ -1017,7 +1067,13 @@ fn matrices() -> Vec<Op> {
             ),
             absolute,
         )
-        .also(&["linear", "gemm"]),
+        .also(&["linear", "gemm_bias", "gemm"]),
+        dense("gemm_bias", |_| Ok(Activation::Identity)),
+        decided(dense("gemm_bias_relu", |_| Ok(Activation::Relu))),
+        dense("gemm_bias_gelu", |c| Ok(Activation::Gelu(approximate(c)?))),
+        dense("gemm_bias_sigmoid", |_| Ok(Activation::Sigmoid)),
+        dense("gemm_bias_tanh", |_| Ok(Activation::Tanh)),
+        dense("gemm_bias_swish", |_| Ok(Activation::Silu)),
     ]
 }
 

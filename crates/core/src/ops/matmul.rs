@@ -3,7 +3,7 @@
 use super::gradients;
 use crate::backend::Kernel;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_float, check_same, describe, run};
+use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor};
 
 /// What [`Tensor::gemm`] does beside multiplying.
@@ -36,7 +36,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, scale: 
 }
 
 /// `[M, N]` as `[1, M, N]`, outside of the tape.
-fn batched(t: &Tensor) -> Tensor {
+pub(super) fn batched(t: &Tensor) -> Tensor {
     let mut dims = Dims::from_slice(t.dims());
     dims.insert(0, 1);
     t.with_layout(t.layout().expand(&Shape::from(dims)))
@@ -102,27 +102,6 @@ impl Tensor {
                 None => gradients![da, db],
             }
         })
-    }
-
-    /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
-    pub fn linear(&self, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
-        let op = "linear";
-        check_float(op, self)?;
-        let input = self.dims().last().copied();
-        let fits = w.rank() == 2 && input == Some(w.dims()[1]);
-        if !fits || b.is_some_and(|b| b.rank() != 1 || b.dims()[0] != w.dims()[0]) {
-            let b = b.map_or("none".into(), |b| b.shape().to_string());
-            let message = format!("x {}, w {} and b {b} are not [.., I], [O, I] and [O]", self.shape(), w.shape());
-            return Err(Error::shape(op, message));
-        }
-        let mut dims = Dims::from_slice(self.dims());
-        let rows = dims[..dims.len() - 1].iter().product();
-        let x = self.reshape((rows, w.dims()[1]))?;
-        let y = x.gemm(&w.t()?, b, Gemm::default())?;
-        if let Some(last) = dims.last_mut() {
-            *last = w.dims()[0];
-        }
-        y.reshape(Shape::from(dims))
     }
 }
 

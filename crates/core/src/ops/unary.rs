@@ -19,7 +19,7 @@ pub enum Approximate {
 }
 
 /// What the backward row of a unary op reads beside the gradient.
-enum Slope {
+pub(super) enum Slope {
     /// The op's input.
     Input(Pointwise),
     /// The op's output.
@@ -33,7 +33,8 @@ fn forward(x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
     pointwise_one(row.name(), row, &[x], Attributes::floats(attributes), x.shape(), x.dtype())
 }
 
-fn unary(x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]) -> Result<Tensor> {
+/// The row of one input, on the tape.
+pub(super) fn unary(x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]) -> Result<Tensor> {
     let y = forward(x, row, attributes)?;
     if !x.requires_grad() {
         return record(row.name(), &[x], y, |_| gradients![]);

@@ -1,0 +1,245 @@
+//! A matrix product with a bias and an activation: the dense layer.
+
+use super::fused::record_fused;
+use super::matmul::batched;
+use super::unary::{Slope, unary};
+use super::{Approximate, Gemm, gradients, in_acc};
+use crate::backend::{Fused, Kernel};
+use crate::pointwise::Pointwise;
+use crate::tape::{Saved, is_grad_enabled};
+use crate::tensor::{Attributes, check_float, check_same, run};
+use crate::{Dims, Error, Result, Shape, Tensor};
+use smallvec::SmallVec;
+
+/// What [`Tensor::gemm_bias`] applies to the product and the bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    Identity,
+    /// [`Tensor::relu`].
+    Relu,
+    /// [`Tensor::gelu`].
+    Gelu(Approximate),
+    /// [`Tensor::sigmoid`].
+    Sigmoid,
+    /// [`Tensor::tanh`].
+    Tanh,
+    /// [`Tensor::silu`].
+    Silu,
+}
+
+impl Activation {
+    fn op(self) -> &'static str {
+        match self {
+            Activation::Identity => "gemm_bias",
+            Activation::Relu => "gemm_bias_relu",
+            Activation::Gelu(_) => "gemm_bias_gelu",
+            Activation::Sigmoid => "gemm_bias_sigmoid",
+            Activation::Tanh => "gemm_bias_tanh",
+            Activation::Silu => "gemm_bias_swish",
+        }
+    }
+
+    /// Its row of the pointwise table and that of its gradient; none of the identity.
+    fn rows(self) -> Option<(Pointwise, Slope)> {
+        match self {
+            Activation::Identity => None,
+            Activation::Relu => Some((Pointwise::Relu, Slope::Output(Pointwise::ReluBackward))),
+            Activation::Gelu(Approximate::None) => Some((Pointwise::Gelu, Slope::Input(Pointwise::GeluBackward))),
+            Activation::Gelu(Approximate::Tanh) => {
+                Some((Pointwise::GeluTanh, Slope::Input(Pointwise::GeluTanhBackward)))
+            }
+            Activation::Sigmoid => Some((Pointwise::Sigmoid, Slope::Output(Pointwise::SigmoidBackward))),
+            Activation::Tanh => Some((Pointwise::Tanh, Slope::Output(Pointwise::TanhBackward))),
+            Activation::Silu => Some((Pointwise::Silu, Slope::Input(Pointwise::SiluBackward))),
+        }
+    }
+}
+
+/// How a matrix of a product is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transpose {
+    /// As it is.
+    #[default]
+    No,
+    /// With its rows as columns.
+    Yes,
+}
+
+impl Transpose {
+    /// The matrix as it is read.
+    fn of(self, t: &Tensor) -> Result<Tensor> {
+        match self {
+            Transpose::No => Ok(t.clone()),
+            Transpose::Yes => t.t(),
+        }
+    }
+
+    /// The extents of the matrix as it is read.
+    fn extents(self, t: &Tensor) -> [usize; 2] {
+        match self {
+            Transpose::No => [t.dims()[0], t.dims()[1]],
+            Transpose::Yes => [t.dims()[1], t.dims()[0]],
+        }
+    }
+
+    /// `left @ right`, the gradient of a matrix as it is read, laid out as that matrix is stored.
+    fn gradient(self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
+        match self {
+            Transpose::No => left.matmul(right),
+            Transpose::Yes => right.t()?.matmul(&left.t()?),
+        }
+    }
+}
+
+/// What [`Tensor::gemm_bias`] does beside multiplying.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GemmBias {
+    /// How the first matrix is read.
+    pub trans_a: Transpose,
+    /// How the second matrix is read; the weight `[out, in]` of a linear layer is transposed.
+    pub trans_b: Transpose,
+    /// What is applied to the result.
+    pub activation: Activation,
+}
+
+impl Tensor {
+    /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once; `[K, M]` and
+    /// `[N, K]` if they are read transposed. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes.
+    /// Errors: `Shape`.
+    pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
+        let op = options.activation.op();
+        let operands: SmallVec<[&Tensor; 3]> = [Some(self), Some(b), bias].into_iter().flatten().collect();
+        check_same(op, &operands)?;
+        check_float(op, self)?;
+        let [rows, inner] = flat_extents(self, options.trans_a);
+        let is_matrix = b.rank() == 2 && self.rank() > 0 && (options.trans_a == Transpose::No || self.rank() == 2);
+        let [k, n] = if is_matrix { options.trans_b.extents(b) } else { [0, 0] };
+        if !is_matrix || k != inner || bias.is_some_and(|bias| bias.dims() != [n]) {
+            return Err(Error::shape(op, mismatch(self, b, bias, options)));
+        }
+        if self.rank() == 2 {
+            return matrices(&operands, options);
+        }
+        let mut dims = Dims::from_slice(self.dims());
+        dims[self.rank() - 1] = n;
+        let a = self.reshape((rows, k))?;
+        let operands: SmallVec<[&Tensor; 3]> = [Some(&a), Some(b), bias].into_iter().flatten().collect();
+        matrices(&operands, options)?.reshape(Shape::from(dims))
+    }
+
+    /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
+    pub fn linear(&self, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
+        let options = GemmBias { trans_b: Transpose::Yes, ..Default::default() };
+        self.gemm_bias(w, b, options).map_err(|e| e.of("linear"))
+    }
+}
+
+/// Rows and columns of `a` as it is read, leading dimensions taken together; zeros of rank 0.
+fn flat_extents(a: &Tensor, transpose: Transpose) -> [usize; 2] {
+    match (transpose, a.dims()) {
+        (Transpose::Yes, &[k, m]) => [m, k],
+        (_, [leading @ .., k]) => [leading.iter().product(), *k],
+        (_, []) => [0, 0],
+    }
+}
+
+fn mismatch(a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> String {
+    let a_form = if options.trans_a == Transpose::Yes { "[K, M]" } else { "[.., K]" };
+    let b_form = if options.trans_b == Transpose::Yes { "[N, K]" } else { "[K, N]" };
+    match bias {
+        None => format!("a {} and b {} are not {a_form} and {b_form}", a.shape(), b.shape()),
+        Some(bias) => {
+            let given = format!("a {}, b {} and bias {}", a.shape(), b.shape(), bias.shape());
+            format!("{given} are not {a_form}, {b_form} and [N]")
+        }
+    }
+}
+
+/// The op of matrices a, b and the bias, if there is one.
+fn matrices(inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+    let a = inputs[0];
+    let kernel = match options.activation.rows() {
+        None => Kernel::Matmul,
+        Some((row, _)) if a.device().backend().supports(Fused::GemmBias(row), a.dtype()) => {
+            Kernel::Fused(Fused::GemmBias(row))
+        }
+        Some(_) => {
+            let inputs: SmallVec<[Tensor; 3]> = inputs.iter().map(|&t| t.clone()).collect();
+            return composite(&inputs, options);
+        }
+    };
+    fused(kernel, inputs, options)
+}
+
+/// What the kernel computes, in tensor ops.
+fn composite(inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
+    let Some((row, slope)) = options.activation.rows() else {
+        let (a, b) = (options.trans_a.of(&inputs[0])?, options.trans_b.of(&inputs[1])?);
+        return a.gemm(&b, inputs.get(2), Gemm::default());
+    };
+    in_acc(&inputs[0], |a| {
+        let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
+        let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
+        let z = matrices(&inputs, GemmBias { activation: Activation::Identity, ..options })?;
+        unary(&z, row, slope, &[])
+    })
+}
+
+fn fused(kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+    let op = options.activation.op();
+    let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
+    let shape = Shape::from([options.trans_a.extents(a)[0], options.trans_b.extents(b)[1]]);
+    let like = || Tensor::empty(op, &shape, a.dtype(), a.device());
+    let y = like()?;
+    // Without a tape nobody reads z.
+    let is_recorded = is_grad_enabled() && inputs.iter().any(|t| t.requires_grad());
+    let reads_z = matches!(rows, Some((_, Slope::Input(_))));
+    let z = if is_recorded && reads_z { Some(like()?) } else { None };
+    launch(kernel, inputs, &y, z.as_ref(), options)?;
+    let slope = match (rows, z) {
+        (Some((_, Slope::Output(backward))), _) => Some((backward, Saved::output(&y))),
+        (Some((_, Slope::Input(backward))), Some(z)) => Some((backward, Saved::input(&z))),
+        _ => None,
+    };
+    record_fused(
+        op,
+        inputs,
+        y,
+        move |inputs| composite(inputs, options),
+        move |t, inputs| {
+            let dz = match &slope {
+                Some((backward, saved)) => t.row(*backward, &[t.dy(), &t.get(saved)?], &[])?,
+                None => t.dy().clone(),
+            };
+            let (a, b) = (options.trans_a.of(&inputs[0])?, options.trans_b.of(&inputs[1])?);
+            let mut found = gradients![
+                t.want(0, || options.trans_a.gradient(&dz, &b.t()?))?,
+                t.want(1, || options.trans_b.gradient(&a.t()?, &dz))?,
+            ]?;
+            if let Some(bias) = inputs.get(2) {
+                found.push(t.want(2, || dz.sum_to_size(bias.shape()))?);
+            }
+            Ok(found)
+        },
+    )
+}
+
+/// Runs `Kernel::Matmul` or the fused kernel of the same operands, outside of the tape.
+fn launch(kernel: Kernel, inputs: &[&Tensor], y: &Tensor, z: Option<&Tensor>, options: GemmBias) -> Result<()> {
+    if y.numel() == 0 {
+        return Ok(());
+    }
+    let read = |t: &Tensor, transpose| match transpose {
+        Transpose::No => batched(t),
+        Transpose::Yes => batched(&t.with_layout(t.layout().transpose(0, 1))),
+    };
+    let mut read: SmallVec<[Tensor; 3]> =
+        smallvec::smallvec![read(inputs[0], options.trans_a), read(inputs[1], options.trans_b)];
+    read.extend(inputs.get(2).map(|bias| batched(&bias.with_layout(bias.layout().expand(y.shape())))));
+    let read: SmallVec<[&Tensor; 3]> = read.iter().collect();
+    let written: SmallVec<[Tensor; 2]> = [Some(y), z].into_iter().flatten().map(batched).collect();
+    let written: SmallVec<[&Tensor; 2]> = written.iter().collect();
+    run(options.activation.op(), kernel, &read, &written, Attributes::floats(&[1.0, 1.0]))
+}
