@@ -129,6 +129,26 @@ pub enum Fused {
     NormBackward,
     /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
     NormParameters,
+    /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own, set after set, then those that all
+    /// sets share, which have one element; outputs are each set's targets, set after set. The operands of a set have one
+    /// number of elements, not 0, and no set reads or writes what another writes. All sets have the dtypes of the first.
+    /// `ints` = number of shared inputs; `floats` = the row's attributes.
+    Each(Pointwise),
+    /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
+    Total(Total),
+}
+
+/// What a total over many tensors computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Total {
+    /// The square root of the sum of squares.
+    Norm,
+    /// The sum of absolute values.
+    AbsSum,
+    /// The largest absolute value; NaN wins.
+    AbsMax,
+    /// 1 if an element is NaN or infinite, else 0.
+    NotFinite,
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.

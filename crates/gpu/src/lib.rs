@@ -4,6 +4,7 @@
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
 mod driver;
+mod each;
 mod elementwise;
 mod fused;
 mod index;
@@ -19,6 +20,8 @@ mod scan;
 mod sort;
 pub mod source;
 mod status;
+mod tables;
+mod total;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
 pub use source::Variant;
@@ -34,10 +37,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tables::Tables;
 
 /// A device behind a driver, as a backend.
 pub struct Gpu<D: Driver> {
     status: Status<D>,
+    tables: Tables<D>,
     programs: Programs<D>,
     pool: Arc<Pool<D>>,
     is_checked: AtomicBool,
@@ -75,6 +80,7 @@ impl<D: Driver> Gpu<D> {
         let pool = Pool::new(driver);
         Gpu {
             status: Status::new(&pool),
+            tables: Tables::default(),
             programs: Programs::new(folder),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
@@ -104,6 +110,7 @@ impl<D: Driver> Gpu<D> {
 
     /// Gives memory that is kept for reuse back to the device.
     pub fn trim(&self) {
+        self.tables.clear();
         self.pool.trim();
     }
 
@@ -132,13 +139,14 @@ impl<D: Driver> Gpu<D> {
         geometry: Geometry,
         arguments: &Arguments,
     ) -> Result<()> {
+        let reached = &arguments.reached;
         let arguments = arguments.list();
         if let Some(log) = &mut *self.log.lock() {
             let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
             log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
         }
         let entry = self.programs.entry(&self.pool.driver, variant, entry, text)?;
-        self.pool.driver.launch(&entry, geometry, &arguments, &[])
+        self.pool.driver.launch(&entry, geometry, &arguments, reached)
     }
 
     /// Where a launch reports bad elements.
