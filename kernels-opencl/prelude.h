@@ -23,6 +23,8 @@ typedef uint4 u32x4;
 #define LOCAL __local
 #define SHARED(type, name, n) __local type name[n]
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+// An address that was read from memory, as a pointer.
+#define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
 #define CONTRACT_OFF _Pragma("OPENCL FP_CONTRACT OFF")
 
 #define LANE ((int)get_local_id(0))

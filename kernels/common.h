@@ -175,6 +175,35 @@ FUNCTION void put_word(GLOBAL S *y, Read r, idx word, idx first, i64 extent) {
 #define PUT_WORD(y, r, w) put_word(y, r, FIRST_WORD + (w), FIRST, extent)
 #endif
 
+// Many tensors in one launch, whose groups take chunks of their elements. A table has for each tensor its first chunk,
+// counted over all of them; then how many chunks there are; then for each tensor an entry: OPERANDS addresses, the number
+// of elements, and how many of these lie in whole words.
+#ifdef OPERANDS
+#define CHUNKS(table, tensors) ((table)[tensors])
+#define ENTRY(table, tensors, t) ((table) + (tensors) + 1 + (t) * (OPERANDS + 2))
+
+// The tensor of a chunk: the last one that begins at it or before.
+FUNCTION i64 tensor_of(GLOBAL const i64 *table, i64 tensors, i64 chunk) {
+    i64 low = 0, high = tensors;
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (table[middle] <= chunk) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+// Goes through the elements of a chunk of `size`: thread by thread through its whole words, then through the others.
+#define CHUNK_OF(table, tensors, chunk, size) \
+    i64 tensor = tensor_of(table, tensors, chunk); \
+    GLOBAL const i64 *entry = ENTRY(table, tensors, tensor); \
+    idx start = (idx)((chunk - (table)[tensor]) * (size)), end = (idx)entry[OPERANDS]; \
+    idx whole = (idx)entry[OPERANDS + 1]; \
+    if (end - start > (idx)(size)) end = start + (idx)(size)
+#define EACH_WHOLE(g) for (idx g = start / VECTOR + LANE; g < (whole < end ? whole : end) / VECTOR; g += THREADS)
+#define EACH_OTHER(g) for (idx g = (start > whole ? start : whole) + LANE; g < end; g += THREADS)
+#endif
+
 // Notes a bad element: which is the first in order, and the one that was noted first with its value.
 FUNCTION void note(GLOBAL i64 *status, i64 position, i64 value) {
     raise_to((GLOBAL u32 *)status + 1, position < 0xfffffffe ? ~(u32)position : 1);

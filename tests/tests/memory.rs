@@ -59,7 +59,7 @@ fn a_training_step_holds_what_it_must() -> Result<()> {
     assert_eq!(device.memory().in_use, F32 * (DATA + 2 * PARAMETERS), "with gradients");
     mlp.optimizer.step()?;
     // The step forgets the gradients. The optimizer has one state a parameter, and five numbers of its own: the rate,
-    // the steps, 1, the sign, 0.
+    // the steps, what the gradients are multiplied by, 1, 0.
     let held = DATA + 2 * PARAMETERS + 5;
     assert_eq!(device.memory().in_use, F32 * held, "with the optimizer's state");
 

@@ -157,6 +157,26 @@ pub enum Fused {
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.
     GemmBias(Pointwise),
+    /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own, set after set, then those that all
+    /// sets share, which have one element; outputs are each set's targets, set after set. The operands of a set have one
+    /// number of elements, not 0, and no set reads or writes what another writes. All sets have the dtypes of the first.
+    /// `ints` = number of shared inputs; `floats` = the row's attributes.
+    Each(Pointwise),
+    /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
+    Total(Total),
+}
+
+/// What a total over many tensors computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Total {
+    /// The square root of the sum of squares.
+    Norm,
+    /// The sum of absolute values.
+    AbsSum,
+    /// The largest absolute value; NaN wins.
+    AbsMax,
+    /// 1 if an element is NaN or infinite, else 0.
+    NotFinite,
 }
 
 /// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.

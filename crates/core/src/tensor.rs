@@ -5,6 +5,7 @@ use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
 use smallvec::SmallVec;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -127,6 +128,13 @@ impl Tensor {
     /// True if both tensors look at the same memory.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0.storage, &other.0.storage)
+    }
+
+    /// Where the memory's owner is on the host, and which of its bytes lie between the first and the last element of a
+    /// contiguous tensor.
+    pub(crate) fn span(&self) -> (usize, Range<usize>) {
+        let start = self.layout().offset() * self.dtype().size();
+        (Arc::as_ptr(&self.0.storage) as usize, start..start + self.numel() * self.dtype().size())
     }
 
     /// True if nobody else can see this tensor's memory.

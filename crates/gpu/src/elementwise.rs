@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 /// What a kernel does with an element.
 #[derive(Clone, Copy)]
-enum Body {
+pub enum Body {
     Fill,
     Copy,
     Cast,
@@ -23,18 +23,18 @@ enum Body {
 }
 
 /// What the text of a kernel depends on.
-struct Plan {
-    body: Body,
+pub struct Plan {
+    pub body: Body,
     /// The arithmetic's dtype: f32, f64 or i64.
-    acc: DType,
-    inputs: SmallVec<[DType; 8]>,
-    outputs: SmallVec<[DType; 4]>,
+    pub acc: DType,
+    pub inputs: SmallVec<[DType; 8]>,
+    pub outputs: SmallVec<[DType; 4]>,
     /// Per operand, inputs first: its stride along the last dimension is 0.
-    is_still: SmallVec<[bool; 8]>,
-    rank: usize,
+    pub is_still: SmallVec<[bool; 8]>,
+    pub rank: usize,
     /// Elements that a thread takes side by side.
-    vector: usize,
-    is_wide: bool,
+    pub vector: usize,
+    pub is_wide: bool,
 }
 
 /// The name of a storage type that moves elements of a dtype bit for bit.
@@ -108,7 +108,8 @@ fn shown(value: Scalar, acc: DType) -> String {
     }
 }
 
-fn acc(op: &'static str, body: Body, mut dtypes: impl Iterator<Item = DType> + Clone) -> Result<DType> {
+/// The arithmetic of a body on operands of these dtypes. Errors: `Unsupported` if a row does not run in it.
+pub fn acc(op: &'static str, body: Body, mut dtypes: impl Iterator<Item = DType> + Clone) -> Result<DType> {
     let acc = match body {
         Body::Copy => DType::I64,
         _ if dtypes.clone().any(|d| d == DType::F64) => DType::F64,
@@ -153,16 +154,19 @@ impl Plan {
     }
 
     /// Per operand, the name of its storage type and its size.
-    fn operands(&self) -> Vec<(&'static str, usize)> {
+    pub fn operands(&self) -> Vec<(&'static str, usize)> {
         let all = self.inputs.iter().chain(&self.outputs);
         all.map(|&d| (if matches!(self.body, Body::Copy) { bits(d) } else { d.name() }, d.size())).collect()
     }
 
     fn variant(&self, ints: usize) -> Variant {
+        self.describe(Variant::new("elementwise").define("THREADS", THREADS).define("INTS", ints.max(1)))
+    }
+
+    /// Adds all that the text depends on.
+    pub fn describe(&self, variant: Variant) -> Variant {
         let still = self.is_still.iter().enumerate().map(|(k, &still)| (still as usize) << k).sum::<usize>();
-        let mut variant = Variant::new("elementwise")
-            .define("THREADS", THREADS)
-            .define("INTS", ints.max(1))
+        let mut variant = variant
             .define("ROW", self.name())
             .define("RANK", self.rank)
             .define("VECTOR", self.vector)
@@ -178,10 +182,9 @@ impl Plan {
         if self.is_wide { variant.define("WIDE", true) } else { variant }
     }
 
-    fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "typedef {} A;", self.acc.name());
+    /// The arithmetic and the row that the kernel calls.
+    pub fn functions(&self) -> String {
+        let mut text = format!("typedef {} A;\n", self.acc.name());
         match self.acc {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
@@ -189,14 +192,15 @@ impl Plan {
         if let Body::Row(row) = self.body {
             text += &c_source(row);
         }
+        text
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.functions();
         let operands: Vec<String> = (0..self.is_still.len()).map(|k| self.parameter(k)).collect();
-        let attributes = match self.body {
-            Body::Fill => 1,
-            Body::Row(row) => row.attributes(),
-            Body::Copy | Body::Cast => 0,
-        };
-        let attributes: String = (0..attributes).map(|i| format!(", A k{i}")).collect();
+        let attributes: String = (0..self.attributes()).map(|i| format!(", A k{i}")).collect();
         let status = if self.checks() { ", GLOBAL i64 *status" } else { "" };
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "KERNEL(elementwise)({}, Ints p, i64 n{attributes}{status}) {{\n    i64 first = GROUP * THREADS + LANE;\n    \
@@ -222,7 +226,17 @@ impl Plan {
         text + "}\n"
     }
 
-    fn operand(&self, k: usize) -> String {
+    /// How many numbers the kernel takes as arguments.
+    pub fn attributes(&self) -> usize {
+        match self.body {
+            Body::Fill => 1,
+            Body::Row(row) => row.attributes(),
+            Body::Copy | Body::Cast => 0,
+        }
+    }
+
+    /// The name of operand `k` in the text.
+    pub fn operand(&self, k: usize) -> String {
         if k < self.inputs.len() { format!("x{k}") } else { format!("y{}", k - self.inputs.len()) }
     }
 
@@ -263,7 +277,7 @@ impl Plan {
     }
 
     /// One element: operand `k` at `at(k)`.
-    fn element(&self, indent: &str, at: &dyn Fn(usize) -> String, position: &str, text: &mut String) {
+    pub fn element(&self, indent: &str, at: &dyn Fn(usize) -> String, position: &str, text: &mut String) {
         let all = self.operands();
         let load = |k: usize| format!("LOAD_{}({}, {})", all[k].0, self.operand(k), at(k));
         let inputs: Vec<String> = (0..self.inputs.len()).map(load).collect();
@@ -315,7 +329,7 @@ impl Plan {
     }
 
     /// A vector: whole words are moved, and their elements are computed one by one in registers.
-    fn vector_body(&self, text: &mut String) {
+    pub fn vector_body(&self, text: &mut String) {
         let all = self.operands();
         let is_inout = matches!(self.body, Body::Row(row) if row.is_inout());
         for (k, &(storage, size)) in all.iter().enumerate() {

@@ -1,11 +1,10 @@
-//! Fused kernels: softmax and normalisation of rows here, products with an activation in [`matmul`].
+//! Fused kernels: softmax and normalisation of rows here, others in files of their own.
 
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry};
-use crate::launch::{Arguments, THREADS, each, element_address};
+use crate::launch::{self, Arguments, THREADS, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address, index, matmul, random};
-
+use crate::{Gpu, address, each, index, matmul, random, total};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -34,6 +33,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::Dropout => random::dropout(gpu, call),
         Fused::EmbeddingBackward => index::table_gradient(gpu, call),
         Fused::GemmBias(_) => matmul::run(gpu, call),
+        Fused::Each(row) => each::run(gpu, call, row),
+        Fused::Total(kind) => total::run(gpu, call, kind),
     }
 }
 
@@ -94,7 +95,7 @@ fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_co
     if inner > 1 || extent < SHORT {
         let columns = outer * inner;
         let arguments = arguments.int(columns as i64).int(extent as i64).int(inner as i64);
-        return gpu.launch(variant.define("THREADS", THREADS), by_column, each(columns), &arguments);
+        return gpu.launch(variant.define("THREADS", THREADS), by_column, launch::each(columns), &arguments);
     }
     let (variant, geometry) = rows(gpu, variant, y.dtype, outer, extent, &all, call.inputs.len());
     gpu.launch(variant, by_row, geometry, &arguments.int(outer as i64).int(extent as i64))

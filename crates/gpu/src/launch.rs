@@ -15,6 +15,8 @@ pub struct Arguments {
     bytes: SmallVec<[u8; 512]>,
     /// Where each begins and ends in `bytes`; pointers are marked.
     list: SmallVec<[(usize, usize, bool); 16]>,
+    /// Allocations that the kernel reaches through pointers in memory.
+    pub reached: Vec<Address>,
 }
 
 impl Arguments {
@@ -49,6 +51,11 @@ impl Arguments {
     /// A value of any type.
     pub fn bytes(self, bytes: &[u8]) -> Arguments {
         self.add(bytes, false)
+    }
+
+    /// Says which allocations the kernel reaches through pointers in memory.
+    pub fn reaching(self, reached: Vec<Address>) -> Arguments {
+        Arguments { reached, ..self }
     }
 
     /// A float of the arithmetic of `dtype`.

@@ -5,6 +5,7 @@
 
 mod cross_entropy;
 mod driver;
+mod each;
 mod elementwise;
 mod fused;
 mod index;
@@ -20,6 +21,8 @@ mod scan;
 mod sort;
 pub mod source;
 mod status;
+mod tables;
+mod total;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
 pub use source::Variant;
@@ -36,10 +39,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tables::Tables;
 
 /// A device behind a driver, as a backend.
 pub struct Gpu<D: Driver> {
     status: Status<D>,
+    tables: Tables<D>,
     programs: Programs<D>,
     pool: Arc<Pool<D>>,
     is_checked: AtomicBool,
@@ -77,6 +82,7 @@ impl<D: Driver> Gpu<D> {
         let pool = Pool::new(driver);
         Gpu {
             status: Status::new(&pool),
+            tables: Tables::default(),
             programs: Programs::new(folder),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
@@ -106,6 +112,7 @@ impl<D: Driver> Gpu<D> {
 
     /// Gives memory that is kept for reuse back to the device.
     pub fn trim(&self) {
+        self.tables.clear();
         self.pool.trim();
     }
 
@@ -134,13 +141,14 @@ impl<D: Driver> Gpu<D> {
         geometry: Geometry,
         arguments: &Arguments,
     ) -> Result<()> {
+        let reached = &arguments.reached;
         let arguments = arguments.list();
         if let Some(log) = &mut *self.log.lock() {
             let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
             log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
         }
         let entry = self.programs.entry(&self.pool.driver, variant, entry, text)?;
-        self.pool.driver.launch(&entry, geometry, &arguments, &[])
+        self.pool.driver.launch(&entry, geometry, &arguments, reached)
     }
 
     /// Where a launch reports bad elements.

@@ -164,7 +164,12 @@ impl Driver for NullDriver {
             return Err(Error::backend("launch", format!("{geometry:?} cannot be launched")));
         }
         let pointers = arguments.iter().filter_map(|a| if let Arg::Pointer(p) = a { Some(p) } else { None });
-        pointers.chain(reached).try_for_each(|&p| self.within("launch", p, 1))
+        pointers.chain(reached).try_for_each(|&p| self.within("launch", p, 1))?;
+        let state = self.alive("launch")?;
+        match reached.iter().find(|&p| !state.allocations.contains_key(p)) {
+            Some(inside) => Err(Error::backend("launch", format!("{inside:#x} is reached, but begins no allocation"))),
+            None => Ok(()),
+        }
     }
 
     fn record(&self) -> Result<()> {

@@ -1,10 +1,11 @@
 //! Bounds for gradients.
 
-use isograd_core::ops::update_;
+use isograd_core::backend::Total;
+use isograd_core::ops::{Update, total, update_each_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
+use isograd_core::{Device, Error, Result, Tensor, no_grad};
 
-const CLIP_NORM: &str = "gradient_clip_norm";
+pub(crate) const CLIP_NORM: &str = "gradient_clip_norm";
 
 /// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))` and returns their total norm before that, a
 /// device scalar (f64 if a gradient is, else f32); nothing is read back. `norm_type` is 1, 2 or infinity. A NaN in the
@@ -49,36 +50,42 @@ pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
     if limit.is_nan() || limit < 0.0 {
         return Err(Error::attr(op, format!("the limit is {limit}, expected at least 0")));
     }
-    no_grad(|| gradients_of(parameters).iter().try_for_each(|g| update_(op, Pointwise::ClipValue, &[g], &[], &[limit])))
+    no_grad(|| update_all(op, Pointwise::ClipValue, &gradients_of(parameters), &[], &[limit]))
 }
 
 /// Multiplies gradients in place by a device scalar, in its dtype.
 pub(crate) fn scale_gradients(gradients: &[Tensor], factor: &Tensor) -> Result<()> {
-    let scale = |g: &Tensor| update_(CLIP_NORM, Pointwise::ScaleInPlace, &[g], &[factor], &[]);
-    gradients.iter().try_for_each(scale)
+    update_all(CLIP_NORM, Pointwise::ScaleInPlace, gradients, &[factor], &[])
+}
+
+fn update_all(
+    op: &'static str,
+    row: Pointwise,
+    targets: &[Tensor],
+    shared: &[&Tensor],
+    attributes: &[f64],
+) -> Result<()> {
+    let update = |t| Update { targets: [t].into_iter().collect(), inputs: Default::default() };
+    update_each_(op, row, &targets.iter().map(update).collect::<Vec<_>>(), shared, attributes)
 }
 
 pub(crate) fn gradients_of(parameters: &[Tensor]) -> Vec<Tensor> {
     parameters.iter().filter_map(|p| Some(p.grad()?.detach())).collect()
 }
 
-/// The norm of the norms of one or more tensors, in f64 if one of them is, else in f32.
-pub(crate) fn total_norm(gradients: &[Tensor], norm_type: f64) -> Result<Tensor> {
-    let norm = |t: &Tensor| match norm_type {
-        2.0 => t.l2_norm(..),
-        1.0 => t.abs()?.sum(..),
-        f64::INFINITY if t.numel() == 0 => Tensor::zeros((), t.dtype(), t.device()),
-        f64::INFINITY => t.abs()?.amax(..),
-        _ => Err(Error::attr(CLIP_NORM, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
+/// The norm of all elements of one or more tensors, in f64 if one of them is, else in f32.
+fn total_norm(gradients: &[Tensor], norm_type: f64) -> Result<Tensor> {
+    let kind = match norm_type {
+        2.0 => Total::Norm,
+        1.0 => Total::AbsSum,
+        f64::INFINITY => Total::AbsMax,
+        _ => return Err(Error::attr(CLIP_NORM, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
     };
-    let is_wide = gradients.iter().any(|g| g.dtype() == DType::F64);
-    let dtype = if is_wide { DType::F64 } else { DType::F32 };
-    let norms: Vec<Tensor> = gradients.iter().map(|g| norm(&g.cast(dtype)?)).collect::<Result<_>>()?;
-    norm(&Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?)
+    total(CLIP_NORM, kind, &gradients.iter().collect::<Vec<_>>())
 }
 
 /// `min(1, max_norm / (total + 1e-6))`; NaN stays NaN.
-pub(crate) fn clip_factor(total: &Tensor, max_norm: f64) -> Result<Tensor> {
+fn clip_factor(total: &Tensor, max_norm: f64) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
         return Err(Error::attr(CLIP_NORM, format!("max_norm is {max_norm}, expected at least 0")));
     }

@@ -4,6 +4,8 @@ use crate::StateDict;
 use crate::clip::{gradients_of, scale_gradients};
 use crate::module::{check_state, same_tensor};
 use crate::optim::{Optimizer, Scaling};
+use isograd_core::backend::Total;
+use isograd_core::ops::total;
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
 /// Scales the loss up so that small gradients survive in 16 bits, and the gradients down again; a step whose gradients
@@ -175,10 +177,9 @@ impl GradScaler {
 
     /// 1 if a gradient is not finite, else 0.
     fn found_inf(&self, gradients: &[Tensor]) -> Result<Tensor> {
-        let count = |g: &Tensor| g.not_finite()?.sum(..);
-        let counts: Vec<Tensor> = gradients.iter().map(count).collect::<Result<_>>()?;
-        let Some((first, rest)) = counts.split_first() else { return self.scale.full_like(0.0) };
-        let total = rest.iter().try_fold(first.clone(), |all, c| all.add(c))?;
-        total.ne_scalar(0)?.cast(DType::F32)
+        match gradients {
+            [] => self.scale.full_like(0.0),
+            _ => total("grad_scaler", Total::NotFinite, &gradients.iter().collect::<Vec<_>>())?.cast(DType::F32),
+        }
     }
 }

@@ -69,6 +69,30 @@ pub fn update_(
     inputs: &[&Tensor],
     floats: &[f64],
 ) -> Result<()> {
+    check_update(op, row, targets, inputs, floats)?;
+    if targets[0].numel() == 0 {
+        return Ok(());
+    }
+    // Kernels write contiguous memory; a strided target is updated through a copy.
+    if !targets.iter().all(|t| t.is_contiguous()) {
+        let copies: Vec<Tensor> = targets.iter().map(|t| t.detach().copy()).collect::<Result<_>>()?;
+        let references: Vec<&Tensor> = copies.iter().collect();
+        run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
+        return targets.iter().zip(&copies).try_for_each(|(t, copy)| crate::no_grad(|| t.copy_(copy)));
+    }
+    run_expanded(op, row, inputs, targets, Attributes::floats(floats))?;
+    targets.iter().for_each(|t| t.touch());
+    Ok(())
+}
+
+/// Errors unless `targets` may be updated from `inputs` by this row.
+pub(super) fn check_update(
+    op: &'static str,
+    row: Pointwise,
+    targets: &[&Tensor],
+    inputs: &[&Tensor],
+    floats: &[f64],
+) -> Result<()> {
     let counts = (row.outputs(), row.inputs() - row.outputs().min(row.inputs()), row.attributes());
     if !row.is_inout() || counts != (targets.len(), inputs.len(), floats.len()) {
         return Err(Error::attr(
@@ -87,20 +111,5 @@ pub fn update_(
             return Err(Error::value(op, "an input shares memory with what is changed; copy it first"));
         }
     }
-    for x in inputs {
-        check_fits(op, first, x)?;
-    }
-    if first.numel() == 0 {
-        return Ok(());
-    }
-    // Kernels write contiguous memory; a strided target is updated through a copy.
-    if !targets.iter().all(|t| t.is_contiguous()) {
-        let copies: Vec<Tensor> = targets.iter().map(|t| t.detach().copy()).collect::<Result<_>>()?;
-        let references: Vec<&Tensor> = copies.iter().collect();
-        run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
-        return targets.iter().zip(&copies).try_for_each(|(t, copy)| crate::no_grad(|| t.copy_(copy)));
-    }
-    run_expanded(op, row, inputs, targets, Attributes::floats(floats))?;
-    targets.iter().for_each(|t| t.touch());
-    Ok(())
+    inputs.iter().try_for_each(|x| check_fits(op, first, x))
 }

@@ -4,6 +4,7 @@ mod binary;
 mod compare;
 mod concat;
 mod dropout;
+mod each;
 mod embedding;
 mod factory;
 mod fused;
@@ -21,10 +22,12 @@ mod reduce;
 mod scan;
 mod softmax;
 mod sort;
+mod total;
 mod unary;
 mod view;
 
 pub use binary::Rounding;
+pub use each::{Update, update_each_};
 pub use embedding::EmbeddingOptions;
 pub use factory::INFER;
 pub use gemm_bias::{Activation, GemmBias, Transpose};
@@ -33,6 +36,7 @@ pub use index::{Index, Put};
 pub use matmul::Gemm;
 pub use reduce::Axes;
 pub use sort::Order;
+pub use total::total;
 pub use unary::Approximate;
 
 use crate::backend::Kernel;

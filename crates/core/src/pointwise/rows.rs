@@ -213,6 +213,18 @@ fn step_gradient<V: Value>(g: V, scale: V, p: V, decay: V) -> V {
     g * scale + decay * p
 }
 
+/// What multiplies the gradients of a step: the inverse of the loss scale, and what holds the total norm of the unscaled
+/// gradients below `max_norm`. `norm` is that of the gradients as they are.
+fn gradient_scale<V: Real>(inv_scale: V, norm: V, max_norm: V) -> V {
+    let clip = max_norm / (norm * inv_scale + V::c(1e-6));
+    inv_scale * clip.min(V::c(1.0))
+}
+
+/// The number of steps with this one, unless it is left out.
+fn counted<V: Value>(t: V, found_inf: V) -> V {
+    t + V::one_if(found_inf.eq(V::c(0.0)))
+}
+
 rows! {
     // Activations.
     Real Relu "relu" (x) [] -> 1 { [V::select(x.lt(V::c(0.0)), V::c(0.0), x)] }
@@ -480,23 +492,36 @@ rows! {
     Value Accumulate "accumulate_grad" (y, x) [] -> 1 inout { [y + x] }
     Real ScaleInPlace "scale_gradient" (y, scale) [] -> 1 inout { [y * scale] }
     Real ClipValue "gradient_clip_value" (y) [limit] -> 1 inout { [y.max(-limit).min(limit)] }
+    Real SgdPrepare "sgd_prepare" (t, _scale, inv_scale, norm, found_inf) [sign, max_norm] -> 2 inout {
+        [counted(t, found_inf), sign * gradient_scale(inv_scale, norm, max_norm)]
+    }
     Real SgdStep "sgd_step" (p, g, lr, scale, found_inf) [decay] -> 1 inout {
         let g = step_gradient(g, scale, p, decay);
         [V::select(found_inf.eq(V::c(0.0)), p - lr * g, p)]
     }
     Real SgdMomentumUpdate "sgd_momentum_update" (p, b, g, lr, scale, found_inf, t)
         [decay, momentum, dampening, nesterov] -> 2 inout {
-        // t counts the steps before this one: the first takes the gradient as the momentum.
+        // t counts the steps with this one: the first takes the gradient as the momentum.
         let (zero, one) = (V::c(0.0), V::c(1.0));
         let g = step_gradient(g, scale, p, decay);
-        let b1 = V::select(t.eq(zero), g, momentum * b + (one - dampening) * g);
+        let b1 = V::select(t.eq(one), g, momentum * b + (one - dampening) * g);
         let u = V::select(nesterov.ne(zero), g + momentum * b1, b1);
         let apply = found_inf.eq(zero);
         [V::select(apply, p - lr * u, p), V::select(apply, b1, b)]
     }
+    Real AdamPrepare "adam_prepare" (t, _step_size, _correction, _shrink, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, decay, log_beta1, log_beta2] -> 5 inout {
+        let t1 = counted(t, found_inf);
+        // expm1(t ln beta) = beta^t - 1, without the cancellation while t is small.
+        let (bias1, bias2) = (-(t1 * log_beta1).expm1(), -(t1 * log_beta2).expm1());
+        let scale = sign * gradient_scale(inv_scale, norm, max_norm);
+        let one = V::c(1.0);
+        [t1, lr / bias1, one / bias2.sqrt(), one - lr * decay, scale]
+    }
     Real AdamStep "adam_step" (p, m, v, g, step_size, correction, shrink, scale, found_inf)
         [decay, rate1, beta2, rate2, eps] -> 3 inout {
-        // step_size = lr / (1 - beta1^t), correction = 1 / sqrt(1 - beta2^t), shrink = 1 - lr * weight_decay for AdamW.
+        // step_size = lr / (1 - beta1^t), correction = 1 / sqrt(1 - beta2^t), shrink = 1 - lr * weight_decay for AdamW, 1
+        // for Adam.
         // rate = 1 - beta comes from the host: in f32 the difference would be off by 1e-5 for beta2 = 0.999.
         let g = step_gradient(g, scale, p, decay);
         let m1 = m + rate1 * (g - m);

@@ -1,6 +1,6 @@
 //! Adam and AdamW.
 
-use super::engine::{Engine, Rule, Shared, check_at_least_0};
+use super::engine::{Engine, Numbers, Rule, check_at_least_0};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
@@ -80,16 +80,13 @@ impl Rule for AdamRule {
         if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
     }
 
-    fn inputs(&self, s: &Shared<'_>) -> Result<Vec<Tensor>> {
-        // expm1(t ln beta) = beta^t - 1, without the cancellation while t is small.
-        let minus_bias = |beta: f64| s.steps_after.mul_scalar(beta.ln())?.expm1();
-        let step_size = s.lr.div(&minus_bias(self.beta1)?.neg()?)?;
-        let correction = minus_bias(self.beta2)?.neg()?.rsqrt()?;
-        let shrink = match self.decay {
-            Decay::InGradient => s.one.clone(),
-            Decay::Apart => s.lr.mul_scalar(s.weight_decay)?.rsub_scalar(1.0)?,
-        };
-        Ok(vec![step_size, correction, shrink, s.scale.clone(), s.found_inf.clone()])
+    fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        let apart = if self.decay == Decay::Apart { weight_decay } else { 0.0 };
+        (Pointwise::AdamPrepare, vec![apart, self.beta1.ln(), self.beta2.ln()])
+    }
+
+    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor> {
+        lane.prepared.iter().chain([found_inf]).collect()
     }
 
     fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {

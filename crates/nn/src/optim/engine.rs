@@ -2,13 +2,14 @@
 
 use super::{Group, Scaling};
 use crate::StateDict;
-use crate::clip::{clip_factor, total_norm};
+use crate::clip::CLIP_NORM;
 use crate::module::{check_state, same_tensor};
-use isograd_core::ops::update_;
+use isograd_core::backend::Total;
+use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor, no_grad};
 
-/// The update rule of one kind of optimizer.
+/// The update rule of one kind of optimizer. For each lane a step runs two rows: one on numbers, and one on all parameters.
 pub(super) trait Rule {
     /// For errors.
     const NAME: &'static str;
@@ -19,24 +20,34 @@ pub(super) trait Rule {
     /// The names of the states that a parameter has.
     fn states(&self) -> &'static [&'static str];
 
-    /// The device scalars that follow the gradient among the row's inputs, once for all parameters of a lane.
-    fn inputs(&self, shared: &Shared<'_>) -> Result<Vec<Tensor>>;
+    /// The row that counts the step and updates what is computed once for all parameters of a lane, from `inv_scale`,
+    /// `norm`, `found_inf` and, if the row reads it, the rate; with its attributes after the sign and the largest norm.
+    fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
+
+    /// What follows the gradient among the inputs of `row`.
+    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor>;
 
     /// The row with its attributes. It updates the parameter and its states.
     fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
 }
 
-/// What a rule may use: rank-0 tensors of one dtype.
-pub(super) struct Shared<'a> {
-    pub lr: &'a Tensor,
-    /// The number of steps without and with this one.
-    pub steps_before: &'a Tensor,
-    pub steps_after: &'a Tensor,
-    /// Multiplies the gradient.
-    pub scale: &'a Tensor,
-    pub found_inf: &'a Tensor,
-    pub one: &'a Tensor,
-    pub weight_decay: f64,
+/// The device scalars of a lane, of one dtype.
+#[derive(Clone)]
+pub(super) struct Numbers {
+    pub lr: Tensor,
+    /// The number of steps, while one runs with this one.
+    pub steps: Tensor,
+    /// What the rule's first row updates beside the steps, in its order.
+    pub prepared: Vec<Tensor>,
+    one: Tensor,
+    zero: Tensor,
+}
+
+/// What a step multiplies the gradients by, on the device where it is given.
+struct Scale<'a> {
+    scaling: Option<&'a Scaling>,
+    /// The norm of the gradients as they are, if they are clipped.
+    norm: Option<Tensor>,
 }
 
 /// An optimizer with the update rule `R`.
@@ -67,11 +78,7 @@ struct Parameter {
 #[derive(Clone)]
 struct Lane {
     group: usize,
-    lr: Tensor,
-    steps: Tensor,
-    one: Tensor,
-    sign: Tensor,
-    zero: Tensor,
+    numbers: Numbers,
     members: Vec<Member>,
 }
 
@@ -134,72 +141,54 @@ impl<R: Rule> Engine<R> {
         no_grad(|| {
             self.start()?;
             let gradients: Vec<Option<Tensor>> = self.parameters.iter().map(|p| p.tensor.grad()).collect();
-            let scale = self.scale(&gradients, scaling.map(|s| &s.inv_scale))?;
+            let scale = Scale { scaling, norm: self.norm(&gradients, scaling)? };
             self.split_lanes(&gradients)?;
-            for lane in &self.lanes {
-                self.step_lane(lane, &gradients, scale.as_ref(), scaling.map(|s| &s.found_inf))?;
-            }
-            Ok(())
+            self.lanes.iter().try_for_each(|lane| self.step_lane(lane, &gradients, &scale))
         })
     }
 
-    /// What multiplies the gradients beside the sign: the inverse of a loss scale, and what clipping asks for.
-    fn scale(&mut self, gradients: &[Option<Tensor>], inv_scale: Option<&Tensor>) -> Result<Option<Tensor>> {
-        let present: Vec<Tensor> = gradients.iter().flatten().map(Tensor::detach).collect();
-        let (Some(max_norm), false) = (self.clip_norm, present.is_empty()) else { return Ok(inv_scale.cloned()) };
-        let norm = total_norm(&present, 2.0)?;
-        let (norm, scale) = match inv_scale {
-            None => (norm.clone(), clip_factor(&norm, max_norm)?),
-            Some(inv_scale) => {
-                let inv_scale = inv_scale.cast(norm.dtype())?;
-                let norm = norm.mul(&inv_scale)?;
-                (norm.clone(), inv_scale.mul(&clip_factor(&norm, max_norm)?)?)
-            }
-        };
-        self.grad_norm = Some(norm);
-        Ok(Some(scale))
+    /// The total norm of the gradients as they are, if they are clipped.
+    fn norm(&mut self, gradients: &[Option<Tensor>], scaling: Option<&Scaling>) -> Result<Option<Tensor>> {
+        let present: Vec<&Tensor> = gradients.iter().flatten().collect();
+        if self.clip_norm.is_none() || present.is_empty() {
+            return Ok(None);
+        }
+        let norm = total(CLIP_NORM, Total::Norm, &present)?;
+        self.grad_norm = Some(match scaling {
+            None => norm.clone(),
+            Some(s) => norm.mul(&s.inv_scale.cast(norm.dtype())?)?,
+        });
+        Ok(Some(norm))
     }
 
-    fn step_lane(
-        &self,
-        lane: &Lane,
-        gradients: &[Option<Tensor>],
-        scale: Option<&Tensor>,
-        found_inf: Option<&Tensor>,
-    ) -> Result<()> {
+    fn step_lane(&self, lane: &Lane, gradients: &[Option<Tensor>], scale: &Scale<'_>) -> Result<()> {
         // Lanes are split so that either all members have a gradient or none.
         if lane.members.iter().all(|m| gradients[m.index].is_none()) {
             return Ok(());
         }
-        let dtype = lane.lr.dtype();
-        let scale = match scale {
-            None => lane.sign.clone(),
-            Some(scale) => scale.cast(dtype)?.mul(&lane.sign)?,
-        };
-        // A step that is left out is not counted.
-        let (found_inf, steps_after) = match found_inf {
-            None => (lane.zero.clone(), lane.steps.add_scalar(1.0)?),
-            Some(found) => (found.cast(dtype)?, lane.steps.add(&found.eq_scalar(0.0)?.cast(dtype)?)?),
-        };
-        let weight_decay = self.decay_of(lane.group);
-        let inputs = self.rule.inputs(&Shared {
-            lr: &lane.lr,
-            steps_before: &lane.steps,
-            steps_after: &steps_after,
-            scale: &scale,
-            found_inf: &found_inf,
-            one: &lane.one,
-            weight_decay,
-        })?;
-        let (row, attributes) = self.rule.row(weight_decay);
-        for member in &lane.members {
-            let Some(gradient) = &gradients[member.index] else { continue };
-            let parameter = &self.parameters[member.index].tensor;
-            let targets: Vec<&Tensor> = std::iter::once(parameter).chain(&member.states).collect();
-            let inputs: Vec<&Tensor> = std::iter::once(gradient).chain(&inputs).collect();
-            update_(row.name(), row, &targets, &inputs, &attributes)?;
-        }
-        lane.steps.copy_(&steps_after)
+        let numbers = &lane.numbers;
+        let found_inf = scale.scaling.map_or(&numbers.zero, |s| &s.found_inf);
+        self.prepare(lane, scale, found_inf)?;
+        let present = lane.members.iter().filter_map(|member| Some((member, gradients[member.index].as_ref()?)));
+        let updates: Vec<Update<'_>> = present
+            .map(|(member, gradient)| Update {
+                targets: std::iter::once(&self.parameters[member.index].tensor).chain(&member.states).collect(),
+                inputs: [gradient].into_iter().collect(),
+            })
+            .collect();
+        let (row, attributes) = self.rule.row(self.decay_of(lane.group));
+        update_each_(row.name(), row, &updates, &self.rule.inputs(numbers, found_inf), &attributes)
+    }
+
+    /// Counts the step, and computes what it needs once.
+    fn prepare(&self, lane: &Lane, scale: &Scale<'_>, found_inf: &Tensor) -> Result<()> {
+        let Numbers { lr, steps, prepared, one, zero } = &lane.numbers;
+        let (row, attributes) = self.rule.prepare(self.decay_of(lane.group));
+        let inv_scale = scale.scaling.map_or(one, |s| &s.inv_scale);
+        let targets: Vec<&Tensor> = std::iter::once(steps).chain(prepared).collect();
+        let inputs = [inv_scale, scale.norm.as_ref().unwrap_or(zero), found_inf, lr];
+        let attributes = [vec![self.sign, self.clip_norm.unwrap_or(f64::INFINITY)], attributes].concat();
+        update_(row.name(), row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
     }
 
     /// Makes lanes before the first step; every parameter then has step count 0.
@@ -219,8 +208,9 @@ impl<R: Rule> Engine<R> {
             let zeros = |_: &&str| Tensor::zeros(t.shape(), t.dtype().acc(), t.device());
             let member = Member { index, states: self.rule.states().iter().map(zeros).collect::<Result<_>>()? };
             let fits = |(s, lane): &&mut (f64, Lane)| {
-                let same = (lane.group, lane.lr.dtype()) == (parameter.group, t.dtype().acc());
-                same && *s == steps && lane.lr.device() == t.device()
+                let lr = &lane.numbers.lr;
+                let same = (lane.group, lr.dtype()) == (parameter.group, t.dtype().acc());
+                same && *s == steps && lr.device() == t.device()
             };
             match lanes.iter_mut().find(fits) {
                 Some((_, lane)) => lane.members.push(member),
@@ -232,15 +222,15 @@ impl<R: Rule> Engine<R> {
 
     fn new_lane(&self, parameter: &Parameter, steps: f64, member: Member) -> Result<Lane> {
         let scalar = |v: f64| Tensor::full((), v, parameter.tensor.dtype().acc(), parameter.tensor.device());
-        Ok(Lane {
-            group: parameter.group,
+        let prepared = self.rule.prepare(0.0).0.outputs() - 1;
+        let numbers = Numbers {
             lr: scalar(self.lr_of(parameter.group))?,
             steps: scalar(steps)?,
+            prepared: (0..prepared).map(|_| scalar(0.0)).collect::<Result<_>>()?,
             one: scalar(1.0)?,
-            sign: scalar(self.sign)?,
             zero: scalar(0.0)?,
-            members: vec![member],
-        })
+        };
+        Ok(Lane { group: parameter.group, numbers, members: vec![member] })
     }
 
     /// Parts the members that have no gradient in this step from those that have.
@@ -252,7 +242,9 @@ impl<R: Rule> Engine<R> {
                 continue;
             }
             let (with, without) = std::mem::take(&mut lane.members).into_iter().partition(has);
-            idle.push(Lane { members: without, steps: lane.steps.copy()?, ..lane.clone() });
+            // The other numbers never differ while a lane steps.
+            let numbers = Numbers { steps: lane.numbers.steps.copy()?, ..lane.numbers.clone() };
+            idle.push(Lane { members: without, numbers, ..*lane });
             lane.members = with;
         }
         self.lanes.extend(idle);
@@ -294,7 +286,7 @@ impl<R: Rule> Engine<R> {
             return Err(Error::attr(R::NAME, message));
         }
         self.lr = lr;
-        self.lanes.iter().try_for_each(|lane| lane.lr.fill_(self.lr_of(lane.group)))
+        self.lanes.iter().try_for_each(|lane| lane.numbers.lr.fill_(self.lr_of(lane.group)))
     }
 
     pub fn state_dict(&self) -> Result<StateDict> {
@@ -310,7 +302,7 @@ impl<R: Rule> Engine<R> {
         for lane in lanes {
             for member in &lane.members {
                 let name = &self.parameters[member.index].name;
-                state.insert(format!("{name}.step"), lane.steps.clone());
+                state.insert(format!("{name}.step"), lane.numbers.steps.clone());
                 let named = self.rule.states().iter().zip(&member.states);
                 state.extend(named.map(|(state, t)| (format!("{name}.{state}"), t.clone())));
             }

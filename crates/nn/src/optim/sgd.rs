@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use super::engine::{Engine, Rule, Shared, check_at_least_0};
+use super::engine::{Engine, Numbers, Rule, check_at_least_0};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
@@ -55,12 +55,13 @@ impl Rule for SgdRule {
         if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
     }
 
-    fn inputs(&self, s: &Shared<'_>) -> Result<Vec<Tensor>> {
-        let mut inputs = vec![s.lr.clone(), s.scale.clone(), s.found_inf.clone()];
-        if self.momentum != 0.0 {
-            inputs.push(s.steps_before.clone());
-        }
-        Ok(inputs)
+    fn prepare(&self, _weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        (Pointwise::SgdPrepare, Vec::new())
+    }
+
+    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor> {
+        let steps = if self.momentum == 0.0 { None } else { Some(&lane.steps) };
+        std::iter::once(&lane.lr).chain(&lane.prepared).chain([found_inf]).chain(steps).collect()
     }
 
     fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {

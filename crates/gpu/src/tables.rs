@@ -1,0 +1,130 @@
+//! Tables in device memory over many tensors, from which the groups of one launch learn what to do. `kernels/common.h`
+//! says how they lie.
+
+use crate::Gpu;
+use crate::driver::{Address, Driver, Geometry};
+use crate::launch::{Arguments, THREADS, element_address, groups};
+use crate::pool::Buffer;
+use isograd_core::{Operand, Result};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Tables that are kept: those of a training step come back in the next, as memory does from the pool.
+const KEPT: usize = 16;
+/// Elements of a chunk, at least and at most.
+const LEAST: usize = 1 << 10;
+const MOST: usize = 1 << 14;
+/// Groups that a launch should have on each multiprocessor.
+const GROUPS_PER_UNIT: usize = 16;
+
+/// The tables of a device, the last used one last.
+pub struct Tables<D: Driver>(Mutex<Vec<Arc<Table<D>>>>);
+
+struct Table<D: Driver> {
+    words: Vec<i64>,
+    buffer: Buffer<D>,
+}
+
+impl<D: Driver> Default for Tables<D> {
+    fn default() -> Tables<D> {
+        Tables(Mutex::default())
+    }
+}
+
+impl<D: Driver> Tables<D> {
+    /// Forgets all tables.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// A table with this content, uploaded unless it is there.
+    fn get(&self, gpu: &Gpu<D>, words: Vec<i64>) -> Result<Arc<Table<D>>> {
+        // Held while uploading, so that another thread that finds the table launches after the copy.
+        let mut kept = self.0.lock();
+        let table = match kept.iter().position(|t| t.words == words) {
+            Some(i) => kept.remove(i),
+            None => {
+                let bytes = bytemuck::cast_slice(&words);
+                let buffer = gpu.scratch(bytes.len())?;
+                gpu.driver().upload(buffer.address, bytes)?;
+                Arc::new(Table { words, buffer })
+            }
+        };
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        kept.push(table.clone());
+        Ok(table)
+    }
+}
+
+/// The tensors of a launch, set by set.
+pub struct Sets<'a> {
+    /// The operands of each set, in the order in which the kernel takes them; not empty, and of one number of elements.
+    pub sets: Vec<Vec<&'a Operand<'a>>>,
+    /// Elements that a thread takes side by side where a set's addresses allow it.
+    pub vector: usize,
+}
+
+/// A table that is in use. What is launched while it lives finds it in memory.
+pub struct InUse<D: Driver> {
+    table: Arc<Table<D>>,
+    reached: Vec<Address>,
+    tensors: usize,
+    chunk: usize,
+    /// How many chunks there are.
+    pub chunks: usize,
+}
+
+impl Sets<'_> {
+    /// True if a position within a tensor needs more than 31 bits, with room for a step beyond.
+    pub fn is_wide(&self) -> bool {
+        self.sets.iter().any(|set| elements(set) > i32::MAX as usize - MOST)
+    }
+
+    /// The table of these sets.
+    pub fn table<D: Driver>(&self, gpu: &Gpu<D>) -> Result<InUse<D>> {
+        let total: usize = self.sets.iter().map(|set| elements(set)).sum();
+        let groups = gpu.driver().limits().units * GROUPS_PER_UNIT;
+        let chunk = total.div_ceil(groups.max(1)).next_power_of_two().clamp(LEAST, MOST);
+        let (mut firsts, mut entries, mut reached) = (Vec::new(), Vec::new(), Vec::new());
+        let mut chunks = 0;
+        for set in &self.sets {
+            let n = elements(set);
+            firsts.push(chunks as i64);
+            chunks += n.div_ceil(chunk);
+            let mut is_aligned = true;
+            for operand in set {
+                let base = crate::address::<D>(operand.memory)?;
+                let address = element_address(base, operand);
+                is_aligned &= address.is_multiple_of((self.vector * operand.dtype.size()) as u64);
+                entries.push(address as i64);
+                reached.push(base);
+            }
+            entries.extend([n, if is_aligned { n / self.vector * self.vector } else { 0 }].map(|v| v as i64));
+        }
+        firsts.push(chunks as i64);
+        firsts.extend(entries);
+        reached.sort_unstable();
+        reached.dedup();
+        let table = gpu.tables.get(gpu, firsts)?;
+        Ok(InUse { table, reached, tensors: self.sets.len(), chunk, chunks })
+    }
+}
+
+fn elements(set: &[&Operand<'_>]) -> usize {
+    set[0].layout.shape().numel()
+}
+
+impl<D: Driver> InUse<D> {
+    /// The first arguments of a kernel that takes a table: where it is, its tensors, the size of a chunk.
+    pub fn arguments(&self) -> Arguments {
+        let list = Arguments::new().pointer(self.table.buffer.address).reaching(self.reached.clone());
+        list.int(self.tensors as i64).int(self.chunk as i64)
+    }
+
+    /// A group for each chunk.
+    pub fn geometry(&self) -> Geometry {
+        groups(self.chunks, THREADS)
+    }
+}

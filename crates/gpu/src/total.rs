@@ -1,0 +1,45 @@
+//! One number of all elements of many tensors, in two launches.
+
+use crate::driver::Driver;
+use crate::launch::{Arguments, THREADS, groups};
+use crate::source::Variant;
+use crate::tables::Sets;
+use crate::{Gpu, place};
+use isograd_core::backend::Total;
+use isograd_core::{Call, DType, Result};
+
+pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> {
+    let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
+    let sets = Sets { sets: call.inputs.iter().map(|x| vec![x]).collect(), vector: 16 / from.size() };
+    let table = sets.table(gpu)?;
+    let parts = gpu.scratch(table.chunks * acc.size())?;
+    let variant = variant(kind, from, &sets);
+    let arguments = table.arguments().pointer(parts.address);
+    gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
+    let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
+    gpu.launch(variant, "total", groups(1, THREADS), &arguments.pointer(place::<D>(&call.outputs[0])?))
+}
+
+fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
+    let term = match kind {
+        Total::Norm => "TERM_SQUARE",
+        Total::AbsSum | Total::AbsMax => "TERM_ABS",
+        Total::NotFinite => "TERM_NOT_FINITE",
+    };
+    let variant = Variant::new("total.c")
+        .define("T", from.name())
+        .define("ACC", from.acc().name())
+        .define("THREADS", THREADS)
+        .define("OPERANDS", 1usize)
+        .define("VECTOR", sets.vector)
+        .define("WORD", "u32x4")
+        .define("TERM", term);
+    let flags = [
+        (kind == Total::Norm, "FINISH_NORM"),
+        (matches!(kind, Total::AbsMax | Total::NotFinite), "JOIN_MAX"),
+        (from == DType::F64, "NEEDS_F64"),
+        (sets.is_wide(), "WIDE"),
+    ];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    flags.fold(variant, |variant, (_, name)| variant.define(name, true))
+}

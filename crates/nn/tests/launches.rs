@@ -1,0 +1,97 @@
+//! How many launches a step takes, on a device that runs nothing.
+
+use isograd_core::{DType, Device, Tensor};
+use isograd_gpu::null::NullDriver;
+use isograd_gpu::{Dialect, Gpu};
+use isograd_nn::{AdamW, GradScaler, Optimizer, Sgd, clip_grad_norm, clip_grad_value};
+use std::sync::Arc;
+
+static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+
+struct Setup {
+    gpu: Arc<Gpu<NullDriver>>,
+    device: Device,
+    parameters: Vec<Tensor>,
+}
+
+/// Parameters of many sizes on a device of its own.
+fn setup(dtypes: &[DType]) -> Setup {
+    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None));
+    let device = Device::from_backend("null:0", gpu.clone());
+    let parameter = |i: usize| {
+        let t = Tensor::zeros(1 + i * 97 % 5000, dtypes[i % dtypes.len()], &device).unwrap();
+        t.leaf().unwrap()
+    };
+    let parameters: Vec<Tensor> = (0..300).map(parameter).collect();
+    Setup { parameters, device, gpu }
+}
+
+impl Setup {
+    /// The launches of `run`, once the parameters have gradients.
+    fn launches(&self, run: impl FnOnce()) -> usize {
+        for p in &self.parameters {
+            p.set_grad(Some(p.detach().zeros_like().unwrap())).unwrap();
+        }
+        self.gpu.launches();
+        run();
+        self.gpu.launches().len()
+    }
+
+    /// The launches of a step, after a first one.
+    fn step(&self, mut optimizer: impl Optimizer) -> usize {
+        self.launches(|| optimizer.step().unwrap());
+        self.launches(|| optimizer.step().unwrap())
+    }
+}
+
+#[test]
+fn a_step_over_300_tensors() {
+    let s = setup(&[DType::F32]);
+    let all = || s.parameters.clone();
+    assert_eq!(s.step(AdamW::from_parameters(all())), 2);
+    assert_eq!(s.step(AdamW::from_parameters(all()).amsgrad()), 2);
+    assert_eq!(s.step(Sgd::from_parameters(all())), 2);
+    assert_eq!(s.step(Sgd::from_parameters(all()).momentum(0.9).nesterov()), 2);
+    // The norm: a number for each chunk, and one of these.
+    assert_eq!(s.step(AdamW::from_parameters(all()).clip_norm(1.0)), 4);
+    // Each group has numbers of its own.
+    let grouped = AdamW::from_parameters(all()).group(all()[..100].to_vec(), |g| g.weight_decay(0.0));
+    assert_eq!(s.step(grouped), 4);
+}
+
+#[test]
+fn each_dtype_has_a_launch() {
+    let s = setup(&[DType::F32, DType::F16]);
+    assert_eq!(s.step(AdamW::from_parameters(s.parameters.clone())), 3);
+}
+
+#[test]
+fn clipping_300_gradients() {
+    let s = setup(&[DType::BF16]);
+    // The norm, three for what follows from it, and one for all gradients.
+    assert_eq!(s.launches(|| drop(clip_grad_norm(&s.parameters, 1.0, 2.0).unwrap())), 6);
+    assert_eq!(s.launches(|| clip_grad_value(&s.parameters, 1.0).unwrap()), 1);
+}
+
+#[test]
+fn a_scaled_step_over_300_tensors() {
+    let s = setup(&[DType::F16]);
+    let mut scaler = GradScaler::new(&s.device).unwrap();
+    let mut adam = AdamW::from_parameters(s.parameters.clone());
+    // Whether a number is not finite, the scale's inverse, and the step.
+    assert_eq!(s.launches(|| scaler.unscale_(&adam).unwrap()), 4);
+    scaler.update().unwrap();
+    s.launches(|| adam.step().unwrap());
+    assert_eq!(s.launches(|| scaler.step(&mut adam).unwrap()), 5);
+}
+
+/// A table of addresses is uploaded when it has changed: gradients that come back at the same place need none.
+#[test]
+fn a_step_holds_no_more_than_the_one_before() {
+    let s = setup(&[DType::F32]);
+    let mut adam = AdamW::from_parameters(s.parameters.clone()).clip_norm(1.0);
+    (0..3).for_each(|_| drop(s.launches(|| adam.step().unwrap())));
+    let held = s.device.memory();
+    (0..20).for_each(|_| drop(s.launches(|| adam.step().unwrap())));
+    assert_eq!(s.device.memory(), held);
+}

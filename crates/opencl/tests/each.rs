@@ -1,0 +1,214 @@
+//! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
+
+use isograd_core::backend::Total;
+use isograd_core::ops::{Update, total, update_, update_each_};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{DType, Device, Result, Rng, Tensor};
+use isograd_cpu as _;
+use isograd_opencl as _;
+
+const SIZES: [usize; 12] = [0, 1, 3, 4, 5, 7, 8, 1000, 1024, 4097, 16385, 100_003];
+
+fn device() -> Device {
+    "opencl".parse().expect("an OpenCL device")
+}
+
+/// Parameters, means, means of squares and gradients of an Adam step.
+struct Sets(Vec<[Tensor; 4]>);
+
+impl Sets {
+    /// Tensors of these sizes, each `shift` elements into a buffer that ends some elements later.
+    fn new(sizes: &[usize], dtypes: [DType; 4], shift: usize) -> Result<Sets> {
+        let rng = Rng::new(sizes.len() as u64);
+        let one = |dtype, n: usize| {
+            Tensor::rand([n + shift + 3], 0.0, 1.0, DType::F32, &device(), &rng)?.cast(dtype)?.narrow(0, shift, n)
+        };
+        let set = |&n: &usize| -> Result<_> {
+            let [p, m, v, g] = dtypes;
+            Ok([one(p, n)?, one(m, n)?, one(v, n)?, one(g, n)?])
+        };
+        Ok(Sets(sizes.iter().map(set).collect::<Result<_>>()?))
+    }
+
+    /// Tensors of the same values, each with a buffer of its own.
+    fn copy(&self) -> Result<Sets> {
+        let set = |[p, m, v, g]: &[Tensor; 4]| -> Result<_> { Ok([p.copy()?, m.copy()?, v.copy()?, g.copy()?]) };
+        Ok(Sets(self.0.iter().map(set).collect::<Result<_>>()?))
+    }
+
+    fn bytes(&self) -> Result<Vec<Vec<u8>>> {
+        self.0.iter().flatten().map(Tensor::to_bytes).collect()
+    }
+
+    fn shared() -> Result<Vec<Tensor>> {
+        [0.5f32, 1.5, 0.9, 0.25, 0.0].iter().map(|&v| Tensor::scalar(v, &device())).collect()
+    }
+
+    fn step_each(&self) -> Result<()> {
+        let shared = Self::shared()?;
+        let updates: Vec<Update<'_>> = self.0.iter().map(update).collect();
+        let shared: Vec<&Tensor> = shared.iter().collect();
+        update_each_("test", Pointwise::AdamStep, &updates, &shared, &ATTRIBUTES)
+    }
+
+    fn step_in_turn(&self) -> Result<()> {
+        let shared = Self::shared()?;
+        self.0.iter().try_for_each(|[p, m, v, g]| {
+            let inputs: Vec<&Tensor> = std::iter::once(g).chain(&shared).collect();
+            update_("test", Pointwise::AdamStep, &[p, m, v], &inputs, &ATTRIBUTES)
+        })
+    }
+}
+
+const ATTRIBUTES: [f64; 5] = [0.1, 0.1, 0.999, 0.001, 1e-8];
+
+fn update([p, m, v, g]: &[Tensor; 4]) -> Update<'_> {
+    Update { targets: [p, m, v].into_iter().collect(), inputs: [g].into_iter().collect() }
+}
+
+#[track_caller]
+fn check(sets: &Sets) -> Result<()> {
+    let expected = sets.copy()?;
+    expected.step_in_turn()?;
+    sets.step_each()?;
+    assert!(sets.bytes()? == expected.bytes()?);
+    Ok(())
+}
+
+use DType::{BF16, F16, F32, F64};
+
+#[test]
+fn one_launch_has_the_bits_of_many() -> Result<()> {
+    for dtypes in [[F32; 4], [F64; 4], [F16, F32, F32, F16], [BF16, F32, F32, F32], [F16; 4]] {
+        for shift in [0, 1, 4] {
+            check(&Sets::new(&SIZES, dtypes, shift)?)?;
+        }
+    }
+    check(&Sets::new(&[], [F32; 4], 0)?)?;
+    check(&Sets::new(&[0], [F32; 4], 0)?)
+}
+
+#[test]
+fn three_hundred_tensors_of_several_dtypes() -> Result<()> {
+    let sizes: Vec<usize> = (0..100).map(|i| (i * 37) % 1500).collect();
+    let mut sets = Sets::new(&sizes, [F32; 4], 0)?;
+    sets.0.extend(Sets::new(&sizes, [F16, F32, F32, F16], 0)?.0);
+    sets.0.extend(Sets::new(&sizes, [F64; 4], 1)?.0);
+    // Steps follow each other, so that a table is used twice and another between.
+    for _ in 0..3 {
+        check(&sets)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_around_a_view_is_written() -> Result<()> {
+    let whole = Tensor::zeros([4, 5000], F32, &device())?;
+    let parts: Vec<Tensor> = (0..4).map(|i| whole.select(0, i)?.narrow(0, 1, 4997)).collect::<Result<_>>()?;
+    let limit = Tensor::full((), 3.0, F32, &device())?;
+    whole.fill_(1.0)?;
+    let updates: Vec<Update<'_>> =
+        parts.iter().map(|t| Update { targets: [t].into_iter().collect(), inputs: Default::default() }).collect();
+    update_each_("test", Pointwise::ScaleInPlace, &updates, &[&limit], &[])?;
+    let values = whole.to_vec::<f32>()?;
+    let expected = |i: usize| if (1..4998).contains(&(i % 5000)) { 3.0 } else { 1.0 };
+    assert!(values.iter().enumerate().all(|(i, &v)| v == expected(i)));
+    Ok(())
+}
+
+#[test]
+fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
+    let whole = Tensor::full(6, 1.0, F32, &device())?;
+    let (a, b) = (whole.narrow(0, 0, 4)?, whole.narrow(0, 2, 4)?);
+    let two = Tensor::full((), 2.0, F32, &device())?;
+    let updates = [&a, &b].map(|t| Update { targets: [t].into_iter().collect(), inputs: Default::default() });
+    update_each_("test", Pointwise::ScaleInPlace, &updates, &[&two], &[])?;
+    assert_eq!(whole.to_vec::<f32>()?, [2.0, 2.0, 4.0, 4.0, 2.0, 2.0]);
+    // The second set reads what the first has changed.
+    let (y, x) = (Tensor::zeros(4, F32, &device())?, Tensor::full(4, 5.0, F32, &device())?);
+    let z = Tensor::zeros(4, F32, &device())?;
+    let set = |y, x| Update { targets: [y].into_iter().collect(), inputs: [x].into_iter().collect() };
+    update_each_("test", Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
+    assert_eq!(z.to_vec::<f32>()?, [5.0; 4]);
+    Ok(())
+}
+
+#[test]
+fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
+    let rng = Rng::new(1);
+    let normal = |shape: [usize; 2]| Tensor::randn(shape, 0.0, 1.0, F32, &device(), &rng);
+    let (a, b, c) = (normal([30, 40])?, normal([30, 40])?, normal([30, 40])?);
+    let (x, row) = (normal([40, 30])?, normal([1, 40])?);
+    let expected = [a.add(&x.t()?)?, b.add(&row)?, c.add(&a)?].map(|t| t.to_vec::<f32>().unwrap());
+    let before = a.copy()?;
+    let transposed = x.t()?;
+    let targets = [&a, &b, &c];
+    let inputs = [&transposed, &row, &before];
+    let updates: Vec<Update<'_>> = targets
+        .into_iter()
+        .zip(inputs)
+        .map(|(y, x)| Update { targets: [y].into_iter().collect(), inputs: [x].into_iter().collect() })
+        .collect();
+    update_each_("test", Pointwise::Accumulate, &updates, &[], &[])?;
+    assert_eq!(targets.map(|t| t.to_vec::<f32>().unwrap()), expected);
+    Ok(())
+}
+
+#[test]
+fn totals_are_those_of_the_cpu() -> Result<()> {
+    let cpu = Device::cpu()?;
+    for dtype in [F64, F32, F16, BF16] {
+        for shift in [0, 1, 4] {
+            let sets = Sets::new(&SIZES, [dtype; 4], shift)?;
+            let mut tensors: Vec<&Tensor> = sets.0.iter().flatten().collect();
+            let other = Sets::new(&[33, 0], [F32, F64, F16, BF16], 1)?;
+            tensors.extend(other.0.iter().flatten());
+            let there: Vec<Tensor> = tensors.iter().map(|t| t.to_device(&cpu)?.cast(F64)).collect::<Result<_>>()?;
+            for kind in [Total::Norm, Total::AbsSum, Total::AbsMax, Total::NotFinite] {
+                let got = total("test", kind, &tensors)?;
+                assert_eq!((got.rank(), got.dtype()), (0, F64));
+                let expected = total("test", kind, &there.iter().collect::<Vec<_>>())?.item()?;
+                assert!((got.item()? - expected).abs() <= 1e-6 * expected, "{kind:?} {dtype}: {got} {expected}");
+                assert_eq!(got.to_bytes()?, total("test", kind, &tensors)?.to_bytes()?);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn bad_numbers_are_found_wherever_they_are() -> Result<()> {
+    for n in [1, 5, 1000, 100_003] {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in [0, n / 2, n - 1] {
+                let mut values = vec![-1f32; n];
+                values[at] = bad;
+                let bad_one = Tensor::from_vec(values, n, &device())?;
+                let good = Tensor::full(7, -2.0, F32, &device())?;
+                let found = |kind| total("test", kind, &[&good, &bad_one])?.item();
+                assert_eq!(found(Total::NotFinite)?, 1.0);
+                assert_eq!(found(Total::AbsMax)?.is_nan(), bad.is_nan());
+                assert!(!found(Total::Norm)?.is_finite() && !found(Total::AbsSum)?.is_finite());
+                assert_eq!(total("test", Total::NotFinite, &[&good])?.item()?, 0.0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two threads that make, use and evict tables of one device.
+#[test]
+fn two_threads_update_at_once() -> Result<()> {
+    let steps = |seed: usize| -> Result<Vec<Vec<Vec<u8>>>> {
+        let sets: Vec<Sets> =
+            (0..12).map(|i| Sets::new(&[seed + i, 1000 + i, 3000], [F32; 4], 0)).collect::<Result<_>>()?;
+        (0..5).try_for_each(|_| sets.iter().try_for_each(Sets::step_each))?;
+        sets.iter().map(Sets::bytes).collect()
+    };
+    let in_turn = [steps(1)?, steps(2)?];
+    let at_once = std::thread::scope(|scope| {
+        [1, 2].map(|seed| scope.spawn(move || steps(seed))).map(|t| t.join().expect("no panic"))
+    });
+    assert!(in_turn == at_once.map(Result::unwrap));
+    Ok(())
+}

@@ -1,0 +1,67 @@
+// One number of all elements of many tensors of dtype T, in two launches: one for each chunk of elements, in the
+// arithmetic ACC, then one of these. TERM(v): what an element contributes; JOIN_MAX: whether the largest is kept, or else
+// the sum; FINISH_NORM: the root is taken. VECTOR: elements that lie in a WORD of 16 bytes.
+
+#ifdef JOIN_MAX
+#define IS_MAX 1
+#else
+#define IS_MAX 0
+#endif
+
+#ifdef FINISH_NORM
+#define FINISHED(v) sqrt_(v)
+#else
+#define FINISHED(v) (v)
+#endif
+
+#define TERM_SQUARE(v) ((v) * (v))
+#define TERM_ABS(v) fabs_(v)
+#define TERM_NOT_FINITE(v) ((v) * 0 != 0 ? 1 : 0)
+
+typedef STORAGE(T) S;
+
+// NaN is the largest.
+FUNCTION A joined(A a, A b) {
+#ifdef JOIN_MAX
+    return b > a || b != b ? b : a;
+#else
+    return a + b;
+#endif
+}
+
+KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *parts) {
+    SHARED(A, shared, THREADS);
+    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {
+        CHUNK_OF(table, tensors, chunk, size);
+        GLOBAL const S *x = POINTER(const S, entry[0]);
+        A acc[VECTOR];
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) acc[j] = 0;
+        EACH_WHOLE(g) {
+            union {
+                WORD all;
+                S each[VECTOR];
+            } w;
+            w.all = *(GLOBAL const WORD *)(x + g * VECTOR);
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) acc[j] = joined(acc[j], TERM((A)LOAD(T, w.each, j)));
+        }
+        EACH_OTHER(g) acc[0] = joined(acc[0], TERM((A)LOAD(T, x, g)));
+#pragma unroll
+        for (int below = VECTOR / 2; below > 0; below /= 2) {
+#pragma unroll
+            for (int j = 0; j < below; j++) acc[j] = joined(acc[j], acc[j + below]);
+        }
+        A all = group_join(acc[0], shared, IS_MAX);
+        if (LANE == 0) parts[chunk] = all;
+    }
+}
+
+// One group.
+KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
+    SHARED(A, shared, THREADS);
+    A acc = 0;
+    for (i64 i = LANE; i < count; i += THREADS) acc = joined(acc, parts[i]);
+    acc = group_join(acc, shared, IS_MAX);
+    if (LANE == 0) y[0] = FINISHED(acc);
+}
