@@ -19,8 +19,9 @@ mod scan;
 mod sort;
 pub mod source;
 mod status;
+pub mod table;
 
-pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
+pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
 pub use source::Variant;
 
 use isograd_core::backend::Fused;
