@@ -6,10 +6,17 @@ pub mod harness;
 pub mod registry;
 
 use isograd::{Device, Result, Tensor};
+use std::path::{Path, PathBuf};
 
 /// The CPU.
 pub fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
+}
+
+/// The folder of golden values: `ISOGRAD_TESTS_DATA`, or the repository's where that is not set.
+pub fn golden() -> PathBuf {
+    let folder = std::env::var_os("ISOGRAD_TESTS_DATA").map(PathBuf::from);
+    folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"))
 }
 
 /// A leaf of f64 values.
@@ -28,6 +35,8 @@ mod pages {
     mod first_model {}
     #[doc = include_str!("../../docs/src/data.md")]
     mod data {}
+    #[doc = include_str!("../../docs/src/speed.md")]
+    mod speed {}
 }
 
 #[cfg(test)]

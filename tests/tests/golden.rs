@@ -8,7 +8,6 @@ use libtest_mimic::Trial;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 /// The cases of one file and their tensors.
@@ -22,9 +21,9 @@ fn main() {
 }
 
 fn families() -> BTreeMap<String, Arc<Family>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let folder = isograd_tests::golden();
     let mut families = BTreeMap::new();
-    for entry in std::fs::read_dir(&folder).expect("the folder of golden values") {
+    for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("golden values in {}: {e}", folder.display())) {
         let path = entry.expect("a folder entry").path();
         if path.extension().is_some_and(|e| e == "json") {
             let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("cases")).expect("JSON");

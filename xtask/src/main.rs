@@ -1,5 +1,6 @@
-//! The repository's chores: `cargo xtask test`, `cargo xtask docs`.
+//! The repository's chores: `cargo xtask test`, `cargo xtask bundle`, `cargo xtask docs`.
 
+mod bundle;
 mod docs;
 mod test;
 mod tools;
@@ -11,6 +12,8 @@ usage: cargo xtask <chore>
 
   test           set up what the tests need, then run all of them
   test --quick   formatting, lints and unit tests only
+  bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
+                 --out DIR: elsewhere
   docs           build the book in docs/";
 
 /// Why a chore stopped, in words for whoever started it.
@@ -22,6 +25,8 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["test"] => test::run(test::Extent::Everything),
         ["test", "--quick"] => test::run(test::Extent::Quick),
+        ["bundle"] => bundle::build(None),
+        ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -28,6 +28,17 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
     }
 }
 
+/// Runs `program` in the repository; its stdout is the result, its stderr is shown.
+pub fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let command = || format!("{program} {}", arguments.join(" "));
+    let output = Command::new(program).args(arguments).current_dir(root()).stderr(Stdio::inherit()).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(format!("`{}` failed ({})", command(), output.status)),
+        Err(error) => Err(format!("`{}` could not be started: {error}", command())),
+    }
+}
+
 /// Installs a component of the toolchain unless `cargo <subcommand>` is there.
 pub fn ensure_component(subcommand: &str, component: &str) -> Result<(), Failure> {
     if works("cargo", &[subcommand, "--version"]) {

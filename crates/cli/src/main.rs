@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod curves;
 mod devices;
+mod kernels;
 mod train;
 
 use anyhow::Context;
@@ -25,6 +26,8 @@ enum Command {
     Devices,
     /// Measure how fast a device runs every kind of op, against what it can do
     Bench(bench::Bench),
+    /// List the kernels of GPU backends, or print the source of one
+    Kernels(kernels::Kernels),
     /// Train a classifier
     Train(config::Train),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Devices => devices::list(),
         Command::Bench(bench) => bench::run(bench),
+        Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => train::run(train),
     };
     match result {

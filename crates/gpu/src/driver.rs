@@ -1,6 +1,6 @@
 //! What a vendor's driver must do. Everything else is shared.
 
-use isograd_core::Result;
+use isograd_core::{Result, inventory};
 use std::fmt;
 
 /// An address in device memory. Arithmetic on it stays within one allocation.
@@ -14,6 +14,11 @@ pub struct Dialect {
     /// File name and text; `prelude.h` is one of them, and the others take the place of common files.
     pub files: &'static [(&'static str, &'static str)],
 }
+
+/// A dialect that is in the program. A backend crate that is linked registers its own with `inventory::submit!`.
+pub struct Registered(pub &'static Dialect);
+
+inventory::collect!(Registered);
 
 /// What is known of a device.
 #[derive(Clone, Debug)]

@@ -21,10 +21,11 @@ mod scan;
 mod sort;
 pub mod source;
 mod status;
+pub mod table;
 mod tables;
 mod total;
 
-pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
+pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
 pub use source::Variant;
 
 use half::{bf16, f16};

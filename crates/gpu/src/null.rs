@@ -18,6 +18,12 @@ pub enum Fault {
     Lost,
 }
 
+/// An entry with the source that it is of.
+pub struct Entry {
+    name: String,
+    source: String,
+}
+
 /// A device of made-up limits whose memory is all zeros.
 pub struct NullDriver {
     limits: Limits,
@@ -32,6 +38,8 @@ struct State {
     in_use: usize,
     fault: Fault,
     compiled: usize,
+    /// By entry, what it was first launched of.
+    sources: BTreeMap<String, String>,
 }
 
 impl NullDriver {
@@ -67,6 +75,11 @@ impl NullDriver {
         self.state.lock().compiled
     }
 
+    /// The source of an entry when it was first launched.
+    pub fn source(&self, entry: &str) -> Option<String> {
+        self.state.lock().sources.get(entry).cloned()
+    }
+
     fn alive(&self, op: &'static str) -> Result<parking_lot::MutexGuard<'_, State>> {
         let state = self.state.lock();
         match state.fault {
@@ -88,7 +101,7 @@ impl NullDriver {
 
 impl Driver for NullDriver {
     type Program = String;
-    type Entry = String;
+    type Entry = Entry;
     type Event = ();
 
     fn dialect(&self) -> &'static Dialect {
@@ -151,25 +164,28 @@ impl Driver for NullDriver {
         String::from_utf8(binary.to_vec()).map_err(|_| Error::backend("load", "not a program"))
     }
 
-    fn entry(&self, program: &String, name: &str) -> Result<String> {
+    fn entry(&self, program: &String, name: &str) -> Result<Entry> {
         match program.contains(&format!("KERNEL({name})")) {
-            true => Ok(name.to_string()),
+            true => Ok(Entry { name: name.to_string(), source: program.clone() }),
             false => Err(Error::backend("load", format!("there is no entry {name}"))),
         }
     }
 
-    fn launch(&self, _: &String, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
+    fn launch(&self, entry: &Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
         let Geometry { groups, threads } = geometry;
         if groups.contains(&0) || threads == 0 || threads > self.limits.max_group {
             return Err(Error::backend("launch", format!("{geometry:?} cannot be launched")));
         }
         let pointers = arguments.iter().filter_map(|a| if let Arg::Pointer(p) = a { Some(p) } else { None });
         pointers.chain(reached).try_for_each(|&p| self.within("launch", p, 1))?;
-        let state = self.alive("launch")?;
-        match reached.iter().find(|&p| !state.allocations.contains_key(p)) {
-            Some(inside) => Err(Error::backend("launch", format!("{inside:#x} is reached, but begins no allocation"))),
-            None => Ok(()),
+        let mut state = self.alive("launch")?;
+        if let Some(inside) = reached.iter().find(|&p| !state.allocations.contains_key(p)) {
+            return Err(Error::backend("launch", format!("{inside:#x} is reached, but begins no allocation")));
         }
+        if !state.sources.contains_key(&entry.name) {
+            state.sources.insert(entry.name.clone(), entry.source.clone());
+        }
+        Ok(())
     }
 
     fn record(&self) -> Result<()> {

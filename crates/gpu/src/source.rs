@@ -126,7 +126,7 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
 }
 
 /// A file of the dialect, or else the common one.
-fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
+pub(crate) fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
     if let Some(root) = std::env::var_os("ISOGRAD_KERNELS") {
         let root = PathBuf::from(root);
         let own = root.join(format!("kernels-{}", dialect.name)).join(name);

@@ -8,7 +8,7 @@ mod driver;
 pub use driver::OpenCl;
 
 use isograd_core::{Backend, DeviceInfo, Error, Provider, Result, inventory};
-use isograd_gpu::{Dialect, Gpu};
+use isograd_gpu::{Dialect, Gpu, Registered};
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, Device};
 use opencl3::platform::get_platforms;
 use parking_lot::Mutex;
@@ -20,6 +20,10 @@ inventory::submit! {
 
 /// OpenCL C with the project's prelude.
 pub static DIALECT: Dialect = Dialect { name: "opencl", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+
+inventory::submit! {
+    Registered(&DIALECT)
+}
 
 /// All devices of all platforms, the host's own processor last.
 fn devices() -> Result<Vec<Device>> {

@@ -1,0 +1,165 @@
+//! The kernel table: which kernels there are, and the text that a compiler receives for each.
+//!
+//! No second list of definitions exists: the host code runs on a [`NullDriver`], which keeps what it is told to compile.
+
+use crate::Gpu;
+use crate::driver::{Dialect, Registered};
+use crate::null::NullDriver;
+use crate::source::{FILES, find};
+use isograd_core::ops::Order;
+use isograd_core::pointwise::Pointwise;
+use isograd_core::tape::{BackwardOptions, grad_with};
+use isograd_core::{
+    Backend, Call, DType, Device, Error, Kernel, Layout, Memory, Operand, Result, Rng, Tensor, inventory,
+};
+use std::sync::Arc;
+
+/// Memory of the device that compiles nothing: more than any op below asks for.
+const MEMORY: usize = 1 << 40;
+/// Elements of the operands of a generated kernel.
+const ELEMENTS: usize = 1 << 20;
+
+/// A kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name. An entry of a file and a row of the pointwise table may have the same one.
+    pub name: String,
+    /// The file's name, or [`GENERATED`].
+    pub file: &'static str,
+    /// What is run, where the text is generated for it.
+    pub kernel: Option<Kernel>,
+}
+
+/// Stands for the file of kernels whose text is generated: fill, copy, cast and the rows of the pointwise table.
+pub const GENERATED: &str = "elementwise";
+
+/// The dialects of the backends that are linked, by name.
+pub fn dialects() -> Vec<&'static Dialect> {
+    let mut all: Vec<_> = inventory::iter::<Registered>.into_iter().map(|registered| registered.0).collect();
+    all.sort_by_key(|dialect| dialect.name);
+    all
+}
+
+/// All kernels of a dialect: those of the files, in the files' order, then those that are generated. Errors: `Io` if
+/// files are read from a folder and cannot be.
+pub fn entries(dialect: &Dialect) -> Result<Vec<Entry>> {
+    let own = dialect.files.iter().filter(|(file, _)| FILES.iter().all(|(common, _)| common != file));
+    let mut entries = Vec::new();
+    for (file, _) in FILES.iter().chain(own).filter(|(file, _)| file.ends_with(".c")) {
+        let text = find(dialect, file)?;
+        let names = text.lines().filter_map(|line| line.strip_prefix("KERNEL(")?.split_once(')'));
+        entries.extend(names.map(|(name, _)| Entry { name: name.to_string(), file, kernel: None }));
+    }
+    let rows = Pointwise::ALL.iter().map(|&row| (row.name(), Kernel::Pointwise(row)));
+    let generated = [("fill", Kernel::Fill), ("copy", Kernel::Copy), ("cast", Kernel::Cast)].into_iter().chain(rows);
+    let entry = |(name, kernel): (&str, Kernel)| Entry { name: name.into(), file: GENERATED, kernel: Some(kernel) };
+    entries.extend(generated.map(entry));
+    Ok(entries)
+}
+
+impl Entry {
+    /// The whole source, as a compiler receives it for operands of one dtype, on a device with waves of 32. A generated
+    /// kernel's operands are contiguous; a cast is to f32, or from it to f16.
+    ///
+    /// Errors: `Unsupported` for a dtype in which the kernel does not run.
+    pub fn source(&self, dialect: &'static Dialect, dtype: DType) -> Result<String> {
+        let gpu = Arc::new(Gpu::with_cache(NullDriver::new(dialect, MEMORY), None));
+        let launched = match self.kernel {
+            Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
+            None => {
+                let device = Device::from_backend("null:0", gpu.clone());
+                // An op that does not take this dtype launches nothing.
+                LAUNCHES.iter().for_each(|launch| drop(launch(&device, dtype)));
+                Some(self.name.as_str())
+            }
+        };
+        let source = launched.and_then(|entry| gpu.driver().source(entry));
+        source.ok_or_else(|| Error::unsupported("kernels", format!("{} does not run on {dtype}", self.name)))
+    }
+}
+
+fn run_generated(gpu: &Gpu<NullDriver>, kernel: Kernel, dtype: DType) -> Result<()> {
+    let (inputs, outputs, attributes) = match kernel {
+        Kernel::Pointwise(row) if row.is_inout() => (row.inputs() - row.outputs(), row.outputs(), row.attributes()),
+        Kernel::Pointwise(row) => (row.inputs(), row.outputs(), row.attributes()),
+        Kernel::Fill => (0, 1, 1),
+        _ => (1, 1, 0),
+    };
+    let to = match (kernel, dtype) {
+        (Kernel::Cast, DType::F32) => DType::F16,
+        (Kernel::Cast, _) => DType::F32,
+        _ => dtype,
+    };
+    let memory: Vec<Box<dyn Memory>> =
+        (0..inputs + outputs).map(|_| gpu.allocate(ELEMENTS * size_of::<f64>())).collect::<Result<_>>()?;
+    let layout = Layout::contiguous(ELEMENTS.into());
+    let operands: Vec<Operand<'_>> = memory
+        .iter()
+        .enumerate()
+        .map(|(k, memory)| Operand { memory: &**memory, layout: &layout, dtype: if k < inputs { dtype } else { to } })
+        .collect();
+    let (inputs, outputs) = operands.split_at(inputs);
+    let (ints, floats) = (vec![0; attributes], vec![0.0; attributes]);
+    gpu.run(&Call { op: "kernels", kernel, inputs, outputs, ints: &ints, floats: &floats })
+}
+
+/// A tensor of zeros.
+fn zeros(device: &Device, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+    Tensor::zeros(dims, dtype, device)
+}
+
+/// The gradients of `f` at leaves of these shapes.
+fn differentiate(device: &Device, dtype: DType, shapes: &[&[usize]], f: fn(&[Tensor]) -> Result<Tensor>) -> Result<()> {
+    let leaves: Vec<Tensor> = shapes.iter().map(|dims| zeros(device, dtype, dims)?.leaf()).collect::<Result<_>>()?;
+    let y = f(&leaves)?;
+    let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
+    grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options).map(drop)
+}
+
+/// Adds at one element of a row each, and writes there, along a dimension of this extent.
+fn scatter(device: &Device, dtype: DType, extent: usize) -> Result<()> {
+    let (x, index) = (zeros(device, dtype, &[extent, 1024])?, zeros(device, DType::I64, &[extent, 1024])?);
+    x.scatter_add(0, &index, &x)?;
+    x.scatter(0, &index, &x).map(drop)
+}
+
+/// Ops that together launch every kernel of the files.
+const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
+    |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 1024])?.amax(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 1024])?.sum(0).map(drop),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(0)),
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[1024], &[1024]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
+    },
+    |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1024])?).map(drop),
+    |d, t| zeros(d, t, &[64, 65536])?.matmul(&zeros(d, t, &[65536, 64])?).map(drop),
+    |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1])?).map(drop),
+    |d, t| zeros(d, t, &[1024, 1024])?.gather(0, &zeros(d, DType::I64, &[1024, 1024])?).map(drop),
+    |d, t| scatter(d, t, 16),
+    |d, t| scatter(d, t, 4096),
+    |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
+    |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
+    |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+
+    #[test]
+    fn every_kernel_has_a_source() {
+        let entries = entries(&DIALECT).unwrap();
+        assert!(entries.contains(&Entry { name: "softmax_rows".into(), file: "softmax.c", kernel: None }));
+        for entry in entries {
+            let mut sources = [DType::F32, DType::I64].into_iter().map(|dtype| entry.source(&DIALECT, dtype));
+            let source = sources.find_map(Result::ok);
+            let source = source.unwrap_or_else(|| panic!("{} has no source; launch it in LAUNCHES", entry.name));
+            let name = if entry.kernel.is_some() { GENERATED } else { &entry.name };
+            assert!(source.contains(&format!("KERNEL({name})")), "{}", entry.name);
+        }
+    }
+}

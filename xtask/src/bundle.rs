@@ -1,0 +1,154 @@
+//! `cargo xtask bundle`: what another machine needs to test and measure its devices, without a toolchain.
+
+use crate::{Failure, tools};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most that a bundle may hold.
+const LIMIT: u64 = 60 << 20;
+/// What runs the programs of a bundle.
+const SCRIPT: &str = include_str!("run.sh");
+
+/// Programs of one cargo command, and the folder of the bundle where they go.
+struct Programs {
+    folder: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// `tests` has the programs that take a device's name, and a backend's folder those that are for it alone.
+const PROGRAMS: &[Programs] = &[
+    Programs { folder: "bin", arguments: &["build", "-p", "isograd-cli", "--bin", "isograd"] },
+    Programs {
+        folder: "tests",
+        arguments: &[
+            "test",
+            "--no-run",
+            "-p",
+            "isograd-tests",
+            "--test",
+            "golden",
+            "--test",
+            "gradients",
+            "--test",
+            "dtypes",
+            "--test",
+            "properties",
+        ],
+    },
+    Programs {
+        folder: "opencl",
+        arguments: &["test", "--no-run", "-p", "isograd-opencl", "--features", "device-tests", "--test", "*"],
+    },
+];
+
+/// Builds the bundle in `out`, or in target/bundle. What was there of an earlier bundle is replaced.
+pub fn build(out: Option<&str>) -> Result<(), Failure> {
+    let out = out.map_or_else(|| tools::root().join("target/bundle"), PathBuf::from);
+    let is_bundle = out.join("run.sh").exists();
+    if out.exists() && !is_bundle && fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(format!("{} holds something that is no bundle", out.display()));
+    }
+    if is_bundle {
+        fs::remove_dir_all(&out).map_err(failed("cannot remove", &out))?;
+    }
+    for programs in PROGRAMS {
+        let folder = out.join(programs.folder);
+        fs::create_dir_all(&folder).map_err(failed("cannot create", &folder))?;
+        for program in compile(programs.arguments)? {
+            copy(&program, &folder.join(name(&program)))?;
+        }
+    }
+    copy_golden(&out.join("golden"))?;
+    write_script(&out.join("run.sh"))?;
+    check_size(&out)
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |error| format!("{what} {path}: {error}")
+}
+
+/// The programs that a cargo command makes, stripped.
+fn compile(arguments: &[&str]) -> Result<Vec<PathBuf>, Failure> {
+    let options =
+        ["--release", "--config", "profile.release.strip=\"symbols\"", "--message-format=json-render-diagnostics"];
+    let messages = tools::output("cargo", &[arguments, &options].concat())?;
+    let executable = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    };
+    let programs: Vec<PathBuf> = messages.lines().filter_map(executable).collect();
+    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
+}
+
+/// A program's name without the hash that cargo adds to a test's.
+fn name(program: &Path) -> String {
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = program.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+    let plain = match name.rsplit_once('-') {
+        Some((plain, hash)) if hash.len() == 16 && hash.chars().all(|c| c.is_ascii_hexdigit()) => plain,
+        _ => &name,
+    };
+    format!("{plain}{extension}")
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::copy(from, to).map(drop).map_err(failed("cannot write", to))
+}
+
+/// The golden files without the scripts that made them.
+fn copy_golden(to: &Path) -> Result<(), Failure> {
+    let from = tools::root().join("tests/golden");
+    fs::create_dir_all(to).map_err(failed("cannot create", to))?;
+    for entry in fs::read_dir(&from).map_err(failed("cannot read", &from))? {
+        let path = entry.map_err(failed("cannot read", &from))?.path();
+        if path.extension().is_some_and(|e| e == "json" || e == "safetensors") {
+            copy(&path, &to.join(path.file_name().unwrap_or_default()))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_script(path: &Path) -> Result<(), Failure> {
+    fs::write(path, SCRIPT).map_err(failed("cannot write", path))?;
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .map_err(failed("cannot make a program of", path))?;
+    Ok(())
+}
+
+fn check_size(out: &Path) -> Result<(), Failure> {
+    let bytes = size(out).map_err(failed("cannot read", out))?;
+    let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    if bytes > LIMIT {
+        return Err(format!("{} has {:.1} MiB, more than {:.0}", out.display(), mib(bytes), mib(LIMIT)));
+    }
+    println!("xtask: {} has {:.1} MiB; copy it and start its run.sh", out.display(), mib(bytes));
+    Ok(())
+}
+
+/// Bytes of all files of a folder.
+fn size(folder: &Path) -> std::io::Result<u64> {
+    fs::read_dir(folder)?
+        .map(|entry| {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_dir() { size(&entry.path()) } else { Ok(metadata.len()) }
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_lose_their_hash_and_other_programs_nothing() {
+        let named = |path: &str| name(Path::new(path));
+        assert_eq!(named("target/release/deps/golden-0123456789abcdef"), "golden");
+        assert_eq!(named("target/release/isograd"), "isograd");
+        assert_eq!(named("target/release/deps/dtypes-0123456789abcdef.exe"), "dtypes.exe");
+        assert_eq!(named("target/release/cargo-deps"), "cargo-deps");
+    }
+}
