@@ -105,7 +105,11 @@ pub fn cross_entropy<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         gpu.launch(variant, "cross_entropy_rows", geometry, &arguments)?;
     }
     check(gpu, call, &a, slot)?;
-    if a.is_reduced { total(gpu, &a, logits, [losses.address, counts.address], &[outputs[0], outputs[2]]) } else { Ok(()) }
+    if a.is_reduced {
+        total(gpu, &a, logits, [losses.address, counts.address], &[outputs[0], outputs[2]])
+    } else {
+        Ok(())
+    }
 }
 
 /// In checked mode, the error of the first bad class.

@@ -41,7 +41,13 @@ pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let variant = variant("random.c", y).define("THREADS", threads).define("DROPOUT", true);
     let is_aligned = from % 16 == 0 && to % 16 == 0;
     let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
-    let arguments = call.ints.iter().fold(Arguments::new().pointer(from).pointer(to).int(n as i64), |list, &v| list.int(v));
+    let arguments =
+        call.ints.iter().fold(Arguments::new().pointer(from).pointer(to).int(n as i64), |list, &v| list.int(v));
     let items = if y.dtype.size() == 2 { 8 } else { 4 };
-    gpu.launch(variant, "dropout", in_groups(n.div_ceil(items), threads), &arguments.float(call.floats[0], y.dtype.acc()))
+    gpu.launch(
+        variant,
+        "dropout",
+        in_groups(n.div_ceil(items), threads),
+        &arguments.float(call.floats[0], y.dtype.acc()),
+    )
 }

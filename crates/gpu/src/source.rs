@@ -16,8 +16,7 @@ macro_rules! files {
 }
 
 /// The common sources, by name.
-pub const FILES: &[(&str, &str)] =
-    files! { "common.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c" };
+pub const FILES: &[(&str, &str)] = files! { "common.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c" };
 
 /// The value of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

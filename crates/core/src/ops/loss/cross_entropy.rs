@@ -147,7 +147,8 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         move |x: &[Tensor]| composite(op, &x[0], &x[1], dim, &options)
     };
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-        let (dy, dx) = (t.dy().contiguous()?, Tensor::empty(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
+        let (dy, dx) =
+            (t.dy().contiguous()?, Tensor::empty(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
         let (fixed, numbers) = inputs.split_at(2);
         let all_weights = if spreads_weights { Some(numbers[0].sum(..)?) } else { None };
         let operands = [&dy].into_iter().chain(fixed).chain([&statistics]).chain(numbers);
