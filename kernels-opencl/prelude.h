@@ -55,6 +55,8 @@ FUNCTION u32 wave_down(u32 v, int by) {
 #endif
 
 #define exp_ exp
+// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument.
+#define exp_near_ native_exp
 #define expm1_ expm1
 #define log_ log
 #define log1p_ log1p

@@ -63,6 +63,13 @@ typedef STORAGE(T) S;
 // What does not count is neither read nor has a gradient.
 #define COUNTS(t) ((t) != ignored && (u64)(t) < (u64)extent)
 
+// e^x of what is at most 0: errors are small beside the largest of a row, which is 1.
+#ifdef NEEDS_F64
+#define POWER(x) exp_(x)
+#else
+#define POWER(x) exp_near_(x)
+#endif
+
 // The largest of some elements, never NaN, and their sum of e^(x - max), which is NaN if one of them is.
 typedef struct {
     A max, sum;
@@ -80,7 +87,7 @@ FUNCTION A base(A max) { return max == LOWEST ? (A)0 : max; }
 
 // Relative to a maximum that is not smaller.
 FUNCTION Summary rebased(Summary s, A max) {
-    s.sum *= exp_(s.max - base(max));
+    s.sum *= POWER(s.max - base(max));
     s.max = max;
     return s;
 }
@@ -172,7 +179,7 @@ KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL co
                 }
                 EACH_ELEMENT(j) max = v[j] > max ? v[j] : max;
                 s = rebased(s, max);
-                EACH_ELEMENT(j) sum += exp_(v[j] - base(max));
+                EACH_ELEMENT(j) sum += POWER(v[j] - base(max));
                 s.sum += sum;
             }
         }
@@ -220,7 +227,7 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
         EACH_WORD(w) {
             FETCH(r, xs, x, w);
             EACH_ELEMENT(j) {
-                A d = exp_(LOAD(T, r.each, j) - max - logarithm) * s.sum;
+                A d = POWER(LOAD(T, r.each, j) - max - logarithm) * s.sum;
 #ifdef SMOOTHING
                 if (INSIDE(w, j)) d -= s.even * WEIGHT_OF(POSITION(w, j));
 #endif
@@ -247,7 +254,7 @@ FUNCTION Summary part_of(GLOBAL const S *column, idx step, idx start, idx end) {
         EACH_STEP(j) v[j] = i + j < end ? (A)LOAD(T, column, (i + j) * step) : LOWEST;
         EACH_STEP(j) max = v[j] > max ? v[j] : max;
         s = rebased(s, max);
-        EACH_STEP(j) sum += exp_(v[j] - base(max));
+        EACH_STEP(j) sum += POWER(v[j] - base(max));
         s.sum += sum;
     }
     return s;
@@ -301,7 +308,7 @@ KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divis
         A d = 0;
         if (COUNTS(t)) {
             Slopes s = slopes(dy, divisor, weight, weights, bytes, c, t, extent, rest, share);
-            d = exp_(LOAD(T, x, e) - statistics[c] - statistics[columns + c]) * s.sum;
+            d = POWER(LOAD(T, x, e) - statistics[c] - statistics[columns + c]) * s.sum;
 #ifdef SMOOTHING
             d -= s.even * WEIGHT_OF(class);
 #endif

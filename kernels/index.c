@@ -78,12 +78,16 @@ FUNCTION Sum joined(Sum a, Sum b) {
     return a;
 }
 
-FUNCTION Sum load(GLOBAL const S *x, idx word) {
-    Word w;
+FUNCTION Sum sum_of(Word w) {
     Sum sum;
-    w.all = ((GLOBAL const WORD *)x)[word];
     EACH_PART(j) sum.v[j] = (A)LOAD(T, w.each, j);
     return sum;
+}
+
+FUNCTION Sum load(GLOBAL const S *x, idx word) {
+    Word w;
+    w.all = ((GLOBAL const WORD *)x)[word];
+    return sum_of(w);
 }
 
 FUNCTION void store(GLOBAL S *y, idx word, Sum sum) {
@@ -157,15 +161,21 @@ FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
     return low;
 }
 
-// A segment's sum, divided by its number of rows.
-FUNCTION Sum finished(Sum sum, GLOBAL const K *keys, idx rows, K key) {
-    A count = (A)(bound(keys, rows, key + 1) - bound(keys, rows, key));
-    EACH_PART(j) sum.v[j] /= count;
+#define LENGTH(keys, rows, key) (bound(keys, rows, (key) + 1) - bound(keys, rows, key))
+
+// What y gets of a segment of `length` rows.
+FUNCTION Sum result(Sum sum, idx length) {
+    EACH_PART(j) sum.v[j] /= (A)length;
     return sum;
 }
 #else
-#define finished(sum, keys, rows, key) (sum)
+#define LENGTH(keys, rows, key) 0
+#define result(sum, length) (sum)
 #endif
+
+// Rows that are read before they are added, so that a thread does not wait for each.
+#define AHEAD 4
+#define EACH_AHEAD(i) _Pragma("unroll") for (int i = 0; i < AHEAD; i++)
 
 // Sums of the segments in parts of `part` rows. A thread takes a word of all rows of a part. A segment that lies in one
 // part is done; of one that goes on, the first part's sum is a tail, and the sums of the others are heads.
@@ -175,20 +185,35 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx w = (idx)(e % width), k = (idx)(e / width) * (idx)part, to = TO(w), from = FROM(w);
         idx end = k + (idx)part < (idx)rows ? k + (idx)part : (idx)rows;
-        int is_head = k > 0 && keys[k - 1] == keys[k];
-        while (k < end) {
-            K key = keys[k];
-            Sum sum = is_head || key == BAD ? zero() : BEFORE(y, (idx)key + to);
-            for (; k < end && keys[k] == key; k++)
-                if (key != BAD) sum = joined(sum, load(source, FROM_ROW(k) + from));
-            if (is_head)
-                heads[e] = sum;
-            else if (k == end && end < (idx)rows && keys[end] == key)
-                tails[e] = sum;
-            else if (key != BAD)
-                store(y, (idx)key + to, finished(sum, keys, (idx)rows, key));
-            is_head = 0;
+        K key = keys[k];
+        int is_head = k > 0 && keys[k - 1] == key;
+        idx start = k;
+        Sum sum = is_head || key == BAD ? zero() : BEFORE(y, (idx)key + to);
+        for (; k < end; k += AHEAD) {
+            Word read[AHEAD];
+            EACH_AHEAD(i) if (k + i < end && keys[k + i] != BAD)
+                read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+            EACH_AHEAD(i) if (k + i < end) {
+                K next = keys[k + i];
+                if (next != key) {
+                    if (is_head)
+                        heads[e] = sum;
+                    else
+                        store(y, (idx)key + to, result(sum, k + i - start));
+                    is_head = 0;
+                    key = next;
+                    start = k + i;
+                    sum = key == BAD ? zero() : BEFORE(y, (idx)key + to);
+                }
+                if (key != BAD) sum = joined(sum, sum_of(read[i]));
+            }
         }
+        if (is_head)
+            heads[e] = sum;
+        else if (end < (idx)rows && keys[end] == key)
+            tails[e] = sum;
+        else if (key != BAD)
+            store(y, (idx)key + to, result(sum, end - start));
     }
 }
 
@@ -213,7 +238,7 @@ KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL
             }
             sum = joined(sum, block);
         }
-        store(y, (idx)key + TO(w), finished(sum, keys, (idx)rows, key));
+        store(y, (idx)key + TO(w), result(sum, LENGTH(keys, (idx)rows, key)));
     }
 }
 #else

@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 /// An index of at most this extent along the indexed dimension is not sorted: each row looks at the others itself.
 const FEW: usize = 32;
-/// A sum is cut into parts of about the root of its length, within these bounds.
-const PARTS: [usize; 2] = [32, 1024];
+/// A sum is cut into parts of about half the root of its length, within these bounds.
+const PARTS: [usize; 2] = [32, 512];
 
 type Strides = SmallVec<[usize; 8]>;
 
@@ -287,7 +287,7 @@ impl Scattering<'_> {
                 &arguments.int(rows as i64).int(width as i64),
             );
         }
-        let part = rows.isqrt().next_power_of_two().clamp(PARTS[0], PARTS[1]);
+        let part = (rows.isqrt().next_power_of_two() / 2).clamp(PARTS[0], PARTS[1]);
         let n = rows.div_ceil(part) * width;
         let bytes = n * self.places.vector * self.call.outputs[0].dtype.acc().size();
         let (heads, tails) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);

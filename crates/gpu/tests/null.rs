@@ -1,8 +1,8 @@
 //! The shared layer on a driver that runs nothing: launches, memory, the program cache, and what can go wrong.
 
-use isograd_core::ops::{Activation, Approximate, GemmBias, Transpose};
+use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Transpose};
 use isograd_core::tape::BackwardOptions;
-use isograd_core::{DType, Device, Kind, Result, Tensor};
+use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_gpu::null::{Fault, NullDriver};
 use isograd_gpu::{Dialect, Driver, Gpu};
 use std::path::Path;
@@ -208,5 +208,33 @@ fn a_thousand_steps_hold_no_more_than_ten() -> Result<()> {
     (0..990).try_for_each(|_| step())?;
     assert_eq!(device.memory(), held);
     assert!(gpu.driver().limits().memory > held.pooled);
+    Ok(())
+}
+
+/// The entries of the kernels that `f` launches.
+fn entries(gpu: &Gpu<NullDriver>, f: impl FnOnce() -> Result<()>) -> Result<Vec<&'static str>> {
+    gpu.launches();
+    f()?;
+    Ok(gpu.launches().iter().map(|launch| launch.entry).collect())
+}
+
+#[test]
+fn losses_and_their_gradients_take_few_launches() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    let (logits, target) = (zeros(&device, (64, 1000))?.leaf()?, Tensor::zeros(64, DType::I64, &device)?);
+    let entropy = entries(&gpu, || logits.cross_entropy(&target)?.backward())?;
+    let expected = ["cross_entropy_rows", "cross_entropy_total", "elementwise", "cross_entropy_rows_backward"];
+    assert_eq!(entropy, expected);
+    let x = zeros(&device, (64, 1000))?.leaf()?;
+    let dropout = entries(&gpu, || x.dropout(0.1, &Rng::new(1))?.sum(..)?.backward())?;
+    assert_eq!(dropout.iter().filter(|&&entry| entry == "dropout").count(), 2);
+    let (table, tokens) = (zeros(&device, (500, 64))?.leaf()?, Tensor::zeros(1024, DType::I64, &device)?);
+    let options = EmbeddingOptions { padding_idx: Some(0), scale_grad_by_freq: true };
+    let dy = zeros(&device, (1024, 64))?;
+    let embedding = entries(&gpu, || {
+        let y = table.embedding(&tokens, options)?;
+        y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })
+    })?;
+    assert_eq!(embedding, ["gather", "elementwise", "keys", "tiles", "sums", "joins"]);
     Ok(())
 }

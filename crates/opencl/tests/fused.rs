@@ -1,0 +1,223 @@
+//! Cross entropy, dropout and the gradient of an embedding against what the CPU makes of tensor ops.
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+mod device;
+
+use common::Lcg;
+use device::gpu;
+use isograd_core::ops::EmbeddingOptions;
+use isograd_core::ops::loss::{CrossEntropy, Reduction};
+use isograd_core::tape::BackwardOptions;
+use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
+use isograd_cpu::Cpu;
+use std::sync::{Arc, LazyLock};
+
+static CPU: LazyLock<Device> = LazyLock::new(|| Device::from_backend("cpu:0", Arc::new(Cpu::default())));
+static GPU: LazyLock<Device> = LazyLock::new(|| Device::from_backend("opencl:0", Arc::new(gpu())));
+
+const REDUCTIONS: [Reduction; 4] = [Reduction::None, Reduction::Mean, Reduction::Sum, Reduction::BatchMean];
+
+/// Numbers in -1..1 times `scale`, rounded to the dtype.
+fn reals(seed: usize, dims: &[usize], scale: f64, dtype: DType) -> Result<Tensor> {
+    let values = Lcg(seed as u64).reals(dims.iter().product());
+    Tensor::from_vec(values, dims, &CPU)?.mul_scalar(scale)?.cast(dtype)
+}
+
+/// Numbers in `0..n`.
+fn indices(seed: usize, dims: &[usize], n: usize) -> Result<Tensor> {
+    let mut lcg = Lcg(seed as u64 + 5);
+    let values: Vec<i64> = (0..dims.iter().product()).map(|_| lcg.next(n as u64) as i64).collect();
+    Tensor::from_vec(values, dims, &CPU)
+}
+
+/// `y` and the gradient of `x`, where the gradient of `y` is powers of 2, which every dtype holds.
+fn with_gradient(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<[Tensor; 2]> {
+    let x = x.leaf()?;
+    let y = f(&x)?;
+    let values = (0..y.numel()).map(|i| 2f64.powi(i as i32 % 5 - 2)).collect();
+    let dy = Tensor::from_vec::<f64>(values, y.shape(), y.device())?.cast(y.dtype())?;
+    y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+    Ok([y.detach(), x.grad().expect("a gradient")])
+}
+
+/// One rounding of the result, and 32 roundings of the largest on the way; special values at the same places.
+#[track_caller]
+fn assert_close(got: &Tensor, expected: &Tensor, what: &str) -> Result<()> {
+    let (unit, acc, tiny) = match got.dtype() {
+        DType::F64 => (0.0, 1.1e-16, 0.0),
+        DType::F32 => (0.0, 6e-8, 1e-37),
+        DType::F16 => (4.9e-4, 6e-8, 6e-8),
+        _ => (3.9e-3, 6e-8, 1e-37),
+    };
+    let (got, expected) = (got.to_f64_vec()?, expected.to_f64_vec()?);
+    let largest = expected.iter().filter(|v| v.is_finite()).fold(0f64, |a, v| a.max(v.abs()));
+    for (i, (y, r)) in got.iter().zip(&expected).enumerate() {
+        let bound = 1.5 * unit * r.abs() + 32.0 * acc * largest + tiny;
+        let is_right = y == r || y.is_nan() && r.is_nan() || (y - r).abs() <= bound;
+        assert!(is_right, "{what}: element {i} is {y}, expected {r} +- {bound}");
+    }
+    Ok(())
+}
+
+/// Options on a device, of which some bits choose.
+fn options(bits: usize, classes: usize, dtype: DType, reduction: Reduction, device: &Device) -> Result<CrossEntropy> {
+    let numbers = |bit: usize| match bits & bit {
+        0 => Ok(None),
+        _ => reals(bits + bit, &[classes], 1.0, dtype)?.abs()?.add_scalar(0.5)?.to_device(device).map(Some),
+    };
+    Ok(CrossEntropy {
+        weight: numbers(1)?,
+        label_smoothing: if bits & 2 != 0 { 0.1 } else { 0.0 },
+        ignore_index: (bits & 4 != 0).then_some(1),
+        token_bytes: numbers(8)?,
+        reduction,
+    })
+}
+
+fn check_entropy(x: &Tensor, target: &Tensor, bits: usize, reduction: Reduction) -> Result<()> {
+    let what = format!("{} {} by {}, options {bits}, {reduction:?}", x.dtype(), x.shape(), target.dtype());
+    let classes = x.dims()[1];
+    let on = |device: &Device, dtype: DType| {
+        // What the narrow dtype holds, also in f64.
+        let options = options(bits, classes, x.dtype(), reduction, device)?;
+        let wide = |t: Option<Tensor>| t.map(|t| t.cast(dtype)).transpose();
+        let options =
+            CrossEntropy { weight: wide(options.weight)?, token_bytes: wide(options.token_bytes)?, ..options };
+        let (x, target) = (x.cast(dtype)?.to_device(device)?, target.to_device(device)?);
+        with_gradient(&x, |x| x.cross_entropy_with(&target, &options))
+    };
+    let (got, again, expected) = (on(&GPU, x.dtype())?, on(&GPU, x.dtype())?, on(&CPU, DType::F64)?);
+    for (k, (y, r)) in got.iter().zip(&expected).enumerate() {
+        assert_close(y, r, &format!("{what}, {}", ["the loss", "the gradient"][k]))?;
+        assert_eq!(y.to_bytes()?, again[k].to_bytes()?, "{what}: two runs differ");
+    }
+    Ok(())
+}
+
+#[test]
+fn cross_entropy_of_rows_and_columns() -> Result<()> {
+    for (i, classes) in [1, 2, 31, 32, 33, 65, 127, 129, 257, 1025, 4097, 8195, 20_003].into_iter().enumerate() {
+        for (k, dtype) in [DType::F32, DType::BF16, DType::F16, DType::F64].into_iter().enumerate() {
+            if k > 0 && ![33, 4097, 20_003].contains(&classes) {
+                continue;
+            }
+            let (bits, reduction) = ([0, 2, 4, 7][(i + k) % 4], REDUCTIONS[i % 4]);
+            let x = reals(i, &[5, classes], 8.0, dtype)?;
+            let target = indices(i, &[5], classes)?;
+            check_entropy(&x, &target, bits, reduction)?;
+            if classes < 1000 {
+                let target = indices(i, &[2, 3, 3], classes)?.cast(DType::I32)?;
+                check_entropy(&reals(i, &[2, classes, 3, 3], 8.0, dtype)?, &target, bits, reduction)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn cross_entropy_with_all_options() -> Result<()> {
+    let (x, target) = (reals(3, &[9, 40], 4.0, DType::F32)?, indices(3, &[9], 40)?);
+    let (columns, targets) = (reals(4, &[3, 7, 5], 4.0, DType::F32)?, indices(4, &[3, 5], 7)?);
+    for bits in 0..16 {
+        check_entropy(&x, &target, bits, REDUCTIONS[bits % 4])?;
+        check_entropy(&columns, &targets, bits, REDUCTIONS[(bits + 1) % 4])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn cross_entropy_of_many_elements_and_special_ones() -> Result<()> {
+    check_entropy(&reals(7, &[20_000, 3], 4.0, DType::F32)?, &indices(7, &[20_000], 3)?, 5, Reduction::Mean)?;
+    for (k, special) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e4].into_iter().enumerate() {
+        for classes in [5, 50, 9000] {
+            let mut values = reals(k, &[4, classes], 2.0, DType::F32)?.to_f64_vec()?;
+            (0..classes).for_each(|c| values[c] = if c % 3 == 0 { special } else { values[c] });
+            values[classes..2 * classes].fill(special);
+            let x = Tensor::from_vec(values, (4, classes), &CPU)?.cast(DType::F32)?;
+            for target in [0, 1] {
+                check_entropy(&x, &Tensor::full(4, target, DType::I64, &CPU)?, 0, Reduction::None)?;
+                check_entropy(&x, &Tensor::full(4, target, DType::I64, &CPU)?, 2, Reduction::None)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A row that begins anywhere within a word, also of a view.
+#[test]
+fn cross_entropy_of_a_view() -> Result<()> {
+    let target = indices(1, &[3], 77)?;
+    let x = reals(1, &[3 * 77 + 3], 2.0, DType::BF16)?;
+    for start in 0..4 {
+        let rows = |x: &Tensor| x.narrow(0, start, 3 * 77)?.reshape((3, 77));
+        let on = |device: &Device, dtype: DType| {
+            let target = target.to_device(device)?;
+            with_gradient(&x.cast(dtype)?.to_device(device)?, |x| rows(x)?.cross_entropy(&target))
+        };
+        let (got, expected) = (on(&GPU, DType::BF16)?, on(&CPU, DType::F64)?);
+        assert_close(&got[0], &expected[0], "the loss of a view")?;
+        assert_close(&got[1], &expected[1], "the gradient of a view")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_class_out_of_range_is_an_error_with_its_place() -> Result<()> {
+    for (dims, bad) in [([3, 50, 1], 50), ([3, 4, 2], -1), ([2, 40, 3], 1 << 40)] {
+        let [n, classes, inner] = dims;
+        let mut targets = vec![0i64; n * inner];
+        targets[n * inner - 1] = bad;
+        targets[1] = -100;
+        let error = |device: &Device| -> Result<_> {
+            let x = Tensor::zeros((n, classes, inner), DType::F32, device)?;
+            Ok(x.cross_entropy(&Tensor::from_vec(targets.clone(), (n, inner), device)?).expect_err("a bad class"))
+        };
+        let (got, expected) = (error(&GPU)?, error(&CPU)?);
+        assert_eq!((got.kind(), got.to_string()), (Kind::Value, expected.to_string()));
+    }
+    Ok(())
+}
+
+#[test]
+fn dropout_has_the_bits_of_the_cpu() -> Result<()> {
+    for n in [1, 3, 4, 7, 8, 9, 1023, 100_003] {
+        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+            for (p, start) in [(0.1, 0), (0.5, 1), (1.0, 0)] {
+                let x = reals(n, &[n + start], 4.0, dtype)?;
+                let on = |device: &Device| {
+                    let rng = Rng::new(n as u64);
+                    Tensor::rand(5, 0.0, 1.0, dtype, device, &rng)?;
+                    with_gradient(&x.to_device(device)?, |x| x.narrow(0, start, n)?.dropout(p, &rng))
+                };
+                let (got, expected) = (on(&GPU)?, on(&CPU)?);
+                for (y, r) in got.iter().zip(&expected) {
+                    assert_eq!(y.to_f64_vec()?, r.to_f64_vec()?, "{n} of {dtype}, p {p}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_of_tables() -> Result<()> {
+    for (l, v, e) in [(1, 3, 1), (7, 3, 8), (33, 50, 7), (1025, 3, 12), (5000, 50, 4), (3000, 5000, 16)] {
+        for (k, dtype) in [DType::F32, DType::BF16, DType::F64].into_iter().enumerate() {
+            for (padding_idx, scale_grad_by_freq) in [(None, false), (Some(1), false), (None, true), (Some(-1), true)] {
+                let index = indices(l, &[l], v)?.cast([DType::I64, DType::I32][k % 2])?;
+                let table = reals(v, &[v, e], 1.0, dtype)?;
+                let on = |device: &Device, dtype: DType| {
+                    let index = index.to_device(device)?;
+                    let options = EmbeddingOptions { padding_idx, scale_grad_by_freq };
+                    with_gradient(&table.cast(dtype)?.to_device(device)?, |w| w.embedding(&index, options))
+                };
+                let (got, again, expected) = (on(&GPU, dtype)?, on(&GPU, dtype)?, on(&CPU, DType::F64)?);
+                let what = format!("{l} rows of {v} x {e} {dtype}, padding {padding_idx:?}, {scale_grad_by_freq}");
+                assert_close(&got[1], &expected[1], &what)?;
+                assert_eq!(got[1].to_bytes()?, again[1].to_bytes()?, "{what}: two runs differ");
+            }
+        }
+    }
+    Ok(())
+}
