@@ -126,17 +126,6 @@ FUNCTION void read(LOCAL const A *from, int results, int step, A *values) {
     }
 }
 
-// Writes the first `left` of a run of results.
-FUNCTION void put(GLOBAL S *to, Stored out, int has_words, int left) {
-    if (has_words) {
-        *(GLOBAL STORE_WORD *)to = out.word;
-    } else {
-#pragma unroll
-        for (int r = 0; r < RUN; r++)
-            if (r < left) to[r] = out.each[r];
-    }
-}
-
 KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta) {
     i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
@@ -228,8 +217,17 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
                 STORE(T, out.each, r, activate(v));
                 if (KEEPS_SUM) STORE(T, sum.each, r, v);
             }
-            put(to + (row * n + column), out, has_words, columns - column);
-            if (KEEPS_SUM) put(to_z + (row * n + column), sum, has_words, columns - column);
+            if (has_words) {
+                *(GLOBAL STORE_WORD *)(to + (row * n + column)) = out.word;
+                if (KEEPS_SUM) *(GLOBAL STORE_WORD *)(to_z + (row * n + column)) = sum.word;
+            } else {
+#pragma unroll
+                for (int r = 0; r < RUN; r++) {
+                    if (column + r >= columns) continue;
+                    to[row * n + column + r] = out.each[r];
+                    if (KEEPS_SUM) to_z[row * n + column + r] = sum.each[r];
+                }
+            }
         }
     }
 }

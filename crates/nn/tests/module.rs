@@ -5,8 +5,8 @@ mod common;
 use common::{cpu, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::{
-    Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, Module, Relu, Sequential, Softmax,
-    StateDict, Visitor,
+    Activation, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, Module, Relu, Sequential,
+    Softmax, StateDict, Visitor,
 };
 
 #[derive(Module)]
@@ -213,6 +213,16 @@ fn sequential_runs_in_order() {
     assert_eq!(values(&empty.forward(&x).unwrap()), values(&x));
     let error = model.forward(&init.normal((4, 5), 0.0, 1.0).unwrap()).unwrap_err();
     assert_eq!((error.op(), error.kind()), ("linear", Kind::Shape));
+}
+
+#[test]
+fn linear_applies_an_activation() {
+    let init = Init::new(&cpu()).dtype(DType::F64);
+    let x = init.normal((4, 3), 0.0, 1.0).unwrap();
+    for layer in [Linear::new(3, 5, &init).unwrap(), Linear::without_bias(3, 5, &init).unwrap()] {
+        let y = layer.forward_with(&x, Activation::Silu).unwrap();
+        assert_eq!(values(&y), values(&layer.forward(&x).unwrap().silu().unwrap()));
+    }
 }
 
 #[test]
