@@ -32,6 +32,7 @@ struct State {
     in_use: usize,
     fault: Fault,
     compiled: usize,
+    uploads: usize,
 }
 
 impl NullDriver {
@@ -59,6 +60,11 @@ impl NullDriver {
     /// How many programs were compiled.
     pub fn compiled(&self) -> usize {
         self.state.lock().compiled
+    }
+
+    /// How often bytes were copied from the host.
+    pub fn uploads(&self) -> usize {
+        self.state.lock().uploads
     }
 
     fn alive(&self, op: &'static str) -> Result<parking_lot::MutexGuard<'_, State>> {
@@ -114,7 +120,9 @@ impl Driver for NullDriver {
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        self.within("upload", to, bytes.len())
+        self.within("upload", to, bytes.len())?;
+        self.state.lock().uploads += 1;
+        Ok(())
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {

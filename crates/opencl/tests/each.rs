@@ -3,7 +3,7 @@
 use isograd_core::backend::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Device, Result, Rng, Tensor};
+use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_cpu as _;
 use isograd_opencl as _;
 
@@ -130,6 +130,26 @@ fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
     let set = |y, x| Update { targets: [y].into_iter().collect(), inputs: [x].into_iter().collect() };
     update_each_("test", Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
     assert_eq!(z.to_vec::<f32>()?, [5.0; 4]);
+    Ok(())
+}
+
+#[test]
+fn one_bad_set_changes_none() -> Result<()> {
+    let full = |n: usize| Tensor::full(n, 1.0, F32, &device());
+    let (a, b, c, two) = (full(3)?, full(4)?, full(5)?, Tensor::full((), 2.0, F32, &device())?);
+    let set = |y, x| Update { targets: [y].into_iter().collect(), inputs: [x].into_iter().collect() };
+    let run = |sets: &[Update<'_>], shared: &[&Tensor]| {
+        update_each_("test", Pointwise::Accumulate, sets, shared, &[]).expect_err("a bad set").kind()
+    };
+    let before = full(3)?;
+    assert_eq!(run(&[set(&a, &before), set(&b, &c)], &[]), Kind::Shape);
+    assert_eq!(run(&[set(&a, &before), set(&b, &b)], &[]), Kind::Value);
+    assert_eq!(run(&[set(&a, &before)], &[&two]), Kind::Attr);
+    let alone = Update { targets: [&a].into_iter().collect(), inputs: Default::default() };
+    assert_eq!(run(&[alone], &[&before]), Kind::Shape);
+    let on_cpu = Tensor::full(4, 1.0, F32, &Device::cpu()?)?;
+    assert_eq!(run(&[set(&a, &before), set(&b, &on_cpu)], &[]), Kind::Device);
+    assert_eq!(a.to_vec::<f32>()?, [1.0; 3]);
     Ok(())
 }
 
