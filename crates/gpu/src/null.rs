@@ -40,6 +40,7 @@ struct State {
     compiled: usize,
     /// By entry, what it was first launched of.
     sources: BTreeMap<String, String>,
+    uploads: usize,
 }
 
 impl NullDriver {
@@ -78,6 +79,11 @@ impl NullDriver {
     /// The source of an entry when it was first launched.
     pub fn source(&self, entry: &str) -> Option<String> {
         self.state.lock().sources.get(entry).cloned()
+    }
+
+    /// How often bytes were copied from the host.
+    pub fn uploads(&self) -> usize {
+        self.state.lock().uploads
     }
 
     fn alive(&self, op: &'static str) -> Result<parking_lot::MutexGuard<'_, State>> {
@@ -133,7 +139,9 @@ impl Driver for NullDriver {
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        self.within("upload", to, bytes.len())
+        self.within("upload", to, bytes.len())?;
+        self.state.lock().uploads += 1;
+        Ok(())
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {

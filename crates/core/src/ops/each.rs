@@ -11,31 +11,31 @@ use smallvec::SmallVec;
 /// A set of tensors that [`update_each_`] updates together.
 pub struct Update<'a> {
     /// What is changed, in the row's order.
-    pub targets: SmallVec<[&'a Tensor; 4]>,
+    pub targets: Vec<&'a Tensor>,
     /// The set's own inputs, which come before those that all sets share.
-    pub inputs: SmallVec<[&'a Tensor; 4]>,
+    pub inputs: Vec<&'a Tensor>,
 }
 
 /// [`update_`] of every set, one after the other, with inputs of rank 0 that all sets share after the set's own. A device
 /// that can runs all sets of the same dtypes in one launch.
 ///
 /// Errors: as [`update_`], for any of the sets; then none has changed. `Shape` if a shared input is not of rank 0.
-pub fn update_each_<'a>(
+pub fn update_each_(
     op: &'static str,
     row: Pointwise,
-    sets: &[Update<'a>],
-    shared: &[&'a Tensor],
+    sets: &[Update<'_>],
+    shared: &[&Tensor],
     floats: &[f64],
 ) -> Result<()> {
     if let Some(wide) = shared.iter().find(|t| t.rank() != 0) {
         return Err(Error::shape(op, format!("a shared input has shape {}, expected rank 0", wide.shape())));
     }
     sets.iter().try_for_each(|set| check_update(op, row, &set.targets, &set.all_inputs(shared), floats))?;
-    let alone = |set: &Update<'a>| update_(op, row, &set.targets, &set.all_inputs(shared), floats);
+    let alone = |set: &Update<'_>| update_(op, row, &set.targets, &set.all_inputs(shared), floats);
     if !are_apart(sets) {
         return sets.iter().try_for_each(alone);
     }
-    let is_simple = |set: &&Update<'a>| set.is_simple(row, shared);
+    let is_simple = |set: &&Update<'_>| set.is_simple(row, shared);
     let (simple, others): (Vec<_>, Vec<_>) = sets.iter().filter(|s| s.targets[0].numel() > 0).partition(is_simple);
     for group in by_dtypes(simple) {
         launch(op, row, &group, shared, floats)?;
@@ -53,8 +53,8 @@ fn launch(op: &'static str, row: Pointwise, sets: &[&Update<'_>], shared: &[&Ten
     Ok(())
 }
 
-impl<'a> Update<'a> {
-    fn all_inputs(&self, shared: &[&'a Tensor]) -> SmallVec<[&'a Tensor; 8]> {
+impl Update<'_> {
+    fn all_inputs<'a>(&'a self, shared: &[&'a Tensor]) -> SmallVec<[&'a Tensor; 8]> {
         self.inputs.iter().chain(shared).copied().collect()
     }
 

@@ -173,7 +173,7 @@ impl<R: Rule> Engine<R> {
         let updates: Vec<Update<'_>> = present
             .map(|(member, gradient)| Update {
                 targets: std::iter::once(&self.parameters[member.index].tensor).chain(&member.states).collect(),
-                inputs: [gradient].into_iter().collect(),
+                inputs: vec![gradient],
             })
             .collect();
         let (row, attributes) = self.rule.row(self.decay_of(lane.group));
