@@ -10,19 +10,15 @@ const LIMIT: u64 = 60 << 20;
 /// What runs the programs of a bundle.
 const SCRIPT: &str = include_str!("run.sh");
 
-/// The tests run the CPU, their reference, in its smallest form: at full speed it is most of each program.
-const SMALL_CPU: &[&str] = &["--config", "profile.release.package.isograd-cpu.opt-level=\"s\""];
-
 /// Programs of one cargo command, and the folder of the bundle where they go.
 struct Programs {
     folder: &'static str,
     arguments: &'static [&'static str],
-    options: &'static [&'static str],
 }
 
 /// `tests` has the programs that take a device's name, and a backend's folder those that are for it alone.
 const PROGRAMS: &[Programs] = &[
-    Programs { folder: "bin", arguments: &["build", "-p", "isograd-cli", "--bin", "isograd"], options: &[] },
+    Programs { folder: "bin", arguments: &["build", "-p", "isograd-cli", "--bin", "isograd"] },
     Programs {
         folder: "tests",
         arguments: &[
@@ -39,12 +35,10 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "properties",
         ],
-        options: SMALL_CPU,
     },
     Programs {
         folder: "opencl",
         arguments: &["test", "--no-run", "-p", "isograd-opencl", "--features", "device-tests", "--test", "*"],
-        options: SMALL_CPU,
     },
 ];
 
@@ -61,8 +55,11 @@ pub fn build(out: Option<&str>) -> Result<(), Failure> {
     for programs in PROGRAMS {
         let folder = out.join(programs.folder);
         fs::create_dir_all(&folder).map_err(failed("cannot create", &folder))?;
-        for program in compile(&[programs.arguments, programs.options].concat())? {
-            copy(&program, &folder.join(name(&program)))?;
+        for program in compile(programs.arguments)? {
+            let copied = folder.join(name(&program));
+            copy(&program, &copied)?;
+            // Every program holds the CPU backend: together they are three times as large as packed.
+            tools::run("gzip", &["-9", &copied.to_string_lossy()])?;
         }
     }
     copy_golden(&out.join("golden"))?;
