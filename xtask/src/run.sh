@@ -1,5 +1,6 @@
 #!/bin/sh
-# Tests and measures devices: run.sh [DEVICE..], by default every device that `isograd devices` lists.
+# Tests and measures devices: run.sh [DEVICE..], by default every device that `isograd devices` lists. Needs nothing but
+# what every system has: sh, sed, gzip.
 #
 # OUT     where results go (results, beside this script): for each device tests.txt, bench.txt and bench.json, and
 #         summary.txt with what was run and passed
@@ -61,15 +62,17 @@ run_tests() {
     done
     # Only the first device of a backend is what its own tests open.
     case $1 in *:0) ;; *) return ;; esac
+    [ -d "$here/${1%%:*}" ] || return
     for program in "$here/${1%%:*}"/*.gz; do
-        unpack "$program" && run_test "$1" "$unpacked" "$FILTER"
+        unpack "$program"
+        run_test "$1" "$unpacked" "$FILTER"
     done
 }
 
 run_bench() {
     # The options are several words.
     # shellcheck disable=SC2086
-    if "$isograd" bench --device "$1" --json "$out/$folder/bench.json" $BENCH > "$out/$folder/bench.txt"; then
+    if "$isograd" bench --device "$1" --json "$out/$folder/bench.json" $BENCH > "$out/$folder/bench.txt" 2>&1; then
         say "$1 bench: $(grep -c '"outcome":"measured"' "$out/$folder/bench.json") rows measured"
     else
         fail "$1" bench "see bench.txt"
@@ -85,6 +88,10 @@ isograd=$unpacked
 [ $# -gt 0 ] || set -- $("$isograd" devices | sed -n 's/^\([a-z]*:[0-9]*\|cpu\) .*/\1/p')
 for device in "$@"; do
     case $device in cpu | *:*) ;; *) device=$device:0 ;; esac
+    if ! "$isograd" devices | grep -q "^$device "; then
+        fail "$device" device "\`isograd devices\` does not list it"
+        continue
+    fi
     folder=$(echo "$device" | tr : -)
     mkdir -p "$out/$folder" || exit 1
     [ "$ONLY" = bench ] || run_tests "$device"
