@@ -1,5 +1,6 @@
 #!/bin/sh
-# Tests and measures devices: run.sh [DEVICE..], by default every device that `isograd devices` lists.
+# Tests and measures devices: run.sh [DEVICE..], by default every device that `isograd devices` lists. Needs nothing but
+# what every system has: sh, sed, gzip.
 #
 # OUT     where results go (results, beside this script): for each device tests.txt, bench.txt and bench.json, and
 #         summary.txt with what was run and passed
@@ -12,6 +13,16 @@ out=${OUT:-$here/results}
 mkdir -p "$out" || exit 1
 : > "$out/summary.txt" || exit 1
 status=0
+programs=$(mktemp -d) || exit 1
+trap 'rm -rf "$programs"' EXIT
+
+# unpack PROGRAM: the path of a program of the bundle, without its packing.
+unpack() {
+    unpacked=$programs/${1#"$here/"}
+    unpacked=${unpacked%.gz}
+    mkdir -p "${unpacked%/*}"
+    [ -x "$unpacked" ] || { gzip -dc "$1" > "$unpacked" && chmod +x "$unpacked"; }
+}
 
 say() {
     echo "$*" | tee -a "$out/summary.txt"
@@ -45,20 +56,23 @@ run_test() {
 
 run_tests() {
     : > "$out/$folder/tests.txt"
-    for program in "$here"/tests/*; do
-        ISOGRAD_REQUIRE=$1 run_test "$1" "$program" "$1::$FILTER"
+    for program in "$here"/tests/*.gz; do
+        unpack "$program"
+        ISOGRAD_REQUIRE=$1 run_test "$1" "$unpacked" "$1::$FILTER"
     done
     # Only the first device of a backend is what its own tests open.
     case $1 in *:0) ;; *) return ;; esac
-    for program in "$here/${1%%:*}"/*; do
-        [ -x "$program" ] && run_test "$1" "$program" "$FILTER"
+    [ -d "$here/${1%%:*}" ] || return
+    for program in "$here/${1%%:*}"/*.gz; do
+        unpack "$program"
+        run_test "$1" "$unpacked" "$FILTER"
     done
 }
 
 run_bench() {
     # The options are several words.
     # shellcheck disable=SC2086
-    if "$here/bin/isograd" bench --device "$1" --json "$out/$folder/bench.json" $BENCH > "$out/$folder/bench.txt"; then
+    if "$isograd" bench --device "$1" --json "$out/$folder/bench.json" $BENCH > "$out/$folder/bench.txt" 2>&1; then
         say "$1 bench: $(grep -c '"outcome":"measured"' "$out/$folder/bench.json") rows measured"
     else
         fail "$1" bench "see bench.txt"
@@ -69,9 +83,15 @@ export ISOGRAD_TESTS_DATA="$here/golden"
 # Bad indices are errors of the call that met them, as the tests expect.
 export ISOGRAD_CHECKED=1
 
-[ $# -gt 0 ] || set -- $("$here/bin/isograd" devices | sed -n 's/^\([a-z]*:[0-9]*\|cpu\) .*/\1/p')
+unpack "$here/bin/isograd.gz"
+isograd=$unpacked
+[ $# -gt 0 ] || set -- $("$isograd" devices | sed -n 's/^\([a-z]*:[0-9]*\|cpu\) .*/\1/p')
 for device in "$@"; do
     case $device in cpu | *:*) ;; *) device=$device:0 ;; esac
+    if ! "$isograd" devices | grep -q "^$device "; then
+        fail "$device" device "\`isograd devices\` does not list it"
+        continue
+    fi
     folder=$(echo "$device" | tr : -)
     mkdir -p "$out/$folder" || exit 1
     [ "$ONLY" = bench ] || run_tests "$device"
