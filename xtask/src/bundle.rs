@@ -34,6 +34,8 @@ const PROGRAMS: &[Programs] = &[
             "dtypes",
             "--test",
             "properties",
+            "--test",
+            "devices",
         ],
     },
     Programs {

@@ -58,7 +58,7 @@ run_tests() {
     : > "$out/$folder/tests.txt"
     for program in "$here"/tests/*.gz; do
         unpack "$program"
-        ISOGRAD_REQUIRE=$1 run_test "$1" "$unpacked" "$1::$FILTER"
+        ISOGRAD_REQUIRE=$1 run_test "$1" "$unpacked" "${1%:0}::$FILTER"
     done
     # Only the first device of a backend is what its own tests open.
     case $1 in *:0) ;; *) return ;; esac
