@@ -205,14 +205,14 @@ impl Case {
         }
         let edge = BESIDE * dtype.size();
         let end = before.len() - edge;
-        let inside = |memory: &Box<dyn Memory>| {
+        let inside = |memory: &dyn Memory| {
             let mut after = vec![0; before.len()];
-            GPU.download(&**memory, 0, &mut after).unwrap();
+            GPU.download(memory, 0, &mut after).unwrap();
             let same = before[..edge] == after[..edge] && before[end..] == after[end..];
             assert!(same, "{}: written beside y", self.what);
             after[edge..end].to_vec()
         };
-        memories.iter().map(inside).collect()
+        memories.iter().map(|memory| inside(&**memory)).collect()
     }
 
     /// The result in f64, and the size of its errors.
