@@ -36,6 +36,10 @@ impl Sets {
         Ok(Sets(self.0.iter().map(set).collect::<Result<_>>()?))
     }
 
+    fn bytes(&self) -> Result<Vec<Vec<u8>>> {
+        self.0.iter().flatten().map(Tensor::to_bytes).collect()
+    }
+
     fn shared() -> Result<Vec<Tensor>> {
         [0.5f32, 1.5, 0.9, 0.25, 0.0].iter().map(|&v| Tensor::scalar(v, &device())).collect()
     }
