@@ -1,8 +1,8 @@
 // Philox 4x32-10 and what is drawn from it, bit for bit the same on every device. A thread makes one block of four.
 //
 // T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI; DROPOUT of x by such
-// draws. WORD: four elements, or a part of what a thread of the latter takes, if all is aligned to that. No product below is added to anything but through fma_, or it is exact, so that a compiler that
-// contracts changes nothing.
+// draws. WORD: four elements, or a part of what a thread of the latter takes, if all is aligned to that. No product below is
+// added to anything but through fma_, or it is exact, so that a compiler that contracts changes nothing.
 
 CONTRACT_OFF
 

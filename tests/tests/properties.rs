@@ -95,19 +95,17 @@ fn named(error: &Error, names: &[&str], shapes: &[&Shape]) -> Result<(), String>
     Ok(())
 }
 
-/// Breaks one argument at random.
+/// Breaks one argument at random, but not the device that is tested.
 fn break_one(case: &mut Case, g: &mut Gen) -> Result<()> {
-    let attributes = case.attributes.as_object().map_or(0, |object| object.len());
-    let choices = case.inputs.len() + attributes;
+    let all = case.attributes.as_object_mut().into_iter().flatten();
+    let mut attributes: Vec<&mut Value> = all.filter(|(name, _)| *name != "device").map(|(_, v)| v).collect();
+    let choices = case.inputs.len() + attributes.len();
     match g.below(choices) {
         _ if choices == 0 => {}
         i if i < case.inputs.len() => break_input(case, i, g)?,
         i => {
-            if let Some((_, value)) =
-                case.attributes.as_object_mut().and_then(|o| o.iter_mut().nth(i - case.inputs.len()))
-            {
-                *value = wrong_value(value, g);
-            }
+            let value = &mut attributes[i - case.inputs.len()];
+            **value = wrong_value(value, g);
         }
     }
     Ok(())

@@ -182,9 +182,10 @@ impl Plan {
         if self.is_wide { variant.define("WIDE", true) } else { variant }
     }
 
-    /// The arithmetic and the row that the kernel calls.
+    /// The arithmetic and the row that the kernel calls. Nothing is contracted, so that elements have the same bits whether
+    /// they are computed alone or side by side, in one tensor or in many.
     pub fn functions(&self) -> String {
-        let mut text = format!("typedef {} A;\n", self.acc.name());
+        let mut text = format!("CONTRACT_OFF\ntypedef {} A;\n", self.acc.name());
         match self.acc {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
