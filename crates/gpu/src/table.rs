@@ -6,7 +6,8 @@ use crate::Gpu;
 use crate::driver::{Dialect, Registered};
 use crate::null::NullDriver;
 use crate::source::{FILES, find};
-use isograd_core::ops::Order;
+use isograd_core::backend::Total;
+use isograd_core::ops::{EmbeddingOptions, Order, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
@@ -142,6 +143,16 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
     |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].dropout(0.1, &Rng::new(0))),
+    // More targets than one group sums up, and classes that are not neighbours.
+    |d, t| differentiate(d, t, &[&[16384, 1024]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[16384])?)),
+    |d, t| differentiate(d, t, &[&[64, 16, 64]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[64, 64])?)),
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024]], |x| {
+            x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, EmbeddingOptions::default())
+        })
+    },
+    |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
 ];
 
 #[cfg(test)]
