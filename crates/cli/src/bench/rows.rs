@@ -14,7 +14,7 @@ const MATRIX: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 /// Elements of the elementwise rows.
 const MANY: usize = 64 << 20;
 /// Shapes of softmax, and those of normalisation: a batch of rows each.
-const SOFTMAX: &[[usize; 2]] = &[[4096, 4096], [32768, 1024], [8192, 50257]];
+const SOFTMAX: &[[usize; 2]] = &[[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
 const NORM: &[[usize; 2]] = &[[16384, 4096], [32768, 768]];
 /// Bytes of an index.
 const INDEX: usize = 8;
