@@ -23,12 +23,6 @@ use std::ptr::null;
 const WARP_SIZE_NV: cl_uint = 0x4003;
 const WAVEFRONT_WIDTH_AMD: cl_uint = 0x4043;
 
-/// A kernel, and the allocations that it was last told it reaches: telling takes longer the more there are.
-pub struct Entry {
-    kernel: Kernel,
-    reached: Vec<Address>,
-}
-
 /// An OpenCL device with one queue, in order. The compiler's options are those that exact arithmetic needs, and what
 /// `ISOGRAD_OPENCL_OPTIONS` adds.
 pub struct OpenCl {
@@ -96,7 +90,7 @@ impl OpenCl {
 
 impl Driver for OpenCl {
     type Program = Program;
-    type Entry = Mutex<Entry>;
+    type Entry = Mutex<Kernel>;
     type Event = Event;
 
     fn dialect(&self) -> &'static Dialect {
@@ -214,22 +208,20 @@ impl Driver for OpenCl {
         Ok(program)
     }
 
-    fn entry(&self, program: &Program, name: &str) -> Result<Mutex<Entry>> {
-        let kernel = Kernel::create(program, name).map_err(failed("load"))?;
-        Ok(Mutex::new(Entry { kernel, reached: Vec::new() }))
+    fn entry(&self, program: &Program, name: &str) -> Result<Mutex<Kernel>> {
+        Kernel::create(program, name).map(Mutex::new).map_err(failed("load"))
     }
 
     fn launch(
         &self,
-        entry: &Mutex<Entry>,
+        entry: &Mutex<Kernel>,
         geometry: Geometry,
         arguments: &[Arg<'_>],
         reached: &[Address],
     ) -> Result<()> {
         let failed = |e: i32| failed("launch")(ClError(e));
         // Arguments belong to the kernel until it is enqueued.
-        let mut entry = entry.lock();
-        let Entry { kernel, reached: told } = &mut *entry;
+        let kernel = entry.lock();
         for (i, argument) in arguments.iter().enumerate() {
             // SAFETY: the host code writes the list that the kernel's source declares; addresses are within allocations
             // of this context.
@@ -247,9 +239,9 @@ impl Driver for OpenCl {
             };
             set.map_err(failed)?;
         }
-        if !reached.is_empty() && told != reached {
+        if !reached.is_empty() {
             // SAFETY: the list is copied by the call; its addresses are allocations of this context.
-            let result = unsafe {
+            let told = unsafe {
                 opencl3::kernel::set_kernel_exec_info(
                     kernel.get(),
                     opencl3::kernel::CL_KERNEL_EXEC_INFO_SVM_PTRS,
@@ -257,8 +249,7 @@ impl Driver for OpenCl {
                     reached.as_ptr().cast(),
                 )
             };
-            result.map_err(failed)?;
-            *told = reached.to_vec();
+            told.map_err(failed)?;
         }
         let Geometry { groups: [x, y, z], threads } = geometry;
         let (global, local) = ([x * threads, y, z], [threads, 1, 1]);
