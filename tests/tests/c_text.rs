@@ -242,12 +242,12 @@ fn call<T: Number>(row: Pointwise, k: &[T], x: &[Vec<T>], device: &Device) -> Re
 
 /// A program that reads elements of one row after the other and writes their outputs.
 fn program<T: Number>(rows: &[Pointwise]) -> String {
-    let mut text = format!("#include <stdio.h>\n{}", T::PRELUDE.concat());
+    let mut text = format!("#include <stdio.h>\n#define FUNCTION static\n{}", T::PRELUDE.concat());
     let mut main = String::new();
     for row in rows {
         let name = row.name();
         // Rows have names that `math.h` has too.
-        text += &c_source(*row).replacen(&format!("void {name}("), &format!("static void row_{name}("), 1);
+        text += &c_source(*row).replacen(&format!("void {name}("), &format!("void row_{name}("), 1);
         let read = row.inputs() + row.attributes();
         let arguments = (0..read).map(|i| format!("x[{i}]")).chain((0..row.outputs()).map(|i| format!("&y[{i}]")));
         let arguments = arguments.collect::<Vec<_>>().join(", ");
