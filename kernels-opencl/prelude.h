@@ -64,8 +64,13 @@ FUNCTION u32 wave_down(u32 v, int by) { return sub_group_shuffle_down(v, (u32)by
 #endif
 
 #define exp_ exp
-// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument.
+// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument. Other vendors
+// promise nothing of native_exp.
+#ifdef __NV_CL_C_VERSION
 #define exp_near_ native_exp
+#else
+#define exp_near_ exp
+#endif
 #define expm1_ expm1
 #define log_ log
 #define log1p_ log1p
