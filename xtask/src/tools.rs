@@ -52,7 +52,6 @@ pub fn ensure_component(subcommand: &str, component: &str) -> Result<(), Failure
     run("rustup", &["component", "add", component])
 }
 
-/// Installs PoCL, an OpenCL device on the CPU, unless there is a device or it cannot be installed here. The tests of
 /// OpenCL are skipped without one; `ISOGRAD_REQUIRE=opencl` makes them fail instead.
 pub fn ensure_opencl() {
     let is_there = |folder: &str| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
