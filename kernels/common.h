@@ -93,21 +93,30 @@ typedef ACC A;
 #endif
 #endif
 
+// Defines a function that gives a thread the value, of type T, of the one that is `by` lanes up.
+#define WAVE_EXCHANGE(name, T) \
+    FUNCTION T name(T v, int by) { \
+        union { \
+            T value; \
+            u32 words[sizeof(T) / 4]; \
+        } u; \
+        u.value = v; \
+        _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) / 4); i++) u.words[i] = wave_down(u.words[i], by); \
+        return u.value; \
+    }
+
 // Joins the values of all threads of a group, in a fixed order; all of them get the result. `shared` has THREADS
 // elements. Every thread of the group must come.
 #if defined(ACC) && !defined(INTEGER)
+#if WAVE > 1
+WAVE_EXCHANGE(from_lane, A)
+#endif
 FUNCTION A group_join(A v, LOCAL A *shared, int is_max) {
 #define GROUP_JOINED(a, b) (is_max ? ((b) > (a) || (b) != (b) ? (b) : (a)) : (a) + (b))
 #if WAVE > 1
     for (int by = WAVE / 2; by > 0; by /= 2) {
-        union {
-            A value;
-            u32 words[sizeof(A) / 4];
-        } u;
-        u.value = v;
-#pragma unroll
-        for (int i = 0; i < (int)(sizeof(A) / 4); i++) u.words[i] = wave_down(u.words[i], by);
-        v = GROUP_JOINED(v, u.value);
+        A other = from_lane(v, by);
+        v = GROUP_JOINED(v, other);
     }
     if (LANE % WAVE == 0) shared[LANE / WAVE] = v;
     BARRIER();

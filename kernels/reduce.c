@@ -143,17 +143,7 @@ FUNCTION idx element(Ints p, idx number) {
 }
 
 #if defined(ROWS) && WAVE > 1
-// The value of the thread that is `by` lanes up.
-FUNCTION P exchange(P v, int by) {
-    union {
-        P value;
-        u32 words[sizeof(P) / 4];
-    } u;
-    u.value = v;
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof(P) / 4); i++) u.words[i] = wave_down(u.words[i], by);
-    return u.value;
-}
+WAVE_EXCHANGE(exchange, P)
 #endif
 
 #ifdef ROWS

@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
 pub fn run(extent: Extent) -> Result<(), Failure> {
     tools::ensure_component("fmt", "rustfmt")?;
     tools::ensure_component("clippy", "clippy")?;
+    tools::ensure_opencl();
     let mut done = Vec::new();
     for step in STEPS.iter().filter(|step| extent == Extent::Everything || step.extent == Extent::Quick) {
         println!("\n== {}: cargo {}", step.name, step.arguments.join(" "));

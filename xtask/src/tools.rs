@@ -51,3 +51,23 @@ pub fn ensure_component(subcommand: &str, component: &str) -> Result<(), Failure
     println!("xtask: installing {component}");
     run("rustup", &["component", "add", component])
 }
+
+/// Installs PoCL, an OpenCL device on the CPU, unless there is a device or it cannot be installed here. The tests of
+/// OpenCL are skipped without one; `ISOGRAD_REQUIRE=opencl` makes them fail instead.
+pub fn ensure_opencl() {
+    let is_there = |folder: &str| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    if is_there("/etc/OpenCL/vendors") {
+        return;
+    }
+    let packages = ["install", "--yes", "--no-install-recommends", "pocl-opencl-icd", "ocl-icd-libopencl1"];
+    for prefix in [&["apt-get"][..], &["sudo", "-n", "apt-get"]] {
+        if works(prefix[0], &[&prefix[1..], &["--version"]].concat()) {
+            println!("xtask: installing PoCL, an OpenCL device on the CPU");
+            let apt = |arguments: &[&str]| run(prefix[0], &[&prefix[1..], arguments].concat());
+            if apt(&packages).or_else(|_| apt(&["update"]).and_then(|()| apt(&packages))).is_ok() {
+                return;
+            }
+        }
+    }
+    println!("xtask: there is no OpenCL device, and PoCL could not be installed: OpenCL is not tested");
+}

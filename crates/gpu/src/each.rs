@@ -3,8 +3,8 @@
 use crate::driver::Driver;
 use crate::elementwise::{Body, Plan, acc};
 use crate::launch::{Arguments, THREADS};
+use crate::sets::Sets;
 use crate::source::Variant;
-use crate::tables::Sets;
 use crate::{Gpu, place};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, Error, Operand, Result};

@@ -18,11 +18,12 @@ mod programs;
 mod random;
 mod reduce;
 mod scan;
+mod sets;
 mod sort;
 pub mod source;
 mod status;
 pub mod table;
-mod tables;
+
 mod total;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
@@ -35,12 +36,12 @@ use launch::{Arguments, element_address};
 use parking_lot::Mutex;
 use pool::{Buffer, Pool};
 use programs::Programs;
+use sets::Tables;
 use status::{Check, Slot, Status};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tables::Tables;
 
 /// A device behind a driver, as a backend.
 pub struct Gpu<D: Driver> {

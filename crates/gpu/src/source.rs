@@ -1,8 +1,8 @@
 //! Sources of kernels: which text a device's compiler receives.
 //!
 //! A text is the definitions of a variant, the dialect's prelude, what all dialects share, the function of a row of the
-//! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the common one. With `ISOGRAD_KERNELS` the files are read from that
-//! folder, which is laid out as the repository is.
+//! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the
+//! common one. With `ISOGRAD_KERNELS` the files are read from that folder, which is laid out as the repository is.
 
 use crate::driver::Dialect;
 use isograd_core::pointwise::{Pointwise, c_source};
@@ -17,7 +17,10 @@ macro_rules! files {
 }
 
 /// The common sources, by name.
-pub const FILES: &[(&str, &str)] = files! { "common.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c" "total.c" };
+pub const FILES: &[(&str, &str)] = files! {
+    "common.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c"
+    "total.c"
+};
 
 /// What the function of a row of floats calls by other names than the prelude's.
 pub const FLOATS: &str = "\

@@ -2,8 +2,8 @@
 
 use crate::driver::Driver;
 use crate::launch::{Arguments, THREADS, groups};
+use crate::sets::Sets;
 use crate::source::Variant;
-use crate::tables::Sets;
 use crate::{Gpu, place};
 use isograd_core::backend::Total;
 use isograd_core::{Call, DType, Result};

@@ -103,6 +103,27 @@ impl OpenCl {
         limits.driver += &format!(", options {options}");
         Ok(OpenCl { staged: Mutex::default(), queue, context, device: Device::new(device.id()), limits, options })
     }
+
+    /// Copies bytes between allocations of the context and the host's memory.
+    ///
+    /// # Safety
+    ///
+    /// Both places have room for the bytes; one of the host stays as it is until the copy is complete.
+    unsafe fn enqueue_copy(
+        &self,
+        op: &'static str,
+        from: *const c_void,
+        to: *mut c_void,
+        bytes: usize,
+        is_waited_for: bool,
+    ) -> Result<Event> {
+        let blocking = if is_waited_for { CL_BLOCKING } else { CL_NON_BLOCKING };
+        // SAFETY: the caller's.
+        let event = unsafe {
+            opencl3::command_queue::enqueue_svm_mem_cpy(self.queue.get(), blocking, to, from, bytes, 0, null())
+        };
+        event.map(Event::new).map_err(|e| failed(op)(ClError(e)))
+    }
 }
 
 impl Driver for OpenCl {
@@ -139,19 +160,8 @@ impl Driver for OpenCl {
         let copy = bytes.to_vec();
         // SAFETY: the target is an allocation of this context with room for the bytes, which the pool sees to. The source
         // lives in `staged` until the copy is complete.
-        let event = unsafe {
-            opencl3::command_queue::enqueue_svm_mem_cpy(
-                self.queue.get(),
-                CL_NON_BLOCKING,
-                to as *mut c_void,
-                copy.as_ptr().cast(),
-                copy.len(),
-                0,
-                null(),
-            )
-        };
-        let event = event.map_err(|e| failed("upload")(ClError(e)))?;
-        staged.push((Event::new(event), copy));
+        let event = unsafe { self.enqueue_copy("upload", copy.as_ptr().cast(), to as *mut c_void, copy.len(), false)? };
+        staged.push((event, copy));
         Ok(())
     }
 
@@ -159,34 +169,12 @@ impl Driver for OpenCl {
         let (to, n) = (bytes.as_mut_ptr().cast(), bytes.len());
         // SAFETY: the source is within an allocation of this context, which the pool sees to; the call returns when the
         // bytes are there.
-        let event = unsafe {
-            opencl3::command_queue::enqueue_svm_mem_cpy(
-                self.queue.get(),
-                CL_BLOCKING,
-                to,
-                from as *const c_void,
-                n,
-                0,
-                null(),
-            )
-        };
-        event.map(|e| drop(Event::new(e))).map_err(|e| failed("download")(ClError(e)))
+        unsafe { self.enqueue_copy("download", from as *const c_void, to, n, true) }.map(drop)
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
         // SAFETY: both are within allocations of this context, which the pool sees to.
-        let event = unsafe {
-            opencl3::command_queue::enqueue_svm_mem_cpy(
-                self.queue.get(),
-                CL_NON_BLOCKING,
-                to as *mut c_void,
-                from as *const c_void,
-                bytes,
-                0,
-                null(),
-            )
-        };
-        event.map(|e| drop(Event::new(e))).map_err(|e| failed("copy")(ClError(e)))
+        unsafe { self.enqueue_copy("copy", from as *const c_void, to as *mut c_void, bytes, false) }.map(drop)
     }
 
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
