@@ -20,7 +20,7 @@ const NAMES: &[&str] = if cfg!(windows) {
     &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"]
 };
 
-/// A source of which CUDA C++ has no pragma against contraction has this as a line.
+/// A line of sources in which nothing is contracted: CUDA C++ has no pragma for that, but the compiler an option.
 const CONTRACT_OFF: &str = "CONTRACT_OFF";
 
 type Program = *mut c_void;
@@ -89,15 +89,16 @@ impl Nvrtc {
     /// Compiles a source for one architecture, such as `sm_90`, to a cubin. Errors: `Backend`, with the compiler's log.
     pub fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>> {
         let source_text = text(source)?;
-        let mut options = vec![text(&format!("--gpu-architecture={architecture}"))?, text("--std=c++17")?];
+        let architecture = format!("--gpu-architecture={architecture}");
+        // Most programs call only some of what they include, which is a warning each.
+        let mut options = vec![text(&architecture)?, text("--std=c++17")?, text("--disable-warnings")?];
         if source.lines().any(|line| line == CONTRACT_OFF) {
             options.push(text("--fmad=false")?);
         }
         let mut program = null_mut();
         // SAFETY: the text ends with 0 and outlives the program; there are no headers.
-        let code = unsafe {
-            (self.create)(&mut program, source_text.as_ptr(), c"isograd.cu".as_ptr(), 0, null(), null())
-        };
+        let code =
+            unsafe { (self.create)(&mut program, source_text.as_ptr(), c"isograd.cu".as_ptr(), 0, null(), null()) };
         self.check(code)?;
         let compiled = self.run(program, &options);
         // SAFETY: the program was made above, and nothing uses it after this.
@@ -171,9 +172,8 @@ fn within(folder: &Path) -> Vec<PathBuf> {
 /// The folders of installed toolkits, the newest first.
 fn toolkits() -> Vec<PathBuf> {
     let local = entries(Path::new("/usr/local"));
-    let is_toolkit = |path: &&PathBuf| {
-        path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("cuda"))
-    };
+    let is_toolkit =
+        |path: &&PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("cuda"));
     local.iter().filter(is_toolkit).map(|path| path.join("lib64")).collect()
 }
 
