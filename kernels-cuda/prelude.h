@@ -42,28 +42,28 @@ typedef uint4 u32x4;
 // The value of the thread `by` lanes up; all threads of the wave call it together.
 #define wave_down(v, by) __shfl_down_sync(0xffffffffu, (u32)(v), by)
 
-// Overloaded for f32 and f64.
-#define exp_ exp
+// Overloaded for f32 and f64, and from outside: rows have functions of the same names.
+#define exp_ ::exp
 // Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument.
 #define exp_near_ __expf
-#define expm1_ expm1
-#define log_ log
-#define log1p_ log1p
-#define sqrt_ sqrt
-#define sin_ sin
-#define cos_ cos
-#define tanh_ tanh
-#define erf_ erf
-#define floor_ floor
-#define ceil_ ceil
-#define trunc_ trunc
-#define round_ rint
-#define fmod_ fmod
-#define powr_ pow
-#define fabs_ fabs
-#define fma_ fma
-#define frexp_ frexp
-#define ldexp_ ldexp
+#define expm1_ ::expm1
+#define log_ ::log
+#define log1p_ ::log1p
+#define sqrt_ ::sqrt
+#define sin_ ::sin
+#define cos_ ::cos
+#define tanh_ ::tanh
+#define erf_ ::erf
+#define floor_ ::floor
+#define ceil_ ::ceil
+#define trunc_ ::trunc
+#define round_ ::rint
+#define fmod_ ::fmod
+#define powr_ ::pow
+#define fabs_ ::fabs
+#define fma_ ::fma
+#define frexp_ ::frexp
+#define ldexp_ ::ldexp
 
 FUNCTION f32 f16_to_f32(u16 h) {
     f32 v;
