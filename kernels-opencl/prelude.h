@@ -17,7 +17,12 @@ typedef double f64;
 typedef uint2 u32x2;
 typedef uint4 u32x4;
 
-#define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void name
+#ifdef SUB_GROUP
+#define WAVE_OF_KERNEL __attribute__((intel_reqd_sub_group_size(SUB_GROUP)))
+#else
+#define WAVE_OF_KERNEL
+#endif
+#define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
 #define FUNCTION static inline
 #define GLOBAL __global
 #define LOCAL __local
@@ -50,13 +55,22 @@ FUNCTION u32 wave_down(u32 v, int by) {
     asm volatile("shfl.sync.down.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(v), "r"(by));
     return other;
 }
+#elif defined(SUB_GROUP)
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle_relative : enable
+#define WAVE SUB_GROUP
+FUNCTION u32 wave_down(u32 v, int by) { return sub_group_shuffle_down(v, (u32)by); }
 #else
 #define WAVE 1
 #endif
 
 #define exp_ exp
-// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument.
+// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument. Other vendors
+// promise nothing of native_exp.
+#ifdef __NV_CL_C_VERSION
 #define exp_near_ native_exp
+#else
+#define exp_near_ exp
+#endif
 #define expm1_ expm1
 #define log_ log
 #define log1p_ log1p

@@ -22,6 +22,7 @@ use std::ptr::null;
 /// Devices of this vendor answer questions of their own.
 const WARP_SIZE_NV: cl_uint = 0x4003;
 const WAVEFRONT_WIDTH_AMD: cl_uint = 0x4043;
+const SUB_GROUP_SIZES_INTEL: cl_uint = 0x4108;
 
 /// An OpenCL device with one queue, in order. The compiler's options are those that exact arithmetic needs, and what
 /// `ISOGRAD_OPENCL_OPTIONS` adds.
@@ -53,6 +54,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
     };
     let extensions = device.extensions().map_err(&ask)?;
     let wave = match () {
+        _ if has_sub_groups(&extensions) => sub_group_size(device),
         _ if extensions.contains("cl_nv_device_attribute_query") => number(WARP_SIZE_NV),
         _ if extensions.contains("cl_amd_device_attribute_query") => number(WAVEFRONT_WIDTH_AMD),
         _ => None,
@@ -70,6 +72,18 @@ pub fn limits(device: &Device) -> Result<Limits> {
     })
 }
 
+/// Whether sub-groups exchange values, and have the size that a kernel asks for.
+fn has_sub_groups(extensions: &str) -> bool {
+    ["cl_khr_subgroup_shuffle_relative", "cl_intel_required_subgroup_size"].iter().all(|e| extensions.contains(e))
+}
+
+/// The largest size of sub-groups up to that of the smallest group that a kernel has.
+fn sub_group_size(device: &Device) -> Option<usize> {
+    let bytes = device.get_data(SUB_GROUP_SIZES_INTEL).ok()?;
+    let sizes = bytes.chunks_exact(size_of::<usize>()).filter_map(|b| Some(usize::from_le_bytes(b.try_into().ok()?)));
+    sizes.filter(|&size| size <= 32).max()
+}
+
 impl OpenCl {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(device: &Device) -> Result<OpenCl> {
@@ -80,6 +94,9 @@ impl OpenCl {
             CommandQueue::create_default_with_properties(&context, CL_QUEUE_PROFILING_ENABLE, 0).map_err(&ask)?;
         let exact = device.single_fp_config().map_err(&ask)? & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
         let mut options = if exact { "-cl-fp32-correctly-rounded-divide-sqrt" } else { "" }.to_string();
+        if has_sub_groups(&device.extensions().map_err(&ask)?) && limits.wave > 1 {
+            options = format!("{options} -cl-std=CL3.0 -DSUB_GROUP={}", limits.wave);
+        }
         if let Ok(more) = std::env::var("ISOGRAD_OPENCL_OPTIONS") {
             options = format!("{options} {more}");
         }
