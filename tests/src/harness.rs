@@ -20,10 +20,13 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     let mut names: Vec<&str> = DEVICES.iter().chain(&required).copied().collect();
     names.sort();
     names.dedup();
-    let mut trials = Vec::new();
+    let (mut trials, mut devices) = (Vec::new(), Vec::new());
     for name in names {
         match name.parse::<Device>() {
-            Ok(device) => trials.extend(make(&device)),
+            Ok(device) => {
+                trials.extend(make(&device));
+                devices.push(device);
+            }
             Err(error) => {
                 let is_required = required.contains(&name);
                 let missing = move || Err(Failed::from(error.to_string()));
@@ -34,7 +37,10 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     if !arguments.list {
         println!("seed {SEED}");
     }
-    libtest_mimic::run(&arguments, trials).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // What is still in a queue must not run while the process takes its driver down. Its errors were those of a test.
+    devices.iter().for_each(|device| drop(device.synchronize()));
+    conclusion.exit();
 }
 
 /// A trial named `device::op::aspect`; the first device of a kind goes by the kind's name.
