@@ -55,9 +55,9 @@ typedef STORAGE(T) S;
 #endif
 
 #ifdef WEIGHT
-#define WEIGHT_OF(class) (weight[class])
+#define WEIGHT_OF(k) (weight[k])
 #else
-#define WEIGHT_OF(class) ((A)1)
+#define WEIGHT_OF(k) ((A)1)
 #endif
 
 // What does not count is neither read nor has a gradient.
@@ -302,7 +302,7 @@ KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divis
                                        GLOBAL const A *bytes, GLOBAL const A *statistics, GLOBAL S *dx, i64 columns,
                                        i64 extent, i64 ignored, A rest, A share, i64 inner) {
     for (i64 e = GROUP * THREADS + LANE; e < columns * extent; e += GROUPS * THREADS) {
-        idx above = (idx)e / (idx)inner, class = above % (idx)extent;
+        idx above = (idx)e / (idx)inner, k = above % (idx)extent;
         idx c = above / (idx)extent * (idx)inner + (idx)e % (idx)inner;
         i64 t = target[c];
         A d = 0;
@@ -310,9 +310,9 @@ KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divis
             Slopes s = slopes(dy, divisor, weight, weights, bytes, c, t, extent, rest, share);
             d = POWER(LOAD(T, x, e) - statistics[c] - statistics[columns + c]) * s.sum;
 #ifdef SMOOTHING
-            d -= s.even * WEIGHT_OF(class);
+            d -= s.even * WEIGHT_OF(k);
 #endif
-            if (class == (idx)t) d -= s.own;
+            if (k == (idx)t) d -= s.own;
         }
         STORE(T, dx, e, d);
     }

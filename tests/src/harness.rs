@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// The devices that there must be, and those that are tested where there are any.
-const DEVICES: &[&str] = &["cpu", "opencl"];
+const DEVICES: &[&str] = &["cpu", "cuda", "opencl"];
 
 /// What the seeds of the property tests are made from.
 const SEED: u8 = 7;

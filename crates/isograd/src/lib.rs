@@ -23,6 +23,8 @@ pub use isograd_nn as nn;
 // A backend registers itself when it is linked.
 #[cfg(feature = "cpu")]
 use isograd_cpu as _;
+#[cfg(feature = "cuda")]
+use isograd_cuda as _;
 #[cfg(feature = "opencl")]
 use isograd_opencl as _;
 

@@ -1,0 +1,331 @@
+//! The driver over cudarc.
+
+// CUDA is C: handles, host pointers, and arguments without types.
+#![allow(unsafe_code)]
+
+use crate::{DIALECT, Nvrtc};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
+use isograd_core::{Error, Kind, Result};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use smallvec::SmallVec;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, OnceLock};
+
+/// What the prelude puts before the name of an entry.
+const PREFIX: &str = "isograd_";
+
+/// A CUDA device with one stream, in the device's primary context.
+pub struct Cuda {
+    stream: Arc<Stream>,
+    nvrtc: &'static Nvrtc,
+    limits: Limits,
+    /// `sm_90`.
+    architecture: String,
+}
+
+fn failed(op: &'static str) -> impl Fn(DriverError) -> Error {
+    move |DriverError(code)| {
+        let text = DriverError(code).error_string().map(|text| text.to_string_lossy().into_owned());
+        Error::backend(op, format!("CUDA: {code:?} ({}): {}", code as u32, text.unwrap_or_default()))
+    }
+}
+
+/// Opens CUDA's library once. Errors: `Device`, if there is none or it has no device.
+fn init() -> Result<()> {
+    static READY: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let ready = READY.get_or_init(|| {
+        // SAFETY: opening the library has no conditions. cudarc would panic where it is missing, and is not asked then.
+        if !unsafe { sys::is_culib_present() } {
+            let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so or libcuda.so.1" };
+            return Err(format!("the loader finds no {name}; is NVIDIA's driver installed?"));
+        }
+        result::init().map_err(|e| failed("cuda")(e).message().to_string())
+    });
+    ready.as_ref().map_err(|why| Error::device("cuda", why)).copied()
+}
+
+/// How many devices there are. Errors: `Device` if there is none.
+pub fn count() -> Result<usize> {
+    init()?;
+    match result::device::get_count().map_err(failed("cuda"))? {
+        0 => Err(Error::device("cuda", "NVIDIA's driver is there, but it knows no device")),
+        n => Ok(n as usize),
+    }
+}
+
+/// Device `ordinal` and its compute capability.
+fn device(ordinal: usize) -> Result<(CUdevice, (i32, i32))> {
+    let there = count()?;
+    if ordinal >= there {
+        return Err(Error::device("cuda", format!("device {ordinal} was asked for, there are {there}")));
+    }
+    let device = result::device::get(ordinal as i32).map_err(failed("cuda"))?;
+    let [major, minor] = [
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    ]
+    .map(|which| attribute(device, which));
+    Ok((device, (major?, minor?)))
+}
+
+fn attribute(device: CUdevice, which: Attribute) -> Result<i32> {
+    // SAFETY: the device is one that CUDA gave.
+    unsafe { result::device::get_attribute(device, which) }.map_err(failed("cuda"))
+}
+
+/// What a device can do. Errors: `Device`, `Backend`.
+pub fn limits(ordinal: usize) -> Result<Limits> {
+    let (device, (major, minor)) = device(ordinal)?;
+    let nvrtc = Nvrtc::open()?;
+    let ask = |which| Ok::<usize, Error>(attribute(device, which)? as usize);
+    // SAFETY: the device is one that CUDA gave.
+    let memory = unsafe { result::device::total_mem(device) }.map_err(failed("cuda"))?;
+    let (cuda, compiler) = (version()?, nvrtc.version());
+    Ok(Limits {
+        name: result::device::get_name(device).map_err(failed("cuda"))?,
+        driver: format!("compute capability {major}.{minor}, CUDA {cuda}, NVRTC {compiler}"),
+        memory,
+        max_allocation: memory,
+        max_group: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        local_memory: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+        wave: ask(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        has_f64: true,
+    })
+}
+
+/// The newest version of CUDA that the driver runs, `13.0`.
+fn version() -> Result<String> {
+    let mut version = 0;
+    // SAFETY: the number is written where it is.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("cuda"))?;
+    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+}
+
+/// A stream in the primary context of its device, which is kept as long.
+struct Stream {
+    device: CUdevice,
+    context: CUcontext,
+    stream: CUstream,
+}
+
+// SAFETY: CUDA's handles belong to no thread, and its functions may be called from all of them at once.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    fn new(device: CUdevice) -> Result<Stream> {
+        let op = "cuda";
+        // SAFETY: the device is one that CUDA gave.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed(op))?;
+        // From here on dropping it lets the context go.
+        let mut made = Stream { device, context, stream: std::ptr::null_mut() };
+        made.enter(op)?;
+        made.stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed(op))?;
+        Ok(made)
+    }
+
+    /// Makes the context that of the calling thread, which CUDA's functions ask for. Little is done if it is already.
+    fn enter(&self, op: &'static str) -> Result<()> {
+        // SAFETY: the context is retained until `self` is dropped.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed(op))
+    }
+
+    /// Calls CUDA with the stream, in the context.
+    fn call(&self, op: &'static str, f: impl FnOnce(CUstream) -> std::result::Result<(), DriverError>) -> Result<()> {
+        self.enter(op)?;
+        f(self.stream).map_err(failed(op))
+    }
+
+    fn wait(&self, op: &'static str) -> Result<()> {
+        // SAFETY: the stream lives until `self` is dropped.
+        self.call(op, |stream| unsafe { result::stream::synchronize(stream) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.enter("cuda");
+        // SAFETY: what used the stream and the context held this, and is gone.
+        unsafe {
+            if !self.stream.is_null() {
+                let _ = result::stream::destroy(self.stream);
+            }
+            let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}
+
+impl Cuda {
+    /// Opens a device. Errors: `Device`, `Backend`.
+    pub fn new(ordinal: usize) -> Result<Cuda> {
+        let (device, (major, minor)) = device(ordinal)?;
+        Ok(Cuda {
+            limits: limits(ordinal)?,
+            nvrtc: Nvrtc::open()?,
+            architecture: format!("sm_{major}{minor}"),
+            stream: Arc::new(Stream::new(device)?),
+        })
+    }
+}
+
+/// A loaded module.
+pub struct Program {
+    module: sys::CUmodule,
+    stream: Arc<Stream>,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Program {}
+// SAFETY: as for `Stream`.
+unsafe impl Sync for Program {}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Its code may be running. If waiting fails, so will everything else.
+        let _ = self.stream.wait("load");
+        // SAFETY: nothing runs of it, and its entries are launched no more.
+        let _ = unsafe { result::module::unload(self.module) };
+    }
+}
+
+/// A function of a module.
+pub struct Entry(sys::CUfunction);
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Entry {}
+// SAFETY: as for `Stream`.
+unsafe impl Sync for Entry {}
+
+/// An event with a time.
+pub struct Event {
+    event: sys::CUevent,
+    stream: Arc<Stream>,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Event {}
+// SAFETY: as for `Stream`.
+unsafe impl Sync for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.stream.enter("record");
+        // SAFETY: the event was made by `record`, and is used no more.
+        let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
+
+impl Driver for Cuda {
+    type Program = Program;
+    type Entry = Entry;
+    type Event = Event;
+
+    fn dialect(&self) -> &'static Dialect {
+        &DIALECT
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.stream.enter("allocate")?;
+        // SAFETY: the context is the thread's.
+        unsafe { result::malloc_sync(bytes) }.map_err(|error| match error {
+            DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
+                Error::new(Kind::OutOfMemory, "allocate", format!("the device did not give {bytes} bytes"))
+            }
+            other => failed("allocate")(other),
+        })
+    }
+
+    fn free(&self, address: Address) {
+        // Work in the stream may still use the memory. If waiting fails, so will everything else.
+        let _ = self.stream.wait("free");
+        // SAFETY: `allocate` gave the address, and nothing in the stream uses it any more.
+        let _ = unsafe { result::free_sync(address) };
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the target is an allocation with room for the bytes, which the pool sees to. They are in memory that
+        // CUDA has not locked: it has copied them when the call returns.
+        self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, bytes, stream) })
+    }
+
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        // SAFETY: the source is within an allocation, which the pool sees to; the bytes are there after the wait, until
+        // which they are borrowed.
+        self.stream.call("download", |stream| unsafe {
+            let enqueued = result::memcpy_dtoh_async(bytes, from, stream);
+            enqueued.and(result::stream::synchronize(stream))
+        })
+    }
+
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        // SAFETY: both are within allocations, which the pool sees to.
+        self.stream.call("copy", |stream| unsafe { result::memcpy_dtod_async(to, from, bytes, stream) })
+    }
+
+    fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
+        // SAFETY: the target is within an allocation, which the pool sees to.
+        self.stream.call("fill", |stream| unsafe { result::memset_d8_async(at, byte, bytes, stream) })
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+        self.nvrtc.compile(source, &self.architecture)
+    }
+
+    fn load(&self, binary: &[u8]) -> Result<Program> {
+        self.stream.enter("load")?;
+        // SAFETY: a cubin says in its header how long it is; the cache has checked that it is what `compile` gave.
+        let module = unsafe { result::module::load_data(binary.as_ptr().cast()) }.map_err(failed("load"))?;
+        Ok(Program { module, stream: self.stream.clone() })
+    }
+
+    fn entry(&self, program: &Program, name: &str) -> Result<Entry> {
+        let name =
+            CString::new(format!("{PREFIX}{name}")).map_err(|_| Error::backend("load", "a name has a byte 0"))?;
+        self.stream.enter("load")?;
+        // SAFETY: the module is loaded until `program` is dropped.
+        unsafe { result::module::get_function(program.module, name) }.map(Entry).map_err(failed("load"))
+    }
+
+    fn launch(&self, entry: &Entry, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
+        let place = |argument: &Arg<'_>| match argument {
+            Arg::Pointer(address) => std::ptr::from_ref(address).cast::<c_void>().cast_mut(),
+            Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
+        };
+        let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(place).collect();
+        let Geometry { groups, threads } = geometry;
+        let [x, y, z] = groups.map(|n| n as u32);
+        // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
+        // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
+        self.stream.call("launch", |stream| unsafe {
+            result::launch_kernel(entry.0, (x, y, z), (threads as u32, 1, 1), 0, stream, &mut places)
+        })
+    }
+
+    fn record(&self) -> Result<Event> {
+        self.stream.enter("record")?;
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("record"))?;
+        let event = Event { event, stream: self.stream.clone() };
+        // SAFETY: the event was made above, in the stream's context.
+        self.stream.call("record", |stream| unsafe { result::event::record(event.event, stream) })?;
+        Ok(event)
+    }
+
+    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+        self.stream.enter("elapsed")?;
+        // SAFETY: both events are recorded in the stream; the second is waited for, and so is the first.
+        let milliseconds =
+            unsafe { result::event::synchronize(to.event).and_then(|()| result::event::elapsed(from.event, to.event)) };
+        milliseconds.map(|ms| ms as f64 * 1e-3).map_err(failed("elapsed"))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream.wait("synchronize")
+    }
+}

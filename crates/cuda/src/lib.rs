@@ -1,0 +1,45 @@
+//! CUDA for isograd: NVIDIA's GPUs of compute capability 7.5 and later.
+//!
+//! Linking this crate registers the devices `"cuda:0"`, `"cuda:1"` and so on. The driver's library and NVRTC are opened at
+//! run time: without them, the list of devices says so, and nothing else changes.
+
+mod driver;
+mod library;
+
+pub use driver::Cuda;
+pub use library::Nvrtc;
+
+use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
+use isograd_gpu::{Dialect, Gpu, Registered};
+use std::sync::Arc;
+
+inventory::submit! {
+    Provider { name: "cuda", priority: 20, list, open }
+}
+
+/// CUDA C++ with the project's prelude.
+pub static DIALECT: Dialect = Dialect { name: "cuda", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+
+inventory::submit! {
+    Registered(&DIALECT)
+}
+
+fn list() -> Result<Vec<DeviceInfo>> {
+    (0..driver::count()?).map(describe).collect()
+}
+
+fn describe(ordinal: usize) -> Result<DeviceInfo> {
+    let limits = driver::limits(ordinal)?;
+    let gib = limits.memory as f64 / 2f64.powi(30);
+    Ok(DeviceInfo {
+        name: format!("cuda:{ordinal}"),
+        description: format!("{}, {gib:.1} GiB, {}", limits.name, limits.driver),
+        driver: limits.driver,
+        memory: Some(limits.memory),
+        is_accelerator: true,
+    })
+}
+
+fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Gpu::new(Cuda::new(ordinal)?)))
+}
