@@ -21,6 +21,8 @@ pub struct MemoryStats {
     pub peak: usize,
     /// Held by the backend for reuse.
     pub pooled: usize,
+    /// Held by captured steps beside what living tensors hold.
+    pub captured: usize,
 }
 
 /// A device that runs kernels. It does not grow when an op is added: every op is a [`Call`].
@@ -53,6 +55,18 @@ pub trait Backend: Send + Sync + 'static {
         f()?;
         self.synchronize()?;
         Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Records what `f` enqueues from this thread, instead of running it, for [`replay`](Backend::replay); other threads wait.
+    /// Memory that the recording uses stays as it is until the result is dropped. `None`, and `f` is not called, if the
+    /// backend cannot do so.
+    fn capture(&self, _f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {
+        Ok(None)
+    }
+
+    /// Enqueues what [`capture`](Backend::capture) of this backend recorded.
+    fn replay(&self, _recording: &(dyn Any + Send + Sync)) -> Result<()> {
+        Err(Error::unsupported("capture", "this backend records nothing"))
     }
 
     /// The bytes held now, at the peak, and for reuse.
@@ -115,7 +129,7 @@ pub enum Kernel {
     Gather,
     /// `y[p with p[dim] = index[p]] (+)= src[p]` onto the output; inputs index and src, `ints[0]` is `dim`.
     Scatter(Scatter),
-    /// Philox draws; `ints` = seed, offset, stream.
+    /// Philox draws; `ints` = seed, offset, stream. An input, if there is one, is an i64 `[3]` that is added to these.
     Random(Random),
     /// Stable sort of the last dimension: values and, as the second output, their indices (i64). `ints[0] != 0`: descending.
     /// NaN is the largest value.
@@ -149,7 +163,7 @@ pub enum Fused {
     /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.
     CrossEntropyBackward,
     /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
-    /// and this. It is its own backward kernel.
+    /// and this. A second input, if there is one, is as in [`Kernel::Random`]. It is its own backward kernel.
     Dropout,
     /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]` of zeros;
     /// `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.

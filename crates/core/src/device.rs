@@ -1,5 +1,6 @@
 //! Devices: found by name, opened once, compared by identity.
 
+use crate::capture::check_wait;
 use crate::{Backend, Error, Kind, MemoryStats, Result};
 use parking_lot::Mutex;
 use std::fmt;
@@ -89,6 +90,7 @@ impl Device {
 
     /// Waits until everything enqueued has run; reports errors of what ran.
     pub fn synchronize(&self) -> Result<()> {
+        check_wait("synchronize")?;
         self.backend().synchronize()
     }
 
@@ -103,6 +105,7 @@ impl Device {
     /// }
     /// ```
     pub fn time(&self, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
+        check_wait("time")?;
         self.backend().time(&mut f)
     }
 

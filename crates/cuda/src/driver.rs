@@ -8,6 +8,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{Error, Kind, Result};
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,10 @@ const PREFIX: &str = "isograd_";
 /// A CUDA device with one stream, in the device's primary context.
 pub struct Cuda {
     stream: Arc<Stream>,
+    /// For copies beside a recording.
+    aside: Stream,
+    /// While recording: what the graph uploads.
+    uploads: Mutex<Option<Vec<Vec<u8>>>>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
     /// `sm_90`.
@@ -167,6 +172,8 @@ impl Cuda {
             nvrtc: Nvrtc::open()?,
             architecture: format!("sm_{major}{minor}"),
             stream: Arc::new(Stream::new(device)?),
+            aside: Stream::new(device)?,
+            uploads: Mutex::new(None),
         })
     }
 }
@@ -218,10 +225,33 @@ impl Drop for Event {
     }
 }
 
+/// A graph, ready to be launched.
+pub struct Graph {
+    graph: sys::CUgraphExec,
+    stream: Arc<Stream>,
+    /// From where it uploads.
+    _uploads: Vec<Vec<u8>>,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Graph {}
+// SAFETY: as for `Stream`.
+unsafe impl Sync for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // It may be running. If waiting fails, so will everything else.
+        let _ = self.stream.wait("capture");
+        // SAFETY: the graph was made by `end_capture`, and is used no more.
+        let _ = unsafe { result::graph::exec_destroy(self.graph) };
+    }
+}
+
 impl Driver for Cuda {
     type Program = Program;
     type Entry = Entry;
     type Event = Event;
+    type Graph = Graph;
 
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
@@ -250,8 +280,16 @@ impl Driver for Cuda {
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the target is an allocation with room for the bytes, which the pool sees to. They are in memory that
-        // CUDA has not locked: it has copied them when the call returns.
+        if let Some(uploads) = &mut *self.uploads.lock() {
+            let kept = bytes.to_vec();
+            // SAFETY: the target is an allocation with room for the bytes, which the pool sees to. They live as long as the
+            // graph that reads them.
+            self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, &kept, stream) })?;
+            uploads.push(kept);
+            return Ok(());
+        }
+        // SAFETY: the target is as above. The bytes are in memory that CUDA has not locked: it has copied them when the
+        // call returns.
         self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, bytes, stream) })
     }
 
@@ -327,5 +365,41 @@ impl Driver for Cuda {
 
     fn synchronize(&self) -> Result<()> {
         self.stream.wait("synchronize")
+    }
+
+    fn begin_capture(&self) -> Result<bool> {
+        // Relaxed: memory is allocated and programs are loaded meanwhile, which CUDA would otherwise refuse.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream lives until `self` is dropped.
+        self.stream.call("capture", |stream| unsafe { result::stream::begin_capture(stream, mode) })?;
+        *self.uploads.lock() = Some(Vec::new());
+        Ok(true)
+    }
+
+    fn end_capture(&self) -> Result<Graph> {
+        let uploads = self.uploads.lock().take().unwrap_or_default();
+        self.stream.enter("capture")?;
+        // SAFETY: `begin_capture` began to record the stream. The graph is not used once it is instantiated.
+        let graph = unsafe {
+            let recorded = result::stream::end_capture(self.stream.stream).map_err(failed("capture"))?;
+            let made = result::graph::instantiate(recorded, sys::CUgraphInstantiate_flags(0));
+            let _ = result::graph::destroy(recorded);
+            made.map_err(failed("capture"))?
+        };
+        Ok(Graph { graph, stream: self.stream.clone(), _uploads: uploads })
+    }
+
+    fn replay(&self, graph: &Graph) -> Result<()> {
+        // SAFETY: the graph lives until it is dropped, which waits for it; what it reads and writes is kept with it.
+        self.stream.call("capture", |stream| unsafe { result::graph::launch(graph.graph, stream) })
+    }
+
+    fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the target is an allocation with room for the bytes that nothing else uses; they are copied when the
+        // call returns.
+        self.aside.call("upload", |stream| unsafe {
+            let enqueued = result::memcpy_htod_async(to, bytes, stream);
+            enqueued.and(result::stream::synchronize(stream))
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What a vendor's driver must do. Everything else is shared.
 
-use isograd_core::{Result, inventory};
+use isograd_core::{Error, Result, inventory};
 use std::fmt;
 
 /// An address in device memory. Arithmetic on it stays within one allocation.
@@ -80,6 +80,8 @@ pub trait Driver: Send + Sync + 'static {
     type Entry: Send + Sync + 'static;
     /// A mark in the queue.
     type Event: Send + Sync + 'static;
+    /// A recording of work.
+    type Graph: Send + Sync + 'static;
 
     /// The language that `compile` takes.
     fn dialect(&self) -> &'static Dialect;
@@ -126,4 +128,25 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Waits for everything in the queue.
     fn synchronize(&self) -> Result<()>;
+
+    /// Begins to record what is enqueued instead of running it; false if the device cannot. Uploads are recorded too, with
+    /// a copy of their bytes.
+    fn begin_capture(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Ends the recording. Errors if something was enqueued that cannot be recorded.
+    fn end_capture(&self) -> Result<Self::Graph> {
+        Err(Error::unsupported("capture", "the driver records nothing"))
+    }
+
+    /// Enqueues a recording.
+    fn replay(&self, _graph: &Self::Graph) -> Result<()> {
+        Err(Error::unsupported("capture", "the driver records nothing"))
+    }
+
+    /// Copies from the host while a recording is made, but not as a part of it. Nothing in the queue uses the target.
+    fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.upload(to, bytes)
+    }
 }

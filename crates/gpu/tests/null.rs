@@ -238,3 +238,87 @@ fn losses_and_their_gradients_take_few_launches() -> Result<()> {
     assert_eq!(embedding, ["gather", "elementwise", "keys", "tiles", "sums", "joins"]);
     Ok(())
 }
+
+#[test]
+fn a_recording_keeps_its_memory_until_it_is_dropped() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    let kept = zeros(&device, 1000)?;
+    let mut step = device.capture(|x: Tensor| {
+        // In the first pass this is made, used and gone; a large one must not take the place of one that is read again.
+        let large = zeros(x.device(), 1 << 20)?;
+        let y = x.add(&kept)?.add(&large.narrow(0, 0, 1000)?)?;
+        drop(large);
+        y.add(&zeros(x.device(), 1 << 20)?.narrow(0, 5, 1000)?)
+    });
+    let x = zeros(&device, 1000)?;
+    for _ in 0..3 {
+        step.run(x.clone())?;
+    }
+    assert!(step.is_recorded());
+    let held = device.memory().captured;
+    assert!((1 << 22..2 << 22).contains(&held), "{held}");
+    gpu.trim();
+    // The driver checks that what it replays is still allocated.
+    gpu.launches();
+    step.run(x.clone())?;
+    assert_eq!(gpu.launches().len(), 2, "the copies of the input and the output");
+    drop(step);
+    assert_eq!(device.memory().captured, 0);
+    drop(kept);
+    gpu.trim();
+    assert_eq!(device.memory().pooled, 0);
+    Ok(())
+}
+
+#[test]
+fn other_threads_are_not_recorded() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    let (entered, leave) = (std::sync::Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
+    let runs = std::cell::Cell::new(0);
+    std::thread::scope(|scope| -> Result<()> {
+        let other = scope.spawn(|| -> Result<()> {
+            entered.wait();
+            zeros(&device, 10)?.exp()?;
+            assert!(leave.load(std::sync::atomic::Ordering::SeqCst), "it did not wait");
+            Ok(())
+        });
+        let mut step = device.capture(|x: Tensor| {
+            runs.set(runs.get() + 1);
+            let y = x.neg()?;
+            if runs.get() == 2 {
+                entered.wait();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                leave.store(true, std::sync::atomic::Ordering::SeqCst);
+            }
+            Ok(y)
+        });
+        let x = zeros(&device, 10)?;
+        (0..2).try_for_each(|_| step.run(x.clone()).map(drop))?;
+        other.join().expect("it did not panic")?;
+        gpu.launches();
+        step.run(x)?;
+        assert_eq!(gpu.launches().len(), 2);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_panic_while_recording_leaves_the_queue_running() -> Result<()> {
+    let Setup { device, .. } = setup(1 << 30, None);
+    let runs = std::cell::Cell::new(0);
+    let mut step = device.capture(|x: Tensor| {
+        runs.set(runs.get() + 1);
+        assert!(runs.get() != 2, "on purpose");
+        x.neg()
+    });
+    let x = zeros(&device, 10)?;
+    step.run(x.clone())?;
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step.run(x.clone()))).is_err());
+    device.synchronize()?;
+    assert_eq!(device.memory().captured, 0);
+    for _ in 0..3 {
+        step.run(x.clone())?;
+    }
+    assert!(step.is_recorded());
+    Ok(())
+}

@@ -16,6 +16,7 @@ use opencl3::memory::{CL_MEM_READ_WRITE, svm_alloc, svm_free};
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_uint};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::ffi::c_void;
 use std::ptr::null;
 
@@ -130,6 +131,7 @@ impl Driver for OpenCl {
     type Program = Program;
     type Entry = Mutex<Kernel>;
     type Event = Event;
+    type Graph = Infallible;
 
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
