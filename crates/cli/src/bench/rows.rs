@@ -1,7 +1,7 @@
 //! The table of what is measured: a row is a name, its inputs, the call, and the bytes and operations that it needs.
 
 use anyhow::Result;
-use isograd::nn::{AdamW, Optimizer, Sgd, clip_grad_norm};
+use isograd::nn::{Adam, AdamW, Forward, Init, Linear, Optimizer, Sgd, clip_grad_norm};
 use isograd::ops::{Approximate, EmbeddingOptions, Order};
 use isograd::{DType, Device, Rng, Tensor};
 
@@ -98,6 +98,8 @@ pub enum Clock {
     Device,
     /// The host's for each of many calls, of which none is waited for.
     Launch,
+    /// The host's for each of many calls, with the wait for the last.
+    Steps,
 }
 
 /// Calls in the tables that follow: one row a dtype and pass.
@@ -163,6 +165,7 @@ pub fn all() -> Vec<Op> {
         indexing(),
         sorting(),
         optimizers(),
+        training(),
     ]
     .concat()
 }
@@ -388,4 +391,47 @@ fn optimizers() -> Vec<Op> {
         ]
     };
     PARAMETERS.iter().flat_map(of).collect()
+}
+
+/// Pixels, hidden units and classes of the classifier that is trained.
+const MLP: [usize; 3] = [784, 256, 10];
+
+/// A step of the classifier: forward, loss, backward and Adam on a batch.
+fn mlp_step(c: &Case) -> Result<impl FnMut((Tensor, Tensor)) -> isograd::Result<()> + use<>> {
+    let [inputs, hidden, classes] = MLP;
+    let init = Init::new(&c.device).dtype(c.dtype);
+    let (first, second) = (Linear::new(inputs, hidden, &init)?, Linear::new(hidden, classes, &init)?);
+    let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
+    let mut optimizer = Adam::from_parameters(parameters.flatten().collect());
+    Ok(move |(x, y): (Tensor, Tensor)| {
+        second.forward(&first.forward(&x)?.relu()?)?.cross_entropy(&y)?.backward()?;
+        optimizer.step()
+    })
+}
+
+fn batch(c: &Case) -> Result<(Tensor, Tensor)> {
+    Ok((c.normal(&[c.dims[0], MLP[0]])?, c.indices(MLP[2], &c.dims[..1])?))
+}
+
+fn training() -> Vec<Op> {
+    // The first layer's input has no gradient: two products there, three in the second.
+    let cost = |c: &Case| {
+        let [inputs, hidden, classes] = MLP;
+        let parameters = (inputs + 1) * hidden + (hidden + 1) * classes;
+        let flops = 2 * c.dims[0] * (2 * inputs * hidden + 3 * hidden * classes);
+        Cost { bytes: c.bytes(7 * parameters + c.dims[0] * inputs), flops: flops as f64 }
+    };
+    let eager = |c: &Case| -> Result<Work> {
+        let (mut step, inputs) = (mlp_step(c)?, batch(c)?);
+        Ok(Box::new(move || step(inputs.clone())))
+    };
+    let captured = |c: &Case| -> Result<Work> {
+        let (mut step, inputs) = (c.device.capture(mlp_step(c)?), batch(c)?);
+        Ok(Box::new(move || step.run(inputs.clone())))
+    };
+    let op = |name, dims: &[usize], work| Op {
+        clock: Clock::Steps,
+        ..Op::new("training", name, dims, Action::Work(work), cost).shrinks(1)
+    };
+    [128, 4096].into_iter().flat_map(|b| [op("mlp step", &[b], eager), op("captured mlp", &[b], captured)]).collect()
 }

@@ -17,6 +17,8 @@ const KEYS: [&str; 18] = [
     "group",
     "hardware",
     "milliseconds",
+    "milliseconds_captured",
+    "milliseconds_in_a_row",
     "milliseconds_min",
     "name",
     "outcome",

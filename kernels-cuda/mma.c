@@ -1,0 +1,198 @@
+// Matrix products of f16 and bf16 on tensor cores, sums in f32: gemm of matmul.c, with the same arguments, for operands that
+// are contiguous along one dimension in whole words of 16 bytes. Compute capability 8.0 and later.
+//
+// A group of four waves makes TILE_M x TILE_N results, a wave a quarter of them. Tiles of TILE_K = 32 columns of a, and rows of
+// b, are copied to local memory while earlier ones are multiplied: STAGES of them are there or on their way. In local memory a
+// tile lies as in memory, [tile, TILE_K] or [TILE_K, tile], in words of 8 elements, whose places within a row depend on the
+// row so that eight rows' words are in different banks.
+
+typedef STORAGE(T) S;
+
+#ifdef ACTIVATION
+FUNCTION A activate(A v) {
+    A y;
+    ACTIVATION(v, &y);
+    return y;
+}
+#else
+#define activate(v) (v)
+#define KEEPS_SUM 0
+#endif
+
+#define STAGES 3
+// 8 elements.
+#define CHUNK 8
+#define CHUNKS_K (TILE_K / CHUNK)
+#define WAVE_TILE_M (TILE_M / 2)
+#define WAVE_TILE_N (TILE_N / 2)
+// Blocks of 16 x 16 of a wave, and of 8 columns: what one instruction takes of a and of b.
+#define BLOCKS_M (WAVE_TILE_M / 16)
+#define BLOCKS_N (WAVE_TILE_N / 8)
+// Rows of tiles that run together, so that they find each other's operands in the cache.
+#define BAND 8
+
+#define MMA_NAME_(dtype) "mma.sync.aligned.m16n8k16.row.col.f32." #dtype "." #dtype ".f32"
+#define MMA_NAME(dtype) MMA_NAME_(dtype)
+
+FUNCTION void mma(f32 *d, const u32 *a, const u32 *b) {
+    asm volatile(MMA_NAME(T) " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The place of a word of a tile, in bytes.
+FUNCTION u32 place(int row, int k, int tile, int along_k) {
+    return along_k ? (u32)(row * CHUNKS_K + (k / CHUNK ^ (row >> 1 & 3))) * 16
+                   : (u32)(k * (tile / CHUNK) + (row / CHUNK ^ (k & 7))) * 16;
+}
+
+// Copies this thread's share of the tile at x. Beyond `rows` and `columns` it is 0.
+FUNCTION void copy_tile(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int columns, int tile, int along_k, u32 to) {
+#pragma unroll
+    for (int i = 0; i < tile * CHUNKS_K / THREADS; i++) {
+        int e = LANE + i * THREADS;
+        int row = along_k ? e / CHUNKS_K : e % (tile / CHUNK) * CHUNK;
+        int k = along_k ? e % CHUNKS_K * CHUNK : e / (tile / CHUNK);
+        int is_inside = row < rows && k < columns;
+        GLOBAL const S *from = is_inside ? x + (row * row_stride + k * k_stride) : x;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(to + place(row, k, tile, along_k)), "l"(from), "r"(is_inside ? 16 : 0)
+                     : "memory");
+    }
+}
+
+// Four blocks of 8 x 8, of which this thread gives the address of a row of one.
+FUNCTION void read_blocks(u32 at, int transposed, u32 *out) {
+    if (transposed)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+}
+
+KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
+                 A alpha, A beta) {
+    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
+    idx a_row = A_ALONG_K ? (idx)p.v[9] : 1, a_k = A_ALONG_K ? 1 : (idx)p.v[10];
+    idx b_row = B_ALONG_K ? (idx)p.v[12] : 1, b_k = B_ALONG_K ? 1 : (idx)p.v[13];
+    SHARED(u32x4, tiles, STAGES * (TILE_M + TILE_N) * CHUNKS_K);
+    u32 first = (u32)__cvta_generic_to_shared(tiles);
+#define PLACE_A(stage) (first + (u32)(stage) * ((TILE_M + TILE_N) * CHUNKS_K * 16))
+#define PLACE_B(stage) (PLACE_A(stage) + TILE_M * CHUNKS_K * 16)
+
+    // Which tile, of which matrix, and which part of K.
+    i64 n_tiles = tiles_m * tiles_n;
+    i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
+    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
+    i64 within = tile - top * tiles_n;
+    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
+    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
+    int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
+
+    GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
+    GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
+    int steps = (int)((k_end - k0 + TILE_K - 1) / TILE_K), depth = (int)(k_end - k0);
+#define COPY(step) \
+    if ((step) < steps) { \
+        copy_tile(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, PLACE_A((step) % STAGES)); \
+        copy_tile(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, PLACE_B((step) % STAGES)); \
+        at_a += TILE_K * (i64)a_k; \
+        at_b += TILE_K * (i64)b_k; \
+        depth -= TILE_K; \
+    } \
+    asm volatile("cp.async.commit_group;" ::: "memory")
+#pragma unroll
+    for (int step = 0; step < STAGES - 1; step++) {
+        COPY(step);
+    }
+
+    int wave = LANE / 32, lane = LANE % 32, block = lane / 8, line = lane % 8;
+    int own_m = wave % 2 * WAVE_TILE_M, own_n = wave / 2 * WAVE_TILE_N;
+    f32 sums[BLOCKS_M][BLOCKS_N][4];
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) sums[i][j][r] = 0;
+
+    for (int step = 0; step < steps; step++) {
+        // All but the newest copies are there, for every thread; and none still reads what the next one writes.
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        BARRIER();
+        COPY(step + STAGES - 1);
+        u32 from_a = PLACE_A(step % STAGES), from_b = PLACE_B(step % STAGES);
+#pragma unroll
+        for (int k = 0; k < TILE_K; k += 16) {
+            u32 va[BLOCKS_M][4], vb[BLOCKS_N / 2][4];
+            // Blocks in the order of the instruction's operands: of a, rows first; of b, K first.
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M; i++) {
+                int row = own_m + i * 16 + block % 2 * 8, at = k + block / 2 * 8;
+                read_blocks(from_a + (A_ALONG_K ? place(row + line, at, TILE_M, 1) : place(row, at + line, TILE_M, 0)),
+                            !A_ALONG_K, va[i]);
+            }
+#pragma unroll
+            for (int j = 0; j < BLOCKS_N / 2; j++) {
+                int row = own_n + j * 16 + block / 2 * 8, at = k + block % 2 * 8;
+                read_blocks(from_b + (B_ALONG_K ? place(row + line, at, TILE_N, 1) : place(row, at + line, TILE_N, 0)),
+                            !B_ALONG_K, vb[j]);
+            }
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+                for (int j = 0; j < BLOCKS_N; j++) mma(sums[i][j], va[i], vb[j / 2] + j % 2 * 2);
+        }
+    }
+
+    // A thread has pairs of neighbours in rows that are 8 apart.
+    GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
+    GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
+    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    int has_words = n % 2 == 0 && p.v[17];
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = own_m + i * 16 + half * 8 + lane / 4;
+            if (row >= rows) continue;
+#pragma unroll
+            for (int j = 0; j < BLOCKS_N; j++) {
+                int column = own_n + j * 8 + lane % 4 * 2;
+                union {
+                    u32 word;
+                    S each[2];
+                } out, sum;
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    A v = sums[i][j][half * 2 + r];
+                    if (n_parts > 1) {
+                        if (column + r < columns) to_part[row * n + column + r] = v;
+                        continue;
+                    }
+                    v *= alpha;
+                    if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
+                    STORE(T, out.each, r, activate(v));
+                    if (KEEPS_SUM) STORE(T, sum.each, r, v);
+                }
+                if (n_parts > 1) continue;
+                if (has_words && column < columns) {
+                    *(GLOBAL u32 *)(to + (row * n + column)) = out.word;
+                    if (KEEPS_SUM) *(GLOBAL u32 *)(to_z + (row * n + column)) = sum.word;
+                    continue;
+                }
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    if (column + r >= columns) continue;
+                    to[row * n + column + r] = out.each[r];
+                    if (KEEPS_SUM) to_z[row * n + column + r] = sum.each[r];
+                }
+            }
+        }
+}
