@@ -85,6 +85,9 @@ fn sub_group_size(device: &Device) -> Option<usize> {
     sizes.filter(|&size| size <= 32).max()
 }
 
+/// Held while a program is built: not every vendor's compiler bears several threads.
+static COMPILER: Mutex<()> = Mutex::new(());
+
 impl OpenCl {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(device: &Device) -> Result<OpenCl> {
@@ -197,6 +200,7 @@ impl Driver for OpenCl {
 
     fn compile(&self, source: &str) -> Result<Vec<u8>> {
         let op = "compile";
+        let _one = COMPILER.lock();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
         if let Err(error) = program.build(&[self.device.id()], &self.options) {
             let log = program.get_build_log(self.device.id()).unwrap_or_default();
@@ -208,6 +212,7 @@ impl Driver for OpenCl {
 
     fn load(&self, binary: &[u8]) -> Result<Program> {
         let op = "load";
+        let _one = COMPILER.lock();
         // SAFETY: OpenCL checks the binary's format itself; the cache has checked that it is what `compile` gave.
         let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
         let mut program = program.map_err(failed(op))?;
