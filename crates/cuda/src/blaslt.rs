@@ -160,14 +160,17 @@ impl CublasLt {
         let (Some(inputs), Some(outputs)) = (data_type(form.dtype), data_type(form.output)) else { return Ok(None) };
         let operation = self.operation(form)?;
         let layout = |data_type, matrices| self.layout(data_type, form.batches, matrices);
-        Ok(Some(Description {
+        let description = Description {
             a: layout(inputs, form.a.0)?,
             b: layout(inputs, form.b.0)?,
             c: layout(outputs, form.c)?,
             d: layout(outputs, form.d)?,
             preference: self.preference(product)?,
             operation,
-        }))
+        };
+        // The choice of a kernel looks at the alignment of these, too.
+        description.aim(product)?;
+        Ok(Some(description))
     }
 
     fn operation(&'static self, form: &Form) -> Result<Object> {
@@ -373,7 +376,6 @@ impl Products {
 
     fn plan(&self, product: &Product) -> Result<Option<Plan>> {
         let Some(description) = self.library.describe(product)? else { return Ok(None) };
-        description.aim(product)?;
         let Description { operation, a, b, c, d, preference } = &description;
         let mut found = Found {
             algorithm: Algorithm { data: [0; 8] },
