@@ -25,6 +25,26 @@ pub struct MemoryStats {
     pub captured: usize,
 }
 
+/// In what precision matrices of f32 are multiplied. Other dtypes have one: 16-bit factors are summed in f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Factors and sums are f32.
+    #[default]
+    Exact,
+    /// Factors may be rounded to TF32, which has 11 significant bits instead of 24; sums are f32.
+    Tf32,
+}
+
+/// Whose kernels multiply matrices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Blas {
+    /// Those of the vendor's library where it is installed and has one, else our own.
+    #[default]
+    Vendor,
+    /// Our own.
+    Own,
+}
+
 /// A device that runs kernels. It does not grow when an op is added: every op is a [`Call`].
 pub trait Backend: Send + Sync + 'static {
     /// Allocates `bytes` bytes of unspecified content; `OutOfMemory` error says how much was asked, held and free.
@@ -43,6 +63,12 @@ pub trait Backend: Send + Sync + 'static {
     fn supports(&self, _kernel: Fused, _dtype: DType) -> bool {
         false
     }
+
+    /// Sets the precision of products of f32. A backend that has one precision ignores it.
+    fn set_matmul_precision(&self, _precision: Precision) {}
+
+    /// Sets whose kernels multiply matrices. A backend without a vendor's library ignores it.
+    fn set_blas(&self, _blas: Blas) {}
 
     /// Waits for everything that was enqueued and reports what failed.
     fn synchronize(&self) -> Result<()>;

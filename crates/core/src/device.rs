@@ -1,7 +1,7 @@
 //! Devices: found by name, opened once, compared by identity.
 
 use crate::capture::check_wait;
-use crate::{Backend, Error, Kind, MemoryStats, Result};
+use crate::{Backend, Blas, Error, Kind, MemoryStats, Precision, Result};
 use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
@@ -107,6 +107,25 @@ impl Device {
     pub fn time(&self, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
         check_wait("time")?;
         self.backend().time(&mut f)
+    }
+
+    /// Sets in what precision this device multiplies matrices of f32 from now on, in f32 until then. A device that has
+    /// one precision ignores it.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Precision};
+    /// fn prefer_speed(device: &Device) {
+    ///     device.set_matmul_precision(Precision::Tf32);
+    /// }
+    /// ```
+    pub fn set_matmul_precision(&self, precision: Precision) {
+        self.backend().set_matmul_precision(precision);
+    }
+
+    /// Sets whose kernels multiply this device's matrices from now on; `ISOGRAD_BLAS`, `vendor` or `own`, says it until
+    /// then. A device without a vendor's library ignores it.
+    pub fn set_blas(&self, blas: Blas) {
+        self.backend().set_blas(blas);
     }
 
     /// Bytes held by this device's tensors.

@@ -14,7 +14,7 @@ mod shape;
 pub mod tape;
 mod tensor;
 
-pub use backend::{Backend, Call, Kernel, Memory, MemoryStats, Operand};
+pub use backend::{Backend, Blas, Call, Kernel, Memory, MemoryStats, Operand, Precision};
 pub use capture::{Step, Tensors};
 pub use device::{Device, DeviceInfo, Provider};
 pub use dtype::{DType, Element, Scalar};

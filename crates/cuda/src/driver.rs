@@ -3,11 +3,12 @@
 // CUDA is C: handles, host pointers, and arguments without types.
 #![allow(unsafe_code)]
 
+use crate::blaslt::Products;
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, blas};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
@@ -23,6 +24,7 @@ pub struct Cuda {
     aside: Stream,
     /// While recording: what the graph uploads.
     uploads: Mutex<Option<Vec<Vec<u8>>>>,
+    products: Option<Products>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
     /// `sm_90`.
@@ -109,10 +111,10 @@ fn version() -> Result<String> {
 }
 
 /// A stream in the primary context of its device, which is kept as long.
-struct Stream {
+pub(crate) struct Stream {
     device: CUdevice,
     context: CUcontext,
-    stream: CUstream,
+    pub stream: CUstream,
 }
 
 // SAFETY: CUDA's handles belong to no thread, and its functions may be called from all of them at once.
@@ -133,7 +135,7 @@ impl Stream {
     }
 
     /// Makes the context that of the calling thread, which CUDA's functions ask for. Little is done if it is already.
-    fn enter(&self, op: &'static str) -> Result<()> {
+    pub fn enter(&self, op: &'static str) -> Result<()> {
         // SAFETY: the context is retained until `self` is dropped.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed(op))
     }
@@ -167,11 +169,13 @@ impl Cuda {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(ordinal: usize) -> Result<Cuda> {
         let (device, (major, minor)) = device(ordinal)?;
+        let stream = Arc::new(Stream::new(device)?);
         Ok(Cuda {
+            products: Products::new(&stream),
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
             architecture: format!("sm_{major}{minor}"),
-            stream: Arc::new(Stream::new(device)?),
+            stream,
             aside: Stream::new(device)?,
             uploads: Mutex::new(None),
         })
@@ -344,6 +348,10 @@ impl Driver for Cuda {
         self.stream.call("launch", |stream| unsafe {
             result::launch_kernel(entry.0, (x, y, z), (threads as u32, 1, 1), 0, stream, &mut places)
         })
+    }
+
+    fn blas(&self) -> Option<&dyn blas::Library> {
+        self.products.as_ref().map(|products| products as _)
     }
 
     fn record(&self) -> Result<Event> {

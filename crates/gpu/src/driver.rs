@@ -1,5 +1,6 @@
 //! What a vendor's driver must do. Everything else is shared.
 
+use crate::blas;
 use isograd_core::{Error, Result, inventory};
 use std::fmt;
 
@@ -119,6 +120,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Enqueues an entry. `reached` are allocations that the entry reaches through pointers in memory.
     fn launch(&self, entry: &Self::Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address])
     -> Result<()>;
+
+    /// The vendor's library of matrix products, where it is installed.
+    fn blas(&self) -> Option<&dyn blas::Library> {
+        None
+    }
 
     /// Marks where the queue stands now.
     fn record(&self) -> Result<Self::Event>;

@@ -3,6 +3,7 @@
 //! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a [`Backend`] of it: it chooses a
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
+pub mod blas;
 mod cross_entropy;
 mod driver;
 mod each;
@@ -25,13 +26,16 @@ mod status;
 pub mod table;
 
 mod total;
+mod vendor;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
 pub use source::Variant;
 
 use half::{bf16, f16};
 use isograd_core::backend::Fused;
-use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Result, Scalar};
+use isograd_core::{
+    Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result, Scalar,
+};
 use launch::{Arguments, element_address};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pool::{Buffer, Pool};
@@ -45,6 +49,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vendor::Vendor;
 
 /// A device behind a driver, as a backend.
 pub struct Gpu<D: Driver> {
@@ -53,17 +58,18 @@ pub struct Gpu<D: Driver> {
     turn: RwLock<()>,
     tables: Tables<D>,
     programs: Programs<D>,
+    vendor: Vendor<D>,
     pool: Arc<Pool<D>>,
     is_checked: AtomicBool,
     log: Mutex<Option<Vec<Launch>>>,
 }
 
-/// A launch as the log shows it.
+/// A launch as the log shows it. A call of the vendor's library is one without geometry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// File and definitions.
+    /// File and definitions, or the form of a vendor's product.
     pub program: String,
-    /// The entry.
+    /// The entry, or `vendor`.
     pub entry: &'static str,
     /// Groups and threads.
     pub geometry: Geometry,
@@ -92,6 +98,7 @@ impl<D: Driver> Gpu<D> {
             turn: RwLock::new(()),
             tables: Tables::default(),
             programs: Programs::new(folder),
+            vendor: Vendor::new(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
                 Ok("1") => true,
@@ -313,6 +320,14 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn supports(&self, kernel: Fused, dtype: DType) -> bool {
         fused::supports(self, kernel, dtype)
+    }
+
+    fn set_matmul_precision(&self, precision: Precision) {
+        self.vendor.set_precision(precision);
+    }
+
+    fn set_blas(&self, blas: Blas) {
+        self.vendor.set_blas(blas);
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, vendor};
 use isograd_core::backend::Fused;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
@@ -126,14 +126,14 @@ impl Plan {
 
 /// The operand of a kernel that multiplies rows: a matrix `[rows, k]`, or the other one turned so.
 #[derive(Clone, Copy)]
-struct Side {
-    address: u64,
+pub(crate) struct Side {
+    pub address: u64,
     dtype: DType,
-    rows: usize,
-    k: usize,
+    pub rows: usize,
+    pub k: usize,
     /// Of batch, row and K.
-    strides: [usize; 3],
-    is_batched: bool,
+    pub strides: [usize; 3],
+    pub is_batched: bool,
 }
 
 impl Side {
@@ -223,48 +223,40 @@ fn vector_threads(limits: &Limits) -> usize {
 
 /// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
-    let plan = plan(gpu, call)?;
-    run_as(gpu, call, plan)
-}
-
-/// The choice for a call.
-pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
     let product = Product::new::<D>(call)?;
-    let matrix = if product.e.n == 1 { product.a } else { product.b };
-    match product.is_scale() {
-        true => Ok(Plan::new(Method::Scale, 0)),
-        false => Ok(choose(product.e, product.dtype.acc(), matrix.is_along_k(), gpu.driver().limits())),
-    }
-}
-
-/// Runs a call as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
-pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
-    let product = Product::new::<D>(call)?;
-    if product.numel() == 0 {
+    let plan = product.plan(gpu.driver().limits());
+    // A matrix times a vector is bound by memory, and our own kernel reads that as fast.
+    if matches!(plan.method, Method::Tiles(_)) && vendor::run(gpu, &product)? {
         return Ok(());
     }
-    match plan.method {
-        Method::Scale => product.sum(gpu, 0, product.y),
-        Method::Vector(lanes) => product.vector(gpu, lanes, plan),
-        Method::Tiles(tile) => product.tiles(gpu, tile, plan),
-    }
+    product.run(gpu, plan)
+}
+
+/// The choice among our own kernels for a call.
+pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
+    Ok(Product::new::<D>(call)?.plan(gpu.driver().limits()))
+}
+
+/// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
+pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
+    Product::new::<D>(call)?.run(gpu, plan)
 }
 
 /// `y = activation(alpha a @ b + beta c)` with addresses.
-struct Product {
-    e: Extents,
-    dtype: DType,
+pub(crate) struct Product {
+    pub e: Extents,
+    pub dtype: DType,
     /// `[M, K]` and `[N, K]`.
-    a: Side,
-    b: Side,
+    pub a: Side,
+    pub b: Side,
     /// Address and strides of batch, row and column; y where c is not read.
-    c: (u64, [usize; 3]),
-    y: u64,
-    alpha: f64,
-    beta: f64,
-    activation: Option<Pointwise>,
+    pub c: (u64, [usize; 3]),
+    pub y: u64,
+    pub alpha: f64,
+    pub beta: f64,
+    pub activation: Option<Pointwise>,
     /// Where what the activation is applied to is kept.
-    z: Option<u64>,
+    pub z: Option<u64>,
 }
 
 /// A launch of `gemm` or `gemv`.
@@ -311,7 +303,26 @@ impl Product {
         })
     }
 
-    fn numel(&self) -> usize {
+    fn plan(&self, limits: &Limits) -> Plan {
+        let matrix = if self.e.n == 1 { self.a } else { self.b };
+        match self.is_scale() {
+            true => Plan::new(Method::Scale, 0),
+            false => choose(self.e, self.dtype.acc(), matrix.is_along_k(), limits),
+        }
+    }
+
+    fn run<D: Driver>(&self, gpu: &Gpu<D>, plan: Plan) -> Result<()> {
+        if self.numel() == 0 {
+            return Ok(());
+        }
+        match plan.method {
+            Method::Scale => self.sum(gpu, 0, self.y),
+            Method::Vector(lanes) => self.vector(gpu, lanes, plan),
+            Method::Tiles(tile) => self.tiles(gpu, tile, plan),
+        }
+    }
+
+    pub(crate) fn numel(&self) -> usize {
         self.e.batches * self.e.m * self.e.n
     }
 
@@ -435,7 +446,7 @@ impl Product {
     }
 
     /// `y = activation(alpha (sum of the parts) + beta c)`.
-    fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
+    pub(crate) fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
         let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
