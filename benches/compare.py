@@ -20,6 +20,7 @@ NAMES = {
     "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "index_select": "gather_rows",
     "index_add": "scatter_add_rows", "linear + gelu": "linear_gelu", "matmul": "gemm", "adamw": "adamw",
     "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
+    "captured mlp tf32": "mnist_mlp",
 }
 
 
@@ -57,7 +58,7 @@ def counterparts(row, torch):
         if other["pass"] != ("step" if step else row["pass"]):
             continue
         is_graph = "graph" in other["impl"]
-        if row["name"] == "captured mlp":
+        if row["name"].startswith("captured mlp"):
             # The best of all: PyTorch's TF32 too.
             if not is_graph or other["dtype"] not in ("fp32", "tf32"):
                 continue

@@ -4,7 +4,7 @@
 // A group of four waves makes TILE_M x TILE_N results, a wave a quarter of them. Tiles of TILE_K = 32 columns of a, and rows of
 // b, are copied to local memory while earlier ones are multiplied: STAGES of them are there or on their way. In local memory a
 // tile lies as in memory, [tile, TILE_K] or [TILE_K, tile], in words of 8 elements, whose places within a row depend on the
-// row so that eight rows' words are in different banks.
+// row so that eight rows' words are in different banks. A wave reads the operands of the next instructions while it multiplies.
 
 typedef STORAGE(T) S;
 
@@ -46,18 +46,43 @@ FUNCTION u32 place(int row, int k, int tile, int along_k) {
                    : (u32)(k * (tile / CHUNK) + (row / CHUNK ^ (k & 7))) * 16;
 }
 
-// Copies this thread's share of the tile at x. Beyond `rows` and `columns` it is 0.
-FUNCTION void copy_tile(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int columns, int tile, int along_k, u32 to) {
+// A thread's share of the copies of tiles: words at equal distances, whose places in local memory are at equal distances too.
+typedef struct {
+    GLOBAL const S *from;
+    i64 step;
+    u32 to;
+    int row, k;
+    u32 rows_inside;
+} Share;
+
+// Rows, or columns of K, from a word of a share to the next; and how many words there are.
+#define LINES(tile, along_k) (THREADS / ((along_k) ? CHUNKS_K : (tile) / CHUNK))
+#define WORDS_OF(tile) ((tile) * CHUNKS_K / THREADS)
+
+FUNCTION Share share(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int tile, int along_k) {
+    Share s;
+    s.row = along_k ? LANE / CHUNKS_K : LANE % (tile / CHUNK) * CHUNK;
+    s.k = along_k ? LANE % CHUNKS_K * CHUNK : LANE / (tile / CHUNK);
+    s.from = x + (s.row * row_stride + s.k * k_stride);
+    s.step = LINES(tile, along_k) * (i64)(along_k ? row_stride : k_stride);
+    s.to = place(s.row, s.k, tile, along_k);
+    s.rows_inside = 0;
 #pragma unroll
-    for (int i = 0; i < tile * CHUNKS_K / THREADS; i++) {
-        int e = LANE + i * THREADS;
-        int row = along_k ? e / CHUNKS_K : e % (tile / CHUNK) * CHUNK;
-        int k = along_k ? e % CHUNKS_K * CHUNK : e / (tile / CHUNK);
-        int is_inside = row < rows && k < columns;
-        GLOBAL const S *from = is_inside ? x + (row * row_stride + k * k_stride) : x;
+    for (int i = 0; i < WORDS_OF(tile); i++)
+        s.rows_inside |= (u32)(s.row + (along_k ? i * LINES(tile, along_k) : 0) < rows) << i;
+    return s;
+}
+
+// Copies the share of the tile that lies `k0` beyond the first. Beyond the rows and `columns` it is 0.
+FUNCTION void copy_tile(Share s, GLOBAL const S *x, i64 k0, int columns, int tile, int along_k, u32 to) {
+#pragma unroll
+    for (int i = 0; i < WORDS_OF(tile); i++) {
+        int is_inside = (s.rows_inside >> i & 1) && s.k + (along_k ? 0 : i * LINES(tile, along_k)) < columns;
+        GLOBAL const S *from = is_inside ? s.from + (k0 + i * s.step) : x;
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :
-                     : "r"(to + place(row, k, tile, along_k)), "l"(from), "r"(is_inside ? 16 : 0)
+                     : "r"(to + s.to + i * LINES(tile, along_k) * (along_k ? CHUNKS_K : tile / CHUNK) * 16), "l"(from),
+                       "r"(is_inside ? 16 : 0)
                      : "memory");
     }
 }
@@ -98,15 +123,21 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
     GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
     int steps = (int)((k_end - k0 + TILE_K - 1) / TILE_K), depth = (int)(k_end - k0);
+    Share share_a = share(at_a, a_row, a_k, rows, TILE_M, A_ALONG_K);
+    Share share_b = share(at_b, b_row, b_k, columns, TILE_N, B_ALONG_K);
+    // What is copied next, and where to; where the multiplied tile is.
+    u32 filling = 0, used = 0;
+#define NEXT(stage) ((stage) + 1 == STAGES ? 0 : (stage) + 1)
 #define COPY(step) \
     if ((step) < steps) { \
-        copy_tile(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, PLACE_A((step) % STAGES)); \
-        copy_tile(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, PLACE_B((step) % STAGES)); \
-        at_a += TILE_K * (i64)a_k; \
-        at_b += TILE_K * (i64)b_k; \
-        depth -= TILE_K; \
+        copy_tile(share_a, at_a, (step) * TILE_K * (i64)a_k, depth - (step) * TILE_K, TILE_M, A_ALONG_K, PLACE_A(filling)); \
+        copy_tile(share_b, at_b, (step) * TILE_K * (i64)b_k, depth - (step) * TILE_K, TILE_N, B_ALONG_K, PLACE_B(filling)); \
     } \
+    filling = NEXT(filling); \
     asm volatile("cp.async.commit_group;" ::: "memory")
+#define WAIT() \
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory"); \
+    BARRIER()
 #pragma unroll
     for (int step = 0; step < STAGES - 1; step++) {
         COPY(step);
@@ -122,32 +153,37 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
             for (int r = 0; r < 4; r++) sums[i][j][r] = 0;
 
+    // Operands of 16 columns, and of the next 16. Blocks are in the order of the instruction's: of a, rows first; of b, K first.
+    u32 va[2][BLOCKS_M][4], vb[2][BLOCKS_N / 2][4];
+#define READ_OPERANDS(buffer, k) \
+    _Pragma("unroll") for (int i = 0; i < BLOCKS_M; i++) { \
+        int row = own_m + i * 16 + block % 2 * 8, column = (k) + block / 2 * 8; \
+        read_blocks(PLACE_A(used) + (A_ALONG_K ? place(row + line, column, TILE_M, 1) : place(row, column + line, TILE_M, 0)), \
+                    !A_ALONG_K, va[buffer][i]); \
+    } \
+    _Pragma("unroll") for (int j = 0; j < BLOCKS_N / 2; j++) { \
+        int row = own_n + j * 16 + block / 2 * 8, column = (k) + block % 2 * 8; \
+        read_blocks(PLACE_B(used) + (B_ALONG_K ? place(row + line, column, TILE_N, 1) : place(row, column + line, TILE_N, 0)), \
+                    !B_ALONG_K, vb[buffer][j]); \
+    }
+    WAIT();
+    READ_OPERANDS(0, 0)
     for (int step = 0; step < steps; step++) {
-        // All but the newest copies are there, for every thread; and none still reads what the next one writes.
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        BARRIER();
-        COPY(step + STAGES - 1);
-        u32 from_a = PLACE_A(step % STAGES), from_b = PLACE_B(step % STAGES);
 #pragma unroll
-        for (int k = 0; k < TILE_K; k += 16) {
-            u32 va[BLOCKS_M][4], vb[BLOCKS_N / 2][4];
-            // Blocks in the order of the instruction's operands: of a, rows first; of b, K first.
-#pragma unroll
-            for (int i = 0; i < BLOCKS_M; i++) {
-                int row = own_m + i * 16 + block % 2 * 8, at = k + block / 2 * 8;
-                read_blocks(from_a + (A_ALONG_K ? place(row + line, at, TILE_M, 1) : place(row, at + line, TILE_M, 0)),
-                            !A_ALONG_K, va[i]);
+        for (int k = 0; k < TILE_K / 16; k++) {
+            if (k == TILE_K / 16 - 1) {
+                // The next tile is there for every thread, and none reads this one any more.
+                WAIT();
+                used = NEXT(used);
             }
-#pragma unroll
-            for (int j = 0; j < BLOCKS_N / 2; j++) {
-                int row = own_n + j * 16 + block / 2 * 8, at = k + block % 2 * 8;
-                read_blocks(from_b + (B_ALONG_K ? place(row + line, at, TILE_N, 1) : place(row, at + line, TILE_N, 0)),
-                            !B_ALONG_K, vb[j]);
+            READ_OPERANDS((k + 1) % 2, (k + 1) % (TILE_K / 16) * 16)
+            if (k == 0) {
+                COPY(step + STAGES - 1);
             }
 #pragma unroll
             for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
-                for (int j = 0; j < BLOCKS_N; j++) mma(sums[i][j], va[i], vb[j / 2] + j % 2 * 2);
+                for (int j = 0; j < BLOCKS_N; j++) mma(sums[i][j], va[k % 2][i], vb[k % 2][j / 2] + j % 2 * 2);
         }
     }
 

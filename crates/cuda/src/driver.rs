@@ -99,6 +99,7 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         wave: ask(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         has_f64: true,
+        has_mma: major >= 8,
     })
 }
 
@@ -317,7 +318,7 @@ impl Driver for Cuda {
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>> {
-        self.nvrtc.compile(source, &self.architecture)
+        Ok(self.nvrtc.compile(source, &self.architecture)?.cubin)
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {

@@ -22,7 +22,10 @@ inventory::submit! {
 }
 
 /// CUDA C++ with the project's prelude.
-pub static DIALECT: Dialect = Dialect { name: "cuda", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+pub static DIALECT: Dialect = Dialect {
+    name: "cuda",
+    files: &[("prelude.h", include_str!("../kernels/prelude.h")), ("mma.c", include_str!("../kernels/mma.c"))],
+};
 
 inventory::submit! {
     Registered(&DIALECT)

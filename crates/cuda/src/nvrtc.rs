@@ -47,6 +47,14 @@ pub struct Nvrtc {
     _library: Library,
 }
 
+/// What became of a source.
+pub struct Compiled {
+    /// The machine's code.
+    pub cubin: Vec<u8>,
+    /// What the compiler says of it: registers, local memory, spills.
+    pub log: String,
+}
+
 type Size = unsafe extern "C" fn(Program, *mut usize) -> Code;
 type Bytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
 
@@ -85,12 +93,14 @@ impl Nvrtc {
         format!("{}.{}", self.version.0, self.version.1)
     }
 
-    /// Compiles a source for one architecture, such as `sm_90`, to a cubin. Errors: `Backend`, with the compiler's log.
-    pub fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>> {
+    /// Compiles a source for one architecture, such as `sm_90`. Errors: `Backend`, with the compiler's log.
+    pub fn compile(&self, source: &str, architecture: &str) -> Result<Compiled> {
         let source_text = text(source)?;
         let architecture = format!("--gpu-architecture={architecture}");
         // Most programs call only some of what they include, which is a warning each.
-        let mut options = vec![text(&architecture)?, text("--std=c++17")?, text("--disable-warnings")?];
+        let fixed = ["--std=c++17", "--disable-warnings", "--ptxas-options=-v"];
+        let mut options = vec![text(&architecture)?];
+        options.extend(fixed.map(text).into_iter().collect::<Result<Vec<_>>>()?);
         if source.lines().any(|line| line == CONTRACT_OFF) {
             options.push(text("--fmad=false")?);
         }
@@ -105,16 +115,16 @@ impl Nvrtc {
         compiled
     }
 
-    fn run(&self, program: Program, options: &[CString]) -> Result<Vec<u8>> {
+    fn run(&self, program: Program, options: &[CString]) -> Result<Compiled> {
         let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         // SAFETY: the caller made the program; the options end with 0 and outlive the call.
         let code = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        if let Err(error) = self.check(code) {
-            let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log);
-            return Err(Error::backend("compile", format!("{}\n{}", error.message(), log.trim_end_matches('\0'))));
+        let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
+        match self.check(code) {
+            Ok(()) => Ok(Compiled { cubin: self.bytes(program, self.cubin_size, self.cubin)?, log }),
+            Err(error) => Err(Error::backend("compile", format!("{}\n{log}", error.message()))),
         }
-        self.bytes(program, self.cubin_size, self.cubin)
     }
 
     fn bytes(&self, program: Program, size: Size, get: Bytes) -> Result<Vec<u8>> {

@@ -42,6 +42,8 @@ pub struct Limits {
     pub units: usize,
     /// Whether there is double precision.
     pub has_f64: bool,
+    /// Whether there are matrix units for which the dialect has `mma.c`.
+    pub has_mma: bool,
 }
 
 /// An argument of a kernel.

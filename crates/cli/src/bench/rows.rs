@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use isograd::nn::{Adam, AdamW, Forward, Init, Linear, Optimizer, Sgd, clip_grad_norm};
-use isograd::ops::{Approximate, EmbeddingOptions, Order};
-use isograd::{DType, Device, Rng, Tensor};
+use isograd::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Order, Transpose};
+use isograd::{DType, Device, Precision, Rng, Tensor};
 
 const F32: &[DType] = &[DType::F32];
 const F16: &[DType] = &[DType::F16];
@@ -277,7 +277,10 @@ fn products() -> Vec<Op> {
             let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
             c.normals([&[b, k], &[n, k], &[n]])
         },
-        |_, x| x[0].linear(&x[1], Some(&x[2]))?.gelu(Approximate::None),
+        |_, x| {
+            let activation = Activation::Gelu(Approximate::Tanh);
+            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
+        },
     );
     let forward = |c: &Case| product(c, [c.dims[0], c.dims[1], c.dims[2]]);
     let backward = |c: &Case| {
@@ -396,16 +399,20 @@ fn optimizers() -> Vec<Op> {
 /// Pixels, hidden units and classes of the classifier that is trained.
 const MLP: [usize; 3] = [784, 256, 10];
 
-/// A step of the classifier: forward, loss, backward and Adam on a batch.
-fn mlp_step(c: &Case) -> Result<impl FnMut((Tensor, Tensor)) -> isograd::Result<()> + use<>> {
+/// A step of the classifier, with products of f32 in this precision: forward, loss, backward and Adam on a batch.
+fn mlp_step(c: &Case, precision: Precision) -> Result<impl FnMut((Tensor, Tensor)) -> isograd::Result<()> + use<>> {
     let [inputs, hidden, classes] = MLP;
     let init = Init::new(&c.device).dtype(c.dtype);
     let (first, second) = (Linear::new(inputs, hidden, &init)?, Linear::new(hidden, classes, &init)?);
     let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
     let mut optimizer = Adam::from_parameters(parameters.flatten().collect());
+    let device = c.device.clone();
     Ok(move |(x, y): (Tensor, Tensor)| {
-        second.forward(&first.forward(&x)?.relu()?)?.cross_entropy(&y)?.backward()?;
-        optimizer.step()
+        device.set_matmul_precision(precision);
+        second.forward(&first.forward_with(&x, Activation::Relu)?)?.cross_entropy(&y)?.backward()?;
+        optimizer.step()?;
+        device.set_matmul_precision(Precision::Exact);
+        Ok(())
     })
 }
 
@@ -422,16 +429,23 @@ fn training() -> Vec<Op> {
         Cost { bytes: c.bytes(7 * parameters + c.dims[0] * inputs), flops: flops as f64 }
     };
     let eager = |c: &Case| -> Result<Work> {
-        let (mut step, inputs) = (mlp_step(c)?, batch(c)?);
+        let (mut step, inputs) = (mlp_step(c, Precision::Exact)?, batch(c)?);
         Ok(Box::new(move || step(inputs.clone())))
     };
-    let captured = |c: &Case| -> Result<Work> {
-        let (mut step, inputs) = (c.device.capture(mlp_step(c)?), batch(c)?);
+    fn captured(c: &Case, precision: Precision) -> Result<Work> {
+        let (mut step, inputs) = (c.device.capture(mlp_step(c, precision)?), batch(c)?);
         Ok(Box::new(move || step.run(inputs.clone())))
-    };
+    }
     let op = |name, dims: &[usize], work| Op {
         clock: Clock::Steps,
         ..Op::new("training", name, dims, Action::Work(work), cost).shrinks(1)
     };
-    [128, 4096].into_iter().flat_map(|b| [op("mlp step", &[b], eager), op("captured mlp", &[b], captured)]).collect()
+    let of = |b| {
+        [
+            op("mlp step", &[b], eager),
+            op("captured mlp", &[b], |c| captured(c, Precision::Exact)),
+            op("captured mlp tf32", &[b], |c| captured(c, Precision::Tf32)),
+        ]
+    };
+    [128, 4096].into_iter().flat_map(of).collect()
 }
