@@ -13,6 +13,7 @@ mod launch;
 mod layout;
 pub mod matmul;
 pub mod null;
+mod order;
 mod pool;
 mod programs;
 mod random;
@@ -23,7 +24,6 @@ mod sort;
 pub mod source;
 mod status;
 pub mod table;
-
 mod total;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
