@@ -29,6 +29,9 @@ const EXTENT: usize = 1 << 19;
 const TOGETHER: usize = 2048;
 /// Lists that are taken together at least if they are neighbours in the index: less than a sector is not read.
 const NEIGHBOURS: usize = 4;
+/// Entries for each thread of a group that takes lists, and threads at most.
+const ENTRIES_OF_THREAD: usize = 4;
+const LIST_THREADS: usize = 1024;
 /// Groups for each multiprocessor, from which on it is busy.
 const BUSY_GROUPS: usize = 8;
 /// As many rows of y as the kernel `sums` takes to write zeros.
@@ -295,14 +298,14 @@ impl Scattering<'_> {
     }
 
     /// Through local memory if a list has a place there, otherwise in order.
-    fn many<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
+    fn many<D: Driver>(self, gpu: &Gpu<D>) -> Result<()> {
         let table = &self.call.outputs[0];
         let zero = || gpu.driver().fill(self.to, 0, table.layout.shape().numel() * table.dtype.size());
         let is_fresh = matches!(self.onto, Onto::Nothing { .. });
         if self.places.rows == 0 {
             return if is_fresh { zero() } else { Ok(()) };
         }
-        let entries = local_entries(gpu.driver().limits(), self.places.threads);
+        let entries = local_entries(gpu.driver().limits());
         let [_, count, _] = self.lists();
         if count > entries || self.places.extent > EXTENT {
             return self.ordered(gpu);
@@ -326,12 +329,14 @@ impl Scattering<'_> {
         if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
     }
 
-    fn local<D: Driver>(&self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
-        let Places { index, dim, width, threads, .. } = self.places;
-        let ([lists, count, apart], units) = (self.lists(), gpu.driver().limits().units);
+    fn local<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
+        let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
+        let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
+        let units = limits.units;
         let least = if apart > 1 { NEIGHBOURS } else { 1 };
         let is_more = |together: usize| {
-            let has_place = together * count <= entries && together <= threads.min(lists.next_power_of_two());
+            let has_place =
+                together * count <= entries && together <= self.places.threads.min(lists.next_power_of_two());
             has_place && (together <= least || (together * count <= TOGETHER && lists / together >= 2 * units))
         };
         let mut together = 1;
@@ -339,7 +344,11 @@ impl Scattering<'_> {
             together *= 2;
         }
         let slabs = lists.div_ceil(together);
-        let shares = (2 * units / slabs).clamp(1, (together * count * width).div_ceil(threads));
+        let words = together * count * width;
+        let most = 1 << LIST_THREADS.min(limits.max_group).ilog2();
+        let threads = (words / ENTRIES_OF_THREAD).next_power_of_two().clamp(self.places.threads, most);
+        let shares = (2 * units / slabs).clamp(1, words.div_ceil(threads));
+        self.places.threads = threads;
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
@@ -415,10 +424,10 @@ impl Scattering<'_> {
     }
 }
 
-/// Entries of lists that fit in local memory, with their buckets and a number a thread.
-fn local_entries(limits: &Limits, threads: usize) -> usize {
+/// Entries of lists that fit in local memory, with their buckets and a number for each thread.
+fn local_entries(limits: &Limits) -> usize {
     let mut entries = ENTRIES;
-    while entries > BUCKET && (entries + entries / BUCKET + threads) * 4 > limits.local_memory {
+    while entries > BUCKET && (entries + entries / BUCKET + LIST_THREADS) * 4 > limits.local_memory {
         entries /= 2;
     }
     entries
