@@ -34,7 +34,7 @@ KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, Int
         i64 v[AHEAD];
         WORD read[AHEAD];
         EACH_AHEAD(i) if (first + i * step < n) {
-            row[i] = (idx)(first + i * step) / (idx)width;
+            row[i] = width == 1 ? (idx)(first + i * step) : (idx)(first + i * step) / (idx)width;
             v[i] = index[walk(p, 0, ROWS, 0, row[i])];
         }
         EACH_AHEAD(i) if (first + i * step < n) {
@@ -128,7 +128,7 @@ KERNEL(move)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *moved, GLO
     SHARED(u16, entries, CHUNK);
     EACH_DIGIT(d) {
         u32 before = 0, all = 0;
-        for (int t = 0; t < (int)GROUPS; t++) {
+        _Pragma("unroll 16") for (int t = 0; t < (int)GROUPS; t++) {
             u32 count = counts[t * (int)range + d];
             before += t < (int)GROUP ? count : 0;
             all += count;
@@ -277,6 +277,9 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p,
 #define MEET(a, b) ((((a) ^ (b)) >> NUMBER_BITS) == 0)
 #define BUCKET(v) (bucket + (int)mul_hi_u32((u32)(v) * 2654435761u, buckets))
 #define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
+#define READ_AHEAD(v, i) \
+    i64 v[AHEAD]; \
+    EACH_AHEAD(a) v[a] = (i) + a * team < n ? at[((i) + a * team) * (idx)index_step] : 0
 
 // For an index whose lists have a place in local memory: BUCKETS buckets of ENTRIES entries. A group takes `together`
 // lists, a power of 2, and puts their entries into buckets, in any order; those that meet are in one. The first of these adds up
@@ -299,17 +302,20 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints 
         BARRIER();
         for (int b = LANE; b < BUCKETS; b += THREADS) ends[b] = 0;
         BARRIER();
-        for (int i = member; i < n; i += team) {
-            i64 v = at[i * (idx)index_step];
-            if (IS_GOOD(v))
-                add_local(&ends[BUCKET(v)], 1);
-            else if ((u64)v >= (u64)extent && GROUP_Y == 0)
-                note(status, row + i * (idx)apart, v);
+        for (int i = member; i < n; i += AHEAD * team) {
+            READ_AHEAD(v, i);
+            EACH_AHEAD(a) if (i + a * team < n) {
+                if (IS_GOOD(v[a]))
+                    add_local(&ends[BUCKET(v[a])], 1);
+                else if ((u64)v[a] >= (u64)extent && GROUP_Y == 0)
+                    note(status, row + (i + a * team) * (idx)apart, v[a]);
+            }
         }
         begin(ends, BUCKETS, sums);
-        for (int i = member; i < n; i += team) {
-            i64 v = at[i * (idx)index_step];
-            if (IS_GOOD(v)) entries[add_local(&ends[BUCKET(v)], 1)] = ENTRY(v, i);
+        for (int i = member; i < n; i += AHEAD * team) {
+            READ_AHEAD(v, i);
+            EACH_AHEAD(a) if (i + a * team < n && IS_GOOD(v[a]))
+                entries[add_local(&ends[BUCKET(v[a])], 1)] = ENTRY(v[a], i + a * team);
         }
         BARRIER();
         idx to_list = walk(p, 0, ROWS, 1, row), from_list = walk(p, 0, ROWS, 2, row), words = n * (idx)width;
@@ -434,8 +440,7 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
         Sum sum = is_head || IS_BAD(key) ? zero() : BEFORE(y, at);
         for (; k < end; k += AHEAD) {
             Word read[AHEAD];
-            EACH_AHEAD(i) if (k + i < end && !IS_BAD(keys[k + i]))
-                read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+            EACH_AHEAD(i) if (k + i < end) read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
             EACH_AHEAD(i) if (k + i < end) {
                 K next = keys[k + i];
                 if (next != key) {

@@ -29,7 +29,7 @@ const EXTENT: usize = 1 << 19;
 const TOGETHER: usize = 2048;
 /// Lists that are taken together at least if they are neighbours in the index: less than a sector is not read.
 const NEIGHBOURS: usize = 4;
-/// Entries for each thread of a group that takes lists, and threads at most.
+/// Entries for each thread of a group that takes lists, from which on it has more threads, and how many it then has.
 const ENTRIES_OF_THREAD: usize = 4;
 const LIST_THREADS: usize = 1024;
 /// Groups for each multiprocessor, from which on it is busy.
@@ -345,8 +345,10 @@ impl Scattering<'_> {
         }
         let slabs = lists.div_ceil(together);
         let words = together * count * width;
-        let most = 1 << LIST_THREADS.min(limits.max_group).ilog2();
-        let threads = (words / ENTRIES_OF_THREAD).next_power_of_two().clamp(self.places.threads, most);
+        let threads = match words > self.places.threads * ENTRIES_OF_THREAD {
+            true => 1 << LIST_THREADS.min(limits.max_group).ilog2(),
+            false => self.places.threads,
+        };
         let shares = (2 * units / slabs).clamp(1, words.div_ceil(threads));
         self.places.threads = threads;
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
