@@ -1,8 +1,8 @@
 // Stable sorting of rows of `length` elements by keys of type K (u32 or u64). All sorting is merging, which keeps equal
 // keys in their order.
 //
-// X: what x is stored as; its dtype is in how its bits become a key. `p`: DIMS extents and strides of x. A group sorts or
-// merges TILE elements.
+// X: what x is stored as, without which keys are merged; its dtype is in how its bits become a key. `p`: DIMS extents and
+// strides of x. A group sorts or merges TILE elements.
 
 #define TILE (THREADS * ITEMS)
 
@@ -56,6 +56,7 @@ FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, int b_en
     }
 }
 
+#ifdef X
 typedef STORAGE(X) S;
 
 // A key that is larger for larger values and alike for equal ones; NaN has the largest. SIGN: the sign's bit; INFINITE: the
@@ -146,6 +147,7 @@ KERNEL(tiles)(
         }
     }
 }
+#endif
 
 // Merges neighbouring sorted runs of `run` elements, a multiple of TILE.
 KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, GLOBAL idx *merged_order, i64 rows,
@@ -189,7 +191,7 @@ KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, G
     }
 }
 
-#ifndef WHOLE
+#if defined(X) && !defined(WHOLE)
 // What was sorted, and where it was.
 KERNEL(values)(GLOBAL const S *x, Ints p, GLOBAL const idx *order, GLOBAL S *y, GLOBAL i64 *positions, i64 n,
                i64 length) {
