@@ -48,7 +48,7 @@ pub fn order<D: Driver>(
     let variant = variant.define("ITEMS", ITEMS);
     let variant = if is_wide { variant.define("WIDE", true) } else { variant };
     let position = if is_wide { 8 } else { 4 };
-    let (counts, order) = (gpu.scratch(parts * 4 << digit)?, gpu.scratch(n * position)?);
+    let (counts, order) = (gpu.scratch((parts * 4) << digit)?, gpu.scratch(n * position)?);
     let mut from = Ordered { keys, order };
     let mut to = Ordered { keys: gpu.scratch(key_bytes(n, key))?, order: gpu.scratch(n * position)? };
     let geometry = Geometry { groups: [parts, 1, 1], threads };
