@@ -36,6 +36,8 @@ typedef uint4 u32x4;
 #define leading_zeros_u64(x) __clzll((i64)(x))
 #define raise_to(p, value) atomicMax((u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
+// To a number in local memory; returns what it was.
+#define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
 
 // Threads that run in step, and can read a register of another.
 #define WAVE 32

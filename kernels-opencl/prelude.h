@@ -45,6 +45,8 @@ typedef uint4 u32x4;
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
 #define raise_to(p, value) atomic_max((volatile GLOBAL u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
+// To a number in local memory; returns what it was.
+#define add_local(p, value) atomic_add((volatile LOCAL u32 *)(p), (u32)(value))
 
 // Threads that run in step, and can read a register of another; 1 where this is not known.
 #ifdef __NV_CL_C_VERSION

@@ -191,8 +191,8 @@ pub enum Fused {
     /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
     /// and this. A second input, if there is one, is as in [`Kernel::Random`]. It is its own backward kernel.
     Dropout,
-    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]` of zeros;
-    /// `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
+    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]`, zeros where
+    /// there are none; `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
     EmbeddingBackward,
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.

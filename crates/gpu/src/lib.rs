@@ -14,6 +14,7 @@ mod launch;
 mod layout;
 pub mod matmul;
 pub mod null;
+mod order;
 mod pool;
 mod programs;
 mod random;
@@ -24,7 +25,6 @@ mod sort;
 pub mod source;
 mod status;
 pub mod table;
-
 mod total;
 mod vendor;
 

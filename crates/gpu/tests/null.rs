@@ -235,7 +235,37 @@ fn losses_and_their_gradients_take_few_launches() -> Result<()> {
         let y = table.embedding(&tokens, options)?;
         y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })
     })?;
-    assert_eq!(embedding, ["gather", "elementwise", "keys", "tiles", "sums", "joins"]);
+    assert_eq!(embedding, ["gather", "lists"]);
+    Ok(())
+}
+
+#[test]
+fn indexing_takes_few_launches() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 40, None);
+    let index = |dims: &[usize]| Tensor::zeros(dims, DType::I64, &device);
+    for (rows, n) in [(1024, 128), (16384, 2048)] {
+        let (x, by_row, by_element) = (zeros(&device, (rows, 256))?.leaf()?, index(&[n])?, index(&[n, 256])?);
+        let dy = zeros(&device, (n, 256))?;
+        for read in [x.gather(0, &by_element)?, x.index_select(0, &by_row)?] {
+            let options = BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
+            // Zeros, and what is added to them; the second gradient adds to the first.
+            let backward = entries(&gpu, || read.backward_with(options))?;
+            assert_eq!(backward[..2], ["elementwise", "lists"]);
+        }
+        let x = x.detach();
+        assert_eq!(entries(&gpu, || x.gather(0, &by_element).map(drop))?, ["gather"]);
+        assert_eq!(entries(&gpu, || x.gather(1, &by_element).map(drop))?, ["gather"]);
+        assert_eq!(entries(&gpu, || x.index_select(0, &by_row).map(drop))?, ["gather"]);
+        // A copy, and what is added to it.
+        assert_eq!(entries(&gpu, || x.scatter_add(0, &by_element, &dy).map(drop))?, ["elementwise", "lists"]);
+        assert_eq!(entries(&gpu, || x.index_add(0, &by_row, &dy, 1).map(drop))?, ["elementwise", "lists"]);
+    }
+    let (table, tokens) = (zeros(&device, (50257, 1024))?.leaf()?, index(&[65536])?);
+    let y = table.embedding(&tokens, EmbeddingOptions::default())?;
+    let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
+    let backward = entries(&gpu, || y.backward_with(options))?;
+    // Two digits of eight bits.
+    assert_eq!(backward, ["keys", "digits", "move", "digits", "move", "sums", "joins"]);
     Ok(())
 }
 

@@ -202,7 +202,8 @@ fn dropout_has_the_bits_of_the_cpu() -> Result<()> {
 
 #[test]
 fn gradients_of_tables() -> Result<()> {
-    for (l, v, e) in [(1, 3, 1), (7, 3, 8), (33, 50, 7), (1025, 3, 12), (5000, 50, 4), (3000, 5000, 16)] {
+    for (l, v, e) in [(1, 3, 1), (7, 3, 8), (33, 50, 7), (1025, 3, 12), (5000, 50, 4), (3000, 5000, 16), (9000, 700, 8)]
+    {
         for (k, dtype) in [DType::F32, DType::BF16, DType::F64].into_iter().enumerate() {
             for (padding_idx, scale_grad_by_freq) in [(None, false), (Some(1), false), (None, true), (Some(-1), true)] {
                 let index = indices(l, &[l], v)?.cast([DType::I64, DType::I32][k % 2])?;
@@ -218,6 +219,24 @@ fn gradients_of_tables() -> Result<()> {
                 assert_eq!(got[1].to_bytes()?, again[1].to_bytes()?, "{what}: two runs differ");
             }
         }
+    }
+    Ok(())
+}
+
+/// Rows without a token are zeros, wherever they lie: tables are made where other values were.
+#[test]
+fn rows_without_tokens() -> Result<()> {
+    for (l, v) in [(0, 5), (40, 2000), (40, 1 << 20), (10_000, 2000), (10_000, 31)] {
+        let index = indices(l, &[l], v.min(31))?.add_scalar(v as i64 / 2 - 15)?.to_device(&GPU)?;
+        drop(Tensor::full((v, 3), 7.0, DType::F32, &GPU)?);
+        let table = Tensor::zeros((v, 3), DType::F32, &GPU)?;
+        let [_, gradient] = with_gradient(&table, |w| w.embedding(&index, EmbeddingOptions::default()))?;
+        let counts = Tensor::zeros(v, DType::I64, &GPU)?.index_add(0, &index, &index.ones_like()?, 1)?;
+        let is_used = counts.gt_scalar(0)?.to_vec::<bool>()?;
+        for (row, is_used) in gradient.to_vec::<f32>()?.chunks(3).zip(is_used) {
+            assert!(is_used || row == [0.0; 3], "{l} tokens, {v} rows");
+        }
+        assert_eq!(gradient.abs()?.sum(..)?.item()? > 0.0, l > 0);
     }
     Ok(())
 }
