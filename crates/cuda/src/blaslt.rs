@@ -28,6 +28,7 @@ const FILES: Files = Files {
         false => &["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"],
     },
     stem: if cfg!(windows) { "cublasLt64_" } else { "libcublasLt.so" },
+    opens: None,
     package: "nvidia-cublas",
 };
 

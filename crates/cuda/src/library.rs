@@ -17,6 +17,8 @@ pub struct Files {
     pub names: &'static [&'static str],
     /// What the name begins with under any version.
     pub stem: &'static str,
+    /// With what a library begins that this one opens by its name, if it does.
+    pub opens: Option<&'static str>,
     /// The Python package that has it.
     pub package: &'static str,
 }
@@ -27,10 +29,9 @@ impl Files {
         let own = std::env::var_os(FOLDER).map(PathBuf::from);
         let others = || toolkits().into_iter().chain(packages());
         let in_loader = self.names.iter().map(PathBuf::from);
-        let in_others = others().flat_map(|folder| self.within(&folder));
-        let candidates = own.iter().flat_map(|folder| self.within(folder)).chain(in_loader).chain(in_others);
-        // SAFETY: NVIDIA's initialisers ask nothing of a program.
-        let found = { candidates }.find_map(|path| unsafe { Library::new(path) }.ok());
+        let in_others = others().flat_map(|folder| within(&folder, self.stem));
+        let in_own = own.iter().flat_map(|folder| within(folder, self.stem));
+        let found = in_own.chain(in_loader).chain(in_others).find_map(|path| self.load(&path));
         found.ok_or_else(|| {
             let set = own.map_or("is not set".into(), |folder| format!("is {}", folder.display()));
             format!(
@@ -41,12 +42,21 @@ impl Files {
         })
     }
 
-    /// The library in a folder, under any version.
-    fn within(&self, folder: &Path) -> Vec<PathBuf> {
-        let is_one =
-            |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(self.stem) && !name.contains(".alt."));
-        entries(folder).into_iter().filter(|path| path.file_name().is_some_and(is_one)).collect()
+    fn load(&self, path: &Path) -> Option<Library> {
+        // SAFETY: NVIDIA's initialisers ask nothing of a program.
+        let open = |path: &Path| unsafe { Library::new(path) }.ok();
+        let library = open(path)?;
+        // Not every build looks in its own folder for what it opens, but what is open already is found by its name.
+        let opened = path.parent().zip(self.opens).into_iter().flat_map(|(folder, stem)| within(folder, stem));
+        opened.filter_map(|path| open(&path)).for_each(std::mem::forget);
+        Some(library)
     }
+}
+
+/// The files in a folder whose names begin so.
+fn within(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    let is_one = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(stem) && !name.contains(".alt."));
+    entries(folder).into_iter().filter(|path| path.file_name().is_some_and(is_one)).collect()
 }
 
 /// The folders of installed toolkits, the newest first.

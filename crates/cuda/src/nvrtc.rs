@@ -16,6 +16,7 @@ const FILES: Files = Files {
         false => &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"],
     },
     stem: if cfg!(windows) { "nvrtc64_" } else { "libnvrtc.so" },
+    opens: Some(if cfg!(windows) { "nvrtc-builtins64_" } else { "libnvrtc-builtins.so" }),
     package: "nvidia-cuda-nvrtc",
 };
 

@@ -8,7 +8,7 @@ use isograd_cpu as _;
 use isograd_gpu::blas::{Epilogue, Library, Matrices, Product};
 use isograd_gpu::null::NullDriver;
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Gpu, Limits};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +83,7 @@ impl Library for Columns {
         assert!(all.iter().all(|matrices| matrices.leading >= matrices.rows), "{form:?}");
         assert!(form.batches > 1 || all.iter().all(|matrices| matrices.batch == 0), "{form:?}");
         assert_eq!((form.has_bias, form.has_aux), (product.bias != 0, product.aux != 0));
-        assert!(product.bias % 16 == 0 && product.aux % 16 == 0);
+        assert!([product.bias, product.aux].iter().all(|at| at.is_multiple_of(16)));
         self.memory.with(product.workspace, self.workspace(), |_| ());
         let at = |m: Matrices, batch: usize, row: usize, column: usize| batch * m.batch + column * m.leading + row;
         for batch in 0..form.batches {
