@@ -18,7 +18,7 @@ NAMES = {
     "softmax": "softmax", "log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm",
     "cross_entropy": "cross_entropy", "relu": "relu", "gelu": "gelu", "add": "add", "mul": "mul", "copy": "copy",
     "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "index_select": "gather_rows",
-    "index_add": "scatter_add_rows", "linear + gelu": "linear_gelu", "matmul": "gemm", "adamw": "adamw",
+    "index_add": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu", "matmul": "gemm", "adamw": "adamw",
     "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
     "captured mlp tf32": "mnist_mlp",
 }
@@ -34,7 +34,7 @@ def shape(row):
         return f"{dims[1]}x{dims[2]} tok{dims[0]}"
     if name == "matmul":
         return f"{dims[0]}^3"
-    if name == "linear + gelu":
+    if name.startswith("linear + gelu"):
         return f"{dims[0]}x{dims[2]}x{dims[1]}"
     if "mlp" in name:
         return f"784-256-10 B{dims[0]}"

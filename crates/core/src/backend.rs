@@ -25,14 +25,17 @@ pub struct MemoryStats {
     pub captured: usize,
 }
 
-/// In what precision matrices of f32 are multiplied. Other dtypes have one: 16-bit factors are summed in f32.
+/// How exactly matrices are multiplied. Factors of 16 bits are summed in f32 whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// Factors and sums are f32.
+    /// f32 in f32, and every result rounded once.
     #[default]
     Exact,
-    /// Factors may be rounded to TF32, which has 11 significant bits instead of 24; sums are f32.
+    /// Factors of f32 may be rounded to TF32, which has 11 significant bits instead of 24; sums are f32.
     Tf32,
+    /// As `Tf32`; besides, an activation of 16-bit results may be computed from a rounded sum, and approximately: results
+    /// are within 4 units roundoff instead of 1.5.
+    Reduced,
 }
 
 /// Whose kernels multiply matrices.
@@ -64,7 +67,7 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// Sets the precision of products of f32. A backend that has one precision ignores it.
+    /// Sets the precision of products. A backend that has one precision ignores it.
     fn set_matmul_precision(&self, _precision: Precision) {}
 
     /// Sets whose kernels multiply matrices. A backend without a vendor's library ignores it.

@@ -109,8 +109,8 @@ impl Device {
         self.backend().time(&mut f)
     }
 
-    /// Sets in what precision this device multiplies matrices of f32 from now on, in f32 until then. A device that has
-    /// one precision ignores it.
+    /// Sets how exactly this device multiplies matrices from now on, [`Precision::Exact`] until then. A device that has one
+    /// precision ignores it.
     ///
     /// ```
     /// # use isograd_core::{Device, Precision};

@@ -125,6 +125,9 @@ fn on_device() -> Vec<Trial> {
     for dtype in FLOATS {
         trials.push(Trial::test(format!("cuda::special_values::{dtype}"), move || special_values(dtype)));
     }
+    for dtype in [DType::F16, DType::BF16] {
+        trials.push(Trial::test(format!("cuda::reduced::{dtype}"), move || reduced(dtype)));
+    }
     trials.push(Trial::test("cuda::tf32", tf32));
     trials
 }
@@ -190,6 +193,28 @@ fn check(case: Case, dtype: DType, shape: [usize; 3]) -> std::result::Result<(),
         }
         if y.to_bytes()? != case(&there)?.to_bytes()? {
             return fail("two calls differ".into());
+        }
+    }
+    Ok(())
+}
+
+/// The library's own gelu is within the bound of the setting that allows it, forward and as what backward starts from.
+fn reduced(dtype: DType) -> std::result::Result<(), Failed> {
+    let case: Case = |inputs| dense(inputs, Activation::Gelu(Approximate::Tanh));
+    let narrow = inputs(SHAPES[0], dtype)?;
+    let [exact, sums] = exact(case, &narrow)?;
+    let (gpu, device) = open(Blas::Vendor)?;
+    device.set_matmul_precision(Precision::Reduced);
+    let there = map(&narrow, |t| t.to_device(&device))?;
+    let y = case(&there)?;
+    if !gpu.launches().iter().any(|launch| launch.entry == "vendor" && launch.program.contains("GeluTanh")) {
+        return Err("the library was not asked for gelu".into());
+    }
+    let u_out = if dtype == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
+    for (i, (got, r)) in y.to_f64_vec()?.iter().zip(&exact).enumerate() {
+        let bound = 4.0 * u_out * r.abs() + 2f64.powi(-19) * sums[i];
+        if (got - r).abs() > bound {
+            return Err(format!("element {i}: got {got:e}, expected {r:e} within {bound:e}").into());
         }
     }
     Ok(())

@@ -288,7 +288,23 @@ fn products() -> Vec<Op> {
         Cost { bytes: 2 * once.bytes, flops: 2.0 * once.flops }
     };
     let op = Op::new("matmul", "linear + gelu", &[8192, 4096, 4096], linear, forward);
-    rows.push(op.dtypes(BF16).backward(backward).shrinks(3));
+    rows.push(op.clone().dtypes(BF16).backward(backward).shrinks(3));
+    // As PyTorch computes it by default.
+    let reduced = call(
+        |c| {
+            let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
+            c.normals([&[b, k], &[n, k], &[n]])
+        },
+        |c, x| {
+            c.device.set_matmul_precision(Precision::Reduced);
+            let activation = Activation::Gelu(Approximate::Tanh);
+            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
+            let y = x[0].gemm_bias(&x[1], Some(&x[2]), options);
+            c.device.set_matmul_precision(Precision::Exact);
+            y
+        },
+    );
+    rows.push(Op { name: "linear + gelu, r", action: reduced, ..op }.dtypes(BF16).shrinks(3));
     rows
 }
 
