@@ -35,6 +35,7 @@ const MATH: &str = "#include <math.h>
 #define trunc_ MATH(trunc)
 #define round_ MATH(rint)
 #define fmod_ MATH(fmod)
+#define normal_cdf_(x) ((A)0.5 * (1 + erf_((x) * (A)0.70710678118654752)))
 ";
 
 /// The same for 64-bit integers that wrap (`-fwrapv`). The smallest one divided by -1 traps in the processor.
