@@ -71,11 +71,9 @@ FUNCTION P join(P a, P b) { return JOINED(a, b); }
 #ifdef PARTIAL_X
 typedef P From;
 #define ELEMENT(x, at, i) ((x)[at])
-#define ELEMENT_VALUE(x, at) ((x)[at].v)
 #else
 typedef STORAGE(X) From;
 #define ELEMENT(x, at, i) take(LOAD(X, x, at), i)
-#define ELEMENT_VALUE(x, at) LOAD(X, x, at)
 #endif
 
 #ifdef PARTIAL_Y
@@ -150,14 +148,14 @@ WAVE_EXCHANGE(exchange, P)
 #endif
 
 #ifdef ROWS
-#ifdef ARG
+#if defined(ARG) && !defined(PARTIAL_X)
 // A vector counts as one element, whose value is its best and whose position is its first, until the team has decided.
 #define LANES 1
 FUNCTION void take_vector(P *acc, Read w, idx i) {
-    A best = (A)ELEMENT_VALUE(w.each, 0);
+    A best = (A)LOAD(X, w.each, 0);
 #pragma unroll
     for (int j = 1; j < VECTOR; j++) {
-        A v = (A)ELEMENT_VALUE(w.each, j);
+        A v = (A)LOAD(X, w.each, j);
         if (BETTER(v, best) || IS_NAN(v)) best = v;
     }
     acc[0] = join(acc[0], pair(best, i));
@@ -166,7 +164,7 @@ FUNCTION void take_vector(P *acc, Read w, idx i) {
 // The position of the best element, which is in the vector that begins at `best.i`, at `at` in x.
 FUNCTION P found(GLOBAL const From *x, idx at, P best) {
     for (int j = 0; j < VECTOR; j++) {
-        A v = (A)ELEMENT_VALUE(x, at + j);
+        A v = (A)LOAD(X, x, at + j);
         if (v == best.v || (IS_NAN(v) && IS_NAN(best.v))) return pair(best.v, best.i + j);
     }
     return best;

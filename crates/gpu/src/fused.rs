@@ -16,6 +16,8 @@ pub const SHORT: usize = 32;
 const LOCAL: usize = 48 << 10;
 /// Columns of a group that joins parts.
 const COLUMNS: usize = 32;
+/// Threads of a multiprocessor whose sums of columns find room in its registers.
+const RESIDENT: usize = 512;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
@@ -95,7 +97,7 @@ pub fn rows<D: Driver>(
     let is_whole = extent % vector == 0;
     let words = extent / vector;
     let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
-    let few = (kept.bytes / size / vector).min(if most > 0 { most } else { kept.batch });
+    let few = kept.bytes / size / vector;
     let largest = 1 << limits.max_group.clamp(1, 1024).ilog2();
     // Elements outside of words are one for each thread.
     let mut team = if is_whole { 4 } else { 16 }.min(largest);
@@ -103,7 +105,7 @@ pub fn rows<D: Driver>(
         team *= 2;
     }
     let threads = team.max(group_size(limits));
-    let per = words.div_ceil(team).max(1).min(most);
+    let per = words.div_ceil(team).max(1).min(if team < largest { few.min(kept.registers) } else { most });
     let mut variant = variant
         .define("THREADS", threads)
         .define("TEAM", team)
@@ -198,7 +200,7 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let read = [inputs[0], inputs[1], dx];
     let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &read, Kept::COLUMNS);
     let limits = gpu.driver().limits();
-    let resident = limits.units * (1024 / geometry.threads).max(1);
+    let resident = limits.units * (RESIDENT / geometry.threads).max(1);
     geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
     let parts = geometry.groups[0];
     let bytes = if wants_parameters { parts * extent * x.dtype.acc().size() } else { 0 };
