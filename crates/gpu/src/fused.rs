@@ -97,7 +97,8 @@ pub fn rows<D: Driver>(
     let is_whole = extent % vector == 0;
     let words = extent / vector;
     let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
-    let few = kept.bytes / size / vector;
+    // A smaller team has more registers for each thread.
+    let few = (kept.bytes / size / vector).min(if most > 0 { 2 * most } else { kept.batch });
     let largest = 1 << limits.max_group.clamp(1, 1024).ilog2();
     // Elements outside of words are one for each thread.
     let mut team = if is_whole { 4 } else { 16 }.min(largest);
@@ -105,7 +106,7 @@ pub fn rows<D: Driver>(
         team *= 2;
     }
     let threads = team.max(group_size(limits));
-    let per = words.div_ceil(team).max(1).min(if team < largest { few.min(kept.registers) } else { most });
+    let per = words.div_ceil(team).max(1).min(if team < largest { few.min(2 * most) } else { most });
     let mut variant = variant
         .define("THREADS", threads)
         .define("TEAM", team)
