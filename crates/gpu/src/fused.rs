@@ -92,9 +92,9 @@ pub fn rows<D: Driver>(
     let limits = gpu.driver().limits();
     let size = dtype.size();
     let widest = 16 / size;
-    let fits = addresses.iter().all(|a| a % 16 == 0) && (!kept.is_whole || extent % widest == 0);
+    let fits = addresses.iter().all(|a| a.is_multiple_of(16)) && (!kept.is_whole || extent.is_multiple_of(widest));
     let vector = if fits { widest } else { 1 };
-    let is_whole = extent % vector == 0;
+    let is_whole = extent.is_multiple_of(vector);
     let words = extent / vector;
     let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
     // A smaller team has more registers for each thread.
@@ -157,7 +157,7 @@ fn norm_variant(call: &Call<'_>, x: &Operand<'_>, p: DType) -> Variant {
 fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &[Address]) -> Variant {
     let vector = 16 / x.size();
     let bytes = (vector * p.size()).min(16);
-    let fits = extent % vector == 0 && addresses.iter().all(|a| a % bytes as u64 == 0);
+    let fits = extent.is_multiple_of(vector) && addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
     let is_read_so = fits && variant.defines.contains(&("VECTOR", vector.into()));
     if is_read_so { variant.define("PIECE", word(bytes)) } else { variant }
 }
