@@ -41,13 +41,15 @@ typedef uint4 u32x4;
 
 // Threads that run in step, and can read a register of another.
 #define WAVE 32
-// The value of the thread `by` lanes up; all threads of the wave call it together.
-#define wave_down(v, by) __shfl_down_sync(0xffffffffu, (u32)(v), by)
+// The value of the thread whose lane differs by the bit `by`; all threads of the wave call it together.
+#define wave_xor(v, by) __shfl_xor_sync(0xffffffffu, (u32)(v), by)
+
+// Loads and stores what the cache need not keep.
+#define load_once(p) __ldcs(p)
+#define store_once(p, v) __stcs(p, v)
 
 // Overloaded for f32 and f64, and from outside: rows have functions of the same names.
 #define exp_ ::exp
-// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument.
-#define exp_near_ __expf
 #define expm1_ ::expm1
 #define log_ ::log
 #define log1p_ ::log1p
@@ -62,6 +64,8 @@ typedef uint4 u32x4;
 #define round_ ::rint
 #define fmod_ ::fmod
 #define powr_ ::pow
+// The number, if one of two is NaN.
+#define fmax_ ::fmax
 #define fabs_ ::fabs
 #define fma_ ::fma
 #define frexp_ ::frexp
@@ -78,3 +82,19 @@ FUNCTION u16 f32_to_f16(f32 v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     return h;
 }
+
+// 2^x of f32, whose error grows with the argument; what would be subnormal is 0.
+FUNCTION f32 exp2_near_(f32 x) {
+    f32 y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#if __CUDA_ARCH__ >= 800
+#define HAS_BF16
+FUNCTION u16 f32_to_bf16(f32 v) {
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+#endif

@@ -50,6 +50,8 @@ typedef union {
 
 KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *base, i64 n, i64 seed, i64 offset, i64 stream,
                 i64 threshold, A scale) {
+    u32 last = (u32)(threshold - 1);
+    if (threshold == 0) scale = 0;
     for (i64 k = GROUP * THREADS + LANE; k * ITEMS < n; k += GROUPS * THREADS) {
         i64 first = k * ITEMS;
         int count = n - first < ITEMS ? (int)(n - first) : ITEMS, is_whole = 0;
@@ -61,15 +63,17 @@ KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *base, i64 n, i
             for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) items.all[i] = ((GLOBAL const WORD *)(x + first))[i];
         }
 #endif
-        if (!is_whole)
-            for (int i = 0; i < count; i++) items.each[i] = x[first + i];
+        if (!is_whole) {
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) items.each[i] = x[first + (i < count ? i : 0)];
+        }
 #pragma unroll
         for (int block = 0; block < ITEMS / 4; block++) {
             Draws draws = draws_of(base, (u64)offset + (u64)(k * (ITEMS / 4) + block), seed, stream);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                A m = (u64)draws.v[i] < (u64)threshold ? (A)1 : (A)0;
-                STORE(T, items.each, block * 4 + i, LOAD(T, items.each, block * 4 + i) * m * scale);
+                A factor = draws.v[i] <= last ? scale : (A)0;
+                STORE(T, items.each, block * 4 + i, LOAD(T, items.each, block * 4 + i) * factor);
             }
         }
 #ifdef WORD
@@ -78,8 +82,11 @@ KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *base, i64 n, i
             for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) ((GLOBAL WORD *)(y + first))[i] = items.all[i];
         }
 #endif
-        if (!is_whole)
-            for (int i = 0; i < count; i++) y[first + i] = items.each[i];
+        if (!is_whole) {
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++)
+                if (i < count) y[first + i] = items.each[i];
+        }
     }
 }
 

@@ -179,10 +179,9 @@ pub enum Fused {
     /// Rows x `[rows, length]`, weight and bias where there are any, to y, mean and rstd; `ints` = rows, length, whether the
     /// mean is subtracted, whether there are a weight and a bias; `floats` = eps.
     Norm,
-    /// dy, x, mean, rstd and the weight, if any, to dx; `ints` as above.
+    /// dy, x, mean, rstd and the weight, if any, to dx and the gradients of the weight and the bias, those that are there
+    /// and wanted; `ints` as above, then whether dx and whether the parameters' gradients are wanted.
     NormBackward,
-    /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
-    NormParameters,
     /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
     /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum
     /// was divided by. `ints` = outer, classes, inner, ignored target, whether there are weights and bytes, and 0 without

@@ -167,6 +167,7 @@ impl Driver for Host {
     /// Name and source.
     type Entry = (String, String);
     type Event = ();
+    type Graph = Vec<(Address, usize)>;
 
     fn dialect(&self) -> &'static Dialect {
         self.null.dialect()
@@ -436,14 +437,17 @@ fn activations_are_applied_once_and_exactly() {
             _ => 8e-3,
         };
         let is_narrow = dtype.size() == 2;
-        for recorded in [false, true] {
-            // In 16 bits the library computes it, as exactly as they can tell; otherwise its sums are what we work on.
+        for (recorded, reduced) in [(false, false), (false, true), (true, false), (true, true)] {
+            // In 16 bits the library computes it, if it may; otherwise its sums are what we work on.
+            setup.device.set_matmul_precision(if reduced { Precision::Reduced } else { Precision::Exact });
             let (asked, ours) = dense(dtype, 128, gelu, recorded, error);
+            setup.device.set_matmul_precision(Precision::Exact);
+            let is_whole = is_narrow && reduced;
             assert_eq!((asked.len(), ours), (1, 0));
             let Product { form, d, aux, .. } = asked[0];
-            assert_eq!(form.epilogue, if is_narrow { Epilogue::GeluTanh } else { Epilogue::Identity });
-            assert_eq!((form.has_bias, form.has_aux), (is_narrow, is_narrow && recorded));
-            assert_eq!(form.output, dtype);
+            assert_eq!(form.epilogue, if is_whole { Epilogue::GeluTanh } else { Epilogue::Identity });
+            assert_eq!((form.has_bias, form.has_aux), (is_whole, is_whole && recorded));
+            assert_eq!(form.output, if is_whole { dtype } else { dtype.acc() });
             assert!(d != aux);
         }
         for activation in [Activation::Relu, Activation::Sigmoid] {
@@ -535,6 +539,8 @@ fn tf32_is_for_f32_and_only_where_it_is_asked_for() -> Result<()> {
         setup.asked().0[0].form.precision
     };
     assert_eq!(precision(DType::F32), Precision::Exact);
+    setup.device.set_matmul_precision(Precision::Reduced);
+    assert_eq!(precision(DType::F32), Precision::Tf32);
     setup.device.set_matmul_precision(Precision::Tf32);
     assert_eq!(FLOATS.map(precision), [Precision::Tf32, Precision::Exact, Precision::Exact, Precision::Exact]);
     setup.device.set_matmul_precision(Precision::Exact);
