@@ -1,7 +1,7 @@
 // Softmax and its logarithm along the middle one of three extents, forward and backward.
 //
 // T and ACC: dtypes of the tensors and of the arithmetic. LOGARITHM: which of the two. With PER, a team takes a row
-// (inner extent 1); without, a thread takes a column.
+// (inner extent 1), forward or BACKWARD; without, a thread takes a column.
 
 #ifdef LOGARITHM
 #define SUMMARY(sum) log_(sum)
@@ -17,7 +17,7 @@
 
 // A maximum is never NaN, but a sum of powers is, if an element was.
 
-#ifdef PER
+#if defined(PER) && !defined(BACKWARD)
 KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS
@@ -88,6 +88,7 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
     }
 }
 
+#elif defined(PER)
 KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS

@@ -142,6 +142,9 @@ fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_co
         return gpu.launch(variant.define("THREADS", THREADS), by_column, launch::each(columns), &arguments);
     }
     let kept = if call.inputs.len() == 1 { Kept::ONE } else { Kept::TWO };
+    if call.inputs.len() > 1 {
+        variant = variant.define("BACKWARD", true);
+    }
     let (variant, geometry) = rows(gpu, variant, y.dtype, outer, extent, &all, kept);
     gpu.launch(variant, by_row, geometry, &arguments.int(outer as i64).int(extent as i64))
 }

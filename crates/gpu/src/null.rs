@@ -38,8 +38,8 @@ struct State {
     in_use: usize,
     fault: Fault,
     compiled: usize,
-    /// By entry, what it was first launched of.
-    sources: BTreeMap<String, String>,
+    /// By entry, what it was launched of, in order.
+    sources: BTreeMap<String, Vec<String>>,
     uploads: usize,
     /// While recording: the bytes that were named.
     recorded: Option<Vec<(Address, usize)>>,
@@ -79,9 +79,9 @@ impl NullDriver {
         self.state.lock().compiled
     }
 
-    /// The source of an entry when it was first launched.
-    pub fn source(&self, entry: &str) -> Option<String> {
-        self.state.lock().sources.get(entry).cloned()
+    /// The sources of an entry, in the order in which they were first launched.
+    pub fn sources(&self, entry: &str) -> Vec<String> {
+        self.state.lock().sources.get(entry).cloned().unwrap_or_default()
     }
 
     /// How often bytes were copied from the host.
@@ -198,8 +198,9 @@ impl Driver for NullDriver {
         if let Some(inside) = reached.iter().find(|&p| !state.allocations.contains_key(p)) {
             return Err(Error::backend("launch", format!("{inside:#x} is reached, but begins no allocation")));
         }
-        if !state.sources.contains_key(&entry.name) {
-            state.sources.insert(entry.name.clone(), entry.source.clone());
+        let sources = state.sources.entry(entry.name.clone()).or_default();
+        if !sources.contains(&entry.source) {
+            sources.push(entry.source.clone());
         }
         Ok(())
     }

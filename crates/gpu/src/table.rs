@@ -59,11 +59,18 @@ pub fn entries(dialect: &Dialect) -> Result<Vec<Entry>> {
 }
 
 impl Entry {
-    /// The whole source, as a compiler receives it for operands of one dtype, on a device with waves of 32. A generated
-    /// kernel's operands are contiguous; a cast is to f32, or from it to f16.
+    /// The whole source, as a compiler receives it for large operands of one dtype, on a device with waves of 32. A
+    /// generated kernel's operands are contiguous; a cast is to f32, or from it to f16.
     ///
     /// Errors: `Unsupported` for a dtype in which the kernel does not run.
     pub fn source(&self, dialect: &'static Dialect, dtype: DType) -> Result<String> {
+        let first = self.sources(dialect, dtype).into_iter().next();
+        first.ok_or_else(|| Error::unsupported("kernels", format!("{} does not run on {dtype}", self.name)))
+    }
+
+    /// The sources for operands of several sizes, the first of which is [`source`](Entry::source); none for a dtype in which
+    /// the kernel does not run.
+    pub fn sources(&self, dialect: &'static Dialect, dtype: DType) -> Vec<String> {
         let gpu = Arc::new(Gpu::with_cache(NullDriver::new(dialect, MEMORY), None));
         let launched = match self.kernel {
             Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
@@ -74,8 +81,7 @@ impl Entry {
                 Some(self.name.as_str())
             }
         };
-        let source = launched.and_then(|entry| gpu.driver().source(entry));
-        source.ok_or_else(|| Error::unsupported("kernels", format!("{} does not run on {dtype}", self.name)))
+        launched.map(|entry| gpu.driver().sources(entry)).unwrap_or_default()
     }
 }
 
@@ -155,6 +161,13 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
             x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, EmbeddingOptions::default())
         })
     },
+    // Rows that no group keeps in its registers, and that are not whole words.
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].layer_norm(1, None, None, 0.0)),
+    |d, t| {
+        differentiate(d, t, &[&[64, 65536], &[65536], &[65536]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
+    },
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[64])?)),
     |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
 ];
 
