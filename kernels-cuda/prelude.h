@@ -15,6 +15,8 @@ typedef uint4 u32x4;
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS) isograd_##name
 #define FUNCTION static __device__ __forceinline__
 #define GLOBAL
+// An argument whose address is taken: it stays where it is, and is not copied by every thread.
+#define ARGUMENT(type) const __grid_constant__ type
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]
 #define BARRIER() __syncthreads()

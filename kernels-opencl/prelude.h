@@ -25,6 +25,8 @@ typedef uint4 u32x4;
 #define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
 #define FUNCTION static inline
 #define GLOBAL __global
+// An argument whose address is taken.
+#define ARGUMENT(type) const type
 #define LOCAL __local
 #define SHARED(type, name, n) __local type name[n]
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)

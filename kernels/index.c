@@ -8,13 +8,13 @@
 typedef STORAGE(I) SI;
 
 // Where element `number` lies, whose `rank` extents start at `base`.
-FUNCTION idx walk(Ints p, int base, int rank, int operand, idx number) {
+FUNCTION idx walk(const Ints *p, int base, int rank, int operand, idx number) {
     idx at = 0;
 #pragma unroll
     for (int d = rank - 1; d >= 0; d--) {
-        idx c = d == 0 ? number : number % (idx)p.v[base + d];
-        if (d > 0) number /= (idx)p.v[base + d];
-        at += c * (idx)p.v[base + rank * (1 + operand) + d];
+        idx c = d == 0 ? number : number % (idx)p->v[base + d];
+        if (d > 0) number /= (idx)p->v[base + d];
+        at += c * (idx)p->v[base + rank * (1 + operand) + d];
     }
     return at;
 }
@@ -26,7 +26,7 @@ FUNCTION idx walk(Ints p, int base, int rank, int operand, idx number) {
 #define EACH_AHEAD(i) _Pragma("unroll") for (int i = 0; i < AHEAD; i++)
 
 // y[row, w] = x[row with index[row] along the indexed dimension, w]; words of type WORD.
-KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, Ints p, i64 n, i64 width, i64 along,
+KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 along,
                i64 extent, WORD bad, GLOBAL i64 *status) {
     i64 step = GROUPS * THREADS;
     for (i64 first = GROUP * THREADS + LANE; first < n; first += AHEAD * step) {
@@ -35,13 +35,13 @@ KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, Int
         WORD read[AHEAD];
         EACH_AHEAD(i) if (first + i * step < n) {
             row[i] = width == 1 ? (idx)(first + i * step) : (idx)(first + i * step) / (idx)width;
-            v[i] = index[walk(p, 0, ROWS, 0, row[i])];
+            v[i] = index[walk(&p, 0, ROWS, 0, row[i])];
         }
         EACH_AHEAD(i) if (first + i * step < n) {
             idx w = (idx)(first + i * step) - row[i] * (idx)width;
             read[i] = bad;
             if ((u64)v[i] < (u64)extent)
-                read[i] = x[walk(p, 0, ROWS, 1, row[i]) + (idx)v[i] * (idx)along + walk(p, 3 * ROWS, INNER, 0, w)];
+                read[i] = x[walk(&p, 0, ROWS, 1, row[i]) + (idx)v[i] * (idx)along + walk(&p, 3 * ROWS, INNER, 0, w)];
         }
         EACH_AHEAD(i) if (first + i * step < n) {
             y[first + i * step] = read[i];
@@ -83,10 +83,10 @@ FUNCTION void begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
 // Where in y each row of the index points: its key, which is list * extent + index. A bad index has the key `bad`, above
 // all others, and so have rows of the index `padding`, which are not noted. With FRESH there is one list, and `used` tells
 // which of its keys occur.
-KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, GLOBAL u8 *used, Ints p, i64 rows, i64 count, i64 apart, i64 extent,
+KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, GLOBAL u8 *used, ARGUMENT(Ints) p, i64 rows, i64 count, i64 apart, i64 extent,
              i64 bad, i64 padding, GLOBAL i64 *status) {
     for (i64 row = GROUP * THREADS + LANE; row < rows; row += GROUPS * THREADS) {
-        i64 v = index[walk(p, 0, ROWS, 0, (idx)row)];
+        i64 v = index[walk(&p, 0, ROWS, 0, (idx)row)];
         int is_bad = (u64)v >= (u64)extent;
         if (is_bad) note(status, row, v);
         is_bad |= v == padding;
@@ -239,12 +239,12 @@ FUNCTION Sum result(Sum sum, idx length) {
 // For an index that is short along the indexed dimension, so that a thread can look at all rows that may point to one
 // place: `count` of them, `apart` rows from each other. Strides along it are `index_step` and `source_step`. The first row
 // of a place adds up all; of an assignment, the last one writes.
-KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p, i64 n, i64 width, i64 along, i64 extent,
+KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 along, i64 extent,
             i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx row = (idx)e / (idx)width, w = (idx)e % (idx)width;
         int own = (int)(row / (idx)apart % (idx)count), left = (int)count - own;
-        GLOBAL const SI *at = index + walk(p, 0, ROWS, 0, row);
+        GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
         i64 v = *at;
         if ((u64)v >= (u64)extent) {
             note(status, row, v);
@@ -257,8 +257,8 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p,
         for (int i = 1; i < left; i++) is_mine &= at[i * (idx)index_step] != v;
 #endif
         if (!is_mine) continue;
-        idx to = walk(p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(p, 4 * ROWS, INNER, 0, w);
-        idx from = walk(p, 0, ROWS, 2, row) + walk(p, 4 * ROWS, INNER, 1, w);
+        idx to = walk(&p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(&p, 4 * ROWS, INNER, 0, w);
+        idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 4 * ROWS, INNER, 1, w);
 #ifdef ADDING
         Sum sum = joined(load(y, to), load(source, from));
         for (int i = 1; i < left; i++)
@@ -284,7 +284,7 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p,
 // For an index whose lists have a place in local memory: BUCKETS buckets of ENTRIES entries. A group takes `together`
 // lists, a power of 2, and puts their entries into buckets, in any order; those that meet are in one. The first of these adds up
 // all, in their order; of an assignment, the last one writes. Groups of one GROUP share the writing.
-KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints p, i64 width, i64 along, i64 extent,
+KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 width, i64 along, i64 extent,
               i64 total, i64 together, i64 count, i64 apart, i64 index_step, i64 source_step, i64 padding,
               GLOBAL i64 *status) {
     SHARED(u32, entries, ENTRIES);
@@ -298,7 +298,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints 
         i64 list = slab * together + own;
         int n = list < total ? (int)count : 0;
         idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
-        GLOBAL const SI *at = index + walk(p, 0, ROWS, 0, row);
+        GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
         BARRIER();
         for (int b = LANE; b < BUCKETS; b += THREADS) ends[b] = 0;
         BARRIER();
@@ -318,7 +318,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints 
                 entries[add_local(&ends[BUCKET(v[a])], 1)] = ENTRY(v[a], i + a * team);
         }
         BARRIER();
-        idx to_list = walk(p, 0, ROWS, 1, row), from_list = walk(p, 0, ROWS, 2, row), words = n * (idx)width;
+        idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row), words = n * (idx)width;
         for (idx k = member + (idx)GROUP_Y * team; k < words; k += team * (idx)GROUPS_Y) {
             idx i = width == 1 ? k : k / (idx)width, w = width == 1 ? 0 : k % (idx)width;
             i64 v = at[i * (idx)index_step];
@@ -336,8 +336,8 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints 
 #endif
             }
             if (!is_mine) continue;
-            idx to = to_list + (idx)v * (idx)along + walk(p, 4 * ROWS, INNER, 0, w);
-            idx from = from_list + walk(p, 4 * ROWS, INNER, 1, w);
+            idx to = to_list + (idx)v * (idx)along + walk(&p, 4 * ROWS, INNER, 0, w);
+            idx from = from_list + walk(&p, 4 * ROWS, INNER, 1, w);
 #ifdef ADDING
             int length = others + 1;
             Sum sum = joined(BEFORE(y, to), load(source, from + i * (idx)source_step));
@@ -378,13 +378,13 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, Ints 
 // Below, rows are sorted by their keys, and `order` says which they were. Rows of one key are a segment. `p`: extents and
 // strides of the source's rows; extents of INNER dimensions, their strides in y and the source; extents of LIST dimensions
 // that tell lists apart, and their strides in y.
-#define TO(w) walk(p, 2 * ROWS, INNER, 0, w)
-#define FROM(w) walk(p, 2 * ROWS, INNER, 1, w)
-#define FROM_ROW(k) walk(p, 0, ROWS, 0, (idx)order[k])
+#define TO(w) walk(&p, 2 * ROWS, INNER, 0, w)
+#define FROM(w) walk(&p, 2 * ROWS, INNER, 1, w)
+#define FROM_ROW(k) walk(&p, 0, ROWS, 0, (idx)order[k])
 #define IS_BAD(key) ((key) == (K)bad)
 #if LIST > 0
 #define TO_ROW(key) \
-    (walk(p, 2 * ROWS + 3 * INNER, LIST, 0, (idx)((key) / (K)extent)) + (idx)((key) % (K)extent) * (idx)along)
+    (walk(&p, 2 * ROWS + 3 * INNER, LIST, 0, (idx)((key) / (K)extent)) + (idx)((key) % (K)extent) * (idx)along)
 #else
 #define TO_ROW(key) ((idx)(key) * (idx)along)
 #endif
@@ -416,7 +416,7 @@ FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
 // part is done; of one that goes on, the first part's sum is a tail, and the sums of the others are heads. With FRESH, more
 // threads write zeros where no key points.
 KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL Sum *heads,
-             GLOBAL Sum *tails, GLOBAL const u8 *used, Ints p, i64 rows, i64 width, i64 along, i64 extent, i64 bad,
+             GLOBAL Sum *tails, GLOBAL const u8 *used, ARGUMENT(Ints) p, i64 rows, i64 width, i64 along, i64 extent, i64 bad,
              i64 part) {
     i64 n = (rows + part - 1) / part * width, all = n;
 #ifdef FRESH
@@ -467,7 +467,7 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
 }
 
 // Tails and the heads that follow.
-KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL const Sum *tails, Ints p, i64 rows,
+KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL const Sum *tails, ARGUMENT(Ints) p, i64 rows,
               i64 width, i64 along, i64 extent, i64 bad, i64 part) {
     i64 n = (rows + part - 1) / part * width;
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
@@ -492,7 +492,7 @@ KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL
 }
 #else
 // The last row of each segment is what y gets.
-KERNEL(assign)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, Ints p, i64 rows,
+KERNEL(assign)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 rows,
                i64 width, i64 along, i64 extent, i64 bad) {
     for (i64 e = GROUP * THREADS + LANE; e < rows * width; e += GROUPS * THREADS) {
         idx k = (idx)e / (idx)width, w = (idx)e % (idx)width;
