@@ -100,7 +100,7 @@ pub fn cross_entropy<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         let variant = variant.define("THREADS", THREADS);
         gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner as i64))?;
     } else {
-        let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], Kept::NONE);
+        let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], Kept::READ);
         gpu.launch(variant, "cross_entropy_rows", geometry, &arguments)?;
     }
     let target = &call.inputs[1];

@@ -34,15 +34,19 @@ pub struct Kept {
     batch: usize,
     /// Whether a word may not hold elements of two rows.
     is_whole: bool,
+    /// Threads of the largest team. A large one keeps more of a long row; of smaller ones some read while others compute.
+    team: usize,
 }
 
 impl Kept {
     /// Every word is read when it is needed.
-    pub const NONE: Kept = Kept { arrays: 1, bytes: 64, registers: 0, batch: 4, is_whole: false };
-    const ONE: Kept = Kept { arrays: 1, bytes: 64, registers: 32, batch: 2, is_whole: false };
-    const TWO: Kept = Kept { arrays: 2, bytes: 32, registers: 20, batch: 1, is_whole: false };
+    pub const NONE: Kept = Kept { arrays: 1, bytes: 64, registers: 0, batch: 4, is_whole: false, team: 1024 };
+    /// As above, for a kernel that computes more than it writes.
+    pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
+    const ONE: Kept = Kept { arrays: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
+    const TWO: Kept = Kept { arrays: 2, bytes: 32, registers: 20, batch: 1, is_whole: false, team: 1024 };
     /// Beside two arrays, a weight and two sums of each column.
-    const COLUMNS: Kept = Kept { arrays: 2, bytes: 32, registers: 8, batch: 1, is_whole: true };
+    const COLUMNS: Kept = Kept { arrays: 2, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
 }
 
 /// True for the dtypes of the fused kernels.
@@ -99,7 +103,7 @@ pub fn rows<D: Driver>(
     let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
     // A smaller team has more registers for each thread.
     let few = (kept.bytes / size / vector).min(if most > 0 { 2 * most } else { kept.batch });
-    let largest = 1 << limits.max_group.clamp(1, 1024).ilog2();
+    let largest = 1 << limits.max_group.clamp(1, kept.team).ilog2();
     // Elements outside of words are one for each thread.
     let mut team = if is_whole { 4 } else { 16 }.min(largest);
     while team < largest && team * few < words {
@@ -141,7 +145,11 @@ fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_co
         let arguments = arguments.int(columns as i64).int(extent as i64).int(inner as i64);
         return gpu.launch(variant.define("THREADS", THREADS), by_column, launch::each(columns), &arguments);
     }
-    let kept = if call.inputs.len() == 1 { Kept::ONE } else { Kept::TWO };
+    let kept = match (call.inputs.len(), y.dtype.size()) {
+        (1, 2) => Kept { team: 512, ..Kept::ONE },
+        (1, _) => Kept::ONE,
+        _ => Kept::TWO,
+    };
     if call.inputs.len() > 1 {
         variant = variant.define("BACKWARD", true);
     }
