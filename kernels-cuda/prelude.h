@@ -65,6 +65,11 @@ typedef uint4 u32x4;
 #define frexp_ ::frexp
 #define ldexp_ ::ldexp
 
+#ifdef SIMT
+// The emulator of tools/simt, whose compiler knows no PTX.
+#define f16_to_f32(h) simt_f16_to_f32(h)
+#define f32_to_f16(v) simt_f32_to_f16(v)
+#else
 FUNCTION f32 f16_to_f32(u16 h) {
     f32 v;
     asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
@@ -76,3 +81,4 @@ FUNCTION u16 f32_to_f16(f32 v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     return h;
 }
+#endif
