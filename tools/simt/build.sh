@@ -38,6 +38,10 @@ if [ "$(cat "$out/digest" 2>/dev/null)" != "$digest" ]; then
     ln -sf libcuda.so.1 "$out/libnvrtc.so"
     ln -sf libamdhip64.so.6 "$out/libamdhip64.so"
     ln -sf libamdhip64.so.6 "$out/libhiprtc.so"
-    rm -f "$out"/*.o
+    rm -f "$out"/*.o "$out/test"
     echo "$digest" > "$out/digest"
+fi
+if [ ! "$out/test" -nt "$here/tests/test.cpp" ]; then
+    "$cxx" -std=c++17 -O1 -g1 -Wall -Wextra -DSIMT_TESTS="\"$here/tests\"" "$here/tests/test.cpp" -o "$out/test" -L"$out" -lsimt -ldl \
+        -Wl,-rpath,'$ORIGIN'
 fi

@@ -221,7 +221,7 @@ static std::vector<std::string> code_options(const Source &source) {
     }
     // The sanitizer's calls go to check.cpp; nothing of its runtime is linked.
     for (const char *option :
-         {"-O1", "-fsanitize=address", "-fsanitize=bounds,shift,integer-divide-by-zero,float-cast-overflow", "-fno-omit-frame-pointer",
+         {"-O1", "-fsanitize=address", "-fsanitize=array-bounds,shift,integer-divide-by-zero,float-cast-overflow", "-fno-omit-frame-pointer",
           "-fno-optimize-sibling-calls", "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-asan-instrumentation-with-call-threshold=0",
           "-mllvm", "-asan-stack=0", "-mllvm", "-asan-opt=0", "-mllvm", "-asan-opt-globals=0"})
         all.push_back(option);
