@@ -9,10 +9,15 @@ use std::sync::Arc;
 
 /// Allocations are made of this many bytes, so that buffers of similar sizes can take each other's place.
 const GRAIN: usize = 512;
+/// What kernels read at once: the last word of a tensor may lie partly behind its end.
+const WORD: usize = 16;
 
 /// A driver and its memory.
 pub struct Pool<D: Driver> {
     pub driver: D,
+    /// False with `ISOGRAD_POOL=0`: every buffer is an allocation of its own size, and is given back when it is dropped,
+    /// so that tools which watch memory see what belongs to whom.
+    keeps: bool,
     state: Mutex<State>,
 }
 
@@ -24,7 +29,8 @@ struct State {
 
 impl<D: Driver> Pool<D> {
     pub fn new(driver: D) -> Arc<Pool<D>> {
-        Arc::new(Pool { driver, state: Mutex::default() })
+        let keeps = std::env::var("ISOGRAD_POOL").as_deref() != Ok("0");
+        Arc::new(Pool { driver, keeps, state: Mutex::default() })
     }
 
     pub fn stats(&self) -> MemoryStats {
@@ -49,7 +55,7 @@ impl<D: Driver> Pool<D> {
     }
 
     fn buffer(self: &Arc<Self>, bytes: usize, counted: usize) -> Result<Buffer<D>> {
-        let size = rounded(bytes);
+        let size = if self.keeps { rounded(bytes) } else { bytes.max(1).next_multiple_of(WORD) };
         let mut state = self.state.lock();
         let pooled = state.free.get_mut(&size).and_then(Vec::pop);
         let address = match pooled {
@@ -130,7 +136,12 @@ impl<D: Driver> Drop for Buffer<D> {
     fn drop(&mut self) {
         let mut state = self.pool.state.lock();
         state.stats.in_use -= self.counted;
-        state.stats.pooled += self.size;
-        state.free.entry(self.size).or_default().push(self.address);
+        if self.pool.keeps {
+            state.stats.pooled += self.size;
+            state.free.entry(self.size).or_default().push(self.address);
+        } else {
+            drop(state);
+            self.pool.driver.free(self.address);
+        }
     }
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <set>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -467,10 +468,22 @@ static std::vector<uint64_t> order_of(uint64_t blocks) {
     return order;
 }
 
+// SIMT_LOG=FILE gets a line for each kernel that a process launches.
+static void log(const char *kernel) {
+    static const char *path = getenv("SIMT_LOG");
+    static std::set<std::string> &seen = *new std::set<std::string>;
+    if (!path || !*path || !seen.insert(kernel).second) return;
+    if (FILE *file = fopen(path, "a")) {
+        fprintf(file, "%s\n", kernel);
+        fclose(file);
+    }
+}
+
 void launch(Program &program, const simt_kernel *kernel, const Geometry &geometry, size_t shared_limit, void *const *arguments) {
     // One at a time: a checked program has one copy of its shared memory, and the pool one launch.
     static std::mutex one;
     std::lock_guard<std::mutex> guard(one);
+    log(kernel->name);
     Launch l;
     l.program = &program;
     l.kernel = kernel;

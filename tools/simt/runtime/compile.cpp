@@ -5,6 +5,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <filesystem>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -136,6 +137,11 @@ static void rewrite_dynamic_shared(std::string &s) {
     }
 }
 
+// Unrolled loops run no sooner here, and take a compiler ten times as long.
+static void erase_unrolling(std::string &s) {
+    for (size_t at = 0; (at = s.find("#pragma unroll", at)) != std::string::npos;) s.erase(at, s.find('\n', at) - at);
+}
+
 // A `simt_kernel` for every kernel that is defined.
 static std::string describe_kernels(const std::string &s) {
     std::string all;
@@ -162,6 +168,7 @@ static std::string describe_kernels(const std::string &s) {
 
 static std::string rewrite(std::string s) {
     rewrite_dynamic_shared(s);
+    erase_unrolling(s);
     std::string kernels = describe_kernels(s);
     // Only with internal linkage do static shared variables of templates and inline functions get red zones.
     return "namespace {\n" + s + "\n}\n# 1 \"kernels\"\n" + kernels;
@@ -256,7 +263,8 @@ struct Folder {
     std::string path = temporary(".d");
     Folder() { mkdir(path.c_str(), 0700); }
     ~Folder() {
-        if (!getenv("SIMT_KEEP") && system(("rm -rf '" + path + "'").c_str())) perror(path.c_str());
+        std::error_code ignored;
+        if (!getenv("SIMT_KEEP")) std::filesystem::remove_all(path, ignored);
     }
     std::string operator/(const std::string &name) const { return path + "/" + name; }
 };
