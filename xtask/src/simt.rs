@@ -152,7 +152,7 @@ impl Job {
         let mut command = Command::new(program);
         // A report belongs to the test that waits for the device: one at a time.
         command.arg(filter).arg("--test-threads=1").current_dir(tools::root());
-        run.skipped.iter().for_each(|part| drop(command.args(["--skip", part])));
+        command.args(run.skipped.iter().flat_map(|part| ["--skip", part]));
         command.envs(run.environment.iter().chain(target.environment).copied());
         command.env("ISOGRAD_REQUIRE", target.device).env("ISOGRAD_CACHE", "").env("ISOGRAD_KERNELS", tools::root());
         command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", folder.join("launched"));
