@@ -17,6 +17,7 @@ struct Touch {
     uint32_t step, clock, site;
     uint16_t thread;
     bool is_atomic;
+    uint8_t bytes;
 };
 
 // Of 4, 2 or 1 neighbouring bytes.
