@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the emulator into a folder, target/simt if none is given: the stand-ins for the drivers, and the tests.
-# What is newer than its sources is left alone.
+# Nothing is done if the sources and the compiler are those of the last time.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/../../target/simt}
@@ -19,7 +19,7 @@ if [ "$(cat "$out/digest" 2>/dev/null)" != "$digest" ]; then
     rm -rf "$out/device" "$out/digest"
     cp -r "$here/device" "$out/device"
     options="-std=c++17 -O2 -g1 -Wall -Wextra -fPIC -fvisibility-inlines-hidden"
-    "$cxx" $options -DSIMT_BUILD="\"$digest\"" -shared "$here"/runtime/*.cpp -o "$out/libsimt.so" \
+    "$cxx" $options -DSIMT_BUILD="\"$digest\"" -DSIMT_COMPILER="\"$cxx\"" -shared "$here"/runtime/*.cpp -o "$out/libsimt.so" \
         -Wl,-soname,libsimt.so -Wl,--no-as-needed -lm -ldl -lpthread &
     wait_for=$!
     for vendor in cuda hip; do

@@ -176,15 +176,8 @@ static std::string rewrite(std::string s) {
 
 // ---- the compiler
 
-static std::string compiler() {
-    static const std::string found = [] {
-        if (const char *own = getenv("SIMT_CXX")) return std::string(own);
-        for (std::string version : {"-19", "-18", "-17", "-16", "-15", "", "-20", "-21", "-22"})
-            if (!system(("command -v clang++" + version + " >/dev/null 2>&1").c_str())) return "clang++" + version;
-        return std::string("clang++");
-    }();
-    return found;
-}
+// The one that built this, if the environment names no other.
+static std::string compiler() { return setting("SIMT_CXX", SIMT_COMPILER); }
 
 // Where this library lies; the device headers are beside it.
 static std::string own_path() {
