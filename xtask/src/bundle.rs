@@ -32,6 +32,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "dtypes",
             "--test",
+            "sizes",
+            "--test",
             "properties",
             "--test",
             "devices",

@@ -35,45 +35,20 @@ const CHECKED: Environment = &[("SIMT_CHECK", "1")];
 /// Every tensor is an allocation of its own, whose bounds are checked exactly.
 const UNPOOLED: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0")];
 
+const fn run_of(program: &'static str, what: &'static str, extent: Extent, environment: Environment) -> Run {
+    Run { program, what, extent, skipped: &[], environment }
+}
+
 /// The longest first, so that the last one does not run alone.
 const RUNS: &[Run] = &[
-    Run {
-        program: "dtypes",
-        what: "checked, f32",
-        extent: Extent::Quick,
-        skipped: &["f16", "strided"],
-        environment: CHECKED,
-    },
-    Run {
-        program: "dtypes",
-        what: "checked, f16, bf16 and strided",
-        extent: Extent::Everything,
-        skipped: &["f32"],
-        environment: CHECKED,
-    },
-    Run {
-        program: "golden",
-        what: "checked, exact bounds",
-        extent: Extent::Quick,
-        skipped: &[],
-        environment: UNPOOLED,
-    },
-    Run { program: "gradients", what: "checked", extent: Extent::Everything, skipped: &[], environment: CHECKED },
-    Run {
-        program: "golden",
-        what: "fast, threads descending",
-        extent: Extent::Everything,
-        skipped: &[],
-        environment: &[("SIMT_ORDER", "1")],
-    },
-    Run {
-        program: "golden",
-        what: "fast, threads shuffled",
-        extent: Extent::Everything,
-        skipped: &[],
-        environment: &[("SIMT_ORDER", "7")],
-    },
-    Run { program: "devices", what: "checked", extent: Extent::Quick, skipped: &[], environment: CHECKED },
+    Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", Extent::Quick, UNPOOLED) },
+    Run { skipped: &["f32"], ..run_of("dtypes", "checked, exact bounds, others", Extent::Everything, UNPOOLED) },
+    run_of("sizes", "checked, exact bounds", Extent::Quick, UNPOOLED),
+    run_of("golden", "checked", Extent::Quick, CHECKED),
+    run_of("gradients", "checked", Extent::Everything, CHECKED),
+    run_of("golden", "fast, threads descending", Extent::Everything, &[("SIMT_ORDER", "1")]),
+    run_of("golden", "fast, threads shuffled", Extent::Everything, &[("SIMT_ORDER", "7")]),
+    run_of("devices", "checked", Extent::Quick, CHECKED),
 ];
 
 /// Builds the emulator, tests it, and runs the suite on it. Without clang it says so; `ISOGRAD_REQUIRE=simt` makes that a
@@ -125,7 +100,7 @@ struct Job {
 
 /// Runs jobs, as many at once as there are processors: a program's kernels are compiled one after another.
 fn start(folder: &Path, jobs: VecDeque<Job>) -> Result<(), Failure> {
-    let tests = ["golden", "gradients", "dtypes", "devices"].map(|test| ["--test", test]).concat();
+    let tests = ["golden", "gradients", "dtypes", "sizes", "devices"].map(|test| ["--test", test]).concat();
     let programs = tools::programs(&[&["test", "--workspace", "--no-run"], &tests[..]].concat())?;
     let jobs = Mutex::new(jobs);
     let failures = Mutex::new(Vec::new());
