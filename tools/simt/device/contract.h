@@ -40,7 +40,8 @@ struct simt_request {
 // No mask was given (HIP); and: orders memory within the wave.
 enum { SIMT_IMPLICIT = 1, SIMT_ORDERS = 2 };
 
-enum simt_access_kind { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC };
+// A peek is a read that may meet memory that nobody has written, as that is NaN where it matters.
+enum simt_access_kind { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC, SIMT_PEEK };
 enum simt_barrier_kind { SIMT_SYNC, SIMT_COUNT, SIMT_ALL, SIMT_ANY };
 
 struct simt_argument {

@@ -66,7 +66,8 @@ template <int MATRICES, bool TRANSPOSED>
 SIMT_CONVERGENT SIMT_HELPER void simt_ldmatrix(unsigned *to, const void *row) {
     if ((int)simt_self.lane < 8 * MATRICES) {
 #if SIMT_CHECKED
-        simt_access(row, 16, SIMT_READ, __builtin_return_address(0));
+        // Pipelines read a tile too many, which they do not multiply.
+        simt_access(row, 16, SIMT_PEEK, __builtin_return_address(0));
 #endif
         if ((uintptr_t)row % 16) simt_fail("ldmatrix: the address of a row, %p, is no multiple of 16", row);
     }
@@ -78,7 +79,7 @@ SIMT_CONVERGENT SIMT_HELPER void simt_ldmatrix(unsigned *to, const void *row) {
 struct simt_copy {
     void *to;
     const void *from;
-    unsigned bytes, group;
+    unsigned bytes, filled, group;
 };
 struct simt_copies {
     simt_copy in_flight[64];
@@ -101,8 +102,7 @@ SIMT_HELPER void simt_cp_async(void *to, const void *from, unsigned bytes, unsig
     if (((uintptr_t)to | (uintptr_t)from) % bytes) simt_fail("cp.async: an address is no multiple of %u", bytes);
     if (own->n == 64) simt_fail("cp.async: more than 64 copies of one thread are in flight");
     memset(to, 0xff, bytes);
-    own->in_flight[own->n++] = {to, filled ? from : nullptr, bytes, own->group};
-    if (filled < bytes && filled) simt_fail("cp.async: %u of %u bytes; all or none are emulated", filled, bytes);
+    own->in_flight[own->n++] = {to, from, bytes, filled, own->group};
 }
 SIMT_HELPER void simt_cp_async_commit() { simt_own_copies()->group++; }
 // Until at most `pending` of the committed groups are in flight.
@@ -111,9 +111,12 @@ SIMT_HELPER void simt_cp_async_wait(unsigned pending) {
     unsigned kept = 0;
     for (unsigned i = 0; i < own->n; i++) {
         simt_copy c = own->in_flight[i];
-        if (own->group - c.group <= pending) own->in_flight[kept++] = c;
-        else if (c.from) memcpy(c.to, c.from, c.bytes);
-        else memset(c.to, 0, c.bytes);
+        if (own->group - c.group <= pending) {
+            own->in_flight[kept++] = c;
+            continue;
+        }
+        memset(c.to, 0, c.bytes);
+        memcpy(c.to, c.from, c.filled);
     }
     own->n = kept;
 }

@@ -7,7 +7,7 @@
 
 namespace simt {
 
-static const char *const VERBS[] = {"read", "write", "atomic access"};
+static const char *const VERBS[] = {"read", "write", "atomic access", "read"};
 
 // An access of the running thread.
 struct Access {
@@ -75,9 +75,9 @@ static void refine(Region &r, const Access &a) {
 static void check_set(Worker &w, Region &r, const Access &a) {
     r.is_set.resize(r.high - r.low);
     for (size_t i = a.at - r.low; i < a.at + a.bytes - r.low; i++) {
-        if (a.kind != SIMT_WRITE && !r.is_set[i])
+        if ((a.kind == SIMT_READ || a.kind == SIMT_ATOMIC) && !r.is_set[i])
             give_up(w, "read of memory that was not written: " + place(w, r, a.at) + by_current(w, a));
-        if (a.kind != SIMT_READ) r.is_set[i] = true;
+        if (a.kind == SIMT_WRITE || a.kind == SIMT_ATOMIC) r.is_set[i] = true;
     }
 }
 
@@ -94,17 +94,18 @@ static bool is_padding(const Worker &w, const Region &r, const Cell *cell) {
 static void check_order(Worker &w, Region &r, const Access &a) {
     refine(r, a);
     const Thread &t = *w.current;
+    bool reads_only = a.kind == SIMT_READ || a.kind == SIMT_PEEK, must_be_set = a.kind == SIMT_READ || a.kind == SIMT_ATOMIC;
     Touch now = {w.step, w.clocks[t.wave].own[t.lane], a.site, (uint16_t)t.number, a.kind == SIMT_ATOMIC, (uint8_t)std::min<size_t>(a.bytes, 255)};
     Cell *cell = &r.cells[(a.at - r.low) >> r.shift];
     for (Cell *last = &r.cells[(a.at + a.bytes - 1 - r.low) >> r.shift]; cell <= last; cell++) {
         if (clashes(w, cell->write, a.kind, r.is_shared)) report_race(w, r, a, cell->write, true);
-        if (a.kind != SIMT_READ) {
+        if (!reads_only) {
             if (clashes(w, cell->read, a.kind, r.is_shared)) report_race(w, r, a, cell->read, false);
             if (clashes(w, cell->other_read, a.kind, r.is_shared)) report_race(w, r, a, cell->other_read, false);
         }
-        if (a.kind != SIMT_WRITE && r.is_shared && cell->write.step < w.first_of_block && !is_padding(w, r, cell))
+        if (must_be_set && r.is_shared && cell->write.step < w.first_of_block && !is_padding(w, r, cell))
             give_up(w, "read of shared memory that was not written: " + place(w, r, a.at) + by_current(w, a));
-        if (a.kind != SIMT_READ) {
+        if (!reads_only) {
             cell->write = now;
         } else {
             if (cell->read.thread != now.thread || cell->read.step < w.first_of_block) cell->other_read = cell->read;
