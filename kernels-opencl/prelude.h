@@ -45,32 +45,31 @@ typedef uint4 u32x4;
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
 #define raise_to(p, value) atomic_max((volatile GLOBAL u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
+// To a number in local memory; returns what it was.
+#define add_local(p, value) atomic_add((volatile LOCAL u32 *)(p), (u32)(value))
 
 // Threads that run in step, and can read a register of another; 1 where this is not known.
 #ifdef __NV_CL_C_VERSION
 #define WAVE 32
-// The value of the thread `by` lanes up; all threads of the wave call it together.
-FUNCTION u32 wave_down(u32 v, int by) {
+// The value of the thread whose lane differs by the bit `by`; all threads of the wave call it together.
+FUNCTION u32 wave_xor(u32 v, int by) {
     u32 other;
-    asm volatile("shfl.sync.down.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(v), "r"(by));
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(v), "r"(by));
     return other;
 }
 #elif defined(SUB_GROUP)
-#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle_relative : enable
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
 #define WAVE SUB_GROUP
-FUNCTION u32 wave_down(u32 v, int by) { return sub_group_shuffle_down(v, (u32)by); }
+FUNCTION u32 wave_xor(u32 v, int by) { return sub_group_shuffle_xor(v, (u32)by); }
 #else
 #define WAVE 1
 #endif
 
+// Loads and stores what the cache need not keep.
+#define load_once(p) (*(p))
+#define store_once(p, v) (*(p) = (v))
+
 #define exp_ exp
-// Of f32 near 0, where the result matters, as good as exp_, and cheaper: an error that grows with the argument. Other vendors
-// promise nothing of native_exp.
-#ifdef __NV_CL_C_VERSION
-#define exp_near_ native_exp
-#else
-#define exp_near_ exp
-#endif
 #define expm1_ expm1
 #define log_ log
 #define log1p_ log1p
@@ -86,6 +85,8 @@ FUNCTION u32 wave_down(u32 v, int by) { return sub_group_shuffle_down(v, (u32)by
 #define round_ rint
 #define fmod_ fmod
 #define powr_ pow
+// The number, if one of two is NaN.
+#define fmax_ fmax
 #define fabs_ fabs
 #define fma_ fma
 #define frexp_ frexp
@@ -103,7 +104,26 @@ FUNCTION u16 f32_to_f16(f32 v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     return h;
 }
+
+// 2^x of f32, whose error may grow with the argument; what would be subnormal may be 0. Vendors promise nothing of
+// native_exp2.
+FUNCTION f32 exp2_near_(f32 x) {
+    f32 y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The driver says what the compiler does not.
+#if NV_COMPUTE >= 80
+#define HAS_BF16
+FUNCTION u16 f32_to_bf16(f32 v) {
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+#endif
 #else
+#define exp2_near_ exp2
 FUNCTION f32 f16_to_f32(u16 h) { return vload_half(0, (const half *)&h); }
 
 FUNCTION u16 f32_to_f16(f32 v) {

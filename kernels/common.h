@@ -29,12 +29,14 @@ typedef f64 S_f64;
 
 FUNCTION f32 bf16_to_f32(u16 h) { return as_f32((u32)h << 16); }
 
+#ifndef HAS_BF16
 // To nearest, ties to even; NaN stays NaN.
 FUNCTION u16 f32_to_bf16(f32 v) {
     u32 bits = as_u32(v);
     if (v != v) return (u16)((bits >> 16) | 0x40);
     return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
+#endif
 
 // A value on its way to 16 bits, so that it is rounded once.
 #ifdef NEEDS_F64
@@ -93,7 +95,37 @@ typedef ACC A;
 #endif
 #endif
 
-// Defines a function that gives a thread the value, of type T, of the one that is `by` lanes up.
+FUNCTION f32 exp_near_(f32 x) { return exp2_near_(x * 1.44269504f); }
+
+// The share of normal draws below x.
+#ifdef NEEDS_F64
+#define normal_cdf_(x) (0.5 * (1 + erf_((x) * 0.70710678118654752)))
+#else
+// The base 2 logarithm of the share beyond |x| as a polynomial, whose error leaves 4e-8 of the share. At infinity it is
+// -infinity, as the function.
+FUNCTION f32 normal_cdf_(f32 x) {
+    f32 t = fabs_(x), p = -2.12998157e-06f;
+    p = fma_(p, t, 3.18959719e-05f);
+    p = fma_(p, t, -0.000154915761f);
+    p = fma_(p, t, -0.000202829557f);
+    p = fma_(p, t, 0.00713797333f);
+    p = fma_(p, t, -0.0525407083f);
+    p = fma_(p, t, -0.459195346f);
+    p = fma_(p, t, -1.1511066f);
+    p = fma_(p, t, -0.99999994f);
+    f32 beyond = exp2_near_(p);
+    return x > 0 ? 1 - beyond : beyond;
+}
+#endif
+
+// e^x of what is at most 0: errors are small beside the largest of a row, which is 1.
+#ifdef NEEDS_F64
+#define POWER(x) exp_(x)
+#else
+#define POWER(x) exp_near_(x)
+#endif
+
+// Defines a function that gives a thread the value, of type T, of the one whose lane differs by the bit `by`.
 #define WAVE_EXCHANGE(name, T) \
     FUNCTION T name(T v, int by) { \
         union { \
@@ -101,47 +133,83 @@ typedef ACC A;
             u32 words[sizeof(T) / 4]; \
         } u; \
         u.value = v; \
-        _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) / 4); i++) u.words[i] = wave_down(u.words[i], by); \
+        _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) / 4); i++) u.words[i] = wave_xor(u.words[i], by); \
         return u.value; \
     }
 
-// Joins the values of all threads of a group, in a fixed order; all of them get the result. `shared` has THREADS
-// elements. Every thread of the group must come.
+// Joins the values of the threads of a team, in a fixed order; all of them get the result. A group has teams of TEAM
+// threads, a power of 2, or is one. Every thread of the group must come.
+#ifdef THREADS
+#ifndef TEAM
+#define TEAM THREADS
+#endif
+#define TEAMS (THREADS / TEAM)
+#define MEMBER (LANE % TEAM)
+#endif
 #if defined(ACC) && !defined(INTEGER)
 #if WAVE > 1
+#define JOIN_PARTS ((THREADS + WAVE - 1) / WAVE)
 WAVE_EXCHANGE(from_lane, A)
-#endif
-FUNCTION A group_join(A v, LOCAL A *shared, int is_max) {
-#define GROUP_JOINED(a, b) (is_max ? ((b) > (a) || (b) != (b) ? (b) : (a)) : (a) + (b))
-#if WAVE > 1
-    for (int by = WAVE / 2; by > 0; by /= 2) {
-        A other = from_lane(v, by);
-        v = GROUP_JOINED(v, other);
-    }
-    if (LANE % WAVE == 0) shared[LANE / WAVE] = v;
-    BARRIER();
-    v = shared[0];
-    for (int i = 1; i < THREADS / WAVE; i++) v = GROUP_JOINED(v, shared[i]);
 #else
-    shared[LANE] = v;
-    for (int below = THREADS / 2; below > 0; below /= 2) {
+#define JOIN_PARTS THREADS
+#endif
+
+// `n` values at once; `shared` has n * JOIN_PARTS elements, which no thread touches before all have come to another
+// barrier: joins that follow each other take turns with two of them.
+FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
+#define BOTH(a, b) (is_max ? ((b) > (a) || (b) != (b) ? (b) : (a)) : (a) + (b))
+#if WAVE > 1
+#pragma unroll
+    for (int k = 0; k < n; k++) {
+#pragma unroll
+        for (int by = (TEAM < WAVE ? TEAM : WAVE) / 2; by > 0; by /= 2) {
+            A other = from_lane(v[k], by);
+            v[k] = BOTH(v[k], other);
+        }
+    }
+#if TEAM > WAVE
+    if (LANE % WAVE == 0)
+        for (int k = 0; k < n; k++) shared[k * JOIN_PARTS + LANE / WAVE] = v[k];
+    BARRIER();
+    for (int k = 0; k < n; k++) {
+        LOCAL A *part = shared + k * JOIN_PARTS + LANE / TEAM * (TEAM / WAVE);
+        v[k] = part[0];
+#pragma unroll
+        for (int i = 1; i < TEAM / WAVE; i++) v[k] = BOTH(v[k], part[i]);
+    }
+#endif
+#else
+    for (int k = 0; k < n; k++) shared[k * THREADS + LANE] = v[k];
+    for (int below = TEAM / 2; below > 0; below /= 2) {
         BARRIER();
-        if (LANE < below) shared[LANE] = GROUP_JOINED(shared[LANE], shared[LANE + below]);
+        for (int k = 0; k < n; k++) {
+            int at = k * THREADS + LANE;
+            if (MEMBER < below) shared[at] = BOTH(shared[at], shared[at + below]);
+        }
     }
     BARRIER();
-    v = shared[0];
+    for (int k = 0; k < n; k++) v[k] = shared[k * THREADS + LANE - MEMBER];
 #endif
-    BARRIER();
+}
+
+FUNCTION A team_join_one(A v, LOCAL A *shared, int is_max) {
+    team_join(&v, 1, shared, is_max);
     return v;
 }
 
-#define GROUP_SUM(v, shared) group_join(v, shared, 0)
-#define GROUP_MAX(v, shared) group_join(v, shared, 1)
+// Memory for joins of up to `n` values, and the part of it whose turn it is.
+#define JOINS(n) \
+    SHARED(A, shared, 2 * (n) * JOIN_PARTS); \
+    int side = 0
+#define SIDE(n) (shared + (side ^= 1) * (n) * JOIN_PARTS)
+#define TEAM_SUM(v) team_join_one(v, SIDE(1), 0)
+#define TEAM_MAX(v) team_join_one(v, SIDE(1), 1)
 #endif
 
-// Rows of `extent` elements of dtype T, which a group reads as aligned words of VECTOR elements: the first and last word
-// of a row may hold elements of its neighbours. A thread keeps PER words in registers, and fills them once; with PER 0 the
-// row is too long for that, and every turn through it reads memory.
+// Rows of `extent` elements of dtype T, each taken by a team, TEAMS at once by a group. They are read as aligned words of
+// VECTOR elements. Unless rows are WHOLE, a few elements before and after these are left: one for each thread. A thread
+// keeps the first PER of its words as numbers in registers. Where rows have OTHERS, it reads these in batches of BATCH each
+// time it needs them, but for the first HELD, which stay in local memory.
 #ifdef PER
 typedef STORAGE(T) S;
 typedef union {
@@ -149,39 +217,122 @@ typedef union {
     S each[VECTOR];
 } Read;
 
-#define FIRST ((idx)(row * extent))
-#define FIRST_WORD (FIRST / VECTOR)
-#define WORDS ((FIRST + (idx)extent + VECTOR - 1) / VECTOR - FIRST_WORD)
-// Where element `j` of word `w` lies in the row, and whether it does.
-#define POSITION(w, j) ((FIRST_WORD + (w)) * VECTOR + (j) - FIRST)
-#define INSIDE(w, j) ((u64)POSITION(w, j) < (u64)extent)
-#define WORD_OF(x, w) (*(GLOBAL const WORD *)((x) + (FIRST_WORD + (w)) * VECTOR))
+// Where a row lies: its number, its first element, how many elements come before the words, how many words there are, and
+// the position of the thread's element outside of words, or -1.
+typedef struct {
+    i64 row;
+    idx first, head, words, edge;
+} Row;
 
-#if PER > 0
-#define KEEP(name) Read name[PER]
-#define FILL(name, x) EACH_WORD(w) name[turn].all = WORD_OF(x, w)
-#define FETCH(r, name, x, w) ((r) = name[turn])
-#define EACH_WORD(w) \
-    _Pragma("unroll") for (int turn = 0; turn < PER; turn++) \
-        for (idx w = LANE + turn * THREADS, last = w; w == last && w < WORDS; w++)
+// All threads of a group take the same number of turns: a team without a row sees the last one, and writes nothing.
+#define EACH_ROW(row) \
+    for (i64 base = GROUP * TEAMS, row; row = base + LANE / TEAM, base < rows; base += GROUPS * TEAMS)
+
+FUNCTION Row row_of(i64 row, i64 rows, i64 extent) {
+    Row at;
+    at.row = TEAMS > 1 && row >= rows ? rows - 1 : row;
+    at.first = (idx)(at.row * extent);
+#ifdef WHOLE
+    at.head = 0;
+    at.words = (idx)extent / VECTOR;
+    at.edge = -1;
 #else
-#define KEEP(name)
-#define FILL(name, x)
-#define FETCH(r, name, x, w) ((r).all = WORD_OF(x, w))
-#define EACH_WORD(w) for (idx w = LANE; w < WORDS; w += THREADS)
+    at.head = -at.first & (VECTOR - 1);
+    if (at.head > (idx)extent) at.head = (idx)extent;
+    at.words = ((idx)extent - at.head) / VECTOR;
+    idx tail = (idx)extent - at.head - at.words * VECTOR;
+    at.edge = MEMBER < at.head ? MEMBER : MEMBER < at.head + tail ? (idx)extent - at.head - tail + MEMBER : -1;
 #endif
+    return at;
+}
+
+// Where element `j` of word `w` lies in the row.
+#define POSITION(at, w, j) ((at).head + (w) * VECTOR + (j))
 #define EACH_ELEMENT(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 
-// Writes what lies inside of the row.
-FUNCTION void put_word(GLOBAL S *y, Read r, idx word, idx first, i64 extent) {
-    idx at = word * VECTOR - first;
-    if (at >= 0 && at + VECTOR <= (idx)extent) {
-        *(GLOBAL WORD *)(y + word * VECTOR) = r.all;
-        return;
-    }
-    EACH_ELEMENT(j) if ((u64)(at + j) < (u64)extent) y[word * VECTOR + j] = r.each[j];
+FUNCTION GLOBAL const WORD *word_at(GLOBAL const S *x, Row at, idx w) {
+    return (GLOBAL const WORD *)(x + (at.first + POSITION(at, w < at.words ? w : 0, 0)));
 }
-#define PUT_WORD(y, r, w) put_word(y, r, FIRST_WORD + (w), FIRST, extent)
+
+// The numbers of a word; `blank` if it is not of the row.
+FUNCTION void numbers_of(A *v, Read r, int is_inside, A blank) {
+    EACH_ELEMENT(j) v[j] = is_inside ? (A)LOAD(T, r.each, j) : blank;
+}
+
+FUNCTION void put_numbers(GLOBAL S *y, const A *v, Row at, idx w) {
+    Read r;
+    EACH_ELEMENT(j) STORE(T, r.each, j, v[j]);
+    GLOBAL WORD *to = (GLOBAL WORD *)(y + (at.first + POSITION(at, w, 0)));
+#ifdef OTHERS
+    // What was read, and will be again, shall stay in the cache.
+    if (w < at.words) store_once(to, r.all);
+#else
+    if (w < at.words) *to = r.all;
+#endif
+}
+
+FUNCTION A edge_of(GLOBAL const S *x, Row at, A blank) {
+    return at.edge >= 0 ? (A)LOAD(T, x, at.first + at.edge) : blank;
+}
+
+FUNCTION void put_edge(GLOBAL S *y, A v, Row at) {
+    if (at.edge >= 0) STORE(T, y, at.first + at.edge, v);
+}
+
+// All words of a row that are kept are there, but at the last turn.
+#define EACH_KEPT(turn) _Pragma("unroll") for (int turn = 0; turn < PER; turn++)
+#define KEPT_WORD(turn) ((idx)(MEMBER + (turn) * TEAM))
+#ifdef OTHERS
+#define IS_KEPT(at, turn) 1
+#else
+#define IS_KEPT(at, turn) ((turn) < PER - 1 || KEPT_WORD(turn) < (at).words)
+#endif
+
+#if PER > 0
+FUNCTION void read_kept(Read *r, GLOBAL const S *x, Row at) {
+#ifdef OTHERS
+    EACH_KEPT(turn) r[turn].all = load_once(word_at(x, at, KEPT_WORD(turn)));
+#else
+    EACH_KEPT(turn) r[turn].all = *word_at(x, at, KEPT_WORD(turn));
+#endif
+}
+
+FUNCTION void keep(A v[][VECTOR], GLOBAL const S *x, Row at, A blank) {
+    Read r[PER];
+    read_kept(r, x, at);
+    EACH_KEPT(turn) numbers_of(v[turn], r[turn], IS_KEPT(at, turn), blank);
+}
+#endif
+
+// The other words. Those that are read again come in the opposite order, since the last are the most likely to be in a
+// cache still.
+#define BATCHES(at) (((at).words - PER * TEAM + BATCH * TEAM - 1) / (BATCH * TEAM))
+#define EACH_BATCH(at, b) for (idx b = 0; b < BATCHES(at); b++)
+#define EACH_BATCH_BACK(at, b) for (idx b = BATCHES(at) - 1; b >= 0; b--)
+#define EACH_OF_BATCH(u) _Pragma("unroll") for (int u = 0; u < BATCH; u++)
+#define BATCH_WORD(b, u) ((idx)MEMBER + (PER + (b) * BATCH + (u)) * TEAM)
+
+FUNCTION void read_batch(Read *r, GLOBAL const S *x, Row at, idx b) {
+    EACH_OF_BATCH(u) r[u].all = *word_at(x, at, BATCH_WORD(b, u));
+}
+
+#ifdef HELD
+// One more, so that there is an array where nothing is held.
+#define HELD_WORDS (HELD * THREADS + 1)
+#define HELD_WORD(b, u) (((int)(b) * BATCH + (u)) * THREADS + LANE)
+#define IS_HELD(b, u) ((b) * BATCH + (u) < HELD)
+
+FUNCTION void hold_batch(LOCAL WORD *held, const Read *r, idx b) {
+    EACH_OF_BATCH(u) if (IS_HELD(b, u)) held[HELD_WORD(b, u)] = r[u].all;
+}
+
+FUNCTION void read_batch_again(Read *r, LOCAL const WORD *held, GLOBAL const S *x, Row at, idx b) {
+    EACH_OF_BATCH(u) {
+        if (IS_HELD(b, u)) r[u].all = held[HELD_WORD(b, u)];
+        else r[u].all = *word_at(x, at, BATCH_WORD(b, u));
+    }
+}
+#endif
 #endif
 
 // Many tensors in one launch, whose groups take chunks of their elements. A table has for each tensor its first chunk,

@@ -2,26 +2,26 @@
 //
 // T and ACC: dtypes of the logits and of the arithmetic; I: of the targets; LOSS: of the loss of an element. WEIGHT and
 // BYTES: each class has such a number. SMOOTHING: a share of the target is spread over all classes. REDUCED: losses will be
-// summed up, by the programs with TOTAL, and with MEAN divided by the sum of their counts. With PER, a group takes a row
+// summed up, by the programs with TOTAL, and with MEAN divided by the sum of their counts. With PER, a team takes a row
 // (inner extent 1); without, a thread takes a column. `statistics` are the largest logits of all rows, then the logarithms
 // of their sums of e^(x - max).
 
 #ifdef TOTAL
 typedef STORAGE(T) S;
 
-// The sum of elements `start` to `end`, which all threads of the group get.
-FUNCTION A sum_of(GLOBAL const A *x, i64 start, i64 end, LOCAL A *shared) {
+// The sum of a thread's elements from `start` to `end`.
+FUNCTION A sum_of(GLOBAL const A *x, i64 start, i64 end) {
     A sum = 0;
     for (i64 i = start + LANE; i < end; i += THREADS) sum += x[i];
-    return GROUP_SUM(sum, shared);
+    return sum;
 }
 
 // Sums of parts; a group takes one.
 KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL A *loss_parts, GLOBAL A *count_parts,
                             i64 n, i64 part) {
-    SHARED(A, shared, THREADS);
+    JOINS(1);
     i64 start = GROUP * part, end = start + part < n ? start + part : n;
-    A loss = sum_of(losses, start, end, shared), count = sum_of(counts, start, end, shared);
+    A loss = TEAM_SUM(sum_of(losses, start, end)), count = TEAM_SUM(sum_of(counts, start, end));
     if (LANE == 0) {
         loss_parts[GROUP] = loss;
         count_parts[GROUP] = count;
@@ -31,10 +31,10 @@ KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOB
 // The reduced loss, and what the sum of the losses was divided by: their count, or `given`.
 KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL S *y, GLOBAL A *divisor, i64 n,
                             A given) {
-    SHARED(A, shared, THREADS);
-    A loss = sum_of(losses, 0, n, shared), by = given;
+    JOINS(1);
+    A loss = TEAM_SUM(sum_of(losses, 0, n)), by = given;
 #ifdef MEAN
-    by = sum_of(counts, 0, n, shared);
+    by = TEAM_SUM(sum_of(counts, 0, n));
 #endif
     loss /= by;
 #ifdef BYTES
@@ -63,13 +63,6 @@ typedef STORAGE(T) S;
 // What does not count is neither read nor has a gradient.
 #define COUNTS(t) ((t) != ignored && (u64)(t) < (u64)extent)
 
-// e^x of what is at most 0: errors are small beside the largest of a row, which is 1.
-#ifdef NEEDS_F64
-#define POWER(x) exp_(x)
-#else
-#define POWER(x) exp_near_(x)
-#endif
-
 // The largest of some elements, never NaN, and their sum of e^(x - max), which is NaN if one of them is.
 typedef struct {
     A max, sum;
@@ -83,11 +76,11 @@ FUNCTION Summary nothing(void) {
 }
 
 // What exponents are relative to: not the maximum if it is -infinity, which would be subtracted from itself.
-FUNCTION A base(A max) { return max == LOWEST ? (A)0 : max; }
+FUNCTION A base_of(A max) { return max == LOWEST ? (A)0 : max; }
 
 // Relative to a maximum that is not smaller.
 FUNCTION Summary rebased(Summary s, A max) {
-    s.sum *= POWER(s.max - base(max));
+    s.sum *= POWER(s.max - base_of(max));
     s.max = max;
     return s;
 }
@@ -160,46 +153,54 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
 KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *bytes,
                            GLOBAL SL *losses, GLOBAL A *counts, GLOBAL A *statistics, i64 rows, i64 extent, i64 ignored,
                            A rest, A share, GLOBAL i64 *status) {
-    SHARED(A, shared, THREADS);
-    for (i64 row = GROUP; row < rows; row += GROUPS) {
-        i64 t = target[row];
+    JOINS(1);
+    EACH_ROW(row) {
+        Row at = row_of(row, rows, extent);
+        i64 t = target[at.row];
         int is_counted = COUNTS(t);
-        KEEP(xs);
-        Read r;
+        if (!is_counted) {
+            at.words = 0;
+            at.edge = -1;
+        }
         Summary s = nothing();
-        if (is_counted) {
-            FILL(xs, x);
-            // One turn: the sum so far shrinks when a larger element comes.
-            EACH_WORD(w) {
-                FETCH(r, xs, x, w);
-                A v[VECTOR], max = s.max, sum = 0;
-                EACH_ELEMENT(j) v[j] = LOAD(T, r.each, j);
-                if (POSITION(w, 0) < 0 || POSITION(w, VECTOR) > extent) {
-                    EACH_ELEMENT(j) if (!INSIDE(w, j)) v[j] = LOWEST;
-                }
-                EACH_ELEMENT(j) max = v[j] > max ? v[j] : max;
-                s = rebased(s, max);
-                EACH_ELEMENT(j) sum += POWER(v[j] - base(max));
-                s.sum += sum;
+        // One turn: the sum so far shrinks when a larger element comes.
+        EACH_BATCH(at, b) {
+            Read r[BATCH];
+            A v[BATCH][VECTOR], max = s.max, sum = 0;
+            read_batch(r, x, at, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(v[u], r[u], BATCH_WORD(b, u) < at.words, LOWEST);
+                EACH_ELEMENT(j) max = fmax_(max, v[u][j]);
             }
+            s = rebased(s, max);
+            EACH_OF_BATCH(u) EACH_ELEMENT(j) sum += POWER(v[u][j] - base_of(max));
+            s.sum += sum;
         }
-        A max = GROUP_MAX(s.max, shared), all = 0;
-        A logarithm = log_(GROUP_SUM(rebased(s, max).sum, shared));
+        A edge = edge_of(x, at, LOWEST);
+        if (at.edge >= 0) {
+            s = rebased(s, fmax_(s.max, edge));
+            s.sum += POWER(edge - base_of(s.max));
+        }
+        A max = TEAM_MAX(s.max), all = 0;
+        A logarithm = log_(TEAM_SUM(rebased(s, max).sum));
 #ifdef SMOOTHING
-        if (is_counted) {
-            EACH_WORD(w) {
-                FETCH(r, xs, x, w);
-                EACH_ELEMENT(j) if (INSIDE(w, j))
-                    all += WEIGHT_OF(POSITION(w, j)) * (LOAD(T, r.each, j) - max - logarithm);
+        EACH_BATCH_BACK(at, b) {
+            Read r[BATCH];
+            read_batch(r, x, at, b);
+            EACH_OF_BATCH(u) {
+                idx w = BATCH_WORD(b, u);
+                if (w >= at.words) continue;
+                EACH_ELEMENT(j) all += WEIGHT_OF(POSITION(at, w, j)) * ((A)LOAD(T, r[u].each, j) - max - logarithm);
             }
         }
-        all = GROUP_SUM(all, shared);
+        if (at.edge >= 0) all += WEIGHT_OF(at.edge) * (edge - max - logarithm);
+        all = TEAM_SUM(all);
 #endif
-        if (LANE == 0) {
+        if (MEMBER == 0 && row < rows) {
             statistics[row] = max;
             statistics[rows + row] = logarithm;
             if (is_counted) {
-                A logp = LOAD(T, x, FIRST + (idx)t) - max - logarithm;
+                A logp = LOAD(T, x, at.first + (idx)t) - max - logarithm;
                 put_loss(losses, counts, weight, bytes, row, t, logp, all, rest, share);
             } else {
                 put_none(losses, counts, row, t, ignored, status);
@@ -212,29 +213,42 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
                                     GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *weights,
                                     GLOBAL const A *bytes, GLOBAL const A *statistics, GLOBAL S *dx, i64 rows, i64 extent,
                                     i64 ignored, A rest, A share) {
-    for (i64 row = GROUP; row < rows; row += GROUPS) {
-        i64 t = target[row];
-        KEEP(xs);
-        Read r;
+    EACH_ROW(row) {
+        Row at = row_of(row, rows, extent);
+        i64 t = target[at.row];
+        A v[VECTOR];
+        if (row >= rows) continue;
         if (!COUNTS(t)) {
-            EACH_ELEMENT(j) STORE(T, r.each, j, (A)0);
-            for (idx w = LANE; w < WORDS; w += THREADS) PUT_WORD(dx, r, w);
+            EACH_ELEMENT(j) v[j] = 0;
+            EACH_BATCH(at, b) EACH_OF_BATCH(u) put_numbers(dx, v, at, BATCH_WORD(b, u));
+            put_edge(dx, 0, at);
             continue;
         }
-        FILL(xs, x);
         Slopes s = slopes(dy, divisor, weight, weights, bytes, row, t, extent, rest, share);
         A max = statistics[row], logarithm = statistics[rows + row];
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) {
-                A d = POWER(LOAD(T, r.each, j) - max - logarithm) * s.sum;
+        EACH_BATCH(at, b) {
+            Read r[BATCH];
+            read_batch(r, x, at, b);
+            EACH_OF_BATCH(u) {
+                idx w = BATCH_WORD(b, u), own = (idx)t - POSITION(at, w, 0);
+                EACH_ELEMENT(j) v[j] = POWER((A)LOAD(T, r[u].each, j) - max - logarithm) * s.sum;
 #ifdef SMOOTHING
-                if (INSIDE(w, j)) d -= s.even * WEIGHT_OF(POSITION(w, j));
+                if (w < at.words) {
+                    EACH_ELEMENT(j) v[j] -= s.even * WEIGHT_OF(POSITION(at, w, j));
+                }
 #endif
-                if (POSITION(w, j) == (idx)t) d -= s.own;
-                STORE(T, r.each, j, d);
+                if (own >= 0 && own < VECTOR) {
+                    EACH_ELEMENT(j) if (j == own) v[j] -= s.own;
+                }
+                put_numbers(dx, v, at, w);
             }
-            PUT_WORD(dx, r, w);
+        }
+        if (at.edge >= 0) {
+            A d = POWER(edge_of(x, at, 0) - max - logarithm) * s.sum;
+#ifdef SMOOTHING
+            d -= s.even * WEIGHT_OF(at.edge);
+#endif
+            put_edge(dx, at.edge == (idx)t ? d - s.own : d, at);
         }
     }
 }
@@ -252,9 +266,9 @@ FUNCTION Summary part_of(GLOBAL const S *column, idx step, idx start, idx end) {
     for (idx i = start; i < end; i += STEP) {
         A v[STEP], max = s.max, sum = 0;
         EACH_STEP(j) v[j] = i + j < end ? (A)LOAD(T, column, (i + j) * step) : LOWEST;
-        EACH_STEP(j) max = v[j] > max ? v[j] : max;
+        EACH_STEP(j) max = fmax_(max, v[j]);
         s = rebased(s, max);
-        EACH_STEP(j) sum += POWER(v[j] - base(max));
+        EACH_STEP(j) sum += POWER(v[j] - base_of(max));
         s.sum += sum;
     }
     return s;

@@ -1,134 +1,316 @@
 // Normalisation of rows, forward and backward.
 //
 // T, P and ACC: dtypes of the rows, of weight and bias, and of the arithmetic. CENTERED: the mean is subtracted. WEIGHT,
-// BIAS: there is one.
+// BIAS: there is one. PIECE: weight and bias are read in such words, in rows that are WHOLE. Backward, rows are WHOLE, and
+// DX and PARAMETERS say which gradients are wanted.
 
 typedef STORAGE(P) SP;
 
 #ifdef PER
-#ifdef WEIGHT
-#define WEIGHTED(v, w, j) ((v) * LOAD(P, weight, POSITION(w, j)))
+// The parameters that belong to a word.
+FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w) {
+    w = w < at.words ? w : 0;
+#ifdef PIECE
+    union {
+        PIECE all[VECTOR * sizeof(SP) / sizeof(PIECE)];
+        SP each[VECTOR];
+    } r;
+    GLOBAL const PIECE *from = (GLOBAL const PIECE *)(p + w * VECTOR);
+#pragma unroll
+    for (int i = 0; i < (int)(VECTOR * sizeof(SP) / sizeof(PIECE)); i++) r.all[i] = from[i];
+    EACH_ELEMENT(j) v[j] = (A)LOAD(P, r.each, j);
 #else
-#define WEIGHTED(v, w, j) (v)
+    EACH_ELEMENT(j) v[j] = (A)LOAD(P, p, POSITION(at, w, j));
+#endif
+}
+
+// Adds the squares of what differs from the mean.
+FUNCTION A squares_of(A sum, const A *v, A mean, int is_inside) {
+    A part = 0;
+    EACH_ELEMENT(j) part += (v[j] - mean) * (v[j] - mean);
+    return is_inside ? sum + part : sum;
+}
+
+FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd, Row at,
+                             idx w) {
+    A p[VECTOR];
+    EACH_ELEMENT(j) v[j] = (v[j] - mean) * rstd;
+#ifdef WEIGHT
+    parameters_of(p, weight, at, w);
+    EACH_ELEMENT(j) v[j] *= p[j];
 #endif
 #ifdef BIAS
-#define BIASED(v, w, j) ((v) + LOAD(P, bias, POSITION(w, j)))
-#else
-#define BIASED(v, w, j) (v)
+    parameters_of(p, bias, at, w);
+    EACH_ELEMENT(j) v[j] += p[j];
 #endif
+    put_numbers(y, v, at, w);
+}
+
+#ifndef BACKWARD
+FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd,
+                                  Row at) {
+    if (at.edge < 0) return;
+    v = (v - mean) * rstd;
+#ifdef WEIGHT
+    v *= LOAD(P, weight, at.edge);
+#endif
+#ifdef BIAS
+    v += LOAD(P, bias, at.edge);
+#endif
+    put_edge(y, v, at);
+}
 
 KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL S *y, GLOBAL A *means,
              GLOBAL A *rstds, i64 rows, i64 extent, A eps) {
-    SHARED(A, shared, THREADS);
-    for (i64 row = GROUP; row < rows; row += GROUPS) {
-        KEEP(xs);
-        FILL(xs, x);
-        A mean = 0, squares = 0;
-        Read r;
-#ifdef CENTERED
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) mean += LOAD(T, r.each, j);
-        }
-        mean = GROUP_SUM(mean, shared) / (A)extent;
+    JOINS(1);
+#ifdef OTHERS
+    SHARED(WORD, held, HELD_WORDS);
 #endif
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) {
-                A v = LOAD(T, r.each, j) - mean;
-                squares += v * v;
+    EACH_ROW(row) {
+        Row at = row_of(row, rows, extent);
+        A v[PER][VECTOR], mean = 0, squares = 0;
+        keep(v, x, at, 0);
+        A edge = edge_of(x, at, 0);
+#ifdef OTHERS
+        EACH_BATCH(at, b) {
+            Read r[BATCH];
+            A n[VECTOR];
+            read_batch(r, x, at, b);
+            hold_batch(held, r, b);
+#ifdef CENTERED
+            EACH_OF_BATCH(u) {
+                numbers_of(n, r[u], BATCH_WORD(b, u) < at.words, 0);
+                EACH_ELEMENT(j) mean += n[j];
+            }
+#endif
+        }
+#endif
+#ifdef CENTERED
+        EACH_KEPT(turn) EACH_ELEMENT(j) mean += v[turn][j];
+        mean = TEAM_SUM(mean + edge) / (A)extent;
+#endif
+        EACH_KEPT(turn) squares = squares_of(squares, v[turn], mean, IS_KEPT(at, turn));
+        if (at.edge >= 0) squares += (edge - mean) * (edge - mean);
+#ifdef OTHERS
+        EACH_BATCH_BACK(at, b) {
+            Read r[BATCH];
+            A n[VECTOR];
+            read_batch_again(r, held, x, at, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(n, r[u], 1, 0);
+                squares = squares_of(squares, n, mean, BATCH_WORD(b, u) < at.words);
             }
         }
-        A rstd = (A)1 / sqrt_(GROUP_SUM(squares, shared) / (A)extent + eps);
-        if (LANE == 0) {
-            means[row] = mean;
-            rstds[row] = rstd;
-        }
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) {
-                A v = (LOAD(T, r.each, j) - mean) * rstd;
-                STORE(T, r.each, j, BIASED(WEIGHTED(v, w, j), w, j));
+#endif
+        A rstd = (A)1 / sqrt_(TEAM_SUM(squares) / (A)extent + eps);
+        if (row < rows) {
+            if (MEMBER == 0) {
+                means[row] = mean;
+                rstds[row] = rstd;
             }
-            PUT_WORD(y, r, w);
+            put_normalised_edge(y, edge, weight, bias, mean, rstd, at);
+            EACH_KEPT(turn) put_normalised(y, v[turn], weight, bias, mean, rstd, at, KEPT_WORD(turn));
         }
+#ifdef OTHERS
+        EACH_BATCH(at, b) {
+            Read r[BATCH];
+            A n[VECTOR];
+            read_batch_again(r, held, x, at, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(n, r[u], 1, 0);
+                put_normalised(y, n, weight, bias, mean, rstd, at, BATCH_WORD(b, u));
+            }
+        }
+#endif
     }
 }
 
+#else
+#define MOST_COLUMNS (TEAM * PER * VECTOR)
+
+// Adds what a word's elements contribute to the two sums of a row. x becomes xhat = (x - mean) rstd.
+FUNCTION void slopes_of(A *sums, const A *dy, A *x, const A *weight, A mean, A rstd) {
+    EACH_ELEMENT(j) {
+        A h = dy[j] * weight[j];
+        x[j] = (x[j] - mean) * rstd;
+        sums[0] += h * x[j];
+        sums[1] += h;
+    }
+}
+
+// dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
+FUNCTION void put_slopes(GLOBAL S *dx, const A *dy, const A *x, const A *weight, const A *sums, A rstd, Row at, idx w) {
+    A d[VECTOR];
+    EACH_ELEMENT(j) d[j] = rstd * (dy[j] * weight[j] - sums[1] - x[j] * sums[0]);
+    put_numbers(dx, d, at, w);
+}
+
+FUNCTION void weights_of(A *v, GLOBAL const SP *weight, Row at, idx w) {
+#ifdef WEIGHT
+    parameters_of(v, weight, at, w);
+#else
+    EACH_ELEMENT(j) v[j] = 1;
+#endif
+}
+
+FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
+    team_join(sums, 2, shared, 0);
+    sums[0] /= (A)extent;
+#ifdef CENTERED
+    sums[1] /= (A)extent;
+#else
+    sums[1] = 0;
+#endif
+}
+
+// Both gradients in one turn through the rows. A thread has the same columns of all of its rows, and sums up in registers
+// what these add to the parameters' gradients, or in the group's row of `weights` and `biases` if columns are many.
 KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                      GLOBAL const SP *weight, GLOBAL S *dx, i64 rows, i64 extent) {
-    SHARED(A, shared, THREADS);
-    for (i64 row = GROUP; row < rows; row += GROUPS) {
-        KEEP(gs);
-        KEEP(xs);
-        FILL(gs, g);
-        FILL(xs, x);
-        A mean = means[row], rstd = rstds[row], sum = 0, dot = 0;
-        Read a, b;
-        EACH_WORD(w) {
-            FETCH(a, gs, g, w);
-            FETCH(b, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) {
-                A h = WEIGHTED(LOAD(T, a.each, j), w, j);
-                sum += h;
-                dot += h * ((LOAD(T, b.each, j) - mean) * rstd);
-            }
-        }
-#ifdef CENTERED
-        sum = GROUP_SUM(sum, shared) / (A)extent;
-#else
-        sum = 0;
+                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, i64 rows, i64 extent) {
+    JOINS(2);
+#if TEAMS > 1 && defined(PARAMETERS)
+    SHARED(A, columns, 2 * MOST_COLUMNS);
 #endif
-        dot = GROUP_SUM(dot, shared) / (A)extent;
-        EACH_WORD(w) {
-            FETCH(a, gs, g, w);
-            FETCH(b, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) {
-                A h = WEIGHTED(LOAD(T, a.each, j), w, j);
-                A n = (LOAD(T, b.each, j) - mean) * rstd;
-                STORE(T, a.each, j, rstd * (h - sum - n * dot));
+    A ws[PER][VECTOR], dw[PER][VECTOR], db[PER][VECTOR];
+    Read gs[PER], xs[PER];
+    Row at = row_of(GROUP * TEAMS + LANE / TEAM, rows, extent);
+    A mean = means[at.row], rstd = rstds[at.row];
+    EACH_KEPT(turn) {
+        weights_of(ws[turn], weight, at, KEPT_WORD(turn));
+        EACH_ELEMENT(j) dw[turn][j] = db[turn][j] = 0;
+    }
+    read_kept(gs, g, at);
+    read_kept(xs, x, at);
+    EACH_ROW(row) {
+        A dy[PER][VECTOR], n[PER][VECTOR], sums[2], m = mean, s = rstd;
+        Row here = at;
+        sums[0] = sums[1] = 0;
+        EACH_KEPT(turn) {
+            numbers_of(dy[turn], gs[turn], IS_KEPT(here, turn), 0);
+            numbers_of(n[turn], xs[turn], IS_KEPT(here, turn), 0);
+        }
+        // What comes next is on its way while this row is joined and written.
+        at = row_of(row + GROUPS * TEAMS < rows ? row + GROUPS * TEAMS : row, rows, extent);
+        mean = means[at.row];
+        rstd = rstds[at.row];
+        read_kept(gs, g, at);
+        read_kept(xs, x, at);
+        EACH_KEPT(turn) slopes_of(sums, dy[turn], n[turn], ws[turn], m, s);
+#ifdef PARAMETERS
+        if (row < rows) {
+            EACH_KEPT(turn) EACH_ELEMENT(j) {
+                dw[turn][j] += dy[turn][j] * n[turn][j];
+                db[turn][j] += dy[turn][j];
             }
-            PUT_WORD(dx, a, w);
+        }
+#endif
+#ifdef OTHERS
+        EACH_BATCH(here, b) {
+            Read a[BATCH], c[BATCH];
+            A p[VECTOR], q[VECTOR], r[VECTOR];
+            read_batch(a, g, here, b);
+            read_batch(c, x, here, b);
+            EACH_OF_BATCH(u) {
+                idx w = BATCH_WORD(b, u);
+                numbers_of(p, a[u], w < here.words, 0);
+                numbers_of(q, c[u], w < here.words, 0);
+                weights_of(r, weight, here, w);
+                slopes_of(sums, p, q, r, m, s);
+#ifdef PARAMETERS
+                i64 to = GROUP * extent + w * VECTOR;
+                if (w < here.words) {
+                    EACH_ELEMENT(j) {
+                        weights[to + j] = p[j] * q[j] + (base == GROUP ? (A)0 : weights[to + j]);
+                        biases[to + j] = p[j] + (base == GROUP ? (A)0 : biases[to + j]);
+                    }
+                }
+#endif
+            }
+        }
+#endif
+#ifdef DX
+        joined_sums(sums, SIDE(2), extent);
+        if (row < rows) {
+            EACH_KEPT(turn) put_slopes(dx, dy[turn], n[turn], ws[turn], sums, s, here, KEPT_WORD(turn));
+        }
+#ifdef OTHERS
+        EACH_BATCH_BACK(here, b) {
+            Read a[BATCH], c[BATCH];
+            A p[VECTOR], q[VECTOR], r[VECTOR];
+            read_batch(a, g, here, b);
+            read_batch(c, x, here, b);
+            EACH_OF_BATCH(u) {
+                idx w = BATCH_WORD(b, u);
+                numbers_of(p, a[u], w < here.words, 0);
+                numbers_of(q, c[u], w < here.words, 0);
+                weights_of(r, weight, here, w);
+                EACH_ELEMENT(j) q[j] = (q[j] - m) * s;
+                put_slopes(dx, p, q, r, sums, s, here, w);
+            }
+        }
+#endif
+#endif
+    }
+#ifdef PARAMETERS
+#if TEAMS > 1
+    // Team after team adds its columns to those of the first.
+    for (int team = TEAMS - 1; team >= 0; team--) {
+        if (LANE / TEAM == team) {
+            EACH_KEPT(turn) EACH_ELEMENT(j) {
+                int c = (MEMBER + turn * TEAM) * VECTOR + j;
+                if (team < TEAMS - 1) {
+                    dw[turn][j] += columns[c];
+                    db[turn][j] += columns[MOST_COLUMNS + c];
+                }
+                columns[c] = dw[turn][j];
+                columns[MOST_COLUMNS + c] = db[turn][j];
+            }
+        }
+        BARRIER();
+    }
+    if (LANE >= TEAM) return;
+#endif
+    EACH_KEPT(turn) {
+        if (KEPT_WORD(turn) < at.words) {
+            i64 to = GROUP * extent + KEPT_WORD(turn) * VECTOR;
+            EACH_ELEMENT(j) {
+                weights[to + j] = dw[turn][j];
+                biases[to + j] = db[turn][j];
+            }
         }
     }
+#endif
 }
+#endif
 
 #else
-typedef STORAGE(T) S;
+// Columns of a group.
+#define COLUMNS 32
+#define LINES (THREADS / COLUMNS)
 
-// Sums over `part` rows for a line of groups (GROUP_Y); a thread takes a column.
-KERNEL(norm_parameters)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                        GLOBAL A *weights, GLOBAL A *biases, i64 rows, i64 extent, i64 part) {
-    i64 c = GROUP * THREADS + LANE;
-    if (c >= extent) return;
-    i64 end = (GROUP_Y + 1) * part < rows ? (GROUP_Y + 1) * part : rows;
-    A weight = 0, bias = 0;
-#pragma unroll 4
-    for (i64 row = GROUP_Y * part; row < end; row++) {
-        idx at = (idx)(row * extent + c);
-        A dy = LOAD(T, g, at);
-        weight += dy * ((LOAD(T, x, at) - means[row]) * rstds[row]);
-        bias += dy;
-    }
-    weights[GROUP_Y * extent + c] = weight;
-    biases[GROUP_Y * extent + c] = bias;
-}
-
-// Joins the parts.
+// Joins the parts: of the weight's gradient, and in the other line of groups (GROUP_Y) of the bias's.
 KERNEL(norm_join)(GLOBAL const A *weights, GLOBAL const A *biases, GLOBAL SP *dweight, GLOBAL SP *dbias, i64 parts,
                   i64 extent) {
-    i64 c = GROUP * THREADS + LANE;
-    if (c >= extent) return;
-    A weight = 0, bias = 0;
-    for (i64 i = 0; i < parts; i++) {
-        weight += weights[i * extent + c];
-        bias += biases[i * extent + c];
+    SHARED(A, shared, THREADS);
+    i64 c = GROUP * COLUMNS + LANE % COLUMNS;
+    int line = LANE / COLUMNS;
+    GLOBAL const A *from = GROUP_Y == 0 ? weights : biases;
+    A sum = 0;
+    if (c < extent) {
+#pragma unroll 8
+        for (i64 i = line; i < parts; i += LINES) sum += from[i * extent + c];
     }
+    shared[LANE] = sum;
+    for (int below = LINES / 2; below > 0; below /= 2) {
+        BARRIER();
+        if (line < below) shared[LANE] += shared[LANE + below * COLUMNS];
+    }
+    if (line > 0 || c >= extent) return;
 #ifdef WEIGHT
-    STORE(P, dweight, c, weight);
+    if (GROUP_Y == 0) STORE(P, dweight, c, shared[LANE]);
 #endif
 #ifdef BIAS
-    STORE(P, dbias, c, bias);
+    if (GROUP_Y == 1) STORE(P, dbias, c, shared[LANE]);
 #endif
 }
 #endif

@@ -12,7 +12,13 @@ typedef struct {
     u32 v[4];
 } Draws;
 
-FUNCTION Draws draws_of(u64 at, i64 seed, i64 stream) {
+// The block `at` after a state: seed, offset and stream, to which with BASE those in memory are added.
+FUNCTION Draws draws_of(GLOBAL const i64 *base, u64 at, i64 seed, i64 stream) {
+#ifdef BASE
+    seed = (i64)((u64)seed + (u64)base[0]);
+    at += (u64)base[1];
+    stream = (i64)((u64)stream + (u64)base[2]);
+#endif
     u32 x0 = (u32)at, x1 = (u32)(at >> 32), x2 = (u32)stream, x3 = (u32)((u64)stream >> 32);
     u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
 #pragma unroll
@@ -42,7 +48,10 @@ typedef union {
     S each[ITEMS];
 } Items;
 
-KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold, A scale) {
+KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *base, i64 n, i64 seed, i64 offset, i64 stream,
+                i64 threshold, A scale) {
+    u32 last = (u32)(threshold - 1);
+    if (threshold == 0) scale = 0;
     for (i64 k = GROUP * THREADS + LANE; k * ITEMS < n; k += GROUPS * THREADS) {
         i64 first = k * ITEMS;
         int count = n - first < ITEMS ? (int)(n - first) : ITEMS, is_whole = 0;
@@ -54,15 +63,17 @@ KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, i64 n, i64 seed, i64 offset, i64
             for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) items.all[i] = ((GLOBAL const WORD *)(x + first))[i];
         }
 #endif
-        if (!is_whole)
-            for (int i = 0; i < count; i++) items.each[i] = x[first + i];
+        if (!is_whole) {
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) items.each[i] = x[first + (i < count ? i : 0)];
+        }
 #pragma unroll
         for (int block = 0; block < ITEMS / 4; block++) {
-            Draws draws = draws_of((u64)offset + (u64)(k * (ITEMS / 4) + block), seed, stream);
+            Draws draws = draws_of(base, (u64)offset + (u64)(k * (ITEMS / 4) + block), seed, stream);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                A m = (u64)draws.v[i] < (u64)threshold ? (A)1 : (A)0;
-                STORE(T, items.each, block * 4 + i, LOAD(T, items.each, block * 4 + i) * m * scale);
+                A factor = draws.v[i] <= last ? scale : (A)0;
+                STORE(T, items.each, block * 4 + i, LOAD(T, items.each, block * 4 + i) * factor);
             }
         }
 #ifdef WORD
@@ -71,8 +82,11 @@ KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, i64 n, i64 seed, i64 offset, i64
             for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) ((GLOBAL WORD *)(y + first))[i] = items.all[i];
         }
 #endif
-        if (!is_whole)
-            for (int i = 0; i < count; i++) y[first + i] = items.each[i];
+        if (!is_whole) {
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++)
+                if (i < count) y[first + i] = items.each[i];
+        }
     }
 }
 
@@ -133,9 +147,10 @@ FUNCTION Pair normal2(u32 a, u32 b) {
     return pair;
 }
 
-KERNEL(draw)(GLOBAL S *y, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold, f32 a, f32 b, f32 c) {
+KERNEL(draw)(GLOBAL S *y, GLOBAL const i64 *base, i64 n, i64 seed, i64 offset, i64 stream, i64 threshold, f32 a, f32 b,
+             f32 c) {
     for (i64 block = GROUP * THREADS + LANE; block * 4 < n; block += GROUPS * THREADS) {
-        Draws draws = draws_of((u64)offset + (u64)block, seed, stream);
+        Draws draws = draws_of(base, (u64)offset + (u64)block, seed, stream);
 #ifdef NORMAL
         Pair first = normal2(draws.v[0], draws.v[1]), second = normal2(draws.v[2], draws.v[3]);
         f32 v[4];

@@ -9,6 +9,7 @@
 // become, pairs of values and positions. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in
 // flight. ROWS: which of the two kernels is meant.
 
+#define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])
 #define KEPT_X(d) ((idx)p.v[KEPT + (d)])
 #define KEPT_Y(d) ((idx)p.v[2 * KEPT + (d)])
@@ -147,17 +148,46 @@ WAVE_EXCHANGE(exchange, P)
 #endif
 
 #ifdef ROWS
+#if defined(ARG) && !defined(PARTIAL_X)
+// A vector counts as one element, whose value is its best and whose position is its first, until the team has decided.
+#define LANES 1
+FUNCTION void take_vector(P *acc, Read w, idx i) {
+    A best = (A)LOAD(X, w.each, 0);
+#pragma unroll
+    for (int j = 1; j < VECTOR; j++) {
+        A v = (A)LOAD(X, w.each, j);
+        if (BETTER(v, best) || IS_NAN(v)) best = v;
+    }
+    acc[0] = join(acc[0], pair(best, i));
+}
+
+// The position of the best element, which is in the vector that begins at `best.i`, at `at` in x.
+FUNCTION P found(GLOBAL const From *x, idx at, P best) {
+    for (int j = 0; j < VECTOR; j++) {
+        A v = (A)LOAD(X, x, at + j);
+        if (v == best.v || (IS_NAN(v) && IS_NAN(best.v))) return pair(best.v, best.i + j);
+    }
+    return best;
+}
+#else
+#define LANES VECTOR
+FUNCTION void take_vector(P *acc, Read w, idx i) {
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, i + j));
+}
+#endif
+
 // A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
 // takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
 KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64 count, i64 part, i64 step, i64 total,
                     i64 shift, i64 team) {
     SHARED(P, shared, THREADS);
-    int members = (int)team, member = LANE % members;
-    i64 number = GROUP * (THREADS / members) + LANE / members;
+    int members = (int)team, member = LANE & (members - 1), bits = LOG2(members);
+    i64 number = GROUP * (THREADS >> bits) + (LANE >> bits);
     idx from = (idx)shift, to = (idx)(GROUP_Y * step);
-    P acc[VECTOR];
+    P acc[LANES];
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) acc[j] = NOTHING;
+    for (int j = 0; j < LANES; j++) acc[j] = NOTHING;
     if (number < results) {
         place(p, (idx)number, 1, &from, &to);
         idx start = (idx)(GROUP_Y * part), n = (idx)count - start;
@@ -180,17 +210,12 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) READ(w[u], x, AT(head + (v + u * members) * VECTOR));
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
-                idx i = start + head + (v + u * members) * VECTOR;
-#pragma unroll
-                for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w[u].each, j, i + j));
-            }
+            for (int u = 0; u < UNROLL; u++) take_vector(acc, w[u], start + head + (v + u * members) * VECTOR);
         }
         for (; v < vectors; v += members) {
             Read w;
             READ(w, x, AT(head + v * VECTOR));
-#pragma unroll
-            for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, start + head + v * VECTOR + j));
+            take_vector(acc, w, start + head + v * VECTOR);
         }
 #if VECTOR > 1
         for (idx k = member; k < head; k += members) acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
@@ -199,24 +224,36 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
 #endif
     }
 #pragma unroll
-    for (int below = VECTOR / 2; below > 0; below /= 2) {
+    for (int below = LANES / 2; below > 0; below /= 2) {
 #pragma unroll
         for (int j = 0; j < below; j++) acc[j] = join(acc[j], acc[j + below]);
     }
     P mine = acc[0];
-    for (int below = members / 2; below > 0; below /= 2) {
 #if WAVE > 1
-        if (below < WAVE) {
-            mine = join(mine, exchange(mine, below));
-            continue;
-        }
-#endif
+    for (int by = (members < WAVE ? members : WAVE) / 2; by > 0; by /= 2) mine = join(mine, exchange(mine, by));
+    if (members > WAVE) {
+        if (LANE % WAVE == 0) shared[LANE / WAVE] = mine;
+        BARRIER();
+        if (member == 0)
+            for (int i = 1; i < members / WAVE; i++) mine = join(mine, shared[LANE / WAVE + i]);
+    }
+#else
+    for (int below = members / 2; below > 0; below /= 2) {
         shared[LANE] = mine;
         BARRIER();
         if (member < below) mine = join(mine, shared[LANE + below]);
         BARRIER();
     }
-    if (member == 0 && number < results) PUT(y, to, mine);
+#endif
+    if (member > 0 || number >= results) return;
+#if defined(ARG) && !defined(PARTIAL_X)
+#if REDUCED == 1
+    mine = found(x, from + mine.i * REDUCED_X(0), mine);
+#else
+    mine = found(x, from + element(p, mine.i), mine);
+#endif
+#endif
+    PUT(y, to, mine);
 }
 
 #else
@@ -226,8 +263,8 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, 
                        i64 total, i64 shift, i64 width) {
     // The upper half of the threads hands its values to the lower one.
     SHARED(P, shared, (THREADS + 1) / 2 * VECTOR);
-    int columns = (int)width, member = LANE / columns, members = THREADS / columns;
-    i64 number = GROUP * columns + LANE % columns;
+    int columns = (int)width, member = LANE >> LOG2(columns), members = THREADS >> LOG2(columns);
+    i64 number = GROUP * columns + (LANE & (columns - 1));
     idx from = (idx)shift, to = (idx)(GROUP_Y * step);
     P acc[VECTOR];
 #pragma unroll

@@ -1,94 +1,143 @@
 // Softmax and its logarithm along the middle one of three extents, forward and backward.
 //
-// T and ACC: dtypes of the tensors and of the arithmetic. LOGARITHM: which of the two. With PER, a group takes a row
+// T and ACC: dtypes of the tensors and of the arithmetic. LOGARITHM: which of the two. With PER, a team takes a row
 // (inner extent 1); without, a thread takes a column.
 
 #ifdef LOGARITHM
 #define SUMMARY(sum) log_(sum)
 #define RESULT(x, max, summary) ((x) - (max) - (summary))
 #define SLOPE_TERM(g, y) (g)
-#define SLOPE(g, y, sum) ((g) - exp_(y) * (sum))
+#define SLOPE(g, y, sum) ((g) - POWER(y) * (sum))
 #else
 #define SUMMARY(sum) ((A)1 / (sum))
-#define RESULT(x, max, summary) (exp_((x) - (max)) * (summary))
+#define RESULT(x, max, summary) (POWER((x) - (max)) * (summary))
 #define SLOPE_TERM(g, y) ((g) * (y))
 #define SLOPE(g, y, sum) ((y) * ((g) - (sum)))
 #endif
 
-FUNCTION A larger(A a, A b) { return b > a || b != b ? b : a; }
+// A maximum is never NaN, but a sum of powers is, if an element was.
 
 #ifdef PER
-// `e^(x - max)`, 0 while all is -infinity.
-FUNCTION A power(A x, A max) { return x == LOWEST && max == LOWEST ? (A)0 : exp_(x - max); }
-
 KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
-    SHARED(A, shared, THREADS);
-    for (i64 row = GROUP; row < rows; row += GROUPS) {
-        KEEP(xs);
-        FILL(xs, x);
-        A max = LOWEST, sum = 0;
-        Read r;
-#if PER > 0
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) max = larger(max, LOAD(T, r.each, j));
-        }
-        max = GROUP_MAX(max, shared);
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) sum += exp_(LOAD(T, r.each, j) - max);
-        }
-        sum = GROUP_SUM(sum, shared);
-#else
-        // One turn: the sum so far shrinks when a larger element comes.
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            A most = max;
-            EACH_ELEMENT(j) if (INSIDE(w, j)) most = larger(most, LOAD(T, r.each, j));
-            sum *= power(max, most);
-            max = most;
-            EACH_ELEMENT(j) if (INSIDE(w, j)) sum += power(LOAD(T, r.each, j), max);
-        }
-        A mine = max;
-        max = GROUP_MAX(max, shared);
-        sum = GROUP_SUM(sum * power(mine, max), shared);
+    JOINS(1);
+#ifdef OTHERS
+    SHARED(WORD, held, HELD_WORDS);
 #endif
-        A summary = SUMMARY(sum);
-        EACH_WORD(w) {
-            FETCH(r, xs, x, w);
-            EACH_ELEMENT(j) {
-                A v = LOAD(T, r.each, j);
-                STORE(T, r.each, j, RESULT(v, max, summary));
+    EACH_ROW(row) {
+        Row at = row_of(row, rows, extent);
+        A v[PER][VECTOR], max = LOWEST, sum = 0;
+        keep(v, x, at, LOWEST);
+        A edge = edge_of(x, at, LOWEST);
+#ifdef OTHERS
+        // The sum so far shrinks when a larger element comes. Of -infinity alone it is 0.
+        EACH_BATCH(at, b) {
+            Read r[BATCH];
+            A n[BATCH][VECTOR], most = max, part = 0;
+            read_batch(r, x, at, b);
+            hold_batch(held, r, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(n[u], r[u], BATCH_WORD(b, u) < at.words, LOWEST);
+                EACH_ELEMENT(j) most = fmax_(most, n[u][j]);
             }
-            PUT_WORD(y, r, w);
+            A base = most == LOWEST ? (A)0 : most;
+            EACH_OF_BATCH(u) EACH_ELEMENT(j) part += POWER(n[u][j] - base);
+            sum = sum * POWER(max - base) + part;
+            max = most;
         }
+#endif
+        A most = fmax_(max, edge);
+        EACH_KEPT(turn) EACH_ELEMENT(j) most = fmax_(most, v[turn][j]);
+        most = TEAM_MAX(most);
+#ifdef OTHERS
+        if (max != most) sum *= POWER(max - most);
+#endif
+        max = most;
+        EACH_KEPT(turn) EACH_ELEMENT(j) {
+#ifdef LOGARITHM
+            sum += POWER(v[turn][j] - max);
+#else
+            v[turn][j] = POWER(v[turn][j] - max);
+            sum += v[turn][j];
+#endif
+        }
+        if (at.edge >= 0) sum += POWER(edge - max);
+        A summary = SUMMARY(TEAM_SUM(sum));
+        if (row < rows) {
+            put_edge(y, RESULT(edge, max, summary), at);
+            EACH_KEPT(turn) {
+#ifdef LOGARITHM
+                EACH_ELEMENT(j) v[turn][j] = RESULT(v[turn][j], max, summary);
+#else
+                EACH_ELEMENT(j) v[turn][j] *= summary;
+#endif
+                put_numbers(y, v[turn], at, KEPT_WORD(turn));
+            }
+        }
+#ifdef OTHERS
+        EACH_BATCH_BACK(at, b) {
+            Read r[BATCH];
+            A n[VECTOR];
+            read_batch_again(r, held, x, at, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(n, r[u], 1, LOWEST);
+                EACH_ELEMENT(j) n[j] = RESULT(n[j], max, summary);
+                put_numbers(y, n, at, BATCH_WORD(b, u));
+            }
+        }
+#endif
     }
 }
 
 KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, i64 rows, i64 extent) {
-    SHARED(A, shared, THREADS);
-    for (i64 row = GROUP; row < rows; row += GROUPS) {
-        KEEP(gs);
-        KEEP(ys);
-        FILL(gs, g);
-        FILL(ys, y);
-        A sum = 0;
-        Read a, b;
-        EACH_WORD(w) {
-            FETCH(a, gs, g, w);
-            FETCH(b, ys, y, w);
-            EACH_ELEMENT(j) if (INSIDE(w, j)) sum += SLOPE_TERM(LOAD(T, a.each, j), LOAD(T, b.each, j));
-        }
-        sum = GROUP_SUM(sum, shared);
-        EACH_WORD(w) {
-            FETCH(a, gs, g, w);
-            FETCH(b, ys, y, w);
-            EACH_ELEMENT(j) {
-                A dy = LOAD(T, a.each, j), p = LOAD(T, b.each, j);
-                STORE(T, a.each, j, SLOPE(dy, p, sum));
+    JOINS(1);
+#ifdef OTHERS
+    SHARED(WORD, held_g, HELD_WORDS);
+    SHARED(WORD, held_y, HELD_WORDS);
+#endif
+    EACH_ROW(row) {
+        Row at = row_of(row, rows, extent);
+        A gs[PER][VECTOR], ys[PER][VECTOR], sum = 0;
+        keep(gs, g, at, 0);
+        keep(ys, y, at, 0);
+        A edge_g = edge_of(g, at, 0), edge_y = edge_of(y, at, 0);
+#ifdef OTHERS
+        EACH_BATCH(at, b) {
+            Read a[BATCH], c[BATCH];
+            A m[VECTOR], n[VECTOR];
+            read_batch(a, g, at, b);
+            read_batch(c, y, at, b);
+            hold_batch(held_g, a, b);
+            hold_batch(held_y, c, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(m, a[u], BATCH_WORD(b, u) < at.words, 0);
+                numbers_of(n, c[u], BATCH_WORD(b, u) < at.words, 0);
+                EACH_ELEMENT(j) sum += SLOPE_TERM(m[j], n[j]);
             }
-            PUT_WORD(dx, a, w);
         }
+#endif
+        EACH_KEPT(turn) EACH_ELEMENT(j) sum += SLOPE_TERM(gs[turn][j], ys[turn][j]);
+        sum = TEAM_SUM(sum + SLOPE_TERM(edge_g, edge_y));
+        if (row < rows) {
+            put_edge(dx, SLOPE(edge_g, edge_y, sum), at);
+            EACH_KEPT(turn) {
+                EACH_ELEMENT(j) gs[turn][j] = SLOPE(gs[turn][j], ys[turn][j], sum);
+                put_numbers(dx, gs[turn], at, KEPT_WORD(turn));
+            }
+        }
+#ifdef OTHERS
+        EACH_BATCH_BACK(at, b) {
+            Read a[BATCH], c[BATCH];
+            A m[VECTOR], n[VECTOR];
+            read_batch_again(a, held_g, g, at, b);
+            read_batch_again(c, held_y, y, at, b);
+            EACH_OF_BATCH(u) {
+                numbers_of(m, a[u], 1, 0);
+                numbers_of(n, c[u], 1, 0);
+                EACH_ELEMENT(j) m[j] = SLOPE(m[j], n[j], sum);
+                put_numbers(dx, m, at, BATCH_WORD(b, u));
+            }
+        }
+#endif
     }
 }
 
@@ -105,10 +154,13 @@ KERNEL(softmax_columns)(GLOBAL const S *x, GLOBAL S *y, i64 columns, i64 extent,
     for (i64 c = GROUP * THREADS + LANE; c < columns; c += GROUPS * THREADS) {
         idx at = COLUMN(c), step = (idx)inner;
         A max = LOWEST, sum = 0;
-        for (idx i = 0; i < extent; i++) max = larger(max, LOAD(T, x, at + i * step));
+        for (idx i = 0; i < extent; i++) {
+            A v = LOAD(T, x, at + i * step);
+            max = fmax_(max, v);
+        }
         EACH_PART(start, end) {
             A part = 0;
-            for (idx i = start; i < end; i++) part += exp_(LOAD(T, x, at + i * step) - max);
+            for (idx i = start; i < end; i++) part += POWER(LOAD(T, x, at + i * step) - max);
             sum += part;
         }
         A summary = SUMMARY(sum);

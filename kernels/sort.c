@@ -1,8 +1,8 @@
 // Stable sorting of rows of `length` elements by keys of type K (u32 or u64). All sorting is merging, which keeps equal
 // keys in their order.
 //
-// X: what x is stored as; its dtype is in how its bits become a key. Without X the keys are given, and the order is that
-// of the whole list instead of each row's. `p`: DIMS extents and strides of x. A group sorts or merges TILE elements.
+// X: what x is stored as, without which keys are merged; its dtype is in how its bits become a key. `p`: DIMS extents and
+// strides of x. A group sorts or merges TILE elements.
 
 #define TILE (THREADS * ITEMS)
 
@@ -82,16 +82,11 @@ FUNCTION idx position_of(Ints p, idx e) {
     }
     return at;
 }
-#endif
 
 // Sorts spans of `span` elements, a power of 2 from ITEMS to TILE: whole rows, or (if it is TILE) parts of them. With WHOLE,
 // rows are done and their values are written, otherwise keys and order.
 KERNEL(tiles)(
-#ifdef X
     GLOBAL const S *x, Ints p, i64 is_descending,
-#else
-    GLOBAL const K *x,
-#endif
 #ifdef WHOLE
     GLOBAL S *y, GLOBAL i64 *order,
 #else
@@ -112,12 +107,8 @@ KERNEL(tiles)(
             // What fills up a span stands behind its elements, and stays there.
             K key = ~(K)0;
             if (s < spans && i < length) {
-#ifdef X
                 key = key_of(x[position_of(p, row * (idx)length + i)]);
                 if (is_descending) key = ~key;
-#else
-                key = x[row * (idx)length + i];
-#endif
             }
             keys[j] = key;
         }
@@ -151,15 +142,12 @@ KERNEL(tiles)(
             order[to] = was;
 #else
             y[to] = keys[j];
-#ifdef X
             order[to] = was;
-#else
-            order[to] = row * (idx)length + was;
-#endif
 #endif
         }
     }
 }
+#endif
 
 // Merges neighbouring sorted runs of `run` elements, a multiple of TILE.
 KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, GLOBAL idx *merged_order, i64 rows,

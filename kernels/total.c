@@ -30,7 +30,7 @@ FUNCTION A joined(A a, A b) {
 }
 
 KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *parts) {
-    SHARED(A, shared, THREADS);
+    JOINS(1);
     for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {
         CHUNK_OF(table, tensors, chunk, size);
         GLOBAL const S *x = POINTER(const S, entry[0]);
@@ -52,16 +52,16 @@ KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *pa
 #pragma unroll
             for (int j = 0; j < below; j++) acc[j] = joined(acc[j], acc[j + below]);
         }
-        A all = group_join(acc[0], shared, IS_MAX);
+        A all = team_join_one(acc[0], SIDE(1), IS_MAX);
         if (LANE == 0) parts[chunk] = all;
     }
 }
 
 // One group.
 KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
-    SHARED(A, shared, THREADS);
+    JOINS(1);
     A acc = 0;
     for (i64 i = LANE; i < count; i += THREADS) acc = joined(acc, parts[i]);
-    acc = group_join(acc, shared, IS_MAX);
+    acc = team_join_one(acc, SIDE(1), IS_MAX);
     if (LANE == 0) y[0] = FINISHED(acc);
 }

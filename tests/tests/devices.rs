@@ -1,4 +1,5 @@
-//! What holds on every device: the CPU's random bits, memory that comes back, and errors after which all goes on.
+//! What holds on every device: the CPU's random bits, memory that comes back, errors after which all goes on, and captured
+//! steps.
 
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
 use isograd::{DType, Device, Kind, Result, Rng, Tensor};
@@ -20,6 +21,10 @@ fn main() {
             check("memory", "a_thousand_steps_hold_no_more_than_ten", |d| steps(d).map_err(text)?),
             check("memory", "too_much_is_refused_and_the_next_call_works", too_much),
             check("gather", "a_bad_index_is_an_error_and_the_next_call_works", bad_index),
+            check("capture", "a_replay_is_the_next_step", replays),
+            check("capture", "what_cannot_be_replayed_is_an_error", refusals),
+            check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
+            check("capture", "memory_comes_back", |d| captured_memory(d).map_err(text)?),
         ];
         trials
     });
@@ -81,20 +86,46 @@ fn dropout(device: &Device) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// A step of a small classifier, of sizes that fit no tile.
+/// A small classifier, of sizes that fit no tile, with what it is trained by.
+struct Classifier {
+    init: Init,
+    first: Linear,
+    second: Linear,
+    optimizer: AdamW,
+}
+
+impl Classifier {
+    fn new(device: &Device) -> Result<Classifier> {
+        let init = Init::new(device).seed(1);
+        let (first, second) = (Linear::new(13, 37, &init)?, Linear::new(37, 5, &init)?);
+        let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
+        let optimizer = AdamW::from_parameters(parameters.flatten().collect()).clip_norm(1.0);
+        Ok(Classifier { init, first, second, optimizer })
+    }
+
+    fn step(&mut self, x: &Tensor, classes: &Tensor) -> Result<Tensor> {
+        let hidden = self.first.forward(x)?.relu()?.dropout(0.1, self.init.rng())?;
+        // A tensor from the host is a part of the step too.
+        let weights = Tensor::from_vec(vec![1.0f32, 2.0, 0.5, 1.0, 3.0], 5, x.device())?;
+        let loss = self.second.forward(&hidden)?.mul(&weights)?.cross_entropy(classes)?;
+        loss.backward()?;
+        self.optimizer.step()?;
+        Ok(loss)
+    }
+}
+
+/// Batch `i` for the classifier.
+fn batch(i: u64, device: &Device) -> Result<(Tensor, Tensor)> {
+    let x = Tensor::randn((19, 13), 0.0, 1.0, DType::F32, device, &Rng::new(i))?;
+    let classes = (0..19).map(|k| (k + i as i64) % 5).collect();
+    Ok((x, Tensor::from_vec::<i64>(classes, 19, device)?))
+}
+
 fn steps(device: &Device) -> Result<std::result::Result<(), String>> {
     let device = private(device);
-    let init = Init::new(&device).seed(1);
-    let (first, second) = (Linear::new(13, 37, &init)?, Linear::new(37, 5, &init)?);
-    let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
-    let mut optimizer = AdamW::from_parameters(parameters.flatten().collect()).clip_norm(1.0);
-    let x = init.normal((19, 13), 0.0, 1.0)?.detach();
-    let classes = Tensor::from_vec((0..19).map(|i| i % 5).collect::<Vec<i64>>(), 19, &device)?;
-    let mut step = || -> Result<()> {
-        let hidden = first.forward(&x)?.relu()?.dropout(0.1, init.rng())?;
-        second.forward(&hidden)?.cross_entropy(&classes)?.backward()?;
-        optimizer.step()
-    };
+    let mut classifier = Classifier::new(&device)?;
+    let (x, classes) = batch(0, &device)?;
+    let mut step = || classifier.step(&x, &classes).map(drop);
     (0..10).try_for_each(|_| step())?;
     device.synchronize()?;
     let held = device.memory();
@@ -130,4 +161,107 @@ fn bad_index(device: &Device) -> std::result::Result<(), String> {
 fn still_works(device: &Device) -> std::result::Result<(), String> {
     let sum = Tensor::ones(1000, DType::F32, device).and_then(|x| x.sum(..)).and_then(|x| x.item()).map_err(text)?;
     if sum == 1000.0 { Ok(()) } else { Err(format!("a sum is {sum}")) }
+}
+
+/// Losses of captured steps and of plain ones, with a learning rate that changes and draws between the steps.
+fn replays(device: &Device) -> std::result::Result<(), String> {
+    let losses = |captured: bool| -> Result<Vec<f32>> {
+        let mut classifier = Classifier::new(device)?;
+        let rng = classifier.init.rng().clone();
+        let optimizer = std::rc::Rc::new(std::cell::RefCell::new(&mut classifier));
+        let mut step = |(x, classes): (Tensor, Tensor)| optimizer.borrow_mut().step(&x, &classes);
+        let mut recorded = device.capture(&mut step);
+        let mut losses = Vec::new();
+        for i in 0..8 {
+            if i == 5 {
+                optimizer.borrow_mut().optimizer.set_lr(0.1)?;
+                Tensor::rand(9, 0.0, 1.0, DType::F32, device, &rng)?;
+            }
+            let inputs = batch(i, device)?;
+            losses.push(if captured {
+                recorded.run(inputs)?
+            } else {
+                optimizer.borrow_mut().step(&inputs.0, &inputs.1)?
+            });
+        }
+        let first = optimizer.borrow().first.weight.sum(..)?;
+        losses.push(first);
+        losses.iter().map(|loss| Ok(loss.to_vec::<f32>()?[0])).collect()
+    };
+    let (plain, captured) = (losses(false).map_err(text)?, losses(true).map_err(text)?);
+    let same = plain.iter().zip(&captured).all(|(a, b)| a.to_bits() == b.to_bits());
+    if same { Ok(()) } else { Err(format!("{captured:?} captured, {plain:?} plain")) }
+}
+
+fn refusals(device: &Device) -> std::result::Result<(), String> {
+    let ones = |shape: usize| Tensor::ones(shape, DType::F32, device).map_err(text);
+    let expect = |what: &str, result: Result<Tensor>, kind: Kind, says: &str| match result {
+        Ok(_) => Err(format!("{what} was accepted")),
+        Err(error) if error.kind() == kind && error.to_string().contains(says) => Ok(()),
+        Err(error) => Err(format!("{what}: {error}")),
+    };
+    let mut twice = device.capture(|x: Tensor| x.add(&x));
+    for _ in 0..3 {
+        twice.run(ones(4)?).map_err(text)?;
+        expect(
+            "another shape",
+            twice.run(ones(5)?),
+            Kind::Shape,
+            "input 0 has shape [5], the step was captured with [4]",
+        )?;
+    }
+    let tokens = Tensor::zeros(4, DType::I64, device).map_err(text)?;
+    expect("another dtype", twice.run(tokens), Kind::Dtype, "input 0 is i64")?;
+    expect("a leaf", twice.run(ones(4)?.leaf().map_err(text)?), Kind::Value, "on the tape")?;
+    let mut reading = device.capture(|x: Tensor| x.mul_scalar(x.item()?));
+    expect("a reading step", reading.run(ones(1)?), Kind::Value, "waits for the device")?;
+    // Only what is recorded reads.
+    let runs = std::cell::Cell::new(0);
+    let mut later = device.capture(|x: Tensor| {
+        runs.set(runs.get() + 1);
+        if runs.get() == 2 {
+            x.device().synchronize()?
+        };
+        x.neg()
+    });
+    later.run(ones(4)?).map_err(text)?;
+    expect("a waiting step", later.run(ones(4)?), Kind::Value, "waits for the device")?;
+    for _ in 0..3 {
+        let y = later.run(ones(4)?).and_then(|y| y.to_vec::<f32>()).map_err(text)?;
+        assert_eq!(y, [-1.0; 4]);
+    }
+    still_works(device)
+}
+
+fn bad_index_of_a_replay(device: &Device) -> std::result::Result<(), String> {
+    let x = Tensor::ones((4, 3), DType::F32, device).map_err(text)?;
+    let mut step = device.capture(|index: Tensor| x.index_select(0, &index));
+    for value in [0i64, 1, 2, 7, 3, 9, 0] {
+        let index = Tensor::from_vec(vec![0, value], 2, device).map_err(text)?;
+        let read = step.run(index).and_then(|y| y.to_vec::<f32>());
+        match read {
+            Ok(_) if value < 4 => {}
+            Err(error) if value >= 4 && error.to_string().contains(&format!("is {value}, expected 0..4")) => {}
+            other => return Err(format!("index {value}: {other:?}")),
+        }
+    }
+    still_works(device)
+}
+
+fn captured_memory(device: &Device) -> Result<std::result::Result<(), String>> {
+    let device = private(device);
+    let mut classifier = Classifier::new(&device)?;
+    let inputs = batch(0, &device)?;
+    classifier.step(&inputs.0, &inputs.1)?;
+    device.synchronize()?;
+    let held = device.memory().in_use;
+    for _ in 0..3 {
+        let mut step = device.capture(|(x, classes): (Tensor, Tensor)| classifier.step(&x, &classes));
+        (0..4).try_for_each(|_| step.run(inputs.clone()).map(drop))?;
+        drop(step);
+    }
+    device.synchronize()?;
+    let then = device.memory();
+    let clean = then.in_use == held && then.captured == 0;
+    Ok(if clean { Ok(()) } else { Err(format!("{held} bytes before, {then:?} after")) })
 }

@@ -21,6 +21,31 @@ pub struct MemoryStats {
     pub peak: usize,
     /// Held by the backend for reuse.
     pub pooled: usize,
+    /// Held by captured steps beside what living tensors hold.
+    pub captured: usize,
+}
+
+/// How exactly matrices are multiplied. Factors of 16 bits are summed in f32 whatever it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// f32 in f32, and every result rounded once.
+    #[default]
+    Exact,
+    /// Factors of f32 may be rounded to TF32, which has 11 significant bits instead of 24; sums are f32.
+    Tf32,
+    /// As `Tf32`; besides, an activation of 16-bit results may be computed from a rounded sum, and approximately: results
+    /// are within 4 units roundoff instead of 1.5.
+    Reduced,
+}
+
+/// Whose kernels multiply matrices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Blas {
+    /// Those of the vendor's library where it is installed and has one, else our own.
+    #[default]
+    Vendor,
+    /// Our own.
+    Own,
 }
 
 /// A device that runs kernels. It does not grow when an op is added: every op is a [`Call`].
@@ -42,6 +67,12 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// Sets the precision of products. A backend that has one precision ignores it.
+    fn set_matmul_precision(&self, _precision: Precision) {}
+
+    /// Sets whose kernels multiply matrices. A backend without a vendor's library ignores it.
+    fn set_blas(&self, _blas: Blas) {}
+
     /// Waits for everything that was enqueued and reports what failed.
     fn synchronize(&self) -> Result<()>;
 
@@ -53,6 +84,18 @@ pub trait Backend: Send + Sync + 'static {
         f()?;
         self.synchronize()?;
         Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Records what `f` enqueues from this thread, instead of running it, for [`replay`](Backend::replay); other threads wait.
+    /// Memory that the recording uses stays as it is until the result is dropped. `None`, and `f` is not called, if the
+    /// backend cannot do so.
+    fn capture(&self, _f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {
+        Ok(None)
+    }
+
+    /// Enqueues what [`capture`](Backend::capture) of this backend recorded.
+    fn replay(&self, _recording: &(dyn Any + Send + Sync)) -> Result<()> {
+        Err(Error::unsupported("capture", "this backend records nothing"))
     }
 
     /// The bytes held now, at the peak, and for reuse.
@@ -115,7 +158,7 @@ pub enum Kernel {
     Gather,
     /// `y[p with p[dim] = index[p]] (+)= src[p]` onto the output; inputs index and src, `ints[0]` is `dim`.
     Scatter(Scatter),
-    /// Philox draws; `ints` = seed, offset, stream.
+    /// Philox draws; `ints` = seed, offset, stream. An input, if there is one, is an i64 `[3]` that is added to these.
     Random(Random),
     /// Stable sort of the last dimension: values and, as the second output, their indices (i64). `ints[0] != 0`: descending.
     /// NaN is the largest value.
@@ -136,10 +179,9 @@ pub enum Fused {
     /// Rows x `[rows, length]`, weight and bias where there are any, to y, mean and rstd; `ints` = rows, length, whether the
     /// mean is subtracted, whether there are a weight and a bias; `floats` = eps.
     Norm,
-    /// dy, x, mean, rstd and the weight, if any, to dx; `ints` as above.
+    /// dy, x, mean, rstd and the weight, if any, to dx and the gradients of the weight and the bias, those that are there
+    /// and wanted; `ints` as above, then whether dx and whether the parameters' gradients are wanted.
     NormBackward,
-    /// dy, x, mean, rstd to the gradients of the weight and the bias, those that are there; `ints` as above.
-    NormParameters,
     /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
     /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum
     /// was divided by. `ints` = outer, classes, inner, ignored target, whether there are weights and bytes, and 0 without
@@ -149,10 +191,10 @@ pub enum Fused {
     /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.
     CrossEntropyBackward,
     /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
-    /// and this. It is its own backward kernel.
+    /// and this. A second input, if there is one, is as in [`Kernel::Random`]. It is its own backward kernel.
     Dropout,
-    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]` of zeros;
-    /// `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
+    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]`, zeros where
+    /// there are none; `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
     EmbeddingBackward,
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.

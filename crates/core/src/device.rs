@@ -1,6 +1,7 @@
 //! Devices: found by name, opened once, compared by identity.
 
-use crate::{Backend, Error, Kind, MemoryStats, Result};
+use crate::capture::check_wait;
+use crate::{Backend, Blas, Error, Kind, MemoryStats, Precision, Result};
 use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
@@ -89,6 +90,7 @@ impl Device {
 
     /// Waits until everything enqueued has run; reports errors of what ran.
     pub fn synchronize(&self) -> Result<()> {
+        check_wait("synchronize")?;
         self.backend().synchronize()
     }
 
@@ -103,7 +105,27 @@ impl Device {
     /// }
     /// ```
     pub fn time(&self, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
+        check_wait("time")?;
         self.backend().time(&mut f)
+    }
+
+    /// Sets how exactly this device multiplies matrices from now on, [`Precision::Exact`] until then. A device that has one
+    /// precision ignores it.
+    ///
+    /// ```
+    /// # use isograd_core::{Device, Precision};
+    /// fn prefer_speed(device: &Device) {
+    ///     device.set_matmul_precision(Precision::Tf32);
+    /// }
+    /// ```
+    pub fn set_matmul_precision(&self, precision: Precision) {
+        self.backend().set_matmul_precision(precision);
+    }
+
+    /// Sets whose kernels multiply this device's matrices from now on; `ISOGRAD_BLAS`, `vendor` or `own`, says it until
+    /// then. A device without a vendor's library ignores it.
+    pub fn set_blas(&self, blas: Blas) {
+        self.backend().set_blas(blas);
     }
 
     /// Bytes held by this device's tensors.

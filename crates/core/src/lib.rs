@@ -3,6 +3,7 @@
 //! Backends live in crates of their own and register themselves when linked; this crate knows none of them.
 
 pub mod backend;
+mod capture;
 mod device;
 mod dtype;
 mod error;
@@ -13,7 +14,8 @@ mod shape;
 pub mod tape;
 mod tensor;
 
-pub use backend::{Backend, Call, Kernel, Memory, MemoryStats, Operand};
+pub use backend::{Backend, Blas, Call, Kernel, Memory, MemoryStats, Operand, Precision};
+pub use capture::{Step, Tensors};
 pub use device::{Device, DeviceInfo, Provider};
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Kind, Result};

@@ -3,7 +3,8 @@
 // The constants are written as they were derived, which is what every other backend's source says too.
 #![allow(clippy::excessive_precision)]
 
-use crate::{DType, bf16, f16};
+use crate::capture::{Draw, draw};
+use crate::{DType, Result, bf16, f16};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -50,20 +51,25 @@ impl Rng {
         Rng::from_state(RngState { offset: 0, stream, ..self.state() })
     }
 
-    /// Takes the blocks for `n` draws and returns the state before.
-    pub(crate) fn advance(&self, n: usize) -> RngState {
+    /// True for a clone of this generator.
+    pub(crate) fn is(&self, other: &Rng) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Takes the blocks for `n` draws and returns where they start.
+    pub(crate) fn advance(&self, n: usize) -> Result<Draw> {
         let mut state = self.0.lock();
         let before = *state;
         state.offset = state.offset.wrapping_add(n.div_ceil(4) as u64);
         drop(state);
         JOURNAL.with_borrow_mut(|journals| {
             for journal in journals {
-                if !journal.iter().any(|(rng, _)| Arc::ptr_eq(&rng.0, &self.0)) {
+                if !journal.iter().any(|(rng, _)| rng.is(self)) {
                     journal.push((self.clone(), before));
                 }
             }
         });
-        before
+        draw(self, before)
     }
 }
 

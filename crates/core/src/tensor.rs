@@ -1,6 +1,7 @@
 //! The tensor: a layout over shared device memory, and the tape's edge that made it.
 
 use crate::backend::{Call, Kernel, Operand};
+use crate::capture::check_wait;
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
 use smallvec::SmallVec;
@@ -76,8 +77,13 @@ impl Tensor {
             return Err(Error::shape("from_bytes", format!("{message}, got {}", bytes.len())));
         }
         let t = Tensor::empty("from_bytes", &shape, dtype, device)?;
-        device.backend().upload(&*t.0.storage.memory, bytes)?;
+        t.upload(bytes)?;
         Ok(t)
+    }
+
+    /// Replaces the bytes at the start of this tensor's memory.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<()> {
+        self.device().backend().upload(&*self.0.storage.memory, bytes)
     }
 
     /// A rank-0 tensor.
@@ -176,6 +182,7 @@ impl Tensor {
 
     /// The elements' bytes in row-major order and the machine's byte order. Waits for the device.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        check_wait("to_vec")?;
         let t = self.detach().contiguous()?;
         let mut bytes = vec![0; t.numel() * t.dtype().size()];
         let offset = t.layout().offset() * t.dtype().size();

@@ -49,6 +49,7 @@ impl Pool {
             in_use: self.in_use.load(Ordering::Relaxed),
             peak: self.peak.load(Ordering::Relaxed),
             pooled: self.free.lock().bytes,
+            captured: 0,
         }
     }
 

@@ -3,11 +3,13 @@
 // CUDA is C: handles, host pointers, and arguments without types.
 #![allow(unsafe_code)]
 
+use crate::blaslt::Products;
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, blas};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +20,11 @@ const PREFIX: &str = "isograd_";
 /// A CUDA device with one stream, in the device's primary context.
 pub struct Cuda {
     stream: Arc<Stream>,
+    /// For copies beside a recording.
+    aside: Stream,
+    /// While recording: what the graph uploads.
+    uploads: Mutex<Option<Vec<Vec<u8>>>>,
+    products: Option<Products>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
     /// `sm_90`.
@@ -92,6 +99,7 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         wave: ask(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         has_f64: true,
+        has_mma: major >= 8,
     })
 }
 
@@ -104,10 +112,10 @@ fn version() -> Result<String> {
 }
 
 /// A stream in the primary context of its device, which is kept as long.
-struct Stream {
+pub(crate) struct Stream {
     device: CUdevice,
     context: CUcontext,
-    stream: CUstream,
+    pub stream: CUstream,
 }
 
 // SAFETY: CUDA's handles belong to no thread, and its functions may be called from all of them at once.
@@ -128,7 +136,7 @@ impl Stream {
     }
 
     /// Makes the context that of the calling thread, which CUDA's functions ask for. Little is done if it is already.
-    fn enter(&self, op: &'static str) -> Result<()> {
+    pub fn enter(&self, op: &'static str) -> Result<()> {
         // SAFETY: the context is retained until `self` is dropped.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed(op))
     }
@@ -162,11 +170,15 @@ impl Cuda {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(ordinal: usize) -> Result<Cuda> {
         let (device, (major, minor)) = device(ordinal)?;
+        let stream = Arc::new(Stream::new(device)?);
         Ok(Cuda {
+            products: Products::new(&stream),
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
             architecture: format!("sm_{major}{minor}"),
-            stream: Arc::new(Stream::new(device)?),
+            stream,
+            aside: Stream::new(device)?,
+            uploads: Mutex::new(None),
         })
     }
 }
@@ -218,10 +230,33 @@ impl Drop for Event {
     }
 }
 
+/// A graph, ready to be launched.
+pub struct Graph {
+    graph: sys::CUgraphExec,
+    stream: Arc<Stream>,
+    /// From where it uploads.
+    _uploads: Vec<Vec<u8>>,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Graph {}
+// SAFETY: as for `Stream`.
+unsafe impl Sync for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // It may be running. If waiting fails, so will everything else.
+        let _ = self.stream.wait("capture");
+        // SAFETY: the graph was made by `end_capture`, and is used no more.
+        let _ = unsafe { result::graph::exec_destroy(self.graph) };
+    }
+}
+
 impl Driver for Cuda {
     type Program = Program;
     type Entry = Entry;
     type Event = Event;
+    type Graph = Graph;
 
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
@@ -250,8 +285,16 @@ impl Driver for Cuda {
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the target is an allocation with room for the bytes, which the pool sees to. They are in memory that
-        // CUDA has not locked: it has copied them when the call returns.
+        if let Some(uploads) = &mut *self.uploads.lock() {
+            let kept = bytes.to_vec();
+            // SAFETY: the target is an allocation with room for the bytes, which the pool sees to. They live as long as the
+            // graph that reads them.
+            self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, &kept, stream) })?;
+            uploads.push(kept);
+            return Ok(());
+        }
+        // SAFETY: the target is as above. The bytes are in memory that CUDA has not locked: it has copied them when the
+        // call returns.
         self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, bytes, stream) })
     }
 
@@ -275,7 +318,7 @@ impl Driver for Cuda {
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>> {
-        self.nvrtc.compile(source, &self.architecture)
+        Ok(self.nvrtc.compile(source, &self.architecture)?.cubin)
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {
@@ -308,6 +351,10 @@ impl Driver for Cuda {
         })
     }
 
+    fn blas(&self) -> Option<&dyn blas::Library> {
+        self.products.as_ref().map(|products| products as _)
+    }
+
     fn record(&self) -> Result<Event> {
         self.stream.enter("record")?;
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("record"))?;
@@ -327,5 +374,41 @@ impl Driver for Cuda {
 
     fn synchronize(&self) -> Result<()> {
         self.stream.wait("synchronize")
+    }
+
+    fn begin_capture(&self) -> Result<bool> {
+        // Relaxed: memory is allocated and programs are loaded meanwhile, which CUDA would otherwise refuse.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream lives until `self` is dropped.
+        self.stream.call("capture", |stream| unsafe { result::stream::begin_capture(stream, mode) })?;
+        *self.uploads.lock() = Some(Vec::new());
+        Ok(true)
+    }
+
+    fn end_capture(&self) -> Result<Graph> {
+        let uploads = self.uploads.lock().take().unwrap_or_default();
+        self.stream.enter("capture")?;
+        // SAFETY: `begin_capture` began to record the stream. The graph is not used once it is instantiated.
+        let graph = unsafe {
+            let recorded = result::stream::end_capture(self.stream.stream).map_err(failed("capture"))?;
+            let made = result::graph::instantiate(recorded, sys::CUgraphInstantiate_flags(0));
+            let _ = result::graph::destroy(recorded);
+            made.map_err(failed("capture"))?
+        };
+        Ok(Graph { graph, stream: self.stream.clone(), _uploads: uploads })
+    }
+
+    fn replay(&self, graph: &Graph) -> Result<()> {
+        // SAFETY: the graph lives until it is dropped, which waits for it; what it reads and writes is kept with it.
+        self.stream.call("capture", |stream| unsafe { result::graph::launch(graph.graph, stream) })
+    }
+
+    fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the target is an allocation with room for the bytes that nothing else uses; they are copied when the
+        // call returns.
+        self.aside.call("upload", |stream| unsafe {
+            let enqueued = result::memcpy_htod_async(to, bytes, stream);
+            enqueued.and(result::stream::synchronize(stream))
+        })
     }
 }

@@ -1,13 +1,17 @@
 //! CUDA for isograd: NVIDIA's GPUs of compute capability 7.5 and later.
 //!
 //! Linking this crate registers the devices `"cuda:0"`, `"cuda:1"` and so on. The driver's library and NVRTC are opened at
-//! run time: without them, the list of devices says so, and nothing else changes.
+//! run time: without them, the list of devices says so, and nothing else changes. cuBLASLt multiplies matrices where it is
+//! installed, and our own kernels where it is not.
 
+mod blaslt;
 mod driver;
 mod library;
+mod nvrtc;
 
+pub use blaslt::CublasLt;
 pub use driver::Cuda;
-pub use library::Nvrtc;
+pub use nvrtc::Nvrtc;
 
 use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
 use isograd_gpu::{Dialect, Gpu, Registered};
@@ -18,7 +22,10 @@ inventory::submit! {
 }
 
 /// CUDA C++ with the project's prelude.
-pub static DIALECT: Dialect = Dialect { name: "cuda", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+pub static DIALECT: Dialect = Dialect {
+    name: "cuda",
+    files: &[("prelude.h", include_str!("../kernels/prelude.h")), ("mma.c", include_str!("../kernels/mma.c"))],
+};
 
 inventory::submit! {
     Registered(&DIALECT)
@@ -31,9 +38,10 @@ fn list() -> Result<Vec<DeviceInfo>> {
 fn describe(ordinal: usize) -> Result<DeviceInfo> {
     let limits = driver::limits(ordinal)?;
     let gib = limits.memory as f64 / 2f64.powi(30);
+    let blas = CublasLt::open().map_or("no cuBLASLt".into(), |library| format!("cuBLASLt {}", library.version()));
     Ok(DeviceInfo {
         name: format!("cuda:{ordinal}"),
-        description: format!("{}, {gib:.1} GiB, {}", limits.name, limits.driver),
+        description: format!("{}, {gib:.1} GiB, {}, {blas}", limits.name, limits.driver),
         driver: limits.driver,
         memory: Some(limits.memory),
         is_accelerator: true,

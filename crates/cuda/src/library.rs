@@ -1,170 +1,60 @@
-//! NVRTC, NVIDIA's compiler of CUDA C++: where it is, and what is called of it.
+//! Where NVIDIA's libraries are: in the folder `ISOGRAD_CUDA_LIB`, where the system's loader looks, in `/usr/local/cuda*`, or in
+//! the packages of a Python on the path.
 
-// C: handles, and text that ends with 0.
+// Opening a library runs its initialisers.
 #![allow(unsafe_code)]
 
-use isograd_core::{Error, Result};
 use libloading::Library;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
 
-/// The folder of the library, looked at before all others.
+/// The folder that is looked at before all others.
 const FOLDER: &str = "ISOGRAD_CUDA_LIB";
 
-/// What a loader finds, the newest version first.
-const NAMES: &[&str] = if cfg!(windows) {
-    &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
-} else {
-    &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"]
-};
-
-/// A line of sources in which nothing is contracted: CUDA C++ has no pragma for that, but the compiler an option.
-const CONTRACT_OFF: &str = "CONTRACT_OFF";
-
-type Program = *mut c_void;
-type Code = c_int;
-
-/// The compiler.
-pub struct Nvrtc {
-    version: (c_int, c_int),
-    message: unsafe extern "C" fn(Code) -> *const c_char,
-    create: unsafe extern "C" fn(
-        *mut Program,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> Code,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
-    destroy: unsafe extern "C" fn(*mut Program) -> Code,
-    log_size: Size,
-    log: Bytes,
-    cubin_size: Size,
-    cubin: Bytes,
-    // The functions are in it.
-    _library: Library,
+/// A library by the names of its files.
+pub struct Files {
+    /// What a loader finds, the newest version first.
+    pub names: &'static [&'static str],
+    /// What the name begins with under any version.
+    pub stem: &'static str,
+    /// With what a library begins that this one opens by its name, if it does.
+    pub opens: Option<&'static str>,
+    /// The Python package that has it.
+    pub package: &'static str,
 }
 
-type Size = unsafe extern "C" fn(Program, *mut usize) -> Code;
-type Bytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
-
-impl Nvrtc {
-    /// The library, opened once: from the folder `ISOGRAD_CUDA_LIB`, by the system's loader, from `/usr/local/cuda*`, or
-    /// from the packages of a Python on the path. Errors: `Device`, with where it was looked for.
-    pub fn open() -> Result<&'static Nvrtc> {
-        static OPENED: OnceLock<std::result::Result<Nvrtc, String>> = OnceLock::new();
-        let opened = OPENED.get_or_init(|| find().and_then(|library| Nvrtc::of(library).map_err(|e| e.to_string())));
-        opened.as_ref().map_err(|why| Error::device("cuda", format!("NVRTC cannot be opened: {why}")))
+impl Files {
+    /// The library, or in words where it was looked for.
+    pub fn open(&self) -> Result<Library, String> {
+        let own = std::env::var_os(FOLDER).map(PathBuf::from);
+        let others = || toolkits().into_iter().chain(packages());
+        let in_loader = self.names.iter().map(PathBuf::from);
+        let in_others = others().flat_map(|folder| within(&folder, self.stem));
+        let in_own = own.iter().flat_map(|folder| within(folder, self.stem));
+        let found = in_own.chain(in_loader).chain(in_others).find_map(|path| self.load(&path));
+        found.ok_or_else(|| {
+            let set = own.map_or("is not set".into(), |folder| format!("is {}", folder.display()));
+            format!(
+                "{FOLDER} {set}, the loader finds no {}, and it is neither in /usr/local/cuda*/lib64 nor in nvidia/*/lib \
+                 of a Python on the path (pip install {})",
+                self.names[0], self.package
+            )
+        })
     }
 
-    fn of(library: Library) -> std::result::Result<Nvrtc, libloading::Error> {
-        let mut version = (0, 0);
-        // SAFETY: the types are those of nvrtc.h, which have been the same since CUDA 11.2; the library is kept.
-        unsafe {
-            let ask = library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code>(b"nvrtcVersion")?;
-            ask(&mut version.0, &mut version.1);
-            Ok(Nvrtc {
-                version,
-                message: *library.get(b"nvrtcGetErrorString")?,
-                create: *library.get(b"nvrtcCreateProgram")?,
-                compile: *library.get(b"nvrtcCompileProgram")?,
-                destroy: *library.get(b"nvrtcDestroyProgram")?,
-                log_size: *library.get(b"nvrtcGetProgramLogSize")?,
-                log: *library.get(b"nvrtcGetProgramLog")?,
-                cubin_size: *library.get(b"nvrtcGetCUBINSize")?,
-                cubin: *library.get(b"nvrtcGetCUBIN")?,
-                _library: library,
-            })
-        }
-    }
-
-    /// Its version, `13.0`.
-    pub fn version(&self) -> String {
-        format!("{}.{}", self.version.0, self.version.1)
-    }
-
-    /// Compiles a source for one architecture, such as `sm_90`, to a cubin. Errors: `Backend`, with the compiler's log.
-    pub fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>> {
-        let source_text = text(source)?;
-        let architecture = format!("--gpu-architecture={architecture}");
-        // Most programs call only some of what they include, which is a warning each.
-        let mut options = vec![text(&architecture)?, text("--std=c++17")?, text("--disable-warnings")?];
-        if source.lines().any(|line| line == CONTRACT_OFF) {
-            options.push(text("--fmad=false")?);
-        }
-        let mut program = null_mut();
-        // SAFETY: the text ends with 0 and outlives the program; there are no headers.
-        let code =
-            unsafe { (self.create)(&mut program, source_text.as_ptr(), c"isograd.cu".as_ptr(), 0, null(), null()) };
-        self.check(code)?;
-        let compiled = self.run(program, &options);
-        // SAFETY: the program was made above, and nothing uses it after this.
-        unsafe { (self.destroy)(&mut program) };
-        compiled
-    }
-
-    fn run(&self, program: Program, options: &[CString]) -> Result<Vec<u8>> {
-        let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-        // SAFETY: the caller made the program; the options end with 0 and outlive the call.
-        let code = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        if let Err(error) = self.check(code) {
-            let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log);
-            return Err(Error::backend("compile", format!("{}\n{}", error.message(), log.trim_end_matches('\0'))));
-        }
-        self.bytes(program, self.cubin_size, self.cubin)
-    }
-
-    fn bytes(&self, program: Program, size: Size, get: Bytes) -> Result<Vec<u8>> {
-        let mut bytes = 0;
-        // SAFETY: the program is whole, and the buffer has the size that the library asks for.
-        unsafe {
-            self.check(size(program, &mut bytes))?;
-            let mut buffer = vec![0u8; bytes];
-            self.check(get(program, buffer.as_mut_ptr().cast()))?;
-            Ok(buffer)
-        }
-    }
-
-    fn check(&self, code: Code) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
-        // SAFETY: the library has a text for every number, which stays.
-        let message = unsafe { CStr::from_ptr((self.message)(code)) };
-        Err(Error::backend("compile", format!("NVRTC: {} ({code})", message.to_string_lossy())))
+    fn load(&self, path: &Path) -> Option<Library> {
+        // SAFETY: NVIDIA's initialisers ask nothing of a program.
+        let open = |path: &Path| unsafe { Library::new(path) }.ok();
+        let library = open(path)?;
+        // Not every build looks in its own folder for what it opens, but what is open already is found by its name.
+        let opened = path.parent().zip(self.opens).into_iter().flat_map(|(folder, stem)| within(folder, stem));
+        opened.filter_map(|path| open(&path)).for_each(std::mem::forget);
+        Some(library)
     }
 }
 
-fn text(source: &str) -> Result<CString> {
-    CString::new(source).map_err(|_| Error::backend("compile", "the source has a byte 0"))
-}
-
-/// The library, or in words where it was looked for.
-fn find() -> std::result::Result<Library, String> {
-    let own = std::env::var_os(FOLDER).map(PathBuf::from);
-    let others = || toolkits().into_iter().chain(packages());
-    let in_loader = NAMES.iter().map(PathBuf::from);
-    let mut candidates =
-        own.iter().flat_map(|folder| within(folder)).chain(in_loader).chain(others().flat_map(|f| within(&f)));
-    // SAFETY: NVRTC's initialisers ask nothing of a program.
-    let found = candidates.find_map(|path| unsafe { Library::new(path) }.ok());
-    found.ok_or_else(|| {
-        let set = own.map_or("is not set".into(), |folder| format!("is {}", folder.display()));
-        format!(
-            "{FOLDER} {set}, the loader finds no {}, and it is neither in /usr/local/cuda*/lib64 nor in nvidia/*/lib of \
-             a Python on the path (pip install nvidia-cuda-nvrtc)",
-            NAMES[0]
-        )
-    })
-}
-
-/// The library in a folder, under any version.
-fn within(folder: &Path) -> Vec<PathBuf> {
-    let stem = if cfg!(windows) { "nvrtc64_" } else { NAMES[0] };
+/// The files in a folder whose names begin so.
+fn within(folder: &Path, stem: &str) -> Vec<PathBuf> {
     let is_one = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(stem) && !name.contains(".alt."));
     entries(folder).into_iter().filter(|path| path.file_name().is_some_and(is_one)).collect()
 }

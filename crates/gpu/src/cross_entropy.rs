@@ -3,7 +3,7 @@
 
 use crate::Gpu;
 use crate::driver::{Address, Driver, Geometry};
-use crate::fused::{SHORT, addresses, rows, variant};
+use crate::fused::{Kept, SHORT, addresses, rows, variant};
 use crate::launch::{Arguments, THREADS, each, group_size};
 use crate::source::Variant;
 use crate::status::Check;
@@ -100,7 +100,7 @@ pub fn cross_entropy<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         let variant = variant.define("THREADS", THREADS);
         gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner as i64))?;
     } else {
-        let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], 1);
+        let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], Kept::NONE);
         gpu.launch(variant, "cross_entropy_rows", geometry, &arguments)?;
     }
     let target = &call.inputs[1];
@@ -159,6 +159,6 @@ pub fn cross_entropy_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Resul
         let arguments = arguments.int(a.inner as i64);
         return gpu.launch(variant.define("THREADS", THREADS), "cross_entropy_columns_backward", geometry, &arguments);
     }
-    let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, outputs[0]], 1);
+    let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, outputs[0]], Kept::NONE);
     gpu.launch(variant, "cross_entropy_rows_backward", geometry, &arguments)
 }

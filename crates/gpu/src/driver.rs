@@ -1,6 +1,7 @@
 //! What a vendor's driver must do. Everything else is shared.
 
-use isograd_core::{Result, inventory};
+use crate::blas;
+use isograd_core::{Error, Result, inventory};
 use std::fmt;
 
 /// An address in device memory. Arithmetic on it stays within one allocation.
@@ -41,6 +42,8 @@ pub struct Limits {
     pub units: usize,
     /// Whether there is double precision.
     pub has_f64: bool,
+    /// Whether there are matrix units for which the dialect has `mma.c`.
+    pub has_mma: bool,
 }
 
 /// An argument of a kernel.
@@ -80,6 +83,8 @@ pub trait Driver: Send + Sync + 'static {
     type Entry: Send + Sync + 'static;
     /// A mark in the queue.
     type Event: Send + Sync + 'static;
+    /// A recording of work.
+    type Graph: Send + Sync + 'static;
 
     /// The language that `compile` takes.
     fn dialect(&self) -> &'static Dialect;
@@ -118,6 +123,11 @@ pub trait Driver: Send + Sync + 'static {
     fn launch(&self, entry: &Self::Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address])
     -> Result<()>;
 
+    /// The vendor's library of matrix products, where it is installed.
+    fn blas(&self) -> Option<&dyn blas::Library> {
+        None
+    }
+
     /// Marks where the queue stands now.
     fn record(&self) -> Result<Self::Event>;
 
@@ -126,4 +136,25 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Waits for everything in the queue.
     fn synchronize(&self) -> Result<()>;
+
+    /// Begins to record what is enqueued instead of running it; false if the device cannot. Uploads are recorded too, with
+    /// a copy of their bytes.
+    fn begin_capture(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Ends the recording. Errors if something was enqueued that cannot be recorded.
+    fn end_capture(&self) -> Result<Self::Graph> {
+        Err(Error::unsupported("capture", "the driver records nothing"))
+    }
+
+    /// Enqueues a recording.
+    fn replay(&self, _graph: &Self::Graph) -> Result<()> {
+        Err(Error::unsupported("capture", "the driver records nothing"))
+    }
+
+    /// Copies from the host while a recording is made, but not as a part of it. Nothing in the queue uses the target.
+    fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.upload(to, bytes)
+    }
 }

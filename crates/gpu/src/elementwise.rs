@@ -202,15 +202,16 @@ impl Plan {
         let attributes: String = (0..self.attributes()).map(|i| format!(", A k{i}")).collect();
         let status = if self.checks() { ", GLOBAL i64 *status" } else { "" };
         // Writing to a String cannot fail.
+        let index = if self.is_wide { "i64" } else { "u32" };
         let _ = writeln!(
             text,
-            "KERNEL(elementwise)({}, Ints p, i64 n{attributes}{status}) {{\n    i64 first = GROUP * THREADS + LANE;\n    \
-             i64 threads = GROUPS * THREADS;",
+            "KERNEL(elementwise)({}, Ints p, i64 count{attributes}{status}) {{\n    \
+             {index} n = ({index})count, first = ({index})(GROUP * THREADS + LANE), threads = ({index})(GROUPS * THREADS);",
             operands.join(", ")
         );
         let vector = self.vector;
         let (count, unit) = if vector > 1 { ("n / VECTOR", "vector") } else { ("n", "element") };
-        let _ = writeln!(text, "    // One {unit} a turn.\n    for (i64 g = first; g < {count}; g += threads) {{");
+        let _ = writeln!(text, "    // One {unit} a turn.\n    for ({index} g = first; g < {count}; g += threads) {{");
         self.positions(&mut text);
         if vector > 1 {
             self.vector_body(&mut text);
@@ -219,7 +220,7 @@ impl Plan {
         }
         text += "    }\n";
         if vector > 1 && self.rank == 1 {
-            text += "    for (i64 g = n / VECTOR * VECTOR + first; g < n; g += threads) {\n";
+            let _ = writeln!(text, "    for ({index} g = n / VECTOR * VECTOR + first; g < n; g += threads) {{");
             let at = |k: usize| if self.is_still[k] { "0".to_string() } else { "g".to_string() };
             self.element("        ", &at, "g", &mut text);
             text += "    }\n";

@@ -2,19 +2,48 @@
 
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry};
-use crate::launch::{self, Arguments, THREADS, element_address};
+use crate::elementwise::word;
+use crate::launch::{self, Arguments, THREADS, element_address, group_size};
 use crate::source::Variant;
 use crate::{Gpu, address, each, index, matmul, random, total};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
 
-/// Words that a thread keeps in registers, at most.
-const MOST_WORDS: usize = 4;
 /// Rows of fewer elements are left to one thread each.
 pub const SHORT: usize = 32;
-/// Rows that one thread of a column sums up.
-const PART: usize = 64;
+/// Local memory that a group may have on every device.
+const LOCAL: usize = 48 << 10;
+/// Columns of a group that joins parts.
+const COLUMNS: usize = 32;
+/// Threads of a multiprocessor whose sums of columns find room in its registers.
+const RESIDENT: usize = 512;
+/// The longest sum without a tree.
+const TERMS: usize = 4096;
+
+/// How the threads of a team share a row.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    /// Arrays whose words they keep in registers.
+    arrays: usize,
+    /// A team grows until each thread keeps no more than so many bytes of an array.
+    bytes: usize,
+    /// How many registers a thread of the largest team has for the numbers of an array.
+    registers: usize,
+    /// Words that a thread reads at once of what it does not keep.
+    batch: usize,
+    /// Whether a word may not hold elements of two rows.
+    is_whole: bool,
+}
+
+impl Kept {
+    /// Every word is read when it is needed.
+    pub const NONE: Kept = Kept { arrays: 1, bytes: 64, registers: 0, batch: 4, is_whole: false };
+    const ONE: Kept = Kept { arrays: 1, bytes: 64, registers: 32, batch: 2, is_whole: false };
+    const TWO: Kept = Kept { arrays: 2, bytes: 32, registers: 20, batch: 1, is_whole: false };
+    /// Beside two arrays, a weight and two sums of each column.
+    const COLUMNS: Kept = Kept { arrays: 2, bytes: 32, registers: 8, batch: 1, is_whole: true };
+}
 
 /// True for the dtypes of the fused kernels.
 pub fn supports<D: Driver>(gpu: &Gpu<D>, _kernel: Fused, dtype: DType) -> bool {
@@ -25,9 +54,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
     match kernel {
         Fused::Softmax => softmax(gpu, call, "softmax_rows", "softmax_columns"),
         Fused::SoftmaxBackward => softmax(gpu, call, "softmax_rows_backward", "softmax_columns_backward"),
-        Fused::Norm => norm(gpu, call, "norm"),
-        Fused::NormBackward => norm(gpu, call, "norm_backward"),
-        Fused::NormParameters => parameters(gpu, call),
+        Fused::Norm => norm(gpu, call),
+        Fused::NormBackward => norm_backward(gpu, call),
         Fused::CrossEntropy => cross_entropy(gpu, call),
         Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
         Fused::Dropout => random::dropout(gpu, call),
@@ -51,7 +79,7 @@ pub fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
     if x.layout.shape().numel() > i32::MAX as usize / 2 { variant.define("WIDE", true) } else { variant }
 }
 
-/// Adds how a group takes rows, and returns the launch.
+/// Adds how teams of threads take rows, and returns the launch.
 pub fn rows<D: Driver>(
     gpu: &Gpu<D>,
     variant: Variant,
@@ -59,27 +87,43 @@ pub fn rows<D: Driver>(
     count: usize,
     extent: usize,
     addresses: &[Address],
-    arrays: usize,
+    kept: Kept,
 ) -> (Variant, Geometry) {
-    let aligned = addresses.iter().all(|a| a % 16 == 0);
-    let (vector, word) = match (aligned, dtype.size()) {
-        (true, size) => (16 / size, "u32x4"),
-        (false, 8) => (1, "i64"),
-        (false, 4) => (1, "u32"),
-        (false, _) => (1, "u16"),
-    };
-    // One more where a row does not begin with a word.
-    let words = extent / vector + 2;
-    let most = (MOST_WORDS / arrays).max(1);
-    let limit = gpu.driver().limits().max_group.min(1024);
-    let mut threads = 32;
-    while threads < limit / 2 && threads * most < words {
-        threads *= 2;
+    let limits = gpu.driver().limits();
+    let size = dtype.size();
+    let widest = 16 / size;
+    let fits = addresses.iter().all(|a| a.is_multiple_of(16)) && (!kept.is_whole || extent.is_multiple_of(widest));
+    let vector = if fits { widest } else { 1 };
+    let is_whole = extent.is_multiple_of(vector);
+    let words = extent / vector;
+    let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
+    // A smaller team has more registers for each thread.
+    let few = (kept.bytes / size / vector).min(if most > 0 { 2 * most } else { kept.batch });
+    let largest = 1 << limits.max_group.clamp(1, 1024).ilog2();
+    // Elements outside of words are one for each thread.
+    let mut team = if is_whole { 4 } else { 16 }.min(largest);
+    while team < largest && team * few < words {
+        team *= 2;
     }
-    let fits = threads * most >= words;
-    let per = if fits { words.div_ceil(threads) } else { 0 };
-    let variant = variant.define("THREADS", threads).define("VECTOR", vector).define("WORD", word).define("PER", per);
-    (variant, Geometry { groups: [count.clamp(1, 1 << 20), 1, 1], threads })
+    let threads = team.max(group_size(limits));
+    let per = words.div_ceil(team).max(1).min(if team < largest { few.min(2 * most) } else { most });
+    let mut variant = variant
+        .define("THREADS", threads)
+        .define("TEAM", team)
+        .define("VECTOR", vector)
+        .define("WORD", word(vector * size))
+        .define("BATCH", kept.batch)
+        .define("PER", per);
+    if is_whole {
+        variant = variant.define("WHOLE", true);
+    }
+    if per > 0 && words > team * per {
+        // Beside what joins need.
+        let room = limits.local_memory.min(LOCAL).saturating_sub(2 * threads * dtype.acc().size());
+        let held = room / (threads * vector * size * kept.arrays);
+        variant = variant.define("OTHERS", true).define("HELD", held);
+    }
+    (variant, Geometry { groups: [count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads })
 }
 
 fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_column: &'static str) -> Result<()> {
@@ -97,63 +141,84 @@ fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_co
         let arguments = arguments.int(columns as i64).int(extent as i64).int(inner as i64);
         return gpu.launch(variant.define("THREADS", THREADS), by_column, launch::each(columns), &arguments);
     }
-    let (variant, geometry) = rows(gpu, variant, y.dtype, outer, extent, &all, call.inputs.len());
+    let kept = if call.inputs.len() == 1 { Kept::ONE } else { Kept::TWO };
+    let (variant, geometry) = rows(gpu, variant, y.dtype, outer, extent, &all, kept);
     gpu.launch(variant, by_row, geometry, &arguments.int(outer as i64).int(extent as i64))
 }
 
-/// Adds what a norm's program is told of its parameters, which have the dtype `p`.
+/// What a norm's program is told of its parameters, which have the dtype `p`.
 fn norm_variant(call: &Call<'_>, x: &Operand<'_>, p: DType) -> Variant {
     let names = ["CENTERED", "WEIGHT", "BIAS"];
     let flags = names.into_iter().zip(&call.ints[2..5]).filter(|(_, on)| **on != 0);
     flags.fold(variant("norm.c", x).define("P", p.name()), |variant, (name, _)| variant.define(name, true))
 }
 
-fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, entry: &'static str) -> Result<()> {
-    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
-    let is_forward = entry == "norm";
-    let rest = if is_forward { 1 } else { 4 };
-    let x = &call.inputs[0];
-    let p = call.inputs.get(rest).map_or(x.dtype, |p| p.dtype);
-    let mut arguments = inputs[..rest].iter().fold(Arguments::new(), |list, &a| list.pointer(a));
-    let mut parameters = inputs[rest..].iter();
-    let has = |i: usize| call.ints[i] != 0;
-    // A kernel does not read a pointer that is not there: any other stands for it.
-    for present in [has(3), is_forward && has(4)].into_iter().take(if is_forward { 2 } else { 1 }) {
-        let address = if present { parameters.next() } else { None };
-        arguments = arguments.pointer(*address.unwrap_or(&inputs[0]));
-    }
-    arguments = outputs.iter().fold(arguments, |list, &a| list.pointer(a)).int(count as i64).int(extent as i64);
-    if is_forward {
-        arguments = arguments.float(call.floats[0], x.dtype.acc());
-    }
-    let moved = [&inputs[..if is_forward { 1 } else { 2 }], &outputs[..1]].concat();
-    let arrays = if is_forward { 1 } else { 2 };
-    let variant = norm_variant(call, x, p);
-    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &moved, arrays);
-    gpu.launch(variant, entry, geometry, &arguments)
+/// Adds the words in which parameters are read, if rows and addresses allow these.
+fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &[Address]) -> Variant {
+    let vector = 16 / x.size();
+    let bytes = (vector * p.size()).min(16);
+    let fits = extent.is_multiple_of(vector) && addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
+    let is_read_so = fits && variant.defines.contains(&("VECTOR", vector.into()));
+    if is_read_so { variant.define("PIECE", word(bytes)) } else { variant }
 }
 
-fn parameters<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let x = &call.inputs[0];
+    let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
+    let mut parameters = inputs[1..].iter().copied();
+    // A kernel does not read a pointer that is not there: any other stands for it.
+    let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
+    let pointers = [inputs[0], optional(3), optional(4), outputs[0], outputs[1], outputs[2]];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.int(count as i64).int(extent as i64).float(call.floats[0], x.dtype.acc());
+    let variant = norm_variant(call, x, p);
+    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ONE);
+    gpu.launch(with_pieces(variant, x.dtype, p, extent, &inputs[1..]), "norm", geometry, &arguments)
+}
+
+/// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
+fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
+    let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
+    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
     let x = &call.inputs[1];
-    let variant = norm_variant(call, x, call.outputs[0].dtype).define("THREADS", THREADS);
-    let parts = count.div_ceil(PART).min(4096);
-    let part = count.div_ceil(parts.max(1));
-    let bytes = parts * extent * x.dtype.acc().size();
+    let mut found = outputs.iter().copied();
+    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
+    let dx = optional(wants_dx);
+    let [dweight, dbias] = [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there));
+    let weight = if has_weight { inputs[4] } else { inputs[0] };
+    let p = match (call.inputs.get(4), call.outputs.last()) {
+        (Some(weight), _) => weight.dtype,
+        (None, Some(last)) if wants_parameters => last.dtype,
+        _ => x.dtype,
+    };
+    let names = [(wants_dx, "DX"), (wants_parameters, "PARAMETERS"), (true, "BACKWARD")];
+    let names = names.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+    let variant = norm_variant(call, x, p);
+    let program = names.fold(variant.clone(), |variant, name| variant.define(name, true));
+    let read = [inputs[0], inputs[1], dx];
+    let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &read, Kept::COLUMNS);
+    let limits = gpu.driver().limits();
+    let resident = limits.units * (RESIDENT / geometry.threads).max(1);
+    geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
+    let parts = geometry.groups[0];
+    let bytes = if wants_parameters { parts * extent * x.dtype.acc().size() } else { 0 };
     let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
-    let sums = |list: Arguments| list.pointer(weights.address).pointer(biases.address);
-    let arguments = sums(inputs.iter().fold(Arguments::new(), |list, &a| list.pointer(a)));
-    let arguments = arguments.int(count as i64).int(extent as i64).int(part as i64);
-    let groups = extent.div_ceil(THREADS);
-    let geometry = |y: usize| Geometry { groups: [groups, y, 1], threads: THREADS };
-    gpu.launch(variant.clone(), "norm_parameters", geometry(parts), &arguments)?;
-    let mut given = outputs.iter();
-    let mut arguments = sums(Arguments::new());
-    for present in [call.ints[3] != 0, call.ints[4] != 0] {
-        let address = if present { given.next() } else { None };
-        arguments = arguments.pointer(*address.unwrap_or(&outputs[0]));
+    let sums = [weights.address, biases.address];
+    let pointers = [inputs[0], inputs[1], inputs[2], inputs[3], weight, dx, sums[0], sums[1]];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.int(count as i64).int(extent as i64);
+    let program = with_pieces(program, x.dtype, p, extent, &inputs[4..]);
+    gpu.launch(program, "norm_backward", geometry, &arguments)?;
+    if !wants_parameters {
+        return Ok(());
     }
-    gpu.launch(variant, "norm_join", geometry(1), &arguments.int(parts as i64).int(extent as i64))
+    let threads = 1 << limits.max_group.min(1024).ilog2();
+    let lines = if has_bias { 2 } else { 1 };
+    let geometry = Geometry { groups: [extent.div_ceil(COLUMNS), lines, 1], threads };
+    let arguments = [sums[0], sums[1], dweight, dbias].into_iter().fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.int(parts as i64).int(extent as i64);
+    gpu.launch(variant.define("THREADS", threads), "norm_join", geometry, &arguments)
 }

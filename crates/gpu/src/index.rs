@@ -1,10 +1,16 @@
-//! Gather and scatter. A scatter sorts the rows of the index by where they point, so that sums have a fixed order.
+//! Gather and scatter. Sums have a fixed order: that of the index.
+//!
+//! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
+//! by the length of a list. If it is short, each row looks at the others; if it has a place in local memory, a group looks
+//! up there which rows meet; otherwise, all rows are put in the order of where they point.
 
-use crate::driver::{Driver, Geometry};
+use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
-use crate::launch::{Arguments, group_size, in_groups};
+use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
-use crate::sort::{self, Sorted};
+use crate::order::{self, Ordered};
+use crate::pool::Buffer;
+use crate::sort;
 use crate::source::Variant;
 use crate::status::{Check, Slot};
 use crate::{Gpu, place};
@@ -12,8 +18,24 @@ use isograd_core::backend::{Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
 use smallvec::SmallVec;
 
-/// An index of at most this extent along the indexed dimension is not sorted: each row looks at the others itself.
+/// In lists of at most this length each row looks at the others itself.
 const FEW: usize = 32;
+/// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these.
+const ENTRIES: usize = 8192;
+const BUCKET: usize = 4;
+/// What a list in local memory can point into, at most: the number of a row and this have 32 bits.
+const EXTENT: usize = 1 << 19;
+/// Short lists are taken together until they are so many entries.
+const TOGETHER: usize = 2048;
+/// Lists that are taken together at least if they are neighbours in the index: less than a sector is not read.
+const NEIGHBOURS: usize = 4;
+/// Entries for each thread of a group that takes lists, from which on it has more threads, and how many it then has.
+const ENTRIES_OF_THREAD: usize = 4;
+const LIST_THREADS: usize = 1024;
+/// Groups for each multiprocessor, from which on it is busy.
+const BUSY_GROUPS: usize = 8;
+/// As many rows of y as the kernel `sums` takes to write zeros.
+const ZERO_ROWS: usize = 32;
 /// A sum is cut into parts of about half the root of its length, within these bounds.
 const PARTS: [usize; 2] = [32, 512];
 
@@ -119,10 +141,11 @@ impl<'a> Places<'a> {
         inner
     }
 
-    /// How a kernel is compiled for these rows, and the integers that it takes.
-    fn variant(&self, outer: &Joint, is_wide: bool) -> (Variant, SmallVec<[i64; 32]>) {
+    /// How a kernel is compiled for these rows, and the integers that it takes, of which the last ones are given.
+    fn variant(&self, outer: &Joint, last: &[i64], is_wide: bool) -> (Variant, SmallVec<[i64; 32]>) {
         let inner = self.inner();
-        let ints: SmallVec<[i64; 32]> = outer.ints().into_iter().chain(inner.ints()).collect();
+        let ints = outer.ints().into_iter().chain(inner.ints()).chain(last.iter().copied());
+        let ints: SmallVec<[i64; 32]> = ints.collect();
         let variant = Variant::new("index.c")
             .define("THREADS", self.threads)
             .define("I", self.index.dtype.name())
@@ -174,7 +197,7 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (from, at, to, size) = (place::<D>(x)?, place::<D>(index)?, place::<D>(y)?, x.dtype.size());
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, x.layout, None, call.ints[0] as usize, size, [from, to], threads);
-    let (variant, ints) = places.variant(&places.outer(), is_wide(&[x, index, y]));
+    let (variant, ints) = places.variant(&places.outer(), &[], is_wide(&[x, index, y]));
     let variant = variant.define("GATHER", true).define("WORD", word(places.vector * size));
     let n = places.rows * places.width;
     let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints).int(n as i64);
@@ -182,7 +205,9 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(places.vector);
     let slot = gpu.status(call.op, Check::Index(places.extent))?;
     let arguments = arguments.bytes(&pattern).pointer(slot.address);
-    gpu.launch(variant, "gather", places.each(n), &arguments)?;
+    // Threads that loop read several words at once.
+    let busy = gpu.driver().limits().units * BUSY_GROUPS;
+    gpu.launch(variant, "gather", groups(n.div_ceil(threads).min(busy), threads), &arguments)?;
     places.check(gpu, call.op, slot)
 }
 
@@ -197,18 +222,21 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     let places = Places::new(index, y.layout, Some(source.layout), dim, y.dtype.size(), [from, to], threads);
     let onto = Onto::Values;
     let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
-    if dims[dim] <= FEW { scatter.few(gpu) } else { scatter.sorted(gpu) }
+    if dims[dim] <= FEW { scatter.few(gpu) } else { scatter.many(gpu) }
 }
 
-/// Sums the rows of an embedding's gradient by index, onto a table of zeros.
+/// Sums the rows of an embedding's gradient by index, and writes zeros to the other rows of the table.
 pub fn table_gradient<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let ([index, dy], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    if table.layout.shape().numel() == 0 {
+        return Ok(());
+    }
     let (from, to, size) = (place::<D>(dy)?, place::<D>(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, table.layout, Some(dy.layout), 0, size, [from, to], threads);
-    let onto = Onto::Zeros { padding: call.ints[0], is_mean: call.ints[1] != 0 };
+    let onto = Onto::Nothing { padding: call.ints[0], is_mean: call.ints[1] != 0 };
     let is_wide = is_wide(&[index, dy, table]);
-    Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.sorted(gpu)
+    Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
 }
 
 /// What a scatter finds where it writes.
@@ -216,8 +244,9 @@ pub fn table_gradient<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 enum Onto {
     /// Anything.
     Values,
-    /// Zeros, which are not read: one index may be left out, and sums divided by their number of rows.
-    Zeros { padding: i64, is_mean: bool },
+    /// A contiguous table without values: rows that get nothing become zeros. One index may be left out, and sums divided by
+    /// their number of rows.
+    Nothing { padding: i64, is_mean: bool },
 }
 
 /// A scatter under way.
@@ -233,8 +262,8 @@ struct Scattering<'a> {
 
 impl Scattering<'_> {
     /// How words are read, added and written.
-    fn variant(&self, outer: &Joint) -> (Variant, SmallVec<[i64; 32]>) {
-        let (variant, ints) = self.places.variant(outer, self.is_wide);
+    fn variant(&self, outer: &Joint, last: &[i64]) -> (Variant, SmallVec<[i64; 32]>) {
+        let (variant, ints) = self.places.variant(outer, last, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
         let bytes = self.places.vector * dtype.size();
         let variant = variant.define("SCATTER", true).define("WORD", word(bytes)).define("VECTOR", self.places.vector);
@@ -247,21 +276,19 @@ impl Scattering<'_> {
         let variant = variant.define("T", dtype.name()).define("ADDING", true);
         let variant = match self.onto {
             Onto::Values => variant,
-            Onto::Zeros { is_mean: false, .. } => variant.define("FRESH", true),
-            Onto::Zeros { is_mean: true, .. } => variant.define("FRESH", true).define("MEAN", true),
+            Onto::Nothing { is_mean: false, .. } => variant.define("FRESH", true),
+            Onto::Nothing { is_mean: true, .. } => variant.define("FRESH", true).define("MEAN", true),
         };
         (variant, ints)
     }
 
     fn few<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
-        let Places { index, dim, rank, .. } = self.places;
-        let (variant, ints) = self.variant(&self.places.outer());
-        let dims = index.layout.shape().dims();
-        let apart: usize = dims[dim + 1..rank].iter().product();
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let (Places { index, dim, .. }, [_, count, apart]) = (&self.places, self.lists());
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
         let n = self.places.rows * self.places.width;
         let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
-        let steps = [dims[dim], apart, index.layout.strides()[dim], source_step];
+        let steps = [count, apart, index.layout.strides()[*dim], source_step];
         let numbers = [n].into_iter().chain(self.places.reach()).chain(steps);
         let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64));
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
@@ -270,58 +297,140 @@ impl Scattering<'_> {
         self.places.check(gpu, self.call.op, slot)
     }
 
-    fn sorted<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
-        let Places { rows, width, .. } = self.places;
-        let key = if self.is_wide { "u64" } else { "u32" };
-        let Sorted { keys, order } = self.sort(gpu, key)?;
+    /// Through local memory if a list has a place there, otherwise in order.
+    fn many<D: Driver>(self, gpu: &Gpu<D>) -> Result<()> {
+        let table = &self.call.outputs[0];
+        let zero = || gpu.driver().fill(self.to, 0, table.layout.shape().numel() * table.dtype.size());
+        let is_fresh = matches!(self.onto, Onto::Nothing { .. });
+        if self.places.rows == 0 {
+            return if is_fresh { zero() } else { Ok(()) };
+        }
+        let entries = local_entries(gpu.driver().limits());
+        let [_, count, _] = self.lists();
+        if count > entries || self.places.extent > EXTENT {
+            return self.ordered(gpu);
+        }
+        if is_fresh {
+            zero()?;
+        }
+        self.local(gpu, entries)
+    }
+
+    /// How many lists there are, the rows of one, and the distance between these.
+    fn lists(&self) -> [usize; 3] {
+        let Places { index, dim, rank, .. } = self.places;
+        let dims = index.layout.shape().dims();
+        let apart = dims[dim + 1..rank].iter().product();
+        [self.places.rows / dims[dim], dims[dim], apart]
+    }
+
+    /// The index that is left out; none is negative.
+    fn padding(&self) -> i64 {
+        if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
+    }
+
+    fn local<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
+        let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
+        let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
+        let units = limits.units;
+        let least = if apart > 1 { NEIGHBOURS } else { 1 };
+        let is_more = |together: usize| {
+            let has_place =
+                together * count <= entries && together <= self.places.threads.min(lists.next_power_of_two());
+            has_place && (together <= least || (together * count <= TOGETHER && lists / together >= 2 * units))
+        };
+        let mut together = 1;
+        while width == 1 && is_more(2 * together) {
+            together *= 2;
+        }
+        let slabs = lists.div_ceil(together);
+        let words = together * count * width;
+        let threads = match words > self.places.threads * ENTRIES_OF_THREAD {
+            true => 1 << LIST_THREADS.min(limits.max_group).ilog2(),
+            false => self.places.threads,
+        };
+        let shares = (2 * units / slabs).clamp(1, words.div_ceil(threads));
+        self.places.threads = threads;
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
+        let numbers = [lists, together, count, apart, index.layout.strides()[dim], source_step];
+        let numbers = self.places.reach().into_iter().chain(numbers);
+        let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64)).int(self.padding());
+        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
+        let geometry = Geometry { groups: [groups(slabs, threads).groups[0], shares, 1], threads };
+        gpu.launch(variant, "lists", geometry, &arguments.pointer(slot.address))?;
+        self.places.check(gpu, self.call.op, slot)
+    }
+
+    fn ordered<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
+        let Places { index, dim, rank, rows, width, along, extent, .. } = self.places;
+        let ([lists, ..], table) = (self.lists(), &self.call.outputs[0]);
+        // A bad index comes after all others.
+        let bad = lists * extent;
+        let key = if bad > u32::MAX as usize { "u64" } else { "u32" };
+        let used = gpu.scratch(if matches!(self.onto, Onto::Nothing { .. }) { extent } else { 1 })?;
+        let Ordered { keys, order } = self.order(gpu, bad, key, &used)?;
         let source = self.places.source.as_deref().unwrap_or_default();
-        let (variant, ints) = self.variant(&self.places.joint([&source[..self.places.rank]].into_iter()));
-        let variant = variant.define("K", key);
+        let without = |all: &[usize]| all[..dim].iter().chain(&all[dim + 1..rank]).copied().collect::<Strides>();
+        let list = Joint::of(&without(index.layout.shape().dims()), [&without(&self.places.target)[..]].into_iter());
+        let (variant, ints) = self.variant(&self.places.joint([&source[..rank]].into_iter()), &list.ints());
+        let variant = variant.define("K", key).define("LIST", list.rank());
+        let numbers = [rows, width, along, extent, bad];
+        let launch = |variant, entry, pointers: &[u64], part: Option<usize>, n| {
+            let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer).ints(&ints);
+            let numbers = numbers.into_iter().chain(part);
+            let arguments = numbers.fold(arguments, |list, v| list.int(v as i64));
+            gpu.launch(variant, entry, self.places.each(n), &arguments)
+        };
         if self.mode == Scatter::Assign {
-            let arguments = [keys.address, order.address, self.from, self.to].into_iter();
-            let arguments = arguments.fold(Arguments::new(), Arguments::pointer).ints(&ints);
-            return gpu.launch(
-                variant,
-                "assign",
-                self.places.each(rows * width),
-                &arguments.int(rows as i64).int(width as i64),
-            );
+            return launch(variant, "assign", &[keys.address, order.address, self.from, self.to], None, rows * width);
         }
         let part = (rows.isqrt().next_power_of_two() / 2).clamp(PARTS[0], PARTS[1]);
         let n = rows.div_ceil(part) * width;
-        let bytes = n * self.places.vector * self.call.outputs[0].dtype.acc().size();
+        let bytes = n * self.places.vector * table.dtype.acc().size();
         let (heads, tails) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
-        let launch = |variant, entry, pointers: &[u64]| {
-            let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer).ints(&ints);
-            let arguments = [rows, width, part].into_iter().fold(arguments, |list, v| list.int(v as i64));
-            gpu.launch(variant, entry, self.places.each(n), &arguments)
+        let zeros = match self.onto {
+            Onto::Values => 0,
+            Onto::Nothing { .. } => extent.div_ceil(ZERO_ROWS) * width,
         };
-        let pointers = [keys.address, order.address, self.from, self.to, heads.address, tails.address];
-        launch(variant.clone(), "sums", &pointers)?;
+        let pointers = [keys.address, order.address, self.from, self.to, heads.address, tails.address, used.address];
+        launch(variant.clone(), "sums", &pointers, Some(part), n + zeros)?;
         if rows <= part {
             return Ok(());
         }
-        launch(variant, "joins", &[keys.address, self.to, heads.address, tails.address])
+        launch(variant, "joins", &[keys.address, self.to, heads.address, tails.address], Some(part), n)
     }
 
-    /// Where rows point, in order. Only those that differ in the indexed dimension or behind it can meet: only they are
-    /// sorted together.
-    fn sort<D: Driver>(&self, gpu: &Gpu<D>, key: &'static str) -> Result<Sorted<D>> {
-        let Places { index, dim, rows, .. } = self.places;
-        let operands = [index.layout.strides(), &self.places.target[..]];
-        let outer = self.places.joint(operands.into_iter().map(|s| &s[..self.places.rank]));
-        let (variant, ints) = self.places.variant(&outer, self.is_wide);
-        let keys = gpu.scratch(rows * if self.is_wide { 8 } else { 4 })?;
-        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(keys.address).ints(&ints);
-        let [_, along, extent] = self.places.reach();
-        let arguments = [rows, along, extent].into_iter().fold(arguments, |list, v| list.int(v as i64));
-        // No index is negative.
-        let arguments = arguments.int(if let Onto::Zeros { padding, .. } = self.onto { padding } else { -1 });
+    /// Where rows point, in order. `used` becomes 1 for the keys that occur, if rows that get nothing become zeros.
+    fn order<D: Driver>(&self, gpu: &Gpu<D>, bad: usize, key: &'static str, used: &Buffer<D>) -> Result<Ordered<D>> {
+        let Places { index, rank, rows, extent, .. } = self.places;
+        let outer = self.places.joint([&index.layout.strides()[..rank]].into_iter());
+        let (variant, ints) = self.places.variant(&outer, &[], self.is_wide);
+        let mut variant = variant.define("K", key).define("KEYS", true);
+        if matches!(self.onto, Onto::Nothing { .. }) {
+            gpu.driver().fill(used.address, 0, extent)?;
+            variant = variant.define("FRESH", true);
+        }
+        let keys = gpu.scratch(order::key_bytes(rows, key))?;
+        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(keys.address).pointer(used.address);
+        let [_, count, apart] = self.lists();
+        let numbers = [rows, count, apart, extent, bad];
+        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
-        let arguments = arguments.pointer(slot.address);
-        gpu.launch(variant.define("K", key).define("KEYS", true), "keys", self.places.each(rows), &arguments)?;
+        let arguments = arguments.int(self.padding()).pointer(slot.address);
+        gpu.launch(variant, "keys", self.places.each(rows), &arguments)?;
         self.places.check(gpu, self.call.op, slot)?;
-        let lists: usize = index.layout.shape().dims()[..dim].iter().product();
-        sort::Plan::new(gpu.driver().limits(), [lists, rows / lists], key, self.is_wide).sort(gpu, keys.address)
+        order::order(gpu, self.call.op, keys, rows, bad, key, self.is_wide)
     }
+}
+
+/// Entries of lists that fit in local memory, with their buckets and a number for each thread.
+fn local_entries(limits: &Limits) -> usize {
+    let mut entries = ENTRIES;
+    while entries > BUCKET && (entries + entries / BUCKET + LIST_THREADS) * 4 > limits.local_memory {
+        entries /= 2;
+    }
+    entries
 }

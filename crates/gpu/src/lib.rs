@@ -3,6 +3,7 @@
 //! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a [`Backend`] of it: it chooses a
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
+pub mod blas;
 mod cross_entropy;
 mod driver;
 mod each;
@@ -13,6 +14,7 @@ mod launch;
 mod layout;
 pub mod matmul;
 pub mod null;
+mod order;
 mod pool;
 mod programs;
 mod random;
@@ -23,42 +25,51 @@ mod sort;
 pub mod source;
 mod status;
 pub mod table;
-
 mod total;
+mod vendor;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
 pub use source::Variant;
 
 use half::{bf16, f16};
 use isograd_core::backend::Fused;
-use isograd_core::{Backend, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Result, Scalar};
+use isograd_core::{
+    Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result, Scalar,
+};
 use launch::{Arguments, element_address};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pool::{Buffer, Pool};
 use programs::Programs;
 use sets::Tables;
 use status::{Check, Slot, Status};
+use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vendor::Vendor;
 
 /// A device behind a driver, as a backend.
 pub struct Gpu<D: Driver> {
-    status: Status<D>,
+    status: Arc<Status<D>>,
+    /// Held by the thread that records; all others enqueue one by one.
+    turn: RwLock<()>,
     tables: Tables<D>,
     programs: Programs<D>,
+    vendor: Vendor<D>,
     pool: Arc<Pool<D>>,
     is_checked: AtomicBool,
     log: Mutex<Option<Vec<Launch>>>,
 }
 
-/// A launch as the log shows it.
+/// A launch as the log shows it. A call of the vendor's library is one without geometry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// File and definitions.
+    /// File and definitions, or the form of a vendor's product.
     pub program: String,
-    /// The entry.
+    /// The entry, or `vendor`.
     pub entry: &'static str,
     /// Groups and threads.
     pub geometry: Geometry,
@@ -83,9 +94,11 @@ impl<D: Driver> Gpu<D> {
     pub fn with_cache(driver: D, folder: Option<PathBuf>) -> Gpu<D> {
         let pool = Pool::new(driver);
         Gpu {
-            status: Status::new(&pool),
+            status: Arc::new(Status::new(&pool)),
+            turn: RwLock::new(()),
             tables: Tables::default(),
             programs: Programs::new(folder),
+            vendor: Vendor::new(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
                 Ok("1") => true,
@@ -160,7 +173,7 @@ impl<D: Driver> Gpu<D> {
 
     /// Ends a call that may report bad elements. In checked mode `explain` makes the error of the first one's position.
     fn checked(&self, slot: Slot, explain: impl FnOnce(usize) -> Result<Error>) -> Result<()> {
-        if self.is_checked.load(Ordering::Relaxed) {
+        if self.is_checked.load(Ordering::Relaxed) && !self.records() {
             return match self.status.finish(slot)? {
                 None => Ok(()),
                 Some(position) => Err(explain(position)?),
@@ -213,20 +226,64 @@ fn place<D: Driver>(operand: &Operand<'_>) -> Result<Address> {
     Ok(element_address(address::<D>(operand.memory)?, operand))
 }
 
+thread_local! {
+    /// The backend for which this thread records, by its place in memory.
+    static RECORDS: Cell<usize> = const { Cell::new(0) };
+}
+
+impl<D: Driver> Gpu<D> {
+    /// True if this thread records.
+    fn records(&self) -> bool {
+        RECORDS.get() == std::ptr::from_ref(self) as usize
+    }
+
+    /// Waits while another thread records.
+    fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (!self.records()).then(|| self.turn.read_recursive())
+    }
+
+    /// Runs `f` as the thread that records.
+    fn recording<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                RECORDS.set(0);
+            }
+        }
+        RECORDS.set(std::ptr::from_ref(self) as usize);
+        let _leave = Leave;
+        f()
+    }
+}
+
+/// What was recorded, and what it keeps.
+struct Recording<D: Driver> {
+    // In this order: the graph goes before the memory that it uses.
+    graph: D::Graph,
+    _slots: status::Kept<D>,
+    _memory: pool::Hold<D>,
+}
+
 impl<D: Driver> Backend for Gpu<D> {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        let _turn = self.enter();
         Ok(Box::new(self.pool.take(bytes)?))
     }
 
     fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()> {
+        let _turn = self.enter();
         let buffer = buffer::<D>(memory)?;
         if bytes.len() > buffer.bytes {
             return Err(Error::backend("upload", format!("{} bytes do not fit", bytes.len())));
+        }
+        if self.records() {
+            self.pool.touch(buffer.address);
         }
         if bytes.is_empty() { Ok(()) } else { self.driver().upload(buffer.address, bytes) }
     }
 
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let _turn = self.enter();
         let buffer = buffer::<D>(memory)?;
         if offset.saturating_add(bytes.len()) > buffer.bytes {
             return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
@@ -236,6 +293,12 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
+        let _turn = self.enter();
+        if self.records() {
+            for operand in call.inputs.iter().chain(call.outputs) {
+                self.pool.touch(address::<D>(operand.memory)?);
+            }
+        }
         // A copy and a gather move bits, whatever they mean.
         let moves_bits = matches!(call.kernel, Kernel::Copy | Kernel::Gather);
         let is_f64 = |operand: &Operand<'_>| operand.dtype == DType::F64;
@@ -259,7 +322,16 @@ impl<D: Driver> Backend for Gpu<D> {
         fused::supports(self, kernel, dtype)
     }
 
+    fn set_matmul_precision(&self, precision: Precision) {
+        self.vendor.set_precision(precision);
+    }
+
+    fn set_blas(&self, blas: Blas) {
+        self.vendor.set_blas(blas);
+    }
+
     fn synchronize(&self) -> Result<()> {
+        let _turn = self.enter();
         self.status.check()?;
         self.driver().synchronize()
     }
@@ -269,6 +341,34 @@ impl<D: Driver> Backend for Gpu<D> {
         f()?;
         let to = self.driver().record()?;
         self.driver().elapsed(&from, &to)
+    }
+
+    fn capture(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {
+        if RECORDS.get() != 0 {
+            return Err(Error::value("capture", "a step is captured inside of another"));
+        }
+        let _turn = self.turn.write();
+        // Work that still runs may use memory that is written aside.
+        self.status.check()?;
+        self.driver().synchronize()?;
+        self.status.prepare()?;
+        if !self.driver().begin_capture()? {
+            return Ok(None);
+        }
+        self.pool.begin_scope();
+        // Whatever happens in the closure, the queue must run again.
+        let done = self.recording(|| catch_unwind(AssertUnwindSafe(f)));
+        let graph = self.driver().end_capture();
+        let (slots, memory) = (self.status.keep(), self.pool.end_scope());
+        done.unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(Some(Box::new(Recording { graph: graph?, _slots: slots, _memory: memory })))
+    }
+
+    fn replay(&self, recording: &(dyn Any + Send + Sync)) -> Result<()> {
+        let _turn = self.enter();
+        let recording = recording.downcast_ref::<Recording<D>>();
+        let recording = recording.ok_or_else(|| Error::backend("capture", "the step is of another backend"))?;
+        self.driver().replay(&recording.graph)
     }
 
     fn memory(&self) -> MemoryStats {

@@ -4,14 +4,18 @@ use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, vendor};
 use isograd_core::backend::Fused;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
 use smallvec::SmallVec;
 
+/// The common kernels.
+const FILE: &str = "matmul.c";
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
 const LEAST_PART: usize = 128;
+/// Elements of 16 bits that matrix units' operands are read by.
+const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
 const WIDEST: usize = 16;
 /// Groups of a launch. More matrices take several launches.
@@ -41,13 +45,17 @@ pub mod tiles {
     /// For products of a few hundred rows and columns.
     pub const MEDIUM: Tile = Tile { m: 64, n: 64, k: 16, results: [8, 4] };
     /// For products that would leave multiprocessors idle otherwise.
-    pub const SMALL: Tile = Tile { m: 32, n: 32, k: 16, results: [4, 4] };
+    pub const SMALL: Tile = Tile { m: 32, n: 32, k: 32, results: [4, 4] };
     /// For at most 16 columns.
-    pub const TALL: Tile = Tile { m: 64, n: 16, k: 16, results: [4, 4] };
+    pub const TALL: Tile = Tile { m: 64, n: 16, k: 32, results: [4, 4] };
     /// For at most 16 rows.
-    pub const FLAT: Tile = Tile { m: 16, n: 64, k: 16, results: [4, 4] };
+    pub const FLAT: Tile = Tile { m: 16, n: 64, k: 32, results: [4, 4] };
+    /// For matrix units.
+    pub const MMA: Tile = Tile { m: 128, n: 128, k: 32, results: [8, 16] };
+    /// For products on matrix units that would leave multiprocessors idle otherwise.
+    pub const SMALL_MMA: Tile = Tile { m: 64, n: 64, k: 32, results: [8, 4] };
     /// For at most 16 rows and columns.
-    pub const TINY: Tile = Tile { m: 16, n: 16, k: 16, results: [2, 2] };
+    pub const TINY: Tile = Tile { m: 16, n: 16, k: 32, results: [2, 2] };
     /// All of them.
     pub const ALL: [Tile; 6] = [LARGE, MEDIUM, SMALL, TALL, FLAT, TINY];
 }
@@ -102,6 +110,8 @@ pub enum Method {
     Vector(usize),
     /// By tiles.
     Tiles(Tile),
+    /// By tiles, on matrix units.
+    Mma(Tile),
 }
 
 /// A choice.
@@ -126,14 +136,14 @@ impl Plan {
 
 /// The operand of a kernel that multiplies rows: a matrix `[rows, k]`, or the other one turned so.
 #[derive(Clone, Copy)]
-struct Side {
-    address: u64,
+pub(crate) struct Side {
+    pub address: u64,
     dtype: DType,
-    rows: usize,
-    k: usize,
+    pub rows: usize,
+    pub k: usize,
     /// Of batch, row and K.
-    strides: [usize; 3],
-    is_batched: bool,
+    pub strides: [usize; 3],
+    pub is_batched: bool,
 }
 
 impl Side {
@@ -199,6 +209,15 @@ pub fn choose(e: Extents, acc: DType, is_along_k: bool, limits: &Limits) -> Plan
     Plan::new(Method::Tiles(*tile), parts)
 }
 
+/// [`choose`] for matrix units.
+fn choose_mma(e: Extents, limits: &Limits) -> Plan {
+    let (units, most) = (limits.units.max(1), (e.k / LEAST_PART).clamp(1, MOST_PARTS));
+    let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches);
+    let tile = if groups(&tiles::MMA) >= units { tiles::MMA } else { tiles::SMALL_MMA };
+    let parts = if groups(&tile) >= units { 1 } else { units.div_ceil(groups(&tile).max(1)).min(most) };
+    Plan::new(Method::Mma(tile), parts)
+}
+
 /// A matrix of `rows` rows times a vector is as fast as the matrix is read: a few groups for each multiprocessor.
 fn choose_vector(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
     let threads = vector_threads(limits);
@@ -223,48 +242,40 @@ fn vector_threads(limits: &Limits) -> usize {
 
 /// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
-    let plan = plan(gpu, call)?;
-    run_as(gpu, call, plan)
-}
-
-/// The choice for a call.
-pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
     let product = Product::new::<D>(call)?;
-    let matrix = if product.e.n == 1 { product.a } else { product.b };
-    match product.is_scale() {
-        true => Ok(Plan::new(Method::Scale, 0)),
-        false => Ok(choose(product.e, product.dtype.acc(), matrix.is_along_k(), gpu.driver().limits())),
-    }
-}
-
-/// Runs a call as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
-pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
-    let product = Product::new::<D>(call)?;
-    if product.numel() == 0 {
+    let plan = product.plan(gpu.driver().limits());
+    // A matrix times a vector is bound by memory, and our own kernel reads that as fast.
+    if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run(gpu, &product)? {
         return Ok(());
     }
-    match plan.method {
-        Method::Scale => product.sum(gpu, 0, product.y),
-        Method::Vector(lanes) => product.vector(gpu, lanes, plan),
-        Method::Tiles(tile) => product.tiles(gpu, tile, plan),
-    }
+    product.run(gpu, plan)
+}
+
+/// The choice among our own kernels for a call.
+pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
+    Ok(Product::new::<D>(call)?.plan(gpu.driver().limits()))
+}
+
+/// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
+pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
+    Product::new::<D>(call)?.run(gpu, plan)
 }
 
 /// `y = activation(alpha a @ b + beta c)` with addresses.
-struct Product {
-    e: Extents,
-    dtype: DType,
+pub(crate) struct Product {
+    pub e: Extents,
+    pub dtype: DType,
     /// `[M, K]` and `[N, K]`.
-    a: Side,
-    b: Side,
+    pub a: Side,
+    pub b: Side,
     /// Address and strides of batch, row and column; y where c is not read.
-    c: (u64, [usize; 3]),
-    y: u64,
-    alpha: f64,
-    beta: f64,
-    activation: Option<Pointwise>,
+    pub c: (u64, [usize; 3]),
+    pub y: u64,
+    pub alpha: f64,
+    pub beta: f64,
+    pub activation: Option<Pointwise>,
     /// Where what the activation is applied to is kept.
-    z: Option<u64>,
+    pub z: Option<u64>,
 }
 
 /// A launch of `gemm` or `gemv`.
@@ -311,7 +322,34 @@ impl Product {
         })
     }
 
-    fn numel(&self) -> usize {
+    fn plan(&self, limits: &Limits) -> Plan {
+        let matrix = if self.e.n == 1 { self.a } else { self.b };
+        let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n;
+        match self.is_scale() {
+            true => Plan::new(Method::Scale, 0),
+            false if is_large && self.fits_mma(limits) => choose_mma(self.e, limits),
+            false => choose(self.e, self.dtype.acc(), matrix.is_along_k(), limits),
+        }
+    }
+
+    /// Whether matrix units can multiply the operands as they lie.
+    fn fits_mma(&self, limits: &Limits) -> bool {
+        let has_words = |side: &Side| side.has_words(MMA_WORD);
+        limits.has_mma && self.dtype.size() == 2 && has_words(&self.a) && has_words(&self.b)
+    }
+
+    fn run<D: Driver>(&self, gpu: &Gpu<D>, plan: Plan) -> Result<()> {
+        if self.numel() == 0 {
+            return Ok(());
+        }
+        match plan.method {
+            Method::Scale => self.sum(gpu, 0, self.y),
+            Method::Vector(lanes) => self.vector(gpu, lanes, plan),
+            Method::Tiles(tile) | Method::Mma(tile) => self.tiles(gpu, tile, plan),
+        }
+    }
+
+    pub(crate) fn numel(&self) -> usize {
         self.e.batches * self.e.m * self.e.n
     }
 
@@ -320,8 +358,8 @@ impl Product {
         self.alpha == 0.0 || self.e.k == 0
     }
 
-    fn variant(&self, threads: usize, is_wide: bool) -> Variant {
-        let mut variant = Variant::new("matmul.c")
+    fn variant(&self, file: &'static str, threads: usize, is_wide: bool) -> Variant {
+        let mut variant = Variant::new(file)
             .define("THREADS", threads)
             .define("T", self.dtype.name())
             .define("A", self.dtype.acc().name());
@@ -368,7 +406,8 @@ impl Product {
         let (size, acc) = (self.dtype.size(), self.dtype.acc());
         // Global memory is read in words of as many elements as local memory holds in 16 bytes.
         let vector = WIDEST / acc.size();
-        let run = vector.min(tile.results[0]).min(tile.results[1]);
+        let is_mma = matches!(plan.method, Method::Mma(_));
+        let run = if is_mma { 2 } else { vector.min(tile.results[0]).min(tile.results[1]) };
         let part = k.div_ceil(plan.parts).next_multiple_of(tile.k);
         let parts = k.div_ceil(part);
         let spans = [(self.a, tile.m), (self.b, tile.n)];
@@ -381,25 +420,29 @@ impl Product {
         ints.extend(self.c.1.map(|s| s as i64));
         ints.push(y_words as i64);
         let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
-        let variant = self
-            .variant(tile.threads(), is_wide)
+        let (file, entry) = if is_mma { ("mma.c", "gemm_mma") } else { (FILE, "gemm") };
+        let mut variant = self
+            .variant(file, tile.threads(), is_wide)
             .define("TILE_M", tile.m)
             .define("TILE_N", tile.n)
             .define("TILE_K", tile.k)
-            .define("RESULTS_M", tile.results[0])
-            .define("RESULTS_N", tile.results[1])
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
-            .define("RUN", run)
-            .define("RUN_WORD", word(run * acc.size()))
-            .define("STORE_WORD", word(run * size))
             .define("A_ALONG_K", self.a.is_along_k())
-            .define("A_VECTOR", words(&self.a))
-            .define("B_ALONG_K", self.b.is_along_k())
-            .define("B_VECTOR", words(&self.b));
+            .define("B_ALONG_K", self.b.is_along_k());
+        if !is_mma {
+            variant = variant
+                .define("RESULTS_M", tile.results[0])
+                .define("RESULTS_N", tile.results[1])
+                .define("VECTOR", vector)
+                .define("WORD", word(vector * size))
+                .define("RUN", run)
+                .define("RUN_WORD", word(run * acc.size()))
+                .define("STORE_WORD", word(run * size))
+                .define("A_VECTOR", words(&self.a))
+                .define("B_VECTOR", words(&self.b));
+        }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
-        self.launch(gpu, Multiply { variant, entry: "gemm", groups, threads, inputs, parts, ints }, plan)
+        self.launch(gpu, Multiply { variant, entry, groups, threads, inputs, parts, ints }, plan)
     }
 
     /// y has one column, or one row: then a is the vector.
@@ -424,7 +467,7 @@ impl Product {
         ints.extend(matrix.ints());
         ints.extend([x.strides[0], x.strides[2], self.c.1[0], c_row].map(|s| s as i64));
         let variant = self
-            .variant(threads, is_wide)
+            .variant(FILE, threads, is_wide)
             .define("LANES", lanes)
             .define("VECTOR", vector)
             .define("WORD", word(vector * size))
@@ -435,14 +478,14 @@ impl Product {
     }
 
     /// `y = activation(alpha (sum of the parts) + beta c)`.
-    fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
+    pub(crate) fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
         let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
         ints.extend(self.c.1.map(|s| s as i64));
         // VECTOR and WORD name a type of the other kernels.
         let variant = self
-            .variant(THREADS, false)
+            .variant(FILE, THREADS, false)
             .define("INTS", ints.len())
             .define("VECTOR", 1usize)
             .define("WORD", word(self.dtype.size()));

@@ -41,6 +41,8 @@ struct State {
     /// By entry, what it was first launched of.
     sources: BTreeMap<String, String>,
     uploads: usize,
+    /// While recording: the bytes that were named.
+    recorded: Option<Vec<(Address, usize)>>,
 }
 
 impl NullDriver {
@@ -56,6 +58,7 @@ impl NullDriver {
             wave: 32,
             units: 64,
             has_f64: true,
+            has_mma: dialect.files.iter().any(|(file, _)| *file == "mma.c"),
         };
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
     }
@@ -96,10 +99,13 @@ impl NullDriver {
 
     /// Errors unless the bytes lie within one allocation.
     fn within(&self, op: &'static str, at: Address, bytes: usize) -> Result<()> {
-        let state = self.alive(op)?;
+        let mut state = self.alive(op)?;
         let below = state.allocations.range((Unbounded, Included(at))).next_back();
         match below {
-            Some((&start, &size)) if at - start + bytes as u64 <= size as u64 => Ok(()),
+            Some((&start, &size)) if at - start + bytes as u64 <= size as u64 => {
+                state.recorded.iter_mut().for_each(|recorded| recorded.push((at, bytes)));
+                Ok(())
+            }
             _ => Err(Error::backend(op, format!("{bytes} bytes at {at:#x} are in no allocation"))),
         }
     }
@@ -109,6 +115,7 @@ impl Driver for NullDriver {
     type Program = String;
     type Entry = Entry;
     type Event = ();
+    type Graph = Vec<(Address, usize)>;
 
     fn dialect(&self) -> &'static Dialect {
         self.dialect
@@ -145,6 +152,7 @@ impl Driver for NullDriver {
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        self.synchronize()?;
         self.within("download", from, bytes.len())?;
         bytes.fill(0);
         Ok(())
@@ -205,6 +213,23 @@ impl Driver for NullDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.alive("synchronize").map(drop)
+        match self.alive("synchronize")?.recorded {
+            Some(_) => Err(Error::backend("synchronize", "the queue is being recorded")),
+            None => Ok(()),
+        }
+    }
+
+    fn begin_capture(&self) -> Result<bool> {
+        self.alive("capture")?.recorded = Some(Vec::new());
+        Ok(true)
+    }
+
+    fn end_capture(&self) -> Result<Vec<(Address, usize)>> {
+        Ok(self.alive("capture")?.recorded.take().unwrap_or_default())
+    }
+
+    /// Errors unless all that was recorded is still allocated.
+    fn replay(&self, graph: &Vec<(Address, usize)>) -> Result<()> {
+        graph.iter().try_for_each(|&(at, bytes)| self.within("replay", at, bytes))
     }
 }

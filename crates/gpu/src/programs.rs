@@ -20,10 +20,13 @@ struct Key {
     entry: &'static str,
 }
 
+/// Where a program will be. It is locked while it is compiled, so that two threads do not compile the same one.
+type Place<D> = Arc<Mutex<Option<Arc<<D as Driver>::Program>>>>;
+
 /// The programs of one device.
 pub struct Programs<D: Driver> {
     entries: Mutex<HashMap<Key, Arc<D::Entry>>>,
-    programs: Mutex<HashMap<Variant, Arc<D::Program>>>,
+    programs: Mutex<HashMap<Variant, Place<D>>>,
     folder: Option<PathBuf>,
 }
 
@@ -45,17 +48,13 @@ impl<D: Driver> Programs<D> {
         if let Some(found) = self.entries.lock().get(&key) {
             return Ok(found.clone());
         }
-        // Held while compiling, so that two threads do not compile the same program.
-        let mut programs = self.programs.lock();
-        let program = match programs.get(&key.variant) {
+        let place = self.programs.lock().entry(key.variant.clone()).or_default().clone();
+        let mut built = place.lock();
+        let program = match &*built {
             Some(program) => program.clone(),
-            None => {
-                let program = Arc::new(self.build(driver, &key.variant, generate)?);
-                programs.insert(key.variant.clone(), program.clone());
-                program
-            }
+            None => built.insert(Arc::new(self.build(driver, &key.variant, generate)?)).clone(),
         };
-        drop(programs);
+        drop(built);
         let made = Arc::new(driver.entry(&program, entry)?);
         self.entries.lock().insert(key, made.clone());
         Ok(made)

@@ -1,6 +1,6 @@
 //! Random draws, and dropout by them.
 
-use crate::driver::Driver;
+use crate::driver::{Address, Driver};
 use crate::elementwise::word;
 use crate::fused::variant;
 use crate::launch::{Arguments, group_size, in_groups};
@@ -8,7 +8,7 @@ use crate::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;
-use isograd_core::{Call, DType, Result};
+use isograd_core::{Call, DType, Operand, Result};
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()> {
     let y = &call.outputs[0];
@@ -27,7 +27,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()>
     let at = place::<D>(y)?;
     let bytes = 4 * y.dtype.size();
     let variant = if bytes <= 16 && at % bytes as u64 == 0 { variant.define("WORD", word(bytes)) } else { variant };
-    let arguments = Arguments::new().pointer(at).int(n as i64);
+    let (variant, base) = with_base::<D>(variant, call.inputs.first())?;
+    let arguments = Arguments::new().pointer(at).pointer(base.unwrap_or(at)).int(n as i64);
     let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
     let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
     gpu.launch(variant, "draw", in_groups(n.div_ceil(4), threads), &arguments)
@@ -41,8 +42,9 @@ pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let variant = variant("random.c", y).define("THREADS", threads).define("DROPOUT", true);
     let is_aligned = from % 16 == 0 && to % 16 == 0;
     let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
-    let arguments =
-        call.ints.iter().fold(Arguments::new().pointer(from).pointer(to).int(n as i64), |list, &v| list.int(v));
+    let (variant, base) = with_base::<D>(variant, call.inputs.get(1))?;
+    let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to)).int(n as i64);
+    let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
     let items = if y.dtype.size() == 2 { 8 } else { 4 };
     gpu.launch(
         variant,
@@ -50,4 +52,12 @@ pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         in_groups(n.div_ceil(items), threads),
         &arguments.float(call.floats[0], y.dtype.acc()),
     )
+}
+
+/// Adds that there is a state on the device to start from, and says where.
+fn with_base<D: Driver>(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
+    Ok(match base {
+        Some(base) => (variant.define("BASE", true), Some(place::<D>(base)?)),
+        None => (variant, None),
+    })
 }

@@ -21,8 +21,10 @@ const TERMS: usize = 4000;
 const PAIR: usize = 16;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
-/// Groups and threads for each multiprocessor, from which on it is busy.
+/// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
+/// so that multiprocessors which are faster take more of them.
 const BUSY_GROUPS: usize = 8;
+const ROW_GROUPS: usize = 32;
 const BUSY_THREADS: usize = 1024;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
@@ -182,7 +184,7 @@ impl Plan {
             team *= 2;
         }
         let least = threads * vector * unroll(vector) * 2;
-        let wanted = if team == threads { limits.units * BUSY_GROUPS / rows } else { 1 };
+        let wanted = if team == threads { limits.units * ROW_GROUPS / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
         Plan { is_columns: false, vector, threads, team, part, parts }
     }

@@ -45,11 +45,16 @@ impl<D: Driver> Tables<D> {
             Some(i) => kept.remove(i),
             None => {
                 let bytes = bytemuck::cast_slice(&words);
-                let buffer = gpu.scratch(bytes.len())?;
-                gpu.driver().upload(buffer.address, bytes)?;
+                // A recording reads the table at every replay and does not write it.
+                let buffer = gpu.pool.take_aside(bytes.len())?;
+                match gpu.pool.is_recording() {
+                    true => gpu.driver().upload_aside(buffer.address, bytes)?,
+                    false => gpu.driver().upload(buffer.address, bytes)?,
+                }
                 Arc::new(Table { words, buffer })
             }
         };
+        gpu.pool.touch(table.buffer.address);
         if kept.len() == KEPT {
             kept.remove(0);
         }

@@ -1,6 +1,6 @@
-//! Sorting: of tensors, and of keys that other kernels need in order. Tiles are sorted in local memory, then merged.
+//! Sorting of tensors. Tiles are sorted in local memory, then merged.
 
-use crate::driver::{Address, Driver, Limits};
+use crate::driver::{Driver, Limits};
 use crate::elementwise::bits;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
@@ -13,7 +13,7 @@ use isograd_core::{Call, DType, Result};
 const ITEMS: usize = 8;
 
 /// How lists are sorted on a device.
-pub struct Plan {
+struct Plan {
     rows: usize,
     length: usize,
     /// `u32` or `u64`: the keys' type.
@@ -23,14 +23,14 @@ pub struct Plan {
 }
 
 /// Sorted keys and where they were, row by row.
-pub struct Sorted<D: Driver> {
-    pub keys: Buffer<D>,
-    pub order: Buffer<D>,
+struct Sorted<D: Driver> {
+    keys: Buffer<D>,
+    order: Buffer<D>,
 }
 
 impl Plan {
     /// For so many rows of so many keys.
-    pub fn new(limits: &Limits, [rows, length]: [usize; 2], key: &'static str, is_wide: bool) -> Plan {
+    fn new(limits: &Limits, [rows, length]: [usize; 2], key: &'static str, is_wide: bool) -> Plan {
         let mut plan = Plan { rows, length, key, threads: group_size(limits), is_wide };
         // A key and a 16-bit position an element, and two splits.
         while plan.threads > 1 && plan.tile() * (plan.key_size() + 2) + 16 > limits.local_memory {
@@ -89,14 +89,6 @@ impl Plan {
             run *= 2;
         }
         Ok(sorted)
-    }
-
-    /// Sorts keys that lie row by row. The order counts from the first of all rows.
-    pub fn sort<D: Driver>(&self, gpu: &Gpu<D>, keys: Address) -> Result<Sorted<D>> {
-        let sorted = self.buffers(gpu)?;
-        let arguments = Arguments::new().pointer(keys).pointer(sorted.keys.address).pointer(sorted.order.address);
-        self.tiles(gpu, self.variant(), arguments)?;
-        self.merge(gpu, sorted)
     }
 }
 

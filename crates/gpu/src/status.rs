@@ -9,6 +9,7 @@ use crate::pool::{Buffer, Pool};
 use isograd_core::backend::{class_error, index_error};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Slots of one round. When all are given out, the queue is waited for.
@@ -47,24 +48,37 @@ struct State<D: Driver> {
     free: Vec<Address>,
     /// Those that the next synchronising call reads.
     pending: Vec<Slot>,
+    /// Those of recordings, which every one reads.
+    kept: HashMap<usize, Vec<Slot>>,
+    recordings: usize,
 }
 
 impl<D: Driver> Status<D> {
     pub fn new(pool: &Arc<Pool<D>>) -> Status<D> {
-        let state = State { slots: None, free: Vec::new(), pending: Vec::new() };
+        let state = State { slots: None, free: Vec::new(), pending: Vec::new(), kept: HashMap::new(), recordings: 0 };
         Status { pool: pool.clone(), state: Mutex::new(state) }
     }
 
-    /// A clean slot for a launch of `op`.
-    pub fn slot(&self, op: &'static str, check: Check) -> Result<Slot> {
-        let mut state = self.state.lock();
+    /// Makes sure that there are slots.
+    pub fn prepare(&self) -> Result<()> {
+        self.make(&mut self.state.lock())
+    }
+
+    fn make(&self, state: &mut State<D>) -> Result<()> {
         if state.slots.is_none() {
             let slots = self.pool.take_hidden(SLOTS * SLOT)?;
             self.pool.driver.fill(slots.address, 0, SLOTS * SLOT)?;
             state.free = (0..SLOTS).rev().map(|i| slots.address + (i * SLOT) as Address).collect();
             state.slots = Some(slots);
         }
-        if state.free.is_empty() {
+        Ok(())
+    }
+
+    /// A clean slot for a launch of `op`.
+    pub fn slot(&self, op: &'static str, check: Check) -> Result<Slot> {
+        let mut state = self.state.lock();
+        self.make(&mut state)?;
+        if state.free.is_empty() && !self.pool.is_recording() {
             self.read(&mut state)?;
         }
         match state.free.pop() {
@@ -76,6 +90,17 @@ impl<D: Driver> Status<D> {
     /// Leaves a slot to the next synchronising call.
     pub fn defer(&self, slot: Slot) {
         self.state.lock().pending.push(slot);
+    }
+
+    /// Gives the slots that are pending to a recording: those that were left while it was made.
+    pub fn keep(self: &Arc<Self>) -> Kept<D> {
+        let mut state = self.state.lock();
+        state.recordings += 1;
+        let (recording, slots) = (state.recordings, std::mem::take(&mut state.pending));
+        if !slots.is_empty() {
+            state.kept.insert(recording, slots);
+        }
+        Kept { status: self.clone(), recording }
     }
 
     /// Waits for the launch of a slot and returns the position of the first bad element, if there is one.
@@ -97,20 +122,36 @@ impl<D: Driver> Status<D> {
     }
 
     fn read(&self, state: &mut State<D>) -> Result<()> {
-        let Some(slots) = state.slots.as_ref().filter(|_| !state.pending.is_empty()) else { return Ok(()) };
+        let is_clean = state.pending.is_empty() && state.kept.is_empty();
+        let Some(slots) = state.slots.as_ref().filter(|_| !is_clean) else { return Ok(()) };
         let mut words = vec![0i64; SLOTS * SLOT / 8];
         self.pool.driver.download(slots.address, bytemuck::cast_slice_mut(&mut words))?;
         let base = slots.address;
         let mut first = None;
-        for slot in std::mem::take(&mut state.pending) {
+        let pending = std::mem::take(&mut state.pending);
+        for slot in pending.iter().chain(state.kept.values().flatten()) {
             let at = (slot.address - base) as usize / 8;
             if let Some(error) = slot.error(&words[at..][..SLOT / 8]) {
                 self.pool.driver.fill(slot.address, 0, SLOT)?;
                 first.get_or_insert(error);
             }
-            state.free.push(slot.address);
         }
+        state.free.extend(pending.iter().map(|slot| slot.address));
         first.map_or(Ok(()), Err)
+    }
+}
+
+/// The slots of a recording, until this is dropped.
+pub struct Kept<D: Driver> {
+    status: Arc<Status<D>>,
+    recording: usize,
+}
+
+impl<D: Driver> Drop for Kept<D> {
+    fn drop(&mut self) {
+        let mut state = self.status.state.lock();
+        let slots = state.kept.remove(&self.recording).unwrap_or_default();
+        state.pending.extend(slots);
     }
 }
 

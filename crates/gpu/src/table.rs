@@ -135,11 +135,14 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         differentiate(d, t, &[&[4096, 1024], &[1024], &[1024]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
     },
     |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1024])?).map(drop),
+    // Of no whole words, which matrix units would take.
+    |d, t| zeros(d, t, &[1023, 1023])?.matmul(&zeros(d, t, &[1023, 1023])?).map(drop),
     |d, t| zeros(d, t, &[64, 65536])?.matmul(&zeros(d, t, &[65536, 64])?).map(drop),
     |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1])?).map(drop),
     |d, t| zeros(d, t, &[1024, 1024])?.gather(0, &zeros(d, DType::I64, &[1024, 1024])?).map(drop),
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
+    |d, t| scatter(d, t, 16384),
     |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
     |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),

@@ -16,6 +16,7 @@ use opencl3::memory::{CL_MEM_READ_WRITE, svm_alloc, svm_free};
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_uint};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::ffi::c_void;
 use std::ptr::null;
 
@@ -23,6 +24,8 @@ use std::ptr::null;
 const WARP_SIZE_NV: cl_uint = 0x4003;
 const WAVEFRONT_WIDTH_AMD: cl_uint = 0x4043;
 const SUB_GROUP_SIZES_INTEL: cl_uint = 0x4108;
+const COMPUTE_MAJOR_NV: cl_uint = 0x4000;
+const COMPUTE_MINOR_NV: cl_uint = 0x4001;
 
 /// An OpenCL device with one queue, in order. The compiler's options are those that exact arithmetic needs, and what
 /// `ISOGRAD_OPENCL_OPTIONS` adds.
@@ -48,15 +51,11 @@ pub fn limits(device: &Device) -> Result<Limits> {
     if svm & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER == 0 {
         return Err(Error::device("opencl", format!("{name} has no shared virtual memory, which isograd needs")));
     }
-    let number = |code: cl_uint| {
-        let bytes = device.get_data(code).ok()?;
-        Some(u32::from_le_bytes(*bytes.first_chunk()?) as usize)
-    };
     let extensions = device.extensions().map_err(&ask)?;
     let wave = match () {
         _ if has_sub_groups(&extensions) => sub_group_size(device),
-        _ if extensions.contains("cl_nv_device_attribute_query") => number(WARP_SIZE_NV),
-        _ if extensions.contains("cl_amd_device_attribute_query") => number(WAVEFRONT_WIDTH_AMD),
+        _ if extensions.contains("cl_nv_device_attribute_query") => number(device, WARP_SIZE_NV),
+        _ if extensions.contains("cl_amd_device_attribute_query") => number(device, WAVEFRONT_WIDTH_AMD),
         _ => None,
     };
     Ok(Limits {
@@ -67,14 +66,27 @@ pub fn limits(device: &Device) -> Result<Limits> {
         local_memory: device.local_mem_size().map_err(&ask)? as usize,
         wave: wave.unwrap_or(1).max(1),
         units: device.max_compute_units().map_err(&ask)? as usize,
+        has_mma: false,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,
     })
 }
 
+/// What a device says of itself under a vendor's code.
+fn number(device: &Device, code: cl_uint) -> Option<usize> {
+    let bytes = device.get_data(code).ok()?;
+    Some(u32::from_le_bytes(*bytes.first_chunk()?) as usize)
+}
+
+/// Ten times NVIDIA's number for a generation of hardware, such as 90 for 9.0.
+fn compute_capability(device: &Device) -> Option<usize> {
+    let is_nvidia = device.extensions().ok()?.contains("cl_nv_device_attribute_query");
+    if is_nvidia { Some(10 * number(device, COMPUTE_MAJOR_NV)? + number(device, COMPUTE_MINOR_NV)?) } else { None }
+}
+
 /// Whether sub-groups exchange values, and have the size that a kernel asks for.
 fn has_sub_groups(extensions: &str) -> bool {
-    ["cl_khr_subgroup_shuffle_relative", "cl_intel_required_subgroup_size"].iter().all(|e| extensions.contains(e))
+    ["cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size"].iter().all(|e| extensions.contains(e))
 }
 
 /// The largest size of sub-groups up to that of the smallest group that a kernel has.
@@ -83,6 +95,9 @@ fn sub_group_size(device: &Device) -> Option<usize> {
     let sizes = bytes.chunks_exact(size_of::<usize>()).filter_map(|b| Some(usize::from_le_bytes(b.try_into().ok()?)));
     sizes.filter(|&size| size <= 32).max()
 }
+
+/// Held while a program is built: not every vendor's compiler bears several threads.
+static COMPILER: Mutex<()> = Mutex::new(());
 
 impl OpenCl {
     /// Opens a device. Errors: `Device`, `Backend`.
@@ -96,6 +111,9 @@ impl OpenCl {
         let mut options = if exact { "-cl-fp32-correctly-rounded-divide-sqrt" } else { "" }.to_string();
         if has_sub_groups(&device.extensions().map_err(&ask)?) && limits.wave > 1 {
             options = format!("{options} -cl-std=CL3.0 -DSUB_GROUP={}", limits.wave);
+        }
+        if let Some(compute) = compute_capability(device) {
+            options = format!("{options} -DNV_COMPUTE={compute}");
         }
         if let Ok(more) = std::env::var("ISOGRAD_OPENCL_OPTIONS") {
             options = format!("{options} {more}");
@@ -130,6 +148,7 @@ impl Driver for OpenCl {
     type Program = Program;
     type Entry = Mutex<Kernel>;
     type Event = Event;
+    type Graph = Infallible;
 
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
@@ -195,6 +214,7 @@ impl Driver for OpenCl {
 
     fn compile(&self, source: &str) -> Result<Vec<u8>> {
         let op = "compile";
+        let _one = COMPILER.lock();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
         if let Err(error) = program.build(&[self.device.id()], &self.options) {
             let log = program.get_build_log(self.device.id()).unwrap_or_default();
@@ -206,6 +226,7 @@ impl Driver for OpenCl {
 
     fn load(&self, binary: &[u8]) -> Result<Program> {
         let op = "load";
+        let _one = COMPILER.lock();
         // SAFETY: OpenCL checks the binary's format itself; the cache has checked that it is what `compile` gave.
         let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
         let mut program = program.map_err(failed(op))?;

@@ -1,4 +1,4 @@
-//! Cross entropy, dropout and the gradient of an embedding against what the CPU makes of tensor ops.
+//! Softmax, norms, cross entropy, dropout and the gradient of an embedding against what the CPU makes of tensor ops.
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
@@ -91,6 +91,132 @@ fn check_entropy(x: &Tensor, target: &Tensor, bits: usize, reduction: Reduction)
     for (k, (y, r)) in got.iter().zip(&expected).enumerate() {
         assert_close(y, r, &format!("{what}, {}", ["the loss", "the gradient"][k]))?;
         assert_eq!(y.to_bytes()?, again[k].to_bytes()?, "{what}: two runs differ");
+    }
+    Ok(())
+}
+
+/// Lengths of rows, and how many: of less than a word up to more than a group keeps, of whole words and of others.
+const ROWS: [[usize; 2]; 12] = [
+    [7, 5],
+    [9, 33],
+    [300, 16],
+    [40, 100],
+    [33, 768],
+    [3, 1000],
+    [5, 4099],
+    [2, 8200],
+    [1, 16_400],
+    [2, 33_000],
+    [2, 40_003],
+    [1, 50_257],
+];
+
+/// All dtypes at some lengths, two at the others.
+fn dtypes(extent: usize) -> &'static [DType] {
+    match extent {
+        100 | 4099 => &[DType::F32, DType::BF16, DType::F16, DType::F64],
+        _ => &[DType::F32, DType::BF16],
+    }
+}
+
+#[test]
+fn softmax_of_rows() -> Result<()> {
+    for [rows, extent] in ROWS {
+        for &dtype in dtypes(extent) {
+            let x = reals(extent, &[rows, extent], 8.0, dtype)?;
+            for is_log in [false, true] {
+                let on = |device: &Device, dtype: DType| {
+                    let x = x.cast(dtype)?.to_device(device)?;
+                    with_gradient(&x, |x| if is_log { x.log_softmax(-1) } else { x.softmax(-1) })
+                };
+                let ([y, dx], expected) = (on(&GPU, dtype)?, on(&CPU, DType::F64)?);
+                let what = format!("{dtype} {rows} x {extent}, logarithm: {is_log}");
+                assert_close(&y, &expected[0], &what)?;
+                // dx = y (dy - sum(dy y)), or dy - e^y sum(dy), of y as it was rounded.
+                let y = y.to_device(&CPU)?.cast(DType::F64)?;
+                let dy =
+                    Tensor::from_vec((0..y.numel()).map(|i| 2f64.powi(i as i32 % 5 - 2)).collect(), y.shape(), &CPU)?;
+                let expected = match is_log {
+                    false => y.mul(&dy.sub(&dy.mul(&y)?.sum_keepdim(1)?)?)?,
+                    true => dy.sub(&y.exp()?.mul(&dy.sum_keepdim(1)?)?)?,
+                };
+                assert_close(&dx, &expected, &format!("{what}, the gradient"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn softmax_of_special_values() -> Result<()> {
+    for extent in [40, 1025, 40_003] {
+        for special in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for at in [0, 1, extent / 2, extent - 1] {
+                let mut values = reals(at, &[3, extent], 2.0, DType::F32)?.to_f64_vec()?;
+                values[at] = special;
+                values[extent..2 * extent].fill(special);
+                let x = Tensor::from_vec(values, (3, extent), &CPU)?.cast(DType::F32)?;
+                let (got, expected) = (x.to_device(&GPU)?.softmax(-1)?, x.cast(DType::F64)?.softmax(-1)?);
+                assert_close(&got, &expected, &format!("{special} at {at} of {extent}"))?;
+                let (got, expected) = (x.to_device(&GPU)?.log_softmax(-1)?, x.cast(DType::F64)?.log_softmax(-1)?);
+                assert_close(&got, &expected, &format!("{special} at {at} of {extent}, logarithm"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// y and the gradients of x, the weight and the bias: those of bits 1, 2 and 4 are wanted, 8: there is no bias, 16: no
+/// weight, 32: the mean is not subtracted.
+fn norm(x: &Tensor, weight: &Tensor, bias: &Tensor, bits: usize) -> Result<Vec<Tensor>> {
+    let leaf = |bit: usize, t: &Tensor| if bits & bit != 0 { t.leaf() } else { Ok(t.clone()) };
+    let (x, weight, bias) = (leaf(1, x)?, leaf(2, weight)?, leaf(4, bias)?);
+    let (w, b) = ((bits & 16 == 0).then_some(&weight), (bits & 8 == 0).then_some(&bias));
+    let y = if bits & 32 != 0 { x.rms_norm(1, w, 1e-5)? } else { x.layer_norm(1, w, b, 1e-5)? };
+    let values = (0..y.numel()).map(|i| 2f64.powi(i as i32 % 5 - 2) - 1.0).collect();
+    let dy = Tensor::from_vec::<f64>(values, y.shape(), &CPU)?.cast(y.dtype())?.to_device(y.device())?;
+    y.backward_with(BackwardOptions { gradient: Some(dy), ..Default::default() })?;
+    Ok([Some(y.detach()), x.grad(), weight.grad(), bias.grad()].into_iter().flatten().collect())
+}
+
+#[test]
+fn norms_of_rows() -> Result<()> {
+    for (k, [rows, extent]) in ROWS.into_iter().enumerate() {
+        for &dtype in dtypes(extent) {
+            let x = reals(extent, &[rows, extent], 2.0, dtype)?.add_scalar(0.5)?;
+            for bits in [7, 32 + 3, [1, 2, 6, 8 + 3, 16 + 5, 16 + 32 + 1, 16 + 8 + 1][k % 7]] {
+                let p = if bits == 7 && k % 2 == 0 { DType::F32 } else { dtype };
+                let parameters = [reals(k + 1, &[extent], 1.0, p)?, reals(k + 2, &[extent], 1.0, p)?];
+                let on = |device: &Device, is_wide: bool| {
+                    let [x, w, b] = [&x, &parameters[0], &parameters[1]]
+                        .map(|t| if is_wide { t.cast(DType::F64)?.to_device(device) } else { t.to_device(device) });
+                    norm(&x?, &w?, &b?, bits)
+                };
+                let (got, again, expected) = (on(&GPU, false)?, on(&GPU, false)?, on(&CPU, true)?);
+                assert_eq!(got.len(), expected.len());
+                for (i, (y, r)) in got.iter().zip(&expected).enumerate() {
+                    let what = format!("{dtype} {rows} x {extent}, options {bits}, result {i}");
+                    assert_close(y, r, &what)?;
+                    assert_eq!(y.to_bytes()?, again[i].to_bytes()?, "{what}: two runs differ");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// More rows than the groups that run together take at once.
+#[test]
+fn gradients_of_many_rows() -> Result<()> {
+    for (extent, dtype) in [(40, DType::F32), (72, DType::BF16), (513, DType::F32)] {
+        let x = reals(extent, &[1500, extent], 2.0, dtype)?;
+        let w = reals(1, &[extent], 1.0, dtype)?;
+        let wide = [x.cast(DType::F64)?, w.cast(DType::F64)?];
+        let got = norm(&x.to_device(&GPU)?, &w.to_device(&GPU)?, &w.to_device(&GPU)?, 7)?;
+        let expected = norm(&wide[0], &wide[1], &wide[1], 7)?;
+        for (i, (y, r)) in got.iter().zip(&expected).enumerate() {
+            assert_close(y, r, &format!("{dtype} 1500 x {extent}, result {i}"))?;
+        }
     }
     Ok(())
 }
@@ -202,7 +328,8 @@ fn dropout_has_the_bits_of_the_cpu() -> Result<()> {
 
 #[test]
 fn gradients_of_tables() -> Result<()> {
-    for (l, v, e) in [(1, 3, 1), (7, 3, 8), (33, 50, 7), (1025, 3, 12), (5000, 50, 4), (3000, 5000, 16)] {
+    for (l, v, e) in [(1, 3, 1), (7, 3, 8), (33, 50, 7), (1025, 3, 12), (5000, 50, 4), (3000, 5000, 16), (9000, 700, 8)]
+    {
         for (k, dtype) in [DType::F32, DType::BF16, DType::F64].into_iter().enumerate() {
             for (padding_idx, scale_grad_by_freq) in [(None, false), (Some(1), false), (None, true), (Some(-1), true)] {
                 let index = indices(l, &[l], v)?.cast([DType::I64, DType::I32][k % 2])?;
@@ -218,6 +345,24 @@ fn gradients_of_tables() -> Result<()> {
                 assert_eq!(got[1].to_bytes()?, again[1].to_bytes()?, "{what}: two runs differ");
             }
         }
+    }
+    Ok(())
+}
+
+/// Rows without a token are zeros, wherever they lie: tables are made where other values were.
+#[test]
+fn rows_without_tokens() -> Result<()> {
+    for (l, v) in [(0, 5), (40, 2000), (40, 1 << 20), (10_000, 2000), (10_000, 31)] {
+        let index = indices(l, &[l], v.min(31))?.add_scalar(v as i64 / 2 - 15)?.to_device(&GPU)?;
+        drop(Tensor::full((v, 3), 7.0, DType::F32, &GPU)?);
+        let table = Tensor::zeros((v, 3), DType::F32, &GPU)?;
+        let [_, gradient] = with_gradient(&table, |w| w.embedding(&index, EmbeddingOptions::default()))?;
+        let counts = Tensor::zeros(v, DType::I64, &GPU)?.index_add(0, &index, &index.ones_like()?, 1)?;
+        let is_used = counts.gt_scalar(0)?.to_vec::<bool>()?;
+        for (row, is_used) in gradient.to_vec::<f32>()?.chunks(3).zip(is_used) {
+            assert!(is_used || row == [0.0; 3], "{l} tokens, {v} rows");
+        }
+        assert_eq!(gradient.abs()?.sum(..)?.item()? > 0.0, l > 0);
     }
     Ok(())
 }

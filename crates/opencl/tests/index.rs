@@ -306,18 +306,78 @@ fn bad_indices_touch_nothing() {
     }
 }
 
-/// A short index is not sorted, a long one is.
+/// Lists of all lengths about what fits in local memory, whose entries meet never, sometimes, often and always.
+#[test]
+fn lists_of_all_lengths() {
+    for n in [33, 100, 2048, 2049, 8192, 8193] {
+        for extent in [1, 3, 60, 20_000] {
+            let values: Vec<f64> = (0..n).map(|i| (i * 7919 % extent) as f64).collect();
+            let index = T::new(DType::I32, &[n], &values);
+            scatter(&index, &T::new(DType::F32, &[n], &data(DType::F32, n)), &[extent], 0);
+            let index = || T::new(DType::I64, &[n, 1], &indices(extent, n, extent)).expand(&[n, 5]);
+            scatter(&index(), &T::new(DType::BF16, &[n, 5], &data(DType::BF16, n * 5)), &[extent, 5], 0);
+        }
+    }
+}
+
+/// Many lists, beside each other and one after the other, which groups take together.
+#[test]
+fn many_lists() {
+    for (lists, n, extent) in [(1, 40, 7), (3, 700, 50), (33, 128, 1000), (70, 64, 5), (260, 35, 90)] {
+        for dim in [0, 1] {
+            let dims = |n: usize| if dim == 0 { [n, lists] } else { [lists, n] };
+            let index = T::new(DType::I64, &dims(n), &indices(n, n * lists, extent));
+            for dtype in [DType::F16, DType::I64] {
+                scatter(&index, &T::new(dtype, &dims(n), &data(dtype, n * lists)), &dims(extent), dim);
+            }
+        }
+    }
+}
+
+/// A table that is too large for an entry of a list, and one whose keys have two digits.
+#[test]
+fn large_tables() {
+    for (n, extent) in [(50, 1 << 19), (50, (1 << 19) + 1), (9000, 600), (9000, 1 << 18)] {
+        rows(DType::F32, DType::I64, n, extent, 2);
+    }
+    // Lists before and behind the indexed dimension, all of them in one order.
+    let dims = [2, 9000, 3];
+    let index = T::new(DType::I64, &dims, &indices(1, 54_000, 40));
+    scatter(&index, &T::new(DType::F32, &dims, &data(DType::F32, 54_000)), &[2, 40, 3], 1);
+}
+
+/// Sums have a fixed order.
+#[test]
+fn two_runs_give_the_same_bits() {
+    for (n, extent) in [(2000, 150), (2000, 2), (20_000, 150), (20_000, 2)] {
+        let index = T::new(DType::I64, &[n, 3], &indices(n, n * 3, extent));
+        let source = T::new(DType::F32, &[n, 3], &data(DType::F32, n * 3));
+        let y = T::out(DType::F32, &[extent, 3]);
+        let sums = || on_gpu(ADD, &[&index, &source], &[&y], &[0], &[]);
+        let first = sums();
+        for _ in 0..3 {
+            assert!(sums() == first, "{n} rows to {extent}");
+        }
+    }
+}
+
+/// A short index is looked through, a list that fits goes through local memory, a longer one is put in order: one digit
+/// after the other.
 #[test]
 fn the_kernels_that_run() {
     let gpu = gpu();
-    let entries = |n: usize| {
+    let entries = |kernel, n: usize, extent: usize| {
         gpu.launches();
-        let index = T::new(DType::I64, &[n], &indices(n, n, 3));
-        try_on(&gpu, ADD, &[&index, &T::out(DType::F32, &[n])], &[&T::out(DType::F32, &[3])], &[0], &[]).unwrap();
-        // How many merges there are depends on the size of a group.
-        gpu.launches().iter().map(|l| l.entry).filter(|&entry| entry != "merge").collect::<Vec<_>>()
+        let index = T::new(DType::I64, &[n], &indices(n, n, extent));
+        try_on(&gpu, kernel, &[&index, &T::out(DType::F32, &[n])], &[&T::out(DType::F32, &[extent])], &[0], &[])
+            .unwrap();
+        gpu.launches().iter().map(|l| l.entry).collect::<Vec<_>>()
     };
-    assert_eq!(entries(32), ["few"]);
-    assert_eq!(entries(33), ["keys", "tiles", "sums", "joins"]);
-    assert_eq!(entries(5000), ["keys", "tiles", "sums", "joins"]);
+    for kernel in [ADD, ASSIGN] {
+        assert_eq!(entries(kernel, 32, 3), ["few"]);
+        assert_eq!(entries(kernel, 33, 3), ["lists"]);
+    }
+    assert_eq!(entries(ADD, 9000, 3), ["keys", "digits", "move", "sums", "joins"]);
+    assert_eq!(entries(ADD, 9000, 512), ["keys", "digits", "move", "digits", "move", "sums", "joins"]);
+    assert_eq!(entries(ASSIGN, 9000, 511), ["keys", "digits", "move", "assign"]);
 }

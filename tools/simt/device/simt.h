@@ -389,6 +389,12 @@ SIMT_INLINE unsigned short simt_f32_to_bf16(float v) {
     return v != v ? 0x7fff : (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+// What ex2.approx.ftz gives: 0 for what would be subnormal.
+SIMT_INLINE float simt_exp2_near(float x) {
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
+
 #include "matrix.h"
 
 // Bare runtime compilers have none of <math.h>'s macros.

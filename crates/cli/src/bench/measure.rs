@@ -13,6 +13,13 @@ use std::time::{Duration, Instant};
 const RUNS: (usize, usize) = (3, 60);
 /// Calls that nobody waits for when launches are counted.
 const LAUNCHES: usize = 1000;
+/// Training steps between two waits.
+const STEPS: usize = 50;
+/// Calls that take longer, in seconds, hide their launches.
+const SHORT: f64 = 0.3e-3;
+/// Bytes of the inputs over which a recording of short calls goes, so that no cache holds them; and the most calls.
+const COLD: usize = 128 << 20;
+const RECORDED: usize = 64;
 
 /// Which way through an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -142,7 +149,8 @@ impl Row {
                     bench.flush()?;
                     device.time(&mut work)?
                 }
-                Clock::Launch => seconds_per_launch(&device, &mut work)?,
+                Clock::Launch => seconds_per_call(&device, &mut work, LAUNCHES)?.0,
+                Clock::Steps => seconds_per_call(&device, &mut work, STEPS)?.1,
             });
         }
         device.synchronize()?;
@@ -150,16 +158,45 @@ impl Row {
     }
 }
 
-/// The host's time for a call that it does not wait for.
-fn seconds_per_launch(device: &Device, work: &mut Work) -> Result<f64> {
+impl Row {
+    /// Of a short call: the seconds of one of many in a row by the host's clock, launches included, and, on a device that
+    /// records, those of one in a recording of calls with inputs that no cache holds.
+    pub fn measure_in_a_row(&self, stand: &Stand, seconds: f64) -> Result<(Option<f64>, Option<f64>)> {
+        if self.op.clock != Clock::Device || seconds > SHORT || matches!(self.op.action, Action::Work(_)) {
+            return Ok((None, None));
+        }
+        let (case, _) = self.fit(&stand.device, &stand.limits);
+        let calls = (COLD / self.cost(&case).bytes.max(1)).clamp(1, RECORDED);
+        let alike = || self.work(Case::new(&stand.device, case.dims.clone(), self.dtype));
+        let mut all: Vec<Work> = (0..calls).map(|_| alike()).collect::<Result<_>>()?;
+        let mut turn = 0;
+        let mut in_turn: Work = Box::new(move || {
+            turn = (turn + 1) % calls;
+            all[turn]()
+        });
+        seconds_per_call(&stand.device, &mut in_turn, calls)?;
+        let in_a_row = seconds_per_call(&stand.device, &mut in_turn, LAUNCHES)?.1;
+        let mut step = stand.device.capture(|()| (0..calls).try_for_each(|_| in_turn()));
+        (0..3).try_for_each(|_| step.run(()))?;
+        if !step.is_recorded() {
+            return Ok((Some(in_a_row), None));
+        }
+        let mut times = (0..9).map(|_| stand.device.time(|| step.run(()))).collect::<Result<Vec<_>, _>>()?;
+        times.sort_by(f64::total_cmp);
+        Ok((Some(in_a_row), Some(times[times.len() / 2] / calls as f64)))
+    }
+}
+
+/// The host's time for one of many calls: without waiting for any, and with the wait for the last.
+fn seconds_per_call(device: &Device, work: &mut Work, calls: usize) -> Result<(f64, f64)> {
     device.synchronize()?;
     let started = Instant::now();
-    for _ in 0..LAUNCHES {
+    for _ in 0..calls {
         work()?;
     }
-    let seconds = started.elapsed().as_secs_f64() / LAUNCHES as f64;
+    let enqueued = started.elapsed().as_secs_f64();
     device.synchronize()?;
-    Ok(seconds)
+    Ok((enqueued / calls as f64, started.elapsed().as_secs_f64() / calls as f64))
 }
 
 /// A device with what its measurements share.

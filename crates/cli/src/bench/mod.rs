@@ -164,9 +164,13 @@ impl Session {
         let (case, divisor) = row.fit(&self.stand.device, &self.stand.limits);
         let cost = row.cost(&case);
         let mut record = Record::new(self.table.info(), row, &case.dims, cost, divisor);
-        match row.measure(case, &self.stand) {
-            Ok(seconds) => {
-                record.set_times(seconds, row.op.clock);
+        let measured = row.measure(case, &self.stand).and_then(|seconds| {
+            let median = record.set_times(seconds, row.op.clock);
+            row.measure_in_a_row(&self.stand, median)
+        });
+        match measured {
+            Ok(times) => {
+                record.set_in_a_row(times);
                 if let (Some(ceilings), Clock::Device) = (ceilings, row.op.clock) {
                     record.set_floor(ceilings.floor(cost, row.dtype));
                 }

@@ -36,6 +36,9 @@ pub struct Record {
     /// The median.
     pub milliseconds: Option<f64>,
     pub milliseconds_min: Option<f64>,
+    /// Of a short call, one of many in a row, with its launch; and one in a recording.
+    pub milliseconds_in_a_row: Option<f64>,
+    pub milliseconds_captured: Option<f64>,
     pub bytes: usize,
     pub flops: f64,
     pub gbps: Option<f64>,
@@ -60,6 +63,8 @@ impl Record {
             pass: row.pass,
             milliseconds: None,
             milliseconds_min: None,
+            milliseconds_in_a_row: None,
+            milliseconds_captured: None,
             bytes: cost.bytes,
             flops: cost.flops,
             gbps: None,
@@ -70,17 +75,24 @@ impl Record {
         }
     }
 
-    /// Takes the times of all runs. A host's time for a launch says nothing about rates.
-    pub fn set_times(&mut self, mut seconds: Vec<f64>, clock: Clock) {
+    /// Takes the times of all runs, and returns their median. A host's time for a launch says nothing about rates.
+    pub fn set_times(&mut self, mut seconds: Vec<f64>, clock: Clock) -> f64 {
         seconds.sort_by(f64::total_cmp);
         let median = seconds[seconds.len() / 2];
         self.runs = seconds.len();
         self.milliseconds = Some(median * 1e3);
         self.milliseconds_min = Some(seconds[0] * 1e3);
-        if clock == Clock::Device && median > 0.0 {
+        if clock != Clock::Launch && median > 0.0 {
             self.gbps = Some(self.bytes as f64 / median * 1e-9);
             self.tflops = (self.flops > 0.0).then(|| self.flops / median * 1e-12);
         }
+        median
+    }
+
+    /// Takes the seconds of a call in a row and in a recording.
+    pub fn set_in_a_row(&mut self, (in_a_row, captured): (Option<f64>, Option<f64>)) {
+        self.milliseconds_in_a_row = in_a_row.map(|seconds| seconds * 1e3);
+        self.milliseconds_captured = captured.map(|seconds| seconds * 1e3);
     }
 
     /// Takes the least time in seconds that the ceilings allow.
@@ -105,10 +117,13 @@ impl Table {
         print(
             "Medians with cold caches; `of` is the least time that the ceilings allow, over the median; `/` is by what the",
         )?;
-        print("first extents were divided for this device.\n")?;
+        print(
+            "first extents were divided for this device. Of short calls: `in a row`, one of many with its launch; `captured`,",
+        )?;
+        print("one of a recording with cold caches.\n")?;
         print(&format!(
-            "{:<16} {:<22} {:>4} {:<4} {:<3} {:>10} {:>10} {:>8} {:>8} {:>5} {:>4}",
-            "name", "shape", "/", "", "", "ms", "min", "GB/s", "TFLOP/s", "of", "runs"
+            "{:<16} {:<22} {:>4} {:<4} {:<3} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>5} {:>4}",
+            "name", "shape", "/", "", "", "ms", "min", "in a row", "captured", "GB/s", "TFLOP/s", "of", "runs"
         ))?;
         Ok(Table { info: info.clone() })
     }
@@ -127,9 +142,11 @@ impl Table {
         let number = |v: Option<f64>, digits: usize| v.map_or("-".to_string(), |v| format!("{v:.digits$}"));
         match &record.outcome {
             Outcome::Measured => print(&format!(
-                "{head} {:>10} {:>10} {:>8} {:>8} {:>5} {runs:>4}",
+                "{head} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>5} {runs:>4}",
                 number(record.milliseconds, 4),
                 number(record.milliseconds_min, 4),
+                number(record.milliseconds_in_a_row, 4),
+                number(record.milliseconds_captured, 4),
                 number(record.gbps, 1),
                 number(record.tflops, 3),
                 number(record.fraction, 3),

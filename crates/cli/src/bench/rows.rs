@@ -1,9 +1,9 @@
 //! The table of what is measured: a row is a name, its inputs, the call, and the bytes and operations that it needs.
 
 use anyhow::Result;
-use isograd::nn::{AdamW, Optimizer, Sgd, clip_grad_norm};
-use isograd::ops::{Approximate, EmbeddingOptions, Order};
-use isograd::{DType, Device, Rng, Tensor};
+use isograd::nn::{Adam, AdamW, Forward, Init, Linear, Optimizer, Sgd, clip_grad_norm};
+use isograd::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Order, Transpose};
+use isograd::{DType, Device, Precision, Rng, Tensor};
 
 const F32: &[DType] = &[DType::F32];
 const F16: &[DType] = &[DType::F16];
@@ -98,6 +98,8 @@ pub enum Clock {
     Device,
     /// The host's for each of many calls, of which none is waited for.
     Launch,
+    /// The host's for each of many calls, with the wait for the last.
+    Steps,
 }
 
 /// Calls in the tables that follow: one row a dtype and pass.
@@ -163,6 +165,7 @@ pub fn all() -> Vec<Op> {
         indexing(),
         sorting(),
         optimizers(),
+        training(),
     ]
     .concat()
 }
@@ -274,7 +277,10 @@ fn products() -> Vec<Op> {
             let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
             c.normals([&[b, k], &[n, k], &[n]])
         },
-        |_, x| x[0].linear(&x[1], Some(&x[2]))?.gelu(Approximate::None),
+        |_, x| {
+            let activation = Activation::Gelu(Approximate::Tanh);
+            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
+        },
     );
     let forward = |c: &Case| product(c, [c.dims[0], c.dims[1], c.dims[2]]);
     let backward = |c: &Case| {
@@ -282,7 +288,23 @@ fn products() -> Vec<Op> {
         Cost { bytes: 2 * once.bytes, flops: 2.0 * once.flops }
     };
     let op = Op::new("matmul", "linear + gelu", &[8192, 4096, 4096], linear, forward);
-    rows.push(op.dtypes(BF16).backward(backward).shrinks(3));
+    rows.push(op.clone().dtypes(BF16).backward(backward).shrinks(3));
+    // As PyTorch computes it by default.
+    let reduced = call(
+        |c| {
+            let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
+            c.normals([&[b, k], &[n, k], &[n]])
+        },
+        |c, x| {
+            c.device.set_matmul_precision(Precision::Reduced);
+            let activation = Activation::Gelu(Approximate::Tanh);
+            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
+            let y = x[0].gemm_bias(&x[1], Some(&x[2]), options);
+            c.device.set_matmul_precision(Precision::Exact);
+            y
+        },
+    );
+    rows.push(Op { name: "linear + gelu, r", action: reduced, ..op }.dtypes(BF16).shrinks(3));
     rows
 }
 
@@ -388,4 +410,58 @@ fn optimizers() -> Vec<Op> {
         ]
     };
     PARAMETERS.iter().flat_map(of).collect()
+}
+
+/// Pixels, hidden units and classes of the classifier that is trained.
+const MLP: [usize; 3] = [784, 256, 10];
+
+/// A step of the classifier, with products of f32 in this precision: forward, loss, backward and Adam on a batch.
+fn mlp_step(c: &Case, precision: Precision) -> Result<impl FnMut((Tensor, Tensor)) -> isograd::Result<()> + use<>> {
+    let [inputs, hidden, classes] = MLP;
+    let init = Init::new(&c.device).dtype(c.dtype);
+    let (first, second) = (Linear::new(inputs, hidden, &init)?, Linear::new(hidden, classes, &init)?);
+    let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
+    let mut optimizer = Adam::from_parameters(parameters.flatten().collect());
+    let device = c.device.clone();
+    Ok(move |(x, y): (Tensor, Tensor)| {
+        device.set_matmul_precision(precision);
+        second.forward(&first.forward_with(&x, Activation::Relu)?)?.cross_entropy(&y)?.backward()?;
+        optimizer.step()?;
+        device.set_matmul_precision(Precision::Exact);
+        Ok(())
+    })
+}
+
+fn batch(c: &Case) -> Result<(Tensor, Tensor)> {
+    Ok((c.normal(&[c.dims[0], MLP[0]])?, c.indices(MLP[2], &c.dims[..1])?))
+}
+
+fn training() -> Vec<Op> {
+    // The first layer's input has no gradient: two products there, three in the second.
+    let cost = |c: &Case| {
+        let [inputs, hidden, classes] = MLP;
+        let parameters = (inputs + 1) * hidden + (hidden + 1) * classes;
+        let flops = 2 * c.dims[0] * (2 * inputs * hidden + 3 * hidden * classes);
+        Cost { bytes: c.bytes(7 * parameters + c.dims[0] * inputs), flops: flops as f64 }
+    };
+    let eager = |c: &Case| -> Result<Work> {
+        let (mut step, inputs) = (mlp_step(c, Precision::Exact)?, batch(c)?);
+        Ok(Box::new(move || step(inputs.clone())))
+    };
+    fn captured(c: &Case, precision: Precision) -> Result<Work> {
+        let (mut step, inputs) = (c.device.capture(mlp_step(c, precision)?), batch(c)?);
+        Ok(Box::new(move || step.run(inputs.clone())))
+    }
+    let op = |name, dims: &[usize], work| Op {
+        clock: Clock::Steps,
+        ..Op::new("training", name, dims, Action::Work(work), cost).shrinks(1)
+    };
+    let of = |b| {
+        [
+            op("mlp step", &[b], eager),
+            op("captured mlp", &[b], |c| captured(c, Precision::Exact)),
+            op("captured mlp tf32", &[b], |c| captured(c, Precision::Tf32)),
+        ]
+    };
+    [128, 4096].into_iter().flat_map(of).collect()
 }

@@ -5,7 +5,7 @@ use crate::{names, run};
 use serde_json::Value;
 use std::fs;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 20] = [
     "bytes",
     "device",
     "divisor",
@@ -17,6 +17,8 @@ const KEYS: [&str; 18] = [
     "group",
     "hardware",
     "milliseconds",
+    "milliseconds_captured",
+    "milliseconds_in_a_row",
     "milliseconds_min",
     "name",
     "outcome",

@@ -4,11 +4,12 @@ use super::fused::has_kernel;
 use super::random::threshold;
 use super::{gradients, pointwise_one};
 use crate::backend::{Fused, Kernel};
+use crate::capture::Draw;
 use crate::pointwise::Pointwise;
-use crate::random::RngState;
 use crate::tape::record;
 use crate::tensor::{Attributes, check_float, run};
 use crate::{Error, Result, Rng, Tensor};
+use smallvec::SmallVec;
 
 impl Tensor {
     /// Multiplies each element by 0 with probability `p` and by `1 / (1 - p)` otherwise. With `p` 0 nothing is drawn; at
@@ -25,7 +26,7 @@ impl Tensor {
         }
         let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
         if has_kernel(Fused::Dropout, self) {
-            return fused(op, self, rng.advance(self.numel()), threshold(1.0 - p), scale);
+            return fused(op, self, rng.advance(self.numel())?, threshold(1.0 - p), scale);
         }
         let mask = Tensor::bernoulli(self.shape(), 1.0 - p, self.device(), rng)?;
         let y = masked(self, &mask, scale)?;
@@ -40,13 +41,15 @@ impl Tensor {
     }
 }
 
-/// `x mask scale` with the draws from `state` on, which the gradient makes anew: no mask is saved.
-fn fused(op: &'static str, x: &Tensor, state: RngState, threshold: i64, scale: f64) -> Result<Tensor> {
+/// `x mask scale` with these draws, which the gradient makes anew: no mask is saved.
+fn fused(op: &'static str, x: &Tensor, draw: Draw, threshold: i64, scale: f64) -> Result<Tensor> {
     let x = x.contiguous()?;
     let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
-    let ints = [state.seed as i64, state.offset as i64, state.stream as i64, threshold];
-    run(op, Kernel::Fused(Fused::Dropout), &[&x], &[&y], Attributes { ints: &ints, floats: &[scale] })?;
-    record(op, &[&x], y, move |t| gradients![Some(fused("dropout_backward", t.dy(), state, threshold, scale)?)])
+    let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
+    let ints = draw.ints(threshold);
+    run(op, Kernel::Fused(Fused::Dropout), &inputs, &[&y], Attributes { ints: &ints, floats: &[scale] })?;
+    drop(inputs);
+    record(op, &[&x], y, move |t| gradients![Some(fused("dropout_backward", t.dy(), draw.clone(), threshold, scale)?)])
 }
 
 /// `x mask scale`.

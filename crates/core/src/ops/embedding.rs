@@ -90,7 +90,7 @@ fn table_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, b
 /// What [`table_gradient`] computes, by a kernel.
 fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
     let op = "embedding_backward";
-    let table = Tensor::zeros((v, dy.dims()[1]), dy.dtype(), dy.device())?;
+    let table = Tensor::empty(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;
     let index = along(op, &table, 0, index)?;
     let ints = [padding.unwrap_or(-1), by_freq as i64];
     run(op, Kernel::Fused(Fused::EmbeddingBackward), &[&index, dy], &[&table], Attributes::ints(&ints))?;

@@ -27,7 +27,7 @@ impl Tensor {
         let (index, shape) = (index.clone(), self.shape().clone());
         record(op, &[self], y, move |t| {
             let zeros = Tensor::zeros(&shape, t.dy().dtype(), t.dy().device())?;
-            gradients![Some(zeros.scatter_add(dim, &index, t.dy())?)]
+            gradients![Some(scatter_onto("scatter_add", Scatter::Add, &zeros, zeros.clone(), dim, &index, t.dy())?)]
         })
     }
 
@@ -114,7 +114,20 @@ fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tens
         let message = format!("dimension {dim} of {} has no element for the index {}", x.shape(), index.shape());
         return Err(Error::index(op, message));
     }
-    let y = x.detach().copy()?;
+    scatter_onto(op, mode, x, x.detach().copy()?, dim, index, src)
+}
+
+/// Scatters onto `y`, which holds what `x` does.
+fn scatter_onto(
+    op: &'static str,
+    mode: Scatter,
+    x: &Tensor,
+    y: Tensor,
+    dim: isize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<Tensor> {
+    let d = x.shape().dim(op, dim)?;
     // Only the part of src that the index covers is read.
     let used = index.shape().iter().enumerate().fold(src.layout().clone(), |l, (k, &n)| l.narrow(k, 0, n, 1));
     if index.numel() > 0 {

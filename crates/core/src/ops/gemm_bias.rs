@@ -58,7 +58,7 @@ impl Activation {
 }
 
 /// How a matrix of a product is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transpose {
     /// As it is.
     #[default]

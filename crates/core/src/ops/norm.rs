@@ -1,7 +1,7 @@
 //! Normalisation of rows.
 
 use super::fused::{has_kernel, record_fused};
-use super::{gradients, in_acc};
+use super::in_acc;
 use crate::backend::{Fused, Kernel};
 use crate::tape::Backward;
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
@@ -111,23 +111,15 @@ fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
         let (x, dy) = (&inputs[0], t.dy().contiguous()?);
         let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
-        let dx = t.want(0, || {
-            let dx = like(x)?;
-            let mut operands = vec![&dy, x, &mean, &rstd];
-            operands.extend(has_weight.then(|| &inputs[1]));
-            run(op, Kernel::Fused(Fused::NormBackward), &operands, &[&dx], Attributes::ints(&ints))?;
-            Ok(dx)
-        })?;
-        let mut found = gradients![dx]?;
-        if (1..inputs.len()).any(|i| t.needs(i)) {
-            let parameters: Vec<Tensor> = inputs[1..].iter().map(like).collect::<Result<_>>()?;
-            let outputs: Vec<&Tensor> = parameters.iter().collect();
-            let operands = [&dy, x, &mean, &rstd];
-            run(op, Kernel::Fused(Fused::NormParameters), &operands, &outputs, Attributes::ints(&ints))?;
-            found.extend(parameters.into_iter().enumerate().map(|(i, p)| t.needs(i + 1).then_some(p)));
-        } else {
-            found.extend(inputs[1..].iter().map(|_| None));
-        }
-        Ok(found)
+        let (wants_dx, wants_parameters) = (t.needs(0), (1..inputs.len()).any(|i| t.needs(i)));
+        let wants = |i: usize| if i == 0 { wants_dx } else { wants_parameters };
+        let wanted = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
+        let wanted: Vec<Option<Tensor>> = wanted.collect::<Result<_>>()?;
+        let mut operands = vec![&dy, x, &mean, &rstd];
+        operands.extend(has_weight.then(|| &inputs[1]));
+        let ints: Vec<i64> = ints.into_iter().chain([wants_dx as i64, wants_parameters as i64]).collect();
+        let outputs: Vec<&Tensor> = wanted.iter().flatten().collect();
+        run(op, Kernel::Fused(Fused::NormBackward), &operands, &outputs, Attributes::ints(&ints))?;
+        Ok(wanted.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
     })
 }

@@ -3,6 +3,7 @@
 use crate::backend::{Kernel, Random};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor};
+use smallvec::SmallVec;
 
 impl Tensor {
     /// Uniform in `[lo, hi)`. Float dtypes. Errors: `Attr` unless `lo <= hi` and `hi - lo` is finite in f32.
@@ -60,9 +61,10 @@ fn draw(
     }
     let y = Tensor::empty(op, &shape, dtype, device)?;
     if y.numel() > 0 {
-        let state = rng.advance(y.numel());
-        let ints = [state.seed as i64, state.offset as i64, state.stream as i64, threshold.unwrap_or(0)];
-        run(op, Kernel::Random(kind), &[], &[&y], Attributes { ints: &ints, floats })?;
+        let draw = rng.advance(y.numel())?;
+        let base: SmallVec<[&Tensor; 1]> = draw.base.iter().collect();
+        let ints = draw.ints(threshold.unwrap_or(0));
+        run(op, Kernel::Random(kind), &base, &[&y], Attributes { ints: &ints, floats })?;
     }
     Ok(y)
 }

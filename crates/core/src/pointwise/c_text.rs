@@ -178,7 +178,7 @@ macro_rules! functions {
 impl Real for CText {
     functions! {
         exp(); expm1(); log(); log1p(); sqrt(); sin(); cos(); tanh(); erf(); floor(); ceil(); trunc(); round();
-        pow(other); fmod(other);
+        normal_cdf(); pow(other); fmod(other);
     }
 }
 

@@ -6,7 +6,7 @@
 //! The backward of an op is a row of its own whose first input is `g`, the gradient of the output.
 
 use super::value::{Integer, Real, Value};
-use std::f64::consts::{FRAC_1_SQRT_2, PI};
+use std::f64::consts::PI;
 
 /// A row of the table for a domain of numbers: `N` inputs, `K` attributes, `M` outputs.
 pub trait Row<V, Mask, const N: usize, const K: usize, const M: usize> {
@@ -187,11 +187,6 @@ fn gelu_inner<V: Real>(x: V) -> V {
     V::c((2.0 / PI).sqrt()) * (x + V::c(GELU_CUBE) * x * x * x)
 }
 
-/// `(1 + erf(x / sqrt 2)) / 2`.
-fn normal_cdf<V: Real>(x: V) -> V {
-    V::c(0.5) * (V::c(1.0) + (x * V::c(FRAC_1_SQRT_2)).erf())
-}
-
 /// The derivative of `x * sigmoid(x)`.
 fn silu_slope<V: Real>(x: V) -> V {
     let s = x.sigmoid();
@@ -235,10 +230,10 @@ rows! {
     Real SigmoidBackward "sigmoid_backward" (g, y) [] -> 1 { [g * y * (V::c(1.0) - y)] }
     Real Tanh "tanh" (x) [] -> 1 { [x.tanh()] }
     Real TanhBackward "tanh_backward" (g, y) [] -> 1 { [g * (V::c(1.0) - y * y)] }
-    Real Gelu "gelu" (x) [] -> 1 { [x * normal_cdf(x)] }
+    Real Gelu "gelu" (x) [] -> 1 { [x * x.normal_cdf()] }
     Real GeluBackward "gelu_backward" (g, x) [] -> 1 {
         let density = (V::c(-0.5) * x * x).exp() * V::c((2.0 * PI).sqrt().recip());
-        [g * (normal_cdf(x) + x * density)]
+        [g * (x.normal_cdf() + x * density)]
     }
     Real GeluTanh "gelu_tanh" (x) [] -> 1 { [V::c(0.5) * x * (V::c(1.0) + gelu_inner(x).tanh())] }
     Real GeluTanhBackward "gelu_tanh_backward" (g, x) [] -> 1 {

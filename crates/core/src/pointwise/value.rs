@@ -87,6 +87,10 @@ pub trait Real: Value + Div<Output = Self> {
     /// C's fmod: the remainder with the sign of `self`.
     fn fmod(self, other: Self) -> Self;
 
+    /// `(1 + erf(self / sqrt 2)) / 2`.
+    fn normal_cdf(self) -> Self {
+        Self::c(0.5) * (Self::c(1.0) + (self * Self::c(std::f64::consts::FRAC_1_SQRT_2)).erf())
+    }
     /// `1 / (1 + e^-self)` without overflow.
     fn sigmoid(self) -> Self {
         let (zero, one) = (Self::c(0.0), Self::c(1.0));

@@ -1,0 +1,477 @@
+//! cuBLASLt, NVIDIA's library of matrix products: what is called of it.
+
+// C: handles, and attributes as bytes.
+#![allow(unsafe_code)]
+
+use crate::driver::Stream;
+use crate::library::Files;
+use cudarc::cublaslt::sys::{
+    self, cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogues, cublasLtMatmulAlgo_t as Algorithm,
+    cublasLtMatmulDescAttributes_t as Operation, cublasLtMatmulPreferenceAttributes_t as Preference,
+    cublasLtMatrixLayoutAttribute_t as Layout, cublasLtReductionScheme_t as Reduction, cublasStatus_t as Status,
+    cudaDataType_t as DataType,
+};
+use isograd_core::ops::Transpose;
+use isograd_core::{DType, Error, Precision, Result};
+use isograd_gpu::Address;
+use isograd_gpu::blas::{self, Epilogue, Form, Matrices, Product};
+use libloading::Library;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::{from_ref, null_mut};
+use std::sync::{Arc, OnceLock};
+
+const FILES: Files = Files {
+    names: match cfg!(windows) {
+        true => &["cublasLt64_13.dll", "cublasLt64_12.dll"],
+        false => &["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"],
+    },
+    stem: if cfg!(windows) { "cublasLt64_" } else { "libcublasLt.so" },
+    opens: None,
+    package: "nvidia-cublas",
+};
+
+/// The oldest version, 12.0: the values of attributes were others before.
+const OLDEST: usize = 12_00_00;
+/// What NVIDIA recommends for Hopper.
+const WORKSPACE: usize = 32 << 20;
+/// Plans that are kept.
+const MOST_PLANS: usize = 4096;
+/// Bytes at multiples of which all memory begins that the driver gives.
+const ALIGNMENT: u32 = 256;
+
+type Code = c_uint;
+type Pointer = *mut c_void;
+type Set = unsafe extern "C" fn(Pointer, c_uint, *const c_void, usize) -> Code;
+type Release = unsafe extern "C" fn(Pointer) -> Code;
+type Heuristic = unsafe extern "C" fn(
+    Pointer,
+    Pointer,
+    Pointer,
+    Pointer,
+    Pointer,
+    Pointer,
+    Pointer,
+    c_int,
+    *mut Found,
+    *mut c_int,
+) -> Code;
+type Matmul = unsafe extern "C" fn(
+    Pointer,
+    Pointer,
+    *const c_void,
+    Address,
+    Pointer,
+    Address,
+    Pointer,
+    *const c_void,
+    Address,
+    Pointer,
+    Address,
+    Pointer,
+    *const Algorithm,
+    Address,
+    usize,
+    Pointer,
+) -> Code;
+
+/// `cublasLtMatmulHeuristicResult_t`, whose `state` may be a number that its Rust type does not know.
+#[repr(C)]
+struct Found {
+    algorithm: Algorithm,
+    workspace: usize,
+    state: Code,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+const _: () = assert!(size_of::<Found>() == size_of::<sys::cublasLtMatmulHeuristicResult_t>());
+
+/// The library.
+pub struct CublasLt {
+    version: usize,
+    name: unsafe extern "C" fn(Code) -> *const c_char,
+    create: unsafe extern "C" fn(*mut Pointer) -> Code,
+    destroy: Release,
+    create_operation: unsafe extern "C" fn(*mut Pointer, Compute, DataType) -> Code,
+    set_operation: Set,
+    destroy_operation: Release,
+    create_layout: unsafe extern "C" fn(*mut Pointer, DataType, u64, u64, i64) -> Code,
+    set_layout: Set,
+    destroy_layout: Release,
+    create_preference: unsafe extern "C" fn(*mut Pointer) -> Code,
+    set_preference: Set,
+    destroy_preference: Release,
+    heuristic: Heuristic,
+    matmul: Matmul,
+    // The functions are in it.
+    _library: Library,
+}
+
+impl CublasLt {
+    /// The library, opened once. Errors: `Device`, with where it was looked for.
+    pub fn open() -> Result<&'static CublasLt> {
+        static OPENED: OnceLock<std::result::Result<CublasLt, String>> = OnceLock::new();
+        let opened = OPENED.get_or_init(|| {
+            let library = CublasLt::of(FILES.open()?).map_err(|e| e.to_string())?;
+            match library.version >= OLDEST {
+                true => Ok(library),
+                false => Err(format!("it has version {}, expected 12.0 or later", library.version())),
+            }
+        });
+        opened.as_ref().map_err(|why| Error::device("cuda", format!("cuBLASLt cannot be opened: {why}")))
+    }
+
+    fn of(library: Library) -> std::result::Result<CublasLt, libloading::Error> {
+        // SAFETY: the types are those of cublasLt.h, which have been the same since CUDA 12.0 (an enum is an unsigned int, a
+        // handle and a device's memory are pointers); the library is kept.
+        unsafe {
+            let version = library.get::<unsafe extern "C" fn() -> usize>(b"cublasLtGetVersion")?;
+            Ok(CublasLt {
+                version: version(),
+                name: *library.get(b"cublasLtGetStatusName")?,
+                create: *library.get(b"cublasLtCreate")?,
+                destroy: *library.get(b"cublasLtDestroy")?,
+                create_operation: *library.get(b"cublasLtMatmulDescCreate")?,
+                set_operation: *library.get(b"cublasLtMatmulDescSetAttribute")?,
+                destroy_operation: *library.get(b"cublasLtMatmulDescDestroy")?,
+                create_layout: *library.get(b"cublasLtMatrixLayoutCreate")?,
+                set_layout: *library.get(b"cublasLtMatrixLayoutSetAttribute")?,
+                destroy_layout: *library.get(b"cublasLtMatrixLayoutDestroy")?,
+                create_preference: *library.get(b"cublasLtMatmulPreferenceCreate")?,
+                set_preference: *library.get(b"cublasLtMatmulPreferenceSetAttribute")?,
+                destroy_preference: *library.get(b"cublasLtMatmulPreferenceDestroy")?,
+                heuristic: *library.get(b"cublasLtMatmulAlgoGetHeuristic")?,
+                matmul: *library.get(b"cublasLtMatmul")?,
+                _library: library,
+            })
+        }
+    }
+
+    /// Its version, `13.1`.
+    pub fn version(&self) -> String {
+        format!("{}.{}", self.version / 10_000, self.version / 100 % 100)
+    }
+
+    /// Describes a product to the library, for which no device is needed; none of a dtype that it does not multiply.
+    /// Errors: `Backend`.
+    pub fn describe(&'static self, product: &Product) -> Result<Option<Description>> {
+        let form = &product.form;
+        let (Some(inputs), Some(outputs)) = (data_type(form.dtype), data_type(form.output)) else { return Ok(None) };
+        let operation = self.operation(form)?;
+        let layout = |data_type, matrices| self.layout(data_type, form.batches, matrices);
+        let description = Description {
+            a: layout(inputs, form.a.0)?,
+            b: layout(inputs, form.b.0)?,
+            c: layout(outputs, form.c)?,
+            d: layout(outputs, form.d)?,
+            preference: self.preference(product)?,
+            operation,
+        };
+        // The choice of a kernel looks at the alignment of these, too.
+        description.aim(product)?;
+        Ok(Some(description))
+    }
+
+    fn operation(&'static self, form: &Form) -> Result<Object> {
+        let (compute, scale) = match (form.dtype, form.precision) {
+            (DType::F64, _) => (Compute::CUBLAS_COMPUTE_64F, DataType::CUDA_R_64F),
+            (DType::F32, Precision::Tf32) => (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, DataType::CUDA_R_32F),
+            _ => (Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_32F),
+        };
+        let operation = self.object("operation", self.set_operation, self.destroy_operation, |at| {
+            // SAFETY: a new operation is written where it is kept.
+            unsafe { (self.create_operation)(at, compute, scale) }
+        })?;
+        let set = |attribute: Operation, value: c_uint| operation.set(attribute as c_uint, value);
+        // CUBLAS_OP_N is 0, CUBLAS_OP_T 1.
+        set(Operation::CUBLASLT_MATMUL_DESC_TRANSA, (form.a.1 == Transpose::Yes) as c_uint)?;
+        set(Operation::CUBLASLT_MATMUL_DESC_TRANSB, (form.b.1 == Transpose::Yes) as c_uint)?;
+        set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(form) as c_uint)?;
+        if form.has_aux {
+            operation.set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD as c_uint, form.d.leading as i64)?;
+        }
+        Ok(operation)
+    }
+
+    fn layout(&'static self, data_type: DataType, batches: usize, matrices: Matrices) -> Result<Object> {
+        let Matrices { rows, columns, leading, batch } = matrices;
+        let layout = self.object("layout", self.set_layout, self.destroy_layout, |at| {
+            // SAFETY: as above.
+            unsafe { (self.create_layout)(at, data_type, rows as u64, columns as u64, leading as i64) }
+        })?;
+        if batches > 1 {
+            layout.set(Layout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT as c_uint, batches as i32)?;
+            layout.set(Layout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET as c_uint, batch as i64)?;
+        }
+        Ok(layout)
+    }
+
+    fn preference(&'static self, product: &Product) -> Result<Object> {
+        let preference = self.object("preference", self.set_preference, self.destroy_preference, |at| {
+            // SAFETY: as above.
+            unsafe { (self.create_preference)(at) }
+        })?;
+        let set = |attribute: Preference, value: u32| preference.set(attribute as c_uint, value);
+        set(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions(&product.form))?;
+        let alignments = [
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, product.a),
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, product.b),
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, product.c),
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, product.d),
+        ];
+        alignments.into_iter().try_for_each(|(attribute, address)| set(attribute, alignment(address)))?;
+        let workspace = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        preference.set(workspace as c_uint, WORKSPACE as u64)?;
+        Ok(preference)
+    }
+
+    fn object(
+        &'static self,
+        what: &'static str,
+        set: Set,
+        release: Release,
+        create: impl FnOnce(*mut Pointer) -> Code,
+    ) -> Result<Object> {
+        let mut at = null_mut();
+        self.check(what, create(&mut at))?;
+        Ok(Object { library: self, what, at, set, release })
+    }
+
+    fn check(&self, what: &str, code: Code) -> Result<()> {
+        if code == Status::CUBLAS_STATUS_SUCCESS as Code {
+            return Ok(());
+        }
+        // SAFETY: the library has a name for every number, which stays.
+        let name = unsafe { CStr::from_ptr((self.name)(code)) };
+        Err(Error::backend("blas", format!("cuBLASLt, {what}: {} ({code})", name.to_string_lossy())))
+    }
+}
+
+fn data_type(dtype: DType) -> Option<DataType> {
+    match dtype {
+        DType::F16 => Some(DataType::CUDA_R_16F),
+        DType::BF16 => Some(DataType::CUDA_R_16BF),
+        DType::F32 => Some(DataType::CUDA_R_32F),
+        DType::F64 => Some(DataType::CUDA_R_64F),
+        _ => None,
+    }
+}
+
+fn epilogue(form: &Form) -> Epilogues {
+    match (form.epilogue, form.has_aux, form.has_bias) {
+        (Epilogue::Identity, _, false) => Epilogues::CUBLASLT_EPILOGUE_DEFAULT,
+        (Epilogue::Identity, _, true) => Epilogues::CUBLASLT_EPILOGUE_BIAS,
+        (Epilogue::GeluTanh, false, false) => Epilogues::CUBLASLT_EPILOGUE_GELU,
+        (Epilogue::GeluTanh, false, true) => Epilogues::CUBLASLT_EPILOGUE_GELU_BIAS,
+        (Epilogue::GeluTanh, true, false) => Epilogues::CUBLASLT_EPILOGUE_GELU_AUX,
+        (Epilogue::GeluTanh, true, true) => Epilogues::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+    }
+}
+
+/// How sums that are cut along K may be put together: never from what was rounded to 16 bits. What comes after the sums would
+/// be added to such, too.
+fn reductions(form: &Form) -> u32 {
+    let (in_place, apart) =
+        (Reduction::CUBLASLT_REDUCTION_SCHEME_INPLACE, Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    match (form.output.size(), form.has_bias || form.epilogue != Epilogue::Identity) {
+        (2, true) => Reduction::CUBLASLT_REDUCTION_SCHEME_NONE as u32,
+        (2, false) => apart as u32,
+        _ => in_place as u32 | apart as u32,
+    }
+}
+
+/// The largest power of two that divides an address, at most [`ALIGNMENT`].
+fn alignment(address: Address) -> u32 {
+    1 << address.trailing_zeros().min(ALIGNMENT.trailing_zeros())
+}
+
+/// A descriptor that the library made.
+struct Object {
+    library: &'static CublasLt,
+    what: &'static str,
+    at: Pointer,
+    set: Set,
+    release: Release,
+}
+
+// SAFETY: a descriptor is plain memory.
+unsafe impl Send for Object {}
+
+impl Object {
+    /// Sets an attribute, whose type the library checks by its size.
+    fn set<T: Copy>(&self, attribute: c_uint, value: T) -> Result<()> {
+        // SAFETY: the descriptor lives, and the value is read before the call returns.
+        let code = unsafe { (self.set)(self.at, attribute, from_ref(&value).cast(), size_of::<T>()) };
+        self.library.check(self.what, code)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the library made it, and nothing uses it any more.
+        unsafe { (self.release)(self.at) };
+    }
+}
+
+/// A product as the library is told of it.
+pub struct Description {
+    operation: Object,
+    a: Object,
+    b: Object,
+    c: Object,
+    d: Object,
+    preference: Object,
+}
+
+impl Description {
+    /// Says where this product's vectors and second output are.
+    fn aim(&self, product: &Product) -> Result<()> {
+        let set = |attribute: Operation, address: Address| self.operation.set(attribute as c_uint, address);
+        if product.form.has_bias {
+            set(Operation::CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias)?;
+        }
+        if product.form.has_aux {
+            set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux)?;
+        }
+        Ok(())
+    }
+}
+
+/// A description with the kernel that the library chose for it.
+struct Plan {
+    description: Description,
+    algorithm: Algorithm,
+}
+
+/// What a plan is made for: a form, and the alignment of every address.
+type Key = (Form, [u32; 6]);
+
+/// The library on a stream.
+pub struct Products {
+    library: &'static CublasLt,
+    handle: Pointer,
+    stream: Arc<Stream>,
+    /// None of what the library has no kernel for.
+    plans: Mutex<HashMap<Key, Option<Plan>>>,
+}
+
+// SAFETY: cuBLASLt's handles belong to no thread; the plans are locked.
+unsafe impl Send for Products {}
+// SAFETY: as above.
+unsafe impl Sync for Products {}
+
+impl Products {
+    /// None where the library is missing, or does not run on the device.
+    pub fn new(stream: &Arc<Stream>) -> Option<Products> {
+        let made = CublasLt::open().and_then(|library| {
+            stream.enter("blas")?;
+            let mut handle = null_mut();
+            // SAFETY: the handle is written where it is; it is for the context that was entered.
+            library.check("handle", unsafe { (library.create)(&mut handle) })?;
+            Ok(Products { library, handle, stream: stream.clone(), plans: Mutex::default() })
+        });
+        made.inspect_err(|error| tracing::debug!(%error, "our own kernels multiply matrices")).ok()
+    }
+
+    fn plan(&self, product: &Product) -> Result<Option<Plan>> {
+        let Some(description) = self.library.describe(product)? else { return Ok(None) };
+        let Description { operation, a, b, c, d, preference } = &description;
+        let mut found = Found {
+            algorithm: Algorithm { data: [0; 8] },
+            workspace: 0,
+            state: Status::CUBLAS_STATUS_NOT_SUPPORTED as Code,
+            waves: 0.0,
+            reserved: [0; 4],
+        };
+        let mut count = 0;
+        // SAFETY: the handle and the descriptors live, and there is room for the one result that is asked for.
+        let code = unsafe {
+            let ask = self.library.heuristic;
+            ask(self.handle, operation.at, a.at, b.at, c.at, d.at, preference.at, 1, &mut found, &mut count)
+        };
+        let has_none = [Status::CUBLAS_STATUS_NOT_SUPPORTED, Status::CUBLAS_STATUS_INVALID_VALUE];
+        if has_none.iter().any(|&status| status as Code == code) {
+            return Ok(None);
+        }
+        self.library.check("heuristic", code)?;
+        let is_found = count > 0 && found.state == Status::CUBLAS_STATUS_SUCCESS as Code;
+        Ok(is_found.then_some(Plan { algorithm: found.algorithm, description }))
+    }
+
+    fn enqueue(&self, product: &Product, plan: &Plan) -> Result<()> {
+        let Plan { description, algorithm } = plan;
+        description.aim(product)?;
+        let double = [product.alpha, product.beta];
+        let single = double.map(|factor| factor as f32);
+        let [alpha, beta]: [*const c_void; 2] = match product.form.dtype {
+            DType::F64 => double.each_ref().map(|factor| from_ref(factor).cast()),
+            _ => single.each_ref().map(|factor| from_ref(factor).cast()),
+        };
+        let Description { operation, a, b, c, d, .. } = description;
+        let Product { a: at_a, b: at_b, c: at_c, d: at_d, workspace, .. } = *product;
+        // SAFETY: the handle and the descriptors live; the matrices, the vectors and the workspace are within allocations,
+        // which the caller sees to; the factors are read before the call returns.
+        let code = unsafe {
+            (self.library.matmul)(
+                self.handle,
+                operation.at,
+                alpha,
+                at_a,
+                a.at,
+                at_b,
+                b.at,
+                beta,
+                at_c,
+                c.at,
+                at_d,
+                d.at,
+                algorithm,
+                workspace,
+                WORKSPACE,
+                self.stream.stream.cast(),
+            )
+        };
+        self.library.check("product", code)
+    }
+}
+
+impl blas::Library for Products {
+    fn workspace(&self) -> usize {
+        WORKSPACE
+    }
+
+    fn multiply(&self, product: &Product) -> Result<bool> {
+        self.stream.enter("blas")?;
+        let Product { a, b, c, d, bias, aux, .. } = *product;
+        let key = (product.form, [a, b, c, d, bias, aux].map(alignment));
+        let mut plans = self.plans.lock();
+        if !plans.contains_key(&key) {
+            let plan = match self.plan(product) {
+                Ok(plan) => plan,
+                // Some versions choose no kernel while a stream is captured. Another time they will.
+                Err(error) => {
+                    tracing::warn!(%error, "our own kernel multiplies");
+                    return Ok(false);
+                }
+            };
+            if plans.len() >= MOST_PLANS {
+                plans.clear();
+            }
+            plans.insert(key, plan);
+        }
+        match &plans[&key] {
+            Some(plan) => self.enqueue(product, plan).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+impl Drop for Products {
+    fn drop(&mut self) {
+        let _ = self.stream.enter("blas");
+        // SAFETY: the handle was made in `new`, and nothing uses it any more.
+        unsafe { (self.library.destroy)(self.handle) };
+    }
+}

@@ -1,0 +1,269 @@
+//! cuBLASLt takes every description of ours, and multiplies as exactly as our own kernels: `cuda::gelu_tanh::bf16`.
+//!
+//! A machine without the library, or without a device, ignores this; `ISOGRAD_REQUIRE=blaslt,cuda` makes it a failure.
+
+use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
+use isograd_core::{Blas, DType, Device, Error, Precision, Result, Rng, Tensor, no_grad};
+use isograd_cpu as _;
+use isograd_cuda::{CublasLt, Cuda};
+use isograd_gpu::blas::{Epilogue, Form, Matrices, Product};
+use isograd_gpu::{Driver, Gpu};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::sync::Arc;
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+
+/// Rows, inner sizes and columns. The library must have a kernel for the first ones.
+const SHAPES: [[usize; 3]; 7] =
+    [[256, 512, 384], [64, 4096, 64], [128, 256, 1024], [129, 257, 66], [16, 1000, 8], [1000, 130, 24], [2, 3, 2]];
+const ALIGNED: usize = 3;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
+    let is_required = |what: &str| required.split(',').any(|name| name.trim() == what);
+    let missing = |what: &str, error: Error| {
+        let fail = move || Err(Failed::from(error.to_string()));
+        vec![Trial::test(format!("{what}::there"), fail).with_ignored_flag(!is_required(what))]
+    };
+    let mut trials = match CublasLt::open() {
+        Ok(library) => vec![Trial::test("blaslt::describe", move || Ok(describe(library)?))],
+        Err(error) => missing("blaslt", error),
+    };
+    trials.extend(match CublasLt::open().and_then(|_| Cuda::new(0)) {
+        Ok(_) => on_device(),
+        Err(error) => missing("cuda", error),
+    });
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Forms of every kind are described: the library checks attributes by their sizes, and layouts.
+fn describe(library: &'static CublasLt) -> Result<()> {
+    let flags = [false, true];
+    let matrices = |rows, columns| Matrices { rows, columns, leading: rows + 8, batch: 0 };
+    let d = matrices(64, 32);
+    let plain = Form {
+        dtype: DType::F32,
+        output: DType::F32,
+        precision: Precision::Exact,
+        batches: 1,
+        a: (matrices(64, 16), Transpose::No),
+        b: (matrices(16, 32), Transpose::No),
+        c: d,
+        d,
+        has_bias: false,
+        epilogue: Epilogue::Identity,
+        has_aux: false,
+    };
+    let mut forms = vec![plain, Form { precision: Precision::Tf32, ..plain }];
+    forms.push(Form { batches: 3, d: Matrices { batch: 4096, ..d }, ..plain });
+    forms.push(Form { a: (matrices(16, 64), Transpose::Yes), b: (matrices(32, 16), Transpose::Yes), ..plain });
+    for dtype in FLOATS {
+        for (epilogue, has_bias, has_aux) in [Epilogue::Identity, Epilogue::GeluTanh]
+            .into_iter()
+            .flat_map(|epilogue| flags.map(|bias| flags.map(|aux| (epilogue, bias, aux))).concat())
+        {
+            for output in [dtype, dtype.acc()] {
+                forms.push(Form { dtype, output, epilogue, has_bias, has_aux, ..plain });
+            }
+        }
+    }
+    let product = |form: &Form| Product {
+        form: *form,
+        alpha: 1.0,
+        beta: 0.0,
+        a: 512,
+        b: 1024,
+        c: 2048,
+        d: 2048,
+        bias: form.has_bias as u64 * 4096,
+        aux: form.has_aux as u64 * 8192,
+        workspace: 16384,
+    };
+    for form in &forms {
+        assert!(library.describe(&product(form))?.is_some(), "{form:?}");
+    }
+    let integers = Form { dtype: DType::I32, output: DType::I32, ..plain };
+    assert!(library.describe(&product(&integers))?.is_none());
+    Ok(())
+}
+
+/// Factors, a bias and a matrix to add.
+type Inputs = [Tensor; 4];
+type Case = fn(&Inputs) -> Result<Tensor>;
+
+fn dense([x, w, bias, _]: &Inputs, activation: Activation) -> Result<Tensor> {
+    x.gemm_bias(w, Some(bias), GemmBias { activation, ..Default::default() })
+}
+
+const CASES: [(&str, Case); 10] = [
+    ("product", |[a, b, ..]| a.matmul(b)),
+    ("transposed", |[a, b, ..]| a.t()?.contiguous()?.t()?.matmul(&b.t()?.contiguous()?.t()?)),
+    ("batches", |[a, b, ..]| {
+        let (a, b) = (Tensor::stack(&[a, &a.neg()?], 0)?, Tensor::stack(&[b, b], 0)?);
+        a.matmul(&b)?.select(0, 1)?.contiguous()
+    }),
+    ("bias", |inputs| dense(inputs, Activation::Identity)),
+    ("added", |[a, b, _, c]| a.gemm(b, Some(c), Gemm { alpha: 0.5, beta: -2.0 })),
+    ("relu", |inputs| dense(inputs, Activation::Relu)),
+    ("gelu", |inputs| dense(inputs, Activation::Gelu(Approximate::None))),
+    ("gelu_tanh", |inputs| no_grad(|| dense(inputs, Activation::Gelu(Approximate::Tanh)))),
+    ("gelu_tanh_recorded", |[x, w, bias, c]| {
+        dense(&[x.leaf()?, w.clone(), bias.clone(), c.clone()], Activation::Gelu(Approximate::Tanh))
+    }),
+    ("sigmoid", |inputs| dense(inputs, Activation::Sigmoid)),
+];
+
+fn on_device() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, case) in CASES {
+        for dtype in FLOATS {
+            let name = format!("cuda::{name}::{dtype}");
+            trials.push(Trial::test(name, move || SHAPES.iter().try_for_each(|shape| check(case, dtype, *shape))));
+        }
+    }
+    for dtype in FLOATS {
+        trials.push(Trial::test(format!("cuda::special_values::{dtype}"), move || special_values(dtype)));
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        trials.push(Trial::test(format!("cuda::reduced::{dtype}"), move || reduced(dtype)));
+    }
+    trials.push(Trial::test("cuda::tf32", tf32));
+    trials
+}
+
+/// A device whose settings and launches are this test's alone.
+fn open(blas: Blas) -> Result<(Arc<Gpu<Cuda>>, Device)> {
+    let gpu = Arc::new(Gpu::new(Cuda::new(0)?));
+    let device = Device::from_backend("cuda:0", gpu.clone());
+    device.set_blas(blas);
+    gpu.launches();
+    Ok((gpu, device))
+}
+
+/// Normal draws, so that products have a variance of one.
+fn inputs([m, k, n]: [usize; 3], dtype: DType) -> Result<Inputs> {
+    let (cpu, rng) = (Device::cpu()?, Rng::new(7));
+    let draw = |shape: &[usize], deviation| Tensor::randn(shape, 0.0, deviation, DType::F32, &cpu, &rng)?.cast(dtype);
+    Ok([draw(&[m, k], 1.0)?, draw(&[k, n], (k as f64).sqrt().recip())?, draw(&[n], 1.0)?, draw(&[m, n], 1.0)?])
+}
+
+fn map(inputs: &Inputs, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Inputs> {
+    let [a, b, bias, c] = inputs.each_ref().map(f);
+    Ok([a?, b?, bias?, c?])
+}
+
+/// Results in f64, and what is summed up for each in absolute values.
+fn exact(case: Case, inputs: &Inputs) -> Result<[Vec<f64>; 2]> {
+    let wide = map(inputs, |t| t.cast(DType::F64))?;
+    let [a, b, bias, c] = map(&wide, Tensor::abs)?;
+    let sums = a.matmul(&b)?.add(&bias)?.add(&c.mul_scalar(2.0)?)?;
+    Ok([case(&wide)?.detach().to_f64_vec()?, sums.to_f64_vec()?])
+}
+
+/// The library's results and those of our own kernels against f64, within `1.5 u_out |r| + C u_acc a + eta`, and the same
+/// bits twice.
+fn check(case: Case, dtype: DType, shape: [usize; 3]) -> std::result::Result<(), Failed> {
+    let narrow = inputs(shape, dtype)?;
+    let [exact, sums] = exact(case, &narrow)?;
+    let (u_out, u_acc, eta) = match dtype {
+        DType::F16 => (2f64.powi(-11), 2f64.powi(-24), 6e-8),
+        DType::BF16 => (2f64.powi(-8), 2f64.powi(-24), 1.2e-38),
+        DType::F32 => (0.0, 2f64.powi(-24), 1.2e-38),
+        _ => (0.0, 2f64.powi(-53), f64::MIN_POSITIVE),
+    };
+    let root = (shape[1] as f64).sqrt();
+    // A product of 16-bit factors may go through matrix units; 16 more for what is applied to the sum.
+    let terms = if dtype.size() == 2 { 32.0 + 8.0 * root } else { 8.0 + 2.0 * root } + 16.0;
+    for blas in [Blas::Vendor, Blas::Own] {
+        let (gpu, device) = open(blas)?;
+        let there = map(&narrow, |t| t.to_device(&device))?;
+        let y = case(&there)?.detach();
+        let is_served = gpu.launches().iter().any(|launch| launch.entry == "vendor");
+        let fail = |why: String| Err(Failed::from(format!("{shape:?}, by {blas:?}: {why}")));
+        if is_served != (blas == Blas::Vendor) && SHAPES[..ALIGNED].contains(&shape) {
+            return fail(format!("the library was {}asked", if is_served { "" } else { "not " }));
+        }
+        for (i, (got, r)) in y.to_f64_vec()?.iter().zip(&exact).enumerate() {
+            let bound = 1.5 * u_out * r.abs() + terms * u_acc * (sums[i] + r.abs()) + eta;
+            let fits = (got - r).abs() <= bound;
+            if !fits {
+                return fail(format!("element {i}: got {got:e}, expected {r:e} within {bound:e}"));
+            }
+        }
+        if y.to_bytes()? != case(&there)?.to_bytes()? {
+            return fail("two calls differ".into());
+        }
+    }
+    Ok(())
+}
+
+/// The library's own gelu is within the bound of the setting that allows it, forward and as what backward starts from.
+fn reduced(dtype: DType) -> std::result::Result<(), Failed> {
+    let case: Case = |inputs| dense(inputs, Activation::Gelu(Approximate::Tanh));
+    let narrow = inputs(SHAPES[0], dtype)?;
+    let [exact, sums] = exact(case, &narrow)?;
+    let (gpu, device) = open(Blas::Vendor)?;
+    device.set_matmul_precision(Precision::Reduced);
+    let there = map(&narrow, |t| t.to_device(&device))?;
+    let y = case(&there)?;
+    if !gpu.launches().iter().any(|launch| launch.entry == "vendor" && launch.program.contains("GeluTanh")) {
+        return Err("the library was not asked for gelu".into());
+    }
+    let u_out = if dtype == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
+    for (i, (got, r)) in y.to_f64_vec()?.iter().zip(&exact).enumerate() {
+        let bound = 4.0 * u_out * r.abs() + 2f64.powi(-19) * sums[i];
+        if (got - r).abs() > bound {
+            return Err(format!("element {i}: got {got:e}, expected {r:e} within {bound:e}").into());
+        }
+    }
+    Ok(())
+}
+
+/// NaN and infinities are where our own kernels have them.
+fn special_values(dtype: DType) -> std::result::Result<(), Failed> {
+    let cpu = Device::cpu()?;
+    let [a, b, bias, c] = inputs([64, 128, 64], DType::F32)?;
+    let mut values = a.to_f64_vec()?;
+    for (row, special) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].into_iter().enumerate() {
+        values[row * 128 + row] = special;
+    }
+    let a = Tensor::from_vec(values, (64, 128), &cpu)?;
+    let inputs = map(&[a, b, bias, c], |t| t.cast(dtype))?;
+    for (name, case) in CASES {
+        let kinds = |blas| -> Result<Vec<_>> {
+            let device = open(blas)?.1;
+            let y = case(&map(&inputs, |t| t.to_device(&device))?)?.detach().to_f64_vec()?;
+            // Not finite, and if not NaN, where.
+            Ok(y.into_iter().map(|v| (v.is_nan(), if v.is_infinite() { v.signum() } else { 0.0 })).collect())
+        };
+        let [vendor, own] = [kinds(Blas::Vendor)?, kinds(Blas::Own)?];
+        if let Some(i) = (0..own.len()).find(|&i| vendor[i] != own[i]) {
+            return Err(format!("{name}, element {i}: the library has {:?}, we have {:?}", vendor[i], own[i]).into());
+        }
+    }
+    Ok(())
+}
+
+/// TF32 rounds both factors to 11 bits, and only if it is asked for.
+fn tf32() -> std::result::Result<(), Failed> {
+    let (gpu, device) = open(Blas::Vendor)?;
+    let narrow = inputs(SHAPES[0], DType::F32)?;
+    let [exact, sums] = exact(|[a, b, ..]| a.matmul(b), &narrow)?;
+    let [a, b, ..] = map(&narrow, |t| t.to_device(&device))?;
+    let plain = a.matmul(&b)?.to_f64_vec()?;
+    device.set_matmul_precision(Precision::Tf32);
+    let rounded = a.matmul(&b)?.to_f64_vec()?;
+    device.set_matmul_precision(Precision::Exact);
+    if plain != a.matmul(&b)?.to_f64_vec()? {
+        return Err("the setting stays".into());
+    }
+    if let Some(i) = (0..exact.len()).find(|&i| (rounded[i] - exact[i]).abs() > 2f64.powi(-10) * sums[i]) {
+        return Err(format!("element {i}: got {:e}, expected {:e}", rounded[i], exact[i]).into());
+    }
+    // Turing has no TF32.
+    if rounded == plain && !gpu.driver().limits().driver.contains("capability 7.") {
+        return Err("the setting changes nothing".into());
+    }
+    Ok(())
+}

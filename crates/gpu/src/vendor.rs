@@ -1,0 +1,174 @@
+//! Matrix products by the vendor's library: which ones it gets, and in what form.
+//!
+//! Our matrices are row-major, so the library is asked for the transposed product, `y^T = b^T a^T`: it reads the same memory
+//! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is applied to its sums by
+//! `gemm_sum`, as to the sums of our own kernels.
+
+use crate::blas::{Epilogue, Form, Library, Matrices, Product};
+use crate::driver::{Driver, Geometry};
+use crate::matmul::{self, Extents, Side};
+use crate::pool::Buffer;
+use crate::{Gpu, Launch};
+use isograd_core::ops::Transpose;
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Blas, DType, Precision, Result};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Another pass over the results costs more than the library gains where each is the sum of fewer products.
+const LEAST_K: usize = 128;
+/// What libraries count rows, columns and matrices with.
+const MOST: usize = i32::MAX as usize;
+/// Bytes at multiples of which libraries want vectors and second outputs.
+const ALIGNMENT: u64 = 16;
+
+/// The settings of products, and what the library needs.
+pub struct Vendor<D: Driver> {
+    precision: Mutex<Precision>,
+    is_off: AtomicBool,
+    workspace: Mutex<Option<Buffer<D>>>,
+}
+
+impl<D: Driver> Vendor<D> {
+    pub fn new() -> Vendor<D> {
+        let is_off = std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own");
+        Vendor { precision: Mutex::default(), is_off: is_off.into(), workspace: Mutex::default() }
+    }
+
+    pub fn set_precision(&self, precision: Precision) {
+        *self.precision.lock() = precision;
+    }
+
+    pub fn set_blas(&self, blas: Blas) {
+        self.is_off.store(blas == Blas::Own, Ordering::Relaxed);
+    }
+
+    fn precision(&self) -> Precision {
+        *self.precision.lock()
+    }
+}
+
+/// Has the library compute a product of matrices, neither of which is a vector; false if it is left to us.
+pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
+    let off = gpu.vendor.is_off.load(Ordering::Relaxed);
+    let Some(library) = gpu.driver().blas().filter(|_| !off && product.numel() > 0) else { return Ok(false) };
+    let precision = gpu.vendor.precision();
+    let Some(sums) = sums(product, precision) else { return Ok(false) };
+    if let Some(whole) = whole(product, sums, precision)
+        && multiply(gpu, library, whole)?
+    {
+        return Ok(true);
+    }
+    let has_rest = product.beta != 0.0 || product.activation.is_some();
+    if !has_rest || product.e.k < LEAST_K {
+        return Ok(false);
+    }
+    let acc = product.dtype.acc();
+    // Sums of the results' own dtype lie where these will.
+    let scratch = if acc == product.dtype { None } else { Some(gpu.scratch(product.numel() * acc.size())?) };
+    let d = scratch.as_ref().map_or(product.y, |scratch| scratch.address);
+    let sums = Product { form: Form { output: acc, ..sums.form }, c: d, d, ..sums };
+    if !multiply(gpu, library, sums)? {
+        return Ok(false);
+    }
+    product.sum(gpu, 1, d)?;
+    Ok(true)
+}
+
+fn multiply<D: Driver>(gpu: &Gpu<D>, library: &dyn Library, mut product: Product) -> Result<bool> {
+    let bytes = library.workspace();
+    if bytes > 0 {
+        let mut workspace = gpu.vendor.workspace.lock();
+        if workspace.is_none() {
+            *workspace = Some(gpu.scratch(bytes)?);
+        }
+        product.workspace = workspace.as_ref().map_or(0, |buffer| buffer.address);
+    }
+    let is_done = library.multiply(&product)?;
+    if is_done && let Some(log) = &mut *gpu.log.lock() {
+        let geometry = Geometry { groups: [0; 3], threads: 0 };
+        log.push(Launch { program: format!("{:?}", product.form), entry: "vendor", geometry, arguments: Vec::new() });
+    }
+    Ok(is_done)
+}
+
+/// `y = a b`, if the factors lie as a library reads them.
+fn sums(product: &matmul::Product, precision: Precision) -> Option<Product> {
+    let Extents { batches, m, n, k } = product.e;
+    if [batches, m, n, k].into_iter().any(|extent| extent > MOST) {
+        return None;
+    }
+    let d = Matrices { rows: n, columns: m, leading: n, batch: if batches > 1 { m * n } else { 0 } };
+    let [b, a] = [factor(&product.b, Transpose::No)?, factor(&product.a, Transpose::Yes)?];
+    let form = Form {
+        dtype: product.dtype,
+        output: product.dtype,
+        precision: match (product.dtype, precision) {
+            (DType::F32, Precision::Tf32 | Precision::Reduced) => Precision::Tf32,
+            _ => Precision::Exact,
+        },
+        batches,
+        a: b,
+        b: a,
+        c: d,
+        d,
+        has_bias: false,
+        epilogue: Epilogue::Identity,
+        has_aux: false,
+    };
+    let (a, b, y) = (product.b.address, product.a.address, product.y);
+    Some(Product { form, alpha: 1.0, beta: 0.0, a, b, c: y, d: y, bias: 0, aux: 0, workspace: 0 })
+}
+
+/// All of a product in one call of the library, if it can apply all of it.
+fn whole(product: &matmul::Product, sums: Product, precision: Precision) -> Option<Product> {
+    let mut whole = Product { alpha: product.alpha, ..sums };
+    let Extents { batches, m, n, .. } = product.e;
+    match product.activation {
+        None => {}
+        // Libraries approximate it: on an H100, 2.1 units roundoff. Their relu makes 0 of NaN.
+        Some(Pointwise::GeluTanh) if product.dtype.size() == 2 && precision == Precision::Reduced => {
+            whole.form.epilogue = Epilogue::GeluTanh;
+        }
+        Some(_) => return None,
+    }
+    if let Some(z) = product.z {
+        if n % 8 != 0 || z % ALIGNMENT != 0 {
+            return None;
+        }
+        (whole.aux, whole.form.has_aux) = (z, true);
+    }
+    if product.beta == 0.0 {
+        return Some(whole);
+    }
+    let (address, [batch, row, column]) = product.c;
+    let is_bias = row == 0 && column == 1 && batches == 1 && product.beta == 1.0 && address % ALIGNMENT == 0;
+    if is_bias {
+        (whole.bias, whole.form.has_bias) = (address, true);
+        return Some(whole);
+    }
+    let batch = if batches > 1 { batch } else { 0 };
+    (whole.c, whole.beta) = (address, product.beta);
+    whole.form.c = matrices([n, m], [column, row], batch).filter(|_| product.activation.is_none())?;
+    Some(whole)
+}
+
+/// How the rows `[rows, k]` of a factor are read as `[rows, k]`, or transposed, as `[k, rows]`.
+fn factor(side: &Side, transpose: Transpose) -> Option<(Matrices, Transpose)> {
+    let [batch, row, k] = side.strides;
+    let batch = if side.is_batched { batch } else { 0 };
+    let (rows, turned) =
+        (matrices([side.rows, side.k], [row, k], batch), matrices([side.k, side.rows], [k, row], batch));
+    let [read, other] = match transpose {
+        Transpose::No => [rows, turned],
+        Transpose::Yes => [turned, rows],
+    };
+    read.map(|m| (m, Transpose::No)).or(other.map(|m| (m, Transpose::Yes)))
+}
+
+/// Matrices of these extents and strides, if the elements of a column are neighbours and columns do not overlap.
+fn matrices([rows, columns]: [usize; 2], [row, column]: [usize; 2], batch: usize) -> Option<Matrices> {
+    let leading = if columns == 1 { rows } else { column };
+    let fits = (rows == 1 || row == 1) && leading >= rows;
+    fits.then_some(Matrices { rows, columns, leading, batch })
+}

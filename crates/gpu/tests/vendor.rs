@@ -1,0 +1,569 @@
+//! Which products go to a vendor's library, and in what form: a driver with memory on the host has a library that reads
+//! column-major matrices as all of them do, and the results are compared with the CPU's. Values are small integers, so sums
+//! are exact.
+
+use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
+use isograd_core::{Blas, DType, Device, Error, Precision, Result, Shape, Tensor, bf16, f16, no_grad};
+use isograd_cpu as _;
+use isograd_gpu::blas::{Epilogue, Library, Matrices, Product};
+use isograd_gpu::null::NullDriver;
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Gpu, Limits};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+
+/// Allocations of the host that stand for a device's. New ones are full of NaN.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<Address, Vec<u8>>>);
+
+impl Memory {
+    fn with<R>(&self, at: Address, bytes: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut all = self.0.lock();
+        let (start, buffer) = all.range_mut(..=at).next_back().expect("an allocation below");
+        let first = (at - start) as usize;
+        f(buffer.get_mut(first..first + bytes).expect("within an allocation"))
+    }
+
+    fn load(&self, at: Address, dtype: DType, index: usize) -> f64 {
+        let size = dtype.size();
+        self.with(at + (index * size) as Address, size, |bytes| match dtype {
+            DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()),
+            DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()) as f64,
+            DType::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
+            DType::BF16 => bf16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
+            other => panic!("{other} is multiplied"),
+        })
+    }
+
+    fn store(&self, at: Address, dtype: DType, index: usize, v: f64) {
+        let size = dtype.size();
+        self.with(at + (index * size) as Address, size, |bytes| match dtype {
+            DType::F64 => bytes.copy_from_slice(&v.to_le_bytes()),
+            DType::F32 => bytes.copy_from_slice(&(v as f32).to_le_bytes()),
+            DType::F16 => bytes.copy_from_slice(&f16::from_f64(v).to_le_bytes()),
+            DType::BF16 => bytes.copy_from_slice(&bf16::from_f64(v).to_le_bytes()),
+            other => panic!("{other} is multiplied"),
+        })
+    }
+}
+
+fn gelu_tanh(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+}
+
+/// A library as its documentation has it: `d = epilogue(alpha op(a) op(b) + beta c + bias)`, column by column.
+struct Columns {
+    memory: Arc<Memory>,
+    asked: Mutex<Vec<Product>>,
+    /// Refuses forms that this holds of.
+    refuses: Mutex<fn(&Product) -> bool>,
+}
+
+impl Library for Columns {
+    fn workspace(&self) -> usize {
+        1 << 10
+    }
+
+    fn multiply(&self, product: &Product) -> Result<bool> {
+        if (self.refuses.lock())(product) {
+            return Ok(false);
+        }
+        let form = &product.form;
+        let (m, n) = (form.d.rows, form.d.columns);
+        let read = |(matrices, transpose): (Matrices, Transpose)| match transpose {
+            Transpose::No => [matrices.rows, matrices.columns],
+            Transpose::Yes => [matrices.columns, matrices.rows],
+        };
+        let [[rows, k], [inner, columns]] = [read(form.a), read(form.b)];
+        assert_eq!((rows, columns, inner, form.c.rows, form.c.columns), (m, n, k, m, n), "{form:?}");
+        let all = [form.a.0, form.b.0, form.c, form.d];
+        assert!(all.iter().all(|matrices| matrices.leading >= matrices.rows), "{form:?}");
+        assert!(form.batches > 1 || all.iter().all(|matrices| matrices.batch == 0), "{form:?}");
+        assert_eq!((form.has_bias, form.has_aux), (product.bias != 0, product.aux != 0));
+        assert!([product.bias, product.aux].iter().all(|at| at.is_multiple_of(16)));
+        self.memory.with(product.workspace, self.workspace(), |_| ());
+        let at = |m: Matrices, batch: usize, row: usize, column: usize| batch * m.batch + column * m.leading + row;
+        for batch in 0..form.batches {
+            for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                let factor = |(matrices, transpose), address, row, column| {
+                    let (row, column) = if transpose == Transpose::Yes { (column, row) } else { (row, column) };
+                    self.memory.load(address, form.dtype, at(matrices, batch, row, column))
+                };
+                let sum: f64 = (0..k).map(|l| factor(form.a, product.a, i, l) * factor(form.b, product.b, l, j)).sum();
+                let mut v = product.alpha * sum;
+                if product.beta != 0.0 {
+                    v += product.beta * self.memory.load(product.c, form.output, at(form.c, batch, i, j));
+                }
+                if form.has_bias {
+                    v += self.memory.load(product.bias, form.dtype, i);
+                }
+                let place = at(form.d, batch, i, j);
+                if form.has_aux {
+                    self.memory.store(product.aux, form.output, place, v);
+                }
+                let v = if form.epilogue == Epilogue::GeluTanh { gelu_tanh(v) } else { v };
+                self.memory.store(product.d, form.output, place, v);
+            }
+        }
+        self.asked.lock().push(*product);
+        Ok(true)
+    }
+}
+
+/// A device in the host's memory that runs only `gemm_sum`.
+struct Host {
+    null: NullDriver,
+    memory: Arc<Memory>,
+    library: Columns,
+    /// Launches of other entries.
+    others: AtomicUsize,
+}
+
+impl Host {
+    /// `gemm_sum` as `matmul.c` has it.
+    fn sum(&self, source: &str, arguments: &[Arg<'_>]) {
+        let define =
+            |name: &str| source.lines().find_map(|l| l.strip_prefix("#define ")?.strip_prefix(name)).map(str::trim);
+        let types = [DType::F64, DType::F32, DType::F16, DType::BF16];
+        let [dtype, acc] = ["T ", "A "].map(|name| types.into_iter().find(|t| Some(t.name()) == define(name)).unwrap());
+        let (pointers, values): (Vec<_>, Vec<_>) = arguments.iter().partition(|a| matches!(a, Arg::Pointer(_)));
+        let pointers: Vec<Address> = pointers.iter().map(|a| if let Arg::Pointer(p) = a { *p } else { 0 }).collect();
+        let values: Vec<&[u8]> = values.iter().map(|a| if let Arg::Value(v) = a { v } else { &[][..] }).collect();
+        let ints: Vec<usize> =
+            values[0].chunks(8).map(|int| i64::from_le_bytes(int.try_into().unwrap()) as usize).collect();
+        let float = |bytes: &[u8]| match acc {
+            DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()),
+            _ => f32::from_le_bytes(bytes.try_into().unwrap()) as f64,
+        };
+        let ([c, y, z, parts], alpha, beta) = (pointers[..].try_into().unwrap(), float(values[1]), float(values[2]));
+        let [m, n, batches, n_parts] = ints[..4].try_into().unwrap();
+        for i in 0..m * n * batches {
+            let sum: f64 = (0..n_parts).map(|part| self.memory.load(parts, acc, part * m * n * batches + i)).sum();
+            let mut v = alpha * sum;
+            if beta != 0.0 {
+                let place = i / n / m * ints[4] + i / n % m * ints[5] + i % n * ints[6];
+                v += beta * self.memory.load(c, dtype, place);
+            }
+            if define("KEEPS_SUM ") == Some("1") {
+                self.memory.store(z, dtype, i, v);
+            }
+            let y_value = match define("ACTIVATION ") {
+                None => v,
+                Some("relu") => v.max(0.0),
+                Some("sigmoid") => 1.0 / (1.0 + (-v).exp()),
+                Some("gelu_tanh") => gelu_tanh(v),
+                Some(other) => panic!("{other} is not emulated"),
+            };
+            self.memory.store(y, dtype, i, y_value);
+        }
+    }
+}
+
+impl Driver for Host {
+    type Program = String;
+    /// Name and source.
+    type Entry = (String, String);
+    type Event = ();
+    type Graph = Vec<(Address, usize)>;
+
+    fn dialect(&self) -> &'static Dialect {
+        self.null.dialect()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.null.limits()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        let address = self.null.allocate(bytes)?;
+        self.memory.0.lock().insert(address, vec![0xff; bytes]);
+        Ok(address)
+    }
+
+    fn free(&self, address: Address) {
+        self.memory.0.lock().remove(&address);
+        self.null.free(address);
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.memory.with(to, bytes.len(), |there| there.copy_from_slice(bytes));
+        Ok(())
+    }
+
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        self.memory.with(from, bytes.len(), |there| bytes.copy_from_slice(there));
+        Ok(())
+    }
+
+    fn copy(&self, _: Address, _: Address, _: usize) -> Result<()> {
+        Err(Error::backend("copy", "products copy nothing"))
+    }
+
+    fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
+        self.memory.with(at, bytes, |there| there.fill(byte));
+        Ok(())
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+        self.null.compile(source)
+    }
+
+    fn load(&self, binary: &[u8]) -> Result<String> {
+        self.null.load(binary)
+    }
+
+    fn entry(&self, program: &String, name: &str) -> Result<(String, String)> {
+        self.null.entry(program, name)?;
+        Ok((name.into(), program.clone()))
+    }
+
+    fn launch(&self, entry: &Self::Entry, _: Geometry, arguments: &[Arg<'_>], _: &[Address]) -> Result<()> {
+        match entry.0.as_str() {
+            "gemm_sum" => self.sum(&entry.1, arguments),
+            _ => drop(self.others.fetch_add(1, Ordering::Relaxed)),
+        }
+        Ok(())
+    }
+
+    fn blas(&self) -> Option<&dyn Library> {
+        Some(&self.library)
+    }
+
+    fn record(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn elapsed(&self, _: &(), _: &()) -> Result<f64> {
+        Ok(0.0)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Setup {
+    gpu: Arc<Gpu<Host>>,
+    device: Device,
+    cpu: Device,
+}
+
+impl Setup {
+    fn new() -> Setup {
+        let memory = Arc::<Memory>::default();
+        let library = Columns { memory: memory.clone(), asked: Mutex::default(), refuses: Mutex::new(|_| false) };
+        let host = Host { null: NullDriver::new(&DIALECT, 1 << 28), memory, library, others: AtomicUsize::new(0) };
+        let gpu = Arc::new(Gpu::with_cache(host, None));
+        // Whatever the environment says.
+        gpu_device(&gpu).set_blas(Blas::Vendor);
+        Setup { device: gpu_device(&gpu), gpu, cpu: Device::cpu().expect("the CPU backend is linked") }
+    }
+
+    fn library(&self) -> &Columns {
+        &self.gpu.driver().library
+    }
+
+    /// What the library was asked since the last call, and how many of our own kernels multiplied.
+    fn asked(&self) -> (Vec<Product>, usize) {
+        (std::mem::take(&mut *self.library().asked.lock()), self.gpu.driver().others.swap(0, Ordering::Relaxed))
+    }
+
+    /// Small integers.
+    fn tensor(&self, shape: impl Into<Shape>, dtype: DType, on: &Device) -> Tensor {
+        let shape = shape.into();
+        let values = (0..shape.numel()).map(|i| ((i * 7919 + shape.numel()) % 9) as f64 - 4.0).collect::<Vec<_>>();
+        let made = Tensor::from_vec(values, &shape, &self.cpu).and_then(|t| t.cast(dtype)).unwrap();
+        made.to_device(on).unwrap()
+    }
+
+    /// Compares what `f` makes here and on the CPU, exactly or within a relative error.
+    fn check(&self, error: f64, f: impl Fn(&dyn Fn(&[usize], DType) -> Tensor) -> Result<Tensor>) {
+        let on = |device: &Device| f(&|shape, dtype| self.tensor(shape, dtype, device)).unwrap();
+        let values = |t: Tensor| t.detach().to_device(&self.cpu).and_then(|t| t.to_f64_vec()).unwrap();
+        let [got, expected] = [on(&self.device), on(&self.cpu)].map(values);
+        assert_eq!(got.len(), expected.len());
+        for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
+            assert!((g - e).abs() <= error * e.abs().max(1.0), "element {i}: got {g}, expected {e}");
+        }
+    }
+}
+
+fn gpu_device(gpu: &Arc<Gpu<Host>>) -> Device {
+    Device::from_backend("host:0", gpu.clone())
+}
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+
+/// A matrix `[rows, columns]` that lies in memory in another way.
+type View = fn(&dyn Fn(&[usize]) -> Tensor, usize, usize) -> Result<Tensor>;
+
+const VIEWS: [(&str, View); 5] = [
+    ("contiguous", |make, r, c| Ok(make(&[r, c]))),
+    ("transposed", |make, r, c| make(&[c, r]).t()),
+    ("columns of a wider one", |make, r, c| make(&[r, c + 3]).narrow(1, 2, c)),
+    ("rows of a taller one, transposed", |make, r, c| make(&[c + 2, r]).narrow(0, 1, c)?.t()),
+    ("columns of a wider one, transposed", |make, r, c| make(&[c, r + 5]).narrow(1, 5, r)?.t()),
+];
+
+#[test]
+fn factors_are_read_as_they_lie() {
+    let setup = Setup::new();
+    for dtype in FLOATS {
+        for (a_name, a) in VIEWS {
+            for (b_name, b) in VIEWS {
+                setup.check(0.0, |make| {
+                    let make = |shape: &[usize]| make(shape, dtype);
+                    a(&make, 5, 7)?.matmul(&b(&make, 7, 6)?)
+                });
+                let (asked, ours) = setup.asked();
+                assert_eq!((asked.len(), ours), (1, 0), "{dtype}: {a_name}, {b_name}");
+                assert_eq!((asked[0].form.dtype, asked[0].form.output), (dtype, dtype));
+            }
+        }
+    }
+}
+
+#[test]
+fn leading_dimensions_and_transposes() -> Result<()> {
+    let setup = Setup::new();
+    let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
+    let matrices = |rows, columns, leading| Matrices { rows, columns, leading, batch: 0 };
+    // y = a b is asked for as y^T = b^T a^T: a row-major b [7, 6] is the column-major [6, 7].
+    make(&[5, 7]).matmul(&make(&[7, 6]))?;
+    // The weight of a linear layer, [6, 7], and columns of a wider input.
+    make(&[5, 9]).narrow(1, 1, 7)?.matmul(&make(&[6, 7]).t()?)?;
+    // The gradient of a weight: x^T dy.
+    make(&[7, 5]).t()?.matmul(&make(&[7, 6]))?;
+    let forms: Vec<_> = setup.asked().0.iter().map(|p| (p.form.a, p.form.b, p.form.d)).collect();
+    let d = matrices(6, 5, 6);
+    let expected = [
+        ((matrices(6, 7, 6), Transpose::No), (matrices(7, 5, 7), Transpose::No), d),
+        ((matrices(7, 6, 7), Transpose::Yes), (matrices(7, 5, 9), Transpose::No), d),
+        ((matrices(6, 7, 6), Transpose::No), (matrices(5, 7, 5), Transpose::Yes), d),
+    ];
+    assert_eq!(forms, expected);
+    Ok(())
+}
+
+#[test]
+fn batches_are_strided_and_broadcast() {
+    let setup = Setup::new();
+    type Case = fn(&dyn Fn(&[usize]) -> Tensor) -> Result<Tensor>;
+    let cases: [(&str, usize, Case); 6] = [
+        ("batches", 3, |make| make(&[3, 4, 5]).matmul(&make(&[3, 5, 2]))),
+        ("transposed within", 3, |make| make(&[3, 5, 4]).transpose(1, 2)?.matmul(&make(&[3, 2, 5]).transpose(1, 2)?)),
+        ("one for all", 3, |make| make(&[4, 5]).matmul(&make(&[3, 5, 2]))),
+        ("every other", 2, |make| make(&[4, 4, 5]).slice(0, 1, 4, 2)?.matmul(&make(&[2, 5, 3]))),
+        ("one large instead of many small", 1, |make| make(&[3, 4, 5]).matmul(&make(&[5, 2]))),
+        ("outer products", 3, |make| make(&[3, 4, 1]).matmul(&make(&[3, 1, 2]))),
+    ];
+    for (name, batches, case) in cases {
+        setup.check(0.0, |make| case(&|shape| make(shape, DType::F32)));
+        let (asked, ours) = setup.asked();
+        assert_eq!((asked.len(), ours), (1, 0), "{name}");
+        assert_eq!(asked[0].form.batches, batches, "{name}");
+    }
+}
+
+#[test]
+fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
+    let setup = Setup::new();
+    let scale = Gemm { alpha: -2.0, beta: 1.0 };
+    let gemm = |shape: &[usize], k, scale: Gemm, dtype| {
+        setup.check(0.0, |make| make(&[5, k], dtype).gemm(&make(&[k, 8], dtype), Some(&make(shape, dtype)), scale));
+        setup.asked()
+    };
+    for dtype in FLOATS {
+        let (asked, ours) = gemm(&[8], 3, scale, dtype);
+        assert_eq!((asked.len(), ours), (1, 0));
+        assert!(asked[0].form.has_bias && asked[0].beta == 0.0 && asked[0].alpha == -2.0);
+        let (asked, ours) = gemm(&[5, 8], 3, Gemm { alpha: 0.5, beta: -3.0 }, dtype);
+        assert_eq!((asked.len(), ours), (1, 0));
+        assert!(!asked[0].form.has_bias && asked[0].beta == -3.0);
+        // A bias with a factor, and a column: added to the sums, if that is worth it.
+        for (shape, beta) in [(&[8][..], 2.0), (&[5, 1], 1.0), (&[], 1.0)] {
+            let (asked, ours) = gemm(shape, 128, Gemm { alpha: 2.0, beta }, dtype);
+            assert_eq!((asked.len(), ours), (1, 0), "{shape:?}");
+            assert_eq!((asked[0].form.output, asked[0].alpha, asked[0].beta), (dtype.acc(), 1.0, 0.0));
+        }
+    }
+    let add = |shape: &'static [usize], view: fn(Tensor) -> Result<Tensor>| {
+        setup.check(0.0, |make| {
+            let make = |shape: &[usize]| make(shape, DType::F32);
+            make(&[5, 3]).gemm(&make(&[3, 8]), Some(&view(make(shape))?), Gemm::default())
+        });
+        setup.asked().0
+    };
+    // A matrix without a factor, columns of a wider matrix, and a bias that does not begin at a multiple of 16 bytes.
+    assert_eq!(add(&[5, 8], Ok)[0].form.c.leading, 8);
+    assert_eq!(add(&[5, 11], |c| c.narrow(1, 3, 8))[0].form.c.leading, 11);
+    let gemm_with_unaligned = || {
+        setup.check(0.0, |make| {
+            let make = |shape: &[usize]| make(shape, DType::F32);
+            make(&[5, 128]).gemm(&make(&[128, 8]), Some(&make(&[9]).narrow(0, 1, 8)?), Gemm::default())
+        });
+        setup.asked()
+    };
+    let (asked, ours) = gemm_with_unaligned();
+    assert_eq!((asked.len(), ours, asked[0].form.has_bias), (1, 0, false));
+}
+
+#[test]
+fn activations_are_applied_once_and_exactly() {
+    let setup = Setup::new();
+    let dense = |dtype, k, activation, recorded, error| {
+        setup.check(error, |make| {
+            // Eighths, so that results are near 0, where activations bend.
+            let x = eighths(&make(&[5, k], dtype))?;
+            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
+            let (w, bias) = (make(&[8, k], dtype), make(&[8], dtype));
+            if recorded {
+                x.leaf()?.gemm_bias(&w, Some(&bias), options)
+            } else {
+                no_grad(|| x.gemm_bias(&w, Some(&bias), options))
+            }
+        });
+        setup.asked()
+    };
+    let gelu = Activation::Gelu(Approximate::Tanh);
+    for dtype in FLOATS {
+        let error = match dtype {
+            DType::F64 => 1e-12,
+            DType::F32 => 1e-5,
+            DType::F16 => 1e-3,
+            _ => 8e-3,
+        };
+        let is_narrow = dtype.size() == 2;
+        for (recorded, reduced) in [(false, false), (false, true), (true, false), (true, true)] {
+            // In 16 bits the library computes it, if it may; otherwise its sums are what we work on.
+            setup.device.set_matmul_precision(if reduced { Precision::Reduced } else { Precision::Exact });
+            let (asked, ours) = dense(dtype, 128, gelu, recorded, error);
+            setup.device.set_matmul_precision(Precision::Exact);
+            let is_whole = is_narrow && reduced;
+            assert_eq!((asked.len(), ours), (1, 0));
+            let Product { form, d, aux, .. } = asked[0];
+            assert_eq!(form.epilogue, if is_whole { Epilogue::GeluTanh } else { Epilogue::Identity });
+            assert_eq!((form.has_bias, form.has_aux), (is_whole, is_whole && recorded));
+            assert_eq!(form.output, if is_whole { dtype } else { dtype.acc() });
+            assert!(d != aux);
+        }
+        for activation in [Activation::Relu, Activation::Sigmoid] {
+            let error = if activation == Activation::Relu { 0.0 } else { error };
+            let (asked, ours) = dense(dtype, 128, activation, true, error);
+            assert_eq!((asked.len(), ours), (1, 0));
+            let form = asked[0].form;
+            assert_eq!((form.output, form.epilogue, form.has_bias), (dtype.acc(), Epilogue::Identity, false));
+            // A short sum is not worth another pass.
+            dense_alone(&setup, dtype, activation);
+        }
+    }
+}
+
+fn eighths(t: &Tensor) -> Result<Tensor> {
+    t.to_device(&Device::cpu()?)?.mul_scalar(0.125)?.to_device(t.device())
+}
+
+/// A dense layer of few products each is ours alone.
+fn dense_alone(setup: &Setup, dtype: DType, activation: Activation) {
+    let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
+    let options = GemmBias { activation, ..Default::default() };
+    make(&[5, 127]).gemm_bias(&make(&[127, 8]), Some(&make(&[8])), options).unwrap();
+    let (asked, ours) = setup.asked();
+    assert_eq!((asked.len(), ours), (0, 1));
+}
+
+#[test]
+fn the_input_of_an_activation_is_kept() {
+    let setup = Setup::new();
+    for (dtype, columns, is_kept) in [(DType::BF16, 8, true), (DType::F16, 16, true), (DType::BF16, 6, false)] {
+        let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
+        let options = GemmBias { activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
+        let _y =
+            make(&[3, 2]).leaf().unwrap().gemm_bias(&make(&[2, columns]), Some(&make(&[columns])), options).unwrap();
+        let (asked, ours) = setup.asked();
+        assert_eq!((asked.len(), ours), if is_kept { (1, 0) } else { (0, 1) });
+        let z: Vec<f64> =
+            asked.iter().flat_map(|p| (0..3 * columns).map(|i| setup.library().memory.load(p.aux, dtype, i))).collect();
+        let on_cpu = |shape: &[usize]| setup.tensor(shape, dtype, &setup.cpu);
+        let expected =
+            on_cpu(&[3, 2]).gemm(&on_cpu(&[2, columns]), Some(&on_cpu(&[columns])), Gemm::default()).unwrap();
+        assert!(!is_kept || z == expected.to_f64_vec().unwrap());
+    }
+}
+
+#[test]
+fn some_products_are_ours() -> Result<()> {
+    let setup = Setup::new();
+    let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
+    let is_ours = |y: Result<Tensor>| {
+        y.unwrap();
+        let (asked, ours) = setup.asked();
+        asked.is_empty() && ours > 0
+    };
+    // A matrix and a vector.
+    assert!(is_ours(make(&[5, 7]).matmul(&make(&[7]))));
+    assert!(is_ours(make(&[1, 7]).matmul(&make(&[7, 6]))));
+    // Rows that are one row, and elements that are not neighbours in either direction.
+    assert!(is_ours(make(&[1, 7]).broadcast_to((5, 7))?.matmul(&make(&[7, 6]))));
+    assert!(is_ours(make(&[5, 14]).slice(1, 0, 14, 2)?.matmul(&make(&[7, 6]))));
+    // What the library refuses, whole and in sums.
+    *setup.library().refuses.lock() = |_| true;
+    assert!(is_ours(make(&[5, 7]).matmul(&make(&[7, 6]))));
+    let relu = GemmBias { activation: Activation::Relu, ..Default::default() };
+    assert!(is_ours(make(&[5, 200]).gemm_bias(&make(&[200, 6]), None, relu)));
+    // A refused bias is added to the sums.
+    *setup.library().refuses.lock() = |product| product.form.has_bias;
+    setup.check(0.0, |make| {
+        let make = |shape: &[usize]| make(shape, DType::F64);
+        make(&[5, 200]).gemm(&make(&[200, 6]), Some(&make(&[6])), Gemm::default())
+    });
+    assert_eq!(setup.asked().0.len(), 1);
+    // Nothing goes to a library that is off.
+    *setup.library().refuses.lock() = |_| false;
+    setup.device.set_blas(Blas::Own);
+    assert!(is_ours(make(&[5, 7]).matmul(&make(&[7, 6]))));
+    setup.device.set_blas(Blas::Vendor);
+    assert!(!is_ours(make(&[5, 7]).matmul(&make(&[7, 6]))));
+    Ok(())
+}
+
+#[test]
+fn tf32_is_for_f32_and_only_where_it_is_asked_for() -> Result<()> {
+    let setup = Setup::new();
+    let precision = |dtype| {
+        let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
+        make(&[5, 7]).matmul(&make(&[7, 6])).unwrap();
+        setup.asked().0[0].form.precision
+    };
+    assert_eq!(precision(DType::F32), Precision::Exact);
+    setup.device.set_matmul_precision(Precision::Reduced);
+    assert_eq!(precision(DType::F32), Precision::Tf32);
+    setup.device.set_matmul_precision(Precision::Tf32);
+    assert_eq!(FLOATS.map(precision), [Precision::Tf32, Precision::Exact, Precision::Exact, Precision::Exact]);
+    setup.device.set_matmul_precision(Precision::Exact);
+    assert_eq!(precision(DType::F32), Precision::Exact);
+    Ok(())
+}
+
+#[test]
+fn the_workspace_is_one_and_hidden() -> Result<()> {
+    let setup = Setup::new();
+    let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
+    let (a, b) = (make(&[5, 7]), make(&[7, 6]));
+    let before = setup.device.memory();
+    drop(a.matmul(&b)?);
+    let held = setup.device.memory();
+    assert_eq!(held.in_use, before.in_use);
+    (0..10).try_for_each(|_| a.matmul(&b).map(drop))?;
+    assert_eq!(setup.device.memory(), held);
+    let asked = setup.asked().0;
+    assert_eq!(asked.len(), 11);
+    assert!(asked.iter().all(|p| p.workspace == asked[0].workspace));
+    setup.gpu.launches();
+    a.matmul(&b)?;
+    assert_eq!(setup.gpu.launches().iter().map(|l| l.entry).collect::<Vec<_>>(), ["vendor"]);
+    Ok(())
+}
