@@ -82,6 +82,7 @@ typedef uint4 u32x4;
 #define f32_to_f16(v) simt_f32_to_f16(v)
 #define f32_to_bf16(v) simt_f32_to_bf16(v)
 #define exp2_near_(x) simt_exp2_near(x)
+#define write_alike(p, value) simt_store_relaxed(p, value)
 typedef u64 LocalPlace;
 #define local_place(p) ((u64)(p))
 #define mma_f16(d, a, b) simt_mma_f16(d, a, b)
@@ -93,6 +94,9 @@ typedef u64 LocalPlace;
     ((transposed) ? simt_ldmatrix<4, true>(out, (void *)(at)) : simt_ldmatrix<4, false>(out, (void *)(at)))
 
 #else
+
+// Writes what other threads may write there too: the same value.
+#define write_alike(p, value) (*(p) = (value))
 
 FUNCTION f32 f16_to_f32(u16 h) {
     f32 v;

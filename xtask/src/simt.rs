@@ -131,8 +131,8 @@ impl Job {
         command.envs(run.environment.iter().chain(target.environment).copied());
         command.env("ISOGRAD_REQUIRE", target.device).env("ISOGRAD_CACHE", "").env("ISOGRAD_KERNELS", tools::root());
         command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", folder.join("launched"));
-        // Before the vendor's, if this machine has them.
-        command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder);
+        // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
+        command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_BLAS", "own");
         let started = Instant::now();
         let output = command.output().map_err(|error| format!("{name}: could not be started: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -150,10 +150,12 @@ impl Job {
 fn all_launched(log: &Path) -> Result<(), Failure> {
     let launched = fs::read_to_string(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let launched: BTreeSet<&str> = launched.lines().filter_map(|line| line.strip_prefix("isograd_")).collect();
-    let folder = tools::root().join("kernels");
-    let files = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut files = Vec::new();
+    for folder in ["kernels", "kernels-cuda"].map(|name| tools::root().join(name)) {
+        files.extend(fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?.flatten());
+    }
     let mut idle = BTreeSet::new();
-    for file in files.flatten() {
+    for file in files {
         let text = fs::read_to_string(file.path()).map_err(|error| format!("{}: {error}", file.path().display()))?;
         let entries = text.lines().filter_map(|line| line.strip_prefix("KERNEL(")?.split_once(')'));
         idle.extend(entries.filter(|(entry, _)| !launched.contains(entry)).map(|(entry, _)| entry.to_string()));

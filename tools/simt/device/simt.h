@@ -299,6 +299,11 @@ template <class T> SIMT_HELPER T simt_load_relaxed(const T *p) {
     __atomic_load(p, &v, __ATOMIC_RELAXED);
     return v;
 }
+// A write of what other threads write too.
+template <class T, class V> SIMT_HELPER void simt_store_relaxed(T *p, V value) {
+    SIMT_CHECK_ATOMIC(p);
+    __atomic_store_n(p, (T)value, __ATOMIC_RELAXED);
+}
 
 // ---- mathematics
 
