@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use std::{fs, thread};
 
@@ -74,7 +75,10 @@ pub fn run_only(filters: &[&str]) -> Result<(), Failure> {
             jobs.extend(filters.iter().map(|name| Job { target, run, filter: filter(name) }));
         }
     }
-    start(&folder, jobs.into())
+    match start(&folder, jobs.into())? {
+        0 => Err(format!("no test's name begins with {}", filters.join(" or "))),
+        _ => Ok(()),
+    }
 }
 
 /// The emulator's folder; none if there is no clang.
@@ -98,28 +102,32 @@ struct Job {
     filter: String,
 }
 
-/// Runs jobs, as many at once as there are processors: a program's kernels are compiled one after another.
-fn start(folder: &Path, jobs: VecDeque<Job>) -> Result<(), Failure> {
+/// Runs jobs, as many at once as there are processors: a program's kernels are compiled one after another. Returns how many
+/// tests passed.
+fn start(folder: &Path, jobs: VecDeque<Job>) -> Result<usize, Failure> {
     let tests = ["golden", "gradients", "dtypes", "sizes", "devices"].map(|test| ["--test", test]).concat();
     let programs = tools::programs(&[&["test", "--workspace", "--no-run"], &tests[..]].concat())?;
     let jobs = Mutex::new(jobs);
+    let passed = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let work = || {
         loop {
             let Some(job) = jobs.lock().unwrap_or_else(|e| e.into_inner()).pop_front() else { return };
-            if let Err(failure) = job.start(folder, &programs) {
-                failures.lock().unwrap_or_else(|e| e.into_inner()).push(failure);
+            match job.start(folder, &programs) {
+                Ok(tests) => drop(passed.fetch_add(tests, Ordering::Relaxed)),
+                Err(failure) => failures.lock().unwrap_or_else(|e| e.into_inner()).push(failure),
             }
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
     let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+    if failures.is_empty() { Ok(passed.into_inner()) } else { Err(failures.join("\n")) }
 }
 
 impl Job {
-    fn start(&self, folder: &Path, programs: &[PathBuf]) -> Result<(), Failure> {
+    /// How many tests passed, if none failed.
+    fn start(&self, folder: &Path, programs: &[PathBuf]) -> Result<usize, Failure> {
         let Job { target, run, filter } = self;
         let name = format!("{}: {} {filter} ({})", target.name, run.program, run.what);
         let program = programs.iter().find(|path| tools::program_name(path) == run.program);
@@ -139,7 +147,9 @@ impl Job {
         let result = text.lines().rfind(|line| line.starts_with("test result")).unwrap_or("it ended early").to_string();
         println!("{:>7.1} s  {name}: {result}", started.elapsed().as_secs_f64());
         if output.status.success() {
-            return Ok(());
+            let words: Vec<&str> = result.split_whitespace().collect();
+            let passed = words.windows(2).find(|pair| pair[1] == "passed;").and_then(|pair| pair[0].parse().ok());
+            return passed.ok_or_else(|| format!("{name}: {result}"));
         }
         let failures = text.find("\nfailures:").map_or(&*text, |at| &text[at..]);
         Err(format!("{name} failed ({}):\n{failures}{}", output.status, String::from_utf8_lossy(&output.stderr)))
