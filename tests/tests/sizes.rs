@@ -70,6 +70,9 @@ const SIZES: &[Size] = &[
     size("index_put", "assigned", &[&[400, 3], &[300, 3]], |x| {
         x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)
     }),
+    size("index_put", "assigned_in_order", &[&[12001, 2], &[9001, 2]], |x| {
+        x[0].index_put(&[Index::Tensor(indices(&x[0], &[9001], 12001)?)], &x[1], Put::Assign)
+    }),
     size("cross_entropy", "rows", &[&[700, 33]], |x| x[0].cross_entropy(&indices(&x[0], &[700], 33)?)),
     size("cross_entropy", "many_rows", &[&[70001, 2]], |x| x[0].cross_entropy(&indices(&x[0], &[70001], 2)?)),
     size("cross_entropy", "long_rows", &[&[5, 9001]], |x| x[0].cross_entropy(&indices(&x[0], &[5], 9001)?)),
