@@ -31,15 +31,6 @@ FUNCTION A activate(A v) {
 // Rows of tiles that run together, so that they find each other's operands in the cache.
 #define BAND 8
 
-#define MMA_NAME_(dtype) "mma.sync.aligned.m16n8k16.row.col.f32." #dtype "." #dtype ".f32"
-#define MMA_NAME(dtype) MMA_NAME_(dtype)
-
-FUNCTION void mma(f32 *d, const u32 *a, const u32 *b) {
-    asm volatile(MMA_NAME(T) " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 // The place of a word of a tile, in bytes.
 FUNCTION u32 place(int row, int k, int tile, int along_k) {
     return along_k ? (u32)(row * CHUNKS_K + (k / CHUNK ^ (row >> 1 & 3))) * 16
@@ -74,31 +65,13 @@ FUNCTION Share share(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, 
 }
 
 // Copies the share of the tile that lies `k0` beyond the first. Beyond the rows and `columns` it is 0.
-FUNCTION void copy_tile(Share s, GLOBAL const S *x, i64 k0, int columns, int tile, int along_k, u32 to) {
+FUNCTION void copy_tile(Share s, GLOBAL const S *x, i64 k0, int columns, int tile, int along_k, LocalPlace to) {
 #pragma unroll
     for (int i = 0; i < WORDS_OF(tile); i++) {
         int is_inside = (s.rows_inside >> i & 1) && s.k + (along_k ? 0 : i * LINES(tile, along_k)) < columns;
         GLOBAL const S *from = is_inside ? s.from + (k0 + i * s.step) : x;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :
-                     : "r"(to + s.to + i * LINES(tile, along_k) * (along_k ? CHUNKS_K : tile / CHUNK) * 16), "l"(from),
-                       "r"(is_inside ? 16 : 0)
-                     : "memory");
+        copy_async(to + s.to + i * LINES(tile, along_k) * (along_k ? CHUNKS_K : tile / CHUNK) * 16, from, is_inside ? 16 : 0);
     }
-}
-
-// Four blocks of 8 x 8, of which this thread gives the address of a row of one.
-FUNCTION void read_blocks(u32 at, int transposed, u32 *out) {
-    if (transposed)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                     : "r"(at)
-                     : "memory");
 }
 
 KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
@@ -107,7 +80,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     idx a_row = A_ALONG_K ? (idx)p.v[9] : 1, a_k = A_ALONG_K ? 1 : (idx)p.v[10];
     idx b_row = B_ALONG_K ? (idx)p.v[12] : 1, b_k = B_ALONG_K ? 1 : (idx)p.v[13];
     SHARED(u32x4, tiles, STAGES * (TILE_M + TILE_N) * CHUNKS_K);
-    u32 first = (u32)__cvta_generic_to_shared(tiles);
+    LocalPlace first = local_place(tiles);
 #define PLACE_A(stage) (first + (u32)(stage) * ((TILE_M + TILE_N) * CHUNKS_K * 16))
 #define PLACE_B(stage) (PLACE_A(stage) + TILE_M * CHUNKS_K * 16)
 
@@ -134,9 +107,9 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         copy_tile(share_b, at_b, (step) * TILE_K * (i64)b_k, depth - (step) * TILE_K, TILE_N, B_ALONG_K, PLACE_B(filling)); \
     } \
     filling = NEXT(filling); \
-    asm volatile("cp.async.commit_group;" ::: "memory")
+    end_group_of_copies()
 #define WAIT() \
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory"); \
+    wait_for_copies(STAGES - 2); \
     BARRIER()
 #pragma unroll
     for (int step = 0; step < STAGES - 1; step++) {
@@ -158,12 +131,12 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #define READ_OPERANDS(buffer, k) \
     _Pragma("unroll") for (int i = 0; i < BLOCKS_M; i++) { \
         int row = own_m + i * 16 + block % 2 * 8, column = (k) + block / 2 * 8; \
-        read_blocks(PLACE_A(used) + (A_ALONG_K ? place(row + line, column, TILE_M, 1) : place(row, column + line, TILE_M, 0)), \
+        load_blocks(PLACE_A(used) + (A_ALONG_K ? place(row + line, column, TILE_M, 1) : place(row, column + line, TILE_M, 0)), \
                     !A_ALONG_K, va[buffer][i]); \
     } \
     _Pragma("unroll") for (int j = 0; j < BLOCKS_N / 2; j++) { \
         int row = own_n + j * 16 + block / 2 * 8, column = (k) + block % 2 * 8; \
-        read_blocks(PLACE_B(used) + (B_ALONG_K ? place(row + line, column, TILE_N, 1) : place(row, column + line, TILE_N, 0)), \
+        load_blocks(PLACE_B(used) + (B_ALONG_K ? place(row + line, column, TILE_N, 1) : place(row, column + line, TILE_N, 0)), \
                     !B_ALONG_K, vb[buffer][j]); \
     }
     WAIT();
@@ -183,7 +156,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
             for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
-                for (int j = 0; j < BLOCKS_N; j++) mma(sums[i][j], va[k % 2][i], vb[k % 2][j / 2] + j % 2 * 2);
+                for (int j = 0; j < BLOCKS_N; j++) CAT(mma_, T)(sums[i][j], va[k % 2][i], vb[k % 2][j / 2] + j % 2 * 2);
         }
     }
 

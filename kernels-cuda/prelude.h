@@ -73,6 +73,33 @@ typedef uint4 u32x4;
 #define frexp_ ::frexp
 #define ldexp_ ::ldexp
 
+#if __CUDA_ARCH__ >= 800
+#define HAS_BF16
+#endif
+
+#ifdef SIMT
+
+// The emulator of tools/simt, whose compiler knows no PTX.
+#define f16_to_f32(h) simt_f16_to_f32(h)
+#define f32_to_f16(v) simt_f32_to_f16(v)
+#define f32_to_bf16(v) simt_f32_to_bf16(v)
+#define exp2_near_(x) simt_exp2_near(x)
+#define write_alike(p, value) simt_store_relaxed(p, value)
+typedef u64 LocalPlace;
+#define local_place(p) ((u64)(p))
+#define mma_f16(d, a, b) simt_mma_f16(d, a, b)
+#define mma_bf16(d, a, b) simt_mma_bf16(d, a, b)
+#define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
+#define end_group_of_copies() simt_cp_async_commit()
+#define wait_for_copies(groups) simt_cp_async_wait(groups)
+#define load_blocks(at, transposed, out) \
+    ((transposed) ? simt_ldmatrix<4, true>(out, (void *)(at)) : simt_ldmatrix<4, false>(out, (void *)(at)))
+
+#else
+
+// Writes what other threads may write there too: the same value.
+#define write_alike(p, value) (*(p) = (value))
+
 FUNCTION f32 f16_to_f32(u16 h) {
     f32 v;
     asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
@@ -85,6 +112,14 @@ FUNCTION u16 f32_to_f16(f32 v) {
     return h;
 }
 
+#ifdef HAS_BF16
+FUNCTION u16 f32_to_bf16(f32 v) {
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+#endif
+
 // 2^x of f32, whose error grows with the argument; what would be subnormal is 0.
 FUNCTION f32 exp2_near_(f32 x) {
     f32 y;
@@ -92,11 +127,41 @@ FUNCTION f32 exp2_near_(f32 x) {
     return y;
 }
 
-#if __CUDA_ARCH__ >= 800
-#define HAS_BF16
-FUNCTION u16 f32_to_bf16(f32 v) {
-    u16 h;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
+// Of local memory, as the following take it; distances are in bytes.
+typedef u32 LocalPlace;
+#define local_place(p) ((u32)__cvta_generic_to_shared(p))
+
+// d [16, 8] += a [16, 16] b [16, 8], by a wave: compute capability 8.0 and later, as what follows.
+#define MMA(dtype) \
+    FUNCTION void mma_##dtype(f32 *d, const u32 *a, const u32 *b) { \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #dtype "." #dtype \
+                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+    }
+MMA(f16)
+MMA(bf16)
+
+// Copies 16 bytes to local memory while the thread goes on; the first `bytes` of them are read, the others become 0.
+FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }
+#define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
+// Until at most so many groups are on their way.
+#define wait_for_copies(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+// Four blocks of 8 x 8 of 16 bits, of which this thread gives the place of a row of one.
+FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
+    if (transposed)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+}
+
 #endif

@@ -47,6 +47,8 @@ typedef uint4 u32x4;
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
 #define raise_to(p, value) atomic_max((volatile GLOBAL u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
+// Writes what other threads may write there too: the same value.
+#define write_alike(p, value) (*(p) = (value))
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomic_add((volatile LOCAL u32 *)(p), (u32)(value))
 

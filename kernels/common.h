@@ -250,10 +250,9 @@ FUNCTION Row row_of(i64 row, i64 rows, i64 extent) {
 #define POSITION(at, w, j) ((at).head + (w) * VECTOR + (j))
 #define EACH_ELEMENT(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 
-// A word of a row, or beyond its words any other: that in which the row begins, which is memory of the tensor's allocation
-// even where the row is too short to have a word.
+// In place of a word that the row does not have, another one that is there.
 FUNCTION GLOBAL const WORD *word_at(GLOBAL const S *x, Row at, idx w) {
-    return (GLOBAL const WORD *)(x + (w < at.words ? at.first + POSITION(at, w, 0) : at.first & -VECTOR));
+    return (GLOBAL const WORD *)(x + (at.words > 0 ? at.first + POSITION(at, w < at.words ? w : 0, 0) : 0));
 }
 
 // The numbers of a word; `blank` if it is not of the row.

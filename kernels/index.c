@@ -92,7 +92,7 @@ KERNEL(keys)(GLOBAL const SI *index, GLOBAL K *keys, GLOBAL u8 *used, ARGUMENT(I
         is_bad |= v == padding;
         keys[row] = (K)(is_bad ? bad : (i64)LIST_OF((idx)row, (idx)count, (idx)apart) * extent + v);
 #ifdef FRESH
-        if (!is_bad) used[v] = 1;
+        if (!is_bad) write_alike(used + v, 1);
 #endif
     }
 }

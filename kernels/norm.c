@@ -20,8 +20,7 @@ FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w) {
     for (int i = 0; i < (int)(VECTOR * sizeof(SP) / sizeof(PIECE)); i++) r.all[i] = from[i];
     EACH_ELEMENT(j) v[j] = (A)LOAD(P, r.each, j);
 #else
-    // A row that is too short for a word has no other position that is sure to be there.
-    EACH_ELEMENT(j) v[j] = (A)LOAD(P, p, at.words > 0 ? POSITION(at, w, j) : 0);
+    EACH_ELEMENT(j) v[j] = at.words > 0 ? (A)LOAD(P, p, POSITION(at, w, j)) : (A)0;
 #endif
 }
 

@@ -48,8 +48,8 @@ FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, int b_en
     for (int i = 0; i < ITEMS; i++) {
         int is_a = b >= b_end || (a < a_end && keys[a] <= keys[b]);
         at[i] = is_a ? a : b;
-        // Past the end of both, what is read is not used.
-        if (at[i] >= TILE) at[i] = TILE - 1;
+        // Past the end of both, what is read is not used; it is one of the keys all the same.
+        if (at[i] >= b_end) at[i] = b_end - 1;
         to[i] = keys[at[i]];
         a += is_a;
         b += !is_a;

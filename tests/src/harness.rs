@@ -8,6 +8,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 /// The devices that there must be, and those that are tested where there are any.
 const DEVICES: &[&str] = &["cpu", "cuda", "opencl"];
 
+/// What `ISOGRAD_REQUIRE` also takes: these are for other programs.
+const NO_DEVICES: &[&str] = &["nvrtc", "simt"];
+
 /// What the seeds of the property tests are made from.
 const SEED: u8 = 7;
 
@@ -16,6 +19,7 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     let arguments = Arguments::from_args();
     let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
     let mut required: Vec<&str> = required.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
+    required.retain(|name| !NO_DEVICES.contains(name));
     required.push("cpu");
     let mut names: Vec<&str> = DEVICES.iter().chain(&required).copied().collect();
     names.sort();

@@ -37,6 +37,8 @@ mod pages {
     mod data {}
     #[doc = include_str!("../../docs/src/opencl.md")]
     mod opencl {}
+    #[doc = include_str!("../../docs/src/simt.md")]
+    mod simt {}
     #[doc = include_str!("../../docs/src/matmul.md")]
     mod matmul {}
     #[doc = include_str!("../../docs/src/speed.md")]

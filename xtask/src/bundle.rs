@@ -1,7 +1,6 @@
 //! `cargo xtask bundle`: what another machine needs to test and measure its devices, without a toolchain.
 
 use crate::{Failure, tools};
-use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +32,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "dtypes",
             "--test",
+            "sizes",
+            "--test",
             "properties",
             "--test",
             "devices",
@@ -58,7 +59,7 @@ pub fn build(out: Option<&str>) -> Result<(), Failure> {
         let folder = out.join(programs.folder);
         fs::create_dir_all(&folder).map_err(failed("cannot create", &folder))?;
         for program in compile(programs.arguments)? {
-            let copied = folder.join(name(&program));
+            let copied = folder.join(tools::program_name(&program));
             copy(&program, &copied)?;
             // Every program holds the CPU backend: together they are three times as large as packed.
             tools::run("gzip", &["-9", &copied.to_string_lossy()])?;
@@ -76,26 +77,8 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Failure
 
 /// The programs that a cargo command makes, stripped.
 fn compile(arguments: &[&str]) -> Result<Vec<PathBuf>, Failure> {
-    let options =
-        ["--release", "--config", "profile.release.strip=\"symbols\"", "--message-format=json-render-diagnostics"];
-    let messages = tools::output("cargo", &[arguments, &options].concat())?;
-    let executable = |line: &str| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        message["executable"].as_str().map(PathBuf::from)
-    };
-    let programs: Vec<PathBuf> = messages.lines().filter_map(executable).collect();
-    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
-}
-
-/// A program's name without the hash that cargo adds to a test's.
-fn name(program: &Path) -> String {
-    let name = program.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = program.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
-    let plain = match name.rsplit_once('-') {
-        Some((plain, hash)) if hash.len() == 16 && hash.chars().all(|c| c.is_ascii_hexdigit()) => plain,
-        _ => &name,
-    };
-    format!("{plain}{extension}")
+    let options = ["--release", "--config", "profile.release.strip=\"symbols\""];
+    tools::programs(&[arguments, &options].concat())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
@@ -142,18 +125,4 @@ fn size(folder: &Path) -> std::io::Result<u64> {
             if metadata.is_dir() { size(&entry.path()) } else { Ok(metadata.len()) }
         })
         .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tests_lose_their_hash_and_other_programs_nothing() {
-        let named = |path: &str| name(Path::new(path));
-        assert_eq!(named("target/release/deps/golden-0123456789abcdef"), "golden");
-        assert_eq!(named("target/release/isograd"), "isograd");
-        assert_eq!(named("target/release/deps/dtypes-0123456789abcdef.exe"), "dtypes.exe");
-        assert_eq!(named("target/release/cargo-deps"), "cargo-deps");
-    }
 }

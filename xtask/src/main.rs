@@ -1,7 +1,8 @@
-//! The repository's chores: `cargo xtask test`, `cargo xtask bundle`, `cargo xtask docs`.
+//! The repository's chores: `cargo xtask test`, `cargo xtask simt`, `cargo xtask bundle`, `cargo xtask docs`.
 
 mod bundle;
 mod docs;
+mod simt;
 mod test;
 mod tools;
 
@@ -12,6 +13,9 @@ usage: cargo xtask <chore>
 
   test           set up what the tests need, then run all of them
   test --quick   formatting, lints and unit tests only
+  simt           run the suite on emulated GPUs, which check every access and barrier of the kernels
+  simt --quick   less of it
+  simt NAME..    only the tests whose names begin so, such as softmax or gelu::f16
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
   docs           build the book in docs/";
@@ -25,6 +29,9 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["test"] => test::run(test::Extent::Everything),
         ["test", "--quick"] => test::run(test::Extent::Quick),
+        ["simt"] => simt::run(test::Extent::Everything),
+        ["simt", "--quick"] => simt::run(test::Extent::Quick),
+        ["simt", ref names @ ..] => simt::run_only(names),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),

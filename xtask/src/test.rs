@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use crate::{Failure, tools};
+use crate::{Failure, simt, tools};
 use std::time::{Duration, Instant};
 
 /// How much is tested.
@@ -15,28 +15,54 @@ pub enum Extent {
 struct Step {
     name: &'static str,
     extent: Extent,
-    arguments: &'static [&'static str],
+    task: Task,
 }
 
-/// Every step is a cargo command on the whole workspace in the dev profile, so that they share what they build: fewer
+enum Task {
+    /// Arguments of cargo.
+    Cargo(&'static [&'static str]),
+    /// Another chore, and what starts it alone.
+    Chore(fn() -> Result<(), Failure>, &'static [&'static str]),
+}
+
+impl Task {
+    fn arguments(&self) -> String {
+        let (Task::Cargo(arguments) | Task::Chore(_, arguments)) = self;
+        arguments.join(" ")
+    }
+
+    fn run(&self) -> Result<(), Failure> {
+        match self {
+            Task::Cargo(arguments) => tools::run("cargo", arguments),
+            Task::Chore(chore, _) => chore(),
+        }
+    }
+}
+
+/// Every cargo command is on the whole workspace in the dev profile, so that they share what they build: fewer
 /// packages would mean other features of dependencies, and those built again.
 const STEPS: &[Step] = &[
-    Step { name: "formatting", extent: Extent::Quick, arguments: &["fmt", "--all", "--check"] },
+    Step { name: "formatting", extent: Extent::Quick, task: Task::Cargo(&["fmt", "--all", "--check"]) },
     Step {
         name: "lints",
         extent: Extent::Quick,
-        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        task: Task::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     },
-    Step { name: "unit tests", extent: Extent::Quick, arguments: &["test", "--workspace", "--lib", "--bins"] },
+    Step { name: "unit tests", extent: Extent::Quick, task: Task::Cargo(&["test", "--workspace", "--lib", "--bins"]) },
     Step {
         name: "golden, gradient, property and command-line tests, examples",
         extent: Extent::Everything,
-        arguments: &["test", "--workspace", "--tests", "--examples"],
+        task: Task::Cargo(&["test", "--workspace", "--tests", "--examples"]),
     },
     Step {
         name: "documentation and the book's code",
         extent: Extent::Everything,
-        arguments: &["test", "--workspace", "--doc"],
+        task: Task::Cargo(&["test", "--workspace", "--doc"]),
+    },
+    Step {
+        name: "kernels on emulated GPUs",
+        extent: Extent::Everything,
+        task: Task::Chore(|| simt::run(Extent::Quick), &["xtask", "simt", "--quick"]),
     },
 ];
 
@@ -47,14 +73,14 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     tools::ensure_opencl();
     let mut done = Vec::new();
     for step in STEPS.iter().filter(|step| extent == Extent::Everything || step.extent == Extent::Quick) {
-        println!("\n== {}: cargo {}", step.name, step.arguments.join(" "));
+        println!("\n== {}: cargo {}", step.name, step.task.arguments());
         let started = Instant::now();
-        let result = tools::run("cargo", step.arguments);
+        let result = step.task.run();
         done.push((step.name, started.elapsed(), result.is_ok()));
         println!("== {}: {}", step.name, seconds(started.elapsed()));
         if let Err(failure) = result {
             summarize(&done);
-            return Err(format!("{}: {failure}\nrepeat it with: cargo {}", step.name, step.arguments.join(" ")));
+            return Err(format!("{}: {failure}\nrepeat it with: cargo {}", step.name, step.task.arguments()));
         }
     }
     summarize(&done);

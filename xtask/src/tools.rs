@@ -1,6 +1,7 @@
 //! Programs that chores start.
 
 use crate::Failure;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -39,6 +40,33 @@ pub fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
     }
 }
 
+/// The programs that a cargo command makes.
+pub fn programs(arguments: &[&str]) -> Result<Vec<PathBuf>, Failure> {
+    let messages = output("cargo", &[arguments, &["--message-format=json-render-diagnostics"]].concat())?;
+    let executable = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    };
+    let programs: Vec<PathBuf> = messages.lines().filter_map(executable).collect();
+    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
+}
+
+/// A program's name without the hash that cargo adds to a test's.
+pub fn program_name(program: &Path) -> String {
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = program.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+    let plain = match name.rsplit_once('-') {
+        Some((plain, hash)) if hash.len() == 16 && hash.chars().all(|c| c.is_ascii_hexdigit()) => plain,
+        _ => &name,
+    };
+    format!("{plain}{extension}")
+}
+
+/// Whether `ISOGRAD_REQUIRE` names something without which the tests must fail.
+pub fn is_required(name: &str) -> bool {
+    std::env::var("ISOGRAD_REQUIRE").is_ok_and(|list| list.split(',').any(|required| required.trim() == name))
+}
+
 /// Installs a component of the toolchain unless `cargo <subcommand>` is there.
 pub fn ensure_component(subcommand: &str, component: &str) -> Result<(), Failure> {
     if works("cargo", &[subcommand, "--version"]) {
@@ -59,15 +87,43 @@ pub fn ensure_opencl() {
     if is_there("/etc/OpenCL/vendors") {
         return;
     }
-    let packages = ["install", "--yes", "--no-install-recommends", "pocl-opencl-icd", "ocl-icd-libopencl1"];
-    for prefix in [&["apt-get"][..], &["sudo", "-n", "apt-get"]] {
-        if works(prefix[0], &[&prefix[1..], &["--version"]].concat()) {
-            println!("xtask: installing PoCL, an OpenCL device on the CPU");
-            let apt = |arguments: &[&str]| run(prefix[0], &[&prefix[1..], arguments].concat());
-            if apt(&packages).or_else(|_| apt(&["update"]).and_then(|()| apt(&packages))).is_ok() {
-                return;
-            }
-        }
+    if !apt_install("PoCL, an OpenCL device on the CPU", &["pocl-opencl-icd", "ocl-icd-libopencl1"]) {
+        println!("xtask: there is no OpenCL device, and PoCL could not be installed: OpenCL is not tested");
     }
-    println!("xtask: there is no OpenCL device, and PoCL could not be installed: OpenCL is not tested");
+}
+
+/// Installs clang, which compiles kernels for the emulator, unless it is there or cannot be installed here. True if it is
+/// there now.
+pub fn ensure_clang() -> bool {
+    let versions = ["", "-15", "-16", "-17", "-18", "-19", "-20", "-21", "-22"];
+    versions.iter().any(|version| works(&format!("clang++{version}"), &["--version"]))
+        || apt_install("clang 19", &["clang-19", "llvm-19"])
+        || apt_install("clang", &["clang", "llvm"])
+}
+
+/// Installs packages of Debian's if it can.
+fn apt_install(what: &str, packages: &[&str]) -> bool {
+    let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
+    [&["apt-get"][..], &["sudo", "-n", "apt-get"]].into_iter().any(|prefix| {
+        if !works(prefix[0], &[&prefix[1..], &["--version"]].concat()) {
+            return false;
+        }
+        println!("xtask: installing {what}");
+        let apt = |arguments: &[&str]| run(prefix[0], &[&prefix[1..], arguments].concat());
+        apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install))).is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_lose_their_hash_and_other_programs_nothing() {
+        let named = |path: &str| program_name(Path::new(path));
+        assert_eq!(named("target/release/deps/golden-0123456789abcdef"), "golden");
+        assert_eq!(named("target/release/isograd"), "isograd");
+        assert_eq!(named("target/release/deps/dtypes-0123456789abcdef.exe"), "dtypes.exe");
+        assert_eq!(named("target/release/cargo-deps"), "cargo-deps");
+    }
 }

@@ -322,7 +322,7 @@ impl Plan {
                 if row.is_checked() {
                     let check = format!("{}_check({})", row.name(), arguments.join(", "));
                     let _ = writeln!(text, "{indent}if ({check}) {evaluate}");
-                    let _ = writeln!(text, "{indent}else note(status, (i64)({position}), (i64)v0);");
+                    let _ = writeln!(text, "{indent}else note(status, (i64)({position}), 0);");
                 } else {
                     let _ = writeln!(text, "{indent}{evaluate}");
                 }

@@ -9,10 +9,15 @@ use std::sync::Arc;
 
 /// Allocations are made of this many bytes, so that buffers of similar sizes can take each other's place.
 const GRAIN: usize = 512;
+/// What kernels read at once: the last word of a tensor may lie partly behind its end.
+const WORD: usize = 16;
 
 /// A driver and its memory.
 pub struct Pool<D: Driver> {
     pub driver: D,
+    /// False with `ISOGRAD_POOL=0`: every buffer is an allocation of its own size, and is given back when it is dropped,
+    /// so that tools which watch memory see what belongs to whom.
+    keeps: bool,
     state: Mutex<State>,
 }
 
@@ -50,7 +55,8 @@ pub struct Hold<D: Driver> {
 
 impl<D: Driver> Pool<D> {
     pub fn new(driver: D) -> Arc<Pool<D>> {
-        Arc::new(Pool { driver, state: Mutex::default() })
+        let keeps = std::env::var("ISOGRAD_POOL").as_deref() != Ok("0");
+        Arc::new(Pool { driver, keeps, state: Mutex::default() })
     }
 
     pub fn stats(&self) -> MemoryStats {
@@ -75,7 +81,7 @@ impl<D: Driver> Pool<D> {
     }
 
     fn buffer(self: &Arc<Self>, bytes: usize, counted: usize) -> Result<Buffer<D>> {
-        let size = rounded(bytes);
+        let size = self.size(bytes);
         let mut state = self.state.lock();
         let recorded = state.scope.as_mut().and_then(|scope| scope.free.get_mut(&size)?.pop());
         let address = match recorded {
@@ -97,7 +103,7 @@ impl<D: Driver> Pool<D> {
 
     /// Memory that no recording has as its own, not counted as held by tensors.
     pub fn take_aside(self: &Arc<Self>, bytes: usize) -> Result<Buffer<D>> {
-        let size = rounded(bytes);
+        let size = self.size(bytes);
         let mut state = self.state.lock();
         let address = self.fresh(&mut state, size, bytes)?;
         Ok(self.owned(&mut state, address, bytes, 0, size))
@@ -114,6 +120,11 @@ impl<D: Driver> Pool<D> {
         state.stats.in_use += counted;
         state.stats.peak = state.stats.peak.max(state.stats.in_use);
         Buffer { pool: self.clone(), address, bytes, counted, size }
+    }
+
+    /// Of the buffer that `bytes` bytes get.
+    fn size(&self, bytes: usize) -> usize {
+        if self.keeps { rounded(bytes) } else { bytes.max(1).next_multiple_of(WORD) }
     }
 
     /// Pooled or new memory.
@@ -266,5 +277,9 @@ impl<D: Driver> Drop for Buffer<D> {
         let mut state = self.pool.state.lock();
         state.stats.in_use -= self.counted;
         state.put(self.address, self.size);
+        // Giving back waits for the queue, which does not run while it is recorded.
+        if !self.pool.keeps && state.scope.is_none() {
+            self.pool.release(&mut state);
+        }
     }
 }

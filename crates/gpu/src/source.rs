@@ -115,17 +115,22 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
         let _ = writeln!(text, "#define {name} {value}");
     }
     for file in ["prelude.h", "common.h"] {
-        text += &find(dialect, file)?;
+        append(&mut text, file, &find(dialect, file)?);
     }
     if let Some(row) = variant.row {
-        text += FLOATS;
-        text += &c_source(row);
+        append(&mut text, row.name(), &(FLOATS.to_string() + &c_source(row)));
     }
     match generated {
-        Some(generated) => text += generated,
-        None => text += &find(dialect, variant.file)?,
+        Some(generated) => append(&mut text, variant.file, generated),
+        None => append(&mut text, variant.file, &find(dialect, variant.file)?),
     }
     Ok(text)
+}
+
+/// Adds a file, so that compilers and debuggers name it and its own lines.
+fn append(text: &mut String, name: &str, contents: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "#line 1 \"{name}\"\n{contents}");
 }
 
 /// A file of the dialect, or else the common one.

@@ -1,0 +1,145 @@
+//! Ops at the sizes where kernels change their ways: rows longer than registers hold, sums cut into parts, tiles that are
+//! whole, cut off or many along K, runs that are merged, indices that meet. In f32 and f16 against the CPU in f64, forward
+//! and backward; the sizes are those of a device with two multiprocessors, and a larger one computes them all the same.
+
+use isograd::backend::Total;
+use isograd::ops::loss::{CrossEntropy, Reduction};
+use isograd::ops::{Activation, EmbeddingOptions, GemmBias, Index, Order, Put, total};
+use isograd::tape::BackwardOptions;
+use isograd::{DType, Device, Result, Tensor};
+use isograd_tests::compare::close_values;
+use isograd_tests::cpu;
+use isograd_tests::harness::{self, text, trial};
+use libtest_mimic::Trial;
+
+type Run = fn(&[Tensor]) -> Result<Tensor>;
+
+/// An op, its sizes, and the shapes of the inputs.
+struct Size {
+    op: &'static str,
+    aspect: &'static str,
+    shapes: &'static [&'static [usize]],
+    run: Run,
+}
+
+const fn size(op: &'static str, aspect: &'static str, shapes: &'static [&'static [usize]], run: Run) -> Size {
+    Size { op, aspect, shapes, run }
+}
+
+const MATMUL: Run = |x| x[0].matmul(&x[1]);
+
+const SIZES: &[Size] = &[
+    size("matmul", "large_tiles", &[&[131, 40], &[40, 133]], MATMUL),
+    size("matmul", "large_tiles_of_words", &[&[128, 48], &[48, 256]], MATMUL),
+    size("matmul", "medium_tiles", &[&[2, 70, 50], &[2, 50, 67]], MATMUL),
+    size("matmul", "small_tiles", &[&[33, 40], &[40, 34]], MATMUL),
+    size("matmul", "tall", &[&[130, 100], &[100, 9]], MATMUL),
+    size("matmul", "flat", &[&[9, 100], &[100, 130]], MATMUL),
+    size("matmul", "cut_along_k", &[&[15, 900], &[900, 14]], MATMUL),
+    size("matmul", "columns", &[&[60, 66], &[67, 60]], |x| x[0].t()?.matmul(&x[1].t()?)),
+    size("matmul", "vector_on_the_right", &[&[139, 300], &[300, 1]], MATMUL),
+    size("matmul", "vector_on_the_left", &[&[1, 300], &[300, 70]], MATMUL),
+    size("matmul", "long_dot", &[&[1, 5000], &[5000, 1]], MATMUL),
+    size("gemm_bias", "gelu", &[&[67, 50], &[50, 66], &[66]], |x| {
+        let activation = Activation::Gelu(Default::default());
+        x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+    }),
+    size("softmax", "short_rows", &[&[5, 33]], |x| x[0].softmax(-1)),
+    size("softmax", "rows", &[&[3, 1025]], |x| x[0].softmax(-1)),
+    size("softmax", "long_rows", &[&[2, 9001]], |x| x[0].softmax(-1)),
+    size("softmax", "columns", &[&[300, 7]], |x| x[0].softmax(0)),
+    size("log_softmax", "rows", &[&[3, 1025]], |x| x[0].log_softmax(-1)),
+    size("layer_norm", "rows", &[&[5, 333], &[333], &[333]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)),
+    size("layer_norm", "long_rows", &[&[2, 9001], &[9001], &[9001]], |x| {
+        x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)
+    }),
+    size("layer_norm", "many_rows", &[&[700, 9], &[9], &[9]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)),
+    size("rms_norm", "rows", &[&[5, 1030], &[1030]], |x| x[0].rms_norm(1, Some(&x[1]), 1e-5)),
+    size("sum", "of_all", &[&[70001]], |x| x[0].sum(..)),
+    size("mean", "of_rows", &[&[5, 2051]], |x| x[0].mean(-1)),
+    size("sum", "of_columns", &[&[2051, 5]], |x| x[0].sum(0)),
+    size("sum", "in_the_middle", &[&[3, 700, 5]], |x| x[0].sum(1)),
+    size("max", "of_rows", &[&[5, 2051]], |x| Ok(x[0].max(-1)?.0)),
+    size("cumsum", "rows", &[&[3, 5001]], |x| x[0].cumsum(-1)),
+    size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
+    size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),
+    size("gather", "rows_that_meet", &[&[900, 7]], |x| x[0].gather(0, &indices(&x[0], &[900, 7], 11)?)),
+    size("embedding", "rows_that_meet", &[&[50, 33]], |x| {
+        x[0].embedding(&indices(&x[0], &[1500], 50)?, EmbeddingOptions::default())
+    }),
+    size("index_put", "assigned", &[&[400, 3], &[300, 3]], |x| {
+        x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)
+    }),
+    size("index_put", "assigned_in_order", &[&[12001, 2], &[9001, 2]], |x| {
+        x[0].index_put(&[Index::Tensor(indices(&x[0], &[9001], 12001)?)], &x[1], Put::Assign)
+    }),
+    size("cross_entropy", "rows", &[&[700, 33]], |x| x[0].cross_entropy(&indices(&x[0], &[700], 33)?)),
+    size("cross_entropy", "many_rows", &[&[70001, 2]], |x| x[0].cross_entropy(&indices(&x[0], &[70001], 2)?)),
+    size("cross_entropy", "long_rows", &[&[5, 9001]], |x| x[0].cross_entropy(&indices(&x[0], &[5], 9001)?)),
+    size("cross_entropy", "columns", &[&[3, 11, 130]], |x| {
+        let options = CrossEntropy { reduction: Reduction::Sum, ..Default::default() };
+        x[0].cross_entropy_with(&indices(&x[0], &[3, 130], 11)?, &options)
+    }),
+    size("total", "norm", &[&[40001], &[3]], |x| total("total", Total::Norm, &[&x[0], &x[1]])),
+];
+
+/// Indices below `n` of which many are alike.
+fn indices(like: &Tensor, shape: &[usize], n: i64) -> Result<Tensor> {
+    let count = shape.iter().product::<usize>() as i64;
+    Tensor::from_vec((0..count).map(|i| (i * i * 31 + i * 7) % n).collect::<Vec<_>>(), shape, like.device())
+}
+
+fn main() {
+    harness::main(|device| SIZES.iter().flat_map(|size| trials(size, device)).collect());
+}
+
+fn trials(size: &'static Size, device: &Device) -> Vec<Trial> {
+    [DType::F32, DType::F16]
+        .into_iter()
+        .map(|dtype| {
+            let device = device.clone();
+            trial(&device.clone(), size.op, &format!("{}::{dtype}", size.aspect), move || check(size, dtype, &device))
+        })
+        .collect()
+}
+
+/// Values in -1..1, no two of a row alike, that every dtype has.
+fn input(shape: &[usize], seed: usize, dtype: DType) -> Result<Tensor> {
+    let values = (0..shape.iter().product()).map(|i: usize| ((i * 7919 + seed * 31) % 16384) as f64 / 8192.0 - 1.0);
+    Tensor::from_vec(values.collect::<Vec<_>>(), shape, &cpu())?.cast(dtype)
+}
+
+/// The result and the gradients of all inputs.
+fn results(size: &Size, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let leaves: Vec<Tensor> = inputs.iter().map(Tensor::leaf).collect::<Result<_>>()?;
+    let y = (size.run)(&leaves)?;
+    let mut all = vec![y.detach()];
+    if y.requires_grad() {
+        // Different for neighbours, and exact in every dtype.
+        let values = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect::<Vec<_>>();
+        let gradient = Some(Tensor::from_vec(values, y.shape(), y.device())?.cast(y.dtype())?);
+        y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+        all.extend(leaves.iter().filter_map(Tensor::grad));
+    }
+    Ok(all)
+}
+
+fn check(size: &Size, dtype: DType, device: &Device) -> Result<(), String> {
+    let inputs = size.shapes.iter().enumerate().map(|(i, shape)| input(shape, i, dtype)).collect::<Result<Vec<_>>>();
+    let inputs = inputs.map_err(text)?;
+    let on =
+        |device: &Device, dtype| inputs.iter().map(|x| x.to_device(device)?.cast(dtype)).collect::<Result<Vec<_>>>();
+    let got = on(device, dtype).and_then(|inputs| results(size, &inputs)).map_err(text)?;
+    let exact = on(&cpu(), DType::F64).and_then(|inputs| results(size, &inputs)).map_err(text)?;
+    for (k, (y, r)) in got.iter().zip(&exact).enumerate() {
+        let r = r.to_f64_vec().map_err(text)?;
+        // An element that is missed or taken twice, which is what these sizes are about, is off by about the typical
+        // element; roundings of the sums, and of results that are kept in 16 bits, are far below a 64th of the largest.
+        let largest = r.iter().map(|v| v.abs()).fold(1e-3, f64::max);
+        let relative = if dtype == DType::F32 { 2f64.powi(-16) } else { 2f64.powi(-8) };
+        let what = if k == 0 { "the result".to_string() } else { format!("gradient {}", k - 1) };
+        close_values(&what, &y.to_f64_vec().map_err(text)?, &r, |_| relative * largest)
+            .map_err(|e| e.chars().take(500).collect::<String>())?;
+    }
+    Ok(())
+}
