@@ -478,6 +478,7 @@ fn dense_alone(setup: &Setup, dtype: DType, activation: Activation) {
 #[test]
 fn the_input_of_an_activation_is_kept() {
     let setup = Setup::new();
+    setup.device.set_matmul_precision(Precision::Reduced);
     for (dtype, columns, is_kept) in [(DType::BF16, 8, true), (DType::F16, 16, true), (DType::BF16, 6, false)] {
         let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
         let options = GemmBias { activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
