@@ -29,7 +29,7 @@ def shape(row):
     dims, name = row["shape"], row["name"]
     if name in ("gather", "scatter_add", "index_select", "index_add"):
         r, n, c = dims
-        return f"({n},{c})/{r}"
+        return f"({r},{c})/{n}"
     if name == "embedding":
         return f"{dims[1]}x{dims[2]} tok{dims[0]}"
     if name == "matmul":

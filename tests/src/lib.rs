@@ -35,6 +35,8 @@ mod pages {
     mod first_model {}
     #[doc = include_str!("../../docs/src/data.md")]
     mod data {}
+    #[doc = include_str!("../../docs/src/cuda.md")]
+    mod cuda {}
     #[doc = include_str!("../../docs/src/opencl.md")]
     mod opencl {}
     #[doc = include_str!("../../docs/src/simt.md")]
