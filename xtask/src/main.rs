@@ -16,6 +16,7 @@ usage: cargo xtask <chore>
   simt           run the suite on emulated GPUs, which check every access and barrier of the kernels
   simt --quick   less of it
   simt NAME..    only the tests whose names begin so, such as softmax or gelu::f16
+  nvrtc          compile every CUDA kernel in every dtype for three architectures, and see what spills
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
   docs           build the book in docs/";
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["simt"] => simt::run(test::Extent::Everything),
         ["simt", "--quick"] => simt::run(test::Extent::Quick),
         ["simt", ref names @ ..] => simt::run_only(names),
+        ["nvrtc"] => tools::compile_with_nvrtc(),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),

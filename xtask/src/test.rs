@@ -60,6 +60,11 @@ const STEPS: &[Step] = &[
         task: Task::Cargo(&["test", "--workspace", "--doc"]),
     },
     Step {
+        name: "CUDA kernels by NVRTC",
+        extent: Extent::Everything,
+        task: Task::Chore(tools::compile_with_nvrtc, &["xtask", "nvrtc"]),
+    },
+    Step {
         name: "kernels on emulated GPUs",
         extent: Extent::Everything,
         task: Task::Chore(|| simt::run(Extent::Quick), &["xtask", "simt", "--quick"]),

@@ -101,6 +101,46 @@ pub fn ensure_clang() -> bool {
         || apt_install("clang", &["clang", "llvm"])
 }
 
+/// The folder of NVRTC from PyPI, which compiles CUDA kernels without a GPU; installs it unless it is there or cannot be.
+pub fn ensure_nvrtc() -> Option<PathBuf> {
+    let packages = root().join("target/nvrtc");
+    let library = || {
+        let folders = std::fs::read_dir(packages.join("nvidia")).ok()?.flatten().map(|entry| entry.path().join("lib"));
+        let is_nvrtc = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libnvrtc.so");
+        folders.into_iter().find(|lib| std::fs::read_dir(lib).is_ok_and(|files| files.flatten().any(is_nvrtc)))
+    };
+    library().or_else(|| {
+        let pip = ["-m", "pip", "--version"];
+        if !works("python3", &pip) && !apt_install("pip", &["python3-pip"]) {
+            return None;
+        }
+        println!("xtask: installing NVRTC");
+        let target = packages.to_string_lossy();
+        let install = ["-m", "pip", "install", "--quiet", "--target", &target, "nvidia-cuda-nvrtc"];
+        run("python3", &install).ok().and_then(|()| library())
+    })
+}
+
+/// Compiles every CUDA kernel with NVRTC; without it says so, unless `ISOGRAD_REQUIRE=nvrtc`.
+pub fn compile_with_nvrtc() -> Result<(), Failure> {
+    let Some(folder) = ensure_nvrtc() else {
+        let missing = "NVRTC is not there and could not be installed";
+        if is_required("nvrtc") {
+            return Err(missing.into());
+        }
+        println!("xtask: {missing}: CUDA kernels are not compiled");
+        return Ok(());
+    };
+    let arguments = ["test", "--workspace", "--test", "nvrtc"];
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root()).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_REQUIRE", "nvrtc");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`cargo {}` failed ({status})", arguments.join(" "))),
+        Err(error) => Err(format!("`cargo` could not be started: {error}")),
+    }
+}
+
 /// Installs packages of Debian's if it can.
 fn apt_install(what: &str, packages: &[&str]) -> bool {
     let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
