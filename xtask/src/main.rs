@@ -2,6 +2,7 @@
 
 mod bundle;
 mod docs;
+mod nvrtc;
 mod simt;
 mod test;
 mod tools;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         ["simt"] => simt::run(test::Extent::Everything),
         ["simt", "--quick"] => simt::run(test::Extent::Quick),
         ["simt", ref names @ ..] => simt::run_only(names),
-        ["nvrtc"] => tools::compile_with_nvrtc(),
+        ["nvrtc"] => nvrtc::run(),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),

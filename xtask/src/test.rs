@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use crate::{Failure, simt, tools};
+use crate::{Failure, nvrtc, simt, tools};
 use std::time::{Duration, Instant};
 
 /// How much is tested.
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "CUDA kernels by NVRTC",
         extent: Extent::Everything,
-        task: Task::Chore(tools::compile_with_nvrtc, &["xtask", "nvrtc"]),
+        task: Task::Chore(nvrtc::run, &["xtask", "nvrtc"]),
     },
     Step {
         name: "kernels on emulated GPUs",

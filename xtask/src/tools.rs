@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -20,8 +21,14 @@ pub fn works(program: &str, arguments: &[&str]) -> bool {
 
 /// Runs `program` in the repository, with its output shown.
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
+    run_with(program, arguments, &[])
+}
+
+/// [`run`] with variables of the environment.
+pub fn run_with(program: &str, arguments: &[&str], environment: &[(&str, &OsStr)]) -> Result<(), Failure> {
     let command = || format!("{program} {}", arguments.join(" "));
-    let status = Command::new(program).args(arguments).current_dir(root()).status();
+    let environment = environment.iter().copied();
+    let status = Command::new(program).args(arguments).envs(environment).current_dir(root()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{}` failed ({status})", command())),
@@ -119,26 +126,6 @@ pub fn ensure_nvrtc() -> Option<PathBuf> {
         let install = ["-m", "pip", "install", "--quiet", "--target", &target, "nvidia-cuda-nvrtc"];
         run("python3", &install).ok().and_then(|()| library())
     })
-}
-
-/// Compiles every CUDA kernel with NVRTC; without it says so, unless `ISOGRAD_REQUIRE=nvrtc`.
-pub fn compile_with_nvrtc() -> Result<(), Failure> {
-    let Some(folder) = ensure_nvrtc() else {
-        let missing = "NVRTC is not there and could not be installed";
-        if is_required("nvrtc") {
-            return Err(missing.into());
-        }
-        println!("xtask: {missing}: CUDA kernels are not compiled");
-        return Ok(());
-    };
-    let arguments = ["test", "--workspace", "--test", "nvrtc"];
-    let mut command = Command::new("cargo");
-    command.args(arguments).current_dir(root()).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_REQUIRE", "nvrtc");
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("`cargo {}` failed ({status})", arguments.join(" "))),
-        Err(error) => Err(format!("`cargo` could not be started: {error}")),
-    }
 }
 
 /// Installs packages of Debian's if it can.

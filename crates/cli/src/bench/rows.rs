@@ -266,22 +266,23 @@ fn matmul(n: usize) -> Op {
     op.dtypes(MATRIX).shrinks(3)
 }
 
+/// Of `[B, K, N]`: x `[B, K]`, the weight `[N, K]` and the bias of a dense layer.
+fn dense_inputs(c: &Case) -> Result<Vec<Tensor>> {
+    let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
+    c.normals([&[b, k], &[n, k], &[n]])
+}
+
+fn dense(x: &[Tensor]) -> isograd::Result<Tensor> {
+    let activation = Activation::Gelu(Approximate::Tanh);
+    x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
+}
+
 fn products() -> Vec<Op> {
     let mut rows: Vec<Op> = [512, 1024, 2048, 4096, 8192].map(matmul).into();
     let gemv = call(|c| c.normals([&c.dims, &c.dims[1..]]), |_, x| x[0].matmul(&x[1]));
     let cost = |c: &Case| product(c, [c.dims[0], c.dims[1], 1]);
     rows.push(Op::new("matmul", "gemv", &[8192, 8192], gemv, cost).dtypes(STORED));
-    // [B, K, N]: x is [B, K], the weight [N, K].
-    let linear = call(
-        |c| {
-            let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
-            c.normals([&[b, k], &[n, k], &[n]])
-        },
-        |_, x| {
-            let activation = Activation::Gelu(Approximate::Tanh);
-            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
-        },
-    );
+    let linear = call(dense_inputs, |_, x| dense(x));
     let forward = |c: &Case| product(c, [c.dims[0], c.dims[1], c.dims[2]]);
     let backward = |c: &Case| {
         let once = product(c, [c.dims[0], c.dims[1], c.dims[2]]);
@@ -290,20 +291,12 @@ fn products() -> Vec<Op> {
     let op = Op::new("matmul", "linear + gelu", &[8192, 4096, 4096], linear, forward);
     rows.push(op.clone().dtypes(BF16).backward(backward).shrinks(3));
     // As PyTorch computes it by default.
-    let reduced = call(
-        |c| {
-            let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
-            c.normals([&[b, k], &[n, k], &[n]])
-        },
-        |c, x| {
-            c.device.set_matmul_precision(Precision::Reduced);
-            let activation = Activation::Gelu(Approximate::Tanh);
-            let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
-            let y = x[0].gemm_bias(&x[1], Some(&x[2]), options);
-            c.device.set_matmul_precision(Precision::Exact);
-            y
-        },
-    );
+    let reduced = call(dense_inputs, |c, x| {
+        c.device.set_matmul_precision(Precision::Reduced);
+        let y = dense(x);
+        c.device.set_matmul_precision(Precision::Exact);
+        y
+    });
     rows.push(Op { name: "linear + gelu, r", action: reduced, ..op }.dtypes(BF16).shrinks(3));
     rows
 }
