@@ -4,10 +4,12 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Backend, Call, DType, Kernel, Layout, Memory, Operand};
+use isograd_core::{Backend, Call, DType, Device, Kernel, Layout, Memory, Operand, Tensor};
 use isograd_gpu::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
+use isograd_nn::optim::{AdamW, Optimizer};
 use std::hint::black_box;
+use std::sync::Arc;
 
 static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
 
@@ -32,9 +34,27 @@ fn launches(c: &mut Criterion) {
     measure("launch/matmul", Kernel::Matmul, [product(), product(), product()], &[1.0, 0.0]);
 }
 
+/// A step over many parameters, whose gradients are where they were in the last one.
+fn steps(c: &mut Criterion) {
+    let gpu = Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None);
+    let device = Device::from_backend("null:0", Arc::new(gpu));
+    let zeros = |_| Tensor::zeros(1000, DType::F32, &device).expect("there is room");
+    let parameters: Vec<Tensor> = (0..300).map(|i| zeros(i).leaf().expect("it is a float")).collect();
+    let gradients: Vec<Tensor> = (0..300).map(zeros).collect();
+    let mut optimizer = AdamW::from_parameters(parameters.clone());
+    c.bench_function("step/adamw of 300", |b| {
+        b.iter(|| {
+            for (parameter, gradient) in parameters.iter().zip(&gradients) {
+                parameter.set_grad(Some(gradient.clone())).expect("it is a leaf");
+            }
+            optimizer.step().expect("it runs")
+        })
+    });
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().without_plots();
-    targets = launches
+    targets = launches, steps
 }
 criterion_main!(benches);

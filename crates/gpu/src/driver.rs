@@ -119,7 +119,8 @@ pub trait Driver: Send + Sync + 'static {
     /// The entry of this name.
     fn entry(&self, program: &Self::Program, name: &str) -> Result<Self::Entry>;
 
-    /// Enqueues an entry. `reached` are allocations that the entry reaches through pointers in memory.
+    /// Enqueues an entry. `reached` are allocations that the entry reaches through pointers in memory,
+    /// some more than once.
     fn launch(&self, entry: &Self::Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address])
     -> Result<()>;
 

@@ -7,6 +7,7 @@ use crate::launch::{Arguments, THREADS, element_address, groups};
 use crate::pool::Buffer;
 use isograd_core::{Operand, Result};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Tables that are kept: those of a training step come back in the next, as memory does from the pool.
@@ -66,7 +67,7 @@ impl<D: Driver> Tables<D> {
 /// The tensors of a launch, set by set.
 pub struct Sets<'a> {
     /// The operands of each set, in the order in which the kernel takes them; not empty, and of one number of elements.
-    pub sets: Vec<Vec<&'a Operand<'a>>>,
+    pub sets: Vec<SmallVec<[&'a Operand<'a>; 8]>>,
     /// Elements that a thread takes side by side where a set's addresses allow it.
     pub vector: usize,
 }
@@ -110,8 +111,6 @@ impl Sets<'_> {
         }
         firsts.push(chunks as i64);
         firsts.extend(entries);
-        reached.sort_unstable();
-        reached.dedup();
         let table = gpu.tables.get(gpu, firsts)?;
         Ok(InUse { table, reached, tensors: self.sets.len(), chunk, chunks })
     }

@@ -7,10 +7,11 @@ use crate::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::backend::Total;
 use isograd_core::{Call, DType, Result};
+use smallvec::smallvec;
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> {
     let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
-    let sets = Sets { sets: call.inputs.iter().map(|x| vec![x]).collect(), vector: 16 / from.size() };
+    let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), vector: 16 / from.size() };
     let table = sets.table(gpu)?;
     let parts = gpu.scratch(table.chunks * acc.size())?;
     let variant = variant(kind, from, &sets);

@@ -266,12 +266,15 @@ impl Driver for OpenCl {
             set.map_err(failed)?;
         }
         if !reached.is_empty() {
+            let mut reached = reached.to_vec();
+            reached.sort_unstable();
+            reached.dedup();
             // SAFETY: the list is copied by the call; its addresses are allocations of this context.
             let told = unsafe {
                 opencl3::kernel::set_kernel_exec_info(
                     kernel.get(),
                     opencl3::kernel::CL_KERNEL_EXEC_INFO_SVM_PTRS,
-                    size_of_val(reached),
+                    size_of_val(&reached[..]),
                     reached.as_ptr().cast(),
                 )
             };

@@ -6,6 +6,7 @@ use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_same, run};
 use crate::{Error, Result, Scalar, Tensor};
+use smallvec::SmallVec;
 
 impl Tensor {
     /// Every element becomes `value`. Errors: as [`Tensor::full`], and `Value` on the tape.
@@ -51,6 +52,10 @@ impl Tensor {
 }
 
 fn check_fits(op: &'static str, target: &Tensor, src: &Tensor) -> Result<()> {
+    // What optimizers give, for every parameter of a step.
+    if src.rank() == 0 || src.shape() == target.shape() {
+        return Ok(());
+    }
     if common_shape(op, &[target, src])? != *target.shape() {
         return Err(Error::shape(op, format!("{} does not broadcast to {}", src.shape(), target.shape())));
     }
@@ -101,7 +106,7 @@ pub(super) fn check_update(
         ));
     }
     let first = targets[0];
-    crate::tensor::check_device(op, &targets.iter().chain(inputs).copied().collect::<Vec<_>>())?;
+    crate::tensor::check_device(op, &targets.iter().chain(inputs).copied().collect::<SmallVec<[_; 16]>>())?;
     for target in targets {
         target.check_in_place(op)?;
         if target.shape() != first.shape() {
