@@ -19,6 +19,8 @@ typedef uint4 u32x4;
 #define ARGUMENT(type) const __grid_constant__ type
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]
+// At most one in a kernel: the launch gives its memory.
+#define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
 #define BARRIER() __syncthreads()
 // An address that was read from memory, as a pointer.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
@@ -111,6 +113,21 @@ FUNCTION u16 f32_to_f16(f32 v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     return h;
 }
+
+#if __CUDA_ARCH__ >= 800
+#define HAS_BEST_NAN
+FUNCTION f32 max_nan_(f32 a, f32 b) {
+    f32 v;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+
+FUNCTION f32 min_nan_(f32 a, f32 b) {
+    f32 v;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+#endif
 
 #ifdef HAS_BF16
 FUNCTION u16 f32_to_bf16(f32 v) {

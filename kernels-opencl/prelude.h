@@ -29,6 +29,7 @@ typedef uint4 u32x4;
 #define ARGUMENT(type) const type
 #define LOCAL __local
 #define SHARED(type, name, n) __local type name[n]
+#define SHARED_GIVEN SHARED
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 // An address that was read from memory, as a pointer.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))

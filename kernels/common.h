@@ -93,6 +93,14 @@ typedef ACC A;
 #define HIGHEST ((A)as_f32(0x7f800000))
 #define LOWEST (-HIGHEST)
 #endif
+// NaN, if one of two is.
+#if defined(HAS_BEST_NAN) && !defined(INTEGER) && !defined(NEEDS_F64)
+#define LARGER(a, b) max_nan_(a, b)
+#define SMALLER(a, b) min_nan_(a, b)
+#else
+#define LARGER(a, b) ((b) > (a) || IS_NAN(b) ? (b) : (a))
+#define SMALLER(a, b) ((b) < (a) || IS_NAN(b) ? (b) : (a))
+#endif
 #endif
 
 FUNCTION f32 exp_near_(f32 x) { return exp2_near_(x * 1.44269504f); }
@@ -157,7 +165,7 @@ WAVE_EXCHANGE(from_lane, A)
 // `n` values at once; `shared` has n * JOIN_PARTS elements, which no thread touches before all have come to another
 // barrier: joins that follow each other take turns with two of them.
 FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
-#define BOTH(a, b) (is_max ? ((b) > (a) || (b) != (b) ? (b) : (a)) : (a) + (b))
+#define BOTH(a, b) (is_max ? LARGER(a, b) : (a) + (b))
 #if WAVE > 1
 #pragma unroll
     for (int k = 0; k < n; k++) {

@@ -64,7 +64,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
              GLOBAL A *rstds, i64 rows, i64 extent, A eps) {
     JOINS(1);
 #ifdef OTHERS
-    SHARED(WORD, held, HELD_WORDS);
+    SHARED_GIVEN(WORD, held, HELD_WORDS);
 #endif
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);

@@ -36,9 +36,11 @@ typedef A P;
 #elif defined(JOIN_MAX) || defined(JOIN_ARGMAX)
 #define IDENTITY LOWEST
 #define BETTER(b, a) ((b) > (a))
+#define JOINED(a, b) LARGER(a, b)
 #else
 #define IDENTITY HIGHEST
 #define BETTER(b, a) ((b) < (a))
+#define JOINED(a, b) SMALLER(a, b)
 #endif
 
 #ifdef ARG
@@ -61,11 +63,7 @@ FUNCTION P join(P a, P b) {
 #else
 #define NOTHING ((P)(IDENTITY))
 
-#ifdef BETTER
-FUNCTION P join(P a, P b) { return BETTER(b, a) || IS_NAN(b) ? b : a; }
-#else
 FUNCTION P join(P a, P b) { return JOINED(a, b); }
-#endif
 #endif
 
 #ifdef PARTIAL_X
@@ -149,25 +147,29 @@ WAVE_EXCHANGE(exchange, P)
 
 #ifdef ROWS
 #if defined(ARG) && !defined(PARTIAL_X)
-// A vector counts as one element, whose value is its best and whose position is its first, until the team has decided.
+// A vector counts as one element, whose value is its best and whose position is its first, until a thread has seen all of
+// its own. They come in ascending order: what is no better does not take the place of the one that is kept.
 #define LANES 1
-FUNCTION void take_vector(P *acc, Read w, idx i) {
-    A best = (A)LOAD(X, w.each, 0);
+FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
+    A v = (A)LOAD(X, w.each, 0);
 #pragma unroll
-    for (int j = 1; j < VECTOR; j++) {
-        A v = (A)LOAD(X, w.each, j);
-        if (BETTER(v, best) || IS_NAN(v)) best = v;
+    for (int j = 1; j < VECTOR; j++) v = JOINED(v, (A)LOAD(X, w.each, j));
+    if ((BETTER(v, best->v) || IS_NAN(v) || best->i == HIGHEST_IDX) && !IS_NAN(best->v)) {
+        *best = pair(v, i);
+        *kept = w;
     }
-    acc[0] = join(acc[0], pair(best, i));
 }
+#define TAKE(w, i) take_vector(acc, &kept, w, i)
 
-// The position of the best element, which is in the vector that begins at `best.i`, at `at` in x.
-FUNCTION P found(GLOBAL const From *x, idx at, P best) {
-    for (int j = 0; j < VECTOR; j++) {
-        A v = (A)LOAD(X, x, at + j);
-        if (v == best.v || (IS_NAN(v) && IS_NAN(best.v))) return pair(best.v, best.i + j);
+// The position of the best element, which is in the vector that begins at `best.i`.
+FUNCTION P found(Read kept, P best) {
+    int first = 0;
+#pragma unroll
+    for (int j = VECTOR - 1; j >= 0; j--) {
+        A v = (A)LOAD(X, kept.each, j);
+        if (v == best.v || (IS_NAN(v) && IS_NAN(best.v))) first = j;
     }
-    return best;
+    return pair(best.v, best.i + first);
 }
 #else
 #define LANES VECTOR
@@ -175,6 +177,7 @@ FUNCTION void take_vector(P *acc, Read w, idx i) {
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, i + j));
 }
+#define TAKE(w, i) take_vector(acc, w, i)
 #endif
 
 // A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
@@ -188,6 +191,9 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
     P acc[LANES];
 #pragma unroll
     for (int j = 0; j < LANES; j++) acc[j] = NOTHING;
+#if defined(ARG) && !defined(PARTIAL_X)
+    Read kept;
+#endif
     if (number < results) {
         place(p, (idx)number, 1, &from, &to);
         idx start = (idx)(GROUP_Y * part), n = (idx)count - start;
@@ -210,13 +216,16 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) READ(w[u], x, AT(head + (v + u * members) * VECTOR));
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) take_vector(acc, w[u], start + head + (v + u * members) * VECTOR);
+            for (int u = 0; u < UNROLL; u++) TAKE(w[u], start + head + (v + u * members) * VECTOR);
         }
         for (; v < vectors; v += members) {
             Read w;
             READ(w, x, AT(head + v * VECTOR));
-            take_vector(acc, w, start + head + v * VECTOR);
+            TAKE(w, start + head + v * VECTOR);
         }
+#if defined(ARG) && !defined(PARTIAL_X)
+        if (acc[0].i != HIGHEST_IDX) acc[0] = found(kept, acc[0]);
+#endif
 #if VECTOR > 1
         for (idx k = member; k < head; k += members) acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
         for (idx k = head + vectors * VECTOR + member; k < n; k += members)
@@ -246,13 +255,6 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
     }
 #endif
     if (member > 0 || number >= results) return;
-#if defined(ARG) && !defined(PARTIAL_X)
-#if REDUCED == 1
-    mine = found(x, from + mine.i * REDUCED_X(0), mine);
-#else
-    mine = found(x, from + element(p, mine.i), mine);
-#endif
-#endif
     PUT(y, to, mine);
 }
 

@@ -21,7 +21,7 @@
 KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS
-    SHARED(WORD, held, HELD_WORDS);
+    SHARED_GIVEN(WORD, held, HELD_WORDS);
 #endif
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);
@@ -92,8 +92,8 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
 KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS
-    SHARED(WORD, held_g, HELD_WORDS);
-    SHARED(WORD, held_y, HELD_WORDS);
+    SHARED_GIVEN(WORD, held, 2 * HELD_WORDS);
+    LOCAL WORD *held_g = held, *held_y = held + HELD_WORDS;
 #endif
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);

@@ -96,6 +96,7 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         max_allocation: memory,
         max_group: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         local_memory: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+        given_memory: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         wave: ask(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         has_f64: true,
@@ -342,12 +343,17 @@ impl Driver for Cuda {
             Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
         };
         let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(place).collect();
-        let Geometry { groups, threads } = geometry;
+        let Geometry { groups, threads, given } = geometry;
         let [x, y, z] = groups.map(|n| n as u32);
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
         self.stream.call("launch", |stream| unsafe {
-            result::launch_kernel(entry.0, (x, y, z), (threads as u32, 1, 1), 0, stream, &mut places)
+            // Beyond 48 KiB only if it is asked for.
+            if given > 0 {
+                let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                result::function::set_function_attribute(entry.0, most, given as i32)?;
+            }
+            result::launch_kernel(entry.0, (x, y, z), (threads as u32, 1, 1), given as u32, stream, &mut places)
         })
     }
 

@@ -125,7 +125,7 @@ fn total<D: Driver>(
 ) -> Result<()> {
     let threads = group_size(gpu.driver().limits());
     let program = a.define(variant("cross_entropy.c", logits)).define("TOTAL", true).define("THREADS", threads);
-    let geometry = |groups: usize| Geometry { groups: [groups, 1, 1], threads };
+    let geometry = |groups: usize| Geometry::new([groups, 1, 1], threads);
     let (n, parts) = (a.count(), a.count().div_ceil(PART));
     let arguments = |pointers: [Address; 4]| pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let finish = |[losses, counts]: [Address; 2], n: usize| {

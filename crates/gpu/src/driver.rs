@@ -34,8 +34,10 @@ pub struct Limits {
     pub max_allocation: usize,
     /// Threads of the largest group.
     pub max_group: usize,
-    /// Bytes of local memory of a group.
+    /// Bytes of local memory that the kernel of a group may declare.
     pub local_memory: usize,
+    /// Bytes of it that a launch may give to a group, in all.
+    pub given_memory: usize,
     /// Threads that exchange values without memory; 1 where none do.
     pub wave: usize,
     /// Multiprocessors.
@@ -71,6 +73,16 @@ pub struct Geometry {
     pub groups: [usize; 3],
     /// Threads of a group, in x.
     pub threads: usize,
+    /// Bytes of local memory that a group is given for what the kernel declares as `SHARED_GIVEN`. A dialect that declares
+    /// its size in the kernel does not need it.
+    pub given: usize,
+}
+
+impl Geometry {
+    /// Nothing is given.
+    pub fn new(groups: [usize; 3], threads: usize) -> Geometry {
+        Geometry { groups, threads, given: 0 }
+    }
 }
 
 /// A vendor's driver for one device, with one queue in which everything runs in order.

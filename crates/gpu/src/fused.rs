@@ -1,7 +1,7 @@
 //! Fused kernels: softmax and normalisation of rows here, others in files of their own.
 
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{self, Arguments, THREADS, element_address, group_size};
 use crate::source::Variant;
@@ -14,6 +14,8 @@ use smallvec::SmallVec;
 pub const SHORT: usize = 32;
 /// Local memory that a group may have on every device.
 const LOCAL: usize = 48 << 10;
+/// Threads of a multiprocessor that run together, each with the registers of a row's words.
+const TOGETHER: usize = 1024;
 /// Columns of a group that joins parts.
 const COLUMNS: usize = 32;
 /// Threads of a multiprocessor whose sums of columns find room in its registers.
@@ -24,8 +26,8 @@ const TERMS: usize = 4096;
 /// How the threads of a team share a row.
 #[derive(Clone, Copy)]
 pub struct Kept {
-    /// Arrays whose words they keep in registers.
-    arrays: usize,
+    /// Arrays whose further words they hold in local memory.
+    held: usize,
     /// A team grows until each thread keeps no more than so many bytes of an array.
     bytes: usize,
     /// How many registers a thread of the largest team has for the numbers of an array.
@@ -40,13 +42,13 @@ pub struct Kept {
 
 impl Kept {
     /// Every word is read when it is needed.
-    pub const NONE: Kept = Kept { arrays: 1, bytes: 64, registers: 0, batch: 4, is_whole: false, team: 1024 };
+    pub const NONE: Kept = Kept { held: 0, bytes: 64, registers: 0, batch: 4, is_whole: false, team: 1024 };
     /// As above, for a kernel that computes more than it writes.
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
-    const ONE: Kept = Kept { arrays: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
-    const TWO: Kept = Kept { arrays: 2, bytes: 32, registers: 20, batch: 1, is_whole: false, team: 1024 };
+    const ONE: Kept = Kept { held: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
+    const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
     /// Beside two arrays, a weight and two sums of each column.
-    const COLUMNS: Kept = Kept { arrays: 2, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
+    const COLUMNS: Kept = Kept { held: 0, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
 }
 
 /// True for the dtypes of the fused kernels.
@@ -121,13 +123,25 @@ pub fn rows<D: Driver>(
     if is_whole {
         variant = variant.define("WHOLE", true);
     }
+    let mut geometry = Geometry::new([count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads);
     if per > 0 && words > team * per {
-        // Beside what joins need.
-        let room = limits.local_memory.min(LOCAL).saturating_sub(2 * threads * dtype.acc().size());
-        let held = room / (threads * vector * size * kept.arrays);
-        variant = variant.define("OTHERS", true).define("HELD", held);
+        variant = variant.define("OTHERS", true);
+        if kept.held > 0 {
+            let (most, word) = (words.div_ceil(team) - per, vector * size);
+            let held = held_room(limits, threads, dtype).saturating_sub(kept.held * word);
+            let held = (held / (threads * word * kept.held)).min(most);
+            variant = variant.define("HELD", held);
+            geometry.given = kept.held * (held * threads + 1) * word;
+        }
     }
-    (variant, Geometry { groups: [count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads })
+    (variant, geometry)
+}
+
+/// Local memory that groups of so many threads may have for words, beside what joins need, so that they run together.
+fn held_room(limits: &Limits, threads: usize, dtype: DType) -> usize {
+    let share = limits.given_memory * threads.min(TOGETHER) / TOGETHER;
+    let joined = if limits.wave > 1 { threads.div_ceil(limits.wave) } else { threads };
+    share.max(limits.given_memory.min(LOCAL)).saturating_sub(2 * joined * dtype.acc().size())
 }
 
 fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_column: &'static str) -> Result<()> {
@@ -228,7 +242,7 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     let threads = 1 << limits.max_group.min(1024).ilog2();
     let lines = if has_bias { 2 } else { 1 };
-    let geometry = Geometry { groups: [extent.div_ceil(COLUMNS), lines, 1], threads };
+    let geometry = Geometry::new([extent.div_ceil(COLUMNS), lines, 1], threads);
     let arguments = [sums[0], sums[1], dweight, dbias].into_iter().fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.int(parts as i64).int(extent as i64);
     gpu.launch(variant.define("THREADS", threads), "norm_join", geometry, &arguments)

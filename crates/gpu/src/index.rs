@@ -359,7 +359,7 @@ impl Scattering<'_> {
         let numbers = self.places.reach().into_iter().chain(numbers);
         let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64)).int(self.padding());
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
-        let geometry = Geometry { groups: [groups(slabs, threads).groups[0], shares, 1], threads };
+        let geometry = Geometry::new([groups(slabs, threads).groups[0], shares, 1], threads);
         gpu.launch(variant, "lists", geometry, &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }

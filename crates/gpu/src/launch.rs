@@ -91,7 +91,7 @@ pub fn in_groups(n: usize, threads: usize) -> Geometry {
 
 /// So many groups of `threads`, or fewer, which then loop.
 pub fn groups(n: usize, threads: usize) -> Geometry {
-    Geometry { groups: [n.clamp(1, MOST_GROUPS), 1, 1], threads }
+    Geometry::new([n.clamp(1, MOST_GROUPS), 1, 1], threads)
 }
 
 /// [`THREADS`], or the power of 2 that the device allows.

@@ -79,7 +79,7 @@ pub struct Launch {
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Launch { program, entry, geometry: Geometry { groups: [x, y, z], threads }, arguments } = self;
+        let Launch { program, entry, geometry: Geometry { groups: [x, y, z], threads, .. }, arguments } = self;
         write!(f, "{program} {entry} {x}x{y}x{z}x{threads} ({})", arguments.join(", "))
     }
 }

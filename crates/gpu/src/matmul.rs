@@ -395,7 +395,7 @@ impl Product {
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
             let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
-            gpu.launch(variant.clone(), entry, Geometry { groups: [groups, 1, 1], threads }, &arguments)?;
+            gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
             ints.pop();
         }
         if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }

@@ -55,6 +55,7 @@ impl NullDriver {
             max_allocation: memory,
             max_group: 1024,
             local_memory: 48 << 10,
+            given_memory: 48 << 10,
             wave: 32,
             units: 64,
             has_f64: true,
@@ -188,7 +189,7 @@ impl Driver for NullDriver {
     }
 
     fn launch(&self, entry: &Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
-        let Geometry { groups, threads } = geometry;
+        let Geometry { groups, threads, .. } = geometry;
         if groups.contains(&0) || threads == 0 || threads > self.limits.max_group {
             return Err(Error::backend("launch", format!("{geometry:?} cannot be launched")));
         }

@@ -51,7 +51,7 @@ pub fn order<D: Driver>(
     let (counts, order) = (gpu.scratch((parts * 4) << digit)?, gpu.scratch(n * position)?);
     let mut from = Ordered { keys, order };
     let mut to = Ordered { keys: gpu.scratch(key_bytes(n, key))?, order: gpu.scratch(n * position)? };
-    let geometry = Geometry { groups: [parts, 1, 1], threads };
+    let geometry = Geometry::new([parts, 1, 1], threads);
     let numbers =
         |list: Arguments, shift: usize| [n, part, 1 << digit, shift].iter().fold(list, |list, &v| list.int(v as i64));
     for shift in (0..bits).step_by(digit) {

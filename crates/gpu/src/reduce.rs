@@ -179,7 +179,12 @@ impl Plan {
         let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
-        let mut team = (vectors / 8).max(1).next_power_of_two().min(threads);
+        // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join.
+        let few = match task.fold.is_arg {
+            true => vectors / 16,
+            false => (vectors / unroll(vector)).min(limits.wave).max(vectors / 8),
+        };
+        let mut team = few.max(1).next_power_of_two().min(threads);
         while team < threads && team < vectors && rows * team < limits.units * BUSY_THREADS {
             team *= 2;
         }
@@ -212,7 +217,7 @@ impl Plan {
             true => (task.kept.numel() / self.vector).div_ceil(self.team),
             false => task.kept.numel().div_ceil(self.threads / self.team),
         };
-        Geometry { groups: [x, self.parts, 1], threads: self.threads }
+        Geometry::new([x, self.parts, 1], self.threads)
     }
 }
 

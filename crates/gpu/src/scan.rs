@@ -93,7 +93,7 @@ fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
     if let (Some(totals), Some(carries)) = (&scratch, carries) {
         let arguments = x.pointer(totals.address).ints(&ints).int(n as i64).int(part as i64).int(first).int(stride);
         let variant = task.variant(ints.len(), threads, None).define("TOTALS", true);
-        gpu.launch(variant, "scan_totals", Geometry { groups: [rows, parts, 1], threads }, &arguments)?;
+        gpu.launch(variant, "scan_totals", Geometry::new([rows, parts, 1], threads), &arguments)?;
         let next = Task {
             from: None,
             to: None,
@@ -116,7 +116,7 @@ fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
     if let Some(carries) = carries {
         arguments = arguments.pointer(carries);
     }
-    let geometry = Geometry { groups: [rows.div_ceil(threads / team), parts, 1], threads };
+    let geometry = Geometry::new([rows.div_ceil(threads / team), parts, 1], threads);
     let mut variant = task.variant(ints.len(), threads, task.to);
     if carries.is_some() {
         variant = variant.define("CARRIES", true);

@@ -86,7 +86,7 @@ fn multiply<D: Driver>(gpu: &Gpu<D>, library: &dyn Library, mut product: Product
     }
     let is_done = library.multiply(&product)?;
     if is_done && let Some(log) = &mut *gpu.log.lock() {
-        let geometry = Geometry { groups: [0; 3], threads: 0 };
+        let geometry = Geometry::new([0; 3], 0);
         log.push(Launch { program: format!("{:?}", product.form), entry: "vendor", geometry, arguments: Vec::new() });
     }
     Ok(is_done)

@@ -58,12 +58,14 @@ pub fn limits(device: &Device) -> Result<Limits> {
         _ if extensions.contains("cl_amd_device_attribute_query") => number(device, WAVEFRONT_WIDTH_AMD),
         _ => None,
     };
+    let local_memory = device.local_mem_size().map_err(&ask)? as usize;
     Ok(Limits {
         driver: format!("{}, driver {}", device.version().map_err(&ask)?, device.driver_version().map_err(&ask)?),
         memory: device.global_mem_size().map_err(&ask)? as usize,
         max_allocation: device.max_mem_alloc_size().map_err(&ask)? as usize,
         max_group: device.max_work_group_size().map_err(&ask)?,
-        local_memory: device.local_mem_size().map_err(&ask)? as usize,
+        local_memory,
+        given_memory: local_memory,
         wave: wave.unwrap_or(1).max(1),
         units: device.max_compute_units().map_err(&ask)? as usize,
         has_mma: false,
@@ -280,7 +282,7 @@ impl Driver for OpenCl {
             };
             told.map_err(failed)?;
         }
-        let Geometry { groups: [x, y, z], threads } = geometry;
+        let Geometry { groups: [x, y, z], threads, .. } = geometry;
         let (global, local) = ([x * threads, y, z], [threads, 1, 1]);
         // SAFETY: the arguments are set; the grid is what the kernel was written for.
         let event = unsafe {

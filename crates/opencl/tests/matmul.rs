@@ -359,6 +359,7 @@ fn h100() -> Limits {
         max_allocation: 80 << 30,
         max_group: 1024,
         local_memory: 48 << 10,
+        given_memory: 48 << 10,
         wave: 32,
         units: 132,
         has_f64: true,
