@@ -65,8 +65,8 @@ typedef double f64;
 // that was read from memory.
 #if defined(SIMT)
 
-typedef uint2 u32x2;
-typedef uint4 u32x4;
+typedef u32 u32x2 __attribute__((ext_vector_type(2)));
+typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 #define ARGUMENT(type) const type
 #define POINTER(type, bits) ((type *)(u64)(bits))
 #define WAVE SIMT_WAVE
