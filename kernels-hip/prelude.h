@@ -65,8 +65,8 @@ typedef double f64;
 // that was read from memory.
 #if defined(SIMT)
 
-typedef uint2 u32x2;
-typedef uint4 u32x4;
+typedef u32 u32x2 __attribute__((ext_vector_type(2)));
+typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 #define ARGUMENT(type) const type
 #define POINTER(type, bits) ((type *)(u64)(bits))
 #define WAVE SIMT_WAVE
@@ -126,6 +126,8 @@ typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 #define load_once(p) __builtin_nontemporal_load(p)
 #define store_once(p, v) __builtin_nontemporal_store(v, p)
 #define write_alike(p, value) (*(p) = (value))
+// Otherwise arithmetic moves behind the next barrier, and what it needs takes twice the registers until then.
+#define COMPUTED(v) asm volatile("" : "+v"(v))
 
 FUNCTION f32 f16_to_f32(u16 h) { return (f32)__builtin_bit_cast(_Float16, h); }
 FUNCTION u16 f32_to_f16(f32 v) { return __builtin_bit_cast(u16, (_Float16)v); }
