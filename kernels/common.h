@@ -71,6 +71,11 @@ FUNCTION f32 to_odd(f64 x) {
 #define STORE_u8(p, i, x) ((p)[i] = (u8)(x))
 #define STORE_bool(p, i, x) ((p)[i] = (u8)((x) != 0))
 
+// The value is computed before what follows. Where a compiler need not be told, this is nothing.
+#ifndef COMPUTED
+#define COMPUTED(v)
+#endif
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 #define STORAGE(dtype) CAT(S_, dtype)

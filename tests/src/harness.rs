@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// The devices that there must be, and those that are tested where there are any.
-const DEVICES: &[&str] = &["cpu", "cuda", "opencl"];
+const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
 
 /// What `ISOGRAD_REQUIRE` also takes: these are for other programs.
 const NO_DEVICES: &[&str] = &["nvrtc", "simt"];

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::driver::Stream;
-use crate::library::Files;
+use crate::library::{self, PLACES};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogues, cublasLtMatmulAlgo_t as Algorithm,
     cublasLtMatmulDescAttributes_t as Operation, cublasLtMatmulPreferenceAttributes_t as Preference,
@@ -15,6 +15,7 @@ use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Precision, Result};
 use isograd_gpu::Address;
 use isograd_gpu::blas::{self, Epilogue, Form, Matrices, Product};
+use isograd_gpu::library::Files;
 use libloading::Library;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,13 +24,13 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::{Arc, OnceLock};
 
 const FILES: Files = Files {
+    places: &PLACES,
     names: match cfg!(windows) {
         true => &["cublasLt64_13.dll", "cublasLt64_12.dll"],
         false => &["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"],
     },
     stem: if cfg!(windows) { "cublasLt64_" } else { "libcublasLt.so" },
-    opens: None,
-    package: "nvidia-cublas",
+    remedy: "pip install nvidia-cublas",
 };
 
 /// The oldest version, 12.0: the values of attributes were others before.
@@ -114,7 +115,7 @@ impl CublasLt {
     pub fn open() -> Result<&'static CublasLt> {
         static OPENED: OnceLock<std::result::Result<CublasLt, String>> = OnceLock::new();
         let opened = OPENED.get_or_init(|| {
-            let library = CublasLt::of(FILES.open()?).map_err(|e| e.to_string())?;
+            let library = CublasLt::of(library::open(&FILES, None)?).map_err(|e| e.to_string())?;
             match library.version >= OLDEST {
                 true => Ok(library),
                 false => Err(format!("it has version {}, expected 12.0 or later", library.version())),

@@ -3,22 +3,24 @@
 // C: handles, and text that ends with 0.
 #![allow(unsafe_code)]
 
-use crate::library::Files;
+use crate::library::{self, PLACES};
 use isograd_core::{Error, Result};
+use isograd_gpu::library::Files;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 const FILES: Files = Files {
+    places: &PLACES,
     names: match cfg!(windows) {
         true => &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"],
         false => &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"],
     },
     stem: if cfg!(windows) { "nvrtc64_" } else { "libnvrtc.so" },
-    opens: Some(if cfg!(windows) { "nvrtc-builtins64_" } else { "libnvrtc-builtins.so" }),
-    package: "nvidia-cuda-nvrtc",
+    remedy: "pip install nvidia-cuda-nvrtc",
 };
+const BUILTINS: &str = if cfg!(windows) { "nvrtc-builtins64_" } else { "libnvrtc-builtins.so" };
 
 /// A line of sources in which nothing is contracted: CUDA C++ has no pragma for that, but the compiler an option.
 const CONTRACT_OFF: &str = "CONTRACT_OFF";
@@ -63,8 +65,10 @@ impl Nvrtc {
     /// The library, opened once. Errors: `Device`, with where it was looked for.
     pub fn open() -> Result<&'static Nvrtc> {
         static OPENED: OnceLock<std::result::Result<Nvrtc, String>> = OnceLock::new();
-        let opened =
-            OPENED.get_or_init(|| FILES.open().and_then(|library| Nvrtc::of(library).map_err(|e| e.to_string())));
+        let opened = OPENED.get_or_init(|| {
+            let library = library::open(&FILES, Some(BUILTINS))?;
+            Nvrtc::of(library).map_err(|e| e.to_string())
+        });
         opened.as_ref().map_err(|why| Error::device("cuda", format!("NVRTC cannot be opened: {why}")))
     }
 

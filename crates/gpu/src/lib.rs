@@ -12,6 +12,7 @@ mod fused;
 mod index;
 mod launch;
 mod layout;
+pub mod library;
 pub mod matmul;
 pub mod null;
 mod order;

@@ -25,6 +25,8 @@ pub use isograd_nn as nn;
 use isograd_cpu as _;
 #[cfg(feature = "cuda")]
 use isograd_cuda as _;
+#[cfg(feature = "hip")]
+use isograd_hip as _;
 #[cfg(feature = "opencl")]
 use isograd_opencl as _;
 

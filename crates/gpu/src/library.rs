@@ -1,0 +1,57 @@
+//! Where a vendor's libraries are: in the folder that a variable names, where the system's loader looks, or in the vendor's
+//! usual folders.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// The folders of a vendor.
+pub struct Places {
+    /// The variable that names the folder which is looked at before all others.
+    pub variable: &'static str,
+    /// The usual ones, the best first.
+    pub folders: fn() -> Vec<PathBuf>,
+    /// Those in words.
+    pub words: &'static str,
+}
+
+/// A library by the names of its files.
+pub struct Files {
+    /// Whose it is.
+    pub places: &'static Places,
+    /// What a loader finds, the newest version first.
+    pub names: &'static [&'static str],
+    /// What the name begins with under any version.
+    pub stem: &'static str,
+    /// How to come by it.
+    pub remedy: &'static str,
+}
+
+impl Files {
+    /// What `open` makes of the first path that it takes, or in words where it was looked for.
+    pub fn find<T>(&self, open: impl Fn(&Path) -> Option<T>) -> Result<T, String> {
+        let Places { variable, folders, words } = self.places;
+        let own = std::env::var_os(variable).map(PathBuf::from);
+        let in_own = own.iter().flat_map(|folder| within(folder, self.stem));
+        let in_loader = self.names.iter().map(PathBuf::from);
+        let in_others = std::iter::once_with(folders).flatten().flat_map(|folder| within(&folder, self.stem));
+        let found = in_own.chain(in_loader).chain(in_others).find_map(|path| open(&path));
+        found.ok_or_else(|| {
+            let set = own.as_ref().map_or("is not set".into(), |folder| format!("is {}", folder.display()));
+            let (name, remedy) = (self.names[0], self.remedy);
+            format!("{variable} {set}, the loader finds no {name}, and there is none in {words} ({remedy})")
+        })
+    }
+}
+
+/// The files in a folder whose names begin so, the newest version first.
+pub fn within(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    let is_one = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(stem) && !name.contains(".alt."));
+    entries(folder).into_iter().filter(|path| path.file_name().is_some_and(is_one)).collect()
+}
+
+/// What is in a folder, the last name first: of versions, the newest. Nothing if there is no folder.
+pub fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    all.sort_by(|a, b| b.cmp(a));
+    all
+}

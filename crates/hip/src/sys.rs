@@ -1,0 +1,147 @@
+//! HIP's types, numbers and functions as far as they are used here, those of ROCm 5 to 7.
+//!
+//! hip-sys has them too, for ROCm 5, but links `libamdhip64`: a program with it does not start without ROCm, and is not built
+//! without its headers. So they are declared here, and with the feature `hip-sys` compared with its.
+
+// C: handles, and functions that are found by name.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// What functions return, `hipError_t`.
+pub type Code = c_int;
+/// A stream, an event, a module, an address in device memory.
+pub type Handle = *mut c_void;
+
+/// `hipSuccess`.
+pub const SUCCESS: Code = 0;
+/// `hipErrorOutOfMemory`.
+pub const OUT_OF_MEMORY: Code = 2;
+/// `hipErrorNoDevice`.
+pub const NO_DEVICE: Code = 100;
+/// `hipStreamNonBlocking`: it does not wait for the default stream.
+pub const NON_BLOCKING: c_uint = 1;
+/// `hipStreamCaptureModeRelaxed`.
+pub const RELAXED: c_int = 2;
+
+/// Where fields of `hipDeviceProp_t` lie, which begins with the name, 256 characters.
+pub struct Properties {
+    /// All of it, a multiple of 8.
+    pub size: usize,
+    /// `totalGlobalMem`, a `size_t`.
+    pub memory: usize,
+    /// `sharedMemPerBlock`, a `size_t`.
+    pub shared: usize,
+    /// `warpSize`.
+    pub wave: usize,
+    /// `maxThreadsPerBlock`.
+    pub threads: usize,
+    /// `multiProcessorCount`.
+    pub units: usize,
+    /// `gcnArchName`, 256 characters.
+    pub architecture: usize,
+}
+
+/// Characters of a text in the properties.
+pub const TEXT: usize = 256;
+
+/// What `hipGetDeviceProperties` fills in.
+pub const ROCM_5: Properties =
+    Properties { size: 792, memory: 256, shared: 264, wave: 276, threads: 280, units: 336, architecture: 396 };
+/// What `hipGetDevicePropertiesR0600` fills in, which ROCm 6 and 7 have.
+pub const ROCM_6: Properties =
+    Properties { size: 1472, memory: 288, shared: 296, wave: 308, threads: 320, units: 388, architecture: 1160 };
+
+/// Makes the table of a library's functions, which go by their names. A library may lack those with `?`.
+macro_rules! functions {
+    (
+        $(#[$doc:meta])* $table:ident
+        { $($name:ident($($type:ty),*) -> $result:ty;)* }
+        { $($optional:ident?($($of_optional:ty),*) -> $result_of_optional:ty;)* }
+    ) => {
+        $(#[$doc])*
+        #[allow(non_snake_case)]
+        pub struct $table {
+            $(pub $name: unsafe extern "C" fn($($type),*) -> $result,)*
+            $(pub $optional: Option<unsafe extern "C" fn($($of_optional),*) -> $result_of_optional>,)*
+        }
+
+        impl $table {
+            /// Finds the functions. The error is the name of one that is missing.
+            ///
+            /// # Safety
+            /// The library is the one whose functions these are, and is kept as long as they are called.
+            pub unsafe fn of(library: &libloading::Library) -> Result<$table, &'static str> {
+                // SAFETY: the types are those of the headers, which have been the same from ROCm 5 to 7.
+                unsafe {
+                    Ok($table {
+                        $($name: *library.get(stringify!($name)).map_err(|_| stringify!($name))?,)*
+                        $($optional: library.get(stringify!($optional)).ok().map(|found| *found),)*
+                    })
+                }
+            }
+        }
+    };
+}
+pub(crate) use functions;
+
+functions! {
+    /// HIP's functions.
+    Functions
+    {
+        hipGetErrorName(Code) -> *const c_char;
+        hipGetErrorString(Code) -> *const c_char;
+        hipRuntimeGetVersion(*mut c_int) -> Code;
+        hipGetDeviceCount(*mut c_int) -> Code;
+        hipSetDevice(c_int) -> Code;
+        hipGetDeviceProperties(*mut c_void, c_int) -> Code;
+        hipMalloc(*mut Handle, usize) -> Code;
+        hipFree(Handle) -> Code;
+        hipMemcpyHtoDAsync(Handle, *const c_void, usize, Handle) -> Code;
+        hipMemcpyDtoHAsync(*mut c_void, Handle, usize, Handle) -> Code;
+        hipMemcpyDtoDAsync(Handle, Handle, usize, Handle) -> Code;
+        hipMemsetD8Async(Handle, u8, usize, Handle) -> Code;
+        hipStreamCreateWithFlags(*mut Handle, c_uint) -> Code;
+        hipStreamDestroy(Handle) -> Code;
+        hipStreamSynchronize(Handle) -> Code;
+        hipEventCreateWithFlags(*mut Handle, c_uint) -> Code;
+        hipEventDestroy(Handle) -> Code;
+        hipEventRecord(Handle, Handle) -> Code;
+        hipEventSynchronize(Handle) -> Code;
+        hipEventElapsedTime(*mut f32, Handle, Handle) -> Code;
+        hipModuleLoadData(*mut Handle, *const c_void) -> Code;
+        hipModuleUnload(Handle) -> Code;
+        hipModuleGetFunction(*mut Handle, Handle, *const c_char) -> Code;
+        hipModuleLaunchKernel(
+            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+        ) -> Code;
+    }
+    {
+        hipGetDevicePropertiesR0600?(*mut c_void, c_int) -> Code;
+        hipStreamBeginCapture?(Handle, c_int) -> Code;
+        hipStreamEndCapture?(Handle, *mut Handle) -> Code;
+        hipGraphInstantiate?(*mut Handle, Handle, *mut Handle, *mut c_char, usize) -> Code;
+        hipGraphLaunch?(Handle, Handle) -> Code;
+        hipGraphDestroy?(Handle) -> Code;
+        hipGraphExecDestroy?(Handle) -> Code;
+    }
+}
+
+/// Fails to compile where hip-sys says otherwise.
+#[cfg(feature = "hip-sys")]
+const _: () = {
+    use hip_sys::hiprt::{hipDeviceProp_t as Theirs, hipError_t as Error, hipStream_t, hipStreamCaptureMode as Mode};
+    use std::mem::offset_of;
+
+    assert!(size_of::<Code>() == size_of::<Error>() && size_of::<Handle>() == size_of::<hipStream_t>());
+    assert!(SUCCESS == Error::hipSuccess as Code && OUT_OF_MEMORY == Error::hipErrorOutOfMemory as Code);
+    assert!(NO_DEVICE == Error::hipErrorNoDevice as Code && NON_BLOCKING == hip_sys::hiprt::hipStreamNonBlocking);
+    assert!(RELAXED == Mode::hipStreamCaptureModeRelaxed as c_int);
+    assert!(ROCM_5.size == size_of::<Theirs>() && offset_of!(Theirs, name) == 0);
+    assert!(ROCM_5.memory == offset_of!(Theirs, totalGlobalMem));
+    assert!(ROCM_5.shared == offset_of!(Theirs, sharedMemPerBlock));
+    assert!(ROCM_5.wave == offset_of!(Theirs, warpSize));
+    assert!(ROCM_5.threads == offset_of!(Theirs, maxThreadsPerBlock));
+    assert!(ROCM_5.units == offset_of!(Theirs, multiProcessorCount));
+    assert!(ROCM_5.architecture == offset_of!(Theirs, gcnArchName));
+};

@@ -1,0 +1,69 @@
+// Matrix units: blocks of 16 x 16 results of a wave, sums in f32.
+//
+// A product takes DEPTH columns of a, and rows of b. A lane brings PART neighbours along K, from K_OF(lane) on, of the row
+// ROW_OF(lane) of a and of the column COLUMN_OF(lane) of b; it has the results of its row in RESULTS columns, from
+// RESULT_OF(lane) on. The instructions are asked for the transposed product, so that a lane's results are neighbours.
+//
+// Layouts: AMD's documents "MI200 Instruction Set Architecture" and "MI300 ISA", matrix arithmetic instructions, "RDNA3 ISA" and
+// "RDNA4 ISA", wave matrix multiply accumulate; and AMD's matrix instruction calculator. With l a lane of an instruction whose
+// operands are [16, 16] and whose results are D:
+//   CDNA   row l % 16, K from 4 (l / 16) on, 4 of them;           D[4 (l / 16) + i][l % 16]
+//   RDNA3  row l % 16, all of K, the same in lanes l and l + 16;  D[2 i + l / 16][l % 16]
+//   RDNA4  row l % 16, K from 8 (l / 16) on, 8 of them;           D[8 (l / 16) + i][l % 16]
+
+#define RESULTS (256 / WAVE)
+#define ROW_OF(lane) ((lane) % 16)
+#define RESULT_OF(lane) ((lane) / 16 * RESULTS)
+typedef f32 Sums __attribute__((ext_vector_type(RESULTS)));
+
+// Bits as the type that an instruction takes, which depends on the compiler's version.
+template <class From> struct Bits {
+    From bits;
+    template <class To> __device__ __forceinline__ operator To() const { return __builtin_bit_cast(To, bits); }
+};
+template <class From> FUNCTION Bits<From> bits(From v) { return {v}; }
+
+#if defined(__GFX9__)
+
+// Two instructions, each with half of a lane's part: the order along K is the same for both operands, and else of no matter.
+#define DEPTH 32
+#define PART 8
+#define K_OF(lane) ((lane) / 16 * PART)
+#define COLUMN_OF(lane) ((lane) % 16)
+typedef u32x4 Operand;
+
+#define MULTIPLY_BY(dtype, instruction) \
+    FUNCTION Sums multiply_##dtype(Operand row, Operand column, Sums d) { \
+        d = instruction(bits(column.lo), bits(row.lo), d, 0, 0, 0); \
+        return instruction(bits(column.hi), bits(row.hi), d, 0, 0, 0); \
+    }
+MULTIPLY_BY(f16, __builtin_amdgcn_mfma_f32_16x16x16f16)
+MULTIPLY_BY(bf16, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
+// Products stay before the next barrier; the sums may be in registers that only these instructions have.
+#define MULTIPLIED(sums)
+
+#else
+
+#define MULTIPLIED(sums) COMPUTED(sums)
+#define DEPTH 16
+#define MULTIPLY_BY(dtype, instruction) \
+    FUNCTION Sums multiply_##dtype(Operand row, Operand column, Sums d) { return instruction(bits(column), bits(row), d); }
+
+#if defined(__GFX11__)
+#define PART 16
+#define K_OF(lane) 0
+// Every other row of D is a lane's.
+#define COLUMN_OF(lane) ((lane) % 2 * 8 + (lane) % 16 / 2)
+typedef u32 Operand __attribute__((ext_vector_type(8)));
+MULTIPLY_BY(f16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32)
+MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32)
+#else
+#define PART 8
+#define K_OF(lane) ((lane) / 16 * PART)
+#define COLUMN_OF(lane) ((lane) % 16)
+typedef u32x4 Operand;
+MULTIPLY_BY(f16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12)
+MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
+#endif
+
+#endif

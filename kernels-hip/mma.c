@@ -1,0 +1,219 @@
+// Matrix products of f16 and bf16 on matrix units, sums in f32: gemm of matmul.c, with the same arguments, for operands that are
+// contiguous along one dimension in whole words of 16 bytes.
+//
+// A group makes TILE_M x TILE_N results; its waves are two along M and the others along N. Tiles of TILE_K = 32 columns of a, and rows of b,
+// go through registers to one of two places in local memory while the waves multiply those in the other. There K comes
+// last, [tile, TILE_K] in words of 8 elements, whose places within a row depend on the row so that what lanes read together
+// is in different banks. Operands that are contiguous along their rows are turned on the way: a thread has the same 8 rows in
+// several columns of K.
+
+#include "matrix.h"
+
+typedef STORAGE(T) S;
+
+#ifdef ACTIVATION
+FUNCTION A activate(A v) {
+    A y;
+    ACTIVATION(v, &y);
+    return y;
+}
+#else
+#define activate(v) (v)
+#define KEEPS_SUM 0
+#endif
+
+// 8 elements.
+#define CHUNK 8
+#define CHUNKS_K (TILE_K / CHUNK)
+// Words that a thread copies of a tile.
+#define SHARE(tile) ((tile) * CHUNKS_K / THREADS)
+#define WAVE_TILE_M (TILE_M / 2)
+#define WAVE_TILE_N (TILE_N / (THREADS / WAVE / 2))
+#define BLOCKS_M (WAVE_TILE_M / 16)
+#define BLOCKS_N (WAVE_TILE_N / 16)
+// Rows of tiles that run together, so that they find each other's operands in the cache.
+#define BAND 8
+
+typedef union {
+    u32x4 word;
+    S each[CHUNK];
+} Chunk;
+
+// The elements of a row that a thread has of several columns, which lie side by side in local memory.
+typedef union {
+    u32x2 two;
+    u32 one;
+    S each[4];
+} Turned;
+
+// Where an element of a tile lies.
+FUNCTION int place(int row, int k) {
+    return row * TILE_K + (k / CHUNK ^ ((row >> 1 ^ row >> 3) & (CHUNKS_K - 1))) * CHUNK + k % CHUNK;
+}
+
+// The first element of word `i` of this thread's share.
+FUNCTION int share_row(int i, int tile, int along_k) {
+    return along_k ? (LANE + i * THREADS) / CHUNKS_K : LANE % (tile / CHUNK) * CHUNK;
+}
+
+FUNCTION int share_k(int i, int tile, int along_k) {
+    return along_k ? LANE % CHUNKS_K * CHUNK : LANE / (tile / CHUNK) * SHARE(tile) + i;
+}
+
+// This thread's share of the tile at x. Beyond `rows` and `columns` it is 0.
+FUNCTION void fetch(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int columns, int tile, int along_k, Chunk *share) {
+#pragma unroll
+    for (int i = 0; i < SHARE(tile); i++) {
+        int row = share_row(i, tile, along_k), k = share_k(i, tile, along_k);
+        u32x4 zero = {0, 0, 0, 0};
+        int is_inside = row < rows && k < columns;
+        share[i].word = is_inside ? *(GLOBAL const u32x4 *)(x + (row * row_stride + k * k_stride)) : zero;
+    }
+}
+
+FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
+    if (along_k) {
+#pragma unroll
+        for (int i = 0; i < SHARE(tile); i++)
+            *(LOCAL u32x4 *)(to + place(share_row(i, tile, 1), share_k(i, tile, 1))) = share[i].word;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) {
+        Turned v;
+#pragma unroll
+        for (int i = 0; i < SHARE(tile); i++) v.each[i] = share[i].each[j];
+        LOCAL S *at = to + place(share_row(0, tile, 0) + j, share_k(0, tile, 0));
+        if (SHARE(tile) == 4) *(LOCAL u32x2 *)at = v.two;
+        else if (SHARE(tile) == 2) *(LOCAL u32 *)at = v.one;
+        else *at = v.each[0];
+    }
+}
+
+// A lane's operand, PART neighbours.
+FUNCTION Operand read(LOCAL const S *tile, int row, int k) {
+    union {
+        Operand all;
+        u32x4 words[PART / CHUNK];
+    } v;
+#pragma unroll
+    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const u32x4 *)(tile + place(row, k + i * CHUNK));
+    return v.all;
+}
+
+KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
+                 A alpha, A beta) {
+    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
+    idx a_row = A_ALONG_K ? (idx)p.v[9] : 1, a_k = A_ALONG_K ? 1 : (idx)p.v[10];
+    idx b_row = B_ALONG_K ? (idx)p.v[12] : 1, b_k = B_ALONG_K ? 1 : (idx)p.v[13];
+    SHARED(u32x4, tiles, 2 * (TILE_M + TILE_N) * CHUNKS_K);
+#define PLACE_A(place) ((LOCAL S *)tiles + (place) * ((TILE_M + TILE_N) * TILE_K))
+#define PLACE_B(place) (PLACE_A(place) + TILE_M * TILE_K)
+
+    // Which tile, of which matrix, and which part of K.
+    i64 n_tiles = tiles_m * tiles_n;
+    i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
+    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
+    i64 within = tile - top * tiles_n;
+    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
+    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
+    int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
+
+    GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
+    GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
+    Chunk share_a[SHARE(TILE_M)], share_b[SHARE(TILE_N)];
+    int depth = (int)(k_end - k0);
+#define FETCH() \
+    fetch(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, share_a); \
+    fetch(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, share_b)
+#define KEEP(place) \
+    keep(PLACE_A(place), TILE_M, A_ALONG_K, share_a); \
+    keep(PLACE_B(place), TILE_N, B_ALONG_K, share_b)
+
+    int wave = LANE / WAVE, lane = LANE % WAVE;
+    int own_m = wave % 2 * WAVE_TILE_M, own_n = wave / 2 * WAVE_TILE_N;
+    Sums sums[BLOCKS_M][BLOCKS_N];
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++) sums[i][j] = (Sums)(0);
+
+    FETCH();
+    KEEP(0);
+    BARRIER();
+    for (int place = 0; depth > 0; depth -= TILE_K, place ^= 1) {
+        int has_next = depth > TILE_K;
+        if (has_next) {
+            at_a += TILE_K * (i64)a_k;
+            at_b += TILE_K * (i64)b_k;
+            depth -= TILE_K;
+            FETCH();
+            depth += TILE_K;
+        }
+#pragma unroll
+        for (int k = 0; k < TILE_K; k += DEPTH) {
+            Operand va[BLOCKS_M];
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M; i++) va[i] = read(PLACE_A(place), own_m + i * 16 + ROW_OF(lane), k + K_OF(lane));
+#pragma unroll
+            for (int j = 0; j < BLOCKS_N; j++) {
+                Operand vb = read(PLACE_B(place), own_n + j * 16 + COLUMN_OF(lane), k + K_OF(lane));
+#pragma unroll
+                for (int i = 0; i < BLOCKS_M; i++) sums[i][j] = CAT(multiply_, T)(va[i], vb, sums[i][j]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+            for (int j = 0; j < BLOCKS_N; j++) MULTIPLIED(sums[i][j]);
+        if (has_next) {
+            KEEP(place ^ 1);
+            BARRIER();
+        }
+    }
+
+    GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
+    GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
+    GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
+    typedef struct {
+        u32x2 words[RESULTS / 4];
+    } Stored;
+    int has_words = n % RESULTS == 0 && p.v[17];
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++) {
+        int row = own_m + i * 16 + ROW_OF(lane);
+        if (row >= rows) continue;
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++) {
+            int column = own_n + j * 16 + RESULT_OF(lane);
+            union {
+                Stored words;
+                S each[RESULTS];
+            } out, sum;
+#pragma unroll
+            for (int r = 0; r < RESULTS; r++) {
+                A v = sums[i][j][r];
+                if (n_parts > 1) {
+                    if (column + r < columns) to_part[row * n + column + r] = v;
+                    continue;
+                }
+                v *= alpha;
+                if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
+                STORE(T, out.each, r, activate(v));
+                if (KEEPS_SUM) STORE(T, sum.each, r, v);
+            }
+            if (n_parts > 1) continue;
+            if (has_words && column < columns) {
+                *(GLOBAL Stored *)(to + (row * n + column)) = out.words;
+                if (KEEPS_SUM) *(GLOBAL Stored *)(to_z + (row * n + column)) = sum.words;
+                continue;
+            }
+#pragma unroll
+            for (int r = 0; r < RESULTS; r++) {
+                if (column + r >= columns) continue;
+                to[row * n + column + r] = out.each[r];
+                if (KEEPS_SUM) to_z[row * n + column + r] = sum.each[r];
+            }
+        }
+    }
+}

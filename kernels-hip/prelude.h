@@ -1,0 +1,142 @@
+// HIP C++ as HIPRTC compiles it, ROCm 5 and later: the vocabulary in which the kernels are written. What differs between AMD's
+// compilers, the emulator of tools/simt and NVIDIA's NVRTC stands in one place below.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+// The prefix keeps an entry apart from the functions that HIP has, such as norm; the driver knows it.
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS) isograd_##name
+#define FUNCTION static __device__ __forceinline__
+#define GLOBAL
+#define LOCAL
+#define SHARED(type, name, n) __shared__ type name[n]
+#define BARRIER() __syncthreads()
+#define CONTRACT_OFF _Pragma("clang fp contract(off)")
+
+#define LANE ((int)threadIdx.x)
+#define GROUP ((i64)blockIdx.x)
+#define GROUP_Y ((i64)blockIdx.y)
+#define GROUP_Z ((i64)blockIdx.z)
+#define GROUPS ((i64)gridDim.x)
+#define GROUPS_Y ((i64)gridDim.y)
+
+#define as_f32(x) __uint_as_float((u32)(x))
+#define as_u32(x) __float_as_uint((f32)(x))
+#define mul_hi_u32(a, b) __umulhi((u32)(a), (u32)(b))
+#define leading_zeros_u64(x) __clzll((i64)(x))
+#define raise_to(p, value) atomicMax((u32 *)(p), (u32)(value))
+#define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
+// To a number in local memory; returns what it was.
+#define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
+
+// Overloaded for f32 and f64, and from outside: rows have functions of the same names.
+#define exp_ ::exp
+#define expm1_ ::expm1
+#define log_ ::log
+#define log1p_ ::log1p
+#define sqrt_ ::sqrt
+#define sin_ ::sin
+#define cos_ ::cos
+#define tanh_ ::tanh
+#define erf_ ::erf
+#define floor_ ::floor
+#define ceil_ ::ceil
+#define trunc_ ::trunc
+#define round_ ::rint
+#define fmod_ ::fmod
+#define powr_ ::pow
+// The number, if one of two is NaN.
+#define fmax_ ::fmax
+#define fabs_ ::fabs
+#define fma_ ::fma
+#define frexp_ ::frexp
+#define ldexp_ ::ldexp
+
+// For each compiler: WAVE, how many threads run in step and can read a register of another; wave_xor, the value of the thread
+// whose lane differs by the bit `by`, which all threads of the wave call together; loads and stores of what the cache need
+// not keep; write_alike, which writes what other threads may write there too; exp2_near_, 2^x of f32, whose error grows
+// with the argument, and what would be subnormal may be 0; ARGUMENT, one whose address is taken; POINTER, an address
+// that was read from memory.
+#if defined(SIMT)
+
+typedef u32 u32x2 __attribute__((ext_vector_type(2)));
+typedef u32 u32x4 __attribute__((ext_vector_type(4)));
+#define ARGUMENT(type) const type
+#define POINTER(type, bits) ((type *)(u64)(bits))
+#define WAVE SIMT_WAVE
+#define wave_xor(v, by) __shfl_xor((u32)(v), by)
+#define load_once(p) (*(p))
+#define store_once(p, v) (*(p) = (v))
+#define write_alike(p, value) simt_store_relaxed(p, value)
+#define f16_to_f32(h) simt_f16_to_f32(h)
+#define f32_to_f16(v) simt_f32_to_f16(v)
+#define exp2_near_(x) simt_exp2_near(x)
+
+#elif defined(__CUDA_ARCH__)
+
+typedef uint2 u32x2;
+typedef uint4 u32x4;
+#define ARGUMENT(type) const __grid_constant__ type
+#define POINTER(type, bits) ((type *)(u64)(bits))
+#define WAVE 32
+#define wave_xor(v, by) __shfl_xor_sync(0xffffffffu, (u32)(v), by)
+#define load_once(p) __ldcs(p)
+#define store_once(p, v) __stcs(p, v)
+#define write_alike(p, value) (*(p) = (value))
+
+FUNCTION f32 f16_to_f32(u16 h) {
+    f32 v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
+    return v;
+}
+
+FUNCTION u16 f32_to_f16(f32 v) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+
+FUNCTION f32 exp2_near_(f32 x) {
+    f32 y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#else
+
+// HIP's own have constructors, which unions cannot have.
+typedef u32 u32x2 __attribute__((ext_vector_type(2)));
+typedef u32 u32x4 __attribute__((ext_vector_type(4)));
+#define ARGUMENT(type) const type
+// By way of global memory, so that the compiler knows which memory it is.
+#define POINTER(type, bits) ((type *)(__attribute__((address_space(1))) type *)(u64)(bits))
+// CDNA and its ancestors, and RDNA: no macro for it is in every version of the compiler.
+#ifdef __GFX9__
+#define WAVE 64
+#else
+#define WAVE 32
+#endif
+#define wave_xor(v, by) __shfl_xor((u32)(v), by)
+#define load_once(p) __builtin_nontemporal_load(p)
+#define store_once(p, v) __builtin_nontemporal_store(v, p)
+#define write_alike(p, value) (*(p) = (value))
+// Otherwise arithmetic moves behind the next barrier, and what it needs takes twice the registers until then.
+#define COMPUTED(v) asm volatile("" : "+v"(v))
+
+FUNCTION f32 f16_to_f32(u16 h) { return (f32)__builtin_bit_cast(_Float16, h); }
+FUNCTION u16 f32_to_f16(f32 v) { return __builtin_bit_cast(u16, (_Float16)v); }
+
+#if __has_builtin(__builtin_amdgcn_exp2f)
+#define exp2_near_(x) __builtin_amdgcn_exp2f(x)
+#else
+extern "C" __device__ __attribute__((const)) f32 __ocml_native_exp2_f32(f32);
+#define exp2_near_(x) __ocml_native_exp2_f32(x)
+#endif
+
+#endif
