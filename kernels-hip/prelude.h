@@ -16,6 +16,8 @@ typedef double f64;
 #define GLOBAL
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]
+// At most one in a kernel: the launch gives its memory.
+#define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
 #define BARRIER() __syncthreads()
 // There is no pragma that all compilers know: the driver compiles a source that has this as a line without contraction. fma_ stays
 // what it is.
@@ -109,6 +111,28 @@ FUNCTION f32 exp2_near_(f32 x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+#if __CUDA_ARCH__ >= 800
+#define HAS_BF16
+FUNCTION u16 f32_to_bf16(f32 v) {
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+
+#define HAS_BEST_NAN
+FUNCTION f32 max_nan_(f32 a, f32 b) {
+    f32 v;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+
+FUNCTION f32 min_nan_(f32 a, f32 b) {
+    f32 v;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+#endif
 
 #else
 

@@ -187,11 +187,11 @@ API Result hipModuleUnload(Handle module) { return CUDA(cuModuleUnload, module);
 API Result hipModuleGetFunction(Handle *function, Handle module, const char *name) {
     return CUDA(cuModuleGetFunction, function, module, name);
 }
-API Result hipFuncSetAttribute(const void *function, int which, int value) {
-    return CUDA(cuFuncSetAttribute, function, which, value);
-}
 API Result hipModuleLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                  unsigned shared, Handle stream, void **arguments, void **extra) {
+    // CUDA gives as much only if it is asked for.
+    if (shared)
+        if (Result code = CUDA(cuFuncSetAttribute, function, 8, (int)shared)) return code;
     return CUDA(cuLaunchKernel, function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra);
 }
 

@@ -345,11 +345,12 @@ impl Driver for Hip {
         };
         let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(place).collect();
         let [x, y, z] = geometry.groups.map(|n| n as u32);
-        let (launch, threads) = (self.functions().hipModuleLaunchKernel, geometry.threads as u32);
+        let (threads, given) = (geometry.threads as u32, geometry.given as u32);
+        let launch = self.functions().hipModuleLaunchKernel;
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
         self.stream.call("launch", |stream| unsafe {
-            launch(entry.0, x, y, z, threads, 1, 1, 0, stream, places.as_mut_ptr(), null_mut())
+            launch(entry.0, x, y, z, threads, 1, 1, given, stream, places.as_mut_ptr(), null_mut())
         })
     }
 

@@ -118,6 +118,8 @@ impl Runtime {
         if memory == 0 {
             return refused("has no memory; HIP_VISIBLE_DEVICES chooses others".into());
         }
+        let local_memory = number::<8>(&bytes, at.shared) as usize;
+        let given_memory = at.given.map_or(0, |at| number::<8>(&bytes, at) as usize).max(local_memory);
         let driver = format!("{architecture}, HIP {}, HIPRTC {}", self.version()?, Hiprtc::open()?.version());
         let limits = Limits {
             name,
@@ -125,7 +127,8 @@ impl Runtime {
             memory,
             max_allocation: memory,
             max_group: number::<4>(&bytes, at.threads) as usize,
-            local_memory: number::<8>(&bytes, at.shared) as usize,
+            local_memory,
+            given_memory,
             wave: number::<4>(&bytes, at.wave) as usize,
             units: number::<4>(&bytes, at.units) as usize,
             has_f64: true,
