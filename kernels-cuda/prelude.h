@@ -42,6 +42,7 @@ typedef uint4 u32x4;
 #define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
+#define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 
 // Threads that run in step, and can read a register of another.
 #define WAVE 32

@@ -38,6 +38,7 @@ typedef double f64;
 #define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
+#define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 
 // Overloaded for f32 and f64, and from outside: rows have functions of the same names.
 #define exp_ ::exp

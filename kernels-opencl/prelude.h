@@ -52,6 +52,7 @@ typedef uint4 u32x4;
 #define write_alike(p, value) (*(p) = (value))
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomic_add((volatile LOCAL u32 *)(p), (u32)(value))
+#define or_local(p, bits) atomic_or((volatile LOCAL u32 *)(p), (u32)(bits))
 
 // Threads that run in step, and can read a register of another; 1 where this is not known.
 #ifdef __NV_CL_C_VERSION

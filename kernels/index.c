@@ -1,77 +1,121 @@
 // Gather and scatter. Trailing dimensions along which the index does not change are moved as a whole: at a row of the
 // index lie `width` words. I: dtype of the index. A bad index is noted, and touches no memory.
 //
-// `p`: extents of ROWS dimensions of the index's rows, then strides along them per operand; extents of INNER dimensions of
-// what lies at a row, then strides. Positions in x and y are in words.
+// `p`: dimensions as `walk` takes them: ROWS of the index's rows, then INNER of what lies at a row. Positions in x and y are
+// in words.
 
 #ifdef INTS
 typedef STORAGE(I) SI;
 
-// Where element `number` lies, whose `rank` extents start at `base`.
+// n / d of n below 2^31, for which the host made `by` of d: a factor, and above it how far to shift.
+#ifdef WIDE
+#define QUOTIENT(n, d, by) ((n) / (idx)(d))
+#else
+#define QUOTIENT(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
+#endif
+
+// Where element `number` lies. From `base` on there are `rank` extents, what QUOTIENT takes of each, and `rank` strides of each
+// operand.
 FUNCTION idx walk(const Ints *p, int base, int rank, int operand, idx number) {
     idx at = 0;
 #pragma unroll
     for (int d = rank - 1; d >= 0; d--) {
-        idx c = d == 0 ? number : number % (idx)p->v[base + d];
-        if (d > 0) number /= (idx)p->v[base + d];
-        at += c * (idx)p->v[base + rank * (1 + operand) + d];
+        idx above = d == 0 ? 0 : QUOTIENT(number, p->v[base + d], p->v[base + rank + d]);
+        at += (number - above * (idx)p->v[base + d]) * (idx)p->v[base + rank * (2 + operand) + d];
+        number = above;
     }
     return at;
 }
 #endif
 
 #ifdef GATHER
-// Words that a thread reads at once, so that it does not wait for each.
-#define AHEAD 4
-#define EACH_AHEAD(i) _Pragma("unroll") for (int i = 0; i < AHEAD; i++)
+// A word of y is NUMBERS units of x, each with an index of its own; these are INDEX_WORDS words.
+typedef union {
+    WORD all;
+    UNIT each[NUMBERS];
+} Units;
+typedef union {
+    INDEX_WORD all[INDEX_WORDS];
+    SI each[NUMBERS];
+} Indices;
 
-// y[row, w] = x[row with index[row] along the indexed dimension, w]; words of type WORD.
-KERNEL(gather)(GLOBAL const WORD *x, GLOBAL const SI *index, GLOBAL WORD *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 along,
-               i64 extent, WORD bad, GLOBAL i64 *status) {
-    i64 step = GROUPS * THREADS;
-    for (i64 first = GROUP * THREADS + LANE; first < n; first += AHEAD * step) {
-        idx row[AHEAD];
-        i64 v[AHEAD];
-        WORD read[AHEAD];
-        EACH_AHEAD(i) if (first + i * step < n) {
-            row[i] = width == 1 ? (idx)(first + i * step) : (idx)(first + i * step) / (idx)width;
-            v[i] = index[walk(&p, 0, ROWS, 0, row[i])];
+// Words that a thread reads at once, so that it does not wait for each.
+#define AHEAD (NUMBERS > 1 ? 2 : 4)
+#define EACH_AHEAD(i) \
+    _Pragma("unroll") for (int i = 0; i < AHEAD; i++) if (first + i * threads < (idx)n)
+#define EACH_UNIT(j) _Pragma("unroll") for (int j = 0; j < NUMBERS; j++)
+
+// y[row, u] = x[row with index[row] along the indexed dimension, u]. `p`: ROWS dimensions of the words of y, with the strides
+// of the index and of x, where units of a word are `step` apart. A unit is `size` elements, and `width` have one index.
+KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARGUMENT(Ints) p, i64 n, i64 size, i64 width,
+               i64 along, i64 extent, i64 step, UNIT bad, GLOBAL i64 *status) {
+    idx threads = (idx)(GROUPS * THREADS);
+    for (idx first = (idx)(GROUP * THREADS) + LANE; first < (idx)n; first += AHEAD * threads) {
+        Indices v[AHEAD];
+        Units read[AHEAD];
+        EACH_AHEAD(i) {
+            idx at = walk(&p, 0, ROWS, 0, first + i * threads);
+            _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++)
+                v[i].all[k] = ((GLOBAL const INDEX_WORD *)(index + at))[k];
         }
-        EACH_AHEAD(i) if (first + i * step < n) {
-            idx w = (idx)(first + i * step) - row[i] * (idx)width;
-            read[i] = bad;
-            if ((u64)v[i] < (u64)extent)
-                read[i] = x[walk(&p, 0, ROWS, 1, row[i]) + (idx)v[i] * (idx)along + walk(&p, 3 * ROWS, INNER, 0, w)];
+        EACH_AHEAD(i) {
+            idx from = walk(&p, 0, ROWS, 1, first + i * threads);
+            EACH_UNIT(j) {
+                read[i].each[j] = bad;
+                if ((u64)v[i].each[j] < (u64)extent)
+                    read[i].each[j] = x[from + j * (idx)step + (idx)v[i].each[j] * (idx)along];
+            }
         }
-        EACH_AHEAD(i) if (first + i * step < n) {
-            y[first + i * step] = read[i];
-            if ((u64)v[i] >= (u64)extent) note(status, row[i], v[i]);
+        EACH_AHEAD(i) {
+            y[first + i * threads] = read[i].all;
+            EACH_UNIT(j) if ((u64)v[i].each[j] >= (u64)extent)
+                note(status, ((i64)(first + i * threads) * NUMBERS + j) * size / width, v[i].each[j]);
         }
     }
 }
 #endif
 
 #if defined(LISTS) || defined(DIGITS)
-// Makes of each count the sum of those before it. All threads come; `sums` has THREADS elements.
-FUNCTION void begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
+// Makes of each count the sum of those before it, and returns the sum of all. All threads come; `sums` has THREADS elements.
+FUNCTION u32 begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
     int per = (n + THREADS - 1) / THREADS, first = LANE * per, end = first + per < n ? first + per : n;
-    u32 own = 0;
+    u32 own = 0, before = 0, all = 0;
     BARRIER();
     for (int i = first; i < end; i++) own += counts[i];
+#if WAVE > 1 && THREADS >= WAVE
+    u32 of_wave = own;
+#pragma unroll
+    for (int by = 1; by < WAVE; by *= 2) {
+        u32 other = wave_xor(of_wave, by);
+        before += LANE & by ? other : 0;
+        of_wave += other;
+    }
+    if (LANE % WAVE == 0) sums[LANE / WAVE] = of_wave;
+    BARRIER();
+#pragma unroll
+    for (int wave = 0; wave < THREADS / WAVE; wave++) {
+        before += wave < LANE / WAVE ? sums[wave] : 0;
+        all += sums[wave];
+    }
+#else
     sums[LANE] = own;
     for (int below = 1; below < THREADS; below *= 2) {
         BARRIER();
-        u32 before = LANE >= below ? sums[LANE - below] : 0;
+        u32 lower = LANE >= below ? sums[LANE - below] : 0;
         BARRIER();
-        sums[LANE] += before;
-    }
-    u32 sum = sums[LANE] - own;
-    for (int i = first; i < end; i++) {
-        u32 count = counts[i];
-        counts[i] = sum;
-        sum += count;
+        sums[LANE] += lower;
     }
     BARRIER();
+    before = sums[LANE] - own;
+    all = sums[THREADS - 1];
+#endif
+    for (int i = first; i < end; i++) {
+        u32 count = counts[i];
+        counts[i] = before;
+        before += count;
+    }
+    BARRIER();
+    return all;
 }
 #endif
 
@@ -229,20 +273,14 @@ FUNCTION Sum result(Sum sum, idx length) {
 }
 #endif
 
-// Rows that are read before they are added, so that a thread does not wait for each.
-#define AHEAD 8
-#define EACH_AHEAD(i) _Pragma("unroll") for (int i = 0; i < AHEAD; i++)
-// Entries of a bucket that are looked through for each one that is added.
-#define FEW_ENTRIES 32
-
 #ifdef FEW
 // For an index that is short along the indexed dimension, so that a thread can look at all rows that may point to one
 // place: `count` of them, `apart` rows from each other. Strides along it are `index_step` and `source_step`. The first row
 // of a place adds up all; of an assignment, the last one writes.
-KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 along, i64 extent,
-            i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
+KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 by_width,
+            i64 along, i64 extent, i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
-        idx row = (idx)e / (idx)width, w = (idx)e % (idx)width;
+        idx row = QUOTIENT((idx)e, width, by_width), w = (idx)e - row * (idx)width;
         int own = (int)(row / (idx)apart % (idx)count), left = (int)count - own;
         GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
         i64 v = *at;
@@ -257,8 +295,8 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
         for (int i = 1; i < left; i++) is_mine &= at[i * (idx)index_step] != v;
 #endif
         if (!is_mine) continue;
-        idx to = walk(&p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(&p, 4 * ROWS, INNER, 0, w);
-        idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 4 * ROWS, INNER, 1, w);
+        idx to = walk(&p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(&p, 5 * ROWS, INNER, 0, w);
+        idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 5 * ROWS, INNER, 1, w);
 #ifdef ADDING
         Sum sum = joined(load(y, to), load(source, from));
         for (int i = 1; i < left; i++)
@@ -275,57 +313,149 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 #define ENTRY(v, i) ((u32)(v) << NUMBER_BITS | (u32)(i))
 #define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
 #define MEET(a, b) ((((a) ^ (b)) >> NUMBER_BITS) == 0)
-#define BUCKET(v) (bucket + (int)mul_hi_u32((u32)(v) * 2654435761u, buckets))
-#define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
-#define READ_AHEAD(v, i) \
-    i64 v[AHEAD]; \
-    EACH_AHEAD(a) v[a] = (i) + a * team < n ? at[((i) + a * team) * (idx)index_step] : 0
+#define BUCKET(v) (own * buckets + (int)mul_hi_u32((u32)(v) * 2654435761u, buckets))
+// Entries of a bucket that are looked through for each one that is added, and indices that are read at once otherwise.
+#define FEW_ENTRIES 32
+#define SCANNED 8
 
-// For an index whose lists have a place in local memory: BUCKETS buckets of ENTRIES entries. A group takes `together`
-// lists, a power of 2, and puts their entries into buckets, in any order; those that meet are in one. The first of these adds up
-// all, in their order; of an assignment, the last one writes. Groups of one GROUP share the writing.
-KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 width, i64 along, i64 extent,
-              i64 total, i64 together, i64 count, i64 apart, i64 index_step, i64 source_step, i64 padding,
-              GLOBAL i64 *status) {
+// Indices, or words, that a thread reads at once. ONE: a row of the index has one word.
+#ifdef ONE
+#define ROW(k) (k)
+#define AHEAD 8
+#else
+#define ROW(k) QUOTIENT(k, width, by_width)
+#define AHEAD 4
+#endif
+#define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
+#define EACH_SCANNED(a) _Pragma("unroll") for (int a = 0; a < SCANNED; a++)
+#define TO(w) walk(&p, 5 * ROWS, INNER, 0, w)
+#define FROM(w) walk(&p, 5 * ROWS, INNER, 1, w)
+#define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
+// The indices of AHEAD rows; -1 in place of one that is bad or not there. `a` counts them.
+#define READ_INDICES(v, row, is_there) \
+    idx v[AHEAD]; \
+    EACH_AHEAD(a) { \
+        i64 value = (is_there) ? at[(row) * (idx)index_step] : -1; \
+        v[a] = IS_GOOD(value) ? (idx)value : -1; \
+    }
+// The word and the bit of an index, and whether another row has it; which bit a row has, and whether it is marked.
+#define PLACE(v) (((int)(v) & ((int)bits - 1)) / 32 * spread)
+#define BIT(v) (1u << ((v) & 31))
+#define IS_AGAIN(v) (again[PLACE(v)] & BIT(v))
+#define FLAG(i) ((int)((i) * (idx)together) + own)
+#define MARK(i, v) \
+    or_local(meeting + FLAG(i) / 32, BIT(FLAG(i))); \
+    add_local(&ends[BUCKET(v)], 1)
+#define MEETS(i) (meeting[FLAG(i) / 32] & BIT(FLAG(i)))
+
+// For an index whose lists have a place in local memory. A group takes `together` lists, a power of 2, each with `bits` bits,
+// a power of 2: one for all indices that are alike modulo `bits`. A row whose bit is no other's is moved at once. The others are put
+// into BUCKETS buckets, in any order, so that those that meet are in one: the first of them adds up all, in their
+// order; of an assignment, the last one writes. Unless they are ENTRIES at most, `at_once` lists follow `at_once` others. Groups of
+// one GROUP share the writing, if there is more than ONE word.
+KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 width, i64 by_width, i64 along,
+              i64 extent, i64 total, i64 together, i64 at_once, i64 bits, i64 count, i64 apart, i64 index_step, i64 source_step,
+              i64 padding, GLOBAL i64 *status) {
     SHARED(u32, entries, ENTRIES);
     SHARED(u32, ends, BUCKETS);
+    SHARED(u32, meeting, ENTRIES / 16);
     SHARED(u32, sums, THREADS);
-    int team = THREADS / (int)together, buckets = BUCKETS / (int)together;
-    // Neighbouring threads take neighbours of the index.
+    int team = THREADS / (int)together, buckets = BUCKETS / (int)together, of_list = (int)bits / 32;
+    // Neighbouring threads take neighbours of the index, and other banks of local memory.
     int own = apart > 1 ? LANE % (int)together : LANE / team, member = apart > 1 ? LANE / (int)together : LANE % team;
-    int bucket = own * buckets;
-    for (i64 slab = GROUP; slab * together < total; slab += GROUPS) {
-        i64 list = slab * together + own;
-        int n = list < total ? (int)count : 0;
-        idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
-        GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-        BARRIER();
-        for (int b = LANE; b < BUCKETS; b += THREADS) ends[b] = 0;
-        BARRIER();
-        for (int i = member; i < n; i += AHEAD * team) {
-            READ_AHEAD(v, i);
-            EACH_AHEAD(a) if (i + a * team < n) {
-                if (IS_GOOD(v[a]))
-                    add_local(&ends[BUCKET(v[a])], 1);
-                else if ((u64)v[a] >= (u64)extent && GROUP_Y == 0)
-                    note(status, row + (i + a * team) * (idx)apart, v[a]);
+    int spread = apart > 1 ? (int)together : 1;
+    // Where entries come later there are bits first: of indices that occur, and of those that occur again.
+    LOCAL u32 *once = entries + (apart > 1 ? own : own * of_list), *again = once + of_list * (int)together;
+    i64 list = GROUP * together + own;
+    int n = list < total ? (int)count : 0;
+    idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0, words = n * (idx)width;
+    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+    idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row);
+    for (int i = LANE; i < 2 * of_list * (int)together; i += THREADS) entries[i] = 0;
+    for (int i = LANE; i < BUCKETS; i += THREADS) ends[i] = 0;
+    for (int i = LANE; i < ENTRIES / 16; i += THREADS) meeting[i] = 0;
+    BARRIER();
+    for (int i = member; i < n; i += AHEAD * team) {
+        SI v[AHEAD];
+        EACH_AHEAD(a) if (i + a * team < n) v[a] = at[(i + a * team) * (idx)index_step];
+        EACH_AHEAD(a) if (i + a * team < n) {
+            if (IS_GOOD(v[a])) {
+                if (or_local(once + PLACE(v[a]), BIT(v[a])) & BIT(v[a])) or_local(again + PLACE(v[a]), BIT(v[a]));
+            } else if ((u64)v[a] >= (u64)extent && GROUP_Y == 0)
+                note(status, row + (i + a * team) * (idx)apart, v[a]);
+        }
+    }
+    BARRIER();
+#ifndef ONE
+    for (int i = member; i < n; i += AHEAD * team) {
+        READ_INDICES(v, i + a * team, i + a * team < n)
+        EACH_AHEAD(a) if (v[a] >= 0 && IS_AGAIN(v[a])) {
+            MARK(i + a * team, v[a]);
+        }
+    }
+    BARRIER();
+#endif
+    idx share = member + (idx)GROUP_Y * team, shares = team * (idx)GROUPS_Y;
+    for (idx k = share; k < words; k += AHEAD * shares) {
+        READ_INDICES(v, ROW(k + a * shares), k + a * shares < words)
+        idx to[AHEAD];
+        Word read[AHEAD], had[AHEAD];
+        EACH_AHEAD(a) {
+            idx i = ROW(k + a * shares), w = k + a * shares - i * (idx)width;
+            to[a] = -1;
+            if (v[a] < 0) continue;
+#ifdef ONE
+            if (IS_AGAIN(v[a])) {
+                MARK(i, v[a]);
+                continue;
             }
+#else
+            if (MEETS(i)) continue;
+#endif
+            to[a] = to_list + v[a] * (idx)along + TO(w);
+            read[a].all = ((GLOBAL const WORD *)source)[from_list + i * (idx)source_step + FROM(w)];
+#if defined(ADDING) && !defined(FRESH)
+            had[a].all = ((GLOBAL const WORD *)y)[to[a]];
+#endif
         }
-        begin(ends, BUCKETS, sums);
-        for (int i = member; i < n; i += AHEAD * team) {
-            READ_AHEAD(v, i);
-            EACH_AHEAD(a) if (i + a * team < n && IS_GOOD(v[a]))
-                entries[add_local(&ends[BUCKET(v[a])], 1)] = ENTRY(v[a], i + a * team);
+        EACH_AHEAD(a) if (to[a] >= 0) {
+#ifdef FRESH
+            store(y, to[a], sum_of(read[a]));
+#elif defined(ADDING)
+            store(y, to[a], joined(sum_of(had[a]), sum_of(read[a])));
+#else
+            ((GLOBAL WORD *)y)[to[a]] = read[a].all;
+#endif
+        }
+    }
+    int step = begin(ends, BUCKETS, sums) <= ENTRIES ? (int)together : (int)at_once;
+    for (int first = 0; first < (int)together; first += step) {
+        int is_turn = own >= first && own < first + step, base = first > 0 ? (int)ends[first * buckets - 1] : 0;
+        for (int i = member; i < n && is_turn; i += AHEAD * team) {
+            READ_INDICES(v, i + a * team, i + a * team < n && MEETS(i + a * team))
+            EACH_AHEAD(a) if (v[a] >= 0)
+                entries[(int)add_local(&ends[BUCKET(v[a])], 1) - base] = ENTRY(v[a], i + a * team);
         }
         BARRIER();
-        idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row), words = n * (idx)width;
-        for (idx k = member + (idx)GROUP_Y * team; k < words; k += team * (idx)GROUPS_Y) {
-            idx i = width == 1 ? k : k / (idx)width, w = width == 1 ? 0 : k % (idx)width;
-            i64 v = at[i * (idx)index_step];
-            if (!IS_GOOD(v)) continue;
-            u32 entry = ENTRY(v, i);
-            int b = BUCKET(v), start = b > 0 ? (int)ends[b - 1] : 0, end = (int)ends[b], is_mine = 1, others = -1;
-            for (int e = start; e < end && is_mine; e++) {
+#ifdef ONE
+        int start = own > 0 ? (int)ends[own * buckets - 1] : 0;
+        idx last = is_turn ? (int)ends[(own + 1) * buckets - 1] - start : 0;
+#else
+        idx last = words;
+#endif
+        for (idx k = share; k < last; k += shares) {
+#ifdef ONE
+            u32 entry = entries[start - base + k];
+            idx i = NUMBER(entry), value = (idx)(entry >> NUMBER_BITS), w = 0;
+#else
+            idx i = ROW(k), w = k - i * (idx)width;
+            if (!MEETS(i)) continue;
+            idx value = (idx)at[i * (idx)index_step];
+            u32 entry = ENTRY(value, i);
+#endif
+            int b = BUCKET(value), from_entry = (b > 0 ? (int)ends[b - 1] : 0) - base, end = (int)ends[b] - base;
+            int is_mine = 1, others = -1;
+            for (int e = from_entry; e < end && is_mine; e++) {
                 u32 other = entries[e];
                 int meets = MEET(other, entry);
                 others += meets;
@@ -336,15 +466,14 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
 #endif
             }
             if (!is_mine) continue;
-            idx to = to_list + (idx)v * (idx)along + walk(&p, 4 * ROWS, INNER, 0, w);
-            idx from = from_list + walk(&p, 4 * ROWS, INNER, 1, w);
+            idx to = to_list + value * (idx)along + TO(w), from = from_list + FROM(w);
 #ifdef ADDING
             int length = others + 1;
             Sum sum = joined(BEFORE(y, to), load(source, from + i * (idx)source_step));
-            if (end - start <= FEW_ENTRIES) {
+            if (end - from_entry <= FEW_ENTRIES) {
                 for (; others > 0; others--) {
                     u32 next = ~(u32)0;
-                    for (int e = start; e < end; e++) {
+                    for (int e = from_entry; e < end; e++) {
                         u32 other = entries[e];
                         if (MEET(other, entry) && other > entry && other < next) next = other;
                     }
@@ -355,10 +484,10 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
                 // Added in blocks, so that errors of long sums stay small.
                 for (idx j = i + 1; others > 0;) {
                     Sum block = zero();
-                    for (int stop = others > 64 ? others - 64 : 0; others > stop; j += AHEAD) {
-                        i64 next[AHEAD];
-                        EACH_AHEAD(a) next[a] = j + a < n ? at[(j + a) * (idx)index_step] : -1;
-                        EACH_AHEAD(a) if (next[a] == v) {
+                    for (int stop = others > 64 ? others - 64 : 0; others > stop; j += SCANNED) {
+                        i64 next[SCANNED];
+                        EACH_SCANNED(a) next[a] = j + a < n ? at[(j + a) * (idx)index_step] : -1;
+                        EACH_SCANNED(a) if (next[a] == value) {
                             block = joined(block, load(source, from + (j + a) * (idx)source_step));
                             others--;
                         }
@@ -371,6 +500,8 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
             ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from + i * (idx)source_step];
 #endif
         }
+        // The entries of others take the place of these.
+        if (first + step < (int)together) BARRIER();
     }
 }
 #else
@@ -378,18 +509,22 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
 // Below, rows are sorted by their keys, and `order` says which they were. Rows of one key are a segment. `p`: extents and
 // strides of the source's rows; extents of INNER dimensions, their strides in y and the source; extents of LIST dimensions
 // that tell lists apart, and their strides in y.
-#define TO(w) walk(&p, 2 * ROWS, INNER, 0, w)
-#define FROM(w) walk(&p, 2 * ROWS, INNER, 1, w)
+#define TO(w) walk(&p, 3 * ROWS, INNER, 0, w)
+#define FROM(w) walk(&p, 3 * ROWS, INNER, 1, w)
 #define FROM_ROW(k) walk(&p, 0, ROWS, 0, (idx)order[k])
 #define IS_BAD(key) ((key) == (K)bad)
 #if LIST > 0
 #define TO_ROW(key) \
-    (walk(&p, 2 * ROWS + 3 * INNER, LIST, 0, (idx)((key) / (K)extent)) + (idx)((key) % (K)extent) * (idx)along)
+    (walk(&p, 3 * ROWS + 4 * INNER, LIST, 0, (idx)((key) / (K)extent)) + (idx)((key) % (K)extent) * (idx)along)
 #else
 #define TO_ROW(key) ((idx)(key) * (idx)along)
 #endif
 
 #ifdef ADDING
+// Rows that are read before they are added, so that a thread does not wait for each.
+#define AHEAD 8
+#define EACH_AHEAD(i) _Pragma("unroll") for (int i = 0; i < AHEAD; i++)
+
 #ifdef MEAN
 // The first row whose key is not smaller.
 FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
@@ -416,8 +551,8 @@ FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
 // part is done; of one that goes on, the first part's sum is a tail, and the sums of the others are heads. With FRESH, more
 // threads write zeros where no key points.
 KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL Sum *heads,
-             GLOBAL Sum *tails, GLOBAL const u8 *used, ARGUMENT(Ints) p, i64 rows, i64 width, i64 along, i64 extent, i64 bad,
-             i64 part) {
+             GLOBAL Sum *tails, GLOBAL const u8 *used, ARGUMENT(Ints) p, i64 rows, i64 width, i64 by_width, i64 along, i64 extent,
+             i64 bad, i64 part) {
     i64 n = (rows + part - 1) / part * width, all = n;
 #ifdef FRESH
     all += (extent + ZERO_ROWS - 1) / ZERO_ROWS * width;
@@ -425,14 +560,16 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
     for (i64 e = GROUP * THREADS + LANE; e < all; e += GROUPS * THREADS) {
 #ifdef FRESH
         if (e >= n) {
-            idx block = (idx)(e - n) / (idx)width, w = (idx)(e - n) % (idx)width, last = (block + 1) * ZERO_ROWS;
+            idx block = QUOTIENT((idx)(e - n), width, by_width), w = (idx)(e - n) - block * (idx)width;
+            idx last = (block + 1) * ZERO_ROWS;
             if (last > (idx)extent) last = (idx)extent;
             for (idx row = block * ZERO_ROWS; row < last; row++)
                 if (!used[row]) store(y, row * (idx)along + TO(w), zero());
             continue;
         }
 #endif
-        idx w = (idx)e % (idx)width, k = (idx)e / (idx)width * (idx)part, to = TO(w), from = FROM(w);
+        idx block = QUOTIENT((idx)e, width, by_width), w = (idx)e - block * (idx)width;
+        idx k = block * (idx)part, to = TO(w), from = FROM(w);
         idx end = k + (idx)part < (idx)rows ? k + (idx)part : (idx)rows;
         K key = keys[k];
         int is_head = k > 0 && keys[k - 1] == key;
@@ -468,10 +605,11 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
 
 // Tails and the heads that follow.
 KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL const Sum *tails, ARGUMENT(Ints) p, i64 rows,
-              i64 width, i64 along, i64 extent, i64 bad, i64 part) {
+              i64 width, i64 by_width, i64 along, i64 extent, i64 bad, i64 part) {
     i64 n = (rows + part - 1) / part * width;
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
-        idx w = (idx)(e % width), first = (idx)(e / width) * (idx)part, k = first + (idx)part;
+        idx block = QUOTIENT((idx)e, width, by_width), w = (idx)e - block * (idx)width;
+        idx first = block * (idx)part, k = first + (idx)part;
         if (k >= (idx)rows) continue;
         K key = keys[k];
         // Only the part in which a segment starts is its tail.
@@ -493,9 +631,9 @@ KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL
 #else
 // The last row of each segment is what y gets.
 KERNEL(assign)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 rows,
-               i64 width, i64 along, i64 extent, i64 bad) {
+               i64 width, i64 by_width, i64 along, i64 extent, i64 bad) {
     for (i64 e = GROUP * THREADS + LANE; e < rows * width; e += GROUPS * THREADS) {
-        idx k = (idx)e / (idx)width, w = (idx)e % (idx)width;
+        idx k = QUOTIENT((idx)e, width, by_width), w = (idx)e - k * (idx)width;
         K key = keys[k];
         if (IS_BAD(key) || (k + 1 < (idx)rows && keys[k + 1] == key)) continue;
         ((GLOBAL WORD *)y)[TO_ROW(key) + TO(w)] = ((GLOBAL const WORD *)source)[FROM_ROW(k) + FROM(w)];

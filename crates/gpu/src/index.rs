@@ -2,7 +2,7 @@
 //!
 //! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
 //! by the length of a list. If it is short, each row looks at the others; if it has a place in local memory, a group looks
-//! up there which rows meet; otherwise, all rows are put in the order of where they point.
+//! up there which rows may meet others, and moves the rest at once; otherwise, all rows are put in the order of where they point.
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
@@ -20,20 +20,27 @@ use smallvec::SmallVec;
 
 /// In lists of at most this length each row looks at the others itself.
 const FEW: usize = 32;
-/// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these.
+/// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these. Twice as many rows
+/// are looked at, of which few meet.
 const ENTRIES: usize = 8192;
 const BUCKET: usize = 4;
+/// Bits of local memory for each entry: a bit is one for an index that occurs, and one for an index that occurs again.
+const BITS: usize = 16;
 /// What a list in local memory can point into, at most: the number of a row and this have 32 bits.
 const EXTENT: usize = 1 << 19;
-/// Short lists are taken together until they are so many entries.
+/// Short lists are taken together until they are so many rows.
 const TOGETHER: usize = 2048;
-/// Lists that are taken together at least if they are neighbours in the index: less than a sector is not read.
-const NEIGHBOURS: usize = 4;
-/// Entries for each thread of a group that takes lists, from which on it has more threads, and how many it then has.
-const ENTRIES_OF_THREAD: usize = 4;
+/// Lists that are taken together if they are neighbours in the index: at least, so that no sector is read in part, and as many
+/// as there are multiprocessors left for.
+const NEIGHBOURS: [usize; 2] = [4, 16];
+/// Rows for each thread of a group that takes lists, from which on it has more threads, and how many it then has; if more
+/// groups share a list, each has fewer.
+const ROWS_OF_THREAD: usize = 4;
 const LIST_THREADS: usize = 1024;
-/// Groups for each multiprocessor, from which on it is busy.
+const SHARING_THREADS: usize = 512;
+/// Groups for each multiprocessor, from which on it is busy, and words that a thread of `gather` reads at once from there on.
 const BUSY_GROUPS: usize = 8;
+const WORDS_AHEAD: [usize; 2] = [4, 2];
 /// As many rows of y as the kernel `sums` takes to write zeros.
 const ZERO_ROWS: usize = 32;
 /// A sum is cut into parts of about half the root of its length, within these bounds.
@@ -63,22 +70,13 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// `starts` are the addresses of what is read and written.
-    fn new(
-        index: &'a Operand<'a>,
-        target: &Layout,
-        source: Option<&Layout>,
-        dim: usize,
-        size: usize,
-        starts: [u64; 2],
-        threads: usize,
-    ) -> Places<'a> {
+    fn new(index: &'a Operand<'a>, target: &Layout, source: Option<&Layout>, dim: usize, threads: usize) -> Places<'a> {
         let (dims, steps) = (index.layout.shape().dims(), index.layout.strides());
         let still = (dim + 1..dims.len()).rev().take_while(|&d| steps[d] == 0 || dims[d] == 1).count();
         let rank = dims.len() - still;
         let mut strides = Strides::from_slice(target.strides());
         let along = std::mem::take(&mut strides[dim]);
-        let mut places = Places {
+        Places {
             index,
             dim,
             rank,
@@ -90,16 +88,15 @@ impl<'a> Places<'a> {
             vector: 1,
             width: dims[rank..].iter().product(),
             threads,
-        };
-        places.take_words(size, starts);
-        places
+        }
     }
 
-    /// Counts in the largest words of which everything at a row consists.
-    fn take_words(&mut self, size: usize, starts: [u64; 2]) {
+    /// Counts in the largest words of which everything at a row consists. `starts` are the addresses of what is read and
+    /// written.
+    fn in_words(mut self, size: usize, starts: [u64; 2]) -> Places<'a> {
         let inner = self.inner();
         if inner.rank() != 1 || inner.strides.iter().any(|s| s[0] != 1) {
-            return;
+            return self;
         }
         let dims = self.index.layout.shape().dims();
         // The steps between rows: a stride along a dimension of size 1 is none.
@@ -110,15 +107,14 @@ impl<'a> Places<'a> {
             let bytes = (vector * size) as u64;
             steps.iter().all(|s| s % vector == 0) && starts.iter().all(|start| start % bytes == 0)
         };
-        let Some(vector) = [16, 8, 4, 2].into_iter().map(|bytes| bytes / size).filter(|&v| v > 1).find(fits) else {
-            return;
-        };
+        let Some(vector) = vectors(size).find(fits) else { return self };
         self.vector = vector;
         self.width /= vector;
         self.along /= vector;
         for strides in self.source.iter_mut().chain([&mut self.target]) {
             strides[..self.rank].iter_mut().for_each(|s| *s /= vector);
         }
+        self
     }
 
     /// The index's rows, and along them the strides of the index, the target and the source.
@@ -144,7 +140,7 @@ impl<'a> Places<'a> {
     /// How a kernel is compiled for these rows, and the integers that it takes, of which the last ones are given.
     fn variant(&self, outer: &Joint, last: &[i64], is_wide: bool) -> (Variant, SmallVec<[i64; 32]>) {
         let inner = self.inner();
-        let ints = outer.ints().into_iter().chain(inner.ints()).chain(last.iter().copied());
+        let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
         let ints: SmallVec<[i64; 32]> = ints.collect();
         let variant = Variant::new("index.c")
             .define("THREADS", self.threads)
@@ -160,8 +156,8 @@ impl<'a> Places<'a> {
     }
 
     /// The numbers that say which word an index points to.
-    fn reach(&self) -> [usize; 3] {
-        [self.width, self.along, self.extent]
+    fn reach(&self) -> [i64; 4] {
+        [self.width as i64, divider(self.width), self.along as i64, self.extent as i64]
     }
 
     /// Ends a call that has looked at the index.
@@ -171,6 +167,29 @@ impl<'a> Places<'a> {
             Ok(index_error(op, row as i64, value, self.extent))
         })
     }
+}
+
+/// What the kernels' QUOTIENT takes for a division by `d`: 2^(31 + s) / d rounded up, where 2^s is d rounded up to a power of
+/// 2, and above it s. The factor is below 2^32; of n below 2^31, what it is too large by changes the quotient by less than 1 / d.
+fn divider(d: usize) -> i64 {
+    if d > 1 << 31 {
+        // Kernels for what is so large divide.
+        return 0;
+    }
+    let shift = d.max(1).next_power_of_two().ilog2();
+    (1u64 << (31 + shift)).div_ceil(d.max(1) as u64) as i64 | (shift as i64) << 32
+}
+
+/// Dimensions as the kernels' `walk` takes them.
+fn ints(joint: &Joint) -> SmallVec<[i64; 32]> {
+    let strides = joint.strides.iter().flatten().map(|&s| s as i64);
+    let extents = joint.extents.iter().map(|&v| v as i64);
+    extents.chain(joint.extents.iter().map(|&d| divider(d))).chain(strides).collect()
+}
+
+/// Elements of the words that can be moved at once, the largest first.
+fn vectors(size: usize) -> impl Iterator<Item = usize> {
+    [16, 8, 4, 2].into_iter().map(move |bytes| bytes / size).filter(|&v| v > 1)
 }
 
 /// The bits that stand for what a bad index would have read: NaN, or 0.
@@ -189,6 +208,40 @@ fn is_wide(operands: &[&Operand<'_>]) -> bool {
     operands.iter().any(|o| sort::is_wide(o.layout.end().max(o.layout.shape().numel())))
 }
 
+/// How many elements of y a thread of `gather` takes side by side.
+#[derive(Clone, Copy)]
+enum Take {
+    /// A word of so many, all by one index.
+    Word(usize),
+    /// Each by an index of its own.
+    Each(usize),
+}
+
+impl Take {
+    /// `joint`: the elements of y, which are contiguous, with the strides of the index and of x.
+    fn new(joint: &Joint, size: usize, index_size: usize, along: usize, [x, index, y]: [u64; 3]) -> Take {
+        let (Some((last, outer)), Some((step, x_outer))) = (joint.strides[0].split_last(), joint.strides[1].split_last())
+        else {
+            return Take::Each(1);
+        };
+        let length = joint.extents[joint.rank() - 1];
+        let fits = |steps: &[usize], v: usize| length % v == 0 && steps.iter().all(|s| s % v == 0);
+        let is_aligned = |address: u64, bytes: usize| address % bytes.min(16) as u64 == 0;
+        if (*last, *step) == (0, 1) {
+            let is_there = |&v: &usize| fits(x_outer, v) && along % v == 0 && [x, y].iter().all(|&a| is_aligned(a, v * size));
+            return vectors(size).find(is_there).map_or(Take::Each(1), Take::Word);
+        }
+        let v = (16 / size).min(4);
+        let is_there = *last == 1 && fits(outer, v) && is_aligned(y, v * size) && is_aligned(index, v * index_size);
+        Take::Each(if is_there { v } else { 1 })
+    }
+
+    fn elements(self) -> usize {
+        let (Take::Word(v) | Take::Each(v)) = self;
+        v
+    }
+}
+
 pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let ([x, index], y) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if y.layout.shape().numel() == 0 {
@@ -196,18 +249,50 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     let (from, at, to, size) = (place::<D>(x)?, place::<D>(index)?, place::<D>(y)?, x.dtype.size());
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, x.layout, None, call.ints[0] as usize, size, [from, to], threads);
-    let (variant, ints) = places.variant(&places.outer(), &[], is_wide(&[x, index, y]));
-    let variant = variant.define("GATHER", true).define("WORD", word(places.vector * size));
-    let n = places.rows * places.width;
-    let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints).int(n as i64);
-    let arguments = places.reach().iter().fold(arguments, |list, &v| list.int(v as i64));
-    let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(places.vector);
+    let places = Places::new(index, x.layout, None, call.ints[0] as usize, threads);
+    let operands = [index.layout.strides(), &places.target[..]];
+    let mut joint = Joint::of(index.layout.shape().dims(), operands.into_iter()).at_least_one();
+    let take = Take::new(&joint, size, index.dtype.size(), places.along, [from, at, to]);
+    // Counted in what a thread takes; where that is a word, x is too.
+    let (v, rank) = (take.elements(), joint.rank());
+    let mut along = places.along;
+    joint.extents[rank - 1] /= v;
+    let (numbers, unit, step) = match take {
+        Take::Word(_) => {
+            joint.strides[1][..rank - 1].iter_mut().for_each(|s| *s /= v);
+            along /= v;
+            (1, v * size, 0)
+        }
+        Take::Each(_) => {
+            let step = joint.strides[1][rank - 1];
+            joint.strides.iter_mut().for_each(|s| s[rank - 1] *= v);
+            (v, size, step)
+        }
+    };
+    let (ints, index_bytes) = (ints(&joint), numbers * index.dtype.size());
+    let variant = Variant::new("index.c")
+        .define("THREADS", threads)
+        .define("I", index.dtype.name())
+        .define("ROWS", rank)
+        .define("INTS", ints.len())
+        .define("GATHER", true)
+        .define("WORD", word(v * size))
+        .define("UNIT", word(unit))
+        .define("NUMBERS", numbers)
+        .define("INDEX_WORD", word(index_bytes.min(16)))
+        .define("INDEX_WORDS", index_bytes.div_ceil(16));
+    let variant = if is_wide(&[x, index, y]) { variant.define("WIDE", true) } else { variant };
+    let n = y.layout.shape().numel() / v;
+    let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints);
+    let numbers_of = [n, unit / size, places.width, along, places.extent, step];
+    let arguments = numbers_of.iter().fold(arguments, |list, &v| list.int(v as i64));
+    let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(unit / size);
     let slot = gpu.status(call.op, Check::Index(places.extent))?;
     let arguments = arguments.bytes(&pattern).pointer(slot.address);
-    // Threads that loop read several words at once.
     let busy = gpu.driver().limits().units * BUSY_GROUPS;
-    gpu.launch(variant, "gather", groups(n.div_ceil(threads).min(busy), threads), &arguments)?;
+    let ahead = WORDS_AHEAD[(numbers > 1) as usize];
+    let count = n.div_ceil(threads).min(busy.max(n.div_ceil(threads * ahead)));
+    gpu.launch(variant, "gather", groups(count, threads), &arguments)?;
     places.check(gpu, call.op, slot)
 }
 
@@ -219,7 +304,7 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     }
     let (from, to, dim) = (place::<D>(source)?, place::<D>(y)?, call.ints[0] as usize);
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, y.layout, Some(source.layout), dim, y.dtype.size(), [from, to], threads);
+    let places = Places::new(index, y.layout, Some(source.layout), dim, threads).in_words(y.dtype.size(), [from, to]);
     let onto = Onto::Values;
     let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
     if dims[dim] <= FEW { scatter.few(gpu) } else { scatter.many(gpu) }
@@ -233,7 +318,7 @@ pub fn table_gradient<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     let (from, to, size) = (place::<D>(dy)?, place::<D>(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, table.layout, Some(dy.layout), 0, size, [from, to], threads);
+    let places = Places::new(index, table.layout, Some(dy.layout), 0, threads).in_words(size, [from, to]);
     let onto = Onto::Nothing { padding: call.ints[0], is_mean: call.ints[1] != 0 };
     let is_wide = is_wide(&[index, dy, table]);
     Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
@@ -289,8 +374,8 @@ impl Scattering<'_> {
         let n = self.places.rows * self.places.width;
         let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
         let steps = [count, apart, index.layout.strides()[*dim], source_step];
-        let numbers = [n].into_iter().chain(self.places.reach()).chain(steps);
-        let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps.map(|v| v as i64));
+        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
         let arguments = arguments.pointer(slot.address);
         gpu.launch(variant.define("FEW", true), "few", self.places.each(n), &arguments)?;
@@ -332,40 +417,44 @@ impl Scattering<'_> {
     fn local<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
         let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
         let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
-        let units = limits.units;
-        let least = if apart > 1 { NEIGHBOURS } else { 1 };
+        let [least, most] = if apart > 1 { NEIGHBOURS } else { [1, 1] };
         let is_more = |together: usize| {
-            let has_place =
-                together * count <= entries && together <= self.places.threads.min(lists.next_power_of_two());
-            has_place && (together <= least || (together * count <= TOGETHER && lists / together >= 2 * units))
+            let has_place = together * count <= 2 * entries && together <= group_size(limits).min(lists.next_power_of_two());
+            let is_busy = lists / together >= limits.units - limits.units / 8;
+            has_place && (together <= least || (is_busy && (together <= most || together * count <= TOGETHER)))
         };
         let mut together = 1;
         while width == 1 && is_more(2 * together) {
             together *= 2;
         }
-        let slabs = lists.div_ceil(together);
-        let words = together * count * width;
-        let threads = match words > self.places.threads * ENTRIES_OF_THREAD {
-            true => 1 << LIST_THREADS.min(limits.max_group).ilog2(),
-            false => self.places.threads,
+        let (slabs, words) = (lists.div_ceil(together), together * count * width);
+        let threads = match width {
+            1 => LIST_THREADS,
+            _ => SHARING_THREADS,
         };
-        let shares = (2 * units / slabs).clamp(1, words.div_ceil(threads));
-        self.places.threads = threads;
+        if words > self.places.threads * ROWS_OF_THREAD {
+            self.places.threads = 1 << threads.min(limits.max_group).ilog2();
+        }
+        let threads = self.places.threads;
+        let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
+        let variant = if width == 1 { variant.define("ONE", true) } else { variant };
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let at_once = 1 << (entries / count).max(1).ilog2();
+        let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
         let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
-        let numbers = [lists, together, count, apart, index.layout.strides()[dim], source_step];
-        let numbers = self.places.reach().into_iter().chain(numbers);
-        let arguments = numbers.fold(arguments.ints(&ints), |list, v| list.int(v as i64)).int(self.padding());
+        let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
+        let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
+        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int).int(self.padding());
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
-        let geometry = Geometry::new([groups(slabs, threads).groups[0], shares, 1], threads);
+        let geometry = Geometry::new([slabs, shares, 1], threads);
         gpu.launch(variant, "lists", geometry, &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }
 
     fn ordered<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
-        let Places { index, dim, rank, rows, width, along, extent, .. } = self.places;
+        let Places { index, dim, rank, rows, width, extent, .. } = self.places;
         let ([lists, ..], table) = (self.lists(), &self.call.outputs[0]);
         // A bad index comes after all others.
         let bad = lists * extent;
@@ -375,13 +464,12 @@ impl Scattering<'_> {
         let source = self.places.source.as_deref().unwrap_or_default();
         let without = |all: &[usize]| all[..dim].iter().chain(&all[dim + 1..rank]).copied().collect::<Strides>();
         let list = Joint::of(&without(index.layout.shape().dims()), [&without(&self.places.target)[..]].into_iter());
-        let (variant, ints) = self.variant(&self.places.joint([&source[..rank]].into_iter()), &list.ints());
+        let (variant, ints) = self.variant(&self.places.joint([&source[..rank]].into_iter()), &ints(&list));
         let variant = variant.define("K", key).define("LIST", list.rank());
-        let numbers = [rows, width, along, extent, bad];
         let launch = |variant, entry, pointers: &[u64], part: Option<usize>, n| {
             let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer).ints(&ints);
-            let numbers = numbers.into_iter().chain(part);
-            let arguments = numbers.fold(arguments, |list, v| list.int(v as i64));
+            let numbers = [rows as i64].into_iter().chain(self.places.reach()).chain([bad as i64]);
+            let arguments = numbers.chain(part.map(|v| v as i64)).fold(arguments, Arguments::int);
             gpu.launch(variant, entry, self.places.each(n), &arguments)
         };
         if self.mode == Scatter::Assign {
@@ -426,10 +514,10 @@ impl Scattering<'_> {
     }
 }
 
-/// Entries of lists that fit in local memory, with their buckets and a number for each thread.
+/// Entries of lists that fit in local memory, with their buckets, bits of rows that meet and a number for each thread.
 fn local_entries(limits: &Limits) -> usize {
     let mut entries = ENTRIES;
-    while entries > BUCKET && (entries + entries / BUCKET + LIST_THREADS) * 4 > limits.local_memory {
+    while entries > BITS && (entries + entries / BUCKET + entries / 16 + LIST_THREADS) * 4 > limits.local_memory {
         entries /= 2;
     }
     entries
