@@ -12,7 +12,13 @@ typedef uint2 u32x2;
 typedef uint4 u32x4;
 
 // The prefix keeps an entry apart from the functions that CUDA has, such as norm; the driver knows it.
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS) isograd_##name
+// A source may say how many groups shall run at once on a multiprocessor: they share its registers.
+#ifdef AT_ONCE
+#define BOUNDS __launch_bounds__(THREADS, AT_ONCE)
+#else
+#define BOUNDS __launch_bounds__(THREADS)
+#endif
+#define KERNEL(name) extern "C" __global__ void BOUNDS isograd_##name
 #define FUNCTION static __device__ __forceinline__
 #define GLOBAL
 // An argument whose address is taken: it stays where it is, and is not copied by every thread.

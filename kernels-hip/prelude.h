@@ -11,7 +11,12 @@ typedef float f32;
 typedef double f64;
 
 // The prefix keeps an entry apart from the functions that HIP has, such as norm; the driver knows it.
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS) isograd_##name
+#if defined(AT_ONCE) && defined(__CUDA_ARCH__)
+#define BOUNDS __launch_bounds__(THREADS, AT_ONCE)
+#else
+#define BOUNDS __launch_bounds__(THREADS)
+#endif
+#define KERNEL(name) extern "C" __global__ void BOUNDS isograd_##name
 #define FUNCTION static __device__ __forceinline__
 #define GLOBAL
 #define LOCAL

@@ -125,11 +125,12 @@ pub fn rows<D: Driver>(
     }
     let mut geometry = Geometry::new([count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads);
     if per > 0 && words > team * per {
-        variant = variant.define("OTHERS", true);
+        variant = variant.define("OTHERS", true).define("AT_ONCE", (TOGETHER / threads).max(1));
         if kept.held > 0 {
             let (most, word) = (words.div_ceil(team) - per, vector * size);
             let held = held_room(limits, threads, dtype).saturating_sub(kept.held * word);
-            let held = (held / (threads * word * kept.held)).min(most);
+            // Whole batches.
+            let held = (held / (threads * word * kept.held)).min(most) / kept.batch * kept.batch;
             variant = variant.define("HELD", held);
             geometry.given = kept.held * (held * threads + 1) * word;
         }

@@ -48,11 +48,27 @@ pub struct Properties {
 pub const TEXT: usize = 256;
 
 /// What `hipGetDeviceProperties` fills in.
-pub const ROCM_5: Properties =
-    Properties { size: 792, memory: 256, shared: 264, wave: 276, threads: 280, units: 336, architecture: 396, given: None };
+pub const ROCM_5: Properties = Properties {
+    size: 792,
+    memory: 256,
+    shared: 264,
+    wave: 276,
+    threads: 280,
+    units: 336,
+    architecture: 396,
+    given: None,
+};
 /// What `hipGetDevicePropertiesR0600` fills in, which ROCm 6 and 7 have.
-pub const ROCM_6: Properties =
-    Properties { size: 1472, memory: 288, shared: 296, wave: 308, threads: 320, units: 388, architecture: 1160, given: Some(696) };
+pub const ROCM_6: Properties = Properties {
+    size: 1472,
+    memory: 288,
+    shared: 296,
+    wave: 308,
+    threads: 320,
+    units: 388,
+    architecture: 1160,
+    given: Some(696),
+};
 
 /// Makes the table of a library's functions, which go by their names. A library may lack those with `?`.
 macro_rules! functions {
