@@ -14,6 +14,7 @@ pub use driver::Cuda;
 pub use nvrtc::Nvrtc;
 
 use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
+use isograd_gpu::matmul::Tile;
 use isograd_gpu::{Dialect, Gpu, Registered};
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ inventory::submit! {
 pub static DIALECT: Dialect = Dialect {
     name: "cuda",
     files: &[("prelude.h", include_str!("../kernels/prelude.h")), ("mma.c", include_str!("../kernels/mma.c"))],
+    // Four waves.
+    mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],
 };
 
 inventory::submit! {

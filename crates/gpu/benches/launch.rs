@@ -9,7 +9,7 @@ use isograd_gpu::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
 use std::hint::black_box;
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
 fn launches(c: &mut Criterion) {
     let gpu = Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None);

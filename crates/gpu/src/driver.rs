@@ -1,6 +1,7 @@
 //! What a vendor's driver must do. Everything else is shared.
 
 use crate::blas;
+use crate::matmul::Tile;
 use isograd_core::{Error, Result, inventory};
 use std::fmt;
 
@@ -14,6 +15,8 @@ pub struct Dialect {
     pub name: &'static str,
     /// File name and text; `prelude.h` is one of them, and the others take the place of common files.
     pub files: &'static [(&'static str, &'static str)],
+    /// The tiles of its `mma.c`, the largest first; none where it has none.
+    pub mma: &'static [Tile],
 }
 
 /// A dialect that is in the program. A backend crate that is linked registers its own with `inventory::submit!`.

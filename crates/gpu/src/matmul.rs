@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 const FILE: &str = "matmul.c";
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
 const LEAST_PART: usize = 128;
-/// Elements of 16 bits that matrix units' operands are read by.
+/// Elements of 16 bits that operands of matrix units are read by, and results are written by.
 const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
 const WIDEST: usize = 16;
@@ -50,10 +50,6 @@ pub mod tiles {
     pub const TALL: Tile = Tile { m: 64, n: 16, k: 32, results: [4, 4] };
     /// For at most 16 rows.
     pub const FLAT: Tile = Tile { m: 16, n: 64, k: 32, results: [4, 4] };
-    /// For matrix units.
-    pub const MMA: Tile = Tile { m: 128, n: 128, k: 32, results: [8, 16] };
-    /// For products on matrix units that would leave multiprocessors idle otherwise.
-    pub const SMALL_MMA: Tile = Tile { m: 64, n: 64, k: 32, results: [8, 4] };
     /// For at most 16 rows and columns.
     pub const TINY: Tile = Tile { m: 16, n: 16, k: 32, results: [2, 2] };
     /// All of them.
@@ -209,13 +205,13 @@ pub fn choose(e: Extents, acc: DType, is_along_k: bool, limits: &Limits) -> Plan
     Plan::new(Method::Tiles(*tile), parts)
 }
 
-/// [`choose`] for matrix units.
-fn choose_mma(e: Extents, limits: &Limits) -> Plan {
+/// [`choose`] for matrix units, of the dialect's tiles for them.
+fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<Plan> {
     let (units, most) = (limits.units.max(1), (e.k / LEAST_PART).clamp(1, MOST_PARTS));
     let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches);
-    let tile = if groups(&tiles::MMA) >= units { tiles::MMA } else { tiles::SMALL_MMA };
-    let parts = if groups(&tile) >= units { 1 } else { units.div_ceil(groups(&tile).max(1)).min(most) };
-    Plan::new(Method::Mma(tile), parts)
+    let tile = mma.iter().find(|tile| groups(tile) >= units).or(mma.last())?;
+    let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
+    Some(Plan::new(Method::Mma(*tile), parts))
 }
 
 /// A matrix of `rows` rows times a vector is as fast as the matrix is read: a few groups for each multiprocessor.
@@ -243,7 +239,7 @@ fn vector_threads(limits: &Limits) -> usize {
 /// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let product = Product::new::<D>(call)?;
-    let plan = product.plan(gpu.driver().limits());
+    let plan = product.plan(gpu.driver());
     // A matrix times a vector is bound by memory, and our own kernel reads that as fast.
     if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run(gpu, &product)? {
         return Ok(());
@@ -253,7 +249,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 
 /// The choice among our own kernels for a call.
 pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
-    Ok(Product::new::<D>(call)?.plan(gpu.driver().limits()))
+    Ok(Product::new::<D>(call)?.plan(gpu.driver()))
 }
 
 /// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
@@ -322,14 +318,16 @@ impl Product {
         })
     }
 
-    fn plan(&self, limits: &Limits) -> Plan {
-        let matrix = if self.e.n == 1 { self.a } else { self.b };
-        let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n;
-        match self.is_scale() {
-            true => Plan::new(Method::Scale, 0),
-            false if is_large && self.fits_mma(limits) => choose_mma(self.e, limits),
-            false => choose(self.e, self.dtype.acc(), matrix.is_along_k(), limits),
+    fn plan<D: Driver>(&self, driver: &D) -> Plan {
+        if self.is_scale() {
+            return Plan::new(Method::Scale, 0);
         }
+        let limits = driver.limits();
+        let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n;
+        let mma = if is_large && self.fits_mma(limits) { driver.dialect().mma } else { &[] };
+        let matrix = if self.e.n == 1 { self.a } else { self.b };
+        let otherwise = || choose(self.e, self.dtype.acc(), matrix.is_along_k(), limits);
+        choose_mma(self.e, mma, limits).unwrap_or_else(otherwise)
     }
 
     /// Whether matrix units can multiply the operands as they lie.
@@ -407,7 +405,7 @@ impl Product {
         // Global memory is read in words of as many elements as local memory holds in 16 bytes.
         let vector = WIDEST / acc.size();
         let is_mma = matches!(plan.method, Method::Mma(_));
-        let run = if is_mma { 2 } else { vector.min(tile.results[0]).min(tile.results[1]) };
+        let run = if is_mma { MMA_WORD } else { vector.min(tile.results[0]).min(tile.results[1]) };
         let part = k.div_ceil(plan.parts).next_multiple_of(tile.k);
         let parts = k.div_ceil(part);
         let spans = [(self.a, tile.m), (self.b, tile.n)];

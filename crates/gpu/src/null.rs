@@ -58,7 +58,7 @@ impl NullDriver {
             wave: 32,
             units: 64,
             has_f64: true,
-            has_mma: dialect.files.iter().any(|(file, _)| *file == "mma.c"),
+            has_mma: !dialect.mma.is_empty(),
         };
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
     }

@@ -115,22 +115,34 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
         let _ = writeln!(text, "#define {name} {value}");
     }
     for file in ["prelude.h", "common.h"] {
-        append(&mut text, file, &find(dialect, file)?);
+        append(&mut text, dialect, file, &find(dialect, file)?)?;
     }
     if let Some(row) = variant.row {
-        append(&mut text, row.name(), &(FLOATS.to_string() + &c_source(row)));
+        append(&mut text, dialect, row.name(), &(FLOATS.to_string() + &c_source(row)))?;
     }
     match generated {
-        Some(generated) => append(&mut text, variant.file, generated),
-        None => append(&mut text, variant.file, &find(dialect, variant.file)?),
+        Some(generated) => append(&mut text, dialect, variant.file, generated)?,
+        None => append(&mut text, dialect, variant.file, &find(dialect, variant.file)?)?,
     }
     Ok(text)
 }
 
-/// Adds a file, so that compilers and debuggers name it and its own lines.
-fn append(text: &mut String, name: &str, contents: &str) {
+/// Adds a file with those that it includes, so that compilers and debuggers name each and its own lines.
+fn append(text: &mut String, dialect: &Dialect, name: &str, contents: &str) -> Result<()> {
     // Writing to a String cannot fail.
-    let _ = write!(text, "#line 1 \"{name}\"\n{contents}");
+    let _ = writeln!(text, "#line 1 \"{name}\"");
+    for (i, line) in contents.lines().enumerate() {
+        match line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"')) {
+            Some(file) => {
+                append(text, dialect, file, &find(dialect, file)?)?;
+                let _ = writeln!(text, "#line {} \"{name}\"", i + 2);
+            }
+            None => {
+                let _ = writeln!(text, "{line}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A file of the dialect, or else the common one.

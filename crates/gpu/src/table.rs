@@ -175,7 +175,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
 mod tests {
     use super::*;
 
-    static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+    static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
     #[test]
     fn every_kernel_has_a_source() {

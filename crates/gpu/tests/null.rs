@@ -8,7 +8,7 @@ use isograd_gpu::{Dialect, Driver, Gpu};
 use std::path::Path;
 use std::sync::Arc;
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
 struct Setup {
     gpu: Arc<Gpu<NullDriver>>,

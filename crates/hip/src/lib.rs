@@ -15,6 +15,7 @@ pub use driver::Hip;
 pub use hiprtc::Hiprtc;
 
 use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
+use isograd_gpu::matmul::Tile;
 use isograd_gpu::{Dialect, Gpu, Registered};
 use rocblas::Rocblas;
 use runtime::Runtime;
@@ -25,15 +26,26 @@ inventory::submit! {
 }
 
 /// HIP C++ with the project's prelude.
-pub static DIALECT: Dialect = Dialect { name: "hip", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+pub static DIALECT: Dialect = Dialect {
+    name: "hip",
+    files: &[
+        ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("matrix.h", include_str!("../kernels/matrix.h")),
+        ("mma.c", include_str!("../kernels/mma.c")),
+    ],
+    // 256 threads: four waves of 64 or eight of 32.
+    mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 8] }, Tile { m: 64, n: 64, k: 32, results: [4, 4] }],
+};
 
 inventory::submit! {
     Registered(&DIALECT)
 }
 
-/// Whether an architecture has matrix units for which there is a kernel.
-fn has_mma(_architecture: &str) -> bool {
-    false
+/// Whether an architecture has the matrix units of `matrix.h`: CDNA from the second generation on, RDNA from the third.
+fn has_mma(architecture: &str) -> bool {
+    let cdna = ["gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"];
+    let rdna = ["gfx110", "gfx115", "gfx120"];
+    cdna.into_iter().chain(rdna).any(|name| architecture.starts_with(name))
 }
 
 fn list() -> Result<Vec<DeviceInfo>> {
@@ -56,4 +68,15 @@ fn describe(runtime: &Runtime, ordinal: usize) -> Result<DeviceInfo> {
 
 fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Gpu::new(Hip::new(ordinal)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrix_units_are_of_the_later_architectures() {
+        assert!(["gfx90a:sramecc+:xnack-", "gfx942", "gfx1100", "gfx1151", "gfx1201"].into_iter().all(has_mma));
+        assert!(!["gfx906", "gfx908", "gfx90c", "gfx1030", "gfx1250", "sm_90"].into_iter().any(has_mma));
+    }
 }

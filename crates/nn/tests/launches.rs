@@ -6,7 +6,7 @@ use isograd_gpu::{Dialect, Gpu};
 use isograd_nn::{AdamW, GradScaler, Optimizer, Sgd, clip_grad_norm, clip_grad_value};
 use std::sync::Arc;
 
-static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")] };
+static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
 struct Setup {
     gpu: Arc<Gpu<NullDriver>>,

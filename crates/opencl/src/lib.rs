@@ -19,7 +19,8 @@ inventory::submit! {
 }
 
 /// OpenCL C with the project's prelude.
-pub static DIALECT: Dialect = Dialect { name: "opencl", files: &[("prelude.h", include_str!("../kernels/prelude.h"))] };
+pub static DIALECT: Dialect =
+    Dialect { name: "opencl", files: &[("prelude.h", include_str!("../kernels/prelude.h"))], mma: &[] };
 
 inventory::submit! {
     Registered(&DIALECT)

@@ -1,4 +1,5 @@
-// What a prelude calls in place of the instructions of matrix units: mma.sync, ldmatrix, cp.async of compute capability 8.0.
+// The instructions of matrix units. A prelude of CUDA calls these functions in place of mma.sync, ldmatrix and cp.async of compute
+// capability 8.0; of HIP, they are the compiler's builtins.
 //
 // Another instruction is another `run`: it sees the operands of all lanes, and a lane that does not come is an error.
 #pragma once
@@ -120,3 +121,92 @@ SIMT_HELPER void simt_cp_async_wait(unsigned pending) {
     }
     own->n = kept;
 }
+
+#if SIMT_HIP
+
+// D[16, 16] = A[16, 16] B[16, 16] + C in f32: which element a lane has at a place. A's row and B's column are the lane modulo 16,
+// and so is the column of C and D. From AMD's documents: "MI200 Instruction Set Architecture" and "MI300 ISA", matrix arithmetic
+// instructions; "RDNA3 ISA" and "RDNA4 ISA", wave matrix multiply accumulate; and the matrix instruction calculator of the ROCm
+// project, which prints them.
+struct simt_mfma {
+    enum { wave = 64, operands = 4, results = 4 };
+    static int k(int lane, int place) { return 4 * (lane / 16) + place; }
+    static int row(int lane, int place) { return 4 * (lane / 16) + place; }
+};
+// Both halves of the wave have the same operands.
+struct simt_wmma_gfx11 {
+    enum { wave = 32, operands = 16, results = 8 };
+    static int k(int, int place) { return place; }
+    static int row(int lane, int place) { return 2 * place + lane / 16; }
+};
+struct simt_wmma_gfx12 {
+    enum { wave = 32, operands = 8, results = 8 };
+    static int k(int lane, int place) { return 8 * (lane / 16) + place; }
+    static int row(int lane, int place) { return 8 * (lane / 16) + place; }
+};
+
+template <class Layout> struct simt_block_operands {
+    unsigned short a[Layout::operands], b[Layout::operands];
+    float c[Layout::results];
+};
+
+template <class Layout, float (*value)(unsigned short)> SIMT_HELPER void simt_run_block(simt_request *const *lanes, unsigned wave) {
+    const char *name = nullptr;
+    for (unsigned l = 0; l < wave; l++)
+        if (lanes[l]) name = lanes[l]->name;
+    if (wave != Layout::wave) simt_fail("%s: the wave has %u lanes, the instruction is for %d", name, wave, Layout::wave);
+    // As bits, with the 16 columns of K.
+    int A[16][16], B[16][16];
+    float D[16][16];
+    memset(A, -1, sizeof A);
+    memset(B, -1, sizeof B);
+    for (int l = 0; l < Layout::wave; l++) {
+        if (!lanes[l]) simt_fail("%s: lane %d takes no part, the whole wave must", name, l);
+        auto *q = (const simt_block_operands<Layout> *)lanes[l]->in;
+        for (int i = 0; i < Layout::operands; i++) {
+            int &a = A[l % 16][Layout::k(l, i)], &b = B[l % 16][Layout::k(l, i)];
+            if ((a >= 0 && a != q->a[i]) || (b >= 0 && b != q->b[i]))
+                simt_fail("%s: lanes %d and %d have other operands, which must be the same", name, l % 16, l);
+            a = q->a[i], b = q->b[i];
+        }
+        for (int i = 0; i < Layout::results; i++) D[Layout::row(l, i)][l % 16] = q->c[i];
+    }
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++)
+            for (int k = 0; k < 16; k++) D[i][j] += value((unsigned short)A[i][k]) * value((unsigned short)B[j][k]);
+    for (int l = 0; l < Layout::wave; l++)
+        for (int i = 0; i < Layout::results; i++) ((float *)lanes[l]->out)[i] = D[Layout::row(l, i)][l % 16];
+}
+
+template <class Layout> struct simt_of_block {
+    typedef short operand __attribute__((ext_vector_type(Layout::operands)));
+    typedef float sums __attribute__((ext_vector_type(Layout::results)));
+};
+
+template <class Layout, float (*value)(unsigned short)>
+SIMT_CONVERGENT SIMT_HELPER typename simt_of_block<Layout>::sums
+simt_multiply(const char *name, typename simt_of_block<Layout>::operand a, typename simt_of_block<Layout>::operand b,
+              typename simt_of_block<Layout>::sums c) {
+    simt_block_operands<Layout> in;
+    memcpy(in.a, &a, sizeof in.a);
+    memcpy(in.b, &b, sizeof in.b);
+    memcpy(in.c, &c, sizeof in.c);
+    typename simt_of_block<Layout>::sums d;
+    simt_request r = {name, 0, ~0ull, &in, &d, sizeof in, 0, 0, Layout::wave, simt_run_block<Layout, value>, SIMT_SITE};
+    SIMT_CALL simt_together(&r);
+    return d;
+}
+// The last three numbers of an MFMA are for more than one block.
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, ...) simt_multiply<simt_mfma, simt_f16_to_f32>("mfma_f32_16x16x16f16", a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, ...) \
+    simt_multiply<simt_mfma, simt_bf16_to_f32>("mfma_f32_16x16x16bf16_1k", a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) \
+    simt_multiply<simt_wmma_gfx11, simt_f16_to_f32>("wmma_f32_16x16x16_f16_w32", a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) \
+    simt_multiply<simt_wmma_gfx11, simt_bf16_to_f32>("wmma_f32_16x16x16_bf16_w32", a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c) \
+    simt_multiply<simt_wmma_gfx12, simt_f16_to_f32>("wmma_f32_16x16x16_f16_w32_gfx12", a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c) \
+    simt_multiply<simt_wmma_gfx12, simt_bf16_to_f32>("wmma_f32_16x16x16_bf16_w32_gfx12", a, b, c)
+
+#endif

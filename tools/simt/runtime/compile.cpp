@@ -241,6 +241,12 @@ static std::vector<std::string> definitions(const Source &source) {
         if (o.size() > 2 && o[0] == '-' && strchr("DIU", o[1])) all.push_back(o);
         size_t sm = o.find("arch");
         if (sm != std::string::npos && (sm = o.find("=sm_")) != std::string::npos) architecture = std::to_string(atoi(o.c_str() + sm + 4) * 10);
+        // `--offload-arch=gfx90a:xnack-` defines the architecture and its family, whose number is all but the last two characters.
+        size_t gfx = o.find("-arch=gfx");
+        if (gfx == std::string::npos) continue;
+        std::string name = word_at(o, gfx + strlen("-arch="));
+        all.push_back("-D__" + name + "__=1");
+        if (name.size() > 5) all.push_back("-D__GFX" + name.substr(3, name.size() - 5) + "__=1");
     }
     if (source.is_hip)
         for (const char *name : {"__HIP_PLATFORM_AMD__", "__HIPCC__", "__HIPCC_RTC__", "__HIP_DEVICE_COMPILE__"})
