@@ -55,8 +55,6 @@ struct Run {
 const CHECKED: Environment = &[("SIMT_CHECK", "1")];
 /// Every tensor is an allocation of its own, whose bounds are checked exactly.
 const UNPOOLED: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0")];
-/// The stand-in for rocBLAS multiplies what it can.
-const ROCBLAS: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0"), ("ISOGRAD_BLAS", "vendor")];
 
 const fn run_of(program: &'static str, what: &'static str, quick: Targets, environment: Environment) -> Run {
     Run { program, what, on: ALL, quick, filter: "@::", skipped: &[], environment }
@@ -74,8 +72,7 @@ const RUNS: &[Run] = &[
     run_of("devices", "checked", ALL, CHECKED),
     Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },
-    Run { filter: "@::matmul", on: ON_HIP_64, ..run_of("golden", "products by rocBLAS", ON_HIP_64, ROCBLAS) },
-    Run { filter: "@::gemm_bias", on: ON_HIP_64, ..run_of("dtypes", "products by rocBLAS", ON_HIP_64, ROCBLAS) },
+    Run { on: ON_HIP_64, ..run_of("rocblas", "checked", ON_HIP_64, CHECKED) },
 ];
 
 /// Builds the emulator, tests it, and runs the suite on it. Without clang it says so; `ISOGRAD_REQUIRE=simt` makes that a
@@ -168,7 +165,7 @@ impl Job {
         // A report belongs to the test that waits for the device: one at a time.
         command.arg(filter).arg("--test-threads=1").current_dir(tools::root());
         command.args(run.skipped.iter().flat_map(|part| ["--skip", part]));
-        command.env("ISOGRAD_REQUIRE", format!("{},simt", target.device));
+        command.env("ISOGRAD_REQUIRE", format!("{},simt,rocblas", target.device));
         command.env("ISOGRAD_CACHE", "").env("ISOGRAD_KERNELS", tools::root());
         command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", target.log(folder));
         // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
