@@ -1,6 +1,7 @@
 //! Ops at the sizes where kernels change their ways: rows longer than registers hold, sums cut into parts, tiles that are
-//! whole, cut off or many along K, runs that are merged, indices that meet. In f32 and f16 against the CPU in f64, forward
-//! and backward; the sizes are those of a device with two multiprocessors, and a larger one computes them all the same.
+//! whole, cut off or many along K, runs that are merged, indices that meet. In f32 and f16, and products in bf16 too, against
+//! the CPU in f64, forward and backward; the sizes are those of a device with two multiprocessors, and a larger one computes
+//! them all the same.
 
 use isograd::backend::Total;
 use isograd::ops::loss::{CrossEntropy, Reduction};
@@ -27,10 +28,16 @@ const fn size(op: &'static str, aspect: &'static str, shapes: &'static [&'static
 }
 
 const MATMUL: Run = |x| x[0].matmul(&x[1]);
+const GEMM_BIAS: Run = |x| {
+    let activation = Activation::Gelu(Default::default());
+    x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+};
 
 const SIZES: &[Size] = &[
     size("matmul", "large_tiles", &[&[131, 40], &[40, 133]], MATMUL),
     size("matmul", "large_tiles_of_words", &[&[128, 48], &[48, 256]], MATMUL),
+    size("matmul", "large_tiles_of_words_cut_off", &[&[136, 72], &[72, 264]], MATMUL),
+    size("matmul", "words_cut_along_k", &[&[40, 600], &[600, 24]], MATMUL),
     size("matmul", "medium_tiles", &[&[2, 70, 50], &[2, 50, 67]], MATMUL),
     size("matmul", "small_tiles", &[&[33, 40], &[40, 34]], MATMUL),
     size("matmul", "tall", &[&[130, 100], &[100, 9]], MATMUL),
@@ -40,10 +47,8 @@ const SIZES: &[Size] = &[
     size("matmul", "vector_on_the_right", &[&[139, 300], &[300, 1]], MATMUL),
     size("matmul", "vector_on_the_left", &[&[1, 300], &[300, 70]], MATMUL),
     size("matmul", "long_dot", &[&[1, 5000], &[5000, 1]], MATMUL),
-    size("gemm_bias", "gelu", &[&[67, 50], &[50, 66], &[66]], |x| {
-        let activation = Activation::Gelu(Default::default());
-        x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
-    }),
+    size("gemm_bias", "gelu", &[&[67, 50], &[50, 66], &[66]], GEMM_BIAS),
+    size("gemm_bias", "gelu_of_words", &[&[72, 56], &[56, 104], &[104]], GEMM_BIAS),
     size("softmax", "short_rows", &[&[5, 33]], |x| x[0].softmax(-1)),
     size("softmax", "rows", &[&[3, 1025]], |x| x[0].softmax(-1)),
     size("softmax", "long_rows", &[&[2, 9001]], |x| x[0].softmax(-1)),
@@ -94,8 +99,10 @@ fn main() {
 }
 
 fn trials(size: &'static Size, device: &Device) -> Vec<Trial> {
-    [DType::F32, DType::F16]
-        .into_iter()
+    // Matrix units have an instruction for each dtype of 16 bits.
+    let bf16 = (size.op == "matmul").then_some(DType::BF16);
+    let dtypes = [DType::F32, DType::F16].into_iter().chain(bf16);
+    dtypes
         .map(|dtype| {
             let device = device.clone();
             trial(&device.clone(), size.op, &format!("{}::{dtype}", size.aspect), move || check(size, dtype, &device))

@@ -137,6 +137,6 @@ fn broken_code_object(_: &Path) {
 }
 
 fn source_that_is_none(_: &Path) {
-    let error = Hip::new(0).unwrap().compile("#line 7 \"wrong.c\"\nint f( { }").err().expect("it compiles").to_string();
+    let error = Hip::new(0).unwrap().compile("#line 7 \"wrong.c\"\nint f( { }").expect_err("it compiles").to_string();
     assert!(error.contains("HIPRTC_ERROR_COMPILATION (6)") && error.contains("wrong.c:7"), "{error}");
 }
