@@ -6,7 +6,7 @@
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
-use crate::launch::{Arguments, group_size, groups, in_groups};
+use crate::launch::{Arguments, MOST_GROUPS, group_size, groups, in_groups};
 use crate::layout::Joint;
 use crate::order::{self, Ordered};
 use crate::pool::Buffer;
@@ -220,7 +220,8 @@ enum Take {
 impl Take {
     /// `joint`: the elements of y, which are contiguous, with the strides of the index and of x.
     fn new(joint: &Joint, size: usize, index_size: usize, along: usize, [x, index, y]: [u64; 3]) -> Take {
-        let (Some((last, outer)), Some((step, x_outer))) = (joint.strides[0].split_last(), joint.strides[1].split_last())
+        let (Some((last, outer)), Some((step, x_outer))) =
+            (joint.strides[0].split_last(), joint.strides[1].split_last())
         else {
             return Take::Each(1);
         };
@@ -228,7 +229,8 @@ impl Take {
         let fits = |steps: &[usize], v: usize| length % v == 0 && steps.iter().all(|s| s % v == 0);
         let is_aligned = |address: u64, bytes: usize| address % bytes.min(16) as u64 == 0;
         if (*last, *step) == (0, 1) {
-            let is_there = |&v: &usize| fits(x_outer, v) && along % v == 0 && [x, y].iter().all(|&a| is_aligned(a, v * size));
+            let is_there =
+                |&v: &usize| fits(x_outer, v) && along % v == 0 && [x, y].iter().all(|&a| is_aligned(a, v * size));
             return vectors(size).find(is_there).map_or(Take::Each(1), Take::Word);
         }
         let v = (16 / size).min(4);
@@ -419,7 +421,8 @@ impl Scattering<'_> {
         let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
         let [least, most] = if apart > 1 { NEIGHBOURS } else { [1, 1] };
         let is_more = |together: usize| {
-            let has_place = together * count <= 2 * entries && together <= group_size(limits).min(lists.next_power_of_two());
+            let has_place =
+                together * count <= 2 * entries && together <= group_size(limits).min(lists.next_power_of_two());
             let is_busy = lists / together >= limits.units - limits.units / 8;
             has_place && (together <= least || (is_busy && (together <= most || together * count <= TOGETHER)))
         };
@@ -428,6 +431,9 @@ impl Scattering<'_> {
             together *= 2;
         }
         let (slabs, words) = (lists.div_ceil(together), together * count * width);
+        if slabs > MOST_GROUPS {
+            return self.ordered(gpu);
+        }
         let threads = match width {
             1 => LIST_THREADS,
             _ => SHARING_THREADS,
