@@ -321,7 +321,7 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 // Indices, or words, that a thread reads at once. ONE: a row of the index has one word.
 #ifdef ONE
 #define ROW(k) (k)
-#define AHEAD 8
+#define AHEAD (sizeof(S) > 4 ? 4 : 8)
 #else
 #define ROW(k) QUOTIENT(k, width, by_width)
 #define AHEAD 4

@@ -6,7 +6,7 @@
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
-use crate::launch::{Arguments, group_size, groups, in_groups};
+use crate::launch::{Arguments, MOST_GROUPS, group_size, groups, in_groups};
 use crate::layout::Joint;
 use crate::order::{self, Ordered};
 use crate::pool::Buffer;
@@ -431,6 +431,9 @@ impl Scattering<'_> {
             together *= 2;
         }
         let (slabs, words) = (lists.div_ceil(together), together * count * width);
+        if slabs > MOST_GROUPS {
+            return self.ordered(gpu);
+        }
         let threads = match width {
             1 => LIST_THREADS,
             _ => SHARING_THREADS,

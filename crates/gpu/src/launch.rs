@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 /// Threads of a group where a kernel does not need another number.
 pub const THREADS: usize = 256;
-/// Groups of a launch in which threads loop.
-const MOST_GROUPS: usize = 1 << 20;
+/// Groups of a launch, at most.
+pub const MOST_GROUPS: usize = 1 << 20;
 
 /// The arguments of a launch: pointers and values in the kernel's order.
 #[derive(Default)]

@@ -793,13 +793,21 @@ fn along(g: &mut Gen) -> (usize, Vec<usize>) {
     (d, shape)
 }
 
-fn scatter_case(g: &mut Gen, distinct: bool) -> Case {
+fn scatter_case(g: &mut Gen, onto: &'static str, distinct: bool) -> Case {
     let (d, mut shape) = along(g);
     let n = g.shape[d];
     shape[d] = shape[d].min(n);
     let index = if distinct { g.distinct_indices(n, &shape, d) } else { g.indices(n, &shape) };
     let (x, src) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
-    Case::new(json!({"dim": d}), vec![("self", x), ("index", index), ("src", src)])
+    Case::new(json!({"dim": d}), vec![(onto, x), ("index", index), ("src", src)])
+}
+
+fn index_add_case(g: &mut Gen, onto: &'static str) -> Case {
+    let (d, shape) = along(g);
+    let n = g.shape[d];
+    let index = g.indices(n, &shape[d..=d]);
+    let (x, src) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
+    Case::new(json!({"dim": d, "alpha": 0.5}), vec![(onto, x), ("index", index), ("src", src)])
 }
 
 fn index_put_case(g: &mut Gen) -> Case {
@@ -837,16 +845,23 @@ fn indexing() -> Vec<Op> {
         Op::new(
             "scatter_add_kernel",
             |c| one(c.input("self")?.scatter_add(c.dim("dim")?, c.input("index")?, c.input("src")?)),
-            |g| scatter_case(g, false),
+            |g| scatter_case(g, "self", false),
         )
         .class(Reduction)
         .companion(absolute)
         .linear()
         .also(&["scatter_add"]),
+        in_place(
+            "scatter_add_",
+            |c, y| y.scatter_add_(c.dim("dim")?, c.input("index")?, c.input("src")?),
+            |g| scatter_case(g, "x", false),
+        )
+        .class(Reduction)
+        .companion(absolute),
         Op::new(
             "scatter",
             |c| one(c.input("self")?.scatter(c.dim("dim")?, c.input("index")?, c.input("src")?)),
-            |g| scatter_case(g, true),
+            |g| scatter_case(g, "self", true),
         )
         .linear(),
         Op::new(
@@ -867,18 +882,20 @@ fn indexing() -> Vec<Op> {
                 let (x, index, src) = (c.input("self")?, c.input("index")?, c.input("src")?);
                 one(x.index_add(c.dim("dim")?, index, src, c.scalar_or("alpha", 1)?))
             },
-            |g| {
-                let (d, shape) = along(g);
-                let n = g.shape[d];
-                let index = g.indices(n, &shape[d..=d]);
-                let (x, src) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
-                Case::new(json!({"dim": d, "alpha": 0.5}), vec![("self", x), ("index", index), ("src", src)])
-            },
+            |g| index_add_case(g, "self"),
         )
         .class(Reduction)
         .companion(absolute)
         .linear()
         .also(&["scatter_add", "mul_scalar"]),
+        in_place(
+            "index_add_",
+            |c, y| y.index_add_(c.dim("dim")?, c.input("index")?, c.input("src")?, c.scalar_or("alpha", 1)?),
+            |g| index_add_case(g, "x"),
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .also(&["scatter_add_"]),
         Op::new(
             "index",
             |c| one(c.input("x")?.index(&entries(c)?)),

@@ -325,10 +325,18 @@ fn indexing() -> Vec<Op> {
     rows
 }
 
-/// `[R, C]` and the `[n, C]` to add to it, for a shape `[R, n, C]`, with an index of these leading extents of the latter.
-fn table(c: &Case, index: &[usize]) -> Result<Vec<Tensor>> {
+/// `[R, C]` and the `[n, C]` to add to it, for a shape `[R, n, C]`, with an index of n rows.
+fn by_row(c: &Case) -> Result<Vec<Tensor>> {
     let [r, n, width] = [c.dims[0], c.dims[1], c.dims[2]];
-    Ok(vec![c.normal(&[r, width])?, c.normal(&[n, width])?, c.indices(r, index)?])
+    Ok(vec![c.normal(&[r, width])?, c.normal(&[n, width])?, c.indices(r, &[n])?])
+}
+
+/// The same, with an index `[n, C]`. All elements of a row have one index, as where rows of a table are read or summed: each
+/// its own would read a sector of memory for an element.
+fn by_element(c: &Case) -> Result<Vec<Tensor>> {
+    let mut inputs = by_row(c)?;
+    inputs[2] = inputs[2].unsqueeze(1)?.broadcast_to(&c.dims[1..])?.copy()?;
+    Ok(inputs)
 }
 
 /// Reads `[n, C]` of a table.
@@ -341,16 +349,27 @@ fn adds(c: &Case, indices: usize) -> Cost {
     Cost::bytes(c.bytes((2 * c.dims[0] + c.dims[1]) * c.dims[2]) + indices * INDEX)
 }
 
+/// Adds `[n, C]` to a table.
+fn adds_in_place(c: &Case, indices: usize) -> Cost {
+    Cost::bytes(c.bytes(3 * c.dims[1] * c.dims[2]) + indices * INDEX)
+}
+
 /// Gather and scatter along the rows of `[R, C]`, by an index `[n, C]` and by one of `n` rows.
 fn gathers(dims: &[usize]) -> Vec<Op> {
     let op = |name, action, cost| Op::new("index", name, dims, action, cost).dtypes(F16).shrinks(2);
-    let by_element = |f| call(|c| table(c, &c.dims[1..]), f);
-    let by_row = |f| call(|c| table(c, &c.dims[1..2]), f);
     vec![
-        op("gather", by_element(|_, x| x[0].gather(0, &x[2])), |c| reads(c, c.dims[1] * c.dims[2])),
-        op("scatter_add", by_element(|_, x| x[0].scatter_add(0, &x[2], &x[1])), |c| adds(c, c.dims[1] * c.dims[2])),
-        op("index_select", by_row(|_, x| x[0].index_select(0, &x[2])), |c| reads(c, c.dims[1])),
-        op("index_add", by_row(|_, x| x[0].index_add(0, &x[2], &x[1], 1.0)), |c| adds(c, c.dims[1])),
+        op("gather", call(by_element, |_, x| x[0].gather(0, &x[2])), |c| reads(c, c.dims[1] * c.dims[2])),
+        op("scatter_add", call(by_element, |_, x| x[0].scatter_add(0, &x[2], &x[1])), |c| {
+            adds(c, c.dims[1] * c.dims[2])
+        }),
+        op("scatter_add_", call(by_element, |_, x| x[0].scatter_add_(0, &x[2], &x[1]).map(|()| x[0].clone())), |c| {
+            adds_in_place(c, c.dims[1] * c.dims[2])
+        }),
+        op("index_select", call(by_row, |_, x| x[0].index_select(0, &x[2])), |c| reads(c, c.dims[1])),
+        op("index_add", call(by_row, |_, x| x[0].index_add(0, &x[2], &x[1], 1)), |c| adds(c, c.dims[1])),
+        op("index_add_", call(by_row, |_, x| x[0].index_add_(0, &x[2], &x[1], 1).map(|()| x[0].clone())), |c| {
+            adds_in_place(c, c.dims[1])
+        }),
     ]
 }
 

@@ -4,7 +4,7 @@ use super::gradients;
 use crate::backend::{Kernel, Scatter};
 use crate::tape::record;
 use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
-use crate::{Dims, Error, Result, Scalar, Shape, Tensor};
+use crate::{Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
@@ -37,6 +37,26 @@ impl Tensor {
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
     }
 
+    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
+    /// memory with this tensor.
+    pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
+        let op = "scatter_add_";
+        self.check_in_place(op)?;
+        let d = check_scatter(op, self, dim, index, src)?;
+        if [index, src].iter().any(|x| x.shares_memory(self)) {
+            return Err(Error::value(op, "an input shares memory with what is changed; copy it first"));
+        }
+        if !self.is_contiguous() {
+            // Kernels write contiguous memory.
+            let y = self.detach().copy()?;
+            put(op, Scatter::Add, &y, d, index, src)?;
+            return no_grad(|| self.copy_(&y));
+        }
+        put(op, Scatter::Add, self, d, index, src)?;
+        self.touch();
+        Ok(())
+    }
+
     /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays.
     /// Errors: as [`gather`](Tensor::gather).
     pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
@@ -54,24 +74,41 @@ impl Tensor {
     /// This tensor with `alpha src[.., l, ..]` added at `[.., index[l], ..]`. Errors: as
     /// [`index_select`](Tensor::index_select).
     pub fn index_add(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
-        let op = "index_add";
-        let d = self.shape().dim(op, dim)?;
-        let expanded = along(op, self, d, index)?;
-        let (x, given, src) = (at_least_1d_on_tape(self)?, src, at_least_1d_on_tape(src)?);
-        if src.shape() != expanded.shape() {
-            let operands = describe(&[self, index, given]);
-            let message = format!(
-                "src must be {} along dimension {dim} of self: self, index and src are {operands}",
-                expanded.shape()
-            );
-            return Err(Error::shape(op, message));
-        }
-        let src = match alpha.into() {
-            Scalar::Int(1) => src,
-            alpha => src.mul_scalar(alpha)?,
-        };
-        x.scatter_add(d as isize, &expanded, &src)?.reshape(self.shape())
+        let (d, expanded, src) = addends("index_add", self, dim, index, src, alpha.into())?;
+        at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape())
     }
+
+    /// [`index_add`](Tensor::index_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
+    /// memory with this tensor.
+    pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
+        self.check_in_place("index_add_")?;
+        let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
+        at_least_1d(self).scatter_add_(d, &expanded, &src).map_err(|e| e.of("index_add_"))
+    }
+}
+
+/// What `index_add` adds, as arguments of `scatter_add`.
+fn addends(
+    op: &'static str,
+    x: &Tensor,
+    dim: isize,
+    index: &Tensor,
+    src: &Tensor,
+    alpha: Scalar,
+) -> Result<(isize, Tensor, Tensor)> {
+    let d = x.shape().dim(op, dim)?;
+    let expanded = along(op, x, d, index)?;
+    let (given, src) = (src, at_least_1d_on_tape(src)?);
+    if src.shape() != expanded.shape() {
+        let (operands, shape) = (describe(&[x, index, given]), expanded.shape());
+        let message = format!("src must be {shape} along dimension {dim} of self: self, index and src are {operands}");
+        return Err(Error::shape(op, message));
+    }
+    let src = match alpha {
+        Scalar::Int(1) => src,
+        alpha => src.mul_scalar(alpha)?,
+    };
+    Ok((d as isize, expanded, src))
 }
 
 /// A rank-0 tensor as `[1]`, outside of the tape.
@@ -98,6 +135,12 @@ pub(super) fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> R
 }
 
 fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    check_scatter(op, x, dim, index, src)?;
+    scatter_onto(op, mode, x, x.detach().copy()?, dim, index, src)
+}
+
+/// The dimension, if a scatter can be.
+fn check_scatter(op: &'static str, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<usize> {
     check_index(op, index)?;
     check_same(op, &[x, src])?;
     check_device(op, &[x, index])?;
@@ -114,7 +157,18 @@ fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tens
         let message = format!("dimension {dim} of {} has no element for the index {}", x.shape(), index.shape());
         return Err(Error::index(op, message));
     }
-    scatter_onto(op, mode, x, x.detach().copy()?, dim, index, src)
+    Ok(d)
+}
+
+/// Scatters onto memory.
+fn put(op: &'static str, mode: Scatter, y: &Tensor, d: usize, index: &Tensor, src: &Tensor) -> Result<()> {
+    if index.numel() == 0 {
+        return Ok(());
+    }
+    // Only the part of src that the index covers is read.
+    let used = index.shape().iter().enumerate().fold(src.layout().clone(), |l, (k, &n)| l.narrow(k, 0, n, 1));
+    let (i, s) = (at_least_1d(index), at_least_1d(&src.with_layout(used)));
+    run(op, Kernel::Scatter(mode), &[&i, &s], &[&at_least_1d(y)], Attributes::ints(&[d as i64]))
 }
 
 /// Scatters onto `y`, which holds what `x` does.
@@ -127,13 +181,7 @@ fn scatter_onto(
     index: &Tensor,
     src: &Tensor,
 ) -> Result<Tensor> {
-    let d = x.shape().dim(op, dim)?;
-    // Only the part of src that the index covers is read.
-    let used = index.shape().iter().enumerate().fold(src.layout().clone(), |l, (k, &n)| l.narrow(k, 0, n, 1));
-    if index.numel() > 0 {
-        let (i, s) = (at_least_1d(index), at_least_1d(&src.with_layout(used)));
-        run(op, Kernel::Scatter(mode), &[&i, &s], &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
-    }
+    put(op, mode, &y, x.shape().dim(op, dim)?, index, src)?;
     let (index, src_shape) = (index.clone(), src.shape().clone());
     record(op, &[x, src], y, move |t| {
         let dself = || match mode {
