@@ -39,38 +39,25 @@ typedef union {
     SI each[NUMBERS];
 } Indices;
 
-// Words that a thread reads at once, so that it does not wait for each.
-#define AHEAD (NUMBERS > 1 ? 2 : 4)
-#define EACH_AHEAD(i) \
-    _Pragma("unroll") for (int i = 0; i < AHEAD; i++) if (first + i * threads < (idx)n)
 #define EACH_UNIT(j) _Pragma("unroll") for (int j = 0; j < NUMBERS; j++)
 
 // y[row, u] = x[row with index[row] along the indexed dimension, u]. `p`: ROWS dimensions of the words of y, with the strides
 // of the index and of x, where units of a word are `step` apart. A unit is `size` elements, and `width` have one index.
 KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARGUMENT(Ints) p, i64 n, i64 size, i64 width,
                i64 along, i64 extent, i64 step, UNIT bad, GLOBAL i64 *status) {
-    idx threads = (idx)(GROUPS * THREADS);
-    for (idx first = (idx)(GROUP * THREADS) + LANE; first < (idx)n; first += AHEAD * threads) {
-        Indices v[AHEAD];
-        Units read[AHEAD];
-        EACH_AHEAD(i) {
-            idx at = walk(&p, 0, ROWS, 0, first + i * threads);
-            _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++)
-                v[i].all[k] = ((GLOBAL const INDEX_WORD *)(index + at))[k];
+    for (idx w = (idx)(GROUP * THREADS) + LANE; w < (idx)n; w += (idx)(GROUPS * THREADS)) {
+        Indices v;
+        Units read;
+        idx at = walk(&p, 0, ROWS, 0, w), from = walk(&p, 0, ROWS, 1, w);
+        _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++) v.all[k] = ((GLOBAL const INDEX_WORD *)(index + at))[k];
+        EACH_UNIT(j) {
+            read.each[j] = bad;
+            if ((u64)v.each[j] < (u64)extent) read.each[j] = x[from + j * (idx)step + (idx)v.each[j] * (idx)along];
         }
-        EACH_AHEAD(i) {
-            idx from = walk(&p, 0, ROWS, 1, first + i * threads);
-            EACH_UNIT(j) {
-                read[i].each[j] = bad;
-                if ((u64)v[i].each[j] < (u64)extent)
-                    read[i].each[j] = x[from + j * (idx)step + (idx)v[i].each[j] * (idx)along];
-            }
-        }
-        EACH_AHEAD(i) {
-            y[first + i * threads] = read[i].all;
-            EACH_UNIT(j) if ((u64)v[i].each[j] >= (u64)extent)
-                note(status, ((i64)(first + i * threads) * NUMBERS + j) * size / width, v[i].each[j]);
-        }
+        y[w] = read.all;
+        // Behind all reads, none of which waits for another.
+        EACH_UNIT(j) if ((u64)v.each[j] >= (u64)extent)
+            note(status, ((i64)w * NUMBERS + j) * size / width, v.each[j]);
     }
 }
 #endif

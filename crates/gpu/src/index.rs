@@ -6,7 +6,7 @@
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
-use crate::launch::{Arguments, MOST_GROUPS, group_size, groups, in_groups};
+use crate::launch::{Arguments, MOST_GROUPS, group_size, in_groups};
 use crate::layout::Joint;
 use crate::order::{self, Ordered};
 use crate::pool::Buffer;
@@ -38,9 +38,6 @@ const NEIGHBOURS: [usize; 2] = [4, 16];
 const ROWS_OF_THREAD: usize = 4;
 const LIST_THREADS: usize = 1024;
 const SHARING_THREADS: usize = 512;
-/// Groups for each multiprocessor, from which on it is busy, and words that a thread of `gather` reads at once from there on.
-const BUSY_GROUPS: usize = 8;
-const WORDS_AHEAD: [usize; 2] = [4, 2];
 /// As many rows of y as the kernel `sums` takes to write zeros.
 const ZERO_ROWS: usize = 32;
 /// A sum is cut into parts of about half the root of its length, within these bounds.
@@ -291,10 +288,7 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(unit / size);
     let slot = gpu.status(call.op, Check::Index(places.extent))?;
     let arguments = arguments.bytes(&pattern).pointer(slot.address);
-    let busy = gpu.driver().limits().units * BUSY_GROUPS;
-    let ahead = WORDS_AHEAD[(numbers > 1) as usize];
-    let count = n.div_ceil(threads).min(busy.max(n.div_ceil(threads * ahead)));
-    gpu.launch(variant, "gather", groups(count, threads), &arguments)?;
+    gpu.launch(variant, "gather", in_groups(n, threads), &arguments)?;
     places.check(gpu, call.op, slot)
 }
 
