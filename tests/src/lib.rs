@@ -37,6 +37,8 @@ mod pages {
     mod data {}
     #[doc = include_str!("../../docs/src/cuda.md")]
     mod cuda {}
+    #[doc = include_str!("../../docs/src/hip.md")]
+    mod hip {}
     #[doc = include_str!("../../docs/src/opencl.md")]
     mod opencl {}
     #[doc = include_str!("../../docs/src/simt.md")]

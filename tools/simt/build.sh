@@ -22,22 +22,23 @@ if [ "$(cat "$out/digest" 2>/dev/null)" != "$digest" ]; then
     "$cxx" $options -DSIMT_BUILD="\"$digest\"" -DSIMT_COMPILER="\"$cxx\"" -shared "$here"/runtime/*.cpp -o "$out/libsimt.so" \
         -Wl,-soname,libsimt.so -Wl,--no-as-needed -lm -ldl -lpthread &
     wait_for=$!
-    for vendor in cuda hip; do
-        "$cxx" $options -fvisibility=hidden -c "$here/drivers/$vendor.cpp" -o "$out/$vendor.o"
-    done
-    for part in driver recording; do
+    for part in cuda hip rocblas driver recording; do
         "$cxx" $options -fvisibility=hidden -c "$here/drivers/$part.cpp" -o "$out/$part.o"
     done
     wait $wait_for
-    link() { # VENDOR SONAME
-        "$cxx" -shared "$out/$1.o" "$out/driver.o" "$out/recording.o" -o "$out/$2" -L"$out" -lsimt -Wl,-soname,"$2" -Wl,-rpath,'$ORIGIN'
+    link() { # SONAME PARTS
+        name=$1
+        shift
+        for part; do set -- "$@" "$out/$part.o"; shift; done
+        "$cxx" -shared "$@" "$out/driver.o" "$out/recording.o" -o "$out/$name" -L"$out" -lsimt -Wl,-soname,"$name" -Wl,-rpath,'$ORIGIN'
     }
-    link cuda libcuda.so.1
-    link hip libamdhip64.so.6
+    link libcuda.so.1 cuda
+    link libamdhip64.so.6 hip rocblas
     ln -sf libcuda.so.1 "$out/libcuda.so"
     ln -sf libcuda.so.1 "$out/libnvrtc.so"
     ln -sf libamdhip64.so.6 "$out/libamdhip64.so"
     ln -sf libamdhip64.so.6 "$out/libhiprtc.so"
+    ln -sf libamdhip64.so.6 "$out/librocblas.so"
     rm -f "$out"/*.o "$out/test"
     echo "$digest" > "$out/digest"
 fi

@@ -39,6 +39,7 @@ const PROGRAMS: &[Programs] = &[
             "devices",
         ],
     },
+    Programs { folder: "hip", arguments: &["test", "--no-run", "-p", "isograd-hip", "--test", "rocblas"] },
     Programs {
         folder: "opencl",
         arguments: &["test", "--no-run", "-p", "isograd-opencl", "--features", "device-tests", "--test", "*"],

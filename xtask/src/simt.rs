@@ -20,13 +20,33 @@ struct Target {
     environment: Environment,
 }
 
-const TARGETS: &[Target] = &[Target { name: "CUDA, waves of 32", device: "cuda", environment: &[] }];
+impl Target {
+    /// What gets the name of every kernel that was launched.
+    fn log(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("launched on {}", self.name))
+    }
+}
+
+static CUDA: Target = Target { name: "CUDA, waves of 32", device: "cuda", environment: &[] };
+static HIP_64: Target = Target { name: "HIP, waves of 64", device: "hip", environment: &[("SIMT_ARCH", "gfx90a")] };
+static HIP_32: Target = Target { name: "HIP, waves of 32", device: "hip", environment: &[("SIMT_ARCH", "gfx1100")] };
+
+type Targets = &'static [&'static Target];
+const ALL: Targets = &[&CUDA, &HIP_64, &HIP_32];
+const ON_CUDA: Targets = &[&CUDA];
+const ON_HIP: Targets = &[&HIP_64, &HIP_32];
+const ON_HIP_64: Targets = &[&HIP_64];
+const ON_HIP_32: Targets = &[&HIP_32];
 
 /// One start of a test program.
 struct Run {
     program: &'static str,
     what: &'static str,
-    extent: Extent,
+    /// For which it is started, and for which with `--quick`, too.
+    on: Targets,
+    quick: Targets,
+    /// Tests whose names begin so, with the device for `@`.
+    filter: &'static str,
     /// Tests whose names have one of these are left out.
     skipped: &'static [&'static str],
     environment: Environment,
@@ -36,20 +56,23 @@ const CHECKED: Environment = &[("SIMT_CHECK", "1")];
 /// Every tensor is an allocation of its own, whose bounds are checked exactly.
 const UNPOOLED: Environment = &[("SIMT_CHECK", "1"), ("ISOGRAD_POOL", "0")];
 
-const fn run_of(program: &'static str, what: &'static str, extent: Extent, environment: Environment) -> Run {
-    Run { program, what, extent, skipped: &[], environment }
+const fn run_of(program: &'static str, what: &'static str, quick: Targets, environment: Environment) -> Run {
+    Run { program, what, on: ALL, quick, filter: "@::", skipped: &[], environment }
 }
 
 /// The longest first, so that the last one does not run alone.
 const RUNS: &[Run] = &[
-    Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", Extent::Quick, UNPOOLED) },
-    Run { skipped: &["f32"], ..run_of("dtypes", "checked, exact bounds, others", Extent::Everything, UNPOOLED) },
-    run_of("sizes", "checked, exact bounds", Extent::Quick, UNPOOLED),
-    run_of("golden", "checked", Extent::Quick, CHECKED),
-    run_of("gradients", "checked", Extent::Everything, CHECKED),
-    run_of("golden", "fast, threads descending", Extent::Everything, &[("SIMT_ORDER", "1")]),
-    run_of("golden", "fast, threads shuffled", Extent::Everything, &[("SIMT_ORDER", "7")]),
-    run_of("devices", "checked", Extent::Quick, CHECKED),
+    Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", ON_HIP_64, UNPOOLED) },
+    Run { skipped: &["f32"], ..run_of("dtypes", "checked, exact bounds, others", &[], UNPOOLED) },
+    run_of("sizes", "checked, exact bounds", ON_HIP_32, UNPOOLED),
+    run_of("golden", "checked", ON_CUDA, CHECKED),
+    run_of("gradients", "checked", &[], CHECKED),
+    run_of("golden", "fast, threads descending", &[], &[("SIMT_ORDER", "1")]),
+    run_of("golden", "fast, threads shuffled", &[], &[("SIMT_ORDER", "7")]),
+    run_of("devices", "checked", ALL, CHECKED),
+    Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
+    Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },
+    Run { on: ON_HIP_64, ..run_of("rocblas", "checked", ON_HIP_64, CHECKED) },
 ];
 
 /// Builds the emulator, tests it, and runs the suite on it. Without clang it says so; `ISOGRAD_REQUIRE=simt` makes that a
@@ -57,20 +80,25 @@ const RUNS: &[Run] = &[
 pub fn run(extent: Extent) -> Result<(), Failure> {
     let Some(folder) = build()? else { return Ok(()) };
     tools::run(&folder.join("test").to_string_lossy(), &[])?;
-    let log = folder.join("launched");
-    let _ = fs::remove_file(&log);
-    let chosen = RUNS.iter().filter(|run| extent == Extent::Everything || run.extent == Extent::Quick);
-    let jobs = TARGETS.iter().flat_map(|target| chosen.clone().map(move |run| (target, run)));
-    start(&folder, jobs.map(|(target, run)| Job { target, run, filter: format!("{}::", target.device) }).collect())?;
-    all_launched(&log)
+    ALL.iter().for_each(|target| drop(fs::remove_file(target.log(&folder))));
+    let mut jobs = VecDeque::new();
+    for run in RUNS {
+        let targets = if extent == Extent::Everything { run.on } else { run.quick };
+        jobs.extend(targets.iter().map(|target| Job { target, run, filter: run.filter.replace('@', target.device) }));
+    }
+    start(&folder, jobs)?;
+    match extent {
+        Extent::Everything => ALL.iter().try_for_each(|target| all_launched(&folder, &[target])),
+        Extent::Quick => all_launched(&folder, ALL),
+    }
 }
 
 /// Runs the checked tests whose names begin like this, `softmax` or `softmax::f16`.
 pub fn run_only(filters: &[&str]) -> Result<(), Failure> {
     let Some(folder) = build()? else { return Ok(()) };
     let mut jobs = Vec::new();
-    for target in TARGETS {
-        for run in RUNS.iter().filter(|run| run.environment.contains(&CHECKED[0])) {
+    for run in RUNS.iter().filter(|run| run.filter == "@::" && run.environment.contains(&CHECKED[0])) {
+        for target in run.on {
             let filter = |name: &&str| format!("{}::{name}", target.device);
             jobs.extend(filters.iter().map(|name| Job { target, run, filter: filter(name) }));
         }
@@ -105,7 +133,8 @@ struct Job {
 /// Runs jobs, as many at once as there are processors: a program's kernels are compiled one after another. Returns how many
 /// tests passed.
 fn start(folder: &Path, jobs: VecDeque<Job>) -> Result<usize, Failure> {
-    let tests = ["golden", "gradients", "dtypes", "sizes", "devices"].map(|test| ["--test", test]).concat();
+    let tests = RUNS.iter().map(|run| run.program).collect::<BTreeSet<_>>();
+    let tests: Vec<&str> = tests.into_iter().flat_map(|test| ["--test", test]).collect();
     let programs = tools::programs(&[&["test", "--workspace", "--no-run"], &tests[..]].concat())?;
     let jobs = Mutex::new(jobs);
     let passed = AtomicUsize::new(0);
@@ -136,11 +165,12 @@ impl Job {
         // A report belongs to the test that waits for the device: one at a time.
         command.arg(filter).arg("--test-threads=1").current_dir(tools::root());
         command.args(run.skipped.iter().flat_map(|part| ["--skip", part]));
-        command.envs(run.environment.iter().chain(target.environment).copied());
-        command.env("ISOGRAD_REQUIRE", target.device).env("ISOGRAD_CACHE", "").env("ISOGRAD_KERNELS", tools::root());
-        command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", folder.join("launched"));
+        command.env("ISOGRAD_REQUIRE", format!("{},simt,rocblas", target.device));
+        command.env("ISOGRAD_CACHE", "").env("ISOGRAD_KERNELS", tools::root());
+        command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", target.log(folder));
         // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
-        command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_BLAS", "own");
+        command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_HIP_LIB", folder);
+        command.env("ISOGRAD_BLAS", "own").envs(run.environment.iter().chain(target.environment).copied());
         let started = Instant::now();
         let output = command.output().map_err(|error| format!("{name}: could not be started: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -156,20 +186,28 @@ impl Job {
     }
 }
 
-/// Every entry of a kernel file must have run: an emulator that runs nothing finds nothing.
-fn all_launched(log: &Path) -> Result<(), Failure> {
-    let launched = fs::read_to_string(log).map_err(|error| format!("{}: {error}", log.display()))?;
-    let launched: BTreeSet<&str> = launched.lines().filter_map(|line| line.strip_prefix("isograd_")).collect();
-    let mut files = Vec::new();
-    for folder in ["kernels", "kernels-cuda"].map(|name| tools::root().join(name)) {
-        files.extend(fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?.flatten());
+/// Every entry of a kernel file must have run on one of these: an emulator that runs nothing finds nothing.
+fn all_launched(folder: &Path, targets: &[&Target]) -> Result<(), Failure> {
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    let (mut launched, mut idle) = (BTreeSet::new(), BTreeSet::new());
+    for target in targets {
+        launched.extend(read(&target.log(folder))?.lines().map(str::to_string));
+        for name in ["kernels".to_string(), format!("kernels-{}", target.device)] {
+            let sources = tools::root().join(name);
+            let files = fs::read_dir(&sources).map_err(|error| format!("{}: {error}", sources.display()))?;
+            for file in files.flatten() {
+                let text = read(&file.path())?;
+                let entries = text.lines().filter_map(|line| line.strip_prefix("KERNEL(")?.split_once(')'));
+                idle.extend(entries.map(|(entry, _)| entry.to_string()));
+            }
+        }
     }
-    let mut idle = BTreeSet::new();
-    for file in files {
-        let text = fs::read_to_string(file.path()).map_err(|error| format!("{}: {error}", file.path().display()))?;
-        let entries = text.lines().filter_map(|line| line.strip_prefix("KERNEL(")?.split_once(')'));
-        idle.extend(entries.filter(|(entry, _)| !launched.contains(entry)).map(|(entry, _)| entry.to_string()));
-    }
+    idle.retain(|entry| !launched.contains(&format!("isograd_{entry}")));
     let idle: Vec<String> = idle.into_iter().collect();
-    if idle.is_empty() { Ok(()) } else { Err(format!("no test has launched {}", idle.join(", "))) }
+    let names: Vec<&str> = targets.iter().map(|target| target.name).collect();
+    if idle.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{}: no test has launched {}", names.join(" or "), idle.join(", ")))
+    }
 }

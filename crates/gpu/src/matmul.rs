@@ -18,8 +18,8 @@ const LEAST_PART: usize = 128;
 const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
 const WIDEST: usize = 16;
-/// Groups of a launch. More matrices take several launches.
-const MOST_GROUPS: usize = i32::MAX as usize;
+/// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
+const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
 /// What `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
 

@@ -3,11 +3,12 @@
 // HIP is C: handles, host pointers, and arguments without types.
 #![allow(unsafe_code)]
 
+use crate::rocblas::Products;
 use crate::runtime::{Described, Runtime};
 use crate::sys::{self, Code, Functions, Handle};
 use crate::{DIALECT, Hiprtc};
 use isograd_core::{Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, blas};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_int, c_void};
@@ -26,6 +27,7 @@ pub struct Hip {
     aside: Stream,
     uploads: Mutex<Uploads>,
     graphs: Option<Graphs>,
+    products: Option<Products>,
     hiprtc: &'static Hiprtc,
     limits: Limits,
     architecture: String,
@@ -67,7 +69,7 @@ impl Graphs {
 }
 
 /// A stream of a device.
-struct Stream {
+pub struct Stream {
     runtime: &'static Runtime,
     device: c_int,
     stream: Handle,
@@ -89,11 +91,17 @@ impl Stream {
         Ok(made)
     }
 
-    /// Makes the device that of the calling thread, which HIP's functions ask for, and calls HIP with the stream.
-    fn call(&self, op: &'static str, f: impl FnOnce(Handle) -> Code) -> Result<()> {
+    /// Makes the device that of the calling thread, which HIP's functions ask for. Returns the stream.
+    pub fn enter(&self, op: &'static str) -> Result<Handle> {
         // SAFETY: the device is one that HIP counted.
         self.runtime.check(op, unsafe { (self.runtime.functions.hipSetDevice)(self.device) })?;
-        self.runtime.check(op, f(self.stream))
+        Ok(self.stream)
+    }
+
+    /// Calls HIP with the stream, on its device.
+    fn call(&self, op: &'static str, f: impl FnOnce(Handle) -> Code) -> Result<()> {
+        let stream = self.enter(op)?;
+        self.runtime.check(op, f(stream))
     }
 
     fn wait(&self, op: &'static str) -> Result<()> {
@@ -117,8 +125,10 @@ impl Hip {
         let runtime = Runtime::open()?;
         let Described { limits, architecture } = runtime.describe(ordinal)?;
         let device = ordinal as c_int;
+        let stream = Arc::new(Stream::new(runtime, device)?);
         Ok(Hip {
-            stream: Arc::new(Stream::new(runtime, device)?),
+            products: Products::new(&stream),
+            stream,
             aside: Stream::new(runtime, device)?,
             uploads: Mutex::default(),
             graphs: Graphs::of(&runtime.functions),
@@ -156,7 +166,7 @@ impl Hip {
 }
 
 /// An address as HIP takes it.
-fn pointer(address: Address) -> Handle {
+pub fn pointer(address: Address) -> Handle {
     without_provenance_mut(address as usize)
 }
 
@@ -341,6 +351,10 @@ impl Driver for Hip {
         self.stream.call("launch", |stream| unsafe {
             launch(entry.0, x, y, z, threads, 1, 1, 0, stream, places.as_mut_ptr(), null_mut())
         })
+    }
+
+    fn blas(&self) -> Option<&dyn blas::Library> {
+        self.products.as_ref().map(|products| products as _)
     }
 
     fn record(&self) -> Result<Event> {

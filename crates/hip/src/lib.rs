@@ -7,6 +7,7 @@
 mod driver;
 mod hiprtc;
 mod library;
+mod rocblas;
 mod runtime;
 mod sys;
 
@@ -16,6 +17,7 @@ pub use hiprtc::Hiprtc;
 use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
 use isograd_gpu::matmul::Tile;
 use isograd_gpu::{Dialect, Gpu, Registered};
+use rocblas::Rocblas;
 use runtime::Runtime;
 use std::sync::Arc;
 
@@ -54,9 +56,10 @@ fn list() -> Result<Vec<DeviceInfo>> {
 fn describe(runtime: &Runtime, ordinal: usize) -> Result<DeviceInfo> {
     let limits = runtime.describe(ordinal)?.limits;
     let gib = limits.memory as f64 / 2f64.powi(30);
+    let blas = Rocblas::open().map_or("no rocBLAS".into(), |library| format!("rocBLAS {}", library.version()));
     Ok(DeviceInfo {
         name: format!("hip:{ordinal}"),
-        description: format!("{}, {gib:.1} GiB, waves of {}, {}", limits.name, limits.wave, limits.driver),
+        description: format!("{}, {gib:.1} GiB, waves of {}, {}, {blas}", limits.name, limits.wave, limits.driver),
         driver: limits.driver,
         memory: Some(limits.memory),
         is_accelerator: true,

@@ -26,7 +26,7 @@ API Result cuDeviceGet(int *device, int ordinal) { return *device = ordinal, ord
 API Result cuDeviceGetName(char *name, int n, int) { return snprintf(name, (size_t)n, "%s", device_name(WAVE).c_str()), Success; }
 API Result cuDeviceGetUuid(char *uuid, int) { return memset(uuid, 1, 16), Success; }
 API Result cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 1, 16), Success; }
-API Result cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = MEMORY, Success; }
+API Result cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = memory(), Success; }
 API Result cuDeviceGetAttribute(int *value, int attribute, int) {
     switch (attribute) {
     case 1: case 2: case 3: *value = 1024; break;       // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, _Y
@@ -64,7 +64,7 @@ API Result cuGetErrorString(Result code, const char **text) {
 
 // ---- memory
 
-API Result cuMemGetInfo_v2(size_t *left, size_t *all) { return *left = free_memory(), *all = MEMORY, Success; }
+API Result cuMemGetInfo_v2(size_t *left, size_t *all) { return *left = free_memory(), *all = memory(), Success; }
 API Result cuMemAlloc_v2(DevicePtr *p, size_t bytes) { return allocate((void **)p, bytes); }
 API Result cuMemFree_v2(DevicePtr p) { return release(at(p)); }
 API Result cuMemAllocAsync(DevicePtr *p, size_t bytes, Handle) { return allocate((void **)p, bytes); }

@@ -19,8 +19,7 @@ static Code fail(Code code, const std::string &why) {
     return code;
 }
 
-// Failures of kernels are shown even if the program that meets them says only the number.
-static Code fail_loudly(Code code, const std::string &why) {
+Code fail_loudly(Code code, const std::string &why) {
     fprintf(stderr, "simt: %s\n", why.c_str());
     return fail(code, "simt: " + why);
 }
@@ -54,8 +53,6 @@ std::string device_name(int wave) {
 }
 
 // ---- the state of the device
-
-using Operation = std::function<Code()>;
 
 struct Graph {
     std::vector<Operation> operations;
@@ -142,7 +139,7 @@ static Code forbidden(const char *call) {
     return code;
 }
 
-static Code enqueue(void *handle, Operation operation) {
+Code enqueue(void *handle, Operation operation) {
     Guard guard(lock);
     Stream &s = stream_of(handle);
     if (s.capture) {
@@ -165,13 +162,18 @@ static Code enqueue(void *handle, Operation operation) {
 
 // ---- memory
 
-size_t free_memory() { return MEMORY - allocated; }
+size_t memory() {
+    static const char *set = getenv("SIMT_MEMORY");
+    return set && *set ? strtoull(set, nullptr, 10) : (size_t)8 << 30;
+}
+
+size_t free_memory() { return memory() - allocated; }
 
 Code allocate(void **p, size_t bytes) {
     Guard guard(lock);
     if (Code code = forbidden("an allocation")) return code;
     if (!bytes) return fail(InvalidValue, "an allocation of 0 bytes");
-    if (allocated + bytes > MEMORY || !(*p = simt::allocate(bytes))) return fail(OutOfMemory, "out of memory");
+    if (allocated + bytes > memory() || !(*p = simt::allocate(bytes))) return fail(OutOfMemory, "out of memory");
     allocated += bytes;
     return Success;
 }

@@ -34,6 +34,8 @@ enum Code {
 // Of the calling thread.
 const char *last_failure();
 const char *name_of(Code code);
+// Sets the text. Failures of kernels are shown, too, even if the program that meets them says only the number.
+Code fail_loudly(Code code, const std::string &why);
 
 // Where the vendors differ.
 struct Vendor {
@@ -45,7 +47,8 @@ struct Vendor {
 };
 extern const Vendor vendor;
 
-constexpr size_t MEMORY = (size_t)8 << 30;
+// Bytes of the device: those of SIMT_MEMORY, or 8 GiB.
+size_t memory();
 // `SIMT emulator, checked, wave 32 (1a2b3c4d)`: no cache takes it for hardware, or one build for another.
 std::string device_name(int wave);
 size_t free_memory();
@@ -67,6 +70,9 @@ Code fill_in(void *to, unsigned value, unsigned width, size_t n, void *stream);
 
 // ---- streams, events, graphs
 
+// What the device does when the stream comes to it.
+using Operation = std::function<Code()>;
+Code enqueue(void *stream, Operation operation);
 Code create_stream(void **stream, bool waits_for_legacy);
 Code destroy_stream(void *stream);
 Code synchronize(void *stream);

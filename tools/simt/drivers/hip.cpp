@@ -32,7 +32,7 @@ API Result hipSetDevice(int device) { return device ? InvalidDevice : Success; }
 API Result hipGetDevice(int *device) { return *device = 0, Success; }
 API Result hipDeviceGet(int *device, int ordinal) { return *device = ordinal, ordinal ? InvalidDevice : Success; }
 API Result hipDeviceGetName(char *name, int n, int) { return snprintf(name, (size_t)n, "%s", device_name(wave()).c_str()), Success; }
-API Result hipDeviceTotalMem(size_t *bytes, int) { return *bytes = MEMORY, Success; }
+API Result hipDeviceTotalMem(size_t *bytes, int) { return *bytes = memory(), Success; }
 API Result hipDriverGetVersion(int *version) { return *version = VERSION, Success; }
 API Result hipRuntimeGetVersion(int *version) { return *version = VERSION, Success; }
 API Result hipDeviceSynchronize() { return note(synchronize_device()); }
@@ -67,7 +67,8 @@ static Result describe(char *to, const Layout &at) {
     memset(to, 0, at.size);
     auto put = [&](size_t offset, int v) { memcpy(to + offset, &v, sizeof v); };
     snprintf(to, 256, "%s", device_name(wave()).c_str());
-    memcpy(to + at.memory, &MEMORY, sizeof MEMORY);
+    size_t bytes = memory();
+    memcpy(to + at.memory, &bytes, sizeof bytes);
     memcpy(to + at.shared, &vendor.shared, sizeof vendor.shared);
     put(at.registers, 65536);
     put(at.wave, wave());
@@ -94,7 +95,7 @@ API const char *hipGetErrorString(Result code) {
 
 // ---- memory
 
-API Result hipMemGetInfo(size_t *left, size_t *all) { return *left = free_memory(), *all = MEMORY, Success; }
+API Result hipMemGetInfo(size_t *left, size_t *all) { return *left = free_memory(), *all = memory(), Success; }
 API Result hipMalloc(void **p, size_t bytes) { return note(allocate(p, bytes)); }
 API Result hipFree(void *p) { return note(release(p)); }
 API Result hipMallocAsync(void **p, size_t bytes, Handle) { return note(allocate(p, bytes)); }

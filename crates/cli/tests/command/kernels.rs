@@ -43,7 +43,7 @@ fn what_is_not_there_is_said() {
     refused(&["gelu", "--dtype", "i64"], &["gelu does not run on i64"]);
     refused(
         &["gelu", "--dialect", "metal"],
-        &["there is no dialect \"metal\"; this program was built with: cuda, opencl"],
+        &["there is no dialect \"metal\"; this program was built with: cuda, hip, opencl"],
     );
     let ended = run(&["kernels", "gelu", "--dtype", "f8"]);
     assert_eq!(ended.code, Some(2));

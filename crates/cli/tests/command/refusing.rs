@@ -54,7 +54,7 @@ fn options_that_do_not_fit_together() {
     };
     refused(
         "train digits --device quantum",
-        "there is no device \"quantum\"; this program was built with: cuda, opencl, cpu",
+        "there is no device \"quantum\"; this program was built with: cuda, hip, opencl, cpu",
     );
     refused("train digits --device cpu:99", "cpu has 1 device(s)");
     refused("train digits --device cpu:x", "the part after the colon is not a number");
