@@ -276,6 +276,41 @@ static void matrix(bool is_checked) {
     }
 }
 
+// The matrix instructions of AMD's architectures.
+static void blocks(bool is_checked) {
+    // Powers of 2, of which sums of products are exact, and what they are in f16 and bf16.
+    const double values[] = {0.25, 0.5, 1, 2, 4};
+    const unsigned short halves[2][5] = {{0x3400, 0x3800, 0x3c00, 0x4000, 0x4400}, {0x3e80, 0x3f00, 0x3f80, 0x4000, 0x4080}};
+    auto at = [](int seed, size_t i) { return (i * i * 7 + i * 3 + (size_t)seed) % 5; };
+    for (const char *name : {"gfx90a", "gfx1100", "gfx1201"})
+        for (bool is_bf16 : {false, true}) {
+            vector<unsigned short> a, b;
+            for (size_t i = 0; i < 256; i++) a.push_back(halves[is_bf16][at(1, i)]), b.push_back(halves[is_bf16][at(2, i)]);
+            Buffer<unsigned short> A(a), B(b);
+            Floats D(vector<float>(256));
+            unsigned wave = name[3] == '9' ? 64 : 32;
+            Target target = {true, is_checked, (int)wave};
+            vector<string> options = {string("--offload-arch=") + name, is_bf16 ? "-DBF16" : "-DF16"};
+            auto program = build("blocks.hip", target, options);
+            string report = launch(*program, "block", {1, 1, 1}, {wave, 1, 1}, 0, A.p, B.p, D.p);
+            auto product = [&](size_t i) {
+                double sum = 0;
+                for (size_t k = 0; k < 16; k++) sum += values[at(1, i / 16 * 16 + k)] * values[at(2, k * 16 + i % 16)];
+                return sum;
+            };
+            double error = worst(256, [&](size_t i) { return D[i]; }, product);
+            string which = target.name() + "blocks::" + name + (is_bf16 ? "::bf16" : "::f16");
+            expect(which, report.empty() && error == 0, report + std::to_string(error));
+            report = launch(*program, "block", {1, 1, 1}, {wave - 1, 1, 1}, 0, A.p, B.p, D.p);
+            expect(which + "::partial_wave", report.find("takes no part") != string::npos, report);
+            if (strcmp(name, "gfx1100")) continue;
+            options.push_back("-DHALVES_DIFFER");
+            program = build("blocks.hip", target, options);
+            report = launch(*program, "block", {1, 1, 1}, {wave, 1, 1}, 0, A.p, B.p, D.p);
+            expect(which + "::halves_differ", report.find("other operands, which must be the same") != string::npos, report);
+        }
+}
+
 static void refusals() {
     auto program = build("right.cu", {false, false, 32});
     Floats x(random(128));
@@ -437,6 +472,8 @@ int main() {
     fast_build();
     matrix(false);
     matrix(true);
+    blocks(false);
+    blocks(true);
     refusals();
     simt::options().is_checked = false;
     host(false);
