@@ -73,7 +73,7 @@ FUNCTION f32 to_odd(f64 x) {
 
 // The value is computed before what follows. Where a compiler need not be told, this is nothing.
 #ifndef COMPUTED
-#define COMPUTED(v)
+#define COMPUTED(v) ((void)0)
 #endif
 
 #define CAT_(a, b) a##b
@@ -245,6 +245,8 @@ FUNCTION Row row_of(i64 row, i64 rows, i64 extent) {
     Row at;
     at.row = TEAMS > 1 && row >= rows ? rows - 1 : row;
     at.first = (idx)(at.row * extent);
+    // ROCm 5's compiler makes a product of single bits of this and what is below, and then cannot compile that.
+    if (VECTOR == 2) COMPUTED(at.first);
 #ifdef WHOLE
     at.head = 0;
     at.words = (idx)extent / VECTOR;
