@@ -3,7 +3,7 @@
 
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
 use isograd::{DType, Device, Kind, Result, Rng, Tensor};
-use isograd_tests::compare::same_bits;
+use isograd_parity::compare::same_bits;
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, private, text, trial};
 use libtest_mimic::Trial;

@@ -6,11 +6,11 @@
 
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Result, Tensor};
-use isograd_tests::case::{Case, Gen};
-use isograd_tests::compare::{close_values, same_bits};
+use isograd_parity::case::{Case, Gen};
+use isograd_parity::compare::{close_values, same_bits};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, for_shapes, text, trial};
-use isograd_tests::registry::{Class, Derivative, OPS, Op};
+use isograd_parity::registry::{Class, Derivative, OPS, Op};
 use libtest_mimic::Trial;
 
 /// Primes, above the elements of a group's threads and of several groups; in f32, since the narrower dtypes run the same

@@ -1,9 +1,9 @@
 //! Values and gradients against PyTorch's: every case of the golden files, one test an op and direction.
 
 use isograd::{Device, Kind, Tensor};
-use isograd_tests::compare::close_values;
+use isograd_parity::compare::close_values;
 use isograd_tests::harness::{self, text, trial};
-use isograd_tests::registry::{Attributes, find, run};
+use isograd_parity::registry::{Attributes, find, run};
 use libtest_mimic::Trial;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;

@@ -2,9 +2,9 @@
 
 use isograd::tape::{BackwardOptions, GradcheckOptions, grad_with, gradcheck, gradgradcheck};
 use isograd::{Device, Result, Tensor};
-use isograd_tests::case::{Case, Gen};
+use isograd_parity::case::{Case, Gen};
 use isograd_tests::harness::{self, for_shapes, text, trial};
-use isograd_tests::registry::{Derivative, OPS, Op};
+use isograd_parity::registry::{Derivative, OPS, Op};
 use libtest_mimic::Trial;
 
 fn main() {

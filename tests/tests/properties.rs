@@ -2,10 +2,10 @@
 
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Dims, Error, Kind, Result, Rng, Shape, Tensor};
-use isograd_tests::case::{Case, Domain, Gen};
+use isograd_parity::case::{Case, Domain, Gen};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, for_all, for_shapes, private, text, trial};
-use isograd_tests::registry::{OPS, Op};
+use isograd_parity::registry::{OPS, Op};
 use proptest::prelude::any;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};

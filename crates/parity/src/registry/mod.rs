@@ -3,8 +3,8 @@
 mod rows;
 
 use crate::case::{Case, Gen};
-use isograd::ops::loss::Reduction;
-use isograd::{DType, Device, Error, Result, Scalar, Tensor};
+use isograd_core::ops::loss::Reduction;
+use isograd_core::{DType, Device, Error, Result, Scalar, Tensor};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 

@@ -3,14 +3,14 @@
 use super::Class::{Arithmetic, Dense, Product, Reduction, Stages, Transcendental};
 use super::{Companion, Derivative, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
-use isograd::nn::{self, Adam, AdamW, Optimizer, Sgd};
-use isograd::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
-use isograd::ops::{
+use isograd_nn::{self as nn, Adam, AdamW, Optimizer, Sgd};
+use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
+use isograd_core::ops::{
     Activation, Approximate, Axes, EmbeddingOptions, Gemm, GemmBias, INFER, Index, Order, Put, Rounding, Transpose,
     update_,
 };
-use isograd::pointwise::Pointwise;
-use isograd::{DType, Result, Rng, Shape, Tensor, no_grad};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{DType, Result, Rng, Shape, Tensor, no_grad};
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
@@ -314,7 +314,7 @@ fn binaries() -> Vec<Op> {
 fn compare(
     name: &'static str,
     tensors: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    scalars: fn(&Tensor, isograd::Scalar) -> Result<Tensor>,
+    scalars: fn(&Tensor, isograd_core::Scalar) -> Result<Tensor>,
 ) -> Op {
     Op::new(
         name,
@@ -1267,7 +1267,7 @@ fn norms() -> Vec<Op> {
 /// An op without inputs: draws and factories.
 fn source(
     name: &'static str,
-    run: fn(&Invocation<'_>, Vec<usize>, &isograd::Device) -> Result<Tensor>,
+    run: fn(&Invocation<'_>, Vec<usize>, &isograd_core::Device) -> Result<Tensor>,
     attributes: Value,
     also: &'static [&'static str],
 ) -> Op {

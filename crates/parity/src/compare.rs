@@ -1,6 +1,6 @@
 //! Comparison of tensors with expected values.
 
-use isograd::Tensor;
+use isograd_core::Tensor;
 
 /// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
 /// message names the first element that differs.

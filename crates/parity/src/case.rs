@@ -1,6 +1,6 @@
 //! Generated inputs: from a shape and a seed, the same every time.
 
-use isograd::{Device, Result, Shape, Tensor};
+use isograd_core::{Device, Result, Shape, Tensor};
 use serde_json::Value;
 
 /// Where the elements of an input lie.
@@ -124,7 +124,7 @@ impl Gen {
         self.from(values, shape)
     }
 
-    fn from<T: isograd::Element>(&self, values: Vec<T>, shape: &[usize]) -> Tensor {
+    fn from<T: isograd_core::Element>(&self, values: Vec<T>, shape: &[usize]) -> Tensor {
         Tensor::from_vec(values, Shape::new(shape), &self.device).expect("as many values as the shape has")
     }
 
