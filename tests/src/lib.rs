@@ -3,17 +3,10 @@
 pub mod harness;
 
 use isograd::{Device, Result, Tensor};
-use std::path::{Path, PathBuf};
 
 /// The CPU.
 pub fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
-}
-
-/// The folder of golden values: `ISOGRAD_TESTS_DATA`, or the repository's where that is not set.
-pub fn golden() -> PathBuf {
-    let folder = std::env::var_os("ISOGRAD_TESTS_DATA").map(PathBuf::from);
-    folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"))
 }
 
 /// A leaf of f64 values.

@@ -27,23 +27,32 @@ pub struct Case {
     pub attributes: Value,
     /// The inputs, floats in f64.
     pub inputs: Vec<(String, Tensor)>,
+    /// Where an op without inputs runs.
+    pub device: Option<Device>,
 }
 
 impl Case {
     /// A call with these attributes and inputs.
     pub fn new(attributes: Value, inputs: Vec<(&str, Tensor)>) -> Case {
-        Case { attributes, inputs: inputs.into_iter().map(|(name, t)| (name.to_string(), t)).collect() }
+        let inputs = inputs.into_iter().map(|(name, t)| (name.to_string(), t)).collect();
+        Case { attributes, inputs, device: None }
     }
 
     /// The same call on another device.
     pub fn to(&self, device: &Device) -> Result<Case> {
-        let mut attributes = self.attributes.clone();
-        if attributes.get("device").is_some() {
-            attributes["device"] = device.name().into();
-        }
-        let inputs =
-            self.inputs.iter().map(|(name, t)| Ok((name.clone(), t.to_device(device)?))).collect::<Result<_>>()?;
-        Ok(Case { attributes, inputs })
+        let case = self.map(|t| t.to_device(device))?;
+        Ok(Case { device: self.device.as_ref().map(|_| device.clone()), ..case })
+    }
+
+    /// The same call with each input replaced.
+    pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
+        let inputs = self.inputs.iter().map(|(name, t)| Ok((name.clone(), f(t)?))).collect::<Result<_>>()?;
+        Ok(Case { inputs, ..self.clone() })
+    }
+
+    /// The same call with each float input replaced.
+    pub fn map_floats(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
+        self.map(|t| if t.dtype().is_float() { f(t) } else { Ok(t.clone()) })
     }
 }
 
@@ -192,6 +201,12 @@ impl Gen {
     /// Replaces extents of 0 by 1, for ops that need an element.
     pub fn not_empty(&mut self) {
         self.shape.iter_mut().for_each(|d| *d = (*d).max(1));
+    }
+
+    /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large.
+    pub fn side(&mut self) -> usize {
+        let is_large = self.shape.iter().product::<usize>() > 512;
+        if is_large { 1 + self.below(150) } else { self.below(4) }
     }
 
     /// Gives the shape at least this rank, by leading extents of 2.
