@@ -35,6 +35,8 @@ mod pages {
     mod matmul {}
     #[doc = include_str!("../../docs/src/speed.md")]
     mod speed {}
+    #[doc = include_str!("../../docs/src/parity.md")]
+    mod parity {}
 }
 
 #[cfg(test)]

@@ -1412,13 +1412,20 @@ fn steps<O: nn::Optimizer + 'static>(
         .wide("parameters of 16 bits are rounded after each step")
 }
 
-/// `|p|` and what the steps add to it, twice: once for each.
+/// `|p|`, and what each step adds to it.
 fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let terms = |(i, y): (usize, &Tensor)| {
-        let p = c.input(&format!("p{i}"))?;
-        y.sub(p)?.abs()?.add(&p.abs()?)
-    };
-    super::run(c.op, c.attributes, c.inputs)?.iter().enumerate().map(terms).collect()
+    let mut before: Vec<Tensor> = (0..).map_while(|i| c.optional(&format!("p{i}")).cloned()).collect();
+    let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
+    for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
+        let is_later = |name: &str| name.split_once('_').is_some_and(|(_, step)| step.parse().is_ok_and(|step: usize| step > k));
+        let inputs: Vec<_> = c.inputs.iter().filter(|(name, _)| !is_later(name)).cloned().collect();
+        let after = super::run(c.op, c.attributes, &inputs)?;
+        for (i, y) in after.iter().enumerate() {
+            terms[i] = terms[i].add(&y.sub(&before[i])?.abs()?)?;
+        }
+        before = after;
+    }
+    Ok(terms)
 }
 
 fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
