@@ -89,8 +89,12 @@ pub fn for_all<S: Strategy>(
     strategy: &S,
     check: impl Fn(S::Value) -> Result<(), String>,
 ) -> Result<(), String> {
-    strategy::for_all(cases, SEED, strategy, check).map_err(|(why, value)| format!("{why}
-{value:?}"))
+    strategy::for_all(cases, SEED, strategy, check).map_err(|(why, value)| {
+        format!(
+            "{why}
+{value:?}"
+        )
+    })
 }
 
 /// A device of the same kind whose memory nobody else uses, so that its statistics are this test's alone.

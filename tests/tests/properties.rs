@@ -4,9 +4,9 @@ use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Dims, Error, Kind, Result, Rng, Shape, Tensor};
 use isograd_parity::case::{Case, Domain, Gen};
 use isograd_parity::check::shown;
+use isograd_parity::registry::{OPS, Op};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, for_all, for_shapes, private, text, trial};
-use isograd_parity::registry::{OPS, Op};
 use proptest::prelude::any;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -97,7 +97,8 @@ fn named(error: &Error, names: &[&str], shapes: &[&Shape]) -> Result<(), String>
 
 /// Breaks one argument at random.
 fn break_one(case: &mut Case, g: &mut Gen) -> Result<()> {
-    let mut attributes: Vec<&mut Value> = case.attributes.as_object_mut().into_iter().flatten().map(|(_, v)| v).collect();
+    let mut attributes: Vec<&mut Value> =
+        case.attributes.as_object_mut().into_iter().flatten().map(|(_, v)| v).collect();
     let choices = case.inputs.len() + attributes.len();
     match g.below(choices) {
         _ if choices == 0 => {}

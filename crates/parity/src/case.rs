@@ -61,13 +61,15 @@ pub struct Gen {
     /// The shape around which the case is built.
     pub shape: Vec<usize>,
     device: Device,
+    /// Whether extents that ops choose for large shapes are those of whole words.
+    in_words: bool,
     state: u64,
 }
 
 impl Gen {
     /// A generator of cases on `device`.
     pub fn new(shape: &[usize], seed: u64, device: &Device) -> Gen {
-        Gen { shape: shape.to_vec(), device: device.clone(), state: seed }
+        Gen { shape: shape.to_vec(), device: device.clone(), in_words: seed.is_multiple_of(2), state: seed }
     }
 
     /// Where the case's tensors are.
@@ -203,10 +205,15 @@ impl Gen {
         self.shape.iter_mut().for_each(|d| *d = (*d).max(1));
     }
 
-    /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large.
+    /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large, where those of a case
+    /// with an even seed are multiples of 16.
     pub fn side(&mut self) -> usize {
         let is_large = self.shape.iter().product::<usize>() > 512;
-        if is_large { 1 + self.below(150) } else { self.below(4) }
+        match (is_large, self.in_words) {
+            (false, _) => self.below(4),
+            (true, false) => 1 + self.below(150),
+            (true, true) => 16 * (1 + self.below(9)),
+        }
     }
 
     /// Gives the shape at least this rank, by leading extents of 2.

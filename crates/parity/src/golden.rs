@@ -35,7 +35,8 @@ pub static CASES: LazyLock<Vec<Golden>> = LazyLock::new(|| {
 });
 
 static TENSORS: LazyLock<Vec<SafeTensors<'static>>> = LazyLock::new(|| {
-    let of = |(.., bytes): &(&str, &str, &'static [u8])| SafeTensors::deserialize(bytes).expect("a file of safetensors");
+    let of =
+        |(.., bytes): &(&str, &str, &'static [u8])| SafeTensors::deserialize(bytes).expect("a file of safetensors");
     FILES.iter().map(of).collect()
 });
 

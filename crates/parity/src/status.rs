@@ -52,11 +52,17 @@ pub fn status(reports: &[Report]) -> String {
         let total = of_category.len();
         let _ = writeln!(summary, "| {title} | {total} | {done} | {} | {}% |", total - done, 100 * done / total);
     }
-    page += "\n## Summary\n\n| Category | Kernels | Built | Planned | % |\n|----------|---------|-------|---------|---|\n";
+    page +=
+        "\n## Summary\n\n| Category | Kernels | Built | Planned | % |\n|----------|---------|-------|---------|---|\n";
     page += &summary;
     let built = KERNELS.iter().filter(|kernel| !rows(kernel).is_empty()).count();
     let total = KERNELS.len();
-    let _ = writeln!(page, "| **Total** | **{total}** | **{built}** | **{}** | **{}%** |", total - built, 100 * built / total);
+    let _ = writeln!(
+        page,
+        "| **Total** | **{total}** | **{built}** | **{}** | **{}%** |",
+        total - built,
+        100 * built / total
+    );
     page
 }
 
@@ -65,9 +71,7 @@ fn cell(kernel: &Kernel, backend: &str, findings: &[&Finding]) -> String {
     if rows.is_empty() {
         return "🔧".into();
     }
-    let of = |f: &&&Finding| {
-        f.device.split(':').next() == Some(backend) && rows.iter().any(|op| op.name == f.op)
-    };
+    let of = |f: &&&Finding| f.device.split(':').next() == Some(backend) && rows.iter().any(|op| op.name == f.op);
     let found: Vec<_> = findings.iter().filter(of).collect();
     if found.iter().any(|f| f.has_failed()) {
         return "❌".into();

@@ -76,12 +76,7 @@ pub struct Tally {
 }
 
 /// Runs `check` on fixed cases and then on `drawn` ones. It ends at the first failure, shrunk if it was drawn.
-pub fn tally(
-    fixed: &[Seeded],
-    drawn: u32,
-    seed: u64,
-    check: impl Fn(&Seeded) -> Result<Distance, String>,
-) -> Tally {
+pub fn tally(fixed: &[Seeded], drawn: u32, seed: u64, check: impl Fn(&Seeded) -> Result<Distance, String>) -> Tally {
     let tally = RefCell::new(Tally::default());
     let one = |case: &Seeded| -> Result<(), String> {
         let distance = check(case)?;

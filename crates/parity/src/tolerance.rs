@@ -43,7 +43,14 @@ pub struct Measures {
 }
 
 /// The bound of each element of a result: `case` is the call in f64, and `r` its exact result.
-pub fn bounds(op: &Op, case: &Case, r: &Tensor, measures: &Measures, dtype: DType, device: &Device) -> Result<Vec<f64>> {
+pub fn bounds(
+    op: &Op,
+    case: &Case,
+    r: &Tensor,
+    measures: &Measures,
+    dtype: DType,
+    device: &Device,
+) -> Result<Vec<f64>> {
     let exact = r.to_f64_vec()?;
     if op.class == Class::Exact {
         return Ok(vec![0.0; exact.len()]);

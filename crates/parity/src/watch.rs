@@ -1,7 +1,9 @@
 //! Devices that are watched: guard zones around every buffer, fused kernels out of sight.
 
 use isograd_core::backend::Fused;
-use isograd_core::{Backend, Blas, Call, DType, Device, Error, Memory, MemoryStats, Operand, Precision, Provider, Result};
+use isograd_core::{
+    Backend, Blas, Call, DType, Device, Error, Memory, MemoryStats, Operand, Precision, Provider, Result,
+};
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -147,7 +149,9 @@ impl Backend for Watch {
         }
         fn within<'a>(operands: &[Operand<'a>], layouts: &'a [isograd_core::Layout]) -> Result<Vec<Operand<'a>>> {
             let pairs = operands.iter().zip(layouts);
-            pairs.map(|(o, layout)| Ok(Operand { memory: &*guarded(o.memory)?.inner, layout, dtype: o.dtype })).collect()
+            pairs
+                .map(|(o, layout)| Ok(Operand { memory: &*guarded(o.memory)?.inner, layout, dtype: o.dtype }))
+                .collect()
         }
         let (inputs, outputs) = (within(call.inputs, &inputs)?, within(call.outputs, &outputs)?);
         self.under().run(&Call { inputs: &inputs, outputs: &outputs, ..*call })

@@ -23,8 +23,11 @@ fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     assert_eq!(ended.stdout.lines().last(), Some(&*last));
     for op in ["gelu", "softmax", "topk"] {
         assert!(ended.stdout.contains(&format!("\n{op:<22} cpu       bf16 ")), "{}", ended.stdout);
-        let checks: Vec<&str> =
-            findings.iter().filter(|f| f["op"] == op && f["dtype"] == "f64").map(|f| f["check"].as_str().unwrap()).collect();
+        let checks: Vec<&str> = findings
+            .iter()
+            .filter(|f| f["op"] == op && f["dtype"] == "f64")
+            .map(|f| f["check"].as_str().unwrap())
+            .collect();
         assert_eq!(checks, ["golden", "gradcheck", "gradgradcheck"]);
     }
     let worst = |f: &Value| f["worst"]["bounds"].as_f64().unwrap();

@@ -1,5 +1,6 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
+mod launches;
 mod rows;
 
 use crate::case::{Case, Gen};
@@ -182,11 +183,6 @@ impl Op {
 
     fn fused(mut self) -> Op {
         self.fused = true;
-        self
-    }
-
-    fn launches(mut self, forward: u64, backward: u64) -> Op {
-        self.launches = [forward, backward];
         self
     }
 

@@ -3,7 +3,6 @@
 use super::Class::{Arithmetic, Dense, Optimizer, Product, Reduction, Stages, Transcendental};
 use super::{Companion, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain, Gen};
-use isograd_nn::{self as nn, Adam, AdamW, GradScaler, Sgd};
 use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
 use isograd_core::ops::{
     Activation, Approximate, Axes, EmbeddingOptions, Gemm, GemmBias, INFER, Index, Order, Put, Rounding, Transpose,
@@ -11,6 +10,7 @@ use isograd_core::ops::{
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Result, Rng, Shape, Tensor, no_grad};
+use isograd_nn::{self as nn, Adam, AdamW, GradScaler, Sgd};
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
@@ -36,7 +36,9 @@ pub(super) fn ops() -> Vec<Op> {
         ("random", random()),
         ("optimizer", optimizers()),
     ];
-    let named = |(category, ops): (&'static str, Vec<Op>)| ops.into_iter().map(move |op| Op { category, ..op });
+    let named = |(category, ops): (&'static str, Vec<Op>)| {
+        ops.into_iter().map(move |op| Op { category, launches: super::launches::of(op.name), ..op })
+    };
     families.into_iter().flat_map(named).collect()
 }
 
@@ -692,7 +694,9 @@ fn views() -> Vec<Op> {
             |g| {
                 g.at_least_rank(1);
                 g.not_empty();
-                let attributes = json!({"size": 1 + g.below(3), "dim": g.dim()});
+                // At most eight parts.
+                let (dim, parts) = (g.below(g.shape.len()), 1 + g.below(4));
+                let attributes = json!({"size": g.shape[dim].div_ceil(2 * parts), "dim": dim});
                 at(attributes, g.x(Domain::Real))
             },
         )
@@ -1417,7 +1421,8 @@ fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let mut before: Vec<Tensor> = (0..).map_while(|i| c.optional(&format!("p{i}")).cloned()).collect();
     let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
     for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
-        let is_later = |name: &str| name.split_once('_').is_some_and(|(_, step)| step.parse().is_ok_and(|step: usize| step > k));
+        let is_later =
+            |name: &str| name.split_once('_').is_some_and(|(_, step)| step.parse().is_ok_and(|step: usize| step > k));
         let inputs: Vec<_> = c.inputs.iter().filter(|(name, _)| !is_later(name)).cloned().collect();
         let after = super::run(c.op, c.attributes, &inputs)?;
         for (i, y) in after.iter().enumerate() {
