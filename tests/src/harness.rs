@@ -1,9 +1,12 @@
 //! Tests by name, device and op: `cpu::gelu::backward`.
 
-use isograd::{Device, Error, Provider};
+use isograd::{Device, Error};
+use isograd_parity::case::{Case, Gen};
+use isograd_parity::compare::Distance;
+use isograd_parity::registry::Op;
+use isograd_parity::strategy::{self, Seeded, tally};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// The devices that there must be, and those that are tested where there are any.
 const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
@@ -12,7 +15,7 @@ const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
 const NO_DEVICES: &[&str] = &["nvrtc", "rocblas", "simt"];
 
 /// What the seeds of the property tests are made from.
-const SEED: u8 = 7;
+const SEED: u64 = 7;
 
 /// Makes trials for every device and runs them. Devices named in `ISOGRAD_REQUIRE` (`cuda,opencl`) must be there.
 pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
@@ -58,15 +61,26 @@ pub fn trial(
     Trial::test(format!("{device}::{op}::{aspect}"), || run().map_err(Failed::from))
 }
 
-/// Extents of rank 0 to 4 with at most 24 elements; 0 and 1 among them.
-pub fn shapes() -> impl Strategy<Value = Vec<usize>> {
-    let extent = prop_oneof![1 => Just(0usize), 4 => Just(1usize), 8 => 2..5usize];
-    prop::collection::vec(extent, 0..5).prop_filter("small", |s| s.iter().product::<usize>() <= 24)
+/// Runs `check` on these shapes and on `drawn` others, with the cases that the op makes around them on the CPU, the same ones
+/// every time; a failure is shrunk.
+pub fn cases(
+    op: &Op,
+    fixed: &[&[usize]],
+    drawn: u32,
+    check: impl Fn(&Case, u64) -> Result<Distance, String>,
+) -> Result<(), String> {
+    let fixed: Vec<Seeded> = fixed.iter().map(|shape| Seeded { shape: shape.to_vec(), seed: 1 }).collect();
+    let tally = tally(&fixed, drawn, SEED, |case| {
+        check(&(op.make)(&mut Gen::new(&case.shape, case.seed, &crate::cpu())), case.seed)
+    });
+    let name = |case: Option<Seeded>| case.map(|case| case.to_string()).unwrap_or_default();
+    // Only the start of a message that shows large tensors.
+    tally.failure.map_or(Ok(()), |why| Err(format!("{} {why:.500}", name(tally.case))))
 }
 
 /// Runs `check` on `cases` shapes and seeds, the same ones every time; a failure is shrunk.
 pub fn for_shapes(cases: u32, check: impl Fn(&[usize], u64) -> Result<(), String>) -> Result<(), String> {
-    for_all(cases, &(shapes(), any::<u64>()), |(shape, seed)| check(&shape, seed))
+    for_all(cases, &(strategy::shapes(), any::<u64>()), |(shape, seed)| check(&shape, seed))
 }
 
 /// Runs `check` on `cases` values of a strategy, the same ones every time; a failure is shrunk.
@@ -75,20 +89,17 @@ pub fn for_all<S: Strategy>(
     strategy: &S,
     check: impl Fn(S::Value) -> Result<(), String>,
 ) -> Result<(), String> {
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[SEED; 32]);
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let checked = |value| check(value).map_err(TestCaseError::fail);
-    runner.run(strategy, checked).map_err(|e| e.to_string())
+    strategy::for_all(cases, SEED, strategy, check).map_err(|(why, value)| {
+        format!(
+            "{why}
+{value:?}"
+        )
+    })
 }
 
 /// A device of the same kind whose memory nobody else uses, so that its statistics are this test's alone.
 pub fn private(device: &Device) -> Device {
-    let mut parts = device.name().split(':');
-    let (kind, ordinal) = (parts.next(), parts.next().and_then(|n| n.parse().ok()).unwrap_or(0));
-    let providers = isograd::inventory::iter::<Provider>;
-    let provider = providers.into_iter().find(|p| Some(p.name) == kind).expect("the device has a provider");
-    Device::from_backend(device.name(), (provider.open)(ordinal).expect("the device opens twice"))
+    isograd_parity::watch::private(device).expect("the device opens twice")
 }
 
 /// An error's text, for the trials' results.

@@ -1,22 +1,12 @@
-//! What the tests share: the registry of all ops, generated cases, comparison.
+//! What the tests share. Ops, their cases and how results are compared are in `isograd_parity`.
 
-pub mod case;
-pub mod compare;
 pub mod harness;
-pub mod registry;
 
 use isograd::{Device, Result, Tensor};
-use std::path::{Path, PathBuf};
 
 /// The CPU.
 pub fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
-}
-
-/// The folder of golden values: `ISOGRAD_TESTS_DATA`, or the repository's where that is not set.
-pub fn golden() -> PathBuf {
-    let folder = std::env::var_os("ISOGRAD_TESTS_DATA").map(PathBuf::from);
-    folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"))
 }
 
 /// A leaf of f64 values.
@@ -47,6 +37,8 @@ mod pages {
     mod matmul {}
     #[doc = include_str!("../../docs/src/speed.md")]
     mod speed {}
+    #[doc = include_str!("../../docs/src/parity.md")]
+    mod parity {}
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use isograd::backend::Operand;
 use isograd::pointwise::{Domain, Pointwise, Row, Visitor, c_source};
 use isograd::{Call, Device, Element, Kernel, Layout, Memory, Result, Shape};
-use isograd_tests::case::Gen;
+use isograd_parity::case::Gen;
 use isograd_tests::cpu;
 use std::fmt::Write;
 use std::fs::{self, File};

@@ -3,7 +3,7 @@
 
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
 use isograd::{DType, Device, Kind, Result, Rng, Tensor};
-use isograd_tests::compare::same_bits;
+use isograd_parity::compare::same_bits;
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, private, text, trial};
 use libtest_mimic::Trial;
@@ -37,7 +37,7 @@ fn same_as_the_cpu(
     make: &dyn Fn(&Device) -> Result<Tensor>,
 ) -> std::result::Result<(), String> {
     let (there, here) = (make(device).map_err(text)?, make(&cpu()).map_err(text)?);
-    same_bits(what, &there, &here)
+    same_bits(what, &there, &here).map(drop)
 }
 
 /// Sizes below, at and above a block of draws and a group of threads, and states in the middle of a block.

@@ -2,10 +2,11 @@
 
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Dims, Error, Kind, Result, Rng, Shape, Tensor};
-use isograd_tests::case::{Case, Domain, Gen};
+use isograd_parity::case::{Case, Domain, Gen};
+use isograd_parity::check::shown;
+use isograd_parity::registry::{OPS, Op};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, for_all, for_shapes, private, text, trial};
-use isograd_tests::registry::{OPS, Op};
 use proptest::prelude::any;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,11 +50,6 @@ fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-fn shown(case: &Case) -> String {
-    let inputs: Vec<String> = case.inputs.iter().map(|(n, t)| format!("{n}: {} {}", t.dtype(), t.shape())).collect();
-    format!("{} ({})", case.attributes, inputs.join(", "))
-}
-
 /// A valid call with one argument broken gives a result or an error that names the op, and never a panic.
 fn wrong_arguments(op: &Op, g: &mut Gen) -> Result<(), String> {
     let mut case = (op.make)(g);
@@ -62,11 +58,11 @@ fn wrong_arguments(op: &Op, g: &mut Gen) -> Result<(), String> {
 }
 
 fn call(op: &Op, case: &Case) -> Result<(), String> {
-    let mut inputs = case.inputs.clone();
+    let mut leaves = case.clone();
     for i in op.differentiable(case) {
-        inputs[i].1 = inputs[i].1.leaf().map_err(text)?;
+        leaves.inputs[i].1 = leaves.inputs[i].1.leaf().map_err(text)?;
     }
-    match op.call_with(&case.attributes, &inputs) {
+    match op.call(&leaves) {
         Ok(outputs) => outputs.iter().filter(|y| y.requires_grad()).try_for_each(backward),
         Err(error) => {
             let name = op.name;
@@ -99,10 +95,10 @@ fn named(error: &Error, names: &[&str], shapes: &[&Shape]) -> Result<(), String>
     Ok(())
 }
 
-/// Breaks one argument at random, but not the device that is tested.
+/// Breaks one argument at random.
 fn break_one(case: &mut Case, g: &mut Gen) -> Result<()> {
-    let all = case.attributes.as_object_mut().into_iter().flatten();
-    let mut attributes: Vec<&mut Value> = all.filter(|(name, _)| *name != "device").map(|(_, v)| v).collect();
+    let mut attributes: Vec<&mut Value> =
+        case.attributes.as_object_mut().into_iter().flatten().map(|(_, v)| v).collect();
     let choices = case.inputs.len() + attributes.len();
     match g.below(choices) {
         _ if choices == 0 => {}

@@ -8,7 +8,7 @@ use isograd::ops::loss::{CrossEntropy, Reduction};
 use isograd::ops::{Activation, EmbeddingOptions, GemmBias, Index, Order, Put, total};
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Result, Tensor};
-use isograd_tests::compare::close_values;
+use isograd_parity::compare::close_values;
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, text, trial};
 use libtest_mimic::Trial;

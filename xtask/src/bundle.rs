@@ -66,7 +66,6 @@ pub fn build(out: Option<&str>) -> Result<(), Failure> {
             tools::run("gzip", &["-9", &copied.to_string_lossy()])?;
         }
     }
-    copy_golden(&out.join("golden"))?;
     write_script(&out.join("run.sh"))?;
     check_size(&out)
 }
@@ -84,19 +83,6 @@ fn compile(arguments: &[&str]) -> Result<Vec<PathBuf>, Failure> {
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     fs::copy(from, to).map(drop).map_err(failed("cannot write", to))
-}
-
-/// The golden files without the scripts that made them.
-fn copy_golden(to: &Path) -> Result<(), Failure> {
-    let from = tools::root().join("tests/golden");
-    fs::create_dir_all(to).map_err(failed("cannot create", to))?;
-    for entry in fs::read_dir(&from).map_err(failed("cannot read", &from))? {
-        let path = entry.map_err(failed("cannot read", &from))?.path();
-        if path.extension().is_some_and(|e| e == "json" || e == "safetensors") {
-            copy(&path, &to.join(path.file_name().unwrap_or_default()))?;
-        }
-    }
-    Ok(())
 }
 
 fn write_script(path: &Path) -> Result<(), Failure> {

@@ -79,7 +79,6 @@ run_bench() {
     fi
 }
 
-export ISOGRAD_TESTS_DATA="$here/golden"
 # Bad indices are errors of the call that met them, as the tests expect.
 export ISOGRAD_CHECKED=1
 

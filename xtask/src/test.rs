@@ -55,6 +55,11 @@ const STEPS: &[Step] = &[
         task: Task::Cargo(&["test", "--workspace", "--tests", "--examples"]),
     },
     Step {
+        name: "parity of the devices",
+        extent: Extent::Everything,
+        task: Task::Cargo(&["run", "--package", "isograd-cli", "--", "parity", "--quick"]),
+    },
+    Step {
         name: "documentation and the book's code",
         extent: Extent::Everything,
         task: Task::Cargo(&["test", "--workspace", "--doc"]),

@@ -99,7 +99,8 @@ fn parse_rate(s: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_float(s: &str) -> Result<DType, String> {
+/// A dtype of floats.
+pub fn parse_float(s: &str) -> Result<DType, String> {
     match s.parse::<DType>() {
         Ok(dtype) if dtype.is_float() => Ok(dtype),
         _ => Err(format!("{s:?} is none of f32, f64, f16, bf16")),

@@ -98,6 +98,11 @@ pub trait Backend: Send + Sync + 'static {
         Err(Error::unsupported("capture", "this backend records nothing"))
     }
 
+    /// How many kernels were launched, calls of the vendor's library included; `None` where nothing is launched.
+    fn launch_count(&self) -> Option<u64> {
+        None
+    }
+
     /// The bytes held now, at the peak, and for reuse.
     fn memory(&self) -> MemoryStats;
 

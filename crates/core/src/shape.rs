@@ -266,6 +266,11 @@ impl Layout {
         to
     }
 
+    /// The same layout in a buffer with `by` elements more at its start.
+    pub fn shift(&self, by: usize) -> Layout {
+        Layout { offset: self.offset + by, ..self.clone() }
+    }
+
     /// Drops dimension `dim` at `index`.
     pub fn select(&self, dim: usize, index: usize) -> Layout {
         let mut to = self.narrow(dim, index, 1, 1);

@@ -49,7 +49,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vendor::Vendor;
 
 /// A device behind a driver, as a backend.
@@ -63,6 +63,7 @@ pub struct Gpu<D: Driver> {
     pool: Arc<Pool<D>>,
     is_checked: AtomicBool,
     log: Mutex<Option<Vec<Launch>>>,
+    launched: AtomicU64,
 }
 
 /// A launch as the log shows it. A call of the vendor's library is one without geometry.
@@ -107,6 +108,7 @@ impl<D: Driver> Gpu<D> {
                 _ => cfg!(debug_assertions),
             }),
             log: Mutex::new(None),
+            launched: AtomicU64::new(0),
         }
     }
 
@@ -163,6 +165,7 @@ impl<D: Driver> Gpu<D> {
             let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
             log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
         }
+        self.launched.fetch_add(1, Ordering::Relaxed);
         let entry = self.programs.entry(&self.pool.driver, variant, entry, text)?;
         self.pool.driver.launch(&entry, geometry, &arguments, reached)
     }
@@ -370,6 +373,10 @@ impl<D: Driver> Backend for Gpu<D> {
         let recording = recording.downcast_ref::<Recording<D>>();
         let recording = recording.ok_or_else(|| Error::backend("capture", "the step is of another backend"))?;
         self.driver().replay(&recording.graph)
+    }
+
+    fn launch_count(&self) -> Option<u64> {
+        Some(self.launched.load(Ordering::Relaxed))
     }
 
     fn memory(&self) -> MemoryStats {

@@ -85,6 +85,7 @@ fn multiply<D: Driver>(gpu: &Gpu<D>, library: &dyn Library, mut product: Product
         product.workspace = workspace.as_ref().map_or(0, |buffer| buffer.address);
     }
     let is_done = library.multiply(&product)?;
+    gpu.launched.fetch_add(is_done.into(), Ordering::Relaxed);
     if is_done && let Some(log) = &mut *gpu.log.lock() {
         let geometry = Geometry::new([0; 3], 0);
         log.push(Launch { program: format!("{:?}", product.form), entry: "vendor", geometry, arguments: Vec::new() });

@@ -19,6 +19,8 @@
 pub use isograd_core::*;
 pub use isograd_data as data;
 pub use isograd_nn as nn;
+#[cfg(feature = "parity")]
+pub use isograd_parity as parity;
 
 // A backend registers itself when it is linked.
 #[cfg(feature = "cpu")]

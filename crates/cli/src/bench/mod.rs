@@ -4,16 +4,16 @@ mod measure;
 mod report;
 mod rows;
 
+use crate::{check_writable, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use isograd::nn::replace_file;
 use isograd::{DType, Device, DeviceInfo, Kind};
 use measure::{Limits, Row, Stand};
 use regex::Regex;
 use report::{Outcome, Record, Table};
 use rows::{Clock, Cost, Op};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -91,16 +91,6 @@ fn chosen(filter: Option<&Regex>) -> Result<Vec<Row>> {
     Ok(chosen)
 }
 
-/// Makes sure that a file can be written before any work is done.
-fn check_writable(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if path.is_dir() {
-        bail!("{} is a folder", path.display());
-    }
-    tempfile::tempfile_in(folder).with_context(|| format!("cannot write to {}", path.display()))?;
-    Ok(())
-}
-
 fn info(device: &Device) -> Result<DeviceInfo> {
     let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
     all.into_iter().find(|info| info.name == device.name()).with_context(|| format!("{device} is not listed any more"))
@@ -121,12 +111,6 @@ fn limits(info: &DeviceInfo, quick: bool) -> Limits {
         (false, false) => Limits { bytes: 64 << 20, flops: 1e9, flush: 32 << 20, time: milliseconds(300) },
         (false, true) => Limits { bytes: 1 << 20, flops: 1e7, flush: 4 << 20, time: milliseconds(20) },
     }
-}
-
-fn progress_bar(rows: usize) -> Result<ProgressBar> {
-    let bar = ProgressBar::new(rows as u64);
-    bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} {msg}")?.progress_chars("=> "));
-    Ok(bar)
 }
 
 /// A run of the command.

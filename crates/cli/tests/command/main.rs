@@ -2,6 +2,7 @@
 
 mod bench;
 mod kernels;
+mod parity;
 mod refusing;
 mod resuming;
 mod training;

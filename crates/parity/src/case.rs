@@ -1,6 +1,6 @@
 //! Generated inputs: from a shape and a seed, the same every time.
 
-use isograd::{Device, Result, Shape, Tensor};
+use isograd_core::{Device, Result, Shape, Tensor};
 use serde_json::Value;
 
 /// Where the elements of an input lie.
@@ -27,23 +27,32 @@ pub struct Case {
     pub attributes: Value,
     /// The inputs, floats in f64.
     pub inputs: Vec<(String, Tensor)>,
+    /// Where an op without inputs runs.
+    pub device: Option<Device>,
 }
 
 impl Case {
     /// A call with these attributes and inputs.
     pub fn new(attributes: Value, inputs: Vec<(&str, Tensor)>) -> Case {
-        Case { attributes, inputs: inputs.into_iter().map(|(name, t)| (name.to_string(), t)).collect() }
+        let inputs = inputs.into_iter().map(|(name, t)| (name.to_string(), t)).collect();
+        Case { attributes, inputs, device: None }
     }
 
     /// The same call on another device.
     pub fn to(&self, device: &Device) -> Result<Case> {
-        let mut attributes = self.attributes.clone();
-        if attributes.get("device").is_some() {
-            attributes["device"] = device.name().into();
-        }
-        let inputs =
-            self.inputs.iter().map(|(name, t)| Ok((name.clone(), t.to_device(device)?))).collect::<Result<_>>()?;
-        Ok(Case { attributes, inputs })
+        let case = self.map(|t| t.to_device(device))?;
+        Ok(Case { device: self.device.as_ref().map(|_| device.clone()), ..case })
+    }
+
+    /// The same call with each input replaced.
+    pub fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
+        let inputs = self.inputs.iter().map(|(name, t)| Ok((name.clone(), f(t)?))).collect::<Result<_>>()?;
+        Ok(Case { inputs, ..self.clone() })
+    }
+
+    /// The same call with each float input replaced.
+    pub fn map_floats(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
+        self.map(|t| if t.dtype().is_float() { f(t) } else { Ok(t.clone()) })
     }
 }
 
@@ -52,13 +61,15 @@ pub struct Gen {
     /// The shape around which the case is built.
     pub shape: Vec<usize>,
     device: Device,
+    /// Whether extents that ops choose for large shapes are those of whole words.
+    in_words: bool,
     state: u64,
 }
 
 impl Gen {
     /// A generator of cases on `device`.
     pub fn new(shape: &[usize], seed: u64, device: &Device) -> Gen {
-        Gen { shape: shape.to_vec(), device: device.clone(), state: seed }
+        Gen { shape: shape.to_vec(), device: device.clone(), in_words: seed.is_multiple_of(2), state: seed }
     }
 
     /// Where the case's tensors are.
@@ -124,7 +135,7 @@ impl Gen {
         self.from(values, shape)
     }
 
-    fn from<T: isograd::Element>(&self, values: Vec<T>, shape: &[usize]) -> Tensor {
+    fn from<T: isograd_core::Element>(&self, values: Vec<T>, shape: &[usize]) -> Tensor {
         Tensor::from_vec(values, Shape::new(shape), &self.device).expect("as many values as the shape has")
     }
 
@@ -192,6 +203,17 @@ impl Gen {
     /// Replaces extents of 0 by 1, for ops that need an element.
     pub fn not_empty(&mut self) {
         self.shape.iter_mut().for_each(|d| *d = (*d).max(1));
+    }
+
+    /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large, where those of a case
+    /// with an even seed are multiples of 16.
+    pub fn side(&mut self) -> usize {
+        let is_large = self.shape.iter().product::<usize>() > 512;
+        match (is_large, self.in_words) {
+            (false, _) => self.below(4),
+            (true, false) => 1 + self.below(150),
+            (true, true) => 16 * (1 + self.below(9)),
+        }
     }
 
     /// Gives the shape at least this rank, by leading extents of 2.

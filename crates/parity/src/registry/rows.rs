@@ -1,16 +1,16 @@
 //! The rows, by family. To add an op, add its row.
 
-use super::Class::{Arithmetic, Dense, Product, Reduction, Stages, Transcendental};
-use super::{Companion, Derivative, Invocation, Op};
+use super::Class::{Arithmetic, Dense, Optimizer, Product, Reduction, Stages, Transcendental};
+use super::{Companion, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain, Gen};
-use isograd::nn::{self, Adam, AdamW, Optimizer, Sgd};
-use isograd::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
-use isograd::ops::{
+use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
+use isograd_core::ops::{
     Activation, Approximate, Axes, EmbeddingOptions, Gemm, GemmBias, INFER, Index, Order, Put, Rounding, Transpose,
     update_,
 };
-use isograd::pointwise::Pointwise;
-use isograd::{DType, Result, Rng, Shape, Tensor, no_grad};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{DType, Result, Rng, Shape, Tensor, no_grad};
+use isograd_nn::{self as nn, Adam, AdamW, GradScaler, Sgd};
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
@@ -21,22 +21,25 @@ const HAS_KINKS: &[f64] = &[-3.0, -1.0, -0.5, 0.0, 0.125, 0.5, 0.75, 1.0, 2.5, 3
 /// All rows.
 pub(super) fn ops() -> Vec<Op> {
     let families = [
-        activations(),
-        unaries(),
-        binaries(),
-        comparisons(),
-        fused(),
-        reductions(),
-        views(),
-        copies(),
-        indexing(),
-        matrices(),
-        losses(),
-        norms(),
-        random(),
-        optimizers(),
+        ("activation", activations()),
+        ("unary", unaries()),
+        ("binary", binaries()),
+        ("comparison", comparisons()),
+        ("fused pointwise", fused()),
+        ("reduction", reductions()),
+        ("view", views()),
+        ("copy", copies()),
+        ("indexing", indexing()),
+        ("matrix", matrices()),
+        ("loss", losses()),
+        ("normalization", norms()),
+        ("random", random()),
+        ("optimizer", optimizers()),
     ];
-    families.into_iter().flatten().collect()
+    let named = |(category, ops): (&'static str, Vec<Op>)| {
+        ops.into_iter().map(move |op| Op { category, launches: super::launches::of(op.name), ..op })
+    };
+    families.into_iter().flat_map(named).collect()
 }
 
 fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
@@ -162,9 +165,14 @@ fn activations() -> Vec<Op> {
             |_| json!({"threshold": 0.125, "value": -2.0}),
         ),
         map("relu_squared", Tensor::relu_squared, kinks).class(Arithmetic),
-        with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()})).class(Stages),
+        with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused(),
         with("log_softmax", |c, x| x.log_softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
-            .class(Stages),
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused(),
         Op::new(
             "swiglu",
             |c| one(c.input("gate")?.swiglu(c.input("up")?)),
@@ -314,7 +322,7 @@ fn binaries() -> Vec<Op> {
 fn compare(
     name: &'static str,
     tensors: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    scalars: fn(&Tensor, isograd::Scalar) -> Result<Tensor>,
+    scalars: fn(&Tensor, isograd_core::Scalar) -> Result<Tensor>,
 ) -> Op {
     Op::new(
         name,
@@ -561,7 +569,7 @@ fn reductions() -> Vec<Op> {
         reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
         reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
         reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
-        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Stages),
+        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Stages).slice(Slice::Element),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
             .class(Stages)
             .also(&["keepdim", "mean"]),
@@ -572,6 +580,7 @@ fn reductions() -> Vec<Op> {
         arg("argmin_axis", |x, axes| x.argmin(axes), &["keepdim"]),
         with("cumsum", |c, x| x.cumsum(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
             .class(Reduction)
+            .collects()
             .companion(absolute)
             .linear(),
     ]
@@ -621,7 +630,8 @@ fn views() -> Vec<Op> {
             real,
             merged,
         )
-        .linear(),
+        .linear()
+        .kernels(&["view"]),
         with(
             "transpose",
             |c, x| x.transpose(c.dim("dim0")?, c.dim("dim1")?),
@@ -684,7 +694,9 @@ fn views() -> Vec<Op> {
             |g| {
                 g.at_least_rank(1);
                 g.not_empty();
-                let attributes = json!({"size": 1 + g.below(3), "dim": g.dim()});
+                // At most eight parts.
+                let (dim, parts) = (g.below(g.shape.len()), 1 + g.below(4));
+                let attributes = json!({"size": g.shape[dim].div_ceil(2 * parts), "dim": dim});
                 at(attributes, g.x(Domain::Real))
             },
         )
@@ -722,8 +734,7 @@ fn copies() -> Vec<Op> {
         map("contiguous", Tensor::contiguous, Domain::Real).linear(),
         with("cast", |c, x| x.cast(c.dtype("dtype")?), Domain::Real, |_| json!({"dtype": "f64"}))
             .linear()
-            .also(&["dtype"])
-            .one_dtype("the dtype is an attribute"),
+            .also(&["dtype"]),
         Op::new(
             "concat",
             |c| one(Tensor::concat(&c.all(), c.dim("dim")?)),
@@ -731,14 +742,17 @@ fn copies() -> Vec<Op> {
                 g.at_least_rank(1);
                 let dim = g.dim();
                 let d = Shape::new(&g.shape).dim("concat", dim).expect("a dimension of the shape");
-                Case { attributes: json!({"dim": dim}), inputs: parts(g, Some(d)) }
+                Case { inputs: parts(g, Some(d)), ..Case::new(json!({"dim": dim}), vec![]) }
             },
         )
         .linear(),
         Op::new(
             "stack",
             |c| one(Tensor::stack(&c.all(), c.dim("dim")?)),
-            |g| Case { attributes: json!({"dim": g.dim()}), inputs: parts(g, None) },
+            |g| {
+                let attributes = json!({"dim": g.dim()});
+                Case { inputs: parts(g, None), ..Case::new(attributes, vec![]) }
+            },
         )
         .linear()
         .also(&["concat", "unsqueeze", "reshape"]),
@@ -828,6 +842,12 @@ fn order(flag: bool) -> Order {
     if flag { Order::Descending } else { Order::Ascending }
 }
 
+/// The shape of an embedding's table.
+fn table(g: &mut Gen) -> [usize; 2] {
+    let (rows, width) = (5 + g.side(), g.side().max(3));
+    [rows, width]
+}
+
 fn indexing() -> Vec<Op> {
     vec![
         Op::new(
@@ -850,6 +870,7 @@ fn indexing() -> Vec<Op> {
         .class(Reduction)
         .companion(absolute)
         .linear()
+        .collects()
         .also(&["scatter_add"]),
         in_place(
             "scatter_add_",
@@ -887,6 +908,8 @@ fn indexing() -> Vec<Op> {
         .class(Reduction)
         .companion(absolute)
         .linear()
+        .collects()
+        .kernels(&["scatter_add"])
         .also(&["scatter_add", "mul_scalar"]),
         in_place(
             "index_add_",
@@ -922,6 +945,7 @@ fn indexing() -> Vec<Op> {
         .class(Reduction)
         .companion(absolute)
         .linear()
+        .collects()
         .also(&["index", "broadcast_to", "scatter", "scatter_add", "narrow", "normalize_index"]),
         Op::new(
             "nonzero",
@@ -960,23 +984,28 @@ fn indexing() -> Vec<Op> {
             },
             |g| {
                 let shape = g.shape.clone();
-                let (w, idx) = (g.tensor(Domain::Real, &[5, 3]), g.indices(5, &shape));
+                let [rows, width] = table(g);
+                let (w, idx) = (g.tensor(Domain::Real, &[rows, width]), g.indices(rows, &shape));
                 Case::new(none(), vec![("w", w), ("idx", idx)])
             },
         )
         .linear()
+        .fused()
         .also(&["embedding"]),
         Op::new(
             "embedding_rmsnorm",
             |c| one(c.input("w")?.embedding_rmsnorm(c.input("idx")?, c.optional("gamma"), c.float_or("eps", 1e-6)?)),
             |g| {
                 let shape = g.shape.clone();
-                let (w, idx) = (g.tensor(Domain::Positive, &[5, 3]), g.indices(5, &shape));
-                let gamma = g.tensor(Domain::Real, &[3]);
+                let [rows, width] = table(g);
+                let (w, idx) = (g.tensor(Domain::Positive, &[rows, width]), g.indices(rows, &shape));
+                let gamma = g.tensor(Domain::Real, &[width]);
                 Case::new(json!({"eps": 1e-6}), vec![("w", w), ("idx", idx), ("gamma", gamma)])
             },
         )
         .class(Stages)
+        .slice(Slice::Rows)
+        .fused()
         .also(&["embedding", "mul"]),
     ]
 }
@@ -994,20 +1023,20 @@ fn gemm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 fn gemm_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let mut attributes = c.attributes.clone();
     for name in ["alpha", "beta"] {
-        attributes.0.insert(name.into(), c.float_or(name, 1.0)?.abs().into());
+        attributes.values.insert(name.into(), c.float_or(name, 1.0)?.abs().into());
     }
     absolute(&Invocation { attributes: &attributes, ..*c })
 }
 
 fn gemm_case(g: &mut Gen) -> Case {
-    let [m, k, n] = [0; 3].map(|_| g.below(4));
+    let [m, k, n] = [0; 3].map(|_| g.side());
     let c = [vec![m, n], vec![n], vec![m, 1], vec![]][g.below(4)].clone();
     let inputs = [("a", vec![m, k]), ("b", vec![k, n]), ("c", c)].map(|(name, s)| (name, g.tensor(Domain::Real, &s)));
     Case::new(json!({"alpha": 0.5, "beta": -2.0}), inputs.to_vec())
 }
 
 fn matmul_case(g: &mut Gen) -> Case {
-    let [m, k, n, batch] = [0; 4].map(|_| g.below(4));
+    let ([m, k, n], batch) = ([0; 3].map(|_| g.side()), g.below(4));
     let (a, b) = match g.below(6) {
         0 => (vec![k], vec![k]),
         1 => (vec![m, k], vec![k]),
@@ -1027,11 +1056,11 @@ fn dense(name: &'static str, activation: fn(&Invocation<'_>) -> Result<Activatio
         let options = GemmBias { trans_a, trans_b, activation: activation(c)? };
         one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), options))
     };
-    Op::new(name, run, dense_case).class(Dense).companion(dense_terms).also(&["gemm_bias", "gemm"])
+    Op::new(name, run, dense_case).class(Dense).fused().companion(dense_terms).also(&["gemm_bias", "gemm"])
 }
 
 fn dense_case(g: &mut Gen) -> Case {
-    let ([m, k, n], turned) = ([0; 3].map(|_| g.below(4)), [g.coin(), g.coin()]);
+    let ([m, k, n], turned) = ([0; 3].map(|_| g.side()), [g.coin(), g.coin()]);
     let approximate = g.pick(&["none", "tanh"]);
     let attributes = json!({"trans_a": turned[0], "trans_b": turned[1], "approximate": approximate});
     let a = match (turned[0], g.coin()) {
@@ -1044,13 +1073,14 @@ fn dense_case(g: &mut Gen) -> Case {
     Case::new(attributes, inputs.map(|(name, shape)| (name, g.tensor(Domain::Real, &shape))).to_vec())
 }
 
-/// A bias that decides the sign, away from the kink: a sum of three products is at most 12.
+/// A bias that decides the sign, away from the kink: a product is at most 4.
 fn decided(op: Op) -> Op {
     let make = op.make;
-    let push = |t: &Tensor| t.sign()?.mul_scalar(16.0);
+    let push = |t: &Tensor, by: usize| t.sign()?.mul_scalar(by as f64);
     let make = move |g: &mut Gen| {
         let mut case = make(g);
-        case.inputs[2].1 = push(&case.inputs[2].1).expect("floats have a sign");
+        let terms = case.inputs[1].1.dims().iter().copied().max().unwrap_or(0);
+        case.inputs[2].1 = push(&case.inputs[2].1, 4 * terms + 4).expect("floats have a sign");
         case
     };
     Op { make: Box::new(make), ..op }
@@ -1129,7 +1159,8 @@ fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
 
 /// Scores `[N, C, rest..]` in `domain` and targets: class indices, or probabilities.
 fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool) -> Case {
-    let (n, c) = (g.below(4), g.pick(&[1, 2, 3, 4, 35]));
+    let n = g.side();
+    let c = if n < 4 { g.pick(&[1, 2, 3, 4, 35]) } else { g.pick(&[4, 35, 1009]) };
     let rest = if g.coin() { vec![] } else { vec![g.below(3)] };
     let target: Vec<usize> = [n].into_iter().chain(rest.clone()).collect();
     let scores: Vec<usize> = [n, c].into_iter().chain(rest).collect();
@@ -1165,7 +1196,10 @@ fn kl_target(c: &Invocation<'_>) -> Result<KlTarget> {
 
 fn losses() -> Vec<Op> {
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
-    let beside = |g: &mut Gen, name, phase| (name, g.tensor(Domain::Grid(phase), &[3, 2]));
+    let beside = |g: &mut Gen, name, phase| {
+        let shape = if g.shape.iter().product::<usize>() > 512 { [67, 131] } else { [3, 2] };
+        (name, g.tensor(Domain::Grid(phase), &shape))
+    };
     let (unit, real) = (Domain::Unit, Domain::Real);
     vec![
         loss("mse_loss", ["a", "t"], apart, none(), |c, a, t| a.mse_loss(t, c.reduction()?)),
@@ -1203,6 +1237,7 @@ fn losses() -> Vec<Op> {
             |g| classes(g, "logits", Domain::Real, true),
         )
         .class(Stages)
+        .fused()
         .constant(&["weight", "token_bytes"]),
         Op::new(
             "nll_loss",
@@ -1236,8 +1271,9 @@ fn losses() -> Vec<Op> {
             },
             move |g| {
                 let attributes = json!({"margin": 1.0, "reduction": g.pick(&REDUCTIONS)});
-                let y = g.tensor(Domain::Unit, &[3]).round().expect("floats round");
-                Case::new(attributes, vec![beside(g, "x1", 0.0), beside(g, "x2", 0.03), ("y", y)])
+                let (x1, x2) = (beside(g, "x1", 0.0), beside(g, "x2", 0.03));
+                let y = g.tensor(Domain::Unit, &x1.1.dims()[..1]).round().expect("floats round");
+                Case::new(attributes, vec![x1, x2, ("y", y)])
             },
         )
         .class(Stages)
@@ -1247,8 +1283,13 @@ fn losses() -> Vec<Op> {
 
 /// `x [rows, D]` or `[rows, D1, D2]` with parameters of the normalised shape.
 fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
-    let row = [vec![5], vec![2, 3], vec![1], vec![40]][g.below(4)].clone();
-    let rows = [vec![3], vec![], vec![2, 2], vec![0]][g.below(4)].clone();
+    let (rows, row) = match g.side() {
+        side @ 4.. => (vec![side], [vec![1009], vec![3, 61], vec![1024]][g.below(3)].clone()),
+        rows => (
+            [vec![3], vec![], vec![2, 2], vec![0]][rows].clone(),
+            [vec![5], vec![2, 3], vec![1], vec![40]][g.below(4)].clone(),
+        ),
+    };
     let x = g.tensor(Domain::Real, &[rows, row.clone()].concat());
     let mut inputs = vec![("x", x)];
     if g.coin() {
@@ -1271,20 +1312,24 @@ fn norms() -> Vec<Op> {
             },
             |g| norm_case(g, true),
         )
-        .class(Stages),
+        .class(Stages)
+        .slice(Slice::Rows)
+        .fused(),
         Op::new(
             "rmsnorm_forward",
             |c| one(c.input("x")?.rms_norm(c.size("dims")?, c.optional("weight"), c.float("eps")?)),
             |g| norm_case(g, false),
         )
-        .class(Stages),
+        .class(Stages)
+        .slice(Slice::Rows)
+        .fused(),
     ]
 }
 
 /// An op without inputs: draws and factories.
 fn source(
     name: &'static str,
-    run: fn(&Invocation<'_>, Vec<usize>, &isograd::Device) -> Result<Tensor>,
+    run: fn(&Invocation<'_>, Vec<usize>, &isograd_core::Device) -> Result<Tensor>,
     attributes: Value,
     also: &'static [&'static str],
 ) -> Op {
@@ -1295,8 +1340,7 @@ fn source(
             let mut attributes = attributes.clone();
             attributes["shape"] = g.shape.clone().into();
             attributes["seed"] = g.bits().into();
-            attributes["device"] = g.device().name().into();
-            Case::new(attributes, vec![])
+            Case { device: Some(g.device().clone()), ..Case::new(attributes, vec![]) }
         },
     )
     .derivative(NO_GRADIENT)
@@ -1322,6 +1366,7 @@ fn random() -> Vec<Op> {
         )
         .class(Arithmetic)
         .linear()
+        .fused()
         .also(&["dropout"]),
         source(
             "random_uniform",
@@ -1349,12 +1394,13 @@ fn random() -> Vec<Op> {
             },
             json!({"value": 3, "dtype": "i32"}),
             &["fill", "dtype"],
-        ),
+        )
+        .kernels(&["zeros", "ones"]),
     ]
 }
 
 /// A number of steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`.
-fn steps<O: Optimizer + 'static>(
+fn steps<O: nn::Optimizer + 'static>(
     name: &'static str,
     make: fn(&Invocation<'_>, Vec<Tensor>) -> Result<O>,
     attributes: Value,
@@ -1380,8 +1426,28 @@ fn steps<O: Optimizer + 'static>(
     };
     Op::new(name, run, make)
         .derivative(IN_PLACE)
+        .class(Optimizer)
+        .companion(step_terms)
+        .fused()
         .also(&["adam", "sgd", "set_grad", "leaf"])
-        .one_dtype("states are in f32, so that a step in 16 bits takes another course")
+        .wide("parameters of 16 bits are rounded after each step")
+}
+
+/// `|p|`, and what each step adds to it.
+fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let mut before: Vec<Tensor> = (0..).map_while(|i| c.optional(&format!("p{i}")).cloned()).collect();
+    let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
+    for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
+        let is_later =
+            |name: &str| name.split_once('_').is_some_and(|(_, step)| step.parse().is_ok_and(|step: usize| step > k));
+        let inputs: Vec<_> = c.inputs.iter().filter(|(name, _)| !is_later(name)).cloned().collect();
+        let after = super::run(c.op, c.attributes, &inputs)?;
+        for (i, y) in after.iter().enumerate() {
+            terms[i] = terms[i].add(&y.sub(&before[i])?.abs()?)?;
+        }
+        before = after;
+    }
+    Ok(terms)
 }
 
 fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
@@ -1436,6 +1502,31 @@ fn gradients(parameters: &[Tensor]) -> Vec<Tensor> {
     parameters.iter().filter_map(Tensor::grad).collect()
 }
 
+/// The gradients divided by a loss scale, and the scale after a step with them: lower if one was not finite.
+fn unscale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let parameters = with_gradients(c)?;
+    let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
+    let mut scaler = GradScaler::new(first.device())?.init_scale(c.float("scale")?)?;
+    scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
+    scaler.update()?;
+    Ok(gradients(&parameters).into_iter().chain([scaler.current().copy()?]).collect())
+}
+
+/// Scale and counter after three steps with the same gradients.
+fn update_scale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let parameters = with_gradients(c)?;
+    let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
+    let scaler = GradScaler::new(first.device())?.init_scale(c.float("scale")?)?;
+    let interval = c.int("interval")?.try_into().or_else(|_| c.fail("a count", "interval"))?;
+    let mut scaler = scaler.factors(c.float("growth")?, c.float("backoff")?)?.growth_interval(interval)?;
+    for _ in 0..3 {
+        scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
+        scaler.update()?;
+    }
+    let state = scaler.state_dict();
+    ["scale", "growth_tracker"].map(|name| state[name].copy()).into_iter().collect()
+}
+
 fn optimizers() -> Vec<Op> {
     vec![
         steps("sgd_step", sgd, none()),
@@ -1448,9 +1539,9 @@ fn optimizers() -> Vec<Op> {
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
         .class(Stages)
+        .fused()
         .derivative(IN_PLACE)
-        .also(&["leaf"])
-        .one_dtype("the norm is in f32"),
+        .also(&["leaf"]),
         Op::new(
             "gradient_clip_value",
             |c| {
@@ -1460,6 +1551,25 @@ fn optimizers() -> Vec<Op> {
             },
             |g| Case::new(json!({"clip": 1.0}), vec![("g0", g.x(Domain::Real))]),
         )
+        .fused()
+        .derivative(IN_PLACE)
+        .also(&["leaf"]),
+        Op::new("amp_unscale_check", unscale, |g| {
+            let attributes = json!({"scale": 1024.0});
+            Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
+        })
+        .class(Arithmetic)
+        .fused()
+        .kernels(&["scale_gradient"])
+        .derivative(IN_PLACE)
+        .also(&["leaf"]),
+        Op::new("amp_update_scale", update_scale, |g| {
+            let bad = g.coin();
+            let g0 = g.x(Domain::Real);
+            let g0 = if bad { g0.div_scalar(0.0).expect("floats divide") } else { g0 };
+            Case::new(json!({"scale": 8.0, "growth": 2.0, "backoff": 0.5, "interval": 2}), vec![("g0", g0)])
+        })
+        .fused()
         .derivative(IN_PLACE)
         .also(&["leaf"]),
         Op::new(

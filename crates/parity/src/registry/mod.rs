@@ -1,11 +1,13 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
+mod launches;
 mod rows;
 
 use crate::case::{Case, Gen};
-use isograd::ops::loss::Reduction;
-use isograd::{DType, Device, Error, Result, Scalar, Tensor};
+use isograd_core::ops::loss::Reduction;
+use isograd_core::{DType, Device, Error, Result, Scalar, Tensor};
 use serde_json::{Map, Value};
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// All ops.
@@ -31,6 +33,10 @@ type Companion = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
 pub struct Op {
     /// The name, that of the kernel table.
     pub name: &'static str,
+    /// The family.
+    pub category: &'static str,
+    /// Kernels of the table that it stands for, beside the one of its name and their backward kernels.
+    pub kernels: &'static [&'static str],
     /// Runs the op.
     pub run: Run,
     /// Makes a valid call for the generated tests.
@@ -47,8 +53,29 @@ pub struct Op {
     pub linear: bool,
     /// Other names by which its errors may call the op: those of core, or of the op that a composite checks with.
     pub also: &'static [&'static str],
-    /// Why a run with fewer bits is not compared with one of f64.
-    pub one_dtype: Option<&'static str>,
+    /// An element of the result may have all elements for terms.
+    pub collects: bool,
+    /// Which elements of the result are reduced together.
+    pub slice: Slice,
+    /// A backend may have one kernel for it, beside which its composite stands.
+    pub fused: bool,
+    /// The most kernels that a device launches for the result, and for all gradients.
+    pub launches: [u64; 2],
+    /// Why a run in 16 bits is not compared with one of f64.
+    pub wide: Option<&'static str>,
+}
+
+/// Elements of a result that are reduced together, over which an error of several stages spreads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Slice {
+    /// All.
+    Whole,
+    /// Each its own.
+    Element,
+    /// Along the attribute `dim`.
+    Along,
+    /// The last dimensions, as many as the attribute `dims` says, or one.
+    Rows,
 }
 
 /// Classes of tolerance.
@@ -68,6 +95,8 @@ pub enum Class {
     Dense,
     /// Several stages, measured by the largest result.
     Stages,
+    /// A step of an optimizer from equal state.
+    Optimizer,
 }
 
 /// Whether an op has derivatives.
@@ -89,6 +118,8 @@ impl Op {
     ) -> Op {
         Op {
             name,
+            category: "",
+            kernels: &[],
             run: Box::new(run),
             make: Box::new(make),
             class: Class::Exact,
@@ -97,7 +128,11 @@ impl Op {
             constant: &[],
             linear: false,
             also: &[],
-            one_dtype: None,
+            collects: false,
+            slice: Slice::Whole,
+            fused: false,
+            launches: [1, 1],
+            wide: None,
         }
     }
 
@@ -131,24 +166,58 @@ impl Op {
         self
     }
 
-    fn one_dtype(mut self, why: &'static str) -> Op {
-        self.one_dtype = Some(why);
+    fn kernels(mut self, names: &'static [&'static str]) -> Op {
+        self.kernels = names;
         self
+    }
+
+    fn collects(mut self) -> Op {
+        self.collects = true;
+        self
+    }
+
+    fn slice(mut self, slice: Slice) -> Op {
+        self.slice = slice;
+        self
+    }
+
+    fn fused(mut self) -> Op {
+        self.fused = true;
+        self
+    }
+
+    fn wide(mut self, why: &'static str) -> Op {
+        self.wide = Some(why);
+        self
+    }
+
+    /// The dimensions of a result of `rank` along which elements are reduced together.
+    pub fn slice_of(&self, case: &Case, rank: usize) -> Result<Range<usize>> {
+        let attributes = Attributes::of(case);
+        let c = Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs };
+        match self.slice {
+            Slice::Element => Ok(0..0),
+            Slice::Along if rank > 0 => {
+                let dim = c.dim("dim")?;
+                let dim = if dim < 0 { dim + rank as isize } else { dim } as usize;
+                Ok(dim..dim + 1)
+            }
+            Slice::Rows => {
+                let dims = if c.has("dims") { c.size("dims")? } else { 1 };
+                Ok(rank - dims.min(rank)..rank)
+            }
+            _ => Ok(0..rank),
+        }
     }
 
     /// Runs the op on a case.
     pub fn call(&self, case: &Case) -> Result<Vec<Tensor>> {
-        self.call_with(&case.attributes, &case.inputs)
-    }
-
-    /// Runs the op with attributes of one case and other inputs.
-    pub fn call_with(&self, attributes: &Value, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
-        run(self.name, &Attributes::new(attributes), inputs)
+        run(self.name, &Attributes::of(case), &case.inputs)
     }
 
     /// The companion of a call: by how much its result may be off, in units of the class.
     pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
-        let attributes = Attributes::new(&case.attributes);
+        let attributes = Attributes::of(case);
         (self.companion)(&Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs })
     }
 
@@ -164,18 +233,25 @@ impl Op {
 
 /// Attributes by name.
 #[derive(Clone, Debug, Default)]
-pub struct Attributes(Map<String, Value>);
+pub struct Attributes {
+    values: Map<String, Value>,
+    device: Option<Device>,
+}
 
 impl Attributes {
     /// The entries of a JSON object; none of anything else.
     pub fn new(object: &Value) -> Attributes {
-        Attributes(object.as_object().cloned().unwrap_or_default())
+        Attributes { values: object.as_object().cloned().unwrap_or_default(), device: None }
+    }
+
+    /// Those of a case.
+    pub fn of(case: &Case) -> Attributes {
+        Attributes { device: case.device.clone(), ..Attributes::new(&case.attributes) }
     }
 
     /// These and the device on which an op without inputs runs.
-    pub fn on(mut self, device: &Device) -> Attributes {
-        self.0.insert("device".into(), device.name().into());
-        self
+    pub fn on(self, device: &Device) -> Attributes {
+        Attributes { device: Some(device.clone()), ..self }
     }
 }
 
@@ -192,7 +268,7 @@ impl Invocation<'_> {
     }
 
     fn given(&self, name: &str) -> Option<&Value> {
-        self.attributes.0.get(name).filter(|v| !v.is_null())
+        self.attributes.values.get(name).filter(|v| !v.is_null())
     }
 
     fn has(&self, name: &str) -> bool {
@@ -262,9 +338,9 @@ impl Invocation<'_> {
         self.word(name)?.parse()
     }
 
-    /// The device of an op without inputs: the CPU unless the attributes name another.
+    /// The device of an op without inputs: the CPU unless the case says another.
     fn device(&self) -> Result<Device> {
-        if self.has("device") { self.word("device")?.parse() } else { Device::cpu() }
+        self.attributes.device.clone().map_or_else(Device::cpu, Ok)
     }
 
     fn reduction(&self) -> Result<Reduction> {

@@ -1,0 +1,108 @@
+//! `isograd parity`.
+
+use crate::{check_writable, print, progress_bar};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use isograd::nn::replace_file;
+use isograd::parity::{self, Extent, Options, Repeat, Report, registry};
+use isograd::{DType, Device};
+use regex::Regex;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The options of `isograd parity`.
+#[derive(Args, Debug)]
+pub struct Parity {
+    /// A device, as `isograd devices` lists it; may be given several times [default: all of them]
+    #[arg(long)]
+    device: Vec<String>,
+    /// Only the ops whose names this regular expression finds
+    #[arg(long, value_name = "RE")]
+    filter: Option<Regex>,
+    /// Only this dtype: f64, f32, f16 or bf16
+    #[arg(long, value_parser = crate::config::parse_float)]
+    dtype: Option<DType>,
+    /// Drawn cases of every check [default: 24, and fewer with --quick]
+    #[arg(long, value_name = "N")]
+    cases: Option<u32>,
+    /// What cases are drawn from
+    #[arg(long, value_name = "S", default_value_t = 7)]
+    seed: u64,
+    /// Fewer dtypes and cases: minutes, where kernels are slow to compile
+    #[arg(long)]
+    quick: bool,
+    /// Only this case, as the report gives it
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "status"])]
+    repeat: Option<Repeat>,
+    /// Write all results to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the status of every kernel on every backend to this file, as a page of Markdown
+    #[arg(long, value_name = "FILE")]
+    status: Option<PathBuf>,
+    /// Run nothing: take the results of an earlier run from this file; may be given several times
+    #[arg(long, value_name = "JSON", requires = "status",
+        conflicts_with_all = ["device", "filter", "dtype", "cases", "quick", "repeat", "json"])]
+    from: Vec<PathBuf>,
+}
+
+/// Runs the checks, or takes what was found, and reports. The exit code is 1 if anything is outside of its bound.
+pub fn run(options: Parity) -> Result<ExitCode> {
+    [&options.json, &options.status].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let reports = match options.from.is_empty() {
+        true => vec![check(&options)?],
+        false => options.from.iter().map(|path| read(path)).collect::<Result<_>>()?,
+    };
+    if let Some(path) = &options.status {
+        replace_file(path, &[parity::status(&reports).as_bytes()])?;
+    }
+    if let Some(path) = &options.json {
+        replace_file(path, &[&serde_json::to_vec(&reports[0])?, b"\n"])?;
+    }
+    if options.from.is_empty() {
+        print(&reports[0].text())?;
+    }
+    Ok(if reports.iter().all(Report::passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(path: &Path) -> Result<Report> {
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no result of `isograd parity --json`", path.display()))
+}
+
+fn check(options: &Parity) -> Result<Report> {
+    let names: Vec<String> = match options.device.is_empty() {
+        true => Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten().map(|d| d.name).collect(),
+        false => options.device.clone(),
+    };
+    let mut devices: Vec<Device> = Vec::new();
+    for name in &names {
+        let device: Device = name.parse()?;
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    if let Some(filter) = &options.filter
+        && !registry::OPS.iter().any(|op| filter.is_match(op.name))
+    {
+        bail!("--filter finds none of {} ops; one of them is \"{}\"", registry::OPS.len(), registry::OPS[0].name);
+    }
+    let options = Options {
+        devices,
+        filter: options.filter.clone(),
+        dtype: options.dtype,
+        cases: options.cases,
+        seed: options.seed,
+        extent: if options.quick { Extent::Quick } else { Extent::Whole },
+        repeat: options.repeat.clone(),
+        commit: option_env!("ISOGRAD_COMMIT").map(String::from),
+    };
+    let bar = progress_bar(0)?;
+    let report = parity::run(&options, &mut |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.what);
+    });
+    bar.finish_and_clear();
+    Ok(report?)
+}

@@ -1,0 +1,437 @@
+//! The checks of one op: each takes a case whose floats are f64 on the CPU, and says how near its results come to what
+//! is allowed, or what is wrong.
+
+use crate::case::{Case, Gen};
+use crate::compare::{Distance, close_values, measure, precision, same_bits};
+use crate::registry::{Class, Derivative, Op};
+use crate::tolerance::{Measures, bounds, gradient_bounds};
+use crate::watch::{Kernels, Watched};
+use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
+use isograd_core::{DType, Device, Error, Result, Tensor, tape};
+
+/// What a check finds.
+pub type Found = std::result::Result<Distance, String>;
+
+type Fallible<T = ()> = std::result::Result<T, String>;
+
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
+fn cpu() -> Device {
+    Device::cpu().expect("the CPU backend is linked")
+}
+
+/// The case with its floats rounded to a dtype.
+pub fn narrow(case: &Case, dtype: DType) -> Result<Case> {
+    case.map_floats(|t| t.cast(dtype))
+}
+
+/// The op, its attributes and what its inputs are.
+pub fn shown(case: &Case) -> String {
+    let inputs: Vec<String> = case.inputs.iter().map(|(n, t)| format!("{n}: {} {}", t.dtype(), t.shape())).collect();
+    format!("{} ({})", case.attributes, inputs.join(", "))
+}
+
+/// The results of an op on a device, brought to the CPU.
+fn outputs(op: &Op, case: &Case, device: &Device) -> Result<Vec<Tensor>> {
+    op.call(&case.to(device)?)?.iter().map(|y| y.to_device(&cpu())).collect()
+}
+
+/// A gradient that differs for neighbours: what is the same for all cancels in a softmax or a norm. At most 1.
+fn cotangent(y: &Tensor) -> Result<Tensor> {
+    let values = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect::<Vec<_>>();
+    Tensor::from_vec(values, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())
+}
+
+fn backward(y: &Tensor) -> Result<()> {
+    y.backward_with(BackwardOptions { gradient: Some(cotangent(y)?), ..Default::default() })
+}
+
+/// The outputs of an op and the gradients of its inputs, where the case is.
+fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
+    let mut case = case.clone();
+    let differentiable = op.differentiable(&case);
+    for &i in &differentiable {
+        case.inputs[i].1 = case.inputs[i].1.leaf()?;
+    }
+    let mut all = op.call(&case)?;
+    all.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+    all.iter_mut().for_each(|y| *y = y.detach());
+    all.extend(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()));
+    Ok(all)
+}
+
+/// The outputs of an op and the gradients of its inputs, brought to the CPU.
+fn results(op: &Op, case: &Case, device: &Device) -> Result<Vec<Tensor>> {
+    run(op, &case.to(device)?)?.iter().map(|y| y.to_device(&cpu())).collect()
+}
+
+/// How far each of several results is, at most.
+fn worst(mut found: impl Iterator<Item = Found>) -> Found {
+    found.try_fold(Distance::default(), |worst, next| Ok(worst.or(next?)))
+}
+
+/// The result in `dtype` against the one in f64 on the CPU, from the same inputs.
+pub fn forward(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    against_f64(op, case, dtype, device, false)
+}
+
+/// The same with NaN, infinities and zeros in place of some elements.
+pub fn special(op: &Op, case: &Case, dtype: DType, device: &Device, seed: u64) -> Found {
+    let case = case.map_floats(|t| inject(t, seed)).map_err(text)?;
+    against_f64(op, &case, dtype, device, true)
+}
+
+fn inject(t: &Tensor, seed: u64) -> Result<Tensor> {
+    const SPECIAL: [f64; 5] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
+    let mut values = t.to_f64_vec()?;
+    let mut draw = Gen::new(&[], seed, t.device());
+    for v in &mut values {
+        if draw.below(4) == 0 {
+            *v = draw.pick(&SPECIAL);
+        }
+    }
+    Tensor::from_vec(values, t.shape(), t.device())
+}
+
+fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: bool) -> Found {
+    let narrow = narrow(case, dtype).map_err(text)?;
+    let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
+    let (got, exact) = match (outputs(op, &narrow, device), op.call(&wide)) {
+        (Ok(got), Ok(exact)) => (got, exact),
+        // Special values may be invalid, as a probability is.
+        (Err(got), Err(exact)) if is_special && got.kind() == exact.kind() => return Ok(Distance::default()),
+        (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err())),
+    };
+    let companions = op.companion_of(&wide).map_err(text)?;
+    let yardsticks = if op.class == Class::Stages { Some(op.call(&narrow).map_err(text)?) } else { None };
+    let each = (0..exact.len()).map(|k| {
+        let (y, r) = (&got[k], &exact[k]);
+        if !r.dtype().is_float() {
+            return same_bits("the result", y, r);
+        }
+        if y.shape() != r.shape() || !y.dtype().is_float() {
+            return Err(format!("the result is {} {}, expected {}", y.dtype(), y.shape(), r.shape()));
+        }
+        let values = |t: &Tensor| t.to_f64_vec();
+        let measured = || -> Result<_> {
+            let yardstick = yardsticks.as_ref().map(|all| values(&all[k])).transpose()?;
+            let measures = Measures { companion: values(&companions[k])?, yardstick };
+            Ok((values(y)?, values(r)?, bounds(op, &wide, r, &measures, y.dtype(), device)?))
+        };
+        let (y_values, r_values, bounds) = measured().map_err(text)?;
+        measure(&y_values, &r_values, y.dtype(), |i| bounds[i])
+    });
+    worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
+}
+
+type Gradients = Vec<Vec<f64>>;
+
+/// The gradients of the inputs.
+fn gradients_at(op: &Op, case: &Case, device: &Device) -> Result<Gradients> {
+    let results = results(op, case, device)?;
+    let dtypes = op.differentiable(case).into_iter().map(|i| case.inputs[i].1.dtype());
+    let first = results.len().saturating_sub(dtypes.len());
+    let pairs = results[first..].iter().zip(dtypes);
+    let each = |(g, dtype): (&Tensor, DType)| match g.dtype() == dtype {
+        true => g.to_f64_vec(),
+        false => Err(Error::dtype(op.name, format!("a gradient is {}, its input {dtype}", g.dtype()))),
+    };
+    pairs.map(each).collect()
+}
+
+/// The gradients in `dtype` against those in f64 on the CPU.
+pub fn gradients(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    compare_gradients(op, case, dtype, |case| gradients_at(op, case, device), |case| gradients_at(op, case, &cpu()))
+}
+
+/// Measures what `there` computes in a dtype by what `here` computes in f64, and in that dtype.
+fn compare_gradients(
+    op: &Op,
+    case: &Case,
+    dtype: DType,
+    there: impl Fn(&Case) -> Result<Gradients>,
+    here: impl Fn(&Case) -> Result<Gradients>,
+) -> Found {
+    let narrow = narrow(case, dtype).map_err(text)?;
+    let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
+    let (got, yardstick, exact) = (there(&narrow), here(&narrow), here(&wide));
+    let (got, yardstick, exact) = (got.map_err(text)?, yardstick.map_err(text)?, exact.map_err(text)?);
+    if got.len() != exact.len() {
+        return Err(format!("{} gradients, expected {} in {}", got.len(), exact.len(), shown(&narrow)));
+    }
+    let each = (0..exact.len()).map(|k| {
+        let bounds = gradient_bounds(op, &exact[k], &yardstick[k], dtype);
+        measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|e| format!("gradient {k}, {e}"))
+    });
+    worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
+}
+
+/// Inputs that are used by two calls, and by one call in two places: gradients add up.
+pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let two_calls = |case: &Case| -> Result<Gradients> {
+        let mut case = case.to(device)?;
+        let differentiable = op.differentiable(&case);
+        for &i in &differentiable {
+            case.inputs[i].1 = case.inputs[i].1.leaf()?;
+        }
+        let (first, second) = (op.call(&case)?, op.call(&case)?);
+        for (a, b) in first.iter().zip(&second).filter(|(y, _)| y.requires_grad()) {
+            backward(&a.add_scaled(b, 2)?)?;
+        }
+        differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()).map(|g| g.to_f64_vec()).collect()
+    };
+    let three_times = |case: &Case| -> Result<Gradients> {
+        let once = gradients_at(op, case, &cpu())?;
+        Ok(once.into_iter().map(|g| g.into_iter().map(|v| 3.0 * v).collect()).collect())
+    };
+    let found = compare_gradients(op, case, dtype, two_calls, three_times)?;
+    let [a, b] = op.differentiable(case)[..] else { return Ok(found) };
+    if case.inputs[a].1.shape() != case.inputs[b].1.shape() {
+        return Ok(found);
+    }
+    // The second input is the first.
+    let mut case = case.clone();
+    case.inputs[b].1 = case.inputs[a].1.clone();
+    let one_leaf = |case: &Case| -> Result<Gradients> {
+        let mut case = case.to(device)?;
+        let leaf = case.inputs[a].1.leaf()?;
+        case.inputs[a].1 = leaf.clone();
+        case.inputs[b].1 = leaf.clone();
+        op.call(&case)?.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+        leaf.grad().iter().map(Tensor::to_f64_vec).collect()
+    };
+    let sum = |case: &Case| -> Result<Gradients> {
+        let [a, b] = gradients_at(op, case, &cpu())?.try_into().unwrap_or_default();
+        Ok(vec![a.iter().zip(&b).map(|(a, b)| a + b).collect()])
+    };
+    Ok(found.or(compare_gradients(op, &case, dtype, one_leaf, sum)?))
+}
+
+/// What a backend has a fused kernel for, computed by the composite on the same device, is as near to f64.
+pub fn composite(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let watched = Watched::new(device, Kernels::Composite);
+    let found = forward(op, case, dtype, watched.device())?;
+    let found = match op.derivative {
+        Derivative::None(_) => found,
+        _ => found.or(gradients(op, case, dtype, watched.device())?),
+    };
+    watched.check()?;
+    Ok(found)
+}
+
+/// Whether the op asks for a fused kernel that the device has.
+pub fn asks_for_fused(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible<bool> {
+    let watched = Watched::new(device, Kernels::Any);
+    narrow(case, dtype).and_then(|case| results(op, &case, watched.device())).map_err(text)?;
+    Ok(watched.asked() > 0)
+}
+
+/// Nothing is written around any buffer, forward or backward.
+pub fn guards(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let watched = Watched::new(device, Kernels::Any);
+    narrow(case, dtype).and_then(|case| results(op, &case, watched.device())).map_err(text)?;
+    watched.check().map(|()| Distance::default())
+}
+
+/// Two runs give the same bits, forward and backward.
+pub fn repeats(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let run = || narrow(case, dtype).and_then(|case| results(op, &case, device)).map_err(text);
+    let (first, second) = (run()?, run()?);
+    worst(first.iter().zip(&second).map(|(a, b)| same_bits("the second run", b, a)))
+}
+
+/// How many kernels are launched for the result, and for all gradients; `None` on a device that launches none.
+pub fn launches(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible<Option<[u64; 2]>> {
+    let count = || device.backend().launch_count().unwrap_or(0);
+    if device.backend().launch_count().is_none() {
+        return Ok(None);
+    }
+    let counted = || -> Result<[u64; 2]> {
+        let mut case = narrow(case, dtype)?.to(device)?;
+        for i in op.differentiable(&case) {
+            case.inputs[i].1 = case.inputs[i].1.leaf()?;
+        }
+        let before = count();
+        let outputs = op.call(&case)?;
+        let forward = count() - before;
+        let mut backward = 0;
+        for y in outputs.iter().filter(|y| y.requires_grad()) {
+            let gradient = Some(cotangent(y)?);
+            let before = count();
+            y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+            backward += count() - before;
+        }
+        Ok([forward, backward])
+    };
+    counted().map(Some).map_err(text)
+}
+
+/// Launches are at most what the row says.
+pub fn budget(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let Some(found) = launches(op, case, dtype, device)? else { return Ok(Distance::default()) };
+    for (k, pass) in ["forward", "backward"].into_iter().enumerate() {
+        if found[k] > op.launches[k] {
+            let message = format!("{} launches {pass}, at most {} are allowed", found[k], op.launches[k]);
+            return Err(format!("{message} in {}", shown(case)));
+        }
+    }
+    Ok(Distance::default())
+}
+
+/// Other ways in which the same elements may lie in memory.
+fn layouts(t: &Tensor) -> Result<Vec<Tensor>> {
+    if t.rank() > 0 && t.dims()[t.rank() - 1] == 0 {
+        return Ok(Vec::new());
+    }
+    let reversed: Vec<isize> = (0..t.rank() as isize).rev().collect();
+    let mut found = vec![t.permute(&reversed)?.copy()?.permute(&reversed)?];
+    if t.rank() > 0 {
+        // Every other element of the last dimension of a larger tensor, not from its start.
+        let spread = Tensor::stack(&[&t.zeros_like()?, t], -1)?.flatten(-2, -1)?;
+        found.push(spread.slice(-1, 1, spread.dims()[t.rank() - 1].max(1), 2)?);
+    }
+    Ok(found)
+}
+
+/// Strided and expanded inputs give the results of plain ones.
+pub fn strided(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let case = narrow(case, dtype).and_then(|case| case.to(device)).map_err(text)?;
+    let mut worst = Distance::default();
+    for (i, (name, t)) in case.inputs.iter().enumerate() {
+        for other in layouts(t).map_err(text)? {
+            let mut changed = case.clone();
+            changed.inputs[i].1 = other;
+            worst = worst.or(same_results(op, &case, &changed).map_err(|e| format!("{name} strided: {e}"))?);
+        }
+        if t.rank() > 0 && t.dims()[0] > 0 {
+            let row = t.narrow(0, 0, 1).map_err(text)?;
+            let expanded = row.broadcast_to(t.shape()).map_err(text)?;
+            let (mut plain, mut changed) = (case.clone(), case.clone());
+            plain.inputs[i].1 = expanded.copy().map_err(text)?;
+            changed.inputs[i].1 = expanded;
+            worst = worst.or(same_results(op, &plain, &changed).map_err(|e| format!("{name} expanded: {e}"))?);
+        }
+    }
+    Ok(worst)
+}
+
+fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
+    let (expected, got) = match (run(op, plain), run(op, changed)) {
+        (Ok(expected), Ok(got)) => (expected, got),
+        (Err(a), Err(b)) if a.kind() == b.kind() => return Ok(Distance::default()),
+        (a, b) => return Err(format!("{:?} and {:?} in {}", a.err(), b.err(), shown(plain))),
+    };
+    let each = expected.iter().zip(&got).enumerate().map(|(k, (e, g))| {
+        let what = format!("result {k}");
+        // A product may add its terms, at most four of at most 4, in another order for another layout; a GPU any sum.
+        let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Stages);
+        if !matches!(op.class, Class::Product | Class::Dense) && !sums {
+            return same_bits(&what, g, e);
+        }
+        let values = |t: &Tensor| t.to_f64_vec().map_err(text);
+        let epsilon = 2.0 * precision(e.dtype()).0;
+        close_values(&what, &values(g)?, &values(e)?, |e| epsilon * (64.0 + 16.0 * e.abs()))
+    });
+    worst(each)
+}
+
+/// The op of its differentiable inputs, its float outputs joined to one vector.
+fn joined(op: &Op, case: &Case, differentiable: &[usize], x: &[Tensor]) -> Result<Tensor> {
+    let mut case = case.clone();
+    for (&i, t) in differentiable.iter().zip(x) {
+        case.inputs[i].1 = t.clone();
+    }
+    let outputs = op.call(&case)?;
+    let flat: Vec<Tensor> =
+        outputs.iter().filter(|y| y.dtype().is_float()).map(|y| y.reshape(y.numel())).collect::<Result<_>>()?;
+    Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)
+}
+
+fn points<'a>(case: &'a Case, differentiable: &[usize]) -> Vec<&'a Tensor> {
+    differentiable.iter().map(|&i| &case.inputs[i].1).collect()
+}
+
+/// The mean of nothing is NaN, which no quotient can check.
+fn is_finite(y: &Tensor) -> Fallible<bool> {
+    Ok(y.to_f64_vec().map_err(text)?.iter().all(|v| v.is_finite()))
+}
+
+fn values(inputs: &[&Tensor]) -> Vec<Tensor> {
+    inputs.iter().map(|&t| t.clone()).collect()
+}
+
+/// First derivatives against differences, in f64.
+pub fn gradcheck(op: &Op, case: &Case, device: &Device) -> Found {
+    let case = case.to(device).map_err(text)?;
+    let differentiable = op.differentiable(&case);
+    let inputs = points(&case, &differentiable);
+    let f = |x: &[Tensor]| joined(op, &case, &differentiable, x);
+    if is_finite(&f(&values(&inputs)).map_err(text)?)? {
+        let checked = tape::gradcheck(f, &inputs, GradcheckOptions::default());
+        checked.map_err(|e| format!("{e} in {}", shown(&case)))?;
+    }
+    Ok(Distance::default())
+}
+
+/// Second derivatives against differences, in f64. The gradient of `f(x) c` depends on `c` and `x` even where that of `f` is
+/// constant.
+pub fn gradgradcheck(op: &Op, case: &Case, device: &Device) -> Found {
+    let case = case.to(device).map_err(text)?;
+    let differentiable = op.differentiable(&case);
+    let inputs = points(&case, &differentiable);
+    let y = joined(op, &case, &differentiable, &values(&inputs)).map_err(text)?;
+    if !is_finite(&y)? {
+        return Ok(Distance::default());
+    }
+    let weights = (0..y.numel()).map(|i| 0.5 + (i % 7) as f64 / 8.0).collect::<Vec<f64>>();
+    let weights = Tensor::from_vec(weights, y.shape(), y.device()).map_err(text)?;
+    let f = |x: &[Tensor]| {
+        let (weights, x) = x.split_last().expect("the weights");
+        joined(op, &case, &differentiable, x)?.mul(weights)
+    };
+    let all: Vec<&Tensor> = inputs.into_iter().chain([&weights]).collect();
+    let checked = tape::gradgradcheck(f, &all, GradcheckOptions::default());
+    checked.map(|()| Distance::default()).map_err(|e| format!("{e} in {}", shown(&case)))
+}
+
+/// `<f(x), y> = <x, f*(y)>`, summed in f64 on the CPU: within 1e-12 of the sum of absolute values in f64, 1e-5 in f32.
+pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let check = || -> Result<(f64, f64, f64)> {
+        let case = narrow(case, dtype)?.to(device)?;
+        let differentiable = op.differentiable(&case);
+        let x: Vec<Tensor> = points(&case, &differentiable).iter().map(|t| t.leaf()).collect::<Result<_>>()?;
+        let y = joined(op, &case, &differentiable, &x)?;
+        let weights: Vec<f64> = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect();
+        let gradient = Tensor::from_slice(&weights, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())?;
+        let options = BackwardOptions { gradient: Some(gradient), ..Default::default() };
+        let gradients = grad_with(&y, &x.iter().collect::<Vec<_>>(), options)?;
+        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let y = y.to_f64_vec()?;
+        let size = y.iter().zip(&weights).map(|(y, w)| (y * w).abs()).sum::<f64>();
+        let mut backward = 0.0;
+        for (x, g) in x.iter().zip(&gradients) {
+            backward += product(&x.to_f64_vec()?, &g.to_f64_vec()?);
+        }
+        Ok((product(&y, &weights), backward, size))
+    };
+    let (forward, backward, size) = check().map_err(text)?;
+    let bound = if dtype == DType::F64 { 1e-12 * (1.0 + size) } else { 1e-5 * size + 1e-6 };
+    let bounds = (forward - backward).abs() / bound;
+    match bounds <= 1.0 {
+        true => Ok(Distance { bounds, ulps: 0.0 }),
+        // The mean of nothing.
+        false if !size.is_finite() => Ok(Distance::default()),
+        false => Err(format!("<f(x), y> = {forward}, <x, f*(y)> = {backward} in {}", shown(case))),
+    }
+}
+
+/// A result that has no derivative is outside of the tape.
+pub fn unrecorded(op: &Op, case: &Case, device: &Device) -> Found {
+    let case = case.to(device).and_then(|case| case.map_floats(Tensor::leaf)).map_err(text)?;
+    match op.call(&case).map_err(text)?.iter().any(Tensor::requires_grad) {
+        true => Err("the result is on the tape".into()),
+        false => Ok(Distance::default()),
+    }
+}

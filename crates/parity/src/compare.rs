@@ -1,0 +1,89 @@
+//! Comparison of tensors with expected values.
+
+use isograd_core::{DType, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// How far results are at most from what is expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distance {
+    /// In units of the bound: up to 1 is allowed.
+    pub bounds: f64,
+    /// In units of the last place.
+    pub ulps: f64,
+}
+
+impl Distance {
+    /// The larger of each.
+    pub fn or(self, other: Distance) -> Distance {
+        Distance { bounds: self.bounds.max(other.bounds), ulps: self.ulps.max(other.ulps) }
+    }
+}
+
+/// Unit roundoff and smallest normal number of a dtype (of f16 the smallest subnormal, which is not flushed).
+pub fn precision(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F64 => (2f64.powi(-53), f64::MIN_POSITIVE),
+        DType::F16 => (2f64.powi(-11), 6e-8),
+        DType::BF16 => (2f64.powi(-8), f32::MIN_POSITIVE as f64),
+        _ => (2f64.powi(-24), f32::MIN_POSITIVE as f64),
+    }
+}
+
+/// `|y - r|` in units of the last place of `r`.
+fn ulps(y: f64, r: f64, dtype: DType) -> f64 {
+    let (u, least) = precision(dtype);
+    let size = r.abs().max(least);
+    (y - r).abs() / (2.0 * u * 2f64.powi(size.log2().floor() as i32))
+}
+
+/// Measures `y` by what is exact, `r`, element by element; NaN and infinities must sit where `r` has them once it is
+/// rounded to the dtype of the results. A bound of 0 demands the rounded value itself. The error names the first element
+/// that is off.
+pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> Result<Distance, String> {
+    if y.len() != r.len() {
+        return Err(format!("{} elements, expected {}", y.len(), r.len()));
+    }
+    let mut worst = Distance::default();
+    for (i, (&y, &r)) in y.iter().zip(r).enumerate() {
+        let (rounded, bound) = (round(r, dtype), bound(i));
+        if y == rounded || (y.is_nan() && rounded.is_nan()) {
+            // Also where r is finite and too large for the dtype.
+            continue;
+        }
+        let bounds = (y - r).abs() / bound;
+        if !rounded.is_finite() || bounds.is_nan() || bounds > 1.0 {
+            return Err(format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
+        }
+        worst = worst.or(Distance { bounds, ulps: ulps(y, r, dtype) });
+    }
+    Ok(worst)
+}
+
+/// The nearest value of a dtype.
+fn round(v: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => v,
+        DType::F16 => isograd_core::f16::from_f64(v).to_f64(),
+        DType::BF16 => isograd_core::bf16::from_f64(v).to_f64(),
+        _ => v as f32 as f64,
+    }
+}
+
+/// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
+/// message names the first element that differs.
+pub fn close_values(what: &str, got: &[f64], expected: &[f64], bound: impl Fn(f64) -> f64) -> Result<Distance, String> {
+    measure(got, expected, DType::F64, |i| bound(expected[i])).map_err(|e| format!("{what}, {e}"))
+}
+
+/// Checks that two tensors are the same bit for bit.
+pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance, String> {
+    let describe = |t: &Tensor| format!("{} {}", t.dtype(), t.shape());
+    if describe(got) != describe(expected) {
+        return Err(format!("{what} is {}, expected {}", describe(got), describe(expected)));
+    }
+    let bytes = |t: &Tensor| t.to_bytes().map_err(|e| e.to_string());
+    if bytes(got)? != bytes(expected)? {
+        return Err(format!("{what}: got {got}, expected the same bits as {expected}"));
+    }
+    Ok(Distance::default())
+}

@@ -1,0 +1,162 @@
+//! The list of kernels, docs/kernels.toml, and which rows of the registry stand for them.
+
+use crate::registry::{Derivative, OPS, Op};
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// A kernel of the list.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// Its name.
+    pub name: String,
+    /// Its other names.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// The family.
+    pub category: String,
+    /// `kernel`, `composite` (several in a row) or `metadata` (no work for a device).
+    pub kind: String,
+    /// Whether it has a gradient.
+    pub differentiable: bool,
+    /// The kernels of its gradient.
+    #[serde(default)]
+    pub backward: Vec<String>,
+    /// The kernels whose gradient it is.
+    #[serde(default)]
+    pub backward_of: Vec<String>,
+    /// `composite` if the gradient is one of other ops.
+    pub backward_via: Option<String>,
+    /// What PyTorch calls it.
+    pub torch: String,
+    /// The dtypes of its operands.
+    pub dtypes: Vec<String>,
+    /// Whether two runs give the same bits.
+    pub deterministic: bool,
+    /// Whether there may be a faster one for which that does not hold.
+    pub atomic_variant_allowed: bool,
+    /// How exact it must be.
+    pub tolerance_class: String,
+}
+
+#[derive(Deserialize)]
+struct Table {
+    kernel: Vec<Kernel>,
+}
+
+/// All kernels, in the list's order.
+pub static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
+    let table: Table = toml::from_str(include_str!("../kernels.toml")).expect("docs/kernels.toml is TOML of kernels");
+    table.kernel
+});
+
+/// Kernels that no op has yet. One that is built leaves this list.
+pub const PLANNED: &[&str] = &[
+    "im2col",
+    "conv2d_direct",
+    "depthwise_conv2d",
+    "conv_transpose2d",
+    "conv3d_direct",
+    "dilated_conv2d",
+    "col2im",
+    "conv2d_backward_input",
+    "conv2d_backward_weights",
+    "conv3d_backward_input",
+    "conv3d_backward_weights",
+    "deconv_backward_input",
+    "deconv_backward_weights",
+    "depthwise_conv2d_backward",
+    "dilated_conv2d_backward",
+    "conv_backward_bias",
+    "batchnorm_forward",
+    "groupnorm_forward",
+    "instancenorm_forward",
+    "batchnorm_backward",
+    "groupnorm_backward",
+    "instancenorm_backward",
+    "maxpool2d",
+    "avgpool2d",
+    "global_avgpool2d",
+    "global_maxpool2d",
+    "adaptive_avgpool2d",
+    "maxpool3d",
+    "avgpool3d",
+    "maxpool2d_backward",
+    "avgpool2d_backward",
+    "global_avgpool2d_backward",
+    "global_maxpool2d_backward",
+    "adaptive_avgpool2d_backward",
+    "maxpool3d_backward",
+    "avgpool3d_backward",
+    "scaled_dot_product_attention",
+    "flash_attention_v2",
+    "grouped_query_attention",
+    "scaled_dot_product_attention_backward",
+    "flash_attention_backward",
+    "grouped_query_attention_backward",
+    "multi_head_attention_forward",
+    "multi_head_attention_backward",
+    "cross_attention_forward",
+    "cross_attention_backward",
+    "rmsprop_step",
+    "adagrad_step",
+    "lars_step",
+    "lamb_step",
+    "muon_step",
+    "lstm_forward",
+    "lstm_backward",
+    "lstm_cell_forward",
+    "lstm_cell_backward",
+    "gru_forward",
+    "gru_backward",
+    "gru_cell_forward",
+    "gru_cell_backward",
+    "convlstm_forward",
+    "convlstm_backward",
+    "convlstm_cell_forward",
+    "convlstm_cell_backward",
+    "layernorm_relu",
+    "layernorm_gelu",
+    "residual_layernorm",
+    "bias_dropout",
+    "layernorm_relu_backward",
+    "layernorm_gelu_backward",
+    "residual_layernorm_backward",
+    "bias_dropout_backward",
+    "sparse_mm_forward",
+    "sparse_mm_backward",
+    "message_passing_forward",
+    "message_passing_backward",
+    "scatter_max",
+    "scatter_mean",
+    "edge_softmax",
+    "diffusion_conv_forward",
+    "diffusion_conv_backward",
+    "scatter_max_backward",
+    "scatter_mean_backward",
+    "edge_softmax_backward",
+    "upsample3d_nearest",
+    "upsample3d_nearest_backward",
+    "mesh_conv_forward",
+    "mesh_conv_backward",
+    "spiral_conv_forward",
+    "spiral_conv_backward",
+    "apply_rotary_embedding",
+    "apply_rotary_embedding_backward",
+    "sample_logits",
+];
+
+/// The kernels that a row stands for: those of its name and of its list, and their gradients.
+pub fn of(op: &Op) -> Vec<&'static Kernel> {
+    let named = |kernel: &&Kernel| op.name == kernel.name || op.kernels.contains(&&*kernel.name);
+    let own: Vec<&Kernel> = KERNELS.iter().filter(named).collect();
+    let has_gradient = !matches!(op.derivative, Derivative::None(_));
+    let is_gradient =
+        |kernel: &&Kernel| has_gradient && own.iter().any(|forward| forward.backward.contains(&kernel.name));
+    own.iter().copied().chain(KERNELS.iter().filter(is_gradient)).collect()
+}
+
+/// The rows that stand for a kernel.
+pub fn rows(kernel: &Kernel) -> Vec<&'static Op> {
+    OPS.iter().filter(|op| of(op).iter().any(|k| k.name == kernel.name)).collect()
+}

@@ -1,0 +1,39 @@
+//! Proof that every kernel of every backend computes the same thing.
+//!
+//! Each op is a row of the [`registry`]: how it is called, how its inputs are made, how exact it must be, and which kernels of
+//! the list ([`kernels`]) it stands for. [`run`](fn@run) takes every row through the checks of [`check`] on the devices at
+//! hand, and the [`Report`] says how near each came to its bound, in which case, and how that is run again.
+//!
+//! ```
+//! use isograd_parity::{Extent, Options, run};
+//!
+//! # fn main() -> isograd_core::Result<()> {
+//! let devices = vec!["cpu".parse()?];
+//! let filter = Some("^gelu$".parse().unwrap());
+//! let report = run(&Options { devices, filter, extent: Extent::Quick, ..Options::default() }, &mut |_| ())?;
+//! assert!(report.passed(), "{}", report.text());
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod case;
+pub mod check;
+pub mod compare;
+pub mod golden;
+pub mod kernels;
+pub mod registry;
+mod report;
+mod run;
+mod speed;
+mod status;
+pub mod strategy;
+mod tolerance;
+pub mod watch;
+
+pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
+pub use run::{Check, Extent, Options, Progress, Repeat, run};
+pub use speed::Speed;
+pub use status::status;
+
+// The CPU is what all others are compared with.
+use isograd_cpu as _;

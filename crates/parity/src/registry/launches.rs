@@ -1,0 +1,105 @@
+//! How many kernels ops launch.
+
+/// Op, and the most kernels for its result and for all gradients, where that is more than one each way. A faster op makes its
+/// numbers smaller; none grows without a reason.
+const MOST: &[(&str, [u64; 2])] = &[
+    ("softmax", [5, 4]),
+    ("log_softmax", [6, 4]),
+    ("silu_and_mul", [1, 6]),
+    ("add", [1, 2]),
+    ("sub", [1, 2]),
+    ("mul", [1, 3]),
+    ("div", [1, 3]),
+    ("pow", [2, 3]),
+    ("maximum", [1, 3]),
+    ("minimum", [1, 3]),
+    ("rdiv_scalar", [1, 3]),
+    ("rpow_scalar", [1, 2]),
+    ("addcmul", [1, 5]),
+    ("addcdiv", [1, 5]),
+    ("lerp", [1, 5]),
+    ("where_cond", [1, 4]),
+    ("clamp", [2, 3]),
+    ("mean", [1, 2]),
+    ("reduce_max", [1, 5]),
+    ("amin", [1, 5]),
+    ("prod", [1, 8]),
+    ("var", [5, 6]),
+    ("logsumexp", [9, 2]),
+    ("max", [2, 5]),
+    ("min", [2, 5]),
+    ("cumsum", [1, 2]),
+    ("narrow", [0, 2]),
+    ("slice", [0, 2]),
+    ("select", [0, 2]),
+    ("split", [0, 24]),
+    ("concat", [3, 3]),
+    ("stack", [3, 3]),
+    ("fill_", [2, 0]),
+    ("copy_", [2, 0]),
+    ("add_", [2, 0]),
+    ("mul_", [2, 0]),
+    ("gather_kernel", [1, 2]),
+    ("scatter_add_kernel", [2, 2]),
+    ("scatter", [2, 4]),
+    ("index_select", [1, 2]),
+    ("index_add", [3, 3]),
+    ("index", [3, 4]),
+    ("index_put", [15, 9]),
+    ("topk", [5, 2]),
+    ("sort", [5, 2]),
+    ("embedding_forward", [1, 5]),
+    ("embedding_rmsnorm", [7, 16]),
+    ("matmul", [3, 6]),
+    ("gemm", [1, 6]),
+    ("addmm", [1, 6]),
+    ("linear_forward", [2, 3]),
+    ("gemm_bias", [1, 4]),
+    ("gemm_bias_relu", [1, 5]),
+    ("gemm_bias_gelu", [1, 5]),
+    ("gemm_bias_sigmoid", [1, 5]),
+    ("gemm_bias_tanh", [1, 5]),
+    ("gemm_bias_swish", [1, 5]),
+    ("mse_loss", [4, 3]),
+    ("l1_loss", [4, 3]),
+    ("smooth_l1_loss", [4, 3]),
+    ("huber_loss", [5, 4]),
+    ("bce_loss", [2, 3]),
+    ("bce_with_logits", [3, 2]),
+    ("kl_div", [2, 2]),
+    ("focal_loss", [2, 2]),
+    ("cross_entropy_loss", [8, 6]),
+    ("nll_loss", [18, 8]),
+    ("triplet_loss", [39, 27]),
+    ("contrastive_loss", [11, 10]),
+    ("layernorm_forward", [1, 2]),
+    ("rmsnorm_forward", [1, 2]),
+    ("sgd_step", [12, 0]),
+    ("sgd_momentum_update", [13, 0]),
+    ("nag_step", [13, 0]),
+    ("adam_step", [17, 0]),
+    ("adamw_step", [18, 0]),
+    ("gradient_clip_norm", [10, 0]),
+    ("gradient_clip_value", [3, 0]),
+    ("amp_unscale_check", [25, 0]),
+    ("amp_update_scale", [62, 0]),
+    ("accumulate_grad", [2, 0]),
+];
+
+/// The numbers of an op.
+pub(super) fn of(op: &str) -> [u64; 2] {
+    MOST.iter().find(|(name, _)| *name == op).map_or([1, 1], |(_, most)| *most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::find;
+
+    #[test]
+    fn every_name_is_an_op() {
+        for (name, _) in MOST {
+            assert!(find(name).is_some(), "{name}");
+        }
+    }
+}

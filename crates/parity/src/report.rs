@@ -1,0 +1,211 @@
+//! What a run finds.
+
+use crate::compare::Distance;
+use crate::run::{Check, Extent, Options};
+use crate::speed::Speed;
+use serde::{Deserialize, Serialize};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How a check ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// All cases are within their bounds.
+    Passed,
+    /// This one is not.
+    Failed(String),
+    /// It says nothing here, for this reason.
+    Skipped(String),
+}
+
+/// The case that came nearest to its bound, or failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Worst {
+    /// Its error in units of its bound.
+    pub bounds: f64,
+    /// In units of the last place.
+    pub ulps: f64,
+    /// Which it was.
+    pub case: String,
+}
+
+impl From<Distance> for Worst {
+    fn from(distance: Distance) -> Worst {
+        Worst { bounds: distance.bounds, ulps: distance.ulps, case: String::new() }
+    }
+}
+
+/// A check of an op in a dtype on a device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// The op.
+    pub op: String,
+    /// The device.
+    pub device: String,
+    /// The dtype of the floats.
+    pub dtype: String,
+    /// What was checked.
+    pub check: Check,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Cases that ran.
+    pub cases: usize,
+    /// The case that came nearest to its bound, or failed.
+    pub worst: Option<Worst>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+impl Finding {
+    /// The command that runs the worst case again.
+    pub fn command(&self) -> Option<String> {
+        let Finding { op, device, dtype, check, .. } = self;
+        let case = &self.worst.as_ref()?.case;
+        Some(format!("isograd parity --device {device} --repeat {op}:{check}:{dtype}:{case}"))
+    }
+
+    /// True if something is wrong.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed(_))
+    }
+}
+
+/// A device of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceRun {
+    /// The string that chooses it.
+    pub name: String,
+    /// The hardware in words.
+    pub hardware: String,
+    /// Driver and compiler with their versions.
+    pub driver: String,
+    /// Whether it computes in f64.
+    pub has_f64: bool,
+    /// Bytes that a copy reads and writes, a second, where speeds were measured.
+    pub bandwidth: Option<f64>,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Of this library.
+    pub version: String,
+    /// Of the program that ran.
+    pub commit: Option<String>,
+    /// When it ended, in UTC.
+    pub date: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// How much was checked.
+    pub extent: Extent,
+    /// What cases were drawn from.
+    pub seed: u64,
+    /// The devices.
+    pub devices: Vec<DeviceRun>,
+    /// All checks.
+    pub findings: Vec<Finding>,
+    /// Times, where they were measured.
+    pub speeds: Vec<Speed>,
+}
+
+impl Report {
+    pub(crate) fn new(options: &Options, devices: Vec<DeviceRun>) -> Report {
+        Report {
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: options.commit.clone(),
+            date: String::new(),
+            seconds: 0.0,
+            extent: options.extent,
+            seed: options.seed,
+            devices,
+            findings: Vec::new(),
+            speeds: Vec::new(),
+        }
+    }
+
+    /// How many checks passed, failed and were skipped.
+    pub fn counts(&self) -> [usize; 3] {
+        let count = |f: fn(&Outcome) -> bool| self.findings.iter().filter(|finding| f(&finding.outcome)).count();
+        let passed = count(|o| *o == Outcome::Passed);
+        let failed = count(|o| matches!(o, Outcome::Failed(_)));
+        [passed, failed, self.findings.len() - passed - failed]
+    }
+
+    /// True if nothing failed, and something was checked.
+    pub fn passed(&self) -> bool {
+        let [passed, failed, _] = self.counts();
+        failed == 0 && passed > 0
+    }
+
+    /// The table of ops, devices and dtypes; what failed; and the last line, `N passed, 0 failed`.
+    pub fn text(&self) -> String {
+        let mut lines = Vec::new();
+        let head = ["op", "device", "dtype", "checks", "worst", "ulps", "speed"];
+        let [op, device, dtype, checks, worst, ulps, speed] = head;
+        lines.push(format!("{op:<22} {device:<9} {dtype:<5} {checks:>6} {worst:>6} {ulps:>8} {speed:>6}"));
+        for of_op in self.findings.chunk_by(|a, b| (&a.op, &a.device, &a.dtype) == (&b.op, &b.device, &b.dtype)) {
+            let Some(first) = of_op.first() else { continue };
+            let worsts = || of_op.iter().filter_map(|f| f.worst.as_ref());
+            let largest = |f: fn(&Worst) -> f64| worsts().map(f).fold(0.0, f64::max);
+            let passed = of_op.iter().filter(|f| f.outcome == Outcome::Passed).count();
+            let failed = of_op.iter().filter(|f| f.has_failed()).count();
+            let speed = self.speeds.iter().find(|s| {
+                (s.op.as_str(), s.device.as_str(), s.dtype.as_str()) == (&first.op, &first.device, &first.dtype)
+            });
+            let speed = speed.map_or("-".to_string(), |s| format!("{:.2}", s.fraction));
+            let checks = if failed > 0 { format!("{failed} BAD") } else { passed.to_string() };
+            let (bounds, ulps) = (largest(|w| w.bounds), largest(|w| w.ulps));
+            let (op, device, dtype) = (&first.op, &first.device, &first.dtype);
+            lines.push(format!("{op:<22} {device:<9} {dtype:<5} {checks:>6} {bounds:>6.2} {ulps:>8.1} {speed:>6}"));
+        }
+        lines.push(String::new());
+        for finding in self.findings.iter().filter(|f| f.has_failed()) {
+            let Finding { op, device, dtype, check, .. } = finding;
+            let Outcome::Failed(why) = &finding.outcome else { continue };
+            lines.push(format!("FAILED {op} {check} {dtype} on {device}: {why:.600}"));
+            lines.extend(finding.command().map(|command| format!("  repeat it with: {command}")));
+        }
+        let [passed, failed, skipped] = self.counts();
+        for run in &self.devices {
+            let bandwidth = run.bandwidth.map(|b| format!(", copies {:.1} GB/s", b * 1e-9)).unwrap_or_default();
+            lines.push(format!("{}: {}{bandwidth}", run.name, run.hardware));
+        }
+        lines.push(format!("{skipped} skipped, {:.0} s, seed {}", self.seconds, self.seed));
+        lines.push(format!("{passed} passed, {failed} failed"));
+        lines.join("\n")
+    }
+}
+
+/// The time in UTC, as in `2026-01-31 12:00:00`.
+pub(crate) fn now() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    date(seconds)
+}
+
+/// Of seconds since 1970. The calendar repeats itself every 400 years; years begin in March, so that the leap day is last.
+fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86400 + 719_468, seconds % 86400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day_of_month = day - (153 * month + 2) / 5 + 1;
+    let year = 400 * era + year + u64::from(month >= 10);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let [hour, minute, second] = [rest / 3600, rest / 60 % 60, rest % 60];
+    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "1970-01-01 00:00:00");
+        assert_eq!(date(951_782_399), "2000-02-28 23:59:59");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(date(1_767_225_599), "2025-12-31 23:59:59");
+        assert_eq!(date(4_107_542_400), "2100-03-01 00:00:00");
+    }
+}

@@ -1,0 +1,472 @@
+//! Running the checks on devices.
+
+use crate::case::Gen;
+use crate::check::{self, Found};
+use crate::compare::Distance;
+use crate::golden::{CASES, Golden};
+use crate::registry::{Derivative, OPS, Op, find};
+use crate::report::{DeviceRun, Finding, Outcome, Report, Worst, now};
+use crate::speed::Stand;
+use crate::strategy::{Seeded, Tally, tally};
+use crate::watch::private;
+use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::Instant;
+
+/// What is checked of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Check {
+    /// Values and gradients from PyTorch.
+    Golden,
+    /// The result against f64 on the CPU.
+    Forward,
+    /// The same with NaN, infinities and zeros among the inputs.
+    Special,
+    /// The gradients against f64 on the CPU.
+    Gradients,
+    /// Gradients of inputs that are used twice.
+    Twice,
+    /// What a fused kernel computes, by the composite on the same device.
+    Composite,
+    /// `<f(x), y> = <x, f*(y)>` of a linear op.
+    Adjoint,
+    /// Strided and expanded inputs against plain ones.
+    Strided,
+    /// Nothing is written around a buffer.
+    Guards,
+    /// Two runs give the same bits.
+    Repeats,
+    /// No more kernels are launched than the row allows.
+    Launches,
+    /// First derivatives against differences.
+    Gradcheck,
+    /// Second derivatives against differences.
+    Gradgradcheck,
+    /// What has no derivative is outside of the tape.
+    Unrecorded,
+}
+
+impl Check {
+    /// All, in the order in which they run.
+    pub const ALL: [Check; 14] = [
+        Check::Golden,
+        Check::Forward,
+        Check::Special,
+        Check::Gradients,
+        Check::Twice,
+        Check::Composite,
+        Check::Adjoint,
+        Check::Strided,
+        Check::Guards,
+        Check::Repeats,
+        Check::Launches,
+        Check::Gradcheck,
+        Check::Gradgradcheck,
+        Check::Unrecorded,
+    ];
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{self:?}").to_lowercase())
+    }
+}
+
+impl FromStr for Check {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Check, String> {
+        let names = Check::ALL.map(|check| check.to_string()).join(", ");
+        Check::ALL.into_iter().find(|check| check.to_string() == s).ok_or_else(|| format!("{s:?} is none of {names}"))
+    }
+}
+
+/// One case of one check, to be run again: `softmax:forward:f16:2x3:7`, or `gelu:golden:f64:gelu/tanh_2x3`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// The op's name.
+    pub op: String,
+    /// What is checked.
+    pub check: Check,
+    /// In this dtype.
+    pub dtype: DType,
+    /// The case: a [`Seeded`], or the name of a golden one.
+    pub case: String,
+}
+
+impl fmt::Display for Repeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}:{}", self.op, self.check, self.dtype, self.case)
+    }
+}
+
+impl FromStr for Repeat {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Repeat, String> {
+        let parts: Vec<&str> = s.splitn(4, ':').collect();
+        let [op, check, dtype, case] = parts[..] else {
+            return Err(format!("{s:?} is no case such as softmax:forward:f16:2x3:7"));
+        };
+        let (check, dtype) = (check.parse()?, dtype.parse().map_err(|e: Error| e.message().to_string())?);
+        find(op).ok_or_else(|| format!("the registry has no op {op:?}"))?;
+        match check {
+            Check::Golden if golden(op).any(|g| g.name() == case) => {}
+            Check::Golden => return Err(format!("{op} has no golden case {case:?}")),
+            _ => drop(case.parse::<Seeded>()?),
+        }
+        Ok(Repeat { op: op.into(), check, dtype, case: case.into() })
+    }
+}
+
+/// How much is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Extent {
+    /// Every check in every dtype, at many sizes.
+    #[default]
+    Whole,
+    /// Each check somewhere, in minutes where kernels are slow to compile.
+    Quick,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The devices.
+    pub devices: Vec<Device>,
+    /// Only the ops whose names this finds.
+    pub filter: Option<Regex>,
+    /// Only this dtype of the floats.
+    pub dtype: Option<DType>,
+    /// Drawn cases of a check, in place of what the extent says.
+    pub cases: Option<u32>,
+    /// What they are drawn from.
+    pub seed: u64,
+    /// How much is checked.
+    pub extent: Extent,
+    /// This case alone.
+    pub repeat: Option<Repeat>,
+    /// The commit of the program that runs, for the report.
+    pub commit: Option<String>,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// What is done.
+    pub done: usize,
+    /// Of so much.
+    pub total: usize,
+    /// What was done last.
+    pub what: String,
+}
+
+/// An op in a dtype on a device.
+#[derive(Clone)]
+struct Item {
+    op: &'static Op,
+    dtype: DType,
+    device: usize,
+}
+
+/// Dtypes of floats, in the order in which they are run.
+const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+
+/// Primes above the elements of a group's threads and of several groups, and the sizes around powers of two.
+const LARGE: [&[usize]; 3] = [&[1009], &[67, 131], &[3, 61, 17]];
+const SIZES: [usize; 15] = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 4097];
+
+fn golden(op: &str) -> impl Iterator<Item = &'static Golden> {
+    CASES.iter().filter(move |case| case.op() == op)
+}
+
+/// Runs the checks of all ops that the options choose on every device, and tells `progress` of each that is done.
+///
+/// Checks of a device run on queues of their own, several at once. A device on which something fails, or whose driver does,
+/// is a part of the report. Errors: `Device` if a device does not open.
+pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+    let started = Instant::now();
+    let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
+    let items = items(options, &runs);
+    let total = items.len();
+    let speeds = if options.extent == Extent::Whole && options.repeat.is_none() { total } else { 0 };
+    let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
+    let (sender, receiver) = mpsc::channel();
+    let mut found = Vec::new();
+    thread::scope(|scope| {
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(8);
+        for _ in 0..workers {
+            let (sender, queue, runs) = (sender.clone(), &queue, &runs);
+            scope.spawn(move || work(options, runs, queue, &sender));
+        }
+        drop(sender);
+        for (position, item, findings) in receiver {
+            let what = format!("{} {} {}", options.devices[item.device], item.op.name, item.dtype);
+            found.push((position, findings));
+            progress(Progress { done: found.len(), total: total + speeds, what });
+        }
+    });
+    found.sort_by_key(|(position, _)| *position);
+    let mut report = Report::new(options, runs);
+    report.findings = found.into_iter().flat_map(|(_, findings)| findings).collect();
+    if speeds > 0 {
+        // Alone, so that nothing else takes the device's time.
+        for (k, device) in options.devices.iter().enumerate() {
+            let stand = Stand::new(device)?;
+            report.devices[k].bandwidth = Some(stand.bandwidth);
+            for op in OPS.iter() {
+                let dtypes = items.iter().filter(|i| i.device == k && i.op.name == op.name).map(|i| i.dtype);
+                report.speeds.extend(stand.speeds(op, &dtypes.collect::<Vec<_>>()));
+            }
+            let done = total + items.iter().filter(|i| i.device <= k).count();
+            progress(Progress { done, total: total + speeds, what: format!("{device} speed") });
+        }
+    }
+    report.seconds = started.elapsed().as_secs_f64();
+    report.date = now();
+    Ok(report)
+}
+
+/// What is known of a device, and whether it computes in f64.
+fn describe(device: &Device) -> Result<DeviceRun> {
+    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
+    let info: Option<DeviceInfo> = { all }.find(|info| info.name == device.name());
+    let f64s = Tensor::ones(1, DType::F64, device).and_then(|x| x.exp()).and_then(|x| x.to_vec::<f64>());
+    let has_f64 = match f64s {
+        Ok(_) => true,
+        Err(error) if error.kind() == Kind::Unsupported => false,
+        Err(error) => return Err(error),
+    };
+    let (hardware, driver) = info.map(|info| (info.description, info.driver)).unwrap_or_default();
+    Ok(DeviceRun { name: device.name().into(), hardware, driver, has_f64, bandwidth: None })
+}
+
+fn is_cpu(device: &str) -> bool {
+    device == "cpu"
+}
+
+fn items(options: &Options, runs: &[DeviceRun]) -> Vec<Item> {
+    let mut items = Vec::new();
+    // What compiles for long comes first.
+    let mut devices: Vec<usize> = (0..runs.len()).collect();
+    devices.sort_by_key(|&device| is_cpu(&runs[device].name));
+    for device in devices {
+        for op in OPS.iter() {
+            let chosen = match &options.repeat {
+                Some(repeat) => repeat.op == op.name,
+                None => options.filter.as_ref().is_none_or(|re| re.is_match(op.name)),
+            };
+            let wanted = options.repeat.as_ref().map(|repeat| repeat.dtype).or(options.dtype);
+            let dtypes = FLOATS.into_iter().filter(|&dtype| match wanted {
+                Some(wanted) => dtype == wanted,
+                None => options.extent == Extent::Whole || is_in_quick(op, dtype, &runs[device].name),
+            });
+            items.extend(dtypes.filter(|_| chosen).map(|dtype| Item { op, dtype, device }));
+        }
+    }
+    items
+}
+
+/// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and for
+/// ops that are not of a table of rows, which run the same code around other loads and stores, f16.
+fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
+    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && op.fused && op.wide.is_none())
+}
+
+type Sender = mpsc::Sender<(usize, Item, Vec<Finding>)>;
+
+fn work(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item)>>, sender: &Sender) {
+    let mut opened: HashMap<usize, Result<Device, String>> = HashMap::new();
+    loop {
+        let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
+        let Some((position, item)) = next else { break };
+        let shared = &options.devices[item.device];
+        let device = opened.entry(item.device).or_insert_with(|| private(shared).map_err(|e| e.to_string()));
+        let findings = match device {
+            Ok(device) => of_item(options, &item, device, runs[item.device].has_f64),
+            Err(why) => vec![Finding::new(shared, &item, Check::Forward, Outcome::Failed(why.clone()))],
+        };
+        if sender.send((position, item, findings)).is_err() {
+            break;
+        }
+    }
+    // What is still in a queue must not run while the device goes away. Its errors were those of a check.
+    opened.values().flatten().for_each(|device| drop(device.synchronize()));
+}
+
+/// The checks of an op in a dtype, one after another.
+fn of_item(options: &Options, item: &Item, device: &Device, has_f64: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for check in Check::ALL {
+        if options.repeat.as_ref().is_some_and(|repeat| repeat.check != check) {
+            continue;
+        }
+        if !applies(item, check, device, options.extent) && options.repeat.is_none() {
+            continue;
+        }
+        if item.dtype == DType::F64 && !has_f64 {
+            let outcome = Outcome::Skipped("the device has no f64".into());
+            findings.push(Finding::new(device, item, check, outcome));
+            continue;
+        }
+        let started = Instant::now();
+        let caught = catch_unwind(AssertUnwindSafe(|| finding(options, item, check, device)));
+        let mut found = caught.unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+            Finding::new(device, item, check, Outcome::Failed(format!("it panicked: {message}")))
+        });
+        found.seconds = started.elapsed().as_secs_f64();
+        findings.push(found);
+    }
+    findings
+}
+
+/// Whether a check says something: the CPU in f64 is what others are compared with, and in other dtypes its gradients are
+/// what measures theirs.
+fn applies(item: &Item, check: Check, device: &Device, extent: Extent) -> bool {
+    let (op, dtype) = (item.op, item.dtype);
+    let has_gradient = !matches!(op.derivative, Derivative::None(_));
+    let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
+    let is_quick = extent == Extent::Quick;
+    match check {
+        Check::Golden => is_f64,
+        Check::Forward | Check::Special => !(is_f64 && is_cpu),
+        Check::Gradients => has_gradient && !is_cpu,
+        Check::Twice => has_gradient && (dtype == DType::F32 || !is_quick),
+        Check::Composite => op.fused && !is_cpu,
+        Check::Adjoint => op.linear && dtype == dtype.acc(),
+        Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || !is_quick,
+        Check::Launches => !is_cpu && dtype == DType::F32,
+        Check::Gradcheck => has_gradient && is_f64,
+        Check::Gradgradcheck => op.derivative == Derivative::Twice && is_f64,
+        Check::Unrecorded => !has_gradient && is_f64,
+    }
+}
+
+fn finding(options: &Options, item: &Item, check: Check, device: &Device) -> Finding {
+    let new = |outcome| Finding::new(device, item, check, outcome);
+    let (op, dtype) = (item.op, item.dtype);
+    if let (Some(why), 2) = (op.wide, dtype.size()) {
+        return new(Outcome::Skipped(why.into()));
+    }
+    if check == Check::Golden {
+        return of_golden(options, item, device);
+    }
+    let tally = of_cases(options, item, check, device);
+    let worst = tally.case.map(|case| {
+        let case = case.to_string();
+        Worst { bounds: tally.worst.bounds, ulps: tally.worst.ulps, case }
+    });
+    let outcome = tally.failure.map_or(Outcome::Passed, Outcome::Failed);
+    Finding { cases: tally.cases, worst, ..new(outcome) }
+}
+
+fn of_golden(options: &Options, item: &Item, device: &Device) -> Finding {
+    let wanted = options.repeat.as_ref().map(|repeat| &repeat.case);
+    let cases: Vec<&Golden> = golden(item.op.name).filter(|g| wanted.is_none_or(|name| g.name() == name)).collect();
+    let new = |outcome| Finding::new(device, item, Check::Golden, outcome);
+    if cases.is_empty() {
+        return new(Outcome::Skipped("there are no values from PyTorch".into()));
+    }
+    let mut worst = Worst::default();
+    for case in &cases {
+        let found: Found = case.forward(device).and_then(|found| match case.has_gradients() {
+            true => Ok(found.or(case.backward(device)?)),
+            false => Ok(found),
+        });
+        let name = case.name().to_string();
+        match found {
+            Ok(found) if found.bounds >= worst.bounds => worst = Worst { case: name, ..Worst::from(found) },
+            Ok(_) => {}
+            Err(why) => {
+                let worst = Some(Worst { case: name, ..worst });
+                return Finding { cases: cases.len(), worst, ..new(Outcome::Failed(why)) };
+            }
+        }
+    }
+    Finding { cases: cases.len(), worst: Some(worst), ..new(Outcome::Passed) }
+}
+
+/// The fixed cases of a check, and how many are drawn.
+fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Seeded>, u32) {
+    let of = |shapes: &[&[usize]]| -> Vec<Seeded> {
+        let seeded = |shape: &&[usize]| Seeded { shape: shape.to_vec(), seed: 1 };
+        // Another seed may mean other attributes.
+        shapes.iter().flat_map(|shape| (1..4).map(move |seed| Seeded { seed, ..seeded(shape) })).collect()
+    };
+    let large = match (item.dtype, extent) {
+        (DType::F32, Extent::Whole) => {
+            let sizes = SIZES.iter().flat_map(|&n| [vec![n], vec![2, n]]);
+            of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
+        }
+        (_, Extent::Whole) | (DType::F32, _) => of(&LARGE[1..]),
+        _ => of(&LARGE[1..2]),
+    };
+    // Each new shape may be a kernel to compile.
+    let quick = if is_cpu(device.name()) { 12 } else { 6 };
+    let drawn = if extent == Extent::Whole { 24 } else { quick };
+    match check {
+        Check::Forward | Check::Gradients => (large, drawn),
+        Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
+        Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
+        Check::Unrecorded => (Vec::new(), 3),
+        Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
+        Check::Golden => unreachable!("its cases are those of the files"),
+    }
+}
+
+fn of_cases(options: &Options, item: &Item, check: Check, device: &Device) -> Tally {
+    let (op, dtype) = (item.op, item.dtype);
+    let (mut fixed, mut drawn) = counts(item, check, options.extent, device);
+    if let Some(repeat) = &options.repeat {
+        (fixed, drawn) = (repeat.case.parse().into_iter().collect(), 0);
+    } else if let Some(cases) = options.cases {
+        drawn = cases;
+    }
+    let one = |seeded: &Seeded| -> Found {
+        let cpu = Device::cpu().map_err(|e| e.to_string())?;
+        let case = (op.make)(&mut Gen::new(&seeded.shape, seeded.seed, &cpu));
+        match check {
+            Check::Forward => check::forward(op, &case, dtype, device),
+            Check::Special => check::special(op, &case, dtype, device, seeded.seed),
+            Check::Gradients => check::gradients(op, &case, dtype, device),
+            Check::Twice => check::twice(op, &case, dtype, device),
+            Check::Composite => check::composite(op, &case, dtype, device),
+            Check::Adjoint => check::adjoint(op, &case, dtype, device),
+            Check::Strided => check::strided(op, &case, dtype, device),
+            Check::Guards => check::guards(op, &case, dtype, device),
+            Check::Repeats => check::repeats(op, &case, dtype, device),
+            Check::Launches => check::budget(op, &case, dtype, device),
+            Check::Gradcheck => check::gradcheck(op, &case, device),
+            Check::Gradgradcheck => check::gradgradcheck(op, &case, device),
+            Check::Unrecorded => check::unrecorded(op, &case, device),
+            Check::Golden => Ok(Distance::default()),
+        }
+    };
+    tally(&fixed, drawn, options.seed, one)
+}
+
+impl Finding {
+    fn new(device: &Device, item: &Item, check: Check, outcome: Outcome) -> Finding {
+        Finding {
+            op: item.op.name.into(),
+            device: device.name().into(),
+            dtype: item.dtype.to_string(),
+            check,
+            outcome,
+            cases: 0,
+            worst: None,
+            seconds: 0.0,
+        }
+    }
+}

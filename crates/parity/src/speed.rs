@@ -1,0 +1,94 @@
+//! How near ops come to the copy bandwidth of a device.
+
+use crate::case::Gen;
+use crate::registry::Op;
+use isograd_core::{DType, Device, Result, Tensor, no_grad};
+use serde::{Deserialize, Serialize};
+
+/// Timed calls, of which the median counts.
+const RUNS: usize = 5;
+/// Elements of the case's shape, on an accelerator and on the host's processor.
+const ELEMENTS: [usize; 2] = [1 << 24, 1 << 20];
+/// Elements of f32 that are copied for the bandwidth, and read between calls so that caches hold nothing.
+const COPIED: [usize; 2] = [64 << 20, 8 << 20];
+/// The width of the case's shape.
+const WIDTH: usize = 1024;
+
+/// The time of an op's result.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Speed {
+    /// The op.
+    pub op: String,
+    /// The device.
+    pub device: String,
+    /// The dtype of the floats.
+    pub dtype: String,
+    /// Bytes of inputs and outputs.
+    pub bytes: usize,
+    /// The median.
+    pub seconds: f64,
+    /// The time that a copy of as many bytes takes, over this.
+    pub fraction: f64,
+}
+
+/// A device with what its measurements share.
+pub struct Stand {
+    device: Device,
+    elements: usize,
+    flushed: Tensor,
+    /// Bytes that a copy reads and writes, a second.
+    pub bandwidth: f64,
+}
+
+impl Stand {
+    /// Measures the bandwidth of a device.
+    pub fn new(device: &Device) -> Result<Stand> {
+        let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
+        let is_accelerator = { all }.any(|info| info.name == device.name() && info.is_accelerator);
+        let of = |sizes: [usize; 2]| if is_accelerator { sizes[0] } else { sizes[1] };
+        let from = Tensor::zeros(of(COPIED), DType::F32, device)?;
+        let to = from.zeros_like()?;
+        let mut stand = Stand { device: device.clone(), elements: of(ELEMENTS), flushed: from, bandwidth: 0.0 };
+        let bytes = 2 * of(COPIED) * DType::F32.size();
+        stand.bandwidth = bytes as f64 / stand.seconds(|| to.copy_(&stand.flushed))?;
+        Ok(stand)
+    }
+
+    /// The median of some calls with cold caches.
+    fn seconds(&self, f: impl Fn() -> Result<()>) -> Result<f64> {
+        (0..2).try_for_each(|_| f())?;
+        let mut times = Vec::new();
+        for _ in 0..RUNS {
+            self.flushed.sum(..)?;
+            times.push(self.device.time(&f)?);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[RUNS / 2])
+    }
+
+    /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, or where it does
+    /// not run.
+    pub fn speeds(&self, op: &Op, dtypes: &[DType]) -> Vec<Speed> {
+        let Ok(cpu) = Device::cpu() else { return Vec::new() };
+        if dtypes.is_empty() {
+            return Vec::new();
+        }
+        let case = (op.make)(&mut Gen::new(&[self.elements / WIDTH, WIDTH], 1, &cpu));
+        let elements: usize = case.inputs.iter().map(|(_, t)| t.numel()).max().unwrap_or(0);
+        if elements < self.elements / 2 {
+            return Vec::new();
+        }
+        let one = |&dtype: &DType| -> Result<Speed> {
+            let case = case.map_floats(|t| t.cast(dtype))?.to(&self.device)?;
+            let size = |t: &Tensor| t.numel() * t.dtype().size();
+            let read: usize = case.inputs.iter().map(|(_, t)| size(t)).sum();
+            let written: usize = no_grad(|| op.call(&case))?.iter().map(size).sum();
+            let seconds = no_grad(|| self.seconds(|| op.call(&case).map(drop)))?;
+            let bytes = read + written;
+            let fraction = bytes as f64 / self.bandwidth / seconds;
+            let (op, device, dtype) = (op.name.into(), self.device.name().into(), dtype.to_string());
+            Ok(Speed { op, device, dtype, bytes, seconds, fraction })
+        };
+        dtypes.iter().filter_map(|dtype| one(dtype).ok()).collect()
+    }
+}

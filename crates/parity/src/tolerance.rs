@@ -1,0 +1,131 @@
+//! How far a result may be from the exact one.
+//!
+//! The bound is `1.5 u_out |r| + C u_acc a + eta`: one rounding of the result r, none where the result is in the dtype of
+//! the arithmetic, and the roundings within, measured by a companion a, which is the formula with every summand and factor
+//! replaced by its absolute value. Ops of several stages take `max(8 E, 32 u_acc rho)` for the second term: E is the largest
+//! error of the CPU in the same dtype, and rho the largest |r|, within what is reduced together.
+
+use crate::case::Case;
+use crate::compare::precision;
+use crate::registry::{Class, Op};
+use isograd_core::{DType, Device, Result, Shape, Tensor};
+use std::ops::Range;
+
+/// The factor C of a class.
+fn factor(op: &Op, case: &Case, elements: usize, dtype: DType, device: &Device) -> f64 {
+    let largest = case.inputs.iter().map(|(_, t)| t.numel()).max().unwrap_or(1);
+    // A running sum, and one of duplicate indices, may have all elements for terms.
+    let terms = if op.collects { largest } else { largest / elements.max(1) } as f64;
+    // The root of the terms of a product's sums: these are no longer than the longest dimension.
+    let extents = case.inputs.iter().flat_map(|(_, t)| t.dims().iter().copied());
+    let sum = (extents.max().unwrap_or(0).max(4) as f64).sqrt();
+    match op.class {
+        Class::Exact => 0.0,
+        Class::Arithmetic => 4.0,
+        // OpenCL allows 16 units in the last place for some functions.
+        Class::Transcendental if device.name().starts_with("opencl") => 40.0,
+        Class::Transcendental => 16.0,
+        Class::Reduction => 8.0 + 4.0 * (terms + 1.0).log2(),
+        Class::Product | Class::Dense if dtype == dtype.acc() => 8.0 + 2.0 * sum,
+        Class::Product | Class::Dense => 32.0 + 8.0 * sum,
+        // Of a step; there are at most two.
+        Class::Optimizer => 2.0 * 16.0,
+        Class::Stages => 32.0,
+    }
+}
+
+/// What a result is measured with, beside itself.
+pub struct Measures {
+    /// The companion of a result.
+    pub companion: Vec<f64>,
+    /// What the CPU computes in the dtype that is tested, where the class asks for it.
+    pub yardstick: Option<Vec<f64>>,
+}
+
+/// The bound of each element of a result: `case` is the call in f64, and `r` its exact result.
+pub fn bounds(
+    op: &Op,
+    case: &Case,
+    r: &Tensor,
+    measures: &Measures,
+    dtype: DType,
+    device: &Device,
+) -> Result<Vec<f64>> {
+    let exact = r.to_f64_vec()?;
+    if op.class == Class::Exact {
+        return Ok(vec![0.0; exact.len()]);
+    }
+    let (u_out, eta) = precision(dtype);
+    let u_acc = precision(dtype.acc()).0;
+    let c = factor(op, case, exact.len(), dtype, device);
+    let within = match &measures.yardstick {
+        Some(yardstick) => {
+            let slices = Slices::new(r.shape(), op.slice_of(case, r.rank())?);
+            let errors = slices.largest(exact.len(), |i| (yardstick[i] - exact[i]).abs());
+            let sizes = slices.largest(exact.len(), |i| exact[i].abs());
+            (0..exact.len()).map(|i| (8.0 * errors[slices.of(i)]).max(c * u_acc * sizes[slices.of(i)])).collect()
+        }
+        None => measures.companion.iter().map(|a| c * u_acc * a).collect::<Vec<f64>>(),
+    };
+    let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
+    Ok(exact.iter().zip(within).map(|(r, within)| rounding * r.abs() + within + eta).collect())
+}
+
+/// The bounds of a gradient: 8 times the error of the CPU in the same dtype, or 32 roundings of the largest element.
+pub fn gradient_bounds(op: &Op, r: &[f64], yardstick: &[f64], dtype: DType) -> Vec<f64> {
+    let (u_out, eta) = precision(dtype);
+    let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let error = largest(&mut yardstick.iter().zip(r).map(|(c, r)| (c - r).abs()));
+    let scale = largest(&mut r.iter().map(|r| r.abs()));
+    // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
+    // that arrive, which are at most 1; or round what it then multiplies with factors of at most 2.
+    let stages = matches!(op.class, Class::Stages | Class::Dense);
+    let kept = if stages { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
+    let slack = (8.0 * error).max(32.0 * precision(dtype.acc()).0 * scale) + kept + eta;
+    let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
+    r.iter().map(|r| rounding * r.abs() + slack).collect()
+}
+
+/// The parts of a result whose elements are reduced together: those that differ only along some neighbouring dimensions.
+struct Slices {
+    inner: usize,
+    reduced: usize,
+}
+
+impl Slices {
+    fn new(shape: &Shape, dims: Range<usize>) -> Slices {
+        Slices { inner: shape[dims.end..].iter().product(), reduced: shape[dims].iter().product() }
+    }
+
+    /// The slice of an element.
+    fn of(&self, i: usize) -> usize {
+        i / (self.reduced * self.inner).max(1) * self.inner + i % self.inner.max(1)
+    }
+
+    /// The largest finite value of each slice.
+    fn largest(&self, n: usize, value: impl Fn(usize) -> f64) -> Vec<f64> {
+        let mut largest = vec![0.0; n / self.reduced.max(1)];
+        for i in 0..n {
+            let v = value(i);
+            let slot: &mut f64 = &mut largest[self.of(i)];
+            *slot = if v.is_finite() { slot.max(v) } else { *slot };
+        }
+        largest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_what_is_reduced_together() {
+        let shape = Shape::from((2, 3, 2));
+        let largest = |dims| Slices::new(&shape, dims).largest(12, |i| i as f64);
+        assert_eq!(largest(0..3), [11.0]);
+        assert_eq!(largest(2..3), [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]);
+        assert_eq!(largest(1..2), [4.0, 5.0, 10.0, 11.0]);
+        assert_eq!(largest(1..3), [5.0, 11.0]);
+        assert_eq!(largest(0..0).len(), 12);
+    }
+}

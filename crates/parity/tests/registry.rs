@@ -1,0 +1,137 @@
+//! The registry against the list of kernels, and against what the dialects have.
+
+use isograd_core::{DType, Device};
+use isograd_gpu::{Dialect, Gpu, null::NullDriver, table};
+use isograd_parity::case::Gen;
+use isograd_parity::check::{budget, launches};
+use isograd_parity::kernels::{KERNELS, PLANNED, of, rows};
+use isograd_parity::registry::{Derivative, OPS};
+use isograd_parity::strategy::{Seeded, tally};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+// Their dialects.
+use isograd_cuda as _;
+use isograd_opencl as _;
+
+#[test]
+fn every_kernel_has_a_row_or_is_planned() {
+    for kernel in KERNELS.iter() {
+        let (built, planned) = (!rows(kernel).is_empty(), PLANNED.contains(&&*kernel.name));
+        assert!(built || planned, "no row of the registry stands for {}, and it is not planned", kernel.name);
+        assert!(!(built && planned), "{} is built: take it off the list of what is planned", kernel.name);
+    }
+    for name in PLANNED {
+        assert!(KERNELS.iter().any(|kernel| kernel.name == *name), "{name} is planned, but not in kernels.toml");
+    }
+}
+
+#[test]
+fn names_are_those_of_the_list_and_each_is_there_once() {
+    let mut seen = BTreeSet::new();
+    for op in OPS.iter() {
+        assert!(seen.insert(op.name), "{} has two rows", op.name);
+        for name in op.kernels {
+            assert!(
+                KERNELS.iter().any(|kernel| kernel.name == *name),
+                "{} stands for {name}, which is no kernel",
+                op.name
+            );
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for kernel in KERNELS.iter() {
+        assert!(seen.insert(&kernel.name), "{} is in kernels.toml twice", kernel.name);
+        let backward = kernel.backward.iter().chain(&kernel.backward_of);
+        for name in backward {
+            assert!(
+                KERNELS.iter().any(|other| other.name == *name),
+                "{} names {name}, which is no kernel",
+                kernel.name
+            );
+        }
+    }
+}
+
+#[test]
+fn every_op_has_a_gradient_or_a_reason() {
+    for op in OPS.iter() {
+        if let Derivative::None(why) | Derivative::Once(why) = op.derivative {
+            assert!(!why.is_empty(), "{} has no gradient and no reason", op.name);
+        }
+        let has_gradient = !matches!(op.derivative, Derivative::None(_));
+        for kernel in of(op).into_iter().filter(|kernel| kernel.backward_of.is_empty()) {
+            assert_eq!(
+                has_gradient, kernel.differentiable,
+                "the gradient of {}, which stands for {}",
+                op.name, kernel.name
+            );
+        }
+    }
+}
+
+#[test]
+fn launches_are_within_the_budgets() {
+    let cpu = Device::cpu().unwrap();
+    let large = [[67, 131], [2, 4097]].map(|shape| Seeded { shape: shape.to_vec(), seed: 1 });
+    for dialect in table::dialects() {
+        let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None)));
+        for op in OPS.iter() {
+            let tally = tally(&large, 60, 7, |case| {
+                budget(op, &(op.make)(&mut Gen::new(&case.shape, case.seed, &cpu)), DType::F32, &device)
+            });
+            assert!(tally.failure.is_none(), "{} {}: {tally:?}", dialect.name, op.name);
+        }
+    }
+}
+
+/// Kernels that one dialect alone has, and why.
+const ALONE: &[(&str, &str, &str)] = &[("gemm_mma", "cuda", "OpenCL C has no instructions of matrix units")];
+
+/// The kernels of the source files that a row launches where a dialect's compiler runs.
+fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTreeSet<&'static str> {
+    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None));
+    let device = Device::from_backend("null:0", gpu.clone());
+    let cpu = Device::cpu().unwrap();
+    gpu.launches();
+    for (shape, dtype) in [(&[67, 131][..], DType::F32), (&[3, 61, 17], DType::F16)] {
+        for seed in 1..7 {
+            let case = (op.make)(&mut Gen::new(shape, seed, &cpu));
+            // What is not accepted launches nothing.
+            let _ = launches(op, &case, dtype, &device);
+        }
+    }
+    gpu.launches().iter().map(|launch| launch.entry).collect()
+}
+
+#[test]
+fn what_a_row_launches_is_in_every_dialect_or_there_is_a_reason() {
+    let dialects = table::dialects();
+    assert!(dialects.len() > 1);
+    let entries: BTreeMap<&str, BTreeSet<String>> = dialects
+        .iter()
+        .map(|dialect| (dialect.name, table::entries(dialect).unwrap().into_iter().map(|e| e.name).collect()))
+        .collect();
+    let mut needed = BTreeSet::new();
+    for op in OPS.iter() {
+        for dialect in &dialects {
+            // What no file has is generated for the call, in any dialect.
+            let is_written = |entry: &&str| entries.values().any(|of_dialect| of_dialect.contains(*entry));
+            for entry in launched(op, dialect).into_iter().filter(is_written) {
+                for other in dialects.iter().filter(|other| !entries[other.name].contains(entry)) {
+                    let reason = ALONE.iter().find(|(e, d, _)| *e == entry && *d == dialect.name);
+                    assert!(
+                        reason.is_some_and(|(.., why)| !why.is_empty()),
+                        "{} launches {entry} in {}, which {} lacks: say why in ALONE",
+                        op.name,
+                        dialect.name,
+                        other.name
+                    );
+                    needed.insert((entry, dialect.name));
+                }
+            }
+        }
+    }
+    let stale: Vec<_> = ALONE.iter().filter(|(e, d, _)| !needed.contains(&(*e, *d))).collect();
+    assert!(stale.is_empty(), "every dialect has these, or none launches them: {stale:?}");
+}
