@@ -55,3 +55,33 @@ pub fn entries(folder: &Path) -> Vec<PathBuf> {
     all.sort_by(|a, b| b.cmp(a));
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOWHERE: Places =
+        Places { variable: "ISOGRAD_NO_SUCH_LIB", folders: || vec!["/no/such/lib".into()], words: "/no/such/lib" };
+
+    #[test]
+    fn what_was_looked_for_is_said() {
+        let names = &["libnone.so", "libnone.so.1"];
+        let files = Files { places: &NOWHERE, names, stem: "libnone.so", remedy: "nobody has it" };
+        let why = files.find(|_| None::<()>).unwrap_err();
+        let expected = "ISOGRAD_NO_SUCH_LIB is not set, the loader finds no libnone.so, and there is none in /no/such/lib \
+                        (nobody has it)";
+        assert_eq!(why, expected);
+        assert_eq!(files.find(|path| Some(path.to_path_buf())).unwrap(), Path::new("libnone.so"));
+    }
+
+    #[test]
+    fn the_newest_version_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libx.so", "libx.so.5", "libx.so.6", "libx.alt.so.7", "liby.so"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = within(folder.path(), "libx");
+        let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap()).collect();
+        assert_eq!(names, ["libx.so.6", "libx.so.5", "libx.so"]);
+    }
+}

@@ -115,7 +115,6 @@ fn old(emulator: &Path, missing: &[&str]) -> tempfile::TempDir {
     }
     fs::write(folder.path().join("libamdhip64.so.5"), library).unwrap();
     symlink(emulator.join("libsimt.so"), folder.path().join("libsimt.so")).unwrap();
-    symlink(emulator.join("device"), folder.path().join("device")).unwrap();
     folder
 }
 

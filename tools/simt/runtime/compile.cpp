@@ -319,7 +319,8 @@ static std::string precompiled(const std::vector<std::string> &code) {
     std::string kept = cache().empty() ? temporary(".pch") : cache() + "/" + digest.name() + ".pch";
     if (access(kept.c_str(), R_OK)) {
         Folder folder;
-        std::vector<std::string> command = {compiler(), "-x", "c++-header"};
+        // Its name says what the headers were; when they were copied is of no matter.
+        std::vector<std::string> command = {compiler(), "-x", "c++-header", "-Xclang", "-fno-pch-timestamp"};
         command.insert(command.end(), code.begin(), code.end());
         for (const std::string &word : {headers() + "/simt.h", std::string("-o"), folder / "simt.pch"}) command.push_back(word);
         must(command, folder);
