@@ -159,11 +159,17 @@ struct alignas(16) u32x4 {
 #define WAVE 32
 #endif
 #define wave_xor(v, by) __shfl_xor((u32)(v), by)
-typedef u32 FourWords __attribute__((ext_vector_type(4)));
-template <class Any> FUNCTION Any load_once(const Any *p) { return __builtin_nontemporal_load(p); }
-FUNCTION u32x4 load_once(const u32x4 *p) { return __builtin_bit_cast(u32x4, load_once((const FourWords *)p)); }
-template <class Any> FUNCTION void store_once(Any *p, Any v) { __builtin_nontemporal_store(v, p); }
-FUNCTION void store_once(u32x4 *p, u32x4 v) { store_once((FourWords *)p, __builtin_bit_cast(FourWords, v)); }
+// A word's bytes as what the compiler loads so.
+template <class Any> struct Halves {
+    typedef u16 type __attribute__((ext_vector_type(sizeof(Any) / 2)));
+};
+template <class Any> FUNCTION Any load_once(const Any *p) {
+    return __builtin_bit_cast(Any, __builtin_nontemporal_load((const typename Halves<Any>::type *)p));
+}
+template <class Any> FUNCTION void store_once(Any *p, Any v) {
+    typedef typename Halves<Any>::type Bits;
+    __builtin_nontemporal_store(__builtin_bit_cast(Bits, v), (Bits *)p);
+}
 #define write_alike(p, value) (*(p) = (value))
 // Otherwise arithmetic moves behind the next barrier, and what it needs takes twice the registers until then.
 #define COMPUTED(v) asm volatile("" : "+v"(v))
