@@ -91,7 +91,7 @@ fn what_cannot_be_checked_is_said_at_once() {
         (["--repeat", "frobnicate:forward:f32:2:1"], "no op \"frobnicate\""),
         (["--repeat", "relu:sideways:f32:2:1"], "\"sideways\" is none of golden, forward"),
         (["--repeat", "relu:golden:f64:none"], "no golden case \"none\""),
-        (["--from", "missing.json"], "--status"),
+        (["--from", "missing.json"], "cannot be used with"),
     ];
     for (arguments, expected) in wrong {
         let ended = run(&[&["parity", "--device", "cpu"], &arguments[..]].concat());

@@ -1562,7 +1562,7 @@ fn optimizers() -> Vec<Op> {
         .fused()
         .kernels(&["scale_gradient"])
         .derivative(IN_PLACE)
-        .also(&["leaf"]),
+        .also(&["leaf", "grad_scaler", "unscale_"]),
         Op::new("amp_update_scale", update_scale, |g| {
             let bad = g.coin();
             let g0 = g.x(Domain::Real);
@@ -1571,7 +1571,7 @@ fn optimizers() -> Vec<Op> {
         })
         .fused()
         .derivative(IN_PLACE)
-        .also(&["leaf"]),
+        .also(&["leaf", "grad_scaler", "unscale_"]),
         Op::new(
             "accumulate_grad",
             |c| {
