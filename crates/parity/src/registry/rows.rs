@@ -918,7 +918,7 @@ fn indexing() -> Vec<Op> {
         )
         .class(Reduction)
         .companion(absolute)
-        .also(&["scatter_add_"]),
+        .also(&["scatter_add_", "mul_scalar"]),
         Op::new(
             "index",
             |c| one(c.input("x")?.index(&entries(c)?)),
