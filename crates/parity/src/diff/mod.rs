@@ -28,14 +28,14 @@ use std::fmt;
 /// Errors: those of the step and of the devices; `Value` if the step captures; `Shape` if the loss has several elements.
 ///
 /// ```
-/// use isograd_core::{Device, Rng, Tensor};
+/// use isograd_core::{DType, Device, Rng, Tensor};
 ///
 /// # fn main() -> isograd_core::Result<()> {
 /// # let (a, b) = (Device::cpu()?, Device::cpu()?);
 /// let found = isograd_parity::diff(&a, &b, |device| {
 ///     let rng = Rng::new(7);
-///     let w = Tensor::rand((3, 4), -1.0, 1.0, device, &rng)?.leaf()?;
-///     let x = Tensor::rand((2, 3), -1.0, 1.0, device, &rng)?;
+///     let w = Tensor::rand((3, 4), -1.0, 1.0, DType::F32, device, &rng)?.leaf()?;
+///     let x = Tensor::rand((2, 3), -1.0, 1.0, DType::F32, device, &rng)?;
 ///     x.matmul(&w)?.softmax(-1)?.square()?.sum(..)
 /// })?;
 /// assert!(found.first().is_none(), "{}", found.text());

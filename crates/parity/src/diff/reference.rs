@@ -8,9 +8,7 @@ use isograd_core::ops::loss::{CrossEntropy, Reduction};
 use isograd_core::ops::{EmbeddingOptions, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
-use isograd_core::{
-    Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Rng, RngState, Tensor, enable_grad,
-};
+use isograd_core::{Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Rng, RngState, Tensor, enable_grad};
 
 /// What an output should be.
 pub struct Expected {
