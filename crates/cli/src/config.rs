@@ -37,21 +37,16 @@ pub enum OptimizerName {
     Adamw,
 }
 
-/// The options of `isograd train`. Hyper-parameters are optional, so that a resumed run takes them from its checkpoint.
+/// A model and the first steps of its training. Hyper-parameters are optional, so that a resumed run takes them from its
+/// checkpoint.
 #[derive(Args, Debug)]
-pub struct Train {
+pub struct Model {
     /// What to learn
     #[arg(value_enum)]
     pub dataset: DatasetName,
     /// The folder with the dataset's files
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The device, as `isograd devices` lists it [default: the best there is]
-    #[arg(long)]
-    pub device: Option<String>,
-    /// Passes over the training data [default: 60 for digits, 10 for mnist]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub epochs: Option<u64>,
     /// Samples a step [default: 32 for digits, 128 for mnist]
     #[arg(long, value_parser = parse_count)]
     pub batch_size: Option<usize>,
@@ -70,6 +65,19 @@ pub struct Train {
     /// Decides weights and order of the samples [default: 42]
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+/// The options of `isograd train`.
+#[derive(Args, Debug)]
+pub struct Train {
+    #[command(flatten)]
+    pub model: Model,
+    /// The device, as `isograd devices` lists it [default: the best there is]
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Passes over the training data [default: 60 for digits, 10 for mnist]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
     /// Where checkpoint, history and curves are written [default: out/<dataset>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -130,8 +138,8 @@ pub struct Config {
 
 impl Config {
     /// The options of a new run, with defaults where nothing was said.
-    pub fn new(options: &Train) -> Config {
-        let (epochs, batch_size, hidden) = match options.dataset {
+    pub fn new(options: &Model, epochs: Option<u64>) -> Config {
+        let (default_epochs, batch_size, hidden) = match options.dataset {
             DatasetName::Digits => (60, 32, 256),
             DatasetName::Mnist => (10, 128, 256),
         };
@@ -139,7 +147,7 @@ impl Config {
         let lr = if optimizer == OptimizerName::Sgd { 0.05 } else { 0.001 };
         Config {
             dataset: options.dataset,
-            epochs: options.epochs.unwrap_or(epochs),
+            epochs: epochs.unwrap_or(default_epochs),
             batch_size: options.batch_size.unwrap_or(batch_size),
             lr: options.lr.unwrap_or(lr),
             optimizer,

@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod curves;
 mod devices;
+mod diff;
 mod kernels;
 mod parity;
 mod train;
@@ -31,6 +32,8 @@ enum Command {
     Bench(bench::Bench),
     /// Check that every kernel of every device computes the same
     Parity(parity::Parity),
+    /// Find the first node of a training step that two devices compute differently
+    Diff(diff::Diff),
     /// List the kernels of GPU backends, or print the source of one
     Kernels(kernels::Kernels),
     /// Train a classifier
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Devices => devices::list(),
         Command::Bench(bench) => bench::run(bench),
         Command::Parity(parity) => parity::run(parity),
+        Command::Diff(diff) => diff::run(diff),
         Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => train::run(train),
     };

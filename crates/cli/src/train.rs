@@ -1,6 +1,6 @@
 //! `isograd train`.
 
-use crate::config::{Config, DatasetName, OptimizerName, Train};
+use crate::config::{Config, DatasetName, Model, OptimizerName, Train};
 use crate::curves::{self, Epoch};
 use crate::print;
 use anyhow::{Context, Result, bail};
@@ -64,10 +64,7 @@ struct Run {
     config: Config,
     progress: Progress,
     device: Device,
-    model: Mlp,
-    optimizer: Box<dyn Optimizer>,
-    scaler: Option<GradScaler>,
-    init: Init,
+    learner: Learner,
     train: Loader,
     test: Loader,
     train_len: usize,
@@ -89,7 +86,7 @@ pub fn run(options: Train) -> Result<ExitCode> {
     if !finished {
         run.save()?;
         let (dataset, out) = (run.config.dataset.name(), run.out.display());
-        let data = options.data.map(|d| format!(" --data {}", d.display())).unwrap_or_default();
+        let data = options.model.data.map(|d| format!(" --data {}", d.display())).unwrap_or_default();
         let device = options.device.map(|d| format!(" --device {d}")).unwrap_or_default();
         eprintln!(
             "stopped after {} steps; go on with: isograd train {dataset}{data}{device} --resume {out}",
@@ -115,8 +112,9 @@ fn read_saved(folder: &Path, options: &Train) -> Result<(PathBuf, Saved, StateDi
     let contents = load(&path, &device).with_context(|| format!("cannot resume from {}", folder.display()))?;
     let mut saved: Saved = serde_json::from_str(&contents.metadata)
         .with_context(|| format!("{} is not a checkpoint of `isograd train`", path.display()))?;
-    if saved.config.dataset != options.dataset {
-        bail!("{} is a run of {}, not {}", path.display(), saved.config.dataset.name(), options.dataset.name());
+    let dataset = options.model.dataset;
+    if saved.config.dataset != dataset {
+        bail!("{} is a run of {}, not {}", path.display(), saved.config.dataset.name(), dataset.name());
     }
     if let Some(epochs) = options.epochs {
         let begun = saved.progress.epoch + u64::from(saved.progress.batch > 0);
@@ -135,7 +133,8 @@ fn device(options: &Train) -> Result<Device> {
     })
 }
 
-fn datasets(options: &Train) -> Result<(Dataset, Dataset)> {
+/// What to train on, and what to test with.
+pub fn datasets(options: &Model) -> Result<(Dataset, Dataset)> {
     let (train, test) = match (options.dataset, &options.data) {
         (DatasetName::Digits, None) => data::digits()?.split_every(5)?,
         (DatasetName::Digits, Some(_)) => bail!("the digits are inside this program; --data is for mnist"),
@@ -153,32 +152,28 @@ impl Run {
         let device = device(options)?;
         let (config, progress, state) = match saved {
             Some((path, saved, state)) => (saved.config, saved.progress, Some((path, state))),
-            None => (Config::new(options), Progress::default(), None),
+            None => (Config::new(&options.model, options.epochs), Progress::default(), None),
         };
         let out = options.out.clone().or(options.resume.clone());
         let out = out.unwrap_or_else(|| Path::new("out").join(config.dataset.name()));
         prepare(&out)?;
         let dtype: DType = config.dtype.parse()?;
-        let (train, test) = datasets(options)?;
-        let (inputs, classes) = (train.sample_shape().iter().product(), train.classes());
+        let (train, test) = datasets(&options.model)?;
         let train_len = train.len();
-        let init = Init::new(&device).seed(config.seed).dtype(dtype);
-        let model = Mlp::new(inputs, &config.hidden, classes, &init)?;
         let mut run = Run {
-            train: Loader::new(Arc::new(train), config.batch_size)?.shuffle(config.seed).to(&device).dtype(dtype),
+            learner: Learner::new(&config, &train, &device)?,
+            train: loader(&config, train, &device)?,
             test: Loader::new(Arc::new(test), TEST_BATCH)?.to(&device).dtype(dtype),
-            optimizer: optimizer(&config, &model),
-            scaler: if dtype == DType::F16 { Some(GradScaler::new(&device)?) } else { None },
             config,
             progress,
             device,
-            model,
-            init,
             train_len,
             out,
         };
         if let Some((path, state)) = state {
-            run.restore(&state).with_context(|| format!("{} does not fit its own configuration", path.display()))?;
+            run.learner
+                .restore(&state)
+                .with_context(|| format!("{} does not fit its own configuration", path.display()))?;
             // In another folder, the checkpoint is there from the start.
             if options.resume.as_ref() != Some(&run.out) {
                 run.save()?;
@@ -195,7 +190,7 @@ impl Run {
             "{}: {} samples to train on; {} parameters in {} on {}",
             self.config.dataset.name(),
             self.train_len,
-            self.model.num_parameters(),
+            self.learner.model.num_parameters(),
             self.config.dtype,
             self.device
         ))
@@ -232,20 +227,7 @@ impl Run {
     }
 
     fn step(&mut self, x: &Tensor, y: &Tensor) -> Result<()> {
-        let logits = self.model.forward(x)?;
-        // 16-bit logits: the loss is computed, and read, in f32.
-        let loss = logits.cast(logits.dtype().acc())?.cross_entropy(y)?;
-        match &mut self.scaler {
-            Some(scaler) => {
-                scaler.scale(&loss)?.backward()?;
-                scaler.step(self.optimizer.as_mut())?;
-                scaler.update()?;
-            }
-            None => {
-                loss.backward()?;
-                self.optimizer.step()?;
-            }
-        }
+        let loss = self.learner.step(x, y)?;
         let loss = loss.item()?;
         // Nothing is learnt from here on, and the last checkpoint is better than the next would be.
         if !loss.is_finite() {
@@ -264,15 +246,15 @@ impl Run {
 
     /// The share of test samples whose largest logit is that of their class.
     fn accuracy(&self) -> Result<f64> {
-        self.model.eval();
+        self.learner.model.eval();
         let (mut right, mut all) = (0.0, 0);
         for batch in self.test.epoch(0) {
             let (x, y) = batch?;
-            let guess = no_grad(|| self.model.forward(&x))?.argmax(1)?;
+            let guess = no_grad(|| self.learner.model.forward(&x))?.argmax(1)?;
             right += guess.eq(&y)?.sum(..)?.item()?;
             all += y.numel();
         }
-        self.model.train();
+        self.learner.model.train();
         Ok(right / all.max(1) as f64)
     }
 
@@ -287,43 +269,9 @@ impl Run {
         Ok(bar)
     }
 
-    /// Model, optimizer, scaler and generator by name.
-    fn state(&self) -> Result<StateDict> {
-        let mut state = StateDict::new();
-        let mut add = |prefix: &str, part: StateDict| {
-            state.extend(part.into_iter().map(|(name, t)| (format!("{prefix}.{name}"), t)));
-        };
-        add("model", self.model.state_dict());
-        add("optimizer", self.optimizer.state_dict()?);
-        if let Some(scaler) = &self.scaler {
-            add("scaler", scaler.state_dict());
-        }
-        let rng = self.init.rng().state();
-        let numbers = [rng.seed, rng.offset, rng.stream].map(|v| v as i64);
-        state.insert("rng".into(), Tensor::from_slice(&numbers, 3, &self.device)?);
-        Ok(state)
-    }
-
-    fn restore(&mut self, state: &StateDict) -> Result<()> {
-        let part = |prefix: &str| -> StateDict {
-            let named = state.iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone())));
-            named.collect()
-        };
-        self.model.load_state_dict(&part("model."))?;
-        self.optimizer.load_state_dict(&part("optimizer."))?;
-        if let Some(scaler) = &mut self.scaler {
-            scaler.load_state_dict(&part("scaler."))?;
-        }
-        let rng = state.get("rng").context("it has no random state")?.to_vec::<i64>()?;
-        let [seed, offset, stream] = rng[..] else { bail!("its random state is not three numbers") };
-        let [seed, offset, stream] = [seed, offset, stream].map(|v| v as u64);
-        self.init.rng().set_state(isograd::RngState { seed, offset, stream });
-        Ok(())
-    }
-
     fn save(&self) -> Result<()> {
         let saved = Saved { config: self.config.clone(), progress: self.progress.clone() };
-        save(self.out.join(CHECKPOINT), &self.state()?, &serde_json::to_string(&saved)?)?;
+        save(self.out.join(CHECKPOINT), &self.learner.state()?, &serde_json::to_string(&saved)?)?;
         let title = format!("{}, {} on {}", self.config.dataset.name(), self.config.dtype, self.device);
         let curves = curves::svg(&title, &self.progress.history)?;
         Ok(replace_file(self.out.join(CURVES), &[curves.as_bytes()])?)
@@ -351,6 +299,85 @@ impl Run {
     }
 }
 
+/// A model and what changes it.
+pub struct Learner {
+    model: Mlp,
+    optimizer: Box<dyn Optimizer>,
+    scaler: Option<GradScaler>,
+    init: Init,
+}
+
+/// The batches of an epoch, in the order that the seed decides.
+pub fn loader(config: &Config, train: Dataset, device: &Device) -> isograd::Result<Loader> {
+    let loader = Loader::new(Arc::new(train), config.batch_size)?;
+    Ok(loader.shuffle(config.seed).to(device).dtype(config.dtype.parse()?))
+}
+
+impl Learner {
+    /// A model for this data, at its start.
+    pub fn new(config: &Config, train: &Dataset, device: &Device) -> isograd::Result<Learner> {
+        let dtype: DType = config.dtype.parse()?;
+        let (inputs, classes) = (train.sample_shape().iter().product(), train.classes());
+        let init = Init::new(device).seed(config.seed).dtype(dtype);
+        let model = Mlp::new(inputs, &config.hidden, classes, &init)?;
+        let scaler = if dtype == DType::F16 { Some(GradScaler::new(device)?) } else { None };
+        Ok(Learner { optimizer: optimizer(config, &model), model, scaler, init })
+    }
+
+    /// Learns from a batch and returns its loss.
+    pub fn step(&mut self, x: &Tensor, y: &Tensor) -> isograd::Result<Tensor> {
+        let logits = self.model.forward(x)?;
+        // 16-bit logits: the loss is computed, and read, in f32.
+        let loss = logits.cast(logits.dtype().acc())?.cross_entropy(y)?;
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.scale(&loss)?.backward()?;
+                scaler.step(self.optimizer.as_mut())?;
+                scaler.update()?;
+            }
+            None => {
+                loss.backward()?;
+                self.optimizer.step()?;
+            }
+        }
+        Ok(loss.detach())
+    }
+
+    /// Model, optimizer, scaler and generator by name.
+    fn state(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        let mut add = |prefix: &str, part: StateDict| {
+            state.extend(part.into_iter().map(|(name, t)| (format!("{prefix}.{name}"), t)));
+        };
+        add("model", self.model.state_dict());
+        add("optimizer", self.optimizer.state_dict()?);
+        if let Some(scaler) = &self.scaler {
+            add("scaler", scaler.state_dict());
+        }
+        let rng = self.init.rng().state();
+        let numbers = [rng.seed, rng.offset, rng.stream].map(|v| v as i64);
+        state.insert("rng".into(), Tensor::from_slice(&numbers, 3, self.init.device())?);
+        Ok(state)
+    }
+
+    fn restore(&mut self, state: &StateDict) -> Result<()> {
+        let part = |prefix: &str| -> StateDict {
+            let named = state.iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone())));
+            named.collect()
+        };
+        self.model.load_state_dict(&part("model."))?;
+        self.optimizer.load_state_dict(&part("optimizer."))?;
+        if let Some(scaler) = &mut self.scaler {
+            scaler.load_state_dict(&part("scaler."))?;
+        }
+        let rng = state.get("rng").context("it has no random state")?.to_vec::<i64>()?;
+        let [seed, offset, stream] = rng[..] else { bail!("its random state is not three numbers") };
+        let [seed, offset, stream] = [seed, offset, stream].map(|v| v as u64);
+        self.init.rng().set_state(isograd::RngState { seed, offset, stream });
+        Ok(())
+    }
+}
+
 /// Linear layers with relu between them.
 struct Mlp {
     hidden: Vec<Linear>,
@@ -358,7 +385,7 @@ struct Mlp {
 }
 
 impl Mlp {
-    fn new(inputs: usize, hidden: &[usize], classes: usize, init: &Init) -> Result<Mlp> {
+    fn new(inputs: usize, hidden: &[usize], classes: usize, init: &Init) -> isograd::Result<Mlp> {
         let mut width = inputs;
         let mut layer = |units| Linear::new(std::mem::replace(&mut width, units), units, init);
         let hidden = hidden.iter().map(|&units| layer(units)).collect::<isograd::Result<_>>()?;

@@ -22,6 +22,13 @@ pub use isograd_nn as nn;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;
 
+/// The tape: recording, backward passes, checks of gradients, and, with the feature `parity`, the diff of two devices.
+pub mod tape {
+    pub use isograd_core::tape::*;
+    #[cfg(feature = "parity")]
+    pub use isograd_parity::diff;
+}
+
 // A backend registers itself when it is linked.
 #[cfg(feature = "cpu")]
 use isograd_cpu as _;

@@ -59,6 +59,21 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
     Ok(worst)
 }
 
+/// How far `y` is at most from what is exact, in units of the bounds, and at which element; as [`measure`], which stops at
+/// what is not allowed. Infinite where one is no number and the other is.
+pub fn largest(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> (f64, usize) {
+    let error = |i: usize| {
+        let rounded = round(r[i], dtype);
+        let bounds = (y[i] - r[i]).abs() / bound(i);
+        match y[i] == rounded || (y[i].is_nan() && rounded.is_nan()) {
+            true => 0.0,
+            false if bounds.is_nan() || !rounded.is_finite() => f64::INFINITY,
+            false => bounds,
+        }
+    };
+    (0..y.len()).map(|i| (error(i), i)).fold((0.0, 0), |worst, next| if next.0 > worst.0 { next } else { worst })
+}
+
 /// The nearest value of a dtype.
 fn round(v: f64, dtype: DType) -> f64 {
     match dtype {

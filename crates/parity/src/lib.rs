@@ -19,6 +19,7 @@
 pub mod case;
 pub mod check;
 pub mod compare;
+mod diff;
 pub mod golden;
 pub mod kernels;
 pub mod registry;
@@ -30,6 +31,7 @@ pub mod strategy;
 mod tolerance;
 pub mod watch;
 
+pub use diff::{Diff, Direction, Entry, Off, diff};
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
 pub use run::{Check, Extent, Options, Progress, Repeat, run};
 pub use speed::Speed;

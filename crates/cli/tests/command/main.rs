@@ -1,6 +1,7 @@
 //! The `isograd` command, as a user runs it.
 
 mod bench;
+mod diff;
 mod kernels;
 mod parity;
 mod refusing;

@@ -1,5 +1,6 @@
 //! The engine: visits nodes in reverse order, adds gradients up, frees what it has used.
 
+use super::observe::Visit;
 use super::{ANOMALY, Action, Backward, Edge, MODE, Meta, Mode, Node, check_finite, with_flag};
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
@@ -113,6 +114,7 @@ impl Pass<'_> {
     }
 
     fn visit(&mut self, Pending { node, mut dy }: Pending) -> Result<()> {
+        let _visit = Visit::new(&node);
         let hooks = node.state.lock().hooks.clone();
         for (_, hook) in hooks {
             if let Some(replaced) = hook(&dy)? {

@@ -7,11 +7,13 @@
 mod backward;
 mod checkpoint;
 mod gradcheck;
+mod observe;
 mod print;
 
 pub use backward::{BackwardOptions, grad, grad_with};
 pub use checkpoint::checkpoint;
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
+pub use observe::{Event, observe};
 pub use print::{graphviz, text};
 
 use crate::pointwise::{Pointwise, lift};
@@ -75,8 +77,10 @@ static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
     fn new(op: &'static str, inputs: SmallVec<[Option<Edge>; 2]>, output: &Tensor, action: Action) -> Arc<Node> {
+        let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+        observe::notify(Event::Recorded { node: sequence, op });
         Arc::new(Node {
-            sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
+            sequence,
             op,
             inputs,
             output: Meta::of(output),

@@ -1,0 +1,44 @@
+//! `isograd diff`.
+
+use crate::config::{Config, Model};
+use crate::train::{Learner, datasets, loader};
+use crate::{check_writable, print};
+use anyhow::{Result, bail};
+use clap::Args;
+use isograd::nn::replace_file;
+use isograd::{Device, Error, tape};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The options of `isograd diff`.
+#[derive(Args, Debug)]
+pub struct Diff {
+    #[command(flatten)]
+    model: Model,
+    /// The two devices, separated by a comma, as `isograd devices` lists them
+    #[arg(long, value_name = "A,B", value_delimiter = ',', required = true)]
+    devices: Vec<String>,
+    /// Write all that was found to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the first training step on both devices and reports. The exit code is 1 if a node is beyond its tolerance.
+pub fn run(options: Diff) -> Result<ExitCode> {
+    options.json.iter().try_for_each(|path| check_writable(path))?;
+    let devices = options.devices.iter().map(|name| name.parse()).collect::<isograd::Result<Vec<Device>>>()?;
+    let [a, b] = &devices[..] else { bail!("--devices names {}, expected two such as cpu,opencl:0", devices.len()) };
+    let (train, _) = datasets(&options.model)?;
+    let config = Config::new(&options.model, None);
+    let found = tape::diff(a, b, |device| {
+        let mut learner = Learner::new(&config, &train, device)?;
+        let first = loader(&config, train.clone(), device)?.epoch(0).next();
+        let (x, y) = first.ok_or_else(|| Error::value("diff", "there is no sample to train on"))??;
+        learner.step(&x, &y)
+    })?;
+    if let Some(path) = &options.json {
+        replace_file(path, &[&serde_json::to_vec(&found)?, b"\n"])?;
+    }
+    print(&found.text())?;
+    Ok(if found.first().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

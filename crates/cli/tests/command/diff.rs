@@ -1,0 +1,107 @@
+//! `isograd diff`.
+
+use crate::refusing::assert_refused;
+use crate::{Ended, ISOGRAD, names, run};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const SMALL: [&str; 6] = ["digits", "--hidden", "16", "--batch-size", "8", "--devices"];
+
+fn diff(arguments: &[&str]) -> Ended {
+    run(&[&["diff"], &SMALL[..], arguments].concat())
+}
+
+#[test]
+fn a_device_is_like_itself_and_all_of_it_is_in_the_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("found.json");
+    for dtype in ["f32", "f16", "bf16", "f64"] {
+        let ended = diff(&["cpu,cpu", "--dtype", dtype, "--json", file.to_str().unwrap()]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.stdout.lines().last(), Some("no node is beyond its tolerance"));
+        let found: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(found["devices"], serde_json::json!(["cpu", "cpu"]));
+        let entries = found["entries"].as_array().unwrap();
+        assert_eq!(ended.stdout.lines().count(), entries.len() + 2);
+        let of = |direction: &str, op: &str| {
+            let found = entries.iter().find(|e| e["direction"] == direction && e["op"] == op);
+            found.unwrap_or_else(|| panic!("{direction} {op}: {}", ended.stdout)).clone()
+        };
+        let product = of("forward", "gemm_bias");
+        assert!(product["place"].as_str().unwrap().contains("train.rs:"), "{product}");
+        assert_eq!(product["inputs"][0], format!("{dtype} [1, 8, 16]"));
+        assert_eq!(of("backward", "gemm_bias")["place"], product["place"]);
+        of("forward", "adam");
+    }
+}
+
+/// A copy of the kernels' sources in which one place of a file is another.
+fn mutated(folder: &Path, file: &str, from: &str, to: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for kernels in ["kernels", "kernels-cuda", "kernels-opencl"] {
+        fs::create_dir(folder.join(kernels)).unwrap();
+        for entry in fs::read_dir(root.join(kernels)).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), folder.join(kernels).join(entry.file_name())).unwrap();
+        }
+    }
+    let path = folder.join("kernels").join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{file} has no {from:?}");
+    fs::write(path, text.replacen(from, to, 1)).unwrap();
+}
+
+/// Only with an OpenCL device, of which `ISOGRAD_REQUIRE=opencl` says that there must be one.
+#[test]
+fn a_mutated_kernel_is_found_and_named() {
+    if !run(&["devices"]).stdout.contains("opencl:0") {
+        let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("opencl"), "there is no OpenCL device");
+        return;
+    }
+    let ended = diff(&["cpu,opencl:0"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for (way, from, to) in
+        [("forward", "((A)1)", "((A)1.0001f)"), ("backward", "s.sum = s.own;", "s.sum = s.own * 1.0001f;")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        mutated(folder.path(), "cross_entropy.c", from, to);
+        let arguments = [&["diff"], &SMALL[..], &["cpu,opencl:0"]].concat();
+        let mut command = Command::new(ISOGRAD);
+        let ended = command.args(arguments).env("ISOGRAD_KERNELS", folder.path()).output().unwrap();
+        let ended = Ended::from(ended);
+        assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+        let last = ended.stdout.lines().last().unwrap();
+        let start = format!("the first beyond its tolerance: cross_entropy_loss {way} (#");
+        let is_named =
+            last.starts_with(&start) && last.contains("train.rs:") && last.contains(" on opencl:0: element [");
+        assert!(is_named, "{last}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_said_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().to_str().unwrap();
+    assert_refused(&diff(&["cpu"]), &["--devices names 1, expected two such as cpu,opencl:0"]);
+    assert_refused(&diff(&["cpu,cpu,cpu"]), &["--devices names 3"]);
+    assert_refused(&diff(&["cpu,quantum"]), &["there is no device \"quantum\""]);
+    assert_refused(&diff(&["cpu,"]), &["there is no device \"\""]);
+    assert_refused(&diff(&["cpu,cpu", "--json", file]), &[file, "is a folder"]);
+    assert_refused(&diff(&["cpu,cpu", "--data", file]), &["the digits are inside this program"]);
+    assert_refused(&run(&["diff", "mnist", "--devices", "cpu,cpu"]), &["mnist needs --data DIR"]);
+    assert_eq!(names(folder.path()), [""; 0]);
+    let wrong: [(&[&str], &str); 4] = [
+        (&["diff", "digits"], "--devices <A,B>"),
+        (&["diff", "cifar", "--devices", "cpu,cpu"], "possible values: digits, mnist"),
+        (&["diff", "digits", "--devices", "cpu,cpu", "--dtype", "i64"], "none of f32, f64, f16, bf16"),
+        (&["diff", "digits", "--devices", "cpu,cpu", "--epochs", "3"], "unexpected argument"),
+    ];
+    for (arguments, expected) in wrong {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}");
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    }
+}

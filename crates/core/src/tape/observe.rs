@@ -1,0 +1,82 @@
+//! What the tape of a thread does, told as it happens.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What the tape does. Nodes have the numbers of [`text`](super::text).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An op is recorded, or a leaf made.
+    Recorded {
+        /// The node's number.
+        node: u64,
+        /// Its op.
+        op: &'static str,
+    },
+    /// The backward pass comes to a node. What runs until [`Left`](Event::Left) is its rule and what becomes of the
+    /// gradients that it returns.
+    Entered {
+        /// The node's number.
+        node: u64,
+        /// Its op.
+        op: &'static str,
+    },
+    /// The pass is done with the node that was entered last.
+    Left,
+}
+
+type Observer = Rc<dyn Fn(Event)>;
+
+thread_local! {
+    static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
+}
+
+struct Restore(Option<Observer>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let _ = OBSERVER.try_with(|current| current.replace(self.0.take()));
+    }
+}
+
+/// Runs `f` and tells `observer` what the tape of this thread does meanwhile. Within another call this observer takes the
+/// other's place.
+///
+/// ```
+/// # use isograd_core::{Result, Tensor, tape};
+/// # use std::{cell::Cell, rc::Rc};
+/// fn count_nodes(f: impl FnOnce() -> Result<Tensor>) -> Result<usize> {
+///     let count = Rc::new(Cell::new(0));
+///     let counter = count.clone();
+///     let observer = move |event| if let tape::Event::Recorded { .. } = event { counter.set(counter.get() + 1) };
+///     tape::observe(observer, f)?;
+///     Ok(count.get())
+/// }
+/// ```
+pub fn observe<R>(observer: impl Fn(Event) + 'static, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(OBSERVER.replace(Some(Rc::new(observer))));
+    f()
+}
+
+pub(super) fn notify(event: Event) {
+    let observer = OBSERVER.try_with(|observer| observer.borrow().clone());
+    if let Ok(Some(observer)) = observer {
+        observer(event);
+    }
+}
+
+/// Tells that a node was entered, and when dropped that it was left.
+pub(super) struct Visit;
+
+impl Visit {
+    pub fn new(node: &super::Node) -> Visit {
+        notify(Event::Entered { node: node.sequence, op: node.op });
+        Visit
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        notify(Event::Left);
+    }
+}

@@ -1,0 +1,78 @@
+//! The line of a program that is behind a call: the innermost frame that is not this library's.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Crates whose frames are passed over, with what runs their closures.
+const OURS: [&str; 9] =
+    ["isograd_core", "isograd_nn", "isograd_data", "isograd_parity", "backtrace", "core", "std", "alloc", "rayon_core"];
+
+/// Finds places, and remembers those that it has found.
+#[derive(Default)]
+pub struct Places(Mutex<HashMap<usize, Option<String>>>);
+
+impl Places {
+    /// `file:line` of whoever called into this library, or the name of the function in a program without line numbers.
+    pub fn here(&self) -> Option<String> {
+        let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut found = None;
+        backtrace::trace(|frame| {
+            found = known.entry(frame.ip() as usize).or_insert_with(|| resolve(frame.ip())).clone();
+            found.is_none()
+        });
+        found
+    }
+}
+
+/// Which line the instruction before `ip` belongs to, unless it is ours.
+fn resolve(ip: *mut c_void) -> Option<String> {
+    let mut found = None;
+    backtrace::resolve((ip as usize).wrapping_sub(1) as *mut c_void, |symbol| {
+        let Some(name) = symbol.name().map(|name| format!("{name:#}")) else { return };
+        if found.is_some() || is_ours(&name) {
+            return;
+        }
+        found = match (symbol.filename(), symbol.lineno()) {
+            (Some(file), Some(line)) => Some(format!("{}:{line}", relative(file).display())),
+            _ => Some(name),
+        };
+    });
+    found
+}
+
+/// True for a function of this library or of the standard one. A method of a trait is its type's.
+fn is_ours(name: &str) -> bool {
+    let start = name.trim_start_matches(['<', '&', '*', '(', '[', ' ']);
+    let start = ["mut ", "const ", "dyn "].iter().fold(start, |start, word| start.trim_start_matches(word));
+    // What has no path is of the system: `main`, `__libc_start_main`.
+    let Some((first, _)) = start.split_once("::") else { return true };
+    OURS.contains(&first)
+}
+
+fn relative(file: &Path) -> &Path {
+    let folder = std::env::current_dir().unwrap_or_default();
+    file.strip_prefix(folder).unwrap_or(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ours;
+
+    #[test]
+    fn functions_of_the_library_are_told_from_others() {
+        for name in [
+            "isograd_core::ops::softmax::<impl isograd_core::tensor::Tensor>::softmax",
+            "<isograd_nn::layers::Linear as isograd_nn::module::Forward>::forward",
+            "<&mut isograd_core::tape::Pass as core::ops::Drop>::drop",
+            "core::ops::function::FnOnce::call_once",
+            "main",
+        ] {
+            assert!(is_ours(name), "{name}");
+        }
+        for name in ["isograd::train::Mlp::forward", "<mine::Net as isograd_nn::module::Forward>::forward", "a::f"] {
+            assert!(!is_ours(name), "{name}");
+        }
+    }
+}
