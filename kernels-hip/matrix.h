@@ -15,6 +15,8 @@
 #define ROW_OF(lane) ((lane) % 16)
 #define RESULT_OF(lane) ((lane) / 16 * RESULTS)
 typedef f32 Sums __attribute__((ext_vector_type(RESULTS)));
+// 8 elements of 16 bits.
+typedef u32 FourWords __attribute__((ext_vector_type(4)));
 
 // Bits as the type that an instruction takes, which depends on the compiler's version.
 template <class From> struct Bits {
@@ -30,7 +32,7 @@ template <class From> FUNCTION Bits<From> bits(From v) { return {v}; }
 #define PART 8
 #define K_OF(lane) ((lane) / 16 * PART)
 #define COLUMN_OF(lane) ((lane) % 16)
-typedef u32x4 Operand;
+typedef FourWords Operand;
 
 #define MULTIPLY_BY(dtype, instruction) \
     FUNCTION Sums multiply_##dtype(Operand row, Operand column, Sums d) { \
@@ -61,7 +63,7 @@ MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32)
 #define PART 8
 #define K_OF(lane) ((lane) / 16 * PART)
 #define COLUMN_OF(lane) ((lane) % 16)
-typedef u32x4 Operand;
+typedef FourWords Operand;
 MULTIPLY_BY(f16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12)
 MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
 #endif

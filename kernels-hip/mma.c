@@ -35,7 +35,7 @@ FUNCTION A activate(A v) {
 #define BAND 8
 
 typedef union {
-    u32x4 word;
+    FourWords word;
     S each[CHUNK];
 } Chunk;
 
@@ -65,9 +65,9 @@ FUNCTION void fetch(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, i
 #pragma unroll
     for (int i = 0; i < SHARE(tile); i++) {
         int row = share_row(i, tile, along_k), k = share_k(i, tile, along_k);
-        u32x4 zero = {0, 0, 0, 0};
+        FourWords zero = {0, 0, 0, 0};
         int is_inside = row < rows && k < columns;
-        share[i].word = is_inside ? *(GLOBAL const u32x4 *)(x + (row * row_stride + k * k_stride)) : zero;
+        share[i].word = is_inside ? *(GLOBAL const FourWords *)(x + (row * row_stride + k * k_stride)) : zero;
     }
 }
 
@@ -75,7 +75,7 @@ FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
     if (along_k) {
 #pragma unroll
         for (int i = 0; i < SHARE(tile); i++)
-            *(LOCAL u32x4 *)(to + place(share_row(i, tile, 1), share_k(i, tile, 1))) = share[i].word;
+            *(LOCAL FourWords *)(to + place(share_row(i, tile, 1), share_k(i, tile, 1))) = share[i].word;
         return;
     }
 #pragma unroll
@@ -94,10 +94,10 @@ FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
 FUNCTION Operand read(LOCAL const S *tile, int row, int k) {
     union {
         Operand all;
-        u32x4 words[PART / CHUNK];
+        FourWords words[PART / CHUNK];
     } v;
 #pragma unroll
-    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const u32x4 *)(tile + place(row, k + i * CHUNK));
+    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const FourWords *)(tile + place(row, k + i * CHUNK));
     return v.all;
 }
 

@@ -67,8 +67,8 @@ typedef double f64;
 // that was read from memory.
 #if defined(SIMT)
 
-typedef u32 u32x2 __attribute__((ext_vector_type(2)));
-typedef u32 u32x4 __attribute__((ext_vector_type(4)));
+typedef uint2 u32x2;
+typedef uint4 u32x4;
 #define ARGUMENT(type) const type
 #define POINTER(type, bits) ((type *)(u64)(bits))
 #define WAVE SIMT_WAVE
@@ -112,9 +112,13 @@ FUNCTION f32 exp2_near_(f32 x) {
 
 #else
 
-// HIP's own have constructors, which unions cannot have.
-typedef u32 u32x2 __attribute__((ext_vector_type(2)));
-typedef u32 u32x4 __attribute__((ext_vector_type(4)));
+// HIP's own have constructors, which unions cannot have; a compiler's vectors, of which parts are read, stay in memory in ROCm 5.
+struct alignas(8) u32x2 {
+    u32 x, y;
+};
+struct alignas(16) u32x4 {
+    u32 x, y, z, w;
+};
 #define ARGUMENT(type) const type
 // By way of global memory, so that the compiler knows which memory it is.
 #define POINTER(type, bits) ((type *)(__attribute__((address_space(1))) type *)(u64)(bits))
@@ -125,8 +129,17 @@ typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 #define WAVE 32
 #endif
 #define wave_xor(v, by) __shfl_xor((u32)(v), by)
-#define load_once(p) __builtin_nontemporal_load(p)
-#define store_once(p, v) __builtin_nontemporal_store(v, p)
+// A word's bytes as what the compiler loads so.
+template <class Any> struct Halves {
+    typedef u16 type __attribute__((ext_vector_type(sizeof(Any) / 2)));
+};
+template <class Any> FUNCTION Any load_once(const Any *p) {
+    return __builtin_bit_cast(Any, __builtin_nontemporal_load((const typename Halves<Any>::type *)p));
+}
+template <class Any> FUNCTION void store_once(Any *p, Any v) {
+    typedef typename Halves<Any>::type Bits;
+    __builtin_nontemporal_store(__builtin_bit_cast(Bits, v), (Bits *)p);
+}
 #define write_alike(p, value) (*(p) = (value))
 // Otherwise arithmetic moves behind the next barrier, and what it needs takes twice the registers until then.
 #define COMPUTED(v) asm volatile("" : "+v"(v))

@@ -183,9 +183,11 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
                 for (int j = 0; j < RESULTS_N; j++)
                     sums[i * RESULTS_N + j] = fma_(va[i], vb[j], sums[i * RESULTS_N + j]);
-        }
+            // Numbers of 8 bytes are read too far ahead otherwise.
+            if (k < TILE_K - 1 && sizeof(A) < 8) continue;
 #pragma unroll
-        for (int i = 0; i < RESULTS_M * RESULTS_N; i++) COMPUTED(sums[i]);
+            for (int i = 0; i < RESULTS_M * RESULTS_N; i++) COMPUTED(sums[i]);
+        }
         if (rest > 0) {
             keep(tile_a + (place ^ 1) * (TILE_K * PITCH(TILE_M)), TILE_M, A_ALONG_K, A_VECTOR, share_a);
             keep(tile_b + (place ^ 1) * (TILE_K * PITCH(TILE_N)), TILE_N, B_ALONG_K, B_VECTOR, share_b);

@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
 
 /// What `ISOGRAD_REQUIRE` also takes: these are for other programs.
-const NO_DEVICES: &[&str] = &["nvrtc", "rocblas", "simt"];
+const NO_DEVICES: &[&str] = &["amd", "nvrtc", "rocblas", "simt"];
 
 /// What the seeds of the property tests are made from.
 const SEED: u8 = 7;

@@ -1,5 +1,6 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask simt`, `cargo xtask bundle`, `cargo xtask docs`.
 
+mod amd;
 mod bundle;
 mod docs;
 mod nvrtc;
@@ -18,6 +19,7 @@ usage: cargo xtask <chore>
   simt --quick   less of it
   simt NAME..    only the tests whose names begin so, such as softmax or gelu::f16
   nvrtc          compile every CUDA kernel in every dtype for three architectures, and see what spills
+  amd            compile every HIP kernel in every dtype for five architectures, and see what spills
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
   docs           build the book in docs/";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["simt", "--quick"] => simt::run(test::Extent::Quick),
         ["simt", ref names @ ..] => simt::run_only(names),
         ["nvrtc"] => nvrtc::run(),
+        ["amd"] => amd::run(),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use crate::{Failure, nvrtc, simt, tools};
+use crate::{Failure, amd, nvrtc, simt, tools};
 use std::time::{Duration, Instant};
 
 /// How much is tested.
@@ -63,6 +63,11 @@ const STEPS: &[Step] = &[
         name: "CUDA kernels by NVRTC",
         extent: Extent::Everything,
         task: Task::Chore(nvrtc::run, &["xtask", "nvrtc"]),
+    },
+    Step {
+        name: "HIP kernels by AMD's compilers",
+        extent: Extent::Everything,
+        task: Task::Chore(amd::run, &["xtask", "amd"]),
     },
     Step {
         name: "kernels on emulated GPUs",

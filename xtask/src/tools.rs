@@ -128,6 +128,23 @@ pub fn ensure_nvrtc() -> Option<PathBuf> {
     })
 }
 
+/// Installs AMD's compilers, HIPRTC of ROCm 5 and clang 19 with ROCm's headers and device libraries, unless they are there
+/// or cannot be installed here. True if they are there now.
+pub fn ensure_amd() -> bool {
+    let has_clang = || {
+        works("clang++-19", &["--version"])
+            && works("llvm-readelf-19", &["--version"])
+            && works("lld-19", &["-flavor", "gnu", "--version"])
+    };
+    let has_rocm = || {
+        ["/usr/include/hip/hip_runtime.h", "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode/ocml.bc"]
+            .iter()
+            .all(|path| Path::new(path).exists())
+    };
+    (has_clang() || apt_install("clang 19", &["clang-19", "llvm-19", "lld-19"]))
+        && (has_rocm() || apt_install("HIP", &["libamdhip64-dev", "libhiprtc-builtins5", "rocm-device-libs"]))
+}
+
 /// Installs packages of Debian's if it can.
 fn apt_install(what: &str, packages: &[&str]) -> bool {
     let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
