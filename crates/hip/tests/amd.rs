@@ -327,19 +327,25 @@ fn read(notes: &str) -> BTreeMap<String, Usage> {
 fn table() -> String {
     let mut text = String::from("# Registers and local memory of the HIP kernels\n\n");
     text += "Of each kernel as it is compiled for large contiguous operands: vector registers of a thread, where `144 (64)` are 144 of\n";
-    text += "which only matrix units use 64; bytes of local memory of a group; and, if there are any, bytes of memory of a thread. What\n";
-    text += "spills, and why, is in the list `SPILLS` of `crates/hip/tests/amd.rs`. By HIPRTC of ROCm 5.2 for gfx90a and gfx1030, and by\n";
-    text += "clang 19 for the others.\n\n";
+    text += "which only matrix units use 64; bytes of local memory of a group; and, if there are any, bytes of memory of a thread, and how\n";
+    text += "many vector (`v`) and scalar (`s`) registers are put aside. Why, also for operands of other sizes, is in the list `SPILLS` of\n";
+    text +=
+        "`crates/hip/tests/amd.rs`. By HIPRTC of ROCm 5.2 for gfx90a and gfx1030, and by clang 19 for the others.\n\n";
     let names = TARGETS.map(|target| target.name);
     let _ =
         writeln!(text, "| kernel | dtype | {} |\n| --- | --- |{}", names.join(" | "), " ---: |".repeat(names.len()));
     let Ok(report) = REPORT.lock() else { return text };
     for ((kernel, dtype), usages) in report.iter() {
         let cell = |usage: &Option<Usage>| {
-            let Some(Usage { vectors, accumulators, local, memory, .. }) = usage else { return "-".to_string() };
-            let own = if *accumulators > 0 { format!(" ({accumulators})") } else { String::new() };
-            let memory = if *memory > 0 { format!(", {memory}") } else { String::new() };
-            format!("{vectors}{own}, {local}{memory}")
+            let Some(usage) = usage else { return "-".to_string() };
+            let some = |n: usize, before: &str, after: &str| match n {
+                0 => String::new(),
+                n => format!("{before}{n}{after}"),
+            };
+            let own = some(usage.accumulators, " (", ")");
+            let memory = some(usage.memory, ", ", "");
+            let [vectors, scalars] = [some(usage.spills[0], ", ", "v"), some(usage.spills[1], ", ", "s")];
+            format!("{}{own}, {}{memory}{vectors}{scalars}", usage.vectors, usage.local)
         };
         let cells: Vec<String> = usages.iter().map(cell).collect();
         let _ = writeln!(text, "| {kernel} | {dtype} | {} |", cells.join(" | "));
