@@ -68,6 +68,11 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
     Ok(parameters[0].detach())
 }
 
+/// False in a build without debug information, where the place is a function's name.
+fn has_lines() -> bool {
+    std::backtrace::Backtrace::force_capture().to_string().contains("tests/diff.rs:")
+}
+
 #[track_caller]
 fn assert_right(found: &Diff) {
     assert!(found.first().is_none(), "{}", found.text());
@@ -163,9 +168,8 @@ fn what_is_off_is_named_on_the_device_where_it_is() {
             assert!(right.bounds <= 1.0 && off.bounds > 1.0, "{}", found.text());
             assert_eq!(off.element, [1, 2]);
             assert!((off.got - off.expected - 1e-4).abs() < 1e-6);
-            // Without debug information the place is the function.
             let place = first.place.as_deref().unwrap();
-            assert!(place.contains("tests/diff.rs:") || place.contains("diff::small"), "{place}");
+            assert!(place.contains(if has_lines() { "tests/diff.rs:" } else { "diff::small" }), "{place}");
             let beyond = found.entries.iter().filter(|e| e.found.iter().flatten().any(|off| off.bounds > 1.0));
             assert_eq!(beyond.count(), 1, "an error is not carried on: {}", found.text());
             let last = found.text().lines().last().unwrap().to_string();
@@ -210,5 +214,6 @@ fn nodes_in_a_checkpoint_have_their_places() {
     let found = found.unwrap();
     let first = found.first().unwrap();
     assert_eq!((&*first.op, first.direction), ("tanh", Direction::Backward));
-    assert!(first.place.as_deref().unwrap().contains("diff"), "{first:?}");
+    let is_here = first.place.as_deref().is_some_and(|place| place.contains("tests/diff.rs:"));
+    assert!(is_here || !has_lines(), "{first:?}");
 }

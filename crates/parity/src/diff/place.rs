@@ -5,9 +5,19 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Crates whose frames are passed over, with what runs their closures.
-const OURS: [&str; 9] =
-    ["isograd_core", "isograd_nn", "isograd_data", "isograd_parity", "backtrace", "core", "std", "alloc", "rayon_core"];
+/// Crates whose frames are passed over, and those that run closures and tests.
+const OURS: [&str; 10] = [
+    "isograd_core",
+    "isograd_nn",
+    "isograd_data",
+    "isograd_parity",
+    "backtrace",
+    "core",
+    "std",
+    "alloc",
+    "rayon_core",
+    "test",
+];
 
 /// Finds places, and remembers those that it has found.
 #[derive(Default)]
