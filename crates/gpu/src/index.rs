@@ -226,8 +226,9 @@ impl Take {
         let fits = |steps: &[usize], v: usize| length.is_multiple_of(v) && steps.iter().all(|s| s % v == 0);
         let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes.min(16) as u64);
         if (*last, *step) == (0, 1) {
-            let is_there =
-                |&v: &usize| fits(x_outer, v) && along.is_multiple_of(v) && [x, y].iter().all(|&a| is_aligned(a, v * size));
+            let is_there = |&v: &usize| {
+                fits(x_outer, v) && along.is_multiple_of(v) && [x, y].iter().all(|&a| is_aligned(a, v * size))
+            };
             return vectors(size).find(is_there).map_or(Take::Each(1), Take::Word);
         }
         let v = (16 / size).min(4);

@@ -56,7 +56,8 @@ fn resolve(ip: *mut c_void) -> Option<String> {
 fn is_ours(name: &str) -> bool {
     let start = name.trim_start_matches(['<', '&', '*', '(', '[', ' ']);
     let start = ["mut ", "const ", "dyn "].iter().fold(start, |start, word| start.trim_start_matches(word));
-    // What has no path is of the system: `main`, `__libc_start_main`.
+    let start = start.split('<').next().unwrap_or(start);
+    // What has no path is of the system, such as `main`, or was inlined: what it is a part of tells more.
     let Some((first, _)) = start.split_once("::") else { return true };
     OURS.contains(&first)
 }
@@ -78,6 +79,7 @@ mod tests {
             "<&mut isograd_core::tape::Pass as core::ops::Drop>::drop",
             "core::ops::function::FnOnce::call_once",
             "main",
+            "trace_unsynchronized<isograd_parity::diff::place::Places>",
         ] {
             assert!(is_ours(name), "{name}");
         }
