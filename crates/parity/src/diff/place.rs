@@ -19,6 +19,9 @@ const OURS: [&str; 10] = [
     "test",
 ];
 
+/// Folders of this library's crates where they lie side by side.
+const OWN: [&str; 4] = ["core", "nn", "data", "parity"];
+
 /// Finds places, and remembers those that it has found.
 #[derive(Default)]
 pub struct Places(Mutex<HashMap<usize, Option<String>>>);
@@ -41,7 +44,7 @@ fn resolve(ip: *mut c_void) -> Option<String> {
     let mut found = None;
     backtrace::resolve((ip as usize).wrapping_sub(1) as *mut c_void, |symbol| {
         let Some(name) = symbol.name().map(|name| format!("{name:#}")) else { return };
-        if found.is_some() || is_ours(&name) {
+        if found.is_some() || is_ours(&name, symbol.filename()) {
             return;
         }
         found = match (symbol.filename(), symbol.lineno()) {
@@ -53,13 +56,24 @@ fn resolve(ip: *mut c_void) -> Option<String> {
 }
 
 /// True for a function of this library or of the standard one. A method of a trait is its type's.
-fn is_ours(name: &str) -> bool {
+fn is_ours(name: &str, file: Option<&Path>) -> bool {
     let start = name.trim_start_matches(['<', '&', '*', '(', '[', ' ']);
     let start = ["mut ", "const ", "dyn "].iter().fold(start, |start, word| start.trim_start_matches(word));
     let start = start.split('<').next().unwrap_or(start);
-    // What has no path is of the system, such as `main`, or was inlined: what it is a part of tells more.
-    let Some((first, _)) = start.split_once("::") else { return true };
-    OURS.contains(&first)
+    match (start.split_once("::"), file) {
+        (Some((first, _)), _) => OURS.contains(&first),
+        // What was inlined may have no path.
+        (None, Some(file)) => is_our_file(file),
+        // `__libc_start_main`.
+        (None, None) => true,
+    }
+}
+
+/// True for sources of this library, of what programs depend on, and of the standard library.
+fn is_our_file(file: &Path) -> bool {
+    let beside = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name);
+    let is_in = |folder: &str| file.components().any(|part| part.as_os_str() == folder);
+    is_in("registry") || is_in("rustc") || OWN.iter().any(|name| file.starts_with(beside(name)))
 }
 
 fn relative(file: &Path) -> &Path {
@@ -70,6 +84,7 @@ fn relative(file: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::is_ours;
+    use std::path::Path;
 
     #[test]
     fn functions_of_the_library_are_told_from_others() {
@@ -79,12 +94,15 @@ mod tests {
             "<&mut isograd_core::tape::Pass as core::ops::Drop>::drop",
             "core::ops::function::FnOnce::call_once",
             "main",
-            "trace_unsynchronized<isograd_parity::diff::place::Places>",
         ] {
-            assert!(is_ours(name), "{name}");
+            assert!(is_ours(name, None), "{name}");
         }
         for name in ["isograd::train::Mlp::forward", "<mine::Net as isograd_nn::module::Forward>::forward", "a::f"] {
-            assert!(!is_ours(name), "{name}");
+            assert!(!is_ours(name, None), "{name}");
         }
+        assert!(is_ours("trace<isograd_parity::diff::Places>", Some(Path::new("/home/me/.cargo/registry/src/a/b.rs"))));
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("core").join("src/tensor.rs");
+        assert!(is_ours("{closure#0}", Some(&own)));
+        assert!(!is_ours("{closure#0}", Some(Path::new("/home/me/net/src/main.rs"))));
     }
 }
