@@ -35,6 +35,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("gemv", 8, FEW),
     ("reduce_rows", 4, FEW),
     ("lists", 12, FEW),
+    ("move", 8, FEW),
     ("merge", 8, FEW),
     ("maximum", 28, BYTES),
     ("minimum", 28, BYTES),
