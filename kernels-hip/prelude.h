@@ -21,8 +21,10 @@ typedef double f64;
 #define GLOBAL
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]
-// At most one in a kernel: the launch gives its memory.
-#define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
+// At most one in a kernel: the launch gives its memory. Of one type in all kernels, so that they may share a program.
+#define SHARED_GIVEN(type, name, n) \
+    extern __shared__ __attribute__((aligned(16))) u8 isograd_given[]; \
+    type *name = (type *)isograd_given
 #define BARRIER() __syncthreads()
 // There is no pragma that all compilers know: the driver compiles a source that has this as a line without contraction. fma_ stays
 // what it is.
