@@ -19,7 +19,7 @@ const OURS: [&str; 10] = [
     "test",
 ];
 
-/// Folders of this library's crates where they lie side by side.
+/// Folders of this library's crates, side by side.
 const OWN: [&str; 4] = ["core", "nn", "data", "parity"];
 
 /// Finds places, and remembers those that it has found.
@@ -61,7 +61,8 @@ fn is_ours(name: &str, file: Option<&Path>) -> bool {
     let start = ["mut ", "const ", "dyn "].iter().fold(start, |start, word| start.trim_start_matches(word));
     let start = start.split('<').next().unwrap_or(start);
     match (start.split_once("::"), file) {
-        (Some((first, _)), _) => OURS.contains(&first),
+        // A closure's method is in a file of the standard library.
+        (Some((first, _)), file) => OURS.contains(&first) || file.is_some_and(is_our_file),
         // What was inlined may have no path.
         (None, Some(file)) => is_our_file(file),
         // `__libc_start_main`.
@@ -71,7 +72,7 @@ fn is_ours(name: &str, file: Option<&Path>) -> bool {
 
 /// True for sources of this library, of what programs depend on, and of the standard library.
 fn is_our_file(file: &Path) -> bool {
-    let beside = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name);
+    let beside = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name).join("src");
     let is_in = |folder: &str| file.components().any(|part| part.as_os_str() == folder);
     is_in("registry") || is_in("rustc") || OWN.iter().any(|name| file.starts_with(beside(name)))
 }
@@ -104,5 +105,9 @@ mod tests {
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("core").join("src/tensor.rs");
         assert!(is_ours("{closure#0}", Some(&own)));
         assert!(!is_ours("{closure#0}", Some(Path::new("/home/me/net/src/main.rs"))));
+        let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diff.rs");
+        assert!(!is_ours("{closure#0}", Some(&test)));
+        let shim = Path::new("/rustc/5980/library/core/src/ops/function.rs");
+        assert!(is_ours("<mine::step::{closure#0} as core::ops::FnOnce>::call_once", Some(shim)));
     }
 }
