@@ -21,6 +21,7 @@ pub mod check;
 pub mod compare;
 mod diff;
 pub mod golden;
+mod html;
 pub mod kernels;
 pub mod registry;
 mod report;
@@ -32,6 +33,7 @@ mod tolerance;
 pub mod watch;
 
 pub use diff::{Diff, Direction, Entry, Off, diff};
+pub use html::html;
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
 pub use run::{Check, Extent, Options, Progress, Repeat, run};
 pub use speed::Speed;

@@ -2,6 +2,7 @@
 
 use crate::case::Gen;
 use crate::registry::Op;
+use crate::report::number;
 use isograd_core::{DType, Device, Result, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ pub struct Speed {
     /// The median.
     pub seconds: f64,
     /// The time that a copy of as many bytes takes, over this.
+    #[serde(deserialize_with = "number")]
     pub fraction: f64,
 }
 
