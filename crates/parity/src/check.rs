@@ -168,6 +168,23 @@ fn compare_gradients(
     worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
 }
 
+/// The gradient of each input where no other has one.
+pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let one_by_one = |case: &Case| -> Result<Gradients> {
+        let case = case.to(device)?;
+        let mut found = Vec::new();
+        for i in op.differentiable(&case) {
+            let mut case = case.clone();
+            let leaf = case.inputs[i].1.leaf()?;
+            case.inputs[i].1 = leaf.clone();
+            op.call(&case)?.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+            found.extend(leaf.grad());
+        }
+        found.iter().map(Tensor::to_f64_vec).collect()
+    };
+    compare_gradients(op, case, dtype, one_by_one, |case| gradients_at(op, case, &cpu()))
+}
+
 /// Inputs that are used by two calls, and by one call in two places: gradients add up.
 pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let two_calls = |case: &Case| -> Result<Gradients> {

@@ -32,6 +32,8 @@ pub enum Check {
     Special,
     /// The gradients against f64 on the CPU.
     Gradients,
+    /// The gradient of each input where no other has one.
+    Alone,
     /// Gradients of inputs that are used twice.
     Twice,
     /// What a fused kernel computes, by the composite on the same device.
@@ -56,11 +58,12 @@ pub enum Check {
 
 impl Check {
     /// All, in the order in which they run.
-    pub const ALL: [Check; 14] = [
+    pub const ALL: [Check; 15] = [
         Check::Golden,
         Check::Forward,
         Check::Special,
         Check::Gradients,
+        Check::Alone,
         Check::Twice,
         Check::Composite,
         Check::Adjoint,
@@ -342,7 +345,7 @@ fn applies(item: &Item, check: Check, device: &Device, extent: Extent) -> bool {
         Check::Golden => is_f64,
         Check::Forward | Check::Special => !(is_f64 && is_cpu),
         Check::Gradients => has_gradient && !is_cpu,
-        Check::Twice => has_gradient && (dtype == DType::F32 || !is_quick),
+        Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || !is_quick),
         Check::Composite => op.fused && !is_cpu,
         Check::Adjoint => op.linear && dtype == dtype.acc(),
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || !is_quick,
@@ -418,7 +421,7 @@ fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Se
     match check {
         Check::Forward | Check::Gradients => (large, drawn),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
-        Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
+        Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
         Check::Unrecorded => (Vec::new(), 3),
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
         Check::Golden => unreachable!("its cases are those of the files"),
@@ -440,6 +443,7 @@ fn of_cases(options: &Options, item: &Item, check: Check, device: &Device) -> Ta
             Check::Forward => check::forward(op, &case, dtype, device),
             Check::Special => check::special(op, &case, dtype, device, seeded.seed),
             Check::Gradients => check::gradients(op, &case, dtype, device),
+            Check::Alone => check::alone(op, &case, dtype, device),
             Check::Twice => check::twice(op, &case, dtype, device),
             Check::Composite => check::composite(op, &case, dtype, device),
             Check::Adjoint => check::adjoint(op, &case, dtype, device),
