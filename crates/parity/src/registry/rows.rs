@@ -1360,6 +1360,17 @@ fn rng(c: &Invocation<'_>) -> Result<Rng> {
     Ok(Rng::new(if c.has("seed") { c.get("seed", "a seed", Value::as_u64)? } else { 0 }))
 }
 
+/// Draws of its own, and a quotient.
+fn masked(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let (x, p) = (c.input("x")?, c.float("p")?);
+    if p == 0.0 {
+        return Ok(vec![x.clone()]);
+    }
+    let mask = Tensor::bernoulli(x.shape(), 1.0 - p, x.device(), &rng(c)?)?;
+    let kept = x.mul(&mask.cast(x.dtype())?)?;
+    one(if p == 1.0 { Ok(kept) } else { kept.div_scalar(1.0 - p) })
+}
+
 fn random() -> Vec<Op> {
     vec![
         Op::new(
@@ -1374,6 +1385,7 @@ fn random() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
+        .definition(masked)
         .linear()
         .fused()
         .also(&["dropout"]),
