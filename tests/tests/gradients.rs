@@ -21,6 +21,7 @@ fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
     }
     let mut trials = vec![
         named("gradcheck", 48, check::gradcheck),
+        named("alone", 16, |op, case, device| check::alone(op, case, DType::F64, device)),
         named("twice", 16, |op, case, device| check::twice(op, case, DType::F64, device)),
     ];
     if op.derivative == Derivative::Twice {

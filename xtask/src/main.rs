@@ -1,8 +1,10 @@
-//! The repository's chores: `cargo xtask test`, `cargo xtask simt`, `cargo xtask bundle`, `cargo xtask docs`.
+//! The repository's chores: `cargo xtask test`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
+//! xtask docs`.
 
 mod amd;
 mod bundle;
 mod docs;
+mod mutate;
 mod nvrtc;
 mod simt;
 mod test;
@@ -18,6 +20,8 @@ usage: cargo xtask <chore>
   simt           run the suite on emulated GPUs, which check every access and barrier of the kernels
   simt --quick   less of it
   simt NAME..    only the tests whose names begin so, such as softmax or gelu::f16
+  mutate         change single characters of kernels and gradient rules, one after the other: the quick parity suite must
+                 catch each; --list: show them, --only N: try one of them
   nvrtc          compile every CUDA kernel in every dtype for three architectures, and see what spills
   amd            compile every HIP kernel in every dtype for five architectures, and see what spills
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
@@ -36,6 +40,9 @@ fn main() -> ExitCode {
         ["simt"] => simt::run(test::Extent::Everything),
         ["simt", "--quick"] => simt::run(test::Extent::Quick),
         ["simt", ref names @ ..] => simt::run_only(names),
+        ["mutate"] => mutate::run(None),
+        ["mutate", "--list"] => mutate::show(),
+        ["mutate", "--only", number] => mutate::run(Some(number)),
         ["nvrtc"] => nvrtc::run(),
         ["amd"] => amd::run(),
         ["bundle"] => bundle::build(None),

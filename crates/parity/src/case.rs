@@ -205,11 +205,15 @@ impl Gen {
         self.shape.iter_mut().for_each(|d| *d = (*d).max(1));
     }
 
+    /// Whether the case's shape is large.
+    pub fn is_large(&self) -> bool {
+        self.shape.iter().product::<usize>() > 512
+    }
+
     /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large, where those of a case
     /// with an even seed are multiples of 16.
     pub fn side(&mut self) -> usize {
-        let is_large = self.shape.iter().product::<usize>() > 512;
-        match (is_large, self.in_words) {
+        match (self.is_large(), self.in_words) {
             (false, _) => self.below(4),
             (true, false) => 1 + self.below(150),
             (true, true) => 16 * (1 + self.below(9)),

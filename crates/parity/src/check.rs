@@ -100,7 +100,7 @@ fn inject(t: &Tensor, seed: u64) -> Result<Tensor> {
 fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: bool) -> Found {
     let narrow = narrow(case, dtype).map_err(text)?;
     let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
-    let (got, exact) = match (outputs(op, &narrow, device), op.call(&wide)) {
+    let (got, exact) = match (outputs(op, &narrow, device), op.exact(&wide)) {
         (Ok(got), Ok(exact)) => (got, exact),
         // Special values may be invalid, as a probability is.
         (Err(got), Err(exact)) if is_special && got.kind() == exact.kind() => return Ok(Distance::default()),
@@ -200,6 +200,23 @@ fn sums(op: &Op, case: &Case) -> Result<Vec<Option<Sums>>> {
         Ok(Some(Sums { terms: shape.numel() / t.numel().max(1), companion: sizes }))
     };
     differentiable.iter().zip(&full).map(of).collect()
+}
+
+/// The gradient of each input where no other has one.
+pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let one_by_one = |case: &Case| -> Result<Gradients> {
+        let case = case.to(device)?;
+        let mut found = Vec::new();
+        for i in op.differentiable(&case) {
+            let mut case = case.clone();
+            let leaf = case.inputs[i].1.leaf()?;
+            case.inputs[i].1 = leaf.clone();
+            op.call(&case)?.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+            found.extend(leaf.grad());
+        }
+        found.iter().map(Tensor::to_f64_vec).collect()
+    };
+    compare_gradients(op, case, dtype, one_by_one, |case| gradients_at(op, case, &cpu()))
 }
 
 /// Inputs that are used by two calls, and by one call in two places: gradients add up.

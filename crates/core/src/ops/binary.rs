@@ -1,6 +1,6 @@
 //! Arithmetic of two operands, which broadcast, or of one and a host scalar.
 
-use super::{common_shape, gradients, pointwise_one};
+use super::{common_shape, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
@@ -187,11 +187,11 @@ impl Tensor {
         check_float("pow", self)?;
         let y = match s.as_f64() {
             2.0 => return self.square(),
-            3.0 => self.no_tape(|x| x.square()?.mul(x))?,
+            3.0 => self.no_tape(|x| in_acc(x, |x| x.square()?.mul(x)))?,
             0.5 => self.no_tape(Tensor::sqrt)?,
             -0.5 => self.no_tape(Tensor::rsqrt)?,
             -1.0 => return self.reciprocal(),
-            -2.0 => self.no_tape(|x| x.square()?.reciprocal())?,
+            -2.0 => self.no_tape(|x| in_acc(x, |x| x.square()?.reciprocal()))?,
             _ => with_scalar(Pointwise::PowScalar, self, s)?,
         };
         let saved = Saved::input(self);

@@ -45,6 +45,8 @@ pub struct Op {
     pub class: Class,
     /// What the error of a result is measured by.
     pub companion: Companion,
+    /// The same in other ops, where PyTorch cannot say what the result is.
+    pub definition: Option<Companion>,
     /// Whether the op has derivatives.
     pub derivative: Derivative,
     /// Inputs that have no gradient although they are floats.
@@ -124,6 +126,7 @@ impl Op {
             make: Box::new(make),
             class: Class::Exact,
             companion: rows::result,
+            definition: None,
             derivative: Derivative::Twice,
             constant: &[],
             linear: false,
@@ -143,6 +146,11 @@ impl Op {
 
     fn companion(mut self, companion: Companion) -> Op {
         self.companion = companion;
+        self
+    }
+
+    fn definition(mut self, definition: Companion) -> Op {
+        self.definition = Some(definition);
         self
     }
 
@@ -212,6 +220,12 @@ impl Op {
     /// Runs the op on a case.
     pub fn call(&self, case: &Case) -> Result<Vec<Tensor>> {
         run(self.name, &Attributes::of(case), &case.inputs)
+    }
+
+    /// What a case in f64 on the CPU must give.
+    pub fn exact(&self, case: &Case) -> Result<Vec<Tensor>> {
+        let Some(definition) = self.definition else { return self.call(case) };
+        definition(&Invocation { op: self.name, attributes: &Attributes::of(case), inputs: &case.inputs })
     }
 
     /// The companion of a call: by how much its result may be off, in units of the class.

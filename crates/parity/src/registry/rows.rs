@@ -508,6 +508,12 @@ fn reduce(
 
 fn any_shape(_: &mut Gen) {}
 
+/// Values of which no two are alike; of large cases, which no quotient of differences checks, half have many that are.
+fn ordered(g: &mut Gen) -> Tensor {
+    let (is_large, x) = (g.is_large(), g.x(Domain::Distinct));
+    if is_large && g.coin() { g.x(Domain::Real).round().expect("floats round") } else { x }
+}
+
 fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'static [&'static str]) -> Op {
     Op::new(
         name,
@@ -519,7 +525,7 @@ fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'sta
         |g| {
             g.not_empty();
             let attributes = if g.coin() { json!({"dim": g.dim()}) } else { json!({"keepdim": g.coin()}) };
-            at(attributes, g.x(Domain::Distinct))
+            at(attributes, ordered(g))
         },
     )
     .derivative(NO_GRADIENT)
@@ -549,7 +555,7 @@ fn with_position(
     Op::new(name, run, |g| {
         g.not_empty();
         let attributes = if g.coin() { json!({"dim": g.dim(), "keepdim": g.coin()}) } else { none() };
-        at(attributes, g.x(Domain::Distinct))
+        at(attributes, ordered(g))
     })
     .also(also)
 }
@@ -963,7 +969,7 @@ fn indexing() -> Vec<Op> {
                 g.at_least_rank(1);
                 let d = g.below(g.shape.len());
                 let attributes = json!({"k": g.below(g.shape[d] + 1), "dim": d, "largest": g.coin()});
-                at(attributes, g.x(Domain::Distinct))
+                at(attributes, ordered(g))
             },
         )
         .also(&["sort"]),
@@ -972,7 +978,7 @@ fn indexing() -> Vec<Op> {
             |c| two(c.input("x")?.sort(c.dim("dim")?, order(c.flag("descending")?))),
             |g| {
                 let attributes = json!({"dim": g.dim(), "descending": g.coin()});
-                at(attributes, g.x(Domain::Distinct))
+                at(attributes, ordered(g))
             },
         ),
         Op::new(
@@ -1166,7 +1172,7 @@ fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool)
     let scores: Vec<usize> = [n, c].into_iter().chain(rest).collect();
     let x = (name, g.tensor(domain, &scores));
     let mut attributes = json!({"reduction": g.pick(&REDUCTIONS)});
-    if probabilities && g.coin() {
+    if probabilities && g.below(4) == 0 {
         attributes["label_smoothing"] = 0.1.into();
         return Case::new(attributes, vec![x, ("target", g.tensor(Domain::Unit, &scores))]);
     }
@@ -1177,10 +1183,13 @@ fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool)
     let target = g.indices(c, &target);
     let target = if g.coin() { target.cast(DType::I32).expect("classes are small") } else { target };
     let mut inputs = vec![x, ("target", target)];
-    if g.coin() {
+    // What one of them does without the other is a part of what both do.
+    let [is_weighted, is_smoothed] =
+        g.pick(&[[true, true], [true, true], [true, false], [false, true], [false, false]]);
+    if is_weighted {
         inputs.push(("weight", g.tensor(Domain::Positive, &[c])));
     }
-    if probabilities && g.coin() {
+    if probabilities && is_smoothed {
         attributes["label_smoothing"] = 0.1.into();
     }
     if g.below(4) == 0 {
@@ -1197,7 +1206,7 @@ fn kl_target(c: &Invocation<'_>) -> Result<KlTarget> {
 fn losses() -> Vec<Op> {
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
     let beside = |g: &mut Gen, name, phase| {
-        let shape = if g.shape.iter().product::<usize>() > 512 { [67, 131] } else { [3, 2] };
+        let shape = if g.is_large() { [67, 131] } else { [3, 2] };
         (name, g.tensor(Domain::Grid(phase), &shape))
     };
     let (unit, real) = (Domain::Unit, Domain::Real);
@@ -1351,6 +1360,17 @@ fn rng(c: &Invocation<'_>) -> Result<Rng> {
     Ok(Rng::new(if c.has("seed") { c.get("seed", "a seed", Value::as_u64)? } else { 0 }))
 }
 
+/// Draws of its own, and a quotient.
+fn masked(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let (x, p) = (c.input("x")?, c.float("p")?);
+    if p == 0.0 {
+        return Ok(vec![x.clone()]);
+    }
+    let mask = Tensor::bernoulli(x.shape(), 1.0 - p, x.device(), &rng(c)?)?;
+    let kept = x.mul(&mask.cast(x.dtype())?)?;
+    one(if p == 1.0 { Ok(kept) } else { kept.div_scalar(1.0 - p) })
+}
+
 fn random() -> Vec<Op> {
     vec![
         Op::new(
@@ -1365,6 +1385,7 @@ fn random() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
+        .definition(masked)
         .linear()
         .fused()
         .also(&["dropout"]),
