@@ -2,7 +2,7 @@
 //! is allowed, or what is wrong.
 
 use crate::case::{Case, Gen};
-use crate::compare::{Distance, close_values, measure, precision, same_bits};
+use crate::compare::{Distance, cancels, close_values, measure, precision, same_bits};
 use crate::registry::{Class, Derivative, Op};
 use crate::tolerance::{Measures, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
@@ -124,7 +124,8 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
             Ok((values(y)?, values(r)?, bounds(op, &wide, r, &measures, y.dtype(), device)?))
         };
         let (y_values, r_values, bounds) = measured().map_err(text)?;
-        measure(&y_values, &r_values, y.dtype(), |i| bounds[i])
+        let found = measure(&y_values, &r_values, y.dtype(), |i| bounds[i])?;
+        cancels(&y_values, &r_values, &bounds).map(|()| found)
     });
     worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
 }
