@@ -17,6 +17,7 @@
 //! ```
 
 pub mod case;
+pub mod cases;
 pub mod check;
 pub mod compare;
 mod diff;
@@ -31,6 +32,7 @@ pub mod strategy;
 mod tolerance;
 pub mod watch;
 
+pub use cases::{Folder, run_cases};
 pub use diff::{Diff, Direction, Entry, Off, diff};
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
 pub use run::{Check, Extent, Options, Progress, Repeat, run};

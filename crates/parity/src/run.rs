@@ -3,7 +3,8 @@
 use crate::case::Gen;
 use crate::check::{self, Found};
 use crate::compare::Distance;
-use crate::golden::{CASES, Golden};
+use crate::cases::{Fault, Recorded};
+use crate::golden::CASES;
 use crate::registry::{Derivative, OPS, Op, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst, now};
 use crate::speed::Stand;
@@ -185,7 +186,7 @@ const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 const LARGE: [&[usize]; 3] = [&[1009], &[67, 131], &[3, 61, 17]];
 const SIZES: [usize; 15] = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 4097];
 
-fn golden(op: &str) -> impl Iterator<Item = &'static Golden> {
+fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
     CASES.iter().filter(move |case| case.op() == op)
 }
 
@@ -237,7 +238,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Repo
 }
 
 /// What is known of a device, and whether it computes in f64.
-fn describe(device: &Device) -> Result<DeviceRun> {
+pub(crate) fn describe(device: &Device) -> Result<DeviceRun> {
     let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
     let info: Option<DeviceInfo> = { all }.find(|info| info.name == device.name());
     let f64s = Tensor::ones(1, DType::F64, device).and_then(|x| x.exp()).and_then(|x| x.to_vec::<f64>());
@@ -319,16 +320,21 @@ fn of_item(options: &Options, item: &Item, device: &Device, has_f64: bool) -> Ve
             continue;
         }
         let started = Instant::now();
-        let caught = catch_unwind(AssertUnwindSafe(|| finding(options, item, check, device)));
-        let mut found = caught.unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<String>().map(String::as_str);
-            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-            Finding::new(device, item, check, Outcome::Failed(format!("it panicked: {message}")))
-        });
+        let mut found = caught(|| finding(options, item, check, device))
+            .unwrap_or_else(|why| Finding::new(device, item, check, Outcome::Failed(why)));
         found.seconds = started.elapsed().as_secs_f64();
         findings.push(found);
     }
     findings
+}
+
+/// What `f` returns; the message of a panic.
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        format!("it panicked: {message}")
+    })
 }
 
 /// Whether a check says something: the CPU in f64 is what others are compared with, and in other dtypes its gradients are
@@ -373,22 +379,18 @@ fn finding(options: &Options, item: &Item, check: Check, device: &Device) -> Fin
 
 fn of_golden(options: &Options, item: &Item, device: &Device) -> Finding {
     let wanted = options.repeat.as_ref().map(|repeat| &repeat.case);
-    let cases: Vec<&Golden> = golden(item.op.name).filter(|g| wanted.is_none_or(|name| g.name() == name)).collect();
+    let cases: Vec<&Recorded> = golden(item.op.name).filter(|g| wanted.is_none_or(|name| g.name() == name)).collect();
     let new = |outcome| Finding::new(device, item, Check::Golden, outcome);
     if cases.is_empty() {
         return new(Outcome::Skipped("there are no values from PyTorch".into()));
     }
     let mut worst = Worst::default();
     for case in &cases {
-        let found: Found = case.forward(device).and_then(|found| match case.has_gradients() {
-            true => Ok(found.or(case.backward(device)?)),
-            false => Ok(found),
-        });
         let name = case.name().to_string();
-        match found {
+        match case.check(device) {
             Ok(found) if found.bounds >= worst.bounds => worst = Worst { case: name, ..Worst::from(found) },
             Ok(_) => {}
-            Err(why) => {
+            Err(Fault::Skipped(why) | Fault::Wrong(why)) => {
                 let worst = Some(Worst { case: name, ..worst });
                 return Finding { cases: cases.len(), worst, ..new(Outcome::Failed(why)) };
             }
@@ -467,6 +469,7 @@ impl Finding {
             cases: 0,
             worst: None,
             seconds: 0.0,
+            folder: None,
         }
     }
 }

@@ -7,6 +7,8 @@ use crate::case::{Case, Gen};
 use isograd_core::ops::loss::Reduction;
 use isograd_core::{DType, Device, Error, Result, Scalar, Tensor};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -221,6 +223,19 @@ impl Op {
         (self.companion)(&Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs })
     }
 
+    /// The attributes and inputs that its generated calls look at.
+    pub fn names(&self) -> BTreeSet<Name> {
+        let Ok(cpu) = Device::cpu() else { return BTreeSet::new() };
+        let read = |seed| {
+            let case = (self.make)(&mut Gen::new(&[2, 3], seed, &cpu));
+            let attributes = Attributes::of(&case);
+            // What is refused has been looked at as well.
+            let _ = run(self.name, &attributes, &case.inputs);
+            attributes.read.into_inner()
+        };
+        (0..8).flat_map(read).collect()
+    }
+
     /// The positions of the inputs of a case that have gradients.
     pub fn differentiable(&self, case: &Case) -> Vec<usize> {
         let has = |(name, t): &(String, Tensor)| t.dtype().is_float() && !self.constant.contains(&name.as_str());
@@ -231,17 +246,22 @@ impl Op {
     }
 }
 
+/// `attribute` or `input`, and its name.
+pub type Name = (&'static str, String);
+
 /// Attributes by name.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     values: Map<String, Value>,
     device: Option<Device>,
+    /// What calls with these have looked at.
+    read: RefCell<BTreeSet<Name>>,
 }
 
 impl Attributes {
     /// The entries of a JSON object; none of anything else.
     pub fn new(object: &Value) -> Attributes {
-        Attributes { values: object.as_object().cloned().unwrap_or_default(), device: None }
+        Attributes { values: object.as_object().cloned().unwrap_or_default(), ..Attributes::default() }
     }
 
     /// Those of a case.
@@ -252,6 +272,18 @@ impl Attributes {
     /// These and the device on which an op without inputs runs.
     pub fn on(self, device: &Device) -> Attributes {
         Attributes { device: Some(device.clone()), ..self }
+    }
+
+    /// The attributes and inputs that no call with these has looked at.
+    pub fn unread(&self, inputs: &[(String, Tensor)]) -> Vec<Name> {
+        let attributes = self.values.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| ("attribute", name));
+        let all = attributes.chain(inputs.iter().map(|(name, _)| ("input", name)));
+        let all = all.map(|(what, name)| (what, name.clone()));
+        all.filter(|name| !self.read.borrow().contains(name)).collect()
+    }
+
+    fn note(&self, what: &'static str, name: &str) {
+        self.read.borrow_mut().insert((what, name.to_string()));
     }
 }
 
@@ -268,6 +300,7 @@ impl Invocation<'_> {
     }
 
     fn given(&self, name: &str) -> Option<&Value> {
+        self.attributes.note("attribute", name);
         self.attributes.values.get(name).filter(|v| !v.is_null())
     }
 
@@ -354,6 +387,7 @@ impl Invocation<'_> {
     }
 
     fn optional(&self, name: &str) -> Option<&Tensor> {
+        self.attributes.note("input", name);
         self.inputs.iter().find(|(n, _)| n == name).map(|(_, t)| t)
     }
 
@@ -362,6 +396,7 @@ impl Invocation<'_> {
     }
 
     fn all(&self) -> Vec<&Tensor> {
+        self.inputs.iter().for_each(|(name, _)| self.attributes.note("input", name));
         self.inputs.iter().map(|(_, t)| t).collect()
     }
 }
