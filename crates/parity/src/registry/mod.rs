@@ -1,6 +1,7 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
 mod launches;
+mod modules;
 mod rows;
 
 use crate::case::{Case, Gen};
@@ -15,9 +16,13 @@ use std::sync::LazyLock;
 /// All ops.
 pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(rows::ops);
 
-/// The op of this name.
+/// Modules, schedules and calls that no kernel of the table stands for. Cases from outside reach them by name; of their own
+/// they have none.
+pub static MODULES: LazyLock<Vec<Op>> = LazyLock::new(modules::modules);
+
+/// The op or module of this name.
 pub fn find(name: &str) -> Option<&'static Op> {
-    OPS.iter().find(|op| op.name == name)
+    OPS.iter().chain(MODULES.iter()).find(|op| op.name == name)
 }
 
 /// Runs an op by name. Errors: `Value` if there is no such op, `Attr` naming op and attribute or input that is missing
@@ -205,7 +210,8 @@ impl Op {
                 Ok(dim..dim + 1)
             }
             Slice::Rows => {
-                let dims = if c.has("dims") { c.size("dims")? } else { 1 };
+                let given = c.given("normalized_shape").and_then(Value::as_array).map(Vec::len);
+                let dims = if c.has("dims") { c.size("dims")? } else { given.unwrap_or(1) };
                 Ok(rank - dims.min(rank)..rank)
             }
             _ => Ok(0..rank),
