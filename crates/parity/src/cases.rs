@@ -254,7 +254,16 @@ impl<'a> Entry<'a> {
             Some(exact) => exact.as_bool().map_or_else(|| self.fail("exact", "expected a bool"), Ok)?,
         };
         let (family, op) = (self.family.to_string(), self.word("op")?.to_string());
-        Ok(Recorded { family, name: name.into(), op, attributes, inputs, expected, tolerance: self.tolerance()?, exact })
+        Ok(Recorded {
+            family,
+            name: name.into(),
+            op,
+            attributes,
+            inputs,
+            expected,
+            tolerance: self.tolerance()?,
+            exact,
+        })
     }
 
     fn kind(&self) -> Parsed<Kind> {
@@ -439,7 +448,13 @@ impl Recorded {
     }
 
     /// Checks a result with the file's: by the case's tolerance, that of f64, or the bounds of the op's class.
-    fn compare(&self, what: &str, y: &Tensor, r: &Tensor, limits: impl FnOnce() -> Parsed<Vec<f64>>) -> Parsed<Distance> {
+    fn compare(
+        &self,
+        what: &str,
+        y: &Tensor,
+        r: &Tensor,
+        limits: impl FnOnce() -> Parsed<Vec<f64>>,
+    ) -> Parsed<Distance> {
         let is_wider = self.exact && r.dtype() == DType::F64 && y.dtype().is_float();
         if y.dtype() != r.dtype() && !is_wider {
             return Err(format!("{what} is {}, expected {}", y.dtype(), r.dtype()));

@@ -66,7 +66,10 @@ impl Finding {
         let Finding { op, device, dtype, check, .. } = self;
         let case = &self.worst.as_ref()?.case;
         if let Some(folder) = &self.folder {
-            return Some(format!("isograd parity --device {device} --cases {folder} --filter '^{}$'", regex::escape(case)));
+            return Some(format!(
+                "isograd parity --device {device} --cases {folder} --filter '^{}$'",
+                regex::escape(case)
+            ));
         }
         Some(format!("isograd parity --device {device} --repeat {op}:{check}:{dtype}:{case}"))
     }

@@ -1,9 +1,9 @@
 //! Running the checks on devices.
 
 use crate::case::Gen;
+use crate::cases::{Fault, Recorded};
 use crate::check::{self, Found};
 use crate::compare::Distance;
-use crate::cases::{Fault, Recorded};
 use crate::golden::CASES;
 use crate::registry::{Derivative, OPS, Op, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst, now};

@@ -150,7 +150,8 @@ fn embedding(c: &Invocation<'_>, at: &str) -> Result<Embedding> {
     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag(&scale)? };
     let weight = c.input(&format!("{at}weight"))?;
     // The padding row is that of the weight.
-    let mut embedding = Embedding::with_options(weight.dims().first().copied().unwrap_or(0), 0, options, &Init::new(weight.device()))?;
+    let mut embedding =
+        Embedding::with_options(weight.dims().first().copied().unwrap_or(0), 0, options, &Init::new(weight.device()))?;
     embedding.weight = weight.clone();
     Ok(embedding)
 }

@@ -1317,7 +1317,9 @@ fn normalized(c: &Invocation<'_>) -> Result<usize> {
     let (shape, x) = (c.shape("normalized_shape")?, c.input("x")?);
     match x.dims().ends_with(&shape) {
         true => Ok(shape.len()),
-        false => Err(Error::shape(c.op.to_string(), format!("normalized_shape is {shape:?}, x has shape {}", x.shape()))),
+        false => {
+            Err(Error::shape(c.op.to_string(), format!("normalized_shape is {shape:?}, x has shape {}", x.shape())))
+        }
     }
 }
 
@@ -1419,9 +1421,7 @@ fn random() -> Vec<Op> {
         ),
         source(
             "fill_buffer",
-            |c, shape, device| {
-                Tensor::full(shape, c.scalar("value")?, dtype_or(c, DType::F64)?, device)
-            },
+            |c, shape, device| Tensor::full(shape, c.scalar("value")?, dtype_or(c, DType::F64)?, device),
             json!({"value": 3, "dtype": "i32"}),
             &["fill", "dtype"],
         )
@@ -1550,9 +1550,15 @@ fn returned(
     }
     all.extend(scaler.map(GradScaler::state_dict).unwrap_or_default());
     // Before the first step there is none.
-    let norm = optimizer.grad_norm().map_or_else(|| parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(), |norm| Ok(Some(norm)))?;
+    let norm = optimizer.grad_norm().map_or_else(
+        || parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(),
+        |norm| Ok(Some(norm)),
+    )?;
     all.extend(norm.map(|norm| ("grad_norm".to_string(), norm)));
-    let found = |name: &String| all.get(name).map_or_else(|| c.fail(&format!("of names such as p0; there is no {name}"), "returns"), Tensor::copy);
+    let found = |name: &String| {
+        all.get(name)
+            .map_or_else(|| c.fail(&format!("of names such as p0; there is no {name}"), "returns"), Tensor::copy)
+    };
     names.iter().map(found).collect()
 }
 
@@ -1581,7 +1587,8 @@ fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<(Vec<Tensor>,
         return Ok(Vec::new());
     }
     let one = |v: &Value| v.as_array()?.iter().map(|i| parameters.get(i.as_u64()? as usize).cloned()).collect();
-    let groups: Vec<Vec<Tensor>> = c.get("groups", "lists of the parameters' numbers", |v| v.as_array()?.iter().map(one).collect())?;
+    let groups: Vec<Vec<Tensor>> =
+        c.get("groups", "lists of the parameters' numbers", |v| v.as_array()?.iter().map(one).collect())?;
     let with_options = |(number, parameters)| {
         let (lr, wd, mut group) = (format!("group{number}_lr"), format!("group{number}_wd"), Group::default());
         if c.has(&lr) {
