@@ -1,6 +1,7 @@
 //! What a run finds.
 
 use crate::compare::Distance;
+use crate::registry::find;
 use crate::run::{Check, Extent, Options};
 use crate::speed::Speed;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,8 @@ impl Finding {
                 regex::escape(case)
             ));
         }
+        // The command knows no op of another program.
+        find(op)?;
         Some(format!("isograd parity --device {device} --repeat {op}:{check}:{dtype}:{case}"))
     }
 

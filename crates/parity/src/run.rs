@@ -1,15 +1,16 @@
 //! Running the checks on devices.
 
-use crate::case::Gen;
+use crate::case::{Case, Gen};
 use crate::cases::{Fault, Recorded};
 use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::CASES;
-use crate::registry::{Derivative, OPS, Op, find};
+use crate::registry::{Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst, now};
 use crate::speed::Stand;
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::private;
+use isograd_core::custom::CustomOp;
 use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -173,8 +174,8 @@ pub struct Progress {
 
 /// An op in a dtype on a device.
 #[derive(Clone)]
-struct Item {
-    op: &'static Op,
+struct Item<'a> {
+    op: &'a Op,
     dtype: DType,
     device: usize,
 }
@@ -195,9 +196,36 @@ fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
 /// Checks of a device run on queues of their own, several at once. A device on which something fails, or whose driver does,
 /// is a part of the report. Errors: `Device` if a device does not open.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+    run_ops(&OPS, options, progress)
+}
+
+/// Runs every check of an op of a program's own, in all dtypes, on the devices. `make` makes a valid call around the shape of
+/// the generator, floats in f64; its attributes `ints` and `floats` are the numbers that the kernel gets. Errors: `Device` if
+/// a device does not open.
+///
+/// ```no_run
+/// # use isograd_core::{Device, Result, custom::CustomOp};
+/// use isograd_parity::case::{Case, Domain};
+///
+/// fn is_right(op: &'static CustomOp, devices: &[Device]) -> Result<bool> {
+///     let report = isograd_parity::check(op, |g| Case::of(vec![("x", g.x(Domain::Real))]), devices)?;
+///     println!("{}", report.text());
+///     Ok(report.passed())
+/// }
+/// ```
+pub fn check(
+    op: &'static CustomOp,
+    make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+    devices: &[Device],
+) -> Result<Report> {
+    run_ops(&[custom(op, make)], &Options { devices: devices.to_vec(), ..Options::default() }, &mut |_| ())
+}
+
+/// [`run`] of these ops.
+fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
-    let items = items(options, &runs);
+    let items = items(ops, options, &runs);
     let total = items.len();
     let speeds = if options.extent == Extent::Whole && options.repeat.is_none() { total } else { 0 };
     let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
@@ -224,7 +252,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Repo
         for (k, device) in options.devices.iter().enumerate() {
             let stand = Stand::new(device)?;
             report.devices[k].bandwidth = Some(stand.bandwidth);
-            for op in OPS.iter() {
+            for op in ops {
                 let dtypes = items.iter().filter(|i| i.device == k && i.op.name == op.name).map(|i| i.dtype);
                 report.speeds.extend(stand.speeds(op, &dtypes.collect::<Vec<_>>()));
             }
@@ -255,13 +283,13 @@ fn is_cpu(device: &str) -> bool {
     device == "cpu"
 }
 
-fn items(options: &Options, runs: &[DeviceRun]) -> Vec<Item> {
+fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     // What compiles for long comes first.
     let mut devices: Vec<usize> = (0..runs.len()).collect();
     devices.sort_by_key(|&device| is_cpu(&runs[device].name));
     for device in devices {
-        for op in OPS.iter() {
+        for op in ops {
             let chosen = match &options.repeat {
                 Some(repeat) => repeat.op == op.name,
                 None => options.filter.as_ref().is_none_or(|re| re.is_match(op.name)),
@@ -283,9 +311,14 @@ fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
     is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && op.fused && op.wide.is_none())
 }
 
-type Sender = mpsc::Sender<(usize, Item, Vec<Finding>)>;
+type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
-fn work(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item)>>, sender: &Sender) {
+fn work<'a>(
+    options: &Options,
+    runs: &[DeviceRun],
+    queue: &Mutex<VecDeque<(usize, Item<'a>)>>,
+    sender: &Sender<'a>,
+) {
     let mut opened: HashMap<usize, Result<Device, String>> = HashMap::new();
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
@@ -305,7 +338,7 @@ fn work(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, It
 }
 
 /// The checks of an op in a dtype, one after another.
-fn of_item(options: &Options, item: &Item, device: &Device, has_f64: bool) -> Vec<Finding> {
+fn of_item(options: &Options, item: &Item<'_>, device: &Device, has_f64: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for check in Check::ALL {
         if options.repeat.as_ref().is_some_and(|repeat| repeat.check != check) {
@@ -339,7 +372,7 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Whether a check says something: the CPU in f64 is what others are compared with, and in other dtypes its gradients are
 /// what measures theirs.
-fn applies(item: &Item, check: Check, device: &Device, extent: Extent) -> bool {
+fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bool {
     let (op, dtype) = (item.op, item.dtype);
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
@@ -359,7 +392,7 @@ fn applies(item: &Item, check: Check, device: &Device, extent: Extent) -> bool {
     }
 }
 
-fn finding(options: &Options, item: &Item, check: Check, device: &Device) -> Finding {
+fn finding(options: &Options, item: &Item<'_>, check: Check, device: &Device) -> Finding {
     let new = |outcome| Finding::new(device, item, check, outcome);
     let (op, dtype) = (item.op, item.dtype);
     if let (Some(why), 2) = (op.wide, dtype.size()) {
@@ -377,7 +410,7 @@ fn finding(options: &Options, item: &Item, check: Check, device: &Device) -> Fin
     Finding { cases: tally.cases, worst, ..new(outcome) }
 }
 
-fn of_golden(options: &Options, item: &Item, device: &Device) -> Finding {
+fn of_golden(options: &Options, item: &Item<'_>, device: &Device) -> Finding {
     let wanted = options.repeat.as_ref().map(|repeat| &repeat.case);
     let cases: Vec<&Recorded> = golden(item.op.name).filter(|g| wanted.is_none_or(|name| g.name() == name)).collect();
     let new = |outcome| Finding::new(device, item, Check::Golden, outcome);
@@ -400,7 +433,7 @@ fn of_golden(options: &Options, item: &Item, device: &Device) -> Finding {
 }
 
 /// The fixed cases of a check, and how many are drawn.
-fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Seeded>, u32) {
+fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Vec<Seeded>, u32) {
     let of = |shapes: &[&[usize]]| -> Vec<Seeded> {
         let seeded = |shape: &&[usize]| Seeded { shape: shape.to_vec(), seed: 1 };
         // Another seed may mean other attributes.
@@ -427,7 +460,7 @@ fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Se
     }
 }
 
-fn of_cases(options: &Options, item: &Item, check: Check, device: &Device) -> Tally {
+fn of_cases(options: &Options, item: &Item<'_>, check: Check, device: &Device) -> Tally {
     let (op, dtype) = (item.op, item.dtype);
     let (mut fixed, mut drawn) = counts(item, check, options.extent, device);
     if let Some(repeat) = &options.repeat {
@@ -459,7 +492,7 @@ fn of_cases(options: &Options, item: &Item, check: Check, device: &Device) -> Ta
 }
 
 impl Finding {
-    fn new(device: &Device, item: &Item, check: Check, outcome: Outcome) -> Finding {
+    fn new(device: &Device, item: &Item<'_>, check: Check, outcome: Outcome) -> Finding {
         Finding {
             op: item.op.name.into(),
             device: device.name().into(),

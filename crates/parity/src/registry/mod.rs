@@ -1,8 +1,11 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
+mod custom;
 mod launches;
 mod modules;
 mod rows;
+
+pub use custom::custom;
 
 use crate::case::{Case, Gen};
 use isograd_core::ops::loss::Reduction;
@@ -29,7 +32,7 @@ pub fn find(name: &str) -> Option<&'static Op> {
 /// or of another type, and the op's own.
 pub fn run(op: &str, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
     let found = find(op).ok_or_else(|| Error::value(op.to_string(), "the registry has no such op"))?;
-    (found.run)(&Invocation { op, attributes, inputs })
+    found.invoke(attributes, inputs)
 }
 
 type Run = Box<dyn Fn(&Invocation<'_>) -> Result<Vec<Tensor>> + Send + Sync>;
@@ -201,7 +204,7 @@ impl Op {
     /// The dimensions of a result of `rank` along which elements are reduced together.
     pub fn slice_of(&self, case: &Case, rank: usize) -> Result<Range<usize>> {
         let attributes = Attributes::of(case);
-        let c = Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs };
+        let c = Invocation { op: self, attributes: &attributes, inputs: &case.inputs };
         match self.slice {
             Slice::Element => Ok(0..0),
             Slice::Along if rank > 0 => {
@@ -220,13 +223,17 @@ impl Op {
 
     /// Runs the op on a case.
     pub fn call(&self, case: &Case) -> Result<Vec<Tensor>> {
-        run(self.name, &Attributes::of(case), &case.inputs)
+        self.invoke(&Attributes::of(case), &case.inputs)
+    }
+
+    fn invoke(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
+        (self.run)(&Invocation { op: self, attributes, inputs })
     }
 
     /// The companion of a call: by how much its result may be off, in units of the class.
     pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
-        (self.companion)(&Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs })
+        (self.companion)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs })
     }
 
     /// The attributes and inputs that its generated calls look at.
@@ -236,7 +243,7 @@ impl Op {
             let case = (self.make)(&mut Gen::new(&[2, 3], seed, &cpu));
             let attributes = Attributes::of(&case);
             // What is refused has been looked at as well.
-            let _ = run(self.name, &attributes, &case.inputs);
+            let _ = self.invoke(&attributes, &case.inputs);
             attributes.read.into_inner()
         };
         (0..8).flat_map(read).collect()
@@ -295,14 +302,14 @@ impl Attributes {
 
 /// A call of an op by name.
 pub struct Invocation<'a> {
-    op: &'a str,
+    op: &'a Op,
     attributes: &'a Attributes,
     inputs: &'a [(String, Tensor)],
 }
 
 impl Invocation<'_> {
     fn fail<T>(&self, what: &str, name: &str) -> Result<T> {
-        Err(Error::attr(self.op.to_string(), format!("`{name}` is missing or not {what}")))
+        Err(Error::attr(self.op.name, format!("`{name}` is missing or not {what}")))
     }
 
     fn given(&self, name: &str) -> Option<&Value> {

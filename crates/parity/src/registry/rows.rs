@@ -53,7 +53,7 @@ fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
 
 /// The result itself: nothing cancels.
 pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let y = super::run(c.op, c.attributes, c.inputs)?;
+    let y = c.op.invoke(c.attributes, c.inputs)?;
     y.iter().map(|t| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) }).collect()
 }
 
@@ -485,7 +485,7 @@ fn fused() -> Vec<Op> {
 /// By default all dimensions, or the last one of an op that is named for it.
 fn axes(c: &Invocation<'_>) -> Result<Axes> {
     let is_given = c.given("dims").is_some_and(|dims| *dims != json!([]));
-    match (is_given, c.op) {
+    match (is_given, c.op.name) {
         (true, _) => Ok(c.dims("dims")?.into()),
         (false, "rowwise_l2_norm") => Ok((-1).into()),
         (false, _) => Ok((..).into()),
@@ -1095,7 +1095,7 @@ fn decided(op: Op) -> Op {
 
 /// The sum of absolute values before the activation, and the result.
 fn dense_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let sum = absolute(&Invocation { op: "gemm_bias", ..*c })?;
+    let sum = absolute(&Invocation { op: super::find("gemm_bias").unwrap_or(c.op), ..*c })?;
     one(sum[0].add(&result(c)?[0]))
 }
 
@@ -1318,7 +1318,7 @@ fn normalized(c: &Invocation<'_>) -> Result<usize> {
     match x.dims().ends_with(&shape) {
         true => Ok(shape.len()),
         false => {
-            Err(Error::shape(c.op.to_string(), format!("normalized_shape is {shape:?}, x has shape {}", x.shape())))
+            Err(Error::shape(c.op.name, format!("normalized_shape is {shape:?}, x has shape {}", x.shape())))
         }
     }
 }
@@ -1567,7 +1567,7 @@ fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let after = |steps: usize| {
         let is_later = |name: &str| step_of(name).is_some_and(|step| step >= steps);
         let inputs: Vec<_> = c.inputs.iter().filter(|(name, _)| !is_later(name)).cloned().collect();
-        super::run(c.op, c.attributes, &inputs)
+        c.op.invoke(c.attributes, &inputs)
     };
     let mut before = after(0)?;
     let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
@@ -1622,7 +1622,7 @@ fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
     let optimizer = optimizer!(c, Sgd, parameters, lr lr, wd c.float_or("wd", 0.0)?)
         .momentum(c.float_or("momentum", 0.0)?)
         .dampening(c.float_or("dampening", 0.0)?);
-    Ok(if c.op == "nag_step" { optimizer.nesterov() } else { optimizer })
+    Ok(if c.op.name == "nag_step" { optimizer.nesterov() } else { optimizer })
 }
 
 macro_rules! adam {
