@@ -2,6 +2,7 @@
 //! the ops of this library get. `cargo run --example custom_op -- --device opencl:0`; without a device, on all of them.
 
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
+use isograd::parity::Report;
 use isograd::parity::case::{Case, Domain};
 use isograd::{DType, Device, Result, Shape, Tensor};
 
@@ -54,6 +55,11 @@ fn like_first(inputs: &[&Tensor]) -> Result<(Shape, DType)> {
     Ok((inputs[0].shape().clone(), inputs[0].dtype()))
 }
 
+/// Forward and backward, in every dtype, against the CPU in f64: all checks that the ops of the library get.
+pub fn check(devices: &[Device]) -> Result<Report> {
+    isograd::parity::check(&SOFTSIGN, |g| Case::of(vec![("x", g.x(Domain::Away(&[0.0])))]), devices)
+}
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let names = match &arguments[..] {
@@ -68,8 +74,7 @@ fn main() -> Result<()> {
         let dx = x.grad().map_or(Ok(vec![]), |g| g.to_vec::<f32>())?;
         println!("{device}: softsign {:?}, slope {dx:?}", y.to_vec::<f32>()?);
     }
-    // Forward and backward, in every dtype, against the CPU in f64.
-    let report = isograd::parity::check(&SOFTSIGN, |g| Case::of(vec![("x", g.x(Domain::Away(&[0.0])))]), &devices)?;
+    let report = check(&devices)?;
     println!("{}", report.text());
     assert!(report.passed());
     Ok(())

@@ -313,12 +313,7 @@ fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
 
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
-fn work<'a>(
-    options: &Options,
-    runs: &[DeviceRun],
-    queue: &Mutex<VecDeque<(usize, Item<'a>)>>,
-    sender: &Sender<'a>,
-) {
+fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item<'a>)>>, sender: &Sender<'a>) {
     let mut opened: HashMap<usize, Result<Device, String>> = HashMap::new();
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();

@@ -1317,9 +1317,7 @@ fn normalized(c: &Invocation<'_>) -> Result<usize> {
     let (shape, x) = (c.shape("normalized_shape")?, c.input("x")?);
     match x.dims().ends_with(&shape) {
         true => Ok(shape.len()),
-        false => {
-            Err(Error::shape(c.op.name, format!("normalized_shape is {shape:?}, x has shape {}", x.shape())))
-        }
+        false => Err(Error::shape(c.op.name, format!("normalized_shape is {shape:?}, x has shape {}", x.shape()))),
     }
 }
 
