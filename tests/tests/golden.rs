@@ -18,7 +18,7 @@ type Check = fn(&Recorded, &Device) -> Result<Distance, Fault>;
 fn trials(device: &Device) -> Vec<Trial> {
     let mut ops: BTreeMap<(&str, &str), Vec<&Recorded>> = BTreeMap::new();
     for case in CASES.iter() {
-        ops.entry((case.family, case.op())).or_default().push(case);
+        ops.entry((&case.family, case.op())).or_default().push(case);
     }
     let of = |((_, op), cases): ((&'static str, &'static str), Vec<&'static Recorded>)| {
         let backward: Vec<&Recorded> = cases.iter().copied().filter(|case| case.has_gradients()).collect();

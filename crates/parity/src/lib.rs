@@ -35,7 +35,7 @@ pub mod watch;
 pub use cases::{Folder, run_cases};
 pub use diff::{Diff, Direction, Entry, Off, diff};
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
-pub use run::{Check, Extent, Options, Progress, Repeat, check, run};
+pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops};
 pub use speed::Speed;
 pub use status::status;
 

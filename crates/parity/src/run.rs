@@ -221,8 +221,8 @@ pub fn check(
     run_ops(&[custom(op, make)], &Options { devices: devices.to_vec(), ..Options::default() }, &mut |_| ())
 }
 
-/// [`run`] of these ops.
-fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+/// [`run`] of these ops, in place of the registry's.
+pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
     let items = items(ops, options, &runs);
