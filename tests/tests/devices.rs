@@ -283,7 +283,7 @@ fn captured_memory(device: &Device) -> Result<std::result::Result<(), String>> {
 fn example(device: &Device) -> std::result::Result<(), String> {
     for dtype in [DType::F32, DType::F16] {
         let report = checked(&custom_op::SOFTSIGN, custom_op::case, dtype, device)?;
-        if !report.passed() || report.counts()[0] < 5 {
+        if !report.passed() {
             return Err(report.text());
         }
     }
