@@ -18,7 +18,8 @@ NAMES = {
     "softmax": "softmax", "log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm",
     "cross_entropy": "cross_entropy", "relu": "relu", "gelu": "gelu", "add": "add", "mul": "mul", "copy": "copy",
     "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "scatter_add_": "scatter_add_d0",
-    "index_select": "gather_rows", "index_add_": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu", "matmul": "gemm", "adamw": "adamw",
+    "index_select": "gather_rows", "index_add_": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu",
+    "scatter_add, any": "scatter_add_d0", "scatter_add_, any": "scatter_add_d0", "index_add_, any": "scatter_add_rows", "matmul": "gemm", "adamw": "adamw",
     "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
     "captured mlp tf32": "mnist_mlp",
 }
@@ -27,7 +28,7 @@ NAMES = {
 def shape(row):
     """The shape as PyTorch's rows write it."""
     dims, name = row["shape"], row["name"]
-    if name in ("gather", "scatter_add", "scatter_add_", "index_select", "index_add", "index_add_"):
+    if name == "gather" or name.startswith(("scatter", "index_")):
         r, n, c = dims
         return f"({r},{c})/{n}"
     if name == "embedding":
@@ -57,7 +58,7 @@ def counterparts(row, torch):
             continue
         if other["pass"] != ("step" if step else row["pass"]):
             continue
-        if row["name"].startswith("scatter_add") and (other["impl"] == "inplace") != row["name"].endswith("_"):
+        if row["name"].startswith("scatter_add") and (other["impl"] == "inplace") != row["name"].split(",")[0].endswith("_"):
             continue
         is_graph = "graph" in other["impl"]
         if row["name"].startswith("captured mlp"):

@@ -24,7 +24,7 @@ class Cases:
         outputs = reference(**leaves)
         outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
         dtype = next(x.dtype for x in inputs.values() if x.is_floating_point())
-        cotangents = {k: torch.randn(y.shape).to(dtype) for k, y in enumerate(outputs) if y.requires_grad}
+        cotangents = {k: (2 * torch.rand(y.shape) - 1).to(dtype) for k, y in enumerate(outputs) if y.requires_grad}
         if grads:
             used = [outputs[k] for k in cotangents]
             found = torch.autograd.grad(used, [leaves[k] for k in grads], [g.double() for g in cotangents.values()])

@@ -151,6 +151,32 @@ FUNCTION f32 exp2_near_(f32 x) {
     return y;
 }
 
+#if __CUDA_ARCH__ >= 900
+// Memory adds to an element, or to those of 16 bytes, what other threads add to, too.
+#define HAS_ADDS
+#define ADD_16(dtype) \
+    FUNCTION void add_any_##dtype(GLOBAL u16 *p, u16 v) { \
+        asm volatile("red.global.add.noftz." #dtype " [%0], %1;" : : "l"(p), "h"(v) : "memory"); \
+    } \
+    FUNCTION void add_word_any_##dtype(GLOBAL u16 *p, u32x4 w) { \
+        asm volatile("red.global.add.noftz.v4." #dtype "x2 [%0], {%1, %2, %3, %4};" \
+                     : \
+                     : "l"(p), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) \
+                     : "memory"); \
+    }
+ADD_16(f16)
+ADD_16(bf16)
+
+FUNCTION void add_any_f32(GLOBAL f32 *p, f32 v) { asm volatile("red.global.add.f32 [%0], %1;" : : "l"(p), "f"(v) : "memory"); }
+
+FUNCTION void add_word_any_f32(GLOBAL f32 *p, u32x4 w) {
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(p), "f"(as_f32(w.x)), "f"(as_f32(w.y)), "f"(as_f32(w.z)), "f"(as_f32(w.w))
+                 : "memory");
+}
+#endif
+
 // Of local memory, as the following take it; distances are in bytes.
 typedef u32 LocalPlace;
 #define local_place(p) ((u32)__cvta_generic_to_shared(p))

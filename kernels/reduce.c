@@ -154,7 +154,7 @@ FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
     A v = (A)LOAD(X, w.each, 0);
 #pragma unroll
     for (int j = 1; j < VECTOR; j++) v = JOINED(v, (A)LOAD(X, w.each, j));
-    if ((BETTER(v, best->v) || IS_NAN(v) || best->i == HIGHEST_IDX) && !IS_NAN(best->v)) {
+    if ((BETTER(v, best->v) || IS_NAN(v)) && !IS_NAN(best->v)) {
         *best = pair(v, i);
         *kept = w;
     }
@@ -224,7 +224,11 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
             TAKE(w, start + head + v * VECTOR);
         }
 #if defined(ARG) && !defined(PARTIAL_X)
-        if (acc[0].i != HIGHEST_IDX) acc[0] = found(kept, acc[0]);
+        if (acc[0].i != HIGHEST_IDX)
+            acc[0] = found(kept, acc[0]);
+        else if (member < vectors)
+            // None was better than what every element comes before: all are alike.
+            acc[0] = pair(IDENTITY, start + head + member * VECTOR);
 #endif
 #if VECTOR > 1
         for (idx k = member; k < head; k += members) acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));

@@ -30,6 +30,7 @@ fn main() {
             check("memory", "a_thousand_steps_hold_no_more_than_ten", |d| steps(d).map_err(text)?),
             check("memory", "too_much_is_refused_and_the_next_call_works", too_much),
             check("gather", "a_bad_index_is_an_error_and_the_next_call_works", bad_index),
+            check("scatter_add", "sums_in_any_order_are_near", |d| any_order(d).map_err(text)?),
             check("capture", "a_replay_is_the_next_step", replays),
             check("capture", "what_cannot_be_replayed_is_an_error", refusals),
             check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
@@ -98,6 +99,48 @@ fn dropout(device: &Device) -> std::result::Result<(), String> {
         same_as_the_cpu(device, "dropout", &|d| Tensor::ones((7, 1001), dtype, d)?.dropout(0.3, &Rng::new(5)))?;
     }
     Ok(())
+}
+
+/// Sums by an index of rows, of elements that move together, and of elements that do not, some of them many times, onto
+/// something, words and what is no whole word.
+fn any_order(device: &Device) -> Result<std::result::Result<(), String>> {
+    let device = private(device);
+    device.set_deterministic(false);
+    for (dtype, roundoff) in [(DType::F32, 2f64.powi(-24)), (DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))]
+    {
+        for (rows, columns) in [(300, 64), (300, 63), (5, 64)] {
+            let draw = |n: usize, seed| Tensor::rand((n, columns), 0.5, 1.0, dtype, &cpu(), &Rng::new(seed));
+            let index = |f: &dyn Fn(usize, usize) -> usize| {
+                let all = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
+                Tensor::from_vec(all.map(|(i, j)| (f(i, j) % 41) as i64).collect(), (rows, columns), &cpu())
+            };
+            let (onto, source) = (draw(41, 1)?, draw(rows, 2)?);
+            let alike = index(&|i, _| i * i)?;
+            for index in
+                [&alike.narrow(1, 0, 1)?.broadcast_to((rows, columns))?, &alike, &index(&|i, j| i * i + j / 5)?]
+            {
+                let there = onto.to_device(&device)?;
+                let got =
+                    there.scatter_add(0, &index.to_device(&device)?, &source.to_device(&device)?)?.to_f64_vec()?;
+                let wide = onto.cast(DType::F64)?;
+                let exact = wide.scatter_add(0, index, &source.cast(DType::F64)?)?.to_f64_vec()?;
+                // A rounding for each of the at most 15 rows of an index, and one at the end.
+                let bound = 16.0 * 2.0 * roundoff;
+                if let Some(i) = (0..exact.len()).find(|&i| (got[i] - exact[i]).abs() > bound * exact[i]) {
+                    return Ok(Err(format!(
+                        "{dtype} {rows}x{columns}: element {i}: got {}, expected {}",
+                        got[i], exact[i]
+                    )));
+                }
+            }
+        }
+    }
+    let (x, bad) = (Tensor::ones((4, 8), DType::F32, &device)?, Tensor::full((4, 8), 4, DType::I64, &device)?);
+    let found = x.scatter_add(0, &bad, &x).and_then(|y| y.to_vec::<f32>());
+    Ok(match found.map_err(|e| e.kind()) {
+        Err(Kind::Index) => Ok(()),
+        other => Err(format!("a bad index: {other:?}")),
+    })
 }
 
 /// A small classifier, of sizes that fit no tile, with what it is trained by.

@@ -186,6 +186,9 @@ impl Job {
     }
 }
 
+/// Kernels that only one device is given.
+const ALONE: &[(&str, &str)] = &[("any", "cuda")];
+
 /// Every entry of a kernel file must have run on one of these: an emulator that runs nothing finds nothing.
 fn all_launched(folder: &Path, targets: &[&Target]) -> Result<(), Failure> {
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -197,8 +200,9 @@ fn all_launched(folder: &Path, targets: &[&Target]) -> Result<(), Failure> {
             let files = fs::read_dir(&sources).map_err(|error| format!("{}: {error}", sources.display()))?;
             for file in files.flatten() {
                 let text = read(&file.path())?;
-                let entries = text.lines().filter_map(|line| line.strip_prefix("KERNEL(")?.split_once(')'));
-                idle.extend(entries.map(|(entry, _)| entry.to_string()));
+                let entries = text.lines().filter_map(|line| Some(line.strip_prefix("KERNEL(")?.split_once(')')?.0));
+                let is_given = |entry: &&str| ALONE.iter().all(|(name, on)| name != entry || *on == target.device);
+                idle.extend(entries.filter(is_given).map(str::to_string));
             }
         }
     }

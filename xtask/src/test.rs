@@ -86,6 +86,9 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     tools::ensure_component("fmt", "rustfmt")?;
     tools::ensure_component("clippy", "clippy")?;
     tools::ensure_opencl();
+    if extent == Extent::Everything {
+        tools::ensure_chromium();
+    }
     let mut done = Vec::new();
     for step in STEPS.iter().filter(|step| extent == Extent::Everything || step.extent == Extent::Quick) {
         println!("\n== {}: cargo {}", step.name, step.task.arguments());

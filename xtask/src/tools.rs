@@ -99,6 +99,18 @@ pub fn ensure_opencl() {
     }
 }
 
+/// Installs Chromium, in which the page of a parity report is looked at, unless it is there or cannot be installed here. That
+/// test is skipped without it; `ISOGRAD_REQUIRE=chromium` makes it fail instead.
+pub fn ensure_chromium() {
+    let programs = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    if programs.iter().any(|program| works(program, &["--version"])) {
+        return;
+    }
+    if !apt_install("Chromium", &["chromium"]) {
+        println!("xtask: there is no Chromium, and it could not be installed: the parity page is not tested");
+    }
+}
+
 /// Installs clang, which compiles kernels for the emulator, unless it is there or cannot be installed here. True if it is
 /// there now.
 pub fn ensure_clang() -> bool {

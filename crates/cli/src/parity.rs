@@ -2,7 +2,7 @@
 
 use crate::{check_writable, print, progress_bar};
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use isograd::nn::replace_file;
 use isograd::parity::{self, Extent, Folder, Options, Progress, Repeat, Report, cases, registry};
 use isograd::{DType, Device};
@@ -10,6 +10,10 @@ use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often what was found until then is written, in case that the run does not end.
+const KEPT: Duration = Duration::from_secs(10);
 
 /// What `--cases` says.
 #[derive(Clone, Debug)]
@@ -28,6 +32,7 @@ fn parse_cases(text: &str) -> Result<Cases, String> {
 
 /// The options of `isograd parity`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("pages").multiple(true))]
 pub struct Parity {
     /// A device, as `isograd devices` lists it; may be given several times [default: all of them]
     #[arg(long)]
@@ -49,16 +54,19 @@ pub struct Parity {
     #[arg(long)]
     quick: bool,
     /// Only this case, as the report gives it
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "status"])]
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "pages"])]
     repeat: Option<Repeat>,
-    /// Write all results to this file
+    /// Write all results to this file, and every 10 seconds what there is
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the status of every kernel on every backend to this file, as a page of Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "pages")]
     status: Option<PathBuf>,
+    /// Write a page for browsers to this file: a map of kernels by backend, a table, and the worst case of each
+    #[arg(long, value_name = "FILE", group = "pages")]
+    html: Option<PathBuf>,
     /// Run nothing: take the results of an earlier run from this file; may be given several times
-    #[arg(long, value_name = "JSON", requires = "status",
+    #[arg(long, value_name = "JSON", requires = "pages",
         conflicts_with_all = ["device", "filter", "dtype", "cases", "quick", "repeat", "json"])]
     from: Vec<PathBuf>,
 }
@@ -68,7 +76,7 @@ pub fn run(options: Parity) -> Result<ExitCode> {
     if let (Some(Cases::Recorded(_)), Some(_)) = (&options.cases, &options.status) {
         bail!("--status is a page of the checks of this program, of which a folder of cases has none");
     }
-    [&options.json, &options.status].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    [&options.json, &options.status, &options.html].into_iter().flatten().try_for_each(|path| check_writable(path))?;
     let reports = match options.from.is_empty() {
         true => vec![check(&options)?],
         false => options.from.iter().map(|path| read(path)).collect::<Result<_>>()?,
@@ -76,8 +84,11 @@ pub fn run(options: Parity) -> Result<ExitCode> {
     if let Some(path) = &options.status {
         replace_file(path, &[parity::status(&reports).as_bytes()])?;
     }
+    if let Some(path) = &options.html {
+        replace_file(path, &[parity::html(&reports).as_bytes()])?;
+    }
     if let Some(path) = &options.json {
-        replace_file(path, &[&serde_json::to_vec(&reports[0])?, b"\n"])?;
+        write(path, &reports[0])?;
     }
     if options.from.is_empty() {
         print(&reports[0].text())?;
@@ -88,6 +99,10 @@ pub fn run(options: Parity) -> Result<ExitCode> {
 fn read(path: &Path) -> Result<Report> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("{} is no result of `isograd parity --json`", path.display()))
+}
+
+fn write(path: &Path, report: &Report) -> Result<()> {
+    Ok(replace_file(path, &[&serde_json::to_vec(report)?, b"\n"])?)
 }
 
 fn check(options: &Parity) -> Result<Report> {
@@ -113,6 +128,7 @@ fn check(options: &Parity) -> Result<Report> {
     {
         bail!("--filter finds none of {} ops; one of them is \"{}\"", registry::OPS.len(), registry::OPS[0].name);
     }
+    let json = options.json.as_deref();
     let options = Options {
         devices,
         filter: options.filter.clone(),
@@ -124,10 +140,18 @@ fn check(options: &Parity) -> Result<Report> {
         commit: option_env!("ISOGRAD_COMMIT").map(String::from),
     };
     let bar = progress_bar(0)?;
-    let mut progress = |progress: Progress| {
+    let mut kept: Option<Instant> = None;
+    let mut progress = |progress: Progress<'_>| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.what);
+        if let Some(path) = json
+            && kept.is_none_or(|when| when.elapsed() >= KEPT)
+        {
+            // If this fails, so does writing all of it in the end, which says why.
+            let _ = write(path, progress.report);
+            kept = Some(Instant::now());
+        }
     };
     let report = match folder {
         Some(folder) if !folder.cases.iter().any(|case| cases::is_chosen(case, &options)) => {

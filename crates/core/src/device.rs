@@ -128,6 +128,18 @@ impl Device {
         self.backend().set_blas(blas);
     }
 
+    /// Sets whether this device's results are the same bits in every run from now on, which they are until then. Without
+    /// that, CUDA devices of compute capability 9.0 and later scatter sums of f32, f16 and bf16 ([`Tensor::scatter_add`],
+    /// [`Tensor::index_add`], gradients of [`Tensor::gather`] and of what is like them) in any order, and round to the
+    /// tensor's dtype after each addition. Other devices ignore it.
+    ///
+    /// [`Tensor::scatter_add`]: crate::Tensor::scatter_add
+    /// [`Tensor::index_add`]: crate::Tensor::index_add
+    /// [`Tensor::gather`]: crate::Tensor::gather
+    pub fn set_deterministic(&self, is: bool) {
+        self.backend().set_deterministic(is);
+    }
+
     /// Bytes held by this device's tensors.
     pub fn memory(&self) -> MemoryStats {
         self.backend().memory()

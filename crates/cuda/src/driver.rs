@@ -101,6 +101,7 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         has_f64: true,
         has_mma: major >= 8,
+        has_adds: major >= 9,
     })
 }
 

@@ -32,6 +32,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("erf_backward", 8, CALLS),
     ("kl_div_log", 8, CALLS),
     ("kl_div_log_backward", 8, CALLS),
+    ("any", 16, WORD),
     ("gemv", 8, FEW),
     ("reduce_rows", 4, FEW),
     ("lists", 12, FEW),
@@ -44,6 +45,7 @@ const LONG: &str =
     "a thread of 1024 has 64 registers, and keeps what it can of rows of 50,257 and more; shorter rows spill nothing";
 const WIDE: &str = "a thread of 1024 has 64 registers, and f64 takes two for each number; other dtypes spill nothing";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
+const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
 const FEW: &str = "up to three words, on one or two of the architectures";
 const BYTES: &str = "u8 on compute 10.0: the sixteen elements of a word are taken apart";
 

@@ -49,6 +49,8 @@ pub struct Limits {
     pub has_f64: bool,
     /// Whether there are matrix units for which the dialect has `mma.c`.
     pub has_mma: bool,
+    /// Whether memory adds floats to what is there, so that sums in any order are quick.
+    pub has_adds: bool,
 }
 
 /// An argument of a kernel.

@@ -3,6 +3,7 @@
 //! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
 //! by the length of a list. If it is short, each row looks at the others; if it has a place in local memory, a group looks
 //! up there which rows may meet others, and moves the rest at once; otherwise, all rows are put in the order of where they point.
+//! Where sums may have any order, and the device's memory adds, it does all of that.
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
@@ -17,6 +18,7 @@ use crate::{Gpu, place};
 use isograd_core::backend::{Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 
 /// In lists of at most this length each row looks at the others itself.
 const FEW: usize = 32;
@@ -304,7 +306,13 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     let places = Places::new(index, y.layout, Some(source.layout), dim, threads).in_words(y.dtype.size(), [from, to]);
     let onto = Onto::Values;
     let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
-    if dims[dim] <= FEW { scatter.few(gpu) } else { scatter.many(gpu) }
+    if scatter.may_add_in_any_order(gpu) {
+        scatter.in_any_order(gpu)
+    } else if dims[dim] <= FEW {
+        scatter.few(gpu)
+    } else {
+        scatter.many(gpu)
+    }
 }
 
 /// Sums the rows of an embedding's gradient by index, and writes zeros to the other rows of the table.
@@ -362,6 +370,45 @@ impl Scattering<'_> {
             Onto::Nothing { is_mean: true, .. } => variant.define("FRESH", true).define("MEAN", true),
         };
         (variant, ints)
+    }
+
+    fn may_add_in_any_order<D: Driver>(&self, gpu: &Gpu<D>) -> bool {
+        let dtype = self.call.outputs[0].dtype;
+        let is_asked = self.mode == Scatter::Add && !gpu.is_deterministic.load(Ordering::Relaxed);
+        is_asked && gpu.driver().limits().has_adds && dtype.acc() == DType::F32
+    }
+
+    fn in_any_order<D: Driver>(mut self, gpu: &Gpu<D>) -> Result<()> {
+        let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
+        let mut outer = self.places.outer();
+        // Neighbours in the index that are neighbours in y and in the source are a word.
+        let (last, word_of) = (outer.rank() - 1, 16 / size);
+        let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
+        let is_word = self.places.vector * self.places.width == 1
+            && outer.strides.iter().all(|s| s[last] == 1)
+            && [outer.extents[last], self.places.along].iter().chain(&steps(&outer)).all(|s| s.is_multiple_of(word_of))
+            && outer.strides[0][..last].iter().all(|s| (s * index.dtype.size()).is_multiple_of(16))
+            && [self.from, self.to, place::<D>(index)?].iter().all(|start| start.is_multiple_of(16));
+        let numbers = if is_word { word_of } else { 1 };
+        outer.extents[last] /= numbers;
+        outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
+        self.places.vector *= numbers;
+        let n = self.places.rows / numbers * self.places.width;
+        let index_bytes = numbers * index.dtype.size();
+        let (variant, ints) = self.variant(&outer, &[]);
+        let variant = variant
+            .define("ANY_ORDER", true)
+            .define("NUMBERS", numbers)
+            .define("INDEX_WORD", word(index_bytes.min(16)))
+            .define("INDEX_WORDS", index_bytes.div_ceil(16));
+        let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
+        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
+        let numbers = [n as i64].into_iter().chain(self.places.reach());
+        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
+        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
+        let arguments = arguments.pointer(slot.address);
+        gpu.launch(variant, "any", self.places.each(n), &arguments)?;
+        self.places.check(gpu, self.call.op, slot)
     }
 
     fn few<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {

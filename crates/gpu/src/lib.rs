@@ -63,6 +63,7 @@ pub struct Gpu<D: Driver> {
     vendor: Vendor<D>,
     pool: Arc<Pool<D>>,
     is_checked: AtomicBool,
+    is_deterministic: AtomicBool,
     log: Mutex<Option<Vec<Launch>>>,
     launched: AtomicU64,
 }
@@ -108,6 +109,7 @@ impl<D: Driver> Gpu<D> {
                 Ok("0") => false,
                 _ => cfg!(debug_assertions),
             }),
+            is_deterministic: AtomicBool::new(true),
             log: Mutex::new(None),
             launched: AtomicU64::new(0),
         }
@@ -334,6 +336,10 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn set_blas(&self, blas: Blas) {
         self.vendor.set_blas(blas);
+    }
+
+    fn set_deterministic(&self, is: bool) {
+        self.is_deterministic.store(is, Ordering::Relaxed);
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -60,6 +60,7 @@ impl NullDriver {
             units: 64,
             has_f64: true,
             has_mma: !dialect.mma.is_empty(),
+            has_adds: true,
         };
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
     }

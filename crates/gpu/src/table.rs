@@ -149,6 +149,10 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
     |d, t| scatter(d, t, 16384),
+    |d, t| {
+        d.set_deterministic(false);
+        scatter(d, t, 4096)
+    },
     |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
     |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),

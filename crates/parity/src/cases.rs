@@ -6,7 +6,7 @@ use crate::check::narrow;
 use crate::compare::{Distance, measure, same_bits};
 use crate::golden::CASES;
 use crate::registry::{self, Attributes, Class, Name, Op};
-use crate::report::{Finding, Outcome, Report, Worst, now};
+use crate::report::{Finding, Outcome, Report, Worst};
 use crate::run::{Check, Options, Progress, caught, describe};
 use crate::tolerance::{Measures, bounds, gradient_bounds};
 use isograd_core::tape::BackwardOptions;
@@ -364,7 +364,9 @@ impl Recorded {
     fn run(&self, inputs: &[(String, Tensor)], device: &Device) -> std::result::Result<Result<Vec<Tensor>>, Fault> {
         let op = self.find()?;
         let attributes = Attributes::new(&self.attributes).on(device);
-        let result = registry::run(&self.op, &attributes, inputs);
+        // What a kernel finds in its data, a device may tell later.
+        let result =
+            registry::run(&self.op, &attributes, inputs).and_then(|outputs| device.synchronize().map(|()| outputs));
         let mut unread = attributes.unread(inputs);
         if result.is_err() {
             // It may have failed before it came to look.
@@ -500,8 +502,8 @@ impl Recorded {
             if !y.dtype().is_float() {
                 return Ok(Vec::new());
             }
-            let yardstick = yardsticks.as_ref().map(|all| all[k].to_f64_vec()).transpose()?;
-            let measures = Measures { companion: companions[k].to_f64_vec()?, yardstick };
+            let errors = yardsticks.as_ref().map(|all| errors(&all[k], &exact[k])).transpose()?;
+            let measures = Measures { companion: companions[k].to_f64_vec()?, errors };
             bounds(op, &wide, &exact[k], &measures, y.dtype(), device)
         };
         got.iter().enumerate().map(of).collect()
@@ -518,7 +520,8 @@ impl Recorded {
         let exact = self.gradients(&wide.collect::<Result<Vec<_>>>()?, &cpu)?;
         let yardstick = self.gradients(&own, &cpu)?;
         let of = |(exact, yardstick): (&Tensor, &Tensor)| {
-            Ok(gradient_bounds(op, &exact.to_f64_vec()?, &yardstick.to_f64_vec()?, yardstick.dtype()))
+            let errors = errors(yardstick, exact)?;
+            Ok(gradient_bounds(op, &exact.to_f64_vec()?, &errors, None, yardstick.dtype()))
         };
         exact.iter().zip(&yardstick).map(of).collect()
     }
@@ -540,6 +543,11 @@ impl Recorded {
     }
 }
 
+/// How far the elements of two tensors are apart.
+fn errors(y: &Tensor, exact: &Tensor) -> Result<Vec<f64>> {
+    Ok(y.to_f64_vec()?.iter().zip(exact.to_f64_vec()?).map(|(y, r)| (y - r).abs()).collect())
+}
+
 /// Whether an op looks at such an attribute or input in any call that is known.
 fn knows(op: &Op, name: &Name) -> bool {
     // Tensors of a list have numbers.
@@ -550,7 +558,7 @@ fn knows(op: &Op, name: &Name) -> bool {
 
 /// Runs the cases of a folder that the options choose, by the name of case or op and by dtype, on every device, and tells
 /// `progress` of each that is done. Every case is a finding of its own. Errors: `Device` if a device does not open.
-pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
     let mut cases: Vec<&Recorded> = folder.cases.iter().filter(|case| is_chosen(case, options)).collect();
@@ -559,21 +567,21 @@ pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Pr
     let mut report = Report::new(options, runs);
     for (k, device) in options.devices.iter().enumerate() {
         for case in &cases {
-            let started = Instant::now();
+            let begun = Instant::now();
             let checked = match case.reason(report.devices[k].has_f64) {
                 Some(why) => Err(Fault::Skipped(why)),
                 None => caught(|| case.check(device)).unwrap_or_else(|why| Err(Fault::Wrong(why))),
             };
-            let seconds = started.elapsed().as_secs_f64();
+            let seconds = begun.elapsed().as_secs_f64();
             report.findings.push(Finding { seconds, ..finding(&folder.path, case, device, checked) });
             let what = format!("{device} {}", case.name);
-            progress(Progress { done: report.findings.len(), total, what });
+            report.set_time(started);
+            progress(Progress { done: report.findings.len(), total, what, report: &report });
         }
         // What is still in a queue must not run while the device goes away. Its errors were those of a case.
         drop(device.synchronize());
     }
-    report.seconds = started.elapsed().as_secs_f64();
-    report.date = now();
+    report.complete = true;
     Ok(report)
 }
 

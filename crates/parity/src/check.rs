@@ -4,7 +4,7 @@
 use crate::case::{Case, Gen};
 use crate::compare::{Distance, close_values, measure, precision, same_bits};
 use crate::registry::{Class, Derivative, Op};
-use crate::tolerance::{Measures, bounds, gradient_bounds};
+use crate::tolerance::{Measures, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, tape};
@@ -59,6 +59,8 @@ fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
     all.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
     all.iter_mut().for_each(|y| *y = y.detach());
     all.extend(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()));
+    // What a kernel finds in its data, a device may tell later.
+    all.first().map_or(Ok(()), |y| y.device().synchronize())?;
     Ok(all)
 }
 
@@ -105,7 +107,8 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
         (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err())),
     };
     let companions = op.companion_of(&wide).map_err(text)?;
-    let yardsticks = if op.class == Class::Stages { Some(op.call(&narrow).map_err(text)?) } else { None };
+    let floats = |case: &Case| -> Result<Vec<Vec<f64>>> { op.call(case)?.iter().map(Tensor::to_f64_vec).collect() };
+    let errors = if op.class == Class::Stages { Some(errors_of_cpu(case, dtype, floats).map_err(text)?) } else { None };
     let each = (0..exact.len()).map(|k| {
         let (y, r) = (&got[k], &exact[k]);
         if !r.dtype().is_float() {
@@ -116,14 +119,25 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
         }
         let values = |t: &Tensor| t.to_f64_vec();
         let measured = || -> Result<_> {
-            let yardstick = yardsticks.as_ref().map(|all| values(&all[k])).transpose()?;
-            let measures = Measures { companion: values(&companions[k])?, yardstick };
+            let errors = errors.as_ref().map(|all| all[k].clone());
+            let measures = Measures { companion: values(&companions[k])?, errors };
             Ok((values(y)?, values(r)?, bounds(op, &wide, r, &measures, y.dtype(), device)?))
         };
         let (y_values, r_values, bounds) = measured().map_err(text)?;
         measure(&y_values, &r_values, y.dtype(), |i| bounds[i])
     });
     worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
+}
+
+/// How far what the CPU computes in a dtype is from f64, element by element. In f64 itself it is so far as in f32, in units of
+/// the other roundoff.
+fn errors_of_cpu(case: &Case, dtype: DType, compute: impl Fn(&Case) -> Result<Vec<Vec<f64>>>) -> Result<Vec<Vec<f64>>> {
+    let (near, unit) = match dtype {
+        DType::F64 => (narrow(case, DType::F32)?, precision(DType::F64).0 / precision(DType::F32).0),
+        _ => (narrow(case, dtype)?, 1.0),
+    };
+    let pairs = compute(&near)?.into_iter().zip(compute(&narrow(&near, DType::F64)?)?);
+    Ok(pairs.map(|(near, exact)| near.iter().zip(&exact).map(|(y, r)| (y - r).abs() * unit).collect()).collect())
 }
 
 type Gradients = Vec<Vec<f64>>;
@@ -156,16 +170,36 @@ fn compare_gradients(
 ) -> Found {
     let narrow = narrow(case, dtype).map_err(text)?;
     let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
-    let (got, yardstick, exact) = (there(&narrow), here(&narrow), here(&wide));
-    let (got, yardstick, exact) = (got.map_err(text)?, yardstick.map_err(text)?, exact.map_err(text)?);
+    let (got, exact, errors) = (there(&narrow), here(&wide), errors_of_cpu(case, dtype, &here));
+    let (got, exact, errors) = (got.map_err(text)?, exact.map_err(text)?, errors.map_err(text)?);
+    let sums = sums(op, &wide).map_err(text)?;
     if got.len() != exact.len() {
         return Err(format!("{} gradients, expected {} in {}", got.len(), exact.len(), shown(&narrow)));
     }
     let each = (0..exact.len()).map(|k| {
-        let bounds = gradient_bounds(op, &exact[k], &yardstick[k], dtype);
+        let sums = sums.get(k).and_then(Option::as_ref);
+        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, dtype);
         measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|e| format!("gradient {k}, {e}"))
     });
     worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
+}
+
+/// What the gradients of a case's inputs add up where they are expanded to the result's shape, element by element: the
+/// gradients of inputs that are as large as the result.
+fn sums(op: &Op, case: &Case) -> Result<Vec<Option<Sums>>> {
+    let shape = op.call(case)?[0].shape().clone();
+    let differentiable = op.differentiable(case);
+    let is_smaller = |i: &usize| case.inputs[*i].1.shape() != &shape;
+    if !["binary", "fused pointwise"].contains(&op.category) || !differentiable.iter().any(is_smaller) {
+        return Ok(Vec::new());
+    }
+    let full = gradients_at(op, &case.map(|t| t.broadcast_to(&shape)?.copy())?, &cpu())?;
+    let of = |(&i, g): (&usize, &Vec<f64>)| -> Result<Option<Sums>> {
+        let t = &case.inputs[i].1;
+        let sizes = Tensor::from_slice(g, &shape, &cpu())?.abs()?.sum_to_size(t.shape())?.to_f64_vec()?;
+        Ok(Some(Sums { terms: shape.numel() / t.numel().max(1), companion: sizes }))
+    };
+    differentiable.iter().zip(&full).map(of).collect()
 }
 
 /// Inputs that are used by two calls, and by one call in two places: gradients add up.
@@ -326,7 +360,7 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
     let each = expected.iter().zip(&got).enumerate().map(|(k, (e, g))| {
         let what = format!("result {k}");
         // A product may add its terms, at most four of at most 4, in another order for another layout; a GPU any sum.
-        let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Stages);
+        let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Factors | Class::Stages);
         if !matches!(op.class, Class::Product | Class::Dense) && !sums {
             return same_bits(&what, g, e);
         }

@@ -36,16 +36,25 @@ fn ulps(y: f64, r: f64, dtype: DType) -> f64 {
     (y - r).abs() / (2.0 * u * 2f64.powi(size.log2().floor() as i32))
 }
 
+/// Of so many elements the errors must cancel: their mean is below a tenth of the mean bound. Cutting off where one should
+/// round to nearest is within every bound.
+const MANY: usize = 10_000;
+
 /// Measures `y` by what is exact, `r`, element by element; NaN and infinities must sit where `r` has them once it is
-/// rounded to the dtype of the results. A bound of 0 demands the rounded value itself. The error names the first element
-/// that is off.
+/// rounded to the dtype of the results. A bound of 0 demands the rounded value itself. Where there are [`MANY`] elements, their
+/// mean error is measured, too. The error names the first element that is off.
 pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> Result<Distance, String> {
     if y.len() != r.len() {
         return Err(format!("{} elements, expected {}", y.len(), r.len()));
     }
     let mut worst = Distance::default();
+    let (mut errors, mut bounds_of_all) = (0.0, 0.0);
     for (i, (&y, &r)) in y.iter().zip(r).enumerate() {
         let (rounded, bound) = (round(r, dtype), bound(i));
+        if y.is_finite() && r.is_finite() {
+            errors += y - r;
+            bounds_of_all += bound;
+        }
         if y == rounded || (y.is_nan() && rounded.is_nan()) {
             // Also where r is finite and too large for the dtype.
             continue;
@@ -55,6 +64,13 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
             return Err(format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
         }
         worst = worst.or(Distance { bounds, ulps: ulps(y, r, dtype) });
+    }
+    if y.len() >= MANY && bounds_of_all > 0.0 && errors.abs() >= 0.1 * bounds_of_all {
+        let n = y.len() as f64;
+        let (mean, most) = (errors / n, 0.1 * bounds_of_all / n);
+        return Err(format!(
+            "the errors do not cancel: their mean over {n} elements is {mean:e}, at most {most:e} is allowed"
+        ));
     }
     Ok(worst)
 }
@@ -101,4 +117,21 @@ pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance
         return Err(format!("{what}: got {got}, expected the same bits as {expected}"));
     }
     Ok(Distance::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_is_told_from_what_is_rounded() {
+        let exact: Vec<f64> = (0..MANY).map(|i| 1.0 + i as f64 / MANY as f64).collect();
+        let rounded: Vec<f64> = exact.iter().map(|&r| round(r, DType::F16)).collect();
+        let cut: Vec<f64> = exact.iter().map(|r| (r * 1024.0).floor() / 1024.0).collect();
+        let bound = |i: usize| 3.0 * precision(DType::F16).0 * exact[i];
+        assert!(measure(&rounded, &exact, DType::F16, bound).is_ok());
+        assert!(measure(&cut, &exact, DType::F16, bound).unwrap_err().contains("do not cancel"));
+        let few = MANY - 1;
+        assert!(measure(&cut[..few], &exact[..few], DType::F16, bound).is_ok());
+    }
 }

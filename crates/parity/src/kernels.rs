@@ -1,6 +1,7 @@
 //! The list of kernels, docs/kernels.toml, and which rows of the registry stand for them.
 
 use crate::registry::{Derivative, OPS, Op};
+use crate::run::Check;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -146,10 +147,13 @@ pub const PLANNED: &[&str] = &[
     "sample_logits",
 ];
 
+fn is_named(op: &Op, kernel: &Kernel) -> bool {
+    op.name == kernel.name || op.kernels.contains(&&*kernel.name)
+}
+
 /// The kernels that a row stands for: those of its name and of its list, and their gradients.
 pub fn of(op: &Op) -> Vec<&'static Kernel> {
-    let named = |kernel: &&Kernel| op.name == kernel.name || op.kernels.contains(&&*kernel.name);
-    let own: Vec<&Kernel> = KERNELS.iter().filter(named).collect();
+    let own: Vec<&Kernel> = KERNELS.iter().filter(|kernel| is_named(op, kernel)).collect();
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let is_gradient =
         |kernel: &&Kernel| has_gradient && own.iter().any(|forward| forward.backward.contains(&kernel.name));
@@ -159,4 +163,16 @@ pub fn of(op: &Op) -> Vec<&'static Kernel> {
 /// The rows that stand for a kernel.
 pub fn rows(kernel: &Kernel) -> Vec<&'static Op> {
     OPS.iter().filter(|op| of(op).iter().any(|k| k.name == kernel.name)).collect()
+}
+
+/// The checks of a row that run a kernel for which it stands: of its gradient, not those that look at results alone; of one
+/// whose gradient is another kernel, not those that look at gradients alone.
+pub fn checks(op: &Op, kernel: &Kernel) -> impl Iterator<Item = Check> {
+    let is_own = is_named(op, kernel);
+    let has_gradient = is_own && !kernel.backward.is_empty() && !kernel.backward.contains(&kernel.name);
+    Check::ALL.into_iter().filter(move |check| match check {
+        Check::Forward | Check::Special | Check::Unrecorded => is_own,
+        Check::Gradients | Check::Twice | Check::Gradcheck | Check::Gradgradcheck => !has_gradient,
+        _ => true,
+    })
 }

@@ -22,6 +22,7 @@ pub mod check;
 pub mod compare;
 mod diff;
 pub mod golden;
+mod html;
 pub mod kernels;
 pub mod registry;
 mod report;
@@ -34,6 +35,7 @@ pub mod watch;
 
 pub use cases::{Folder, run_cases};
 pub use diff::{Diff, Direction, Entry, Off, diff};
+pub use html::html;
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
 pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops};
 pub use speed::Speed;

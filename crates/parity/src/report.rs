@@ -4,9 +4,9 @@ use crate::compare::Distance;
 use crate::registry::find;
 use crate::run::{Check, Extent, Options};
 use crate::speed::Speed;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// How a check ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,11 +24,22 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Worst {
     /// Its error in units of its bound.
+    #[serde(deserialize_with = "number")]
     pub bounds: f64,
     /// In units of the last place.
+    #[serde(deserialize_with = "number")]
     pub ulps: f64,
     /// Which it was.
     pub case: String,
+}
+
+/// A number that JSON has as null if it was not finite: then it is infinite.
+pub(crate) fn number<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or(f64::INFINITY))
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl From<Distance> for Worst {
@@ -105,6 +116,9 @@ pub struct Report {
     pub version: String,
     /// Of the program that ran.
     pub commit: Option<String>,
+    /// Whether the run ended; if not, this is what it had found until it was last written.
+    #[serde(default = "yes")]
+    pub complete: bool,
     /// When it ended, in UTC.
     pub date: String,
     /// How long it took.
@@ -126,6 +140,7 @@ impl Report {
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
             commit: options.commit.clone(),
+            complete: false,
             date: String::new(),
             seconds: 0.0,
             extent: options.extent,
@@ -134,6 +149,12 @@ impl Report {
             findings: Vec::new(),
             speeds: Vec::new(),
         }
+    }
+
+    /// It is as of now.
+    pub(crate) fn set_time(&mut self, started: Instant) {
+        self.seconds = started.elapsed().as_secs_f64();
+        self.date = now();
     }
 
     /// How many checks passed, failed and were skipped.
@@ -158,10 +179,10 @@ impl Report {
         if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
     }
 
-    /// True if nothing failed, and something was checked.
+    /// True if the run ended, something was checked, and nothing failed.
     pub fn passed(&self) -> bool {
         let [passed, failed, _] = self.counts();
-        failed == 0 && passed > 0
+        self.complete && failed == 0 && passed > 0
     }
 
     /// The table of ops, devices and dtypes; what failed; and the last line, `N passed, 0 failed`.
@@ -205,7 +226,7 @@ impl Report {
 }
 
 /// The time in UTC, as in `2026-01-31 12:00:00`.
-pub(crate) fn now() -> String {
+fn now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     date(seconds)
 }

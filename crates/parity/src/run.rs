@@ -6,7 +6,7 @@ use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::CASES;
 use crate::registry::{Derivative, OPS, Op, custom, find};
-use crate::report::{DeviceRun, Finding, Outcome, Report, Worst, now};
+use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
 use crate::speed::Stand;
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::private;
@@ -16,6 +16,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::{Mutex, mpsc};
@@ -163,13 +164,15 @@ pub struct Options {
 
 /// How far a run is.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct Progress<'a> {
     /// What is done.
     pub done: usize,
     /// Of so much.
     pub total: usize,
     /// What was done last.
     pub what: String,
+    /// What was found until now.
+    pub report: &'a Report,
 }
 
 /// An op in a dtype on a device.
@@ -183,19 +186,21 @@ struct Item<'a> {
 /// Dtypes of floats, in the order in which they are run.
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
-/// Primes above the elements of a group's threads and of several groups, and the sizes around powers of two.
-const LARGE: [&[usize]; 3] = [&[1009], &[67, 131], &[3, 61, 17]];
+/// Primes above the elements of a group's threads and of several groups, the second with enough elements for their mean error,
+/// and the sizes around powers of two.
+const LARGE: [&[usize]; 3] = [&[1009], &[101, 131], &[3, 61, 17]];
 const SIZES: [usize; 15] = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 4097];
 
 fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
     CASES.iter().filter(move |case| case.op() == op)
 }
 
-/// Runs the checks of all ops that the options choose on every device, and tells `progress` of each that is done.
+/// Runs the checks of all ops that the options choose on every device, and tells `progress` of each that is done, with
+/// what was found until then.
 ///
 /// Checks of a device run on queues of their own, several at once. A device on which something fails, or whose driver does,
 /// is a part of the report. Errors: `Device` if a device does not open.
-pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+pub fn run(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     run_ops(&OPS, options, progress)
 }
 
@@ -222,7 +227,7 @@ pub fn check(
 }
 
 /// [`run`] of these ops, in place of the registry's.
-pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
     let items = items(ops, options, &runs);
@@ -230,23 +235,25 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress)
     let speeds = if options.extent == Extent::Whole && options.repeat.is_none() { total } else { 0 };
     let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
     let (sender, receiver) = mpsc::channel();
-    let mut found = Vec::new();
+    let mut report = Report::new(options, runs.clone());
+    // Of each finding, the position of its item.
+    let mut positions = Vec::new();
     thread::scope(|scope| {
-        let workers = thread::available_parallelism().map_or(1, usize::from).min(8);
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(16);
         for _ in 0..workers {
             let (sender, queue, runs) = (sender.clone(), &queue, &runs);
             scope.spawn(move || work(options, runs, queue, &sender));
         }
         drop(sender);
-        for (position, item, findings) in receiver {
+        for (done, (position, item, findings)) in (1..).zip(receiver) {
             let what = format!("{} {} {}", options.devices[item.device], item.op.name, item.dtype);
-            found.push((position, findings));
-            progress(Progress { done: found.len(), total: total + speeds, what });
+            let at = positions.partition_point(|&before| before < position);
+            positions.splice(at..at, iter::repeat_n(position, findings.len()));
+            report.findings.splice(at..at, findings);
+            report.set_time(started);
+            progress(Progress { done, total: total + speeds, what, report: &report });
         }
     });
-    found.sort_by_key(|(position, _)| *position);
-    let mut report = Report::new(options, runs);
-    report.findings = found.into_iter().flat_map(|(_, findings)| findings).collect();
     if speeds > 0 {
         // Alone, so that nothing else takes the device's time.
         for (k, device) in options.devices.iter().enumerate() {
@@ -257,11 +264,12 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress)
                 report.speeds.extend(stand.speeds(op, &dtypes.collect::<Vec<_>>()));
             }
             let done = total + items.iter().filter(|i| i.device <= k).count();
-            progress(Progress { done, total: total + speeds, what: format!("{device} speed") });
+            report.set_time(started);
+            progress(Progress { done, total: total + speeds, what: format!("{device} speed"), report: &report });
         }
     }
-    report.seconds = started.elapsed().as_secs_f64();
-    report.date = now();
+    report.set_time(started);
+    report.complete = true;
     Ok(report)
 }
 
@@ -450,6 +458,8 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
         Check::Unrecorded => (Vec::new(), 3),
+        // Each layout may be a kernel to compile; where elements lie does not depend on the dtype.
+        Check::Strided if item.dtype != DType::F32 => (Vec::new(), drawn / 3),
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
         Check::Golden => unreachable!("its cases are those of the files"),
     }

@@ -2,6 +2,7 @@
 
 use crate::case::Gen;
 use crate::registry::Op;
+use crate::report::number;
 use isograd_core::{DType, Device, Result, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ pub struct Speed {
     /// The median.
     pub seconds: f64,
     /// The time that a copy of as many bytes takes, over this.
+    #[serde(deserialize_with = "number")]
     pub fraction: f64,
 }
 
@@ -66,8 +68,8 @@ impl Stand {
         Ok(times[RUNS / 2])
     }
 
-    /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, or where it does
-    /// not run.
+    /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, where it does not run,
+    /// or where nothing is to be done.
     pub fn speeds(&self, op: &Op, dtypes: &[DType]) -> Vec<Speed> {
         let Ok(cpu) = Device::cpu() else { return Vec::new() };
         if dtypes.is_empty() {
@@ -78,17 +80,22 @@ impl Stand {
         if elements < self.elements / 2 {
             return Vec::new();
         }
-        let one = |&dtype: &DType| -> Result<Speed> {
+        let launched = || self.device.backend().launch_count();
+        let one = |&dtype: &DType| -> Result<Option<Speed>> {
             let case = case.map_floats(|t| t.cast(dtype))?.to(&self.device)?;
             let size = |t: &Tensor| t.numel() * t.dtype().size();
             let read: usize = case.inputs.iter().map(|(_, t)| size(t)).sum();
+            let before = launched();
             let written: usize = no_grad(|| op.call(&case))?.iter().map(size).sum();
+            if before.is_some() && launched() == before {
+                return Ok(None);
+            }
             let seconds = no_grad(|| self.seconds(|| op.call(&case).map(drop)))?;
             let bytes = read + written;
             let fraction = bytes as f64 / self.bandwidth / seconds;
             let (op, device, dtype) = (op.name.into(), self.device.name().into(), dtype.to_string());
-            Ok(Speed { op, device, dtype, bytes, seconds, fraction })
+            Ok(Some(Speed { op, device, dtype, bytes, seconds, fraction }))
         };
-        dtypes.iter().filter_map(|dtype| one(dtype).ok()).collect()
+        dtypes.iter().filter_map(|dtype| one(dtype).ok().flatten()).collect()
     }
 }

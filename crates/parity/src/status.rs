@@ -1,6 +1,6 @@
 //! The status page: one row a kernel, one column a backend.
 
-use crate::kernels::{KERNELS, Kernel, rows};
+use crate::kernels::{KERNELS, Kernel, checks, rows};
 use crate::report::{Finding, Outcome, Report};
 use std::fmt::Write;
 
@@ -31,7 +31,8 @@ pub fn status(reports: &[Report]) -> String {
             let passed = report.findings.iter().filter(of).filter(|f| f.outcome == Outcome::Passed).count();
             let failed = report.findings.iter().filter(of).filter(|f| f.has_failed()).count();
             let commit = report.commit.as_deref().unwrap_or("unknown");
-            let extent = format!("{:?}", report.extent).to_lowercase();
+            let part = if report.complete { "" } else { ", did not end" };
+            let extent = format!("{:?}{part}", report.extent).to_lowercase();
             let (name, hardware, driver) = (&run.name, &run.hardware, &run.driver);
             let (date, version) = (&report.date, &report.version);
             let start = format!("| {name} | {hardware} | {driver} | {date} | {version} | {commit}");
@@ -71,7 +72,11 @@ fn cell(kernel: &Kernel, backend: &str, findings: &[&Finding]) -> String {
     if rows.is_empty() {
         return "🔧".into();
     }
-    let of = |f: &&&Finding| f.device.split(':').next() == Some(backend) && rows.iter().any(|op| op.name == f.op);
+    let runs = |f: &Finding| {
+        let mut of_op = rows.iter().filter(|op| op.name == f.op);
+        of_op.any(|op| checks(op, kernel).any(|check| check == f.check))
+    };
+    let of = |f: &&&Finding| f.device.split(':').next() == Some(backend) && runs(f);
     let found: Vec<_> = findings.iter().filter(of).collect();
     if found.iter().any(|f| f.has_failed()) {
         return "❌".into();

@@ -3,7 +3,8 @@
 //! The bound is `1.5 u_out |r| + C u_acc a + eta`: one rounding of the result r, none where the result is in the dtype of
 //! the arithmetic, and the roundings within, measured by a companion a, which is the formula with every summand and factor
 //! replaced by its absolute value. Ops of several stages take `max(8 E, 32 u_acc rho)` for the second term: E is the largest
-//! error of the CPU in the same dtype, and rho the largest |r|, within what is reduced together.
+//! error of the CPU in the same dtype, and rho the largest |r|, within what is reduced together. In f64, which the CPU is
+//! measured with, E is its error in f32, in units of the other roundoff.
 
 use crate::case::Case;
 use crate::compare::precision;
@@ -25,7 +26,9 @@ fn factor(op: &Op, case: &Case, elements: usize, dtype: DType, device: &Device) 
         // OpenCL allows 16 units in the last place for some functions.
         Class::Transcendental if device.name().starts_with("opencl") => 40.0,
         Class::Transcendental => 16.0,
-        Class::Reduction => 8.0 + 4.0 * (terms + 1.0).log2(),
+        Class::Reduction => of_sum(terms),
+        // Each factor rounds once more, up or down.
+        Class::Factors => 8.0 + 2.0 * terms.sqrt(),
         Class::Product | Class::Dense if dtype == dtype.acc() => 8.0 + 2.0 * sum,
         Class::Product | Class::Dense => 32.0 + 8.0 * sum,
         // Of a step; there are at most two.
@@ -34,12 +37,17 @@ fn factor(op: &Op, case: &Case, elements: usize, dtype: DType, device: &Device) 
     }
 }
 
+/// The factor C of a sum of so many terms.
+fn of_sum(terms: f64) -> f64 {
+    8.0 + 4.0 * (terms + 1.0).log2()
+}
+
 /// What a result is measured with, beside itself.
 pub struct Measures {
     /// The companion of a result.
     pub companion: Vec<f64>,
-    /// What the CPU computes in the dtype that is tested, where the class asks for it.
-    pub yardstick: Option<Vec<f64>>,
+    /// The CPU's errors in the dtype that is tested, where the class asks for them.
+    pub errors: Option<Vec<f64>>,
 }
 
 /// The bound of each element of a result: `case` is the call in f64, and `r` its exact result.
@@ -58,10 +66,10 @@ pub fn bounds(
     let (u_out, eta) = precision(dtype);
     let u_acc = precision(dtype.acc()).0;
     let c = factor(op, case, exact.len(), dtype, device);
-    let within = match &measures.yardstick {
-        Some(yardstick) => {
+    let within = match &measures.errors {
+        Some(errors) => {
             let slices = Slices::new(r.shape(), op.slice_of(case, r.rank())?);
-            let errors = slices.largest(exact.len(), |i| (yardstick[i] - exact[i]).abs());
+            let errors = slices.largest(exact.len(), |i| errors[i]);
             let sizes = slices.largest(exact.len(), |i| exact[i].abs());
             (0..exact.len()).map(|i| (8.0 * errors[slices.of(i)]).max(c * u_acc * sizes[slices.of(i)])).collect()
         }
@@ -71,19 +79,30 @@ pub fn bounds(
     Ok(exact.iter().zip(within).map(|(r, within)| rounding * r.abs() + within + eta).collect())
 }
 
-/// The bounds of a gradient: 8 times the error of the CPU in the same dtype, or 32 roundings of the largest element.
-pub fn gradient_bounds(op: &Op, r: &[f64], yardstick: &[f64], dtype: DType) -> Vec<f64> {
+/// The sums that the elements of a gradient are, where the input was expanded.
+pub struct Sums {
+    /// How many terms each has.
+    pub terms: usize,
+    /// The sum of their absolute values.
+    pub companion: Vec<f64>,
+}
+
+/// The bounds of a gradient: 8 times the error of the CPU in the same dtype, 32 roundings of the largest element, or what a
+/// sum may be off by.
+pub fn gradient_bounds(op: &Op, r: &[f64], errors: &[f64], sums: Option<&Sums>, dtype: DType) -> Vec<f64> {
     let (u_out, eta) = precision(dtype);
     let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
-    let error = largest(&mut yardstick.iter().zip(r).map(|(c, r)| (c - r).abs()));
+    let error = largest(&mut errors.iter().copied());
     let scale = largest(&mut r.iter().map(|r| r.abs()));
     // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
     // that arrive, which are at most 1; or round what it then multiplies with factors of at most 2.
-    let stages = matches!(op.class, Class::Stages | Class::Dense);
-    let kept = if stages { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
-    let slack = (8.0 * error).max(32.0 * precision(dtype.acc()).0 * scale) + kept + eta;
+    let is_kept = matches!(op.class, Class::Stages | Class::Dense);
+    let kept = if is_kept { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
+    let u_acc = precision(dtype.acc()).0;
+    let stages = (8.0 * error).max(32.0 * u_acc * scale);
+    let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
-    r.iter().map(|r| rounding * r.abs() + slack).collect()
+    r.iter().enumerate().map(|(i, r)| rounding * r.abs() + stages.max(of_sum(i)) + kept + eta).collect()
 }
 
 /// The parts of a result whose elements are reduced together: those that differ only along some neighbouring dimensions.

@@ -2,9 +2,10 @@
 
 use isograd_core::{DType, Device};
 use isograd_gpu::{Dialect, Gpu, null::NullDriver, table};
+use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{budget, launches};
-use isograd_parity::kernels::{KERNELS, PLANNED, of, rows};
+use isograd_parity::kernels::{KERNELS, Kernel, PLANNED, checks, of, rows};
 use isograd_parity::registry::{Attributes, Derivative, MODULES, OPS, run};
 use isograd_parity::strategy::{Seeded, tally};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,16 @@ fn every_kernel_has_a_row_or_is_planned() {
     }
     for name in PLANNED {
         assert!(KERNELS.iter().any(|kernel| kernel.name == *name), "{name} is planned, but not in kernels.toml");
+    }
+}
+
+#[test]
+fn every_check_of_an_op_is_one_of_a_kernel() {
+    for op in OPS.iter().filter(|op| !of(op).is_empty()) {
+        for check in Check::ALL {
+            let is_of = |kernel: &&Kernel| checks(op, kernel).any(|other| other == check);
+            assert!(of(op).iter().any(is_of), "{check} of {} is on no page", op.name);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-// libcuda.so.1 and libnvrtc.so in one: a device of compute capability 8.0 whose waves have 32 lanes.
+// libcuda.so.1 and libnvrtc.so in one: a device of compute capability 9.0 whose waves have 32 lanes.
 #include "driver.h"
 #include <cstdio>
 #include <cstring>
@@ -9,8 +9,8 @@ using Result = int;
 using DevicePtr = unsigned long long;
 using Handle = void *;
 
-// Of compute capability 8.0: 48 KiB, and 163 KiB for who asks.
-const Vendor driver::vendor = {false, true, 48 << 10, 163 << 10};
+// Of compute capability 9.0: 48 KiB, and 227 KiB for who asks.
+const Vendor driver::vendor = {false, true, 48 << 10, 227 << 10};
 constexpr int WAVE = 32;
 
 static void *at(DevicePtr p) { return (void *)p; }
@@ -38,7 +38,7 @@ API Result cuDeviceGetAttribute(int *value, int attribute, int) {
     case 16: *value = 2; break;                         // MULTIPROCESSOR_COUNT
     case 38: *value = 1 << 20; break;                   // L2_CACHE_SIZE
     case 39: *value = 2048; break;                      // MAX_THREADS_PER_MULTIPROCESSOR
-    case 75: *value = 8; break;                         // COMPUTE_CAPABILITY_MAJOR
+    case 75: *value = 9; break;                         // COMPUTE_CAPABILITY_MAJOR
     case 76: *value = 0; break;                         // COMPUTE_CAPABILITY_MINOR
     case 81: case 97: *value = (int)vendor.most_shared; break; // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, _PER_BLOCK_OPTIN
     case 115: *value = 1; break;                        // MEMORY_POOLS_SUPPORTED

@@ -370,7 +370,29 @@ fn gathers(dims: &[usize]) -> Vec<Op> {
         op("index_add_", call(by_row, |_, x| x[0].index_add_(0, &x[2], &x[1], 1).map(|()| x[0].clone())), |c| {
             adds_in_place(c, c.dims[1])
         }),
+        // As PyTorch adds by default.
+        op("scatter_add, any", call(by_element, |c, x| in_any_order(c, || x[0].scatter_add(0, &x[2], &x[1]))), |c| {
+            adds(c, c.dims[1] * c.dims[2])
+        }),
+        op(
+            "scatter_add_, any",
+            call(by_element, |c, x| in_any_order(c, || x[0].scatter_add_(0, &x[2], &x[1]).map(|()| x[0].clone()))),
+            |c| adds_in_place(c, c.dims[1] * c.dims[2]),
+        ),
+        op(
+            "index_add_, any",
+            call(by_row, |c, x| in_any_order(c, || x[0].index_add_(0, &x[2], &x[1], 1).map(|()| x[0].clone()))),
+            |c| adds_in_place(c, c.dims[1]),
+        ),
     ]
+}
+
+/// Without a fixed order of sums.
+fn in_any_order(c: &Case, f: impl FnOnce() -> isograd::Result<Tensor>) -> isograd::Result<Tensor> {
+    c.device.set_deterministic(false);
+    let y = f();
+    c.device.set_deterministic(true);
+    y
 }
 
 fn sorting() -> Vec<Op> {

@@ -1,10 +1,13 @@
 //! `isograd parity`.
 
 use crate::refusing::assert_refused;
-use crate::{names, run};
+use crate::{ISOGRAD, names, run};
 use serde_json::{Value, json as json_of};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
@@ -15,8 +18,10 @@ fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     let folder = tempfile::tempdir().unwrap();
     let (results, status) = (folder.path().join("results.json"), folder.path().join("status.md"));
     let (file, page) = (results.to_str().unwrap(), status.to_str().unwrap());
-    let filter = "^(gelu|softmax|topk)$";
-    let ended = run(&["parity", "--device", "cpu", "--quick", "--filter", filter, "--json", file, "--status", page]);
+    let html = folder.path().join("report.html");
+    let arguments = ["parity", "--device", "cpu", "--quick", "--filter", "^(gelu|softmax|topk)$"];
+    let files = ["--json", file, "--status", page, "--html", html.to_str().unwrap()];
+    let ended = run(&[&arguments[..], &files].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let report = json(&results);
     let findings = report["findings"].as_array().unwrap();
@@ -39,11 +44,23 @@ fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     let text = fs::read_to_string(&status).unwrap();
     let cell = |kernel: &str| text.lines().find(|line| line.starts_with(&format!("| {kernel} |"))).unwrap().to_string();
     assert!(cell("softmax_backward").contains("| \u{2705} ") && cell("relu").contains("| \u{b7} | \u{b7} |"), "{text}");
-    // The same page, and nothing run.
-    let again = folder.path().join("again.md");
-    let ended = run(&["parity", "--from", file, "--status", again.to_str().unwrap()]);
+    assert_eq!(report["complete"], true);
+    let browsers = fs::read_to_string(&html).unwrap();
+    assert!(
+        browsers.starts_with("<!doctype html>")
+            && browsers.contains("isograd parity --device cpu --repeat gelu:forward:f16:")
+    );
+    // The same pages, and nothing run.
+    let (again, html_again) = (folder.path().join("again.md"), folder.path().join("again.html"));
+    let files = ["--status", again.to_str().unwrap(), "--html", html_again.to_str().unwrap()];
+    let ended = run(&[&["parity", "--from", file], &files[..]].concat());
     assert_eq!((ended.code, &*ended.stdout), (Some(0), ""));
     assert_eq!(fs::read_to_string(again).unwrap(), text);
+    assert!(fs::read_to_string(html_again).unwrap() == browsers);
+    // Two of them.
+    let ended = run(&["parity", "--from", file, "--from", file, "--html", html.to_str().unwrap()]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), ""));
+    assert!(fs::read_to_string(html).unwrap().len() > browsers.len() + fs::read(&results).unwrap().len() / 2);
 }
 
 #[test]
@@ -73,6 +90,50 @@ fn what_failed_makes_the_exit_code_1() {
 }
 
 #[test]
+fn a_run_that_is_killed_leaves_what_it_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, page) = (folder.path().join("results.json"), folder.path().join("status.md"));
+    let arguments = ["parity", "--device", "cpu", "--json", file.to_str().unwrap()];
+    let mut child = Command::new(ISOGRAD).args(arguments).stderr(Stdio::null()).spawn().unwrap();
+    let started = Instant::now();
+    while !file.exists() && started.elapsed() < Duration::from_secs(100) {
+        sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let report = json(&file);
+    assert_eq!(report["complete"], false);
+    let findings = report["findings"].as_array().unwrap();
+    assert!(!findings.is_empty() && findings.iter().all(|f| f["outcome"] != "failed"), "{report}");
+    assert!(report["date"].as_str().unwrap().starts_with("20"), "{report}");
+    // It is no pass; a file of an earlier version, which was written at the end, is.
+    let from = ["parity", "--from", file.to_str().unwrap(), "--status", page.to_str().unwrap()];
+    assert_eq!(run(&from).code, Some(1));
+    assert!(fs::read_to_string(&page).unwrap().contains("| whole, did not end |"));
+    let mut report = report;
+    report.as_object_mut().unwrap().remove("complete");
+    fs::write(&file, report.to_string()).unwrap();
+    assert_eq!(run(&from).code, Some(0));
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, page) = (folder.path().join("results.json"), folder.path().join("report.html"));
+    let arguments = ["parity", "--device", "cpu", "--quick", "--filter", "^relu$", "--json", file.to_str().unwrap()];
+    assert_eq!(run(&arguments).code, Some(0));
+    let mut report = json(&file);
+    report["findings"][0]["worst"]["bounds"] = Value::Null;
+    report["findings"][0]["worst"]["case"] = "</script><b>".into();
+    fs::write(&file, report.to_string()).unwrap();
+    let ended = run(&["parity", "--from", file.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(r#""bounds":null"#) && page.contains(r"\u003c/script>\u003cb>"));
+    assert_eq!(page.matches("</script>").count(), 2);
+}
+
+#[test]
 fn what_cannot_be_checked_is_said_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().to_str().unwrap();
@@ -83,6 +144,8 @@ fn what_cannot_be_checked_is_said_at_once() {
     refused(&["cpu", "--filter", "frobnicate"], &["--filter finds none of", "relu"]);
     refused(&["cpu", "--json", file], &[file, "is a folder"]);
     refused(&["cpu", "--status", file], &[file, "is a folder"]);
+    refused(&["cpu", "--html", file], &[file, "is a folder"]);
+    refused(&["cpu", "--html", "missing/page.html"], &["cannot write to missing/page.html"]);
     assert_eq!(names(folder.path()), [""; 0]);
     let wrong = [
         (["--filter", "("], "unclosed group"),

@@ -162,8 +162,9 @@ impl Tensor {
         record("prod", &[self], y, move |t| {
             let x = t.get(&saved)?;
             let plan = Plan::new("prod", &x, &axes)?;
-            let others = others(&x, &plan, t.creates_graph())?;
-            gradients![Some(t.dy().reshape(&plan.keepdim)?.mul(&others)?)]
+            let dy = t.dy().reshape(&plan.keepdim)?;
+            // The product of the others may be too large for 16 bits where the gradient is not.
+            gradients![Some(in_acc(&dy, |dy| dy.mul(&others(&x.cast(dy.dtype())?, &plan, t.creates_graph())?))?)]
         })
     }
 
@@ -302,9 +303,7 @@ fn others(x: &Tensor, plan: &Plan, creates_graph: bool) -> Result<Tensor> {
         let factors = rows.unsqueeze(1)?.broadcast_to((plan.kept.numel(), plan.count, plan.count))?;
         own.logical_not()?.where_scalar(&factors, 1.0)?.prod(-1)?
     } else {
-        in_acc(&rows, |rows| {
-            rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?)
-        })?
+        rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?)?
     };
     product.reshape(plan.view.shape())?.permute(&inverse)
 }

@@ -213,6 +213,10 @@ impl Backend for Lockstep {
         self.devices.iter().for_each(|device| device.set_blas(blas));
     }
 
+    fn set_deterministic(&self, is: bool) {
+        self.devices.iter().for_each(|device| device.set_deterministic(is));
+    }
+
     fn synchronize(&self) -> Result<()> {
         self.devices.iter().try_for_each(|device| device.backend().synchronize())
     }

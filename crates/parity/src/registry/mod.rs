@@ -80,8 +80,6 @@ pub struct Op {
 pub enum Slice {
     /// All.
     Whole,
-    /// Each its own.
-    Element,
     /// Along the attribute `dim`.
     Along,
     /// The last dimensions, as many as the attribute `dims` says, or one.
@@ -99,6 +97,8 @@ pub enum Class {
     Transcendental,
     /// A sum of as many terms as an element of the result has inputs.
     Reduction,
+    /// A product of as many factors as an element of the result has inputs.
+    Factors,
     /// Dot products.
     Product,
     /// Dot products and a function of them, whose gradient is rounded before it is multiplied.
@@ -206,7 +206,6 @@ impl Op {
         let attributes = Attributes::of(case);
         let c = Invocation { op: self, attributes: &attributes, inputs: &case.inputs };
         match self.slice {
-            Slice::Element => Ok(0..0),
             Slice::Along if rank > 0 => {
                 let dim = c.dim("dim")?;
                 let dim = if dim < 0 { dim + rank as isize } else { dim } as usize;

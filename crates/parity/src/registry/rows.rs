@@ -1,6 +1,6 @@
 //! The rows, by family. To add an op, add its row.
 
-use super::Class::{Arithmetic, Dense, Optimizer, Product, Reduction, Stages, Transcendental};
+use super::Class::{Arithmetic, Dense, Factors, Optimizer, Product, Reduction, Stages, Transcendental};
 use super::{Companion, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
@@ -576,7 +576,7 @@ fn reductions() -> Vec<Op> {
         reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
         reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
         reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
-        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Stages).slice(Slice::Element),
+        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Factors),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
             .class(Stages)
             .also(&["keepdim", "mean"]),
