@@ -1,7 +1,16 @@
 //! What holds on every device: the CPU's random bits, memory that comes back, errors after which all goes on, and captured
 //! steps.
 
+// What is written for users runs on every device.
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/custom_op.rs"]
+mod custom_op;
+
+use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
+use isograd::parity::case::{Case, Domain, Gen};
+use isograd::parity::{Extent, Options, Report, registry, run_ops};
+use isograd::tape::{BackwardOptions, grad_with};
 use isograd::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_parity::compare::same_bits;
 use isograd_tests::cpu;
@@ -26,6 +35,11 @@ fn main() {
             check("capture", "what_cannot_be_replayed_is_an_error", refusals),
             check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
             check("capture", "memory_comes_back", |d| captured_memory(d).map_err(text)?),
+            check("custom_op", "the_example_passes_all_checks", example),
+            check("custom_op", "what_its_kernel_does_wrong_is_found", wrong_kernel),
+            check("custom_op", "inputs_of_two_dtypes_and_numbers", |d| numbers(d).map_err(text)?),
+            check("custom_op", "what_does_not_compile_gives_the_log", bad_source),
+            check("custom_op", "a_gradient_that_is_not_there_is_an_error", |d| bad_gradients(d).map_err(text)?),
         ];
         trials
     });
@@ -307,4 +321,146 @@ fn captured_memory(device: &Device) -> Result<std::result::Result<(), String>> {
     let then = device.memory();
     let clean = then.in_use == held && then.captured == 0;
     Ok(if clean { Ok(()) } else { Err(format!("{held} bytes before, {then:?} after")) })
+}
+
+fn example(device: &Device) -> std::result::Result<(), String> {
+    for dtype in [DType::F32, DType::F16] {
+        let report = checked(&custom_op::SOFTSIGN, custom_op::case, dtype, device)?;
+        if !report.passed() {
+            return Err(report.text());
+        }
+    }
+    Ok(())
+}
+
+/// The checks of an op in a dtype, in fewer cases.
+fn checked(
+    op: &'static CustomOp,
+    make: fn(&mut Gen) -> Case,
+    dtype: DType,
+    device: &Device,
+) -> std::result::Result<Report, String> {
+    let (devices, extent) = (vec![device.clone()], Extent::Quick);
+    let options = Options { devices, extent, dtype: Some(dtype), ..Options::default() };
+    run_ops(&[registry::custom(op, make)], &options, &mut |_| ()).map_err(text)
+}
+
+/// `2 x` with this kernel and gradient.
+const fn double(name: &'static str, text: &'static str, gradient: Gradient) -> CustomOp {
+    CustomOp {
+        name,
+        output: |x| Ok((x[0].shape().clone(), x[0].dtype())),
+        cpu: |call, y| y.iter_mut().zip(&call.inputs[0].elements).for_each(|(y, x)| *y = 2.0 * x),
+        source: Source::Common(text),
+        launch: Launch::Elements,
+        gradient,
+    }
+}
+
+fn wrong_kernel(device: &Device) -> std::result::Result<(), String> {
+    // Half a thousandth too much.
+    static WRONG: CustomOp = double(
+        "off",
+        "KERNEL(off)(GLOBAL const STORAGE(T0) *x, GLOBAL STORAGE(T) *y, i64 n) {
+            EACH(i) STORE(T, y, i, (A)2.001 * LOAD(T0, x, i));
+        }",
+        Gradient::None,
+    );
+    let report = checked(&WRONG, |g| Case::of(vec![("x", g.x(Domain::Real))]), DType::F32, device)?;
+    // The CPU runs the function.
+    match report.passed() == (*device == cpu()) {
+        true => Ok(()),
+        false => Err(report.text()),
+    }
+}
+
+/// `y[i] = x[i] + scale table[index[i] + shift]`, by groups of 64 threads.
+fn numbers(device: &Device) -> Result<std::result::Result<(), String>> {
+    static LOOK_UP: CustomOp = CustomOp {
+        name: "look_up",
+        output: |x| Ok((x[0].shape().clone(), x[0].dtype())),
+        cpu: |call, y| {
+            let [x, index, table] = [0, 1, 2].map(|i| &call.inputs[i].elements);
+            for (i, y) in y.iter_mut().enumerate() {
+                *y = x[i] + call.floats[0] * table[(index[i] as i64 + call.ints[0]) as usize];
+            }
+        },
+        source: Source::Common(
+            "KERNEL(look_up)(GLOBAL const STORAGE(T0) *x, GLOBAL const STORAGE(T1) *index, GLOBAL const STORAGE(T2) *table,
+                             GLOBAL STORAGE(T) *y, i64 n, i64 shift, A scale) {
+                i64 i = GROUP * THREADS + LANE;
+                if (i < n) STORE(T, y, i, LOAD(T0, x, i) + scale * LOAD(T2, table, LOAD(T1, index, i) + shift));
+            }",
+        ),
+        launch: Launch::Groups { threads: 64, groups: |shape| shape.numel().div_ceil(64) },
+        gradient: Gradient::None,
+    };
+    let n = 1000;
+    let x = Tensor::from_vec((0..n).map(|i| i as f32).collect(), n, device)?;
+    let index = Tensor::from_vec((0..n).map(|i| (i * 7 % 10) as i64).collect(), n, device)?;
+    let table = Tensor::from_vec((0..12).map(|i| 0.25 * i as f32).collect(), 12, device)?.cast(DType::F16)?;
+    let y = LOOK_UP.call_with(&[&x, &index, &table], &[2], &[-4.0])?.to_vec::<f32>()?;
+    let expected: Vec<f32> = (0..n).map(|i| i as f32 - (i * 7 % 10 + 2) as f32).collect();
+    let halves = LOOK_UP.call_with(&[&x.cast(DType::F16)?, &index.cast(DType::I32)?, &table], &[2], &[-4.0])?;
+    let halves_expected = Tensor::from_vec(expected.clone(), n, device)?.cast(DType::F16)?;
+    Ok(match y == expected {
+        true => same_bits("in halves", &halves, &halves_expected).map(drop),
+        false => Err(format!("{y:?}")),
+    })
+}
+
+fn bad_source(device: &Device) -> std::result::Result<(), String> {
+    static BAD: CustomOp = double(
+        "bad",
+        "KERNEL(bad)(GLOBAL const STORAGE(T0) *x, GLOBAL STORAGE(T) *y, i64 n) { EACH(i) y[i] = unheard_of(x[i]); }",
+        Gradient::None,
+    );
+    static ELSEWHERE: CustomOp =
+        CustomOp { source: Source::Each(&[("metal", "")]), ..double("elsewhere", "", Gradient::None) };
+    let x = Tensor::ones(3, DType::F32, device).map_err(text)?;
+    if *device == cpu() {
+        return BAD.call(&[&x]).and(ELSEWHERE.call(&[&x])).map(drop).map_err(text);
+    }
+    for (op, kind, parts) in
+        [(&BAD, Kind::Backend, ["bad", "unheard_of"]), (&ELSEWHERE, Kind::Unsupported, ["elsewhere", "no kernel in"])]
+    {
+        let error = op.call(&[&x]).err().ok_or("it ran")?;
+        if error.kind() != kind || !parts.iter().all(|part| error.to_string().contains(part)) {
+            return Err(text(error));
+        }
+    }
+    // All goes on.
+    x.sum(..).and_then(|y| y.item()).map_err(text).and_then(|y| if y == 3.0 { Ok(()) } else { Err(y.to_string()) })
+}
+
+fn bad_gradients(device: &Device) -> Result<std::result::Result<(), String>> {
+    const TEXT: &str = "KERNEL(twice)(GLOBAL const STORAGE(T0) *x, GLOBAL STORAGE(T) *y, i64 n) {
+        EACH(i) STORE(T, y, i, 2 * LOAD(T0, x, i));
+    }";
+    static LEFT_OUT: CustomOp = double("twice", TEXT, Gradient::Once(|_| Ok(vec![None])));
+    static TOO_FEW: CustomOp = double("twice", TEXT, Gradient::Once(|_| Ok(vec![])));
+    static ONCE: CustomOp = double("twice", TEXT, Gradient::Once(|g| Ok(vec![Some(g.dy.mul_scalar(2)?)])));
+    static TWICE: CustomOp = double("twice", TEXT, Gradient::Twice(|g| Ok(vec![Some(TWICE.call(&[&g.dy])?)])));
+    static CONSTANT: CustomOp = double("twice", TEXT, Gradient::None);
+    let x = Tensor::ones(3, DType::F32, device)?.leaf()?;
+    let slope = |op: &'static CustomOp, create_graph| -> Result<Tensor> {
+        let y = op.call(&[&x])?.square()?.sum(..)?;
+        Ok(grad_with(&y, &[&x], BackwardOptions { create_graph, ..Default::default() })?.swap_remove(0))
+    };
+    for (op, create_graph, message) in [
+        (&LEFT_OUT, false, "twice: Value: its gradient leaves input 0 out"),
+        (&TOO_FEW, false, "twice: Value: its gradient is one of 0 inputs, expected 1"),
+        (&ONCE, true, "twice: Unsupported: the op has no second derivative"),
+    ] {
+        match slope(op, create_graph) {
+            Err(error) if error.to_string() == message => {}
+            other => return Ok(Err(format!("{other:?}, expected {message}"))),
+        }
+    }
+    // (2 x)^2 = 4 x^2
+    let first = slope(&TWICE, true)?;
+    let second = grad_with(&first.sum(..)?, &[&x], BackwardOptions::default())?;
+    let found = (first.to_vec::<f32>()?, second[0].to_vec::<f32>()?, slope(&ONCE, false)?.to_vec::<f32>()?);
+    let is_right = found == (vec![8.0; 3], vec![8.0; 3], vec![8.0; 3]) && !CONSTANT.call(&[&x])?.requires_grad();
+    Ok(if is_right { Ok(()) } else { Err(format!("{found:?}")) })
 }

@@ -1,8 +1,9 @@
 //! Values and gradients against PyTorch's: every case of the golden files, one test an op and direction.
 
 use isograd::Device;
+use isograd_parity::cases::{Fault, Recorded};
 use isograd_parity::compare::Distance;
-use isograd_parity::golden::{CASES, Golden};
+use isograd_parity::golden::CASES;
 use isograd_parity::registry::find;
 use isograd_tests::harness::{self, trial};
 use libtest_mimic::Trial;
@@ -12,16 +13,16 @@ fn main() {
     harness::main(trials);
 }
 
-type Check = fn(&Golden, &Device) -> Result<Distance, String>;
+type Check = fn(&Recorded, &Device) -> Result<Distance, Fault>;
 
 fn trials(device: &Device) -> Vec<Trial> {
-    let mut ops: BTreeMap<(&str, &str), Vec<&Golden>> = BTreeMap::new();
+    let mut ops: BTreeMap<(&str, &str), Vec<&Recorded>> = BTreeMap::new();
     for case in CASES.iter() {
-        ops.entry((case.family, case.op())).or_default().push(case);
+        ops.entry((&case.family, case.op())).or_default().push(case);
     }
-    let of = |((_, op), cases): ((&'static str, &'static str), Vec<&'static Golden>)| {
-        let backward: Vec<&Golden> = cases.iter().copied().filter(|case| case.has_gradients()).collect();
-        let passes = [("forward", cases, Golden::forward as Check), ("backward", backward, Golden::backward)];
+    let of = |((_, op), cases): ((&'static str, &'static str), Vec<&'static Recorded>)| {
+        let backward: Vec<&Recorded> = cases.iter().copied().filter(|case| case.has_gradients()).collect();
+        let passes = [("forward", cases, Recorded::forward as Check), ("backward", backward, Recorded::backward)];
         let trials = passes.into_iter().filter(|(_, cases, _)| !cases.is_empty()).map(move |(aspect, cases, check)| {
             let at = device.clone();
             trial(device, op, aspect, move || match find(op) {
@@ -35,8 +36,8 @@ fn trials(device: &Device) -> Vec<Trial> {
 }
 
 /// Runs every case and reports all that fail.
-fn all(cases: &[&Golden], check: impl Fn(&Golden) -> Result<Distance, String>) -> Result<(), String> {
-    let failure = |case: &&Golden| check(case).err().map(|e| format!("{}: {e}", case.name()));
+fn all(cases: &[&Recorded], check: impl Fn(&Recorded) -> Result<Distance, Fault>) -> Result<(), String> {
+    let failure = |case: &&Recorded| check(case).err().map(|e| format!("{}: {e}", case.name()));
     let failures: Vec<String> = cases.iter().filter_map(failure).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }

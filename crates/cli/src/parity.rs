@@ -4,15 +4,31 @@ use crate::{check_writable, print, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args};
 use isograd::nn::replace_file;
-use isograd::parity::{self, Extent, Options, Repeat, Report, registry};
+use isograd::parity::{self, Extent, Folder, Options, Progress, Repeat, Report, cases, registry};
 use isograd::{DType, Device};
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often what was found until then is written, in case that the run does not end.
 const KEPT: Duration = Duration::from_secs(10);
+
+/// What `--cases` says.
+#[derive(Clone, Debug)]
+enum Cases {
+    Drawn(u32),
+    Recorded(Arc<Folder>),
+}
+
+/// A number, or a folder that has cases.
+fn parse_cases(text: &str) -> Result<Cases, String> {
+    match text.parse() {
+        Ok(number) => Ok(Cases::Drawn(number)),
+        Err(_) => Folder::read(Path::new(text)).map(|folder| Cases::Recorded(Arc::new(folder))),
+    }
+}
 
 /// The options of `isograd parity`.
 #[derive(Args, Debug)]
@@ -27,9 +43,10 @@ pub struct Parity {
     /// Only this dtype: f64, f32, f16 or bf16
     #[arg(long, value_parser = crate::config::parse_float)]
     dtype: Option<DType>,
-    /// Drawn cases of every check [default: 24, and fewer with --quick]
-    #[arg(long, value_name = "N")]
-    cases: Option<u32>,
+    /// How many cases of every check are drawn [default: 24, and fewer with --quick]; or a folder with cases.json and
+    /// safetensors files, whose cases run instead
+    #[arg(long, value_name = "N|DIR", value_parser = parse_cases)]
+    cases: Option<Cases>,
     /// What cases are drawn from
     #[arg(long, value_name = "S", default_value_t = 7)]
     seed: u64,
@@ -56,6 +73,9 @@ pub struct Parity {
 
 /// Runs the checks, or takes what was found, and reports. The exit code is 1 if anything is outside of its bound.
 pub fn run(options: Parity) -> Result<ExitCode> {
+    if let (Some(Cases::Recorded(_)), Some(_)) = (&options.cases, &options.status) {
+        bail!("--status is a page of the checks of this program, of which a folder of cases has none");
+    }
     [&options.json, &options.status, &options.html].into_iter().flatten().try_for_each(|path| check_writable(path))?;
     let reports = match options.from.is_empty() {
         true => vec![check(&options)?],
@@ -97,7 +117,13 @@ fn check(options: &Parity) -> Result<Report> {
             devices.push(device);
         }
     }
+    let (drawn, folder) = match &options.cases {
+        Some(Cases::Drawn(number)) => (Some(*number), None),
+        Some(Cases::Recorded(folder)) => (None, Some(folder)),
+        None => (None, None),
+    };
     if let Some(filter) = &options.filter
+        && folder.is_none()
         && !registry::OPS.iter().any(|op| filter.is_match(op.name))
     {
         bail!("--filter finds none of {} ops; one of them is \"{}\"", registry::OPS.len(), registry::OPS[0].name);
@@ -107,7 +133,7 @@ fn check(options: &Parity) -> Result<Report> {
         devices,
         filter: options.filter.clone(),
         dtype: options.dtype,
-        cases: options.cases,
+        cases: drawn,
         seed: options.seed,
         extent: if options.quick { Extent::Quick } else { Extent::Whole },
         repeat: options.repeat.clone(),
@@ -115,7 +141,7 @@ fn check(options: &Parity) -> Result<Report> {
     };
     let bar = progress_bar(0)?;
     let mut kept: Option<Instant> = None;
-    let report = parity::run(&options, &mut |progress| {
+    let mut progress = |progress: Progress<'_>| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.what);
@@ -126,7 +152,14 @@ fn check(options: &Parity) -> Result<Report> {
             let _ = write(path, progress.report);
             kept = Some(Instant::now());
         }
-    });
+    };
+    let report = match folder {
+        Some(folder) if !folder.cases.iter().any(|case| cases::is_chosen(case, &options)) => {
+            bail!("{} has no case that --filter and --dtype choose", folder.path);
+        }
+        Some(folder) => parity::run_cases(folder, &options, &mut progress),
+        None => parity::run(&options, &mut progress),
+    };
     bar.finish_and_clear();
     Ok(report?)
 }

@@ -1,5 +1,6 @@
 //! What a device must be able to do: own memory, and run a [`Call`].
 
+use crate::custom::CustomOp;
 use crate::pointwise::Pointwise;
 use crate::{DType, Error, Layout, Result};
 use std::any::Any;
@@ -175,6 +176,8 @@ pub enum Kernel {
     Scan(Scan),
     /// What a composite does in many kernels, for backends that support it.
     Fused(Fused),
+    /// An op of a program's own, whose inputs are contiguous.
+    Custom(&'static CustomOp),
 }
 
 /// The fused kernels. Operands are contiguous unless it says otherwise; statistics are in the accumulation dtype.

@@ -4,6 +4,7 @@
 
 pub mod backend;
 mod capture;
+pub mod custom;
 mod device;
 mod dtype;
 mod error;

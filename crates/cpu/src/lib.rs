@@ -4,6 +4,7 @@
 
 mod access;
 mod copy;
+mod custom;
 mod index;
 mod matmul;
 mod memory;
@@ -82,6 +83,7 @@ impl Backend for Cpu {
             Kernel::Random(kind) => random::run(call, kind),
             Kernel::Sort => sort::run(call),
             Kernel::Scan(kind) => scan::run(call, kind),
+            Kernel::Custom(op) => custom::run(call, op),
             Kernel::Fused(_) => Err(Error::unsupported(call.op, "the CPU runs composites")),
         }
     }

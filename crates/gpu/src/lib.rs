@@ -5,6 +5,7 @@
 
 pub mod blas;
 mod cross_entropy;
+mod custom;
 mod driver;
 mod each;
 mod elementwise;
@@ -321,6 +322,7 @@ impl<D: Driver> Backend for Gpu<D> {
             Kernel::Scatter(mode) => index::scatter(self, call, mode),
             Kernel::Random(kind) => random::run(self, call, kind),
             Kernel::Sort => sort::run(self, call),
+            Kernel::Custom(op) => custom::run(self, call, op),
         }
     }
 

@@ -38,6 +38,11 @@ impl Case {
         Case { attributes, inputs, device: None }
     }
 
+    /// A call with these inputs and no attributes.
+    pub fn of(inputs: Vec<(&str, Tensor)>) -> Case {
+        Case::new(Value::Object(Default::default()), inputs)
+    }
+
     /// The same call on another device.
     pub fn to(&self, device: &Device) -> Result<Case> {
         let case = self.map(|t| t.to_device(device))?;

@@ -17,6 +17,7 @@
 //! ```
 
 pub mod case;
+pub mod cases;
 pub mod check;
 pub mod compare;
 mod diff;
@@ -32,10 +33,11 @@ pub mod strategy;
 mod tolerance;
 pub mod watch;
 
+pub use cases::{Folder, run_cases};
 pub use diff::{Diff, Direction, Entry, Off, diff};
 pub use html::html;
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
-pub use run::{Check, Extent, Options, Progress, Repeat, run};
+pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops};
 pub use speed::Speed;
 pub use status::status;
 

@@ -1,9 +1,11 @@
 //! What a run finds.
 
 use crate::compare::Distance;
+use crate::registry::find;
 use crate::run::{Check, Extent, Options};
 use crate::speed::Speed;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// How a check ended.
@@ -65,6 +67,9 @@ pub struct Finding {
     pub worst: Option<Worst>,
     /// How long it took.
     pub seconds: f64,
+    /// The folder of the case, if it is from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
 impl Finding {
@@ -72,6 +77,14 @@ impl Finding {
     pub fn command(&self) -> Option<String> {
         let Finding { op, device, dtype, check, .. } = self;
         let case = &self.worst.as_ref()?.case;
+        if let Some(folder) = &self.folder {
+            return Some(format!(
+                "isograd parity --device {device} --cases {folder} --filter '^{}$'",
+                regex::escape(case)
+            ));
+        }
+        // The command knows no op of another program.
+        find(op)?;
         Some(format!("isograd parity --device {device} --repeat {op}:{check}:{dtype}:{case}"))
     }
 
@@ -152,6 +165,20 @@ impl Report {
         [passed, failed, self.findings.len() - passed - failed]
     }
 
+    /// Why what was skipped was, most frequent first, as in `: the device has no f64 (3), unknown op foo (1)`.
+    fn reasons(&self) -> String {
+        let mut counts = BTreeMap::new();
+        for finding in &self.findings {
+            if let Outcome::Skipped(why) = &finding.outcome {
+                *counts.entry(why).or_insert(0) += 1;
+            }
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        let counts: Vec<String> = counts.into_iter().map(|(why, count)| format!("{why} ({count})")).collect();
+        if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
+    }
+
     /// True if the run ended, something was checked, and nothing failed.
     pub fn passed(&self) -> bool {
         let [passed, failed, _] = self.counts();
@@ -191,7 +218,8 @@ impl Report {
             let bandwidth = run.bandwidth.map(|b| format!(", copies {:.1} GB/s", b * 1e-9)).unwrap_or_default();
             lines.push(format!("{}: {}{bandwidth}", run.name, run.hardware));
         }
-        lines.push(format!("{skipped} skipped, {:.0} s, seed {}", self.seconds, self.seed));
+        lines.push(format!("{:.0} s, seed {}", self.seconds, self.seed));
+        lines.push(format!("{skipped} skipped{}", self.reasons()));
         lines.push(format!("{passed} passed, {failed} failed"));
         lines.join("\n")
     }

@@ -1,14 +1,16 @@
 //! Running the checks on devices.
 
-use crate::case::Gen;
+use crate::case::{Case, Gen};
+use crate::cases::{Fault, Recorded};
 use crate::check::{self, Found};
 use crate::compare::Distance;
-use crate::golden::{CASES, Golden};
-use crate::registry::{Derivative, OPS, Op, find};
+use crate::golden::CASES;
+use crate::registry::{Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
 use crate::speed::Stand;
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::private;
+use isograd_core::custom::CustomOp;
 use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -178,8 +180,8 @@ pub struct Progress<'a> {
 
 /// An op in a dtype on a device.
 #[derive(Clone)]
-struct Item {
-    op: &'static Op,
+struct Item<'a> {
+    op: &'a Op,
     dtype: DType,
     device: usize,
 }
@@ -195,7 +197,7 @@ const LARGE: [&[usize]; 3] = [&[1009], &[101, 131], &[3, 61, 17]];
 const SEEDS: [u64; 4] = [3, 6, 24, 33];
 const SIZES: [usize; 15] = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 4097];
 
-fn golden(op: &str) -> impl Iterator<Item = &'static Golden> {
+fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
     CASES.iter().filter(move |case| case.op() == op)
 }
 
@@ -205,9 +207,36 @@ fn golden(op: &str) -> impl Iterator<Item = &'static Golden> {
 /// Checks of a device run on queues of their own, several at once. A device on which something fails, or whose driver does,
 /// is a part of the report. Errors: `Device` if a device does not open.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
+    run_ops(&OPS, options, progress)
+}
+
+/// Runs every check of an op of a program's own, in all dtypes, on the devices. `make` makes a valid call around the shape of
+/// the generator, floats in f64; its attributes `ints` and `floats` are the numbers that the kernel gets. Errors: `Device` if
+/// a device does not open.
+///
+/// ```no_run
+/// # use isograd_core::{Device, Result, custom::CustomOp};
+/// use isograd_parity::case::{Case, Domain};
+///
+/// fn is_right(op: &'static CustomOp, devices: &[Device]) -> Result<bool> {
+///     let report = isograd_parity::check(op, |g| Case::of(vec![("x", g.x(Domain::Real))]), devices)?;
+///     println!("{}", report.text());
+///     Ok(report.passed())
+/// }
+/// ```
+pub fn check(
+    op: &'static CustomOp,
+    make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+    devices: &[Device],
+) -> Result<Report> {
+    run_ops(&[custom(op, make)], &Options { devices: devices.to_vec(), ..Options::default() }, &mut |_| ())
+}
+
+/// [`run`] of these ops, in place of the registry's.
+pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
-    let items = items(options, &runs);
+    let items = items(ops, options, &runs);
     let total = items.len();
     let speeds = if options.extent == Extent::Whole && options.repeat.is_none() { total } else { 0 };
     let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
@@ -236,7 +265,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<
         for (k, device) in options.devices.iter().enumerate() {
             let stand = Stand::new(device)?;
             report.devices[k].bandwidth = Some(stand.bandwidth);
-            for op in OPS.iter() {
+            for op in ops {
                 let dtypes = items.iter().filter(|i| i.device == k && i.op.name == op.name).map(|i| i.dtype);
                 report.speeds.extend(stand.speeds(op, &dtypes.collect::<Vec<_>>()));
             }
@@ -251,7 +280,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<
 }
 
 /// What is known of a device, and whether it computes in f64.
-fn describe(device: &Device) -> Result<DeviceRun> {
+pub(crate) fn describe(device: &Device) -> Result<DeviceRun> {
     let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
     let info: Option<DeviceInfo> = { all }.find(|info| info.name == device.name());
     let f64s = Tensor::ones(1, DType::F64, device).and_then(|x| x.exp()).and_then(|x| x.to_vec::<f64>());
@@ -268,13 +297,13 @@ fn is_cpu(device: &str) -> bool {
     device == "cpu"
 }
 
-fn items(options: &Options, runs: &[DeviceRun]) -> Vec<Item> {
+fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     // What compiles for long comes first.
     let mut devices: Vec<usize> = (0..runs.len()).collect();
     devices.sort_by_key(|&device| is_cpu(&runs[device].name));
     for device in devices {
-        for op in OPS.iter() {
+        for op in ops {
             let chosen = match &options.repeat {
                 Some(repeat) => repeat.op == op.name,
                 None => options.filter.as_ref().is_none_or(|re| re.is_match(op.name)),
@@ -296,9 +325,9 @@ fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
     is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && op.fused && op.wide.is_none())
 }
 
-type Sender = mpsc::Sender<(usize, Item, Vec<Finding>)>;
+type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
-fn work(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item)>>, sender: &Sender) {
+fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item<'a>)>>, sender: &Sender<'a>) {
     let mut opened: HashMap<usize, Result<Device, String>> = HashMap::new();
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
@@ -318,7 +347,7 @@ fn work(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, It
 }
 
 /// The checks of an op in a dtype, one after another.
-fn of_item(options: &Options, item: &Item, device: &Device, has_f64: bool) -> Vec<Finding> {
+fn of_item(options: &Options, item: &Item<'_>, device: &Device, has_f64: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for check in Check::ALL {
         if options.repeat.as_ref().is_some_and(|repeat| repeat.check != check) {
@@ -333,21 +362,26 @@ fn of_item(options: &Options, item: &Item, device: &Device, has_f64: bool) -> Ve
             continue;
         }
         let started = Instant::now();
-        let caught = catch_unwind(AssertUnwindSafe(|| finding(options, item, check, device)));
-        let mut found = caught.unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<String>().map(String::as_str);
-            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-            Finding::new(device, item, check, Outcome::Failed(format!("it panicked: {message}")))
-        });
+        let mut found = caught(|| finding(options, item, check, device))
+            .unwrap_or_else(|why| Finding::new(device, item, check, Outcome::Failed(why)));
         found.seconds = started.elapsed().as_secs_f64();
         findings.push(found);
     }
     findings
 }
 
+/// What `f` returns; the message of a panic.
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        format!("it panicked: {message}")
+    })
+}
+
 /// Whether a check says something: the CPU in f64 is what others are compared with, and in other dtypes its gradients are
 /// what measures theirs.
-fn applies(item: &Item, check: Check, device: &Device, extent: Extent) -> bool {
+fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bool {
     let (op, dtype) = (item.op, item.dtype);
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
@@ -367,7 +401,7 @@ fn applies(item: &Item, check: Check, device: &Device, extent: Extent) -> bool {
     }
 }
 
-fn finding(options: &Options, item: &Item, check: Check, device: &Device) -> Finding {
+fn finding(options: &Options, item: &Item<'_>, check: Check, device: &Device) -> Finding {
     let new = |outcome| Finding::new(device, item, check, outcome);
     let (op, dtype) = (item.op, item.dtype);
     if let (Some(why), 2) = (op.wide, dtype.size()) {
@@ -385,24 +419,20 @@ fn finding(options: &Options, item: &Item, check: Check, device: &Device) -> Fin
     Finding { cases: tally.cases, worst, ..new(outcome) }
 }
 
-fn of_golden(options: &Options, item: &Item, device: &Device) -> Finding {
+fn of_golden(options: &Options, item: &Item<'_>, device: &Device) -> Finding {
     let wanted = options.repeat.as_ref().map(|repeat| &repeat.case);
-    let cases: Vec<&Golden> = golden(item.op.name).filter(|g| wanted.is_none_or(|name| g.name() == name)).collect();
+    let cases: Vec<&Recorded> = golden(item.op.name).filter(|g| wanted.is_none_or(|name| g.name() == name)).collect();
     let new = |outcome| Finding::new(device, item, Check::Golden, outcome);
     if cases.is_empty() {
         return new(Outcome::Skipped("there are no values from PyTorch".into()));
     }
     let mut worst = Worst::default();
     for case in &cases {
-        let found: Found = case.forward(device).and_then(|found| match case.has_gradients() {
-            true => Ok(found.or(case.backward(device)?)),
-            false => Ok(found),
-        });
         let name = case.name().to_string();
-        match found {
+        match case.check(device) {
             Ok(found) if found.bounds >= worst.bounds => worst = Worst { case: name, ..Worst::from(found) },
             Ok(_) => {}
-            Err(why) => {
+            Err(Fault::Skipped(why) | Fault::Wrong(why)) => {
                 let worst = Some(Worst { case: name, ..worst });
                 return Finding { cases: cases.len(), worst, ..new(Outcome::Failed(why)) };
             }
@@ -412,7 +442,7 @@ fn of_golden(options: &Options, item: &Item, device: &Device) -> Finding {
 }
 
 /// The fixed cases of a check, and how many are drawn.
-fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Seeded>, u32) {
+fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Vec<Seeded>, u32) {
     let of = |shapes: &[&[usize]]| -> Vec<Seeded> {
         let seeded = |shape: &[usize]| SEEDS.map(|seed| Seeded { shape: shape.to_vec(), seed });
         shapes.iter().flat_map(|shape| seeded(shape)).collect()
@@ -446,7 +476,7 @@ fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Se
     }
 }
 
-fn of_cases(options: &Options, item: &Item, check: Check, device: &Device) -> Tally {
+fn of_cases(options: &Options, item: &Item<'_>, check: Check, device: &Device) -> Tally {
     let (op, dtype) = (item.op, item.dtype);
     let (mut fixed, mut drawn) = counts(item, check, options.extent, device);
     if let Some(repeat) = &options.repeat {
@@ -479,7 +509,7 @@ fn of_cases(options: &Options, item: &Item, check: Check, device: &Device) -> Ta
 }
 
 impl Finding {
-    fn new(device: &Device, item: &Item, check: Check, outcome: Outcome) -> Finding {
+    fn new(device: &Device, item: &Item<'_>, check: Check, outcome: Outcome) -> Finding {
         Finding {
             op: item.op.name.into(),
             device: device.name().into(),
@@ -489,6 +519,7 @@ impl Finding {
             cases: 0,
             worst: None,
             seconds: 0.0,
+            folder: None,
         }
     }
 }

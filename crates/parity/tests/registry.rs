@@ -6,7 +6,7 @@ use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{budget, launches};
 use isograd_parity::kernels::{KERNELS, Kernel, PLANNED, checks, of, rows};
-use isograd_parity::registry::{Derivative, OPS};
+use isograd_parity::registry::{Attributes, Derivative, MODULES, OPS, run};
 use isograd_parity::strategy::{Seeded, tally};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,6 +61,18 @@ fn names_are_those_of_the_list_and_each_is_there_once() {
                 kernel.name
             );
         }
+    }
+}
+
+#[test]
+fn modules_look_at_all_that_their_examples_give() {
+    let cpu = Device::cpu().unwrap();
+    for module in MODULES.iter() {
+        assert!(!OPS.iter().any(|op| op.name == module.name), "{} is also an op", module.name);
+        let case = (module.make)(&mut Gen::new(&[2, 3], 7, &cpu));
+        let attributes = Attributes::of(&case);
+        let outputs = run(module.name, &attributes, &case.inputs).unwrap();
+        assert!(!outputs.is_empty() && attributes.unread(&case.inputs).is_empty(), "{}", module.name);
     }
 }
 

@@ -69,7 +69,7 @@ fn is_exact(kernel: Kernel) -> bool {
         Kernel::Scatter(Scatter::Assign) | Kernel::Random(_) | Kernel::Sort => true,
         Kernel::Reduce(Reduce::Max | Reduce::Min) => true,
         Kernel::Reduce(_) | Kernel::Scatter(Scatter::Add) | Kernel::Scan(_) => false,
-        Kernel::Pointwise(_) | Kernel::Matmul | Kernel::Fused(_) => false,
+        Kernel::Pointwise(_) | Kernel::Matmul | Kernel::Fused(_) | Kernel::Custom(_) => false,
     }
 }
 

@@ -1,28 +1,38 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
+mod custom;
 mod launches;
+mod modules;
 mod rows;
+
+pub use custom::custom;
 
 use crate::case::{Case, Gen};
 use isograd_core::ops::loss::Reduction;
 use isograd_core::{DType, Device, Error, Result, Scalar, Tensor};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 
 /// All ops.
 pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(rows::ops);
 
-/// The op of this name.
+/// Modules, schedules and calls that no kernel of the table stands for. Cases from outside reach them by name; of their own
+/// they have none.
+pub static MODULES: LazyLock<Vec<Op>> = LazyLock::new(modules::modules);
+
+/// The op or module of this name.
 pub fn find(name: &str) -> Option<&'static Op> {
-    OPS.iter().find(|op| op.name == name)
+    OPS.iter().chain(MODULES.iter()).find(|op| op.name == name)
 }
 
 /// Runs an op by name. Errors: `Value` if there is no such op, `Attr` naming op and attribute or input that is missing
 /// or of another type, and the op's own.
 pub fn run(op: &str, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
     let found = find(op).ok_or_else(|| Error::value(op.to_string(), "the registry has no such op"))?;
-    (found.run)(&Invocation { op, attributes, inputs })
+    found.invoke(attributes, inputs)
 }
 
 type Run = Box<dyn Fn(&Invocation<'_>) -> Result<Vec<Tensor>> + Send + Sync>;
@@ -202,7 +212,7 @@ impl Op {
     /// The dimensions of a result of `rank` along which elements are reduced together.
     pub fn slice_of(&self, case: &Case, rank: usize) -> Result<Range<usize>> {
         let attributes = Attributes::of(case);
-        let c = Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs };
+        let c = Invocation { op: self, attributes: &attributes, inputs: &case.inputs };
         match self.slice {
             Slice::Along if rank > 0 => {
                 let dim = c.dim("dim")?;
@@ -210,7 +220,8 @@ impl Op {
                 Ok(dim..dim + 1)
             }
             Slice::Rows => {
-                let dims = if c.has("dims") { c.size("dims")? } else { 1 };
+                let given = c.given("normalized_shape").and_then(Value::as_array).map(Vec::len);
+                let dims = if c.has("dims") { c.size("dims")? } else { given.unwrap_or(1) };
                 Ok(rank - dims.min(rank)..rank)
             }
             _ => Ok(0..rank),
@@ -219,7 +230,11 @@ impl Op {
 
     /// Runs the op on a case.
     pub fn call(&self, case: &Case) -> Result<Vec<Tensor>> {
-        run(self.name, &Attributes::of(case), &case.inputs)
+        self.invoke(&Attributes::of(case), &case.inputs)
+    }
+
+    fn invoke(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
+        (self.run)(&Invocation { op: self, attributes, inputs })
     }
 
     /// What a case in f64 on the CPU must give.
@@ -231,7 +246,20 @@ impl Op {
     /// The companion of a call: by how much its result may be off, in units of the class.
     pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
-        (self.companion)(&Invocation { op: self.name, attributes: &attributes, inputs: &case.inputs })
+        (self.companion)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs })
+    }
+
+    /// The attributes and inputs that its generated calls look at.
+    pub fn names(&self) -> BTreeSet<Name> {
+        let Ok(cpu) = Device::cpu() else { return BTreeSet::new() };
+        let read = |seed| {
+            let case = (self.make)(&mut Gen::new(&[2, 3], seed, &cpu));
+            let attributes = Attributes::of(&case);
+            // What is refused has been looked at as well.
+            let _ = self.invoke(&attributes, &case.inputs);
+            attributes.read.into_inner()
+        };
+        (0..8).flat_map(read).collect()
     }
 
     /// The positions of the inputs of a case that have gradients.
@@ -244,17 +272,22 @@ impl Op {
     }
 }
 
+/// `attribute` or `input`, and its name.
+pub type Name = (&'static str, String);
+
 /// Attributes by name.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     values: Map<String, Value>,
     device: Option<Device>,
+    /// What calls with these have looked at.
+    read: RefCell<BTreeSet<Name>>,
 }
 
 impl Attributes {
     /// The entries of a JSON object; none of anything else.
     pub fn new(object: &Value) -> Attributes {
-        Attributes { values: object.as_object().cloned().unwrap_or_default(), device: None }
+        Attributes { values: object.as_object().cloned().unwrap_or_default(), ..Attributes::default() }
     }
 
     /// Those of a case.
@@ -266,21 +299,34 @@ impl Attributes {
     pub fn on(self, device: &Device) -> Attributes {
         Attributes { device: Some(device.clone()), ..self }
     }
+
+    /// The attributes and inputs that no call with these has looked at.
+    pub fn unread(&self, inputs: &[(String, Tensor)]) -> Vec<Name> {
+        let attributes = self.values.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| ("attribute", name));
+        let all = attributes.chain(inputs.iter().map(|(name, _)| ("input", name)));
+        let all = all.map(|(what, name)| (what, name.clone()));
+        all.filter(|name| !self.read.borrow().contains(name)).collect()
+    }
+
+    fn note(&self, what: &'static str, name: &str) {
+        self.read.borrow_mut().insert((what, name.to_string()));
+    }
 }
 
 /// A call of an op by name.
 pub struct Invocation<'a> {
-    op: &'a str,
+    op: &'a Op,
     attributes: &'a Attributes,
     inputs: &'a [(String, Tensor)],
 }
 
 impl Invocation<'_> {
     fn fail<T>(&self, what: &str, name: &str) -> Result<T> {
-        Err(Error::attr(self.op.to_string(), format!("`{name}` is missing or not {what}")))
+        Err(Error::attr(self.op.name, format!("`{name}` is missing or not {what}")))
     }
 
     fn given(&self, name: &str) -> Option<&Value> {
+        self.attributes.note("attribute", name);
         self.attributes.values.get(name).filter(|v| !v.is_null())
     }
 
@@ -367,6 +413,7 @@ impl Invocation<'_> {
     }
 
     fn optional(&self, name: &str) -> Option<&Tensor> {
+        self.attributes.note("input", name);
         self.inputs.iter().find(|(n, _)| n == name).map(|(_, t)| t)
     }
 
@@ -375,6 +422,7 @@ impl Invocation<'_> {
     }
 
     fn all(&self) -> Vec<&Tensor> {
+        self.inputs.iter().for_each(|(name, _)| self.attributes.note("input", name));
         self.inputs.iter().map(|(_, t)| t).collect()
     }
 }

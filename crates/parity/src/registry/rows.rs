@@ -9,8 +9,9 @@ use isograd_core::ops::{
     update_,
 };
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Result, Rng, Shape, Tensor, no_grad};
-use isograd_nn::{self as nn, Adam, AdamW, GradScaler, Sgd};
+use isograd_core::{DType, Error, Result, Rng, RngState, Shape, Tensor, no_grad};
+use isograd_nn::optim::Scaling;
+use isograd_nn::{self as nn, Adam, AdamW, GradScaler, Group, Sgd};
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
@@ -42,7 +43,7 @@ pub(super) fn ops() -> Vec<Op> {
     families.into_iter().flat_map(named).collect()
 }
 
-fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
+pub(super) fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
     Ok(vec![t?])
 }
 
@@ -52,7 +53,7 @@ fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
 
 /// The result itself: nothing cancels.
 pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let y = super::run(c.op, c.attributes, c.inputs)?;
+    let y = c.op.invoke(c.attributes, c.inputs)?;
     y.iter().map(|t| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) }).collect()
 }
 
@@ -73,7 +74,7 @@ fn at(attributes: Value, x: Tensor) -> Case {
     Case::new(attributes, vec![("x", x)])
 }
 
-fn none() -> Value {
+pub(super) fn none() -> Value {
     json!({})
 }
 
@@ -100,10 +101,14 @@ fn with(
 }
 
 fn approximate(c: &Invocation<'_>) -> Result<Approximate> {
-    match c.word("approximate")? {
+    approximate_of(c, "approximate")
+}
+
+pub(super) fn approximate_of(c: &Invocation<'_>, name: &str) -> Result<Approximate> {
+    match c.word(name)? {
         "none" => Ok(Approximate::None),
         "tanh" => Ok(Approximate::Tanh),
-        _ => c.fail("none or tanh", "approximate"),
+        _ => c.fail("none or tanh", name),
     }
 }
 
@@ -480,7 +485,7 @@ fn fused() -> Vec<Op> {
 /// By default all dimensions, or the last one of an op that is named for it.
 fn axes(c: &Invocation<'_>) -> Result<Axes> {
     let is_given = c.given("dims").is_some_and(|dims| *dims != json!([]));
-    match (is_given, c.op) {
+    match (is_given, c.op.name) {
         (true, _) => Ok(c.dims("dims")?.into()),
         (false, "rowwise_l2_norm") => Ok((-1).into()),
         (false, _) => Ok((..).into()),
@@ -541,12 +546,14 @@ fn with_position(
 ) -> Op {
     let run = move |c: &Invocation<'_>| {
         let x = c.input("x")?;
+        let keeps = c.flag("keepdim")?;
         if !c.has("dim") {
-            return one(of_all(x, (..).into()));
+            let all: Axes = (..).into();
+            return one(if keeps { x.keepdim(all, of_all) } else { of_all(x, all) });
         }
         let dim = c.dim("dim")?;
         let (values, positions) = along(x, dim)?;
-        if !c.flag("keepdim")? {
+        if !keeps {
             return Ok(vec![values, positions]);
         }
         let kept = |t: Tensor| x.keepdim(dim, |_, _| Ok(t));
@@ -844,7 +851,7 @@ fn index_put_case(g: &mut Gen) -> Case {
     Case::new(attributes, vec![("self", x), ("i0", index), ("values", values)])
 }
 
-fn order(flag: bool) -> Order {
+pub(super) fn order(flag: bool) -> Order {
     if flag { Order::Descending } else { Order::Ascending }
 }
 
@@ -1094,7 +1101,7 @@ fn decided(op: Op) -> Op {
 
 /// The sum of absolute values before the activation, and the result.
 fn dense_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let sum = absolute(&Invocation { op: "gemm_bias", ..*c })?;
+    let sum = absolute(&Invocation { op: super::find("gemm_bias").unwrap_or(c.op), ..*c })?;
     one(sum[0].add(&result(c)?[0]))
 }
 
@@ -1311,12 +1318,24 @@ fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
     Case::new(json!({"dims": row.len(), "eps": 0.5}), inputs)
 }
 
+/// How many of the last dimensions are normalised: `dims`, or as many as `normalized_shape` has, which must be theirs.
+fn normalized(c: &Invocation<'_>) -> Result<usize> {
+    if !c.has("normalized_shape") {
+        return c.size("dims");
+    }
+    let (shape, x) = (c.shape("normalized_shape")?, c.input("x")?);
+    match x.dims().ends_with(&shape) {
+        true => Ok(shape.len()),
+        false => Err(Error::shape(c.op.name, format!("normalized_shape is {shape:?}, x has shape {}", x.shape()))),
+    }
+}
+
 fn norms() -> Vec<Op> {
     vec![
         Op::new(
             "layernorm_forward",
             |c| {
-                let (dims, eps) = (c.size("dims")?, c.float("eps")?);
+                let (dims, eps) = (normalized(c)?, c.float("eps")?);
                 one(c.input("x")?.layer_norm(dims, c.optional("weight"), c.optional("bias"), eps))
             },
             |g| norm_case(g, true),
@@ -1326,7 +1345,7 @@ fn norms() -> Vec<Op> {
         .fused(),
         Op::new(
             "rmsnorm_forward",
-            |c| one(c.input("x")?.rms_norm(c.size("dims")?, c.optional("weight"), c.float("eps")?)),
+            |c| one(c.input("x")?.rms_norm(normalized(c)?, c.optional("weight"), c.float("eps")?)),
             |g| norm_case(g, false),
         )
         .class(Stages)
@@ -1356,8 +1375,14 @@ fn source(
     .also(also)
 }
 
-fn rng(c: &Invocation<'_>) -> Result<Rng> {
-    Ok(Rng::new(if c.has("seed") { c.get("seed", "a seed", Value::as_u64)? } else { 0 }))
+/// A generator at an offset in a stream of a seed; 0 where the attributes do not say.
+pub(super) fn rng(c: &Invocation<'_>) -> Result<Rng> {
+    let number = |name| if c.has(name) { c.get(name, "a number from 0 on", Value::as_u64) } else { Ok(0) };
+    Ok(Rng::from_state(RngState { seed: number("seed")?, offset: number("offset")?, stream: number("stream")? }))
+}
+
+pub(super) fn dtype_or(c: &Invocation<'_>, default: DType) -> Result<DType> {
+    if c.has("dtype") { c.dtype("dtype") } else { Ok(default) }
 }
 
 /// Draws of its own, and a quotient.
@@ -1376,8 +1401,8 @@ fn random() -> Vec<Op> {
         Op::new(
             "dropout_forward",
             |c| {
-                let training = !c.has("training") || c.flag("training")?;
-                one(c.input("x")?.dropout(if training { c.float("p")? } else { 0.0 }, &rng(c)?))
+                let (p, training) = (c.float("p")?, !c.has("training") || c.flag("training")?);
+                one(c.input("x")?.dropout(if training { p } else { 0.0 }, &rng(c)?))
             },
             |g| {
                 let attributes = json!({"p": g.pick(&[0.0, 0.25, 0.5, 1.0]), "seed": g.bits()});
@@ -1391,13 +1416,19 @@ fn random() -> Vec<Op> {
         .also(&["dropout"]),
         source(
             "random_uniform",
-            |c, shape, device| Tensor::rand(shape, c.float("lo")?, c.float("hi")?, DType::F32, device, &rng(c)?),
+            |c, shape, device| {
+                let (lo, hi, dtype) = (c.float("lo")?, c.float("hi")?, dtype_or(c, DType::F32)?);
+                Tensor::rand(shape, lo, hi, dtype, device, &rng(c)?)
+            },
             json!({"lo": -1.0, "hi": 2.0}),
             &[],
         ),
         source(
             "random_normal",
-            |c, shape, device| Tensor::randn(shape, c.float("mean")?, c.float("std")?, DType::F32, device, &rng(c)?),
+            |c, shape, device| {
+                let (mean, std, dtype) = (c.float("mean")?, c.float("std")?, dtype_or(c, DType::F32)?);
+                Tensor::randn(shape, mean, std, dtype, device, &rng(c)?)
+            },
             json!({"mean": 1.0, "std": 2.0}),
             &[],
         ),
@@ -1409,10 +1440,7 @@ fn random() -> Vec<Op> {
         ),
         source(
             "fill_buffer",
-            |c, shape, device| {
-                let dtype = if c.has("dtype") { c.dtype("dtype")? } else { DType::F64 };
-                Tensor::full(shape, c.scalar("value")?, dtype, device)
-            },
+            |c, shape, device| Tensor::full(shape, c.scalar("value")?, dtype_or(c, DType::F64)?, device),
             json!({"value": 3, "dtype": "i32"}),
             &["fill", "dtype"],
         )
@@ -1420,7 +1448,8 @@ fn random() -> Vec<Op> {
     ]
 }
 
-/// A number of steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`.
+/// Steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`, of which any may be missing, and states by
+/// the names of its dictionary of them. The results are the parameters, or what `returns` lists.
 fn steps<O: nn::Optimizer + 'static>(
     name: &'static str,
     make: fn(&Invocation<'_>, Vec<Tensor>) -> Result<O>,
@@ -1430,13 +1459,29 @@ fn steps<O: nn::Optimizer + 'static>(
         let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.leaf());
         let parameters: Vec<Tensor> = copies.collect::<Result<_>>()?;
         let mut optimizer = make(c, parameters.clone())?;
-        for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
-            for (i, p) in parameters.iter().enumerate() {
-                p.set_grad(Some(c.input(&format!("g{i}_{k}"))?.detach().copy()?))?;
-            }
-            optimizer.step()?;
+        if c.inputs.iter().any(|(name, _)| name.contains('.')) {
+            let mut state = optimizer.state_dict()?;
+            state.iter_mut().for_each(|(name, t)| *t = c.optional(name).unwrap_or(t).clone());
+            optimizer.load_state_dict(&state)?;
         }
-        Ok(parameters.iter().map(Tensor::detach).collect())
+        let mut scaler = scaler(c, &parameters)?;
+        for step in 0..step_count(c) {
+            for (i, p) in parameters.iter().enumerate() {
+                let gradient = c.optional(&format!("g{i}_{step}"));
+                p.set_grad(gradient.map(|g| g.detach().copy()).transpose()?)?;
+            }
+            if let Some(lr) = rate(c, step)? {
+                optimizer.set_lr(lr)?;
+            }
+            match &mut scaler {
+                Some(scaler) => {
+                    scaler.step(&mut optimizer)?;
+                    scaler.update()?;
+                }
+                None => optimizer.step_scaled(scaling(c, step)?.as_ref())?,
+            }
+        }
+        returned(c, &parameters, &optimizer, scaler.as_ref())
     };
     let make = move |g: &mut Gen| {
         let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
@@ -1454,47 +1499,159 @@ fn steps<O: nn::Optimizer + 'static>(
         .wide("parameters of 16 bits are rounded after each step")
 }
 
-/// `|p|`, and what each step adds to it.
+/// The step of an input such as `g0_3`.
+fn step_of(name: &str) -> Option<usize> {
+    name.rsplit_once('_')?.1.parse().ok()
+}
+
+fn step_count(c: &Invocation<'_>) -> usize {
+    let of_gradients = c.inputs.iter().filter(|(name, _)| name.starts_with('g'));
+    of_gradients.filter_map(|(name, _)| step_of(name)).map(|step| step + 1).max().unwrap_or(0)
+}
+
+/// The rate of a step: `lr` is a number or has one for each.
+fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
+    match c.given("lr").and_then(Value::as_array).map(|rates| rates.get(step).and_then(Value::as_f64)) {
+        Some(Some(rate)) => Ok(Some(rate)),
+        Some(None) => c.fail("a number for every step", "lr"),
+        None => c.has("lr").then(|| c.float("lr")).transpose(),
+    }
+}
+
+/// What a scaler of its own tells the optimizer in a step: `inv_scale_<step>` and `found_inf_<step>`.
+fn scaling(c: &Invocation<'_>, step: usize) -> Result<Option<Scaling>> {
+    let [inv_scale, found_inf] = ["inv_scale", "found_inf"].map(|name| c.optional(&format!("{name}_{step}")));
+    match (inv_scale, found_inf) {
+        (Some(inv_scale), Some(found_inf)) => {
+            Ok(Some(Scaling { inv_scale: inv_scale.cast(DType::F32)?, found_inf: found_inf.cast(DType::F32)? }))
+        }
+        (None, None) => Ok(None),
+        _ => c.fail("given with the other", "inv_scale` or `found_inf"),
+    }
+}
+
+/// A scaler of losses, if `init_scale` gives its first scale.
+fn scaler(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Option<GradScaler>> {
+    let (true, Some(first)) = (c.has("init_scale"), parameters.first()) else { return Ok(None) };
+    let mut scaler = GradScaler::new(first.device())?.init_scale(c.float("init_scale")?)?;
+    scaler = scaler.factors(c.float_or("growth", 2.0)?, c.float_or("backoff", 0.5)?)?;
+    if c.has("interval") {
+        scaler = scaler.growth_interval(interval(c)?)?;
+    }
+    if let Some(tracker) = c.optional("growth_tracker") {
+        let mut state = scaler.state_dict();
+        state.insert("growth_tracker".into(), tracker.clone());
+        scaler.load_state_dict(&state)?;
+    }
+    Ok(Some(scaler))
+}
+
+fn interval(c: &Invocation<'_>) -> Result<u32> {
+    c.int("interval")?.try_into().or_else(|_| c.fail("a count", "interval"))
+}
+
+/// The parameters, or what `returns` names: `p0`, states as `0.exp_avg`, `grad_norm`, and of a scaler `scale` and
+/// `growth_tracker`.
+fn returned(
+    c: &Invocation<'_>,
+    parameters: &[Tensor],
+    optimizer: &dyn nn::Optimizer,
+    scaler: Option<&GradScaler>,
+) -> Result<Vec<Tensor>> {
+    if !c.has("returns") {
+        return Ok(parameters.iter().map(Tensor::detach).collect());
+    }
+    let names = |v: &Value| v.as_array()?.iter().map(|name| Some(name.as_str()?.to_string())).collect();
+    let names: Vec<String> = c.get("returns", "a list of names", names)?;
+    let mut all: nn::StateDict = parameters.iter().enumerate().map(|(i, p)| (format!("p{i}"), p.detach())).collect();
+    if names.iter().any(|name| name.contains('.') || name == "lr") {
+        all.extend(optimizer.state_dict()?);
+    }
+    all.extend(scaler.map(GradScaler::state_dict).unwrap_or_default());
+    // Before the first step there is none.
+    let norm = optimizer.grad_norm().map_or_else(
+        || parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(),
+        |norm| Ok(Some(norm)),
+    )?;
+    all.extend(norm.map(|norm| ("grad_norm".to_string(), norm)));
+    let found = |name: &String| {
+        all.get(name)
+            .map_or_else(|| c.fail(&format!("of names such as p0; there is no {name}"), "returns"), Tensor::copy)
+    };
+    names.iter().map(found).collect()
+}
+
+/// `|p|`, and what each step adds to it; of states the same.
 fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let mut before: Vec<Tensor> = (0..).map_while(|i| c.optional(&format!("p{i}")).cloned()).collect();
-    let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
-    for k in (0..).take_while(|k| c.optional(&format!("g0_{k}")).is_some()) {
-        let is_later =
-            |name: &str| name.split_once('_').is_some_and(|(_, step)| step.parse().is_ok_and(|step: usize| step > k));
+    let after = |steps: usize| {
+        let is_later = |name: &str| step_of(name).is_some_and(|step| step >= steps);
         let inputs: Vec<_> = c.inputs.iter().filter(|(name, _)| !is_later(name)).cloned().collect();
-        let after = super::run(c.op, c.attributes, &inputs)?;
-        for (i, y) in after.iter().enumerate() {
+        c.op.invoke(c.attributes, &inputs)
+    };
+    let mut before = after(0)?;
+    let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
+    for steps in 1..=step_count(c) {
+        let now = after(steps)?;
+        for (i, y) in now.iter().enumerate() {
             terms[i] = terms[i].add(&y.sub(&before[i])?.abs()?)?;
         }
-        before = after;
+        before = now;
     }
     Ok(terms)
 }
 
+/// Groups of parameters by their numbers, such as `[[1], [2, 3]]`, with `group<number>_lr` and `group<number>_wd`.
+fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<(Vec<Tensor>, Group)>> {
+    if !c.has("groups") {
+        return Ok(Vec::new());
+    }
+    let one = |v: &Value| v.as_array()?.iter().map(|i| parameters.get(i.as_u64()? as usize).cloned()).collect();
+    let groups: Vec<Vec<Tensor>> =
+        c.get("groups", "lists of the parameters' numbers", |v| v.as_array()?.iter().map(one).collect())?;
+    let with_options = |(number, parameters)| {
+        let (lr, wd, mut group) = (format!("group{number}_lr"), format!("group{number}_wd"), Group::default());
+        if c.has(&lr) {
+            group = group.lr(c.float(&lr)?);
+        }
+        if c.has(&wd) {
+            group = group.weight_decay(c.float(&wd)?);
+        }
+        Ok((parameters, group))
+    };
+    groups.into_iter().enumerate().map(with_options).collect()
+}
+
+/// An optimizer with the options that all have.
+macro_rules! optimizer {
+    ($c:ident, $name:ident, $parameters:ident, lr $lr:expr, wd $wd:expr) => {{
+        let groups = groups($c, &$parameters)?;
+        let mut optimizer = $name::from_parameters($parameters).lr($lr).weight_decay($wd);
+        for (parameters, group) in groups {
+            optimizer = optimizer.group(parameters, |_| group);
+        }
+        if $c.has("clip_norm") {
+            optimizer = optimizer.clip_norm($c.float("clip_norm")?);
+        }
+        if $c.flag("maximize")? { optimizer.maximize() } else { optimizer }
+    }};
+}
+
 fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
-    let mut optimizer = Sgd::from_parameters(parameters)
-        .lr(c.float("lr")?)
-        .weight_decay(c.float_or("wd", 0.0)?)
+    let Some(lr) = rate(c, 0)? else { return c.fail("a number", "lr") };
+    let optimizer = optimizer!(c, Sgd, parameters, lr lr, wd c.float_or("wd", 0.0)?)
         .momentum(c.float_or("momentum", 0.0)?)
         .dampening(c.float_or("dampening", 0.0)?);
-    if c.flag("maximize")? {
-        optimizer = optimizer.maximize();
-    }
-    Ok(if c.op == "nag_step" { optimizer.nesterov() } else { optimizer })
+    Ok(if c.op.name == "nag_step" { optimizer.nesterov() } else { optimizer })
 }
 
 macro_rules! adam {
     ($name:ident, $optimizer:ident, $decay:literal) => {
         fn $name(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<$optimizer> {
-            let mut optimizer = $optimizer::from_parameters(parameters)
-                .lr(c.float_or("lr", 1e-3)?)
+            let (lr, decay) = (rate(c, 0)?.unwrap_or(1e-3), c.float_or("wd", $decay)?);
+            let optimizer = optimizer!(c, $optimizer, parameters, lr lr, wd decay)
                 .betas(c.float_or("beta1", 0.9)?, c.float_or("beta2", 0.999)?)
-                .eps(c.float_or("eps", 1e-8)?)
-                .weight_decay(c.float_or("wd", $decay)?);
-            if c.flag("amsgrad")? {
-                optimizer = optimizer.amsgrad();
-            }
-            Ok(if c.flag("maximize")? { optimizer.maximize() } else { optimizer })
+                .eps(c.float_or("eps", 1e-8)?);
+            Ok(if c.flag("amsgrad")? { optimizer.amsgrad() } else { optimizer })
         }
     };
 }
@@ -1510,7 +1667,7 @@ fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// Leaves whose gradients are the inputs.
-fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+pub(super) fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let leaf = |g: &Tensor| {
         let p = g.zeros_like()?.leaf()?;
         p.set_grad(Some(g.detach().copy()?))?;
@@ -1538,8 +1695,7 @@ fn update_scale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let parameters = with_gradients(c)?;
     let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
     let scaler = GradScaler::new(first.device())?.init_scale(c.float("scale")?)?;
-    let interval = c.int("interval")?.try_into().or_else(|_| c.fail("a count", "interval"))?;
-    let mut scaler = scaler.factors(c.float("growth")?, c.float("backoff")?)?.growth_interval(interval)?;
+    let mut scaler = scaler.factors(c.float("growth")?, c.float("backoff")?)?.growth_interval(interval(c)?)?;
     for _ in 0..3 {
         scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
         scaler.update()?;

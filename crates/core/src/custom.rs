@@ -1,0 +1,203 @@
+//! Ops of a program's own: a kernel, what it computes, and its gradient.
+
+use crate::backend::Kernel;
+use crate::tape::{Saved, record};
+use crate::tensor::{Attributes, check_device, run};
+use crate::{DType, Error, Result, Shape, Tensor};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// An op of a program's own, in a `static`: the text of its kernel, which GPUs compile when it is first called, and a
+/// function that computes the same on the CPU. It is called as any op, is on the tape, and is checked by
+/// `isograd::parity::check`.
+///
+/// ```
+/// # use isograd_cpu as _;
+/// use isograd_core::custom::{CustomOp, Gradient, Launch, Source};
+/// use isograd_core::{Device, Tensor};
+///
+/// static DOUBLE: CustomOp = CustomOp {
+///     name: "double",
+///     output: |x| Ok((x[0].shape().clone(), x[0].dtype())),
+///     cpu: |call, y| y.iter_mut().zip(&call.inputs[0].elements).for_each(|(y, x)| *y = 2.0 * x),
+///     source: Source::Common(
+///         "KERNEL(double)(GLOBAL const STORAGE(T0) *x, GLOBAL STORAGE(T) *y, i64 n) {
+///             EACH(i) STORE(T, y, i, 2 * LOAD(T0, x, i));
+///         }",
+///     ),
+///     launch: Launch::Elements,
+///     gradient: Gradient::Twice(|g| Ok(vec![Some(DOUBLE.call(&[&g.dy])?)])),
+/// };
+///
+/// # fn main() -> isograd_core::Result<()> {
+/// let x = Tensor::from_slice(&[1f32, 2.0], 2, &Device::cpu()?)?;
+/// assert_eq!(DOUBLE.call(&[&x])?.to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct CustomOp {
+    /// The name: that of the kernel, of nodes of the tape, and of errors.
+    pub name: &'static str,
+    /// Shape and dtype of the output; errors for inputs that the op does not take.
+    pub output: fn(&[&Tensor]) -> Result<(Shape, DType)>,
+    /// Computes the elements of the output, in row-major order. They are rounded to its dtype, so that one function is the op
+    /// on the CPU in every dtype, and the reference in f64.
+    pub cpu: fn(&CustomCall<'_>, &mut [f64]),
+    /// The text of the kernel.
+    pub source: Source,
+    /// How many threads run it.
+    pub launch: Launch,
+    /// The gradient.
+    pub gradient: Gradient,
+}
+
+/// The text of a kernel, which begins with `KERNEL(<name of the op>)` and takes the inputs, the output, the number of its
+/// elements (`i64`), and integers (`i64`) and floats (`A`) if the call gives any. Tensors are contiguous.
+///
+/// It is compiled for the dtypes of a call: `T0`, `T1`, .. of the inputs and `T` of the output, which lie in memory as
+/// `STORAGE(T)`, are read by `LOAD(T, p, i)` and written by `STORE(T, p, i, v)`; `A` is the type of the arithmetic (f32, f64
+/// for f64, i64 for integers). `EACH(i)` goes through the elements of the output. `kernels/common.h` and the preludes have the
+/// rest.
+pub enum Source {
+    /// In the common subset of C99 and C++, for all GPUs.
+    Common(&'static str),
+    /// By dialect: `cuda`, `hip`, `opencl`. A device of one that is not there gives an `Unsupported` error.
+    Each(&'static [(&'static str, &'static str)]),
+}
+
+impl Source {
+    /// The text for a dialect.
+    pub fn of(&self, dialect: &str) -> Option<&'static str> {
+        match *self {
+            Source::Common(text) => Some(text),
+            Source::Each(texts) => texts.iter().find(|(name, _)| *name == dialect).map(|(_, text)| *text),
+        }
+    }
+}
+
+/// How many threads run a kernel.
+pub enum Launch {
+    /// One for each element of the output, which `EACH(i)` hands out.
+    Elements,
+    /// So many groups, by the shape of the output, of so many threads, a power of 2.
+    Groups {
+        /// Threads of a group: `THREADS` in the kernel, whose own number is `LANE`.
+        threads: usize,
+        /// How many groups, whose number is `GROUP`.
+        groups: fn(&Shape) -> usize,
+    },
+}
+
+/// The gradient of an op: for each input the gradient, or `None` for one that has none. Those that nobody wants are dropped.
+pub enum Gradient {
+    /// The result is no differentiable function: it is outside of the tape.
+    None,
+    /// By kernels that have no gradient themselves: a second derivative is an error.
+    Once(fn(&CustomBackward) -> Result<Vec<Option<Tensor>>>),
+    /// By ops that all have gradients.
+    Twice(fn(&CustomBackward) -> Result<Vec<Option<Tensor>>>),
+}
+
+/// A call on the CPU.
+pub struct CustomCall<'a> {
+    /// The inputs.
+    pub inputs: Vec<Values>,
+    /// The shape of the output.
+    pub shape: &'a Shape,
+    /// The integers of the call.
+    pub ints: &'a [i64],
+    /// The floats of the call.
+    pub floats: &'a [f64],
+}
+
+/// A tensor as numbers.
+pub struct Values {
+    /// Its shape.
+    pub shape: Shape,
+    /// Its elements in row-major order.
+    pub elements: Vec<f64>,
+}
+
+/// What the gradient is made of.
+pub struct CustomBackward {
+    /// The gradient of the output.
+    pub dy: Tensor,
+    /// The inputs.
+    pub inputs: Vec<Tensor>,
+    /// The output.
+    pub y: Tensor,
+    /// The integers of the call.
+    pub ints: Vec<i64>,
+    /// The floats of the call.
+    pub floats: Vec<f64>,
+}
+
+impl CustomOp {
+    /// The op of these inputs, at least one and at most eight, on one device. Errors: those of `output`; `Device`; `Unsupported`
+    /// where no kernel is for the device; `Backend` with the compiler's log.
+    pub fn call(&'static self, inputs: &[&Tensor]) -> Result<Tensor> {
+        self.call_with(inputs, &[], &[])
+    }
+
+    /// [`call`](CustomOp::call) with numbers, which the kernel gets after its tensors.
+    pub fn call_with(&'static self, inputs: &[&Tensor], ints: &[i64], floats: &[f64]) -> Result<Tensor> {
+        let op = self.name;
+        if inputs.is_empty() || inputs.len() > 8 {
+            return Err(Error::value(op, format!("{} inputs were given, expected 1 to 8", inputs.len())));
+        }
+        check_device(op, inputs)?;
+        let (shape, dtype) = (self.output)(inputs)?;
+        let inputs: Vec<Tensor> = inputs.iter().map(|x| x.contiguous()).collect::<Result<_>>()?;
+        let references: Vec<&Tensor> = inputs.iter().collect();
+        let y = Tensor::empty(op, &shape, dtype, inputs[0].device())?;
+        if y.numel() > 0 {
+            run(op, Kernel::Custom(self), &references, &[&y], Attributes { ints, floats })?;
+        }
+        let (rule, is_once) = match self.gradient {
+            Gradient::None => return Ok(y),
+            Gradient::Once(rule) => (rule, true),
+            Gradient::Twice(rule) => (rule, false),
+        };
+        let (saved, output): (Vec<Saved>, Saved) = (inputs.iter().map(Saved::input).collect(), Saved::output(&y));
+        let (ints, floats) = (ints.to_vec(), floats.to_vec());
+        record(op, &references, y, move |t| {
+            if is_once && t.creates_graph() {
+                return Err(Error::unsupported(op, "the op has no second derivative"));
+            }
+            let inputs = saved.iter().map(|x| t.get(x)).collect::<Result<Vec<_>>>()?;
+            let (dy, y) = (t.dy().clone(), t.get(&output)?);
+            let all = rule(&CustomBackward { dy, inputs, y, ints: ints.clone(), floats: floats.clone() })?;
+            if all.len() != saved.len() {
+                let message = format!("its gradient is one of {} inputs, expected {}", all.len(), saved.len());
+                return Err(Error::value(op, message));
+            }
+            let wanted = |(i, g): (usize, Option<Tensor>)| match (t.needs(i), g) {
+                (true, None) => Err(Error::value(op, format!("its gradient leaves input {i} out"))),
+                (true, g) => Ok(g),
+                (false, _) => Ok(None),
+            };
+            all.into_iter().enumerate().map(wanted).collect()
+        })
+    }
+}
+
+// An op is where it stands.
+impl PartialEq for CustomOp {
+    fn eq(&self, other: &CustomOp) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for CustomOp {}
+
+impl Hash for CustomOp {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref(self).hash(state);
+    }
+}
+
+impl fmt::Debug for CustomOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}

@@ -1,0 +1,22 @@
+//! Ops of a program's own, as rows.
+
+use super::{Class, Derivative, Invocation, Op};
+use crate::case::{Case, Gen};
+use isograd_core::custom::{CustomOp, Gradient};
+
+/// The row of an op of a program's own. The attributes `ints` and `floats` of a case are the numbers of its call.
+pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static) -> Op {
+    let run = |c: &Invocation<'_>| {
+        let ints = if c.has("ints") { c.list("ints", |v| v.as_i64())? } else { Vec::new() };
+        let floats = if c.has("floats") { c.list("floats", |v| v.as_f64())? } else { Vec::new() };
+        Ok(vec![op.call_with(&c.all(), &ints, &floats)?])
+    };
+    let derivative = match op.gradient {
+        Gradient::None => Derivative::None("the op says so"),
+        Gradient::Once(_) => Derivative::Once("the op says so"),
+        Gradient::Twice(_) => Derivative::Twice,
+    };
+    let row = Op::new(op.name, move |c| run(c), make).class(Class::Stages).derivative(derivative);
+    // How many kernels its gradient takes is its own affair.
+    Op { category: "custom", launches: [1, u64::MAX], ..row }
+}

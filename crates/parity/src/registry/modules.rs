@@ -1,0 +1,223 @@
+//! Modules by the names of their types, with what they are built from as attributes and their parameters as inputs, by the
+//! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
+
+use super::rows::{approximate_of, dtype_or, none, one, order, rng, with_gradients};
+use super::{Class, Derivative, Invocation, Op, Slice};
+use crate::case::{Case, Domain};
+use isograd_core::ops::{Activation, Approximate, EmbeddingOptions};
+use isograd_core::{DType, Device, Result, Tensor};
+use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
+use isograd_nn::{self as nn, Embedding, Forward, Init, Layer, Linear, Module, Sequential};
+use serde_json::{Value, json};
+
+const NO_GRADIENT: Derivative = Derivative::None("no function of float inputs");
+
+/// All of them.
+pub(super) fn modules() -> Vec<Op> {
+    let layers = LAYERS.iter().map(|&(name, attributes, inputs)| module(name, attributes, inputs));
+    let schedules = SCHEDULES.iter().map(|&(name, attributes)| schedule(name, attributes));
+    layers.chain(schedules).chain(others()).map(|op| Op { category: "module", ..op }).collect()
+}
+
+/// Name, attributes and inputs (a name ending in `?` is an index) of an example.
+type Example = (&'static str, &'static str, &'static [(&'static str, &'static [usize])]);
+
+const LAYERS: &[Example] = &[
+    ("Linear", r#"{"activation": "relu"}"#, &[("x", &[2, 3]), ("weight", &[4, 3]), ("bias", &[4])]),
+    ("Embedding", r#"{"padding_idx": 1, "scale_grad_by_freq": true}"#, &[("x?", &[2, 3]), ("weight", &[4, 3])]),
+    ("Dropout", r#"{"p": 0.5, "training": false, "seed": 1, "offset": 0, "stream": 0}"#, &[("x", &[2, 3])]),
+    ("Flatten", "{}", &[("x", &[2, 3, 2])]),
+    (
+        "Sequential",
+        r#"{"layers": ["Linear", "Gelu", "Sequential"], "1.approximate": "tanh", "2.layers": ["Linear"]}"#,
+        &[("x", &[2, 3]), ("0.weight", &[4, 3]), ("0.bias", &[4]), ("2.0.weight", &[5, 4])],
+    ),
+    ("Relu", "{}", &[("x", &[2, 3])]),
+    ("Relu6", "{}", &[("x", &[2, 3])]),
+    ("Sigmoid", "{}", &[("x", &[2, 3])]),
+    ("Tanh", "{}", &[("x", &[2, 3])]),
+    ("Silu", "{}", &[("x", &[2, 3])]),
+    ("Mish", "{}", &[("x", &[2, 3])]),
+    ("Selu", "{}", &[("x", &[2, 3])]),
+    ("Hardswish", "{}", &[("x", &[2, 3])]),
+    ("Hardsigmoid", "{}", &[("x", &[2, 3])]),
+    ("Gelu", r#"{"approximate": "tanh"}"#, &[("x", &[2, 3])]),
+    ("LeakyRelu", r#"{"slope": 0.1}"#, &[("x", &[2, 3])]),
+    ("Elu", r#"{"alpha": 0.5}"#, &[("x", &[2, 3])]),
+    ("Celu", r#"{"alpha": 0.5}"#, &[("x", &[2, 3])]),
+    ("Softplus", r#"{"beta": 2.0, "threshold": 5.0}"#, &[("x", &[2, 3])]),
+    ("Hardtanh", r#"{"min": -0.5, "max": 0.5}"#, &[("x", &[2, 3])]),
+    ("Threshold", r#"{"threshold": 0.5, "value": 2.0}"#, &[("x", &[2, 3])]),
+    ("Softmax", r#"{"dim": 0}"#, &[("x", &[2, 3])]),
+    ("LogSoftmax", r#"{"dim": 0}"#, &[("x", &[2, 3])]),
+];
+
+const SCHEDULES: &[(&str, &str)] = &[
+    ("Constant", r#"{"lr": 0.1, "count": 3, "warm_up": 2}"#),
+    ("Step", r#"{"lr": 0.1, "every": 2, "gamma": 0.5, "count": 5}"#),
+    ("Cosine", r#"{"lr": 0.1, "min": 0.01, "steps": 4, "count": 6}"#),
+    ("OneCycle", r#"{"max": 0.1, "steps": 9, "rise": 0.3, "start_divisor": 25.0, "end_divisor": 1e4, "count": 9}"#),
+];
+
+fn parsed(attributes: &str) -> Value {
+    serde_json::from_str(attributes).expect("an example is JSON")
+}
+
+fn module(name: &'static str, attributes: &'static str, inputs: &'static [(&'static str, &'static [usize])]) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let (x, layer) = (c.input("x")?, layer(c, name, "")?);
+        if c.has("training") && !c.flag("training")? {
+            layer.eval();
+        }
+        one(match name == "Linear" && c.has("activation") {
+            true => linear(c, "")?.forward_with(x, activation(c)?),
+            false => layer.forward(x),
+        })
+    };
+    Op::new(name, run, move |g| {
+        let inputs = inputs.iter().map(|&(name, shape)| match name.strip_suffix('?') {
+            Some(name) => (name, g.indices(2, shape)),
+            None => (name, g.tensor(Domain::Real, shape)),
+        });
+        Case::new(parsed(attributes), inputs.collect())
+    })
+    .class(Class::Stages)
+    .slice(Slice::Whole)
+}
+
+/// The layer of this type, with attributes and tensors whose names begin with `at`.
+fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
+    let of = |name: &str| format!("{at}{name}");
+    let float = |name: &str, default: f64| c.float_or(&of(name), default);
+    let dim = || if c.has(&of("dim")) { c.dim(&of("dim")) } else { Ok(-1) };
+    Ok(match kind {
+        "Linear" => Box::new(linear(c, at)?),
+        "Embedding" => Box::new(embedding(c, at)?),
+        "Sequential" => Box::new(sequential(c, at)?),
+        "Dropout" => {
+            let init = Init::new(&Device::cpu()?);
+            init.rng().set_state(rng(c)?.state());
+            Box::new(nn::Dropout::new(float("p", 0.5)?, &init))
+        }
+        "Flatten" => Box::new(nn::Flatten),
+        "Relu" => Box::new(nn::Relu),
+        "Relu6" => Box::new(nn::Relu6),
+        "Sigmoid" => Box::new(nn::Sigmoid),
+        "Tanh" => Box::new(nn::Tanh),
+        "Silu" => Box::new(nn::Silu),
+        "Mish" => Box::new(nn::Mish),
+        "Selu" => Box::new(nn::Selu),
+        "Hardswish" => Box::new(nn::Hardswish),
+        "Hardsigmoid" => Box::new(nn::Hardsigmoid),
+        "Gelu" => {
+            let is_given = c.has(&of("approximate"));
+            let approximate = if is_given { approximate_of(c, &of("approximate"))? } else { Approximate::None };
+            Box::new(nn::Gelu { approximate })
+        }
+        "LeakyRelu" => Box::new(nn::LeakyRelu { slope: float("slope", 0.01)? }),
+        "Elu" => Box::new(nn::Elu { alpha: float("alpha", 1.0)? }),
+        "Celu" => Box::new(nn::Celu { alpha: float("alpha", 1.0)? }),
+        "Softplus" => Box::new(nn::Softplus { beta: float("beta", 1.0)?, threshold: float("threshold", 20.0)? }),
+        "Hardtanh" => Box::new(nn::Hardtanh { min: float("min", -1.0)?, max: float("max", 1.0)? }),
+        "Threshold" => Box::new(nn::Threshold { threshold: float("threshold", 0.0)?, value: float("value", 0.0)? }),
+        "Softmax" => Box::new(nn::Softmax { dim: dim()? }),
+        "LogSoftmax" => Box::new(nn::LogSoftmax { dim: dim()? }),
+        _ => return c.fail("of types of layers", &of("layers")),
+    })
+}
+
+fn linear(c: &Invocation<'_>, at: &str) -> Result<Linear> {
+    let weight = c.input(&format!("{at}weight"))?.clone();
+    Ok(Linear { weight, bias: c.optional(&format!("{at}bias")).cloned() })
+}
+
+fn activation(c: &Invocation<'_>) -> Result<Activation> {
+    Ok(match c.word("activation")? {
+        "identity" => Activation::Identity,
+        "relu" => Activation::Relu,
+        "gelu" => Activation::Gelu(Approximate::None),
+        "gelu_tanh" => Activation::Gelu(Approximate::Tanh),
+        "sigmoid" => Activation::Sigmoid,
+        "tanh" => Activation::Tanh,
+        "silu" => Activation::Silu,
+        _ => return c.fail("identity, relu, gelu, gelu_tanh, sigmoid, tanh or silu", "activation"),
+    })
+}
+
+fn embedding(c: &Invocation<'_>, at: &str) -> Result<Embedding> {
+    let (padding, scale) = (format!("{at}padding_idx"), format!("{at}scale_grad_by_freq"));
+    let padding_idx = c.has(&padding).then(|| c.int(&padding)).transpose()?;
+    let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag(&scale)? };
+    let weight = c.input(&format!("{at}weight"))?;
+    // The padding row is that of the weight.
+    let mut embedding =
+        Embedding::with_options(weight.dims().first().copied().unwrap_or(0), 0, options, &Init::new(weight.device()))?;
+    embedding.weight = weight.clone();
+    Ok(embedding)
+}
+
+/// Layers of the types that the attribute `layers` lists; what belongs to one is named by its number, as in `0.weight`.
+fn sequential(c: &Invocation<'_>, at: &str) -> Result<Sequential> {
+    let names = |v: &Value| v.as_array()?.iter().map(|name| Some(name.as_str()?.to_string())).collect();
+    let names: Vec<String> = c.get(&format!("{at}layers"), "a list of types of layers", names)?;
+    let mut layers = names.iter().enumerate();
+    layers.try_fold(Sequential::new(), |all, (i, name)| Ok(all.push(layer(c, name, &format!("{at}{i}."))?)))
+}
+
+/// The rates of the first `count` steps, f64, after a warm-up of `warm_up` steps.
+fn schedule(name: &'static str, attributes: &'static str) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let number = |name: &str| Ok(c.size(name)? as u64);
+        let schedule: Box<dyn Schedule> = match name {
+            "Constant" => Box::new(Constant(c.float("lr")?)),
+            "Step" => Box::new(Step { lr: c.float("lr")?, every: number("every")?, gamma: c.float("gamma")? }),
+            "Cosine" => Box::new(Cosine { lr: c.float("lr")?, min: c.float("min")?, steps: number("steps")? }),
+            _ => {
+                let default = OneCycle::new(c.float("max")?, number("steps")?);
+                Box::new(OneCycle {
+                    rise: c.float_or("rise", default.rise)?,
+                    start_divisor: c.float_or("start_divisor", default.start_divisor)?,
+                    end_divisor: c.float_or("end_divisor", default.end_divisor)?,
+                    ..default
+                })
+            }
+        };
+        let schedule = if c.has("warm_up") { Box::new(schedule.after_warm_up(number("warm_up")?)) } else { schedule };
+        let rates: Vec<f64> = (0..number("count")?).map(|step| schedule.lr(step)).collect();
+        one(Tensor::from_slice(&rates, rates.len(), &Device::cpu()?))
+    };
+    Op::new(name, run, move |_| Case::new(parsed(attributes), vec![])).class(Class::Arithmetic).derivative(NO_GRADIENT)
+}
+
+fn others() -> Vec<Op> {
+    vec![
+        Op::new(
+            "arange",
+            |c| one(Tensor::arange(c.size("n")?, &c.device()?)),
+            |g| Case { device: Some(g.device().clone()), ..Case::new(json!({"n": 5}), vec![]) },
+        )
+        .derivative(NO_GRADIENT),
+        Op::new(
+            "eye",
+            |c| one(Tensor::eye(c.size("n")?, dtype_or(c, DType::F32)?, &c.device()?)),
+            |g| Case { device: Some(g.device().clone()), ..Case::new(json!({"n": 3, "dtype": "f64"}), vec![]) },
+        )
+        .derivative(NO_GRADIENT),
+        Op::new(
+            "argsort",
+            |c| one(c.input("x")?.argsort(c.dim("dim")?, order(c.flag("descending")?))),
+            |g| Case::new(json!({"dim": 0, "descending": true}), vec![("x", g.x(Domain::Distinct))]),
+        )
+        .derivative(NO_GRADIENT),
+        Op::new(
+            "grad_norm",
+            |c| {
+                let norm_type = if c.has("norm_type") { c.float("norm_type")? } else { 2.0 };
+                one(nn::grad_norm(&with_gradients(c)?, norm_type))
+            },
+            |g| Case::new(none(), vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))]),
+        )
+        .class(Class::Stages)
+        .derivative(NO_GRADIENT),
+    ]
+}

@@ -1,0 +1,89 @@
+"""Cases for `isograd parity --cases DIR`, as PyTorch computes them. Put your own calls below.
+
+    python -m venv venv && venv/bin/pip install torch safetensors numpy
+    venv/bin/python docs/dump_cases.py DIR
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+
+class Cases:
+    def __init__(self):
+        self.cases, self.tensors = [], {}
+
+    def add(self, name, op, reference, inputs, grads=(), **attributes):
+        """What `reference` gives in f64 for inputs of any dtype, and the gradients of those that `grads` names."""
+        wide = {k: x.double() if x.is_floating_point() else x for k, x in inputs.items()}
+        leaves = {k: x.clone().requires_grad_(k in grads) for k, x in wide.items()}
+        outputs = reference(**leaves)
+        outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+        dtype = next(x.dtype for x in inputs.values() if x.is_floating_point())
+        cotangents = {k: (2 * torch.rand(y.shape) - 1).to(dtype) for k, y in enumerate(outputs) if y.requires_grad}
+        if grads:
+            used = [outputs[k] for k in cotangents]
+            found = torch.autograd.grad(used, [leaves[k] for k in grads], [g.double() for g in cotangents.values()])
+        parts = {"in": inputs, "out": dict(enumerate(outputs)), "cotangent": cotangents}
+        parts["grad"] = dict(zip(grads, found)) if grads else {}
+        self.record(name, op, attributes, parts, outputs=len(outputs), grads=list(grads), exact=True)
+
+    def error(self, name, op, kind, inputs, **attributes):
+        """A call that must be refused with this kind of error."""
+        self.record(name, op, attributes, {"in": inputs}, error=kind)
+
+    def record(self, name, op, attributes, parts, **fields):
+        case = {"name": name, "op": op, "attributes": attributes, "inputs": list(parts["in"])}
+        self.cases.append(case | fields)
+        for part, tensors in parts.items():
+            for key, x in tensors.items():
+                self.tensors[f"{name}/{part}/{key}"] = x.detach().clone(memory_format=torch.contiguous_format)
+
+    def save(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = ",\n".join(json.dumps(case) for case in self.cases)
+        (folder / "cases.json").write_text(f'{{"torch": "{torch.__version__}", "cases": [\n{lines}\n]}}\n')
+        save_file(self.tensors, folder / "pytorch.safetensors")
+
+
+def steps(make, returns):
+    """Parameters and states, as `returns` lists them, after a step with each of the gradients."""
+
+    def reference(p0, **gradients):
+        p = p0.clone()
+        optimizer = make([p])
+        for gradient in gradients.values():
+            p.grad = gradient
+            optimizer.step()
+        results = {"p0": p} | {f"0.{name}": x for name, x in optimizer.state[p].items()}
+        return [results[name].double() for name in returns]
+
+    return reference
+
+
+def main(folder):
+    torch.manual_seed(7)
+    cases, returns = Cases(), ["p0", "0.exp_avg", "0.exp_avg_sq", "0.step"]
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        draw = lambda *shape: torch.randn(shape).to(dtype)
+        name = str(dtype).removeprefix("torch.")
+        # An op, with its attributes by the kernel table's names.
+        cases.add(f"gelu_{name}", "gelu", lambda x: F.gelu(x), {"x": draw(3, 5)}, ["x"], approximate="none")
+        cases.add(f"softmax_{name}", "softmax", lambda x: x.softmax(0), {"x": draw(3, 5)}, ["x"], dim=0)
+        # A module, with its parameters by the names of its dictionary of states.
+        inputs = {"x": draw(3, 5), "weight": draw(4, 5), "bias": draw(4)}
+        cases.add(f"linear_{name}", "Linear", lambda x, weight, bias: F.linear(x, weight, bias), inputs, list(inputs))
+    # Steps of an optimizer, and its states after them.
+    inputs = {name: torch.randn(3, 2) for name in ["p0", "g0_0", "g0_1", "g0_2"]}
+    adam = steps(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.05), returns)
+    cases.add("adamw", "adamw_step", adam, inputs, lr=0.1, wd=0.05, returns=returns)
+    cases.error("rows_and_columns", "matmul", "Shape", {"a": torch.ones(2, 3), "b": torch.ones(2, 3)})
+    cases.save(folder)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
