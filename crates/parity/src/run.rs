@@ -4,7 +4,7 @@ use crate::case::Gen;
 use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::{CASES, Golden};
-use crate::registry::{Derivative, OPS, Op, find};
+use crate::registry::{Class, Derivative, OPS, Op, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst, now};
 use crate::speed::Stand;
 use crate::strategy::{Seeded, Tally, tally};
@@ -283,9 +283,16 @@ fn items(options: &Options, runs: &[DeviceRun]) -> Vec<Item> {
 }
 
 /// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and for
-/// ops that are not of a table of rows, which run the same code around other loads and stores, f16.
+/// ops that are not of a table of rows, which run the same code around other loads and stores, f16. The activations of a
+/// product are such rows.
 fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
-    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && op.fused && op.wide.is_none())
+    let is_whole = op.fused && op.wide.is_none() && (op.class != Class::Dense || op.name == "gemm_bias");
+    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole)
+}
+
+/// Whether the op is a row of the pointwise table, around which all rows have the same code.
+fn is_row(op: &Op) -> bool {
+    !op.fused && ["activation", "unary", "binary", "comparison", "fused pointwise"].contains(&op.category)
 }
 
 type Sender = mpsc::Sender<(usize, Item, Vec<Finding>)>;
@@ -421,12 +428,13 @@ fn counts(item: &Item, check: Check, extent: Extent, device: &Device) -> (Vec<Se
     let saves = extent == Extent::Quick && !is_cpu(device.name());
     let drawn = match extent {
         Extent::Whole => 24,
+        Extent::Quick if saves && is_row(item.op) => 3,
         Extent::Quick if saves => 6,
         Extent::Quick => 12,
     };
     match check {
         // All strides of this shape differ, in every layout.
-        Check::Strided if saves => (of(&[&[3, 2, 4]])[2..].to_vec(), 0),
+        Check::Strided if saves => (of(&[&[3, 2, 4]]).split_off(if is_row(item.op) { 3 } else { 2 }), 0),
         Check::Forward | Check::Gradients => (large, drawn),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
