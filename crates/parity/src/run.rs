@@ -5,7 +5,7 @@ use crate::cases::{Fault, Recorded};
 use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::CASES;
-use crate::registry::{Derivative, OPS, Op, custom, find};
+use crate::registry::{Class, Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
 use crate::speed::Stand;
 use crate::strategy::{Seeded, Tally, tally};
@@ -14,7 +14,7 @@ use isograd_core::custom::CustomOp;
 use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -320,30 +320,39 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 }
 
 /// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and for
-/// ops that are not of a table of rows, which run the same code around other loads and stores, f16.
+/// ops that are not of a table of rows, which run the same code around other loads and stores, f16. The activations of a
+/// product are such rows.
 fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
-    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && op.fused && op.wide.is_none())
+    let is_whole = op.fused && op.wide.is_none() && (op.class != Class::Dense || op.name == "gemm_bias");
+    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole)
+}
+
+/// Whether the op is a row of the pointwise table, around which all rows have the same code.
+fn is_row(op: &Op) -> bool {
+    !op.fused && ["activation", "unary", "binary", "comparison", "fused pointwise"].contains(&op.category)
 }
 
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
 fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item<'a>)>>, sender: &Sender<'a>) {
-    let mut opened: HashMap<usize, Result<Device, String>> = HashMap::new();
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
         let Some((position, item)) = next else { break };
         let shared = &options.devices[item.device];
-        let device = opened.entry(item.device).or_insert_with(|| private(shared).map_err(|e| e.to_string()));
-        let findings = match device {
-            Ok(device) => of_item(options, &item, device, runs[item.device].has_f64),
-            Err(why) => vec![Finding::new(shared, &item, Check::Forward, Outcome::Failed(why.clone()))],
+        // A queue of its own for each, and with it the programs, which some drivers keep much memory for.
+        let findings = match private(shared) {
+            Ok(device) => {
+                let findings = of_item(options, &item, &device, runs[item.device].has_f64);
+                // What is still in the queue must not run while the device goes away. Its errors were those of a check.
+                let _ = device.synchronize();
+                findings
+            }
+            Err(why) => vec![Finding::new(shared, &item, Check::Forward, Outcome::Failed(why.to_string()))],
         };
         if sender.send((position, item, findings)).is_err() {
             break;
         }
     }
-    // What is still in a queue must not run while the device goes away. Its errors were those of a check.
-    opened.values().flatten().for_each(|device| drop(device.synchronize()));
 }
 
 /// The checks of an op in a dtype, one after another.
@@ -459,12 +468,13 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
     let saves = extent == Extent::Quick && !is_cpu(device.name());
     let drawn = match extent {
         Extent::Whole => 24,
+        Extent::Quick if saves && is_row(item.op) => 3,
         Extent::Quick if saves => 6,
         Extent::Quick => 12,
     };
     match check {
         // All strides of this shape differ, in every layout.
-        Check::Strided if saves => (of(&[&[3, 2, 4]])[2..].to_vec(), 0),
+        Check::Strided if saves => (of(&[&[3, 2, 4]]).split_off(if is_row(item.op) { 3 } else { 2 }), 0),
         Check::Forward | Check::Gradients => (large, drawn),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),

@@ -87,6 +87,7 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| {
         cases: 3,
         worst: Some(Worst { bounds, ulps, case: "2x3:7".into() }),
         seconds: 0.25,
+        folder: None,
     };
     let failed = || Outcome::Failed(TAGS.into());
     report.findings.extend([

@@ -240,7 +240,7 @@ impl Op {
     /// What a case in f64 on the CPU must give.
     pub fn exact(&self, case: &Case) -> Result<Vec<Tensor>> {
         let Some(definition) = self.definition else { return self.call(case) };
-        definition(&Invocation { op: self.name, attributes: &Attributes::of(case), inputs: &case.inputs })
+        definition(&Invocation { op: self, attributes: &Attributes::of(case), inputs: &case.inputs })
     }
 
     /// The companion of a call: by how much its result may be off, in units of the class.
