@@ -1470,7 +1470,9 @@ fn steps<O: nn::Optimizer + 'static>(
                 let gradient = c.optional(&format!("g{i}_{step}"));
                 p.set_grad(gradient.map(|g| g.detach().copy()).transpose()?)?;
             }
-            if let Some(lr) = rate(c, step)? {
+            if c.given("lr").is_some_and(Value::is_array)
+                && let Some(lr) = rate(c, step)?
+            {
                 optimizer.set_lr(lr)?;
             }
             match &mut scaler {
