@@ -1300,7 +1300,8 @@ fn losses() -> Vec<Op> {
 /// `x [rows, D]` or `[rows, D1, D2]` with parameters of the normalised shape.
 fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
     let (rows, row) = match g.side() {
-        side @ 4.. => (vec![side], [vec![1009], vec![3, 61], vec![1024]][g.below(3)].clone()),
+        // Of short rows, a group takes several.
+        side @ 4.. => (vec![side], [vec![3, 61], vec![40], vec![7], vec![1009], vec![1024]][g.below(5)].clone()),
         rows => (
             [vec![3], vec![], vec![2, 2], vec![0]][rows].clone(),
             [vec![5], vec![2, 3], vec![1], vec![40]][g.below(4)].clone(),
