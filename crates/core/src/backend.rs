@@ -74,6 +74,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Sets whose kernels multiply matrices. A backend without a vendor's library ignores it.
     fn set_blas(&self, _blas: Blas) {}
 
+    /// Sets whether a call waits for what its kernels find in their data. A backend that always does ignores it.
+    fn set_checked(&self, _is: bool) {}
+
     /// Sets whether results must be the same bits in every run. A backend that has nothing faster ignores it.
     fn set_deterministic(&self, _is: bool) {}
 

@@ -128,6 +128,13 @@ impl Device {
         self.backend().set_blas(blas);
     }
 
+    /// Sets whether bad indices and values are errors of the call that met them, which then waits for the device, or of the
+    /// next call that waits anyway. `ISOGRAD_CHECKED`, 1 or 0, says it until then, or else whether this is a debug build. The
+    /// CPU always checks.
+    pub fn set_checked(&self, is: bool) {
+        self.backend().set_checked(is);
+    }
+
     /// Sets whether this device's results are the same bits in every run from now on, which they are until then. Without
     /// that, CUDA devices of compute capability 9.0 and later scatter sums of f32, f16 and bf16 ([`Tensor::scatter_add`],
     /// [`Tensor::index_add`], gradients of [`Tensor::gather`] and of what is like them) in any order, and round to the

@@ -115,12 +115,6 @@ impl<D: Driver> Gpu<D> {
         }
     }
 
-    /// Whether bad indices and values are errors of the call that met them, which then waits for the device, or of the
-    /// next synchronising call. The former is the default in debug builds, and with `ISOGRAD_CHECKED=1`.
-    pub fn set_checked(&self, checked: bool) {
-        self.is_checked.store(checked, Ordering::Relaxed);
-    }
-
     /// The driver.
     pub fn driver(&self) -> &D {
         &self.pool.driver
@@ -336,6 +330,10 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn set_blas(&self, blas: Blas) {
         self.vendor.set_blas(blas);
+    }
+
+    fn set_checked(&self, is: bool) {
+        self.is_checked.store(is, Ordering::Relaxed);
     }
 
     fn set_deterministic(&self, is: bool) {

@@ -5,6 +5,7 @@ use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::{DType, Device, Result, Shape, Tensor};
 
+/// What tests outside of this file take.
 pub static SOFTSIGN: CustomOp = CustomOp {
     name: "softsign",
     output: like_first,

@@ -342,6 +342,8 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
         // A queue of its own for each, and with it the programs, which some drivers keep much memory for.
         let findings = match private(shared) {
             Ok(device) => {
+                // Errors have the kinds that the op gives them.
+                device.set_checked(true);
                 let findings = of_item(options, &item, &device, runs[item.device].has_f64);
                 // What is still in the queue must not run while the device goes away. Its errors were those of a check.
                 let _ = device.synchronize();

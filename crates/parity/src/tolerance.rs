@@ -28,7 +28,7 @@ fn factor(op: &Op, case: &Case, elements: usize, dtype: DType, device: &Device) 
         Class::Transcendental => 16.0,
         Class::Reduction => of_sum(terms),
         // Each factor rounds once more, up or down.
-        Class::Factors => 8.0 + 2.0 * terms.sqrt(),
+        Class::Factors => of_product(terms),
         Class::Product | Class::Dense if dtype == dtype.acc() => 8.0 + 2.0 * sum,
         Class::Product | Class::Dense => 32.0 + 8.0 * sum,
         // Of a step; there are at most two.
@@ -40,6 +40,11 @@ fn factor(op: &Op, case: &Case, elements: usize, dtype: DType, device: &Device) 
 /// The factor C of a sum of so many terms.
 fn of_sum(terms: f64) -> f64 {
     8.0 + 4.0 * (terms + 1.0).log2()
+}
+
+/// The factor C of a product of so many factors.
+fn of_product(factors: f64) -> f64 {
+    8.0 + 2.0 * factors.sqrt()
 }
 
 /// What a result is measured with, beside itself.
@@ -99,7 +104,9 @@ pub fn gradient_bounds(op: &Op, r: &[f64], errors: &[f64], sums: Option<&Sums>, 
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
     let kept = if is_kept { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
     let u_acc = precision(dtype.acc()).0;
-    let stages = (8.0 * error).max(32.0 * u_acc * scale);
+    // A product may have all elements for factors; in f32 it may be too large for its error to be seen.
+    let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
+    let stages = (8.0 * error).max(roundings.max(32.0) * u_acc * scale);
     let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
     r.iter().enumerate().map(|(i, r)| rounding * r.abs() + stages.max(of_sum(i)) + kept + eta).collect()

@@ -171,6 +171,10 @@ impl Backend for Watch {
         self.under().set_blas(blas);
     }
 
+    fn set_checked(&self, is: bool) {
+        self.under().set_checked(is);
+    }
+
     fn set_deterministic(&self, is: bool) {
         self.under().set_deterministic(is);
     }

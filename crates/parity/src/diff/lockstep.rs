@@ -213,6 +213,10 @@ impl Backend for Lockstep {
         self.devices.iter().for_each(|device| device.set_blas(blas));
     }
 
+    fn set_checked(&self, is: bool) {
+        self.devices.iter().for_each(|device| device.set_checked(is));
+    }
+
     fn set_deterministic(&self, is: bool) {
         self.devices.iter().for_each(|device| device.set_deterministic(is));
     }
