@@ -1097,6 +1097,30 @@ def optimizer(out):
             out.case(f"{op}/{name}", training(), **attributes)
         optimizer_errors(out, op, variants["plain"])
     clipping(out)
+    for op, variants in {
+        "rmsprop_step": {
+            "plain": lr,
+            "decay": lr | {"wd": 0.1, "alpha": 0.9, "eps": 1e-3},
+            "momentum": lr | {"momentum": 0.9},
+            "centered": lr | {"centered": True, "alpha": 0.8},
+            "centered_momentum": lr | {"centered": True, "momentum": 0.5, "wd": 0.1},
+            "maximize": lr | {"maximize": True},
+        },
+        "adagrad_step": {
+            "plain": lr,
+            "decay": lr | {"wd": 0.1, "lr_decay": 0.2},
+            "start": lr | {"initial_accumulator": 0.5, "eps": 1e-3},
+            "maximize": lr | {"maximize": True},
+        },
+    }.items():
+        for name, attributes in variants.items():
+            out.case(f"{op}/{name}", training(), **attributes)
+        optimizer_errors(out, op, variants["plain"])
+    step = {"p0": normal(2), "g0_0": normal(2)}
+    for option, value in ("alpha", 1.0), ("alpha", -0.1), ("eps", -1e-8), ("momentum", -0.1):
+        out.error(f"rmsprop_step/{option}_{value}", "Attr", step, **lr | {option: value})
+    for option in "lr_decay", "initial_accumulator", "eps":
+        out.error(f"adagrad_step/negative_{option}", "Attr", step, **lr | {option: -0.1})
 
 
 def adam_variants():

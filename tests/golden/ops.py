@@ -330,6 +330,16 @@ def adamw(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.01, amsgrad=False, 
     return optimize(torch.optim.AdamW, tensors, lr=lr, betas=(beta1, beta2), **options)
 
 
+def rmsprop(*, lr=1e-2, alpha=0.99, eps=1e-8, wd=0.0, momentum=0.0, centered=False, maximize=False, **tensors):
+    options = {"eps": eps, "weight_decay": wd, "momentum": momentum, "centered": centered, "maximize": maximize}
+    return optimize(torch.optim.RMSprop, tensors, lr=lr, alpha=alpha, **options)
+
+
+def adagrad(*, lr=1e-2, lr_decay=0.0, wd=0.0, initial_accumulator=0.0, eps=1e-10, maximize=False, **tensors):
+    options = {"weight_decay": wd, "initial_accumulator_value": initial_accumulator, "eps": eps, "maximize": maximize}
+    return optimize(torch.optim.Adagrad, tensors, lr=lr, lr_decay=lr_decay, **options)
+
+
 def with_grads(tensors):
     params = [torch.zeros_like(g).requires_grad_() for g in tensors.values()]
     for param, grad in zip(params, tensors.values()):
@@ -485,6 +495,8 @@ OPS = {
     "nag_step": ("", nag),
     "adam_step": ("", adam),
     "adamw_step": ("", adamw),
+    "rmsprop_step": ("", rmsprop),
+    "adagrad_step": ("", adagrad),
     "gradient_clip_norm": ("", clip_norm),
     "gradient_clip_value": ("", clip_value),
 }

@@ -99,8 +99,6 @@ pub const PLANNED: &[&str] = &[
     "multi_head_attention_backward",
     "cross_attention_forward",
     "cross_attention_backward",
-    "rmsprop_step",
-    "adagrad_step",
     "lars_step",
     "lamb_step",
     "muon_step",

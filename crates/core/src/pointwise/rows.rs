@@ -525,6 +525,49 @@ rows! {
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v)]
     }
+    // v: the mean of the squares of gradients, a: that of gradients, b: the momentum. rate = 1 - alpha comes from the host, as
+    // Adam's.
+    Real RmsPropStep "rmsprop_step" (p, v, g, lr, scale, found_inf) [decay, alpha, rate, eps] -> 2 inout {
+        let g = step_gradient(g, scale, p, decay);
+        let v1 = alpha * v + rate * g * g;
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p - lr * g / (v1.sqrt() + eps), p), V::select(apply, v1, v)]
+    }
+    Real RmsPropMomentumStep "rmsprop_momentum_step" (p, v, b, g, lr, scale, found_inf)
+        [decay, alpha, rate, eps, momentum] -> 3 inout {
+        let g = step_gradient(g, scale, p, decay);
+        let v1 = alpha * v + rate * g * g;
+        let b1 = momentum * b + g / (v1.sqrt() + eps);
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p - lr * b1, p), V::select(apply, v1, v), V::select(apply, b1, b)]
+    }
+    Real RmsPropCenteredStep "rmsprop_centered_step" (p, v, a, g, lr, scale, found_inf)
+        [decay, alpha, rate, eps] -> 3 inout {
+        let g = step_gradient(g, scale, p, decay);
+        let (v1, a1) = (alpha * v + rate * g * g, a + rate * (g - a));
+        let apply = found_inf.eq(V::c(0.0));
+        let p1 = p - lr * g / ((v1 - a1 * a1).sqrt() + eps);
+        [V::select(apply, p1, p), V::select(apply, v1, v), V::select(apply, a1, a)]
+    }
+    Real RmsPropCenteredMomentumStep "rmsprop_centered_momentum_step" (p, v, a, b, g, lr, scale, found_inf)
+        [decay, alpha, rate, eps, momentum] -> 4 inout {
+        let g = step_gradient(g, scale, p, decay);
+        let (v1, a1) = (alpha * v + rate * g * g, a + rate * (g - a));
+        let b1 = momentum * b + g / ((v1 - a1 * a1).sqrt() + eps);
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p - lr * b1, p), V::select(apply, v1, v), V::select(apply, a1, a), V::select(apply, b1, b)]
+    }
+    Real AdagradPrepare "adagrad_prepare" (t, _step_size, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, rate_decay] -> 3 inout {
+        let (t1, one) = (counted(t, found_inf), V::c(1.0));
+        [t1, lr / (one + (t1 - one) * rate_decay), sign * gradient_scale(inv_scale, norm, max_norm)]
+    }
+    Real AdagradStep "adagrad_step" (p, h, g, step_size, scale, found_inf) [decay, eps] -> 2 inout {
+        let g = step_gradient(g, scale, p, decay);
+        let h1 = h + g * g;
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p - step_size * g / (h1.sqrt() + eps), p), V::select(apply, h1, h)]
+    }
     Real AdamAmsgradStep "adam_amsgrad_step" (p, m, v, u, g, step_size, correction, shrink, scale, found_inf)
         [decay, rate1, beta2, rate2, eps] -> 4 inout {
         let g = step_gradient(g, scale, p, decay);

@@ -1,10 +1,10 @@
 //! Adam and AdamW.
 
-use super::engine::{Engine, Numbers, Rule, check_at_least_0};
+use super::engine::{Engine, Numbers, Rule, check_at_least_0, check_rate};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Error, Result, Tensor};
+use isograd_core::{Result, Tensor};
 
 /// Adam: steps by the mean of the gradients over the root of the mean of their squares. Rate 1e-3, betas 0.9 and 0.999,
 /// eps 1e-8; weight decay (0) is added to the gradient. Kingma, Ba 2014, arXiv 1412.6980; as PyTorch's Adam.
@@ -70,10 +70,7 @@ impl Rule for AdamRule {
 
     fn check(&self) -> Result<()> {
         check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
-        match [self.beta1, self.beta2].into_iter().find(|b| !(0.0..1.0).contains(b)) {
-            Some(beta) => Err(Error::attr(Self::NAME, format!("a beta is {beta}, expected 0 to below 1"))),
-            None => Ok(()),
-        }
+        [self.beta1, self.beta2].into_iter().try_for_each(|beta| check_rate(Self::NAME, "a beta", beta))
     }
 
     fn states(&self) -> &'static [&'static str] {

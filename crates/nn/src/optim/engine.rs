@@ -20,6 +20,11 @@ pub(super) trait Rule {
     /// The names of the states that a parameter has.
     fn states(&self) -> &'static [&'static str];
 
+    /// What the states start with.
+    fn initial(&self) -> f64 {
+        0.0
+    }
+
     /// The row that counts the step and updates what is computed once for all parameters of a lane, from `inv_scale`,
     /// `norm`, `found_inf` and, if the row reads it, the rate; with its attributes after the sign and the largest norm.
     fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
@@ -199,14 +204,14 @@ impl<R: Rule> Engine<R> {
         Ok(())
     }
 
-    /// Lanes for these step counts, with states of zeros.
+    /// Lanes for these step counts, with states as they start.
     fn new_lanes(&self, steps: &[f64]) -> Result<Vec<Lane>> {
         self.check()?;
         let mut lanes: Vec<(f64, Lane)> = Vec::new();
         for (index, parameter) in self.parameters.iter().enumerate() {
             let (t, steps) = (&parameter.tensor, steps[index]);
-            let zeros = |_: &&str| Tensor::zeros(t.shape(), t.dtype().acc(), t.device());
-            let member = Member { index, states: self.rule.states().iter().map(zeros).collect::<Result<_>>()? };
+            let start = |_: &&str| Tensor::full(t.shape(), self.rule.initial(), t.dtype().acc(), t.device());
+            let member = Member { index, states: self.rule.states().iter().map(start).collect::<Result<_>>()? };
             let fits = |(s, lane): &&mut (f64, Lane)| {
                 let lr = &lane.numbers.lr;
                 let same = (lane.group, lr.dtype()) == (parameter.group, t.dtype().acc());
@@ -340,5 +345,12 @@ pub(super) fn check_at_least_0(op: &'static str, options: &[(&str, f64)]) -> Res
     match options.iter().find(|(_, v)| v.is_nan() || *v < 0.0) {
         Some((name, v)) => Err(Error::attr(op, format!("{name} is {v}, expected at least 0"))),
         None => Ok(()),
+    }
+}
+
+pub(super) fn check_rate(op: &'static str, name: &str, rate: f64) -> Result<()> {
+    match (0.0..1.0).contains(&rate) {
+        true => Ok(()),
+        false => Err(Error::attr(op, format!("{name} is {rate}, expected 0 to below 1"))),
     }
 }

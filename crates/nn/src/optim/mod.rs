@@ -1,11 +1,15 @@
 //! Optimizers. Everything that changes from step to step (rate, step count, scale) lives on the device, so that a step
 //! reads nothing back.
 
+mod adagrad;
 mod adam;
 mod engine;
+mod rmsprop;
 mod sgd;
 
+pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
+pub use rmsprop::RmsProp;
 pub use sgd::Sgd;
 
 use crate::StateDict;

@@ -83,6 +83,8 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("nag_step", [13, 0]),
     ("adam_step", [17, 0]),
     ("adamw_step", [18, 0]),
+    ("rmsprop_step", [17, 0]),
+    ("adagrad_step", [17, 0]),
     ("gradient_clip_norm", [10, 0]),
     ("gradient_clip_value", [3, 0]),
     ("amp_unscale_check", [25, 0]),

@@ -11,7 +11,7 @@ use isograd_core::ops::{
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Rng, RngState, Shape, Tensor, no_grad};
 use isograd_nn::optim::Scaling;
-use isograd_nn::{self as nn, Adam, AdamW, GradScaler, Group, Sgd};
+use isograd_nn::{self as nn, Adagrad, Adam, AdamW, GradScaler, Group, RmsProp, Sgd};
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
@@ -1498,7 +1498,7 @@ fn steps<O: nn::Optimizer + 'static>(
         .class(Optimizer)
         .companion(step_terms)
         .fused()
-        .also(&["adam", "sgd", "set_grad", "leaf"])
+        .also(&["adagrad", "adam", "rmsprop", "sgd", "set_grad", "leaf"])
         .wide("parameters of 16 bits are rounded after each step")
 }
 
@@ -1662,6 +1662,21 @@ macro_rules! adam {
 adam!(adam, Adam, 0.0);
 adam!(adamw, AdamW, 0.01);
 
+fn rmsprop(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<RmsProp> {
+    let optimizer = optimizer!(c, RmsProp, parameters, lr rate(c, 0)?.unwrap_or(1e-2), wd c.float_or("wd", 0.0)?)
+        .alpha(c.float_or("alpha", 0.99)?)
+        .eps(c.float_or("eps", 1e-8)?)
+        .momentum(c.float_or("momentum", 0.0)?);
+    Ok(if c.flag("centered")? { optimizer.centered() } else { optimizer })
+}
+
+fn adagrad(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adagrad> {
+    Ok(optimizer!(c, Adagrad, parameters, lr rate(c, 0)?.unwrap_or(1e-2), wd c.float_or("wd", 0.0)?)
+        .lr_decay(c.float_or("lr_decay", 0.0)?)
+        .initial_accumulator(c.float_or("initial_accumulator", 0.0)?)
+        .eps(c.float_or("eps", 1e-10)?))
+}
+
 fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let parameters = with_gradients(c)?;
     let clip = if c.flag("error_if_nonfinite")? { nn::clip_grad_norm_finite } else { nn::clip_grad_norm };
@@ -1714,6 +1729,8 @@ fn optimizers() -> Vec<Op> {
         steps("nag_step", sgd, json!({"momentum": 0.9})),
         steps("adam_step", adam, json!({"amsgrad": false})),
         steps("adamw_step", adamw, json!({"amsgrad": true})),
+        steps("rmsprop_step", rmsprop, json!({"momentum": 0.9, "centered": true})),
+        steps("adagrad_step", adagrad, json!({"lr_decay": 0.1, "initial_accumulator": 0.5})),
         Op::new("gradient_clip_norm", clip_norm, |g| {
             let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
