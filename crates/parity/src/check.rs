@@ -162,14 +162,16 @@ fn gradients_at(op: &Op, case: &Case, device: &Device) -> Result<Gradients> {
 
 /// The gradients in `dtype` against those in f64 on the CPU.
 pub fn gradients(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
-    compare_gradients(op, case, dtype, |case| gradients_at(op, case, device), |case| gradients_at(op, case, &cpu()))
+    compare_gradients(op, case, dtype, 1, |case| gradients_at(op, case, device), |case| gradients_at(op, case, &cpu()))
 }
 
-/// Measures what `there` computes in a dtype by what `here` computes in f64, and in that dtype.
+/// Measures what `there` computes in a dtype by what `here` computes in f64, and in that dtype. `times` is how often the
+/// [`cotangent`] arrives.
 fn compare_gradients(
     op: &Op,
     case: &Case,
     dtype: DType,
+    times: usize,
     there: impl Fn(&Case) -> Result<Gradients>,
     here: impl Fn(&Case) -> Result<Gradients>,
 ) -> Found {
@@ -183,7 +185,7 @@ fn compare_gradients(
     }
     let each = (0..exact.len()).map(|k| {
         let sums = sums.get(k).and_then(Option::as_ref);
-        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, dtype);
+        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, times as f64, dtype);
         measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|e| format!("gradient {k}, {e}"))
     });
     worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
@@ -221,7 +223,7 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         }
         found.iter().map(Tensor::to_f64_vec).collect()
     };
-    compare_gradients(op, case, dtype, one_by_one, |case| gradients_at(op, case, &cpu()))
+    compare_gradients(op, case, dtype, 1, one_by_one, |case| gradients_at(op, case, &cpu()))
 }
 
 /// Inputs that are used by two calls, and by one call in two places: gradients add up.
@@ -242,7 +244,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         let once = gradients_at(op, case, &cpu())?;
         Ok(once.into_iter().map(|g| g.into_iter().map(|v| 3.0 * v).collect()).collect())
     };
-    let found = compare_gradients(op, case, dtype, two_calls, three_times)?;
+    let found = compare_gradients(op, case, dtype, 3, two_calls, three_times)?;
     let [a, b] = op.differentiable(case)[..] else { return Ok(found) };
     if case.inputs[a].1.shape() != case.inputs[b].1.shape() {
         return Ok(found);
@@ -262,7 +264,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         let [a, b] = gradients_at(op, case, &cpu())?.try_into().unwrap_or_default();
         Ok(vec![a.iter().zip(&b).map(|(a, b)| a + b).collect()])
     };
-    Ok(found.or(compare_gradients(op, &case, dtype, one_leaf, sum)?))
+    Ok(found.or(compare_gradients(op, &case, dtype, 1, one_leaf, sum)?))
 }
 
 /// What a backend has a fused kernel for, computed by the composite on the same device, is as near to f64.

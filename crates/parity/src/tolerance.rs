@@ -93,16 +93,23 @@ pub struct Sums {
 }
 
 /// The bounds of a gradient: 8 times the error of the CPU in the same dtype, 32 roundings of the largest element, or what a
-/// sum may be off by.
-pub fn gradient_bounds(op: &Op, r: &[f64], errors: &[f64], sums: Option<&Sums>, dtype: DType) -> Vec<f64> {
+/// sum may be off by. `arriving` is the largest gradient of the results, added up over calls.
+pub fn gradient_bounds(
+    op: &Op,
+    r: &[f64],
+    errors: &[f64],
+    sums: Option<&Sums>,
+    arriving: f64,
+    dtype: DType,
+) -> Vec<f64> {
     let (u_out, eta) = precision(dtype);
     let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
     let error = largest(&mut errors.iter().copied());
     let scale = largest(&mut r.iter().map(|r| r.abs()));
     // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
-    // that arrive, which are at most 1; or round what it then multiplies with factors of at most 2.
+    // that arrive; or round what it then multiplies with factors of at most 2.
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
-    let kept = if is_kept { 4.0 * u_out * scale.max(1.0) } else { 0.0 };
+    let kept = if is_kept { 4.0 * u_out * scale.max(arriving) } else { 0.0 };
     let u_acc = precision(dtype.acc()).0;
     // A product may have all elements for factors; in f32 it may be too large for its error to be seen.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
