@@ -7,7 +7,7 @@ use crate::compare::Distance;
 use crate::golden::CASES;
 use crate::registry::{Class, Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
-use crate::speed::Stand;
+use crate::speed::{self, Stand};
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::private;
 use isograd_core::custom::CustomOp;
@@ -165,6 +165,12 @@ pub struct Options {
     pub commit: Option<String>,
 }
 
+impl Options {
+    fn has_speeds(&self) -> bool {
+        self.extent == Extent::Whole && self.repeat.is_none()
+    }
+}
+
 /// How far a run is.
 #[derive(Clone, Debug)]
 pub struct Progress<'a> {
@@ -238,7 +244,7 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
     let items = items(ops, options, &runs);
     let total = items.len();
-    let speeds = if options.extent == Extent::Whole && options.repeat.is_none() { total } else { 0 };
+    let speeds = if options.has_speeds() { total } else { 0 };
     let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
     let (sender, receiver) = mpsc::channel();
     let mut report = Report::new(options, runs.clone());
@@ -345,6 +351,10 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
                 // Errors have the kinds that the op gives them.
                 device.set_checked(true);
                 let findings = of_item(options, &item, &device, runs[item.device].has_f64);
+                if options.has_speeds() {
+                    // What fails here has no speed.
+                    let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
+                }
                 // What is still in the queue must not run while the device goes away. Its errors were those of a check.
                 let _ = device.synchronize();
                 findings

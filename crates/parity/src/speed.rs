@@ -1,6 +1,6 @@
 //! How near ops come to the copy bandwidth of a device.
 
-use crate::case::Gen;
+use crate::case::{Case, Gen};
 use crate::registry::Op;
 use crate::report::number;
 use isograd_core::{DType, Device, Result, Tensor, no_grad};
@@ -33,10 +33,32 @@ pub struct Speed {
     pub fraction: f64,
 }
 
+/// Of two sizes that of a device.
+fn size_on(device: &Device, sizes: [usize; 2]) -> usize {
+    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
+    let is_accelerator = { all }.any(|info| info.name == device.name() && info.is_accelerator);
+    if is_accelerator { sizes[0] } else { sizes[1] }
+}
+
+/// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
+fn case_on(device: &Device, op: &Op) -> Option<Case> {
+    let elements = size_on(device, ELEMENTS);
+    let case = (op.make)(&mut Gen::new(&[elements / WIDTH, WIDTH], 1, &Device::cpu().ok()?));
+    let largest = case.inputs.iter().map(|(_, t)| t.numel()).max()?;
+    (largest >= elements / 2).then_some(case)
+}
+
+/// Runs once what will be timed. Kernels that are kept on disk are compiled for many ops at once then, and not one after
+/// another between measurements.
+pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
+    let Some(case) = case_on(device, op) else { return Ok(()) };
+    let case = case.map_floats(|t| t.cast(dtype))?.to(device)?;
+    no_grad(|| op.call(&case)).and_then(|_| device.synchronize())
+}
+
 /// A device with what its measurements share.
 pub struct Stand {
     device: Device,
-    elements: usize,
     flushed: Tensor,
     /// Bytes that a copy reads and writes, a second.
     pub bandwidth: f64,
@@ -45,13 +67,11 @@ pub struct Stand {
 impl Stand {
     /// Measures the bandwidth of a device.
     pub fn new(device: &Device) -> Result<Stand> {
-        let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
-        let is_accelerator = { all }.any(|info| info.name == device.name() && info.is_accelerator);
-        let of = |sizes: [usize; 2]| if is_accelerator { sizes[0] } else { sizes[1] };
-        let from = Tensor::zeros(of(COPIED), DType::F32, device)?;
+        let copied = size_on(device, COPIED);
+        let from = Tensor::zeros(copied, DType::F32, device)?;
         let to = from.zeros_like()?;
-        let mut stand = Stand { device: device.clone(), elements: of(ELEMENTS), flushed: from, bandwidth: 0.0 };
-        let bytes = 2 * of(COPIED) * DType::F32.size();
+        let mut stand = Stand { device: device.clone(), flushed: from, bandwidth: 0.0 };
+        let bytes = 2 * copied * DType::F32.size();
         stand.bandwidth = bytes as f64 / stand.seconds(|| to.copy_(&stand.flushed))?;
         Ok(stand)
     }
@@ -71,15 +91,10 @@ impl Stand {
     /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, where it does not run,
     /// or where nothing is to be done.
     pub fn speeds(&self, op: &Op, dtypes: &[DType]) -> Vec<Speed> {
-        let Ok(cpu) = Device::cpu() else { return Vec::new() };
         if dtypes.is_empty() {
             return Vec::new();
         }
-        let case = (op.make)(&mut Gen::new(&[self.elements / WIDTH, WIDTH], 1, &cpu));
-        let elements: usize = case.inputs.iter().map(|(_, t)| t.numel()).max().unwrap_or(0);
-        if elements < self.elements / 2 {
-            return Vec::new();
-        }
+        let Some(case) = case_on(&self.device, op) else { return Vec::new() };
         let wide = case.to(&self.device);
         let launched = || self.device.backend().launch_count();
         let one = |&dtype: &DType| -> Result<Option<Speed>> {
