@@ -38,7 +38,7 @@ pub use diff::{Diff, Direction, Entry, Off, diff};
 pub use html::html;
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
 pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops};
-pub use speed::Speed;
+pub use speed::{Pass, Speed, Timed};
 pub use status::status;
 
 // The CPU is what all others are compared with.

@@ -3,7 +3,7 @@
 use crate::compare::Distance;
 use crate::registry::find;
 use crate::run::{Check, Extent, Options};
-use crate::speed::Speed;
+use crate::speed::{Pass, Speed};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -188,9 +188,9 @@ impl Report {
     /// The table of ops, devices and dtypes; what failed; and the last line, `N passed, 0 failed`.
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
-        let head = ["op", "device", "dtype", "checks", "worst", "ulps", "speed"];
-        let [op, device, dtype, checks, worst, ulps, speed] = head;
-        lines.push(format!("{op:<22} {device:<9} {dtype:<5} {checks:>6} {worst:>6} {ulps:>8} {speed:>6}"));
+        let head = ["op", "device", "dtype", "checks", "worst", "ulps", "speed", "back"];
+        let [op, device, dtype, checks, worst, ulps, speed, back] = head;
+        lines.push(format!("{op:<22} {device:<9} {dtype:<5} {checks:>6} {worst:>6} {ulps:>8} {speed:>6} {back:>6}"));
         for of_op in self.findings.chunk_by(|a, b| (&a.op, &a.device, &a.dtype) == (&b.op, &b.device, &b.dtype)) {
             let Some(first) = of_op.first() else { continue };
             let worsts = || of_op.iter().filter_map(|f| f.worst.as_ref());
@@ -200,11 +200,15 @@ impl Report {
             let speed = self.speeds.iter().find(|s| {
                 (s.op.as_str(), s.device.as_str(), s.dtype.as_str()) == (&first.op, &first.device, &first.dtype)
             });
-            let speed = speed.map_or("-".to_string(), |s| format!("{:.2}", s.fraction));
+            let shown = |pass: Option<&Pass>| pass.map_or("-".to_string(), |pass| format!("{:.2}", pass.fraction));
+            let back = shown(speed.and_then(|s| s.backward.as_ref()));
+            let speed = shown(speed.map(|s| &s.forward));
             let checks = if failed > 0 { format!("{failed} BAD") } else { passed.to_string() };
             let (bounds, ulps) = (largest(|w| w.bounds), largest(|w| w.ulps));
             let (op, device, dtype) = (&first.op, &first.device, &first.dtype);
-            lines.push(format!("{op:<22} {device:<9} {dtype:<5} {checks:>6} {bounds:>6.2} {ulps:>8.1} {speed:>6}"));
+            lines.push(format!(
+                "{op:<22} {device:<9} {dtype:<5} {checks:>6} {bounds:>6.2} {ulps:>8.1} {speed:>6} {back:>6}"
+            ));
         }
         lines.push(String::new());
         for finding in self.findings.iter().filter(|f| f.has_failed()) {

@@ -3,8 +3,10 @@
 use crate::case::{Case, Gen};
 use crate::registry::Op;
 use crate::report::number;
+use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{DType, Device, Result, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Timed calls, of which the median counts.
 const RUNS: usize = 5;
@@ -15,7 +17,32 @@ const COPIED: [usize; 2] = [64 << 20, 8 << 20];
 /// The width of the case's shape.
 const WIDTH: usize = 1024;
 
-/// The time of an op's result.
+/// The time of a call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pass {
+    /// Bytes of what it reads and writes: inputs and outputs; backward, gradients of outputs, inputs, and their gradients.
+    pub bytes: usize,
+    /// The median.
+    pub seconds: f64,
+    /// The time that a copy of as many bytes takes, over this.
+    #[serde(deserialize_with = "number")]
+    pub fraction: f64,
+}
+
+/// An input of a call that was timed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Timed {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its dtype.
+    pub dtype: String,
+    /// Of integers: what all are below.
+    pub below: Option<i64>,
+}
+
+/// The times of an op's result, and of its gradients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Speed {
     /// The op.
@@ -24,13 +51,18 @@ pub struct Speed {
     pub device: String,
     /// The dtype of the floats.
     pub dtype: String,
-    /// Bytes of inputs and outputs.
-    pub bytes: usize,
-    /// The median.
-    pub seconds: f64,
-    /// The time that a copy of as many bytes takes, over this.
-    #[serde(deserialize_with = "number")]
-    pub fraction: f64,
+    /// The result's.
+    #[serde(flatten)]
+    pub forward: Pass,
+    /// That of all gradients together, where there are any that take time.
+    #[serde(default)]
+    pub backward: Option<Pass>,
+    /// The call's attributes, by name.
+    #[serde(default)]
+    pub attributes: Value,
+    /// Its inputs.
+    #[serde(default)]
+    pub inputs: Vec<Timed>,
 }
 
 /// Of two sizes that of a device.
@@ -53,7 +85,56 @@ fn case_on(device: &Device, op: &Op) -> Option<Case> {
 pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
     let Some(case) = case_on(device, op) else { return Ok(()) };
     let case = case.map_floats(|t| t.cast(dtype))?.to(device)?;
-    no_grad(|| op.call(&case)).and_then(|_| device.synchronize())
+    no_grad(|| op.call(&case))?;
+    if let Some(backward) = Backward::of(op, &case)? {
+        backward.run()?;
+    }
+    device.synchronize()
+}
+
+/// A pass that can be run again and again.
+struct Backward {
+    leaves: Vec<Tensor>,
+    output: Tensor,
+    gradient: Tensor,
+}
+
+impl Backward {
+    /// That of the first differentiable output of a call; `None` without one.
+    fn of(op: &Op, case: &Case) -> Result<Option<Backward>> {
+        let mut case = case.clone();
+        let mut leaves = Vec::new();
+        for i in op.differentiable(&case) {
+            let leaf = case.inputs[i].1.leaf()?;
+            case.inputs[i].1 = leaf.clone();
+            leaves.push(leaf);
+        }
+        let Some(output) = op.call(&case)?.into_iter().find(Tensor::requires_grad) else { return Ok(None) };
+        let gradient = output.detach().ones_like()?;
+        Ok(Some(Backward { leaves, output, gradient }))
+    }
+
+    fn run(&self) -> Result<()> {
+        let wanted: Vec<&Tensor> = self.leaves.iter().collect();
+        let gradient = Some(self.gradient.clone());
+        grad_with(&self.output, &wanted, BackwardOptions { gradient, retain: true, ..Default::default() }).map(drop)
+    }
+
+    fn bytes(&self) -> usize {
+        size(&self.gradient) + 2 * self.leaves.iter().map(size).sum::<usize>()
+    }
+}
+
+fn size(t: &Tensor) -> usize {
+    t.numel() * t.dtype().size()
+}
+
+fn timed(name: &str, t: &Tensor) -> Result<Timed> {
+    let below = match t.dtype() {
+        DType::I32 | DType::I64 if t.numel() > 0 => Some(t.cast(DType::I64)?.amax(..)?.item()? as i64 + 1),
+        _ => None,
+    };
+    Ok(Timed { name: name.into(), shape: t.dims().to_vec(), dtype: t.dtype().to_string(), below })
 }
 
 /// A device with what its measurements share.
@@ -88,6 +169,11 @@ impl Stand {
         Ok(times[RUNS / 2])
     }
 
+    fn pass(&self, bytes: usize, f: impl Fn() -> Result<()>) -> Result<Pass> {
+        let seconds = self.seconds(f)?;
+        Ok(Pass { bytes, seconds, fraction: bytes as f64 / self.bandwidth / seconds })
+    }
+
     /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, where it does not run,
     /// or where nothing is to be done.
     pub fn speeds(&self, op: &Op, dtypes: &[DType]) -> Vec<Speed> {
@@ -101,18 +187,33 @@ impl Stand {
             let rounded = wide.as_ref().ok().and_then(|wide| wide.map_floats(|t| t.cast(dtype)).ok());
             // A device without f64 leaves it to the CPU.
             let case = rounded.map_or_else(|| case.map_floats(|t| t.cast(dtype))?.to(&self.device), Ok)?;
-            let size = |t: &Tensor| t.numel() * t.dtype().size();
             let read: usize = case.inputs.iter().map(|(_, t)| size(t)).sum();
             let before = launched();
             let written: usize = no_grad(|| op.call(&case))?.iter().map(size).sum();
             if before.is_some() && launched() == before {
                 return Ok(None);
             }
-            let seconds = no_grad(|| self.seconds(|| op.call(&case).map(drop)))?;
-            let bytes = read + written;
-            let fraction = bytes as f64 / self.bandwidth / seconds;
-            let (op, device, dtype) = (op.name.into(), self.device.name().into(), dtype.to_string());
-            Ok(Some(Speed { op, device, dtype, bytes, seconds, fraction }))
+            let forward = self.pass(read + written, || no_grad(|| op.call(&case).map(drop)))?;
+            let backward = match Backward::of(op, &case)? {
+                Some(backward) => {
+                    let before = launched();
+                    backward.run()?;
+                    let is_free = before.is_some() && launched() == before;
+                    if is_free { None } else { Some(self.pass(backward.bytes(), || backward.run())?) }
+                }
+                None => None,
+            };
+            let inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<_>>()?;
+            let (device, dtype) = (self.device.name().into(), dtype.to_string());
+            Ok(Some(Speed {
+                op: op.name.into(),
+                device,
+                dtype,
+                forward,
+                backward,
+                attributes: case.attributes.clone(),
+                inputs,
+            }))
         };
         dtypes.iter().filter_map(|dtype| one(dtype).ok().flatten()).collect()
     }

@@ -59,7 +59,8 @@ const findings = data.reports.flatMap((report, run) => report.findings.map((find
 }));
 const speeds = new Map(data.reports.flatMap((report, run) => report.speeds.map((speed) => {
   const key = [speed.op, label(run, speed.device), speed.dtype].join(" ");
-  return [key, { ...speed, fraction: number(speed.fraction) }];
+  const backward = speed.backward && { ...speed.backward, fraction: number(speed.backward.fraction) };
+  return [key, { ...speed, fraction: number(speed.fraction), backward }];
 })));
 /** The kernels that an op stands for. */
 const kernelsOf = new Map();
@@ -238,7 +239,7 @@ function commandLine(command) {
 }
 
 function facts(pairs) {
-  const known = pairs.filter(([, value]) => value !== undefined && value !== "");
+  const known = pairs.filter(([, value]) => (value ?? "") !== "");
   return el("dl", {}, ...known.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, ...[value].flat())]));
 }
 
@@ -252,6 +253,11 @@ const outcome = ({ state }) => {
   return state === "passed" ? "✓ passed" : state;
 };
 
+/** A time beside that of a copy. */
+function share({ fraction, bytes, seconds }) {
+  return `${percent(fraction)} of a copy: ${(bytes / 1e6).toFixed(1)} MB in ${time(seconds)}`;
+}
+
 /** All that is known of a finding. */
 function described(finding) {
   const report = data.reports[finding.run];
@@ -264,7 +270,8 @@ function described(finding) {
     ["case", finding.case],
     ["cases", finding.cases ? finding.cases.toLocaleString("en") : ""],
     ["took", time(finding.seconds)],
-    ["speed", speed && `${percent(speed.fraction)} of a copy: ${(speed.bytes / 1e6).toFixed(1)} MB in ${time(speed.seconds)}`],
+    ["speed", speed && share(speed)],
+    ["speed backward", speed?.backward && share(speed.backward)],
     ["device", [finding.where, device?.hardware].filter(Boolean).join(", ")],
   ])];
   if (finding.why) parts.push(el("pre", { class: finding.state }, finding.why));

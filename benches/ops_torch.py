@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Puts PyTorch's times beside those of every op that `isograd parity --json` measured, on the same device.
+
+    isograd parity --device cuda:0 --json parity.json
+    python3 benches/ops_torch.py parity.json [--device cuda:0] [--filter RE] [--json FILE]
+
+Each call is repeated with the attributes and shapes that the file has, by the reference of tests/golden, or by PyTorch's own
+function where the reference is a formula; where that is slow, torch.compile too, and the fastest counts. Medians of calls with
+cold caches, as isograd measures them. `ratio` is PyTorch's time over isograd's: above 1, isograd is faster.
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golden"))
+import ops  # noqa: E402
+
+# Where the reference is a formula, or checks what costs time: the function that a user would call.
+OWN = {
+    "elu": lambda x, *, alpha=1.0: F.elu(x, alpha),
+    "selu": lambda x: F.selu(x),
+    "celu": lambda x, *, alpha=1.0: F.celu(x, alpha),
+    "relu6": lambda x: F.relu6(x),
+    "hardtanh": lambda x, *, min=-1.0, max=1.0: F.hardtanh(x, min, max),
+    "hardsigmoid": lambda x: F.hardsigmoid(x),
+    "topk": lambda x, *, k, dim=-1, largest=True: torch.topk(x, k, dim, largest),
+    "cast": lambda x, *, dtype: x.to(ops.DTYPES[dtype]),
+    "dropout_forward": lambda x, *, p=0.5, training=True: F.dropout(x, p, training),
+    "index_put": lambda self, values, *, indices, accumulate=False, **t: self.index_put(
+        ops.subscript(indices, t), values, accumulate
+    ),
+}
+RUNS = 5
+
+
+def inputs_of(entry, device):
+    """Numbers that are probabilities, positive, and indices in range, whatever the op."""
+    tensors = {}
+    for given in entry["inputs"]:
+        dtype, shape = ops.DTYPES[given["dtype"]], given["shape"]
+        if dtype.is_floating_point:
+            tensors[given["name"]] = (0.05 + 0.9 * torch.rand(shape, device=device)).to(dtype)
+        elif dtype == torch.bool:
+            tensors[given["name"]] = torch.rand(shape, device=device) < 0.5
+        else:
+            tensors[given["name"]] = torch.randint(0, max(given["below"] or 1, 1), shape, device=device, dtype=dtype)
+    return tensors
+
+
+def reference(entry, tensors):
+    """The call, and the inputs that have a gradient."""
+    grads, call = ops.OPS[entry["op"]]
+    call = OWN.get(entry["op"], call)
+    attributes = {ops.ATTRIBUTE_NAMES.get(k, k) if k in tensors else k: v for k, v in (entry["attributes"] or {}).items()}
+    attributes = {k: v for k, v in attributes.items() if v is not None}
+    wanted = [n for n in tensors if n in grads.split() or any(g.endswith("*") and n.startswith(g[:-1]) for g in grads.split())]
+    return lambda t: call(**t, **attributes), [n for n in wanted if tensors[n].is_floating_point()]
+
+
+class Clock:
+    def __init__(self, device):
+        self.is_gpu = device.type == "cuda"
+        self.flushed = torch.zeros(64 << 20 if self.is_gpu else 8 << 20, device=device)
+
+    def __call__(self, f):
+        for _ in range(2):
+            f()
+        times = []
+        for _ in range(RUNS):
+            self.flushed.sum()
+            if self.is_gpu:
+                before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                before.record()
+                f()
+                after.record()
+                torch.cuda.synchronize()
+                times.append(before.elapsed_time(after) * 1e-3)
+            else:
+                import time
+
+                started = time.perf_counter()
+                f()
+                times.append(time.perf_counter() - started)
+        return statistics.median(times)
+
+
+def passes(call, tensors, wanted, clock, has_backward):
+    """Seconds of the result, and of all gradients."""
+    with torch.no_grad():
+        forward = clock(lambda: call(tensors))
+    if not (has_backward and wanted):
+        return forward, None
+    leaves = {n: t.requires_grad_() if n in wanted else t for n, t in tensors.items()}
+    y = call(leaves)
+    y = y[0] if isinstance(y, tuple) else y
+    g = torch.ones_like(y)
+    targets = [leaves[n] for n in wanted]
+    backward = clock(lambda: torch.autograd.grad(y, targets, g, retain_graph=True, allow_unused=True))
+    return forward, backward
+
+
+def least(a, b):
+    found = [t for t in (a, b) if t is not None]
+    return min(found) if found else None
+
+
+def measure(entry, device, clock, bandwidth, compiles):
+    tensors = inputs_of(entry, device)
+    call, wanted = reference(entry, tensors)
+    backward = entry["backward"]
+    times = passes(call, tensors, wanted, clock, backward is not None)
+    limits = entry["bytes"] / bandwidth, backward and backward["bytes"] / bandwidth
+    is_slow = any(t is not None and limit and limit / t < 0.8 for t, limit in zip(times, limits))
+    if compiles and is_slow:
+        with contextlib.suppress(Exception):
+            torch._dynamo.reset()
+            compiled = passes(torch.compile(call), inputs_of(entry, device), wanted, clock, backward is not None)
+            times = tuple(least(a, b) for a, b in zip(times, compiled))
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parity", help="what `isograd parity --json` wrote")
+    parser.add_argument("--device", default="cuda:0", help="isograd's name of the device [default: cuda:0]")
+    parser.add_argument("--filter", default="", help="only ops whose name this finds")
+    parser.add_argument("--dtype", action="append", help="only these dtypes [default: f32 and bf16]")
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    parser.add_argument("--json", help="write the rows to this file too")
+    args = parser.parse_args()
+    report = json.loads(Path(args.parity).read_text())
+    device = torch.device("cpu" if args.device == "cpu" else "cuda")
+    bandwidth = next(d["bandwidth"] for d in report["devices"] if d["name"] == args.device)
+    clock, rows = Clock(device), []
+    for entry in report["speeds"]:
+        is_chosen = entry["device"] == args.device and re.search(args.filter, entry["op"])
+        if not is_chosen or entry["dtype"] not in (args.dtype or ["f32", "bf16"]):
+            continue
+        if entry["op"] not in ops.OPS:
+            print(f"{entry['op']}: no reference", file=sys.stderr)
+            continue
+        try:
+            times = measure(entry, device, clock, bandwidth, not args.no_compile)
+        except Exception as error:  # what PyTorch does not have in a dtype
+            print(f"{entry['op']} {entry['dtype']}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+            continue
+        for name, ours, theirs in zip(("fwd", "bwd"), (entry, entry["backward"]), times):
+            if ours is not None and theirs is not None:
+                limit = ours["bytes"] / bandwidth
+                row = {"op": entry["op"], "dtype": entry["dtype"], "pass": name, "limit": limit}
+                rows.append({**row, "ours": ours["seconds"], "torch": theirs, "ratio": theirs / ours["seconds"]})
+    print("| op | dtype | pass | of the limit | PyTorch | ratio |\n| --- | --- | --- | ---: | ---: | ---: |")
+    for row in sorted(rows, key=lambda row: row["ratio"]):
+        ours, theirs = (row["limit"] / row[k] for k in ("ours", "torch"))
+        print(f"| {row['op']} | {row['dtype']} | {row['pass']} | {ours:.2f} | {theirs:.2f} | {row['ratio']:.2f} |")
+    if args.json:
+        Path(args.json).write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
