@@ -406,15 +406,16 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
     let (op, dtype) = (item.op, item.dtype);
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
-    let is_quick = extent == Extent::Quick;
+    // Where the code around all rows is the same, it is looked at in one dtype.
+    let is_in_all = extent == Extent::Whole && !is_row(op);
     match check {
         Check::Golden => is_f64,
         Check::Forward | Check::Special => !(is_f64 && is_cpu),
         Check::Gradients => has_gradient && !is_cpu,
-        Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || !is_quick),
+        Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || is_in_all),
         Check::Composite => op.fused && !is_cpu,
         Check::Adjoint => op.linear && dtype == dtype.acc(),
-        Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || !is_quick,
+        Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
         Check::Gradcheck => has_gradient && is_f64,
         Check::Gradgradcheck => op.derivative == Derivative::Twice && is_f64,
@@ -468,17 +469,21 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         let seeded = |shape: &[usize]| SEEDS.map(|seed| Seeded { shape: shape.to_vec(), seed });
         shapes.iter().flat_map(|shape| seeded(shape)).collect()
     };
+    // What a row's other dtypes share with the first, other rows have too.
+    let is_repeated = is_row(item.op) && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
         (DType::F32, Extent::Whole) => {
             let sizes = SIZES.iter().flat_map(|&n| [vec![n], vec![2, n]]);
             of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
         }
-        (_, Extent::Whole) | (DType::F32, _) => of(&LARGE[1..]),
+        (_, Extent::Whole) if !is_repeated => of(&LARGE[1..]),
+        (DType::F32, _) => of(&LARGE[1..]),
         _ => of(&LARGE[1..2]),
     };
     // Each new shape may be a kernel to compile.
     let saves = extent == Extent::Quick && !is_cpu(device.name());
     let drawn = match extent {
+        Extent::Whole if is_repeated => 6,
         Extent::Whole => 24,
         Extent::Quick if saves && is_row(item.op) => 3,
         Extent::Quick if saves => 6,
