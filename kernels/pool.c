@@ -2,7 +2,7 @@
 // S. apart, the first P. before the volume; or ADAPTIVE, between fractions of its extents. FLAT: D is 1.
 //
 // `p`: D, H, W; the numbers of windows along these; then three divisors: strips of a line, lines, and slices of what a
-// launch writes, each with what a quotient is made with. A thread writes a strip: PER neighbours of a line.
+// launch writes, each with what a quotient is made with. A thread writes a strip: STRIP neighbours of a line.
 //
 // T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and where they are, in INDEX: numbers within
 // windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
@@ -46,7 +46,7 @@ typedef u32 Item;
 #else
 #define UNROLL
 #endif
-#define EACH_OF_STRIP(j) _Pragma("unroll") for (int j = 0; j < PER; j++)
+#define EACH_OF_STRIP(j) _Pragma("unroll") for (int j = 0; j < STRIP; j++)
 
 // What a thread writes.
 typedef struct {
@@ -156,15 +156,15 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #endif
     EACH_ITEM(item) {
         At at = place(p, item);
-        idx column = at.strip * PER;
+        idx column = at.strip * STRIP;
         idx front = BEGIN(at.z, OUT_D, IN_D, SD, PD), depth = LENGTH(at.z, OUT_D, IN_D, KD);
         idx top = BEGIN(at.y, OUT_H, IN_H, SH, PH), height = LENGTH(at.y, OUT_H, IN_H, KH);
         idx left = BEGIN(column, OUT_W, IN_W, SW, PW);
         GLOBAL const S *volume = x + at.plane * (IN_D * IN_H * IN_W);
-        A best[PER];
+        A best[STRIP];
         EACH_OF_STRIP(j) best[j] = BLANK;
 #ifdef MAX
-        idx found[PER];
+        idx found[STRIP];
         EACH_OF_STRIP(j) found[j] = -1;
 #endif
         UNROLL for (idx kd = 0; kd < depth; kd++) {
@@ -209,7 +209,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         idx first = ((at.plane * OUT_D + at.z) * OUT_H + at.y) * OUT_W + column;
 #ifdef MAX
         union {
-            I each[PER];
+            I each[STRIP];
 #ifdef INDEX_WORD
             INDEX_WORD all[INDEX_WORDS];
 #endif
@@ -244,7 +244,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #ifdef Y_WORD
         union {
             Y_WORD all;
-            S each[PER];
+            S each[STRIP];
         } result;
         EACH_OF_STRIP(j) STORE(T, result.each, j, best[j]);
         *(GLOBAL Y_WORD *)(y + first) = result.all;
@@ -280,14 +280,14 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #endif
     EACH_ITEM(item) {
         At at = place(p, item);
-        idx column = at.strip * PER;
-        A sum[PER];
+        idx column = at.strip * STRIP;
+        A sum[STRIP];
         EACH_OF_STRIP(j) sum[j] = 0;
         idx last_d = LAST_OF(at.z, OUT_D, IN_D, SD, PD), last_h = LAST_OF(at.y, OUT_H, IN_H, SH, PH);
 #ifdef FIRST
-        idx piece = at.strip * (PER / SW), from = piece + FIRST;
+        idx piece = at.strip * (STRIP / SW), from = piece + FIRST;
 #else
-        idx from = FIRST_OF(column, OUT_W, IN_W, KW, SW, PW, DW), last = LAST_OF(column + PER - 1, OUT_W, IN_W, SW, PW);
+        idx from = FIRST_OF(column, OUT_W, IN_W, KW, SW, PW, DW), last = LAST_OF(column + STRIP - 1, OUT_W, IN_W, SW, PW);
 #endif
         for (idx qd = FIRST_OF(at.z, OUT_D, IN_D, KD, SD, PD, DD); qd <= last_d; qd++) {
             idx far_d = at.z - BEGIN(qd, OUT_D, IN_D, SD, PD);
@@ -310,7 +310,7 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                     idx q = from + m;
                     int is_there = 1;
                     if (FIRST + m < 0) is_there = q >= 0;
-                    if (FIRST + m >= PER / SW || !IS_WHOLE) is_there = is_there && q < OUT_W;
+                    if (FIRST + m >= STRIP / SW || !IS_WHOLE) is_there = is_there && q < OUT_W;
                     // Of the window's first element, from the strip's.
                     const int begin = (FIRST + m) * SW - PW;
 #define MAY_HAVE(j) (begin <= (j) && (j) <= begin + (KW - 1) * DW)
@@ -362,7 +362,7 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #ifdef WORD
         union {
             WORD all;
-            S each[PER];
+            S each[STRIP];
         } result;
         EACH_OF_STRIP(j) STORE(T, result.each, j, sum[j]);
         *(GLOBAL WORD *)(dx + first) = result.all;

@@ -139,7 +139,7 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let per = strip.as_ref().map_or(1, |strip| strip.per);
     let width = windows.output[2];
     let strips = width.div_ceil(per);
-    let mut variant = windows.variant(call, threads).define("PER", per);
+    let mut variant = windows.variant(call, threads).define("STRIP", per);
     if let Some(Strip { head, span, words, .. }) = strip {
         variant = variant
             .define("VECTOR", 16 / size)
@@ -181,7 +181,7 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let is_whole = !windows.is_adaptive && width.is_multiple_of(vector) && dx.is_multiple_of(16);
     let per = if is_whole { vector } else { 1 };
     let strips = width / per;
-    let mut variant = windows.variant(call, threads).define("PER", per).define("BACKWARD", true);
+    let mut variant = windows.variant(call, threads).define("STRIP", per).define("BACKWARD", true);
     if is_whole {
         variant = variant.define("WORD", word(16));
     }
