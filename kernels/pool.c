@@ -317,7 +317,9 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #else
                 for (idx q = from; q <= last; q++) {
                     int is_there = 1;
+#if !defined(MAX) || defined(LOCAL_INDEX)
                     idx begin = BEGIN(q, OUT_W, IN_W, SW, PW) - column;
+#endif
 #define MAY_HAVE(j) 1
 #endif
                     A v = 0;
