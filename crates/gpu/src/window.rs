@@ -151,7 +151,8 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
             variant = variant.define("CUT", true);
         }
     }
-    let fits = |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes.min(16) as u64);
+    let fits =
+        |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes.min(16) as u64);
     if fits(outputs[0], per * size) {
         variant = variant.define("Y_WORD", word(per * size));
     }

@@ -276,15 +276,31 @@ fn pools() -> Vec<Op> {
         op("max_pool3d_k2s2", volume, |_, x| x[0].max_pool3d(MaxPool::new([2, 2, 2])), max),
         op("avg_pool3d_k2s2", volume, |_, x| x[0].avg_pool3d(AvgPool::new([2, 2, 2])), avg),
         op("adapt_avg_1", features, |_, x| x[0].adaptive_avg_pool2d([1, 1]), |c| pooled(c, c.dims[0] * c.dims[1], 0)),
-        op("adapt_max_1", features, |_, x| x[0].adaptive_max_pool2d([1, 1]), |c| {
-            pooled(c, c.dims[0] * c.dims[1], INDEX)
-        }),
-        op("adapt_avg_7", features, |_, x| x[0].adaptive_avg_pool2d([7, 7]), |c| pooled(c, 49 * c.dims[0] * c.dims[1], 0)),
-        op("adapt_max_7", features, |_, x| x[0].adaptive_max_pool2d([7, 7]), |c| pooled(c, 49 * c.dims[0] * c.dims[1], 1)),
+        op(
+            "adapt_max_1",
+            features,
+            |_, x| x[0].adaptive_max_pool2d([1, 1]),
+            |c| pooled(c, c.dims[0] * c.dims[1], INDEX),
+        ),
+        op(
+            "adapt_avg_7",
+            features,
+            |_, x| x[0].adaptive_avg_pool2d([7, 7]),
+            |c| pooled(c, 49 * c.dims[0] * c.dims[1], 0),
+        ),
+        op(
+            "adapt_max_7",
+            features,
+            |_, x| x[0].adaptive_max_pool2d([7, 7]),
+            |c| pooled(c, 49 * c.dims[0] * c.dims[1], 1),
+        ),
         // No divisor of the extents.
-        op("adapt_avg_13", features, |_, x| x[0].adaptive_avg_pool2d([13, 13]), |c| {
-            pooled(c, 13 * 13 * c.dims[0] * c.dims[1], 0)
-        }),
+        op(
+            "adapt_avg_13",
+            features,
+            |_, x| x[0].adaptive_avg_pool2d([13, 13]),
+            |c| pooled(c, 13 * 13 * c.dims[0] * c.dims[1], 0),
+        ),
     ]
 }
 

@@ -60,6 +60,9 @@ impl<const N: usize> AvgPool<N> {
     }
 }
 
+/// Elements of a window whose numbers fit into a byte.
+const BYTE: usize = 256;
+
 /// The names of an op and of its gradient.
 type Names = [&'static str; 2];
 
@@ -228,7 +231,8 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
         }
         let reach = step.saturating_mul(k - 1);
         if p > reach.saturating_add(1) / 2 {
-            let message = format!("padding {padding:?} is more than half a window of {kernel:?}, dilation {dilation:?}");
+            let message =
+                format!("padding {padding:?} is more than half a window of {kernel:?}, dilation {dilation:?}");
             return Err(Error::attr(op, message));
         }
         output[d] = extent(l, reach, s, p, ceil_mode).filter(|&q| q > 0).ok_or_else(|| {
@@ -252,7 +256,8 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
     // Elements of a window that are far apart may all lie in the padding.
     let is_hollow = |d: usize| (0..windows.output[d]).any(|q| windows.elements(d, q).all(|at| at.is_none()));
     if (0..3).any(|d| windows.dilation[d] > 1 && windows.padding[d] > 0 && is_hollow(d)) {
-        let message = format!("a window {kernel:?} with dilation {dilation:?} and padding {padding:?} has no element of");
+        let message =
+            format!("a window {kernel:?} with dilation {dilation:?} and padding {padding:?} has no element of");
         return Err(Error::shape(op, format!("{message} {}", x.shape())));
     }
     Ok(windows)
@@ -395,9 +400,7 @@ impl Windows {
         match divisor {
             Divisor::Number(number) => vec![number as f64; self.outputs()],
             Divisor::Window => (0..self.outputs()).map(size).collect(),
-            Divisor::Inside => {
-                self.positions().chunks(window).map(|all| all.iter().flatten().count() as f64).collect()
-            }
+            Divisor::Inside => self.positions().chunks(window).map(|all| all.iter().flatten().count() as f64).collect(),
         }
     }
 }
@@ -415,7 +418,8 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
     if shape.numel() == 0 {
         return Ok((nothing(x, windows)?, Tensor::zeros(shape, DType::I64, x.device())?));
     }
-    if !is_fused || windows.is_global() {
+    // What a thread does for a window, a reduction does better for a long row.
+    if !is_fused || windows.is_global() && windows.volume() > BYTE {
         let rows = x.reshape((windows.planes, windows.volume()))?;
         let index = largest(&rows.detach(), windows)?;
         let found = index.reshape(shape)?;
@@ -430,7 +434,7 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
     let dtype = match want {
         Want::Indices => DType::I64,
         // The number of an element within its window has fewer bits than its position.
-        Want::Values if window <= 256 && !windows.is_adaptive => DType::U8,
+        Want::Values if window <= BYTE && !windows.is_adaptive => DType::U8,
         Want::Values if windows.volume() <= i32::MAX as usize => DType::I32,
         Want::Values => DType::I64,
     };

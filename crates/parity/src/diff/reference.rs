@@ -221,7 +221,9 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         Fused::MaxPool => {
             let (y, index) = max_pool(call, &inputs[0])?;
             let index = match before[1].dtype() {
-                DType::U8 => mapped(call, &index, three(call, 0), three(call, 2), |at, first, step| (at - first) / step)?,
+                DType::U8 => {
+                    mapped(call, &index, three(call, 0), three(call, 2), |at, first, step| (at - first) / step)?
+                }
                 _ => index,
             };
             Ok(vec![Some(y), Some(index)])
@@ -229,7 +231,9 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         Fused::MaxPoolBackward => {
             let (planes, input) = (call.ints[0] as usize, three(call, 0));
             let index = match inputs[1].dtype() {
-                DType::U8 => mapped(call, &inputs[1], three(call, 2), input, |number, first, step| first + number * step)?,
+                DType::U8 => {
+                    mapped(call, &inputs[1], three(call, 2), input, |number, first, step| first + number * step)?
+                }
                 _ => inputs[1].cast(DType::I64)?,
             };
             let shape = (planes, three(call, 1).iter().product::<usize>());

@@ -186,5 +186,7 @@ fn windows<const N: usize>(g: &mut Gen, x: &Tensor, choices: &[(usize, usize, us
 
 /// Numbers of windows, now and then as many as elements.
 fn outputs<const N: usize>(g: &mut Gen) -> Vec<Value> {
-    (0..N).map(|_| g.pick(&[None, Some(0), Some(1), Some(2), Some(3), Some(5)]).map_or(Value::Null, |o| o.into())).collect()
+    (0..N)
+        .map(|_| g.pick(&[None, Some(0), Some(1), Some(2), Some(3), Some(5)]).map_or(Value::Null, |o| o.into()))
+        .collect()
 }
