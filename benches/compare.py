@@ -22,6 +22,7 @@ NAMES = {
     "scatter_add, any": "scatter_add_d0", "scatter_add_, any": "scatter_add_d0", "index_add_, any": "scatter_add_rows", "matmul": "gemm", "adamw": "adamw",
     "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
     "captured mlp tf32": "mnist_mlp",
+    **{name: name for name in ("max_pool2d_k3s2", "max_pool2d_k2s2", "avg_pool2d_k2s2", "adapt_avg_1", "adapt_avg_7", "adapt_max_7")},
 }
 
 

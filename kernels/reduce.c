@@ -7,7 +7,7 @@
 //
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. PARTIAL_X and PARTIAL_Y: x are, or y
 // become, pairs of values and positions. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in
-// flight. ROWS: which of the two kernels is meant.
+// flight. ROWS: which of the two kernels is meant. LAST_NAN: a position is that of the last NaN, not of the first.
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])
@@ -54,10 +54,15 @@ FUNCTION P pair(A v, idx i) {
 // Every element comes before this: its position is beyond all others.
 #define NOTHING pair(IDENTITY, HIGHEST_IDX)
 
-// NaN is better than any number; the first of equals wins.
+// NaN is better than any number; the first of equals wins, but with LAST_NAN the last NaN.
 FUNCTION P join(P a, P b) {
     int is_better = BETTER(b.v, a.v) || (IS_NAN(b.v) && !IS_NAN(a.v));
+#ifdef LAST_NAN
+    int is_equal = b.v == a.v;
+    is_better = is_better || (IS_NAN(b.v) && IS_NAN(a.v) && b.i > a.i);
+#else
     int is_equal = b.v == a.v || (IS_NAN(b.v) && IS_NAN(a.v));
+#endif
     return is_better || (is_equal && b.i < a.i) ? b : a;
 }
 #else
@@ -154,7 +159,12 @@ FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
     A v = (A)LOAD(X, w.each, 0);
 #pragma unroll
     for (int j = 1; j < VECTOR; j++) v = JOINED(v, (A)LOAD(X, w.each, j));
-    if ((BETTER(v, best->v) || IS_NAN(v)) && !IS_NAN(best->v)) {
+#ifdef LAST_NAN
+    int is_first = 1;
+#else
+    int is_first = !IS_NAN(best->v);
+#endif
+    if ((BETTER(v, best->v) || IS_NAN(v)) && is_first) {
         *best = pair(v, i);
         *kept = w;
     }
@@ -169,6 +179,11 @@ FUNCTION P found(Read kept, P best) {
         A v = (A)LOAD(X, kept.each, j);
         if (v == best.v || (IS_NAN(v) && IS_NAN(best.v))) first = j;
     }
+#ifdef LAST_NAN
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++)
+        if (IS_NAN((A)LOAD(X, kept.each, j))) first = j;
+#endif
     return pair(best.v, best.i + first);
 }
 #else

@@ -1345,6 +1345,100 @@ def gemm_bias(out):
         out.case(f"gemm_bias_gelu/tanh_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb, approximate="tanh")
 
 
+@family
+def pooling(out):
+    windows = {
+        "k2": dict(kernel_size=2),
+        "k3s2p1": dict(kernel_size=3, stride=2, padding=1),
+        "k3s1p1_ceil": dict(kernel_size=3, stride=1, padding=1, ceil_mode=True),
+        "k2s3_ceil": dict(kernel_size=2, stride=3, ceil_mode=True),
+        "k3s2_ceil": dict(kernel_size=3, stride=2, ceil_mode=True),
+        "k4s1p2": dict(kernel_size=4, stride=1, padding=2),
+    }
+    for n, shape in [(1, (2, 3, 7)), (2, (2, 3, 5, 7)), (2, (3, 6, 4)), (3, (2, 2, 4, 5, 6)), (3, (2, 4, 4, 5))]:
+        x = {"x": normal(*shape)}
+        for name, given in windows.items():
+            out.case(f"maxpool{n}d/{label(shape)}_{name}", x, **given)
+            out.case(f"avgpool{n}d/{label(shape)}_{name}", x, **given)
+            out.case(f"avgpool{n}d/{label(shape)}_{name}_inside", x, count_include_pad=False, **given)
+        out.case(f"maxpool{n}d/{label(shape)}_values", x, kernel_size=3, stride=2, padding=1, return_indices=False)
+        out.case(f"maxpool{n}d/{label(shape)}_dilated", x, kernel_size=2, stride=1, padding=1, dilation=2)
+        out.case(f"maxpool{n}d/{label(shape)}_dilated_values", x, kernel_size=2, stride=1, dilation=3, return_indices=False)
+        out.case(f"avgpool{n}d/{label(shape)}_divisor", x, kernel_size=3, stride=2, padding=1, divisor_override=5)
+        out.case(f"avgpool{n}d/{label(shape)}_minus", x, kernel_size=2, divisor_override=-2)
+        sizes = [[1] * n, [2] * n, [3] * n, shape[-n:], [9] * n, [0] * n, [4] + [None] * (n - 1)]
+        for size in sizes[: 6 if n == 1 else 7]:
+            name = "x".join("keep" if s is None else str(s) for s in size)
+            for op in [f"adaptive_maxpool{n}d", f"adaptive_avgpool{n}d"]:
+                if 0 in size and "max" in op:
+                    continue
+                # PyTorch has no gradient of nothing.
+                out.case(f"{op}/{label(shape)}_{name}", x, grads=[] if 0 in size else None, output_size=list(size))
+    uneven = {"x": normal(2, 3, 9, 8)}
+    out.case("maxpool2d/uneven", uneven, kernel_size=[3, 2], stride=[1, 3], padding=[1, 0], dilation=[2, 1], ceil_mode=True)
+    out.case("avgpool2d/uneven", uneven, kernel_size=[3, 2], stride=[1, 3], padding=[1, 0], ceil_mode=True)
+    empty = {"x": normal(0, 3, 4, 4)}
+    ties, nans = {"x": f64([[[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]])}, {"x": f64([[[NAN, 1.0], [2.0, NAN]]])}
+    scattered = normal(1, 6, 6)
+    scattered[0, 1, 2] = scattered[0, 2, 1] = scattered[0, 5, 5] = NAN
+    scattered[0, 3, 3] = scattered[0, 0, 0] = INF
+    lowest = {"x": torch.full((1, 5, 5), -INF, dtype=F64)}
+    for name, given in [("maxpool2d", dict(kernel_size=2, stride=1)), ("global_maxpool2d", {}), ("adaptive_maxpool2d", dict(output_size=[2, 1]))]:
+        out.case(f"{name}/empty", empty, **given)
+        out.case(f"{name}/ties", ties, **given)
+        out.case(f"{name}/nans", nans, **given)
+        out.case(f"{name}/scattered_nans", {"x": scattered}, **given)
+        out.case(f"{name}/lowest", lowest, **given)
+        out.error(f"{name}/no_channels", "Shape", {"x": normal(2, 0, 4, 4)}, **given)
+        out.error(f"{name}/no_rows", "Shape", {"x": normal(2, 3, 0, 4)}, **given)
+        out.error(f"{name}/rank", "Shape", {"x": normal(4, 4)}, **given)
+        out.error(f"{name}/integers", "Dtype", {"x": integers(1, 4, 4)}, **given)
+    out.case("maxpool2d/lowest_padded", lowest, kernel_size=3, stride=2, padding=1)
+    out.case("maxpool2d/nans_padded", {"x": scattered}, kernel_size=3, stride=2, padding=1)
+    for name, given in [("avgpool2d", dict(kernel_size=2)), ("global_avgpool2d", {}), ("adaptive_avgpool2d", dict(output_size=[2, 1]))]:
+        out.case(f"{name}/empty", empty, **given)
+        out.case(f"{name}/special", {"x": scattered}, grads=[], **given)
+        out.error(f"{name}/no_channels", "Shape", {"x": normal(2, 0, 4, 4)}, **given)
+        out.error(f"{name}/rank", "Shape", {"x": normal(4)}, **given)
+        out.error(f"{name}/integers", "Dtype", {"x": integers(1, 4, 4)}, **given)
+    out.case("global_avgpool2d/2x3x5x7", {"x": normal(2, 3, 5, 7)})
+    out.case("global_maxpool2d/2x3x5x7", {"x": normal(2, 3, 5, 7)})
+    out.case("global_maxpool2d/3x4x4", {"x": normal(3, 4, 4)})
+    x = {"x": normal(1, 4, 4)}
+    for op in ["maxpool2d", "avgpool2d"]:
+        out.error(f"{op}/kernel_0", "Attr", x, kernel_size=[0, 2])
+        out.error(f"{op}/stride_0", "Attr", x, kernel_size=2, stride=0)
+        out.error(f"{op}/much_padding", "Attr", x, kernel_size=3, padding=2)
+        out.error(f"{op}/no_window", "Shape", x, kernel_size=5)
+    out.error("maxpool2d/dilation_0", "Attr", x, kernel_size=2, dilation=0)
+    out.error("maxpool2d/dilated_padding", "Attr", x, kernel_size=2, dilation=2, padding=2)
+    out.error("maxpool2d/hollow", "Shape", {"x": normal(1, 1, 1)}, kernel_size=2, dilation=2, padding=1)
+    out.error("avgpool2d/divisor_0", "Attr", x, kernel_size=2, divisor_override=0)
+    table_pools(out)
+
+
+def table_pools(out):
+    counted = torch.arange(1, 26, dtype=F64).reshape(1, 5, 5)
+    given = dict(kernel_size=3, stride=2, padding=1)
+    cut = [[1.7777778, 3.6666667, 3.1111111], [7.6666667, 13, 9.6666667], [8.4444444, 13.666667, 9.7777778]]
+    inside = [[4, 5.5, 7], [11.5, 13, 14.5], [19, 20.5, 22]]
+    ones = [[0.44444444, 0.66666667, 0.33333333], [0.66666667, 1, 0.5], [0.33333333, 0.5, 0.25]]
+    out.literal("avgpool2d/table_ceil", {"x": counted}, [f64([cut])], {}, ceil_mode=True, **given)
+    out.literal("avgpool2d/table_inside", {"x": counted}, [f64([inside])], {}, count_include_pad=False, **given)
+    out.literal("avgpool2d/table_ones", {"x": torch.ones(1, 4, 4, dtype=F64)}, [f64([ones])], {}, ceil_mode=True, **given)
+    adapted = [[4.5, 6.5], [12, 14], [19.5, 21.5]]
+    out.literal("adaptive_avgpool2d/table", {"x": counted}, [f64([adapted])], {}, output_size=[3, 2])
+    zeros, first = torch.zeros(1, 6, 6, dtype=F64), i64([[[7, 8], [13, 14]]])
+    out.literal("maxpool2d/table_dilated", {"x": zeros}, [zeros[:, :2, :2], first], {}, kernel_size=3, padding=1, dilation=2)
+    nans = f64([[[NAN, 1.0], [2.0, NAN]]])
+    assert OPS["maxpool2d"][1](nans, kernel_size=2)[1].item() == 3
+    extents = [(5, 2, 2, 0, 1, 1, 3), (4, 2, 3, 1, 1, 1, 2), (6, 1, 4, 0, 1, 1, 2), (5, 3, 4, 1, 1, 1, 2), (3, 2, 2, 1, 1, 1, 2), (7, 3, 2, 1, 2, 1, 3)]
+    for l, k, s, p, d, ceil, n in extents:
+        x = normal(1, l)
+        assert OPS["maxpool1d"][1](x, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))[0].shape == (1, n)
+        out.case(f"maxpool1d/extent_{l}_{k}_{s}_{p}_{d}", {"x": x}, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))
+
+
 def main():
     assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
     torch.set_num_threads(1)

@@ -53,6 +53,49 @@ def hardsigmoid(x):
     return torch.where((-3 < x) & (x < 3), (x + 3) / 6, ((x + 3).clamp(0, 6) / 6).detach())
 
 
+# Pooling
+
+
+def max_pool(n):
+    pool = getattr(F, f"max_pool{n}d")
+
+    def reference(x, *, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
+        y, index = pool(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+        return (y, index) if return_indices else y
+
+    return reference
+
+
+def avg_pool(n):
+    pool = getattr(F, f"avg_pool{n}d")
+
+    def reference(x, *, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+        # One dimension has no divisor of its own.
+        if n == 1:
+            two = [[1, k[0] if isinstance(k, list) else k] for k in (kernel_size, kernel_size if stride is None else stride)]
+            two.append([0, padding[0] if isinstance(padding, list) else padding])
+            y = F.avg_pool2d(x.unsqueeze(-2), *two, ceil_mode, count_include_pad, divisor_override)
+            return y.squeeze(-2)
+        return pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    return reference
+
+
+def adaptive_max_pool(n):
+    pool = getattr(F, f"adaptive_max_pool{n}d")
+
+    def reference(x, *, output_size, return_indices=True):
+        y, index = pool(x, output_size, return_indices=True)
+        return (y, index) if return_indices else y
+
+    return reference
+
+
+def adaptive_avg_pool(n):
+    pool = getattr(F, f"adaptive_avg_pool{n}d")
+    return lambda x, *, output_size: pool(x, output_size)
+
+
 # Losses
 
 
@@ -489,6 +532,13 @@ OPS = {
     "gemm_bias_sigmoid": dense(torch.sigmoid),
     "gemm_bias_tanh": dense(torch.tanh),
     "gemm_bias_swish": dense(F.silu),
+    # pooling
+    **{f"maxpool{n}d": ("x", max_pool(n)) for n in (1, 2, 3)},
+    **{f"avgpool{n}d": ("x", avg_pool(n)) for n in (1, 2, 3)},
+    **{f"adaptive_maxpool{n}d": ("x", adaptive_max_pool(n)) for n in (1, 2, 3)},
+    **{f"adaptive_avgpool{n}d": ("x", adaptive_avg_pool(n)) for n in (1, 2, 3)},
+    "global_maxpool2d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(2)(x, output_size=[1, 1])),
+    "global_avgpool2d": unary(lambda x: F.adaptive_avg_pool2d(x, 1)),
     # optimizer
     "sgd_step": ("", sgd),
     "sgd_momentum_update": ("", sgd_momentum),

@@ -160,7 +160,8 @@ pub enum Kernel {
     Pointwise(Pointwise),
     /// Reduces the last `ints[0]` dimensions of the input.
     Reduce(Reduce),
-    /// The index (i64) of the first largest element of the flattened last `ints[0]` dimensions; NaN is the largest.
+    /// The index (i64) of the first largest element of the flattened last `ints[0]` dimensions; NaN is the largest. With
+    /// `ints[1]` of 1 it is the last NaN, where there is one.
     ArgMax,
     /// The index (i64) of the first smallest element; NaN is the smallest.
     ArgMin,
@@ -220,6 +221,18 @@ pub enum Fused {
     Each(Pointwise),
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
+    /// x `[planes, depth, height, width]` to the largest element of each window and where it is: its number within the
+    /// window if that is u8, else its position in the volume (i32, i64). `ints` = planes, then for each of three dimensions
+    /// the extents of x, the numbers of windows, kernel, stride, padding and dilation, then whether windows are adaptive:
+    /// `floor(i L / O) .. ceil((i + 1) L / O)`, of which the kernel is the most elements.
+    MaxPool,
+    /// dy and what is above to dx; `ints` as above.
+    MaxPoolBackward,
+    /// x to the sum of each window, divided; `ints` as above, then 0 to divide by the number of its elements, 1 by its size
+    /// with the padding, 2 by `floats[0]`.
+    AvgPool,
+    /// dy to dx; attributes as above.
+    AvgPoolBackward,
 }
 
 /// What a total over many tensors computes.

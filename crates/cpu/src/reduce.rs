@@ -284,30 +284,32 @@ fn fold_columns<A: Acc, F: Fold<A>>(rows: &Rows<'_>, first: usize, start: usize,
     });
 }
 
-/// True if `v` is strictly better than `best`; NaN is better than any number.
-fn beats<A: Acc>(v: A, best: A, which: Extremum) -> bool {
+/// True if `v` is strictly better than `best`; NaN is better than any number, and, where the last one is looked for, than
+/// another.
+fn beats<A: Acc>(v: A, best: A, which: Extremum, is_last_nan: bool) -> bool {
     let better = match which {
         Extremum::Max => v > best,
         Extremum::Min => v < best,
     };
-    better || v.is_nan() && !best.is_nan()
+    better || v.is_nan() && (is_last_nan || !best.is_nan())
 }
 
 pub fn arg(call: &Call<'_>, which: Extremum) -> Result<()> {
     let source = Source::new(&call.inputs[0])?;
     let rows = Rows::new(&source, call.ints[0] as usize);
     let mut target = Target::new(&call.outputs[0])?;
-    with_acc!(source.dtype, find(&rows, &mut target, which));
+    let is_last_nan = call.ints.get(1) == Some(&1);
+    with_acc!(source.dtype, find(&rows, &mut target, which, is_last_nan));
     Ok(())
 }
 
-fn find<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, which: Extremum) {
+fn find<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, which: Extremum, is_last_nan: bool) {
     let first = |(row, y): (usize, &mut i64)| {
         let mut best: Option<(A, usize)> = None;
         rows.blocks(row, 0, rows.count, |at, block: &[A]| {
             let (mut value, mut position) = best.unwrap_or((block[0], at));
             for (i, &v) in block.iter().enumerate() {
-                if beats(v, value, which) {
+                if beats(v, value, which, is_last_nan) {
                     (value, position) = (v, at + i);
                 }
             }

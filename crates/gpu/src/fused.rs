@@ -5,7 +5,7 @@ use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{self, Arguments, THREADS, element_address, group_size};
 use crate::source::Variant;
-use crate::{Gpu, address, each, index, matmul, random, total};
+use crate::{Gpu, address, each, index, matmul, random, total, window};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -69,6 +69,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::Each(row) => each::run(gpu, call, row),
         Fused::Total(kind) => total::run(gpu, call, kind),
+        Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),
+        Fused::MaxPoolBackward | Fused::AvgPoolBackward => window::backward(gpu, call),
     }
 }
 

@@ -29,6 +29,7 @@ mod status;
 pub mod table;
 mod total;
 mod vendor;
+mod window;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
 pub use source::Variant;

@@ -38,11 +38,13 @@ struct Fold {
     finish: Option<&'static str>,
     /// Whether partial results are values with their positions.
     is_arg: bool,
+    /// Whether the last NaN is the position, not the first.
+    is_last_nan: bool,
 }
 
 impl Fold {
     fn of(kernel: Kernel) -> Option<Fold> {
-        let plain = |join| Fold { join, is_squared: false, finish: None, is_arg: false };
+        let plain = |join| Fold { join, is_squared: false, finish: None, is_arg: false, is_last_nan: false };
         Some(match kernel {
             Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
             Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
@@ -83,6 +85,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if fold.finish.is_some() && !input.dtype.is_float() {
         return Err(refused());
     }
+    let fold = Fold { is_last_nan: fold.is_arg && call.ints.get(1) == Some(&1), ..fold };
     let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
     let at = dims.len() - call.ints[0] as usize;
     let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
@@ -284,7 +287,7 @@ impl Task {
     }
 
     fn variant(&self, plan: &Plan, ints: usize) -> Variant {
-        let Fold { join, is_squared, finish, .. } = self.fold;
+        let Fold { join, is_squared, finish, is_last_nan, .. } = self.fold;
         let mut variant = Variant::new("reduce.c")
             .define("THREADS", plan.threads)
             .define("INTS", ints)
@@ -308,6 +311,7 @@ impl Task {
         let flags = [
             (!plan.is_columns, "ROWS"),
             (is_squared, "SQUARES"),
+            (is_last_nan, "LAST_NAN"),
             (self.acc == DType::I64, "INTEGER"),
             (self.acc == DType::F64, "NEEDS_F64"),
             (self.is_wide, "WIDE"),

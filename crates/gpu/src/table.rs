@@ -7,7 +7,7 @@ use crate::driver::{Dialect, Registered};
 use crate::null::NullDriver;
 use crate::source::{FILES, find};
 use isograd_core::backend::Total;
-use isograd_core::ops::{EmbeddingOptions, Order, total};
+use isograd_core::ops::{AvgPool, EmbeddingOptions, MaxPool, Order, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
@@ -172,6 +172,15 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         differentiate(d, t, &[&[64, 65536], &[65536], &[65536]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
     },
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[64])?)),
+    |d, t| {
+        differentiate(d, t, &[&[64, 64, 112, 112]], |x| {
+            x[0].max_pool2d(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
+        })
+    },
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].avg_pool2d(AvgPool::new([2, 2]))),
+    // Windows that the kernel finds.
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([13, 13])),
     |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
 ];
 

@@ -11,6 +11,7 @@ mod init;
 mod layers;
 mod module;
 pub mod optim;
+mod pool;
 mod scaler;
 pub mod schedule;
 
@@ -24,5 +25,6 @@ pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
 pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};
 pub use optim::{Adagrad, Adam, AdamW, Group, Optimizer, RmsProp, Scaling, Sgd};
+pub use pool::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

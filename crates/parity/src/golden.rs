@@ -17,7 +17,7 @@ macro_rules! families {
 
 families! {
     "activation" "binary" "embedding" "fused_pointwise" "gemm_bias" "indexing" "loss" "matmul" "normalization" "optimizer"
-    "reduction" "table28" "unary" "utility"
+    "pooling" "reduction" "table28" "unary" "utility"
 }
 
 /// All cases.

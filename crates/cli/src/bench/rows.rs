@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use isograd::nn::{Adam, AdamW, Forward, Init, Linear, Optimizer, Sgd, clip_grad_norm};
-use isograd::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Order, Transpose};
+use isograd::ops::{Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, MaxPool, Order, Transpose};
 use isograd::{DType, Device, Precision, Rng, Tensor};
 
 const F32: &[DType] = &[DType::F32];
@@ -159,6 +159,7 @@ pub fn all() -> Vec<Op> {
         reductions(),
         softmaxes(),
         norms(),
+        pools(),
         losses(),
         products(),
         randoms(),
@@ -246,6 +247,70 @@ fn norms() -> Vec<Op> {
         })
     };
     NORM.iter().flat_map(of).collect()
+}
+
+/// x and so many results, each with an index of so many bytes.
+fn pooled(c: &Case, outputs: usize, index: usize) -> Cost {
+    Cost::bytes(c.bytes(c.numel() + outputs) + outputs * index)
+}
+
+/// Results of windows two apart over `[N, C, ..]`.
+fn halves(c: &Case) -> usize {
+    c.dims[..2].iter().product::<usize>() * c.dims[2..].iter().map(|l| l / 2).product::<usize>()
+}
+
+fn pools() -> Vec<Op> {
+    type Pool = fn(&Case, &[Tensor]) -> isograd::Result<Tensor>;
+    let op = |name, dims: &[usize], f: Pool, cost: fn(&Case) -> Cost| {
+        Op::new("pools", name, dims, call(|c| c.alike(1), f), cost).dtypes(STORED).backward(cost)
+    };
+    let (image, volume, features) = (&[64, 64, 112, 112], &[8, 64, 16, 56, 56], &[64, 256, 56, 56]);
+    // A maximum keeps a byte for each result: the number of an element within its window.
+    let max: fn(&Case) -> Cost = |c| pooled(c, halves(c), 1);
+    let avg: fn(&Case) -> Cost = |c| pooled(c, halves(c), 0);
+    vec![
+        op("max_pool2d_k3s2", image, |_, x| x[0].max_pool2d(wide()), max),
+        op("max_pool2d_k2s2", image, |_, x| x[0].max_pool2d(MaxPool::new([2, 2])), max),
+        op("avg_pool2d_k3s2", image, |_, x| x[0].avg_pool2d(wide_avg()), avg),
+        op("avg_pool2d_k2s2", image, |_, x| x[0].avg_pool2d(AvgPool::new([2, 2])), avg),
+        op("max_pool3d_k2s2", volume, |_, x| x[0].max_pool3d(MaxPool::new([2, 2, 2])), max),
+        op("avg_pool3d_k2s2", volume, |_, x| x[0].avg_pool3d(AvgPool::new([2, 2, 2])), avg),
+        op("adapt_avg_1", features, |_, x| x[0].adaptive_avg_pool2d([1, 1]), |c| pooled(c, c.dims[0] * c.dims[1], 0)),
+        op(
+            "adapt_max_1",
+            features,
+            |_, x| x[0].adaptive_max_pool2d([1, 1]),
+            |c| pooled(c, c.dims[0] * c.dims[1], INDEX),
+        ),
+        op(
+            "adapt_avg_7",
+            features,
+            |_, x| x[0].adaptive_avg_pool2d([7, 7]),
+            |c| pooled(c, 49 * c.dims[0] * c.dims[1], 0),
+        ),
+        op(
+            "adapt_max_7",
+            features,
+            |_, x| x[0].adaptive_max_pool2d([7, 7]),
+            |c| pooled(c, 49 * c.dims[0] * c.dims[1], 1),
+        ),
+        // No divisor of the extents.
+        op(
+            "adapt_avg_13",
+            features,
+            |_, x| x[0].adaptive_avg_pool2d([13, 13]),
+            |c| pooled(c, 13 * 13 * c.dims[0] * c.dims[1], 0),
+        ),
+    ]
+}
+
+/// Windows of 3 elements that overlap, with padding, as many as halves.
+fn wide() -> MaxPool<2> {
+    MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) }
+}
+
+fn wide_avg() -> AvgPool<2> {
+    AvgPool { stride: [2, 2], padding: [1, 1], ..AvgPool::new([3, 3]) }
 }
 
 fn losses() -> Vec<Op> {

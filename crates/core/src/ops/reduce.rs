@@ -278,6 +278,14 @@ fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tens
     plan.run(op, which.arg(), DType::I64)
 }
 
+/// The position of the largest element of each row `[.., n]`, the first of equal ones, but the last NaN.
+pub(super) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    let plan = Plan::new(op, x, &Axes::from(-1))?;
+    let y = Tensor::empty(op, &plan.kept, DType::I64, x.device())?;
+    run(op, Kernel::ArgMax, &[&plan.view], &[&y], Attributes::ints(&[1, 1]))?;
+    Ok(y)
+}
+
 fn with_index(
     x: &Tensor,
     dim: isize,

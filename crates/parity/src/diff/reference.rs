@@ -5,7 +5,7 @@
 use crate::compare::precision;
 use isograd_core::backend::{Fused, Reduce, Scatter};
 use isograd_core::ops::loss::{CrossEntropy, Reduction};
-use isograd_core::ops::{EmbeddingOptions, total};
+use isograd_core::ops::{AvgPool, EmbeddingOptions, MaxPool, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Rng, RngState, Tensor, enable_grad};
@@ -218,7 +218,96 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::Each(row) => each(row, call, inputs, before),
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
+        Fused::MaxPool => {
+            let (y, index) = max_pool(call, &inputs[0])?;
+            let index = match before[1].dtype() {
+                DType::U8 => {
+                    mapped(call, &index, three(call, 0), three(call, 2), |at, first, step| (at - first) / step)?
+                }
+                _ => index,
+            };
+            Ok(vec![Some(y), Some(index)])
+        }
+        Fused::MaxPoolBackward => {
+            let (planes, input) = (call.ints[0] as usize, three(call, 0));
+            let index = match inputs[1].dtype() {
+                DType::U8 => {
+                    mapped(call, &inputs[1], three(call, 2), input, |number, first, step| first + number * step)?
+                }
+                _ => inputs[1].cast(DType::I64)?,
+            };
+            let shape = (planes, three(call, 1).iter().product::<usize>());
+            let (index, dy) = (index.reshape(shape)?, inputs[0].reshape(shape)?);
+            let zeros = Tensor::zeros((planes, input.iter().product::<usize>()), dy.dtype(), dy.device())?;
+            Ok(vec![Some(zeros.scatter_add(1, &index, &dy)?)])
+        }
+        Fused::AvgPool => Ok(vec![Some(avg_pool(call, &inputs[0])?)]),
+        Fused::AvgPoolBackward => {
+            let x = before[0].leaf()?;
+            gradient(&x, &inputs[0], || avg_pool(call, &x))
+        }
     }
+}
+
+/// What a pooling is told of each dimension: extents, numbers of windows, kernel, stride, padding, dilation.
+fn three(call: &Call<'_>, i: usize) -> [usize; 3] {
+    [0, 1, 2].map(|d| call.ints[1 + 3 * i + d] as usize)
+}
+
+/// The input of a pooling with its channels as one dimension.
+fn volumes(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
+    let [depth, height, width] = three(call, 0);
+    x.reshape((call.ints[0] as usize, depth, height, width))
+}
+
+fn max_pool(call: &Call<'_>, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let x = volumes(call, x)?;
+    if call.ints[19] != 0 {
+        return x.adaptive_max_pool3d_with_indices(three(call, 1));
+    }
+    let [output, kernel, stride, padding, dilation] = [1, 2, 3, 4, 5].map(|i| three(call, i));
+    let pool = MaxPool { kernel, stride, padding, dilation, ceil_mode: is_cut(call, output) };
+    x.max_pool3d_with_indices(pool)
+}
+
+fn avg_pool(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
+    let x = volumes(call, x)?;
+    if call.ints[19] != 0 {
+        return x.adaptive_avg_pool3d(three(call, 1));
+    }
+    let [output, kernel, stride, padding] = [1, 2, 3, 4].map(|i| three(call, i));
+    let divisor_override = (call.ints[20] == 2).then_some(call.floats[0] as i64);
+    let count_include_pad = call.ints[20] == 1;
+    let ceil_mode = is_cut(call, output);
+    x.avg_pool3d(AvgPool { kernel, stride, padding, ceil_mode, count_include_pad, divisor_override })
+}
+
+/// Whether a last window ends behind the padding.
+fn is_cut(call: &Call<'_>, output: [usize; 3]) -> bool {
+    let [input, _, kernel, stride, padding, dilation] = [0, 1, 2, 3, 4, 5].map(|i| three(call, i));
+    let end = |d: usize| (output[d] - 1) * stride[d] + dilation[d] * (kernel[d] - 1) + 1;
+    (0..3).any(|d| end(d) > input[d] + 2 * padding[d])
+}
+
+/// Positions in volumes as numbers within windows, or the reverse: what an index tells by digits of `from` as digits of
+/// `to`, `f` of one of these, of where the window begins, and of the step between its elements.
+fn mapped(
+    call: &Call<'_>,
+    index: &Tensor,
+    from: [usize; 3],
+    to: [usize; 3],
+    f: impl Fn(i64, i64, i64) -> i64,
+) -> Result<Tensor> {
+    let [output, stride, padding, dilation] = [1, 3, 4, 5].map(|i| three(call, i));
+    let digits = |v: usize, of: [usize; 3]| [v / of[2] / of[1], v / of[2] % of[1], v % of[2]];
+    let one = |(i, &v): (usize, &i64)| {
+        let (window, v) = (digits(i % output.iter().product::<usize>(), output), digits(v as usize, from));
+        let first = |d: usize| (window[d] * stride[d]) as i64 - padding[d] as i64;
+        let found = [0, 1, 2].map(|d| f(v[d] as i64, first(d), dilation[d] as i64));
+        (found[0] * to[1] as i64 + found[1]) * to[2] as i64 + found[2]
+    };
+    let values: Vec<i64> = index.cast(DType::I64)?.to_vec::<i64>()?.iter().enumerate().map(one).collect();
+    Tensor::from_vec(values, index.shape(), index.device())
 }
 
 /// The gradient of x from that of `f()`, which may have another shape of as many elements.

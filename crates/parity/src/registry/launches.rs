@@ -78,6 +78,11 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("contrastive_loss", [11, 10]),
     ("layernorm_forward", [1, 2]),
     ("rmsnorm_forward", [1, 2]),
+    // Where the largest element is, and what it is.
+    ("global_maxpool2d", [2, 1]),
+    ("adaptive_maxpool1d", [2, 1]),
+    ("adaptive_maxpool2d", [2, 1]),
+    ("adaptive_maxpool3d", [2, 1]),
     ("sgd_step", [12, 0]),
     ("sgd_momentum_update", [13, 0]),
     ("nag_step", [13, 0]),

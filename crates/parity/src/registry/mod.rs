@@ -3,6 +3,7 @@
 mod custom;
 mod launches;
 mod modules;
+mod pools;
 mod rows;
 
 pub use custom::custom;

@@ -1,6 +1,7 @@
 //! Modules by the names of their types, with what they are built from as attributes and their parameters as inputs, by the
 //! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
 
+use super::pools::{avg_of, max_of, output_of};
 use super::rows::{approximate_of, dtype_or, none, one, order, rng, with_gradients};
 use super::{Class, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain};
@@ -50,6 +51,18 @@ const LAYERS: &[Example] = &[
     ("Threshold", r#"{"threshold": 0.5, "value": 2.0}"#, &[("x", &[2, 3])]),
     ("Softmax", r#"{"dim": 0}"#, &[("x", &[2, 3])]),
     ("LogSoftmax", r#"{"dim": 0}"#, &[("x", &[2, 3])]),
+    ("MaxPool1d", r#"{"kernel_size": 2, "stride": 1, "dilation": 2}"#, &[("x", &[2, 3, 5])]),
+    ("MaxPool2d", r#"{"kernel_size": 3, "stride": 2, "padding": 1}"#, &[("x", &[2, 3, 5, 4])]),
+    ("MaxPool3d", r#"{"kernel_size": [2, 1, 2], "ceil_mode": true}"#, &[("x", &[2, 3, 3, 2])]),
+    ("AvgPool1d", r#"{"kernel_size": 2}"#, &[("x", &[2, 3, 4])]),
+    ("AvgPool2d", r#"{"kernel_size": 3, "padding": 1, "count_include_pad": false}"#, &[("x", &[2, 3, 5, 4])]),
+    ("AvgPool3d", r#"{"kernel_size": 2, "stride": 1, "divisor_override": 3}"#, &[("x", &[2, 3, 3, 2])]),
+    ("AdaptiveMaxPool1d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 5])]),
+    ("AdaptiveMaxPool2d", r#"{"output_size": [2, null]}"#, &[("x", &[2, 3, 5, 4])]),
+    ("AdaptiveMaxPool3d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 3, 2])]),
+    ("AdaptiveAvgPool1d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 5])]),
+    ("AdaptiveAvgPool2d", r#"{"output_size": [2, null]}"#, &[("x", &[2, 3, 5, 4])]),
+    ("AdaptiveAvgPool3d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 3, 2])]),
 ];
 
 const SCHEDULES: &[(&str, &str)] = &[
@@ -122,6 +135,18 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "Threshold" => Box::new(nn::Threshold { threshold: float("threshold", 0.0)?, value: float("value", 0.0)? }),
         "Softmax" => Box::new(nn::Softmax { dim: dim()? }),
         "LogSoftmax" => Box::new(nn::LogSoftmax { dim: dim()? }),
+        "MaxPool1d" => Box::new(max_of::<1>(c, at)?),
+        "MaxPool2d" => Box::new(max_of::<2>(c, at)?),
+        "MaxPool3d" => Box::new(max_of::<3>(c, at)?),
+        "AvgPool1d" => Box::new(avg_of::<1>(c, at)?),
+        "AvgPool2d" => Box::new(avg_of::<2>(c, at)?),
+        "AvgPool3d" => Box::new(avg_of::<3>(c, at)?),
+        "AdaptiveMaxPool1d" => Box::new(nn::AdaptiveMaxPool1d::new(output_of(c, at)?)),
+        "AdaptiveMaxPool2d" => Box::new(nn::AdaptiveMaxPool2d::new(output_of(c, at)?)),
+        "AdaptiveMaxPool3d" => Box::new(nn::AdaptiveMaxPool3d::new(output_of(c, at)?)),
+        "AdaptiveAvgPool1d" => Box::new(nn::AdaptiveAvgPool1d::new(output_of(c, at)?)),
+        "AdaptiveAvgPool2d" => Box::new(nn::AdaptiveAvgPool2d::new(output_of(c, at)?)),
+        "AdaptiveAvgPool3d" => Box::new(nn::AdaptiveAvgPool3d::new(output_of(c, at)?)),
         _ => return c.fail("of types of layers", &of("layers")),
     })
 }

@@ -1,0 +1,554 @@
+//! Pooling: the maximum or the average of windows. One and two dimensions are three, of which the first have extent 1.
+
+use super::fused::has_kernel;
+use super::reduce::argmax_last_nan;
+use super::{gradients, in_acc};
+use crate::backend::{Fused, Kernel};
+use crate::tape::record;
+use crate::tensor::{Attributes, check_float, run};
+use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use std::iter::zip;
+
+/// As an output extent of an adaptive pooling: that of the input.
+pub const KEEP: usize = usize::MAX;
+
+/// The windows of a maximum over the last `N` dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPool<const N: usize> {
+    /// Elements of a window.
+    pub kernel: [usize; N],
+    /// From window to window.
+    pub stride: [usize; N],
+    /// By how much windows begin before the first element and end after the last; what is there never wins. At most half a
+    /// window.
+    pub padding: [usize; N],
+    /// From element to element of a window.
+    pub dilation: [usize; N],
+    /// Whether a last window may be cut off at the end.
+    pub ceil_mode: bool,
+}
+
+impl<const N: usize> MaxPool<N> {
+    /// Windows side by side.
+    pub fn new(kernel: [usize; N]) -> MaxPool<N> {
+        MaxPool { kernel, stride: kernel, padding: [0; N], dilation: [1; N], ceil_mode: false }
+    }
+}
+
+/// The windows of an average over the last `N` dimensions, and what a sum is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPool<const N: usize> {
+    /// Elements of a window.
+    pub kernel: [usize; N],
+    /// From window to window.
+    pub stride: [usize; N],
+    /// Zeros before the first element and after the last. At most half a window.
+    pub padding: [usize; N],
+    /// Whether a last window may be cut off at the end.
+    pub ceil_mode: bool,
+    /// Whether the padding's zeros count as elements.
+    pub count_include_pad: bool,
+    /// What all sums are divided by, in place of their number of elements. Not 0.
+    pub divisor_override: Option<i64>,
+}
+
+impl<const N: usize> AvgPool<N> {
+    /// Windows side by side.
+    pub fn new(kernel: [usize; N]) -> AvgPool<N> {
+        let padding = [0; N];
+        AvgPool { kernel, stride: kernel, padding, ceil_mode: false, count_include_pad: true, divisor_override: None }
+    }
+}
+
+/// Elements of a window whose numbers fit into a byte.
+const BYTE: usize = 256;
+
+/// The names of an op and of its gradient.
+type Names = [&'static str; 2];
+
+macro_rules! pools {
+    ($($n:literal $max:ident $max_indices:ident $avg:ident $adaptive_max:ident $adaptive_max_indices:ident $adaptive_avg:ident
+       $names:expr;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("The largest element of each window over the last ", stringify!($n), " dimensions of ")]
+            /// `[N, C, ..]` or `[C, ..]`; NaN is the largest. Float dtypes. The gradient goes to the first of equal elements,
+            /// and to the last NaN. Errors: `Dtype`; `Attr` for a kernel, stride or dilation of 0 and a padding of more
+            /// than half a window; `Shape` for another rank, no channels, an empty dimension, no window, or one that lies
+            /// in the padding.
+            pub fn $max(&self, pool: MaxPool<$n>) -> Result<Tensor> {
+                Ok(max_pool(self, &of_max($names[0], self, pool)?, Want::Values)?.0)
+            }
+
+            #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and where the elements are (i64),")]
+            /// counted row-major over these dimensions.
+            pub fn $max_indices(&self, pool: MaxPool<$n>) -> Result<(Tensor, Tensor)> {
+                max_pool(self, &of_max($names[0], self, pool)?, Want::Indices)
+            }
+
+            #[doc = concat!("The average of each window over the last ", stringify!($n), " dimensions of ")]
+            /// `[N, C, ..]` or `[C, ..]`. A window ends with the padding. Float dtypes. Errors: as the maximum's, and
+            /// `Attr` for a divisor of 0.
+            pub fn $avg(&self, pool: AvgPool<$n>) -> Result<Tensor> {
+                let (windows, divisor) = of_avg($names[1], self, pool)?;
+                avg_pool(self, &windows, divisor)
+            }
+
+            #[doc = concat!("The largest elements of `output` windows over the last ", stringify!($n), " dimensions of ")]
+            /// `[N, C, ..]` or `[C, ..]`: window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`. An
+            /// extent may be [`KEEP`]. Otherwise as the maximum of other windows. Errors: `Dtype`, `Shape`.
+            pub fn $adaptive_max(&self, output: [usize; $n]) -> Result<Tensor> {
+                Ok(max_pool(self, &adaptive($names[2], self, output)?, Want::Values)?.0)
+            }
+
+            #[doc = concat!("[`", stringify!($adaptive_max), "`](Tensor::", stringify!($adaptive_max), "), and where the")]
+            /// elements are (i64), counted row-major over these dimensions.
+            pub fn $adaptive_max_indices(&self, output: [usize; $n]) -> Result<(Tensor, Tensor)> {
+                max_pool(self, &adaptive($names[2], self, output)?, Want::Indices)
+            }
+
+            #[doc = concat!("The averages of `output` windows over the last ", stringify!($n), " dimensions, which are those of")]
+            #[doc = concat!("[`", stringify!($adaptive_max), "`](Tensor::", stringify!($adaptive_max), "). Errors: as there.")]
+            pub fn $adaptive_avg(&self, output: [usize; $n]) -> Result<Tensor> {
+                avg_pool(self, &adaptive($names[3], self, output)?, Divisor::Inside)
+            }
+        )*}
+    };
+}
+
+macro_rules! names {
+    ($($name:literal)*) => { [$([$name, concat!($name, "_backward")]),*] };
+}
+
+pools! {
+    1 max_pool1d max_pool1d_with_indices avg_pool1d
+        adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_avg_pool1d
+        names!("maxpool1d" "avgpool1d" "adaptive_maxpool1d" "adaptive_avgpool1d");
+    2 max_pool2d max_pool2d_with_indices avg_pool2d
+        adaptive_max_pool2d adaptive_max_pool2d_with_indices adaptive_avg_pool2d
+        names!("maxpool2d" "avgpool2d" "adaptive_maxpool2d" "adaptive_avgpool2d");
+    3 max_pool3d max_pool3d_with_indices avg_pool3d
+        adaptive_max_pool3d adaptive_max_pool3d_with_indices adaptive_avg_pool3d
+        names!("maxpool3d" "avgpool3d" "adaptive_maxpool3d" "adaptive_avgpool3d");
+}
+
+impl Tensor {
+    /// The averages of all planes of `[N, C, H, W]` or `[C, H, W]`: `[.., C, 1, 1]`. Float dtypes. Errors: `Dtype`; `Shape`
+    /// for another rank, no channels or an empty plane.
+    pub fn global_avg_pool2d(&self) -> Result<Tensor> {
+        avg_pool(self, &adaptive(GLOBAL[0], self, [1, 1])?, Divisor::Inside)
+    }
+
+    /// The largest elements of all planes of `[N, C, H, W]` or `[C, H, W]`, as [`max_pool2d`](Tensor::max_pool2d) finds
+    /// them: `[.., C, 1, 1]`. Errors: as [`global_avg_pool2d`](Tensor::global_avg_pool2d).
+    pub fn global_max_pool2d(&self) -> Result<Tensor> {
+        Ok(max_pool(self, &adaptive(GLOBAL[1], self, [1, 1])?, Want::Values)?.0)
+    }
+
+    /// [`global_max_pool2d`](Tensor::global_max_pool2d), and where the elements are (i64), counted row-major over a plane.
+    pub fn global_max_pool2d_with_indices(&self) -> Result<(Tensor, Tensor)> {
+        max_pool(self, &adaptive(GLOBAL[1], self, [1, 1])?, Want::Indices)
+    }
+}
+
+const GLOBAL: [Names; 2] = names!("global_avgpool2d" "global_maxpool2d");
+
+/// What is asked of a maximum.
+#[derive(Clone, Copy, PartialEq)]
+enum Want {
+    Values,
+    Indices,
+}
+
+/// What a sum is divided by.
+#[derive(Clone, Copy, PartialEq)]
+enum Divisor {
+    /// The number of its elements.
+    Inside,
+    /// The size of the window, with the padding.
+    Window,
+    Number(i64),
+}
+
+/// All windows of a pooling.
+#[derive(Clone)]
+struct Windows {
+    names: Names,
+    /// Batch and channels.
+    planes: usize,
+    /// The extents of depth, height and width, and of the numbers of windows along these.
+    input: [usize; 3],
+    output: [usize; 3],
+    /// If they are adaptive, a kernel is the most elements of a window, and what follows has no meaning.
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    padding: [usize; 3],
+    dilation: [usize; 3],
+    is_adaptive: bool,
+    /// The shapes of the input and of the result.
+    from: Shape,
+    to: Shape,
+}
+
+/// Extents behind ones.
+fn three<const N: usize>(of: [usize; N], one: usize) -> [usize; 3] {
+    let mut all = [one; 3];
+    all[3 - N..].copy_from_slice(&of);
+    all
+}
+
+/// The input's planes and extents, if it can be pooled.
+fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<(usize, [usize; N])> {
+    check_float(op, x)?;
+    let rank = x.rank();
+    let wrong = |why: &str| Error::shape(op, format!("the input {} {why}", x.shape()));
+    if rank != N + 1 && rank != N + 2 {
+        return Err(wrong(&format!("has {rank} dimensions, expected {} or {}", N + 1, N + 2)));
+    }
+    let (outer, last) = x.dims().split_at(rank - N);
+    if outer.last() == Some(&0) || last.contains(&0) {
+        return Err(wrong("is empty beyond its batch"));
+    }
+    let mut extents = [0; N];
+    extents.copy_from_slice(last);
+    Ok((outer.iter().product(), extents))
+}
+
+fn with_extents(x: &Tensor, last: &[usize]) -> Shape {
+    let outer = &x.dims()[..x.rank() - last.len()];
+    Shape::from(outer.iter().chain(last).copied().collect::<Dims>())
+}
+
+fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<Windows> {
+    let MaxPool { kernel, stride, padding, dilation, ceil_mode } = pool;
+    let op = names[0];
+    let (planes, input) = check::<N>(op, x)?;
+    let mut output = [0; N];
+    for d in 0..N {
+        let (l, k, s, p, step) = (input[d], kernel[d], stride[d], padding[d], dilation[d]);
+        if k == 0 || s == 0 || step == 0 {
+            let message = format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must be at least 1");
+            return Err(Error::attr(op, message));
+        }
+        let reach = step.saturating_mul(k - 1);
+        if p > reach.saturating_add(1) / 2 {
+            let message =
+                format!("padding {padding:?} is more than half a window of {kernel:?}, dilation {dilation:?}");
+            return Err(Error::attr(op, message));
+        }
+        output[d] = extent(l, reach, s, p, ceil_mode).filter(|&q| q > 0).ok_or_else(|| {
+            let message = format!("no window {kernel:?} with dilation {dilation:?} and padding {padding:?} fits into");
+            Error::shape(op, format!("{message} {}", x.shape()))
+        })?;
+    }
+    let windows = Windows {
+        names,
+        planes,
+        input: three(input, 1),
+        output: three(output, 1),
+        kernel: three(kernel, 1),
+        stride: three(stride, 1),
+        padding: three(padding, 0),
+        dilation: three(dilation, 1),
+        is_adaptive: false,
+        from: x.shape().clone(),
+        to: with_extents(x, &output),
+    };
+    // Elements of a window that are far apart may all lie in the padding.
+    let is_hollow = |d: usize| (0..windows.output[d]).any(|q| windows.elements(d, q).all(|at| at.is_none()));
+    if (0..3).any(|d| windows.dilation[d] > 1 && windows.padding[d] > 0 && is_hollow(d)) {
+        let message =
+            format!("a window {kernel:?} with dilation {dilation:?} and padding {padding:?} has no element of");
+        return Err(Error::shape(op, format!("{message} {}", x.shape())));
+    }
+    Ok(windows)
+}
+
+/// How many windows there are along `l` elements, if any.
+fn extent(l: usize, reach: usize, stride: usize, padding: usize, ceil_mode: bool) -> Option<usize> {
+    let all = l.checked_add(padding.checked_mul(2)?)?;
+    let free = i64::try_from(all).ok()?.checked_sub(i64::try_from(reach).ok()?)? - 1;
+    let stride = i64::try_from(stride).ok()?;
+    let floor = free.div_euclid(stride);
+    // With what is cut off, the last window must begin before the end.
+    let is_cut = ceil_mode && free.rem_euclid(stride) != 0 && ((floor + 1) * stride) < (l + padding) as i64;
+    usize::try_from(floor + 1 + is_cut as i64).ok()
+}
+
+fn of_avg<const N: usize>(names: Names, x: &Tensor, pool: AvgPool<N>) -> Result<(Windows, Divisor)> {
+    let AvgPool { kernel, stride, padding, ceil_mode, count_include_pad, divisor_override } = pool;
+    if divisor_override == Some(0) {
+        return Err(Error::attr(names[0], "divisor_override is 0"));
+    }
+    let windows = of_max(names, x, MaxPool { kernel, stride, padding, dilation: [1; N], ceil_mode })?;
+    let by_size = if count_include_pad { Divisor::Window } else { Divisor::Inside };
+    Ok((windows, divisor_override.map_or(by_size, Divisor::Number)))
+}
+
+fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Result<Windows> {
+    let (planes, input) = check::<N>(names[0], x)?;
+    let mut last = output;
+    zip(&mut last, &input).filter(|(o, _)| **o == KEEP).for_each(|(o, l)| *o = *l);
+    let (input, output) = (three(input, 1), three(last, 1));
+    let is_even = zip(&input, &output).all(|(l, &o)| o == 0 || l.is_multiple_of(o));
+    let most = |d: usize| (0..output[d]).map(|q| between(q, input[d], output[d]).len()).max().unwrap_or(1);
+    let kernel = if is_even { [0, 1, 2].map(|d| input[d] / output[d].max(1)) } else { [0, 1, 2].map(most) };
+    Ok(Windows {
+        names,
+        planes,
+        input,
+        output,
+        kernel,
+        stride: kernel.map(|k| k.max(1)),
+        padding: [0; 3],
+        dilation: [1; 3],
+        is_adaptive: !is_even,
+        from: x.shape().clone(),
+        to: with_extents(x, &last),
+    })
+}
+
+/// The elements of window `q` of `o` over `l`.
+fn between(q: usize, l: usize, o: usize) -> std::ops::Range<usize> {
+    let product = |q: usize| q as u128 * l as u128;
+    (product(q) / o as u128) as usize..product(q + 1).div_ceil(o as u128) as usize
+}
+
+impl Windows {
+    /// The attributes of the kernels.
+    fn ints(&self, more: &[i64]) -> Vec<i64> {
+        let Windows { input, output, kernel, stride, padding, dilation, .. } = self;
+        let all = [input, output, kernel, stride, padding, dilation].into_iter().flatten();
+        let ints = std::iter::once(&self.planes).chain(all).map(|&v| v as i64);
+        ints.chain([self.is_adaptive as i64]).chain(more.iter().copied()).collect()
+    }
+
+    fn volume(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    fn outputs(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Whether there is one window, of all elements.
+    fn is_global(&self) -> bool {
+        self.outputs() == 1 && self.kernel == self.input && self.padding == [0; 3] && self.dilation == [1; 3]
+    }
+
+    /// The positions along a dimension of the elements of window `q`, as many for all windows: none in the padding.
+    fn elements(&self, d: usize, q: usize) -> impl Iterator<Item = Option<usize>> {
+        let (l, s, p, step) = (self.input[d], self.stride[d], self.padding[d], self.dilation[d]);
+        let range = self.is_adaptive.then(|| between(q, l, self.output[d]));
+        (0..self.kernel[d]).map(move |i| match &range {
+            Some(range) => range.clone().nth(i),
+            None => (q * s + i * step).checked_sub(p).filter(|&at| at < l),
+        })
+    }
+
+    /// How many elements window `q` has along a dimension, with the padding.
+    fn size(&self, d: usize, q: usize) -> usize {
+        let (l, s, p) = (self.input[d], self.stride[d], self.padding[d]);
+        (l + 2 * p).saturating_sub(q * s).min(self.kernel[d])
+    }
+
+    /// For all windows, the positions of all their elements in the volume, none in the padding.
+    fn positions(&self) -> Vec<Option<usize>> {
+        let [_, height, width] = self.input;
+        let along = |d: usize| -> Vec<Vec<Option<usize>>> {
+            (0..self.output[d]).map(|q| self.elements(d, q).collect()).collect()
+        };
+        let (depths, rows, columns) = (along(0), along(1), along(2));
+        let mut all = Vec::with_capacity(self.outputs() * self.kernel.iter().product::<usize>());
+        for depths in &depths {
+            for rows in &rows {
+                for columns in &columns {
+                    for z in depths {
+                        for y in rows {
+                            let row = z.zip(*y).map(|(z, y)| (z * height + y) * width);
+                            all.extend(columns.iter().map(|x| row.zip(*x).map(|(row, x)| row + x)));
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Positions as an index `[outputs, window]`. In place of what is padding, a window has the element before it again, or
+    /// its first, so that which is the first of equals and which is the last of all remains.
+    fn table(&self, x: &Tensor) -> Result<Tensor> {
+        let window = self.kernel.iter().product();
+        let mut table = Vec::with_capacity(self.outputs() * window);
+        for positions in self.positions().chunks(window) {
+            let mut last = positions.iter().flatten().next().copied().unwrap_or(0);
+            for position in positions {
+                last = position.unwrap_or(last);
+                table.push(last as i64);
+            }
+        }
+        Tensor::from_vec(table, (self.outputs(), window), x.device())
+    }
+
+    /// What the sum of each window is divided by, `[outputs]`.
+    fn divisors(&self, divisor: Divisor) -> Vec<f64> {
+        let window = self.kernel.iter().product();
+        let [_, height, width] = self.output;
+        let size = |i: usize| {
+            let at = [i / width / height, i / width % height, i % width];
+            (0..3).map(|d| self.size(d, at[d])).product::<usize>() as f64
+        };
+        match divisor {
+            Divisor::Number(number) => vec![number as f64; self.outputs()],
+            Divisor::Window => (0..self.outputs()).map(size).collect(),
+            Divisor::Inside => self.positions().chunks(window).map(|all| all.iter().flatten().count() as f64).collect(),
+        }
+    }
+}
+
+/// A result without elements.
+fn nothing(x: &Tensor, windows: &Windows) -> Result<Tensor> {
+    x.reshape(x.numel())?.narrow(0, 0, 0)?.reshape(&windows.to)
+}
+
+/// The largest elements, and, if they are asked for, where they are.
+fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor)> {
+    let op = windows.names[0];
+    let is_fused = has_kernel(Fused::MaxPool, x);
+    let shape = &windows.to;
+    if shape.numel() == 0 {
+        return Ok((nothing(x, windows)?, Tensor::zeros(shape, DType::I64, x.device())?));
+    }
+    // What a thread does for a window, a reduction does better for a long row.
+    if !is_fused || windows.is_global() && windows.volume() > BYTE {
+        let rows = x.reshape((windows.planes, windows.volume()))?;
+        let index = largest(&rows.detach(), windows)?;
+        let found = index.reshape(shape)?;
+        if !is_fused {
+            return Ok((rows.gather(1, &index)?.reshape(shape)?, found));
+        }
+        let y = x.detach().reshape(rows.shape())?.gather(1, &index)?.reshape(shape)?;
+        return Ok((on_tape(x, windows, y, &found)?, found));
+    }
+    let x = x.contiguous()?;
+    let window: usize = windows.kernel.iter().product();
+    let dtype = match want {
+        Want::Indices => DType::I64,
+        // The number of an element within its window has fewer bits than its position.
+        Want::Values if window <= BYTE && !windows.is_adaptive => DType::U8,
+        Want::Values if windows.volume() <= i32::MAX as usize => DType::I32,
+        Want::Values => DType::I64,
+    };
+    let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
+    let index = Tensor::empty(op, shape, dtype, x.device())?;
+    run(op, Kernel::Fused(Fused::MaxPool), &[&x], &[&y, &index], Attributes::ints(&windows.ints(&[])))?;
+    Ok((on_tape(&x, windows, y, &index)?, index))
+}
+
+/// For each window the position `[planes, outputs]` of its largest element in rows `[planes, volume]`.
+fn largest(rows: &Tensor, windows: &Windows) -> Result<Tensor> {
+    let op = windows.names[0];
+    if windows.is_global() {
+        return argmax_last_nan(op, rows)?.unsqueeze(1);
+    }
+    let table = windows.table(rows)?;
+    let (planes, outputs, window) = (windows.planes, table.dims()[0], table.dims()[1]);
+    let elements = rows.index_select(1, &table.reshape(outputs * window)?)?.reshape((planes * outputs, window))?;
+    let number = argmax_last_nan(op, &elements)?.reshape((planes, outputs, 1))?;
+    in_table(&table, &number)
+}
+
+/// The positions of elements that are told by their numbers `[planes, outputs, 1]` within windows.
+fn in_table(table: &Tensor, number: &Tensor) -> Result<Tensor> {
+    let (planes, outputs) = (number.dims()[0], number.dims()[1]);
+    let table = table.unsqueeze(0)?.broadcast_to((planes, outputs, table.dims()[1]))?;
+    table.gather(2, number)?.squeeze(2)
+}
+
+/// The result of a kernel, whose gradient goes where the index says.
+fn on_tape(x: &Tensor, windows: &Windows, y: Tensor, index: &Tensor) -> Result<Tensor> {
+    let (windows, index) = (windows.clone(), index.clone());
+    record(windows.names[0], &[x], y, move |t| gradients![Some(max_gradient(&windows, t.dy(), &index)?)])
+}
+
+/// `dx[j] = sum of dy[q] over windows q whose largest element is j`; linear in dy.
+fn max_gradient(windows: &Windows, dy: &Tensor, index: &Tensor) -> Result<Tensor> {
+    let op = windows.names[1];
+    let dx = Tensor::empty(op, &windows.from, dy.dtype(), dy.device())?;
+    let ints = windows.ints(&[]);
+    run(op, Kernel::Fused(Fused::MaxPoolBackward), &[&dy.contiguous()?, index], &[&dx], Attributes::ints(&ints))?;
+    let (windows, index) = (windows.clone(), index.clone());
+    record(op, &[dy], dx, move |t| {
+        let (planes, outputs) = (windows.planes, windows.outputs());
+        let index = match index.dtype() {
+            DType::U8 => {
+                let number = index.cast(DType::I64)?.reshape((planes, outputs, 1))?;
+                in_table(&windows.table(&index)?, &number)?
+            }
+            _ => index.reshape((planes, outputs))?,
+        };
+        gradients![Some(t.dy().reshape((planes, windows.volume()))?.gather(1, &index)?.reshape(&windows.to)?)]
+    })
+}
+
+fn avg_pool(x: &Tensor, windows: &Windows, divisor: Divisor) -> Result<Tensor> {
+    let shape = &windows.to;
+    if shape.numel() == 0 {
+        return nothing(x, windows);
+    }
+    if has_kernel(Fused::AvgPool, x) {
+        return linear(x, windows, divisor, Way::Forward);
+    }
+    let rows = x.reshape((windows.planes, windows.volume()))?;
+    if is_mean(windows, divisor) {
+        return rows.mean(1)?.reshape(shape);
+    }
+    // What the kernels compute, in tensor ops.
+    let (outputs, device) = (windows.outputs(), x.device());
+    let table = windows.table(x)?;
+    let is_inside = windows.positions().iter().map(Option::is_some).collect();
+    let is_inside = Tensor::from_vec(is_inside, table.shape(), device)?;
+    in_acc(&rows, |rows| {
+        let elements = rows.index_select(1, &table.reshape(table.numel())?)?;
+        let elements = elements.reshape((windows.planes, outputs, table.dims()[1]))?;
+        let sums = is_inside.where_scalar(&elements, 0.0)?.sum(2)?;
+        let divisors = Tensor::from_vec(windows.divisors(divisor), outputs, device)?.cast(sums.dtype())?;
+        sums.div(&divisors)
+    })?
+    .reshape(shape)
+}
+
+/// Whether it is the mean of each volume, which is a reduction.
+fn is_mean(windows: &Windows, divisor: Divisor) -> bool {
+    windows.is_global() && !matches!(divisor, Divisor::Number(_))
+}
+
+/// The average, or its gradient.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Forward,
+    Backward,
+}
+
+/// The kernel of an average or of its gradient, each of which is the other's gradient.
+fn linear(x: &Tensor, windows: &Windows, divisor: Divisor, way: Way) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    let (op, kernel, shape, back) = match way {
+        Way::Forward => (windows.names[0], Fused::AvgPool, &windows.to, Way::Backward),
+        Way::Backward => (windows.names[1], Fused::AvgPoolBackward, &windows.from, Way::Forward),
+    };
+    let (rule, number) = match divisor {
+        Divisor::Inside => (0, 0.0),
+        Divisor::Window => (1, 0.0),
+        Divisor::Number(number) => (2, number as f64),
+    };
+    let y = if way == Way::Forward && is_mean(windows, divisor) {
+        x.detach().reshape((windows.planes, windows.volume()))?.mean(1)?.reshape(shape)?
+    } else {
+        let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
+        let ints = windows.ints(&[rule]);
+        run(op, Kernel::Fused(kernel), &[&x], &[&y], Attributes { ints: &ints, floats: &[number] })?;
+        y
+    };
+    let windows = windows.clone();
+    record(op, &[&x], y, move |t| gradients![Some(linear(t.dy(), &windows, divisor, back)?)])
+}

@@ -1,0 +1,235 @@
+//! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
+//! windows cover once; gradients are gathered, so that none is added by two threads.
+
+use crate::Gpu;
+use crate::driver::{Address, Driver};
+use crate::elementwise::word;
+use crate::fused::addresses;
+use crate::launch::{Arguments, group_size, in_groups};
+use crate::source::Variant;
+use isograd_core::{Call, DType, Result};
+
+/// Elements of a line that a thread holds, at most.
+const HELD: usize = 64;
+/// Elements of a window up to which loops are unrolled.
+const SMALL: usize = 32;
+/// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
+const STEP: usize = 32;
+
+/// The attributes of a call, by dimension: depth, height, width.
+struct Windows {
+    planes: usize,
+    input: [usize; 3],
+    output: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    padding: [usize; 3],
+    dilation: [usize; 3],
+    is_adaptive: bool,
+}
+
+impl Windows {
+    fn of(call: &Call<'_>) -> Windows {
+        let three = |i: usize| [0, 1, 2].map(|d| call.ints[1 + 3 * i + d] as usize);
+        Windows {
+            planes: call.ints[0] as usize,
+            input: three(0),
+            output: three(1),
+            kernel: three(2),
+            stride: three(3),
+            padding: three(4),
+            dilation: three(5),
+            is_adaptive: call.ints[19] != 0,
+        }
+    }
+
+    /// From the first to the last element of a window.
+    fn reach(&self, d: usize) -> usize {
+        self.dilation[d] * (self.kernel[d] - 1)
+    }
+
+    /// Whether a position needs more than 31 bits, with room for a step beyond.
+    fn is_wide(&self) -> bool {
+        let volume = |extents: &[usize; 3]| self.planes * extents.iter().product::<usize>();
+        let end = |d: usize| self.input[d] + 2 * (self.padding[d] + self.reach(d) + self.stride[d]);
+        volume(&self.input).max(volume(&self.output)).max((0..3).map(end).max().unwrap_or(0)) > 1 << 30
+    }
+
+    /// Whether all windows end before what follows the padding, or without it, if there is none.
+    fn is_regular(&self, is_padding_inside: bool) -> bool {
+        let fits = |d: usize| {
+            let end = (self.output[d] - 1) * self.stride[d] + self.reach(d) + 1;
+            end <= self.input[d] + 2 * self.padding[d] && (is_padding_inside || self.padding[d] == 0)
+        };
+        !self.is_adaptive && (0..3).all(fits)
+    }
+
+    fn variant(&self, call: &Call<'_>, threads: usize) -> Variant {
+        let dtype = call.outputs[0].dtype;
+        let variant = Variant::new("pool.c")
+            .define("THREADS", threads)
+            .define("INTS", 15usize)
+            .define("T", dtype.name())
+            .define("ACC", dtype.acc().name());
+        let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
+        // Adaptive windows are found by the kernel.
+        let fixed = [[1; 3], [1; 3], [0; 3], [1; 3]];
+        let given = [self.kernel, self.stride, self.padding, self.dilation];
+        let values = if self.is_adaptive { fixed } else { given };
+        let pairs = names.into_iter().flatten().zip(values.into_iter().flatten());
+        let variant = pairs.fold(variant, |variant, (name, value)| variant.define(name, value));
+        let is_far = |d: usize| (self.input[d] + 1).saturating_mul(self.output[d] + 1) > i32::MAX as usize;
+        let is_small = !self.is_adaptive && self.kernel.iter().product::<usize>() <= SMALL;
+        let flags = [
+            ("ADAPTIVE", self.is_adaptive),
+            ("FAR", self.is_adaptive && (0..3).any(is_far)),
+            ("FLAT", self.input[0] == 1 && self.output[0] == 1),
+            ("SMALL", is_small),
+            ("WIDE", self.is_wide()),
+            ("NEEDS_F64", dtype == DType::F64),
+        ];
+        flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
+    }
+
+    /// Extents, and by what a thread's number is divided, for lines of so many strips in volumes of these extents.
+    fn ints(&self, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
+        let quotients = [strips, height, depth].into_iter().flat_map(|d| {
+            let shift = 31 + d.next_power_of_two().ilog2();
+            [d as i64, ((1u128 << shift) / d as u128 + 1) as i64, shift as i64]
+        });
+        self.input.iter().chain(&self.output).map(|&v| v as i64).chain(quotients).collect()
+    }
+}
+
+/// Windows of which a thread makes the results, and the words in which it reads a line.
+struct Strip {
+    per: usize,
+    head: usize,
+    span: usize,
+    words: usize,
+}
+
+impl Strip {
+    /// If lines are whole words, and a thread can hold what it reads.
+    fn new(windows: &Windows, size: usize, x: Address) -> Option<Strip> {
+        let (vector, stride) = (16 / size, windows.stride[2]);
+        let is_whole = !windows.is_adaptive && windows.input[2].is_multiple_of(vector) && x.is_multiple_of(16);
+        if !is_whole || windows.reach(2) >= HELD || stride >= HELD {
+            return None;
+        }
+        let mut per = vector;
+        let is_much = |per: usize| stride * per * size > STEP || per / 2 >= windows.output[2];
+        while per > 1 && is_much(per) && (stride * per / 2).is_multiple_of(vector) {
+            per /= 2;
+        }
+        let head = (vector - windows.padding[2] % vector) % vector;
+        let span = (per - 1) * stride + windows.reach(2) + 1;
+        let words = (head + span).div_ceil(vector);
+        (words * vector <= HELD).then_some(Strip { per, head, span, words })
+    }
+}
+
+/// The largest elements and where they are, or averages.
+pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let windows = Windows::of(call);
+    let size = call.outputs[0].dtype.size();
+    let (x, outputs) = (addresses::<D>(call.inputs)?[0], addresses::<D>(call.outputs)?);
+    let threads = group_size(gpu.driver().limits());
+    let strip = Strip::new(&windows, size, x);
+    let per = strip.as_ref().map_or(1, |strip| strip.per);
+    let width = windows.output[2];
+    let strips = width.div_ceil(per);
+    let mut variant = windows.variant(call, threads).define("STRIP", per);
+    if let Some(Strip { head, span, words, .. }) = strip {
+        variant = variant
+            .define("VECTOR", 16 / size)
+            .define("WORD", word(16))
+            .define("HEAD", head)
+            .define("SPAN", span)
+            .define("WORDS", words);
+        if (strips * per - 1) * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.padding[2] {
+            variant = variant.define("CUT", true);
+        }
+    }
+    let fits =
+        |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes.min(16) as u64);
+    if fits(outputs[0], per * size) {
+        variant = variant.define("Y_WORD", word(per * size));
+    }
+    let count = windows.planes * windows.output[0] * windows.output[1] * strips;
+    let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.ints(&windows.ints(strips, windows.output)).int(count as i64);
+    let Some(index) = call.outputs.get(1) else {
+        let (variant, divisor) = divided(variant, &windows, call);
+        let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
+        return gpu.launch(variant, "avg_pool", in_groups(count, threads), &arguments);
+    };
+    let mut variant = indexed(variant, index.dtype);
+    let bytes = per * index.dtype.size();
+    if fits(outputs[1], bytes) {
+        variant = variant.define("INDEX_WORD", word(bytes.min(16))).define("INDEX_WORDS", bytes.div_ceil(16));
+    }
+    gpu.launch(variant, "max_pool", in_groups(count, threads), &arguments)
+}
+
+/// The gradient of either.
+pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let windows = Windows::of(call);
+    let dtype = call.outputs[0].dtype;
+    let (inputs, dx) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?[0]);
+    let threads = group_size(gpu.driver().limits());
+    let (vector, width) = (16 / dtype.size(), windows.input[2]);
+    let is_whole = !windows.is_adaptive && width.is_multiple_of(vector) && dx.is_multiple_of(16);
+    let per = if is_whole { vector } else { 1 };
+    let strips = width / per;
+    let mut variant = windows.variant(call, threads).define("STRIP", per).define("BACKWARD", true);
+    if is_whole {
+        variant = variant.define("WORD", word(16));
+    }
+    let index = call.inputs.get(1).map(|index| index.dtype);
+    if let Some(dtype) = index {
+        variant = indexed(variant, dtype);
+    }
+    let (stride, padding, reach) = (windows.stride[2], windows.padding[2], windows.reach(2));
+    let piece = per / stride.min(per + 1);
+    if !windows.is_adaptive && per.is_multiple_of(stride) && reach < HELD {
+        let (stride, padding, reach) = (stride as i64, padding as i64, reach as i64);
+        let first = -(reach - padding).div_euclid(stride);
+        let most = (per as i64 - 1 + padding) / stride - first + 1;
+        let is_there = strips * piece <= windows.output[2];
+        variant = variant.define("FIRST", first).define("MOST", most).define("IS_WHOLE", is_there);
+        let sizes = [Some(dtype.size()), index.map(DType::size)].into_iter().flatten();
+        let mut bytes = sizes.map(|size| piece * size).zip(&inputs);
+        let fits = bytes.all(|(bytes, address)| bytes <= 16 && address.is_multiple_of(bytes as u64));
+        if piece > 1 && is_there && windows.output[2].is_multiple_of(piece) && fits {
+            variant = variant.define("PIECE", piece).define("G_WORD", word(piece * dtype.size()));
+            if let Some(index) = index {
+                variant = variant.define("INDEX_WORD", word(piece * index.size()));
+            }
+        }
+    }
+    let count = windows.planes * windows.input[0] * windows.input[1] * strips;
+    let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.ints(&windows.ints(strips, windows.input)).int(count as i64);
+    if index.is_some() {
+        return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
+    }
+    let (variant, divisor) = divided(variant, &windows, call);
+    gpu.launch(variant, "avg_pool_backward", in_groups(count, threads), &arguments.float(divisor, dtype.acc()))
+}
+
+/// What a program of the largest elements is told.
+fn indexed(variant: Variant, index: DType) -> Variant {
+    let variant = variant.define("MAX", true).define("INDEX", index.name());
+    if index == DType::U8 { variant.define("LOCAL_INDEX", true) } else { variant }
+}
+
+/// What a program of averages is told, and what it divides by if that is one number.
+fn divided(variant: Variant, windows: &Windows, call: &Call<'_>) -> (Variant, f64) {
+    let (is_size, is_given) = (call.ints[20] == 1, call.ints[20] == 2);
+    if is_given || windows.is_regular(is_size) {
+        let size = windows.kernel.iter().product::<usize>() as f64;
+        return (variant.define("CONSTANT", true), if is_given { call.floats[0] } else { size });
+    }
+    (if is_size { variant.define("INCLUDE_PAD", true) } else { variant }, 1.0)
+}

@@ -1,0 +1,70 @@
+//! Pooling as layers. [`KEEP`](isograd_core::ops::KEEP) as an adaptive extent is PyTorch's `None`; a maximum's positions come
+//! from the methods of [`Tensor`] that end in `with_indices`.
+
+use crate::{Forward, Module, Visitor};
+use isograd_core::ops::{AvgPool, MaxPool};
+use isograd_core::{Result, Tensor};
+
+/// Averages of as many windows as `output` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveAvgPool<const N: usize> {
+    /// Windows along each dimension.
+    pub output: [usize; N],
+}
+
+impl<const N: usize> AdaptiveAvgPool<N> {
+    /// So many windows.
+    pub fn new(output: [usize; N]) -> AdaptiveAvgPool<N> {
+        AdaptiveAvgPool { output }
+    }
+}
+
+/// The largest elements of as many windows as `output` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveMaxPool<const N: usize> {
+    /// Windows along each dimension.
+    pub output: [usize; N],
+}
+
+impl<const N: usize> AdaptiveMaxPool<N> {
+    /// So many windows.
+    pub fn new(output: [usize; N]) -> AdaptiveMaxPool<N> {
+        AdaptiveMaxPool { output }
+    }
+}
+
+macro_rules! layers {
+    ($($name:ident = $type:ident<$n:literal> => $method:ident $($field:ident)?;)*) => {$(
+        #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
+        pub type $name = $type<$n>;
+
+        impl Module for $type<$n> {
+            fn visit(&self, _: &mut Visitor<'_>) {}
+
+            fn type_name(&self) -> &'static str {
+                concat!(module_path!(), "::", stringify!($name))
+            }
+        }
+
+        impl Forward for $type<$n> {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                x.$method((*self)$(.$field)?)
+            }
+        }
+    )*};
+}
+
+layers! {
+    MaxPool1d = MaxPool<1> => max_pool1d;
+    MaxPool2d = MaxPool<2> => max_pool2d;
+    MaxPool3d = MaxPool<3> => max_pool3d;
+    AvgPool1d = AvgPool<1> => avg_pool1d;
+    AvgPool2d = AvgPool<2> => avg_pool2d;
+    AvgPool3d = AvgPool<3> => avg_pool3d;
+    AdaptiveMaxPool1d = AdaptiveMaxPool<1> => adaptive_max_pool1d output;
+    AdaptiveMaxPool2d = AdaptiveMaxPool<2> => adaptive_max_pool2d output;
+    AdaptiveMaxPool3d = AdaptiveMaxPool<3> => adaptive_max_pool3d output;
+    AdaptiveAvgPool1d = AdaptiveAvgPool<1> => adaptive_avg_pool1d output;
+    AdaptiveAvgPool2d = AdaptiveAvgPool<2> => adaptive_avg_pool2d output;
+    AdaptiveAvgPool3d = AdaptiveAvgPool<3> => adaptive_avg_pool3d output;
+}

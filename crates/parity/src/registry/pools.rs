@@ -1,0 +1,192 @@
+//! Pooling.
+
+use super::Class::Reduction;
+use super::rows::{absolute, none, one, two};
+use super::{Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{AvgPool, KEEP, MaxPool};
+use isograd_core::{Result, Tensor};
+use serde_json::{Value, json};
+
+pub(super) fn pools() -> Vec<Op> {
+    vec![
+        max::<1>("maxpool1d", Tensor::max_pool1d, Tensor::max_pool1d_with_indices),
+        max::<2>("maxpool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices),
+        max::<3>("maxpool3d", Tensor::max_pool3d, Tensor::max_pool3d_with_indices),
+        avg::<1>("avgpool1d", Tensor::avg_pool1d),
+        avg::<2>("avgpool2d", Tensor::avg_pool2d),
+        avg::<3>("avgpool3d", Tensor::avg_pool3d),
+        global(
+            "global_maxpool2d",
+            |c, x| maximum(c, || x.global_max_pool2d(), || x.global_max_pool2d_with_indices()),
+            Domain::Distinct,
+        ),
+        global("global_avgpool2d", |_, x| one(x.global_avg_pool2d()), Domain::Real)
+            .class(Reduction)
+            .companion(absolute)
+            .linear(),
+        adaptive_max::<1>("adaptive_maxpool1d", Tensor::adaptive_max_pool1d, Tensor::adaptive_max_pool1d_with_indices),
+        adaptive_max::<2>("adaptive_maxpool2d", Tensor::adaptive_max_pool2d, Tensor::adaptive_max_pool2d_with_indices),
+        adaptive_max::<3>("adaptive_maxpool3d", Tensor::adaptive_max_pool3d, Tensor::adaptive_max_pool3d_with_indices),
+        adaptive_avg::<1>("adaptive_avgpool1d", Tensor::adaptive_avg_pool1d),
+        adaptive_avg::<2>("adaptive_avgpool2d", Tensor::adaptive_avg_pool2d),
+        adaptive_avg::<3>("adaptive_avgpool3d", Tensor::adaptive_avg_pool3d),
+    ]
+    .into_iter()
+    .map(Op::fused)
+    .collect()
+}
+
+type Values<P> = fn(&Tensor, P) -> Result<Tensor>;
+type Indices<P> = fn(&Tensor, P) -> Result<(Tensor, Tensor)>;
+
+/// The largest elements, and where they are if `return_indices` says so.
+fn maximum(
+    c: &Invocation<'_>,
+    values: impl FnOnce() -> Result<Tensor>,
+    indices: impl FnOnce() -> Result<(Tensor, Tensor)>,
+) -> Result<Vec<Tensor>> {
+    if c.flag("return_indices")? { two(indices()) } else { one(values()) }
+}
+
+fn max<const N: usize>(name: &'static str, values: Values<MaxPool<N>>, indices: Indices<MaxPool<N>>) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let (x, pool) = (c.input("x")?, max_of(c, "")?);
+        maximum(c, || values(x, pool), || indices(x, pool))
+    };
+    Op::new(name, run, |g| {
+        let x = input::<N>(g, Domain::Distinct);
+        let mut attributes = windows::<N>(g, &x, &[(2, 2, 0, 1), (3, 2, 1, 1), (3, 1, 1, 2), (2, 3, 1, 1)]);
+        attributes["return_indices"] = g.coin().into();
+        Case::new(attributes, vec![("x", x)])
+    })
+}
+
+fn avg<const N: usize>(name: &'static str, values: Values<AvgPool<N>>) -> Op {
+    let make = |g: &mut Gen| {
+        let x = input::<N>(g, Domain::Real);
+        let mut attributes = windows::<N>(g, &x, &[(2, 2, 0, 1), (3, 2, 1, 1), (3, 1, 1, 1), (2, 3, 1, 1)]);
+        attributes["count_include_pad"] = g.coin().into();
+        attributes["divisor_override"] = g.pick(&[Value::Null.as_i64(), Some(3)]).into();
+        if let Some(attributes) = attributes.as_object_mut() {
+            attributes.remove("dilation");
+        }
+        Case::new(attributes, vec![("x", x)])
+    };
+    Op::new(name, move |c| one(values(c.input("x")?, avg_of(c, "")?)), make)
+        .class(Reduction)
+        .companion(absolute)
+        .linear()
+}
+
+fn global(name: &'static str, run: fn(&Invocation<'_>, &Tensor) -> Result<Vec<Tensor>>, domain: Domain) -> Op {
+    let make = move |g: &mut Gen| {
+        let x = input::<2>(g, domain);
+        let attributes = if name == "global_maxpool2d" { json!({"return_indices": g.coin()}) } else { none() };
+        Case::new(attributes, vec![("x", x)])
+    };
+    Op::new(name, move |c| run(c, c.input("x")?), make)
+}
+
+fn adaptive_max<const N: usize>(name: &'static str, values: Values<[usize; N]>, indices: Indices<[usize; N]>) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let (x, output) = (c.input("x")?, output_of(c, "")?);
+        maximum(c, || values(x, output), || indices(x, output))
+    };
+    Op::new(name, run, |g| {
+        let x = input::<N>(g, Domain::Distinct);
+        let attributes = json!({"output_size": outputs::<N>(g), "return_indices": g.coin()});
+        Case::new(attributes, vec![("x", x)])
+    })
+}
+
+fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) -> Op {
+    let make = |g: &mut Gen| {
+        let x = input::<N>(g, Domain::Real);
+        Case::new(json!({"output_size": outputs::<N>(g)}), vec![("x", x)])
+    };
+    Op::new(name, move |c| one(values(c.input("x")?, output_of(c, "")?)), make)
+        .class(Reduction)
+        .companion(absolute)
+        .linear()
+}
+
+/// An attribute of `N` extents, or one for all.
+fn extents<const N: usize>(c: &Invocation<'_>, name: &str, default: [usize; N]) -> Result<[usize; N]> {
+    if !c.has(name) {
+        return Ok(default);
+    }
+    let size = |v: &Value| if v.is_null() { Some(KEEP) } else { v.as_u64().map(|v| v as usize) };
+    let of = |v: &Value| match v.as_array() {
+        Some(all) => all.iter().map(size).collect::<Option<Vec<usize>>>()?.try_into().ok(),
+        None => size(v).map(|v| [v; N]),
+    };
+    c.get(name, "a size for each dimension", of)
+}
+
+/// The windows of a maximum, from attributes whose names begin with `at`.
+pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<MaxPool<N>> {
+    let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), default);
+    let pool = MaxPool::new(of("kernel_size", [0; N])?);
+    Ok(MaxPool {
+        stride: of("stride", pool.stride)?,
+        padding: of("padding", pool.padding)?,
+        dilation: of("dilation", pool.dilation)?,
+        ceil_mode: c.flag(&format!("{at}ceil_mode"))?,
+        ..pool
+    })
+}
+
+pub(super) fn avg_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<AvgPool<N>> {
+    let (include, divisor) = (format!("{at}count_include_pad"), format!("{at}divisor_override"));
+    let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), default);
+    let pool = AvgPool::new(of("kernel_size", [0; N])?);
+    Ok(AvgPool {
+        stride: of("stride", pool.stride)?,
+        padding: of("padding", pool.padding)?,
+        ceil_mode: c.flag(&format!("{at}ceil_mode"))?,
+        count_include_pad: !c.has(&include) || c.flag(&include)?,
+        divisor_override: c.has(&divisor).then(|| c.int(&divisor)).transpose()?,
+        ..pool
+    })
+}
+
+pub(super) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[usize; N]> {
+    extents(c, &format!("{at}output_size"), [0; N])
+}
+
+/// An input of N dimensions behind channels and, with luck, a batch, that may be empty.
+fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
+    g.at_least_rank(N + 1);
+    let spare = g.shape.len().saturating_sub(N + 2);
+    g.shape.drain(..spare);
+    let is_batch = g.shape.len() == N + 2;
+    let batch = g.shape[0];
+    g.not_empty();
+    if is_batch {
+        g.shape[0] = batch;
+    }
+    g.x(domain)
+}
+
+/// Kernel, stride, padding and dilation of each dimension: one of these where it fits, else single elements.
+fn windows<const N: usize>(g: &mut Gen, x: &Tensor, choices: &[(usize, usize, usize, usize)]) -> Value {
+    let (chosen, last) = (g.pick(choices), &x.dims()[x.rank() - N..]);
+    let fits = |l: usize| if l > chosen.3 * (chosen.0 - 1) { chosen } else { (1, 1, 0, 1) };
+    let all: Vec<_> = last.iter().map(|&l| fits(l)).collect();
+    let of = |f: fn(&(usize, usize, usize, usize)) -> usize| all.iter().map(f).collect::<Vec<usize>>();
+    json!({
+        "kernel_size": of(|w| w.0),
+        "stride": of(|w| w.1),
+        "padding": of(|w| w.2),
+        "dilation": of(|w| w.3),
+        "ceil_mode": g.coin(),
+    })
+}
+
+/// Numbers of windows, now and then as many as elements.
+fn outputs<const N: usize>(g: &mut Gen) -> Vec<Value> {
+    (0..N)
+        .map(|_| g.pick(&[None, Some(0), Some(1), Some(2), Some(3), Some(5)]).map_or(Value::Null, |o| o.into()))
+        .collect()
+}
