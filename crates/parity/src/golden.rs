@@ -16,7 +16,7 @@ macro_rules! families {
 }
 
 families! {
-    "activation" "binary" "embedding" "fused_pointwise" "gemm_bias" "indexing" "loss" "matmul" "normalization" "optimizer"
+    "activation" "binary" "channel_norm" "embedding" "fused_pointwise" "gemm_bias" "indexing" "loss" "matmul" "normalization" "optimizer"
     "reduction" "table28" "unary" "utility"
 }
 

@@ -132,31 +132,25 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "Softmax" => Box::new(nn::Softmax { dim: dim()? }),
         "LogSoftmax" => Box::new(nn::LogSoftmax { dim: dim()? }),
         "LayerNorm" => {
-            let (weight, bias) = (c.optional(&of("weight")), c.optional(&of("bias")));
-            let shape = match weight {
-                Some(weight) => weight.dims().to_vec(),
-                None => c.shape(&of("normalized_shape"))?,
-            };
-            let norm = nn::LayerNorm::without_parameters(shape);
-            let eps = float("eps", norm.eps)?;
-            Box::new(nn::LayerNorm { weight: weight.cloned(), bias: bias.cloned(), eps, ..norm })
+            let mut norm = nn::LayerNorm::without_parameters(normalized(c, at)?);
+            norm.eps = float("eps", norm.eps)?;
+            norm.weight = c.optional(&of("weight")).cloned();
+            norm.bias = c.optional(&of("bias")).cloned();
+            Box::new(norm)
         }
         "RmsNorm" => {
-            let weight = c.optional(&of("weight"));
-            let shape = match weight {
-                Some(weight) => weight.dims().to_vec(),
-                None => c.shape(&of("normalized_shape"))?,
-            };
-            let norm = nn::RmsNorm::without_parameters(shape);
-            let eps = float("eps", norm.eps)?;
-            Box::new(nn::RmsNorm { weight: weight.cloned(), eps, ..norm })
+            let mut norm = nn::RmsNorm::without_parameters(normalized(c, at)?);
+            norm.eps = float("eps", norm.eps)?;
+            norm.weight = c.optional(&of("weight")).cloned();
+            Box::new(norm)
         }
         "GroupNorm" => {
-            let (weight, bias) = (c.optional(&of("weight")), c.optional(&of("bias")));
             let channels = c.input("x")?.dims().get(1).copied().unwrap_or(0);
-            let norm = nn::GroupNorm::without_parameters(c.size(&of("num_groups"))?, channels)?;
-            let eps = float("eps", norm.eps)?;
-            Box::new(nn::GroupNorm { weight: weight.cloned(), bias: bias.cloned(), eps, ..norm })
+            let mut norm = nn::GroupNorm::without_parameters(c.size(&of("num_groups"))?, channels)?;
+            norm.eps = float("eps", norm.eps)?;
+            norm.weight = c.optional(&of("weight")).cloned();
+            norm.bias = c.optional(&of("bias")).cloned();
+            Box::new(norm)
         }
         "BatchNorm1d" => Box::new(batch_norm::<1>(c, at)?),
         "BatchNorm2d" => Box::new(batch_norm::<2>(c, at)?),
@@ -166,6 +160,14 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "InstanceNorm3d" => Box::new(instance_norm::<3>(c, at)?),
         _ => return c.fail("of types of layers", &of("layers")),
     })
+}
+
+/// The shape of the weight, or the attribute `normalized_shape`.
+fn normalized(c: &Invocation<'_>, at: &str) -> Result<Vec<usize>> {
+    match c.optional(&format!("{at}weight")) {
+        Some(weight) => Ok(weight.dims().to_vec()),
+        None => c.shape(&format!("{at}normalized_shape")),
+    }
 }
 
 /// Options of what has no tensors yet: those that are given take their places.
@@ -183,17 +185,15 @@ macro_rules! channel_norm {
             let options = norm_options(c, at, NormOptions::$options)?;
             let unbatched = (x.rank() == D + 1 && stringify!($name) == "InstanceNorm") as usize;
             let channels = x.dims().get(1 - unbatched).copied().unwrap_or(0);
-            let norm = nn::$name::with_options(channels, options, &Init::new(x.device()))?;
+            let mut norm = nn::$name::with_options(channels, options, &Init::new(x.device()))?;
             let find = |name: &str| c.optional(&format!("{at}{name}"));
             let kept = |name: &str| find(name).map(|t| t.detach().copy()).transpose();
-            Ok(nn::$name {
-                weight: find("weight").cloned(),
-                bias: find("bias").cloned(),
-                running_mean: kept("running_mean")?,
-                running_var: kept("running_var")?,
-                num_batches_tracked: kept("num_batches_tracked")?,
-                ..norm
-            })
+            norm.weight = find("weight").cloned();
+            norm.bias = find("bias").cloned();
+            norm.running_mean = kept("running_mean")?;
+            norm.running_var = kept("running_var")?;
+            norm.num_batches_tracked = kept("num_batches_tracked")?;
+            Ok(norm)
         }
     };
 }
