@@ -16,6 +16,7 @@ DTYPES = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "f64": "fp64"}
 # Of isograd's names: what PyTorch's rows call the same.
 NAMES = {
     "softmax": "softmax", "log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm",
+    "batch_norm": "batch_norm", "group_norm32": "group_norm32", "instance_norm": "instance_norm",
     "cross_entropy": "cross_entropy", "relu": "relu", "gelu": "gelu", "add": "add", "mul": "mul", "copy": "copy",
     "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "scatter_add_": "scatter_add_d0",
     "index_select": "gather_rows", "index_add_": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu",

@@ -1,16 +1,29 @@
 // Normalisation of rows, forward and backward.
 //
 // T, P and ACC: dtypes of the rows, of weight and bias, and of the arithmetic. CENTERED: the mean is subtracted. WEIGHT,
-// BIAS: there is one. PIECE: weight and bias are read in such words, in rows that are WHOLE. Backward, rows are WHOLE, and
-// DX and PARAMETERS say which gradients are wanted.
+// BIAS: there is one. PIECE: weight and bias are read in such words, in rows that are WHOLE. CHANNELS: rows are `groups` groups
+// of channels, each of `inner` elements, which have one weight and bias; ALIKE: the elements of a word are of one channel.
+// Backward, rows are WHOLE, and DX and PARAMETERS say which gradients are wanted.
 
 typedef STORAGE(P) SP;
 
 #ifdef PER
+// Which parameter is that of an element.
+#if defined(CHANNELS) && defined(WIDE)
+#define PARAMETER(position, inner) ((u64)(position) / (u64)(inner))
+#elif defined(CHANNELS)
+#define PARAMETER(position, inner) ((u32)(position) / (u32)(inner))
+#else
+#define PARAMETER(position, inner) (position)
+#endif
+
 // The parameters that belong to a word.
-FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w) {
+FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) {
     w = w < at.words ? w : 0;
-#ifdef PIECE
+#if defined(ALIKE) && defined(WHOLE)
+    A all = LOAD(P, p, PARAMETER(POSITION(at, w, 0), inner));
+    EACH_ELEMENT(j) v[j] = all;
+#elif defined(PIECE)
     union {
         PIECE all[VECTOR * sizeof(SP) / sizeof(PIECE)];
         SP each[VECTOR];
@@ -20,7 +33,7 @@ FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w) {
     for (int i = 0; i < (int)(VECTOR * sizeof(SP) / sizeof(PIECE)); i++) r.all[i] = from[i];
     EACH_ELEMENT(j) v[j] = (A)LOAD(P, r.each, j);
 #else
-    EACH_ELEMENT(j) v[j] = at.words > 0 ? (A)LOAD(P, p, POSITION(at, w, j)) : (A)0;
+    EACH_ELEMENT(j) v[j] = at.words > 0 ? (A)LOAD(P, p, PARAMETER(POSITION(at, w, j), inner)) : (A)0;
 #endif
 }
 
@@ -32,15 +45,15 @@ FUNCTION A squares_of(A sum, const A *v, A mean, int is_inside) {
 }
 
 FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd, Row at,
-                             idx w) {
+                             idx w, idx inner) {
     A p[VECTOR];
     EACH_ELEMENT(j) v[j] = (v[j] - mean) * rstd;
 #ifdef WEIGHT
-    parameters_of(p, weight, at, w);
+    parameters_of(p, weight, at, w, inner);
     EACH_ELEMENT(j) v[j] *= p[j];
 #endif
 #ifdef BIAS
-    parameters_of(p, bias, at, w);
+    parameters_of(p, bias, at, w, inner);
     EACH_ELEMENT(j) v[j] += p[j];
 #endif
     put_numbers(y, v, at, w);
@@ -48,26 +61,34 @@ FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL 
 
 #ifndef BACKWARD
 FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd,
-                                  Row at) {
+                                  Row at, idx inner) {
     if (at.edge < 0) return;
     v = (v - mean) * rstd;
 #ifdef WEIGHT
-    v *= LOAD(P, weight, at.edge);
+    v *= LOAD(P, weight, PARAMETER(at.edge, inner));
 #endif
 #ifdef BIAS
-    v += LOAD(P, bias, at.edge);
+    v += LOAD(P, bias, PARAMETER(at.edge, inner));
 #endif
     put_edge(y, v, at);
 }
 
+// The parameters of a row.
+#ifdef CHANNELS
+#define OF_ROW(p) ((p) + at.row % groups * (extent / inner))
+#else
+#define OF_ROW(p) (p)
+#endif
+
 KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL S *y, GLOBAL A *means,
-             GLOBAL A *rstds, i64 rows, i64 extent, A eps) {
+             GLOBAL A *rstds, i64 rows, i64 extent, i64 groups, i64 inner, A eps) {
     JOINS(1);
 #ifdef OTHERS
     SHARED_GIVEN(WORD, held, HELD_WORDS);
 #endif
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);
+        GLOBAL const SP *ws = OF_ROW(weight), *bs = OF_ROW(bias);
         A v[PER][VECTOR], mean = 0, squares = 0;
         keep(v, x, at, 0);
         A edge = edge_of(x, at, 0);
@@ -108,8 +129,8 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
                 means[row] = mean;
                 rstds[row] = rstd;
             }
-            put_normalised_edge(y, edge, weight, bias, mean, rstd, at);
-            EACH_KEPT(turn) put_normalised(y, v[turn], weight, bias, mean, rstd, at, KEPT_WORD(turn));
+            put_normalised_edge(y, edge, ws, bs, mean, rstd, at, (idx)inner);
+            EACH_KEPT(turn) put_normalised(y, v[turn], ws, bs, mean, rstd, at, KEPT_WORD(turn), (idx)inner);
         }
 #ifdef OTHERS
         EACH_BATCH(at, b) {
@@ -118,7 +139,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
             read_batch_again(r, held, x, at, b);
             EACH_OF_BATCH(u) {
                 numbers_of(n, r[u], 1, 0);
-                put_normalised(y, n, weight, bias, mean, rstd, at, BATCH_WORD(b, u));
+                put_normalised(y, n, ws, bs, mean, rstd, at, BATCH_WORD(b, u), (idx)inner);
             }
         }
 #endif
@@ -147,7 +168,7 @@ FUNCTION void put_slopes(GLOBAL S *dx, const A *dy, const A *x, const A *weight,
 
 FUNCTION void weights_of(A *v, GLOBAL const SP *weight, Row at, idx w) {
 #ifdef WEIGHT
-    parameters_of(v, weight, at, w);
+    parameters_of(v, weight, at, w, 1);
 #else
     EACH_ELEMENT(j) v[j] = 1;
 #endif

@@ -1439,6 +1439,50 @@ def table_pools(out):
         out.case(f"maxpool1d/extent_{l}_{k}_{s}_{p}_{d}", {"x": x}, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))
 
 
+@family
+def channel_norm(out):
+    shapes = {"3x4": (3, 4), "2x6x5": (2, 6, 5), "2x4x3x2": (2, 4, 3, 2), "1x2x2x1x3": (1, 2, 2, 1, 3), "2x1x7": (2, 1, 7)}
+    statistics = lambda c: {"running_mean": normal(c), "running_var": positive(c)}
+    for name, shape in shapes.items():
+        x, channels = {"x": 3 * normal(*shape) + 1}, shape[1]
+        weight, bias, kept = {"weight": normal(channels)}, {"bias": normal(channels)}, statistics(channels)
+        for key, inputs in {"": x, "_weight": x | weight, "_bias": x | bias, "_affine": x | weight | bias}.items():
+            out.case(f"batchnorm_forward/{name}{key}", inputs)
+            out.case(f"batchnorm_forward/{name}{key}_eval", inputs | kept, training=False)
+            for groups in sorted(g for g in {1, 2, channels} if channels % g == 0):
+                out.case(f"groupnorm_forward/{name}{key}_{groups}", inputs, num_groups=groups)
+            if len(shape) > 2:
+                out.case(f"instancenorm_forward/{name}{key}", inputs)
+                out.case(f"instancenorm_forward/{name}{key}_eval", inputs | kept, use_input_stats=False)
+        out.case(f"batchnorm_forward/{name}_kept", x | weight | bias | kept, eps=0.1, momentum=0.3)
+        for op in ["batch_norm_running", "instance_norm_running"][: 2 if len(shape) > 2 else 1]:
+            counted = {"num_batches": torch.tensor(3)}
+            out.case(f"{op}/{name}", x | kept)
+            out.case(f"{op}/{name}_counted", x | kept | counted, momentum=0.5)
+            out.case(f"{op}/{name}_average", x | kept | counted, momentum=None)
+    # PyTorch has no gradient of an empty batch.
+    out.case("batchnorm_forward/empty", {"x": normal(0, 3, 2), "weight": normal(3), "bias": normal(3)}, grads=[])
+    equal = {"x": torch.full((2, 2, 3), 2.0, dtype=F64)}
+    special = {"x": f64([[[NAN, 1.0]], [[2.0, 1.0]]]).expand(2, 3, 2).clone()}
+    special["x"][0, 1, 0], special["x"][0, 2, 0] = INF, -3.0
+    one = {"x": normal(1, 3, 1)}
+    for op, attributes in {"batchnorm_forward": {}, "groupnorm_forward": {"num_groups": 1}, "instancenorm_forward": {}}.items():
+        out.case(f"{op}/equal", equal, **attributes)
+        out.case(f"{op}/special", special, grads=[], **attributes)
+        out.error(f"{op}/weight_shape", "Shape", equal | {"weight": normal(3)}, **attributes)
+        out.error(f"{op}/rank", "Shape", {"x": normal(3)}, **attributes)
+        out.error(f"{op}/integers", "Dtype", {"x": i64([[[1, 2]]])}, **attributes)
+        out.error(f"{op}/eps", "Attr", equal, **attributes | {"eps": -1.0})
+    out.error("batchnorm_forward/one_value", "Value", one)
+    out.error("batchnorm_forward/no_statistics", "Value", equal, training=False)
+    out.error("batchnorm_forward/statistics_shape", "Shape", equal | statistics(3), training=False)
+    out.error("groupnorm_forward/one_value", "Value", {"x": normal(1, 3, 1)}, num_groups=3)
+    out.error("groupnorm_forward/groups", "Attr", equal, num_groups=3)
+    out.error("groupnorm_forward/no_groups", "Attr", equal, num_groups=0)
+    out.error("instancenorm_forward/one_value", "Value", one)
+    out.error("batch_norm_running/not_counted", "Attr", equal | statistics(2), momentum=None)
+
+
 def main():
     assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
     torch.set_num_threads(1)

@@ -159,6 +159,53 @@ def rms_norm(x, weight=None, *, dims=1, eps=1e-5):
     return F.rms_norm(x, x.shape[-dims:], weight, eps)
 
 
+def average_factor(momentum, num_batches):
+    """The weight of a batch: without a momentum, all batches weigh the same."""
+    if momentum is not None:
+        return momentum
+    return 1.0 if num_batches is None else 1.0 / (num_batches.item() + 1)
+
+
+def batch_norm(
+    x, weight=None, bias=None, running_mean=None, running_var=None, num_batches=None, *, training=True, momentum=0.1, eps=1e-5
+):
+    kept = [t if t is None else t.clone() for t in (running_mean, running_var)]
+    return F.batch_norm(x, *kept, weight, bias, training, average_factor(momentum, num_batches), eps)
+
+
+def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
+    if weight is None and bias is not None:  # of which PyTorch has no gradient
+        weight = torch.ones_like(bias)
+    return F.group_norm(x, num_groups, weight, bias, eps)
+
+
+def instance_norm(
+    x,
+    weight=None,
+    bias=None,
+    running_mean=None,
+    running_var=None,
+    num_batches=None,
+    *,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+):
+    kept = [t if t is None else t.clone() for t in (running_mean, running_var)]
+    return F.instance_norm(x, *kept, weight, bias, use_input_stats, average_factor(momentum, num_batches), eps)
+
+
+def running(norm):
+    """The statistics that a call leaves, and the number of batches."""
+
+    def after(x, running_mean, running_var, num_batches=None, *, momentum=0.1, eps=1e-5):
+        mean, var = running_mean.clone(), running_var.clone()
+        norm(x, mean, var, average_factor(momentum, num_batches), eps)
+        return (mean, var) if num_batches is None else (mean, var, num_batches + 1)
+
+    return after
+
+
 # Embedding
 
 
@@ -455,6 +502,11 @@ OPS = {
     # normalisation
     "layernorm_forward": ("x weight bias", layer_norm),
     "rmsnorm_forward": ("x weight", rms_norm),
+    "batchnorm_forward": ("x weight bias", batch_norm),
+    "groupnorm_forward": ("x weight bias", group_norm),
+    "instancenorm_forward": ("x weight bias", instance_norm),
+    "batch_norm_running": ("", running(lambda x, mean, var, m, eps: F.batch_norm(x, mean, var, None, None, True, m, eps))),
+    "instance_norm_running": ("", running(lambda x, mean, var, m, eps: F.instance_norm(x, mean, var, None, None, True, m, eps))),
     # embedding
     "embedding_forward": ("w", embedding),
     "gather_kernel": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),

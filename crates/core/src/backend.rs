@@ -197,6 +197,22 @@ pub enum Fused {
     /// dy, x, mean, rstd and the weight, if any, to dx and the gradients of the weight and the bias, those that are there
     /// and wanted; `ints` as above, then whether dx and whether the parameters' gradients are wanted.
     NormBackward,
+    /// x `[batch, channels, inner]`, weight and bias of channels where there are any, and mean and variance of channels if
+    /// they are given, to y, mean and rstd, and, read and written, the running mean and variance and the number of batches
+    /// where there are any. `ints` = batch, channels, inner, whether there are a weight and a bias, 1 if running statistics
+    /// are updated and 2 if they are given, whether batches are counted, whether there is a momentum, without which batches
+    /// weigh the same; `floats` = eps, momentum.
+    BatchNorm,
+    /// dy, x, mean, rstd and the weight, if any, to dx and the gradients of the weight and the bias, those that are there
+    /// and wanted; `ints` = the first five of those above, whether mean and variance were given, whether dx and whether the
+    /// parameters' gradients are wanted.
+    BatchNormBackward,
+    /// x `[batch, groups, channels, inner]`, weight and bias of all channels where there are any, to y, and mean and rstd of
+    /// each group; `ints` = batch, groups, channels, inner, whether there are a weight and a bias; `floats` = eps.
+    GroupNorm,
+    /// As [`Fused::NormBackward`], of the above; `ints` as above, then whether dx and whether the parameters' gradients are
+    /// wanted.
+    GroupNormBackward,
     /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
     /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum
     /// was divided by. `ints` = outer, classes, inner, ignored target, whether there are weights and bytes, and 0 without

@@ -1,8 +1,10 @@
 //! Fused kernels: softmax and normalisation of rows here, others in files of their own.
 
+use crate::batch_norm::{batch_norm, batch_norm_backward};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
+use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{self, Arguments, THREADS, element_address, group_size};
 use crate::source::Variant;
 use crate::{Gpu, address, each, index, matmul, random, total, window};
@@ -45,7 +47,8 @@ impl Kept {
     pub const NONE: Kept = Kept { held: 0, bytes: 64, registers: 0, batch: 4, is_whole: false, team: 1024 };
     /// As above, for a kernel that computes more than it writes.
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
-    const ONE: Kept = Kept { held: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
+    /// One array.
+    pub const ONE: Kept = Kept { held: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
     const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
     /// Beside two arrays, a weight and two sums of each column.
     const COLUMNS: Kept = Kept { held: 0, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
@@ -62,6 +65,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::SoftmaxBackward => softmax(gpu, call, "softmax_rows_backward", "softmax_columns_backward"),
         Fused::Norm => norm(gpu, call),
         Fused::NormBackward => norm_backward(gpu, call),
+        Fused::BatchNorm => batch_norm(gpu, call),
+        Fused::BatchNormBackward => batch_norm_backward(gpu, call),
+        Fused::GroupNorm => group_norm(gpu, call),
+        Fused::GroupNormBackward => group_norm_backward(gpu, call),
         Fused::CrossEntropy => cross_entropy(gpu, call),
         Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
         Fused::Dropout => random::dropout(gpu, call),
@@ -200,7 +207,7 @@ fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
     let pointers = [inputs[0], optional(3), optional(4), outputs[0], outputs[1], outputs[2]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.int(count as i64).int(extent as i64).float(call.floats[0], x.dtype.acc());
+    let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(call.floats[0], x.dtype.acc());
     let variant = norm_variant(call, x, p);
     let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ONE);
     gpu.launch(with_pieces(variant, x.dtype, p, extent, &inputs[1..]), "norm", geometry, &arguments)
@@ -243,7 +250,20 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if !wants_parameters {
         return Ok(());
     }
-    let threads = 1 << limits.max_group.min(1024).ilog2();
+    join_parts(gpu, variant, sums, [dweight, dbias], parts, extent, has_bias)
+}
+
+/// Joins parts `[parts, extent]` of the gradients of a weight and a bias.
+pub fn join_parts<D: Driver>(
+    gpu: &Gpu<D>,
+    variant: Variant,
+    sums: [Address; 2],
+    [dweight, dbias]: [Address; 2],
+    parts: usize,
+    extent: usize,
+    has_bias: bool,
+) -> Result<()> {
+    let threads = 1 << gpu.driver().limits().max_group.min(1024).ilog2();
     let lines = if has_bias { 2 } else { 1 };
     let geometry = Geometry::new([extent.div_ceil(COLUMNS), lines, 1], threads);
     let arguments = [sums[0], sums[1], dweight, dbias].into_iter().fold(Arguments::new(), Arguments::pointer);

@@ -3,6 +3,7 @@
 //! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a [`Backend`] of it: it chooses a
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
+mod batch_norm;
 pub mod blas;
 mod cross_entropy;
 mod custom;
@@ -10,6 +11,7 @@ mod driver;
 mod each;
 mod elementwise;
 mod fused;
+mod group_norm;
 mod index;
 mod launch;
 mod layout;

@@ -7,7 +7,7 @@ use crate::driver::{Dialect, Registered};
 use crate::null::NullDriver;
 use crate::source::{FILES, find};
 use isograd_core::backend::Total;
-use isograd_core::ops::{AvgPool, EmbeddingOptions, MaxPool, Order, total};
+use isograd_core::ops::{AvgPool, EmbeddingOptions, MaxPool, Order, Running, Statistics, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
@@ -130,6 +130,14 @@ fn scatter(device: &Device, dtype: DType, extent: usize) -> Result<()> {
     x.scatter(0, &index, &x).map(drop)
 }
 
+/// In training, with running statistics.
+fn batch_norm(x: &[Tensor]) -> Result<Tensor> {
+    let (mean, var) = (x[2].detach().copy()?, x[1].detach().copy()?);
+    let batches = Tensor::zeros((), DType::I64, x[0].device())?;
+    let running = Running { mean: &mean, var: &var, batches: Some(&batches), momentum: None };
+    x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Update(running), 0.0)
+}
+
 /// Ops that together launch every kernel of the files.
 const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
@@ -181,6 +189,24 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     // Windows that the kernel finds.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([13, 13])),
+    |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], batch_norm),
+    // Channels whose elements are not neighbours, and running statistics.
+    |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], batch_norm),
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], |x| {
+            let running = Running { mean: &x[2].detach(), var: &x[1].detach(), batches: None, momentum: Some(0.1) };
+            x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Running(running), 0.0)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], |x| x[0].group_norm(32, Some(&x[1]), Some(&x[2]), 0.0))
+    },
+    // All that a group has stays in registers.
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 784], &[256], &[256]], |x| {
+            x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 0.0)
+        })
+    },
     |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
 ];
 

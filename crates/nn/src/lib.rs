@@ -10,6 +10,7 @@ mod file;
 mod init;
 mod layers;
 mod module;
+mod norm;
 pub mod optim;
 mod pool;
 mod scaler;
@@ -24,6 +25,10 @@ pub use isograd_core::ops::{Activation, loss};
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
 pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};
+pub use norm::{
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
+    InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,
+};
 pub use optim::{Adagrad, Adam, AdamW, Group, Optimizer, RmsProp, Scaling, Sgd};
 pub use pool::*;
 pub use scaler::GradScaler;

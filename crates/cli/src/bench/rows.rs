@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use isograd::nn::{Adam, AdamW, Forward, Init, Linear, Optimizer, Sgd, clip_grad_norm};
-use isograd::ops::{Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, MaxPool, Order, Transpose};
+use isograd::ops::{
+    Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, MaxPool, Order, Statistics, Transpose,
+};
 use isograd::{DType, Device, Precision, Rng, Tensor};
 
 const F32: &[DType] = &[DType::F32];
@@ -16,6 +18,8 @@ const MANY: usize = 64 << 20;
 /// Shapes of softmax, and those of normalisation: a batch of rows each.
 const SOFTMAX: &[[usize; 2]] = &[[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
 const NORM: &[[usize; 2]] = &[[16384, 4096], [32768, 768]];
+/// Shape of the normalisation of channels.
+const IMAGES: [usize; 4] = [64, 256, 56, 56];
 /// Bytes of an index.
 const INDEX: usize = 8;
 
@@ -246,7 +250,17 @@ fn norms() -> Vec<Op> {
             Op::new("norm", name, dims, action, |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
         })
     };
-    NORM.iter().flat_map(of).collect()
+    let inputs = |c: &Case| c.normals([&c.dims, &c.dims[1..2], &c.dims[1..2]]);
+    let channels = |name, f| {
+        let op = Op::new("norm", name, &IMAGES, call(inputs, f), |c| c.whole(2));
+        op.dtypes(STORED).backward(|c| c.whole(3))
+    };
+    let of_channels = [
+        channels("batch_norm", |_, x| x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5)),
+        channels("group_norm32", |_, x| x[0].group_norm(32, Some(&x[1]), Some(&x[2]), 1e-5)),
+        channels("instance_norm", |_, x| x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5)),
+    ];
+    NORM.iter().flat_map(of).chain(of_channels).collect()
 }
 
 /// x and so many results, each with an index of so many bytes.

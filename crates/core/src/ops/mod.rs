@@ -1,6 +1,7 @@
 //! The ops, one file a family: what is computed, and under it the gradient.
 
 mod binary;
+mod channel_norm;
 mod compare;
 mod concat;
 mod dropout;
@@ -28,6 +29,7 @@ mod unary;
 mod view;
 
 pub use binary::Rounding;
+pub use channel_norm::{Running, Statistics};
 pub use each::{Update, update_each_};
 pub use embedding::EmbeddingOptions;
 pub use factory::INFER;

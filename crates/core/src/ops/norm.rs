@@ -3,7 +3,7 @@
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
 use crate::backend::{Fused, Kernel};
-use crate::tape::Backward;
+use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
 use crate::{DType, Error, Result, Shape, Tensor};
 
@@ -109,17 +109,30 @@ fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
         composite(norm, &x[0], weight, bias, eps)
     };
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-        let (x, dy) = (&inputs[0], t.dy().contiguous()?);
-        let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
-        let (wants_dx, wants_parameters) = (t.needs(0), (1..inputs.len()).any(|i| t.needs(i)));
-        let wants = |i: usize| if i == 0 { wants_dx } else { wants_parameters };
-        let wanted = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
-        let wanted: Vec<Option<Tensor>> = wanted.collect::<Result<_>>()?;
-        let mut operands = vec![&dy, x, &mean, &rstd];
-        operands.extend(has_weight.then(|| &inputs[1]));
-        let ints: Vec<i64> = ints.into_iter().chain([wants_dx as i64, wants_parameters as i64]).collect();
-        let outputs: Vec<&Tensor> = wanted.iter().flatten().collect();
-        run(op, Kernel::Fused(Fused::NormBackward), &operands, &outputs, Attributes::ints(&ints))?;
-        Ok(wanted.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
+        gradients(op, Fused::NormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
     })
+}
+
+/// Runs a backward kernel: dy, x, the statistics and the weight to dx and the gradients of weight and bias.
+pub(super) fn gradients(
+    op: &'static str,
+    kernel: Fused,
+    t: &Backward<'_>,
+    inputs: &[Tensor],
+    statistics: &[&Tensor; 2],
+    has_weight: bool,
+    ints: &[i64],
+) -> Result<Gradients> {
+    let dy = t.dy().contiguous()?;
+    let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+    let (wants_dx, wants_parameters) = (t.needs(0), (1..inputs.len()).any(|i| t.needs(i)));
+    let wants = |i: usize| if i == 0 { wants_dx } else { wants_parameters };
+    let wanted = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
+    let wanted: Vec<Option<Tensor>> = wanted.collect::<Result<_>>()?;
+    let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
+    operands.extend(has_weight.then(|| &inputs[1]));
+    let ints = [ints, &[wants_dx as i64, wants_parameters as i64]].concat();
+    let outputs: Vec<&Tensor> = wanted.iter().flatten().collect();
+    run(op, Kernel::Fused(kernel), &operands, &outputs, Attributes::ints(&ints))?;
+    Ok(wanted.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
 }

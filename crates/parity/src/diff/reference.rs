@@ -194,6 +194,10 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::Norm => norm(call, inputs),
         Fused::NormBackward => norm_backward(call, inputs),
+        Fused::BatchNorm => batch_norm(call, inputs, before),
+        Fused::BatchNormBackward => channels_backward(call, inputs, &[0, 2], call.ints[5] != 0),
+        Fused::GroupNorm => group_norm(call, inputs),
+        Fused::GroupNormBackward => channels_backward(call, inputs, &[2, 3], false),
         Fused::CrossEntropy => cross_entropy(call, &inputs[0], &inputs[1], &inputs[2..]),
         Fused::CrossEntropyBackward => {
             let x = inputs[1].leaf()?;
@@ -354,6 +358,100 @@ fn norm_backward(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor
     }
     if wants_parameters && has_bias {
         found.push(Some(dy.sum(0)?));
+    }
+    Ok(found)
+}
+
+/// Mean and biased variance over some dimensions, which are kept.
+fn moments(x: &Tensor, axes: &[isize]) -> Result<(Tensor, Tensor)> {
+    let mean = x.mean_keepdim(axes)?;
+    let var = x.sub(&mean)?.square()?.mean_keepdim(axes)?;
+    Ok((mean, var))
+}
+
+/// x normalised, times the weight plus the bias where there are any: those of the channels after `first`.
+fn scaled(call: &Call<'_>, parameters: &[Tensor], first: usize, mut y: Tensor) -> Result<Tensor> {
+    let shape: Vec<usize> = y.dims()[1..].iter().copied().take(y.rank() - 2).chain([1]).collect();
+    let [has_weight, has_bias] = [first, first + 1].map(|i| call.ints[i] != 0);
+    if has_weight {
+        y = y.mul(&parameters[0].reshape(&*shape)?)?;
+    }
+    if has_bias {
+        y = y.add(&parameters[has_weight as usize].reshape(&*shape)?)?;
+    }
+    Ok(y)
+}
+
+fn batch_norm(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let [batch, channels, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
+    let x = inputs[0].reshape((batch, channels, inner))?;
+    let given = &inputs[inputs.len() - 2..];
+    let (mean, var) = match call.ints[5] {
+        2 => (given[0].reshape((1, channels, 1))?, given[1].reshape((1, channels, 1))?),
+        _ => moments(&x, &[0, 2])?,
+    };
+    let rstd = var.add_scalar(call.floats[0])?.rsqrt()?;
+    let y = scaled(call, &inputs[1..], 3, x.sub(&mean)?.mul(&rstd)?)?;
+    let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
+    if call.ints[5] == 1 {
+        let batches = if call.ints[6] != 0 { Some(before[5].add_scalar(1)?) } else { None };
+        let momentum = match &batches {
+            Some(batches) if call.ints[7] == 0 => 1.0 / batches.item()?,
+            _ => call.floats[1],
+        };
+        let count = (batch * inner) as f64;
+        let var = var.mul_scalar(count / (count - 1.0))?;
+        for (old, new) in before[3..5].iter().zip([mean, var]) {
+            let new = new.reshape(old.shape())?.mul_scalar(momentum)?;
+            found.push(Some(old.mul_scalar(1.0 - momentum)?.add(&new)?));
+        }
+        found.extend(batches.map(Some));
+    }
+    Ok(found)
+}
+
+fn group_norm(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let x = inputs[0].reshape([0, 1, 2, 3].map(|i| call.ints[i] as usize))?;
+    let (mean, var) = moments(&x, &[2, 3])?;
+    let rstd = var.add_scalar(call.floats[0])?.rsqrt()?;
+    let y = scaled(call, &inputs[1..], 4, x.sub(&mean)?.mul(&rstd)?)?;
+    Ok(vec![Some(y), Some(mean), Some(rstd)])
+}
+
+// dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight, and rstd h if mean and variance were given
+fn channels_backward(
+    call: &Call<'_>,
+    inputs: &[Tensor],
+    axes: &[isize],
+    is_given: bool,
+) -> Result<Vec<Option<Tensor>>> {
+    let rank = if axes[0] == 0 { 3 } else { 4 };
+    let shape: Vec<usize> = call.ints[..rank].iter().map(|&v| v as usize).collect();
+    let statistics: Vec<usize> = (0..rank).map(|d| if axes.contains(&(d as isize)) { 1 } else { shape[d] }).collect();
+    let [has_weight, has_bias] = [rank, rank + 1].map(|i| call.ints[i] != 0);
+    let [wants_dx, wants_parameters] = [1, 0].map(|i| call.ints[call.ints.len() - 1 - i] != 0);
+    let (dy, x) = (inputs[0].reshape(&*shape)?, inputs[1].reshape(&*shape)?);
+    let (mean, rstd) = (inputs[2].reshape(&*statistics)?, inputs[3].reshape(&*statistics)?);
+    let xhat = x.sub(&mean)?.mul(&rstd)?;
+    let of_channels: Vec<usize> = shape[1..rank - 1].iter().copied().chain([1]).collect();
+    let mut found = Vec::new();
+    if wants_dx {
+        let h = if has_weight { dy.mul(&inputs[4].reshape(&*of_channels)?)? } else { dy.clone() };
+        let h = match is_given {
+            true => h,
+            false => {
+                let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(axes)?)?;
+                h.sub(&h.mean_keepdim(axes)?)?.sub(&along)?
+            }
+        };
+        found.push(Some(h.mul(&rstd)?));
+    }
+    let (first, last) = (0, rank as isize - 1);
+    if wants_parameters && has_weight {
+        found.push(Some(dy.mul(&xhat)?.sum([first, last])?));
+    }
+    if wants_parameters && has_bias {
+        found.push(Some(dy.sum([first, last])?));
     }
     Ok(found)
 }

@@ -1,5 +1,6 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
+mod channels;
 mod custom;
 mod launches;
 mod modules;
@@ -85,6 +86,8 @@ pub enum Slice {
     Whole,
     /// Along the attribute `dim`.
     Along,
+    /// This dimension and those after it.
+    From(usize),
     /// The last dimensions, as many as the attribute `dims` says, or one.
     Rows,
 }
@@ -220,6 +223,7 @@ impl Op {
                 let dim = if dim < 0 { dim + rank as isize } else { dim } as usize;
                 Ok(dim..dim + 1)
             }
+            Slice::From(first) => Ok(first.min(rank)..rank),
             Slice::Rows => {
                 let given = c.given("normalized_shape").and_then(Value::as_array).map(Vec::len);
                 let dims = if c.has("dims") { c.size("dims")? } else { given.unwrap_or(1) };

@@ -8,7 +8,7 @@ use crate::case::{Case, Domain};
 use isograd_core::ops::{Activation, Approximate, EmbeddingOptions};
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
-use isograd_nn::{self as nn, Embedding, Forward, Init, Layer, Linear, Module, Sequential};
+use isograd_nn::{self as nn, Embedding, Forward, Init, Layer, Linear, Module, NormOptions, Sequential};
 use serde_json::{Value, json};
 
 const NO_GRADIENT: Derivative = Derivative::None("no function of float inputs");
@@ -63,6 +63,15 @@ const LAYERS: &[Example] = &[
     ("AdaptiveAvgPool1d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 5])]),
     ("AdaptiveAvgPool2d", r#"{"output_size": [2, null]}"#, &[("x", &[2, 3, 5, 4])]),
     ("AdaptiveAvgPool3d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 3, 2])]),
+    ("LayerNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3]), ("bias", &[3])]),
+    ("RmsNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3])]),
+    ("GroupNorm", r#"{"num_groups": 2, "eps": 0.1}"#, &[("x", &[2, 4, 3]), ("weight", &[4]), ("bias", &[4])]),
+    ("BatchNorm1d", r#"{"eps": 0.1, "momentum": 0.5}"#, &[("x", &[2, 3]), ("weight", &[3]), ("bias", &[3])]),
+    ("BatchNorm2d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 2, 2]), ("weight", &[3]), ("bias", &[3])]),
+    ("BatchNorm3d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 2, 2, 1]), ("weight", &[3]), ("bias", &[3])]),
+    ("InstanceNorm1d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 4]), ("running_mean", &[3]), ("running_var", &[3])]),
+    ("InstanceNorm2d", r#"{"eps": 0.1}"#, &[("x", &[3, 2, 2]), ("weight", &[3]), ("bias", &[3])]),
+    ("InstanceNorm3d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 2, 2, 1])]),
 ];
 
 const SCHEDULES: &[(&str, &str)] = &[
@@ -147,9 +156,75 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "AdaptiveAvgPool1d" => Box::new(nn::AdaptiveAvgPool1d::new(output_of(c, at)?)),
         "AdaptiveAvgPool2d" => Box::new(nn::AdaptiveAvgPool2d::new(output_of(c, at)?)),
         "AdaptiveAvgPool3d" => Box::new(nn::AdaptiveAvgPool3d::new(output_of(c, at)?)),
+        "LayerNorm" => {
+            let mut norm = nn::LayerNorm::without_parameters(normalized(c, at)?);
+            norm.eps = float("eps", norm.eps)?;
+            norm.weight = c.optional(&of("weight")).cloned();
+            norm.bias = c.optional(&of("bias")).cloned();
+            Box::new(norm)
+        }
+        "RmsNorm" => {
+            let mut norm = nn::RmsNorm::without_parameters(normalized(c, at)?);
+            norm.eps = float("eps", norm.eps)?;
+            norm.weight = c.optional(&of("weight")).cloned();
+            Box::new(norm)
+        }
+        "GroupNorm" => {
+            let channels = c.input("x")?.dims().get(1).copied().unwrap_or(0);
+            let mut norm = nn::GroupNorm::without_parameters(c.size(&of("num_groups"))?, channels)?;
+            norm.eps = float("eps", norm.eps)?;
+            norm.weight = c.optional(&of("weight")).cloned();
+            norm.bias = c.optional(&of("bias")).cloned();
+            Box::new(norm)
+        }
+        "BatchNorm1d" => Box::new(batch_norm::<1>(c, at)?),
+        "BatchNorm2d" => Box::new(batch_norm::<2>(c, at)?),
+        "BatchNorm3d" => Box::new(batch_norm::<3>(c, at)?),
+        "InstanceNorm1d" => Box::new(instance_norm::<1>(c, at)?),
+        "InstanceNorm2d" => Box::new(instance_norm::<2>(c, at)?),
+        "InstanceNorm3d" => Box::new(instance_norm::<3>(c, at)?),
         _ => return c.fail("of types of layers", &of("layers")),
     })
 }
+
+/// The shape of the weight, or the attribute `normalized_shape`.
+fn normalized(c: &Invocation<'_>, at: &str) -> Result<Vec<usize>> {
+    match c.optional(&format!("{at}weight")) {
+        Some(weight) => Ok(weight.dims().to_vec()),
+        None => c.shape(&format!("{at}normalized_shape")),
+    }
+}
+
+/// Options of what has no tensors yet: those that are given take their places.
+fn norm_options(c: &Invocation<'_>, at: &str, default: NormOptions) -> Result<NormOptions> {
+    let momentum = c.float_or(&format!("{at}momentum"), 0.1)?;
+    let eps = c.float_or(&format!("{at}eps"), default.eps)?;
+    Ok(NormOptions { eps, momentum: Some(momentum), affine: false, track_running_stats: false })
+}
+
+macro_rules! channel_norm {
+    ($function:ident, $name:ident, $options:ident) => {
+        /// Running statistics are copies of those that are given.
+        fn $function<const D: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::$name<D>> {
+            let x = c.input("x")?;
+            let options = norm_options(c, at, NormOptions::$options)?;
+            let unbatched = (x.rank() == D + 1 && stringify!($name) == "InstanceNorm") as usize;
+            let channels = x.dims().get(1 - unbatched).copied().unwrap_or(0);
+            let mut norm = nn::$name::with_options(channels, options, &Init::new(x.device()))?;
+            let find = |name: &str| c.optional(&format!("{at}{name}"));
+            let kept = |name: &str| find(name).map(|t| t.detach().copy()).transpose();
+            norm.weight = find("weight").cloned();
+            norm.bias = find("bias").cloned();
+            norm.running_mean = kept("running_mean")?;
+            norm.running_var = kept("running_var")?;
+            norm.num_batches_tracked = kept("num_batches_tracked")?;
+            Ok(norm)
+        }
+    };
+}
+
+channel_norm!(batch_norm, BatchNorm, BATCH);
+channel_norm!(instance_norm, InstanceNorm, INSTANCE);
 
 fn linear(c: &Invocation<'_>, at: &str) -> Result<Linear> {
     let weight = c.input(&format!("{at}weight"))?.clone();

@@ -33,7 +33,7 @@ pub(super) fn ops() -> Vec<Op> {
         ("indexing", indexing()),
         ("matrix", matrices()),
         ("loss", losses()),
-        ("normalization", norms()),
+        ("normalization", norms().into_iter().chain(super::channels::norms()).collect()),
         ("pooling", super::pools::pools()),
         ("random", random()),
         ("optimizer", optimizers()),

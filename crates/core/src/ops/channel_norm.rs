@@ -1,0 +1,374 @@
+//! Normalisation of channels: over a batch, over groups of channels, and each alone.
+
+use super::fused::{has_kernel, record_fused};
+use super::in_acc;
+use super::norm::gradients;
+use crate::backend::{Fused, Kernel};
+use crate::tape::{Backward, no_grad};
+use crate::tensor::{Attributes, check_device, check_float, describe, run};
+use crate::{DType, Error, Result, Shape, Tensor};
+
+/// Mean and variance over all batches, which training updates in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Running<'a> {
+    /// `[C]`, in the dtype of x or f32.
+    pub mean: &'a Tensor,
+    /// `[C]`, unbiased, in the dtype of x or f32.
+    pub var: &'a Tensor,
+    /// How many batches there were: one element of i64, which training increments.
+    pub batches: Option<&'a Tensor>,
+    /// The weight of a batch: `running = (1 - momentum) running + momentum batch`. Without one, all batches weigh the same.
+    pub momentum: Option<f64>,
+}
+
+/// Which mean and variance a channel is normalised with.
+#[derive(Clone, Copy, Debug)]
+pub enum Statistics<'a> {
+    /// Those of x.
+    Batch,
+    /// Those of x, with which the running ones are updated: training.
+    Update(Running<'a>),
+    /// The running ones: use.
+    Running(Running<'a>),
+}
+
+impl<'a> Statistics<'a> {
+    fn running(&self) -> Option<Running<'a>> {
+        match self {
+            Statistics::Batch => None,
+            Statistics::Update(running) | Statistics::Running(running) => Some(*running),
+        }
+    }
+
+    fn updated(&self) -> Option<Running<'a>> {
+        if let Statistics::Update(running) = self { Some(*running) } else { None }
+    }
+
+    fn used(&self) -> Option<Running<'a>> {
+        if let Statistics::Running(running) = self { Some(*running) } else { None }
+    }
+}
+
+impl Tensor {
+    /// `(x - mean) / sqrt(var + eps) * weight + bias` for each channel of x `[N, C, ..]`, whose mean and biased variance are
+    /// over all other dimensions, or running ones. Weight and bias are `[C]`, in the dtype of x or f32; without them they are
+    /// 1 and 0. Float dtypes. Ioffe and Szegedy 2015, arXiv:1502.03167.
+    ///
+    /// Errors: `Shape`; `Dtype`; `Attr` if eps is negative, or for an average over all batches that are not counted; `Value`
+    /// if the variance is of one element, or running statistics require a gradient or share memory with another operand.
+    pub fn batch_norm(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        statistics: Statistics<'_>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let op = "batchnorm_forward";
+        let form = Form::new(op, self, None, eps)?;
+        form.check(self, weight, bias, statistics)?;
+        let count = form.batch * form.inner;
+        if statistics.used().is_none() && count == 1 {
+            let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
+            return Err(Error::value(op, message));
+        }
+        let x = self.reshape(form.shape())?;
+        form.over_batch(&x, weight, bias, statistics)?.reshape(self.shape())
+    }
+
+    /// Each of `groups` groups of neighbouring channels of x `[N, C, ..]` is normalised with its mean and biased variance,
+    /// apart for every element of N. Weight and bias are as in [`batch_norm`](Tensor::batch_norm). Float dtypes. Wu and He
+    /// 2018, arXiv:1803.08494.
+    ///
+    /// Errors: `Attr` if eps is negative or the groups do not divide C; `Shape`; `Dtype`; `Value` if there is one element for
+    /// each group in all.
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let op = "groupnorm_forward";
+        let form = Form::new(op, self, Some(groups), eps)?;
+        form.check(self, weight, bias, Statistics::Batch)?;
+        if form.batch * form.channels * form.inner == 1 {
+            let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
+            return Err(Error::value(op, message));
+        }
+        form.alone(&self.reshape(form.shape())?, weight, bias)?.reshape(self.shape())
+    }
+
+    /// Each channel of each element of x `[N, C, ..]` is normalised with its mean and biased variance, or all with running
+    /// ones, which training updates with the means over N of instances' means and unbiased variances. Weight and bias are as
+    /// in [`batch_norm`](Tensor::batch_norm). Float dtypes. Ulyanov et al. 2016, arXiv:1607.08022.
+    ///
+    /// Errors: as of [`batch_norm`](Tensor::batch_norm).
+    pub fn instance_norm(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        statistics: Statistics<'_>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let op = "instancenorm_forward";
+        let form = Form::new(op, self, Some(self.dims().get(1).copied().unwrap_or(0)), eps)?;
+        form.check(self, weight, bias, statistics)?;
+        let x = self.reshape(form.shape())?;
+        let y = match statistics {
+            Statistics::Running(_) => form.over_batch(&x, weight, bias, statistics)?,
+            _ if form.inner == 1 => {
+                let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
+                return Err(Error::value(op, message));
+            }
+            Statistics::Batch => form.alone(&x, weight, bias)?,
+            Statistics::Update(running) => {
+                let y = form.alone(&x, weight, bias)?;
+                form.update(&x, running, &[2, 3])?;
+                y
+            }
+        };
+        y.reshape(self.shape())
+    }
+}
+
+/// What is normalised: x as `[batch, groups, channels, inner]`.
+#[derive(Clone, Copy)]
+struct Form {
+    op: &'static str,
+    batch: usize,
+    groups: usize,
+    /// Those of a group.
+    channels: usize,
+    inner: usize,
+    eps: f64,
+}
+
+impl Form {
+    /// Without `groups`, each channel is one.
+    fn new(op: &'static str, x: &Tensor, groups: Option<usize>, eps: f64) -> Result<Form> {
+        check_float(op, x)?;
+        let [batch, all, inner @ ..] = x.dims() else {
+            return Err(Error::shape(op, format!("expected [N, C, ..], got {}", describe(&[x]))));
+        };
+        if eps.is_nan() || eps < 0.0 {
+            return Err(Error::attr(op, format!("eps is {eps}, expected 0 or more")));
+        }
+        let groups = groups.unwrap_or(*all);
+        let is_divided = if groups == 0 { *all == 0 && op != "groupnorm_forward" } else { all % groups == 0 };
+        if !is_divided {
+            return Err(Error::attr(op, format!("{groups} groups do not divide {all} channels: {}", describe(&[x]))));
+        }
+        let channels = all.checked_div(groups).unwrap_or(1);
+        Ok(Form { op, batch: *batch, groups, channels, inner: inner.iter().product(), eps })
+    }
+
+    fn shape(&self) -> [usize; 4] {
+        [self.batch, self.groups, self.channels, self.inner]
+    }
+
+    /// Errors unless the operands fit to x.
+    fn check(&self, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, of: Statistics<'_>) -> Result<()> {
+        let (op, channels) = (self.op, self.groups * self.channels);
+        let running = of.running();
+        let kept = running.iter().flat_map(|running| [running.mean, running.var]);
+        for p in weight.into_iter().chain(bias).chain(kept.clone()) {
+            check_device(op, &[x, p])?;
+            if p.dims() != [channels] {
+                let message = format!("parameters and statistics must be [{channels}]: {}", describe(&[x, p]));
+                return Err(Error::shape(op, message));
+            }
+            if p.dtype() != x.dtype() && p.dtype() != DType::F32 {
+                let message =
+                    format!("parameters and statistics must have the dtype of x or f32: {}", describe(&[x, p]));
+                return Err(Error::dtype(op, message));
+            }
+        }
+        let Some(running) = of.updated() else { return Ok(()) };
+        if let Some(batches) = running.batches {
+            check_device(op, &[x, batches])?;
+            if batches.dtype() != DType::I64 || batches.numel() != 1 {
+                let message = format!("the number of batches must be one i64: {}", describe(&[batches]));
+                return Err(Error::dtype(op, message));
+            }
+        } else if running.momentum.is_none() {
+            return Err(Error::attr(op, "an average over all batches needs their number"));
+        }
+        let changed: Vec<&Tensor> = kept.chain(running.batches).collect();
+        for (i, target) in changed.iter().enumerate() {
+            target.check_in_place(op)?;
+            let mut others = changed[..i].iter().copied().chain([x]).chain(weight).chain(bias);
+            if others.any(|other| other.shares_memory(target)) {
+                return Err(Error::value(op, "running statistics share memory with another operand"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Normalises x, a `[N, C, 1, inner]`, over N and inner, or with running statistics.
+    fn over_batch(
+        &self,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        of: Statistics<'_>,
+    ) -> Result<Tensor> {
+        let is_fit = |t: &Tensor| t.is_contiguous();
+        let kept = of.running().is_none_or(|r| {
+            r.mean.dtype() == r.var.dtype() && is_fit(r.mean) && is_fit(r.var) && r.batches.is_none_or(is_fit)
+        });
+        if kept && alike(weight, bias) && has_kernel(Fused::BatchNorm, x) {
+            return self.fused_over_batch(x, weight, bias, of);
+        }
+        let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
+        let y = self.composite(x, weight, bias, given.as_ref(), &[0, 3])?;
+        if let Some(running) = of.updated() {
+            self.update(x, running, &[0, 3])?;
+        }
+        Ok(y)
+    }
+
+    /// Mean and `1 / sqrt(var + eps)` of running statistics, in `acc`.
+    fn given(&self, running: Running<'_>, acc: DType) -> Result<(Tensor, Tensor)> {
+        let var = running.var.detach().cast(acc)?;
+        Ok((running.mean.detach().cast(acc)?, var.add_scalar(self.eps)?.rsqrt()?))
+    }
+
+    /// What the kernels compute, in tensor ops: x is normalised over `axes`, or with what is `given`.
+    fn composite(
+        &self,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        given: Option<&(Tensor, Tensor)>,
+        axes: &[isize],
+    ) -> Result<Tensor> {
+        let spread = |t: &Tensor, dtype: DType| t.cast(dtype)?.reshape((self.groups, self.channels, 1));
+        in_acc(x, |x| {
+            let mut y = match given {
+                Some((mean, rstd)) => x.sub(&spread(mean, x.dtype())?)?.mul(&spread(rstd, x.dtype())?)?,
+                None => {
+                    let x = x.sub(&x.mean_keepdim(axes)?)?;
+                    x.mul(&x.square()?.mean_keepdim(axes)?.add_scalar(self.eps)?.rsqrt()?)?
+                }
+            };
+            if let Some(weight) = weight {
+                y = y.mul(&spread(weight, y.dtype())?)?;
+            }
+            if let Some(bias) = bias {
+                y = y.add(&spread(bias, y.dtype())?)?;
+            }
+            Ok(y)
+        })
+    }
+
+    /// Updates running statistics with those of x over `axes`, of which the means over N are taken if N is not among them.
+    /// Nothing changes if there is nothing to normalise.
+    fn update(&self, x: &Tensor, running: Running<'_>, axes: &[isize]) -> Result<()> {
+        if x.numel() == 0 {
+            return Ok(());
+        }
+        let channels = self.groups * self.channels;
+        no_grad(|| {
+            let x = x.detach().cast(x.dtype().acc())?;
+            let rows = |t: Tensor| t.reshape((t.numel() / channels, channels))?.mean(0);
+            let (mean, var) = (rows(x.mean(axes)?)?, rows(x.var(axes, 1.0)?)?);
+            let share = match (running.batches, running.momentum) {
+                (Some(batches), momentum) => {
+                    batches.add_(&Tensor::ones(batches.shape(), DType::I64, x.device())?)?;
+                    match momentum {
+                        Some(momentum) => Tensor::full((), momentum, x.dtype(), x.device())?,
+                        None => batches.reshape(())?.cast(x.dtype())?.reciprocal()?,
+                    }
+                }
+                (None, momentum) => Tensor::full((), momentum.unwrap_or_default(), x.dtype(), x.device())?,
+            };
+            for (target, new) in [(running.mean, mean), (running.var, var)] {
+                let old = target.detach().cast(new.dtype())?.mul(&share.rsub_scalar(1.0)?)?;
+                target.copy_(&old.add(&new.mul(&share)?)?.cast(target.dtype())?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn fused_over_batch(
+        &self,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        of: Statistics<'_>,
+    ) -> Result<Tensor> {
+        let (op, form, x) = (self.op, *self, x.contiguous()?);
+        let acc = x.dtype().acc();
+        let statistics = || Tensor::empty(op, &Shape::from(self.groups), acc, x.device());
+        let (mean, rstd) = (statistics()?, statistics()?);
+        let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+        let parameters = contiguous(weight, bias)?;
+        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
+        let (used, updated) = (of.used(), of.updated());
+        let changed = updated.iter().flat_map(|r| [r.mean, r.var].into_iter().chain(r.batches));
+        let changed: Vec<&Tensor> = changed.collect();
+        let read: Vec<&Tensor> = inputs.iter().copied().chain(used.iter().flat_map(|r| [r.mean, r.var])).collect();
+        let written: Vec<&Tensor> = [&y, &mean, &rstd].into_iter().chain(changed.iter().copied()).collect();
+        let kind = if used.is_some() { 2 } else { updated.is_some() as i64 };
+        let counts = updated.is_some_and(|r| r.batches.is_some()) as i64;
+        let momentum = updated.and_then(|r| r.momentum);
+        let shape = [self.batch, self.groups, self.inner].map(|v| v as i64);
+        let has = [weight.is_some() as i64, bias.is_some() as i64];
+        let ints = [&shape[..], &has, &[kind, counts, momentum.is_some() as i64]].concat();
+        let floats = [self.eps, momentum.unwrap_or_default()];
+        run(op, Kernel::Fused(Fused::BatchNorm), &read, &written, Attributes { ints: &ints, floats: &floats })?;
+        changed.iter().for_each(|t| t.touch());
+        let is_given = used.is_some();
+        let given = is_given.then(|| (mean.clone(), rstd.clone()));
+        let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+        let again = move |x: &[Tensor]| {
+            let (weight, bias) = split(x, has_weight, has_bias);
+            form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3])
+        };
+        record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+            let ints = [&shape[..], &has, &[is_given as i64]].concat();
+            gradients(op, Fused::BatchNormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
+        })
+    }
+
+    /// Normalises the groups of x `[N, groups, channels, inner]`, each over its channels and inner.
+    fn alone(&self, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+        let (op, form) = (self.op, *self);
+        if !alike(weight, bias) || !has_kernel(Fused::GroupNorm, x) {
+            return self.composite(x, weight, bias, None, &[2, 3]);
+        }
+        let x = x.contiguous()?;
+        let acc = x.dtype().acc();
+        let statistics = || Tensor::empty(op, &Shape::from(self.batch * self.groups), acc, x.device());
+        let (mean, rstd) = (statistics()?, statistics()?);
+        let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+        let parameters = contiguous(weight, bias)?;
+        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
+        let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+        let [n, groups, channels, inner] = self.shape().map(|v| v as i64);
+        let ints = [n, groups, channels, inner, has_weight as i64, has_bias as i64];
+        let attributes = Attributes { ints: &ints, floats: &[self.eps] };
+        run(op, Kernel::Fused(Fused::GroupNorm), &inputs, &[&y, &mean, &rstd], attributes)?;
+        let again = move |x: &[Tensor]| {
+            let (weight, bias) = split(x, has_weight, has_bias);
+            form.composite(&x[0], weight, bias, None, &[2, 3])
+        };
+        record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+            gradients(op, Fused::GroupNormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
+        })
+    }
+}
+
+/// True if the kernels can read both.
+fn alike(weight: Option<&Tensor>, bias: Option<&Tensor>) -> bool {
+    bias.is_none_or(|b| weight.is_none_or(|w| w.dtype() == b.dtype()))
+}
+
+fn contiguous(weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Vec<Tensor>> {
+    weight.into_iter().chain(bias).map(Tensor::contiguous).collect()
+}
+
+/// The weight and the bias among the inputs.
+fn split(inputs: &[Tensor], has_weight: bool, has_bias: bool) -> (Option<&Tensor>, Option<&Tensor>) {
+    (has_weight.then(|| &inputs[1]), has_bias.then(|| &inputs[1 + has_weight as usize]))
+}

@@ -1,0 +1,101 @@
+//! Normalisation of groups of channels.
+
+use crate::Gpu;
+use crate::batch_norm::vector_of;
+use crate::driver::{Address, Driver, Geometry};
+use crate::elementwise::word;
+use crate::fused::{Kept, addresses, join_parts, rows, variant};
+use crate::launch::{Arguments, MOST_GROUPS};
+use crate::source::Variant;
+use isograd_core::{Call, DType, Result};
+
+/// Words of each array that a thread reads at once, and may keep.
+const MOST_WORDS: usize = 4;
+/// Channels at once of a group of threads.
+const TEAMS: usize = 32;
+/// Threads of the smallest and of the largest group.
+const THREADS: (usize, usize) = (64, 1024);
+
+/// What a program is told of the parameters, which have the dtype `p`.
+fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {
+    let variant = variant(file, &call.inputs[0]).define("P", p.name());
+    let names = ["WEIGHT", "BIAS"].into_iter().zip(&call.ints[4..6]);
+    names.filter(|(_, on)| **on != 0).fold(variant, |variant, (name, _)| variant.define(name, true))
+}
+
+/// One launch: groups are rows, whose parameters are those of channels.
+pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
+    let (count, extent) = (batch * groups, channels * inner);
+    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let x = &call.inputs[0];
+    let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
+    let mut parameters = inputs[1..].iter().copied();
+    let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
+    let pointers = [inputs[0], optional(4), optional(5), outputs[0], outputs[1], outputs[2]];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let sizes = [count, extent, groups, inner];
+    let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
+    let arguments = arguments.float(call.floats[0], x.dtype.acc());
+    let program = program("norm.c", call, p).define("CENTERED", true).define("CHANNELS", true);
+    let (mut program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ONE);
+    if inner.is_multiple_of(16 / x.dtype.size()) {
+        program = program.define("ALIKE", true);
+    }
+    gpu.launch(program, "norm", geometry, &arguments)
+}
+
+/// One launch, and one that joins what the elements of the batch add to the parameters' gradients.
+pub fn group_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
+    let [has_weight, has_bias, wants_dx, wants_parameters] = [4, 5, 6, 7].map(|i| call.ints[i] != 0);
+    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let dtype = call.inputs[1].dtype;
+    let mut found = outputs.iter().copied();
+    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
+    let dx = optional(wants_dx);
+    let [dweight, dbias] = [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there));
+    let weight = if has_weight { inputs[4] } else { inputs[0] };
+    let p = match (call.inputs.get(4), call.outputs.last()) {
+        (Some(weight), _) => weight.dtype,
+        (None, Some(last)) if wants_parameters => last.dtype,
+        _ => dtype,
+    };
+    let limits = gpu.driver().limits();
+    let vector = vector_of(dtype, inner, &[inputs[0], inputs[1], dx]);
+    let width = inner / vector;
+    let (least, most) = (THREADS.0.min(limits.max_group), THREADS.1.min(limits.max_group));
+    let most = 1 << most.ilog2();
+    let teams = channels.next_power_of_two().min(TEAMS).min(most);
+    let team = width.div_ceil(MOST_WORDS).next_power_of_two().min(most / teams);
+    let threads = (team * teams).max(least).next_power_of_two().min(most);
+    let teams = threads / team;
+    let per = width.div_ceil(team).min(MOST_WORDS);
+    let mut backward = program("group_norm.c", call, p)
+        .define("THREADS", threads)
+        .define("TEAM", team)
+        .define("VECTOR", vector)
+        .define("WORD", word(vector * dtype.size()))
+        .define("BATCH", 1usize)
+        .define("PER", per);
+    if wants_dx {
+        backward = backward.define("DX", true);
+    }
+    if channels <= teams && width <= per * team {
+        backward = backward.define("KEPT", true);
+    }
+    let slices = batch * groups;
+    let bytes = slices * channels * dtype.acc().size();
+    let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    let sums: [Address; 2] = [slopes.address, sums.address];
+    let pointers = [inputs[0], inputs[1], inputs[2], inputs[3], weight, dx, sums[0], sums[1]];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let sizes = [slices, groups, channels, width];
+    let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
+    let geometry = Geometry::new([slices.clamp(1, MOST_GROUPS), 1, 1], threads);
+    gpu.launch(backward, "group_norm_backward", geometry, &arguments)?;
+    if !wants_parameters {
+        return Ok(());
+    }
+    join_parts(gpu, program("norm.c", call, p), sums, [dweight, dbias], batch, groups * channels, has_bias)
+}

@@ -1,0 +1,289 @@
+//! Layers that normalise.
+
+use crate::{Forward, Init, Mode, Module, Visitor};
+use isograd_core::ops::{Running, Statistics};
+use isograd_core::{DType, Error, Result, Shape, Tensor};
+
+/// Normalises the last dimensions of x: `(x - mean) / sqrt(var + eps) * weight + bias`.
+#[derive(Debug)]
+pub struct LayerNorm {
+    /// Of the normalised shape.
+    pub weight: Option<Tensor>,
+    /// Of the normalised shape.
+    pub bias: Option<Tensor>,
+    /// 1e-5, unless it is set.
+    pub eps: f64,
+    shape: Shape,
+}
+
+impl LayerNorm {
+    /// Of x `[.., shape]`, with weight 1 and bias 0.
+    pub fn new(shape: impl Into<Shape>, init: &Init) -> Result<LayerNorm> {
+        let norm = LayerNorm::without_bias(shape, init)?;
+        Ok(LayerNorm { bias: Some(init.zeros(&norm.shape)?), ..norm })
+    }
+
+    /// Without a bias.
+    pub fn without_bias(shape: impl Into<Shape>, init: &Init) -> Result<LayerNorm> {
+        let norm = LayerNorm::without_parameters(shape);
+        Ok(LayerNorm { weight: Some(init.ones(&norm.shape)?), ..norm })
+    }
+
+    /// Without weight and bias.
+    pub fn without_parameters(shape: impl Into<Shape>) -> LayerNorm {
+        LayerNorm { weight: None, bias: None, eps: 1e-5, shape: shape.into() }
+    }
+}
+
+impl Module for LayerNorm {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+        visitor.part("bias", &self.bias);
+    }
+}
+
+impl Forward for LayerNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        check_last("layernorm_forward", x, &self.shape)?;
+        x.layer_norm(self.shape.rank(), self.weight.as_ref(), self.bias.as_ref(), self.eps)
+    }
+}
+
+/// Divides the last dimensions of x by their root mean square: `x / sqrt(mean(x^2) + eps) * weight`.
+#[derive(Debug)]
+pub struct RmsNorm {
+    /// Of the normalised shape.
+    pub weight: Option<Tensor>,
+    /// 1e-5, unless it is set.
+    pub eps: f64,
+    shape: Shape,
+}
+
+impl RmsNorm {
+    /// Of x `[.., shape]`, with weight 1.
+    pub fn new(shape: impl Into<Shape>, init: &Init) -> Result<RmsNorm> {
+        let norm = RmsNorm::without_parameters(shape);
+        Ok(RmsNorm { weight: Some(init.ones(&norm.shape)?), ..norm })
+    }
+
+    /// Without a weight.
+    pub fn without_parameters(shape: impl Into<Shape>) -> RmsNorm {
+        RmsNorm { weight: None, eps: 1e-5, shape: shape.into() }
+    }
+}
+
+impl Module for RmsNorm {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+    }
+}
+
+impl Forward for RmsNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        check_last("rmsnorm_forward", x, &self.shape)?;
+        x.rms_norm(self.shape.rank(), self.weight.as_ref(), self.eps)
+    }
+}
+
+fn check_last(op: &'static str, x: &Tensor, shape: &Shape) -> Result<()> {
+    match x.dims().ends_with(shape.dims()) {
+        true => Ok(()),
+        false => Err(Error::shape(op, format!("x has shape {}, expected [.., {shape}]", x.shape()))),
+    }
+}
+
+/// Normalises groups of neighbouring channels of x `[N, C, ..]`, apart for each of N.
+#[derive(Debug)]
+pub struct GroupNorm {
+    /// `[C]`.
+    pub weight: Option<Tensor>,
+    /// `[C]`.
+    pub bias: Option<Tensor>,
+    /// 1e-5, unless it is set.
+    pub eps: f64,
+    groups: usize,
+    channels: usize,
+}
+
+impl GroupNorm {
+    /// With weight 1 and bias 0. Errors: `Attr` unless the groups divide the channels.
+    pub fn new(groups: usize, channels: usize, init: &Init) -> Result<GroupNorm> {
+        let norm = GroupNorm::without_parameters(groups, channels)?;
+        Ok(GroupNorm { weight: Some(init.ones(channels)?), bias: Some(init.zeros(channels)?), ..norm })
+    }
+
+    /// Without weight and bias. Errors: as above.
+    pub fn without_parameters(groups: usize, channels: usize) -> Result<GroupNorm> {
+        if groups == 0 || !channels.is_multiple_of(groups) {
+            let message = format!("{groups} groups do not divide {channels} channels");
+            return Err(Error::attr("groupnorm_forward", message));
+        }
+        Ok(GroupNorm { weight: None, bias: None, eps: 1e-5, groups, channels })
+    }
+}
+
+impl Module for GroupNorm {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+        visitor.part("bias", &self.bias);
+    }
+}
+
+impl Forward for GroupNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        check_channels("groupnorm_forward", x, 1, self.channels)?;
+        x.group_norm(self.groups, self.weight.as_ref(), self.bias.as_ref(), self.eps)
+    }
+}
+
+fn check_channels(op: &'static str, x: &Tensor, dim: usize, channels: usize) -> Result<()> {
+    match x.dims().get(dim) {
+        Some(&found) if found == channels => Ok(()),
+        _ => Err(Error::shape(op, format!("x has shape {}, expected {channels} channels", x.shape()))),
+    }
+}
+
+/// What batch and instance normalisation of channels have, and how it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormOptions {
+    /// What is added to the variance.
+    pub eps: f64,
+    /// The weight of a batch in the running statistics; without one, all batches weigh the same.
+    pub momentum: Option<f64>,
+    /// Whether there are weight and bias.
+    pub affine: bool,
+    /// Whether there are running statistics, which are used in place of the batch's in use.
+    pub track_running_stats: bool,
+}
+
+impl NormOptions {
+    /// Of batch normalisation: all, with eps 1e-5 and momentum 0.1.
+    pub const BATCH: NormOptions =
+        NormOptions { eps: 1e-5, momentum: Some(0.1), affine: true, track_running_stats: true };
+    /// Of instance normalisation: neither weight and bias nor running statistics.
+    pub const INSTANCE: NormOptions = NormOptions { affine: false, track_running_stats: false, ..NormOptions::BATCH };
+}
+
+/// Of x `[N, C]` or `[N, C, L]`.
+pub type BatchNorm1d = BatchNorm<1>;
+/// Of x `[N, C, H, W]`.
+pub type BatchNorm2d = BatchNorm<2>;
+/// Of x `[N, C, D, H, W]`.
+pub type BatchNorm3d = BatchNorm<3>;
+
+/// Of x `[N, C, L]` or `[C, L]`.
+pub type InstanceNorm1d = InstanceNorm<1>;
+/// Of x `[N, C, H, W]` or `[C, H, W]`.
+pub type InstanceNorm2d = InstanceNorm<2>;
+/// Of x `[N, C, D, H, W]` or `[C, D, H, W]`.
+pub type InstanceNorm3d = InstanceNorm<3>;
+
+macro_rules! channel_norm {
+    ($(#[$doc:meta])* $name:ident, $options:ident, $names:expr) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<const D: usize> {
+            /// `[C]`.
+            pub weight: Option<Tensor>,
+            /// `[C]`.
+            pub bias: Option<Tensor>,
+            /// `[C]`: a buffer, which training updates in place.
+            pub running_mean: Option<Tensor>,
+            /// `[C]`, unbiased: a buffer, which training updates in place.
+            pub running_var: Option<Tensor>,
+            /// How many batches there were in training: a buffer of one i64.
+            pub num_batches_tracked: Option<Tensor>,
+            options: NormOptions,
+            channels: usize,
+            mode: Mode,
+        }
+
+        impl<const D: usize> $name<D> {
+            /// With the options
+            #[doc = concat!("[`NormOptions::", stringify!($options), "`].")]
+            pub fn new(channels: usize, init: &Init) -> Result<Self> {
+                Self::with_options(channels, NormOptions::$options, init)
+            }
+
+            /// Weight 1, bias 0, running mean 0 and variance 1, those that there are.
+            pub fn with_options(channels: usize, options: NormOptions, init: &Init) -> Result<Self> {
+                let (dtype, device) = (init.parameter_dtype(), init.device());
+                let affine = |value| options.affine.then(|| init.constant(channels, value)).transpose();
+                let kept = |value| Tensor::full(channels, value, dtype, device);
+                let kept = |value| options.track_running_stats.then(|| kept(value)).transpose();
+                let batches = options.track_running_stats.then(|| Tensor::zeros((), DType::I64, device));
+                Ok($name {
+                    weight: affine(1.0)?,
+                    bias: affine(0.0)?,
+                    running_mean: kept(0.0)?,
+                    running_var: kept(1.0)?,
+                    num_batches_tracked: batches.transpose()?,
+                    options,
+                    channels,
+                    mode: Mode::default(),
+                })
+            }
+
+            /// Those of x are used in training, and where there are no others.
+            fn statistics(&self) -> Statistics<'_> {
+                let (Some(mean), Some(var)) = (&self.running_mean, &self.running_var) else { return Statistics::Batch };
+                let batches = self.num_batches_tracked.as_ref();
+                let running = Running { mean, var, batches, momentum: self.options.momentum };
+                if self.mode.is_training() { Statistics::Update(running) } else { Statistics::Running(running) }
+            }
+        }
+
+        impl<const D: usize> Module for $name<D> {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                visitor.part("weight", &self.weight);
+                visitor.part("bias", &self.bias);
+                visitor.part("running_mean", &self.running_mean);
+                visitor.part("running_var", &self.running_var);
+                visitor.part("num_batches_tracked", &self.num_batches_tracked);
+                visitor.part("mode", &self.mode);
+            }
+
+            fn type_name(&self) -> &'static str {
+                $names.get(D.wrapping_sub(1)).copied().unwrap_or(stringify!($name))
+            }
+        }
+    };
+}
+
+channel_norm!(
+    /// Normalises each channel of x over its batch in training, and with running statistics in use, which training updates.
+    /// See [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+    BatchNorm, BATCH, ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+);
+channel_norm!(
+    /// Normalises each channel of each element of a batch. See [`InstanceNorm1d`], [`InstanceNorm2d`] and
+    /// [`InstanceNorm3d`].
+    InstanceNorm, INSTANCE, ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+);
+
+impl<const D: usize> Forward for BatchNorm<D> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let op = "batchnorm_forward";
+        if x.rank() != D + 2 && !(D == 1 && x.rank() == 2) {
+            let message = format!("x has shape {}, expected [N, C] and {D} dimensions", x.shape());
+            return Err(Error::shape(op, message));
+        }
+        check_channels(op, x, 1, self.channels)?;
+        x.batch_norm(self.weight.as_ref(), self.bias.as_ref(), self.statistics(), self.options.eps)
+    }
+}
+
+impl<const D: usize> Forward for InstanceNorm<D> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let op = "instancenorm_forward";
+        if x.rank() == D + 1 {
+            return self.forward(&x.unsqueeze(0)?)?.squeeze(0);
+        }
+        if x.rank() != D + 2 {
+            let message = format!("x has shape {}, expected [N, C] or [C] and {D} dimensions", x.shape());
+            return Err(Error::shape(op, message));
+        }
+        check_channels(op, x, 1, self.channels)?;
+        x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), self.statistics(), self.options.eps)
+    }
+}

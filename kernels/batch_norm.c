@@ -1,0 +1,290 @@
+// Normalisation of channels over a batch, forward and backward. x is [batch, channels, inner].
+//
+// T, P, R and ACC: dtypes of x, of weight and bias, of running statistics, and of the arithmetic. A channel is so many words of
+// VECTOR elements, `width` of them side by side, and is cut into parts of `length` words. A group takes one part (GROUP_Y) of
+// COLUMNS neighbouring channels: of 1, or of several if inner is short. What the first kernel read last, the second reads
+// first: some of it is in a cache still.
+
+typedef STORAGE(P) SP;
+typedef STORAGE(R) SR;
+#ifdef WIDE
+typedef u64 place;
+#else
+typedef u32 place;
+#endif
+
+// The threads that share a channel, and which of them this one is.
+#define MEMBERS (THREADS / COLUMNS)
+#define WORKER (LANE / COLUMNS)
+
+#if COLUMNS == 1
+#define CHANNEL_JOINS() JOINS(1)
+#define CHANNEL_SUM(v) TEAM_SUM(v)
+#else
+#define CHANNEL_JOINS() SHARED(A, shared, THREADS)
+#define CHANNEL_SUM(v) column_sum(v, shared)
+
+// The sum of a channel's threads, in a fixed order.
+FUNCTION A column_sum(A v, LOCAL A *shared) {
+    BARRIER();
+    shared[LANE] = v;
+    for (int below = MEMBERS / 2; below > 0; below /= 2) {
+        BARRIER();
+        if (WORKER < below) shared[LANE] += shared[LANE + below * COLUMNS];
+    }
+    BARRIER();
+    return shared[LANE % COLUMNS];
+}
+#endif
+
+// A part of the thread's channel: of the last one, if there is none.
+typedef struct {
+    i64 channel, channels;
+    int is_there;
+    idx start, end, width;
+} Part;
+
+FUNCTION Part part_of(i64 group, i64 part, i64 channels, i64 words, i64 width, i64 length) {
+    Part p;
+    i64 c = group * COLUMNS + LANE % COLUMNS, end = (part + 1) * length;
+    p.is_there = c < channels;
+    p.channel = p.is_there ? c : channels - 1;
+    p.channels = channels;
+    p.start = (idx)(part * length);
+    p.end = (idx)(end < words ? end : words);
+    p.width = (idx)width;
+    return p;
+}
+
+// Where a word of the channel lies, counted in words; in place of one that the part does not have, another.
+FUNCTION idx word_of(Part p, idx w) {
+    place at = (place)(w < p.end ? w : p.start), width = (place)p.width;
+    return (idx)((at / width * (place)p.channels + (place)p.channel) * width + at % width);
+}
+
+#define ROUNDS(p) (((p).end - (p).start + BATCH * MEMBERS - 1) / (BATCH * MEMBERS))
+#define ROUND_WORD(p, round, u) ((p).start + ((round) * BATCH + (u)) * MEMBERS + WORKER)
+#define EACH_ROUND(p, round) for (idx round = 0; round < ROUNDS(p); round++)
+#define EACH_ROUND_BACK(p, round) for (idx round = ROUNDS(p) - 1; round >= 0; round--)
+
+FUNCTION void read_round(Read *r, GLOBAL const S *x, Part p, idx round) {
+    EACH_OF_BATCH(u) r[u].all = ((GLOBAL const WORD *)x)[word_of(p, ROUND_WORD(p, round, u))];
+}
+
+FUNCTION void read_round_once(Read *r, GLOBAL const S *x, Part p, idx round) {
+    EACH_OF_BATCH(u) r[u].all = load_once((GLOBAL const WORD *)x + word_of(p, ROUND_WORD(p, round, u)));
+}
+
+FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx w) {
+    Read r;
+    EACH_ELEMENT(j) STORE(T, r.each, j, v[j]);
+    if (p.is_there && w < p.end) store_once((GLOBAL WORD *)y + word_of(p, w), r.all);
+}
+
+#ifndef BACKWARD
+// How many values, their sum, and the sum of the squares of what differs from their mean.
+typedef struct {
+    A count, sum, squares;
+} Moments;
+
+// Of two sets, the squares are those of each, and d^2 m n / (m + n) for means that differ by d. Chan, Golub and LeVeque 1983.
+FUNCTION void add_values(Moments *m, const A *v, int n) {
+    A sum = 0, squares = 0;
+#pragma unroll
+    for (int i = 0; i < n; i++) sum += v[i];
+    A mean = sum / (A)n;
+#pragma unroll
+    for (int i = 0; i < n; i++) squares += (v[i] - mean) * (v[i] - mean);
+    if (m->count > 0) {
+        A apart = mean - m->sum / m->count;
+        squares += apart * apart * (m->count * (A)n / (m->count + (A)n));
+    }
+    m->count += (A)n;
+    m->sum += sum;
+    m->squares += squares;
+}
+
+// What `count` values of this sum and these squares add to the squares of all, whose mean is given.
+FUNCTION A squares_about(A mean, A count, A sum, A squares) {
+    A apart = sum / count - mean;
+    return count > 0 ? squares + apart * apart * count : (A)0;
+}
+
+// The sums and squares of a part, [parts, channels]. A batch more is counted.
+KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, GLOBAL i64 *batches, i64 channels, i64 words,
+                         i64 width, i64 length) {
+    CHANNEL_JOINS();
+    Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
+    Moments m;
+    m.count = m.sum = m.squares = 0;
+    idx round = 0;
+    for (; ROUND_WORD(p, round, BATCH - 1) < p.end; round++) {
+        Read r[BATCH];
+        A v[BATCH * VECTOR];
+        read_round(r, x, p, round);
+        EACH_OF_BATCH(u) numbers_of(v + u * VECTOR, r[u], 1, 0);
+        add_values(&m, v, BATCH * VECTOR);
+    }
+    for (idx w = ROUND_WORD(p, round, 0); w < p.end; w += MEMBERS) {
+        Read r;
+        A v[VECTOR];
+        r.all = ((GLOBAL const WORD *)x)[word_of(p, w)];
+        numbers_of(v, r, 1, 0);
+        add_values(&m, v, VECTOR);
+    }
+    A sum = CHANNEL_SUM(m.sum), mean = sum / (A)((p.end - p.start) * VECTOR);
+    A square = CHANNEL_SUM(squares_about(mean, m.count, m.sum, m.squares));
+    if (WORKER == 0 && p.is_there) {
+        sums[GROUP_Y * channels + p.channel] = sum;
+        squares[GROUP_Y * channels + p.channel] = square;
+    }
+#ifdef COUNTED
+    if (GROUP == 0 && GROUP_Y == 0 && LANE == 0) batches[0] += 1;
+#endif
+}
+
+// GIVEN: mean and variance are the running ones. UPDATED: these are updated, with a weight that is MOMENTUM, or such that all
+// batches weigh the same.
+KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const A *sums,
+                   GLOBAL const A *squares, GLOBAL SR *running_mean, GLOBAL SR *running_var, GLOBAL const i64 *batches,
+                   GLOBAL S *y, GLOBAL A *means, GLOBAL A *rstds, i64 channels, i64 words, i64 width, i64 length, A eps,
+                   A momentum) {
+    i64 part = GROUPS_Y - 1 - GROUP_Y;
+    Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
+#ifdef GIVEN
+    A mean = LOAD(R, running_mean, p.channel), var = LOAD(R, running_var, p.channel);
+#else
+    CHANNEL_JOINS();
+    A count = (A)words * VECTOR, sum = 0, square = 0;
+    for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum += sums[i * channels + p.channel];
+    A mean = CHANNEL_SUM(sum) / count;
+    for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
+        A own = (A)(i < GROUPS_Y - 1 ? length : words - i * length) * VECTOR;
+        square += squares_about(mean, own, sums[i * channels + p.channel], squares[i * channels + p.channel]);
+    }
+    square = CHANNEL_SUM(square);
+    A var = square / count;
+#endif
+    A rstd = (A)1 / sqrt_(var + eps);
+    if (part == 0 && WORKER == 0 && p.is_there) {
+        means[p.channel] = mean;
+        rstds[p.channel] = rstd;
+#ifdef UPDATED
+#ifndef MOMENTUM
+        momentum = (A)1 / (A)batches[0];
+#endif
+        STORE(R, running_mean, p.channel, ((A)1 - momentum) * LOAD(R, running_mean, p.channel) + momentum * mean);
+        var = square / (count - 1);
+        STORE(R, running_var, p.channel, ((A)1 - momentum) * LOAD(R, running_var, p.channel) + momentum * var);
+#endif
+    }
+    A scale = 1, shift = 0;
+#ifdef WEIGHT
+    scale = LOAD(P, weight, p.channel);
+#endif
+#ifdef BIAS
+    shift = LOAD(P, bias, p.channel);
+#endif
+    EACH_ROUND_BACK(p, round) {
+        Read r[BATCH];
+        read_round_once(r, x, p, round);
+        EACH_OF_BATCH(u) {
+            A v[VECTOR];
+            numbers_of(v, r[u], 1, 0);
+            EACH_ELEMENT(j) v[j] = (v[j] - mean) * rstd * scale + shift;
+            put_word(y, v, p, ROUND_WORD(p, round, u));
+        }
+    }
+}
+
+#else
+
+// What a part adds to the sums of dy xhat and of dy, [parts, channels]. xhat = (x - mean) rstd
+KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
+                                  GLOBAL A *slopes, GLOBAL A *sums, i64 channels, i64 words, i64 width, i64 length) {
+    CHANNEL_JOINS();
+    Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
+    A mean = means[p.channel], rstd = rstds[p.channel], slope = 0, sum = 0;
+    EACH_ROUND(p, round) {
+        Read gs[BATCH], xs[BATCH];
+        A of_round = 0, sum_of_round = 0;
+        read_round(gs, g, p, round);
+        read_round(xs, x, p, round);
+        EACH_OF_BATCH(u) {
+            A dy[VECTOR], v[VECTOR];
+            numbers_of(dy, gs[u], ROUND_WORD(p, round, u) < p.end, 0);
+            numbers_of(v, xs[u], 1, 0);
+            EACH_ELEMENT(j) {
+                of_round += dy[j] * ((v[j] - mean) * rstd);
+                sum_of_round += dy[j];
+            }
+        }
+        slope += of_round;
+        sum += sum_of_round;
+    }
+    slope = CHANNEL_SUM(slope);
+    sum = CHANNEL_SUM(sum);
+    if (WORKER == 0 && p.is_there) {
+        slopes[GROUP_Y * channels + p.channel] = slope;
+        sums[GROUP_Y * channels + p.channel] = sum;
+    }
+}
+
+// dx = weight rstd (dy - mean(dy) - xhat mean(dy xhat)), and of what was GIVEN weight rstd dy; dweight = sum(dy xhat),
+// dbias = sum(dy). SUMS: there are those of `parts` parts. DX and PARAMETERS: which gradients are wanted.
+KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
+                            GLOBAL const SP *weight, GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL S *dx,
+                            GLOBAL SP *dweight, GLOBAL SP *dbias, i64 channels, i64 words, i64 width, i64 length,
+                            i64 parts) {
+    i64 part = GROUPS_Y - 1 - GROUP_Y;
+    Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
+#ifdef SUMS
+    CHANNEL_JOINS();
+    A slope = 0, sum = 0;
+    for (i64 i = WORKER; i < parts; i += MEMBERS) {
+        slope += slopes[i * channels + p.channel];
+        sum += sums[i * channels + p.channel];
+    }
+    slope = CHANNEL_SUM(slope);
+    sum = CHANNEL_SUM(sum);
+#ifdef PARAMETERS
+    if (part == 0 && WORKER == 0 && p.is_there) {
+#ifdef WEIGHT
+        STORE(P, dweight, p.channel, slope);
+#endif
+#ifdef BIAS
+        STORE(P, dbias, p.channel, sum);
+#endif
+    }
+#endif
+#endif
+#ifdef DX
+    A mean = means[p.channel], rstd = rstds[p.channel], scale = rstd;
+#ifdef WEIGHT
+    scale *= LOAD(P, weight, p.channel);
+#endif
+#ifndef GIVEN
+    slope /= (A)words * VECTOR;
+    sum /= (A)words * VECTOR;
+#endif
+    EACH_ROUND_BACK(p, round) {
+        Read gs[BATCH], xs[BATCH];
+        read_round_once(gs, g, p, round);
+#ifndef GIVEN
+        read_round_once(xs, x, p, round);
+#endif
+        EACH_OF_BATCH(u) {
+            A dy[VECTOR];
+            numbers_of(dy, gs[u], 1, 0);
+#ifndef GIVEN
+            A v[VECTOR];
+            numbers_of(v, xs[u], 1, 0);
+            EACH_ELEMENT(j) dy[j] = dy[j] - sum - (v[j] - mean) * rstd * slope;
+#endif
+            EACH_ELEMENT(j) dy[j] *= scale;
+            put_word(dx, dy, p, ROUND_WORD(p, round, u));
+        }
+    }
+#endif
+}
+#endif

@@ -1,0 +1,122 @@
+// Gradients of the normalisation of groups of channels, whose forward pass is that of rows in norm.c.
+//
+// T, P and ACC: dtypes of x, of the weight, and of the arithmetic. x has `slices` groups of `channels` channels of `width`
+// words. A group of threads takes a slice, and each of its teams one channel of it after the other, PER words of a thread at
+// once. KEPT: there is one channel for each team, and PER words are all that a thread has of it. DX: that of x is wanted.
+
+typedef STORAGE(P) SP;
+
+#define FIRST_CHANNEL ((i64)(LANE / TEAM))
+#define WORD_OF(at, u) ((at) + MEMBER + (u) * TEAM)
+#define EACH_WORD(u) _Pragma("unroll") for (int u = 0; u < PER; u++)
+
+#ifdef KEPT
+#define EACH_CHANNELS(base) for (i64 base = 0; base < 1; base++)
+#define EACH_CHANNELS_BACK EACH_CHANNELS
+#define EACH_WORDS(at) for (idx at = 0; at < 1; at++)
+#define EACH_WORDS_BACK EACH_WORDS
+#else
+// Teams take the same number of turns.
+#define EACH_CHANNELS(base) for (i64 base = 0; base < channels; base += TEAMS)
+#define EACH_CHANNELS_BACK(base) for (i64 base = (channels - 1) / TEAMS * TEAMS; base >= 0; base -= TEAMS)
+#define EACH_WORDS(at) for (idx at = 0; at < (idx)width; at += PER * TEAM)
+#define EACH_WORDS_BACK(at) for (idx at = ((idx)width - 1) / (PER * TEAM) * (PER * TEAM); at >= 0; at -= PER * TEAM)
+#endif
+
+// In place of a word that the channel does not have, its first one.
+FUNCTION void read_words(Read *r, GLOBAL const S *x, i64 first, idx at, idx width) {
+    EACH_WORD(u) r[u].all = ((GLOBAL const WORD *)x)[first + (WORD_OF(at, u) < width ? WORD_OF(at, u) : 0)];
+}
+
+// The sums of dy xhat and of dy over each channel of each slice, [slices, channels], xhat = (x - mean) rstd; and
+// dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight, whose means are over the slice.
+KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
+                            GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *slopes, GLOBAL A *sums, i64 slices, i64 groups,
+                            i64 channels, i64 width) {
+    JOINS(2);
+    SHARED(A, of_teams, 2 * TEAMS);
+    for (i64 slice = GROUP; slice < slices; slice += GROUPS) {
+        A mean = means[slice], rstd = rstds[slice], all[2];
+        i64 first_weight = slice % groups * channels;
+        Read gs[PER], xs[PER];
+        all[0] = all[1] = 0;
+        EACH_CHANNELS(base) {
+            // A team without a channel looks at the last one.
+            i64 c = base + FIRST_CHANNEL < channels ? base + FIRST_CHANNEL : channels - 1;
+            i64 first = (slice * channels + c) * width;
+            int is_there = base + FIRST_CHANNEL < channels;
+            A own[2];
+            own[0] = own[1] = 0;
+            EACH_WORDS(at) {
+                A part[2];
+                part[0] = part[1] = 0;
+                read_words(gs, g, first, at, (idx)width);
+                read_words(xs, x, first, at, (idx)width);
+                EACH_WORD(u) {
+                    A dy[VECTOR], v[VECTOR];
+                    numbers_of(dy, gs[u], WORD_OF(at, u) < (idx)width, 0);
+                    numbers_of(v, xs[u], 1, 0);
+                    EACH_ELEMENT(j) {
+                        part[0] += dy[j] * ((v[j] - mean) * rstd);
+                        part[1] += dy[j];
+                    }
+                }
+                own[0] += part[0];
+                own[1] += part[1];
+            }
+            team_join(own, 2, SIDE(2), 0);
+            if (MEMBER == 0 && is_there) {
+                slopes[slice * channels + c] = own[0];
+                sums[slice * channels + c] = own[1];
+            }
+            A scale = 1;
+#ifdef WEIGHT
+            scale = LOAD(P, weight, first_weight + c);
+#endif
+            if (is_there) {
+                all[0] += scale * own[0];
+                all[1] += scale * own[1];
+            }
+        }
+#ifdef DX
+        BARRIER();
+        if (MEMBER == 0) {
+            of_teams[LANE / TEAM] = all[0];
+            of_teams[TEAMS + LANE / TEAM] = all[1];
+        }
+        BARRIER();
+        all[0] = all[1] = 0;
+        for (int i = 0; i < TEAMS; i++) {
+            all[0] += of_teams[i];
+            all[1] += of_teams[TEAMS + i];
+        }
+        A count = (A)(channels * width) * VECTOR, slope = all[0] / count, shift = all[1] / count;
+        EACH_CHANNELS_BACK(base) {
+            i64 c = base + FIRST_CHANNEL;
+            if (c >= channels) continue;
+            i64 first = (slice * channels + c) * width;
+            A scale = 1;
+#ifdef WEIGHT
+            scale = LOAD(P, weight, first_weight + c);
+#endif
+            EACH_WORDS_BACK(at) {
+#ifndef KEPT
+                read_words(gs, g, first, at, (idx)width);
+                read_words(xs, x, first, at, (idx)width);
+#endif
+                EACH_WORD(u) {
+                    Read r;
+                    A dy[VECTOR], v[VECTOR];
+                    numbers_of(dy, gs[u], 1, 0);
+                    numbers_of(v, xs[u], 1, 0);
+                    EACH_ELEMENT(j) {
+                        A d = rstd * (dy[j] * scale - shift - (v[j] - mean) * rstd * slope);
+                        STORE(T, r.each, j, d);
+                    }
+                    if (WORD_OF(at, u) < (idx)width) store_once((GLOBAL WORD *)dx + first + WORD_OF(at, u), r.all);
+                }
+            }
+        }
+#endif
+    }
+}
