@@ -1415,6 +1415,15 @@ def pooling(out):
     out.error("maxpool2d/hollow", "Shape", {"x": normal(1, 1, 1)}, kernel_size=2, dilation=2, padding=1)
     out.error("avgpool2d/divisor_0", "Attr", x, kernel_size=2, divisor_override=0)
     table_pools(out)
+    # Planes that no single thread looks through.
+    large = integers(2, 3, 20, 33, low=0, high=40).to(F64)
+    large[1, :, 3::7, 5::11] = NAN
+    large[0, 1] = -INF
+    for size in [(33,), (32,)]:
+        out.case(f"global_maxpool2d/large_{size[0]}", {"x": large[..., : size[0]].clone()})
+        out.case(f"global_avgpool2d/large_{size[0]}", {"x": normal(2, 3, 20, *size)})
+    out.case("maxpool2d/wide_window", {"x": large}, kernel_size=[17, 16], stride=2, padding=[8, 3], return_indices=False)
+    out.case("adaptive_maxpool3d/large_1", {"x": large}, output_size=1)
 
 
 def table_pools(out):
