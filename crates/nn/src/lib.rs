@@ -23,6 +23,6 @@ pub use isograd_core::ops::{Activation, loss};
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
 pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};
-pub use optim::{Adagrad, Adam, AdamW, Group, Optimizer, RmsProp, Scaling, Sgd};
+pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

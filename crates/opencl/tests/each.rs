@@ -63,7 +63,7 @@ impl Sets {
 const ATTRIBUTES: [f64; 5] = [0.1, 0.1, 0.999, 0.001, 1e-8];
 
 fn update([p, m, v, g]: &[Tensor; 4]) -> Update<'_> {
-    Update { targets: vec![p, m, v], inputs: vec![g] }
+    Update { targets: vec![p, m, v], inputs: vec![g], numbers: Vec::new() }
 }
 
 #[track_caller]
@@ -112,7 +112,7 @@ fn nothing_around_a_view_is_written() -> Result<()> {
     let parts: Vec<Tensor> = (0..4).map(|i| whole.select(0, i)?.narrow(0, 1, 4997)).collect::<Result<_>>()?;
     let limit = Tensor::full((), 3.0, F32, &device())?;
     whole.fill_(1.0)?;
-    let updates: Vec<Update<'_>> = parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new() }).collect();
+    let updates: Vec<Update<'_>> = parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() }).collect();
     update_each_("test", Pointwise::ScaleInPlace, &updates, &[&limit], &[])?;
     let values = whole.to_vec::<f32>()?;
     let expected = |i: usize| if (1..4998).contains(&(i % 5000)) { 3.0 } else { 1.0 };
@@ -125,13 +125,13 @@ fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
     let whole = Tensor::full(6, 1.0, F32, &device())?;
     let (a, b) = (whole.narrow(0, 0, 4)?, whole.narrow(0, 2, 4)?);
     let two = Tensor::full((), 2.0, F32, &device())?;
-    let updates = [&a, &b].map(|t| Update { targets: vec![t], inputs: Vec::new() });
+    let updates = [&a, &b].map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() });
     update_each_("test", Pointwise::ScaleInPlace, &updates, &[&two], &[])?;
     assert_eq!(whole.to_vec::<f32>()?, [2.0, 2.0, 4.0, 4.0, 2.0, 2.0]);
     // The second set reads what the first has changed.
     let (y, x) = (Tensor::zeros(4, F32, &device())?, Tensor::full(4, 5.0, F32, &device())?);
     let z = Tensor::zeros(4, F32, &device())?;
-    let set = |y, x| Update { targets: vec![y], inputs: vec![x] };
+    let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     update_each_("test", Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
     assert_eq!(z.to_vec::<f32>()?, [5.0; 4]);
     Ok(())
@@ -141,7 +141,7 @@ fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
 fn one_bad_set_changes_none() -> Result<()> {
     let full = |n: usize| Tensor::full(n, 1.0, F32, &device());
     let (a, b, c, two) = (full(3)?, full(4)?, full(5)?, Tensor::full((), 2.0, F32, &device())?);
-    let set = |y, x| Update { targets: vec![y], inputs: vec![x] };
+    let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     let run = |sets: &[Update<'_>], shared: &[&Tensor]| {
         update_each_("test", Pointwise::Accumulate, sets, shared, &[]).expect_err("a bad set").kind()
     };
@@ -149,7 +149,7 @@ fn one_bad_set_changes_none() -> Result<()> {
     assert_eq!(run(&[set(&a, &before), set(&b, &c)], &[]), Kind::Shape);
     assert_eq!(run(&[set(&a, &before), set(&b, &b)], &[]), Kind::Value);
     assert_eq!(run(&[set(&a, &before)], &[&two]), Kind::Attr);
-    let alone = Update { targets: vec![&a], inputs: Vec::new() };
+    let alone = Update { targets: vec![&a], inputs: Vec::new(), numbers: Vec::new() };
     assert_eq!(run(&[alone], &[&before]), Kind::Shape);
     let on_cpu = Tensor::full(4, 1.0, F32, &Device::cpu()?)?;
     assert_eq!(run(&[set(&a, &before), set(&b, &on_cpu)], &[]), Kind::Device);
@@ -169,7 +169,7 @@ fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
     let targets = [&a, &b, &c];
     let inputs = [&transposed, &row, &before];
     let updates: Vec<Update<'_>> =
-        targets.into_iter().zip(inputs).map(|(y, x)| Update { targets: vec![y], inputs: vec![x] }).collect();
+        targets.into_iter().zip(inputs).map(|(y, x)| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() }).collect();
     update_each_("test", Pointwise::Accumulate, &updates, &[], &[])?;
     assert_eq!(targets.map(|t| t.to_vec::<f32>().unwrap()), expected);
     Ok(())

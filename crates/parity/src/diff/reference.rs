@@ -216,7 +216,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let y = primitive(Kernel::Pointwise(row), &z, &z, &[], &[])?;
             Ok([y, z].concat().into_iter().take(before.len()).map(Some).collect())
         }
-        Fused::Each(row) => each(row, call, inputs, before),
+        Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
     }
 }
@@ -318,16 +318,26 @@ fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
 
 /// A row over one set of tensors after the other.
 fn each(row: Pointwise, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-    let sets = before.len() / row.outputs();
-    let (own, shared) = inputs.split_at(inputs.len() - call.ints[0] as usize);
-    let mut found = Vec::new();
+    let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
+    let written = row.outputs() - kept;
+    let (own, shared) = inputs.split_at(inputs.len() - shared);
+    let each = row.inputs() - written - shared.len();
+    let sets = if written > 0 { before.len() / written } else { own.len() / each };
+    let (mut found, mut norms) = (Vec::new(), Vec::new());
     for set in 0..sets {
-        let targets = &before[set * row.outputs()..][..row.outputs()];
+        let own = &own[set * each..][..each];
+        let (read, numbers) = own.split_at(own.len() - numbers);
+        let targets = [&before[set * written..][..written], &read[..kept]].concat();
         let shape = targets[0].shape();
-        let shared = shared.iter().map(|t| t.reshape(())?.broadcast_to(shape));
-        let inputs = own[set * own.len() / sets..][..own.len() / sets].iter().map(|t| t.reshape(shape));
-        let inputs = inputs.chain(shared).collect::<Result<Vec<_>>>()?;
-        found.extend(primitive(Kernel::Pointwise(row), &inputs, targets, &[], call.floats)?.into_iter().map(Some));
+        let numbers = numbers.iter().chain(shared).map(|t| t.reshape(())?.broadcast_to(shape));
+        let inputs = read[kept..].iter().map(|t| t.reshape(shape)).chain(numbers).collect::<Result<Vec<_>>>()?;
+        let mut after = primitive(Kernel::Pointwise(row), &inputs, &targets, &[], call.floats)?;
+        norms.extend(after.split_off(written).iter().map(|t| t.l2_norm(..)).collect::<Result<Vec<_>>>()?);
+        found.extend(after.into_iter().map(Some));
+    }
+    if kept > 0 {
+        let norms = Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?;
+        found.push(Some(norms.reshape((sets, kept))?));
     }
     Ok(found)
 }
