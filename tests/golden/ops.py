@@ -397,7 +397,7 @@ def muon(*, lr=1e-3, wd=0.1, momentum=0.95, nesterov=True, ns_steps=5, a=3.4445,
     shapes = {name: x.shape for name, x in tensors.items()}
     matrices = {name: x.reshape(x.shape[0], -1) for name, x in tensors.items()}
     options = {"momentum": momentum, "nesterov": nesterov, "ns_coefficients": (a, b, c), "eps": eps, "ns_steps": ns_steps}
-    rounded, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, torch.clone
+    rounded, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, torch.Tensor.clone
     try:
         found = optimize(torch.optim.Muon, matrices, lr=lr, weight_decay=wd, adjust_lr_fn=adjust, **options)
     finally:
