@@ -66,9 +66,9 @@ KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
     if (LANE == 0) y[0] = FINISHED(acc);
 }
 
-// A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds]; y: [tensors,
-// kinds]. A group for each.
-KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, GLOBAL A *y) {
+// A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds], over `divisor`;
+// y: [tensors, kinds]. A group for each.
+KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL A *y) {
     JOINS(1);
     for (i64 i = GROUP; i < tensors * kinds; i += GROUPS) {
         i64 tensor = i / kinds;
@@ -76,6 +76,6 @@ KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *p
         for (i64 chunk = table[tensor] + LANE; chunk < table[tensor + 1]; chunk += THREADS)
             acc = joined(acc, parts[chunk * kinds + i % kinds]);
         acc = team_join_one(acc, SIDE(1), IS_MAX);
-        if (LANE == 0) y[i] = FINISHED(acc);
+        if (LANE == 0) y[i] = FINISHED(acc) / divisor;
     }
 }

@@ -222,6 +222,10 @@ pub enum Fused {
     /// of a set's own inputs. Of what each would become, a last output `[sets, ints[2]]` in the accumulation dtype gets the
     /// square root of the sum of squares.
     EachNorms(Pointwise),
+    /// The sum of a row's only result over contiguous inputs of one dtype and shape, not empty, divided by the last float, in
+    /// the accumulation dtype. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
+    /// attributes, and this divisor.
+    RowTotal(Pointwise),
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
 }

@@ -1,4 +1,5 @@
-//! A row of the pointwise table over many sets of tensors, in one launch; with the norms of what it does not write, in two.
+//! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
+//! two.
 
 use crate::driver::Driver;
 use crate::elementwise::{Body, Plan, acc};
@@ -17,12 +18,18 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
         return Err(Error::unsupported(call.op, format!("`{}` checks its elements, which it does alone", row.name())));
     }
     let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
-    let has_norms = call.kernel == Kernel::Fused(Fused::EachNorms(row));
+    let has_sums = call.kernel != Kernel::Fused(Fused::Each(row));
+    let (kind, divisor) = match call.kernel {
+        Kernel::Fused(Fused::EachNorms(_)) => (Total::Norm, 1.0),
+        // The absolute values are the rows' affair.
+        _ => (Total::AbsSum, call.floats.last().copied().unwrap_or(1.0)),
+    };
     let written = row.outputs() - kept;
     let own = row.inputs() - written - shared;
-    let (outputs, norms) = call.outputs.split_at(call.outputs.len() - has_norms as usize);
+    let (outputs, totals) = call.outputs.split_at(call.outputs.len() - has_sums as usize);
     let (inputs, shared) = call.inputs.split_at(call.inputs.len() - shared);
-    let plan = plan(call, row, [&inputs[..own], shared, &outputs[..written]], numbers, kept)?;
+    let plan = plan(call, row, [&inputs[..own], shared, &outputs[..written]], numbers)?;
+    let plan = Plan { sums: kept, is_squared: kind == Total::Norm, ..plan };
     let set = |i: usize| {
         let (read, numbers) = inputs[i * own..][..own].split_at(own - numbers);
         read.iter().chain(&outputs[i * written..][..written]).chain(numbers).collect()
@@ -33,16 +40,17 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
     let table = sets.table(gpu)?;
     let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place::<D>(operand)?));
     let arguments = shared.iter().try_fold(table.arguments(), add)?;
-    let arguments = call.floats.iter().fold(arguments, |list, &k| list.float(k, plan.acc));
+    let arguments = call.floats[..row.attributes()].iter().fold(arguments, |list, &k| list.float(k, plan.acc));
     let variant = variant(&plan, numbers);
-    let Some(norms) = norms.first() else {
+    let Some(totals) = totals.first() else {
         return gpu.generated(variant, "each", &|| text(&plan, numbers), table.geometry(), &arguments);
     };
-    let parts = gpu.scratch(table.chunks * kept * norms.dtype.size())?;
+    let parts = gpu.scratch(table.chunks * kept * totals.dtype.size())?;
     let arguments = arguments.pointer(parts.address);
     gpu.generated(variant, "each", &|| text(&plan, numbers), table.geometry(), &arguments)?;
-    let arguments = table.arguments().pointer(parts.address).int(kept as i64).pointer(place::<D>(norms)?);
-    let variant = crate::total::variant(Total::Norm, norms.dtype, &sets);
+    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
+    let arguments = arguments.pointer(place::<D>(totals)?);
+    let variant = crate::total::variant(kind, totals.dtype, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS), &arguments)
 }
 
@@ -52,7 +60,6 @@ fn plan(
     row: Pointwise,
     [own, shared, targets]: [&[Operand<'_>]; 3],
     numbers: usize,
-    norms: usize,
 ) -> Result<Plan> {
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
@@ -68,7 +75,8 @@ fn plan(
         rank: 1,
         vector: 16 / largest,
         is_wide: false,
-        norms,
+        sums: 0,
+        is_squared: false,
     })
 }
 
@@ -83,7 +91,8 @@ fn variant(plan: &Plan, numbers: usize) -> Variant {
     let (moving, ..) = parts(plan, numbers);
     let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
     let variant = plan.describe(variant);
-    if plan.norms == 0 { variant } else { variant.define("NORMS", plan.norms).define("ACC", plan.acc.name()) }
+    let variant = if plan.is_squared { variant.define("SQUARED", true) } else { variant };
+    if plan.sums == 0 { variant } else { variant.define("SUMS", plan.sums).define("ACC", plan.acc.name()) }
 }
 
 fn text(plan: &Plan, numbers: usize) -> String {
@@ -92,7 +101,7 @@ fn text(plan: &Plan, numbers: usize) -> String {
     let operands = plan.operands();
     let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
     let parameters: String = shared.clone().map(|k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
-    let parts = if plan.norms > 0 { ", GLOBAL A *parts" } else { "" };
+    let parts = if plan.sums > 0 { ", GLOBAL A *parts" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
@@ -102,8 +111,8 @@ fn text(plan: &Plan, numbers: usize) -> String {
     for k in shared {
         let _ = writeln!(text, "    const S_{} {}[1] = {{s{k}[0]}};", operands[k].0, plan.operand(k));
     }
-    if plan.norms > 0 {
-        text += "    JOINS(NORMS);\n";
+    if plan.sums > 0 {
+        text += "    JOINS(SUMS);\n";
     }
     text += "    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {\n        \
              CHUNK_OF(table, tensors, chunk, size);\n";
@@ -115,8 +124,8 @@ fn text(plan: &Plan, numbers: usize) -> String {
         let (ctype, entry) = (format!("const S_{}", operands[k].0), moving.len() + i);
         let _ = writeln!(text, "        {ctype} {}[1] = {{POINTER({ctype}, entry[{entry}])[0]}};", plan.operand(k));
     }
-    if plan.norms > 0 {
-        text += "        A squares[NORMS];\n        for (int i = 0; i < NORMS; i++) squares[i] = 0;\n";
+    if plan.sums > 0 {
+        text += "        A sums[SUMS];\n        for (int i = 0; i < SUMS; i++) sums[i] = 0;\n";
     }
     text += "        EACH_WHOLE(g) {\n";
     for k in 0..plan.is_still.len() {
@@ -127,10 +136,10 @@ fn text(plan: &Plan, numbers: usize) -> String {
     let at = |k: usize| if plan.is_still[k] { "0".to_string() } else { "g".to_string() };
     plan.element("            ", &at, "g", &mut text);
     text += "        }\n";
-    if plan.norms > 0 {
-        text += "        team_join(squares, NORMS, SIDE(NORMS), 0);\n        \
+    if plan.sums > 0 {
+        text += "        team_join(sums, SUMS, SIDE(SUMS), 0);\n        \
                  if (LANE == 0)\n            \
-                 for (int i = 0; i < NORMS; i++) parts[chunk * NORMS + i] = squares[i];\n";
+                 for (int i = 0; i < SUMS; i++) parts[chunk * SUMS + i] = sums[i];\n";
     }
     text + "    }\n}\n"
 }

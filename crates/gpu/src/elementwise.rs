@@ -35,8 +35,10 @@ pub struct Plan {
     /// Elements that a thread takes side by side.
     pub vector: usize,
     pub is_wide: bool,
-    /// How many of a row's last results are not stored, but their squares summed up.
-    pub norms: usize,
+    /// How many of a row's last results are not stored, but summed up.
+    pub sums: usize,
+    /// Whether their squares are.
+    pub is_squared: bool,
 }
 
 /// The name of a storage type that moves elements of a dtype bit for bit.
@@ -71,7 +73,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         rank: joint.rank(),
         vector: vector(&joint, &operands, &addresses),
         is_wide: joint.is_wide(),
-        norms: 0,
+        sums: 0,
+        is_squared: false,
         inputs,
         outputs: outputs.into_iter().collect(),
     };
@@ -189,8 +192,8 @@ impl Plan {
     /// they are computed alone or side by side, in one tensor or in many.
     pub fn functions(&self) -> String {
         let mut text = String::from("CONTRACT_OFF\n");
-        // With norms it is the type of joins, which have it already.
-        if self.norms == 0 {
+        // With sums it is the type of joins, which have it already.
+        if self.sums == 0 {
             text += &format!("typedef {} A;\n", self.acc.name());
         }
         match self.acc {
@@ -297,7 +300,7 @@ impl Plan {
         for (m, &k) in outputs.iter().enumerate() {
             let _ = writeln!(text, "{indent}STORE_{}({}, {}, r{m});", all[k].0, self.operand(k), at(k));
         }
-        self.squares(indent, text);
+        self.add(indent, text);
     }
 
     /// `r0, r1, ..` of the values of the inputs; `read` are the values that outputs had.
@@ -338,11 +341,12 @@ impl Plan {
         }
     }
 
-    /// Adds the squares of the results that are not stored.
-    fn squares(&self, indent: &str, text: &mut String) {
-        for i in 0..self.norms {
+    /// Adds up the results that are not stored.
+    fn add(&self, indent: &str, text: &mut String) {
+        for i in 0..self.sums {
             let m = self.outputs.len() + i;
-            let _ = writeln!(text, "{indent}squares[{i}] += r{m} * r{m};");
+            let square = if self.is_squared { format!(" * r{m}") } else { String::new() };
+            let _ = writeln!(text, "{indent}sums[{i}] += r{m}{square};");
         }
     }
 
@@ -372,7 +376,7 @@ impl Plan {
         for (m, k) in (first..all.len()).enumerate() {
             let _ = writeln!(text, "            STORE_{}({}, r{m});", all[k].0, part(k));
         }
-        self.squares("            ", text);
+        self.add("            ", text);
         text.push_str("        }\n");
         for (k, &(_, size)) in all.iter().enumerate().skip(first) {
             let word = word(self.vector * size);

@@ -1,7 +1,7 @@
 //! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
 
 use isograd_core::backend::Total;
-use isograd_core::ops::{Update, total, update_, update_each_};
+use isograd_core::ops::{Update, total, update_, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_cpu as _;
@@ -172,6 +172,65 @@ fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
         targets.into_iter().zip(inputs).map(|(y, x)| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() }).collect();
     update_each_("test", Pointwise::Accumulate, &updates, &[], &[])?;
     assert_eq!(targets.map(|t| t.to_vec::<f32>().unwrap()), expected);
+    Ok(())
+}
+
+/// LAMB's moments, of `[p, m, v, g]`: the norms of p and of what it would step by.
+fn moments(sets: &Sets, device: &Device) -> Result<Vec<Vec<Tensor>>> {
+    let number = |v: f32| Tensor::scalar(v, device);
+    let shared = [number(1.5)?, number(0.9)?, number(2.0)?, number(0.0)?];
+    let updates = sets.0.iter().map(|[p, m, v, g]| Update { targets: vec![m, v], inputs: vec![p, g], numbers: vec![] });
+    let shared: Vec<&Tensor> = shared.iter().collect();
+    let attributes = [0.1, 0.1, 0.999, 0.001, 1e-6];
+    update_each_norms_("test", Pointwise::LambMoments, &updates.collect::<Vec<_>>(), &shared, &attributes)
+}
+
+#[test]
+fn norms_of_each_are_those_of_the_cpu() -> Result<()> {
+    let cpu = Device::cpu()?;
+    for (dtypes, shift) in [([F32; 4], 0), ([F32; 4], 1), ([F16, F32, F32, F16], 3), ([BF16, F32, F32, F32], 4), ([F64; 4], 1)] {
+        let sets = Sets::new(&SIZES, dtypes, shift)?;
+        let there = |t: &[Tensor; 4]| -> Result<[Tensor; 4]> {
+            let [p, m, v, g] = t;
+            Ok([p.to_device(&cpu)?, m.to_device(&cpu)?, v.to_device(&cpu)?, g.to_device(&cpu)?])
+        };
+        let other = Sets(sets.0.iter().map(there).collect::<Result<_>>()?);
+        let (got, expected) = (moments(&sets, &device())?, moments(&other, &cpu)?);
+        for ((got, expected), n) in got.iter().zip(&expected).zip(SIZES) {
+            assert_eq!(got.len(), 2);
+            for (got, expected) in got.iter().zip(expected) {
+                assert_eq!((got.rank(), got.dtype()), (0, dtypes[0].acc()));
+                let (got, expected) = (got.item()?, expected.item()?);
+                assert!((got - expected).abs() <= 2e-6 * expected, "{dtypes:?} {n}: {got} {expected}");
+            }
+        }
+        for (set, other) in sets.0.iter().zip(&other.0) {
+            // Parameters and gradients stay as they are.
+            assert_eq!((set[0].to_bytes()?, set[3].to_bytes()?), (other[0].to_bytes()?, other[3].to_bytes()?));
+            for k in [1, 2] {
+                let pairs = set[k].to_f64_vec()?.into_iter().zip(other[k].to_f64_vec()?);
+                pairs.for_each(|(a, b)| assert!((a - b).abs() <= 1e-6 * b.abs(), "{a} {b}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_set_has_numbers_of_its_own() -> Result<()> {
+    for shift in [0, 1] {
+        let sets = Sets::new(&SIZES, [F32; 4], shift)?;
+        let numbers = Tensor::rand([SIZES.len()], 1.0, 2.0, F32, &device(), &Rng::new(3))?;
+        let numbers: Vec<Tensor> = (0..SIZES.len()).map(|i| numbers.select(0, i as isize)).collect::<Result<_>>()?;
+        let copies = sets.copy()?;
+        let each = sets.0.iter().zip(&numbers);
+        let updates = each.map(|([p, ..], s)| Update { targets: vec![p], inputs: vec![], numbers: vec![s] });
+        update_each_("test", Pointwise::ScaleInPlace, &updates.collect::<Vec<_>>(), &[], &[])?;
+        for ([p, ..], s) in copies.0.iter().zip(&numbers) {
+            update_("test", Pointwise::ScaleInPlace, &[p], &[s], &[])?;
+        }
+        assert_eq!(sets.bytes()?, copies.bytes()?);
+    }
     Ok(())
 }
 

@@ -254,7 +254,9 @@ fn losses() -> Vec<Op> {
     let cross_entropy =
         call(|c| Ok(vec![c.normal(&c.dims)?, c.indices(c.dims[1], &c.dims[..1])?]), |_, x| x[0].cross_entropy(&x[1]));
     let op = Op::new("loss", "cross_entropy", &[8192, 50257], cross_entropy, |c| c.whole(1));
-    vec![op.dtypes(STORED).backward(|c| c.whole(2))]
+    let mse = call(|c| c.alike(2), |_, x| x[0].mse_loss(&x[1], Default::default()));
+    let mse = Op::new("loss", "mse_loss", &[MANY], mse, |c| c.whole(2));
+    vec![op.dtypes(STORED).backward(|c| c.whole(2)), mse.dtypes(STORED)]
 }
 
 /// The cost of `[m, k] @ [k, n]`.

@@ -217,6 +217,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             Ok([y, z].concat().into_iter().take(before.len()).map(Some).collect())
         }
         Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
+        Fused::RowTotal(row) => row_total(row, call, inputs),
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
     }
 }
@@ -314,6 +315,18 @@ fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     let rng = Rng::from_state(RngState { seed, offset, stream });
     let mask = Tensor::bernoulli(x.shape(), call.ints[3] as f64 / 4_294_967_296.0, x.device(), &rng)?;
     Ok(vec![Some(x.mul(&mask.cast(x.dtype())?)?.mul_scalar(call.floats[0])?)])
+}
+
+/// The sum of a row's results over a divisor.
+fn row_total(row: Pointwise, call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let shape = inputs[0].shape();
+    let first = inputs.len() - call.ints[0] as usize;
+    let number = |t: &Tensor| t.reshape(())?.broadcast_to(shape);
+    let expanded = inputs.iter().enumerate().map(|(i, t)| if i < first { Ok(t.clone()) } else { number(t) });
+    let expanded = expanded.collect::<Result<Vec<_>>>()?;
+    let (attributes, divisor) = call.floats.split_at(row.attributes());
+    let y = primitive(Kernel::Pointwise(row), &expanded, &[inputs[0].zeros_like()?], &[], attributes)?;
+    Ok(vec![Some(y[0].sum(..)?.div_scalar(divisor[0])?)])
 }
 
 /// A row over one set of tensors after the other.
