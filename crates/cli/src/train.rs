@@ -9,8 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isograd::data::{self, Dataset, Loader};
 use isograd::nn::{
     Activation, Adagrad, Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Module, Optimizer, RmsProp, Sgd,
-    StateDict, Visitor, load,
-    replace_file, save,
+    StateDict, Visitor, load, replace_file, save,
 };
 use isograd::{DType, Device, Tensor, no_grad};
 use serde::{Deserialize, Serialize};

@@ -55,12 +55,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
 }
 
 /// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
-fn plan(
-    call: &Call<'_>,
-    row: Pointwise,
-    [own, shared, targets]: [&[Operand<'_>]; 3],
-    numbers: usize,
-) -> Result<Plan> {
+fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]; 3], numbers: usize) -> Result<Plan> {
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
     let moving = &own[..own.len() - numbers];

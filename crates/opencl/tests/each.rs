@@ -112,7 +112,8 @@ fn nothing_around_a_view_is_written() -> Result<()> {
     let parts: Vec<Tensor> = (0..4).map(|i| whole.select(0, i)?.narrow(0, 1, 4997)).collect::<Result<_>>()?;
     let limit = Tensor::full((), 3.0, F32, &device())?;
     whole.fill_(1.0)?;
-    let updates: Vec<Update<'_>> = parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() }).collect();
+    let updates: Vec<Update<'_>> =
+        parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() }).collect();
     update_each_("test", Pointwise::ScaleInPlace, &updates, &[&limit], &[])?;
     let values = whole.to_vec::<f32>()?;
     let expected = |i: usize| if (1..4998).contains(&(i % 5000)) { 3.0 } else { 1.0 };
@@ -168,8 +169,11 @@ fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
     let transposed = x.t()?;
     let targets = [&a, &b, &c];
     let inputs = [&transposed, &row, &before];
-    let updates: Vec<Update<'_>> =
-        targets.into_iter().zip(inputs).map(|(y, x)| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() }).collect();
+    let updates: Vec<Update<'_>> = targets
+        .into_iter()
+        .zip(inputs)
+        .map(|(y, x)| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() })
+        .collect();
     update_each_("test", Pointwise::Accumulate, &updates, &[], &[])?;
     assert_eq!(targets.map(|t| t.to_vec::<f32>().unwrap()), expected);
     Ok(())
@@ -188,7 +192,9 @@ fn moments(sets: &Sets, device: &Device) -> Result<Vec<Vec<Tensor>>> {
 #[test]
 fn norms_of_each_are_those_of_the_cpu() -> Result<()> {
     let cpu = Device::cpu()?;
-    for (dtypes, shift) in [([F32; 4], 0), ([F32; 4], 1), ([F16, F32, F32, F16], 3), ([BF16, F32, F32, F32], 4), ([F64; 4], 1)] {
+    for (dtypes, shift) in
+        [([F32; 4], 0), ([F32; 4], 1), ([F16, F32, F32, F16], 3), ([BF16, F32, F32, F32], 4), ([F64; 4], 1)]
+    {
         let sets = Sets::new(&SIZES, dtypes, shift)?;
         let there = |t: &[Tensor; 4]| -> Result<[Tensor; 4]> {
             let [p, m, v, g] = t;

@@ -72,8 +72,8 @@ pub fn update_each_norms_(
     }
     for group in by_dtypes(simple, |(_, set)| set.dtypes()) {
         let kept = row.outputs() - group[0].1.targets.len();
-        let first = group[0].1.inputs[0];
-        let norms = Tensor::empty(op, &Shape::from([group.len(), kept]), first.dtype().acc(), first.device())?;
+        let first = group[0].1;
+        let norms = Tensor::empty(op, &Shape::from([group.len(), kept]), first.acc(shared), first.inputs[0].device())?;
         launch(op, row, &group.iter().map(|(_, set)| *set).collect::<Vec<_>>(), shared, floats, Some(&norms))?;
         for (line, (i, _)) in group.iter().enumerate() {
             let norm = |k| norms.select(0, line as isize)?.select(0, k as isize);
@@ -92,8 +92,9 @@ fn norms_alone(
     floats: &[f64],
 ) -> Result<Vec<Tensor>> {
     let (changed, read) = set.parts(row);
-    let acc = |t: &&Tensor| t.detach().cast(t.dtype().acc())?.copy();
-    let copies: Vec<Tensor> = changed[set.targets.len()..].iter().map(acc).collect::<Result<_>>()?;
+    let acc = set.acc(shared);
+    let copy = |t: &&Tensor| t.detach().cast(acc)?.copy();
+    let copies: Vec<Tensor> = changed[set.targets.len()..].iter().map(copy).collect::<Result<_>>()?;
     let targets: Vec<&Tensor> = set.targets.iter().copied().chain(&copies).collect();
     update_(op, row, &targets, &[&read[..], &set.numbers, shared].concat(), floats)?;
     copies.iter().map(|t| t.l2_norm(..)).collect()
@@ -147,6 +148,13 @@ impl<'a> Update<'a> {
 
     fn dtypes(&self) -> SmallVec<[DType; 8]> {
         self.operands().chain(self.numbers.iter().copied()).map(Tensor::dtype).collect()
+    }
+
+    /// The dtype that the row is computed in.
+    fn acc(&self, shared: &[&Tensor]) -> DType {
+        let is_wide = |t: &Tensor| t.dtype() == DType::F64;
+        let numbers = self.numbers.iter().chain(shared).copied();
+        if self.operands().chain(numbers).any(is_wide) { DType::F64 } else { DType::F32 }
     }
 
     /// True if the device's kernel takes the set as it lies in memory.

@@ -81,7 +81,8 @@ impl Tensor {
             ([m, k], [other, n]) if k == other => Shape::from([*m, *n]),
             ([batch, m, k], [batches, other, n]) if k == other && batch == batches => Shape::from([*batch, *m, *n]),
             _ => {
-                let message = format!("{} and {} are not [M, K] and [K, N], or batches of them", self.shape(), b.shape());
+                let message =
+                    format!("{} and {} are not [M, K] and [K, N], or batches of them", self.shape(), b.shape());
                 return Err(Error::shape(op, message));
             }
         };

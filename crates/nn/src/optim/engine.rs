@@ -328,7 +328,10 @@ impl<R: Rule> Engine<R> {
             let own = [("lr", group.lr.unwrap_or(0.0)), ("weight_decay", group.weight_decay.unwrap_or(0.0))];
             check_at_least_0(R::NAME, &own)?;
             if group.skips_trust_ratio && !R::HAS_TRUST_RATIO {
-                return Err(Error::attr(R::NAME, "a group leaves out the trust ratio, which this optimizer does not have"));
+                return Err(Error::attr(
+                    R::NAME,
+                    "a group leaves out the trust ratio, which this optimizer does not have",
+                ));
             }
         }
         if let Some(max_norm) = self.clip_norm {

@@ -67,7 +67,8 @@ impl Rule for LambRule {
     }
 
     fn prepare(&self, _weight_decay: f64) -> (Pointwise, Vec<f64>) {
-        let logarithms = [self.beta1, self.beta2].map(|beta| if self.corrects_bias { beta.ln() } else { f64::NEG_INFINITY });
+        let logarithms =
+            [self.beta1, self.beta2].map(|beta| if self.corrects_bias { beta.ln() } else { f64::NEG_INFINITY });
         (Pointwise::LambPrepare, logarithms.to_vec())
     }
 

@@ -277,7 +277,13 @@ impl Tensor {
             None => Tensor::ones((), self.dtype(), self.device())?.broadcast_to(self.shape())?,
         };
         check_operands(op, &[self, &positive])?;
-        elementwise(Pointwise::BceWithLogits, SLOPES, &[self, target, &positive], &[], Finish { weight, ..reduction.into() })
+        elementwise(
+            Pointwise::BceWithLogits,
+            SLOPES,
+            &[self, target, &positive],
+            &[],
+            Finish { weight, ..reduction.into() },
+        )
     }
 
     /// The Kullback-Leibler divergence `t (ln t - x)` for logarithms x of probabilities; 0 where t is 0. Only x has a
