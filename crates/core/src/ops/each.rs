@@ -59,7 +59,7 @@ pub fn update_each_norms_(
     check_numbers(op, sets, shared)?;
     for set in sets {
         let (changed, read) = set.parts(row);
-        check_update(op, row, &changed, &[&read[..], &set.numbers, shared].concat(), floats)?;
+        check_update(op, row, &changed, &[read, &set.numbers, shared].concat(), floats)?;
     }
     let is_apart = are_apart(sets);
     let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); sets.len()];
@@ -96,7 +96,7 @@ fn norms_alone(
     let copy = |t: &&Tensor| t.detach().cast(acc)?.copy();
     let copies: Vec<Tensor> = changed[set.targets.len()..].iter().map(copy).collect::<Result<_>>()?;
     let targets: Vec<&Tensor> = set.targets.iter().copied().chain(&copies).collect();
-    update_(op, row, &targets, &[&read[..], &set.numbers, shared].concat(), floats)?;
+    update_(op, row, &targets, &[read, &set.numbers, shared].concat(), floats)?;
     copies.iter().map(|t| t.l2_norm(..)).collect()
 }
 
