@@ -34,7 +34,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
         let (read, numbers) = inputs[i * own..][..own].split_at(own - numbers);
         read.iter().chain(&outputs[i * written..][..written]).chain(numbers).collect()
     };
-    let count = if written > 0 { outputs.len() / written } else { inputs.len() / own };
+    let count = outputs.len().checked_div(written).unwrap_or(inputs.len() / own.max(1));
     let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
     let plan = Plan { is_wide: sets.is_wide(), ..plan };
     let table = sets.table(gpu)?;

@@ -335,7 +335,7 @@ fn each(row: Pointwise, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
     let written = row.outputs() - kept;
     let (own, shared) = inputs.split_at(inputs.len() - shared);
     let each = row.inputs() - written - shared.len();
-    let sets = if written > 0 { before.len() / written } else { own.len() / each };
+    let sets = before.len().checked_div(written).unwrap_or(own.len() / each.max(1));
     let (mut found, mut norms) = (Vec::new(), Vec::new());
     for set in 0..sets {
         let own = &own[set * each..][..each];
