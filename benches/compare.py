@@ -21,7 +21,7 @@ NAMES = {
     "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "scatter_add_": "scatter_add_d0",
     "index_select": "gather_rows", "index_add_": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu",
     "scatter_add, any": "scatter_add_d0", "scatter_add_, any": "scatter_add_d0", "index_add_, any": "scatter_add_rows", "matmul": "gemm", "adamw": "adamw",
-    "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
+    "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "muon": "muon", "mse_loss": "mse_loss", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
     "captured mlp tf32": "mnist_mlp",
     **{name: name for name in ("max_pool2d_k3s2", "max_pool2d_k2s2", "avg_pool2d_k2s2", "adapt_avg_1", "adapt_avg_7", "adapt_max_7")},
 }
@@ -41,9 +41,11 @@ def shape(row):
         return f"{dims[0]}x{dims[2]}x{dims[1]}"
     if "mlp" in name:
         return f"784-256-10 B{dims[0]}"
+    if name == "muon":
+        return "48 mats"
     if row["group"] == "optimizer":
         return "1x100M" if dims[0] == 1 else "300 tensors"
-    if row["group"] == "elementwise":
+    if row["group"] == "elementwise" or name == "mse_loss":
         return "64Mi"
     return "x".join(map(str, dims))
 

@@ -1,6 +1,6 @@
 // One number of all elements of many tensors of dtype T, in two launches: one for each chunk of elements, in the
 // arithmetic ACC, then one of these. TERM(v): what an element contributes; JOIN_MAX: whether the largest is kept, or else
-// the sum; FINISH_NORM: the root is taken. VECTOR: elements that lie in a WORD of 16 bytes.
+// the sum; FINISH_NORM: the root is taken. `totals` joins what an own kernel made of each chunk. VECTOR: elements that lie in a WORD of 16 bytes.
 
 #ifdef JOIN_MAX
 #define IS_MAX 1
@@ -64,4 +64,18 @@ KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
     for (i64 i = LANE; i < count; i += THREADS) acc = joined(acc, parts[i]);
     acc = team_join_one(acc, SIDE(1), IS_MAX);
     if (LANE == 0) y[0] = FINISHED(acc);
+}
+
+// A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds], over `divisor`;
+// y: [tensors, kinds]. A group for each.
+KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL A *y) {
+    JOINS(1);
+    for (i64 i = GROUP; i < tensors * kinds; i += GROUPS) {
+        i64 tensor = i / kinds;
+        A acc = 0;
+        for (i64 chunk = table[tensor] + LANE; chunk < table[tensor + 1]; chunk += THREADS)
+            acc = joined(acc, parts[chunk * kinds + i % kinds]);
+        acc = team_join_one(acc, SIDE(1), IS_MAX);
+        if (LANE == 0) y[i] = FINISHED(acc) / divisor;
+    }
 }

@@ -1121,6 +1121,71 @@ def optimizer(out):
         out.error(f"rmsprop_step/{option}_{value}", "Attr", step, **lr | {option: value})
     for option in "lr_decay", "initial_accumulator", "eps":
         out.error(f"adagrad_step/negative_{option}", "Attr", step, **lr | {option: -0.1})
+    layerwise(out)
+    muon(out)
+
+
+def layerwise(out):
+    # A rate at which the trust ratio of 1e-3 moves something.
+    lr = {"lr": 5.0}
+    for op, variants in {
+        "lars_step": {
+            "plain": lr,
+            "decay": lr | {"momentum": 0.8, "wd": 0.1, "trust": 0.02, "eps": 1e-3},
+            "nesterov": lr | {"nesterov": True, "wd": 0.0},
+            "skip": {"lr": 0.1, "skip": True},
+            "maximize": lr | {"maximize": True, "momentum": 0.0},
+        },
+        "lamb_step": {
+            "plain": {"lr": 0.1},
+            "decay": {"lr": 0.05, "wd": 0.5, "beta1": 0.5, "beta2": 0.9, "eps": 1e-3},
+            "bound": {"lr": 0.1, "max_trust": 0.3},
+            "unbound": {"lr": 0.1, "max_trust": "inf", "wd": 0.0},
+            "uncorrected": {"lr": 0.1, "bias_correction": False},
+            "skip": {"lr": 0.1, "skip": True},
+            "maximize": {"lr": 0.1, "maximize": True},
+        },
+    }.items():
+        for name, attributes in variants.items():
+            out.case(f"{op}/{name}", training(), **attributes)
+        zeros = {name: torch.zeros_like(x) if name[1] == "0" else x for name, x in training(3).items()}
+        out.case(f"{op}/zero_gradient", training(3) | {"g0_0": torch.zeros(3, 2, dtype=F64)}, lr=0.1)
+        out.case(f"{op}/zeros", zeros, lr=0.1)
+        out.case(f"{op}/empty", {"p0": normal(0, 2), "g0_0": normal(0, 2)}, lr=0.1)
+        optimizer_errors(out, op, variants["plain"])
+    step = {"p0": normal(2), "g0_0": normal(2)}
+    for option in "momentum", "trust", "eps":
+        out.error(f"lars_step/{option}", "Attr", step, **lr | {option: -0.1})
+    for option, value in ("beta1", 1.0), ("beta2", -0.1), ("eps", -1e-6), ("max_trust", 0.0):
+        out.error(f"lamb_step/{option}", "Attr", step, **lr | {option: value})
+
+
+def muon(out):
+    lr = {"lr": 0.1}
+    shapes = {"wide": [(3, 5), (3, 5)], "tall": [(6, 2)], "square": [(4, 4)], "several": [(3, 5), (5, 3), (2, 2), (3, 5)]}
+    for name, dims in shapes.items():
+        out.case(f"muon_step/{name}", matrices(dims), **lr)
+    for name, attributes in {
+        "decay": {"wd": 0.5},
+        "momentum": {"momentum": 0.5, "nesterov": False},
+        "iteration": {"ns_steps": 3, "a": 2.0, "b": -1.5, "c": 0.5},
+        "eps": {"eps": 10.0},
+        "adjusted": {"adjust": "match_rms_adamw"},
+    }.items():
+        out.case(f"muon_step/{name}", matrices([(3, 4), (5, 2)]), **lr | attributes)
+    out.case("muon_step/rank3", matrices([(3, 2, 4), (6, 1, 2)]), **lr)
+    step = matrices([(3, 4)], 1)
+    out.case("muon_step/zero_gradient", step | {"g0_0": torch.zeros(3, 4, dtype=F64)}, **lr)
+    optimizer_errors(out, "muon_step", lr)
+    out.error("muon_step/rank1", "Shape", {"p0": normal(3), "g0_0": normal(3)}, **lr)
+    out.error("muon_step/rank0", "Shape", {"p0": normal(), "g0_0": normal()}, **lr)
+    for option, value in ("momentum", 1.0), ("eps", -1e-7), ("ns_steps", 0), ("ns_steps", 100):
+        out.error(f"muon_step/{option}_{value}", "Attr", step, **lr | {option: value})
+
+
+def matrices(dims, steps=10):
+    params = {f"p{i}": normal(*shape) for i, shape in enumerate(dims)}
+    return params | {f"g{i}_{s}": normal(*shape) for s in range(steps) for i, shape in enumerate(dims)}
 
 
 def adam_variants():
@@ -1277,8 +1342,14 @@ def table_optimizers(out):
         ("nag_step", [0.8691892082, -2.887078688], {"momentum": 0.9}),
         ("adam_step", [0.8372923664, -2.273154631], {}),
         ("adamw_step", [0.8390714757, -2.267617763], {}),
+        ("lamb_step", [0.6759461466, -2.607532411], {}),
+        ("lars_step", [0.9996236178, -2.001120873], {"wd": 1e-4}),
     ]:
-        out.literal(op, inputs, [f64(p)], {}, **common, **attributes)
+        out.literal(op, inputs, [f64(p)], {}, **common | attributes)
+    u = {"p0": torch.zeros(3, 2, dtype=F64), "g0_0": f64([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])}
+    x = f64([[-0.46751858, 0.57347331], [0.072432281, 0.40945262], [0.61238314, 0.24543193]])
+    # PyTorch multiplies the step of a tall matrix by the root of its sides' ratio.
+    out.literal("muon_step", u, [-(1.5**0.5) * x], {}, lr=1.0)
     clipped = [f64([0.5999999, 0.7999998]), f64([0]), f64(5)]
     out.literal("gradient_clip_norm/clipped", {"g0": f64([3.0, 4.0]), "g1": f64([0.0])}, clipped, {}, max_norm=1.0)
     small = f64([0.3, 0.4])

@@ -430,6 +430,71 @@ def adagrad(*, lr=1e-2, lr_decay=0.0, wd=0.0, initial_accumulator=0.0, eps=1e-10
     return optimize(torch.optim.Adagrad, tensors, lr=lr, lr_decay=lr_decay, **options)
 
 
+class Lars(torch.optim.Optimizer):
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, momentum, wd = group["lr"], group["momentum"], group["wd"]
+            for p in group["params"]:
+                g = -p.grad if group["maximize"] else p.grad
+                w, n = p.norm(), g.norm()
+                is_plain = group["skip"] or w == 0 or n == 0
+                ratio = 1.0 if is_plain else group["trust"] * w / (n + wd * w + group["eps"])
+                u = ratio * lr * (g + wd * p)
+                b = self.state[p]["b"] = momentum * self.state[p].get("b", torch.zeros_like(p)) + u
+                p -= momentum * b + u if group["nesterov"] else b
+
+
+class Lamb(torch.optim.Optimizer):
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                g = -p.grad if group["maximize"] else p.grad
+                state = self.state[p]
+                t = state["t"] = state.get("t", 0) + 1
+                m = state["m"] = beta1 * state.get("m", torch.zeros_like(p)) + (1 - beta1) * g
+                v = state["v"] = beta2 * state.get("v", torch.zeros_like(p)) + (1 - beta2) * g.square()
+                if group["bias_correction"]:
+                    m, v = m / (1 - beta1**t), v / (1 - beta2**t)
+                r = m / (v.sqrt() + group["eps"]) + group["wd"] * p
+                w, n = p.norm(), r.norm()
+                is_plain = group["skip"] or w == 0 or n == 0
+                p -= group["lr"] * (1.0 if is_plain else min(w / n, group["max_trust"])) * r
+
+
+def lars(*, lr=1e-3, momentum=0.9, wd=1e-4, trust=1e-3, eps=1e-8, nesterov=False, skip=False, maximize=False, **tensors):
+    options = {"momentum": momentum, "wd": wd, "trust": trust, "eps": eps, "nesterov": nesterov, "skip": skip}
+    return optimize(Lars, tensors, lr=lr, maximize=maximize, **options)
+
+
+def lamb(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, wd=0.01, bias_correction=True, max_trust=10.0, skip=False,
+         maximize=False, **tensors):
+    options = {"betas": (beta1, beta2), "eps": eps, "wd": wd, "bias_correction": bias_correction, "skip": skip}
+    return optimize(Lamb, tensors, lr=lr, max_trust=float(max_trust), maximize=maximize, **options)
+
+
+def muon(*, lr=1e-3, wd=0.1, momentum=0.95, nesterov=True, ns_steps=5, a=3.4445, b=-4.7750, c=2.0315, eps=1e-7,
+         adjust="original", **tensors):
+    """PyTorch's, without its rounding to bf16. It takes matrices only."""
+    shapes = {name: x.shape for name, x in tensors.items()}
+    matrices = {name: x.reshape(x.shape[0], -1) for name, x in tensors.items()}
+    options = {"momentum": momentum, "nesterov": nesterov, "ns_coefficients": (a, b, c), "eps": eps, "ns_steps": ns_steps}
+    rounded, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, torch.Tensor.clone
+    try:
+        found = optimize(torch.optim.Muon, matrices, lr=lr, weight_decay=wd, adjust_lr_fn=adjust, **options)
+    finally:
+        torch.Tensor.bfloat16 = rounded
+    return tuple(p.reshape(shapes[f"p{i}"]) for i, p in enumerate(found))
+
+
 def with_grads(tensors):
     params = [torch.zeros_like(g).requires_grad_() for g in tensors.values()]
     for param, grad in zip(params, tensors.values()):
@@ -599,6 +664,9 @@ OPS = {
     "adamw_step": ("", adamw),
     "rmsprop_step": ("", rmsprop),
     "adagrad_step": ("", adagrad),
+    "lars_step": ("", lars),
+    "lamb_step": ("", lamb),
+    "muon_step": ("", muon),
     "gradient_clip_norm": ("", clip_norm),
     "gradient_clip_value": ("", clip_value),
 }

@@ -35,6 +35,28 @@ pub enum OptimizerName {
     Adam,
     /// AdamW with weight decay 0.01
     Adamw,
+    /// RMSprop
+    Rmsprop,
+    /// Adagrad
+    Adagrad,
+    /// LARS with momentum 0.9
+    Lars,
+    /// LAMB with weight decay 0.01
+    Lamb,
+    /// Muon for matrices, and AdamW for the rest
+    Muon,
+}
+
+impl OptimizerName {
+    /// A rate that learns.
+    fn lr(self) -> f64 {
+        match self {
+            OptimizerName::Sgd => 0.05,
+            OptimizerName::Adam | OptimizerName::Adamw | OptimizerName::Rmsprop | OptimizerName::Muon => 0.001,
+            OptimizerName::Adagrad | OptimizerName::Lamb => 0.01,
+            OptimizerName::Lars => 5.0,
+        }
+    }
 }
 
 /// A model and the first steps of its training. Hyper-parameters are optional, so that a resumed run takes them from its
@@ -50,7 +72,7 @@ pub struct Model {
     /// Samples a step [default: 32 for digits, 128 for mnist]
     #[arg(long, value_parser = parse_count)]
     pub batch_size: Option<usize>,
-    /// Learning rate [default: 0.001, and 0.05 for sgd]
+    /// Learning rate [default: 0.001; 0.05 for sgd, 0.01 for adagrad and lamb, 5 for lars]
     #[arg(long, value_parser = parse_rate, allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// The optimizer [default: adam]
@@ -144,12 +166,11 @@ impl Config {
             DatasetName::Mnist => (10, 128, 256),
         };
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
-        let lr = if optimizer == OptimizerName::Sgd { 0.05 } else { 0.001 };
         Config {
             dataset: options.dataset,
             epochs: epochs.unwrap_or(default_epochs),
             batch_size: options.batch_size.unwrap_or(batch_size),
-            lr: options.lr.unwrap_or(lr),
+            lr: options.lr.unwrap_or(optimizer.lr()),
             optimizer,
             hidden: options.hidden.clone().unwrap_or_else(|| vec![hidden]),
             dtype: options.dtype.unwrap_or(DType::F32).to_string(),

@@ -6,6 +6,7 @@ mod curves;
 mod devices;
 mod diff;
 mod kernels;
+mod mixed;
 mod parity;
 mod train;
 

@@ -2,13 +2,14 @@
 
 use crate::config::{Config, DatasetName, Model, OptimizerName, Train};
 use crate::curves::{self, Epoch};
+use crate::mixed::Mixed;
 use crate::print;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isograd::data::{self, Dataset, Loader};
 use isograd::nn::{
-    Activation, Adam, AdamW, Forward, GradScaler, Init, Linear, Module, Optimizer, Sgd, StateDict, Visitor, load,
-    replace_file, save,
+    Activation, Adagrad, Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Module, Optimizer, RmsProp, Sgd,
+    StateDict, Visitor, load, replace_file, save,
 };
 use isograd::{DType, Device, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
@@ -413,5 +414,10 @@ fn optimizer(config: &Config, model: &Mlp) -> Box<dyn Optimizer> {
         OptimizerName::Sgd => Box::new(Sgd::new(model).momentum(0.9).lr(config.lr)),
         OptimizerName::Adam => Box::new(Adam::new(model).lr(config.lr)),
         OptimizerName::Adamw => Box::new(AdamW::new(model).lr(config.lr)),
+        OptimizerName::Rmsprop => Box::new(RmsProp::new(model).lr(config.lr)),
+        OptimizerName::Adagrad => Box::new(Adagrad::new(model).lr(config.lr)),
+        OptimizerName::Lars => Box::new(Lars::new(model).lr(config.lr)),
+        OptimizerName::Lamb => Box::new(Lamb::new(model).lr(config.lr)),
+        OptimizerName::Muon => Box::new(Mixed::new(model, config.lr)),
     }
 }

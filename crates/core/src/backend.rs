@@ -230,11 +230,19 @@ pub enum Fused {
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.
     GemmBias(Pointwise),
-    /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own, set after set, then those that all
-    /// sets share, which have one element; outputs are each set's targets, set after set. The operands of a set have one
-    /// number of elements, not 0, and no set reads or writes what another writes. All sets have the dtypes of the first.
-    /// `ints` = number of shared inputs; `floats` = the row's attributes.
+    /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own and then its numbers, set after set,
+    /// then those that all sets share; outputs are each set's targets, set after set. The operands of a set have one number
+    /// of elements, not 0; its numbers and what is shared have one. No set reads or writes what another writes. All sets have
+    /// the dtypes of the first. `ints` = number of shared inputs, of a set's numbers; `floats` = the row's attributes.
     Each(Pointwise),
+    /// [`Fused::Each`] that does not write the last `ints[2]` operands of those that the row changes: they are the first
+    /// of a set's own inputs. Of what each would become, a last output `[sets, ints[2]]` in the accumulation dtype gets the
+    /// square root of the sum of squares.
+    EachNorms(Pointwise),
+    /// The sum of a row's only result over contiguous inputs of one dtype and shape, not empty, divided by the last float, in
+    /// the accumulation dtype. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
+    /// attributes, and this divisor.
+    RowTotal(Pointwise),
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
     /// x `[planes, depth, height, width]` to the largest element of each window and where it is: its number within the

@@ -35,8 +35,8 @@ impl Storage {
 }
 
 impl Tensor {
-    /// A tensor of unspecified content, which the caller overwrites.
-    pub(crate) fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+    /// A tensor of unspecified content, which the caller overwrites; errors are of `op`. Errors: `Shape`, `OutOfMemory`.
+    pub fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
         let memory = device.backend().allocate(shape.numel() * dtype.size()).map_err(|e| e.of(op))?;
         let storage = Arc::new(Storage { memory, device: device.clone(), version: AtomicU64::new(0) });

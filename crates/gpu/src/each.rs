@@ -1,79 +1,126 @@
-//! A row of the pointwise table over many sets of tensors, in one launch.
+//! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
+//! two.
 
 use crate::driver::Driver;
 use crate::elementwise::{Body, Plan, acc};
-use crate::launch::{Arguments, THREADS};
+use crate::launch::{Arguments, THREADS, groups};
 use crate::sets::Sets;
 use crate::source::Variant;
 use crate::{Gpu, place};
+use isograd_core::backend::{Fused, Total};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Call, Error, Operand, Result};
+use isograd_core::{Call, Error, Kernel, Operand, Result};
 use std::fmt::Write;
+use std::ops::Range;
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
     if row.is_checked() {
         return Err(Error::unsupported(call.op, format!("`{}` checks its elements, which it does alone", row.name())));
     }
-    let shared = call.ints[0] as usize;
-    let own = row.inputs() - row.outputs() - shared;
+    let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
+    let has_sums = call.kernel != Kernel::Fused(Fused::Each(row));
+    let (kind, divisor) = match call.kernel {
+        Kernel::Fused(Fused::EachNorms(_)) => (Total::Norm, 1.0),
+        // The absolute values are the rows' affair.
+        _ => (Total::AbsSum, call.floats.last().copied().unwrap_or(1.0)),
+    };
+    let written = row.outputs() - kept;
+    let own = row.inputs() - written - shared;
+    let (outputs, totals) = call.outputs.split_at(call.outputs.len() - has_sums as usize);
     let (inputs, shared) = call.inputs.split_at(call.inputs.len() - shared);
-    let plan = plan(call, row, &inputs[..own], shared)?;
-    let outputs = call.outputs.chunks(row.outputs()).enumerate();
-    let sets = outputs.map(|(i, targets)| inputs[i * own..][..own].iter().chain(targets).collect()).collect();
-    let sets = Sets { sets, vector: plan.vector };
+    let plan = plan(call, row, [&inputs[..own], shared, &outputs[..written]], numbers)?;
+    let plan = Plan { sums: kept, is_squared: kind == Total::Norm, ..plan };
+    let set = |i: usize| {
+        let (read, numbers) = inputs[i * own..][..own].split_at(own - numbers);
+        read.iter().chain(&outputs[i * written..][..written]).chain(numbers).collect()
+    };
+    let count = outputs.len().checked_div(written).unwrap_or(inputs.len() / own.max(1));
+    let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
     let plan = Plan { is_wide: sets.is_wide(), ..plan };
     let table = sets.table(gpu)?;
     let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place::<D>(operand)?));
     let arguments = shared.iter().try_fold(table.arguments(), add)?;
-    let arguments = call.floats.iter().fold(arguments, |list, &k| list.float(k, plan.acc));
-    gpu.generated(variant(&plan), "each", &|| text(&plan), table.geometry(), &arguments)
+    let arguments = call.floats[..row.attributes()].iter().fold(arguments, |list, &k| list.float(k, plan.acc));
+    let variant = variant(&plan, numbers);
+    let Some(totals) = totals.first() else {
+        return gpu.generated(variant, "each", &|| text(&plan, numbers), table.geometry(), &arguments);
+    };
+    let parts = gpu.scratch(table.chunks * kept * totals.dtype.size())?;
+    let arguments = arguments.pointer(parts.address);
+    gpu.generated(variant, "each", &|| text(&plan, numbers), table.geometry(), &arguments)?;
+    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
+    let arguments = arguments.pointer(place::<D>(totals)?);
+    let variant = crate::total::variant(kind, totals.dtype, &sets);
+    gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS), &arguments)
 }
 
-/// How the first set is computed, and so are the others.
-fn plan(call: &Call<'_>, row: Pointwise, own: &[Operand<'_>], shared: &[Operand<'_>]) -> Result<Plan> {
-    let targets = &call.outputs[..row.outputs()];
+/// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
+fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]; 3], numbers: usize) -> Result<Plan> {
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
-    let largest = own.iter().chain(targets).map(|o| o.dtype.size()).max().unwrap_or(1);
-    let is_still = |k: usize| (own.len()..own.len() + shared.len()).contains(&k);
+    let moving = &own[..own.len() - numbers];
+    let largest = moving.iter().chain(targets).map(|o| o.dtype.size()).max().unwrap_or(1);
+    let still = moving.len()..own.len() + shared.len();
     Ok(Plan {
         body: Body::Row(row),
         acc: acc(call.op, Body::Row(row), all.clone())?,
         inputs: own.iter().chain(shared).map(dtype).collect(),
         outputs: targets.iter().map(dtype).collect(),
-        is_still: (0..all.count()).map(is_still).collect(),
+        is_still: (0..all.count()).map(|k| still.contains(&k)).collect(),
         rank: 1,
         vector: 16 / largest,
         is_wide: false,
+        sums: 0,
+        is_squared: false,
     })
 }
 
-fn variant(plan: &Plan) -> Variant {
-    let own = plan.is_still.iter().filter(|still| !**still).count();
-    plan.describe(Variant::new("each").define("THREADS", THREADS).define("OPERANDS", own))
+/// The operands of a set that move, its numbers, and what is shared, by their places in the plan.
+fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>) {
+    let moving: Vec<usize> = (0..plan.is_still.len()).filter(|&k| !plan.is_still[k]).collect();
+    let first = plan.is_still.iter().position(|&still| still).unwrap_or(plan.inputs.len());
+    (moving, first..first + numbers, first + numbers..plan.inputs.len())
 }
 
-fn text(plan: &Plan) -> String {
+fn variant(plan: &Plan, numbers: usize) -> Variant {
+    let (moving, ..) = parts(plan, numbers);
+    let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
+    let variant = plan.describe(variant);
+    let variant = if plan.is_squared { variant.define("SQUARED", true) } else { variant };
+    if plan.sums == 0 { variant } else { variant.define("SUMS", plan.sums).define("ACC", plan.acc.name()) }
+}
+
+fn text(plan: &Plan, numbers: usize) -> String {
     let mut text = plan.functions();
-    let (own, shared): (Vec<usize>, Vec<usize>) = (0..plan.is_still.len()).partition(|&k| !plan.is_still[k]);
+    let (moving, numbers, shared) = parts(plan, numbers);
     let operands = plan.operands();
-    let attributes = (0..plan.attributes()).map(|i| format!(", A k{i}"));
-    let parameters: String = shared.iter().map(|&k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
+    let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
+    let parameters: String = shared.clone().map(|k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
+    let parts = if plan.sums > 0 { ", GLOBAL A *parts" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "KERNEL(each)(GLOBAL const i64 *table, i64 tensors, i64 size{parameters}{}) {{",
-        attributes.collect::<String>()
+        "KERNEL(each)(GLOBAL const i64 *table, i64 tensors, i64 size{parameters}{attributes}{parts}) {{"
     );
     // In registers from here on; the body reads them as arrays of one element.
     for k in shared {
         let _ = writeln!(text, "    const S_{} {}[1] = {{s{k}[0]}};", operands[k].0, plan.operand(k));
     }
+    if plan.sums > 0 {
+        text += "    JOINS(SUMS);\n";
+    }
     text += "    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {\n        \
              CHUNK_OF(table, tensors, chunk, size);\n";
-    for (i, &k) in own.iter().enumerate() {
+    for (i, &k) in moving.iter().enumerate() {
         let ctype = format!("{}S_{}", if k < plan.inputs.len() { "const " } else { "" }, operands[k].0);
         let _ = writeln!(text, "        GLOBAL {ctype} *{} = POINTER({ctype}, entry[{i}]);", plan.operand(k));
+    }
+    for (i, k) in numbers.enumerate() {
+        let (ctype, entry) = (format!("const S_{}", operands[k].0), moving.len() + i);
+        let _ = writeln!(text, "        {ctype} {}[1] = {{POINTER({ctype}, entry[{entry}])[0]}};", plan.operand(k));
+    }
+    if plan.sums > 0 {
+        text += "        A sums[SUMS];\n        for (int i = 0; i < SUMS; i++) sums[i] = 0;\n";
     }
     text += "        EACH_WHOLE(g) {\n";
     for k in 0..plan.is_still.len() {
@@ -83,5 +130,11 @@ fn text(plan: &Plan) -> String {
     text += "        }\n        EACH_OTHER(g) {\n";
     let at = |k: usize| if plan.is_still[k] { "0".to_string() } else { "g".to_string() };
     plan.element("            ", &at, "g", &mut text);
-    text + "        }\n    }\n}\n"
+    text += "        }\n";
+    if plan.sums > 0 {
+        text += "        team_join(sums, SUMS, SIDE(SUMS), 0);\n        \
+                 if (LANE == 0)\n            \
+                 for (int i = 0; i < SUMS; i++) parts[chunk * SUMS + i] = sums[i];\n";
+    }
+    text + "    }\n}\n"
 }

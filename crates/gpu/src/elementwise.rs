@@ -35,6 +35,10 @@ pub struct Plan {
     /// Elements that a thread takes side by side.
     pub vector: usize,
     pub is_wide: bool,
+    /// How many of a row's last results are not stored, but summed up.
+    pub sums: usize,
+    /// Whether their squares are.
+    pub is_squared: bool,
 }
 
 /// The name of a storage type that moves elements of a dtype bit for bit.
@@ -69,6 +73,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         rank: joint.rank(),
         vector: vector(&joint, &operands, &addresses),
         is_wide: joint.is_wide(),
+        sums: 0,
+        is_squared: false,
         inputs,
         outputs: outputs.into_iter().collect(),
     };
@@ -185,7 +191,11 @@ impl Plan {
     /// The arithmetic and the row that the kernel calls. Nothing is contracted, so that elements have the same bits whether
     /// they are computed alone or side by side, in one tensor or in many.
     pub fn functions(&self) -> String {
-        let mut text = format!("CONTRACT_OFF\ntypedef {} A;\n", self.acc.name());
+        let mut text = String::from("CONTRACT_OFF\n");
+        // With sums it is the type of joins, which have it already.
+        if self.sums == 0 {
+            text += &format!("typedef {} A;\n", self.acc.name());
+        }
         match self.acc {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
@@ -290,6 +300,7 @@ impl Plan {
         for (m, &k) in outputs.iter().enumerate() {
             let _ = writeln!(text, "{indent}STORE_{}({}, {}, r{m});", all[k].0, self.operand(k), at(k));
         }
+        self.add(indent, text);
     }
 
     /// `r0, r1, ..` of the values of the inputs; `read` are the values that outputs had.
@@ -330,6 +341,15 @@ impl Plan {
         }
     }
 
+    /// Adds up the results that are not stored.
+    fn add(&self, indent: &str, text: &mut String) {
+        for i in 0..self.sums {
+            let m = self.outputs.len() + i;
+            let square = if self.is_squared { format!(" * r{m}") } else { String::new() };
+            let _ = writeln!(text, "{indent}sums[{i}] += r{m}{square};");
+        }
+    }
+
     /// A vector: whole words are moved, and their elements are computed one by one in registers.
     pub fn vector_body(&self, text: &mut String) {
         let all = self.operands();
@@ -356,6 +376,7 @@ impl Plan {
         for (m, k) in (first..all.len()).enumerate() {
             let _ = writeln!(text, "            STORE_{}({}, r{m});", all[k].0, part(k));
         }
+        self.add("            ", text);
         text.push_str("        }\n");
         for (k, &(_, size)) in all.iter().enumerate().skip(first) {
             let word = word(self.vector * size);

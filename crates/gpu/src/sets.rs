@@ -68,6 +68,8 @@ impl<D: Driver> Tables<D> {
 pub struct Sets<'a> {
     /// The operands of each set, in the order in which the kernel takes them; not empty, and of one number of elements.
     pub sets: Vec<SmallVec<[&'a Operand<'a>; 8]>>,
+    /// How many of the last operands of a set have one element whatever that number is.
+    pub numbers: usize,
     /// Elements that a thread takes side by side where a set's addresses allow it.
     pub vector: usize,
 }
@@ -100,10 +102,11 @@ impl Sets<'_> {
             firsts.push(chunks as i64);
             chunks += n.div_ceil(chunk);
             let mut is_aligned = true;
-            for operand in set {
+            for (k, operand) in set.iter().enumerate() {
                 let base = crate::address::<D>(operand.memory)?;
                 let address = element_address(base, operand);
-                is_aligned &= address.is_multiple_of((self.vector * operand.dtype.size()) as u64);
+                is_aligned &= k + self.numbers >= set.len()
+                    || address.is_multiple_of((self.vector * operand.dtype.size()) as u64);
                 entries.push(address as i64);
                 reached.push(base);
             }

@@ -7,7 +7,9 @@ use crate::driver::{Dialect, Registered};
 use crate::null::NullDriver;
 use crate::source::{FILES, find};
 use isograd_core::backend::Total;
-use isograd_core::ops::{AvgPool, EmbeddingOptions, MaxPool, Order, Running, Statistics, total};
+use isograd_core::ops::{
+    AvgPool, EmbeddingOptions, MaxPool, Order, Running, Statistics, Update, total, update_each_norms_,
+};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
@@ -208,6 +210,11 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         })
     },
     |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
+    |d, t| {
+        let (p, g, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
+        let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
+        update_each_norms_("kernels", Pointwise::LarsNorms, &[set], &[&scale], &[]).map(drop)
+    },
 ];
 
 #[cfg(test)]

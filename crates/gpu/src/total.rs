@@ -11,7 +11,7 @@ use smallvec::smallvec;
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> {
     let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
-    let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), vector: 16 / from.size() };
+    let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
     let parts = gpu.scratch(table.chunks * acc.size())?;
     let variant = variant(kind, from, &sets);
@@ -21,7 +21,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> 
     gpu.launch(variant, "total", groups(1, THREADS), &arguments.pointer(place::<D>(&call.outputs[0])?))
 }
 
-fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
+/// The program of a total over sets of one dtype, or of norms over parts in it.
+pub fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
     let term = match kind {
         Total::Norm => "TERM_SQUARE",
         Total::AbsSum | Total::AbsMax => "TERM_ABS",

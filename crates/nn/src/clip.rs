@@ -65,7 +65,7 @@ fn update_all(
     shared: &[&Tensor],
     attributes: &[f64],
 ) -> Result<()> {
-    let update = |t| Update { targets: vec![t], inputs: Vec::new() };
+    let update = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
     update_each_(op, row, &targets.iter().map(update).collect::<Vec<_>>(), shared, attributes)
 }
 

@@ -3,7 +3,7 @@
 use isograd_core::{DType, Device, Tensor};
 use isograd_gpu::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
-use isograd_nn::{AdamW, GradScaler, Optimizer, Sgd, clip_grad_norm, clip_grad_value};
+use isograd_nn::{AdamW, GradScaler, Lamb, Lars, Muon, Optimizer, Sgd, clip_grad_norm, clip_grad_value};
 use std::sync::Arc;
 
 static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
@@ -16,13 +16,13 @@ struct Setup {
 
 /// Parameters of many sizes on a device of its own.
 fn setup(dtypes: &[DType]) -> Setup {
+    setup_of(300, |i, device| Tensor::zeros(1 + i * 97 % 5000, dtypes[i % dtypes.len()], device).unwrap())
+}
+
+fn setup_of(count: usize, parameter: impl Fn(usize, &Device) -> Tensor) -> Setup {
     let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None));
     let device = Device::from_backend("null:0", gpu.clone());
-    let parameter = |i: usize| {
-        let t = Tensor::zeros(1 + i * 97 % 5000, dtypes[i % dtypes.len()], &device).unwrap();
-        t.leaf().unwrap()
-    };
-    let parameters: Vec<Tensor> = (0..300).map(parameter).collect();
+    let parameters: Vec<Tensor> = (0..count).map(|i| parameter(i, &device).leaf().unwrap()).collect();
     Setup { parameters, device, gpu }
 }
 
@@ -52,11 +52,24 @@ fn a_step_over_300_tensors() {
     assert_eq!(s.step(AdamW::from_parameters(all()).amsgrad()), 2);
     assert_eq!(s.step(Sgd::from_parameters(all())), 2);
     assert_eq!(s.step(Sgd::from_parameters(all()).momentum(0.9).nesterov()), 2);
+    // Of norms: numbers for each chunk, and those of each parameter.
+    assert_eq!(s.step(Lars::from_parameters(all())), 4);
+    assert_eq!(s.step(Lamb::from_parameters(all())), 4);
+    assert_eq!(s.step(Lars::from_parameters(all()).group(all(), |g| g.skip_trust_ratio())), 2);
     // The norm: a number for each chunk, and one of these.
     assert_eq!(s.step(AdamW::from_parameters(all()).clip_norm(1.0)), 4);
     // Each group has numbers of its own.
     let grouped = AdamW::from_parameters(all()).group(all()[..100].to_vec(), |g| g.weight_decay(0.0));
     assert_eq!(s.step(grouped), 4);
+}
+
+/// Two rows for all; and for the matrices of each shape the norm in two, its bound, the quotient, three products in each of
+/// five steps, and the step of the parameters.
+#[test]
+fn muon_over_48_matrices() {
+    let shapes = [[256, 768], [256, 256], [256, 1024], [1024, 256]];
+    let s = setup_of(48, |i, device| Tensor::zeros(shapes[i % 4], DType::F32, device).unwrap());
+    assert_eq!(s.step(Muon::from_parameters(s.parameters.clone())), 2 + 4 * 20);
 }
 
 #[test]

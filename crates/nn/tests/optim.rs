@@ -3,8 +3,10 @@
 mod common;
 
 use common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
-use isograd_core::{DType, Kind, Tensor};
-use isograd_nn::{Adam, AdamW, Forward, Init, Linear, Module, Optimizer, Scaling, Sgd};
+use isograd_core::{DType, Kind, Shape, Tensor};
+use isograd_nn::{
+    Adagrad, Adam, AdamW, Adjust, Forward, Init, Lamb, Lars, Linear, Module, Muon, Optimizer, RmsProp, Scaling, Sgd,
+};
 
 const START: [f64; 2] = [1.0, -2.0];
 const GRADIENTS: [[f64; 2]; 3] = [[0.5, 1.0], [-0.25, 2.0], [0.1, 0.1]];
@@ -75,9 +77,20 @@ fn a_step_clears_the_gradients() {
     assert_eq!(values(&p), before);
 }
 
+/// The start as a matrix, which all kinds take.
+fn matrix(dtype: DType) -> Tensor {
+    f64s(&START).reshape((1, 2)).unwrap().cast(dtype).unwrap().leaf().unwrap()
+}
+
+/// The last one clips.
 fn all_kinds(p: &Tensor) -> Vec<Box<dyn Optimizer>> {
     let list = || vec![p.clone()];
     vec![
+        Box::new(RmsProp::from_parameters(list()).lr(0.1).momentum(0.9).centered()),
+        Box::new(Adagrad::from_parameters(list()).lr(0.1)),
+        Box::new(Lars::from_parameters(list()).lr(0.1).trust(1.0)),
+        Box::new(Lamb::from_parameters(list()).lr(0.1)),
+        Box::new(Muon::from_parameters(list()).lr(0.1)),
         Box::new(Sgd::from_parameters(list()).lr(0.1)),
         Box::new(Sgd::from_parameters(list()).lr(0.1).momentum(0.9)),
         Box::new(Sgd::from_parameters(list()).lr(0.1).momentum(0.9).nesterov()),
@@ -100,8 +113,8 @@ fn bytes(optimizer: &dyn Optimizer) -> Vec<(String, Vec<u8>)> {
 fn found_inf_leaves_everything_bit_for_bit() {
     let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
     for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
-        for k in 0..all_kinds(&parameter(&START, dtype)).len() {
-            let p = parameter(&START, dtype);
+        for k in 0..all_kinds(&matrix(dtype)).len() {
+            let p = matrix(dtype);
             let mut optimizer = all_kinds(&p).swap_remove(k);
             // Before the first step, and after one.
             for gradient in GRADIENTS {
@@ -120,8 +133,8 @@ fn found_inf_leaves_everything_bit_for_bit() {
 
 #[test]
 fn a_scale_acts_on_the_gradient() {
-    for k in 0..6 {
-        let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
+    for k in 0..all_kinds(&matrix(DType::F64)).len() - 1 {
+        let (p, q) = (matrix(DType::F64), matrix(DType::F64));
         let (mut plain, mut scaled) = (all_kinds(&p).swap_remove(k), all_kinds(&q).swap_remove(k));
         for g in GRADIENTS {
             step_with(&mut *plain, &p, &g);
@@ -223,6 +236,11 @@ fn options_out_of_range_are_errors_of_the_first_step() {
         (Box::new(Adam::from_parameters(p()).betas(0.9, -0.1)), "beta is -0.1"),
         (Box::new(AdamW::from_parameters(p()).eps(-1.0)), "eps is -1"),
         (Box::new(AdamW::from_parameters(p()).clip_norm(-1.0)), "clip_norm is -1"),
+        (Box::new(Lars::from_parameters(p()).trust(f64::NAN)), "trust is NaN"),
+        (Box::new(Lamb::from_parameters(p()).max_trust(0.0)), "max_trust is 0"),
+        (Box::new(Sgd::from_parameters(vec![]).group(p(), |g| g.skip_trust_ratio())), "does not have"),
+        (Box::new(Muon::from_parameters(vec![]).group(vec![matrix(DType::F64)], |g| g.lr(-1.0))), "lr is -1"),
+        (Box::new(Muon::from_parameters(vec![matrix(DType::F64)]).ns_dtype(DType::F16)), "ns_dtype is f16"),
         (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.lr(-1.0))), "lr is -1"),
     ];
     for (mut optimizer, message) in cases {
@@ -268,8 +286,8 @@ fn parameters_of_several_dtypes_in_one_optimizer() {
 
 #[test]
 fn states_load_into_a_fresh_optimizer() {
-    for k in 0..7 {
-        let (p, q) = (parameter(&START, DType::F32), parameter(&START, DType::F32));
+    for k in 0..all_kinds(&matrix(DType::F32)).len() {
+        let (p, q) = (matrix(DType::F32), matrix(DType::F32));
         let (mut first, mut second) = (all_kinds(&p).swap_remove(k), all_kinds(&q).swap_remove(k));
         step_with(&mut *first, &p, &GRADIENTS[0]);
         first.set_lr(0.05).unwrap();
@@ -310,6 +328,71 @@ fn states_are_named_by_the_model() {
     let adam = Adam::new(&model);
     let names: Vec<String> = adam.state_dict().unwrap().into_keys().collect();
     assert_eq!(names, ["0.weight.exp_avg", "0.weight.exp_avg_sq", "0.weight.step", "lr"]);
+}
+
+/// What a first step of Muon subtracts from a matrix of zeros: an almost orthogonal matrix, for a gradient of normal draws.
+fn muon_step(shape: &[usize], dtype: DType, ns_dtype: DType) -> Tensor {
+    let draw = Init::new(&cpu()).seed(5).dtype(DType::F64).normal(shape, 0.0, 1.0).unwrap().detach();
+    let p = Tensor::zeros(shape, dtype, &cpu()).unwrap().leaf().unwrap();
+    p.set_grad(Some(draw.cast(dtype).unwrap())).unwrap();
+    Muon::from_parameters(vec![p.clone()]).lr(1.0).ns_dtype(ns_dtype).step().unwrap();
+    p.detach().cast(DType::F64).unwrap().neg().unwrap()
+}
+
+#[test]
+fn muon_in_bf16_is_near_muon_in_f64() {
+    for shape in [[32, 64], [64, 32], [48, 48]] {
+        let factor = (shape[0] as f64 / shape[1] as f64).max(1.0).sqrt();
+        let step = |ns_dtype| muon_step(&shape, DType::F64, ns_dtype).div_scalar(factor).unwrap();
+        let (rounded, exact) = (step(DType::BF16), step(DType::F64));
+        let norm = |t: &Tensor| t.l2_norm(..).unwrap().item().unwrap();
+        let apart = norm(&rounded.sub(&exact).unwrap()) / norm(&exact);
+        assert!(apart > 0.0 && apart <= 0.05, "{shape:?}: {apart}");
+        // The largest singular value, by squaring.
+        let mut square = rounded.t().unwrap().matmul(&rounded).unwrap();
+        let mut logarithm = 0.0;
+        for k in 1..=10 {
+            let size = norm(&square);
+            logarithm += size.ln() / 2f64.powi(k);
+            square = square.div_scalar(size).unwrap();
+            square = square.matmul(&square).unwrap();
+        }
+        assert!(logarithm.exp() <= 1.25, "{shape:?}: {}", logarithm.exp());
+    }
+}
+
+#[test]
+fn muon_takes_a_parameter_of_rank_3_as_a_matrix() {
+    let whole = muon_step(&[4, 2, 3], DType::F32, DType::F32);
+    let flat = muon_step(&[4, 6], DType::F32, DType::F32);
+    assert_eq!(values(&whole), values(&flat));
+    let vector = Muon::from_parameters(vec![parameter(&START, DType::F32)]).step().unwrap_err();
+    assert_eq!((vector.kind(), vector.message()), (Kind::Shape, "a parameter has shape [2], expected rank 2 or more"));
+}
+
+#[test]
+fn muon_matches_the_steps_of_adamw_if_asked() {
+    let shape = Shape::from((6, 24));
+    let p = Tensor::zeros(&shape, DType::F64, &cpu()).unwrap().leaf().unwrap();
+    let gradient = Init::new(&cpu()).seed(5).dtype(DType::F64).normal(&shape, 0.0, 1.0).unwrap().detach();
+    p.set_grad(Some(gradient)).unwrap();
+    let muon = Muon::from_parameters(vec![p.clone()]).lr(1.0).adjust(Adjust::MatchRmsAdamW).ns_dtype(DType::F64);
+    { muon }.step().unwrap();
+    let plain = muon_step(&[6, 24], DType::F64, DType::F64).mul_scalar(0.2 * 24f64.sqrt()).unwrap();
+    assert_close(&values(&p.detach().neg().unwrap()), &values(&plain), 1e-12);
+}
+
+#[test]
+fn a_group_leaves_out_the_trust_ratio() {
+    let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
+    let plain = Lars::from_parameters(vec![p.clone()]).lr(0.1).weight_decay(0.01);
+    let mut plain = plain.group(vec![p.clone()], |g| g.skip_trust_ratio());
+    let mut sgd = Sgd::from_parameters(vec![q.clone()]).lr(0.1).momentum(0.9).weight_decay(0.01);
+    for g in &GRADIENTS {
+        step_with(&mut plain, &p, g);
+        step_with(&mut sgd, &q, g);
+    }
+    assert_close(&values(&p), &values(&q), 1e-12);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
 
 use isograd_core::backend::Total;
-use isograd_core::ops::{Update, total, update_, update_each_};
+use isograd_core::ops::{Update, total, update_, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_cpu as _;
@@ -63,7 +63,7 @@ impl Sets {
 const ATTRIBUTES: [f64; 5] = [0.1, 0.1, 0.999, 0.001, 1e-8];
 
 fn update([p, m, v, g]: &[Tensor; 4]) -> Update<'_> {
-    Update { targets: vec![p, m, v], inputs: vec![g] }
+    Update { targets: vec![p, m, v], inputs: vec![g], numbers: Vec::new() }
 }
 
 #[track_caller]
@@ -112,7 +112,8 @@ fn nothing_around_a_view_is_written() -> Result<()> {
     let parts: Vec<Tensor> = (0..4).map(|i| whole.select(0, i)?.narrow(0, 1, 4997)).collect::<Result<_>>()?;
     let limit = Tensor::full((), 3.0, F32, &device())?;
     whole.fill_(1.0)?;
-    let updates: Vec<Update<'_>> = parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new() }).collect();
+    let updates: Vec<Update<'_>> =
+        parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() }).collect();
     update_each_("test", Pointwise::ScaleInPlace, &updates, &[&limit], &[])?;
     let values = whole.to_vec::<f32>()?;
     let expected = |i: usize| if (1..4998).contains(&(i % 5000)) { 3.0 } else { 1.0 };
@@ -125,13 +126,13 @@ fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
     let whole = Tensor::full(6, 1.0, F32, &device())?;
     let (a, b) = (whole.narrow(0, 0, 4)?, whole.narrow(0, 2, 4)?);
     let two = Tensor::full((), 2.0, F32, &device())?;
-    let updates = [&a, &b].map(|t| Update { targets: vec![t], inputs: Vec::new() });
+    let updates = [&a, &b].map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() });
     update_each_("test", Pointwise::ScaleInPlace, &updates, &[&two], &[])?;
     assert_eq!(whole.to_vec::<f32>()?, [2.0, 2.0, 4.0, 4.0, 2.0, 2.0]);
     // The second set reads what the first has changed.
     let (y, x) = (Tensor::zeros(4, F32, &device())?, Tensor::full(4, 5.0, F32, &device())?);
     let z = Tensor::zeros(4, F32, &device())?;
-    let set = |y, x| Update { targets: vec![y], inputs: vec![x] };
+    let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     update_each_("test", Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
     assert_eq!(z.to_vec::<f32>()?, [5.0; 4]);
     Ok(())
@@ -141,7 +142,7 @@ fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
 fn one_bad_set_changes_none() -> Result<()> {
     let full = |n: usize| Tensor::full(n, 1.0, F32, &device());
     let (a, b, c, two) = (full(3)?, full(4)?, full(5)?, Tensor::full((), 2.0, F32, &device())?);
-    let set = |y, x| Update { targets: vec![y], inputs: vec![x] };
+    let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     let run = |sets: &[Update<'_>], shared: &[&Tensor]| {
         update_each_("test", Pointwise::Accumulate, sets, shared, &[]).expect_err("a bad set").kind()
     };
@@ -149,7 +150,7 @@ fn one_bad_set_changes_none() -> Result<()> {
     assert_eq!(run(&[set(&a, &before), set(&b, &c)], &[]), Kind::Shape);
     assert_eq!(run(&[set(&a, &before), set(&b, &b)], &[]), Kind::Value);
     assert_eq!(run(&[set(&a, &before)], &[&two]), Kind::Attr);
-    let alone = Update { targets: vec![&a], inputs: Vec::new() };
+    let alone = Update { targets: vec![&a], inputs: Vec::new(), numbers: Vec::new() };
     assert_eq!(run(&[alone], &[&before]), Kind::Shape);
     let on_cpu = Tensor::full(4, 1.0, F32, &Device::cpu()?)?;
     assert_eq!(run(&[set(&a, &before), set(&b, &on_cpu)], &[]), Kind::Device);
@@ -168,10 +169,74 @@ fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
     let transposed = x.t()?;
     let targets = [&a, &b, &c];
     let inputs = [&transposed, &row, &before];
-    let updates: Vec<Update<'_>> =
-        targets.into_iter().zip(inputs).map(|(y, x)| Update { targets: vec![y], inputs: vec![x] }).collect();
+    let updates: Vec<Update<'_>> = targets
+        .into_iter()
+        .zip(inputs)
+        .map(|(y, x)| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() })
+        .collect();
     update_each_("test", Pointwise::Accumulate, &updates, &[], &[])?;
     assert_eq!(targets.map(|t| t.to_vec::<f32>().unwrap()), expected);
+    Ok(())
+}
+
+/// LAMB's moments, of `[p, m, v, g]`: the norms of p and of what it would step by.
+fn moments(sets: &Sets, device: &Device) -> Result<Vec<Vec<Tensor>>> {
+    let number = |v: f32| Tensor::scalar(v, device);
+    let shared = [number(1.5)?, number(0.9)?, number(2.0)?, number(0.0)?];
+    let updates = sets.0.iter().map(|[p, m, v, g]| Update { targets: vec![m, v], inputs: vec![p, g], numbers: vec![] });
+    let shared: Vec<&Tensor> = shared.iter().collect();
+    let attributes = [0.1, 0.1, 0.999, 0.001, 1e-6];
+    update_each_norms_("test", Pointwise::LambMoments, &updates.collect::<Vec<_>>(), &shared, &attributes)
+}
+
+#[test]
+fn norms_of_each_are_those_of_the_cpu() -> Result<()> {
+    let cpu = Device::cpu()?;
+    for (dtypes, shift) in
+        [([F32; 4], 0), ([F32; 4], 1), ([F16, F32, F32, F16], 3), ([BF16, F32, F32, F32], 4), ([F64; 4], 1)]
+    {
+        let sets = Sets::new(&SIZES, dtypes, shift)?;
+        let there = |t: &[Tensor; 4]| -> Result<[Tensor; 4]> {
+            let [p, m, v, g] = t;
+            Ok([p.to_device(&cpu)?, m.to_device(&cpu)?, v.to_device(&cpu)?, g.to_device(&cpu)?])
+        };
+        let other = Sets(sets.0.iter().map(there).collect::<Result<_>>()?);
+        let (got, expected) = (moments(&sets, &device())?, moments(&other, &cpu)?);
+        for ((got, expected), n) in got.iter().zip(&expected).zip(SIZES) {
+            assert_eq!(got.len(), 2);
+            for (got, expected) in got.iter().zip(expected) {
+                assert_eq!((got.rank(), got.dtype()), (0, dtypes[0].acc()));
+                let (got, expected) = (got.item()?, expected.item()?);
+                assert!((got - expected).abs() <= 2e-6 * expected, "{dtypes:?} {n}: {got} {expected}");
+            }
+        }
+        for (set, other) in sets.0.iter().zip(&other.0) {
+            // Parameters and gradients stay as they are.
+            assert_eq!((set[0].to_bytes()?, set[3].to_bytes()?), (other[0].to_bytes()?, other[3].to_bytes()?));
+            for k in [1, 2] {
+                let pairs = set[k].to_f64_vec()?.into_iter().zip(other[k].to_f64_vec()?);
+                pairs.for_each(|(a, b)| assert!((a - b).abs() <= 1e-6 * b.abs(), "{a} {b}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_set_has_numbers_of_its_own() -> Result<()> {
+    for shift in [0, 1] {
+        let sets = Sets::new(&SIZES, [F32; 4], shift)?;
+        let numbers = Tensor::rand([SIZES.len()], 1.0, 2.0, F32, &device(), &Rng::new(3))?;
+        let numbers: Vec<Tensor> = (0..SIZES.len()).map(|i| numbers.select(0, i as isize)).collect::<Result<_>>()?;
+        let copies = sets.copy()?;
+        let each = sets.0.iter().zip(&numbers);
+        let updates = each.map(|([p, ..], s)| Update { targets: vec![p], inputs: vec![], numbers: vec![s] });
+        update_each_("test", Pointwise::ScaleInPlace, &updates.collect::<Vec<_>>(), &[], &[])?;
+        for ([p, ..], s) in copies.0.iter().zip(&numbers) {
+            update_("test", Pointwise::ScaleInPlace, &[p], &[s], &[])?;
+        }
+        assert_eq!(sets.bytes()?, copies.bytes()?);
+    }
     Ok(())
 }
 

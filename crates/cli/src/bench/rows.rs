@@ -1,7 +1,9 @@
 //! The table of what is measured: a row is a name, its inputs, the call, and the bytes and operations that it needs.
 
 use anyhow::Result;
-use isograd::nn::{Adam, AdamW, Forward, Init, Linear, Optimizer, Sgd, clip_grad_norm};
+use isograd::nn::{
+    Adagrad, Adam, AdamW, Forward, Init, Lamb, Lars, Linear, Muon, Optimizer, RmsProp, Sgd, clip_grad_norm,
+};
 use isograd::ops::{
     Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, MaxPool, Order, Statistics, Transpose,
 };
@@ -331,7 +333,9 @@ fn losses() -> Vec<Op> {
     let cross_entropy =
         call(|c| Ok(vec![c.normal(&c.dims)?, c.indices(c.dims[1], &c.dims[..1])?]), |_, x| x[0].cross_entropy(&x[1]));
     let op = Op::new("loss", "cross_entropy", &[8192, 50257], cross_entropy, |c| c.whole(1));
-    vec![op.dtypes(STORED).backward(|c| c.whole(2))]
+    let mse = call(|c| c.alike(2), |_, x| x[0].mse_loss(&x[1], Default::default()));
+    let mse = Op::new("loss", "mse_loss", &[MANY], mse, |c| c.whole(2));
+    vec![op.dtypes(STORED).backward(|c| c.whole(2)), mse.dtypes(STORED)]
 }
 
 /// The cost of `[m, k] @ [k, n]`.
@@ -487,15 +491,26 @@ fn sorting() -> Vec<Op> {
 /// A hundred million parameters in one tensor, and in 300.
 const PARAMETERS: [[usize; 2]; 2] = [[1, 100_000_000], [300, 333_333]];
 
-/// Leaves and their gradients.
-fn parameters(c: &Case) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    let one = |_| Ok((c.normal(&c.dims[1..])?.leaf()?, c.normal(&c.dims[1..])?));
-    (0..c.dims[0]).map(one).collect()
+/// The matrices of GPT-2: layers, and their width.
+const GPT2: [usize; 2] = [12, 768];
+
+/// Leaves of these shapes and their gradients.
+fn leaves(c: &Case, shapes: &[Vec<usize>]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    shapes.iter().map(|dims| Ok((c.normal(dims)?.leaf()?, c.normal(dims)?))).collect()
+}
+
+fn parameters(c: &Case) -> Vec<Vec<usize>> {
+    vec![c.dims[1..].to_vec(); c.dims[0]]
+}
+
+fn gpt2(c: &Case) -> Vec<Vec<usize>> {
+    let w = c.dims[1];
+    vec![[vec![w, 3 * w], vec![w, w], vec![w, 4 * w], vec![4 * w, w]]; c.dims[0]].concat()
 }
 
 /// Steps of an optimizer, which forgets the gradients each time.
-fn steps(c: &Case, optimizer: fn(Vec<Tensor>) -> Box<dyn Optimizer>) -> Result<Work> {
-    let (parameters, gradients) = parameters(c)?;
+fn steps(c: &Case, shapes: &[Vec<usize>], optimizer: fn(Vec<Tensor>) -> Box<dyn Optimizer>) -> Result<Work> {
+    let (parameters, gradients) = leaves(c, shapes)?;
     let mut optimizer = optimizer(parameters.clone());
     Ok(Box::new(move || {
         for (parameter, gradient) in parameters.iter().zip(&gradients) {
@@ -506,7 +521,7 @@ fn steps(c: &Case, optimizer: fn(Vec<Tensor>) -> Box<dyn Optimizer>) -> Result<W
 }
 
 fn clipping(c: &Case) -> Result<Work> {
-    let (parameters, gradients) = parameters(c)?;
+    let (parameters, gradients) = leaves(c, &parameters(c))?;
     for (parameter, gradient) in parameters.iter().zip(gradients) {
         parameter.set_grad(Some(gradient))?;
     }
@@ -516,13 +531,32 @@ fn clipping(c: &Case) -> Result<Work> {
 fn optimizers() -> Vec<Op> {
     let of = |dims: &[usize; 2]| {
         let op = |name, work, cost| Op::new("optimizer", name, dims, Action::Work(work), cost).shrinks(2);
+        // The gradient is read, and parameters and states are read and written; these are f32 beside 16 bits too.
+        let momentum = |c: &Case| Cost::bytes(c.bytes(3 * c.numel()) + 2 * c.numel() * size_of::<f32>());
         [
-            op("adamw", |c| steps(c, |p| Box::new(AdamW::from_parameters(p))), |c| c.whole(7)),
-            op("sgd, momentum", |c| steps(c, |p| Box::new(Sgd::from_parameters(p).momentum(0.9))), |c| c.whole(5)),
+            op("adamw", |c| steps(c, &parameters(c), |p| Box::new(AdamW::from_parameters(p))), |c| c.whole(7)),
+            op("adam", |c| steps(c, &parameters(c), |p| Box::new(Adam::from_parameters(p))), |c| c.whole(7)),
+            op("sgd", |c| steps(c, &parameters(c), |p| Box::new(Sgd::from_parameters(p))), |c| c.whole(3)),
+            op(
+                "sgd, momentum",
+                |c| steps(c, &parameters(c), |p| Box::new(Sgd::from_parameters(p).momentum(0.9))),
+                momentum,
+            )
+            .dtypes(STORED),
+            op("rmsprop", |c| steps(c, &parameters(c), |p| Box::new(RmsProp::from_parameters(p))), |c| c.whole(5)),
+            op("adagrad", |c| steps(c, &parameters(c), |p| Box::new(Adagrad::from_parameters(p))), |c| c.whole(5)),
+            // The norms read the parameters and the gradients first.
+            op("lars", |c| steps(c, &parameters(c), |p| Box::new(Lars::from_parameters(p))), |c| c.whole(7)),
+            // The moments are written before the norms are known, and read again after.
+            op("lamb", |c| steps(c, &parameters(c), |p| Box::new(Lamb::from_parameters(p))), |c| c.whole(10)),
             op("clip by norm", clipping, |c| c.whole(3)),
         ]
     };
-    PARAMETERS.iter().flat_map(of).collect()
+    let muon = Action::Work(|c| steps(c, &gpt2(c), |p| Box::new(Muon::from_parameters(p))));
+    // Its products are not of the parameters' dtype: the bytes of the step alone.
+    let cost = |c: &Case| Cost::bytes(c.bytes(5 * 12 * c.dims[0] * c.dims[1].pow(2)));
+    let muon = Op::new("optimizer", "muon", &GPT2, muon, cost);
+    PARAMETERS.iter().flat_map(of).chain([muon]).collect()
 }
 
 /// Pixels, hidden units and classes of the classifier that is trained.

@@ -15,7 +15,8 @@ fn resume(arguments: &str, from: &Path, out: &Path) -> Value {
 
 #[test]
 fn two_epochs_and_two_more_are_four() {
-    for options in ["--optimizer adam", "--optimizer sgd --dtype f16", "--optimizer adamw --dtype bf16 --seed 3"] {
+    let adamw = "--optimizer adamw --dtype bf16 --seed 3";
+    for options in ["--optimizer adam", "--optimizer sgd --dtype f16", adamw, "--optimizer muon"] {
         let folder = tempfile::tempdir().unwrap();
         let (straight, first, second) =
             (folder.path().join("straight"), folder.path().join("first"), folder.path().join("second"));

@@ -5,21 +5,24 @@ use super::in_place::{check_update, update_};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
 
 /// A set of tensors that [`update_each_`] updates together.
 pub struct Update<'a> {
     /// What is changed, in the row's order.
     pub targets: Vec<&'a Tensor>,
-    /// The set's own inputs, which come before those that all sets share.
+    /// The set's own inputs.
     pub inputs: Vec<&'a Tensor>,
+    /// Inputs of rank 0, after those and before what all sets share.
+    pub numbers: Vec<&'a Tensor>,
 }
 
 /// [`update_`] of every set, one after the other, with inputs of rank 0 that all sets share after the set's own. A device
 /// that can runs all sets of the same dtypes in one launch.
 ///
-/// Errors: as [`update_`], for any of the sets; then none has changed. `Shape` if a shared input is not of rank 0.
+/// Errors: as [`update_`], for any of the sets; then none has changed. `Shape` if a number or a shared input is not of
+/// rank 0.
 pub fn update_each_(
     op: &'static str,
     row: Pointwise,
@@ -27,9 +30,7 @@ pub fn update_each_(
     shared: &[&Tensor],
     floats: &[f64],
 ) -> Result<()> {
-    if let Some(wide) = shared.iter().find(|t| t.rank() != 0) {
-        return Err(Error::shape(op, format!("a shared input has shape {}, expected rank 0", wide.shape())));
-    }
+    check_numbers(op, sets, shared)?;
     sets.iter().try_for_each(|set| check_update(op, row, &set.targets, &set.all_inputs(shared), floats))?;
     let alone = |set: &Update<'_>| update_(op, row, &set.targets, &set.all_inputs(shared), floats);
     if !are_apart(sets) {
@@ -37,25 +38,108 @@ pub fn update_each_(
     }
     let is_simple = |set: &&Update<'_>| set.is_simple(row, shared);
     let (simple, others): (Vec<_>, Vec<_>) = sets.iter().filter(|s| s.targets[0].numel() > 0).partition(is_simple);
-    for group in by_dtypes(simple) {
-        launch(op, row, &group, shared, floats)?;
+    for group in by_dtypes(simple, |set| set.dtypes()) {
+        launch(op, row, &group, shared, floats, None)?;
     }
     others.into_iter().try_for_each(alone)
 }
 
+/// [`update_each_`] that leaves the last of the operands which the row changes as they are: those that are not among a
+/// set's targets, but its first inputs. Returns for each set the norms of what they would become, of rank 0 and in the
+/// arithmetic of the set. A device that can runs all sets of the same dtypes in two launches.
+///
+/// Errors: as [`update_each_`], for sets that are apart.
+pub fn update_each_norms_(
+    op: &'static str,
+    row: Pointwise,
+    sets: &[Update<'_>],
+    shared: &[&Tensor],
+    floats: &[f64],
+) -> Result<Vec<Vec<Tensor>>> {
+    check_numbers(op, sets, shared)?;
+    for set in sets {
+        let (changed, read) = set.parts(row);
+        check_update(op, row, &changed, &[read, &set.numbers, shared].concat(), floats)?;
+    }
+    let is_apart = are_apart(sets);
+    let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); sets.len()];
+    let mut simple = Vec::new();
+    for (i, set) in sets.iter().enumerate() {
+        match is_apart && set.is_simple(row, shared) {
+            true => simple.push((i, set)),
+            false => found[i] = norms_alone(op, row, set, shared, floats)?,
+        }
+    }
+    for group in by_dtypes(simple, |(_, set)| set.dtypes()) {
+        let kept = row.outputs() - group[0].1.targets.len();
+        let first = group[0].1;
+        let norms = Tensor::empty(op, &Shape::from([group.len(), kept]), first.acc(shared), first.inputs[0].device())?;
+        launch(op, row, &group.iter().map(|(_, set)| *set).collect::<Vec<_>>(), shared, floats, Some(&norms))?;
+        for (line, (i, _)) in group.iter().enumerate() {
+            let norm = |k| norms.select(0, line as isize)?.select(0, k as isize);
+            found[*i] = (0..kept).map(norm).collect::<Result<_>>()?;
+        }
+    }
+    Ok(found)
+}
+
+/// The norms of one set: the row runs on copies of what it leaves.
+fn norms_alone(
+    op: &'static str,
+    row: Pointwise,
+    set: &Update<'_>,
+    shared: &[&Tensor],
+    floats: &[f64],
+) -> Result<Vec<Tensor>> {
+    let (changed, read) = set.parts(row);
+    let acc = set.acc(shared);
+    let copy = |t: &&Tensor| t.detach().cast(acc)?.copy();
+    let copies: Vec<Tensor> = changed[set.targets.len()..].iter().map(copy).collect::<Result<_>>()?;
+    let targets: Vec<&Tensor> = set.targets.iter().copied().chain(&copies).collect();
+    update_(op, row, &targets, &[read, &set.numbers, shared].concat(), floats)?;
+    copies.iter().map(|t| t.l2_norm(..)).collect()
+}
+
+fn check_numbers(op: &'static str, sets: &[Update<'_>], shared: &[&Tensor]) -> Result<()> {
+    match sets.iter().flat_map(|s| &s.numbers).chain(shared).find(|t| t.rank() != 0) {
+        Some(wide) => {
+            Err(Error::shape(op, format!("a number or shared input has shape {}, expected rank 0", wide.shape())))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Runs sets of the same dtypes at once.
-fn launch(op: &'static str, row: Pointwise, sets: &[&Update<'_>], shared: &[&Tensor], floats: &[f64]) -> Result<()> {
-    let inputs: Vec<&Tensor> = sets.iter().flat_map(|s| s.inputs.iter()).chain(shared).copied().collect();
+fn launch(
+    op: &'static str,
+    row: Pointwise,
+    sets: &[&Update<'_>],
+    shared: &[&Tensor],
+    floats: &[f64],
+    norms: Option<&Tensor>,
+) -> Result<()> {
+    let own = sets.iter().flat_map(|s| s.inputs.iter().chain(&s.numbers));
+    let inputs: Vec<&Tensor> = own.chain(shared).copied().collect();
     let targets: Vec<&Tensor> = sets.iter().flat_map(|s| s.targets.iter()).copied().collect();
-    let attributes = Attributes { ints: &[shared.len() as i64], floats };
-    run(op, Kernel::Fused(Fused::Each(row)), &inputs, &targets, attributes)?;
+    let kept = row.outputs() - sets[0].targets.len();
+    let kernel = if norms.is_some() { Fused::EachNorms(row) } else { Fused::Each(row) };
+    let ints = [shared.len(), sets[0].numbers.len(), kept].map(|n| n as i64);
+    let outputs: Vec<&Tensor> = targets.iter().copied().chain(norms).collect();
+    run(op, Kernel::Fused(kernel), &inputs, &outputs, Attributes { ints: &ints, floats })?;
     targets.iter().for_each(|t| t.touch());
     Ok(())
 }
 
-impl Update<'_> {
-    fn all_inputs<'a>(&'a self, shared: &[&'a Tensor]) -> SmallVec<[&'a Tensor; 8]> {
-        self.inputs.iter().chain(shared).copied().collect()
+impl<'a> Update<'a> {
+    fn all_inputs(&self, shared: &[&'a Tensor]) -> SmallVec<[&'a Tensor; 8]> {
+        self.inputs.iter().chain(&self.numbers).chain(shared).copied().collect()
+    }
+
+    /// What the row changes, and what it only reads of the set's own inputs.
+    fn parts(&self, row: Pointwise) -> (Vec<&'a Tensor>, &[&'a Tensor]) {
+        let kept = row.outputs().saturating_sub(self.targets.len()).min(self.inputs.len());
+        let (first, read) = self.inputs.split_at(kept);
+        (self.targets.iter().chain(first).copied().collect(), read)
     }
 
     fn operands(&self) -> impl Iterator<Item = &Tensor> {
@@ -63,21 +147,29 @@ impl Update<'_> {
     }
 
     fn dtypes(&self) -> SmallVec<[DType; 8]> {
-        self.operands().map(Tensor::dtype).collect()
+        self.operands().chain(self.numbers.iter().copied()).map(Tensor::dtype).collect()
+    }
+
+    /// The dtype that the row is computed in.
+    fn acc(&self, shared: &[&Tensor]) -> DType {
+        let is_wide = |t: &Tensor| t.dtype() == DType::F64;
+        let numbers = self.numbers.iter().chain(shared).copied();
+        if self.operands().chain(numbers).any(is_wide) { DType::F64 } else { DType::F32 }
     }
 
     /// True if the device's kernel takes the set as it lies in memory.
     fn is_simple(&self, row: Pointwise, shared: &[&Tensor]) -> bool {
-        let shape = self.targets[0].shape();
-        self.operands().all(|t| t.shape() == shape && t.is_contiguous())
-            && self.operands().chain(shared.iter().copied()).all(|t| has_kernel(Fused::Each(row), t))
+        let Some(first) = self.operands().next() else { return false };
+        let numbers = self.numbers.iter().chain(shared).copied();
+        self.operands().all(|t| t.shape() == first.shape() && t.is_contiguous())
+            && self.operands().chain(numbers).all(|t| has_kernel(Fused::Each(row), t))
     }
 }
 
-fn by_dtypes<'s, 't>(sets: Vec<&'s Update<'t>>) -> Vec<Vec<&'s Update<'t>>> {
-    let mut groups: Vec<(SmallVec<[DType; 8]>, Vec<&Update<'_>>)> = Vec::new();
+fn by_dtypes<S>(sets: Vec<S>, dtypes: impl Fn(&S) -> SmallVec<[DType; 8]>) -> Vec<Vec<S>> {
+    let mut groups: Vec<(SmallVec<[DType; 8]>, Vec<S>)> = Vec::new();
     for set in sets {
-        let dtypes = set.dtypes();
+        let dtypes = dtypes(&set);
         match groups.iter_mut().find(|(known, _)| *known == dtypes) {
             Some((_, group)) => group.push(set),
             None => groups.push((dtypes, vec![set])),
@@ -89,9 +181,9 @@ fn by_dtypes<'s, 't>(sets: Vec<&'s Update<'t>>) -> Vec<Vec<&'s Update<'t>>> {
 /// True if the order of the sets does not matter: nothing that one changes overlaps with what another reads or changes.
 fn are_apart(sets: &[Update<'_>]) -> bool {
     let mut spans = Vec::new();
-    for Update { targets, inputs } in sets {
+    for Update { targets, inputs, numbers } in sets {
         spans.extend(targets.iter().map(|t| (t.span(), true)));
-        spans.extend(inputs.iter().map(|t| (t.span(), false)));
+        spans.extend(inputs.iter().chain(numbers).map(|t| (t.span(), false)));
     }
     spans.sort_unstable_by_key(|((memory, bytes), _)| (*memory, bytes.start));
     // The ends of what was read and changed so far in this memory.

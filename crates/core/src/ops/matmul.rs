@@ -66,8 +66,9 @@ impl Tensor {
         if b.rank() == 1 { y.squeeze(-1) } else { Ok(y) }
     }
 
-    /// `beta c + alpha a @ b` for this matrix `a: [M, K]`, `b: [K, N]` and `c`, which broadcasts to `[M, N]`. With
-    /// `beta` 0, `c` is not read; with `alpha` 0, `a` and `b` are not. Float dtypes. Errors: `Shape`.
+    /// `beta c + alpha a @ b` for this matrix `a: [M, K]`, `b: [K, N]` and `c`, which broadcasts to `[M, N]`; or for batches
+    /// of such, all three with a first dimension. With `beta` 0, `c` is not read; with `alpha` 0, `a` and `b` are not. Float
+    /// dtypes. Errors: `Shape`.
     pub fn gemm(&self, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
         let op = "gemm";
         let operands = [Some(self), Some(b), c];
@@ -76,20 +77,25 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Err(Error::unsupported(op, format!("{} was given, expected floats", describe(&operands))));
         }
-        if self.rank() != 2 || b.rank() != 2 || self.dims()[1] != b.dims()[0] {
-            let message = format!("{} and {} are not [M, K] and [K, N]", self.shape(), b.shape());
-            return Err(Error::shape(op, message));
-        }
-        let shape = Shape::from([self.dims()[0], b.dims()[1]]);
+        let shape = match (self.dims(), b.dims()) {
+            ([m, k], [other, n]) if k == other => Shape::from([*m, *n]),
+            ([batch, m, k], [batches, other, n]) if k == other && batch == batches => Shape::from([*batch, *m, *n]),
+            _ => {
+                let message =
+                    format!("{} and {} are not [M, K] and [K, N], or batches of them", self.shape(), b.shape());
+                return Err(Error::shape(op, message));
+            }
+        };
         if let Some(c) = c
             && c.shape().broadcast(&shape, op).ok().as_ref() != Some(&shape)
         {
             let message = format!("c {} does not broadcast to {shape}, which is", c.shape());
             return Err(Error::shape(op, format!("{message} a {} times b {}", self.shape(), b.shape())));
         }
-        let expanded = c.map(|c| batched(&c.with_layout(c.layout().expand(&shape))));
-        let y = product(op, &batched(self), &batched(b), expanded.as_ref(), scale)?;
-        let y = y.with_layout(y.layout().select(0, 0));
+        let as_batch = |t: &Tensor| if t.rank() == 2 { batched(t) } else { t.detach() };
+        let expanded = c.map(|c| as_batch(&c.with_layout(c.layout().expand(&shape))));
+        let y = product(op, &as_batch(self), &as_batch(b), expanded.as_ref(), scale)?;
+        let y = if shape.rank() == 2 { y.with_layout(y.layout().select(0, 0)) } else { y };
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         let c_shape = c.map(|c| c.shape().clone());
         record(op, &operands, y, move |t| {

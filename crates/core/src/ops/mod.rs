@@ -30,7 +30,7 @@ mod view;
 
 pub use binary::Rounding;
 pub use channel_norm::{Running, Statistics};
-pub use each::{Update, update_each_};
+pub use each::{Update, update_each_, update_each_norms_};
 pub use embedding::EmbeddingOptions;
 pub use factory::INFER;
 pub use gemm_bias::{Activation, GemmBias, Transpose};

@@ -215,6 +215,17 @@ fn gradient_scale<V: Real>(inv_scale: V, norm: V, max_norm: V) -> V {
     inv_scale * clip.min(V::c(1.0))
 }
 
+/// `ratio`, or 1 if one of the norms is 0.
+fn trust_ratio<V: Value>(w: V, u: V, ratio: V) -> V {
+    let zero = V::c(0.0);
+    V::select(w.eq(zero) | u.eq(zero), V::c(1.0), ratio)
+}
+
+/// What a step of LAMB goes along before the rate and the trust ratio: Adam's direction, and the decay.
+fn lamb_update<V: Real>(m: V, v: V, p: V, correction1: V, correction2: V, decay: V, eps: V) -> V {
+    m * correction1 / (v.sqrt() * correction2 + eps) + decay * p
+}
+
 /// The number of steps with this one, unless it is left out.
 fn counted<V: Value>(t: V, found_inf: V) -> V {
     t + V::one_if(found_inf.eq(V::c(0.0)))
@@ -567,6 +578,51 @@ rows! {
         let h1 = h + g * g;
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p - step_size * g / (h1.sqrt() + eps), p), V::select(apply, h1, h)]
+    }
+    // `norms` rows: what the last operands would become is only summed up, as squares. w and u: the norms of the parameter and
+    // of what it steps by.
+    Real LarsNorms "lars_norms" (p, g, scale) [] -> 2 inout { [p, g * scale] }
+    Real LarsStep "lars_step" (p, b, g, w, u, lr, scale, found_inf) [decay, momentum, trust, eps, nesterov] -> 2 inout {
+        let zero = V::c(0.0);
+        let ratio = trust_ratio(w, u, trust * w / (u + decay * w + eps));
+        let step = ratio * lr * step_gradient(g, scale, p, decay);
+        let b1 = momentum * b + step;
+        let step = V::select(nesterov.ne(zero), momentum * b1 + step, b1);
+        let apply = found_inf.eq(zero);
+        [V::select(apply, p - step, p), V::select(apply, b1, b)]
+    }
+    Real LambPrepare "lamb_prepare" (t, _correction1, _correction2, _scale, inv_scale, norm, found_inf)
+        [sign, max_norm, log_beta1, log_beta2] -> 4 inout {
+        // As Adam's; a log_beta of -infinity leaves the means as they are.
+        let (t1, one) = (counted(t, found_inf), V::c(1.0));
+        let (bias1, bias2) = (-(t1 * log_beta1).expm1(), -(t1 * log_beta2).expm1());
+        [t1, one / bias1, one / bias2.sqrt(), sign * gradient_scale(inv_scale, norm, max_norm)]
+    }
+    Real LambMoments "lamb_moments" (m, v, p, g, correction1, correction2, scale, found_inf)
+        [decay, rate1, beta2, rate2, eps] -> 4 inout {
+        let g = g * scale;
+        let m1 = m + rate1 * (g - m);
+        let v1 = beta2 * v + rate2 * g * g;
+        let apply = found_inf.eq(V::c(0.0));
+        let r = lamb_update(m1, v1, p, correction1, correction2, decay, eps);
+        [V::select(apply, m1, m), V::select(apply, v1, v), p, r]
+    }
+    Real LambStep "lamb_step" (p, m, v, w, u, lr, correction1, correction2, found_inf) [decay, eps, max_trust] -> 1 inout {
+        let ratio = trust_ratio(w, u, (w / u).min(max_trust));
+        let r = lamb_update(m, v, p, correction1, correction2, decay, eps);
+        [V::select(found_inf.eq(V::c(0.0)), p - lr * ratio * r, p)]
+    }
+    Real MuonMomentum "muon_momentum" (b, _u, g, scale, found_inf) [momentum, rate, nesterov] -> 2 inout {
+        // rate = 1 - momentum.
+        let zero = V::c(0.0);
+        let g = g * scale;
+        let b1 = b + rate * (g - b);
+        let u = V::select(nesterov.ne(zero), g + momentum * (b1 - g), b1);
+        [V::select(found_inf.eq(zero), b1, b), u]
+    }
+    Real MuonStep "muon_step" (p, x, lr, found_inf) [decay, factor] -> 1 inout {
+        let p1 = p * (V::c(1.0) - lr * decay) - lr * factor * x;
+        [V::select(found_inf.eq(V::c(0.0)), p1, p)]
     }
     Real AdamAmsgradStep "adam_amsgrad_step" (p, m, v, u, g, step_size, correction, shrink, scale, found_inf)
         [decay, rate1, beta2, rate2, eps] -> 4 inout {

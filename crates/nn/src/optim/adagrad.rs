@@ -1,6 +1,6 @@
 //! Adagrad.
 
-use super::engine::{Engine, Numbers, Rule, check_at_least_0};
+use super::engine::{Engine, Rule, Step, check_at_least_0};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
@@ -59,11 +59,7 @@ impl Rule for AdagradRule {
         (Pointwise::AdagradPrepare, vec![self.lr_decay])
     }
 
-    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor> {
-        lane.prepared.iter().chain([found_inf]).collect()
-    }
-
-    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
-        (Pointwise::AdagradStep, vec![weight_decay, self.eps])
+    fn update(&self, step: &Step<'_>) -> Result<()> {
+        step.each(Pointwise::AdagradStep, &[step.weight_decay, self.eps], &step.prepared())
     }
 }

@@ -1,6 +1,6 @@
 //! Adam and AdamW.
 
-use super::engine::{Engine, Numbers, Rule, check_at_least_0, check_rate};
+use super::engine::{Engine, Rule, Step, check_at_least_0, check_rate};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
@@ -82,13 +82,10 @@ impl Rule for AdamRule {
         (Pointwise::AdamPrepare, vec![apart, self.beta1.ln(), self.beta2.ln()])
     }
 
-    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor> {
-        lane.prepared.iter().chain([found_inf]).collect()
-    }
-
-    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
+    fn update(&self, step: &Step<'_>) -> Result<()> {
         let row = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
-        let in_gradient = if self.decay == Decay::InGradient { weight_decay } else { 0.0 };
-        (row, vec![in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps])
+        let in_gradient = if self.decay == Decay::InGradient { step.weight_decay } else { 0.0 };
+        let attributes = [in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
+        step.each(row, &attributes, &step.prepared())
     }
 }

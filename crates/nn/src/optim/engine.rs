@@ -9,10 +9,18 @@ use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor, no_grad};
 
-/// The update rule of one kind of optimizer. For each lane a step runs two rows: one on numbers, and one on all parameters.
+/// The update rule of one kind of optimizer. For each lane a step runs a row on numbers, and then the update of all
+/// parameters.
 pub(super) trait Rule {
     /// For errors.
     const NAME: &'static str;
+    /// Whether the rule compares norms of parameters and of what these step by.
+    const HAS_TRUST_RATIO: bool = false;
+
+    /// Errors if the rule does not take such a parameter.
+    fn accept(&self, _parameter: &Tensor) -> Result<()> {
+        Ok(())
+    }
 
     /// Errors with `Attr` if an option is out of its range.
     fn check(&self) -> Result<()>;
@@ -29,11 +37,55 @@ pub(super) trait Rule {
     /// `norm`, `found_inf` and, if the row reads it, the rate; with its attributes after the sign and the largest norm.
     fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
 
-    /// What follows the gradient among the inputs of `row`.
-    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor>;
+    /// Updates parameters and states.
+    fn update(&self, step: &Step<'_>) -> Result<()>;
+}
 
-    /// The row with its attributes. It updates the parameter and its states.
-    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
+/// What the parameters of a lane step by.
+pub(super) struct Step<'a> {
+    pub numbers: &'a Numbers,
+    pub found_inf: &'a Tensor,
+    pub weight_decay: f64,
+    /// Whether the group leaves the trust ratio out.
+    pub skips_trust_ratio: bool,
+    pub members: Vec<Moved<'a>>,
+}
+
+/// A parameter that has a gradient.
+pub(super) struct Moved<'a> {
+    pub parameter: &'a Tensor,
+    pub states: &'a [Tensor],
+    pub gradient: &'a Tensor,
+}
+
+impl Step<'_> {
+    /// A row that updates each parameter and its states from its gradient, and from what all share.
+    pub fn each(&self, row: Pointwise, attributes: &[f64], shared: &[&Tensor]) -> Result<()> {
+        let updates = self.members.iter().map(|m| Update {
+            targets: std::iter::once(m.parameter).chain(m.states).collect(),
+            inputs: vec![m.gradient],
+            numbers: Vec::new(),
+        });
+        update_each_(row.name(), row, &updates.collect::<Vec<_>>(), shared, attributes)
+    }
+
+    /// The two norms of each member as `find` computes them, or zeros where the trust ratio is left out: it is 1 then.
+    pub fn norms(&self, find: impl FnOnce() -> Result<Vec<Vec<Tensor>>>) -> Result<Vec<Vec<Tensor>>> {
+        match self.skips_trust_ratio {
+            true => Ok(vec![vec![self.numbers.zero.clone(); 2]; self.members.len()]),
+            false => find(),
+        }
+    }
+
+    /// What was prepared, and whether anything happens.
+    pub fn prepared(&self) -> Vec<&Tensor> {
+        self.numbers.prepared.iter().chain([self.found_inf]).collect()
+    }
+
+    /// The rate, and the above.
+    pub fn rated(&self) -> Vec<&Tensor> {
+        std::iter::once(&self.numbers.lr).chain(self.prepared()).collect()
+    }
 }
 
 /// The device scalars of a lane, of one dtype.
@@ -45,7 +97,7 @@ pub(super) struct Numbers {
     /// What the rule's first row updates beside the steps, in its order.
     pub prepared: Vec<Tensor>,
     one: Tensor,
-    zero: Tensor,
+    pub zero: Tensor,
 }
 
 /// What a step multiplies the gradients by, on the device where it is given.
@@ -174,15 +226,16 @@ impl<R: Rule> Engine<R> {
         let numbers = &lane.numbers;
         let found_inf = scale.scaling.map_or(&numbers.zero, |s| &s.found_inf);
         self.prepare(lane, scale, found_inf)?;
-        let present = lane.members.iter().filter_map(|member| Some((member, gradients[member.index].as_ref()?)));
-        let updates: Vec<Update<'_>> = present
-            .map(|(member, gradient)| Update {
-                targets: std::iter::once(&self.parameters[member.index].tensor).chain(&member.states).collect(),
-                inputs: vec![gradient],
-            })
-            .collect();
-        let (row, attributes) = self.rule.row(self.decay_of(lane.group));
-        update_each_(row.name(), row, &updates, &self.rule.inputs(numbers, found_inf), &attributes)
+        let members = lane.members.iter().filter_map(|Member { index, states }| {
+            Some(Moved { parameter: &self.parameters[*index].tensor, states, gradient: gradients[*index].as_ref()? })
+        });
+        self.rule.update(&Step {
+            numbers,
+            found_inf,
+            weight_decay: self.decay_of(lane.group),
+            skips_trust_ratio: self.groups[lane.group].skips_trust_ratio,
+            members: members.collect(),
+        })
     }
 
     /// Counts the step, and computes what it needs once.
@@ -274,10 +327,17 @@ impl<R: Rule> Engine<R> {
         for group in &self.groups {
             let own = [("lr", group.lr.unwrap_or(0.0)), ("weight_decay", group.weight_decay.unwrap_or(0.0))];
             check_at_least_0(R::NAME, &own)?;
+            if group.skips_trust_ratio && !R::HAS_TRUST_RATIO {
+                return Err(Error::attr(
+                    R::NAME,
+                    "a group leaves out the trust ratio, which this optimizer does not have",
+                ));
+            }
         }
         if let Some(max_norm) = self.clip_norm {
             check_at_least_0(R::NAME, &[("clip_norm", max_norm)])?;
         }
+        self.parameters.iter().try_for_each(|p| self.rule.accept(&p.tensor))?;
         match self.parameters.iter().find(|p| !p.tensor.is_leaf()) {
             Some(p) => Err(Error::value(R::NAME, format!("parameter {} is no leaf; it can have no gradient", p.name))),
             None => Ok(()),

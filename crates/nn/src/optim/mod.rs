@@ -4,11 +4,17 @@
 mod adagrad;
 mod adam;
 mod engine;
+mod lamb;
+mod lars;
+mod muon;
 mod rmsprop;
 mod sgd;
 
 pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
+pub use lamb::Lamb;
+pub use lars::Lars;
+pub use muon::{Adjust, Muon};
 pub use rmsprop::RmsProp;
 pub use sgd::Sgd;
 
@@ -99,6 +105,7 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 pub struct Group {
     pub(crate) lr: Option<f64>,
     pub(crate) weight_decay: Option<f64>,
+    pub(crate) skips_trust_ratio: bool,
 }
 
 impl Group {
@@ -110,6 +117,11 @@ impl Group {
     /// The group's weight decay.
     pub fn weight_decay(self, decay: f64) -> Group {
         Group { weight_decay: Some(decay), ..self }
+    }
+
+    /// Steps with a trust ratio of 1, as is usual for biases and norms. For [`Lars`] and [`Lamb`].
+    pub fn skip_trust_ratio(self) -> Group {
+        Group { skips_trust_ratio: true, ..self }
     }
 }
 

@@ -1,6 +1,6 @@
 //! RMSprop.
 
-use super::engine::{Engine, Numbers, Rule, check_at_least_0, check_rate};
+use super::engine::{Engine, Rule, Step, check_at_least_0, check_rate};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
@@ -67,19 +67,14 @@ impl Rule for RmsPropRule {
         (Pointwise::SgdPrepare, Vec::new())
     }
 
-    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor> {
-        std::iter::once(&lane.lr).chain(&lane.prepared).chain([found_inf]).collect()
-    }
-
-    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
-        let mut attributes = vec![weight_decay, self.alpha, 1.0 - self.alpha, self.eps];
+    fn update(&self, step: &Step<'_>) -> Result<()> {
         let row = match (self.is_centered, self.momentum == 0.0) {
-            (false, true) => return (Pointwise::RmsPropStep, attributes),
-            (true, true) => return (Pointwise::RmsPropCenteredStep, attributes),
+            (false, true) => Pointwise::RmsPropStep,
+            (true, true) => Pointwise::RmsPropCenteredStep,
             (false, false) => Pointwise::RmsPropMomentumStep,
             (true, false) => Pointwise::RmsPropCenteredMomentumStep,
         };
-        attributes.push(self.momentum);
-        (row, attributes)
+        let attributes = [step.weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum];
+        step.each(row, &attributes[..row.attributes()], &step.rated())
     }
 }

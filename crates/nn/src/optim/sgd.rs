@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use super::engine::{Engine, Numbers, Rule, check_at_least_0};
+use super::engine::{Engine, Rule, Step, check_at_least_0};
 use super::{Group, Optimizer, Scaling, optimizer};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
@@ -59,16 +59,14 @@ impl Rule for SgdRule {
         (Pointwise::SgdPrepare, Vec::new())
     }
 
-    fn inputs<'a>(&self, lane: &'a Numbers, found_inf: &'a Tensor) -> Vec<&'a Tensor> {
-        let steps = if self.momentum == 0.0 { None } else { Some(&lane.steps) };
-        std::iter::once(&lane.lr).chain(&lane.prepared).chain([found_inf]).chain(steps).collect()
-    }
-
-    fn row(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
+    fn update(&self, step: &Step<'_>) -> Result<()> {
+        let mut shared = step.rated();
         if self.momentum == 0.0 {
-            return (Pointwise::SgdStep, vec![weight_decay]);
+            return step.each(Pointwise::SgdStep, &[step.weight_decay], &shared);
         }
+        shared.push(&step.numbers.steps);
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
-        (Pointwise::SgdMomentumUpdate, vec![weight_decay, self.momentum, self.dampening, nesterov])
+        let attributes = [step.weight_decay, self.momentum, self.dampening, nesterov];
+        step.each(Pointwise::SgdMomentumUpdate, &attributes, &shared)
     }
 }

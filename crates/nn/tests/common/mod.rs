@@ -23,7 +23,8 @@ pub fn parameter(values: &[f64], dtype: DType) -> Tensor {
 }
 
 pub fn set_grad(parameter: &Tensor, gradient: &[f64]) {
-    parameter.set_grad(Some(f64s(gradient).cast(parameter.dtype()).unwrap())).unwrap();
+    let gradient = f64s(gradient).reshape(parameter.shape()).unwrap();
+    parameter.set_grad(Some(gradient.cast(parameter.dtype()).unwrap())).unwrap();
 }
 
 pub fn step_with(optimizer: &mut dyn Optimizer, parameter: &Tensor, gradient: &[f64]) {

@@ -220,7 +220,8 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let y = primitive(Kernel::Pointwise(row), &z, &z, &[], &[])?;
             Ok([y, z].concat().into_iter().take(before.len()).map(Some).collect())
         }
-        Fused::Each(row) => each(row, call, inputs, before),
+        Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
+        Fused::RowTotal(row) => row_total(row, call, inputs),
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
         Fused::MaxPool => {
             let (y, index) = max_pool(call, &inputs[0])?;
@@ -503,18 +504,40 @@ fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     Ok(vec![Some(x.mul(&mask.cast(x.dtype())?)?.mul_scalar(call.floats[0])?)])
 }
 
+/// The sum of a row's results over a divisor.
+fn row_total(row: Pointwise, call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let shape = inputs[0].shape();
+    let first = inputs.len() - call.ints[0] as usize;
+    let number = |t: &Tensor| t.reshape(())?.broadcast_to(shape);
+    let expanded = inputs.iter().enumerate().map(|(i, t)| if i < first { Ok(t.clone()) } else { number(t) });
+    let expanded = expanded.collect::<Result<Vec<_>>>()?;
+    let (attributes, divisor) = call.floats.split_at(row.attributes());
+    let y = primitive(Kernel::Pointwise(row), &expanded, &[inputs[0].zeros_like()?], &[], attributes)?;
+    Ok(vec![Some(y[0].sum(..)?.div_scalar(divisor[0])?)])
+}
+
 /// A row over one set of tensors after the other.
 fn each(row: Pointwise, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-    let sets = before.len() / row.outputs();
-    let (own, shared) = inputs.split_at(inputs.len() - call.ints[0] as usize);
-    let mut found = Vec::new();
+    let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
+    let written = row.outputs() - kept;
+    let (own, shared) = inputs.split_at(inputs.len() - shared);
+    let each = row.inputs() - written - shared.len();
+    let sets = before.len().checked_div(written).unwrap_or(own.len() / each.max(1));
+    let (mut found, mut norms) = (Vec::new(), Vec::new());
     for set in 0..sets {
-        let targets = &before[set * row.outputs()..][..row.outputs()];
+        let own = &own[set * each..][..each];
+        let (read, numbers) = own.split_at(own.len() - numbers);
+        let targets = [&before[set * written..][..written], &read[..kept]].concat();
         let shape = targets[0].shape();
-        let shared = shared.iter().map(|t| t.reshape(())?.broadcast_to(shape));
-        let inputs = own[set * own.len() / sets..][..own.len() / sets].iter().map(|t| t.reshape(shape));
-        let inputs = inputs.chain(shared).collect::<Result<Vec<_>>>()?;
-        found.extend(primitive(Kernel::Pointwise(row), &inputs, targets, &[], call.floats)?.into_iter().map(Some));
+        let numbers = numbers.iter().chain(shared).map(|t| t.reshape(())?.broadcast_to(shape));
+        let inputs = read[kept..].iter().map(|t| t.reshape(shape)).chain(numbers).collect::<Result<Vec<_>>>()?;
+        let mut after = primitive(Kernel::Pointwise(row), &inputs, &targets, &[], call.floats)?;
+        norms.extend(after.split_off(written).iter().map(|t| t.l2_norm(..)).collect::<Result<Vec<_>>>()?);
+        found.extend(after.into_iter().map(Some));
+    }
+    if kept > 0 {
+        let norms = Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?;
+        found.push(Some(norms.reshape((sets, kept))?));
     }
     Ok(found)
 }

@@ -11,7 +11,7 @@ use isograd_core::ops::{
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Rng, RngState, Shape, Tensor, no_grad};
 use isograd_nn::optim::Scaling;
-use isograd_nn::{self as nn, Adagrad, Adam, AdamW, GradScaler, Group, RmsProp, Sgd};
+use isograd_nn::{self as nn, Adagrad, Adam, AdamW, Adjust, GradScaler, Group, Lamb, Lars, Muon, RmsProp, Sgd};
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
@@ -1499,7 +1499,7 @@ fn steps<O: nn::Optimizer + 'static>(
         .class(Optimizer)
         .companion(step_terms)
         .fused()
-        .also(&["adagrad", "adam", "rmsprop", "sgd", "set_grad", "leaf"])
+        .also(&["adagrad", "adam", "lamb", "lars", "muon", "rmsprop", "sgd", "set_grad", "leaf"])
         .wide("parameters of 16 bits are rounded after each step")
 }
 
@@ -1604,8 +1604,12 @@ fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     Ok(terms)
 }
 
-/// Groups of parameters by their numbers, such as `[[1], [2, 3]]`, with `group<number>_lr` and `group<number>_wd`.
+/// Groups of parameters by their numbers, such as `[[1], [2, 3]]`, with `group<number>_lr` and `group<number>_wd`; or one of
+/// all without a trust ratio.
 fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<(Vec<Tensor>, Group)>> {
+    if c.flag("skip")? {
+        return Ok(vec![(parameters.to_vec(), Group::default().skip_trust_ratio())]);
+    }
     if !c.has("groups") {
         return Ok(Vec::new());
     }
@@ -1678,6 +1682,56 @@ fn adagrad(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adagrad> {
         .eps(c.float_or("eps", 1e-10)?))
 }
 
+fn lars(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lars> {
+    let optimizer = optimizer!(c, Lars, parameters, lr rate(c, 0)?.unwrap_or(1e-3), wd c.float_or("wd", 1e-4)?)
+        .momentum(c.float_or("momentum", 0.9)?)
+        .trust(c.float_or("trust", 1e-3)?)
+        .eps(c.float_or("eps", 1e-8)?);
+    Ok(if c.flag("nesterov")? { optimizer.nesterov() } else { optimizer })
+}
+
+fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
+    let optimizer = optimizer!(c, Lamb, parameters, lr rate(c, 0)?.unwrap_or(1e-3), wd c.float_or("wd", 0.01)?)
+        .betas(c.float_or("beta1", 0.9)?, c.float_or("beta2", 0.999)?)
+        .eps(c.float_or("eps", 1e-6)?)
+        .max_trust(c.float_or("max_trust", 10.0)?);
+    let corrects = !c.has("bias_correction") || c.flag("bias_correction")?;
+    Ok(if corrects { optimizer } else { optimizer.no_bias_correction() })
+}
+
+/// The iteration is in the arithmetic of the parameters, which the table asks for where it is compared.
+fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
+    let dtype = parameters.first().map_or(DType::F32, |p| p.dtype().acc());
+    let steps = if c.has("ns_steps") { c.int("ns_steps")? } else { 5 };
+    let steps = steps.try_into().or_else(|_| c.fail("a count", "ns_steps"))?;
+    let adjust = match c.has("adjust") && c.word("adjust")? == "match_rms_adamw" {
+        true => Adjust::MatchRmsAdamW,
+        false => Adjust::Original,
+    };
+    let optimizer = optimizer!(c, Muon, parameters, lr rate(c, 0)?.unwrap_or(1e-3), wd c.float_or("wd", 0.1)?)
+        .momentum(c.float_or("momentum", 0.95)?)
+        .ns_steps(steps)
+        .ns_coefficients([c.float_or("a", 3.4445)?, c.float_or("b", -4.7750)?, c.float_or("c", 2.0315)?])
+        .eps(c.float_or("eps", 1e-7)?)
+        .adjust(adjust)
+        .ns_dtype(dtype);
+    let nesterov = !c.has("nesterov") || c.flag("nesterov")?;
+    Ok(if nesterov { optimizer } else { optimizer.no_nesterov() })
+}
+
+/// Two steps of matrices, two of which are of one shape.
+fn matrix_steps(g: &mut Gen) -> Case {
+    let [a, b] = [g.side(), g.side()];
+    let shapes = [vec![a, b], vec![a, b], vec![b, 1, a]];
+    let mut inputs = Vec::new();
+    for (i, shape) in shapes.iter().enumerate() {
+        for name in [format!("p{i}"), format!("g{i}_0"), format!("g{i}_1")] {
+            inputs.push((name, g.tensor(Domain::Real, shape)));
+        }
+    }
+    Case { inputs, ..Case::new(json!({"lr": 0.1, "wd": 0.1}), vec![]) }
+}
+
 fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let parameters = with_gradients(c)?;
     let clip = if c.flag("error_if_nonfinite")? { nn::clip_grad_norm_finite } else { nn::clip_grad_norm };
@@ -1732,6 +1786,9 @@ fn optimizers() -> Vec<Op> {
         steps("adamw_step", adamw, json!({"amsgrad": true})),
         steps("rmsprop_step", rmsprop, json!({"momentum": 0.9, "centered": true})),
         steps("adagrad_step", adagrad, json!({"lr_decay": 0.1, "initial_accumulator": 0.5})),
+        steps("lars_step", lars, json!({"trust": 0.5, "nesterov": true})),
+        steps("lamb_step", lamb, json!({"max_trust": 2.0})),
+        Op { make: Box::new(matrix_steps), ..steps("muon_step", muon, none()) }.class(Stages),
         Op::new("gradient_clip_norm", clip_norm, |g| {
             let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])

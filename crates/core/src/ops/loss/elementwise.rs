@@ -1,11 +1,13 @@
 //! Losses that are a row of the pointwise table, then reduced.
 
 use super::{Reduction, check_constant, check_operands};
+use crate::backend::{Fused, Kernel};
+use crate::ops::fused::{has_kernel, record_fused};
 use crate::ops::{in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
-use crate::tensor::Attributes;
-use crate::{Error, Result, Tensor};
+use crate::tensor::{Attributes, run};
+use crate::{Error, Result, Shape, Tensor};
 
 /// What the target of [`Tensor::kl_div`] holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,13 +61,112 @@ enum Slope {
     None,
 }
 
+/// What the losses of the elements are multiplied by, and what becomes of them.
+#[derive(Clone, Copy)]
+struct Finish<'a> {
+    factor: f64,
+    weight: Option<&'a Tensor>,
+    reduction: Reduction,
+}
+
+impl Finish<'_> {
+    fn apply(self, y: &Tensor) -> Result<Tensor> {
+        let y = if self.factor == 1.0 { y.clone() } else { y.mul_scalar(self.factor)? };
+        let y = self.weight.map_or(Ok(y.clone()), |w| y.mul(&w.cast(y.dtype())?))?;
+        self.reduction.apply(&y)
+    }
+}
+
+impl From<Reduction> for Finish<'static> {
+    fn from(reduction: Reduction) -> Self {
+        Finish { factor: 1.0, weight: None, reduction }
+    }
+}
+
 /// A row of the table with a backward row for each operand, computed in the accumulation dtype and reduced.
 fn elementwise(
     row: Pointwise,
     slopes: &'static [Slope],
     operands: &[&Tensor],
     attributes: &[f64],
-    finish: impl FnOnce(&Tensor) -> Result<Tensor>,
+    finish: Finish<'_>,
+) -> Result<Tensor> {
+    match divisor(operands[0], finish) {
+        Some(divisor) if is_fused(row, operands) => fused(row, slopes, operands, attributes, divisor),
+        _ => composite(row, slopes, operands, attributes, finish),
+    }
+}
+
+/// What the sum of all losses is divided by, if the result is that.
+fn divisor(x: &Tensor, finish: Finish<'_>) -> Option<f64> {
+    let count = match finish.reduction {
+        Reduction::None => return None,
+        Reduction::Mean => x.numel(),
+        Reduction::Sum => 1,
+        Reduction::BatchMean => x.dims().first().copied().unwrap_or(1),
+    };
+    finish.weight.is_none().then_some(count as f64 / finish.factor)
+}
+
+/// Of operands that have one shape, how many come before those that are one number everywhere.
+fn moving(operands: &[&Tensor]) -> usize {
+    operands.iter().position(|t| !t.is_contiguous()).unwrap_or(operands.len())
+}
+
+fn is_fused(row: Pointwise, operands: &[&Tensor]) -> bool {
+    let (own, shared) = operands.split_at(moving(operands));
+    let is_one = |t: &&Tensor| t.layout().strides().iter().all(|&stride| stride == 0);
+    !own.is_empty() && !row.is_checked() && shared.iter().all(is_one) && has_kernel(Fused::RowTotal(row), operands[0])
+}
+
+/// The row and the sum of its results in one pass; the backward pass is that of the row.
+fn fused(
+    row: Pointwise,
+    slopes: &'static [Slope],
+    operands: &[&Tensor],
+    attributes: &[f64],
+    divisor: f64,
+) -> Result<Tensor> {
+    let (op, x) = (row.name(), operands[0]);
+    let own = moving(operands);
+    let number = |t: &Tensor| (0..t.rank()).fold(t.clone(), |t, _| t.with_layout(t.layout().select(0, 0)));
+    let inputs: Vec<Tensor> =
+        operands.iter().enumerate().map(|(i, t)| if i < own { t.detach() } else { number(t) }).collect();
+    let y = Tensor::empty(op, &Shape::from(()), x.dtype().acc(), x.device())?;
+    let floats = [attributes, &[divisor]].concat();
+    let ints = [(operands.len() - own) as i64, 0, 1];
+    let kernel = Kernel::Fused(Fused::RowTotal(row));
+    run(op, kernel, &inputs.iter().collect::<Vec<_>>(), &[&y], Attributes { ints: &ints, floats: &floats })?;
+    let (dtype, shape) = (x.dtype(), x.shape().clone());
+    let (attributes, second) = (attributes.to_vec(), attributes.to_vec());
+    let specified = move |inputs: &[Tensor]| {
+        let finish = Finish { factor: 1.0 / divisor, ..Reduction::Sum.into() };
+        composite(row, slopes, &inputs.iter().collect::<Vec<_>>(), &second, finish)
+    };
+    record_fused(op, operands, y.cast(dtype)?, specified, move |t, x| {
+        let dy = t.dy().cast(dtype.acc())?.div_scalar(divisor)?.broadcast_to(&shape)?;
+        let of = |row, inputs: &[&Tensor]| {
+            pointwise_one(op, row, &[&[&dy], inputs].concat(), Attributes::floats(&attributes), &shape, dtype)
+        };
+        slopes
+            .iter()
+            .enumerate()
+            .map(|(i, slope)| match slope {
+                Slope::All(row) => t.want(i, || of(*row, &x.iter().collect::<Vec<_>>())),
+                Slope::Second(row) => t.want(i, || of(*row, &[&x[1]])),
+                Slope::First(row) => t.want(i, || of(*row, &[&x[0]])),
+                Slope::None => Ok(None),
+            })
+            .collect()
+    })
+}
+
+fn composite(
+    row: Pointwise,
+    slopes: &'static [Slope],
+    operands: &[&Tensor],
+    attributes: &[f64],
+    finish: Finish<'_>,
 ) -> Result<Tensor> {
     let op = row.name();
     let dtype = operands[0].dtype();
@@ -90,7 +191,7 @@ fn elementwise(
             })
             .collect()
     })?;
-    finish(&y)?.cast(dtype)
+    finish.apply(&y)?.cast(dtype)
 }
 
 /// The derivative with respect to the target of a loss that depends on `a - t` alone is that of `a`, negated: such a loss
@@ -101,7 +202,7 @@ fn of_difference(
     a: &Tensor,
     t: &Tensor,
     attributes: &[f64],
-    finish: impl FnOnce(&Tensor) -> Result<Tensor>,
+    finish: Finish<'_>,
 ) -> Result<Tensor> {
     check_operands(row.name(), &[a, t])?;
     if !t.requires_grad() {
@@ -117,13 +218,13 @@ impl Tensor {
     /// `(a - t)^2`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         const SLOPES: &[Slope] = &[Slope::All(Pointwise::MseBackward), Slope::None];
-        of_difference(Pointwise::MseLoss, SLOPES, self, target, &[], |y| reduction.apply(y))
+        of_difference(Pointwise::MseLoss, SLOPES, self, target, &[], reduction.into())
     }
 
     /// `|a - t|`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         const SLOPES: &[Slope] = &[Slope::All(Pointwise::L1Backward), Slope::None];
-        of_difference(Pointwise::L1Loss, SLOPES, self, target, &[], |y| reduction.apply(y))
+        of_difference(Pointwise::L1Loss, SLOPES, self, target, &[], reduction.into())
     }
 
     /// `d^2 / (2 beta)` where `d = |a - t| < beta`, `d - beta / 2` elsewhere. Both operands have gradients. Float dtypes.
@@ -132,7 +233,7 @@ impl Tensor {
         if beta.is_nan() || beta < 0.0 {
             return Err(Error::attr("smooth_l1_loss", format!("beta is {beta}, expected at least 0")));
         }
-        smooth_l1(self, target, beta, |y| reduction.apply(y))
+        smooth_l1(self, target, beta, reduction.into())
     }
 
     /// `delta` times [`smooth_l1_loss`](Tensor::smooth_l1_loss) with `beta = delta`. Errors: as there, and `Attr` unless
@@ -141,7 +242,7 @@ impl Tensor {
         if delta.is_nan() || delta <= 0.0 {
             return Err(Error::attr("huber_loss", format!("delta is {delta}, expected more than 0")));
         }
-        smooth_l1(self, target, delta, |y| reduction.apply(&y.mul_scalar(delta)?))
+        smooth_l1(self, target, delta, Finish { factor: delta, ..reduction.into() })
     }
 
     /// `-w (t ln p + (1 - t) ln(1 - p))` for probabilities p, with logarithms of at least -100. p and t have gradients.
@@ -151,7 +252,7 @@ impl Tensor {
         let op = "bce_loss";
         check_operands(op, &[self, target])?;
         check_weight(op, self, weight)?;
-        elementwise(Pointwise::BceLoss, SLOPES, &[self, target], &[], |y| reduction.apply(&weighted(y, weight)?))
+        elementwise(Pointwise::BceLoss, SLOPES, &[self, target], &[], Finish { weight, ..reduction.into() })
     }
 
     /// [`bce_loss`](Tensor::bce_loss) of `sigmoid(x)` without its rounding. `positive_weight`, which broadcasts, weighs
@@ -176,9 +277,13 @@ impl Tensor {
             None => Tensor::ones((), self.dtype(), self.device())?.broadcast_to(self.shape())?,
         };
         check_operands(op, &[self, &positive])?;
-        elementwise(Pointwise::BceWithLogits, SLOPES, &[self, target, &positive], &[], |y| {
-            reduction.apply(&weighted(y, weight)?)
-        })
+        elementwise(
+            Pointwise::BceWithLogits,
+            SLOPES,
+            &[self, target, &positive],
+            &[],
+            Finish { weight, ..reduction.into() },
+        )
     }
 
     /// The Kullback-Leibler divergence `t (ln t - x)` for logarithms x of probabilities; 0 where t is 0. Only x has a
@@ -193,7 +298,7 @@ impl Tensor {
             KlTarget::Probabilities => (Pointwise::KlDiv, PLAIN),
             KlTarget::Logarithms => (Pointwise::KlDivLog, LOG),
         };
-        elementwise(row, slopes, &[self, target], &[], |y| reduction.apply(y))
+        elementwise(row, slopes, &[self, target], &[], reduction.into())
     }
 
     /// Cross entropy of a sigmoid, weighted by `(1 - p_t)^gamma`. Only x has a gradient. Float dtypes. Errors: `Shape` if
@@ -215,11 +320,11 @@ impl Tensor {
                 p.log()?.sub(&p.neg()?.log1p()?)
             })?,
         };
-        elementwise(Pointwise::FocalLoss, SLOPES, &[&x, target], &[alpha, gamma], |y| reduction.apply(y))
+        elementwise(Pointwise::FocalLoss, SLOPES, &[&x, target], &[alpha, gamma], reduction.into())
     }
 }
 
-fn smooth_l1(a: &Tensor, t: &Tensor, beta: f64, finish: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+fn smooth_l1(a: &Tensor, t: &Tensor, beta: f64, finish: Finish<'_>) -> Result<Tensor> {
     const SLOPES: &[Slope] = &[Slope::All(Pointwise::SmoothL1Backward), Slope::None];
     of_difference(Pointwise::SmoothL1Loss, SLOPES, a, t, &[beta], finish)
 }
@@ -228,12 +333,5 @@ fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result
     match weight {
         Some(w) => check_operands(op, &[x, w]).and_then(|()| check_constant(op, "the weight", w)),
         None => Ok(()),
-    }
-}
-
-fn weighted(y: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
-    match weight {
-        Some(w) => y.mul(&w.cast(y.dtype())?),
-        None => Ok(y.clone()),
     }
 }

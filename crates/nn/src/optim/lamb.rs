@@ -1,0 +1,91 @@
+//! LAMB.
+
+use super::engine::{Engine, Rule, Step, check_at_least_0, check_rate};
+use super::{Group, Optimizer, Scaling, optimizer};
+use crate::StateDict;
+use isograd_core::ops::{Update, update_each_, update_each_norms_};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Error, Result, Tensor};
+
+/// Adam with layer-wise rates: of Adam's direction with the weight decay added, r, a parameter steps by `lr min(|p| / |r|, 10) r`;
+/// the factor is 1 if a norm is 0. Rate 1e-3, betas 0.9 and 0.999, eps 1e-6, weight decay 0.01. You et al. 2020, arXiv
+/// 1904.00962.
+pub struct Lamb(Engine<LambRule>);
+
+optimizer!(Lamb, lr 1e-3, weight_decay 0.01, rule LambRule {
+    beta1: 0.9, beta2: 0.999, eps: 1e-6, max_trust: 10.0, corrects_bias: true
+});
+
+impl Lamb {
+    /// The decay rates of the two means, 0 to below 1.
+    pub fn betas(mut self, beta1: f64, beta2: f64) -> Self {
+        (self.0.rule.beta1, self.0.rule.beta2) = (beta1, beta2);
+        self
+    }
+
+    /// Added to the root, at least 0.
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.0.rule.eps = eps;
+        self
+    }
+
+    /// The largest trust ratio, above 0; infinity sets no bound.
+    pub fn max_trust(mut self, bound: f64) -> Self {
+        self.0.rule.max_trust = bound;
+        self
+    }
+
+    /// Takes the means as they are, which start at 0.
+    pub fn no_bias_correction(mut self) -> Self {
+        self.0.rule.corrects_bias = false;
+        self
+    }
+}
+
+struct LambRule {
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    max_trust: f64,
+    corrects_bias: bool,
+}
+
+impl Rule for LambRule {
+    const NAME: &'static str = "lamb";
+    const HAS_TRUST_RATIO: bool = true;
+
+    fn check(&self) -> Result<()> {
+        check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
+        if self.max_trust.is_nan() || self.max_trust <= 0.0 {
+            return Err(Error::attr(Self::NAME, format!("max_trust is {}, expected above 0", self.max_trust)));
+        }
+        [self.beta1, self.beta2].into_iter().try_for_each(|beta| check_rate(Self::NAME, "a beta", beta))
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+
+    fn prepare(&self, _weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        let logarithms =
+            [self.beta1, self.beta2].map(|beta| if self.corrects_bias { beta.ln() } else { f64::NEG_INFINITY });
+        (Pointwise::LambPrepare, logarithms.to_vec())
+    }
+
+    fn update(&self, step: &Step<'_>) -> Result<()> {
+        let [correction1, correction2, scale] = &step.numbers.prepared[..] else { return Ok(()) };
+        let of = |targets, inputs, numbers| Update { targets, inputs, numbers };
+        let decay = step.weight_decay;
+        let attributes = [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
+        let sets = step.members.iter().map(|m| of(m.states.iter().collect(), vec![m.parameter, m.gradient], vec![]));
+        let shared = [correction1, correction2, scale, step.found_inf];
+        let row = Pointwise::LambMoments;
+        let norms = update_each_norms_(Self::NAME, row, &sets.collect::<Vec<_>>(), &shared, &attributes)?;
+        let norms = step.norms(|| Ok(norms))?;
+        let sets = step.members.iter().zip(&norms);
+        let sets = sets.map(|(m, norms)| of(vec![m.parameter], m.states.iter().collect(), norms.iter().collect()));
+        let shared = [&step.numbers.lr, correction1, correction2, step.found_inf];
+        let attributes = [decay, self.eps, self.max_trust];
+        update_each_("lamb_step", Pointwise::LambStep, &sets.collect::<Vec<_>>(), &shared, &attributes)
+    }
+}

@@ -1,0 +1,204 @@
+//! Muon.
+
+use super::engine::{Engine, Moved, Rule, Step, check_at_least_0, check_rate};
+use super::{Group, Optimizer, Scaling, optimizer};
+use crate::StateDict;
+use isograd_core::ops::{Gemm, Update, update_each_};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{DType, Error, Result, Shape, Tensor};
+
+/// Momentum whose matrix is made nearly orthogonal before each step, for parameters `[A, ..]` of rank 2 or more, as matrices
+/// `[A, B]`; others need another optimizer. Rate 1e-3, momentum 0.95 of Nesterov's kind, weight decay 0.1, which shrinks the
+/// parameters apart. Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon>; as PyTorch's Muon, which takes rank 2.
+///
+/// From the momentum X, divided by its norm, each of 5 steps makes `a X + (b M + c M^2) X`, where `M = X X^T`: an iteration of
+/// Newton and Schulz that brings singular values near 1. Parameters of one shape go through it together.
+pub struct Muon(Engine<MuonRule>);
+
+optimizer!(Muon, lr 1e-3, weight_decay 0.1, rule MuonRule {
+    momentum: 0.95,
+    nesterov: true,
+    steps: 5,
+    coefficients: [3.4445, -4.7750, 2.0315],
+    eps: 1e-7,
+    adjust: Adjust::Original,
+    dtype: DType::BF16,
+});
+
+/// What a step of [`Muon`] is multiplied by, for a matrix `[A, B]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adjust {
+    /// `sqrt(max(1, A / B))`.
+    #[default]
+    Original,
+    /// `0.2 sqrt(max(A, B))`: elements move about as far as AdamW's. Liu et al. 2025, arXiv 2502.16982.
+    MatchRmsAdamW,
+}
+
+impl Adjust {
+    fn factor(self, a: usize, b: usize) -> f64 {
+        let (a, b) = (a as f64, b as f64);
+        match self {
+            Adjust::Original => (a / b).max(1.0).sqrt(),
+            Adjust::MatchRmsAdamW => 0.2 * a.max(b).sqrt(),
+        }
+    }
+}
+
+impl Muon {
+    /// The decay rate of the mean of gradients, 0 to below 1.
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.0.rule.momentum = momentum;
+        self
+    }
+
+    /// Steps by the mean itself, instead of the gradient drawn towards it.
+    pub fn no_nesterov(mut self) -> Self {
+        self.0.rule.nesterov = false;
+        self
+    }
+
+    /// Steps of the iteration, 1 to 99.
+    pub fn ns_steps(mut self, steps: usize) -> Self {
+        self.0.rule.steps = steps;
+        self
+    }
+
+    /// The coefficients a, b and c.
+    pub fn ns_coefficients(mut self, coefficients: [f64; 3]) -> Self {
+        self.0.rule.coefficients = coefficients;
+        self
+    }
+
+    /// The least norm that the momentum is divided by, at least 0.
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.0.rule.eps = eps;
+        self
+    }
+
+    /// How steps depend on the shape.
+    pub fn adjust(mut self, adjust: Adjust) -> Self {
+        self.0.rule.adjust = adjust;
+        self
+    }
+
+    /// The dtype of the iteration, to which each of its products is rounded: bf16 if not set.
+    pub fn ns_dtype(mut self, dtype: DType) -> Self {
+        self.0.rule.dtype = dtype;
+        self
+    }
+}
+
+struct MuonRule {
+    momentum: f64,
+    nesterov: bool,
+    steps: usize,
+    coefficients: [f64; 3],
+    eps: f64,
+    adjust: Adjust,
+    dtype: DType,
+}
+
+impl Rule for MuonRule {
+    const NAME: &'static str = "muon";
+
+    fn accept(&self, parameter: &Tensor) -> Result<()> {
+        match parameter.rank() {
+            0 | 1 => {
+                let message = format!("a parameter has shape {}, expected rank 2 or more", parameter.shape());
+                Err(Error::shape(Self::NAME, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
+        check_rate(Self::NAME, "momentum", self.momentum)?;
+        if !(1..100).contains(&self.steps) {
+            return Err(Error::attr(Self::NAME, format!("ns_steps is {}, expected 1 to 99", self.steps)));
+        }
+        if !matches!(self.dtype, DType::BF16 | DType::F32 | DType::F64) {
+            return Err(Error::attr(Self::NAME, format!("ns_dtype is {}, expected bf16, f32 or f64", self.dtype)));
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        &["momentum_buffer"]
+    }
+
+    fn prepare(&self, _weight_decay: f64) -> (Pointwise, Vec<f64>) {
+        (Pointwise::SgdPrepare, Vec::new())
+    }
+
+    fn update(&self, step: &Step<'_>) -> Result<()> {
+        let alike = alike(&step.members);
+        let stacks: Vec<Tensor> = alike.iter().map(|members| self.stack(members)).collect::<Result<_>>()?;
+        let pieces: Vec<Vec<Tensor>> = stacks.iter().map(pieces_of).collect::<Result<_>>()?;
+        let sets = alike.iter().flatten().zip(pieces.iter().flatten());
+        let sets: Vec<Update<'_>> = sets.map(|(m, x)| set(vec![&m.states[0], x], m.gradient)).collect();
+        let nesterov = if self.nesterov { 1.0 } else { 0.0 };
+        let attributes = [self.momentum, 1.0 - self.momentum, nesterov];
+        update_each_("muon_step", Pointwise::MuonMomentum, &sets, &step.prepared(), &attributes)?;
+        for (members, stack) in alike.iter().zip(&stacks) {
+            let shape = stack.shape().clone();
+            let (count, a) = (shape[0], shape[1]);
+            let b = shape[2..].iter().product();
+            if count * a * b == 0 {
+                continue;
+            }
+            let x = pieces_of(&self.orthogonal(stack.reshape((count, a, b))?)?.reshape(shape)?)?;
+            let sets: Vec<_> = members.iter().zip(&x).map(|(m, x)| set(vec![m.parameter], x)).collect();
+            let attributes = [step.weight_decay, self.adjust.factor(a, b)];
+            let shared = [&step.numbers.lr, step.found_inf];
+            update_each_("muon_step", Pointwise::MuonStep, &sets, &shared, &attributes)?;
+        }
+        Ok(())
+    }
+}
+
+impl MuonRule {
+    /// Room for what members of one shape step by, `[count, A, ..]`.
+    fn stack(&self, members: &[&Moved<'_>]) -> Result<Tensor> {
+        let first = members[0].parameter;
+        let dims: Vec<usize> = std::iter::once(members.len()).chain(first.dims().iter().copied()).collect();
+        Tensor::empty(Self::NAME, &Shape::from(dims), self.dtype, first.device())
+    }
+
+    /// Matrices `x: [count, A, B]` with singular values near 1. Of M, the smaller of the two products is taken.
+    fn orthogonal(&self, x: Tensor) -> Result<Tensor> {
+        let [a, b, c] = self.coefficients;
+        let is_wide = x.dims()[1] <= x.dims()[2];
+        let norm = x.l2_norm([1, 2])?.reshape((x.dims()[0], 1, 1))?.clamp(Some(self.eps.into()), None)?;
+        let mut x = x.div(&norm)?;
+        for _ in 0..self.steps {
+            let m = if is_wide { x.matmul(&x.t()?)? } else { x.t()?.matmul(&x)? };
+            let p = m.gemm(&m, Some(&m), Gemm { alpha: c, beta: b })?;
+            let scale = Gemm { alpha: 1.0, beta: a };
+            x = if is_wide { p.gemm(&x, Some(&x), scale)? } else { x.gemm(&p.t()?, Some(&x), scale)? };
+        }
+        Ok(x)
+    }
+}
+
+fn set<'a>(targets: Vec<&'a Tensor>, input: &'a Tensor) -> Update<'a> {
+    Update { targets, inputs: vec![input], numbers: Vec::new() }
+}
+
+/// Views of the tensors of a stack.
+fn pieces_of(stack: &Tensor) -> Result<Vec<Tensor>> {
+    (0..stack.dims()[0]).map(|i| stack.select(0, i as isize)).collect()
+}
+
+/// Members of one shape together.
+fn alike<'s, 'a>(members: &'s [Moved<'a>]) -> Vec<Vec<&'s Moved<'a>>> {
+    let mut all: Vec<Vec<&Moved<'_>>> = Vec::new();
+    for member in members {
+        match all.iter_mut().find(|group| group[0].parameter.shape() == member.parameter.shape()) {
+            Some(group) => group.push(member),
+            None => all.push(vec![member]),
+        }
+    }
+    all
+}
