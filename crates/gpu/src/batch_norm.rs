@@ -1,11 +1,11 @@
 //! Normalisation of channels over a batch.
 
+use crate::Gpu;
 use crate::driver::{Address, Driver, Geometry};
 use crate::elementwise::word;
 use crate::fused::{SHORT, addresses, variant};
 use crate::launch::{Arguments, group_size};
 use crate::source::Variant;
-use crate::Gpu;
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Words that a thread reads at once of an array.
@@ -19,7 +19,8 @@ const TERMS: usize = 4096;
 
 /// The largest words in which memory that begins at these addresses can be read, if rows have `extent` elements.
 pub fn vector_of(dtype: DType, extent: usize, addresses: &[Address]) -> usize {
-    let fits = |v: usize| extent.is_multiple_of(v) && addresses.iter().all(|a| a.is_multiple_of((v * dtype.size()) as u64));
+    let fits =
+        |v: usize| extent.is_multiple_of(v) && addresses.iter().all(|a| a.is_multiple_of((v * dtype.size()) as u64));
     let mut vector = 16 / dtype.size();
     while !fits(vector) {
         vector /= 2;

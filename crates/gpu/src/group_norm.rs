@@ -1,20 +1,20 @@
 //! Normalisation of groups of channels.
 
+use crate::Gpu;
 use crate::batch_norm::vector_of;
 use crate::driver::{Address, Driver, Geometry};
 use crate::elementwise::word;
 use crate::fused::{Kept, addresses, join_parts, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS};
 use crate::source::Variant;
-use crate::Gpu;
 use isograd_core::{Call, DType, Result};
 
 /// Words of each array that a thread reads at once, and may keep.
 const MOST_WORDS: usize = 4;
 /// Channels at once of a group of threads.
 const TEAMS: usize = 32;
-/// Threads of the smallest and of the largest group.
-const THREADS: (usize, usize) = (64, 1024);
+/// Threads of the smallest and of the largest group, of which two run together: one reads while the other writes.
+const THREADS: (usize, usize) = (64, 512);
 
 /// What a program is told of the parameters, which have the dtype `p`.
 fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {

@@ -178,7 +178,8 @@ impl Form {
                 return Err(Error::shape(op, message));
             }
             if p.dtype() != x.dtype() && p.dtype() != DType::F32 {
-                let message = format!("parameters and statistics must have the dtype of x or f32: {}", describe(&[x, p]));
+                let message =
+                    format!("parameters and statistics must have the dtype of x or f32: {}", describe(&[x, p]));
                 return Err(Error::dtype(op, message));
             }
         }

@@ -30,9 +30,11 @@ pub(super) fn norms() -> Vec<Op> {
             .derivative(Derivative::None(UPDATED))
             .also(&["batchnorm_forward"])
             .fused(),
-        Op::new("instance_norm_running", |c| Kept::of(c)?.after(c, Kept::instance_norm), |g| {
-            running_case(g, Kind::Instance)
-        })
+        Op::new(
+            "instance_norm_running",
+            |c| Kept::of(c)?.after(c, Kept::instance_norm),
+            |g| running_case(g, Kind::Instance),
+        )
         .class(Class::Stages)
         .derivative(Derivative::None(UPDATED))
         .also(&["instancenorm_forward"])
