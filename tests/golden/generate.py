@@ -1389,7 +1389,9 @@ def channel_norm(out):
             out.case(f"{op}/{name}_counted", x | kept | counted, momentum=0.5)
             out.case(f"{op}/{name}_average", x | kept | counted, momentum=None)
     # PyTorch has no gradient of an empty batch.
-    out.case("batchnorm_forward/empty", {"x": normal(0, 3, 2), "weight": normal(3), "bias": normal(3)}, grads=[])
+    empty = {"x": normal(0, 4, 2), "weight": normal(4), "bias": normal(4)}
+    out.case("batchnorm_forward/empty", empty, grads=[])
+    out.case("groupnorm_forward/empty", empty, num_groups=2)
     equal = {"x": torch.full((2, 2, 3), 2.0, dtype=F64)}
     special = {"x": f64([[[NAN, 1.0]], [[2.0, 1.0]]]).expand(2, 3, 2).clone()}
     special["x"][0, 1, 0], special["x"][0, 2, 0] = INF, -3.0
