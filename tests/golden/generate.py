@@ -1285,10 +1285,32 @@ def table28(out):
         [f64([2.1931757, -0.11920292])],
         {"x": f64([2.7830115, -0.045392124, 0.73105858, -0.23840584])},
     )
+    table_norms(out)
     table_losses(out)
     table_distances(out)
     table_optimizers(out)
     table_rest(out)
+
+
+def table_norms(out):
+    x, g = f64([1.0, 2.0, 4.0]), {0: f64([1.0, 0.0, -1.0])}
+    weight, bias = f64([1.0, 2.0, 3.0]), f64([0.0, 1.0, -1.0])
+    gradients = {"x": f64([-0.11453084, 0.17181258, -0.057281741]), "weight": f64([-1.0690415, 0, -1.3363019]), "bias": g[0]}
+    y = f64([-1.0690415, 0.46547923, 3.0089057])
+    out.literal("layernorm_forward", {"x": x, "weight": weight, "bias": bias}, [y], gradients, cotangents=g)
+    gradients = {"x": f64([0.57594517, 0.39596193, -0.34196874]), "weight": f64([0.3779642, 0, -1.5118568])}
+    y = f64([0.3779642, 1.5118568, 4.5355704])
+    out.literal("rmsnorm_forward", {"x": x, "weight": weight}, [y], gradients, cotangents=g)
+    x, g = f64([[1.0, 2.0], [3.0, 6.0], [5.0, 4.0]]), {0: f64([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])}
+    y = f64([[-1.2247426, -1.2247426], [0, 1.2247426], [1.2247426, 0]])
+    gradients = {"x": f64([[0.10206303, 0.10206073], [-0.20412376, 0.10206303], [0.10206073, -0.20412376]])}
+    out.literal("batchnorm_forward", {"x": x}, [y], gradients, cotangents=g)
+    statistics = {"running_mean": f64([0.0, 0.0]), "running_var": f64([1.0, 1.0])}
+    out.literal("batch_norm_running", {"x": x} | statistics, [f64([0.3, 0.4]), f64([1.3, 1.3])], {})
+    x, g = torch.arange(8, dtype=F64).square().reshape(1, 4, 2), {0: torch.eye(8, dtype=F64)[3].reshape(1, 4, 2)}
+    y = [-0.99999959, -0.71428542, 0.14285708, 1.5714279, -1.2561834, -0.52678657, 0.36469839, 1.4182715]
+    gradients = {"x": f64([0.040816218, 0.0087462867, -0.087463508, 0.037901003, 0, 0, 0, 0]).reshape(1, 4, 2)}
+    out.literal("groupnorm_forward", {"x": x}, [f64(y).reshape(1, 4, 2)], gradients, cotangents=g, num_groups=2)
 
 
 def table_losses(out):
@@ -1541,7 +1563,9 @@ def channel_norm(out):
             out.case(f"{op}/{name}_counted", x | kept | counted, momentum=0.5)
             out.case(f"{op}/{name}_average", x | kept | counted, momentum=None)
     # PyTorch has no gradient of an empty batch.
-    out.case("batchnorm_forward/empty", {"x": normal(0, 3, 2), "weight": normal(3), "bias": normal(3)}, grads=[])
+    empty = {"x": normal(0, 4, 2), "weight": normal(4), "bias": normal(4)}
+    out.case("batchnorm_forward/empty", empty, grads=[])
+    out.case("groupnorm_forward/empty", empty, num_groups=2)
     equal = {"x": torch.full((2, 2, 3), 2.0, dtype=F64)}
     special = {"x": f64([[[NAN, 1.0]], [[2.0, 1.0]]]).expand(2, 3, 2).clone()}
     special["x"][0, 1, 0], special["x"][0, 2, 0] = INF, -3.0

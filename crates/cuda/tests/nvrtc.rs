@@ -36,6 +36,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("gemv", 8, FEW),
     ("reduce_rows", 4, FEW),
     ("lists", 12, FEW),
+    ("batch_norm", 8, FEW),
     ("move", 8, FEW),
     ("merge", 8, FEW),
     ("maximum", 28, BYTES),

@@ -13,8 +13,8 @@ use isograd_core::{Call, DType, Result};
 const MOST_WORDS: usize = 4;
 /// Channels at once of a group of threads.
 const TEAMS: usize = 32;
-/// Threads of the smallest and of the largest group.
-const THREADS: (usize, usize) = (64, 1024);
+/// Threads of the smallest and of the largest group, of which two run together: one reads while the other writes.
+const THREADS: (usize, usize) = (64, 512);
 
 /// What a program is told of the parameters, which have the dtype `p`.
 fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {

@@ -148,7 +148,7 @@ fn check_channels(op: &'static str, x: &Tensor, dim: usize, channels: usize) -> 
 pub struct NormOptions {
     /// What is added to the variance.
     pub eps: f64,
-    /// The weight of a batch in the running statistics; without one, all batches weigh the same.
+    /// The weight of a batch in the running statistics; without one, all batches weigh the same, and instances nothing.
     pub momentum: Option<f64>,
     /// Whether there are weight and bias.
     pub affine: bool,
@@ -191,7 +191,7 @@ macro_rules! channel_norm {
             pub running_mean: Option<Tensor>,
             /// `[C]`, unbiased: a buffer, which training updates in place.
             pub running_var: Option<Tensor>,
-            /// How many batches there were in training: a buffer of one i64.
+            /// How many batches there were in training, which instance normalisation does not count: a buffer of one i64.
             pub num_batches_tracked: Option<Tensor>,
             options: NormOptions,
             channels: usize,
@@ -225,10 +225,9 @@ macro_rules! channel_norm {
             }
 
             /// Those of x are used in training, and where there are no others.
-            fn statistics(&self) -> Statistics<'_> {
+            fn statistics<'a>(&'a self, batches: Option<&'a Tensor>, momentum: Option<f64>) -> Statistics<'a> {
                 let (Some(mean), Some(var)) = (&self.running_mean, &self.running_var) else { return Statistics::Batch };
-                let batches = self.num_batches_tracked.as_ref();
-                let running = Running { mean, var, batches, momentum: self.options.momentum };
+                let running = Running { mean, var, batches, momentum };
                 if self.mode.is_training() { Statistics::Update(running) } else { Statistics::Running(running) }
             }
         }
@@ -269,7 +268,8 @@ impl<const D: usize> Forward for BatchNorm<D> {
             return Err(Error::shape(op, message));
         }
         check_channels(op, x, 1, self.channels)?;
-        x.batch_norm(self.weight.as_ref(), self.bias.as_ref(), self.statistics(), self.options.eps)
+        let statistics = self.statistics(self.num_batches_tracked.as_ref(), self.options.momentum);
+        x.batch_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
     }
 }
 
@@ -284,6 +284,8 @@ impl<const D: usize> Forward for InstanceNorm<D> {
             return Err(Error::shape(op, message));
         }
         check_channels(op, x, 1, self.channels)?;
-        x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), self.statistics(), self.options.eps)
+        // As PyTorch's, which counts no batches.
+        let statistics = self.statistics(None, Some(self.options.momentum.unwrap_or(0.0)));
+        x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
     }
 }

@@ -123,7 +123,7 @@ fn shape(g: &mut Gen, kind: Kind) -> Vec<usize> {
         n => {
             let channels = [1, 2, 4, 6][g.below(4)];
             let rest = [vec![], vec![5], vec![2, 3], vec![1], vec![4, 2, 2]][g.below(5)].clone();
-            [vec![[3, 1, 2, 0][n], channels], rest].concat()
+            [vec![[3, 1, 2, 5][n], channels], rest].concat()
         }
     };
     // The variance of one value is refused.
