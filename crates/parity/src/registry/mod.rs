@@ -1,9 +1,11 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
 mod custom;
+mod graph;
 mod launches;
 mod modules;
 mod rows;
+mod sequence;
 
 pub use custom::custom;
 

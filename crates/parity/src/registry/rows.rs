@@ -31,9 +31,11 @@ pub(super) fn ops() -> Vec<Op> {
         ("view", views()),
         ("copy", copies()),
         ("indexing", indexing()),
+        ("graph", super::graph::ops()),
         ("matrix", matrices()),
         ("loss", losses()),
         ("normalization", norms()),
+        ("sequence", super::sequence::ops()),
         ("random", random()),
         ("optimizer", optimizers()),
     ];
@@ -47,7 +49,7 @@ pub(super) fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
     Ok(vec![t?])
 }
 
-fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
+pub(super) fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
     pair.map(|(a, b)| vec![a, b])
 }
 
@@ -58,7 +60,7 @@ pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// The op of the absolute values of its inputs.
-fn absolute(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+pub(super) fn absolute(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let abs = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
     let inputs: Vec<(String, Tensor)> =
         c.inputs.iter().map(|(n, t)| Ok((n.clone(), abs(t)?))).collect::<Result<_>>()?;
