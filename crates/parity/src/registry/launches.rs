@@ -91,8 +91,8 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("adagrad_step", [14, 0]),
     ("gradient_clip_norm", [10, 0]),
     ("gradient_clip_value", [3, 0]),
-    ("amp_unscale_check", [25, 0]),
-    ("amp_update_scale", [62, 0]),
+    ("amp_unscale_check", [11, 0]),
+    ("amp_update_scale", [20, 0]),
     ("accumulate_grad", [2, 0]),
 ];
 
