@@ -25,11 +25,19 @@ NAMES = {
     "captured mlp tf32": "mnist_mlp",
     **{name: name for name in ("max_pool2d_k3s2", "max_pool2d_k2s2", "avg_pool2d_k2s2", "adapt_avg_1", "adapt_avg_7", "adapt_max_7")},
 }
+# Of the rows of graphs: the name and the variant of PyTorch's.
+GRAPHS = {
+    "index_select": ("index_select", "eager"), "index_add": ("index_add", "eager"), "scatter_sum": ("scatter_reduce", "sum"),
+    "scatter_mean": ("scatter_reduce", "mean"), "scatter_max": ("scatter_reduce", "amax"),
+}
 
 
 def shape(row):
     """The shape as PyTorch's rows write it."""
     dims, name = row["shape"], row["name"]
+    if row["group"] == "graph":
+        nodes, edges, features = dims
+        return f"N{nodes // 1000}k E{edges / 1e6:g}M d{features}"
     if name == "gather" or name.startswith(("scatter", "index_")):
         r, n, c = dims
         return f"({r},{c})/{n}"
@@ -52,7 +60,9 @@ def shape(row):
 
 def counterparts(row, torch):
     """PyTorch's rows for one of isograd's."""
-    name, of = NAMES.get(row["name"]), shape(row)
+    name, of, impl = NAMES.get(row["name"]), shape(row), None
+    if row["group"] == "graph":
+        name, impl = GRAPHS.get(row["name"], (None, None))
     dtype = DTYPES.get(row["dtype"])
     step = row["group"] in ("optimizer", "training")
     for other in torch:
@@ -61,6 +71,8 @@ def counterparts(row, torch):
         if not (other["shape"] == of or other["shape"].startswith(of + " ")):
             continue
         if other["pass"] != ("step" if step else row["pass"]):
+            continue
+        if impl and other["impl"] != impl:
             continue
         if row["name"].startswith("scatter_add") and (other["impl"] == "inplace") != row["name"].split(",")[0].endswith("_"):
             continue

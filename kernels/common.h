@@ -8,6 +8,13 @@ typedef i32 idx;
 #define HIGHEST_IDX 0x7fffffff
 #endif
 
+// n / d of n below 2^31, for which the host made `by` of d: a factor, and above it how far to shift.
+#ifdef WIDE
+#define QUOTIENT(n, d, by) ((n) / (idx)(d))
+#else
+#define QUOTIENT(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
+#endif
+
 #ifdef INTS
 typedef struct {
     i64 v[INTS];

@@ -4,16 +4,11 @@
 // `p`: dimensions as `walk` takes them: ROWS of the index's rows, then INNER of what lies at a row. Positions in x and y are
 // in words.
 
-#ifdef INTS
+#ifdef I
 typedef STORAGE(I) SI;
-
-// n / d of n below 2^31, for which the host made `by` of d: a factor, and above it how far to shift.
-#ifdef WIDE
-#define QUOTIENT(n, d, by) ((n) / (idx)(d))
-#else
-#define QUOTIENT(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
 #endif
 
+#ifdef INTS
 // Where element `number` lies. From `base` on there are `rank` extents, what QUOTIENT takes of each, and `rank` strides of each
 // operand.
 FUNCTION idx walk(const Ints *p, int base, int rank, int operand, idx number) {
@@ -62,6 +57,62 @@ KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARG
         // Behind all reads, none of which waits for another.
         EACH_UNIT(j) if ((u64)v.each[j] >= (u64)extent)
             note(status, ((i64)w * NUMBERS + j) * size / width, v.each[j]);
+    }
+}
+#endif
+
+#ifdef SHARES
+typedef STORAGE(T) S;
+typedef union {
+    WORD all;
+    S each[VECTOR];
+} Word;
+
+#define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+
+// The gradient of rows [E, F] that were joined by index to [N, F]: what each has of dy[index], as much as all rows of the node if
+// the result is their mean, which has `counts` [N]; as much as all that have the largest value y if it is that (EVEN), for
+// which `counts` is [N, F]; or all, if it is the first row that does (FIRST). A word has VECTOR elements, a row `width` words.
+KERNEL(shares)(GLOBAL const S *dy, GLOBAL const SI *index, GLOBAL const i32 *counts, GLOBAL const S *x, GLOBAL const S *y,
+               GLOBAL const i64 *first, GLOBAL S *dx, i64 n, i64 width, i64 by_width, i64 extent, S bad, GLOBAL i64 *status) {
+    for (idx e = (idx)(GROUP * THREADS) + LANE; e < (idx)n; e += (idx)(GROUPS * THREADS)) {
+        idx row = QUOTIENT(e, width, by_width);
+        i64 v = index[row];
+        Word g;
+        if ((u64)v >= (u64)extent) {
+            note(status, row, v);
+            EACH_PART(j) g.each[j] = bad;
+            ((GLOBAL WORD *)dx)[e] = g.all;
+            continue;
+        }
+        idx at = (idx)v * (idx)width + (e - row * (idx)width);
+        g.all = ((GLOBAL const WORD *)dy)[at];
+#ifdef FIRST
+        union {
+            FIRST_WORD all[FIRST_WORDS];
+            i64 each[VECTOR];
+        } rows;
+        for (int k = 0; k < FIRST_WORDS; k++) rows.all[k] = ((GLOBAL const FIRST_WORD *)first)[(i64)at * FIRST_WORDS + k];
+        EACH_PART(j) if (rows.each[j] != row) g.each[j] = 0;
+#elif defined(EVEN)
+        union {
+            COUNT_WORD all[COUNT_WORDS];
+            i32 each[VECTOR];
+        } ties;
+        Word own, best;
+        own.all = ((GLOBAL const WORD *)x)[e];
+        best.all = ((GLOBAL const WORD *)y)[at];
+        for (int k = 0; k < COUNT_WORDS; k++) ties.all[k] = ((GLOBAL const COUNT_WORD *)counts)[(i64)at * COUNT_WORDS + k];
+        // A product: if the largest value is NaN, no row has it, and all get NaN.
+        EACH_PART(j) {
+            A part = (A)LOAD(T, g.each, j) / (A)ties.each[j];
+            STORE(T, g.each, j, part * (A)(LOAD(T, own.each, j) == LOAD(T, best.each, j)));
+        }
+#else
+        A count = (A)counts[v];
+        EACH_PART(j) STORE(T, g.each, j, (A)LOAD(T, g.each, j) / count);
+#endif
+        ((GLOBAL WORD *)dx)[e] = g.all;
     }
 }
 #endif
@@ -215,6 +266,47 @@ typedef union {
 #define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 
 #ifdef ADDING
+#ifdef LARGEST
+// In place of a sum: the largest value, of which NaN is one, the first row that has it, and how many do. `first` of no rows
+// is -1.
+typedef struct {
+    A v[VECTOR];
+    idx first[VECTOR];
+    idx ties[VECTOR];
+} Sum;
+
+FUNCTION Sum zero(void) {
+    Sum sum;
+    EACH_PART(j) {
+        sum.v[j] = LOWEST;
+        sum.first[j] = -1;
+        sum.ties[j] = 0;
+    }
+    return sum;
+}
+
+// Rows of b come after those of a.
+FUNCTION Sum joined(Sum a, Sum b) {
+    EACH_PART(j) {
+        int is_larger = a.first[j] < 0 || (!(b.v[j] <= a.v[j]) && !IS_NAN(a.v[j]));
+        idx more = b.v[j] == a.v[j] ? b.ties[j] : 0;
+        a.ties[j] = is_larger ? b.ties[j] : a.ties[j] + more;
+        a.first[j] = is_larger ? b.first[j] : a.first[j];
+        a.v[j] = is_larger ? b.v[j] : a.v[j];
+    }
+    return a;
+}
+
+FUNCTION Sum sum_of(Word w, idx row) {
+    Sum sum;
+    EACH_PART(j) {
+        sum.v[j] = (A)LOAD(T, w.each, j);
+        sum.first[j] = row;
+        sum.ties[j] = !IS_NAN(sum.v[j]);
+    }
+    return sum;
+}
+#else
 typedef struct {
     A v[VECTOR];
 } Sum;
@@ -230,16 +322,17 @@ FUNCTION Sum joined(Sum a, Sum b) {
     return a;
 }
 
-FUNCTION Sum sum_of(Word w) {
+FUNCTION Sum sum_of(Word w, idx row) {
     Sum sum;
     EACH_PART(j) sum.v[j] = (A)LOAD(T, w.each, j);
     return sum;
 }
+#endif
 
-FUNCTION Sum load(GLOBAL const S *x, idx word) {
+FUNCTION Sum load(GLOBAL const S *x, idx word, idx row) {
     Word w;
     w.all = ((GLOBAL const WORD *)x)[word];
-    return sum_of(w);
+    return sum_of(w, row);
 }
 
 FUNCTION void store(GLOBAL S *y, idx word, Sum sum) {
@@ -252,16 +345,38 @@ FUNCTION void store(GLOBAL S *y, idx word, Sum sum) {
 #ifdef FRESH
 #define BEFORE(y, at) zero()
 #else
-#define BEFORE(y, at) load(y, at)
+#define BEFORE(y, at) load(y, at, 0)
 #endif
 
-// What y gets of a segment of `length` rows.
-FUNCTION Sum result(Sum sum, idx length) {
+// What y gets of a segment of `length` rows, and the other outputs, where there are any: how many rows a node has, or, of
+// each element, how many have the largest value, and the first that does.
+FUNCTION void put(GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, idx at, idx node, idx w, Sum sum, idx length) {
 #ifdef MEAN
-    EACH_PART(j) sum.v[j] /= (A)length;
+    EACH_PART(j) sum.v[j] /= (A)(length > 0 ? length : 1);
 #endif
-    return sum;
+#ifdef COUNTS
+    if (w == 0) counts[node] = (i32)length;
+#endif
+#ifdef LARGEST
+    union {
+        COUNT_WORD all[COUNT_WORDS];
+        i32 each[VECTOR];
+    } ties;
+    union {
+        FIRST_WORD all[FIRST_WORDS];
+        i64 each[VECTOR];
+    } rows;
+    EACH_PART(j) {
+        if (sum.first[j] < 0) sum.v[j] = 0;
+        ties.each[j] = (i32)sum.ties[j];
+        rows.each[j] = sum.first[j];
+    }
+    for (int k = 0; k < COUNT_WORDS; k++) ((GLOBAL COUNT_WORD *)counts)[(i64)at * COUNT_WORDS + k] = ties.all[k];
+    for (int k = 0; k < FIRST_WORDS; k++) ((GLOBAL FIRST_WORD *)first)[(i64)at * FIRST_WORDS + k] = rows.all[k];
+#endif
+    store(y, at, sum);
 }
+#define PUT(at, node, w, sum, length) put(y, counts, first, at, (idx)(node), w, sum, length)
 #endif
 
 #ifdef ANY_ORDER
@@ -345,9 +460,9 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
         idx to = walk(&p, 0, ROWS, 1, row) + (idx)v * (idx)along + walk(&p, 5 * ROWS, INNER, 0, w);
         idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 5 * ROWS, INNER, 1, w);
 #ifdef ADDING
-        Sum sum = joined(load(y, to), load(source, from));
+        Sum sum = joined(load(y, to, 0), load(source, from, 0));
         for (int i = 1; i < left; i++)
-            if (at[i * (idx)index_step] == v) sum = joined(sum, load(source, from + i * (idx)source_step));
+            if (at[i * (idx)index_step] == v) sum = joined(sum, load(source, from + i * (idx)source_step, 0));
         store(y, to, sum);
 #else
         ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from];
@@ -400,9 +515,9 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 // into BUCKETS buckets, in any order, so that those that meet are in one: the first of them adds up all, in their
 // order; of an assignment, the last one writes. Unless they are ENTRIES at most, `at_once` lists follow `at_once` others. Groups of
 // one GROUP share the writing, if there is more than ONE word.
-KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 width, i64 by_width, i64 along,
-              i64 extent, i64 total, i64 together, i64 at_once, i64 bits, i64 count, i64 apart, i64 index_step, i64 source_step,
-              i64 padding, GLOBAL i64 *status) {
+KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, ARGUMENT(Ints) p,
+              i64 width, i64 by_width, i64 along, i64 extent, i64 total, i64 together, i64 at_once, i64 bits, i64 count,
+              i64 apart, i64 index_step, i64 source_step, i64 padding, GLOBAL i64 *status) {
     SHARED(u32, entries, ENTRIES);
     SHARED(u32, ends, BUCKETS);
     SHARED(u32, meeting, ENTRIES / 16);
@@ -467,17 +582,18 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
         }
         EACH_AHEAD(a) if (to[a] >= 0) {
 #ifdef FRESH
-            store(y, to[a], sum_of(read[a]));
+            idx i = ROW(k + a * shares);
+            PUT(to[a], v[a], k + a * shares - i * (idx)width, sum_of(read[a], i), 1);
 #elif defined(ADDING)
-            store(y, to[a], joined(sum_of(had[a]), sum_of(read[a])));
+            store(y, to[a], joined(sum_of(had[a], 0), sum_of(read[a], 0)));
 #else
             ((GLOBAL WORD *)y)[to[a]] = read[a].all;
 #endif
         }
     }
     int step = begin(ends, BUCKETS, sums) <= ENTRIES ? (int)together : (int)at_once;
-    for (int first = 0; first < (int)together; first += step) {
-        int is_turn = own >= first && own < first + step, base = first > 0 ? (int)ends[first * buckets - 1] : 0;
+    for (int turn = 0; turn < (int)together; turn += step) {
+        int is_turn = own >= turn && own < turn + step, base = turn > 0 ? (int)ends[turn * buckets - 1] : 0;
         for (int i = member; i < n && is_turn; i += AHEAD * team) {
             READ_INDICES(v, i + a * team, i + a * team < n && MEETS(i + a * team))
             EACH_AHEAD(a) if (v[a] >= 0)
@@ -516,7 +632,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
             idx to = to_list + value * (idx)along + TO(w), from = from_list + FROM(w);
 #ifdef ADDING
             int length = others + 1;
-            Sum sum = joined(BEFORE(y, to), load(source, from + i * (idx)source_step));
+            Sum sum = joined(BEFORE(y, to), load(source, from + i * (idx)source_step, i));
             if (end - from_entry <= FEW_ENTRIES) {
                 for (; others > 0; others--) {
                     u32 next = ~(u32)0;
@@ -525,7 +641,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
                         if (MEET(other, entry) && other > entry && other < next) next = other;
                     }
                     entry = next;
-                    sum = joined(sum, load(source, from + NUMBER(entry) * (idx)source_step));
+                    sum = joined(sum, load(source, from + NUMBER(entry) * (idx)source_step, NUMBER(entry)));
                 }
             } else {
                 // Added in blocks, so that errors of long sums stay small.
@@ -535,20 +651,20 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
                         i64 next[SCANNED];
                         EACH_SCANNED(a) next[a] = j + a < n ? at[(j + a) * (idx)index_step] : -1;
                         EACH_SCANNED(a) if (next[a] == value) {
-                            block = joined(block, load(source, from + (j + a) * (idx)source_step));
+                            block = joined(block, load(source, from + (j + a) * (idx)source_step, j + a));
                             others--;
                         }
                     }
                     sum = joined(sum, block);
                 }
             }
-            store(y, to, result(sum, length));
+            PUT(to, value, w, sum, length);
 #else
             ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from + i * (idx)source_step];
 #endif
         }
         // The entries of others take the place of these.
-        if (first + step < (int)together) BARRIER();
+        if (turn + step < (int)together) BARRIER();
     }
 }
 #else
@@ -597,9 +713,9 @@ FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
 // Sums of the segments in parts of `part` rows. A thread takes a word of all rows of a part. A segment that lies in one
 // part is done; of one that goes on, the first part's sum is a tail, and the sums of the others are heads. With FRESH, more
 // threads write zeros where no key points.
-KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL Sum *heads,
-             GLOBAL Sum *tails, GLOBAL const u8 *used, ARGUMENT(Ints) p, i64 rows, i64 width, i64 by_width, i64 along, i64 extent,
-             i64 bad, i64 part) {
+KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts,
+             GLOBAL i64 *first, GLOBAL Sum *heads, GLOBAL Sum *tails, GLOBAL const u8 *used, ARGUMENT(Ints) p, i64 rows, i64 width,
+             i64 by_width, i64 along, i64 extent, i64 bad, i64 part) {
     i64 n = (rows + part - 1) / part * width, all = n;
 #ifdef FRESH
     all += (extent + ZERO_ROWS - 1) / ZERO_ROWS * width;
@@ -611,7 +727,7 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
             idx last = (block + 1) * ZERO_ROWS;
             if (last > (idx)extent) last = (idx)extent;
             for (idx row = block * ZERO_ROWS; row < last; row++)
-                if (!used[row]) store(y, row * (idx)along + TO(w), zero());
+                if (!used[row]) PUT(row * (idx)along + TO(w), row, w, zero(), 0);
             continue;
         }
 #endif
@@ -631,14 +747,14 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
                     if (is_head)
                         heads[e] = sum;
                     else
-                        store(y, at, result(sum, k + i - start));
+                        PUT(at, key, w, sum, k + i - start);
                     is_head = 0;
                     key = next;
                     start = k + i;
                     at = IS_BAD(key) ? 0 : TO_ROW(key) + to;
                     sum = IS_BAD(key) ? zero() : BEFORE(y, at);
                 }
-                if (!IS_BAD(key)) sum = joined(sum, sum_of(read[i]));
+                if (!IS_BAD(key)) sum = joined(sum, sum_of(read[i], (idx)order[k + i]));
             }
         }
         if (is_head)
@@ -646,21 +762,22 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
         else if (end < (idx)rows && keys[end] == key)
             tails[e] = sum;
         else if (!IS_BAD(key))
-            store(y, at, result(sum, end - start));
+            PUT(at, key, w, sum, end - start);
     }
 }
 
 // Tails and the heads that follow.
-KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL const Sum *tails, ARGUMENT(Ints) p, i64 rows,
-              i64 width, i64 by_width, i64 along, i64 extent, i64 bad, i64 part) {
+KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, GLOBAL const Sum *heads,
+              GLOBAL const Sum *tails, ARGUMENT(Ints) p, i64 rows, i64 width, i64 by_width, i64 along, i64 extent, i64 bad,
+              i64 part) {
     i64 n = (rows + part - 1) / part * width;
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx block = QUOTIENT((idx)e, width, by_width), w = (idx)e - block * (idx)width;
-        idx first = block * (idx)part, k = first + (idx)part;
+        idx start = block * (idx)part, k = start + (idx)part;
         if (k >= (idx)rows) continue;
         K key = keys[k];
         // Only the part in which a segment starts is its tail.
-        if (IS_BAD(key) || keys[k - 1] != key || (first > 0 && keys[first - 1] == key)) continue;
+        if (IS_BAD(key) || keys[k - 1] != key || (start > 0 && keys[start - 1] == key)) continue;
         Sum sum = tails[e];
         i64 head = e;
         while (k < (idx)rows && keys[k] == key) {
@@ -672,7 +789,7 @@ KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL const Sum *heads, GLOBAL
             }
             sum = joined(sum, block);
         }
-        store(y, TO_ROW(key) + TO(w), result(sum, LENGTH(keys, (idx)rows, key)));
+        PUT(TO_ROW(key) + TO(w), key, w, sum, LENGTH(keys, (idx)rows, key));
     }
 }
 #else

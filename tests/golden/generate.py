@@ -1587,6 +1587,65 @@ def channel_norm(out):
     out.error("batch_norm_running/not_counted", "Attr", equal | statistics(2), momentum=None)
 
 
+@family
+def graph(out):
+    index = i64([2, 0, 2, 5, 0, 2, 5])
+    for op in "scatter_sum", "scatter_mean", "scatter_max":
+        for rest in (), (3,), (2, 4):
+            out.case(f"{op}/{label((7, *rest))}", {"src": normal(7, *rest), "index": index}, size=6)
+        out.case(f"{op}/i32_index", {"src": normal(4, 3), "index": i32([1, 1, 0, 1])}, size=3)
+        out.case(f"{op}/no_size", {"src": normal(7, 3), "index": index})
+        out.case(f"{op}/no_edges", {"src": normal(0, 3), "index": i64([])}, size=2)
+        out.case(f"{op}/no_features", {"src": normal(7, 0), "index": index}, size=6)
+        out.case(f"{op}/integers", {"src": integers(7, 3), "index": index}, size=6)
+        special = f64([[NAN, INF, -INF], [1.0, -INF, -INF], [INF, 2.0, 1.0], [NAN, -INF, NAN], [-INF, NAN, NAN]])
+        out.case(f"{op}/special", {"src": special, "index": i64([0, 0, 1, 1, 2])}, size=3, grads=())
+        wrong = {"src": normal(2, 3), "index": i64([0, 1])}
+        out.error(f"{op}/negative", "Index", wrong | {"index": i64([0, -1])}, size=2)
+        out.error(f"{op}/too_large", "Index", wrong, size=1)
+        out.error(f"{op}/no_nodes", "Index", wrong, size=0)
+        out.error(f"{op}/length", "Shape", wrong | {"index": i64([0])}, size=2)
+        out.error(f"{op}/index_rank", "Shape", wrong | {"index": i64([[0], [1]])}, size=2)
+        out.error(f"{op}/scalar", "Shape", {"src": normal(), "index": i64([0])}, size=2)
+        out.error(f"{op}/float_index", "Dtype", wrong | {"index": f64([0.0, 1.0])}, size=2)
+        out.error(f"{op}/bools", "Dtype", wrong | {"src": mask([True, False])}, size=2)
+    tied = {"src": f64([[1.0, 2.0], [3.0, 2.0], [3.0, 2.0], [3.0, 0.0], [0.0, -0.0]]), "index": i64([0, 0, 0, 0, 2])}
+    broken = {"src": f64([[1.0, NAN], [NAN, 2.0], [NAN, 3.0], [4.0, 5.0]]), "index": i64([0, 0, 0, 1])}
+    for ties in "even", "first":
+        out.case(f"scatter_max/ties_{ties}", tied, size=3, ties=ties)
+        out.case(f"scatter_max/nan_{ties}", broken, size=2, ties=ties)
+
+
+@family
+def sequence(out):
+    op = "apply_rotary_embedding"
+    angles = torch.outer(torch.arange(5, dtype=F64), 1e4 ** (-torch.arange(3, dtype=F64) / 3))
+    tables = {"cos": angles.cos(), "sin": angles.sin()}
+    inputs = {"q": normal(2, 3, 4, 6), "k": normal(2, 1, 4, 6)} | tables
+    for style in "half", "interleaved":
+        for direction in 1, -1:
+            out.case(f"{op}/{style}_{direction}", inputs, style=style, direction=direction)
+        out.case(f"{op}/{style}_positions", inputs | {"positions": i64([4, 0, 2, 2])}, style=style)
+        out.case(f"{op}/{style}_positions_of_batches", inputs | {"positions": i32([[4, 0, 2, 2], [1, 2, 3, 4]])}, style=style)
+        part = {"q": normal(1, 2, 4, 9), "k": normal(1, 2, 4, 9)} | tables
+        out.case(f"{op}/{style}_part", part, rotary_dim=6, style=style)
+        out.case(f"{op}/{style}_empty", {"q": normal(2, 3, 0, 6), "k": normal(2, 1, 0, 6)} | tables, style=style)
+    out.error(f"{op}/odd", "Attr", inputs, rotary_dim=5)
+    out.error(f"{op}/above", "Attr", inputs, rotary_dim=8)
+    out.error(f"{op}/odd_row", "Attr", inputs | {"q": normal(2, 3, 4, 7), "k": normal(2, 1, 4, 7)})
+    out.error(f"{op}/tables", "Shape", inputs, rotary_dim=4)
+    out.error(f"{op}/sin", "Shape", inputs | {"sin": normal(4, 3)})
+    out.error(f"{op}/lengths", "Shape", inputs | {"k": normal(2, 1, 3, 6)})
+    out.error(f"{op}/rank", "Shape", inputs | {"k": normal(2, 4, 6)})
+    out.error(f"{op}/positions_shape", "Shape", inputs | {"positions": i64([[0, 1, 2, 3]])})
+    out.error(f"{op}/positions_dtype", "Dtype", inputs | {"positions": f64([0.0, 1.0, 2.0, 3.0])})
+    out.error(f"{op}/negative", "Index", inputs | {"positions": i64([0, -1, 2, 3])})
+    out.error(f"{op}/too_large", "Index", inputs | {"positions": i64([0, 5, 2, 3])})
+    out.error(f"{op}/too_long", "Index", {"q": normal(1, 1, 6, 6), "k": normal(1, 1, 6, 6)} | tables)
+    out.error(f"{op}/mixed_dtypes", "Dtype", inputs | {"k": normal(2, 1, 4, 6).to(F32)})
+    out.error(f"{op}/integers", "Dtype", {name: integers(*x.shape) for name, x in inputs.items()})
+
+
 def main():
     assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
     torch.set_num_threads(1)

@@ -4,6 +4,7 @@ A reference takes its inputs by name and its attributes as keyword-only argument
 case, `None` meaning absent. An attribute that shares its name with an input is renamed by `ATTRIBUTE_NAMES`.
 """
 
+import itertools
 import math
 
 import torch
@@ -223,6 +224,52 @@ def scatter_add(self, index, src, *, dim):
 
 def scatter(self, index, src, *, dim):
     return self.scatter(dim, index.long(), src[covered_by(index)])
+
+
+def scatter_sum(src, index, *, size=None):
+    size = int(index.max()) + 1 if size is None else size
+    return src.new_zeros(size, *src.shape[1:]).index_add(0, index.long(), src)
+
+
+def scatter_mean(src, index, *, size=None):
+    size = int(index.max()) + 1 if size is None else size
+    counts = torch.bincount(index.long(), minlength=size).clamp(min=1).reshape(-1, *[1] * (src.dim() - 1))
+    sums = scatter_sum(src, index, size=size)
+    return sums / counts if src.is_floating_point() else sums.div(counts, rounding_mode="floor")
+
+
+def scatter_max(src, index, *, size=None, ties="even"):
+    """The first maximum, or the first NaN, of each node; nothing is 0, and -1."""
+    size = int(index.max()) + 1 if size is None else size
+    first = torch.full((size, *src.shape[1:]), -1)
+    for place in itertools.product(*map(range, src.shape)):
+        node, best = (int(index[place[0]]), *place[1:]), None
+        if first[node] >= 0:
+            best = src[(int(first[node]), *place[1:])].item()
+        value = src[place].item()
+        if best is None or value > best or (math.isnan(value) and not math.isnan(best)):
+            first[node] = place[0]
+    if ties == "first" or not src.is_floating_point():
+        picked = src.gather(0, first.clamp(min=0)) if len(src) else src.new_zeros(first.shape)
+    else:
+        at = index.long().reshape(-1, *[1] * (src.dim() - 1)).expand(src.shape)
+        picked = src.new_full(first.shape, math.nan).scatter_reduce(0, at, src, "amax", include_self=False)
+    return torch.where(first >= 0, picked, 0), first
+
+
+def rotary(q, k, cos, sin, positions=None, *, rotary_dim=None, style="half", direction=1):
+    """As `apply_rotary_pos_emb` of Hugging Face, for a part of the row, for neighbours, and backwards."""
+    positions = torch.arange(q.shape[2]) if positions is None else positions.long()
+    c, s = (table[positions].unsqueeze(-3) for table in (cos, sin))
+
+    def turned(x):
+        r = x.shape[-1] if rotary_dim is None else rotary_dim
+        dim, split = (-2, (2, r // 2)) if style == "half" else (-1, (r // 2, 2))
+        x1, x2 = x[..., :r].unflatten(-1, split).unbind(dim)
+        pairs = torch.stack((x1 * c - direction * x2 * s, x2 * c + direction * x1 * s), dim)
+        return torch.cat((pairs.flatten(-2), x[..., r:]), -1)
+
+    return turned(q), turned(k)
 
 
 def covered_by(index):
@@ -577,6 +624,12 @@ OPS = {
     "gather_kernel": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),
     "scatter_add_kernel": ("self src", scatter_add),
     "embedding_rmsnorm": ("w gamma", embedding_rmsnorm),
+    # graph
+    "scatter_sum": ("src", scatter_sum),
+    "scatter_mean": ("src", scatter_mean),
+    "scatter_max": ("src", scatter_max),
+    # sequence
+    "apply_rotary_embedding": ("q k", rotary),
     # utility
     "transpose_2d": unary(lambda x: x.t()),
     "batched_transpose": unary(lambda x: x.mT),

@@ -224,9 +224,17 @@ pub enum Fused {
     /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
     /// and this. A second input, if there is one, is as in [`Kernel::Random`]. It is its own backward kernel.
     Dropout,
-    /// An index expanded to `[L, E]` along E and dy `[L, E]`, strided, to sums of its rows in a table `[V, E]`, zeros where
-    /// there are none; `ints` = an index that is left out, or -1, and whether sums are divided by how many rows they have.
-    EmbeddingBackward,
+    /// An index expanded to `[E, F]` along F and rows `[E, F]`, strided, joined by index to a table `[N, F]`, zeros where there
+    /// are none; `ints` = an index that is left out, or -1. The mean may have a second output, how many rows there were
+    /// (i32, `[N]`); the largest has two more: how many rows have it, none if it is NaN (i32, `[N, F]`), and the first of them
+    /// (i64, `[N, F]`), or -1.
+    IndexReduce(IndexReduce),
+    /// dy `[N, F]`, an index `[E]` and what the result was made of, to the gradient of rows `[E, F]`.
+    IndexReduceBackward(IndexGradient),
+    /// One tensor or two `[B, H, T, D]`, their last dimension contiguous, cos and sin `[P, R/2]`, and positions, if there are any,
+    /// `[T]` or `[B, T]`, to the tensors with pairs turned; `ints` = whether pairs are neighbours, 1 or -1 for the direction, R,
+    /// and the number of tensors. With the other direction it is its own backward kernel.
+    Rotary,
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.
     GemmBias(Pointwise),
@@ -257,6 +265,28 @@ pub enum Fused {
     AvgPool,
     /// dy to dx; attributes as above.
     AvgPoolBackward,
+}
+
+/// What becomes of rows that have one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexReduce {
+    /// Their sum.
+    Sum,
+    /// Their sum divided by how many there are.
+    Mean,
+    /// The largest of each element; NaN wins.
+    Max,
+}
+
+/// How much of its index's gradient a row gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexGradient {
+    /// As much as all others; the input is the number of rows `[N, 1]`.
+    Mean,
+    /// As much as all that have the largest value; inputs are how many do `[N, F]`, the rows, and the result.
+    Even,
+    /// All, if it is the first that has the largest value; the input is the first `[N, F]`.
+    First,
 }
 
 /// What a total over many tensors computes.

@@ -2,6 +2,7 @@
 //!
 //! Backends live in crates of their own and register themselves when linked; this crate knows none of them.
 
+mod autocast;
 pub mod backend;
 mod capture;
 pub mod custom;
@@ -15,6 +16,7 @@ mod shape;
 pub mod tape;
 mod tensor;
 
+pub use autocast::{autocast, no_autocast};
 pub use backend::{Backend, Blas, Call, Kernel, Memory, MemoryStats, Operand, Precision};
 pub use capture::{Step, Tensors};
 pub use device::{Device, DeviceInfo, Provider};

@@ -15,7 +15,7 @@ use crate::sort;
 use crate::source::Variant;
 use crate::status::{Check, Slot};
 use crate::{Gpu, place};
-use isograd_core::backend::{Scatter, index_error};
+use isograd_core::backend::{IndexGradient, IndexReduce, Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -170,7 +170,7 @@ impl<'a> Places<'a> {
 
 /// What the kernels' QUOTIENT takes for a division by `d`: 2^(31 + s) / d rounded up, where 2^s is d rounded up to a power of
 /// 2, and above it s. The factor is below 2^32; of n below 2^31, what it is too large by changes the quotient by less than 1 / d.
-fn divider(d: usize) -> i64 {
+pub fn divider(d: usize) -> i64 {
     if d > 1 << 31 {
         // Kernels for what is so large divide.
         return 0;
@@ -315,18 +315,76 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     }
 }
 
-/// Sums the rows of an embedding's gradient by index, and writes zeros to the other rows of the table.
-pub fn table_gradient<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
-    let ([index, dy], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+/// Joins rows by index, and writes zeros to the rows of the table that get none.
+pub fn reduce<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, reduce: IndexReduce) -> Result<()> {
+    let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if table.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, to, size) = (place::<D>(dy)?, place::<D>(table)?, table.dtype.size());
+    let (from, to, size) = (place::<D>(x)?, place::<D>(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
-    let places = Places::new(index, table.layout, Some(dy.layout), 0, threads).in_words(size, [from, to]);
-    let onto = Onto::Nothing { padding: call.ints[0], is_mean: call.ints[1] != 0 };
-    let is_wide = is_wide(&[index, dy, table]);
+    let places = Places::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
+    let onto = Onto::Nothing { padding: call.ints[0], reduce };
+    let is_wide = is_wide(&[index, x, table]);
     Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
+}
+
+/// The gradient of rows that were joined by index.
+pub fn reduce_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
+    let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    let n = dx.layout.shape().numel();
+    if n == 0 {
+        return Ok(());
+    }
+    let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
+    let places = call.inputs.iter().map(place::<D>).collect::<Result<SmallVec<[u64; 8]>>>()?;
+    let (from, to, size, threads) = (places[0], place::<D>(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
+    // Counts [N], or counts, x and y, or the first rows. Any other pointer stands for one that is not there.
+    let [counts, x, y, first] = match kind {
+        IndexGradient::Mean => [places[2], from, from, from],
+        IndexGradient::Even => [places[2], places[3], places[4], from],
+        IndexGradient::First => [from, from, from, places[2]],
+    };
+    let fits =
+        |v: &usize| features.is_multiple_of(*v) && [from, x, y, to].iter().all(|a| a.is_multiple_of((v * size) as u64));
+    let v = vectors(size).find(fits).unwrap_or(1);
+    let width = features / v;
+    let variant = with_words(Variant::new("index.c"), v)
+        .define("SHARES", true)
+        .define("THREADS", threads)
+        .define("I", index.dtype.name())
+        .define("T", dx.dtype.name())
+        .define("ACC", dx.dtype.acc().name())
+        .define("WORD", word(v * size))
+        .define("VECTOR", v);
+    let variant = if dx.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
+    let variant = match kind {
+        IndexGradient::Mean => variant,
+        IndexGradient::Even => variant.define("EVEN", true),
+        IndexGradient::First => variant.define("FIRST", true),
+    };
+    let variant = if is_wide(&[dy, dx]) { variant.define("WIDE", true) } else { variant };
+    let pointers = [from, places[1], counts, x, y, first, to];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let numbers = [(n / v) as i64, width as i64, divider(width), nodes as i64];
+    let arguments = numbers.into_iter().fold(arguments, Arguments::int);
+    let slot = gpu.status(call.op, Check::Index(nodes))?;
+    let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);
+    gpu.launch(variant, "shares", in_groups(n / v, threads), &arguments)?;
+    gpu.checked(slot, |row| {
+        let value = gpu.element(index, 1, row)?.as_i64(call.op)?;
+        Ok(index_error(call.op, row as i64, value, nodes))
+    })
+}
+
+/// Adds the words in which counts and positions, of `elements` elements, are read and written.
+fn with_words(variant: Variant, elements: usize) -> Variant {
+    let [counts, rows] = [4, 8].map(|size| size * elements);
+    variant
+        .define("COUNT_WORD", word(counts.min(16)))
+        .define("COUNT_WORDS", counts.div_ceil(16))
+        .define("FIRST_WORD", word(rows.min(16)))
+        .define("FIRST_WORDS", rows.div_ceil(16))
 }
 
 /// What a scatter finds where it writes.
@@ -334,9 +392,8 @@ pub fn table_gradient<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 enum Onto {
     /// Anything.
     Values,
-    /// A contiguous table without values: rows that get nothing become zeros. One index may be left out, and sums divided by
-    /// their number of rows.
-    Nothing { padding: i64, is_mean: bool },
+    /// A contiguous table without values: rows that get nothing become zeros. One index may be left out.
+    Nothing { padding: i64, reduce: IndexReduce },
 }
 
 /// A scatter under way.
@@ -366,9 +423,13 @@ impl Scattering<'_> {
         let variant = variant.define("T", dtype.name()).define("ADDING", true);
         let variant = match self.onto {
             Onto::Values => variant,
-            Onto::Nothing { is_mean: false, .. } => variant.define("FRESH", true),
-            Onto::Nothing { is_mean: true, .. } => variant.define("FRESH", true).define("MEAN", true),
+            Onto::Nothing { reduce: IndexReduce::Sum, .. } => variant.define("FRESH", true),
+            Onto::Nothing { reduce: IndexReduce::Mean, .. } => variant.define("FRESH", true).define("MEAN", true),
+            Onto::Nothing { reduce: IndexReduce::Max, .. } => {
+                with_words(variant.define("FRESH", true), self.places.vector).define("LARGEST", true)
+            }
         };
+        let variant = if self.call.outputs.len() == 2 { variant.define("COUNTS", true) } else { variant };
         (variant, ints)
     }
 
@@ -428,8 +489,12 @@ impl Scattering<'_> {
 
     /// Through local memory if a list has a place there, otherwise in order.
     fn many<D: Driver>(self, gpu: &Gpu<D>) -> Result<()> {
-        let table = &self.call.outputs[0];
-        let zero = || gpu.driver().fill(self.to, 0, table.layout.shape().numel() * table.dtype.size());
+        // Nobody is the first of no rows: -1.
+        let zero = || {
+            self.call.outputs.iter().zip([0, 0, !0]).try_for_each(|(output, byte)| {
+                gpu.driver().fill(place::<D>(output)?, byte, output.layout.shape().numel() * output.dtype.size())
+            })
+        };
         let is_fresh = matches!(self.onto, Onto::Nothing { .. });
         if self.places.rows == 0 {
             return if is_fresh { zero() } else { Ok(()) };
@@ -443,6 +508,12 @@ impl Scattering<'_> {
             zero()?;
         }
         self.local(gpu, entries)
+    }
+
+    /// Where counts and first rows go; y stands for what is not wanted.
+    fn others<D: Driver>(&self) -> Result<[u64; 2]> {
+        let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), place::<D>);
+        Ok([at(1)?, at(2)?])
     }
 
     /// How many lists there are, the rows of one, and the distance between these.
@@ -491,7 +562,9 @@ impl Scattering<'_> {
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
         let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
-        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
+        let [counts, first] = self.others::<D>()?;
+        let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
+        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
         let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
         let arguments = numbers.fold(arguments.ints(&ints), Arguments::int).int(self.padding());
@@ -525,18 +598,23 @@ impl Scattering<'_> {
         }
         let part = (rows.isqrt().next_power_of_two() / 2).clamp(PARTS[0], PARTS[1]);
         let n = rows.div_ceil(part) * width;
-        let bytes = n * self.places.vector * table.dtype.acc().size();
+        let of_largest = if self.is_wide { 16 } else { 8 };
+        let is_largest = matches!(self.onto, Onto::Nothing { reduce: IndexReduce::Max, .. });
+        let entry = table.dtype.acc().size() + if is_largest { of_largest } else { 0 };
+        let bytes = n * self.places.vector * entry;
+        let [counts, first] = self.others::<D>()?;
         let (heads, tails) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
         let zeros = match self.onto {
             Onto::Values => 0,
             Onto::Nothing { .. } => extent.div_ceil(ZERO_ROWS) * width,
         };
-        let pointers = [keys.address, order.address, self.from, self.to, heads.address, tails.address, used.address];
+        let (y, parts) = ([self.to, counts, first], [heads.address, tails.address]);
+        let pointers = [&[keys.address, order.address, self.from], &y[..], &parts, &[used.address]].concat();
         launch(variant.clone(), "sums", &pointers, Some(part), n + zeros)?;
         if rows <= part {
             return Ok(());
         }
-        launch(variant, "joins", &[keys.address, self.to, heads.address, tails.address], Some(part), n)
+        launch(variant, "joins", &[&[keys.address], &y[..], &parts].concat(), Some(part), n)
     }
 
     /// Where rows point, in order. `used` becomes 1 for the keys that occur, if rows that get nothing become zeros.

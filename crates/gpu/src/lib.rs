@@ -23,6 +23,7 @@ mod pool;
 mod programs;
 mod random;
 mod reduce;
+mod rotary;
 mod scan;
 mod sets;
 mod sort;

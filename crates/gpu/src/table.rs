@@ -8,7 +8,8 @@ use crate::null::NullDriver;
 use crate::source::{FILES, find};
 use isograd_core::backend::Total;
 use isograd_core::ops::{
-    AvgPool, EmbeddingOptions, MaxPool, Order, Running, Statistics, Update, total, update_each_norms_,
+    AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Statistics, TieGrad, Update, total,
+    update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
@@ -140,6 +141,23 @@ fn batch_norm(x: &[Tensor]) -> Result<Tensor> {
     x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Update(running), 0.0)
 }
 
+/// Joins rows for the nodes of a graph.
+fn joins(device: &Device, dtype: DType, edges: usize) -> Result<()> {
+    let index = zeros(device, DType::I64, &[edges])?;
+    for ties in [TieGrad::Even, TieGrad::First] {
+        let x = zeros(device, dtype, &[edges, 128])?.leaf()?;
+        x.scatter_max(&index, Some(1024), ties)?.0.sum(..)?.backward()?;
+    }
+    zeros(device, dtype, &[edges, 128])?.leaf()?.scatter_mean(&index, Some(1024))?.sum(..)?.backward()
+}
+
+/// Turns the pairs of queries and keys.
+fn turns(device: &Device, dtype: DType, style: RotaryStyle) -> Result<()> {
+    let (q, table) = (zeros(device, dtype, &[8, 32, 256, 128])?, zeros(device, dtype, &[256, 64])?);
+    let options = Rotary { style, positions: Some(zeros(device, DType::I64, &[256])?), ..Default::default() };
+    q.apply_rotary_embedding(&q, &table, &table, &options).map(drop)
+}
+
 /// Ops that together launch every kernel of the files.
 const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
@@ -175,6 +193,10 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
             x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, EmbeddingOptions::default())
         })
     },
+    |d, t| joins(d, t, 4096),
+    |d, t| joins(d, t, 16384),
+    |d, t| turns(d, t, RotaryStyle::Half),
+    |d, t| turns(d, t, RotaryStyle::Interleaved),
     // Rows that no group keeps in its registers, and that are not whole words.
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].layer_norm(1, None, None, 0.0)),

@@ -5,7 +5,8 @@ use crate::clip::{gradients_of, scale_gradients};
 use crate::module::{check_state, same_tensor};
 use crate::optim::{Optimizer, Scaling};
 use isograd_core::backend::Total;
-use isograd_core::ops::total;
+use isograd_core::ops::{total, update_};
+use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
 /// Scales the loss up so that small gradients survive in 16 bits, and the gradients down again; a step whose gradients
@@ -143,16 +144,9 @@ impl GradScaler {
         let Some((first, rest)) = seen.split_first() else { return Ok(()) };
         no_grad(|| {
             let found = rest.iter().try_fold(first.found_inf.clone(), |all, s| all.maximum(&s.found_inf))?;
-            let found = found.ne_scalar(0.0)?;
-            let count = self.tracker.add_scalar(1)?;
-            let due = count.eq_scalar(self.interval)?;
-            let grown = self.scale.mul_scalar(self.growth)?;
-            let grows = due.logical_and(&grown.not_finite()?.logical_not()?)?;
-            let scale = grows.where_cond(&grown, &self.scale)?;
-            let scale = found.where_cond(&self.scale.mul_scalar(self.backoff)?, &scale)?;
-            let restart = found.logical_or(&due)?;
-            self.tracker.copy_(&restart.logical_not()?.where_scalar(&count, 0)?)?;
-            self.scale.copy_(&scale)
+            let floats = [self.growth, self.backoff, self.interval as f64];
+            let targets = [&self.scale, &self.tracker];
+            update_("amp_update_scale", Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
         })
     }
 

@@ -103,13 +103,9 @@ pub const PLANNED: &[&str] = &[
     "sparse_mm_backward",
     "message_passing_forward",
     "message_passing_backward",
-    "scatter_max",
-    "scatter_mean",
     "edge_softmax",
     "diffusion_conv_forward",
     "diffusion_conv_backward",
-    "scatter_max_backward",
-    "scatter_mean_backward",
     "edge_softmax_backward",
     "upsample3d_nearest",
     "upsample3d_nearest_backward",
@@ -117,8 +113,6 @@ pub const PLANNED: &[&str] = &[
     "mesh_conv_backward",
     "spiral_conv_forward",
     "spiral_conv_backward",
-    "apply_rotary_embedding",
-    "apply_rotary_embedding_backward",
     "sample_logits",
 ];
 

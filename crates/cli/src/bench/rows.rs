@@ -5,7 +5,8 @@ use isograd::nn::{
     Adagrad, Adam, AdamW, Forward, Init, Lamb, Lars, Linear, Muon, Optimizer, RmsProp, Sgd, clip_grad_norm,
 };
 use isograd::ops::{
-    Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, MaxPool, Order, Statistics, Transpose,
+    Activation, Approximate, AvgPool, Direction, EmbeddingOptions, GemmBias, MaxPool, Order, Rotary, RotaryStyle,
+    Statistics, TieGrad, Transpose,
 };
 use isograd::{DType, Device, Precision, Rng, Tensor};
 
@@ -170,6 +171,8 @@ pub fn all() -> Vec<Op> {
         products(),
         randoms(),
         indexing(),
+        graphs(),
+        rotary(),
         sorting(),
         optimizers(),
         training(),
@@ -467,6 +470,50 @@ fn gathers(dims: &[usize]) -> Vec<Op> {
             call(by_row, |c, x| in_any_order(c, || x[0].index_add_(0, &x[2], &x[1], 1).map(|()| x[0].clone()))),
             |c| adds_in_place(c, c.dims[1]),
         ),
+    ]
+}
+
+/// A graph of 100 thousand nodes with 128 features each and 1.6 million edges: nodes read for edges, and edges joined for nodes.
+fn graphs() -> Vec<Op> {
+    let op =
+        |name, action, cost| Op::new("graph", name, &[100_000, 1_600_000, 128], action, cost).dtypes(STORED).shrinks(2);
+    let joins = |name, f| {
+        let joined = |c: &Case| Cost::bytes(c.bytes((c.dims[0] + c.dims[1]) * c.dims[2]) + c.dims[1] * INDEX);
+        op(name, call(by_edge, f), joined).backward(|c| reads(c, c.dims[1]))
+    };
+    vec![
+        op("index_select", call(by_row, |_, x| x[0].index_select(0, &x[2])), |c| reads(c, c.dims[1])),
+        op("index_add", call(by_row, |_, x| x[0].index_add(0, &x[2], &x[1], 1)), |c| adds(c, c.dims[1])),
+        joins("scatter_sum", |c, x| x[0].scatter_sum(&x[1], Some(c.dims[0]))),
+        joins("scatter_mean", |c, x| x[0].scatter_mean(&x[1], Some(c.dims[0]))),
+        joins("scatter_max", |c, x| Ok(x[0].scatter_max(&x[1], Some(c.dims[0]), TieGrad::Even)?.0)),
+        joins("scatter_max, first", |c, x| Ok(x[0].scatter_max(&x[1], Some(c.dims[0]), TieGrad::First)?.0)),
+    ]
+}
+
+/// The rows `[n, C]` of a shape `[R, n, C]`, and an index of n rows below R.
+fn by_edge(c: &Case) -> Result<Vec<Tensor>> {
+    Ok(vec![c.normal(&c.dims[1..])?, c.indices(c.dims[0], &c.dims[1..2])?])
+}
+
+/// Queries and keys `[B, H, T, D]` turned by tables of f32. The gradient is the same kernel with the other direction.
+fn rotary() -> Vec<Op> {
+    fn inputs(c: &Case) -> Result<Vec<Tensor>> {
+        let table = || Tensor::randn([c.dims[2], c.dims[3] / 2], 0.0, 1.0, DType::F32, &c.device, &c.rng);
+        Ok([c.alike(2)?, vec![table()?, table()?]].concat())
+    }
+    fn turned(x: &[Tensor], style: RotaryStyle, direction: Direction) -> isograd::Result<Tensor> {
+        let rotary = Rotary { style, direction, ..Default::default() };
+        Ok(x[0].apply_rotary_embedding(&x[1], &x[2], &x[3], &rotary)?.0)
+    }
+    let op = |name, action| {
+        let cost = |c: &Case| Cost::bytes(c.bytes(4 * c.numel()) + c.dims[2] * c.dims[3] * 4);
+        Op::new("rotary", name, &[8, 32, 2048, 128], action, cost).dtypes(STORED)
+    };
+    vec![
+        op("rotary", call(inputs, |_, x| turned(x, RotaryStyle::Half, Direction::Forward))),
+        op("rotary, inverse", call(inputs, |_, x| turned(x, RotaryStyle::Half, Direction::Inverse))),
+        op("rotary, pairs", call(inputs, |_, x| turned(x, RotaryStyle::Interleaved, Direction::Forward))),
     ]
 }
 

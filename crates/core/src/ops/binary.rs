@@ -4,7 +4,7 @@ use super::{common_shape, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
-use crate::{Error, Result, Scalar, Tensor};
+use crate::{Error, Result, Scalar, Tensor, autocast};
 
 /// How a quotient is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,9 @@ impl Tensor {
 
     /// `a^b`. Operands broadcast. Float dtypes, and integer ones outside of the tape.
     pub fn pow(&self, b: &Tensor) -> Result<Tensor> {
+        if let Some(([a, b], _)) = autocast::wide([self, b], None)? {
+            return a.pow(&b);
+        }
         if self.dtype().is_int() {
             return binary(Pointwise::IntPow, self, b, &[], &[]);
         }
@@ -177,6 +180,9 @@ impl Tensor {
 
     /// `x^s`. Float and integer dtypes. Errors: `Attr` for an integer tensor with a negative exponent.
     pub fn pow_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.pow_scalar(s);
+        }
         let s = s.into();
         if self.dtype().is_int() {
             if s.as_i64("pow")? < 0 {
@@ -202,6 +208,9 @@ impl Tensor {
 
     /// `s^x`. Float dtypes.
     pub fn rpow_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.rpow_scalar(s);
+        }
         let s = s.into();
         let y = with_scalar(Pointwise::RpowScalar, self, s)?;
         let saved = Saved::input(self);

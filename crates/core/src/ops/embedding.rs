@@ -1,11 +1,11 @@
 //! Rows of a table by index.
 
 use super::fused::has_kernel;
-use super::gather::along;
+use super::graph::index_reduce;
 use super::{gradients, in_acc};
-use crate::backend::{Fused, Kernel};
+use crate::backend::{Fused, IndexReduce};
 use crate::tape::record;
-use crate::tensor::{Attributes, check_device, check_float, check_index, run};
+use crate::tensor::{check_device, check_float, check_index};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// What [`Tensor::embedding`] does with the gradient.
@@ -41,7 +41,7 @@ impl Tensor {
         let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
         let by_freq = options.scale_grad_by_freq;
         let y = record(op, &[self], rows, move |t| {
-            let is_fused = has_kernel(Fused::EmbeddingBackward, t.dy()) && !t.creates_graph();
+            let is_fused = has_kernel(Fused::IndexReduce(reduce(by_freq)), t.dy()) && !t.creates_graph();
             let gradient = if is_fused { fused_gradient } else { table_gradient };
             gradients![Some(gradient(t.dy(), &flat, v, padding, by_freq)?)]
         })?;
@@ -91,8 +91,10 @@ fn table_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, b
 fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
     let op = "embedding_backward";
     let table = Tensor::empty(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;
-    let index = along(op, &table, 0, index)?;
-    let ints = [padding.unwrap_or(-1), by_freq as i64];
-    run(op, Kernel::Fused(Fused::EmbeddingBackward), &[&index, dy], &[&table], Attributes::ints(&ints))?;
+    index_reduce(op, reduce(by_freq), index, dy, padding, &[&table])?;
     Ok(table)
+}
+
+fn reduce(by_freq: bool) -> IndexReduce {
+    if by_freq { IndexReduce::Mean } else { IndexReduce::Sum }
 }

@@ -8,7 +8,7 @@ use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, is_grad_enabled};
 use crate::tensor::{Attributes, check_float, check_same, run};
-use crate::{Dims, Error, Result, Shape, Tensor};
+use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
 
 /// What [`Tensor::gemm_bias`] applies to the product and the bias.
@@ -110,6 +110,9 @@ impl Tensor {
     /// Errors: `Shape`.
     pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
         let op = options.activation.op();
+        if let Some(([a, b], bias)) = autocast::low([self, b], bias)? {
+            return no_autocast(|| a.gemm_bias(&b, bias.as_ref(), options));
+        }
         let operands: SmallVec<[&Tensor; 3]> = [Some(self), Some(b), bias].into_iter().flatten().collect();
         check_same(op, &operands)?;
         check_float(op, self)?;

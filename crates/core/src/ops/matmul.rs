@@ -4,7 +4,7 @@ use super::gradients;
 use crate::backend::Kernel;
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_same, describe, run};
-use crate::{Dims, Error, Result, Shape, Tensor};
+use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
 /// What [`Tensor::gemm`] does beside multiplying.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +47,9 @@ impl Tensor {
     /// batches, which broadcast. Float dtypes. Errors: `Shape` where inner sizes differ or an operand has rank 0.
     pub fn matmul(&self, b: &Tensor) -> Result<Tensor> {
         let op = "matmul";
+        if let Some(([a, b], _)) = autocast::low([self, b], None)? {
+            return no_autocast(|| a.matmul(&b));
+        }
         check_same(op, &[self, b])?;
         if !self.dtype().is_float() {
             return Err(Error::unsupported(op, format!("{} was given, expected floats", describe(&[self, b]))));
@@ -71,6 +74,9 @@ impl Tensor {
     /// dtypes. Errors: `Shape`.
     pub fn gemm(&self, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
         let op = "gemm";
+        if let Some(([a, b], c)) = autocast::low([self, b], c)? {
+            return no_autocast(|| a.gemm(&b, c.as_ref(), scale));
+        }
         let operands = [Some(self), Some(b), c];
         let operands: Vec<&Tensor> = operands.into_iter().flatten().collect();
         check_same(op, &operands)?;

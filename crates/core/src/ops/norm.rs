@@ -5,7 +5,7 @@ use super::in_acc;
 use crate::backend::{Fused, Kernel};
 use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
-use crate::{DType, Error, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq)]
@@ -47,6 +47,10 @@ fn norm(
     eps: f64,
 ) -> Result<Tensor> {
     let op = norm.op();
+    if let Some(([x], _)) = autocast::wide([x], None)? {
+        let in_f32 = |p: Option<&Tensor>| p.map(|p| p.cast(DType::F32)).transpose();
+        return self::norm(norm, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
+    }
     check_float(op, x)?;
     if dims == 0 || dims > x.rank() {
         let message = format!("{dims} dimensions of {} were asked for, expected 1 to {}", x.shape(), x.rank());

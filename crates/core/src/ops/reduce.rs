@@ -6,7 +6,7 @@ use crate::backend::{Kernel, Reduce};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 use smallvec::SmallVec;
 
 /// The dimensions that a reduction removes: `..` for all, a number, an array or a list. Negative ones count from the end.
@@ -135,6 +135,9 @@ impl Tensor {
     /// The sum over `axes`. Integers and bool sum to i64. An empty sum is 0. Errors: `Attr` for a dimension out of range
     /// or named twice.
     pub fn sum(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.sum(axes);
+        }
         let plan = Plan::new("sum", self, &axes.into())?;
         let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), sum_dtype(self.dtype()))?;
         let (shape, keepdim) = (self.shape().clone(), plan.keepdim);
@@ -143,6 +146,9 @@ impl Tensor {
 
     /// The mean over `axes`; NaN of nothing. Float dtypes. Errors: `Attr`, `Dtype`.
     pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.mean(axes);
+        }
         check_float("mean", self)?;
         let plan = Plan::new("mean", self, &axes.into())?;
         let y = plan.run("mean", Kernel::Reduce(Reduce::Mean), self.dtype())?;
@@ -155,6 +161,9 @@ impl Tensor {
     /// The product over `axes`. Integers and bool multiply to i64. An empty product is 1. The gradient is right with
     /// zeros among the factors. Errors: `Attr`.
     pub fn prod(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.prod(axes);
+        }
         let axes = axes.into();
         let plan = Plan::new("prod", self, &axes)?;
         let y = plan.run("prod", Kernel::Reduce(Reduce::Prod), sum_dtype(self.dtype()))?;
@@ -170,6 +179,9 @@ impl Tensor {
 
     /// The Euclidean norm over `axes`; 0 of nothing, with gradient 0 at 0. Float dtypes. Errors: `Attr`, `Dtype`.
     pub fn l2_norm(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.l2_norm(axes);
+        }
         let op = "rowwise_l2_norm";
         check_float(op, self)?;
         let plan = Plan::new(op, self, &axes.into())?;
@@ -245,6 +257,9 @@ impl Tensor {
     /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). Float
     /// dtypes. Errors: `Attr`, `Dtype`.
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.var(axes, correction);
+        }
         check_float("var", self)?;
         let axes = axes.into();
         let count = Plan::new("var", self, &axes)?.count as f64;

@@ -4,7 +4,7 @@ use super::gradients;
 use crate::backend::{Kernel, Scan};
 use crate::tape::record;
 use crate::tensor::{Attributes, describe, run};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, autocast};
 
 /// From which end a scan starts.
 #[derive(Clone, Copy, PartialEq)]
@@ -16,6 +16,9 @@ pub(super) enum Direction {
 impl Tensor {
     /// The running sum along `dim`. Integers sum to i64. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
     pub fn cumsum(&self, dim: isize) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.cumsum(dim);
+        }
         self.running_sum(dim, Direction::Forward)
     }
 

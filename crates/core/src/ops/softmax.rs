@@ -5,7 +5,7 @@ use super::{Axes, gradients, in_acc};
 use crate::backend::{Fused, Kernel};
 use crate::tape::Saved;
 use crate::tensor::{Attributes, check_float, run};
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, autocast};
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq)]
@@ -29,6 +29,9 @@ impl Tensor {
     /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
     pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         let op = "logsumexp";
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.logsumexp(axes);
+        }
         check_float(op, self)?;
         let axes = axes.into();
         in_acc(self, |x| {
@@ -46,6 +49,9 @@ impl Tensor {
 }
 
 fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    if let Some(([x], _)) = autocast::wide([x], None)? {
+        return softmax(op, &x, dim, form);
+    }
     check_float(op, x)?;
     let d = x.shape().dim(op, dim)?;
     if !has_kernel(Fused::Softmax, x) || x.rank() == 0 {

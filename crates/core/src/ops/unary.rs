@@ -5,7 +5,7 @@ use crate::backend::Kernel;
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, run};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, autocast};
 use smallvec::SmallVec;
 
 /// Which gelu: by the error function, or its approximation by tanh.
@@ -26,6 +26,12 @@ pub(super) enum Slope {
     Output(Pointwise),
 }
 
+/// Rows whose results 16 bits are too few for.
+const NEEDS_F32: &[Pointwise] = {
+    use Pointwise::*;
+    &[Exp, Expm1, Log, Log1p, Rsqrt, Reciprocal, Softplus]
+};
+
 fn forward(x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
     if row.domain() == Domain::Real || !x.dtype().is_int() {
         check_float(row.name(), x)?;
@@ -35,6 +41,11 @@ fn forward(x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
 
 /// The row of one input, on the tape.
 pub(super) fn unary(x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]) -> Result<Tensor> {
+    if NEEDS_F32.contains(&row)
+        && let Some(([x], _)) = autocast::wide([x], None)?
+    {
+        return unary(&x, row, slope, attributes);
+    }
     let y = forward(x, row, attributes)?;
     if !x.requires_grad() {
         return record(row.name(), &[x], y, |_| gradients![]);

@@ -497,6 +497,17 @@ rows! {
     // Updates in place. `scale` multiplies the gradient; where `found_inf` is not 0 nothing changes.
     Value Accumulate "accumulate_grad" (y, x) [] -> 1 inout { [y + x] }
     Real ScaleInPlace "scale_gradient" (y, scale) [] -> 1 inout { [y * scale] }
+    // `tracker` counts steps since the scale changed.
+    Real AmpUpdateScale "amp_update_scale" (scale, tracker, found_inf) [growth, backoff, interval] -> 2 inout {
+        let (zero, count, grown) = (V::c(0.0), tracker + V::c(1.0), scale * growth);
+        let (is_good, is_due) = (found_inf.eq(zero), count.eq(interval));
+        // A scale that would be infinite stays.
+        let due = V::select((grown * zero).eq(zero), grown, scale);
+        [
+            V::select(is_good, V::select(is_due, due, scale), scale * backoff),
+            V::select(is_good, V::select(is_due, zero, count), zero)
+        ]
+    }
     Real ClipValue "gradient_clip_value" (y) [limit] -> 1 inout { [y.max(-limit).min(limit)] }
     Real SgdPrepare "sgd_prepare" (t, _scale, inv_scale, norm, found_inf) [sign, max_norm] -> 2 inout {
         [counted(t, found_inf), sign * gradient_scale(inv_scale, norm, max_norm)]

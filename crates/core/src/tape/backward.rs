@@ -29,7 +29,7 @@ impl Tensor {
 
     /// [`backward`](Tensor::backward) with options.
     pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
-        engine("backward", self, &options, None).map(drop)
+        crate::autocast::backward(|| engine("backward", self, &options, None).map(drop))
     }
 }
 
@@ -44,7 +44,7 @@ pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Re
     let missing = |i: usize| Error::value("grad", format!("input {i} does not require a gradient"));
     let targets: Vec<&Edge> =
         inputs.iter().enumerate().map(|(i, t)| t.0.edge.as_ref().ok_or_else(|| missing(i))).collect::<Result<_>>()?;
-    let found = engine("grad", y, &options, Some(&targets))?;
+    let found = crate::autocast::backward(|| engine("grad", y, &options, Some(&targets)))?;
     let unused = |i: usize| Error::value("grad", format!("the result does not depend on input {i}"));
     found.into_iter().enumerate().map(|(i, g)| g.ok_or_else(|| unused(i))).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{Action, MODE, Mode, PROBED, attach, with_flag};
 use crate::random::{journal, replayed};
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, autocast};
 use std::sync::Arc;
 
 /// `f(inputs)`, of which only `inputs` are kept. The backward pass runs `f` again, with every generator that `f` drew
@@ -28,13 +28,14 @@ pub fn checkpoint(
         return Ok(output);
     }
     let saved: Vec<_> = inputs.iter().map(|t| (t.clone(), t.0.storage.version())).collect();
+    let precision = autocast::current();
     let replay = move || {
         if let Some((t, _)) = saved.iter().find(|(t, version)| t.0.storage.version() != *version) {
             let message = format!("an input ({} {}) was changed in place after the forward pass", t.dtype(), t.shape());
             return Err(crate::Error::value("checkpoint", message));
         }
         let inputs: Vec<Tensor> = saved.iter().map(|(t, _)| t.clone()).collect();
-        replayed(&journal, || f(&inputs))
+        autocast::with(precision, || replayed(&journal, || f(&inputs)))
     };
     let references: Vec<&Tensor> = inputs.iter().collect();
     Ok(attach("checkpoint", &references, output, Action::Replay(Arc::new(replay))))

@@ -148,7 +148,11 @@ impl<T: Copy> Drop for Restore<T> {
     }
 }
 
-fn with_flag<T: Copy, R>(key: &'static std::thread::LocalKey<Cell<T>>, value: T, f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_flag<T: Copy, R>(
+    key: &'static std::thread::LocalKey<Cell<T>>,
+    value: T,
+    f: impl FnOnce() -> R,
+) -> R {
     let _restore = Restore(key, key.replace(value));
     f()
 }

@@ -3,9 +3,9 @@
 //! Primitives run as they are. Of each fused kernel stands here what it must equal, in tensor ops.
 
 use crate::compare::precision;
-use isograd_core::backend::{Fused, Reduce, Scatter};
+use isograd_core::backend::{Fused, IndexGradient, IndexReduce, Reduce, Scatter};
 use isograd_core::ops::loss::{CrossEntropy, Reduction};
-use isograd_core::ops::{AvgPool, EmbeddingOptions, MaxPool, total};
+use isograd_core::ops::{AvgPool, Direction, EmbeddingOptions, MaxPool, Rotary, RotaryStyle, TieGrad, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Rng, RngState, Tensor, enable_grad};
@@ -207,13 +207,9 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             })
         }
         Fused::Dropout => dropout(call, inputs),
-        Fused::EmbeddingBackward => {
-            let table = before[0].leaf()?;
-            let index = inputs[0].narrow(1, 0, 1)?.squeeze(1)?;
-            let padding_idx = Some(call.ints[0]).filter(|&padding| padding >= 0);
-            let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: call.ints[1] != 0 };
-            gradient(&table, &inputs[1], || table.embedding(&index, options))
-        }
+        Fused::IndexReduce(kind) => index_reduce(kind, call, inputs, before),
+        Fused::IndexReduceBackward(kind) => index_gradient(kind, inputs).map(|dx| vec![Some(dx)]),
+        Fused::Rotary => rotary(call, inputs),
         Fused::GemmBias(row) => {
             let z = Tensor::zeros(before[0].shape(), inputs[0].dtype(), inputs[0].device())?;
             let z = primitive(Kernel::Matmul, inputs, &[z], &[], call.floats)?;
@@ -493,6 +489,62 @@ fn cross_entropy(call: &Call<'_>, x: &Tensor, target: &Tensor, numbers: &[Tensor
         found.push(Some(counted.where_scalar(&counts, 0.0)?.sum(..)?));
     }
     Ok(found)
+}
+
+/// Rows joined by index, and how many there were of each, or, of each element, how many have the largest, and the first.
+fn index_reduce(
+    kind: IndexReduce,
+    call: &Call<'_>,
+    inputs: &[Tensor],
+    before: &[Tensor],
+) -> Result<Vec<Option<Tensor>>> {
+    let (index, x, nodes) = (inputs[0].narrow(1, 0, 1)?.squeeze(1)?, &inputs[1], before[0].dims()[0]);
+    let ones = Tensor::ones(index.shape(), DType::I32, index.device())?;
+    let counts = Tensor::zeros(nodes, DType::I32, index.device())?.index_add(0, &index, &ones, 1)?;
+    let found = match kind {
+        IndexReduce::Max => {
+            let (y, first) = x.scatter_max(&index, Some(nodes), TieGrad::First)?;
+            let is_best = x.eq(&y.index_select(0, &index)?)?.cast(DType::I32)?;
+            let ties = Tensor::zeros(y.shape(), DType::I32, index.device())?.index_add(0, &index, &is_best, 1)?;
+            vec![y, ties, first]
+        }
+        _ => {
+            let table = before[0].leaf()?;
+            let padding_idx = Some(call.ints[0]).filter(|&padding| padding >= 0);
+            let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: kind == IndexReduce::Mean };
+            let sums = gradient(&table, x, || table.embedding(&index, options))?;
+            sums.into_iter().flatten().chain([counts]).collect()
+        }
+    };
+    Ok(found.into_iter().take(before.len()).map(Some).collect())
+}
+
+fn index_gradient(kind: IndexGradient, inputs: &[Tensor]) -> Result<Tensor> {
+    let (dy, index) = (&inputs[0], &inputs[1]);
+    let of_rows = |t: &Tensor| t.index_select(0, index);
+    match kind {
+        IndexGradient::Mean => of_rows(dy)?.div(&of_rows(&inputs[2].cast(dy.dtype())?)?),
+        IndexGradient::Even => {
+            let is_best = inputs[3].eq(&of_rows(&inputs[4])?)?;
+            of_rows(dy)?.div(&of_rows(&inputs[2].cast(dy.dtype())?)?)?.mul(&is_best.cast(dy.dtype())?)
+        }
+        IndexGradient::First => {
+            let rows = Tensor::arange(index.numel(), index.device())?.unsqueeze(1)?;
+            of_rows(&inputs[2])?.eq(&rows)?.where_scalar(&of_rows(dy)?, 0.0)
+        }
+    }
+}
+
+fn rotary(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let (xs, rest) = inputs.split_at(call.ints[3] as usize);
+    let options = Rotary {
+        style: if call.ints[0] != 0 { RotaryStyle::Interleaved } else { RotaryStyle::Half },
+        direction: if call.ints[1] > 0 { Direction::Forward } else { Direction::Inverse },
+        rotary_dim: Some(call.ints[2] as usize),
+        positions: rest.get(2).cloned(),
+    };
+    let (y, z) = xs[0].apply_rotary_embedding(&xs[xs.len() - 1], &rest[0], &rest[1], &options)?;
+    Ok([y, z].into_iter().take(xs.len()).map(Some).collect())
 }
 
 fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {

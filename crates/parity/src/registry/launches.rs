@@ -49,10 +49,14 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("index_add_", [3, 1]),
     ("index", [3, 4]),
     ("index_put", [15, 9]),
+    ("scatter_sum", [2, 1]),
+    ("scatter_mean", [2, 1]),
+    ("scatter_max", [2, 1]),
     ("topk", [5, 2]),
     ("sort", [5, 2]),
     ("embedding_forward", [1, 5]),
     ("embedding_rmsnorm", [7, 16]),
+    ("apply_rotary_embedding", [1, 2]),
     ("matmul", [3, 6]),
     // A vendor's library wants what is added in its output, and activations exact or not at all.
     ("gemm", [2, 6]),
@@ -102,8 +106,8 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("muon_step", [101, 0]),
     ("gradient_clip_norm", [10, 0]),
     ("gradient_clip_value", [3, 0]),
-    ("amp_unscale_check", [25, 0]),
-    ("amp_update_scale", [62, 0]),
+    ("amp_unscale_check", [11, 0]),
+    ("amp_update_scale", [20, 0]),
     ("accumulate_grad", [2, 0]),
 ];
 

@@ -2,10 +2,12 @@
 
 mod channels;
 mod custom;
+mod graph;
 mod launches;
 mod modules;
 mod pools;
 mod rows;
+mod sequence;
 
 pub use custom::custom;
 

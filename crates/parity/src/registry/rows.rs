@@ -31,10 +31,12 @@ pub(super) fn ops() -> Vec<Op> {
         ("view", views()),
         ("copy", copies()),
         ("indexing", indexing()),
+        ("graph", super::graph::ops()),
         ("matrix", matrices()),
         ("loss", losses()),
         ("normalization", norms().into_iter().chain(super::channels::norms()).collect()),
         ("pooling", super::pools::pools()),
+        ("sequence", super::sequence::ops()),
         ("random", random()),
         ("optimizer", optimizers()),
     ];

@@ -6,7 +6,7 @@ use super::{Reduction, check_constant};
 use crate::backend::{Fused, Kernel, class_error};
 use crate::tape::Backward;
 use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run};
-use crate::{Dims, Error, Kind, Result, Shape, Tensor};
+use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
 
 /// The attributes of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`].
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,9 @@ impl Tensor {
     /// for a class outside of `0..C`.
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = "cross_entropy_loss";
+        if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
+            return x.cross_entropy_with(&target, options);
+        }
         check_float(op, self)?;
         if !(0.0..=1.0).contains(&options.label_smoothing) {
             let message = format!("label_smoothing is {}, expected 0 to 1", options.label_smoothing);
@@ -55,6 +58,9 @@ impl Tensor {
     /// used. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
     pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = "nll_loss";
+        if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
+            return x.nll_loss(&target, options);
+        }
         check_float(op, self)?;
         class_dim(op, self, target)?;
         let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };

@@ -3,7 +3,7 @@
 use super::{Reduction, check_constant, check_operands};
 use crate::ops::in_acc;
 use crate::tensor::check_same;
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, autocast};
 
 /// The attributes of [`Tensor::triplet_loss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +42,9 @@ impl Tensor {
     /// dtypes. Errors: `Shape`, `Attr`. Balntas et al. 2016, BMVC.
     pub fn triplet_loss(&self, positive: &Tensor, negative: &Tensor, options: Triplet) -> Result<Tensor> {
         let op = "triplet_loss";
+        if let Some(([a, p, n], _)) = autocast::wide([self, positive, negative], None)? {
+            return a.triplet_loss(&p, &n, options);
+        }
         check_operands(op, &[self, positive, negative])?;
         check_rows(op, self)?;
         let Triplet { margin, p, eps, .. } = options;
@@ -66,6 +69,9 @@ impl Tensor {
     /// al. 2006, CVPR (with labels inverted and without the factor 1/2).
     pub fn contrastive_loss(&self, other: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
         let op = "contrastive_loss";
+        if let Some(([x, other, y], _)) = autocast::wide([self, other, y], None)? {
+            return x.contrastive_loss(&other, &y, margin, reduction);
+        }
         check_operands(op, &[self, other])?;
         check_rows(op, self)?;
         check_constant(op, "y", y)?;

@@ -7,7 +7,7 @@ use crate::ops::{in_acc, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, run};
-use crate::{Error, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// What the target of [`Tensor::kl_div`] holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,6 +204,9 @@ fn of_difference(
     attributes: &[f64],
     finish: Finish<'_>,
 ) -> Result<Tensor> {
+    if let Some(([a, t], _)) = autocast::wide([a, t], None)? {
+        return of_difference(row, backward, &a, &t, attributes, finish);
+    }
     check_operands(row.name(), &[a, t])?;
     if !t.requires_grad() {
         return elementwise(row, backward, &[a, t], attributes, finish);
@@ -250,6 +253,9 @@ impl Tensor {
     pub fn bce_loss(&self, target: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Result<Tensor> {
         const SLOPES: &[Slope] = &[Slope::All(Pointwise::BceBackward), Slope::First(Pointwise::BceBackwardT)];
         let op = "bce_loss";
+        if let Some(([x, target], weight)) = autocast::wide([self, target], weight)? {
+            return x.bce_loss(&target, weight.as_ref(), reduction);
+        }
         check_operands(op, &[self, target])?;
         check_weight(op, self, weight)?;
         elementwise(Pointwise::BceLoss, SLOPES, &[self, target], &[], Finish { weight, ..reduction.into() })
@@ -266,6 +272,10 @@ impl Tensor {
     ) -> Result<Tensor> {
         const SLOPES: &[Slope] = &[Slope::All(Pointwise::BceWithLogitsBackward), Slope::None, Slope::None];
         let op = "bce_with_logits";
+        if let Some(([x, target], weight)) = autocast::wide([self, target], weight)? {
+            let positive = positive_weight.map(|w| w.cast(DType::F32)).transpose()?;
+            return x.bce_with_logits(&target, weight.as_ref(), positive.as_ref(), reduction);
+        }
         check_operands(op, &[self, target])?;
         check_constant(op, "the target", target)?;
         check_weight(op, self, weight)?;
@@ -292,6 +302,9 @@ impl Tensor {
     pub fn kl_div(&self, target: &Tensor, kind: KlTarget, reduction: Reduction) -> Result<Tensor> {
         const PLAIN: &[Slope] = &[Slope::Second(Pointwise::KlDivBackward), Slope::None];
         const LOG: &[Slope] = &[Slope::Second(Pointwise::KlDivLogBackward), Slope::None];
+        if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
+            return x.kl_div(&target, kind, reduction);
+        }
         check_operands("kl_div", &[self, target])?;
         check_constant("kl_div", "the target", target)?;
         let (row, slopes) = match kind {
@@ -306,6 +319,9 @@ impl Tensor {
     pub fn focal_loss(&self, target: &Tensor, options: Focal) -> Result<Tensor> {
         const SLOPES: &[Slope] = &[Slope::All(Pointwise::FocalBackward), Slope::None];
         let op = "focal_loss";
+        if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
+            return x.focal_loss(&target, options);
+        }
         check_operands(op, &[self, target])?;
         check_constant(op, "the target", target)?;
         let Focal { alpha, gamma, input, reduction } = options;

@@ -1,0 +1,126 @@
+//! Mixed precision: within a scope products run in 16 bits, and what needs it in f32.
+
+use crate::tape::{is_grad_enabled, with_flag};
+use crate::{DType, Error, Result, Tensor};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// A leaf that was cast, when it had this version.
+struct Cast {
+    leaf: Tensor,
+    version: u64,
+    to: Tensor,
+}
+
+thread_local! {
+    static LOW: Cell<Option<DType>> = const { Cell::new(None) };
+    static CASTS: RefCell<Vec<Cast>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f`, on this thread, with mixed precision: products (`matmul`, `gemm`, `gemm_bias`, `linear`) take their operands in
+/// `dtype`, f16 or bf16; softmax, losses, norms, `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and
+/// products of elements take 16-bit operands in f32. Other ops run in the dtype that they get. Only f32, f16 and bf16 change.
+///
+/// Casts are on the tape, so that the gradient of a parameter has the parameter's dtype; a parameter is cast once. Backward
+/// passes take the dtypes of what they differentiate, whether they are in the scope or not. Use [`no_autocast`] inside for what
+/// shall stay as it is, and a loss scaler with f16. Micikevicius et al. 2017, arXiv 1710.03740. Errors: `Attr` for another
+/// dtype; those of `f`.
+///
+/// ```
+/// # use isograd_core::{autocast, DType, Result, Tensor};
+/// fn step(x: &Tensor, w: &Tensor, target: &Tensor) -> Result<()> {
+///     let loss = autocast(DType::BF16, || x.linear(w, None)?.cross_entropy(target))?;
+///     loss.backward()
+/// }
+/// ```
+pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    if !matches!(dtype, DType::F16 | DType::BF16) {
+        return Err(Error::attr("autocast", format!("{dtype} was asked for, expected f16 or bf16")));
+    }
+    with(Some(dtype), f)
+}
+
+/// Runs `f` without mixed precision, within an [`autocast`].
+pub fn no_autocast<R>(f: impl FnOnce() -> R) -> R {
+    with_flag(&LOW, None, f)
+}
+
+/// The dtype of products in this thread's scope.
+pub(crate) fn current() -> Option<DType> {
+    LOW.get()
+}
+
+/// Runs `f` as in a scope, or in none. Casts live as long as the outermost scope.
+pub(crate) fn with<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
+    struct Forget;
+    impl Drop for Forget {
+        fn drop(&mut self) {
+            forget();
+        }
+    }
+    let _forget = (LOW.get().is_none() && dtype.is_some()).then_some(Forget);
+    with_flag(&LOW, dtype, f)
+}
+
+/// Runs a backward pass, after which the nodes of casts are spent.
+pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
+    forget();
+    no_autocast(f)
+}
+
+fn forget() {
+    let _ = CASTS.try_with(|casts| std::mem::take(&mut *casts.borrow_mut()));
+}
+
+/// The operands of a product in the scope's dtype; `None` if they are so, or there is no scope.
+pub(crate) fn low<const N: usize>(operands: [&Tensor; N], more: Option<&Tensor>) -> Result<Option<Operands<N>>> {
+    let Some(dtype) = LOW.get() else { return Ok(None) };
+    let changes = |x: &Tensor| is_eligible(x) && x.dtype() != dtype;
+    converted(operands, more, operands.iter().copied().chain(more).any(changes), dtype)
+}
+
+/// The operands of what needs f32; `None` if no float of them has 16 bits, or there is no scope.
+pub(crate) fn wide<const N: usize>(operands: [&Tensor; N], more: Option<&Tensor>) -> Result<Option<Operands<N>>> {
+    if LOW.get().is_none() {
+        return Ok(None);
+    }
+    let changes = |x: &Tensor| is_eligible(x) && x.dtype() != DType::F32;
+    converted(operands, more, operands.iter().copied().chain(more).any(changes), DType::F32)
+}
+
+type Operands<const N: usize> = ([Tensor; N], Option<Tensor>);
+
+fn converted<const N: usize>(
+    operands: [&Tensor; N],
+    more: Option<&Tensor>,
+    is_needed: bool,
+    dtype: DType,
+) -> Result<Option<Operands<N>>> {
+    if !is_needed {
+        return Ok(None);
+    }
+    let (mut all, mut more) = (operands.map(Tensor::clone), more.cloned());
+    all.iter_mut().chain(&mut more).try_for_each(|x| cast(x, dtype).map(|y| *x = y))?;
+    Ok(Some((all, more)))
+}
+
+fn is_eligible(x: &Tensor) -> bool {
+    matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16)
+}
+
+fn cast(x: &Tensor, dtype: DType) -> Result<Tensor> {
+    if !is_eligible(x) || x.dtype() == dtype {
+        return Ok(x.clone());
+    }
+    if !x.is_leaf() || !is_grad_enabled() {
+        return x.cast(dtype);
+    }
+    let is_known =
+        |c: &&Cast| Arc::ptr_eq(&c.leaf.0, &x.0) && c.version == x.0.storage.version() && c.to.dtype() == dtype;
+    if let Some(to) = CASTS.with_borrow(|casts| casts.iter().find(is_known).map(|c| c.to.clone())) {
+        return Ok(to);
+    }
+    let to = x.cast(dtype)?;
+    CASTS.with_borrow_mut(|casts| casts.push(Cast { leaf: x.clone(), version: x.0.storage.version(), to: to.clone() }));
+    Ok(to)
+}

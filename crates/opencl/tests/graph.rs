@@ -1,0 +1,48 @@
+//! What edges bring to nodes, against the CPU.
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+mod device;
+
+use common::Lcg;
+use isograd_core::ops::TieGrad;
+use isograd_core::{DType, Device, Result, Tensor};
+use std::sync::Arc;
+
+type Join = fn(&Tensor, &Tensor, usize) -> Result<Tensor>;
+
+/// The result on a device, and the gradient of the rows.
+fn join(f: Join, nodes: usize, x: &Tensor, index: &Tensor, device: &Device) -> [Vec<f64>; 2] {
+    let x = x.to_device(device).unwrap().leaf().unwrap();
+    let y = f(&x, &index.to_device(device).unwrap(), nodes).unwrap();
+    let dy: Vec<f64> = (0..y.numel()).map(|i| (i % 13) as f64 - 6.0).collect();
+    let dy = Tensor::from_vec(dy, y.shape(), device).unwrap().cast(y.dtype()).unwrap();
+    y.mul(&dy).unwrap().sum(..).unwrap().backward().unwrap();
+    [y.to_f64_vec().unwrap(), x.grad().unwrap().to_f64_vec().unwrap()]
+}
+
+/// Lists in local memory and rows in order, segments within a part and over many, words and single elements: whole numbers,
+/// whose sums are exact, with many ties.
+#[test]
+fn all_sizes_and_dtypes() {
+    let (gpu, cpu) = (Device::from_backend("opencl:0", Arc::new(device::gpu())), Device::cpu().unwrap());
+    let joins: [(&str, Join); 4] = [
+        ("sum", |x, index, nodes| x.scatter_sum(index, Some(nodes))),
+        ("mean", |x, index, nodes| x.scatter_mean(index, Some(nodes))),
+        ("even", |x, index, nodes| Ok(x.scatter_max(index, Some(nodes), TieGrad::Even)?.0)),
+        ("first", |x, index, nodes| Ok(x.scatter_max(index, Some(nodes), TieGrad::First)?.0)),
+    ];
+    for (edges, nodes, features) in [(40, 7, 8), (3000, 2, 3), (9000, 700, 12), (9000, 3, 5), (20_000, 90_000, 1)] {
+        let mut lcg = Lcg(edges as u64);
+        let index: Vec<i64> = (0..edges).map(|_| lcg.next(nodes as u64) as i64).collect();
+        let index = Tensor::from_vec(index, edges, &cpu).unwrap();
+        let x: Vec<f64> = (0..edges * features).map(|_| lcg.next(9) as f64 - 4.0).collect();
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let x = Tensor::from_vec(x.clone(), (edges, features), &cpu).unwrap().cast(dtype).unwrap();
+            for (name, f) in joins {
+                let [got, expected] = [&gpu, &cpu].map(|device| join(f, nodes, &x, &index, device));
+                assert!(got == expected, "{name} of {edges} edges, {nodes} nodes, {features} {dtype}");
+            }
+        }
+    }
+}

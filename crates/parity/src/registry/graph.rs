@@ -1,0 +1,63 @@
+//! Graphs: what edges bring to nodes.
+
+use super::rows::{absolute, one, two};
+use super::{Class, Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::Result;
+use isograd_core::ops::TieGrad;
+use serde_json::json;
+
+/// `size`, and rows of the case's shape with an index below it.
+fn edges(g: &mut Gen, domain: Domain) -> Case {
+    g.at_least_rank(1);
+    let (rows, size) = (g.shape[..1].to_vec(), 1 + g.side());
+    let index = g.indices(size, &rows);
+    Case::new(json!({"size": size}), vec![("src", g.x(domain)), ("index", index)])
+}
+
+fn size(c: &Invocation<'_>) -> Result<Option<usize>> {
+    c.has("size").then(|| c.size("size")).transpose()
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        Op::new(
+            "scatter_sum",
+            |c| one(c.input("src")?.scatter_sum(c.input("index")?, size(c)?)),
+            |g| edges(g, Domain::Real),
+        )
+        .class(Class::Reduction)
+        .companion(absolute)
+        .linear()
+        .collects()
+        .fused()
+        .kernels(&["scatter_add"])
+        .also(&["scatter_add", "index_add"]),
+        Op::new(
+            "scatter_mean",
+            |c| one(c.input("src")?.scatter_mean(c.input("index")?, size(c)?)),
+            |g| edges(g, Domain::Real),
+        )
+        .class(Class::Reduction)
+        .companion(absolute)
+        .linear()
+        .collects()
+        .fused()
+        .also(&["scatter_add", "index_add"]),
+        Op::new(
+            "scatter_max",
+            |c| {
+                let ties = if c.has("ties") && c.word("ties")? == "first" { TieGrad::First } else { TieGrad::Even };
+                two(c.input("src")?.scatter_max(c.input("index")?, size(c)?, ties))
+            },
+            |g| {
+                let first = g.coin();
+                let mut case = edges(g, Domain::Distinct);
+                case.attributes["ties"] = if first { "first" } else { "even" }.into();
+                case
+            },
+        )
+        .fused()
+        .also(&["scatter", "gather", "index_select"]),
+    ]
+}

@@ -1,0 +1,60 @@
+//! What models of sequences have of their own.
+
+use super::{Class, Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{Direction, Rotary, RotaryStyle};
+use isograd_core::{Result, Tensor};
+use serde_json::json;
+
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        Op::new("apply_rotary_embedding", |c| rotary(c, c.has("direction") && c.int("direction")? < 0), rotary_case)
+            .class(Class::Arithmetic)
+            .companion(of_sums)
+            .constant(&["cos", "sin"])
+            .linear()
+            .fused()
+            .also(&["narrow", "index_select"]),
+    ]
+}
+
+fn rotary(c: &Invocation<'_>, is_inverse: bool) -> Result<Vec<Tensor>> {
+    let rotary = Rotary {
+        style: match c.has("style") && c.word("style")? == "interleaved" {
+            true => RotaryStyle::Interleaved,
+            false => RotaryStyle::Half,
+        },
+        direction: if is_inverse { Direction::Inverse } else { Direction::Forward },
+        rotary_dim: c.has("rotary_dim").then(|| c.size("rotary_dim")).transpose()?,
+        positions: c.optional("positions").cloned(),
+    };
+    let (q, k) = c.input("q")?.apply_rotary_embedding(c.input("k")?, c.input("cos")?, c.input("sin")?, &rotary)?;
+    Ok(vec![q, k])
+}
+
+/// Of absolute values, one direction has the sum where the other has the difference.
+fn of_sums(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let abs = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
+    let inputs: Vec<(String, Tensor)> =
+        c.inputs.iter().map(|(n, t)| Ok((n.clone(), abs(t)?))).collect::<Result<_>>()?;
+    let c = Invocation { inputs: &inputs, ..*c };
+    let (forward, inverse) = (rotary(&c, false)?, rotary(&c, true)?);
+    forward.iter().zip(&inverse).map(|(a, b)| a.abs()?.maximum(&b.abs()?)).collect()
+}
+
+fn rotary_case(g: &mut Gen) -> Case {
+    let t = g.shape.last().map_or(3, |&n| n.min(300));
+    let (b, heads, of_keys, d) = (1 + g.below(2), 1 + g.below(3), 1 + g.below(2), g.side().clamp(2, 32));
+    let r = if g.coin() { d / 2 * 2 } else { 2 * (1 + g.below(d / 2)) };
+    let p = t + 1 + g.below(5);
+    let (q, k) = (g.tensor(Domain::Real, &[b, heads, t, d]), g.tensor(Domain::Real, &[b, of_keys, t, d]));
+    let (cos, sin) = (g.tensor(Domain::Real, &[p, r / 2]), g.tensor(Domain::Real, &[p, r / 2]));
+    let mut inputs = vec![("q", q), ("k", k), ("cos", cos), ("sin", sin)];
+    match g.below(3) {
+        0 => {}
+        1 => inputs.push(("positions", g.indices(p, &[t]))),
+        _ => inputs.push(("positions", g.indices(p, &[b, t]))),
+    }
+    let style = if g.coin() { "half" } else { "interleaved" };
+    Case::new(json!({"style": style, "direction": if g.coin() { 1 } else { -1 }, "rotary_dim": r}), inputs)
+}

@@ -1,0 +1,107 @@
+// Rotary position embedding: pairs of a row's first elements are turned by the angle of its position, the others copied.
+//
+// T: dtype of x, C: of the tables cos and sin [P, middle]. A word has VECTOR elements, the angles of its pairs are ANGLES. Pairs are
+// elements i and i + middle, or, INTERLEAVED, 2i and 2i + 1. A thread takes a unit of a row: a word of each half, or one that
+// has both elements of its pairs; behind `turned` units, words that are copied.
+
+typedef STORAGE(T) S;
+typedef STORAGE(C) SC;
+typedef STORAGE(I) SI;
+typedef union {
+    WORD all;
+    S each[VECTOR];
+} Word;
+typedef union {
+    ANGLE_WORD all[ANGLE_WORDS];
+    SC each[ANGLES];
+} Angles;
+
+// x: [B, H, T, D] with strides of all but the last dimension; y is contiguous.
+typedef struct {
+    i64 units;
+    i64 by_units;
+    i64 length;
+    i64 by_length;
+    i64 width;
+    i64 turned;
+    i64 middle;
+    i64 extent;
+    i64 of_batch;
+    i64 heads[2];
+    i64 by_heads[2];
+    i64 strides[2][3];
+} Shapes;
+
+// y1 = x1 cos - direction x2 sin, y2 = x2 cos + direction x1 sin
+#define TURN(first, second, c, s) \
+    A x1 = (A)LOAD(T, &(first), 0), x2 = (A)LOAD(T, &(second), 0); \
+    STORE(T, &(first), 0, x1 * (c) - x2 * (s)); \
+    STORE(T, &(second), 0, x2 * (c) + x1 * (s))
+
+// Two tensors in one launch: threads below `n_first` take x, the others z. `positions` has one for each row's place in the
+// sequence, of every batch if `of_batch` says so; without POSITIONS they are these places.
+KERNEL(rotary)(GLOBAL const S *x, GLOBAL const S *z, GLOBAL const SC *cosines, GLOBAL const SC *sines, GLOBAL const SI *positions,
+               GLOBAL S *y_of_x, GLOBAL S *y_of_z, ARGUMENT(Shapes) p, i64 n_first, i64 n, A direction, GLOBAL i64 *status) {
+    for (i64 all = GROUP * THREADS + LANE; all < n; all += GROUPS * THREADS) {
+        int k = all >= n_first;
+        idx e = (idx)(k ? all - n_first : all), row = QUOTIENT(e, p.units, p.by_units), u = e - row * (idx)p.units;
+        idx above = QUOTIENT(row, p.length, p.by_length), t = row - above * (idx)p.length;
+        idx b = QUOTIENT(above, p.heads[k], p.by_heads[k]), h = above - b * (idx)p.heads[k];
+        idx start = b * (idx)p.strides[k][0] + h * (idx)p.strides[k][1] + t * (idx)p.strides[k][2];
+        GLOBAL const S *from = (k ? z : x) + start;
+        GLOBAL S *to = (k ? y_of_z : y_of_x) + row * (idx)p.width;
+        idx middle = (idx)p.middle, turned = (idx)p.turned;
+        if (u >= turned) {
+            idx at = 2 * middle + (u - turned) * VECTOR;
+            *(GLOBAL WORD *)(to + at) = *(GLOBAL const WORD *)(from + at);
+            continue;
+        }
+        Angles c, s;
+        i64 position = t;
+#ifdef POSITIONS
+        i64 place = b * (idx)p.of_batch + t;
+        position = positions[place];
+        int is_bad = (u64)position >= (u64)p.extent;
+        if (is_bad) {
+            note(status, place, position);
+            position = 0;
+        }
+#endif
+        idx angle = (idx)position * middle + u * ANGLES;
+        for (int i = 0; i < ANGLE_WORDS; i++) {
+            c.all[i] = ((GLOBAL const ANGLE_WORD *)(cosines + angle))[i];
+            s.all[i] = ((GLOBAL const ANGLE_WORD *)(sines + angle))[i];
+        }
+#if defined(INTERLEAVED) && VECTOR > 1
+        Word v;
+        v.all = ((GLOBAL const WORD *)from)[u];
+        _Pragma("unroll") for (int i = 0; i < ANGLES; i++) {
+            TURN(v.each[2 * i], v.each[2 * i + 1], (A)LOAD(C, c.each, i), direction * (A)LOAD(C, s.each, i));
+        }
+#ifdef POSITIONS
+        if (is_bad) _Pragma("unroll") for (int i = 0; i < VECTOR; i++) STORE(T, v.each, i, as_f32(0x7fc00000));
+#endif
+        ((GLOBAL WORD *)to)[u] = v.all;
+#else
+#ifdef INTERLEAVED
+        idx first = 2 * u, second = first + 1;
+#else
+        idx first = u * VECTOR, second = first + middle;
+#endif
+        Word v, w;
+        v.all = *(GLOBAL const WORD *)(from + first);
+        w.all = *(GLOBAL const WORD *)(from + second);
+        _Pragma("unroll") for (int i = 0; i < VECTOR; i++) {
+            TURN(v.each[i], w.each[i], (A)LOAD(C, c.each, i), direction * (A)LOAD(C, s.each, i));
+        }
+#ifdef POSITIONS
+        if (is_bad) _Pragma("unroll") for (int i = 0; i < VECTOR; i++) {
+            STORE(T, v.each, i, as_f32(0x7fc00000));
+            STORE(T, w.each, i, as_f32(0x7fc00000));
+        }
+#endif
+        *(GLOBAL WORD *)(to + first) = v.all;
+        *(GLOBAL WORD *)(to + second) = w.all;
+#endif
+    }
+}
