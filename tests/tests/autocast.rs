@@ -9,7 +9,7 @@ mod matrix_factorisation;
 
 use isograd::nn::{Forward, GradScaler, Init, Linear, Module, Relu, Sequential, Sgd};
 use isograd::ops::loss::{CrossEntropy, Focal, KlTarget, Reduction, Triplet};
-use isograd::ops::{Activation, Approximate, Gemm, GemmBias};
+use isograd::ops::{Activation, Approximate, Gemm, GemmBias, Statistics};
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_autocast, no_grad};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, private, text, trial};
@@ -97,6 +97,9 @@ fn in_f32(device: &Device) -> Result<Outcome> {
         ("logsumexp", |x| x.logsumexp(1)),
         ("layer_norm", |x| x.layer_norm(1, Some(&x.select(0, 0)?), None, 1e-5)),
         ("rms_norm", |x| x.rms_norm(1, Some(&x.select(0, 0)?.cast(DType::F32)?), 1e-5)),
+        ("batch_norm", |x| x.batch_norm(None, None, Statistics::Batch, 1e-5)),
+        ("group_norm", |x| x.group_norm(1, None, Some(&x.select(0, 0)?), 1e-5)),
+        ("instance_norm", |x| x.unsqueeze(0)?.instance_norm(None, None, Statistics::Batch, 1e-5)),
         ("exp", Tensor::exp),
         ("expm1", Tensor::expm1),
         ("log", Tensor::log),

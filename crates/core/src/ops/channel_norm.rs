@@ -6,7 +6,7 @@ use super::norm::gradients;
 use crate::backend::{Fused, Kernel};
 use crate::tape::{Backward, no_grad};
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
-use crate::{DType, Error, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Mean and variance over all batches, which training updates in place.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,9 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.batch_norm(weight, bias, statistics, eps);
+        }
         let op = "batchnorm_forward";
         let form = Form::new(op, self, None, eps)?;
         form.check(self, weight, bias, statistics)?;
@@ -88,6 +91,9 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.group_norm(groups, weight, bias, eps);
+        }
         let op = "groupnorm_forward";
         let form = Form::new(op, self, Some(groups), eps)?;
         form.check(self, weight, bias, Statistics::Batch)?;
@@ -110,6 +116,9 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.instance_norm(weight, bias, statistics, eps);
+        }
         let op = "instancenorm_forward";
         let form = Form::new(op, self, Some(self.dims().get(1).copied().unwrap_or(0)), eps)?;
         form.check(self, weight, bias, statistics)?;
