@@ -32,11 +32,11 @@ typedef struct {
     i64 strides[2][3];
 } Shapes;
 
-// y1 = x1 cos - direction x2 sin, y2 = x2 cos + direction x1 sin
+// y1 = x1 cos - direction x2 sin, y2 = x2 cos + direction x1 sin, with the same roundings in words of every length.
 #define TURN(first, second, c, s) \
     A x1 = (A)LOAD(T, &(first), 0), x2 = (A)LOAD(T, &(second), 0); \
-    STORE(T, &(first), 0, x1 * (c) - x2 * (s)); \
-    STORE(T, &(second), 0, x2 * (c) + x1 * (s))
+    STORE(T, &(first), 0, fma_(x1, c, -(x2 * (s)))); \
+    STORE(T, &(second), 0, fma_(x2, c, x1 * (s)))
 
 // Two tensors in one launch: threads below `n_first` take x, the others z. `positions` has one for each row's place in the
 // sequence, of every batch if `of_batch` says so; without POSITIONS they are these places.
