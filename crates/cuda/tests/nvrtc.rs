@@ -22,7 +22,7 @@ const DTYPES: [DType; 8] =
 const SPILLS: &[(&str, usize, &str)] = &[
     ("softmax_rows", 116, LONG),
     ("softmax_rows_backward", 72, LONG),
-    ("norm", 44, LONG),
+    ("norm", 48, LONG),
     ("norm_backward", 272, LONG),
     ("cross_entropy_rows", 112, WIDE),
     ("cross_entropy_rows_backward", 152, WIDE),
@@ -36,7 +36,9 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("gemv", 8, FEW),
     ("reduce_rows", 4, FEW),
     ("lists", 12, FEW),
-    ("batch_norm", 8, FEW),
+    ("batch_norm", 16, FEW),
+    ("sums", 12, FEW),
+    ("max_pool", 4, FEW),
     ("move", 8, FEW),
     ("merge", 8, FEW),
     ("maximum", 28, BYTES),
@@ -47,7 +49,7 @@ const LONG: &str =
 const WIDE: &str = "a thread of 1024 has 64 registers, and f64 takes two for each number; other dtypes spill nothing";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
-const FEW: &str = "up to three words, on one or two of the architectures";
+const FEW: &str = "up to four words, on one or two of the architectures";
 const BYTES: &str = "u8 on compute 10.0: the sixteen elements of a word are taken apart";
 
 /// What a kernel takes of a multiprocessor.
