@@ -15,7 +15,7 @@ pub struct Options {
     #[arg(long)]
     pub data: Option<PathBuf>,
     /// How often all images are seen
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 10)]
     pub epochs: u64,
 }
 
