@@ -2,7 +2,7 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
-use super::norm::gradients;
+use super::norm::{gradients, in_f32};
 use crate::backend::{Fused, Kernel};
 use crate::tape::{Backward, no_grad};
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
@@ -44,6 +44,14 @@ impl<'a> Statistics<'a> {
         if let Statistics::Update(running) = self { Some(*running) } else { None }
     }
 
+    /// x in f32, if it has 16 bits in an [`autocast`](crate::autocast()). Running statistics that have 16 bits go with such an x.
+    fn widened(&self, x: &Tensor) -> Result<Option<Tensor>> {
+        if self.running().is_some_and(|running| running.mean.dtype() != DType::F32) {
+            return Ok(None);
+        }
+        Ok(autocast::wide([x], None)?.map(|([x], _)| x))
+    }
+
     fn used(&self) -> Option<Running<'a>> {
         if let Statistics::Running(running) = self { Some(*running) } else { None }
     }
@@ -63,8 +71,8 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
-        if let Some(([x], _)) = autocast::wide([self], None)? {
-            return x.batch_norm(weight, bias, statistics, eps);
+        if let Some(x) = statistics.widened(self)? {
+            return x.batch_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
         }
         let op = "batchnorm_forward";
         let form = Form::new(op, self, None, eps)?;
@@ -91,8 +99,8 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
-        if let Some(([x], _)) = autocast::wide([self], None)? {
-            return x.group_norm(groups, weight, bias, eps);
+        if let Some(x) = Statistics::Batch.widened(self)? {
+            return x.group_norm(groups, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
         }
         let op = "groupnorm_forward";
         let form = Form::new(op, self, Some(groups), eps)?;
@@ -116,8 +124,8 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
-        if let Some(([x], _)) = autocast::wide([self], None)? {
-            return x.instance_norm(weight, bias, statistics, eps);
+        if let Some(x) = statistics.widened(self)? {
+            return x.instance_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
         }
         let op = "instancenorm_forward";
         let form = Form::new(op, self, Some(self.dims().get(1).copied().unwrap_or(0)), eps)?;

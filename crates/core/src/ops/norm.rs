@@ -48,7 +48,6 @@ fn norm(
 ) -> Result<Tensor> {
     let op = norm.op();
     if let Some(([x], _)) = autocast::wide([x], None)? {
-        let in_f32 = |p: Option<&Tensor>| p.map(|p| p.cast(DType::F32)).transpose();
         return self::norm(norm, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
     check_float(op, x)?;
@@ -76,6 +75,11 @@ fn norm(
         false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
     };
     y.reshape(x.shape())
+}
+
+/// A parameter, for what an [`autocast`](crate::autocast()) takes in f32.
+pub(super) fn in_f32(p: Option<&Tensor>) -> Result<Option<Tensor>> {
+    p.map(|p| p.cast(DType::F32)).transpose()
 }
 
 /// What the kernel computes, in tensor ops, for rows `[rows, length]`.
