@@ -13,10 +13,11 @@ use isograd_core::{Call, DType, Result};
 const MOST_WORDS: usize = 4;
 /// Channels at once of a group of threads.
 const TEAMS: usize = 32;
-/// Threads of the smallest group, and of the largest by the bytes of an element: of 16 bits two run together, and one reads while
-/// the other writes; of more, one keeps more.
+/// Threads of the smallest group.
 const LEAST: usize = 64;
-const MOST: [usize; 2] = [512, 1024];
+/// Threads of the largest, of which two run together: one reads while the other writes. Of f32 one that keeps more is faster.
+const MOST: usize = 512;
+const MOST_F32: usize = 1024;
 
 /// What a program is told of the parameters, which have the dtype `p`.
 fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {
@@ -66,7 +67,8 @@ pub fn group_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<(
     let limits = gpu.driver().limits();
     let vector = vector_of(dtype, inner, &[inputs[0], inputs[1], dx]);
     let width = inner / vector;
-    let (least, most) = (LEAST.min(limits.max_group), MOST[(dtype.size() > 2) as usize].min(limits.max_group));
+    let most = if dtype == DType::F32 { MOST_F32 } else { MOST };
+    let (least, most) = (LEAST.min(limits.max_group), most.min(limits.max_group));
     let most = 1 << most.ilog2();
     let teams = channels.next_power_of_two().min(TEAMS).min(most);
     let team = width.div_ceil(MOST_WORDS).next_power_of_two().min(most / teams);

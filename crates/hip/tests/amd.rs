@@ -41,6 +41,7 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("softmax_rows_backward", [40, 0], LONG),
     ("norm", [85, 0], LONG),
     ("norm_backward", [70, 0], LONG),
+    ("group_norm_backward", [1, 0], LONG),
     ("cross_entropy_rows_backward", [12, 0], LONG),
     ("lists", [70, 16], LISTS),
     ("cross_entropy_rows", [0, 20], SCALARS),
