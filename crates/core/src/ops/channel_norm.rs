@@ -75,7 +75,7 @@ impl Tensor {
             return x.batch_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
         }
         let op = "batchnorm_forward";
-        let form = Form::new(op, self, None, eps)?;
+        let form = Form::new(op, &operands(self, weight, bias, statistics), None, eps)?;
         form.check(self, weight, bias, statistics)?;
         let count = form.batch * form.inner;
         if statistics.used().is_none() && count == 1 {
@@ -103,7 +103,7 @@ impl Tensor {
             return x.group_norm(groups, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
         }
         let op = "groupnorm_forward";
-        let form = Form::new(op, self, Some(groups), eps)?;
+        let form = Form::new(op, &operands(self, weight, bias, Statistics::Batch), Some(groups), eps)?;
         form.check(self, weight, bias, Statistics::Batch)?;
         if form.batch * form.channels * form.inner == 1 {
             let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
@@ -128,7 +128,8 @@ impl Tensor {
             return x.instance_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
         }
         let op = "instancenorm_forward";
-        let form = Form::new(op, self, Some(self.dims().get(1).copied().unwrap_or(0)), eps)?;
+        let channels = self.dims().get(1).copied().unwrap_or(0);
+        let form = Form::new(op, &operands(self, weight, bias, statistics), Some(channels), eps)?;
         form.check(self, weight, bias, statistics)?;
         let x = self.reshape(form.shape())?;
         let y = match statistics {
@@ -148,6 +149,17 @@ impl Tensor {
     }
 }
 
+/// x and what is there besides.
+fn operands<'a>(
+    x: &'a Tensor,
+    weight: Option<&'a Tensor>,
+    bias: Option<&'a Tensor>,
+    statistics: Statistics<'a>,
+) -> Vec<&'a Tensor> {
+    let kept = statistics.running().map(|running| [running.mean, running.var]);
+    [x].into_iter().chain(weight).chain(bias).chain(kept.into_iter().flatten()).collect()
+}
+
 /// What is normalised: x as `[batch, groups, channels, inner]`.
 #[derive(Clone, Copy)]
 struct Form {
@@ -161,11 +173,12 @@ struct Form {
 }
 
 impl Form {
-    /// Without `groups`, each channel is one.
-    fn new(op: &'static str, x: &Tensor, groups: Option<usize>, eps: f64) -> Result<Form> {
+    /// Of the first operand. Without `groups`, each channel is one.
+    fn new(op: &'static str, operands: &[&Tensor], groups: Option<usize>, eps: f64) -> Result<Form> {
+        let x = operands[0];
         check_float(op, x)?;
         let [batch, all, inner @ ..] = x.dims() else {
-            return Err(Error::shape(op, format!("expected [N, C, ..], got {}", describe(&[x]))));
+            return Err(Error::shape(op, format!("x must be [N, C, ..]: {}", describe(operands))));
         };
         if eps.is_nan() || eps < 0.0 {
             return Err(Error::attr(op, format!("eps is {eps}, expected 0 or more")));

@@ -106,6 +106,13 @@ fn nodes(op: &'static str, x: &Tensor, index: &Tensor, size: Option<usize>) -> R
     if nodes == 0 && x.numel() > 0 {
         return Err(Error::index(op, format!("there are no nodes for the index {}", index.shape())));
     }
+    // Positions of a maximum have 8 bytes.
+    let row: usize = x.dims()[1..].iter().product();
+    let bytes = nodes.checked_mul(row.max(1)).and_then(|n| n.checked_mul(DType::I64.size()));
+    if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+        let message = format!("{nodes} nodes have more elements than memory can address: {}", describe(&[x, index]));
+        return Err(Error::shape(op, message));
+    }
     Ok(nodes)
 }
 
