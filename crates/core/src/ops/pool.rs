@@ -6,7 +6,7 @@ use super::{gradients, in_acc};
 use crate::backend::{Fused, Kernel};
 use crate::tape::record;
 use crate::tensor::{Attributes, check_float, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
 use std::iter::zip;
 
 /// As an output extent of an adaptive pooling: that of the input.
@@ -213,9 +213,16 @@ fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<(usize, [usize;
     Ok((outer.iter().product(), extents))
 }
 
-fn with_extents(x: &Tensor, last: &[usize]) -> Shape {
+/// The shape of `x` with other last extents. Errors: `Shape` if its elements cannot be counted.
+fn with_extents(op: &'static str, x: &Tensor, last: &[usize]) -> Result<Shape> {
     let outer = &x.dims()[..x.rank() - last.len()];
-    Shape::from(outer.iter().chain(last).copied().collect::<Dims>())
+    let shape = Shape::from(outer.iter().chain(last).copied().collect::<Dims>());
+    match shape.check(op) {
+        Ok(()) => Ok(shape),
+        Err(_) => {
+            Err(Error::shape(op, format!("{last:?} windows over {} are more than memory can address", x.shape())))
+        }
+    }
 }
 
 fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<Windows> {
@@ -240,6 +247,7 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
             Error::shape(op, format!("{message} {}", x.shape()))
         })?;
     }
+    let to = with_extents(op, x, &output)?;
     let windows = Windows {
         names,
         planes,
@@ -251,7 +259,7 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
         dilation: three(dilation, 1),
         is_adaptive: false,
         from: x.shape().clone(),
-        to: with_extents(x, &output),
+        to,
     };
     // Elements of a window that are far apart may all lie in the padding.
     let is_hollow = |d: usize| (0..windows.output[d]).any(|q| windows.elements(d, q).all(|at| at.is_none()));
@@ -288,10 +296,14 @@ fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Res
     let (planes, input) = check::<N>(names[0], x)?;
     let mut last = output;
     zip(&mut last, &input).filter(|(o, _)| **o == KEEP).for_each(|(o, l)| *o = *l);
+    let to = with_extents(names[0], x, &last)?;
     let (input, output) = (three(input, 1), three(last, 1));
     let is_even = zip(&input, &output).all(|(l, &o)| o == 0 || l.is_multiple_of(o));
-    let most = |d: usize| (0..output[d]).map(|q| between(q, input[d], output[d]).len()).max().unwrap_or(1);
-    let kernel = if is_even { [0, 1, 2].map(|d| input[d] / output[d].max(1)) } else { [0, 1, 2].map(most) };
+    let kernel = if is_even {
+        [0, 1, 2].map(|d| input[d] / output[d].max(1))
+    } else {
+        [0, 1, 2].map(|d| longest(input[d], output[d]))
+    };
     Ok(Windows {
         names,
         planes,
@@ -303,7 +315,7 @@ fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Res
         dilation: [1; 3],
         is_adaptive: !is_even,
         from: x.shape().clone(),
-        to: with_extents(x, &last),
+        to,
     })
 }
 
@@ -311,6 +323,17 @@ fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Res
 fn between(q: usize, l: usize, o: usize) -> std::ops::Range<usize> {
     let product = |q: usize| q as u128 * l as u128;
     (product(q) / o as u128) as usize..product(q + 1).div_ceil(o as u128) as usize
+}
+
+/// The elements of the longest window of `o` over `l`, 1 if there is none.
+fn longest(l: usize, o: usize) -> usize {
+    let (mut divisor, mut rest) = (l, o);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    // Windows begin at every fraction of an element, in steps of `1 / o`; the longest begins at the last.
+    let (l, o) = (l / divisor.max(1), o / divisor.max(1));
+    if o == 0 { 1 } else { (o - 1).saturating_add(l).div_ceil(o) }
 }
 
 impl Windows {
@@ -351,14 +374,19 @@ impl Windows {
         (l + 2 * p).saturating_sub(q * s).min(self.kernel[d])
     }
 
-    /// For all windows, the positions of all their elements in the volume, none in the padding.
-    fn positions(&self) -> Vec<Option<usize>> {
+    /// For all windows, the positions of all their elements in the volume, none in the padding. Errors: `OutOfMemory`.
+    fn positions(&self) -> Result<Vec<Option<usize>>> {
         let [_, height, width] = self.input;
+        let count = self.kernel.iter().try_fold(self.outputs(), |n, &k| n.checked_mul(k));
+        let mut all = Vec::new();
+        if count.is_none_or(|n| all.try_reserve_exact(n).is_err()) {
+            let message = format!("{} windows of {:?} elements are too many", self.outputs(), self.kernel);
+            return Err(Error::new(Kind::OutOfMemory, self.names[0], message));
+        }
         let along = |d: usize| -> Vec<Vec<Option<usize>>> {
             (0..self.output[d]).map(|q| self.elements(d, q).collect()).collect()
         };
         let (depths, rows, columns) = (along(0), along(1), along(2));
-        let mut all = Vec::with_capacity(self.outputs() * self.kernel.iter().product::<usize>());
         for depths in &depths {
             for rows in &rows {
                 for columns in &columns {
@@ -371,15 +399,16 @@ impl Windows {
                 }
             }
         }
-        all
+        Ok(all)
     }
 
     /// Positions as an index `[outputs, window]`. In place of what is padding, a window has the element before it again, or
     /// its first, so that which is the first of equals and which is the last of all remains.
     fn table(&self, x: &Tensor) -> Result<Tensor> {
         let window = self.kernel.iter().product();
-        let mut table = Vec::with_capacity(self.outputs() * window);
-        for positions in self.positions().chunks(window) {
+        let positions = self.positions()?;
+        let mut table = Vec::with_capacity(positions.len());
+        for positions in positions.chunks(window) {
             let mut last = positions.iter().flatten().next().copied().unwrap_or(0);
             for position in positions {
                 last = position.unwrap_or(last);
@@ -390,18 +419,19 @@ impl Windows {
     }
 
     /// What the sum of each window is divided by, `[outputs]`.
-    fn divisors(&self, divisor: Divisor) -> Vec<f64> {
+    fn divisors(&self, divisor: Divisor) -> Result<Vec<f64>> {
         let window = self.kernel.iter().product();
         let [_, height, width] = self.output;
         let size = |i: usize| {
             let at = [i / width / height, i / width % height, i % width];
             (0..3).map(|d| self.size(d, at[d])).product::<usize>() as f64
         };
-        match divisor {
+        let inside = |all: &[Option<usize>]| all.iter().flatten().count() as f64;
+        Ok(match divisor {
             Divisor::Number(number) => vec![number as f64; self.outputs()],
             Divisor::Window => (0..self.outputs()).map(size).collect(),
-            Divisor::Inside => self.positions().chunks(window).map(|all| all.iter().flatten().count() as f64).collect(),
-        }
+            Divisor::Inside => self.positions()?.chunks(window).map(inside).collect(),
+        })
     }
 }
 
@@ -505,13 +535,13 @@ fn avg_pool(x: &Tensor, windows: &Windows, divisor: Divisor) -> Result<Tensor> {
     // What the kernels compute, in tensor ops.
     let (outputs, device) = (windows.outputs(), x.device());
     let table = windows.table(x)?;
-    let is_inside = windows.positions().iter().map(Option::is_some).collect();
+    let is_inside = windows.positions()?.iter().map(Option::is_some).collect();
     let is_inside = Tensor::from_vec(is_inside, table.shape(), device)?;
     in_acc(&rows, |rows| {
         let elements = rows.index_select(1, &table.reshape(table.numel())?)?;
         let elements = elements.reshape((windows.planes, outputs, table.dims()[1]))?;
         let sums = is_inside.where_scalar(&elements, 0.0)?.sum(2)?;
-        let divisors = Tensor::from_vec(windows.divisors(divisor), outputs, device)?.cast(sums.dtype())?;
+        let divisors = Tensor::from_vec(windows.divisors(divisor)?, outputs, device)?.cast(sums.dtype())?;
         sums.div(&divisors)
     })?
     .reshape(shape)

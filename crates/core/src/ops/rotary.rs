@@ -115,7 +115,8 @@ fn check(op: &'static str, q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor, r
             check_index(op, positions)?;
             check_device(op, &[q, positions])?;
             if positions.dims() != [t] && positions.dims() != [b, t] {
-                let message = format!("positions are {}, expected [{t}] or [{b}, {t}]", positions.shape());
+                let message =
+                    format!("positions are {}, expected [{t}] or [{b}, {t}] for {}", positions.shape(), q.shape());
                 return Err(Error::shape(op, message));
             }
             Ok(())
