@@ -319,8 +319,9 @@ impl Driver for Cuda {
         self.stream.call("fill", |stream| unsafe { result::memset_d8_async(at, byte, bytes, stream) })
     }
 
-    fn compile(&self, source: &str) -> Result<Vec<u8>> {
-        Ok(self.nvrtc.compile(source, &self.architecture)?.cubin)
+    fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
+        let cubin = self.nvrtc.compile(source, &self.architecture)?.cubin;
+        Ok((self.load(&cubin)?, Some(cubin)))
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {

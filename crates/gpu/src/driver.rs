@@ -127,10 +127,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Sets bytes.
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()>;
 
-    /// Compiles source to what `load` takes, fit to be stored in a file. The error is the compiler's log.
-    fn compile(&self, source: &str) -> Result<Vec<u8>>;
+    /// Compiles source. With the program comes what `load` takes, fit to be stored in a file, unless the driver keeps what
+    /// it compiles itself. The error is the compiler's log.
+    fn compile(&self, source: &str) -> Result<(Self::Program, Option<Vec<u8>>)>;
 
-    /// Loads what `compile` made. Errors if it is damaged or not for this device.
+    /// Loads what came with a program. Errors if it is damaged or not for this device.
     fn load(&self, binary: &[u8]) -> Result<Self::Program>;
 
     /// The entry of this name.

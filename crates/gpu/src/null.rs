@@ -169,13 +169,13 @@ impl Driver for NullDriver {
         self.within("fill", at, bytes)
     }
 
-    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+    fn compile(&self, source: &str) -> Result<(String, Option<Vec<u8>>)> {
         let mut state = self.alive("compile")?;
         if state.fault == Fault::Compiler {
             return Err(Error::backend("compile", "line 1: error"));
         }
         state.compiled += 1;
-        Ok(source.as_bytes().to_vec())
+        Ok((source.into(), Some(source.as_bytes().to_vec())))
     }
 
     fn load(&self, binary: &[u8]) -> Result<String> {

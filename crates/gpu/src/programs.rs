@@ -69,15 +69,15 @@ impl<D: Driver> Programs<D> {
             return Ok(program);
         }
         let started = std::time::Instant::now();
-        let binary =
+        let (program, binary) =
             driver.compile(&source).map_err(|e| Error::backend("compile", format!("{variant}: {}", e.message())))?;
         tracing::debug!(%variant, seconds = started.elapsed().as_secs_f64(), "compiled");
-        if let Some(path) = &path
+        if let (Some(path), Some(binary)) = (&path, binary)
             && let Err(error) = write(path, &binary)
         {
             tracing::warn!(path = %path.display(), %error, "the program cache cannot be written");
         }
-        driver.load(&binary)
+        Ok(program)
     }
 }
 

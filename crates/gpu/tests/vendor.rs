@@ -207,7 +207,7 @@ impl Driver for Host {
         Ok(())
     }
 
-    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+    fn compile(&self, source: &str) -> Result<(String, Option<Vec<u8>>)> {
         self.null.compile(source)
     }
 

@@ -315,8 +315,9 @@ impl Driver for Hip {
             .call("fill", |stream| unsafe { (self.functions().hipMemsetD8Async)(pointer(at), byte, bytes, stream) })
     }
 
-    fn compile(&self, source: &str) -> Result<Vec<u8>> {
-        self.hiprtc.compile(source, &self.architecture)
+    fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
+        let code = self.hiprtc.compile(source, &self.architecture)?;
+        Ok((self.load(&code)?, Some(code)))
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {

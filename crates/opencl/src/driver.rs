@@ -15,7 +15,7 @@ use opencl3::kernel::Kernel;
 use opencl3::memory::{CL_MEM_READ_WRITE, svm_alloc, svm_free};
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_uint};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::convert::Infallible;
 use std::ffi::c_void;
 use std::ptr::null;
@@ -37,6 +37,8 @@ pub struct OpenCl {
     device: Device,
     limits: Limits,
     options: String,
+    /// PoCL keeps what it compiled itself, compiles once more for what it gives away, and bears several threads.
+    is_pocl: bool,
 }
 
 fn failed(op: &'static str) -> impl Fn(ClError) -> Error {
@@ -122,7 +124,14 @@ impl OpenCl {
             options = format!("{options} {more}");
         }
         limits.driver += &format!(", options {options}");
-        Ok(OpenCl { staged: Mutex::default(), queue, context, device: Device::new(device.id()), limits, options })
+        let is_pocl = limits.driver.contains("PoCL");
+        let device = Device::new(device.id());
+        Ok(OpenCl { staged: Mutex::default(), queue, context, device, limits, options, is_pocl })
+    }
+
+    /// What a thread holds that compiles.
+    fn compiler(&self) -> Option<MutexGuard<'static, ()>> {
+        (!self.is_pocl).then(|| COMPILER.lock())
     }
 
     /// Copies bytes between allocations of the context and the host's memory.
@@ -215,21 +224,24 @@ impl Driver for OpenCl {
         event.map(|e| drop(Event::new(e))).map_err(|e| failed("fill")(ClError(e)))
     }
 
-    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+    fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
         let op = "compile";
-        let _one = COMPILER.lock();
+        let _one = self.compiler();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
         if let Err(error) = program.build(&[self.device.id()], &self.options) {
             let log = program.get_build_log(self.device.id()).unwrap_or_default();
             return Err(Error::backend(op, format!("OpenCL: {error}\n{log}")));
         }
-        let binaries = program.get_binaries().map_err(failed(op))?;
-        binaries.into_iter().next().ok_or_else(|| Error::backend(op, "OpenCL gave no binary"))
+        if self.is_pocl {
+            return Ok((program, None));
+        }
+        let binary = program.get_binaries().map_err(failed(op))?.into_iter().next();
+        Ok((program, binary))
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {
         let op = "load";
-        let _one = COMPILER.lock();
+        let _one = self.compiler();
         // SAFETY: OpenCL checks the binary's format itself; the cache has checked that it is what `compile` gave.
         let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
         let mut program = program.map_err(failed(op))?;
