@@ -7,9 +7,6 @@ use isograd_parity::registry::Op;
 use isograd_parity::strategy::{self, Seeded, tally};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard};
-use std::thread::{self, ThreadId};
 
 /// The devices that there must be, and those that are tested where there are any.
 const DEVICES: &[&str] = &["cpu", "cuda", "hip", "opencl"];
@@ -30,10 +27,13 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     let mut names: Vec<&str> = DEVICES.iter().chain(&required).copied().collect();
     names.sort();
     names.dedup();
-    let mut trials = Vec::new();
+    let (mut trials, mut devices) = (Vec::new(), Vec::new());
     for name in names {
         match name.parse::<Device>() {
-            Ok(device) => trials.extend(make(&device)),
+            Ok(device) => {
+                trials.extend(make(&device));
+                devices.push(device);
+            }
             Err(error) => {
                 let is_required = required.contains(&name);
                 let missing = move || Err(Failed::from(error.to_string()));
@@ -46,32 +46,19 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     // What is still in a queue must not run while the process takes its driver down. Its errors were those of a test.
-    own_devices().values().for_each(|device| drop(device.synchronize()));
+    devices.iter().for_each(|device| drop(device.synchronize()));
     conclusion.exit();
 }
 
-/// What runs in parallel does so on devices of its own: a driver compiles what one needs one after another.
-fn own_devices() -> MutexGuard<'static, HashMap<(ThreadId, String), Device>> {
-    static ALL: LazyLock<Mutex<HashMap<(ThreadId, String), Device>>> = LazyLock::new(Mutex::default);
-    ALL.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-/// A trial named `device::op::aspect`; the first device of a kind goes by the kind's name. It runs on a device of that
-/// kind.
+/// A trial named `device::op::aspect`; the first device of a kind goes by the kind's name.
 pub fn trial(
     device: &Device,
     op: &str,
     aspect: &str,
-    run: impl FnOnce(&Device) -> Result<(), String> + Send + 'static,
+    run: impl FnOnce() -> Result<(), String> + Send + 'static,
 ) -> Trial {
-    let (device, kind) = (device.clone(), device.name().trim_end_matches(":0"));
-    Trial::test(format!("{kind}::{op}::{aspect}"), move || {
-        let key = (thread::current().id(), device.name().to_string());
-        // There is one CPU.
-        let open = || if device == crate::cpu() { device.clone() } else { private(&device) };
-        let own = own_devices().entry(key).or_insert_with(open).clone();
-        run(&own).map_err(Failed::from)
-    })
+    let device = device.name().trim_end_matches(":0");
+    Trial::test(format!("{device}::{op}::{aspect}"), || run().map_err(Failed::from))
 }
 
 /// Runs `check` on these shapes and on `drawn` others, with the cases that the op makes around them on the CPU, the same ones

@@ -20,7 +20,8 @@ type Outcome = std::result::Result<(), String>;
 fn main() {
     harness::main(|device| {
         let check = |aspect: &str, run: fn(&Device) -> Result<Outcome>| {
-            trial(device, "autocast", aspect, move |at| run(at).map_err(text)?)
+            let at = device.clone();
+            trial(device, "autocast", aspect, move || run(&at).map_err(text)?)
         };
         let trials: Vec<Trial> = vec![
             check("products_are_in_16_bits", products),

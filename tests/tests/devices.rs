@@ -20,7 +20,8 @@ use libtest_mimic::Trial;
 fn main() {
     harness::main(|device| {
         let check = |op: &str, aspect: &str, run: fn(&Device) -> std::result::Result<(), String>| {
-            trial(device, op, aspect, run)
+            let at = device.clone();
+            trial(device, op, aspect, move || run(&at))
         };
         let trials: Vec<Trial> = vec![
             check("random", "the_bits_of_the_cpu", draws),

@@ -17,17 +17,20 @@ fn main() {
 }
 
 fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
-    let strided = |at: &Device| cases(op, &[], 24, |case, _| check::strided(op, case, DType::F64, at));
+    let at = device.clone();
+    let strided = move || cases(op, &[], 24, |case, _| check::strided(op, case, DType::F64, &at));
     let mut trials = vec![trial(device, op.name, "strided", strided)];
     for dtype in NARROW.into_iter().filter(|&dtype| dtype == DType::F32 || op.wide.is_none()) {
         let large: &[&[usize]] = if dtype == DType::F32 { &LARGE } else { &[] };
-        let forward = move |at: &Device| {
-            cases(op, large, 24, |case, _| check::forward(op, case, dtype, at))?;
-            cases(op, &[], 24, |case, seed| check::special(op, case, dtype, at, seed))
+        let at = device.clone();
+        let forward = move || {
+            cases(op, large, 24, |case, _| check::forward(op, case, dtype, &at))?;
+            cases(op, &[], 24, |case, seed| check::special(op, case, dtype, &at, seed))
         };
         trials.push(trial(device, op.name, dtype.name(), forward));
         if *device != cpu() && !matches!(op.derivative, Derivative::None(_)) {
-            let gradients = move |at: &Device| cases(op, large, 24, |case, _| check::gradients(op, case, dtype, at));
+            let at = device.clone();
+            let gradients = move || cases(op, large, 24, |case, _| check::gradients(op, case, dtype, &at));
             trials.push(trial(device, op.name, &format!("{dtype}_gradient"), gradients));
         }
     }

@@ -24,8 +24,9 @@ fn trials(device: &Device) -> Vec<Trial> {
         let backward: Vec<&Recorded> = cases.iter().copied().filter(|case| case.has_gradients()).collect();
         let passes = [("forward", cases, Recorded::forward as Check), ("backward", backward, Recorded::backward)];
         let trials = passes.into_iter().filter(|(_, cases, _)| !cases.is_empty()).map(move |(aspect, cases, check)| {
-            trial(device, op, aspect, move |at| match find(op) {
-                Some(_) => all(&cases, |case| check(case, at)),
+            let at = device.clone();
+            trial(device, op, aspect, move || match find(op) {
+                Some(_) => all(&cases, |case| check(case, &at)),
                 None => Err("the registry has no such op".into()),
             })
         });

@@ -13,7 +13,8 @@ fn main() {
 
 fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
     let named = |aspect: &str, drawn, check: fn(&Op, &Case, &Device) -> Found| {
-        trial(device, op.name, aspect, move |at| cases(op, &[], drawn, |case, _| check(op, case, at)))
+        let at = device.clone();
+        trial(device, op.name, aspect, move || cases(op, &[], drawn, |case, _| check(op, case, &at)))
     };
     if let Derivative::None(_) = op.derivative {
         return vec![named("not_differentiable", 3, check::unrecorded)];

@@ -6,7 +6,7 @@ use isograd_parity::case::{Case, Domain, Gen};
 use isograd_parity::check::shown;
 use isograd_parity::registry::{OPS, Op};
 use isograd_tests::cpu;
-use isograd_tests::harness::{self, for_all, for_shapes, text, trial};
+use isograd_tests::harness::{self, for_all, for_shapes, private, text, trial};
 use proptest::prelude::any;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,17 +16,22 @@ fn main() {
         // Arguments are checked in core, whatever the device; elsewhere each new shape may be a kernel to compile.
         let few = if *device == cpu() { 1 } else { 16 };
         let wrong = OPS.iter().map(|op| {
-            trial(device, op.name, "wrong_arguments", move |at| {
-                for_shapes(1000 / few, |shape, seed| wrong_arguments(op, &mut Gen::new(shape, seed, at)))
-            })
+            let at = device.clone();
+            let check =
+                move || for_shapes(1000 / few, |shape, seed| wrong_arguments(op, &mut Gen::new(shape, seed, &at)));
+            trial(device, op.name, "wrong_arguments", check)
         });
         let views: [(&str, Check); 2] = [("random_strides", random_strides), ("wrong_arguments", wrong_views)];
         let views = views.map(|(aspect, check)| {
-            trial(device, "views", aspect, move |at| {
-                for_all(500 / few, &any::<u64>(), |seed| check(&mut Gen::new(&[], seed, at)))
-            })
+            let at = device.clone();
+            let run = move || {
+                let device = private(&at);
+                for_all(500 / few, &any::<u64>(), |seed| check(&mut Gen::new(&[], seed, &device)))
+            };
+            trial(device, "views", aspect, run)
         });
-        let huge = trial(device, "factories", "huge_shapes", huge_shapes);
+        let at = device.clone();
+        let huge = trial(device, "factories", "huge_shapes", move || huge_shapes(&at));
         wrong.chain(views).chain([huge]).collect()
     });
 }

@@ -103,7 +103,10 @@ fn trials(size: &'static Size, device: &Device) -> Vec<Trial> {
     let bf16 = (size.op == "matmul").then_some(DType::BF16);
     let dtypes = [DType::F32, DType::F16].into_iter().chain(bf16);
     dtypes
-        .map(|dtype| trial(device, size.op, &format!("{}::{dtype}", size.aspect), move |at| check(size, dtype, at)))
+        .map(|dtype| {
+            let device = device.clone();
+            trial(&device.clone(), size.op, &format!("{}::{dtype}", size.aspect), move || check(size, dtype, &device))
+        })
         .collect()
 }
 

@@ -33,6 +33,8 @@ enum Command {
     Bench(bench::Bench),
     /// Check that every kernel of every device computes the same
     Parity(parity::Parity),
+    #[command(name = parity::WORKER, hide = true)]
+    ParityWorker,
     /// Find the first node of a training step that two devices compute differently
     Diff(diff::Diff),
     /// List the kernels of GPU backends, or print the source of one
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Devices => devices::list(),
         Command::Bench(bench) => bench::run(bench),
         Command::Parity(parity) => parity::run(parity),
+        Command::ParityWorker => parity::serve(),
         Command::Diff(diff) => diff::run(diff),
         Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => train::run(train),

@@ -4,7 +4,7 @@ use crate::{check_writable, print, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args};
 use isograd::nn::replace_file;
-use isograd::parity::{self, Extent, Folder, Options, Progress, Repeat, Report, cases, registry};
+use isograd::parity::{self, Apart, Extent, Folder, Options, Progress, Repeat, Report, cases, registry};
 use isograd::{DType, Device};
 use regex::Regex;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How often what was found until then is written, in case that the run does not end.
 const KEPT: Duration = Duration::from_secs(10);
+
+/// The subcommand of the processes that check a part.
+pub const WORKER: &str = "parity-worker";
 
 /// What `--cases` says.
 #[derive(Clone, Debug)]
@@ -96,6 +99,12 @@ pub fn run(options: Parity) -> Result<ExitCode> {
     Ok(if reports.iter().all(Report::passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Does what another process of this program asks for.
+pub fn serve() -> Result<ExitCode> {
+    parity::serve()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn read(path: &Path) -> Result<Report> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("{} is no result of `isograd parity --json`", path.display()))
@@ -129,6 +138,9 @@ fn check(options: &Parity) -> Result<Report> {
         bail!("--filter finds none of {} ops; one of them is \"{}\"", registry::OPS.len(), registry::OPS[0].name);
     }
     let json = options.json.as_deref();
+    // Compilers of OpenCL work for one thread of a process at a time, or do not bear more.
+    let apart = devices.iter().map(|device| device.name().to_string()).filter(|name| name.starts_with("opencl"));
+    let apart = Apart { program: std::env::current_exe()?, arguments: vec![WORKER.into()], devices: apart.collect() };
     let options = Options {
         devices,
         filter: options.filter.clone(),
@@ -138,6 +150,7 @@ fn check(options: &Parity) -> Result<Report> {
         extent: if options.quick { Extent::Quick } else { Extent::Whole },
         repeat: options.repeat.clone(),
         commit: option_env!("ISOGRAD_COMMIT").map(String::from),
+        apart: Some(apart),
     };
     let bar = progress_bar(0)?;
     let mut kept: Option<Instant> = None;

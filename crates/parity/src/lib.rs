@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod apart;
 pub mod case;
 pub mod cases;
 pub mod check;
@@ -33,11 +34,12 @@ pub mod strategy;
 mod tolerance;
 pub mod watch;
 
+pub use apart::Apart;
 pub use cases::{Folder, run_cases};
 pub use diff::{Diff, Direction, Entry, Off, diff};
 pub use html::html;
 pub use report::{DeviceRun, Finding, Outcome, Report, Worst};
-pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops};
+pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops, serve};
 pub use speed::{Pass, Speed, Timed};
 pub use status::status;
 

@@ -1,5 +1,6 @@
 //! Running the checks on devices.
 
+use crate::apart::{self, Apart, Process, Task};
 use crate::case::{Case, Gen};
 use crate::cases::{Fault, Recorded};
 use crate::check::{self, Found};
@@ -16,6 +17,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
@@ -163,6 +165,8 @@ pub struct Options {
     pub repeat: Option<Repeat>,
     /// The commit of the program that runs, for the report.
     pub commit: Option<String>,
+    /// How processes are started that check the registry's ops, for devices that need them; a repeated case runs here.
+    pub apart: Option<Apart>,
 }
 
 impl Options {
@@ -341,30 +345,81 @@ fn is_row(op: &Op) -> bool {
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
 fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item<'a>)>>, sender: &Sender<'a>) {
+    let mut process = None;
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
         let Some((position, item)) = next else { break };
-        let shared = &options.devices[item.device];
-        // A queue of its own for each, and with it the programs, which some drivers keep much memory for.
-        let findings = match private(shared) {
-            Ok(device) => {
-                // Errors have the kinds that the op gives them.
-                device.set_checked(true);
-                let findings = of_item(options, &item, &device, runs[item.device].has_f64);
-                if options.has_speeds() {
-                    // What fails here has no speed.
-                    let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
-                }
-                // What is still in the queue must not run while the device goes away. Its errors were those of a check.
-                let _ = device.synchronize();
-                findings
-            }
-            Err(why) => vec![Finding::new(shared, &item, Check::Forward, Outcome::Failed(why.to_string()))],
+        let DeviceRun { name, has_f64, .. } = &runs[item.device];
+        let apart = options.apart.as_ref().filter(|apart| apart.devices.contains(name) && options.repeat.is_none());
+        let findings = match apart {
+            Some(apart) => elsewhere(options, &item, *has_f64, apart, &mut process),
+            None => here(options, &item, *has_f64),
         };
         if sender.send((position, item, findings)).is_err() {
             break;
         }
     }
+}
+
+/// The checks of an item in this process.
+fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
+    let shared = &options.devices[item.device];
+    // A queue of its own for each, and with it the programs, which some drivers keep much memory for.
+    let device = match private(shared) {
+        Ok(device) => device,
+        Err(why) => return vec![Finding::new(shared, item, Check::Forward, Outcome::Failed(why.to_string()))],
+    };
+    // Errors have the kinds that the op gives them.
+    device.set_checked(true);
+    let findings = of_item(options, item, &device, has_f64);
+    if options.has_speeds() {
+        // What fails here has no speed.
+        let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
+    }
+    // What is still in the queue must not run while the device goes away. Its errors were those of a check.
+    let _ = device.synchronize();
+    findings
+}
+
+/// The checks of an item in another process, which is started if there is none, or no more.
+fn elsewhere(
+    options: &Options,
+    item: &Item<'_>,
+    has_f64: bool,
+    apart: &Apart,
+    process: &mut Option<Process>,
+) -> Vec<Finding> {
+    let device = &options.devices[item.device];
+    let task = Task {
+        op: item.op.name.into(),
+        dtype: item.dtype.to_string(),
+        device: device.name().into(),
+        has_f64,
+        extent: options.extent,
+        cases: options.cases,
+        seed: options.seed,
+    };
+    let mut ask = || match process {
+        Some(process) => process.ask(&task),
+        None => process.insert(Process::start(apart)?).ask(&task),
+    };
+    ask().unwrap_or_else(|why| {
+        *process = None;
+        vec![Finding::new(device, item, Check::Forward, Outcome::Failed(why.to_string()))]
+    })
+}
+
+/// Checks what a run in another process asks for, on the standard input and output, until it ends: what the program of an
+/// [`Apart`] calls, and nothing else writes there. Errors: what is read is no task, or nobody reads the answers.
+pub fn serve() -> io::Result<()> {
+    apart::answer(io::stdin().lock(), io::stdout().lock(), |task| {
+        let op = find(&task.op).ok_or_else(|| format!("the registry has no op {:?}", task.op))?;
+        let dtype = task.dtype.parse().map_err(|e: Error| e.to_string())?;
+        let device = task.device.parse().map_err(|e: Error| e.to_string())?;
+        let Task { has_f64, extent, cases, seed, .. } = task;
+        let options = Options { devices: vec![device], extent, cases, seed, ..Options::default() };
+        Ok(here(&options, &Item { op, dtype, device: 0 }, has_f64))
+    })
 }
 
 /// The checks of an op in a dtype, one after another.

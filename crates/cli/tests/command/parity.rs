@@ -2,6 +2,8 @@
 
 use crate::refusing::assert_refused;
 use crate::{ISOGRAD, names, run};
+use isograd::Device;
+use isograd::parity::{self, Apart, Extent, Options};
 use serde_json::{Value, json as json_of};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,6 +116,44 @@ fn a_run_that_is_killed_leaves_what_it_found() {
     report.as_object_mut().unwrap().remove("complete");
     fs::write(&file, report.to_string()).unwrap();
     assert_eq!(run(&from).code, Some(0));
+}
+
+/// What a run finds that has its checks done by a program.
+fn found_by(program: &str, arguments: &[&str]) -> Vec<Value> {
+    let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
+    found(Some(Apart { program: program.into(), arguments, devices: vec!["cpu".into()] }))
+}
+
+fn found(apart: Option<Apart>) -> Vec<Value> {
+    let (devices, filter) = (vec![Device::cpu().unwrap()], Some("^(gelu|pow)$".parse().unwrap()));
+    let options = Options { devices, filter, extent: Extent::Quick, seed: u64::MAX, apart, ..Options::default() };
+    let report = parity::run(&options, &mut |_| ()).unwrap();
+    let without_time = |finding| match json_of!(finding) {
+        Value::Object(mut fields) => fields.remove("seconds").map(|_| fields.into()).unwrap(),
+        other => other,
+    };
+    report.findings.iter().map(without_time).collect()
+}
+
+#[test]
+fn other_processes_find_the_same() {
+    let here = found(None);
+    assert!(here.len() > 20, "{here:?}");
+    assert_eq!(found_by(ISOGRAD, &["parity-worker"]), here);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_process_that_crashes_is_a_failure_of_its_checks_alone() {
+    // One that has been asked for something ends, and the next is asked for the rest.
+    for finding in found_by("sh", &["-c", "read task; kill -SEGV $$"]) {
+        let outcome = finding["outcome"]["failed"].as_str().unwrap();
+        assert!(outcome.contains("the process ended: signal: 11"), "{finding}");
+    }
+    let ops: Vec<Value> = found_by("false", &[]).iter().map(|finding| finding["op"].clone()).collect();
+    assert_eq!(ops, [["gelu"; 4], ["pow"; 4]].concat());
+    let absent = found_by("/no/such/program", &[]);
+    assert!(absent.iter().all(|finding| finding["outcome"]["failed"].is_string()), "{absent:?}");
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! Checks in processes of their own: several at once where a driver compiles for one thread of a process at a time, and
+//! where a driver that crashes ends no more than one of them.
+
+use crate::report::Finding;
+use crate::run::Extent;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// How such a process is started, and for which devices. It calls [`serve`](crate::serve).
+#[derive(Clone, Debug)]
+pub struct Apart {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The names of the devices.
+    pub devices: Vec<String>,
+}
+
+/// What a process is asked for: one line of JSON. The answer is another, of findings.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub op: String,
+    pub dtype: String,
+    pub device: String,
+    pub has_f64: bool,
+    pub extent: Extent,
+    pub cases: Option<u32>,
+    pub seed: u64,
+}
+
+/// A process that runs.
+pub(crate) struct Process {
+    child: Child,
+    // Taken when it is to end.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    pub fn start(apart: &Apart) -> io::Result<Process> {
+        let mut command = Command::new(&apart.program);
+        let mut child = command.args(&apart.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (input @ Some(_), Some(output)) => Ok(Process { child, input, output: BufReader::new(output) }),
+            _ => Err(io::Error::other("it has no input or output")),
+        }
+    }
+
+    /// Has a task done. Errors say how the process ended.
+    pub fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
+        let mut line = serde_json::to_string(task)? + "\n";
+        // What is not read has ended, which the answer tells.
+        let _ = self.input.as_mut().map(|input| input.write_all(line.as_bytes()));
+        line.clear();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err(io::Error::other(format!("the process ended: {}", self.end()?)));
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+        drop(self.input.take());
+        self.child.wait()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nobody is left to tell.
+        let _ = self.end();
+    }
+}
+
+/// Answers tasks until there are no more.
+pub(crate) fn answer(
+    input: impl BufRead,
+    mut output: impl Write,
+    mut run: impl FnMut(Task) -> Result<Vec<Finding>, String>,
+) -> io::Result<()> {
+    for line in input.lines() {
+        let findings = run(serde_json::from_str(&line?)?).map_err(io::Error::other)?;
+        serde_json::to_writer(&mut output, &findings)?;
+        output.write_all(b"\n")?;
+        output.flush()?;
+    }
+    Ok(())
+}
