@@ -23,7 +23,9 @@ typedef uint4 u32x4;
 #define WAVE_OF_KERNEL
 #endif
 #define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
-#define FUNCTION static inline
+// PoCL 3.1 gives all groups one copy of what is local to a kernel and comes to a function as the same argument everywhere,
+// unless the function is inlined before anything else.
+#define FUNCTION static inline __attribute__((always_inline))
 #define GLOBAL __global
 // An argument whose address is taken.
 #define ARGUMENT(type) const type
