@@ -7,7 +7,7 @@ use crate::compare::Distance;
 use crate::golden::CASES;
 use crate::registry::{Class, Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
-use crate::speed::{self, Stand};
+use crate::speed::{self, Sizes, Stand};
 use crate::strategy::{Seeded, Tally, tally};
 use crate::watch::private;
 use isograd_core::custom::CustomOp;
@@ -242,6 +242,7 @@ pub fn check(
 pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
+    let sizes: Vec<Sizes> = options.devices.iter().map(Sizes::on).collect();
     let items = items(ops, options, &runs);
     let total = items.len();
     let speeds = if options.has_speeds() { total } else { 0 };
@@ -253,8 +254,8 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     thread::scope(|scope| {
         let workers = thread::available_parallelism().map_or(1, usize::from).min(16);
         for _ in 0..workers {
-            let (sender, queue, runs) = (sender.clone(), &queue, &runs);
-            scope.spawn(move || work(options, runs, queue, &sender));
+            let (sender, queue, runs, sizes) = (sender.clone(), &queue, &runs, &sizes);
+            scope.spawn(move || work(options, runs, sizes, queue, &sender));
         }
         drop(sender);
         for (done, (position, item, findings)) in (1..).zip(receiver) {
@@ -269,7 +270,7 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     if speeds > 0 {
         // Alone, so that nothing else takes the device's time.
         for (k, device) in options.devices.iter().enumerate() {
-            let stand = Stand::new(device)?;
+            let stand = Stand::new(device, sizes[k])?;
             report.devices[k].bandwidth = Some(stand.bandwidth);
             for op in ops {
                 let dtypes = items.iter().filter(|i| i.device == k && i.op.name == op.name).map(|i| i.dtype);
@@ -340,7 +341,13 @@ fn is_row(op: &Op) -> bool {
 
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
-fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item<'a>)>>, sender: &Sender<'a>) {
+fn work<'a>(
+    options: &Options,
+    runs: &[DeviceRun],
+    sizes: &[Sizes],
+    queue: &Mutex<VecDeque<(usize, Item<'a>)>>,
+    sender: &Sender<'a>,
+) {
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
         let Some((position, item)) = next else { break };
@@ -353,7 +360,7 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
                 let findings = of_item(options, &item, &device, runs[item.device].has_f64);
                 if options.has_speeds() {
                     // What fails here has no speed.
-                    let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
+                    let _ = caught(|| speed::prepare(item.op, item.dtype, &device, sizes[item.device]));
                 }
                 // What is still in the queue must not run while the device goes away. Its errors were those of a check.
                 let _ = device.synchronize();

@@ -10,10 +10,6 @@ use serde_json::Value;
 
 /// Timed calls, of which the median counts.
 const RUNS: usize = 5;
-/// Elements of the case's shape, on an accelerator and on the host's processor.
-const ELEMENTS: [usize; 2] = [1 << 24, 1 << 20];
-/// Elements of f32 that are copied for the bandwidth, and read between calls so that caches hold nothing.
-const COPIED: [usize; 2] = [64 << 20, 8 << 20];
 /// The width of the case's shape.
 const WIDTH: usize = 1024;
 
@@ -65,16 +61,29 @@ pub struct Speed {
     pub inputs: Vec<Timed>,
 }
 
-/// Of two sizes that of a device.
-fn size_on(device: &Device, sizes: [usize; 2]) -> usize {
-    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
-    let is_accelerator = { all }.any(|info| info.name == device.name() && info.is_accelerator);
-    if is_accelerator { sizes[0] } else { sizes[1] }
+/// How much is timed on a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Elements of the case's shape.
+    elements: usize,
+    /// Elements of f32 that are copied for the bandwidth, and read between calls so that caches hold nothing.
+    copied: usize,
+}
+
+impl Sizes {
+    const ON_ACCELERATOR: Sizes = Sizes { elements: 1 << 24, copied: 64 << 20 };
+    const ON_HOST: Sizes = Sizes { elements: 1 << 20, copied: 8 << 20 };
+
+    /// Those of a device; it looks for all that there are.
+    pub fn on(device: &Device) -> Sizes {
+        let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
+        let is_accelerator = { all }.any(|info| info.name == device.name() && info.is_accelerator);
+        if is_accelerator { Sizes::ON_ACCELERATOR } else { Sizes::ON_HOST }
+    }
 }
 
 /// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
-fn case_on(device: &Device, op: &Op) -> Option<Case> {
-    let elements = size_on(device, ELEMENTS);
+fn case_of(op: &Op, Sizes { elements, .. }: Sizes) -> Option<Case> {
     let case = (op.make)(&mut Gen::new(&[elements / WIDTH, WIDTH], 1, &Device::cpu().ok()?));
     let largest = case.inputs.iter().map(|(_, t)| t.numel()).max()?;
     (largest >= elements / 2).then_some(case)
@@ -82,8 +91,8 @@ fn case_on(device: &Device, op: &Op) -> Option<Case> {
 
 /// Runs once what will be timed. Kernels that are kept on disk are compiled for many ops at once then, and not one after
 /// another between measurements.
-pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
-    let Some(case) = case_on(device, op) else { return Ok(()) };
+pub fn prepare(op: &Op, dtype: DType, device: &Device, sizes: Sizes) -> Result<()> {
+    let Some(case) = case_of(op, sizes) else { return Ok(()) };
     let case = case.map_floats(|t| t.cast(dtype))?.to(device)?;
     no_grad(|| op.call(&case))?;
     if let Some(backward) = Backward::of(op, &case)? {
@@ -140,6 +149,7 @@ fn timed(name: &str, t: &Tensor) -> Result<Timed> {
 /// A device with what its measurements share.
 pub struct Stand {
     device: Device,
+    sizes: Sizes,
     flushed: Tensor,
     /// Bytes that a copy reads and writes, a second.
     pub bandwidth: f64,
@@ -147,12 +157,11 @@ pub struct Stand {
 
 impl Stand {
     /// Measures the bandwidth of a device.
-    pub fn new(device: &Device) -> Result<Stand> {
-        let copied = size_on(device, COPIED);
-        let from = Tensor::zeros(copied, DType::F32, device)?;
+    pub fn new(device: &Device, sizes: Sizes) -> Result<Stand> {
+        let from = Tensor::zeros(sizes.copied, DType::F32, device)?;
         let to = from.zeros_like()?;
-        let mut stand = Stand { device: device.clone(), flushed: from, bandwidth: 0.0 };
-        let bytes = 2 * copied * DType::F32.size();
+        let mut stand = Stand { device: device.clone(), sizes, flushed: from, bandwidth: 0.0 };
+        let bytes = 2 * sizes.copied * DType::F32.size();
         stand.bandwidth = bytes as f64 / stand.seconds(|| to.copy_(&stand.flushed))?;
         Ok(stand)
     }
@@ -180,7 +189,7 @@ impl Stand {
         if dtypes.is_empty() {
             return Vec::new();
         }
-        let Some(case) = case_on(&self.device, op) else { return Vec::new() };
+        let Some(case) = case_of(op, self.sizes) else { return Vec::new() };
         let wide = case.to(&self.device);
         let launched = || self.device.backend().launch_count();
         let one = |&dtype: &DType| -> Result<Option<Speed>> {
