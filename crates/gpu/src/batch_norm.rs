@@ -113,12 +113,11 @@ pub fn batch_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         let arguments = parts.arguments([inputs[0], sums.address, squares.address, batches]);
         gpu.launch(program.clone(), "batch_norm_parts", parts.geometry, &arguments)?;
     }
-    let running = [sums.address, squares.address, running_mean, running_var, batches];
-    let [s, q, mean, var, batches] = running;
-    let arguments =
-        parts.arguments([inputs[0], weight, bias, s, q, mean, var, batches, outputs[0], outputs[1], outputs[2]]);
+    let [s, q] = [sums.address, squares.address];
+    let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
+    let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, y, mean, rstd];
     let acc = x.dtype.acc();
-    let arguments = arguments.float(call.floats[0], acc).float(call.floats[1], acc);
+    let arguments = parts.arguments(pointers).float(call.floats[0], acc).float(call.floats[1], acc);
     gpu.launch(program, "batch_norm", parts.geometry, &arguments)
 }
 
