@@ -53,7 +53,12 @@ const SIZES: &[Size] = &[
     size("softmax", "rows", &[&[3, 1025]], |x| x[0].softmax(-1)),
     size("softmax", "long_rows", &[&[2, 9001]], |x| x[0].softmax(-1)),
     size("softmax", "columns", &[&[300, 7]], |x| x[0].softmax(0)),
+    size("softmax", "columns_of_words", &[&[3, 700, 16]], |x| x[0].softmax(1)),
+    size("softmax", "many_columns", &[&[300, 600]], |x| x[0].softmax(0)),
+    size("softmax", "short_columns", &[&[70, 9, 12]], |x| x[0].softmax(1)),
+    size("softmax", "many_short_rows", &[&[700, 11]], |x| x[0].softmax(-1)),
     size("log_softmax", "rows", &[&[3, 1025]], |x| x[0].log_softmax(-1)),
+    size("log_softmax", "columns", &[&[1300, 6]], |x| x[0].log_softmax(0)),
     size("layer_norm", "rows", &[&[5, 333], &[333], &[333]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)),
     size("layer_norm", "long_rows", &[&[2, 9001], &[9001], &[9001]], |x| {
         x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)

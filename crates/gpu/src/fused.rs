@@ -1,13 +1,13 @@
-//! Fused kernels: softmax and normalisation of rows here, others in files of their own.
+//! Fused kernels: normalisation of rows here, others in files of their own.
 
 use crate::batch_norm::{batch_norm, batch_norm_backward};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::group_norm::{group_norm, group_norm_backward};
-use crate::launch::{self, Arguments, THREADS, element_address, group_size};
+use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
-use crate::{Gpu, address, each, index, matmul, random, rotary, total, window};
+use crate::{Gpu, address, each, index, matmul, random, rotary, softmax, total, window};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -49,7 +49,10 @@ impl Kept {
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
     /// One array.
     pub const ONE: Kept = Kept { held: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
-    const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
+    /// One of 16 bits an element.
+    pub const HALVES: Kept = Kept { team: 512, ..Kept::ONE };
+    /// Two.
+    pub const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
     /// Beside two arrays, a weight and two sums of each column.
     const COLUMNS: Kept = Kept { held: 0, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
 }
@@ -61,8 +64,7 @@ pub fn supports<D: Driver>(gpu: &Gpu<D>, _kernel: Fused, dtype: DType) -> bool {
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()> {
     match kernel {
-        Fused::Softmax => softmax(gpu, call, "softmax_rows", "softmax_columns"),
-        Fused::SoftmaxBackward => softmax(gpu, call, "softmax_rows_backward", "softmax_columns_backward"),
+        Fused::Softmax | Fused::SoftmaxBackward => softmax::run(gpu, call),
         Fused::Norm => norm(gpu, call),
         Fused::NormBackward => norm_backward(gpu, call),
         Fused::BatchNorm => batch_norm(gpu, call),
@@ -154,33 +156,6 @@ fn held_room(limits: &Limits, threads: usize, dtype: DType) -> usize {
     let share = limits.given_memory * threads.min(TOGETHER) / TOGETHER;
     let joined = if limits.wave > 1 { threads.div_ceil(limits.wave) } else { threads };
     share.max(limits.given_memory.min(LOCAL)).saturating_sub(2 * joined * dtype.acc().size())
-}
-
-fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_column: &'static str) -> Result<()> {
-    let [outer, extent, inner, logarithm] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
-    let y = &call.outputs[0];
-    let mut all = addresses::<D>(call.inputs)?;
-    all.extend(addresses::<D>(call.outputs)?);
-    let mut variant = variant("softmax.c", y);
-    if logarithm != 0 {
-        variant = variant.define("LOGARITHM", true);
-    }
-    let arguments = all.iter().fold(Arguments::new(), |list, &a| list.pointer(a));
-    if inner > 1 || extent < SHORT {
-        let columns = outer * inner;
-        let arguments = arguments.int(columns as i64).int(extent as i64).int(inner as i64);
-        return gpu.launch(variant.define("THREADS", THREADS), by_column, launch::each(columns), &arguments);
-    }
-    let kept = match (call.inputs.len(), y.dtype.size()) {
-        (1, 2) => Kept { team: 512, ..Kept::ONE },
-        (1, _) => Kept::ONE,
-        _ => Kept::TWO,
-    };
-    if call.inputs.len() > 1 {
-        variant = variant.define("BACKWARD", true);
-    }
-    let (variant, geometry) = rows(gpu, variant, y.dtype, outer, extent, &all, kept);
-    gpu.launch(variant, by_row, geometry, &arguments.int(outer as i64).int(extent as i64))
 }
 
 /// What a norm's program is told of its parameters, which have the dtype `p`.
