@@ -70,6 +70,10 @@ const SIZES: &[Size] = &[
     size("sum", "of_columns", &[&[2051, 5]], |x| x[0].sum(0)),
     size("sum", "in_the_middle", &[&[3, 700, 5]], |x| x[0].sum(1)),
     size("max", "of_rows", &[&[5, 2051]], |x| Ok(x[0].max(-1)?.0)),
+    size("reduce_max", "ties", &[&[70001]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 70001))?.amax(..)),
+    size("reduce_max", "ties_of_columns", &[&[2051, 5]], |x| {
+        x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])
+    }),
     size("cumsum", "rows", &[&[3, 5001]], |x| x[0].cumsum(-1)),
     size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
     size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),
