@@ -61,7 +61,8 @@ KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARG
 }
 #endif
 
-#ifdef SHARES
+#ifdef VECTOR
+// VECTOR elements of dtype T.
 typedef STORAGE(T) S;
 typedef union {
     WORD all;
@@ -69,7 +70,9 @@ typedef union {
 } Word;
 
 #define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+#endif
 
+#ifdef SHARES
 // The gradient of rows [E, F] that were joined by index to [N, F]: what each has of dy[index], as much as all rows of the node if
 // the result is their mean, which has `counts` [N]; as much as all that have the largest value y if it is that (EVEN), for
 // which `counts` is [N, F]; or all, if it is the first row that does (FIRST). A word has VECTOR elements, a row `width` words.
@@ -256,15 +259,6 @@ KERNEL(move)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *moved, GLO
 #endif
 
 #ifdef SCATTER
-// VECTOR elements of dtype T.
-typedef STORAGE(T) S;
-typedef union {
-    WORD all;
-    S each[VECTOR];
-} Word;
-
-#define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
-
 #ifdef ADDING
 #ifdef LARGEST
 // In place of a sum: the largest value, of which NaN is one, the first row that has it, and how many do. `first` of no rows

@@ -5,9 +5,10 @@
 // A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
 // lie `step` elements apart; a further launch joins these.
 //
-// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. PARTIAL_X and PARTIAL_Y: x are, or y
-// become, pairs of values and positions. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in
-// flight. ROWS: which of the two kernels is meant. LAST_NAN: a position is that of the last NaN, not of the first.
+// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TIES: y is how many elements have the value
+// that is found. PARTIAL_X and PARTIAL_Y: x are, or y become, pairs. VECTOR: elements that a thread reads at once, as one
+// WORD; UNROLL: reads in flight. ROWS: which of the two kernels is meant. LAST_NAN: a position is that of the last NaN, not
+// of the first.
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])
@@ -18,7 +19,10 @@
 
 #if defined(JOIN_ARGMAX) || defined(JOIN_ARGMIN)
 #define ARG
-// A value and its position among the reduced elements.
+#endif
+
+#if defined(ARG) || defined(TIES)
+// A value, and its position among the reduced elements, or how many of these have it.
 typedef struct {
     A v;
     idx i;
@@ -43,14 +47,16 @@ typedef A P;
 #define JOINED(a, b) SMALLER(a, b)
 #endif
 
-#ifdef ARG
+#if defined(ARG) || defined(TIES)
 FUNCTION P pair(A v, idx i) {
     P made;
     made.v = v;
     made.i = i;
     return made;
 }
+#endif
 
+#ifdef ARG
 // Every element comes before this: its position is beyond all others.
 #define NOTHING pair(IDENTITY, HIGHEST_IDX)
 
@@ -64,6 +70,14 @@ FUNCTION P join(P a, P b) {
     int is_equal = b.v == a.v || (IS_NAN(b.v) && IS_NAN(a.v));
 #endif
     return is_better || (is_equal && b.i < a.i) ? b : a;
+}
+#elif defined(TIES)
+#define NOTHING pair(IDENTITY, 0)
+
+// NaN is better than any number, and nothing has it.
+FUNCTION P join(P a, P b) {
+    if (b.v == a.v) a.i += b.i;
+    return BETTER(b.v, a.v) || IS_NAN(b.v) ? b : a;
 }
 #else
 #define NOTHING ((P)(IDENTITY))
@@ -85,6 +99,9 @@ typedef P To;
 #elif defined(ARG)
 typedef S_i64 To;
 #define PUT(y, at, result) STORE(i64, y, at, (result).i)
+#elif defined(TIES)
+typedef STORAGE(Y) To;
+#define PUT(y, at, result) STORE(Y, y, at, (result).i)
 #else
 typedef STORAGE(Y) To;
 #define PUT(y, at, result) STORE(Y, y, at, FINISHED(result))
@@ -102,6 +119,8 @@ typedef STORAGE(Y) To;
 FUNCTION P take(A v, idx i) {
 #if defined(ARG)
     return pair(v, i);
+#elif defined(TIES)
+    return pair(v, !IS_NAN(v));
 #elif defined(SQUARES)
     return v * v;
 #else

@@ -1,7 +1,7 @@
 // Softmax and its logarithm along the middle one of three extents, forward and backward.
 //
-// T and ACC: dtypes of the tensors and of the arithmetic. LOGARITHM: which of the two. With PER, a team takes a row
-// (inner extent 1), forward or BACKWARD; without, a thread takes a column.
+// T and ACC: dtypes of the tensors and of the arithmetic. LOGARITHM: which of the two; BACKWARD: whether its gradient. With COLUMNS,
+// members of a group share a column; without, a team takes a row (inner extent 1).
 
 #ifdef LOGARITHM
 #define SUMMARY(sum) log_(sum)
@@ -17,7 +17,256 @@
 
 // A maximum is never NaN, but a sum of powers is, if an element was.
 
-#if defined(PER) && !defined(BACKWARD)
+#ifdef COLUMNS
+// A column has a word of VECTOR elements of each of `extent` lines, in which `width` words lie side by side. A group takes one
+// part (GROUP_Y), `length` lines, of COLUMNS neighbouring columns, and each of its MEMBERS reads BATCH words at once. Threads take
+// ABREAST columns side by side, then other lines of these, then other columns. KEPT: these words are all, and stay in registers.
+// PARTS: a second launch joins what the first has found of the parts. What the first read last, the second reads first: some
+// of it is in a cache still.
+#define MEMBERS (THREADS / COLUMNS)
+#define WORKER (LANE / ABREAST % MEMBERS)
+// The threads of ABREAST columns.
+#define SPAN (ABREAST * MEMBERS)
+#define OWN_COLUMN (LANE / SPAN * ABREAST + LANE % ABREAST)
+
+// A part of the thread's column: of the last one, if there is none. Positions are counted in words.
+typedef struct {
+    i64 column;
+    int is_there;
+    idx first, step, start, end;
+} Part;
+
+#define EACH_COLUMN(c, group) \
+    for (i64 base = (group) * COLUMNS, c; c = base + OWN_COLUMN, base < columns; base += GROUPS * COLUMNS)
+
+FUNCTION Part part_of(i64 c, i64 part, i64 columns, i64 extent, i64 width, i64 length) {
+    Part p;
+    p.is_there = c < columns;
+    p.column = p.is_there ? c : columns - 1;
+    idx line = (idx)p.column / (idx)width;
+    p.first = line * (idx)extent * (idx)width + ((idx)p.column - line * (idx)width);
+    p.step = (idx)width;
+    p.start = (idx)(part * length);
+    p.end = (idx)extent - p.start < (idx)length ? (idx)extent : p.start + (idx)length;
+    return p;
+}
+
+#ifdef KEPT
+#define ROUNDS(p) 1
+#else
+#define ROUNDS(p) (((p).end - (p).start + BATCH * MEMBERS - 1) / (BATCH * MEMBERS))
+#endif
+#define LINE(p, round, u) ((p).start + ((round) * BATCH + (u)) * MEMBERS + WORKER)
+#define IS_INSIDE(p, round, u) (LINE(p, round, u) < (p).end)
+#define EACH_ROUND(p, round) for (idx round = 0; round < ROUNDS(p); round++)
+#define EACH_ROUND_BACK(p, round) for (idx round = ROUNDS(p) - 1; round >= 0; round--)
+
+// In place of a line that the part does not have, its first one.
+FUNCTION void read_round(Read *r, GLOBAL const S *x, Part p, idx round) {
+    EACH_OF_BATCH(u) {
+        idx line = IS_INSIDE(p, round, u) ? LINE(p, round, u) : p.start;
+        r[u].all = ((GLOBAL const WORD *)x)[p.first + line * p.step];
+    }
+}
+
+FUNCTION void read_round_again(Read *r, GLOBAL const S *x, Part p, idx round) {
+#ifndef KEPT
+    read_round(r, x, p, round);
+#endif
+}
+
+FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx line) {
+    Read r;
+    EACH_ELEMENT(j) STORE(T, r.each, j, v[j]);
+    if (p.is_there && line < p.end) store_once((GLOBAL WORD *)y + (p.first + line * p.step), r.all);
+}
+
+// Where what was found of a part's columns is, element `j` of the thread's.
+#define FOUND(part, j) (((part) * columns + p.column) * VECTOR + (j))
+
+// Threads of a span that are joined without memory.
+#if WAVE > ABREAST
+#define JOINED (SPAN < WAVE ? SPAN : WAVE)
+#else
+#define JOINED ABREAST
+#endif
+#define SLOTS (THREADS / JOINED * ABREAST * VECTOR)
+#define SLOT(j, joined) (((j) * (THREADS / JOINED) + (joined)) * ABREAST + LANE % ABREAST)
+
+// Joins what the members of a column have, in a fixed order; all of them get the result.
+FUNCTION void column_join(A *v, LOCAL A *shared, int is_max) {
+#if WAVE > ABREAST
+    EACH_ELEMENT(j) {
+#pragma unroll
+        for (int by = ABREAST; by < JOINED; by *= 2) {
+            A other = from_lane(v[j], by);
+            v[j] = BOTH(v[j], other);
+        }
+    }
+#endif
+#if SPAN > JOINED
+    int own = LANE / JOINED, first = LANE / SPAN * (SPAN / JOINED), is_first = LANE % JOINED < ABREAST;
+    BARRIER();
+    EACH_ELEMENT(j) if (is_first) shared[SLOT(j, own)] = v[j];
+    for (int below = SPAN / JOINED / 2; below > 0; below /= 2) {
+        BARRIER();
+        EACH_ELEMENT(j) if (is_first && own - first < below)
+            shared[SLOT(j, own)] = BOTH(shared[SLOT(j, own)], shared[SLOT(j, own + below)]);
+    }
+    BARRIER();
+    EACH_ELEMENT(j) v[j] = shared[SLOT(j, first)];
+#endif
+}
+
+#ifndef BACKWARD
+// The sum of powers below a number of at least `max`, of what it is below `max`. Of -infinity alone it is 0.
+FUNCTION A lowered(A sum, A max, A most) { return max == most ? sum : sum * POWER(max - most); }
+
+FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
+    A own[VECTOR];
+    EACH_ELEMENT(j) own[j] = max[j];
+    column_join(max, shared, 1);
+    EACH_ELEMENT(j) sum[j] = lowered(sum[j], own[j], max[j]);
+    column_join(sum, shared, 0);
+}
+
+// The largest of a part's elements, and the sum of the powers below it.
+FUNCTION void sums_of(A *max, A *sum, Read *r, GLOBAL const S *x, Part p, LOCAL A *shared) {
+    EACH_ELEMENT(j) {
+        max[j] = LOWEST;
+        sum[j] = 0;
+    }
+    EACH_ROUND(p, round) {
+        A v[BATCH][VECTOR];
+        read_round(r, x, p, round);
+        EACH_OF_BATCH(u) numbers_of(v[u], r[u], IS_INSIDE(p, round, u), LOWEST);
+        EACH_ELEMENT(j) {
+            A most = max[j], part = 0;
+            EACH_OF_BATCH(u) most = fmax_(most, v[u][j]);
+            A base = most == LOWEST ? (A)0 : most;
+            EACH_OF_BATCH(u) part += POWER(v[u][j] - base);
+            sum[j] = lowered(sum[j], max[j], most) + part;
+            max[j] = most;
+        }
+    }
+    join_sums(max, sum, shared);
+}
+
+KERNEL(softmax_parts)(GLOBAL const S *x, GLOBAL A *maxima, GLOBAL A *sums, i64 columns, i64 extent, i64 width, i64 length) {
+    SHARED(A, shared, SLOTS);
+    EACH_COLUMN(c, GROUP) {
+        Part p = part_of(c, GROUP_Y, columns, extent, width, length);
+        Read r[BATCH];
+        A max[VECTOR], sum[VECTOR];
+        sums_of(max, sum, r, x, p, shared);
+        if (WORKER == 0 && p.is_there) {
+            EACH_ELEMENT(j) {
+                maxima[FOUND(GROUP_Y, j)] = max[j];
+                sums[FOUND(GROUP_Y, j)] = sum[j];
+            }
+        }
+    }
+}
+
+KERNEL(softmax_columns)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const A *maxima, GLOBAL const A *sums, i64 columns, i64 extent,
+                        i64 width, i64 length) {
+    SHARED(A, shared, SLOTS);
+    EACH_COLUMN(c, GROUPS - 1 - GROUP) {
+        Part p = part_of(c, GROUPS_Y - 1 - GROUP_Y, columns, extent, width, length);
+        Read r[BATCH];
+        A max[VECTOR], sum[VECTOR];
+#ifdef PARTS
+        EACH_ELEMENT(j) {
+            max[j] = LOWEST;
+            sum[j] = 0;
+            for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
+                A other = maxima[FOUND(i, j)], most = fmax_(max[j], other);
+                sum[j] = lowered(sum[j], max[j], most) + lowered(sums[FOUND(i, j)], other, most);
+                max[j] = most;
+            }
+        }
+        join_sums(max, sum, shared);
+#else
+        sums_of(max, sum, r, x, p, shared);
+#endif
+        EACH_ELEMENT(j) sum[j] = SUMMARY(sum[j]);
+        EACH_ROUND_BACK(p, round) {
+            read_round_again(r, x, p, round);
+            EACH_OF_BATCH(u) {
+                A v[VECTOR];
+                numbers_of(v, r[u], 1, 0);
+                EACH_ELEMENT(j) v[j] = RESULT(v[j], max[j], sum[j]);
+                put_word(y, v, p, LINE(p, round, u));
+            }
+        }
+    }
+}
+
+#else
+FUNCTION void sums_of(A *sum, Read *gs, Read *ys, GLOBAL const S *g, GLOBAL const S *y, Part p, LOCAL A *shared) {
+    EACH_ELEMENT(j) sum[j] = 0;
+    EACH_ROUND(p, round) {
+        A part[VECTOR];
+        EACH_ELEMENT(j) part[j] = 0;
+        read_round(gs, g, p, round);
+        read_round(ys, y, p, round);
+        EACH_OF_BATCH(u) {
+            A dy[VECTOR], v[VECTOR];
+            numbers_of(dy, gs[u], IS_INSIDE(p, round, u), 0);
+            numbers_of(v, ys[u], IS_INSIDE(p, round, u), 0);
+            EACH_ELEMENT(j) part[j] += SLOPE_TERM(dy[j], v[j]);
+        }
+        EACH_ELEMENT(j) sum[j] += part[j];
+    }
+    column_join(sum, shared, 0);
+}
+
+KERNEL(softmax_parts_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL A *sums, i64 columns, i64 extent, i64 width,
+                               i64 length) {
+    SHARED(A, shared, SLOTS);
+    EACH_COLUMN(c, GROUP) {
+        Part p = part_of(c, GROUP_Y, columns, extent, width, length);
+        Read gs[BATCH], ys[BATCH];
+        A sum[VECTOR];
+        sums_of(sum, gs, ys, g, y, p, shared);
+        if (WORKER == 0 && p.is_there) {
+            EACH_ELEMENT(j) sums[FOUND(GROUP_Y, j)] = sum[j];
+        }
+    }
+}
+
+KERNEL(softmax_columns_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, GLOBAL const A *sums, i64 columns,
+                                 i64 extent, i64 width, i64 length) {
+    SHARED(A, shared, SLOTS);
+    EACH_COLUMN(c, GROUPS - 1 - GROUP) {
+        Part p = part_of(c, GROUPS_Y - 1 - GROUP_Y, columns, extent, width, length);
+        Read gs[BATCH], ys[BATCH];
+        A sum[VECTOR];
+#ifdef PARTS
+        EACH_ELEMENT(j) {
+            sum[j] = 0;
+            for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum[j] += sums[FOUND(i, j)];
+        }
+        column_join(sum, shared, 0);
+#else
+        sums_of(sum, gs, ys, g, y, p, shared);
+#endif
+        EACH_ROUND_BACK(p, round) {
+            read_round_again(gs, g, p, round);
+            read_round_again(ys, y, p, round);
+            EACH_OF_BATCH(u) {
+                A dy[VECTOR], v[VECTOR];
+                numbers_of(dy, gs[u], 1, 0);
+                numbers_of(v, ys[u], 1, 0);
+                EACH_ELEMENT(j) dy[j] = SLOPE(dy[j], v[j], sum[j]);
+                put_word(dx, dy, p, LINE(p, round, u));
+            }
+        }
+    }
+}
+#endif
+
+#elif !defined(BACKWARD)
 KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS
@@ -88,7 +337,7 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
     }
 }
 
-#elif defined(PER)
+#else
 KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS
@@ -142,49 +391,4 @@ KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx
     }
 }
 
-#else
-typedef STORAGE(T) S;
-
-// Sums are made of parts of this length.
-#define PART 256
-// Neighbouring columns are neighbours in memory, or short rows.
-#define COLUMN(c) ((idx)((c) / inner * extent * inner + (c) % inner))
-#define EACH_PART(start, end) for (idx start = 0, end; end = start + PART < extent ? start + PART : (idx)extent, start < extent; start = end)
-
-KERNEL(softmax_columns)(GLOBAL const S *x, GLOBAL S *y, i64 columns, i64 extent, i64 inner) {
-    for (i64 c = GROUP * THREADS + LANE; c < columns; c += GROUPS * THREADS) {
-        idx at = COLUMN(c), step = (idx)inner;
-        A max = LOWEST, sum = 0;
-        for (idx i = 0; i < extent; i++) {
-            A v = LOAD(T, x, at + i * step);
-            max = fmax_(max, v);
-        }
-        EACH_PART(start, end) {
-            A part = 0;
-            for (idx i = start; i < end; i++) part += POWER(LOAD(T, x, at + i * step) - max);
-            sum += part;
-        }
-        A summary = SUMMARY(sum);
-        for (idx i = 0; i < extent; i++) {
-            A v = LOAD(T, x, at + i * step);
-            STORE(T, y, at + i * step, RESULT(v, max, summary));
-        }
-    }
-}
-
-KERNEL(softmax_columns_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, i64 columns, i64 extent, i64 inner) {
-    for (i64 c = GROUP * THREADS + LANE; c < columns; c += GROUPS * THREADS) {
-        idx at = COLUMN(c), step = (idx)inner;
-        A sum = 0;
-        EACH_PART(start, end) {
-            A part = 0;
-            for (idx i = start; i < end; i++) part += SLOPE_TERM(LOAD(T, g, at + i * step), LOAD(T, y, at + i * step));
-            sum += part;
-        }
-        for (idx i = 0; i < extent; i++) {
-            A dy = LOAD(T, g, at + i * step), p = LOAD(T, y, at + i * step);
-            STORE(T, dx, at + i * step, SLOPE(dy, p, sum));
-        }
-    }
-}
 #endif

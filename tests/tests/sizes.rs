@@ -53,7 +53,12 @@ const SIZES: &[Size] = &[
     size("softmax", "rows", &[&[3, 1025]], |x| x[0].softmax(-1)),
     size("softmax", "long_rows", &[&[2, 9001]], |x| x[0].softmax(-1)),
     size("softmax", "columns", &[&[300, 7]], |x| x[0].softmax(0)),
+    size("softmax", "columns_of_words", &[&[3, 700, 16]], |x| x[0].softmax(1)),
+    size("softmax", "many_columns", &[&[300, 600]], |x| x[0].softmax(0)),
+    size("softmax", "short_columns", &[&[70, 9, 12]], |x| x[0].softmax(1)),
+    size("softmax", "many_short_rows", &[&[700, 11]], |x| x[0].softmax(-1)),
     size("log_softmax", "rows", &[&[3, 1025]], |x| x[0].log_softmax(-1)),
+    size("log_softmax", "columns", &[&[1300, 6]], |x| x[0].log_softmax(0)),
     size("layer_norm", "rows", &[&[5, 333], &[333], &[333]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)),
     size("layer_norm", "long_rows", &[&[2, 9001], &[9001], &[9001]], |x| {
         x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)
@@ -65,6 +70,10 @@ const SIZES: &[Size] = &[
     size("sum", "of_columns", &[&[2051, 5]], |x| x[0].sum(0)),
     size("sum", "in_the_middle", &[&[3, 700, 5]], |x| x[0].sum(1)),
     size("max", "of_rows", &[&[5, 2051]], |x| Ok(x[0].max(-1)?.0)),
+    size("reduce_max", "ties", &[&[70001]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 70001))?.amax(..)),
+    size("reduce_max", "ties_of_columns", &[&[2051, 5]], |x| {
+        x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])
+    }),
     size("cumsum", "rows", &[&[3, 5001]], |x| x[0].cumsum(-1)),
     size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
     size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),

@@ -317,6 +317,10 @@ pub enum Reduce {
     Min,
     /// The square root of the sum of squares.
     Norm,
+    /// How many elements are the largest one, in the accumulation dtype; none are NaN.
+    MaxTies,
+    /// How many elements are the smallest one, as above.
+    MinTies,
 }
 
 /// What a scatter does where it writes.

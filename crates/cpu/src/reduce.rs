@@ -153,6 +153,8 @@ fn reduce<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, kind: Reduce) {
         Reduce::Prod => fold::<A, Product>(rows),
         Reduce::Max => fold::<A, Max>(rows),
         Reduce::Min => fold::<A, Min>(rows),
+        Reduce::MaxTies => ties(rows, &fold::<A, Max>(rows)),
+        Reduce::MinTies => ties(rows, &fold::<A, Min>(rows)),
     };
     match kind {
         Reduce::Mean => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64() / rows.count as f64)),
@@ -161,6 +163,19 @@ fn reduce<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, kind: Reduce) {
     }
     let dtype = target.dtype;
     store(&y, dtype, target.elements());
+}
+
+/// How many elements of each row are the one that it is given.
+fn ties<A: Acc>(rows: &Rows<'_>, of: &[A]) -> SmallVec<[A; 32]> {
+    let count = |(row, &value): (usize, &A)| {
+        let mut count = 0;
+        rows.blocks(row, 0, rows.count, |_, block: &[A]| count += block.iter().filter(|&&v| v == value).count());
+        A::from_i64(count as i64)
+    };
+    match rows.is_large() {
+        false => of.iter().enumerate().map(count).collect(),
+        true => of.par_iter().enumerate().map(count).collect::<Vec<_>>().into(),
+    }
 }
 
 /// The results of all rows.

@@ -6,7 +6,8 @@ use common::*;
 use isograd_core::backend::{Reduce, Scan};
 use isograd_core::{DType, Kernel, Layout};
 
-const KINDS: [Reduce; 6] = [Reduce::Sum, Reduce::Mean, Reduce::Prod, Reduce::Max, Reduce::Min, Reduce::Norm];
+const KINDS: [Reduce; 8] =
+    [Reduce::Sum, Reduce::Mean, Reduce::Prod, Reduce::Max, Reduce::Min, Reduce::Norm, Reduce::MaxTies, Reduce::MinTies];
 
 /// The definition, in f64.
 fn naive(kind: Reduce, x: &[f64]) -> f64 {
@@ -18,12 +19,15 @@ fn naive(kind: Reduce, x: &[f64]) -> f64 {
         Reduce::Max => x.iter().copied().reduce(|a, b| nan(a, b, a.max(b))).unwrap_or(0.0),
         Reduce::Min => x.iter().copied().reduce(|a, b| nan(a, b, a.min(b))).unwrap_or(0.0),
         Reduce::Norm => x.iter().map(|v| v * v).sum::<f64>().sqrt(),
+        Reduce::MaxTies => x.iter().filter(|v| **v == naive(Reduce::Max, x)).count() as f64,
+        Reduce::MinTies => x.iter().filter(|v| **v == naive(Reduce::Min, x)).count() as f64,
     }
 }
 
 fn out_dtype(kind: Reduce, dtype: DType) -> DType {
     match kind {
         Reduce::Sum | Reduce::Prod if !dtype.is_float() => DType::I64,
+        Reduce::MaxTies | Reduce::MinTies => dtype.acc(),
         _ => dtype,
     }
 }
@@ -48,7 +52,7 @@ fn reductions_of_every_dtype_and_placing() {
     for kind in KINDS {
         for dtype in DType::ALL {
             let is_real = matches!(kind, Reduce::Mean | Reduce::Norm);
-            let is_ordered = matches!(kind, Reduce::Max | Reduce::Min);
+            let is_ordered = matches!(kind, Reduce::Max | Reduce::Min | Reduce::MaxTies | Reduce::MinTies);
             if is_real && !dtype.is_float() || is_ordered && dtype == DType::Bool {
                 continue;
             }

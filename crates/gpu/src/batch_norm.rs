@@ -3,7 +3,7 @@
 use crate::Gpu;
 use crate::driver::{Address, Driver, Geometry};
 use crate::elementwise::word;
-use crate::fused::{SHORT, addresses, variant};
+use crate::fused::{NormGradient, SHORT, addresses, variant};
 use crate::launch::{Arguments, group_size};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Operand, Result};
@@ -113,30 +113,20 @@ pub fn batch_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         let arguments = parts.arguments([inputs[0], sums.address, squares.address, batches]);
         gpu.launch(program.clone(), "batch_norm_parts", parts.geometry, &arguments)?;
     }
-    let running = [sums.address, squares.address, running_mean, running_var, batches];
-    let [s, q, mean, var, batches] = running;
-    let arguments =
-        parts.arguments([inputs[0], weight, bias, s, q, mean, var, batches, outputs[0], outputs[1], outputs[2]]);
+    let [s, q] = [sums.address, squares.address];
+    let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
+    let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, y, mean, rstd];
     let acc = x.dtype.acc();
-    let arguments = arguments.float(call.floats[0], acc).float(call.floats[1], acc);
+    let arguments = parts.arguments(pointers).float(call.floats[0], acc).float(call.floats[1], acc);
     gpu.launch(program, "batch_norm", parts.geometry, &arguments)
 }
 
 /// Two launches: the sums of parts, and what they come to, with which gradients are written. One if no sum is wanted.
 pub fn batch_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let [has_weight, has_bias, is_given, wants_dx, wants_parameters] = [3, 4, 5, 6, 7].map(|i| call.ints[i] != 0);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
-    let x = &call.inputs[1];
-    let mut found = outputs.iter().copied();
-    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
-    let dx = optional(wants_dx);
-    let [dweight, dbias] = [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there));
-    let weight = if has_weight { inputs[4] } else { inputs[0] };
-    let p = match (call.inputs.get(4), call.outputs.last()) {
-        (Some(weight), _) => weight.dtype,
-        (None, Some(last)) if wants_parameters => last.dtype,
-        _ => x.dtype,
-    };
+    let acc = call.inputs[1].dtype.acc();
+    let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters: [dweight, dbias], p } = found;
     let sums_up = wants_parameters || !is_given;
     let flags = [
         (true, "BACKWARD"),
@@ -147,19 +137,18 @@ pub fn batch_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<(
     ];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     let program = flags.fold(program(call, p, p), |variant, (_, name)| variant.define(name, true));
-    let (program, parts) = Parts::new(gpu, call, program, &[inputs[0], inputs[1], dx]);
-    let bytes = if sums_up { parts.bytes(x.dtype.acc()) } else { 0 };
+    let (program, parts) = Parts::new(gpu, call, program, &[dy, x, dx]);
+    let bytes = if sums_up { parts.bytes(acc) } else { 0 };
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
-    let [g, x, mean, rstd] = [0, 1, 2, 3].map(|i| inputs[i]);
     if sums_up {
-        let arguments = parts.arguments([g, x, mean, rstd, slopes.address, sums.address]);
+        let arguments = parts.arguments([dy, x, mean, rstd, slopes.address, sums.address]);
         gpu.launch(program.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
     }
     let mut geometry = parts.geometry;
     if !wants_dx {
         geometry.groups[1] = 1;
     }
-    let pointers = [g, x, mean, rstd, weight, slopes.address, sums.address, dx, dweight, dbias];
+    let pointers = [dy, x, mean, rstd, weight, slopes.address, sums.address, dx, dweight, dbias];
     let arguments = parts.arguments(pointers).int(parts.geometry.groups[1] as i64);
     gpu.launch(program, "batch_norm_backward", geometry, &arguments)
 }

@@ -1,13 +1,13 @@
-//! Fused kernels: softmax and normalisation of rows here, others in files of their own.
+//! Fused kernels: normalisation of rows here, others in files of their own.
 
 use crate::batch_norm::{batch_norm, batch_norm_backward};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::group_norm::{group_norm, group_norm_backward};
-use crate::launch::{self, Arguments, THREADS, element_address, group_size};
+use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
-use crate::{Gpu, address, each, index, matmul, random, rotary, total, window};
+use crate::{Gpu, address, each, index, matmul, random, rotary, softmax, total, window};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -49,7 +49,10 @@ impl Kept {
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
     /// One array.
     pub const ONE: Kept = Kept { held: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
-    const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
+    /// One of 16 bits an element.
+    pub const HALVES: Kept = Kept { team: 512, ..Kept::ONE };
+    /// Two.
+    pub const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
     /// Beside two arrays, a weight and two sums of each column.
     const COLUMNS: Kept = Kept { held: 0, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
 }
@@ -61,8 +64,7 @@ pub fn supports<D: Driver>(gpu: &Gpu<D>, _kernel: Fused, dtype: DType) -> bool {
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()> {
     match kernel {
-        Fused::Softmax => softmax(gpu, call, "softmax_rows", "softmax_columns"),
-        Fused::SoftmaxBackward => softmax(gpu, call, "softmax_rows_backward", "softmax_columns_backward"),
+        Fused::Softmax | Fused::SoftmaxBackward => softmax::run(gpu, call),
         Fused::Norm => norm(gpu, call),
         Fused::NormBackward => norm_backward(gpu, call),
         Fused::BatchNorm => batch_norm(gpu, call),
@@ -156,33 +158,6 @@ fn held_room(limits: &Limits, threads: usize, dtype: DType) -> usize {
     share.max(limits.given_memory.min(LOCAL)).saturating_sub(2 * joined * dtype.acc().size())
 }
 
-fn softmax<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, by_row: &'static str, by_column: &'static str) -> Result<()> {
-    let [outer, extent, inner, logarithm] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
-    let y = &call.outputs[0];
-    let mut all = addresses::<D>(call.inputs)?;
-    all.extend(addresses::<D>(call.outputs)?);
-    let mut variant = variant("softmax.c", y);
-    if logarithm != 0 {
-        variant = variant.define("LOGARITHM", true);
-    }
-    let arguments = all.iter().fold(Arguments::new(), |list, &a| list.pointer(a));
-    if inner > 1 || extent < SHORT {
-        let columns = outer * inner;
-        let arguments = arguments.int(columns as i64).int(extent as i64).int(inner as i64);
-        return gpu.launch(variant.define("THREADS", THREADS), by_column, launch::each(columns), &arguments);
-    }
-    let kept = match (call.inputs.len(), y.dtype.size()) {
-        (1, 2) => Kept { team: 512, ..Kept::ONE },
-        (1, _) => Kept::ONE,
-        _ => Kept::TWO,
-    };
-    if call.inputs.len() > 1 {
-        variant = variant.define("BACKWARD", true);
-    }
-    let (variant, geometry) = rows(gpu, variant, y.dtype, outer, extent, &all, kept);
-    gpu.launch(variant, by_row, geometry, &arguments.int(outer as i64).int(extent as i64))
-}
-
 /// What a norm's program is told of its parameters, which have the dtype `p`.
 fn norm_variant(call: &Call<'_>, x: &Operand<'_>, p: DType) -> Variant {
     let names = ["CENTERED", "WEIGHT", "BIAS"];
@@ -215,28 +190,54 @@ fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     gpu.launch(with_pieces(variant, x.dtype, p, extent, &inputs[1..]), "norm", geometry, &arguments)
 }
 
+/// The operands of a normalisation's gradient.
+pub struct NormGradient {
+    /// dy, x, mean and rstd.
+    pub read: [Address; 4],
+    pub weight: Address,
+    pub dx: Address,
+    /// The gradients of weight and bias.
+    pub parameters: [Address; 2],
+    /// The dtype of weight and bias.
+    pub p: DType,
+}
+
+impl NormGradient {
+    pub fn new<D: Driver>(
+        call: &Call<'_>,
+        [has_weight, has_bias, wants_dx, wants_parameters]: [bool; 4],
+    ) -> Result<NormGradient> {
+        let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+        let mut found = outputs.iter().copied();
+        // A kernel does not touch a pointer that is not there: any other stands for it.
+        let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
+        let p = match (call.inputs.get(4), call.outputs.last()) {
+            (Some(weight), _) => weight.dtype,
+            (None, Some(last)) if wants_parameters => last.dtype,
+            _ => call.inputs[1].dtype,
+        };
+        Ok(NormGradient {
+            read: [0, 1, 2, 3].map(|i| inputs[i]),
+            weight: inputs[if has_weight { 4 } else { 0 }],
+            dx: optional(wants_dx),
+            parameters: [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there)),
+            p,
+        })
+    }
+}
+
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
 fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
     let x = &call.inputs[1];
-    let mut found = outputs.iter().copied();
-    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
-    let dx = optional(wants_dx);
-    let [dweight, dbias] = [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there));
-    let weight = if has_weight { inputs[4] } else { inputs[0] };
-    let p = match (call.inputs.get(4), call.outputs.last()) {
-        (Some(weight), _) => weight.dtype,
-        (None, Some(last)) if wants_parameters => last.dtype,
-        _ => x.dtype,
-    };
+    let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
     let names = [(wants_dx, "DX"), (wants_parameters, "PARAMETERS"), (true, "BACKWARD")];
     let names = names.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
     let variant = norm_variant(call, x, p);
     let program = names.fold(variant.clone(), |variant, name| variant.define(name, true));
-    let read = [inputs[0], inputs[1], dx];
-    let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &read, Kept::COLUMNS);
+    let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &[dy, from, dx], Kept::COLUMNS);
     let limits = gpu.driver().limits();
     let resident = limits.units * (RESIDENT / geometry.threads).max(1);
     geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
@@ -244,15 +245,15 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let bytes = if wants_parameters { parts * extent * x.dtype.acc().size() } else { 0 };
     let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums = [weights.address, biases.address];
-    let pointers = [inputs[0], inputs[1], inputs[2], inputs[3], weight, dx, sums[0], sums[1]];
+    let pointers = [dy, from, mean, rstd, weight, dx, sums[0], sums[1]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.int(count as i64).int(extent as i64);
-    let program = with_pieces(program, x.dtype, p, extent, &inputs[4..]);
+    let program = with_pieces(program, x.dtype, p, extent, &[weight]);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
     if !wants_parameters {
         return Ok(());
     }
-    join_parts(gpu, variant, sums, [dweight, dbias], parts, extent, has_bias)
+    join_parts(gpu, variant, sums, parameters, parts, extent, has_bias)
 }
 
 /// Joins parts `[parts, extent]` of the gradients of a weight and a bias.

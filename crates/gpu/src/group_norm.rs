@@ -4,7 +4,7 @@ use crate::Gpu;
 use crate::batch_norm::vector_of;
 use crate::driver::{Address, Driver, Geometry};
 use crate::elementwise::word;
-use crate::fused::{Kept, addresses, join_parts, rows, variant};
+use crate::fused::{Kept, NormGradient, addresses, join_parts, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Result};
@@ -52,20 +52,11 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 pub fn group_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
     let [has_weight, has_bias, wants_dx, wants_parameters] = [4, 5, 6, 7].map(|i| call.ints[i] != 0);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
     let dtype = call.inputs[1].dtype;
-    let mut found = outputs.iter().copied();
-    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
-    let dx = optional(wants_dx);
-    let [dweight, dbias] = [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there));
-    let weight = if has_weight { inputs[4] } else { inputs[0] };
-    let p = match (call.inputs.get(4), call.outputs.last()) {
-        (Some(weight), _) => weight.dtype,
-        (None, Some(last)) if wants_parameters => last.dtype,
-        _ => dtype,
-    };
+    let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters, p } = found;
     let limits = gpu.driver().limits();
-    let vector = vector_of(dtype, inner, &[inputs[0], inputs[1], dx]);
+    let vector = vector_of(dtype, inner, &[dy, x, dx]);
     let width = inner / vector;
     let most = if dtype == DType::F32 { MOST_F32 } else { MOST };
     let (least, most) = (LEAST.min(limits.max_group), most.min(limits.max_group));
@@ -92,7 +83,7 @@ pub fn group_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<(
     let bytes = slices * channels * dtype.acc().size();
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums: [Address; 2] = [slopes.address, sums.address];
-    let pointers = [inputs[0], inputs[1], inputs[2], inputs[3], weight, dx, sums[0], sums[1]];
+    let pointers = [dy, x, mean, rstd, weight, dx, sums[0], sums[1]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let sizes = [slices, groups, channels, width];
     let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
@@ -101,5 +92,5 @@ pub fn group_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<(
     if !wants_parameters {
         return Ok(());
     }
-    join_parts(gpu, program("norm.c", call, p), sums, [dweight, dbias], batch, groups * channels, has_bias)
+    join_parts(gpu, program("norm.c", call, p), sums, parameters, batch, groups * channels, has_bias)
 }

@@ -46,6 +46,8 @@ const ZERO_ROWS: usize = 32;
 const PARTS: [usize; 2] = [32, 512];
 
 type Strides = SmallVec<[usize; 8]>;
+/// A program, and the integers that its kernel walks by.
+type Program = (Variant, SmallVec<[i64; 32]>);
 
 /// An index and what it points into.
 struct Places<'a> {
@@ -137,7 +139,7 @@ impl<'a> Places<'a> {
     }
 
     /// How a kernel is compiled for these rows, and the integers that it takes, of which the last ones are given.
-    fn variant(&self, outer: &Joint, last: &[i64], is_wide: bool) -> (Variant, SmallVec<[i64; 32]>) {
+    fn variant(&self, outer: &Joint, last: &[i64], is_wide: bool) -> Program {
         let inner = self.inner();
         let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
         let ints: SmallVec<[i64; 32]> = ints.collect();
@@ -409,7 +411,7 @@ struct Scattering<'a> {
 
 impl Scattering<'_> {
     /// How words are read, added and written.
-    fn variant(&self, outer: &Joint, last: &[i64]) -> (Variant, SmallVec<[i64; 32]>) {
+    fn variant(&self, outer: &Joint, last: &[i64]) -> Program {
         let (variant, ints) = self.places.variant(outer, last, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
         let bytes = self.places.vector * dtype.size();
@@ -454,7 +456,7 @@ impl Scattering<'_> {
         outer.extents[last] /= numbers;
         outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
         self.places.vector *= numbers;
-        let n = self.places.rows / numbers * self.places.width;
+        self.places.rows /= numbers;
         let index_bytes = numbers * index.dtype.size();
         let (variant, ints) = self.variant(&outer, &[]);
         let variant = variant
@@ -463,27 +465,26 @@ impl Scattering<'_> {
             .define("INDEX_WORD", word(index_bytes.min(16)))
             .define("INDEX_WORDS", index_bytes.div_ceil(16));
         let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
-        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
-        let numbers = [n as i64].into_iter().chain(self.places.reach());
-        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
-        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
-        let arguments = arguments.pointer(slot.address);
-        gpu.launch(variant, "any", self.places.each(n), &arguments)?;
-        self.places.check(gpu, self.call.op, slot)
+        self.each(gpu, "any", (variant, ints), &[])
     }
 
     fn few<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
         let (Places { index, dim, .. }, [_, count, apart]) = (&self.places, self.lists());
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
-        let n = self.places.rows * self.places.width;
-        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
         let steps = [count, apart, index.layout.strides()[*dim], source_step];
-        let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps.map(|v| v as i64));
+        self.each(gpu, "few", (variant.define("FEW", true), ints), &steps)
+    }
+
+    /// A thread for each word of the source.
+    fn each<D: Driver>(&self, gpu: &Gpu<D>, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
+        let ((variant, ints), n) = (program, self.places.rows * self.places.width);
+        let arguments = Arguments::new().pointer(place::<D>(self.places.index)?).pointer(self.from).pointer(self.to);
+        let steps = steps.iter().map(|&v| v as i64);
+        let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps);
         let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
-        let arguments = arguments.pointer(slot.address);
-        gpu.launch(variant.define("FEW", true), "few", self.places.each(n), &arguments)?;
+        gpu.launch(variant, entry, self.places.each(n), &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }
 

@@ -26,6 +26,7 @@ mod reduce;
 mod rotary;
 mod scan;
 mod sets;
+mod softmax;
 mod sort;
 pub mod source;
 mod status;

@@ -36,15 +36,18 @@ struct Fold {
     join: &'static str,
     is_squared: bool,
     finish: Option<&'static str>,
-    /// Whether partial results are values with their positions.
-    is_arg: bool,
+    /// Whether the result is how many elements have the value.
+    is_ties: bool,
+    /// Whether partial results are values with their positions, or with how many elements have them.
+    is_pair: bool,
     /// Whether the last NaN is the position, not the first.
     is_last_nan: bool,
 }
 
 impl Fold {
     fn of(kernel: Kernel) -> Option<Fold> {
-        let plain = |join| Fold { join, is_squared: false, finish: None, is_arg: false, is_last_nan: false };
+        let plain =
+            |join| Fold { join, is_squared: false, finish: None, is_ties: false, is_pair: false, is_last_nan: false };
         Some(match kernel {
             Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
             Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
@@ -52,8 +55,10 @@ impl Fold {
             Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
             Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
             Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
-            Kernel::ArgMax => Fold { is_arg: true, ..plain("JOIN_ARGMAX") },
-            Kernel::ArgMin => Fold { is_arg: true, ..plain("JOIN_ARGMIN") },
+            Kernel::Reduce(Reduce::MaxTies) => Fold { is_ties: true, is_pair: true, ..plain("JOIN_MAX") },
+            Kernel::Reduce(Reduce::MinTies) => Fold { is_ties: true, is_pair: true, ..plain("JOIN_MIN") },
+            Kernel::ArgMax => Fold { is_pair: true, ..plain("JOIN_ARGMAX") },
+            Kernel::ArgMin => Fold { is_pair: true, ..plain("JOIN_ARGMIN") },
             _ => return None,
         })
     }
@@ -85,11 +90,11 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if fold.finish.is_some() && !input.dtype.is_float() {
         return Err(refused());
     }
-    let fold = Fold { is_last_nan: fold.is_arg && call.ints.get(1) == Some(&1), ..fold };
+    let fold = Fold { is_last_nan: fold.is_pair && call.ints.get(1) == Some(&1), ..fold };
     let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
     let at = dims.len() - call.ints[0] as usize;
     let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
-    let reduced = match fold.is_arg {
+    let reduced = match fold.is_pair {
         // Positions are counted in the order that the dimensions have.
         true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
         false => sorted(&dims[at..], &[&strides[at..]]),
@@ -130,9 +135,9 @@ fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task) -> Result<()> {
         return task.launch(gpu, &plan);
     }
     let (rows, parts) = (task.kept.numel(), plan.parts);
-    let size = if task.fold.is_arg { PAIR } else { task.acc.size() };
+    let size = if task.fold.is_pair { PAIR } else { task.acc.size() };
     let scratch = gpu.scratch(rows * parts * size)?;
-    let partial = (!task.fold.is_arg).then_some(task.acc);
+    let partial = (!task.fold.is_pair).then_some(task.acc);
     let extents = task.kept.extents.clone();
     // Parts of a row lie side by side, and so do columns of a part.
     let (unit, step) = if plan.is_columns { (1, rows) } else { (parts, 1) };
@@ -183,7 +188,7 @@ impl Plan {
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
         // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join.
-        let few = match task.fold.is_arg {
+        let few = match task.fold.is_pair {
             true => vectors / 16,
             false => (vectors / unroll(vector)).min(limits.wave).max(vectors / 8),
         };
@@ -257,7 +262,7 @@ impl Task {
     /// As many columns side by side as lie in 16 bytes, or fewer.
     fn column_vector(&self, limits: &Limits) -> usize {
         let Some(size) = self.from.map(DType::size) else { return 1 };
-        let value = if self.fold.is_arg { PAIR } else { self.acc.size() };
+        let value = if self.fold.is_pair { PAIR } else { self.acc.size() };
         let local = LOCAL.min(limits.local_memory / 2);
         let outer = self.kept.rank() - 1;
         let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
@@ -287,7 +292,7 @@ impl Task {
     }
 
     fn variant(&self, plan: &Plan, ints: usize) -> Variant {
-        let Fold { join, is_squared, finish, is_last_nan, .. } = self.fold;
+        let Fold { join, is_squared, finish, is_ties, is_last_nan, .. } = self.fold;
         let mut variant = Variant::new("reduce.c")
             .define("THREADS", plan.threads)
             .define("INTS", ints)
@@ -311,6 +316,7 @@ impl Task {
         let flags = [
             (!plan.is_columns, "ROWS"),
             (is_squared, "SQUARES"),
+            (is_ties, "TIES"),
             (is_last_nan, "LAST_NAN"),
             (self.acc == DType::I64, "INTEGER"),
             (self.acc == DType::F64, "NEEDS_F64"),

@@ -165,6 +165,8 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.sum(0).map(drop),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(-1)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(0)),
+    |d, t| differentiate(d, t, &[&[64, 32, 4096]], |x| x[0].softmax(1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].amax(-1)),
     |d, t| {
         differentiate(d, t, &[&[4096, 1024], &[1024], &[1024]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
     },

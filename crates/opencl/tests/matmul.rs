@@ -363,6 +363,8 @@ fn h100() -> Limits {
         wave: 32,
         units: 132,
         has_f64: true,
+        has_mma: false,
+        has_adds: false,
     }
 }
 

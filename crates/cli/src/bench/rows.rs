@@ -21,6 +21,8 @@ const MANY: usize = 64 << 20;
 /// Shapes of softmax, and those of normalisation: a batch of rows each.
 const SOFTMAX: &[[usize; 2]] = &[[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
 const NORM: &[[usize; 2]] = &[[16384, 4096], [32768, 768]];
+/// Shapes of softmax along the last dimension but one: few long columns, many of them, and channels of images.
+const SOFTMAX_COLUMNS: &[&[usize]] = &[&[1 << 20, 16], &[65536, 1024], &[8, 21, 512 * 512]];
 /// Shape of the normalisation of channels.
 const IMAGES: [usize; 4] = [64, 256, 56, 56];
 /// Bytes of an index.
@@ -230,18 +232,25 @@ fn reductions() -> Vec<Op> {
     let row = |(name, f): &(&'static str, Reduction)| {
         Op::new("reduction", name, &[MANY / 1024, 1024], call(|c| c.alike(1), *f), |c| c.whole(1)).dtypes(STORED)
     };
-    list.iter().map(row).collect()
+    let of_gradient = |op: Op| if op.name == "max of rows" { op.backward(|c| c.whole(2)) } else { op };
+    list.iter().map(row).map(of_gradient).collect()
 }
 
 fn softmaxes() -> Vec<Op> {
-    let of = |dims: &[usize; 2]| {
+    let op = |name, dims: &[usize], action| {
+        Op::new("softmax", name, dims, action, |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
+    };
+    let of_rows = |dims: &[usize; 2]| {
         let softmax = call(|c| c.alike(1), |_, x| x[0].softmax(-1));
         let log_softmax = call(|c| c.alike(1), |_, x| x[0].log_softmax(-1));
-        [("softmax", softmax), ("log_softmax", log_softmax)].map(|(name, action)| {
-            Op::new("softmax", name, dims, action, |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
-        })
+        [op("softmax", dims, softmax), op("log_softmax", dims, log_softmax)]
     };
-    SOFTMAX.iter().flat_map(of).collect()
+    let of_columns = |dims: &&[usize]| {
+        let softmax = call(|c| c.alike(1), |_, x| x[0].softmax(-2));
+        let log_softmax = call(|c| c.alike(1), |_, x| x[0].log_softmax(-2));
+        [op("softmax of columns", dims, softmax), op("log_softmax of columns", dims, log_softmax)]
+    };
+    SOFTMAX.iter().flat_map(of_rows).chain(SOFTMAX_COLUMNS.iter().flat_map(of_columns)).collect()
 }
 
 fn norms() -> Vec<Op> {

@@ -123,6 +123,13 @@ impl Extremum {
         })
     }
 
+    fn ties(self) -> Kernel {
+        Kernel::Reduce(match self {
+            Extremum::Max => Reduce::MaxTies,
+            Extremum::Min => Reduce::MinTies,
+        })
+    }
+
     fn arg(self) -> Kernel {
         match self {
             Extremum::Max => Kernel::ArgMax,
@@ -277,12 +284,15 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
     let y = plan.run(op, which.reduce(), x.dtype())?;
     let (sx, sy, keepdim) = (Saved::input(x), Saved::output(&y), plan.keepdim);
     record(op, &[x], y, move |t| {
-        // g [x = y] / #ties; a NaN result ties with nothing, and 0/0 makes its slice NaN.
-        let (x, y) = (t.get(&sx)?.detach(), t.get(&sy)?.detach().reshape(&keepdim)?);
+        // g [x = y] / #ties
+        let (x, y) = (t.get(&sx)?.detach(), t.get(&sy)?.detach());
         let acc = x.dtype().acc();
-        let ties = x.eq(&y)?.cast(acc)?;
-        let share = ties.div(&ties.sum_keepdim(axes.clone())?)?.cast(x.dtype())?;
-        gradients![Some(t.dy().reshape(&keepdim)?.mul(&share)?)]
+        let ties = Plan::new(op, &x, &axes)?.run(op, which.ties(), acc)?;
+        // Tensor ops, which the row becomes for a second derivative, have one dtype.
+        let wide = |v: &Tensor| if t.creates_graph() { v.cast(acc) } else { Ok(v.clone()) };
+        let spread = |v: &Tensor| wide(v)?.reshape(&keepdim)?.broadcast_to(x.shape());
+        let inputs = [&spread(t.dy())?, &wide(&x)?, &spread(&y)?, &spread(&ties)?];
+        gradients![Some(t.row(Pointwise::ExtremumBackward, &inputs, &[])?.cast(x.dtype())?)]
     })
 }
 

@@ -432,6 +432,8 @@ rows! {
     Real LerpBackwardA "lerp_backward_a" (g, w) [] -> 1 { [g * (V::c(1.0) - w)] }
     Real LerpBackwardW "lerp_backward_w" (g, a, b) [] -> 1 { [g * (b - a)] }
     Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
+    // Of a largest or smallest element y, which `ties` elements are. NaN is none of them: 0 / 0 makes all of x's gradient NaN.
+    Real ExtremumBackward "extremum_backward" (g, x, y, ties) [] -> 1 { [g * V::one_if(x.eq(y)) / ties] }
     Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * x / y)] }
 
     // Losses, before their reduction.

@@ -67,7 +67,7 @@ fn is_exact(kernel: Kernel) -> bool {
     match kernel {
         Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::ArgMax | Kernel::ArgMin | Kernel::Gather => true,
         Kernel::Scatter(Scatter::Assign) | Kernel::Random(_) | Kernel::Sort => true,
-        Kernel::Reduce(Reduce::Max | Reduce::Min) => true,
+        Kernel::Reduce(Reduce::Max | Reduce::Min | Reduce::MaxTies | Reduce::MinTies) => true,
         Kernel::Reduce(_) | Kernel::Scatter(Scatter::Add) | Kernel::Scan(_) => false,
         Kernel::Pointwise(_) | Kernel::Matmul | Kernel::Fused(_) | Kernel::Custom(_) => false,
     }
