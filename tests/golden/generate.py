@@ -1644,6 +1644,31 @@ def sequence(out):
     out.error(f"{op}/too_long", "Index", {"q": normal(1, 1, 6, 6), "k": normal(1, 1, 6, 6)} | tables)
     out.error(f"{op}/mixed_dtypes", "Dtype", inputs | {"k": normal(2, 1, 4, 6).to(F32)})
     out.error(f"{op}/integers", "Dtype", {name: integers(*x.shape) for name, x in inputs.items()})
+    op, logits = "sample_logits", {"logits": normal(3, 7)}
+    ties = {"logits": f64([[1.0, 1.0, 3.0, -INF], [2.0, -0.0, 0.0, 2.0], [-INF, -INF, -1e30, -1e30], [0.0, -0.0, 0.0, -5.0]])}
+    for name, inputs in {"": logits, "_ties": ties, "_long": {"logits": normal(1, 600)}, "_one": {"logits": normal(2, 1)}}.items():
+        out.case(f"{op}/temperature0{name}", inputs, temperature=0.0)
+        out.case(f"{op}/top_k1{name}", inputs, top_k=1, temperature=0.7)
+        out.case(f"{op}/top_p{name}", inputs, top_p=1e-9)
+        out.case(f"{op}/top_k_and_top_p{name}", inputs, top_k=2, top_p=1e-9, num_samples=3)
+    alone = {"logits": f64([[-INF, 3e38, -3e38], [7.0, -INF, -INF]])}
+    out.case(f"{op}/alone", alone, num_samples=5)
+    out.case(f"{op}/alone_of_few", alone, num_samples=2, top_k=2)
+    out.case(f"{op}/cold", {"logits": f64([[1.0, 2.0, 1.5]])}, temperature=1e-3, num_samples=2)
+    out.case(f"{op}/empty", {"logits": normal(0, 3)}, temperature=0.0)
+    for name, bad in {"nan": [0.0, NAN, 1.0], "infinity": [0.0, INF, -INF], "nothing": [-INF, -INF, -INF]}.items():
+        rows = {"logits": f64([[1.0, 2.0, 3.0], bad])}
+        out.error(f"{op}/{name}", "Value", rows)
+        out.error(f"{op}/{name}_top_k", "Value", rows, top_k=2)
+        out.error(f"{op}/{name}_greedy", "Value", rows, temperature=0.0)
+    out.error(f"{op}/no_classes", "Shape", {"logits": normal(2, 0)})
+    out.error(f"{op}/rank", "Shape", {"logits": normal(3)})
+    out.error(f"{op}/integers", "Dtype", {"logits": integers(2, 3)})
+    out.error(f"{op}/negative_temperature", "Attr", logits, temperature=-1.0)
+    out.error(f"{op}/no_temperature", "Attr", logits, temperature="nan")
+    out.error(f"{op}/top_p0", "Attr", logits, top_p=0.0)
+    out.error(f"{op}/top_p2", "Attr", logits, top_p=2.0)
+    out.error(f"{op}/no_samples", "Attr", logits, num_samples=0)
 
 
 def main():

@@ -272,6 +272,16 @@ def rotary(q, k, cos, sin, positions=None, *, rotary_dim=None, style="half", dir
     return turned(q), turned(k)
 
 
+def sample_logits(logits, *, temperature=1.0, top_k=0, top_p=1.0, num_samples=1):
+    """Where one position of each row is kept, which every draw gives: PyTorch has other draws."""
+    z, order = torch.sort(logits / temperature if temperature > 0 else logits, descending=True, stable=True)
+    kept = torch.arange(z.shape[1]) < (1 if temperature == 0 else top_k if top_k > 0 else z.shape[1])
+    p = torch.softmax(z.masked_fill(~kept, -math.inf), -1)
+    kept = kept & (p > 0) & (p.cumsum(-1) - p < top_p)
+    assert kept[:, :1].all() and not kept[:, 1:].any()
+    return order[:, 0] if num_samples == 1 else order[:, :1].repeat(1, num_samples)
+
+
 def covered_by(index):
     """The part of `src` that is read: PyTorch has no gradient for a larger `src`, ours is 0 outside."""
     return tuple(slice(0, size) for size in index.shape)
@@ -630,6 +640,7 @@ OPS = {
     "scatter_max": ("src", scatter_max),
     # sequence
     "apply_rotary_embedding": ("q k", rotary),
+    "sample_logits": ("", sample_logits),
     # utility
     "transpose_2d": unary(lambda x: x.t()),
     "batched_transpose": unary(lambda x: x.mT),

@@ -3,9 +3,11 @@
 //! Bounds are five standard deviations of the statistic for as many draws: with any seed a right generator fails one in
 //! 1.7 million times, and with a fixed seed always or never.
 
+use isograd::ops::Sampling;
 use isograd::random::{UniformRange, normal2, philox};
 use isograd::{DType, Result, Rng, RngState, Tensor, bf16, f16};
 use isograd_tests::cpu;
+use std::cmp::Ordering;
 
 const N: usize = 1_000_000;
 
@@ -245,5 +247,122 @@ fn dropout_keeps_its_rate_and_scales() -> Result<()> {
     assert_eq!(x.dropout(0.0, &rng)?.to_vec::<f32>()?, x.to_vec::<f32>()?);
     assert_eq!(rng.state().offset, 0, "nothing is drawn");
     assert_eq!(x.dropout(1.0, &rng)?.to_vec::<f32>()?, [0.0; 10]);
+    Ok(())
+}
+
+/// What `sampling` keeps of a row, in f64: probabilities in the order of positions.
+fn kept(row: &[f64], sampling: &Sampling) -> Vec<f64> {
+    let z: Vec<f64> = row.iter().map(|x| x / sampling.temperature).collect();
+    let mut order: Vec<usize> = (0..z.len()).collect();
+    order.sort_by(|&a, &b| z[b].partial_cmp(&z[a]).unwrap_or(Ordering::Equal));
+    order.truncate(if sampling.top_k == 0 { z.len() } else { sampling.top_k });
+    let largest = z[order[0]];
+    let power = |i: usize| (z[i] - largest).exp();
+    let total: f64 = order.iter().map(|&i| power(i)).sum();
+    let (mut p, mut before) = (vec![0.0; z.len()], 0.0);
+    for i in order {
+        if before < sampling.top_p {
+            p[i] = power(i) / total;
+        }
+        before += power(i) / total;
+    }
+    p
+}
+
+fn samplings() -> Vec<Sampling> {
+    let [all, n] = [Sampling::default(), Sampling { num_samples: 100, ..Sampling::default() }];
+    vec![
+        all,
+        n,
+        Sampling { temperature: 0.3, ..n },
+        Sampling { temperature: 5.0, top_p: 0.7, ..n },
+        Sampling { top_k: 7, ..n },
+        Sampling { top_k: 7, top_p: 0.8, ..n },
+        Sampling { top_k: 300, top_p: 0.9, ..n },
+        Sampling { top_p: 0.5, ..n },
+        Sampling { top_p: 1e-9, ..n },
+        Sampling { top_k: 5000, ..n },
+    ]
+}
+
+/// The position of a sample follows from its draw: the kept probabilities before it add up to no more, those up to it to more.
+/// The logits are no nearer to each other than f32 has them apart.
+#[test]
+fn samples_are_where_their_draws_are() -> Result<()> {
+    for (seed, v) in [(1, 3usize), (2, 50), (3, 3000)] {
+        let values: Vec<f32> = randn(&[2 * v], DType::F32, &Rng::new(seed))?.to_vec()?;
+        let values: Vec<f32> = values.iter().map(|v| 3.0 * v).collect();
+        let logits = Tensor::from_slice(&values, (2, v), &cpu())?;
+        for sampling in samplings() {
+            let n = sampling.num_samples;
+            let at = logits.sample_logits(&sampling, &Rng::new(9))?;
+            assert_eq!(at.dims(), if n == 1 { vec![2] } else { vec![2, n] });
+            let draws = Tensor::rand((2, n), 0.0, 1.0, DType::F64, &cpu(), &Rng::new(9))?.to_f64_vec()?;
+            for (i, (&at, u)) in at.to_vec::<i64>()?.iter().zip(draws).enumerate() {
+                let row: Vec<f64> = values[i / n * v..][..v].iter().map(|&x| x as f64).collect();
+                let p = kept(&row, &sampling);
+                let (before, total): (f64, f64) = (p[..at as usize].iter().sum(), p.iter().sum());
+                let drawn = u * total;
+                let fits = before - 1e-5 * total <= drawn && drawn <= before + p[at as usize] + 1e-5 * total;
+                assert!(p[at as usize] > 0.0 && fits, "{sampling:?}, V {v}, sample {i}: {at} for a draw of {u}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn samples_have_their_rates() -> Result<()> {
+    const SAMPLES: usize = 20_000;
+    let row = [0.5, -1.0, 2.0, 0.5, f64::NEG_INFINITY, -3.0, 1.0, 2.0];
+    let logits = Tensor::from_slice(&row, (1, 8), &cpu())?;
+    for sampling in samplings() {
+        let sampling = Sampling { num_samples: SAMPLES, ..sampling };
+        let mut counts = [0usize; 8];
+        let at = logits.sample_logits(&sampling, &Rng::new(31))?.to_vec::<i64>()?;
+        at.iter().for_each(|&i| counts[i as usize] += 1);
+        let p = kept(&row, &sampling);
+        let total: f64 = p.iter().sum();
+        for (count, p) in counts.into_iter().zip(p.iter().map(|p| p / total)) {
+            let (rate, deviation) = (count as f64 / SAMPLES as f64, (p * (1.0 - p) / SAMPLES as f64).sqrt());
+            match p {
+                0.0 => assert_eq!(count, 0, "{sampling:?}"),
+                _ => {
+                    assert!((rate - p).abs() <= 5.0 * deviation, "{sampling:?}: {rate}, expected {p} +- {deviation:e}")
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of equal logits the first is kept; what is kept is drawn in the order of positions.
+#[test]
+fn ties_are_kept_from_the_first_on() -> Result<()> {
+    let logits = Tensor::from_slice(&[1.0, 1.0, 3.0, f64::NEG_INFINITY], (1, 4), &cpu())?;
+    let sampling = Sampling { top_k: 2, num_samples: 1000, ..Sampling::default() };
+    let at = logits.sample_logits(&sampling, &Rng::new(4))?.to_vec::<i64>()?;
+    let draws = Tensor::rand(1000, 0.0, 1.0, DType::F64, &cpu(), &Rng::new(4))?.to_f64_vec()?;
+    let expected = draws.iter().map(|&u| if u < 0.1192029 { 0 } else { 2 });
+    assert_eq!(at, expected.collect::<Vec<i64>>());
+    let alike = Tensor::zeros((1, 1000), DType::F32, &cpu())?;
+    for (top_k, top_p, last) in [(10, 1.0, 10), (0, 0.25, 250), (600, 0.5, 300)] {
+        let sampling = Sampling { top_k, top_p, num_samples: 5000, ..Sampling::default() };
+        let at = alike.sample_logits(&sampling, &Rng::new(4))?.to_vec::<i64>()?;
+        let draws = Tensor::rand(5000, 0.0, 1.0, DType::F64, &cpu(), &Rng::new(4))?.to_f64_vec()?;
+        assert_eq!(at, draws.iter().map(|u| (u * last as f64) as i64).collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+#[test]
+fn sampling_the_largest_draws_nothing() -> Result<()> {
+    let (rng, logits) = (Rng::new(5), Tensor::from_slice(&[1.0f32, 3.0, 3.0, 0.0, 9.0, 2.0], (2, 3), &cpu())?);
+    for sampling in [Sampling { temperature: 0.0, ..Default::default() }, Sampling { top_k: 1, ..Default::default() }] {
+        assert_eq!(logits.sample_logits(&sampling, &rng)?.to_vec::<i64>()?, [1, 1]);
+        assert_eq!(rng.state().offset, 0);
+    }
+    logits.sample_logits(&Sampling { num_samples: 3, ..Default::default() }, &rng)?;
+    assert_eq!(rng.state().offset, 2, "six draws are two blocks");
     Ok(())
 }

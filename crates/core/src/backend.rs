@@ -235,6 +235,11 @@ pub enum Fused {
     /// `[T]` or `[B, T]`, to the tensors with pairs turned; `ints` = whether pairs are neighbours, 1 or -1 for the direction, R,
     /// and the number of tensors. With the other direction it is its own backward kernel.
     Rotary,
+    /// Logits `[B, V]`, and a second input as in [`Kernel::Random`] if there is one, to positions `[B, n]`, as
+    /// [`Tensor::sample_logits`](crate::Tensor::sample_logits) says; `ints` = seed, offset, stream, how many of the largest are
+    /// kept or 0, and what of 1 the kept ones may leave out, in units of 2^-24; `floats` = what powers of 2 have for exponents
+    /// in a unit of the logits.
+    SampleLogits,
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.
     GemmBias(Pointwise),
@@ -366,6 +371,11 @@ pub fn value_error(op: &'static str, position: usize, values: &str) -> Error {
 /// The error of a class out of range, as `index` tells of it.
 pub fn class_error(op: &'static str, index: &Error) -> Error {
     Error::value(op, format!("a class is out of range: {}", index.message()))
+}
+
+/// The error of a row of logits from which nothing can be drawn.
+pub fn logits_error(op: &'static str, row: i64) -> Error {
+    Error::value(op, format!("row {row} of the logits has NaN or infinity, or nothing else than -infinity"))
 }
 
 impl fmt::Display for Kernel {

@@ -7,7 +7,7 @@ use crate::elementwise::word;
 use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
-use crate::{Gpu, address, each, index, matmul, random, rotary, softmax, total, window};
+use crate::{Gpu, address, each, index, matmul, random, rotary, sample, softmax, total, window};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -77,6 +77,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::IndexReduce(kind) => index::reduce(gpu, call, kind),
         Fused::IndexReduceBackward(kind) => index::reduce_backward(gpu, call, kind),
         Fused::Rotary => rotary::run(gpu, call),
+        Fused::SampleLogits => sample::run(gpu, call),
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
         Fused::Total(kind) => total::run(gpu, call, kind),

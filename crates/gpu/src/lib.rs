@@ -24,6 +24,7 @@ mod programs;
 mod random;
 mod reduce;
 mod rotary;
+mod sample;
 mod scan;
 mod sets;
 mod softmax;

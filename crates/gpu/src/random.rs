@@ -55,7 +55,7 @@ pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Adds that there is a state on the device to start from, and says where.
-fn with_base<D: Driver>(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
+pub fn with_base<D: Driver>(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
     Ok(match base {
         Some(base) => (variant.define("BASE", true), Some(place::<D>(base)?)),
         None => (variant, None),

@@ -6,7 +6,7 @@
 
 use crate::driver::{Address, Driver};
 use crate::pool::{Buffer, Pool};
-use isograd_core::backend::{class_error, index_error};
+use isograd_core::backend::{class_error, index_error, logits_error};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ pub enum Check {
     Class(usize),
     /// A condition of a row of the pointwise table.
     Value,
+    /// A row of logits, from which something can be drawn.
+    Logits,
 }
 
 /// Where one launch reports, and what it checks.
@@ -161,6 +163,7 @@ impl Slot {
         (words[0] != 0).then(|| match self.check {
             Check::Index(extent) => index_error(self.op, words[1], words[2], extent),
             Check::Class(extent) => class_error(self.op, &index_error(self.op, words[1], words[2], extent)),
+            Check::Logits => logits_error(self.op, words[1]),
             Check::Value => Error::value(self.op, format!("element {} is not allowed", words[1])),
         })
     }

@@ -8,8 +8,8 @@ use crate::null::NullDriver;
 use crate::source::{FILES, find};
 use isograd_core::backend::Total;
 use isograd_core::ops::{
-    AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Statistics, TieGrad, Update, total,
-    update_each_norms_,
+    AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad, Update,
+    total, update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
@@ -199,6 +199,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| joins(d, t, 16384),
     |d, t| turns(d, t, RotaryStyle::Half),
     |d, t| turns(d, t, RotaryStyle::Interleaved),
+    |d, t| zeros(d, t, &[64, 50257])?.sample_logits(&Sampling::default(), &Rng::new(0)).map(drop),
     // Rows that no group keeps in its registers, and that are not whole words.
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].layer_norm(1, None, None, 0.0)),

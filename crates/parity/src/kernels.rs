@@ -113,7 +113,6 @@ pub const PLANNED: &[&str] = &[
     "mesh_conv_backward",
     "spiral_conv_forward",
     "spiral_conv_backward",
-    "sample_logits",
 ];
 
 fn is_named(op: &Op, kernel: &Kernel) -> bool {

@@ -6,7 +6,7 @@ use isograd::nn::{
 };
 use isograd::ops::{
     Activation, Approximate, AvgPool, Direction, EmbeddingOptions, GemmBias, MaxPool, Order, Rotary, RotaryStyle,
-    Statistics, TieGrad, Transpose,
+    Sampling, Statistics, TieGrad, Transpose,
 };
 use isograd::{DType, Device, Precision, Rng, Tensor};
 
@@ -175,6 +175,7 @@ pub fn all() -> Vec<Op> {
         indexing(),
         graphs(),
         rotary(),
+        sampling(),
         sorting(),
         optimizers(),
         training(),
@@ -524,6 +525,23 @@ fn rotary() -> Vec<Op> {
         op("rotary, inverse", call(inputs, |_, x| turned(x, RotaryStyle::Half, Direction::Inverse))),
         op("rotary, pairs", call(inputs, |_, x| turned(x, RotaryStyle::Interleaved, Direction::Forward))),
     ]
+}
+
+/// Tokens drawn from logits: of a list of the largest, of a nucleus, of both, and of all.
+fn sampling() -> Vec<Op> {
+    fn drawn(c: &Case, x: &[Tensor], top_k: usize, top_p: f64) -> isograd::Result<Tensor> {
+        x[0].sample_logits(&Sampling { top_k, top_p, ..Sampling::default() }, &c.rng)
+    }
+    let rows = |dims: &[usize]| {
+        [
+            ("sample", call(|c| c.alike(1), |c, x| drawn(c, x, 0, 1.0))),
+            ("sample, top 50", call(|c| c.alike(1), |c, x| drawn(c, x, 50, 1.0))),
+            ("sample, top p 0.9", call(|c| c.alike(1), |c, x| drawn(c, x, 0, 0.9))),
+            ("sample, top 50, p 0.9", call(|c| c.alike(1), |c, x| drawn(c, x, 50, 0.9))),
+        ]
+        .map(|(name, action)| Op::new("sampling", name, dims, action, |c| c.whole(1)).dtypes(STORED))
+    };
+    [[64, 50257], [8, 128256]].iter().flat_map(|dims| rows(dims)).collect()
 }
 
 /// Without a fixed order of sums.

@@ -5,7 +5,7 @@
 use crate::compare::precision;
 use isograd_core::backend::{Fused, IndexGradient, IndexReduce, Reduce, Scatter};
 use isograd_core::ops::loss::{CrossEntropy, Reduction};
-use isograd_core::ops::{AvgPool, Direction, EmbeddingOptions, MaxPool, Rotary, RotaryStyle, TieGrad, total};
+use isograd_core::ops::{AvgPool, Direction, EmbeddingOptions, MaxPool, Rotary, RotaryStyle, Sampling, TieGrad, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Rng, RngState, Tensor, enable_grad};
@@ -210,6 +210,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         Fused::IndexReduce(kind) => index_reduce(kind, call, inputs, before),
         Fused::IndexReduceBackward(kind) => index_gradient(kind, inputs).map(|dx| vec![Some(dx)]),
         Fused::Rotary => rotary(call, inputs),
+        Fused::SampleLogits => sample_logits(call, inputs),
         Fused::GemmBias(row) => {
             let z = Tensor::zeros(before[0].shape(), inputs[0].dtype(), inputs[0].device())?;
             let z = primitive(Kernel::Matmul, inputs, &[z], &[], call.floats)?;
@@ -547,11 +548,25 @@ fn rotary(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     Ok([y, z].into_iter().take(xs.len()).map(Some).collect())
 }
 
-fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-    let x = &inputs[0];
+fn sample_logits(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let sampling = Sampling {
+        temperature: std::f64::consts::LOG2_E / call.floats[0],
+        top_k: call.ints[3] as usize,
+        top_p: 1.0 - call.ints[4] as f64 / 16_777_216.0,
+        num_samples: call.outputs[0].layout.shape()[1],
+    };
+    Ok(vec![Some(inputs[0].sample_logits(&sampling, &rng(call, inputs)?)?)])
+}
+
+/// The generator from which a call draws.
+fn rng(call: &Call<'_>, inputs: &[Tensor]) -> Result<Rng> {
     let base = inputs.get(1).map_or(Ok(vec![0; 3]), Tensor::to_vec::<i64>)?;
     let [seed, offset, stream] = [0, 1, 2].map(|i| call.ints[i].wrapping_add(base[i]) as u64);
-    let rng = Rng::from_state(RngState { seed, offset, stream });
+    Ok(Rng::from_state(RngState { seed, offset, stream }))
+}
+
+fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let (x, rng) = (&inputs[0], rng(call, inputs)?);
     let mask = Tensor::bernoulli(x.shape(), call.ints[3] as f64 / 4_294_967_296.0, x.device(), &rng)?;
     Ok(vec![Some(x.mul(&mask.cast(x.dtype())?)?.mul_scalar(call.floats[0])?)])
 }

@@ -15,7 +15,7 @@ use isograd_nn::{self as nn, Adagrad, Adam, AdamW, Adjust, GradScaler, Group, La
 use serde_json::{Value, json};
 
 const CONSTANT: Derivative = Derivative::None("piecewise constant");
-const NO_GRADIENT: Derivative = Derivative::None("the result is no function of float inputs");
+pub(super) const NO_GRADIENT: Derivative = Derivative::None("the result is no function of float inputs");
 const IN_PLACE: Derivative = Derivative::None("in place, outside of the tape");
 const HAS_KINKS: &[f64] = &[-3.0, -1.0, -0.5, 0.0, 0.125, 0.5, 0.75, 1.0, 2.5, 3.0];
 

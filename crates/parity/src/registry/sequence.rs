@@ -1,9 +1,10 @@
 //! What models of sequences have of their own.
 
+use super::rows::{NO_GRADIENT, one, rng};
 use super::{Class, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{Direction, Rotary, RotaryStyle};
-use isograd_core::{Result, Tensor};
+use isograd_core::ops::{Direction, Rotary, RotaryStyle, Sampling};
+use isograd_core::{DType, Result, Tensor};
 use serde_json::json;
 
 pub(super) fn ops() -> Vec<Op> {
@@ -15,6 +16,8 @@ pub(super) fn ops() -> Vec<Op> {
             .linear()
             .fused()
             .also(&["narrow", "index_select"]),
+        // Its sums are of whole numbers: every device draws the same.
+        Op::new("sample_logits", sample_logits, sample_case).derivative(NO_GRADIENT).fused(),
     ]
 }
 
@@ -57,4 +60,39 @@ fn rotary_case(g: &mut Gen) -> Case {
     }
     let style = if g.coin() { "half" } else { "interleaved" };
     Case::new(json!({"style": style, "direction": if g.coin() { 1 } else { -1 }, "rotary_dim": r}), inputs)
+}
+
+fn sample_logits(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let size = |name, default| if c.has(name) { c.size(name) } else { Ok(default) };
+    let sampling = Sampling {
+        temperature: c.float_or("temperature", 1.0)?,
+        top_k: size("top_k", 0)?,
+        top_p: c.float_or("top_p", 1.0)?,
+        num_samples: size("num_samples", 1)?,
+    };
+    one(c.input("logits")?.sample_logits(&sampling, &rng(c)?))
+}
+
+fn sample_case(g: &mut Gen) -> Case {
+    let (is_tied, few) = (g.coin(), g.coin());
+    let classes = g.shape.iter().product::<usize>().max(1);
+    let shape = [if g.shape.contains(&0) { g.below(2) } else { 1 + g.below(3) }, classes];
+    let logits = match is_tied {
+        // Many that are alike; those of 0 become -infinity, but for the first of each row.
+        true => g.indices(6, &shape).cast(DType::F64).and_then(|x| {
+            let first = Tensor::arange(classes, x.device())?.eq_scalar(0)?.cast(DType::F64)?;
+            x.maximum(&first)?.log()
+        }),
+        false => g.tensor(Domain::Real, &shape).mul_scalar(3.0),
+    };
+    let logits = logits.expect("f64 has logarithms");
+    let attributes = json!({
+        "temperature": g.pick(&[1.0, 0.5, 3.0, 1e-3, 0.0]),
+        // Few are found by a list, more and many by a search.
+        "top_k": if few { g.pick(&[1, 2, 5, 50]) } else { g.pick(&[0, classes / 3, classes / 2, classes + 1]) },
+        "top_p": g.pick(&[1.0, 0.9, 0.5, 1e-9]),
+        "num_samples": g.pick(&[1, 2, 7]),
+        "seed": g.bits(),
+    });
+    Case::new(attributes, vec![("logits", logits)])
 }
