@@ -8,6 +8,7 @@ mod custom_op;
 
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
+use isograd::ops::Sampling;
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::parity::{Extent, Options, Report, registry, run_ops};
 use isograd::tape::{BackwardOptions, grad_with};
@@ -27,6 +28,7 @@ fn main() {
             check("random", "the_bits_of_the_cpu", draws),
             check("init", "the_bits_of_the_cpu", initial_values),
             check("dropout", "the_bits_of_the_cpu", dropout),
+            check("sample_logits", "the_tokens_of_the_cpu", tokens),
             check("memory", "a_thousand_steps_hold_no_more_than_ten", |d| steps(d).map_err(text)?),
             check("memory", "too_much_is_refused_and_the_next_call_works", too_much),
             check("gather", "a_bad_index_is_an_error_and_the_next_call_works", bad_index),
@@ -69,6 +71,28 @@ fn draws(device: &Device) -> std::result::Result<(), String> {
             Tensor::rand(n, 0.0, 1.0, DType::F32, d, &rng)?;
             Tensor::randn(n, 0.0, 1.0, DType::F32, d, &rng)
         })?;
+    }
+    Ok(())
+}
+
+/// Rows of many words, some beginning between words, of logits that are far apart and of logits with many ties.
+fn tokens(device: &Device) -> std::result::Result<(), String> {
+    let n = Sampling { num_samples: 3, ..Sampling::default() };
+    let samplings = [
+        n,
+        Sampling { top_k: 50, top_p: 0.9, ..n },
+        Sampling { top_k: 20_000, top_p: 0.9, ..n },
+        Sampling { top_p: 0.9, temperature: 0.7, ..n },
+    ];
+    for (shape, dtype) in [((2, 50_257), DType::F32), ((2, 50_257), DType::BF16), ((1, 262_144), DType::F32)] {
+        let logits = Tensor::randn(shape, 0.0, 3.0, dtype, &cpu(), &Rng::new(8)).map_err(text)?;
+        for logits in [logits.round().map_err(text)?, logits] {
+            for sampling in samplings {
+                same_as_the_cpu(device, &format!("{sampling:?} of {dtype} {shape:?}"), &|d| {
+                    logits.to_device(d)?.sample_logits(&sampling, &Rng::new(9))
+                })?;
+            }
+        }
     }
     Ok(())
 }
