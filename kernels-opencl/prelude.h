@@ -24,8 +24,12 @@ typedef uint4 u32x4;
 #endif
 #define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
 // PoCL 3.1 gives all groups one copy of what is local to a kernel and comes to a function as the same argument everywhere,
-// unless the function is inlined before anything else.
+// which its optimiser finds out unless the function is inlined before.
+#ifdef __OPTIMIZE__
 #define FUNCTION static inline __attribute__((always_inline))
+#else
+#define FUNCTION static inline
+#endif
 #define GLOBAL __global
 // An argument whose address is taken.
 #define ARGUMENT(type) const type
