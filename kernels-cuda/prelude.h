@@ -20,6 +20,7 @@ typedef uint4 u32x4;
 #endif
 #define KERNEL(name) extern "C" __global__ void BOUNDS isograd_##name
 #define FUNCTION static __device__ __forceinline__
+#define LOCAL_FUNCTION FUNCTION
 #define GLOBAL
 // An argument whose address is taken: it stays where it is, and is not copied by every thread.
 #define ARGUMENT(type) const __grid_constant__ type

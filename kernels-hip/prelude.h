@@ -18,6 +18,7 @@ typedef double f64;
 #endif
 #define KERNEL(name) extern "C" __global__ void BOUNDS isograd_##name
 #define FUNCTION static __device__ __forceinline__
+#define LOCAL_FUNCTION FUNCTION
 #define GLOBAL
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]

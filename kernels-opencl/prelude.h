@@ -23,12 +23,13 @@ typedef uint4 u32x4;
 #define WAVE_OF_KERNEL
 #endif
 #define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
-// PoCL 3.1 gives all groups one copy of what is local to a kernel and comes to a function as the same argument everywhere,
-// which its optimiser finds out unless the function is inlined before.
-#ifdef __OPTIMIZE__
-#define FUNCTION static inline __attribute__((always_inline))
-#else
 #define FUNCTION static inline
+// What gets a pointer to local memory. PoCL 3.1 gives all groups one copy of what is local to a kernel and comes to a function as
+// the same argument everywhere, which its optimiser finds out unless the function is inlined before.
+#if defined(POCL_DEVICE_ADDRESS_BITS) && defined(__OPTIMIZE__)
+#define LOCAL_FUNCTION FUNCTION __attribute__((always_inline))
+#else
+#define LOCAL_FUNCTION FUNCTION
 #endif
 #define GLOBAL __global
 // An argument whose address is taken.

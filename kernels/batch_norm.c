@@ -25,7 +25,7 @@ typedef u32 place;
 #define CHANNEL_SUM(v) column_sum(v, shared)
 
 // The sum of a channel's threads, in a fixed order.
-FUNCTION A column_sum(A v, LOCAL A *shared) {
+LOCAL_FUNCTION A column_sum(A v, LOCAL A *shared) {
     BARRIER();
     shared[LANE] = v;
     for (int below = MEMBERS / 2; below > 0; below /= 2) {

@@ -176,7 +176,7 @@ WAVE_EXCHANGE(from_lane, A)
 
 // `n` values at once; `shared` has n * JOIN_PARTS elements, which no thread touches before all have come to another
 // barrier: joins that follow each other take turns with two of them.
-FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
+LOCAL_FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
 #define BOTH(a, b) (is_max ? LARGER(a, b) : (a) + (b))
 #if WAVE > 1
 #pragma unroll
@@ -212,7 +212,7 @@ FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
 #endif
 }
 
-FUNCTION A team_join_one(A v, LOCAL A *shared, int is_max) {
+LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int is_max) {
     team_join(&v, 1, shared, is_max);
     return v;
 }
@@ -345,11 +345,11 @@ FUNCTION void read_batch(Read *r, GLOBAL const S *x, Row at, idx b) {
 #define HELD_WORD(b, u) (((int)(b) * BATCH + (u)) * THREADS + LANE)
 #define IS_HELD(b, u) ((b) * BATCH + (u) < HELD)
 
-FUNCTION void hold_batch(LOCAL WORD *held, const Read *r, idx b) {
+LOCAL_FUNCTION void hold_batch(LOCAL WORD *held, const Read *r, idx b) {
     EACH_OF_BATCH(u) if (IS_HELD(b, u)) held[HELD_WORD(b, u)] = r[u].all;
 }
 
-FUNCTION void read_batch_again(Read *r, LOCAL const WORD *held, GLOBAL const S *x, Row at, idx b) {
+LOCAL_FUNCTION void read_batch_again(Read *r, LOCAL const WORD *held, GLOBAL const S *x, Row at, idx b) {
     EACH_OF_BATCH(u) {
         if (IS_HELD(b, u)) r[u].all = held[HELD_WORD(b, u)];
         else r[u].all = *word_at(x, at, BATCH_WORD(b, u));

@@ -122,7 +122,7 @@ KERNEL(shares)(GLOBAL const S *dy, GLOBAL const SI *index, GLOBAL const i32 *cou
 
 #if defined(LISTS) || defined(DIGITS)
 // Makes of each count the sum of those before it, and returns the sum of all. All threads come; `sums` has THREADS elements.
-FUNCTION u32 begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
+LOCAL_FUNCTION u32 begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
     int per = (n + THREADS - 1) / THREADS, first = LANE * per, end = first + per < n ? first + per : n;
     u32 own = 0, before = 0, all = 0;
     BARRIER();

@@ -99,7 +99,7 @@ FUNCTION void fetch(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, i
 }
 
 // Puts the share into local memory [TILE_K, PITCH(tile)].
-FUNCTION void keep(LOCAL A *to, int tile, int along_k, int vector, const S *share) {
+LOCAL_FUNCTION void keep(LOCAL A *to, int tile, int along_k, int vector, const S *share) {
 #pragma unroll
     for (int i = 0; i < SHARE(tile) / vector; i++) {
         int e = LANE + i * THREADS;
@@ -116,7 +116,7 @@ FUNCTION void keep(LOCAL A *to, int tile, int along_k, int vector, const S *shar
     }
 }
 
-FUNCTION void read(LOCAL const A *from, int results, int step, A *values) {
+LOCAL_FUNCTION void read(LOCAL const A *from, int results, int step, A *values) {
 #pragma unroll
     for (int i = 0; i < results / RUN; i++) {
         Run run;

@@ -174,7 +174,7 @@ FUNCTION void weights_of(A *v, GLOBAL const SP *weight, Row at, idx w) {
 #endif
 }
 
-FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
+LOCAL_FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
     team_join(sums, 2, shared, 0);
     sums[0] /= (A)extent;
 #ifdef CENTERED

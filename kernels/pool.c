@@ -2,7 +2,8 @@
 // S. apart, the first P. before the volume; or ADAPTIVE, between fractions of its extents. FLAT: D is 1.
 //
 // `p`: D, H, W; the numbers of windows along these; then three divisors: strips of a line, lines, and slices of what a
-// launch writes, each with what a quotient is made with. A thread writes a strip: STRIP neighbours of a line.
+// launch writes, each with what a quotient is made with. A thread writes a strip: STRIP neighbours of a line; or READERS threads,
+// a power of 2, share the elements of one window.
 //
 // T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and where they are, in INDEX: numbers within
 // windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
@@ -37,8 +38,15 @@ typedef u64 Item;
 typedef u32 Item;
 #define QUOTIENT(n, k) ((u32)((u64)(n) * (u32)p.v[7 + 3 * (k)] >> (int)p.v[8 + 3 * (k)]))
 #endif
+#ifdef READERS
+// All threads come as often: some of the last ones with an item beyond `count`.
+#define EACH_ITEM(item) \
+    for (Item start = (Item)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (Item)count; \
+         start += (Item)(GROUPS * (THREADS / READERS)))
+#else
 #define EACH_ITEM(item) \
     for (Item item = (Item)(GROUP * THREADS + LANE); item < (Item)count; item += (Item)(GROUPS * THREADS))
+#endif
 
 #define IS_INSIDE(at, extent) ((at) >= 0 && (at) < (extent))
 #ifdef SMALL
@@ -112,6 +120,9 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #endif
 
 #ifndef BACKWARD
+// Elements that a thread of a team reads at once.
+#define BATCH 8
+
 #ifdef WORD
 // The elements of a line that a strip reads lie in WORDS words, HEAD behind the first of these: SPAN elements. Lines are
 // whole words. CUT: the last strip may read beyond its line.
@@ -141,7 +152,23 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
 }
 #endif
 
+// How an element at this place of the volume and of its window is told.
+#ifdef ADAPTIVE
+#define NUMBER(at, kd, kh, kw) (at)
+#else
+#define NUMBER(at, kd, kh, kw) (((kd)*KH + (kh)) * KW + (kw))
+#endif
+
 #ifdef MAX
+#ifdef READERS
+// The last NaN, else the first of the largest; the number is -1 where nothing was found.
+FUNCTION int is_better(A v, idx number, A than, idx than_number) {
+    if (number < 0 || than_number < 0) return number >= 0;
+    if (IS_NAN(v) || IS_NAN(than)) return IS_NAN(v) && (!IS_NAN(than) || number > than_number);
+    return v > than || (v == than && number < than_number);
+}
+#endif
+
 #define TAKE(j, v, number) \
     if ((v) > best[j] || IS_NAN(v)) best[j] = v, found[j] = number
 
@@ -153,6 +180,12 @@ KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, GLOBAL I *index, Ints p, i64 co
 #define TAKE(j, v, number) best[j] += v
 
 KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
+#endif
+#ifdef READERS
+    SHARED(A, values, THREADS);
+#ifdef MAX
+    SHARED(idx, numbers, THREADS);
+#endif
 #endif
     EACH_ITEM(item) {
         At at = place(p, item);
@@ -167,6 +200,57 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         idx found[STRIP];
         EACH_OF_STRIP(j) found[j] = -1;
 #endif
+#ifdef READERS
+        idx width = LENGTH(column, OUT_W, IN_W, KW);
+        int member = LANE % READERS;
+        // This thread's element, and how far its next one is.
+        idx kw = member % width, kh = member / width % height, kd = member / width / height;
+        idx step_w = READERS % width, step_h = READERS / width % height, step_d = READERS / width / height;
+        if (item >= (Item)count) kd = depth;
+        while (kd < depth) {
+            A v[BATCH];
+            idx number[BATCH];
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) {
+                idx z = front + kd * DD, row = top + kh * DH, at_w = left + kw * DW;
+                int is_inside = kd < depth && IS_INSIDE(z, IN_D) && IS_INSIDE(row, IN_H) && IS_INSIDE(at_w, IN_W);
+                idx at_x = (z * IN_H + row) * IN_W + at_w;
+                v[u] = is_inside ? (A)LOAD(T, volume, at_x) : BLANK;
+                number[u] = NUMBER(at_x, kd, kh, kw);
+                kw += step_w, kh += step_h, kd += step_d;
+                if (kw >= width) kw -= width, kh++;
+                if (kh >= height) kh -= height, kd++;
+            }
+#ifdef MAX
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) TAKE(0, v[u], number[u]);
+#else
+            // Of long sums no element is added to all before it.
+#pragma unroll
+            for (int u = 1; u < BATCH; u++) v[0] += v[u];
+            best[0] += v[0];
+#endif
+        }
+#pragma unroll 1
+        for (int below = READERS / 2; below > 0; below /= 2) {
+            values[LANE] = best[0];
+#ifdef MAX
+            numbers[LANE] = found[0];
+#endif
+            BARRIER();
+            if (member < below) {
+                A v = values[LANE + below];
+#ifdef MAX
+                idx number = numbers[LANE + below];
+                if (is_better(v, number, best[0], found[0])) best[0] = v, found[0] = number;
+#else
+                best[0] += v;
+#endif
+            }
+            BARRIER();
+        }
+        if (member > 0 || item >= (Item)count) continue;
+#else
         UNROLL for (idx kd = 0; kd < depth; kd++) {
             idx z = front + kd * DD;
             if (!IS_INSIDE(z, IN_D)) continue;
@@ -194,11 +278,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                     idx at_w = left + kw * DW;
                     if (!IS_INSIDE(at_w, IN_W)) continue;
                     A v = (A)LOAD(T, line, at_w);
-#ifdef ADAPTIVE
-                    TAKE(0, v, (z * IN_H + row) * IN_W + at_w);
-#else
-                    TAKE(0, v, (kd * KH + kh) * KW + kw);
-#endif
+                    TAKE(0, v, NUMBER((z * IN_H + row) * IN_W + at_w, kd, kh, kw));
                 }
 #ifndef MAX
                 best[0] += before;
@@ -206,6 +286,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #endif
             }
         }
+#endif
         idx first = ((at.plane * OUT_D + at.z) * OUT_H + at.y) * OUT_W + column;
 #ifdef MAX
         union {

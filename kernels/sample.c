@@ -37,7 +37,7 @@ typedef struct {
     _Pragma("unroll") for (int u = 0; u < BATCH; u++) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 
 // The first and the last word with -infinity for what is not of the row, and one of that alone.
-FUNCTION void pad(LOCAL Word *edges, Row at) {
+LOCAL_FUNCTION void pad(LOCAL Word *edges, Row at) {
     BARRIER();
     if (LANE < VECTOR) {
         int first = POSITION(at, 0, LANE), last = POSITION(at, at.words - 1, LANE);
@@ -49,7 +49,7 @@ FUNCTION void pad(LOCAL Word *edges, Row at) {
 }
 
 // A batch of words before `end`; -infinity for others.
-FUNCTION void read_batch(f32 v[BATCH][VECTOR], Row at, LOCAL const Word *edges, int w, int end, int step) {
+LOCAL_FUNCTION void read_batch(f32 v[BATCH][VECTOR], Row at, LOCAL const Word *edges, int w, int end, int step) {
     Word r[BATCH];
 #pragma unroll
     for (int u = 0; u < BATCH; u++) {
@@ -99,7 +99,7 @@ WAVE_EXCHANGE(from_wave, u64)
 #endif
 
 // The sum of the values of the threads before this one, and in `all` that of all. Every thread of the group must come.
-FUNCTION u64 sum_before(u64 v, u64 *all, LOCAL u64 *parts) {
+LOCAL_FUNCTION u64 sum_before(u64 v, u64 *all, LOCAL u64 *parts) {
     BARRIER();
 #if WAVE > 1
     u64 before = 0, sum = v;
@@ -146,14 +146,14 @@ typedef struct {
 } Search;
 
 // Halves of 64 bits each: the upper ones come after the lower ones.
-FUNCTION u64 bin_of(LOCAL const u32 *bins, int bin) { return (u64)bins[BINS + bin] << 32 | bins[bin]; }
+LOCAL_FUNCTION u64 bin_of(LOCAL const u32 *bins, int bin) { return (u64)bins[BINS + bin] << 32 | bins[bin]; }
 
-FUNCTION void clear_bins(LOCAL u32 *bins) {
+LOCAL_FUNCTION void clear_bins(LOCAL u32 *bins) {
     for (int i = LANE; i < 2 * BINS; i += THREADS) bins[i] = 0;
     BARRIER();
 }
 
-FUNCTION void add_to_bin(LOCAL u32 *bins, u32 key, u64 v, u32 known, int level) {
+LOCAL_FUNCTION void add_to_bin(LOCAL u32 *bins, u32 key, u64 v, u32 known, int level) {
     if (v == 0 || (level > 0 && key >> (BELOW(level) + WIDTH(level)) != known)) return;
     u32 bin = (key >> BELOW(level)) & ((1u << WIDTH(level)) - 1), low = (u32)v, high = (u32)(v >> 32);
     u32 before = add_local(bins + bin, low);
@@ -162,7 +162,7 @@ FUNCTION void add_to_bin(LOCAL u32 *bins, u32 key, u64 v, u32 known, int level) 
 }
 
 // Adds the bits of a level. A limit of 0 is all but a share, `left_out`.
-FUNCTION Search look(Search s, LOCAL const u32 *bins, int level, u64 left_out, LOCAL u64 *parts, LOCAL u64 *found) {
+LOCAL_FUNCTION Search look(Search s, LOCAL const u32 *bins, int level, u64 left_out, LOCAL u64 *parts, LOCAL u64 *found) {
     u64 own = 0, all;
     BARRIER();
     // From the highest bin down.

@@ -94,7 +94,7 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx line) {
 #define SLOT(j, joined) (((j) * (THREADS / JOINED) + (joined)) * ABREAST + LANE % ABREAST)
 
 // Joins what the members of a column have, in a fixed order; all of them get the result.
-FUNCTION void column_join(A *v, LOCAL A *shared, int is_max) {
+LOCAL_FUNCTION void column_join(A *v, LOCAL A *shared, int is_max) {
 #if WAVE > ABREAST
     EACH_ELEMENT(j) {
 #pragma unroll
@@ -122,7 +122,7 @@ FUNCTION void column_join(A *v, LOCAL A *shared, int is_max) {
 // The sum of powers below a number of at least `max`, of what it is below `max`. Of -infinity alone it is 0.
 FUNCTION A lowered(A sum, A max, A most) { return max == most ? sum : sum * POWER(max - most); }
 
-FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
+LOCAL_FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
     A own[VECTOR];
     EACH_ELEMENT(j) own[j] = max[j];
     column_join(max, shared, 1);
@@ -131,7 +131,7 @@ FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
 }
 
 // The largest of a part's elements, and the sum of the powers below it.
-FUNCTION void sums_of(A *max, A *sum, Read *r, GLOBAL const S *x, Part p, LOCAL A *shared) {
+LOCAL_FUNCTION void sums_of(A *max, A *sum, Read *r, GLOBAL const S *x, Part p, LOCAL A *shared) {
     EACH_ELEMENT(j) {
         max[j] = LOWEST;
         sum[j] = 0;
@@ -203,7 +203,7 @@ KERNEL(softmax_columns)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const A *maxima, 
 }
 
 #else
-FUNCTION void sums_of(A *sum, Read *gs, Read *ys, GLOBAL const S *g, GLOBAL const S *y, Part p, LOCAL A *shared) {
+LOCAL_FUNCTION void sums_of(A *sum, Read *gs, Read *ys, GLOBAL const S *g, GLOBAL const S *y, Part p, LOCAL A *shared) {
     EACH_ELEMENT(j) sum[j] = 0;
     EACH_ROUND(p, round) {
         A part[VECTOR];

@@ -23,24 +23,24 @@ FUNCTION void sort_items(K *keys, u16 *from) {
 
 // How many of the first `diagonal` merged elements are of a; of equal ones, those of a come first. Green et al. 2012, "GPU
 // Merge Path".
-#define SPLIT(name, SPACE, I)                                                 \
-    FUNCTION I name(SPACE const K *a, I na, SPACE const K *b, I nb, I diagonal) { \
-        I low = diagonal > nb ? diagonal - nb : 0;                            \
-        I high = diagonal < na ? diagonal : na;                               \
-        while (low < high) {                                                  \
-            I at = low + (high - low) / 2;                                    \
-            if (a[at] <= b[diagonal - 1 - at])                                \
-                low = at + 1;                                                 \
-            else                                                              \
-                high = at;                                                    \
-        }                                                                     \
-        return low;                                                           \
+#define SPLIT(name, SPACE, I)                                                           \
+    LOCAL_FUNCTION I name(SPACE const K *a, I na, SPACE const K *b, I nb, I diagonal) { \
+        I low = diagonal > nb ? diagonal - nb : 0;                                      \
+        I high = diagonal < na ? diagonal : na;                                         \
+        while (low < high) {                                                            \
+            I at = low + (high - low) / 2;                                              \
+            if (a[at] <= b[diagonal - 1 - at])                                          \
+                low = at + 1;                                                           \
+            else                                                                        \
+                high = at;                                                              \
+        }                                                                               \
+        return low;                                                                     \
     }
 SPLIT(split_local, LOCAL, int)
 SPLIT(split_global, GLOBAL, idx)
 
 // The ITEMS elements from `diagonal` on of the merged runs keys[a .. a_end] and keys[b .. b_end], and where they were.
-FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, int b_end, int diagonal, K *to, int *at) {
+LOCAL_FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, int b_end, int diagonal, K *to, int *at) {
     int of_a = split_local(keys + a, a_end - a, keys + b, b_end - b, diagonal);
     a += of_a;
     b += diagonal - of_a;

@@ -5,7 +5,7 @@
 
 use isograd::backend::Total;
 use isograd::ops::loss::{CrossEntropy, Reduction};
-use isograd::ops::{Activation, EmbeddingOptions, GemmBias, Index, Order, Put, total};
+use isograd::ops::{Activation, AvgPool, EmbeddingOptions, GemmBias, Index, MaxPool, Order, Put, total};
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Result, Tensor};
 use isograd_parity::compare::close_values;
@@ -74,6 +74,18 @@ const SIZES: &[Size] = &[
     size("reduce_max", "ties_of_columns", &[&[2051, 5]], |x| {
         x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])
     }),
+    // Windows that a thread, the threads of a wave and those of a group read.
+    size("avgpool2d", "words_of_a_wave", &[&[3, 40, 48]], |x| x[0].avg_pool2d(AvgPool::new([20, 24]))),
+    size("avgpool2d", "padding_in_a_group", &[&[2, 90, 91]], |x| {
+        x[0].avg_pool2d(AvgPool { stride: [40, 30], padding: [10, 20], ..AvgPool::new([50, 60]) })
+    }),
+    size("maxpool2d", "padding_in_a_wave", &[&[2, 50, 33]], |x| {
+        x[0].max_pool2d(MaxPool { stride: [7, 9], padding: [5, 6], dilation: [2, 3], ..MaxPool::new([11, 7]) })
+    }),
+    size("adaptive_maxpool1d", "in_a_group", &[&[2, 9001]], |x| x[0].adaptive_max_pool1d([2])),
+    size("adaptive_maxpool3d", "in_a_wave", &[&[3, 7, 12, 33]], |x| x[0].adaptive_max_pool3d([2, 5, 4])),
+    size("adaptive_avgpool2d", "in_a_group", &[&[2, 131, 77]], |x| x[0].adaptive_avg_pool2d([3, 2])),
+    size("adaptive_avgpool3d", "in_a_wave", &[&[3, 7, 12, 33]], |x| x[0].adaptive_avg_pool3d([2, 5, 4])),
     size("cumsum", "rows", &[&[3, 5001]], |x| x[0].cumsum(-1)),
     size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
     size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),

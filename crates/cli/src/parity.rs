@@ -115,6 +115,7 @@ fn write(path: &Path, report: &Report) -> Result<()> {
 }
 
 fn check(options: &Parity) -> Result<Report> {
+    let environment = std::env::vars_os().collect();
     let names: Vec<String> = match options.device.is_empty() {
         true => Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten().map(|d| d.name).collect(),
         false => options.device.clone(),
@@ -140,7 +141,8 @@ fn check(options: &Parity) -> Result<Report> {
     let json = options.json.as_deref();
     // Compilers of OpenCL work for one thread of a process at a time, or do not bear more.
     let apart = devices.iter().map(|device| device.name().to_string()).filter(|name| name.starts_with("opencl"));
-    let apart = Apart { program: std::env::current_exe()?, arguments: vec![WORKER.into()], devices: apart.collect() };
+    let (program, arguments) = (std::env::current_exe()?, vec![WORKER.into()]);
+    let apart = Apart { program, arguments, environment, devices: apart.collect() };
     let options = Options {
         devices,
         filter: options.filter.clone(),

@@ -256,6 +256,8 @@ pub enum Fused {
     /// the accumulation dtype. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
     /// attributes, and this divisor.
     RowTotal(Pointwise),
+    /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
+    Halves(Pointwise),
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
     /// x `[planes, depth, height, width]` to the largest element of each window and where it is: its number within the

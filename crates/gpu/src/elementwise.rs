@@ -105,6 +105,16 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     })
 }
 
+/// A row whose two results are the halves of a tensor.
+pub fn halves<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let y = &call.outputs[0];
+    let dims = y.layout.shape().dims();
+    let (last, half) = (dims.len() - 1, dims[dims.len() - 1] / 2);
+    let layouts = [0, half].map(|start| y.layout.narrow(last, start, half, 1));
+    let outputs = layouts.each_ref().map(|layout| Operand { layout, ..*y });
+    run(gpu, &Call { kernel: Kernel::Pointwise(row), outputs: &outputs, ..*call })
+}
+
 /// A number of the arithmetic as the CPU shows it.
 fn shown(value: Scalar, acc: DType) -> String {
     match value {

@@ -80,6 +80,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::SampleLogits => sample::run(gpu, call),
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
+        Fused::Halves(row) => crate::elementwise::halves(gpu, call, row),
         Fused::Total(kind) => total::run(gpu, call, kind),
         Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),
         Fused::MaxPoolBackward | Fused::AvgPoolBackward => window::backward(gpu, call),

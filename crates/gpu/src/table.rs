@@ -216,6 +216,9 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     // Windows that the kernel finds.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([13, 13])),
+    // Large windows.
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([3, 3])),
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([3, 1])),
     |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], batch_norm),
     // Channels whose elements are not neighbours, and running statistics.
     |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], batch_norm),

@@ -1,5 +1,5 @@
 //! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
-//! windows cover once; gradients are gathered, so that none is added by two threads.
+//! windows cover once; of large windows several threads read each; gradients are gathered, so that none is added by two threads.
 
 use crate::Gpu;
 use crate::driver::{Address, Driver};
@@ -15,6 +15,12 @@ const HELD: usize = 64;
 const SMALL: usize = 32;
 /// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
 const STEP: usize = 32;
+/// Elements of a window from which on the threads of a wave share it, and those of a group.
+const SHARED: [usize; 2] = [64, 2048];
+/// The same for windows that a thread reads in words.
+const SHARED_WORDS: usize = 256;
+/// Threads of the first.
+const READERS: usize = 32;
 
 /// The attributes of a call, by dimension: depth, height, width.
 struct Windows {
@@ -62,6 +68,15 @@ impl Windows {
             end <= self.input[d] + 2 * self.padding[d] && (is_padding_inside || self.padding[d] == 0)
         };
         !self.is_adaptive && (0..3).all(fits)
+    }
+
+    /// How many threads share the elements of a window, of groups of `threads`.
+    fn readers(&self, threads: usize, has_words: bool) -> usize {
+        match self.kernel.iter().product::<usize>() {
+            n if n < if has_words { SHARED_WORDS } else { SHARED[0] } => 1,
+            n if n < SHARED[1] => READERS.min(threads),
+            _ => threads,
+        }
     }
 
     fn variant(&self, call: &Call<'_>, threads: usize) -> Variant {
@@ -136,6 +151,8 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (x, outputs) = (addresses::<D>(call.inputs)?[0], addresses::<D>(call.outputs)?);
     let threads = group_size(gpu.driver().limits());
     let strip = Strip::new(&windows, size, x);
+    let readers = windows.readers(threads, strip.is_some());
+    let strip = strip.filter(|_| readers == 1);
     let per = strip.as_ref().map_or(1, |strip| strip.per);
     let width = windows.output[2];
     let strips = width.div_ceil(per);
@@ -156,20 +173,24 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if fits(outputs[0], per * size) {
         variant = variant.define("Y_WORD", word(per * size));
     }
+    if readers > 1 {
+        variant = variant.define("READERS", readers);
+    }
     let count = windows.planes * windows.output[0] * windows.output[1] * strips;
+    let geometry = in_groups(count * readers, threads);
     let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.ints(&windows.ints(strips, windows.output)).int(count as i64);
     let Some(index) = call.outputs.get(1) else {
         let (variant, divisor) = divided(variant, &windows, call);
         let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
-        return gpu.launch(variant, "avg_pool", in_groups(count, threads), &arguments);
+        return gpu.launch(variant, "avg_pool", geometry, &arguments);
     };
     let mut variant = indexed(variant, index.dtype);
     let bytes = per * index.dtype.size();
     if fits(outputs[1], bytes) {
         variant = variant.define("INDEX_WORD", word(bytes.min(16))).define("INDEX_WORDS", bytes.div_ceil(16));
     }
-    gpu.launch(variant, "max_pool", in_groups(count, threads), &arguments)
+    gpu.launch(variant, "max_pool", geometry, &arguments)
 }
 
 /// The gradient of either.

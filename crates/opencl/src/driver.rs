@@ -55,7 +55,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
     }
     let extensions = device.extensions().map_err(&ask)?;
     let wave = match () {
-        _ if has_sub_groups(&extensions) => sub_group_size(device),
+        _ if has_sub_groups(device).map_err(&ask)? => sub_group_size(device),
         _ if extensions.contains("cl_nv_device_attribute_query") => number(device, WARP_SIZE_NV),
         _ if extensions.contains("cl_amd_device_attribute_query") => number(device, WAVEFRONT_WIDTH_AMD),
         _ => None,
@@ -89,9 +89,15 @@ fn compute_capability(device: &Device) -> Option<usize> {
     if is_nvidia { Some(10 * number(device, COMPUTE_MAJOR_NV)? + number(device, COMPUTE_MINOR_NV)?) } else { None }
 }
 
-/// Whether sub-groups exchange values, and have the size that a kernel asks for.
-fn has_sub_groups(extensions: &str) -> bool {
-    ["cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size"].iter().all(|e| extensions.contains(e))
+/// Whether sub-groups exchange values, and have the size that a kernel asks for. PoCL 5.0 has both, and adds up wrong.
+fn has_sub_groups(device: &Device) -> opencl3::Result<bool> {
+    let extensions = device.extensions()?;
+    let has = |extension| extensions.contains(extension);
+    Ok(!is_pocl(device)? && has("cl_khr_subgroup_shuffle") && has("cl_intel_required_subgroup_size"))
+}
+
+fn is_pocl(device: &Device) -> opencl3::Result<bool> {
+    Ok(device.version()?.contains("PoCL"))
 }
 
 /// The largest size of sub-groups up to that of the smallest group that a kernel has.
@@ -114,7 +120,7 @@ impl OpenCl {
             CommandQueue::create_default_with_properties(&context, CL_QUEUE_PROFILING_ENABLE, 0).map_err(&ask)?;
         let exact = device.single_fp_config().map_err(&ask)? & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
         let mut options = if exact { "-cl-fp32-correctly-rounded-divide-sqrt" } else { "" }.to_string();
-        if has_sub_groups(&device.extensions().map_err(&ask)?) && limits.wave > 1 {
+        if has_sub_groups(device).map_err(&ask)? && limits.wave > 1 {
             options = format!("{options} -cl-std=CL3.0 -DSUB_GROUP={}", limits.wave);
         }
         if let Some(compute) = compute_capability(device) {
@@ -124,7 +130,7 @@ impl OpenCl {
             options = format!("{options} {more}");
         }
         limits.driver += &format!(", options {options}");
-        let is_pocl = limits.driver.contains("PoCL");
+        let is_pocl = is_pocl(device).map_err(&ask)?;
         let device = Device::new(device.id());
         Ok(OpenCl { staged: Mutex::default(), queue, context, device, limits, options, is_pocl })
     }

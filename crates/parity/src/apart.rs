@@ -4,6 +4,7 @@
 use crate::report::Finding;
 use crate::run::Extent;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,6 +16,8 @@ pub struct Apart {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// Its environment, as it was before a device was opened: loaders of OpenCL cut variables of their process.
+    pub environment: Vec<(OsString, OsString)>,
     /// The names of the devices.
     pub devices: Vec<String>,
 }
@@ -25,15 +28,22 @@ pub(crate) struct Task {
     pub op: String,
     pub dtype: String,
     pub device: String,
+    /// What the device is: another process may see other ones.
+    pub hardware: String,
     pub has_f64: bool,
     pub extent: Extent,
     pub cases: Option<u32>,
     pub seed: u64,
 }
 
+/// Tasks of one process: NVIDIA's OpenCL has no memory left for a queue after some forty.
+const MOST_TASKS: usize = 8;
+
 /// A process that runs.
 pub(crate) struct Process {
     child: Child,
+    /// How many tasks it has still to be asked for.
+    left: usize,
     // Taken when it is to end.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -42,15 +52,24 @@ pub(crate) struct Process {
 impl Process {
     pub fn start(apart: &Apart) -> io::Result<Process> {
         let mut command = Command::new(&apart.program);
-        let mut child = command.args(&apart.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        command.args(&apart.arguments).env_clear().envs(apart.environment.iter().cloned());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         match (child.stdin.take(), child.stdout.take()) {
-            (input @ Some(_), Some(output)) => Ok(Process { child, input, output: BufReader::new(output) }),
+            (input @ Some(_), Some(output)) => {
+                Ok(Process { child, left: MOST_TASKS, input, output: BufReader::new(output) })
+            }
             _ => Err(io::Error::other("it has no input or output")),
         }
     }
 
+    /// Whether another process is to be started for the next task.
+    pub fn is_used_up(&self) -> bool {
+        self.left == 0
+    }
+
     /// Has a task done. Errors say how the process ended.
     pub fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
+        self.left = self.left.saturating_sub(1);
         let mut line = serde_json::to_string(task)? + "\n";
         // What is not read has ended, which the answer tells.
         let _ = self.input.as_mut().map(|input| input.write_all(line.as_bytes()));

@@ -277,7 +277,8 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
             report.devices[k].bandwidth = Some(stand.bandwidth);
             for op in ops {
                 let dtypes = items.iter().filter(|i| i.device == k && i.op.name == op.name).map(|i| i.dtype);
-                report.speeds.extend(stand.speeds(op, &dtypes.collect::<Vec<_>>()));
+                let measured = dtypes.filter(|&dtype| speed::is_measured(device, dtype));
+                report.speeds.extend(stand.speeds(op, &measured.collect::<Vec<_>>()));
             }
             let done = total + items.iter().filter(|i| i.device <= k).count();
             report.set_time(started);
@@ -330,11 +331,15 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 }
 
 /// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and for
-/// ops that are not of a table of rows, which run the same code around other loads and stores, f16. The activations of a
-/// product are such rows.
+/// ops that are not of a table of rows, which run the same code around other loads and stores, f16.
 fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
-    let is_whole = op.fused && op.wide.is_none() && (op.class != Class::Dense || op.name == "gemm_bias");
+    let is_whole = op.fused && op.wide.is_none() && !is_activated(op);
     is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole)
+}
+
+/// Whether the op is a product with an activation, around which all of them have the same code.
+fn is_activated(op: &Op) -> bool {
+    op.fused && op.class == Class::Dense && op.name != "gemm_bias"
 }
 
 /// Whether the op is a row of the pointwise table, around which all rows have the same code.
@@ -352,7 +357,7 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
         let DeviceRun { name, has_f64, .. } = &runs[item.device];
         let apart = options.apart.as_ref().filter(|apart| apart.devices.contains(name) && options.repeat.is_none());
         let findings = match apart {
-            Some(apart) => elsewhere(options, &item, *has_f64, apart, &mut process),
+            Some(apart) => elsewhere(options, &item, &runs[item.device], apart, &mut process),
             None => here(options, &item, *has_f64),
         };
         if sender.send((position, item, findings)).is_err() {
@@ -372,7 +377,7 @@ fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     // Errors have the kinds that the op gives them.
     device.set_checked(true);
     let findings = of_item(options, item, &device, has_f64);
-    if options.has_speeds() {
+    if options.has_speeds() && speed::is_measured(&device, item.dtype) {
         // What fails here has no speed.
         let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
     }
@@ -385,7 +390,7 @@ fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
 fn elsewhere(
     options: &Options,
     item: &Item<'_>,
-    has_f64: bool,
+    run: &DeviceRun,
     apart: &Apart,
     process: &mut Option<Process>,
 ) -> Vec<Finding> {
@@ -393,12 +398,14 @@ fn elsewhere(
     let task = Task {
         op: item.op.name.into(),
         dtype: item.dtype.to_string(),
-        device: device.name().into(),
-        has_f64,
+        device: run.name.clone(),
+        hardware: run.hardware.clone(),
+        has_f64: run.has_f64,
         extent: options.extent,
         cases: options.cases,
         seed: options.seed,
     };
+    process.take_if(|process| process.is_used_up());
     let mut ask = || match process {
         Some(process) => process.ask(&task),
         None => process.insert(Process::start(apart)?).ask(&task),
@@ -412,13 +419,22 @@ fn elsewhere(
 /// Checks what a run in another process asks for, on the standard input and output, until it ends: what the program of an
 /// [`Apart`] calls, and nothing else writes there. Errors: what is read is no task, or nobody reads the answers.
 pub fn serve() -> io::Result<()> {
+    let listed = Device::list();
+    let found =
+        |name: &str| listed.iter().filter_map(|(_, found)| found.as_ref().ok()).flatten().find(|i| i.name == name);
     apart::answer(io::stdin().lock(), io::stdout().lock(), |task| {
         let op = find(&task.op).ok_or_else(|| format!("the registry has no op {:?}", task.op))?;
         let dtype = task.dtype.parse().map_err(|e: Error| e.to_string())?;
-        let device = task.device.parse().map_err(|e: Error| e.to_string())?;
-        let Task { has_f64, extent, cases, seed, .. } = task;
+        let device: Device = task.device.parse().map_err(|e: Error| e.to_string())?;
+        let Task { hardware, has_f64, extent, cases, seed, .. } = task;
+        let item = Item { op, dtype, device: 0 };
+        let listed = found(device.name()).map_or("", |info| &info.description);
+        if listed != hardware {
+            let why = format!("{} is {listed:?} in this process, and {hardware:?} in that of the run", device.name());
+            return Ok(vec![Finding::new(&device, &item, Check::Forward, Outcome::Failed(why))]);
+        }
         let options = Options { devices: vec![device], extent, cases, seed, ..Options::default() };
-        Ok(here(&options, &Item { op, dtype, device: 0 }, has_f64))
+        Ok(here(&options, &item, has_f64))
     })
 }
 
@@ -525,9 +541,9 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         shapes.iter().flat_map(|shape| seeded(shape)).collect()
     };
     // What a row's other dtypes share with the first, other rows have too.
-    let is_repeated = is_row(item.op) && item.dtype != DType::F32;
+    let is_repeated = (is_row(item.op) || is_activated(item.op)) && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
-        (DType::F32, Extent::Whole) => {
+        (DType::F32, Extent::Whole) if !is_activated(item.op) => {
             let sizes = SIZES.iter().flat_map(|&n| [vec![n], vec![2, n]]);
             of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
         }
@@ -535,11 +551,13 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         (DType::F32, _) => of(&LARGE[1..]),
         _ => of(&LARGE[1..2]),
     };
-    // Each new shape may be a kernel to compile.
+    // Each new shape may be a kernel to compile, and again in each dtype.
+    let is_first = item.dtype == DType::F32 || is_cpu(device.name());
     let saves = extent == Extent::Quick && !is_cpu(device.name());
     let drawn = match extent {
         Extent::Whole if is_repeated => 6,
-        Extent::Whole => 24,
+        Extent::Whole if is_first => 24,
+        Extent::Whole => 8,
         Extent::Quick if saves && is_row(item.op) => 3,
         Extent::Quick if saves => 4,
         Extent::Quick => 12,
@@ -549,11 +567,13 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Strided if saves => (of(&[&[3, 2, 4]]).split_off(3), 0),
         Check::Forward | Check::Gradients => (large, drawn),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards if saves => (of(&LARGE[1..2]), 1),
+        Check::Composite | Check::Repeats | Check::Guards if !is_first => (of(&LARGE[1..2]), drawn / 4),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
         Check::Unrecorded => (Vec::new(), 3),
         // Each layout may be a kernel to compile; where elements lie does not depend on the dtype.
         Check::Strided if item.dtype != DType::F32 => (Vec::new(), drawn / 3),
+        Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
         Check::Golden => unreachable!("its cases are those of the files"),
     }

@@ -8,8 +8,10 @@ use isograd_core::{DType, Device, Result, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Timed calls, of which the median counts.
-const RUNS: usize = 5;
+/// Timed calls, of which the median counts, and those of a call that takes long.
+const RUNS: [usize; 2] = [5, 1];
+/// Seconds from which on a call takes long: what else the machine does matters less then.
+const LONG: f64 = 0.02;
 /// Elements of the case's shape, on an accelerator and on the host's processor.
 const ELEMENTS: [usize; 2] = [1 << 24, 1 << 20];
 /// Elements of f32 that are copied for the bandwidth, and read between calls so that caches hold nothing.
@@ -65,11 +67,19 @@ pub struct Speed {
     pub inputs: Vec<Timed>,
 }
 
+fn is_accelerator(device: &Device) -> bool {
+    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
+    { all }.any(|info| info.name == device.name() && info.is_accelerator)
+}
+
 /// Of two sizes that of a device.
 fn size_on(device: &Device, sizes: [usize; 2]) -> usize {
-    let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
-    let is_accelerator = { all }.any(|info| info.name == device.name() && info.is_accelerator);
-    if is_accelerator { sizes[0] } else { sizes[1] }
+    if is_accelerator(device) { sizes[0] } else { sizes[1] }
+}
+
+/// Whether speeds are measured: on the host's processor in f32 alone.
+pub fn is_measured(device: &Device, dtype: DType) -> bool {
+    dtype == DType::F32 || is_accelerator(device)
 }
 
 /// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
@@ -159,14 +169,15 @@ impl Stand {
 
     /// The median of some calls with cold caches.
     fn seconds(&self, f: impl Fn() -> Result<()>) -> Result<f64> {
-        (0..2).try_for_each(|_| f())?;
+        f()?;
+        let runs = RUNS[usize::from(self.device.time(&f)? > LONG)];
         let mut times = Vec::new();
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             self.flushed.sum(..)?;
             times.push(self.device.time(&f)?);
         }
         times.sort_by(f64::total_cmp);
-        Ok(times[RUNS / 2])
+        Ok(times[runs / 2])
     }
 
     fn pass(&self, bytes: usize, f: impl Fn() -> Result<()>) -> Result<Pass> {

@@ -330,6 +330,19 @@ fn pools() -> Vec<Op> {
             |_, x| x[0].adaptive_avg_pool2d([13, 13]),
             |c| pooled(c, 13 * 13 * c.dims[0] * c.dims[1], 0),
         ),
+        // Windows that several threads read.
+        op(
+            "adapt_avg_3",
+            features,
+            |_, x| x[0].adaptive_avg_pool2d([3, 3]),
+            |c| pooled(c, 9 * c.dims[0] * c.dims[1], 0),
+        ),
+        op(
+            "adapt_max_3",
+            features,
+            |_, x| x[0].adaptive_max_pool2d([3, 3]),
+            |c| pooled(c, 9 * c.dims[0] * c.dims[1], 4),
+        ),
     ]
 }
 

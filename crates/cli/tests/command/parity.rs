@@ -121,7 +121,8 @@ fn a_run_that_is_killed_leaves_what_it_found() {
 /// What a run finds that has its checks done by a program.
 fn found_by(program: &str, arguments: &[&str]) -> Vec<Value> {
     let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
-    found(Some(Apart { program: program.into(), arguments, devices: vec!["cpu".into()] }))
+    let environment = std::env::vars_os().collect();
+    found(Some(Apart { program: program.into(), arguments, environment, devices: vec!["cpu".into()] }))
 }
 
 fn found(apart: Option<Apart>) -> Vec<Value> {
@@ -140,6 +141,16 @@ fn other_processes_find_the_same() {
     let here = found(None);
     assert!(here.len() > 20, "{here:?}");
     assert_eq!(found_by(ISOGRAD, &["parity-worker"]), here);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_process_that_sees_other_hardware_checks_nothing() {
+    let other = format!(r#"sed -u 's/"hardware":"/&other /' | {ISOGRAD} parity-worker"#);
+    for finding in found_by("sh", &["-c", &other]) {
+        let outcome = finding["outcome"]["failed"].as_str().unwrap();
+        assert!(outcome.contains("in this process, and \"other "), "{finding}");
+    }
 }
 
 #[cfg(unix)]

@@ -1,10 +1,12 @@
 //! Several arithmetic steps as one kernel: selection, clamping, addcmul, addcdiv, lerp, swiglu.
 
 use super::compare::check_bool;
+use super::fused::{has_kernel, record_fused};
 use super::{common_shape, gradients, pointwise_one};
+use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_same, describe, scalar_for};
+use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run, scalar_for};
 use crate::{DType, Error, Result, Scalar, Tensor};
 
 impl Tensor {
@@ -185,8 +187,23 @@ impl Tensor {
             self.dims().last().copied().filter(|d| d % 2 == 0).ok_or_else(|| {
                 Error::shape(op, format!("{} was given, expected an even last dimension", self.shape()))
             })?;
-        let half = width / 2;
-        self.narrow(-1, 0, half)?.swiglu(&self.narrow(-1, half, half)?)
+        let halves = move |x: &Tensor| Ok((x.narrow(-1, 0, width / 2)?, x.narrow(-1, width / 2, width / 2)?));
+        let (gate, up) = halves(self)?;
+        let both = Fused::Halves(Pointwise::SwigluBackward);
+        if !has_kernel(both, self) {
+            return gate.swiglu(&up);
+        }
+        let y = pointwise_one(op, Pointwise::Swiglu, &[&gate, &up], Attributes::default(), gate.shape(), self.dtype())?;
+        let composite = move |x: &[Tensor]| {
+            let (gate, up) = halves(&x[0])?;
+            gate.swiglu(&up)
+        };
+        record_fused(op, &[self], y, composite, move |t, x| {
+            let (gate, up) = halves(&x[0])?;
+            let dx = Tensor::empty(op, x[0].shape(), x[0].dtype(), x[0].device())?;
+            run(op, Kernel::Fused(both), &[t.dy(), &gate, &up], &[&dx], Attributes::default())?;
+            gradients![Some(dx)]
+        })
     }
 }
 

@@ -219,6 +219,11 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
         Fused::RowTotal(row) => row_total(row, call, inputs),
+        Fused::Halves(row) => {
+            let half = before[0].narrow(-1, 0, before[0].dims()[before[0].rank() - 1] / 2)?;
+            let found = primitive(Kernel::Pointwise(row), inputs, &[half.clone(), half], &[], &[])?;
+            Ok(vec![Some(Tensor::concat(&[&found[0], &found[1]], -1)?)])
+        }
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
         Fused::MaxPool => {
             let (y, index) = max_pool(call, &inputs[0])?;

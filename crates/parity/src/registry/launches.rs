@@ -5,7 +5,6 @@
 const MOST: &[(&str, [u64; 2])] = &[
     ("softmax", [5, 4]),
     ("log_softmax", [6, 4]),
-    ("silu_and_mul", [1, 6]),
     ("add", [1, 2]),
     ("sub", [1, 2]),
     ("mul", [1, 3]),

@@ -198,7 +198,8 @@ fn activations() -> Vec<Op> {
                 at(none(), g.x(Domain::Real))
             },
         )
-        .class(Transcendental),
+        .class(Transcendental)
+        .fused(),
     ]
 }
 
