@@ -399,7 +399,7 @@ fn elsewhere(
         op: item.op.name.into(),
         dtype: item.dtype.to_string(),
         device: run.name.clone(),
-        hardware: run.hardware.clone(),
+        hardware: lasting(&run.hardware, &run.driver),
         has_f64: run.has_f64,
         extent: options.extent,
         cases: options.cases,
@@ -416,6 +416,12 @@ fn elsewhere(
     })
 }
 
+/// What does not change while a device stays the same one, as the memory does that PoCL tells.
+fn lasting(description: &str, driver: &str) -> String {
+    let name = description.split(", ").next().unwrap_or_default();
+    format!("{name}, {driver}")
+}
+
 /// Checks what a run in another process asks for, on the standard input and output, until it ends: what the program of an
 /// [`Apart`] calls, and nothing else writes there. Errors: what is read is no task, or nobody reads the answers.
 pub fn serve() -> io::Result<()> {
@@ -428,7 +434,7 @@ pub fn serve() -> io::Result<()> {
         let device: Device = task.device.parse().map_err(|e: Error| e.to_string())?;
         let Task { hardware, has_f64, extent, cases, seed, .. } = task;
         let item = Item { op, dtype, device: 0 };
-        let listed = found(device.name()).map_or("", |info| &info.description);
+        let listed = found(device.name()).map_or(String::new(), |info| lasting(&info.description, &info.driver));
         if listed != hardware {
             let why = format!("{} is {listed:?} in this process, and {hardware:?} in that of the run", device.name());
             return Ok(vec![Finding::new(&device, &item, Check::Forward, Outcome::Failed(why))]);
