@@ -120,7 +120,7 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #endif
 
 #ifndef BACKWARD
-// Elements that a thread of a team reads at once.
+// Elements that one of several readers takes at once.
 #define BATCH 8
 
 #ifdef WORD

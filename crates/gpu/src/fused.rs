@@ -3,7 +3,7 @@
 use crate::batch_norm::{batch_norm, batch_norm_backward};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::{Address, Driver, Geometry, Limits};
-use crate::elementwise::word;
+use crate::elementwise::{halves, word};
 use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
@@ -80,7 +80,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::SampleLogits => sample::run(gpu, call),
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
-        Fused::Halves(row) => crate::elementwise::halves(gpu, call, row),
+        Fused::Halves(row) => halves(gpu, call, row),
         Fused::Total(kind) => total::run(gpu, call, kind),
         Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),
         Fused::MaxPoolBackward | Fused::AvgPoolBackward => window::backward(gpu, call),
