@@ -56,8 +56,11 @@ pub struct Parity {
     /// Fewer dtypes and cases: minutes, where kernels are slow to compile
     #[arg(long)]
     quick: bool,
+    /// No checks: only how near every op comes to the bandwidth of a copy
+    #[arg(long, conflicts_with_all = ["cases", "quick", "status"])]
+    speeds: bool,
     /// Only this case, as the report gives it
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "pages"])]
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "speeds", "pages"])]
     repeat: Option<Repeat>,
     /// Write all results to this file, and every 10 seconds what there is
     #[arg(long, value_name = "FILE")]
@@ -70,7 +73,7 @@ pub struct Parity {
     html: Option<PathBuf>,
     /// Run nothing: take the results of an earlier run from this file; may be given several times
     #[arg(long, value_name = "JSON", requires = "pages",
-        conflicts_with_all = ["device", "filter", "dtype", "cases", "quick", "repeat", "json"])]
+        conflicts_with_all = ["device", "filter", "dtype", "cases", "quick", "speeds", "repeat", "json"])]
     from: Vec<PathBuf>,
 }
 
@@ -149,7 +152,11 @@ fn check(options: &Parity) -> Result<Report> {
         dtype: options.dtype,
         cases: drawn,
         seed: options.seed,
-        extent: if options.quick { Extent::Quick } else { Extent::Whole },
+        extent: match (options.quick, options.speeds) {
+            (true, _) => Extent::Quick,
+            (_, true) => Extent::Speeds,
+            _ => Extent::Whole,
+        },
         repeat: options.repeat.clone(),
         commit: option_env!("ISOGRAD_COMMIT").map(String::from),
         apart: Some(apart),

@@ -125,6 +125,9 @@ pub struct Report {
     pub seconds: f64,
     /// How much was checked.
     pub extent: Extent,
+    /// What finds the names of the ops, if not all were chosen.
+    #[serde(default)]
+    pub filter: Option<String>,
     /// What cases were drawn from.
     pub seed: u64,
     /// The devices.
@@ -144,6 +147,7 @@ impl Report {
             date: String::new(),
             seconds: 0.0,
             extent: options.extent,
+            filter: options.filter.as_ref().map(|re| re.to_string()),
             seed: options.seed,
             devices,
             findings: Vec::new(),
@@ -179,10 +183,10 @@ impl Report {
         if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
     }
 
-    /// True if the run ended, something was checked, and nothing failed.
+    /// True if the run ended, something was checked or was not to be, and nothing failed.
     pub fn passed(&self) -> bool {
         let [passed, failed, _] = self.counts();
-        self.complete && failed == 0 && passed > 0
+        self.complete && failed == 0 && (passed > 0 || self.extent == Extent::Speeds)
     }
 
     /// The table of ops, devices and dtypes; what failed; and the last line, `N passed, 0 failed`.
@@ -191,21 +195,25 @@ impl Report {
         let head = ["op", "device", "dtype", "checks", "worst", "ulps", "speed", "back"];
         let [op, device, dtype, checks, worst, ulps, speed, back] = head;
         lines.push(format!("{op:<22} {device:<9} {dtype:<5} {checks:>6} {worst:>6} {ulps:>8} {speed:>6} {back:>6}"));
-        for of_op in self.findings.chunk_by(|a, b| (&a.op, &a.device, &a.dtype) == (&b.op, &b.device, &b.dtype)) {
-            let Some(first) = of_op.first() else { continue };
+        let checked = self.findings.iter().map(|f| (&f.op, &f.device, &f.dtype));
+        let mut rows: Vec<_> = match self.extent {
+            Extent::Speeds => self.speeds.iter().map(|s| (&s.op, &s.device, &s.dtype)).collect(),
+            _ => checked.collect(),
+        };
+        rows.dedup();
+        for (op, device, dtype) in rows {
+            let of_op: Vec<&Finding> =
+                self.findings.iter().filter(|f| (&f.op, &f.device, &f.dtype) == (op, device, dtype)).collect();
             let worsts = || of_op.iter().filter_map(|f| f.worst.as_ref());
             let largest = |f: fn(&Worst) -> f64| worsts().map(f).fold(0.0, f64::max);
             let passed = of_op.iter().filter(|f| f.outcome == Outcome::Passed).count();
             let failed = of_op.iter().filter(|f| f.has_failed()).count();
-            let speed = self.speeds.iter().find(|s| {
-                (s.op.as_str(), s.device.as_str(), s.dtype.as_str()) == (&first.op, &first.device, &first.dtype)
-            });
+            let speed = self.speeds.iter().find(|s| (&s.op, &s.device, &s.dtype) == (op, device, dtype));
             let shown = |pass: Option<&Pass>| pass.map_or("-".to_string(), |pass| format!("{:.2}", pass.fraction));
             let back = shown(speed.and_then(|s| s.backward.as_ref()));
             let speed = shown(speed.map(|s| &s.forward));
             let checks = if failed > 0 { format!("{failed} BAD") } else { passed.to_string() };
             let (bounds, ulps) = (largest(|w| w.bounds), largest(|w| w.ulps));
-            let (op, device, dtype) = (&first.op, &first.device, &first.dtype);
             lines.push(format!(
                 "{op:<22} {device:<9} {dtype:<5} {checks:>6} {bounds:>6.2} {ulps:>8.1} {speed:>6} {back:>6}"
             ));

@@ -144,6 +144,8 @@ pub enum Extent {
     Whole,
     /// Each check somewhere, in minutes where kernels are slow to compile.
     Quick,
+    /// No checks: how fast every op is.
+    Speeds,
 }
 
 /// What is to be run.
@@ -171,7 +173,7 @@ pub struct Options {
 
 impl Options {
     fn has_speeds(&self) -> bool {
-        self.extent == Extent::Whole && self.repeat.is_none()
+        self.extent != Extent::Quick && self.repeat.is_none()
     }
 }
 
@@ -272,17 +274,22 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     });
     if speeds > 0 {
         // Alone, so that nothing else takes the device's time.
+        let mut done = total;
         for (k, device) in options.devices.iter().enumerate() {
             let stand = Stand::new(device)?;
             report.devices[k].bandwidth = Some(stand.bandwidth);
-            for op in ops {
-                let dtypes = items.iter().filter(|i| i.device == k && i.op.name == op.name).map(|i| i.dtype);
-                let measured = dtypes.filter(|&dtype| speed::is_measured(device, dtype));
+            for of_op in items.chunk_by(|a, b| (a.device, a.op.name) == (b.device, b.op.name)) {
+                let Item { op, device: of_device, .. } = of_op[0];
+                if of_device != k {
+                    continue;
+                }
+                let measured = of_op.iter().map(|item| item.dtype).filter(|&dtype| stand.measures(dtype));
                 report.speeds.extend(stand.speeds(op, &measured.collect::<Vec<_>>()));
+                done += of_op.len();
+                report.set_time(started);
+                let what = format!("{device} {} speed", op.name);
+                progress(Progress { done, total: total + speeds, what, report: &report });
             }
-            let done = total + items.iter().filter(|i| i.device <= k).count();
-            report.set_time(started);
-            progress(Progress { done, total: total + speeds, what: format!("{device} speed"), report: &report });
         }
     }
     report.set_time(started);
@@ -322,7 +329,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
             let wanted = options.repeat.as_ref().map(|repeat| repeat.dtype).or(options.dtype);
             let dtypes = FLOATS.into_iter().filter(|&dtype| match wanted {
                 Some(wanted) => dtype == wanted,
-                None => options.extent == Extent::Whole || is_in_quick(op, dtype, &runs[device].name),
+                None => options.extent != Extent::Quick || is_in_quick(op, dtype, &runs[device].name),
             });
             items.extend(dtypes.filter(|_| chosen).map(|dtype| Item { op, dtype, device }));
         }
@@ -377,7 +384,7 @@ fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     // Errors have the kinds that the op gives them.
     device.set_checked(true);
     let findings = of_item(options, item, &device, has_f64);
-    if options.has_speeds() && speed::is_measured(&device, item.dtype) {
+    if options.has_speeds() {
         // What fails here has no speed.
         let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
     }
@@ -447,7 +454,8 @@ pub fn serve() -> io::Result<()> {
 /// The checks of an op in a dtype, one after another.
 fn of_item(options: &Options, item: &Item<'_>, device: &Device, has_f64: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for check in Check::ALL {
+    let checks = if options.extent == Extent::Speeds { &[][..] } else { &Check::ALL };
+    for &check in checks {
         if options.repeat.as_ref().is_some_and(|repeat| repeat.check != check) {
             continue;
         }
@@ -564,6 +572,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Extent::Whole if is_repeated => 6,
         Extent::Whole if is_first => 24,
         Extent::Whole => 8,
+        Extent::Speeds => 0,
         Extent::Quick if saves && is_row(item.op) => 3,
         Extent::Quick if saves => 4,
         Extent::Quick => 12,

@@ -67,33 +67,29 @@ pub struct Speed {
     pub inputs: Vec<Timed>,
 }
 
-fn is_accelerator(device: &Device) -> bool {
+/// What of a pair is for an accelerator, the first, or for the host's processor.
+fn kind_of(device: &Device) -> usize {
     let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
-    { all }.any(|info| info.name == device.name() && info.is_accelerator)
+    usize::from(!{ all }.any(|info| info.name == device.name() && info.is_accelerator))
 }
 
-/// Of two sizes that of a device.
-fn size_on(device: &Device, sizes: [usize; 2]) -> usize {
-    if is_accelerator(device) { sizes[0] } else { sizes[1] }
-}
-
-/// Whether speeds are measured: on the host's processor in f32 alone.
-pub fn is_measured(device: &Device, dtype: DType) -> bool {
-    dtype == DType::F32 || is_accelerator(device)
+/// Whether speeds are measured on such a device: on the host's processor in f32 alone.
+fn measures(kind: usize, dtype: DType) -> bool {
+    dtype == DType::F32 || kind == 0
 }
 
 /// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
-fn case_on(device: &Device, op: &Op) -> Option<Case> {
-    let elements = size_on(device, ELEMENTS);
+fn case_of(op: &Op, elements: usize) -> Option<Case> {
     let case = (op.make)(&mut Gen::new(&[elements / WIDTH, WIDTH], 1, &Device::cpu().ok()?));
     let largest = case.inputs.iter().map(|(_, t)| t.numel()).max()?;
     (largest >= elements / 2).then_some(case)
 }
 
-/// Runs once what will be timed. Kernels that are kept on disk are compiled for many ops at once then, and not one after
-/// another between measurements.
+/// Runs once what will be timed, if it will. Kernels that are kept on disk are compiled for many ops at once then, and not one
+/// after another between measurements.
 pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
-    let Some(case) = case_on(device, op) else { return Ok(()) };
+    let kind = kind_of(device);
+    let Some(case) = measures(kind, dtype).then(|| case_of(op, ELEMENTS[kind])).flatten() else { return Ok(()) };
     let case = case.map_floats(|t| t.cast(dtype))?.to(device)?;
     no_grad(|| op.call(&case))?;
     if let Some(backward) = Backward::of(op, &case)? {
@@ -150,6 +146,7 @@ fn timed(name: &str, t: &Tensor) -> Result<Timed> {
 /// A device with what its measurements share.
 pub struct Stand {
     device: Device,
+    kind: usize,
     flushed: Tensor,
     /// Bytes that a copy reads and writes, a second.
     pub bandwidth: f64,
@@ -158,13 +155,19 @@ pub struct Stand {
 impl Stand {
     /// Measures the bandwidth of a device.
     pub fn new(device: &Device) -> Result<Stand> {
-        let copied = size_on(device, COPIED);
+        let kind = kind_of(device);
+        let copied = COPIED[kind];
         let from = Tensor::zeros(copied, DType::F32, device)?;
         let to = from.zeros_like()?;
-        let mut stand = Stand { device: device.clone(), flushed: from, bandwidth: 0.0 };
+        let mut stand = Stand { device: device.clone(), kind, flushed: from, bandwidth: 0.0 };
         let bytes = 2 * copied * DType::F32.size();
         stand.bandwidth = bytes as f64 / stand.seconds(|| to.copy_(&stand.flushed))?;
         Ok(stand)
+    }
+
+    /// Whether speeds in a dtype are measured.
+    pub fn measures(&self, dtype: DType) -> bool {
+        measures(self.kind, dtype)
     }
 
     /// The median of some calls with cold caches.
@@ -191,7 +194,7 @@ impl Stand {
         if dtypes.is_empty() {
             return Vec::new();
         }
-        let Some(case) = case_on(&self.device, op) else { return Vec::new() };
+        let Some(case) = case_of(op, ELEMENTS[self.kind]) else { return Vec::new() };
         let wide = case.to(&self.device);
         let launched = || self.device.backend().launch_count();
         let one = |&dtype: &DType| -> Result<Option<Speed>> {

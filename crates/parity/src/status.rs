@@ -32,7 +32,9 @@ pub fn status(reports: &[Report]) -> String {
             let failed = report.findings.iter().filter(of).filter(|f| f.has_failed()).count();
             let commit = report.commit.as_deref().unwrap_or("unknown");
             let part = if report.complete { "" } else { ", did not end" };
-            let extent = format!("{:?}{part}", report.extent).to_lowercase();
+            let of_ops =
+                report.filter.as_ref().map(|re| format!(", of `{}`", re.replace('|', "\\|"))).unwrap_or_default();
+            let extent = format!("{}{of_ops}{part}", format!("{:?}", report.extent).to_lowercase());
             let (name, hardware, driver) = (&run.name, &run.hardware, &run.driver);
             let (date, version) = (&report.date, &report.version);
             let start = format!("| {name} | {hardware} | {driver} | {date} | {version} | {commit}");

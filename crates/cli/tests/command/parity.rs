@@ -16,6 +16,22 @@ fn json(path: &Path) -> Value {
 }
 
 #[test]
+fn speeds_are_measured_without_checks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("speeds.json");
+    let arguments = ["parity", "--device", "cpu", "--speeds", "--filter", "^(neg|relu)$", "--json"];
+    let ended = run(&[&arguments[..], &[file.to_str().unwrap()]].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let rows: Vec<&str> = ended.stdout.lines().take(4).collect();
+    assert!(rows[1].starts_with("neg ") && rows[2].starts_with("relu ") && rows[3].is_empty(), "{}", ended.stdout);
+    let report = json(&file);
+    assert_eq!((&report["findings"], &report["filter"]), (&json_of!([]), &json_of!("^(neg|relu)$")));
+    assert!(
+        report["speeds"].as_array().unwrap().iter().all(|s| s["dtype"] == "f32" && s["fraction"].as_f64() > Some(0.0))
+    );
+}
+
+#[test]
 fn what_is_right_passes_and_all_of_it_is_in_the_results() {
     let folder = tempfile::tempdir().unwrap();
     let (results, status) = (folder.path().join("results.json"), folder.path().join("status.md"));
