@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import re
+import signal
 import statistics
 import sys
 from pathlib import Path
@@ -36,6 +37,9 @@ OWN = {
     "dropout_forward": lambda x, *, p=0.5, training=True: F.dropout(x, p, training),
     "index_put": lambda self, values, *, indices, accumulate=False, **t: self.index_put(
         ops.subscript(indices, t), values, accumulate
+    ),
+    "scatter_max": lambda src, index, *, size=None, ties="even": src.new_zeros([size, *src.shape[1:]]).scatter_reduce(
+        0, index.long().view(-1, *[1] * (src.dim() - 1)).expand_as(src), src, "amax", include_self=False
     ),
 }
 RUNS = 5
@@ -134,12 +138,18 @@ def main():
     parser.add_argument("--filter", default="", help="only ops whose name this finds")
     parser.add_argument("--dtype", action="append", help="only these dtypes [default: f32 and bf16]")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    parser.add_argument("--seconds", type=int, default=30, help="for each op; what takes longer is left out [default: 30]")
     parser.add_argument("--json", help="write the rows to this file too")
     args = parser.parse_args()
     report = json.loads(Path(args.parity).read_text())
     device = torch.device("cpu" if args.device == "cpu" else "cuda")
     bandwidth = next(d["bandwidth"] for d in report["devices"] if d["name"] == args.device)
     clock, rows = Clock(device), []
+
+    def stop(number, frame):
+        raise TimeoutError(f"stopped after {args.seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
     for entry in report["speeds"]:
         is_chosen = entry["device"] == args.device and re.search(args.filter, entry["op"])
         if not is_chosen or entry["dtype"] not in (args.dtype or ["f32", "bf16"]):
@@ -148,21 +158,24 @@ def main():
             print(f"{entry['op']}: no reference", file=sys.stderr)
             continue
         try:
+            signal.alarm(args.seconds)
             times = measure(entry, device, clock, bandwidth, not args.no_compile)
         except Exception as error:  # what PyTorch does not have in a dtype
-            print(f"{entry['op']} {entry['dtype']}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+            print(f"{entry['op']} {entry['dtype']}: {str(error)[:120].splitlines()}", file=sys.stderr)
             continue
+        finally:
+            signal.alarm(0)
         for name, ours, theirs in zip(("fwd", "bwd"), (entry, entry["backward"]), times):
             if ours is not None and theirs is not None:
                 limit = ours["bytes"] / bandwidth
                 row = {"op": entry["op"], "dtype": entry["dtype"], "pass": name, "limit": limit}
                 rows.append({**row, "ours": ours["seconds"], "torch": theirs, "ratio": theirs / ours["seconds"]})
+        if args.json:
+            Path(args.json).write_text(json.dumps(rows))
     print("| op | dtype | pass | of the limit | PyTorch | ratio |\n| --- | --- | --- | ---: | ---: | ---: |")
     for row in sorted(rows, key=lambda row: row["ratio"]):
         ours, theirs = (row["limit"] / row[k] for k in ("ours", "torch"))
         print(f"| {row['op']} | {row['dtype']} | {row['pass']} | {ours:.2f} | {theirs:.2f} | {row['ratio']:.2f} |")
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":
