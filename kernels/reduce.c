@@ -5,8 +5,8 @@
 // A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
 // lie `step` elements apart; a further launch joins these.
 //
-// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TIES: y is how many elements have the value
-// that is found. PARTIAL_X and PARTIAL_Y: x are, or y become, pairs. VECTOR: elements that a thread reads at once, as one
+// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets how many elements
+// have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is joined. VECTOR: elements that a thread reads at once, as one
 // WORD; UNROLL: reads in flight. ROWS: which of the two kernels is meant. LAST_NAN: a position is that of the last NaN, not
 // of the first.
 
@@ -21,7 +21,21 @@
 #define ARG
 #endif
 
-#if defined(ARG) || defined(TIES)
+#if defined(JOIN_POWERS)
+// The largest of some elements, and the sum of the powers of e that they are, in units of its own.
+typedef struct {
+    A v;
+    A s;
+} P;
+#elif defined(JOIN_SPREAD)
+// The mean of some elements, the sum of their squared deviations, and how many they are.
+typedef struct {
+    A v;
+    A s;
+    idx i;
+} P;
+#elif defined(ARG) || defined(TWOFOLD)
+#define PAIRS
 // A value, and its position among the reduced elements, or how many of these have it.
 typedef struct {
     A v;
@@ -37,6 +51,7 @@ typedef A P;
 #elif defined(JOIN_PROD)
 #define IDENTITY 1
 #define JOINED(a, b) MULTIPLY(a, b)
+#elif defined(JOIN_POWERS) || defined(JOIN_SPREAD)
 #elif defined(JOIN_MAX) || defined(JOIN_ARGMAX)
 #define IDENTITY LOWEST
 #define BETTER(b, a) ((b) > (a))
@@ -47,7 +62,7 @@ typedef A P;
 #define JOINED(a, b) SMALLER(a, b)
 #endif
 
-#if defined(ARG) || defined(TIES)
+#ifdef PAIRS
 FUNCTION P pair(A v, idx i) {
     P made;
     made.v = v;
@@ -71,7 +86,39 @@ FUNCTION P join(P a, P b) {
 #endif
     return is_better || (is_equal && b.i < a.i) ? b : a;
 }
-#elif defined(TIES)
+#elif defined(JOIN_POWERS)
+FUNCTION P powers(A v, A s) {
+    P made;
+    made.v = v;
+    made.s = s;
+    return made;
+}
+#define NOTHING powers(LOWEST, 0)
+
+// Of two that are alike, which may both be infinite, the powers add up as they are.
+FUNCTION P join(P a, P b) {
+    int is_larger = b.v > a.v;
+    A high = is_larger ? b.v : a.v, low = is_larger ? a.v : b.v;
+    A unit = low == high ? (A)1 : exp_(low - high);
+    return powers(high, (is_larger ? b.s : a.s) + (is_larger ? a.s : b.s) * unit);
+}
+#elif defined(JOIN_SPREAD)
+FUNCTION P spread(A v, A s, idx i) {
+    P made;
+    made.v = v;
+    made.s = s;
+    made.i = i;
+    return made;
+}
+#define NOTHING spread(0, 0, 0)
+
+// Chan et al. 1982.
+FUNCTION P join(P a, P b) {
+    idx n = a.i + b.i;
+    A share = (A)b.i / (A)(n > 0 ? n : 1), d = b.v - a.v;
+    return spread(a.v + d * share, a.s + b.s + d * d * ((A)a.i * share), n);
+}
+#elif defined(TWOFOLD)
 #define NOTHING pair(IDENTITY, 0)
 
 // NaN is better than any number, and nothing has it.
@@ -99,16 +146,36 @@ typedef P To;
 #elif defined(ARG)
 typedef S_i64 To;
 #define PUT(y, at, result) STORE(i64, y, at, (result).i)
-#elif defined(TIES)
+#elif defined(TWOFOLD)
 typedef STORAGE(Y) To;
-#define PUT(y, at, result) STORE(Y, y, at, (result).i)
+#define PUT(y, at, result) \
+    do { \
+        STORE(Y, y, at, FINISHED(result)); \
+        second[at] = SECOND(result); \
+    } while (0)
 #else
 typedef STORAGE(Y) To;
 #define PUT(y, at, result) STORE(Y, y, at, FINISHED(result))
 #endif
+#ifdef JOIN_SPREAD
+#define SECOND(result) ((result).v)
+#else
+#define SECOND(result) ((A)(result).i)
+#endif
 
-#if defined(FINISH_MEAN)
-#define FINISHED(result) ((result) / (A)total)
+#ifdef INTEGER
+typedef f32 Divisor;
+#else
+typedef A Divisor;
+#endif
+#if defined(JOIN_SPREAD)
+#define FINISHED(result) ((result).s / divisor)
+#elif defined(FINISH_LOG)
+#define FINISHED(result) ((result).v + log_((result).s))
+#elif defined(PAIRS)
+#define FINISHED(result) ((result).v)
+#elif defined(FINISH_MEAN)
+#define FINISHED(result) ((result) / divisor)
 #elif defined(FINISH_NORM)
 #define FINISHED(result) sqrt_(result)
 #else
@@ -119,7 +186,11 @@ typedef STORAGE(Y) To;
 FUNCTION P take(A v, idx i) {
 #if defined(ARG)
     return pair(v, i);
-#elif defined(TIES)
+#elif defined(JOIN_POWERS)
+    return powers(v, 1);
+#elif defined(JOIN_SPREAD)
+    return spread(v, 0, 1);
+#elif defined(TWOFOLD)
     return pair(v, !IS_NAN(v));
 #elif defined(SQUARES)
     return v * v;
@@ -205,6 +276,22 @@ FUNCTION P found(Read kept, P best) {
 #endif
     return pair(best.v, best.i + first);
 }
+#elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
+// The mean of a vector and its deviations, and then one division.
+#define LANES 1
+FUNCTION void take_vector(P *acc, Read w) {
+    A mean = 0, s = 0;
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) mean += (A)LOAD(X, w.each, j);
+    mean *= (A)1 / VECTOR;
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) {
+        A d = (A)LOAD(X, w.each, j) - mean;
+        s += d * d;
+    }
+    acc[0] = join(acc[0], spread(mean, s, VECTOR));
+}
+#define TAKE(w, i) take_vector(acc, w)
 #else
 #define LANES VECTOR
 FUNCTION void take_vector(P *acc, Read w, idx i) {
@@ -216,8 +303,8 @@ FUNCTION void take_vector(P *acc, Read w, idx i) {
 
 // A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
 // takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
-KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64 count, i64 part, i64 step, i64 total,
-                    i64 shift, i64 team) {
+KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
+                    i64 shift, i64 team, Divisor divisor) {
     SHARED(P, shared, THREADS);
     int members = (int)team, member = LANE & (members - 1), bits = LOG2(members);
     i64 number = GROUP * (THREADS >> bits) + (LANE >> bits);
@@ -299,8 +386,8 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64
 #else
 // Neighbouring threads make neighbouring results, VECTOR each: a group covers `width` of these, a power of 2, and its
 // other threads take other lines. `results` and the last kept extent count vectors.
-KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 results, i64 count, i64 part, i64 step,
-                       i64 total, i64 shift, i64 width) {
+KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
+                       i64 shift, i64 width, Divisor divisor) {
     // The upper half of the threads hands its values to the lower one.
     SHARED(P, shared, (THREADS + 1) / 2 * VECTOR);
     int columns = (int)width, member = LANE >> LOG2(columns), members = THREADS >> LOG2(columns);

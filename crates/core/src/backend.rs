@@ -258,6 +258,12 @@ pub enum Fused {
     RowTotal(Pointwise),
     /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
     Halves(Pointwise),
+    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, in the accumulation dtype; `ints` =
+    /// how many these are.
+    LogSumExp,
+    /// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided by `floats[0]`, and
+    /// the mean, in the accumulation dtype; `ints` as above.
+    Variance,
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
     /// x `[planes, depth, height, width]` to the largest element of each window and where it is: its number within the
@@ -318,16 +324,13 @@ pub enum Reduce {
     Mean,
     /// The product; i64 for integers and bool.
     Prod,
-    /// The largest element; NaN wins.
+    /// The largest element; NaN wins. A second output, if there is one, is how many elements are it, in the accumulation
+    /// dtype; none are NaN.
     Max,
-    /// The smallest element; NaN wins.
+    /// The smallest element; NaN wins. A second output is as above.
     Min,
     /// The square root of the sum of squares.
     Norm,
-    /// How many elements are the largest one, in the accumulation dtype; none are NaN.
-    MaxTies,
-    /// How many elements are the smallest one, as above.
-    MinTies,
 }
 
 /// What a scatter does where it writes.
@@ -337,6 +340,8 @@ pub enum Scatter {
     Add,
     /// Overwrites; the last in row-major order of the index wins.
     Assign,
+    /// Overwrites; no two rows of the index have one place.
+    Distinct,
 }
 
 /// What is drawn (kernel attributes in `floats`).

@@ -132,7 +132,7 @@ pub fn scatter(call: &Call<'_>, mode: Scatter) -> Result<()> {
     }
     let sharing = Sharing::new(&places, index.layout, y.layout, dim);
     match mode {
-        Scatter::Assign => with_bits!(y.dtype, assign(&places, sharing, &source, y.elements())),
+        Scatter::Assign | Scatter::Distinct => with_bits!(y.dtype, assign(&places, sharing, &source, y.elements())),
         Scatter::Add => with_acc!(y.dtype, add(&places, sharing, &source, &mut y)),
     }
     Ok(())

@@ -139,30 +139,34 @@ impl<'a> Rows<'a> {
 pub fn run(call: &Call<'_>, kind: Reduce) -> Result<()> {
     let source = Source::new(&call.inputs[0])?;
     let rows = Rows::new(&source, call.ints[0] as usize);
-    let mut target = Target::new(&call.outputs[0])?;
+    let mut targets = call.outputs.iter().map(Target::new).collect::<Result<SmallVec<[Target<'_>; 2]>>>()?;
     if rows.rows > 0 {
-        with_acc!(source.dtype, reduce(&rows, &mut target, kind));
+        with_acc!(source.dtype, reduce(&rows, &mut targets, kind));
     }
     Ok(())
 }
 
-fn reduce<A: Acc>(rows: &Rows<'_>, target: &mut Target<'_>, kind: Reduce) {
+fn reduce<A: Acc>(rows: &Rows<'_>, targets: &mut [Target<'_>], kind: Reduce) {
     let mut y = match kind {
         Reduce::Sum | Reduce::Mean => fold::<A, Sum>(rows),
         Reduce::Norm => fold::<A, Squares>(rows),
         Reduce::Prod => fold::<A, Product>(rows),
         Reduce::Max => fold::<A, Max>(rows),
         Reduce::Min => fold::<A, Min>(rows),
-        Reduce::MaxTies => ties(rows, &fold::<A, Max>(rows)),
-        Reduce::MinTies => ties(rows, &fold::<A, Min>(rows)),
     };
     match kind {
         Reduce::Mean => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64() / rows.count as f64)),
         Reduce::Norm => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64().sqrt())),
         _ => {}
     }
-    let dtype = target.dtype;
-    store(&y, dtype, target.elements());
+    let put = |target: &mut Target<'_>, v: &[A]| {
+        let dtype = target.dtype;
+        store(v, dtype, target.elements());
+    };
+    put(&mut targets[0], &y);
+    if let Some(second) = targets.get_mut(1) {
+        put(second, &ties(rows, &y));
+    }
 }
 
 /// How many elements of each row are the one that it is given.

@@ -2,10 +2,11 @@
 //! two.
 
 use crate::driver::Driver;
-use crate::elementwise::{Body, Plan, acc};
+use crate::elementwise::{Body, Plan, acc, value_error_of};
 use crate::launch::{Arguments, THREADS, groups};
 use crate::sets::Sets;
 use crate::source::Variant;
+use crate::status::Check;
 use crate::{Gpu, place};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::pointwise::Pointwise;
@@ -14,9 +15,6 @@ use std::fmt::Write;
 use std::ops::Range;
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
-    if row.is_checked() {
-        return Err(Error::unsupported(call.op, format!("`{}` checks its elements, which it does alone", row.name())));
-    }
     let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
     let has_sums = call.kernel != Kernel::Fused(Fused::Each(row));
     let (kind, divisor) = match call.kernel {
@@ -35,6 +33,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
         read.iter().chain(&outputs[i * written..][..written]).chain(numbers).collect()
     };
     let count = outputs.len().checked_div(written).unwrap_or(inputs.len() / own.max(1));
+    if row.is_checked() && count != 1 {
+        let why = format!("`{}` checks its elements, which it does not of several tensors", row.name());
+        return Err(Error::unsupported(call.op, why));
+    }
     let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
     let plan = Plan { is_wide: sets.is_wide(), ..plan };
     let table = sets.table(gpu)?;
@@ -42,12 +44,20 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
     let arguments = shared.iter().try_fold(table.arguments(), add)?;
     let arguments = call.floats[..row.attributes()].iter().fold(arguments, |list, &k| list.float(k, plan.acc));
     let variant = variant(&plan, numbers);
-    let Some(totals) = totals.first() else {
-        return gpu.generated(variant, "each", &|| text(&plan, numbers), table.geometry(), &arguments);
+    let launch = |arguments: Arguments| -> Result<()> {
+        let text = || text(&plan, numbers);
+        if !plan.checks() {
+            return gpu.generated(variant, "each", &text, table.geometry(), &arguments);
+        }
+        let slot = gpu.status(call.op, Check::Value)?;
+        gpu.generated(variant, "each", &text, table.geometry(), &arguments.pointer(slot.address))?;
+        gpu.checked(slot, |position| {
+            value_error_of(gpu, call.op, inputs[..own].iter().chain(shared), position, plan.acc)
+        })
     };
+    let Some(totals) = totals.first() else { return launch(arguments) };
     let parts = gpu.scratch(table.chunks * kept * totals.dtype.size())?;
-    let arguments = arguments.pointer(parts.address);
-    gpu.generated(variant, "each", &|| text(&plan, numbers), table.geometry(), &arguments)?;
+    launch(arguments.pointer(parts.address))?;
     let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
     let arguments = arguments.pointer(place::<D>(totals)?);
     let variant = crate::total::variant(kind, totals.dtype, &sets);
@@ -97,10 +107,11 @@ fn text(plan: &Plan, numbers: usize) -> String {
     let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
     let parameters: String = shared.clone().map(|k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
     let parts = if plan.sums > 0 { ", GLOBAL A *parts" } else { "" };
+    let status = if plan.checks() { ", GLOBAL i64 *status" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "KERNEL(each)(GLOBAL const i64 *table, i64 tensors, i64 size{parameters}{attributes}{parts}) {{"
+        "KERNEL(each)(GLOBAL const i64 *table, i64 tensors, i64 size{parameters}{attributes}{parts}{status}) {{"
     );
     // In registers from here on; the body reads them as arrays of one element.
     for k in shared {

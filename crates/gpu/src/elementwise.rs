@@ -97,12 +97,20 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     gpu.generated(plan.variant(ints.len()), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
     let Some(slot) = slot else { return Ok(()) };
-    gpu.checked(slot, |position| {
-        let rank = call.outputs[0].layout.shape().rank();
-        let value = |x: &Operand<'_>| Ok(shown(gpu.element(x, rank, position)?, acc));
-        let values: Vec<String> = call.inputs.iter().map(value).collect::<Result<_>>()?;
-        Ok(value_error(call.op, position, &values.join(", ")))
-    })
+    gpu.checked(slot, |position| value_error_of(gpu, call.op, call.inputs.iter(), position, acc))
+}
+
+/// What is wrong with element `position` of operands of one shape, or of rank 0.
+pub fn value_error_of<'a, D: Driver>(
+    gpu: &Gpu<D>,
+    op: &'static str,
+    operands: impl Iterator<Item = &'a Operand<'a>>,
+    position: usize,
+    acc: DType,
+) -> Result<Error> {
+    let value = |x: &Operand<'_>| Ok(shown(gpu.element(x, x.layout.shape().rank(), position)?, acc));
+    let values: Vec<String> = operands.map(value).collect::<Result<_>>()?;
+    Ok(value_error(op, position, &values.join(", ")))
 }
 
 /// A row whose two results are the halves of a tensor.
@@ -156,7 +164,8 @@ fn vector(joint: &Joint, operands: &[&Operand<'_>], addresses: &[u64]) -> usize 
 }
 
 impl Plan {
-    fn checks(&self) -> bool {
+    /// Whether elements may be refused.
+    pub fn checks(&self) -> bool {
         matches!(self.body, Body::Row(row) if row.is_checked())
     }
 

@@ -7,7 +7,7 @@ use crate::elementwise::{halves, word};
 use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
-use crate::{Gpu, address, each, index, matmul, random, rotary, sample, softmax, total, window};
+use crate::{Gpu, address, each, index, matmul, random, reduce, rotary, sample, softmax, total, window};
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -81,6 +81,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
         Fused::Halves(row) => halves(gpu, call, row),
+        Fused::LogSumExp | Fused::Variance => reduce::run(gpu, call),
         Fused::Total(kind) => total::run(gpu, call, kind),
         Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),
         Fused::MaxPoolBackward | Fused::AvgPoolBackward => window::backward(gpu, call),

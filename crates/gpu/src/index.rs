@@ -310,8 +310,10 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
     let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
     if scatter.may_add_in_any_order(gpu) {
         scatter.in_any_order(gpu)
+    } else if mode == Scatter::Distinct {
+        scatter.few(gpu, 1)
     } else if dims[dim] <= FEW {
-        scatter.few(gpu)
+        scatter.few(gpu, dims[dim])
     } else {
         scatter.many(gpu)
     }
@@ -417,7 +419,7 @@ impl Scattering<'_> {
         let bytes = self.places.vector * dtype.size();
         let variant = variant.define("SCATTER", true).define("WORD", word(bytes)).define("VECTOR", self.places.vector);
         let variant = match (self.mode, dtype.acc()) {
-            (Scatter::Assign, _) => return (variant.define("T", bits(dtype)), ints),
+            (Scatter::Assign | Scatter::Distinct, _) => return (variant.define("T", bits(dtype)), ints),
             (Scatter::Add, DType::I64) => variant.define("ACC", "i64").define("INTEGER", true),
             (Scatter::Add, DType::F64) => variant.define("ACC", "f64").define("NEEDS_F64", true),
             (Scatter::Add, acc) => variant.define("ACC", acc.name()),
@@ -468,8 +470,9 @@ impl Scattering<'_> {
         self.each(gpu, "any", (variant, ints), &[])
     }
 
-    fn few<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
-        let (Places { index, dim, .. }, [_, count, apart]) = (&self.places, self.lists());
+    /// Of a list, each row looks at `count`: itself and the others, or itself alone.
+    fn few<D: Driver>(&self, gpu: &Gpu<D>, count: usize) -> Result<()> {
+        let (Places { index, dim, .. }, [_, _, apart]) = (&self.places, self.lists());
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
         let steps = [count, apart, index.layout.strides()[*dim], source_step];

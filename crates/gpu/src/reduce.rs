@@ -11,14 +11,15 @@ use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
 use crate::source::Variant;
 use crate::{Gpu, address};
-use isograd_core::backend::Reduce;
+use isograd_core::backend::{Fused, Reduce};
 use isograd_core::{Call, DType, Error, Kernel, Result};
 use smallvec::{SmallVec, smallvec};
 
 /// The longest sum without a tree: threads take no more elements one after the other.
 const TERMS: usize = 4000;
-/// Bytes of a pair of a value and a position, at most.
+/// Bytes of what stands for elements until all are joined, if that is more than a value: two numbers or three, at most.
 const PAIR: usize = 16;
+const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
 /// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
@@ -36,18 +37,28 @@ struct Fold {
     join: &'static str,
     is_squared: bool,
     finish: Option<&'static str>,
-    /// Whether the result is how many elements have the value.
-    is_ties: bool,
-    /// Whether partial results are values with their positions, or with how many elements have them.
-    is_pair: bool,
+    /// Whether there is a second result.
+    is_twofold: bool,
+    /// Whether positions count.
+    is_arg: bool,
+    /// Bytes of a partial result that is more than a value.
+    partial: Option<usize>,
     /// Whether the last NaN is the position, not the first.
     is_last_nan: bool,
 }
 
 impl Fold {
     fn of(kernel: Kernel) -> Option<Fold> {
-        let plain =
-            |join| Fold { join, is_squared: false, finish: None, is_ties: false, is_pair: false, is_last_nan: false };
+        let plain = |join| Fold {
+            join,
+            is_squared: false,
+            finish: None,
+            is_twofold: false,
+            is_arg: false,
+            partial: None,
+            is_last_nan: false,
+        };
+        let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
         Some(match kernel {
             Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
             Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
@@ -55,10 +66,14 @@ impl Fold {
             Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
             Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
             Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
-            Kernel::Reduce(Reduce::MaxTies) => Fold { is_ties: true, is_pair: true, ..plain("JOIN_MAX") },
-            Kernel::Reduce(Reduce::MinTies) => Fold { is_ties: true, is_pair: true, ..plain("JOIN_MIN") },
-            Kernel::ArgMax => Fold { is_pair: true, ..plain("JOIN_ARGMAX") },
-            Kernel::ArgMin => Fold { is_pair: true, ..plain("JOIN_ARGMIN") },
+            Kernel::ArgMax => arg("JOIN_ARGMAX"),
+            Kernel::ArgMin => arg("JOIN_ARGMIN"),
+            Kernel::Fused(Fused::LogSumExp) => {
+                Fold { finish: Some("FINISH_LOG"), partial: Some(PAIR), ..plain("JOIN_POWERS") }
+            }
+            Kernel::Fused(Fused::Variance) => {
+                Fold { finish: Some("FINISH_MEAN"), partial: Some(TRIPLE), ..plain("JOIN_SPREAD") }
+            }
             _ => return None,
         })
     }
@@ -74,12 +89,14 @@ struct Task {
     to: Option<DType>,
     x: Address,
     y: Address,
+    /// Where the second result goes, beside the first; y if there is none.
+    second: Address,
     /// Strides in x and in y.
     kept: Joint,
     /// Strides in x.
     reduced: Joint,
-    /// How many elements a mean divides by.
-    total: usize,
+    /// What a mean divides by.
+    divisor: f64,
     is_wide: bool,
 }
 
@@ -90,11 +107,15 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if fold.finish.is_some() && !input.dtype.is_float() {
         return Err(refused());
     }
-    let fold = Fold { is_last_nan: fold.is_pair && call.ints.get(1) == Some(&1), ..fold };
+    let fold = match (fold.is_arg, call.outputs.len() == 2) {
+        (true, _) => Fold { is_last_nan: call.ints.get(1) == Some(&1), ..fold },
+        (_, true) => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
+        _ => fold,
+    };
     let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
     let at = dims.len() - call.ints[0] as usize;
     let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
-    let reduced = match fold.is_pair {
+    let reduced = match fold.is_arg {
         // Positions are counted in the order that the dimensions have.
         true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
         false => sorted(&dims[at..], &[&strides[at..]]),
@@ -102,7 +123,9 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if kept.numel() == 0 {
         return Ok(());
     }
-    let total = reduced.numel();
+    let y = element_address(address::<D>(output.memory)?, output);
+    let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address::<D>(o.memory)?, o)))?;
+    let divisor = call.floats.first().copied().unwrap_or(reduced.numel() as f64);
     let task = Task {
         op: call.op,
         fold,
@@ -110,10 +133,11 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         from: Some(input.dtype),
         to: Some(output.dtype),
         x: element_address(address::<D>(input.memory)?, input),
-        y: element_address(address::<D>(output.memory)?, output),
+        y,
+        second,
         kept: kept.at_least_one(),
         reduced: reduced.at_least_one(),
-        total,
+        divisor,
         is_wide: false,
     };
     reduce(gpu, task)
@@ -135,9 +159,9 @@ fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task) -> Result<()> {
         return task.launch(gpu, &plan);
     }
     let (rows, parts) = (task.kept.numel(), plan.parts);
-    let size = if task.fold.is_pair { PAIR } else { task.acc.size() };
+    let size = task.fold.partial.unwrap_or(task.acc.size());
     let scratch = gpu.scratch(rows * parts * size)?;
-    let partial = (!task.fold.is_pair).then_some(task.acc);
+    let partial = task.fold.partial.is_none().then_some(task.acc);
     let extents = task.kept.extents.clone();
     // Parts of a row lie side by side, and so do columns of a part.
     let (unit, step) = if plan.is_columns { (1, rows) } else { (parts, 1) };
@@ -188,9 +212,9 @@ impl Plan {
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
         // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join.
-        let few = match task.fold.is_pair {
-            true => vectors / 16,
-            false => (vectors / unroll(vector)).min(limits.wave).max(vectors / 8),
+        let few = match task.fold.partial {
+            Some(_) => vectors / 16,
+            None => (vectors / unroll(vector)).min(limits.wave).max(vectors / 8),
         };
         let mut team = few.max(1).next_power_of_two().min(threads);
         while team < threads && team < vectors && rows * team < limits.units * BUSY_THREADS {
@@ -262,7 +286,7 @@ impl Task {
     /// As many columns side by side as lie in 16 bytes, or fewer.
     fn column_vector(&self, limits: &Limits) -> usize {
         let Some(size) = self.from.map(DType::size) else { return 1 };
-        let value = if self.fold.is_pair { PAIR } else { self.acc.size() };
+        let value = self.fold.partial.unwrap_or(self.acc.size());
         let local = LOCAL.min(limits.local_memory / 2);
         let outer = self.kept.rank() - 1;
         let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
@@ -292,7 +316,7 @@ impl Task {
     }
 
     fn variant(&self, plan: &Plan, ints: usize) -> Variant {
-        let Fold { join, is_squared, finish, is_ties, is_last_nan, .. } = self.fold;
+        let Fold { join, is_squared, finish, is_twofold, is_last_nan, .. } = self.fold;
         let mut variant = Variant::new("reduce.c")
             .define("THREADS", plan.threads)
             .define("INTS", ints)
@@ -316,7 +340,7 @@ impl Task {
         let flags = [
             (!plan.is_columns, "ROWS"),
             (is_squared, "SQUARES"),
-            (is_ties, "TIES"),
+            (is_twofold, "TWOFOLD"),
             (is_last_nan, "LAST_NAN"),
             (self.acc == DType::I64, "INTEGER"),
             (self.acc == DType::F64, "NEEDS_F64"),
@@ -337,11 +361,13 @@ impl Task {
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
         let shift = if self.from.is_some() { self.x % 16 } else { 0 };
-        let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).ints(&ints);
-        let numbers = [results, self.reduced.numel(), plan.part, step, self.total, shift as usize / size, plan.team];
+        let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).pointer(self.second).ints(&ints);
+        let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
         for number in numbers {
             arguments = arguments.int(number as i64);
         }
+        let divisor = if self.acc == DType::F64 { DType::F64 } else { DType::F32 };
+        let arguments = arguments.float(self.divisor, divisor);
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
         gpu.launch(self.variant(plan, ints.len()), entry, plan.geometry(self), &arguments)

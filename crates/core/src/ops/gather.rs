@@ -10,25 +10,12 @@ impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
     /// than `x` in other dimensions. Errors: `Shape`, `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
     pub fn gather(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
-        let op = "gather";
-        check_index(op, index)?;
-        check_device(op, &[self, index])?;
-        let d = self.shape().dim(op, dim)?;
-        let fits = |k: usize| k == d || index.dims()[k] <= self.dims()[k];
-        if self.rank() != index.rank() || !(0..self.rank()).all(fits) {
-            let message = format!("the index {} must have x's rank and fit {}", index.shape(), self.shape());
-            return Err(Error::shape(op, format!("{message} except in dimension {dim}")));
-        }
-        let (x, i) = (at_least_1d(self), at_least_1d(index));
-        let y = Tensor::empty(op, index.shape(), self.dtype(), self.device())?;
-        if y.numel() > 0 {
-            run(op, Kernel::Gather, &[&x, &i], &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
-        }
-        let (index, shape) = (index.clone(), self.shape().clone());
-        record(op, &[self], y, move |t| {
-            let zeros = Tensor::zeros(&shape, t.dy().dtype(), t.dy().device())?;
-            gradients![Some(scatter_onto("scatter_add", Scatter::Add, &zeros, zeros.clone(), dim, &index, t.dy())?)]
-        })
+        gather(self, dim, index, Scatter::Add)
+    }
+
+    /// [`gather`](Tensor::gather) by an index of which no two elements have one place: its gradient adds nothing.
+    pub(super) fn gather_distinct(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
+        gather(self, dim, index, Scatter::Distinct)
     }
 
     /// This tensor with `src[p]` added at `p with p[dim] = index[p]`, for every `p` of the index. The index is i64 or i32
@@ -85,6 +72,29 @@ impl Tensor {
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
         at_least_1d(self).scatter_add_(d, &expanded, &src).map_err(|e| e.of("index_add_"))
     }
+}
+
+/// `back`: how the gradient goes to where `x` was read.
+fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tensor> {
+    let op = "gather";
+    check_index(op, index)?;
+    check_device(op, &[x, index])?;
+    let d = x.shape().dim(op, dim)?;
+    let fits = |k: usize| k == d || index.dims()[k] <= x.dims()[k];
+    if x.rank() != index.rank() || !(0..x.rank()).all(fits) {
+        let message = format!("the index {} must have x's rank and fit {}", index.shape(), x.shape());
+        return Err(Error::shape(op, format!("{message} except in dimension {dim}")));
+    }
+    let y = Tensor::empty(op, index.shape(), x.dtype(), x.device())?;
+    if y.numel() > 0 {
+        let inputs = [&at_least_1d(x), &at_least_1d(index)];
+        run(op, Kernel::Gather, &inputs, &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
+    }
+    let (index, shape) = (index.clone(), x.shape().clone());
+    record(op, &[x], y, move |t| {
+        let zeros = Tensor::zeros(&shape, t.dy().dtype(), t.dy().device())?;
+        gradients![Some(scatter_onto("scatter_add", back, &zeros, zeros.clone(), dim, &index, t.dy())?)]
+    })
 }
 
 /// What `index_add` adds, as arguments of `scatter_add`.
@@ -186,12 +196,13 @@ fn scatter_onto(
     record(op, &[x, src], y, move |t| {
         let dself = || match mode {
             Scatter::Add => Ok(t.dy().clone()),
-            Scatter::Assign => {
+            Scatter::Assign | Scatter::Distinct => {
                 let zeros = Tensor::zeros(index.shape(), t.dy().dtype(), t.dy().device())?;
                 t.dy().scatter(dim, &index, &zeros)
             }
         };
-        let dsrc = || t.dy().gather(dim, &index)?.pad_to(&src_shape);
+        let back = if mode == Scatter::Distinct { mode } else { Scatter::Add };
+        let dsrc = || gather(t.dy(), dim, &index, back)?.pad_to(&src_shape);
         gradients![t.want(0, dself)?, t.want(1, dsrc)?]
     })
 }

@@ -1,10 +1,11 @@
 //! Reductions over one, several or all dimensions.
 
+use super::fused::{has_kernel, record_fused};
 use super::scan::Direction;
-use super::{gradients, in_acc};
-use crate::backend::{Kernel, Reduce};
+use super::{gradients, in_acc, pointwise_one};
+use crate::backend::{Fused, Kernel, Reduce};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, record};
+use crate::tape::{Saved, is_grad_enabled, record};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 use smallvec::SmallVec;
@@ -81,9 +82,16 @@ impl Plan {
 
     /// The reduction outside of the tape, of shape `kept`.
     fn run(&self, op: &'static str, kernel: Kernel, dtype: DType) -> Result<Tensor> {
-        let y = Tensor::empty(op, &self.kept, dtype, self.view.device())?;
-        if y.numel() > 0 {
-            run(op, kernel, &[&self.view], &[&y], Attributes::ints(&[self.reduced as i64]))?;
+        Ok(self.run_all(op, kernel, &[dtype], &[])?.swap_remove(0))
+    }
+
+    /// All results of a kernel, which have these dtypes.
+    fn run_all(&self, op: &'static str, kernel: Kernel, dtypes: &[DType], floats: &[f64]) -> Result<Vec<Tensor>> {
+        let empty = |&dtype: &DType| Tensor::empty(op, &self.kept, dtype, self.view.device());
+        let y = dtypes.iter().map(empty).collect::<Result<Vec<_>>>()?;
+        if self.kept.numel() > 0 {
+            let attributes = Attributes { ints: &[self.reduced as i64], floats };
+            run(op, kernel, &[&self.view], &y.iter().collect::<Vec<_>>(), attributes)?;
         }
         Ok(y)
     }
@@ -120,13 +128,6 @@ impl Extremum {
         Kernel::Reduce(match self {
             Extremum::Max => Reduce::Max,
             Extremum::Min => Reduce::Min,
-        })
-    }
-
-    fn ties(self) -> Kernel {
-        Kernel::Reduce(match self {
-            Extremum::Max => Reduce::MaxTies,
-            Extremum::Min => Reduce::MinTies,
         })
     }
 
@@ -268,12 +269,72 @@ impl Tensor {
             return x.var(axes, correction);
         }
         check_float("var", self)?;
+        let (op, axes) = ("var", axes.into());
+        let plan = Plan::new(op, self, &axes)?;
+        let divisor = (plan.count as f64 - correction).max(0.0);
+        let composite = move |x: &Tensor| {
+            in_acc(x, |x| {
+                let deviation = x.sub(&x.mean_keepdim(axes.clone())?)?;
+                deviation.square()?.sum(axes.clone())?.div_scalar(divisor)
+            })
+        };
+        if !has_kernel(Fused::Variance, self) {
+            return composite(self);
+        }
+        let acc = self.dtype().acc();
+        let found = plan.run_all(op, Kernel::Fused(Fused::Variance), &[acc, acc], &[divisor])?;
+        let (y, mean, keepdim) = (found[0].cast(self.dtype())?, found[1].clone(), plan.keepdim);
+        record_fused(
+            op,
+            &[self],
+            y,
+            move |x| composite(&x[0]),
+            move |t, x| {
+                let [dy, mean] = [t.dy(), &mean].map(|v| v.reshape(&keepdim));
+                let (inputs, factor) = ([&dy?, &x[0], &mean?], [2.0 / divisor]);
+                let (row, factor) = (Pointwise::VarBackward, Attributes::floats(&factor));
+                gradients![Some(pointwise_one(op, row, &inputs, factor, x[0].shape(), x[0].dtype())?)]
+            },
+        )
+    }
+
+    /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
+    pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let op = "logsumexp";
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.logsumexp(axes);
+        }
+        check_float(op, self)?;
         let axes = axes.into();
-        let count = Plan::new("var", self, &axes)?.count as f64;
-        in_acc(self, |x| {
-            let deviation = x.sub(&x.mean_keepdim(axes.clone())?)?;
-            deviation.square()?.sum(axes)?.div_scalar((count - correction).max(0.0))
-        })
+        let plan = Plan::new(op, self, &axes)?;
+        let composite = move |x: &Tensor| {
+            in_acc(x, |x| {
+                if x.numel() == 0 {
+                    return x.exp()?.sum(axes.clone())?.log();
+                }
+                let max = x.detach().amax_keepdim(axes.clone())?;
+                // An infinite maximum would make infinity minus infinity.
+                let max = max.not_finite()?.logical_not()?.where_scalar(&max, 0.0)?;
+                let sum = x.sub(&max)?.exp()?.sum(axes.clone())?;
+                sum.log()?.add(&max.reshape(sum.shape())?)
+            })
+        };
+        if !has_kernel(Fused::LogSumExp, self) {
+            return composite(self);
+        }
+        let wide = plan.run(op, Kernel::Fused(Fused::LogSumExp), self.dtype().acc())?;
+        let (y, keepdim) = (wide.cast(self.dtype())?, plan.keepdim);
+        record_fused(
+            op,
+            &[self],
+            y,
+            move |x| composite(&x[0]),
+            move |t, x| {
+                let [dy, y] = [t.dy(), &wide].map(|v| v.reshape(&keepdim));
+                let (inputs, row) = ([&dy?, &x[0], &y?], Pointwise::LogSumExpBackward);
+                gradients![Some(pointwise_one(op, row, &inputs, Attributes::default(), x[0].shape(), x[0].dtype())?)]
+            },
+        )
     }
 }
 
@@ -281,13 +342,16 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
     check_ordered(op, x)?;
     let plan = Plan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
-    let y = plan.run(op, which.reduce(), x.dtype())?;
+    let acc = x.dtype().acc();
+    if !(x.requires_grad() && is_grad_enabled()) {
+        return plan.run(op, which.reduce(), x.dtype());
+    }
+    let mut found = plan.run_all(op, which.reduce(), &[x.dtype(), acc], &[])?;
+    let (y, ties) = (found.swap_remove(0), found.swap_remove(0));
     let (sx, sy, keepdim) = (Saved::input(x), Saved::output(&y), plan.keepdim);
     record(op, &[x], y, move |t| {
         // g [x = y] / #ties
         let (x, y) = (t.get(&sx)?.detach(), t.get(&sy)?.detach());
-        let acc = x.dtype().acc();
-        let ties = Plan::new(op, &x, &axes)?.run(op, which.ties(), acc)?;
         // Tensor ops, which the row becomes for a second derivative, have one dtype.
         let wide = |v: &Tensor| if t.creates_graph() { v.cast(acc) } else { Ok(v.clone()) };
         let spread = |v: &Tensor| wide(v)?.reshape(&keepdim)?.broadcast_to(x.shape());
@@ -321,7 +385,7 @@ fn with_index(
         return Ok((x.clone(), index));
     }
     let d = x.shape().dim("max", dim)? as isize;
-    Ok((x.gather(d, &index.unsqueeze(d)?)?.squeeze(d)?, index))
+    Ok((x.gather_distinct(d, &index.unsqueeze(d)?)?.squeeze(d)?, index))
 }
 
 /// For each factor the product of all others in its slice.

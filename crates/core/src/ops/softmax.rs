@@ -1,7 +1,7 @@
 //! Softmax and its logarithm.
 
 use super::fused::{has_kernel, record_fused};
-use super::{Axes, gradients, in_acc};
+use super::{gradients, in_acc};
 use crate::backend::{Fused, Kernel};
 use crate::tape::Saved;
 use crate::tensor::{Attributes, check_float, run};
@@ -24,27 +24,6 @@ impl Tensor {
     /// `ln softmax(x)` along `dim`. Float dtypes. Errors: `Attr`.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
         softmax("log_softmax", self, dim, Form::Logarithm)
-    }
-
-    /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
-    pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let op = "logsumexp";
-        if let Some(([x], _)) = autocast::wide([self], None)? {
-            return x.logsumexp(axes);
-        }
-        check_float(op, self)?;
-        let axes = axes.into();
-        in_acc(self, |x| {
-            if x.numel() == 0 {
-                return x.exp()?.sum(axes)?.log();
-            }
-            let max = x.detach().amax_keepdim(axes.clone())?;
-            // An infinite maximum would make infinity minus infinity.
-            let max = max.not_finite()?.logical_not()?.where_scalar(&max, 0.0)?;
-            let sum = x.sub(&max)?.exp()?.sum(axes)?;
-            sum.log()?.add(&max.reshape(sum.shape())?)
-        })
-        .map_err(|e| e.of(op))
     }
 }
 

@@ -18,7 +18,7 @@ impl Tensor {
     /// positions. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
     pub fn sort(&self, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
         let index = self.argsort(dim, order)?;
-        if self.rank() == 0 { Ok((self.clone(), index)) } else { Ok((self.gather(dim, &index)?, index)) }
+        if self.rank() == 0 { Ok((self.clone(), index)) } else { Ok((self.gather_distinct(dim, &index)?, index)) }
     }
 
     /// The positions (i64) that sort the values along `dim`. Errors: as [`sort`](Tensor::sort).
@@ -56,6 +56,6 @@ impl Tensor {
             return Ok((self.clone(), index));
         }
         let index = index.narrow(dim, 0, k)?;
-        Ok((self.gather(dim, &index)?, index))
+        Ok((self.gather_distinct(dim, &index)?, index))
     }
 }

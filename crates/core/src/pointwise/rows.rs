@@ -187,6 +187,22 @@ fn gelu_inner<V: Real>(x: V) -> V {
     V::c((2.0 / PI).sqrt()) * (x + V::c(GELU_CUBE) * x * x * x)
 }
 
+/// `e^x`, of a number from which on mish is x where it is larger.
+fn mish_exp<V: Real>(x: V) -> V {
+    x.min(V::c(20.0)).exp()
+}
+
+/// `tanh(ln(1 + e))` without either function.
+fn tanh_softplus<V: Real>(e: V) -> V {
+    let n = e * (e + V::c(2.0));
+    n / (n + V::c(2.0))
+}
+
+/// The line from 0 at -3 to 1 at 3, exact at both ends.
+fn hard_step<V: Real>(x: V) -> V {
+    (x + V::c(3.0)).max(V::c(0.0)).min(V::c(6.0)) * V::c(1.0 / 6.0)
+}
+
 /// The derivative of `x * sigmoid(x)`.
 fn silu_slope<V: Real>(x: V) -> V {
     let s = x.sigmoid();
@@ -201,6 +217,11 @@ fn zero_if<V: Value>(mask: V::Mask, g: V) -> V {
 /// Whether a probability is valid; NaN is let through, so that it reaches `found_inf`.
 fn is_probability<V: Value>(p: V) -> V::Mask {
     !(p.lt(V::c(0.0)) | p.gt(V::c(1.0)))
+}
+
+/// A probability away from 0 and 1; NaN stays.
+fn clamped_probability<V: Value>(p: V) -> V {
+    p.max(V::c(1e-7)).min(V::c(1.0 - 1e-7))
 }
 
 /// Scales a gradient as an optimizer step receives it (loss scale, clipping) and adds the L2 penalty.
@@ -257,23 +278,24 @@ rows! {
     Real SiluBackward "silu_backward" (g, x) [] -> 1 { [g * silu_slope(x)] }
     Real Elu "elu" (x) [alpha] -> 1 { [V::select(x.gt(V::c(0.0)), x, alpha * x.expm1())] }
     Real EluBackward "elu_backward" (g, x) [alpha] -> 1 { [V::select(x.le(V::c(0.0)), g * alpha * x.exp(), g)] }
-    Real Mish "mish" (x) [] -> 1 { [x * x.softplus().tanh()] }
+    Real Mish "mish" (x) [] -> 1 { [x * tanh_softplus(mish_exp(x))] }
     Real MishBackward "mish_backward" (g, x) [] -> 1 {
-        let t = x.softplus().tanh();
-        [g * (t + x * x.sigmoid() * (V::c(1.0) - t * t))]
+        let (one, e) = (V::c(1.0), mish_exp(x));
+        let t = tanh_softplus(e);
+        [g * (t + x * (e / (one + e)) * (one - t * t))]
     }
     Real Softplus "softplus" (x) [beta, threshold] -> 1 {
-        [V::select((beta * x).gt(threshold), x, (beta * x).softplus() / beta)]
+        [V::select((beta * x).gt(threshold), x, (beta * x).softplus() * (V::c(1.0) / beta))]
     }
     Real SoftplusBackward "softplus_backward" (g, x) [beta, threshold] -> 1 {
         [V::select((beta * x).gt(threshold), g, g * (beta * x).sigmoid())]
     }
     Real Hardswish "hardswish" (x) [] -> 1 {
-        [x * (x + V::c(3.0)).max(V::c(0.0)).min(V::c(6.0)) / V::c(6.0)]
+        [x * hard_step(x)]
     }
     Real HardswishBackward "hardswish_backward" (g, x) [] -> 1 {
         let three = V::c(3.0);
-        let inside = V::select(x.lt(three), g * (x / three + V::c(0.5)), g);
+        let inside = V::select(x.lt(three), g * (x * V::c(1.0 / 3.0) + V::c(0.5)), g);
         [zero_if(x.le(-three), inside)]
     }
     Real Relu6 "relu6" (x) [] -> 1 { [x.max(V::c(0.0)).min(V::c(6.0))] }
@@ -284,15 +306,17 @@ rows! {
     Real SeluBackward "selu_backward" (g, x) [] -> 1 {
         [V::select(x.le(V::c(0.0)), V::c(SELU_SCALE * SELU_ALPHA) * x.exp() * g, V::c(SELU_SCALE) * g)]
     }
-    Real Celu "celu" (x) [alpha] -> 1 { [V::select(x.gt(V::c(0.0)), x, alpha * (x / alpha).expm1())] }
+    Real Celu "celu" (x) [alpha] -> 1 {
+        [V::select(x.gt(V::c(0.0)), x, alpha * (x * (V::c(1.0) / alpha)).expm1())]
+    }
     Real CeluBackward "celu_backward" (g, x) [alpha] -> 1 {
-        [V::select(x.le(V::c(0.0)), g * (x / alpha).exp(), g)]
+        [V::select(x.le(V::c(0.0)), g * (x * (V::c(1.0) / alpha)).exp(), g)]
     }
     Real Hardtanh "hardtanh" (x) [lo, hi] -> 1 { [x.max(lo).min(hi)] }
     Real HardtanhBackward "hardtanh_backward" (g, x) [lo, hi] -> 1 { [zero_if(x.le(lo) | x.ge(hi), g)] }
-    Real Hardsigmoid "hardsigmoid" (x) [] -> 1 { [(x + V::c(3.0)).max(V::c(0.0)).min(V::c(6.0)) / V::c(6.0)] }
+    Real Hardsigmoid "hardsigmoid" (x) [] -> 1 { [hard_step(x)] }
     Real HardsigmoidBackward "hardsigmoid_backward" (g, x) [] -> 1 {
-        [V::select(x.gt(V::c(-3.0)) & x.lt(V::c(3.0)), g / V::c(6.0), V::c(0.0))]
+        [V::select(x.gt(V::c(-3.0)) & x.lt(V::c(3.0)), g * V::c(1.0 / 6.0), V::c(0.0))]
     }
     Real Threshold "threshold" (x) [threshold, value] -> 1 { [V::select(x.le(threshold), value, x)] }
     Real ThresholdBackward "threshold_backward" (g, x) [threshold, _value] -> 1 { [zero_if(x.le(threshold), g)] }
@@ -434,13 +458,24 @@ rows! {
     Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
     // Of a largest or smallest element y, which `ties` elements are. NaN is none of them: 0 / 0 makes all of x's gradient NaN.
     Real ExtremumBackward "extremum_backward" (g, x, y, ties) [] -> 1 { [g * V::one_if(x.eq(y)) / ties] }
+    Real LogSumExpBackward "logsumexp_backward" (g, x, y) [] -> 1 { [g * (x - y).exp()] }
+    // `factor`: 2 / (count - correction).
+    Real VarBackward "var_backward" (g, x, mean) [factor] -> 1 { [factor * g * (x - mean)] }
     Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * x / y)] }
 
     // Losses, before their reduction.
     Real MseLoss "mse_loss" (a, t) [] -> 1 { [(a - t) * (a - t)] }
     Real MseBackward "mse_backward" (g, a, t) [] -> 1 { [V::c(2.0) * g * (a - t)] }
+    Real MseBackwardBoth "mse_backward_both" (g, a, t) [] -> 2 {
+        let d = V::c(2.0) * g * (a - t);
+        [d, -d]
+    }
     Real L1Loss "l1_loss" (a, t) [] -> 1 { [(a - t).abs()] }
     Real L1Backward "l1_backward" (g, a, t) [] -> 1 { [g * (a - t).sign()] }
+    Real L1BackwardBoth "l1_backward_both" (g, a, t) [] -> 2 {
+        let d = g * (a - t).sign();
+        [d, -d]
+    }
     Real SmoothL1Loss "smooth_l1_loss" (a, t) [beta] -> 1 {
         let d = (a - t).abs();
         [V::select(d.lt(beta), V::c(0.5) * d * d / beta, d - V::c(0.5) * beta)]
@@ -448,6 +483,11 @@ rows! {
     Real SmoothL1Backward "smooth_l1_backward" (g, a, t) [beta] -> 1 {
         let e = a - t;
         [V::select(e.abs().lt(beta), g * e / beta, g * e.sign())]
+    }
+    Real SmoothL1BackwardBoth "smooth_l1_backward_both" (g, a, t) [beta] -> 2 {
+        let e = a - t;
+        let d = V::select(e.abs().lt(beta), g * e / beta, g * e.sign());
+        [d, -d]
     }
     Real BceLoss "bce_loss" (p, t) [] -> 1 {
         let least = V::c(-100.0);
@@ -459,6 +499,11 @@ rows! {
     Real BceBackwardT "bce_backward_t" (g, p) [] -> 1 {
         let least = V::c(-100.0);
         [g * ((-p).log1p().max(least) - p.log().max(least))]
+    }
+    Real BceBackwardBoth "bce_backward_both" (g, p, t) [] -> 2 {
+        let (one, least) = (V::c(1.0), V::c(-100.0));
+        let dp = g * (p - t) / (p * (one - p)).max(V::c(1e-12));
+        [dp, g * ((-p).log1p().max(least) - p.log().max(least))]
     }
     Real BceWithLogits "bce_with_logits" (x, t, weight) [] -> 1 {
         // With weight w of the positive class: (1 - t) x + (1 + (w - 1) t) ln(1 + e^-x).
@@ -494,6 +539,28 @@ rows! {
         let soft = (one - p_t).pow(gamma - one) * p * (one - p);
         let slope = V::select(t.eq(zero) | t.eq(one), hard, soft);
         [g * alpha_t * ((one - p_t).pow(gamma) * (p - t) - gamma * slope * (t + t - one) * ce)]
+    }
+
+    // The same of a probability, which is clamped.
+    Real FocalProbability "focal_loss_probability" (p, t) [alpha, gamma] -> 1 {
+        let one = V::c(1.0);
+        let p = clamped_probability(p);
+        let p_t = p * t + (one - p) * (one - t);
+        let ce = -(t * p.log() + (one - t) * (-p).log1p());
+        let alpha_t = V::select(alpha.ge(V::c(0.0)), alpha * t + (one - alpha) * (one - t), one);
+        [alpha_t * ce * (one - p_t).pow(gamma)]
+    }
+    Real FocalProbabilityBackward "focal_loss_probability_backward" (g, p, t) [alpha, gamma] -> 1 {
+        let (zero, one) = (V::c(0.0), V::c(1.0));
+        let within = clamped_probability(p);
+        let is_clamped = p.ne(within);
+        let p = within;
+        let p_t = p * t + (one - p) * (one - t);
+        let ce = -(t * p.log() + (one - t) * (-p).log1p());
+        let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
+        let slope = (one - p_t).pow(gamma - one) * (t + t - one) * ce;
+        let d = alpha_t * ((one - p_t).pow(gamma) * (p - t) / (p * (one - p)) - gamma * slope);
+        [zero_if(is_clamped, g * d)]
     }
 
     // Updates in place. `scale` multiplies the gradient; where `found_inf` is not 0 nothing changes.

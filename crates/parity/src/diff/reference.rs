@@ -66,8 +66,8 @@ fn convert(t: &Tensor, dtype: DType) -> Result<Tensor> {
 fn is_exact(kernel: Kernel) -> bool {
     match kernel {
         Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::ArgMax | Kernel::ArgMin | Kernel::Gather => true,
-        Kernel::Scatter(Scatter::Assign) | Kernel::Random(_) | Kernel::Sort => true,
-        Kernel::Reduce(Reduce::Max | Reduce::Min | Reduce::MaxTies | Reduce::MinTies) => true,
+        Kernel::Scatter(Scatter::Assign | Scatter::Distinct) | Kernel::Random(_) | Kernel::Sort => true,
+        Kernel::Reduce(Reduce::Max | Reduce::Min) => true,
         Kernel::Reduce(_) | Kernel::Scatter(Scatter::Add) | Kernel::Scan(_) => false,
         Kernel::Pointwise(_) | Kernel::Matmul | Kernel::Fused(_) | Kernel::Custom(_) => false,
     }
@@ -223,6 +223,16 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let half = before[0].narrow(-1, 0, before[0].dims()[before[0].rank() - 1] / 2)?;
             let found = primitive(Kernel::Pointwise(row), inputs, &[half.clone(), half], &[], &[])?;
             Ok(vec![Some(Tensor::concat(&[&found[0], &found[1]], -1)?)])
+        }
+        Fused::LogSumExp | Fused::Variance => {
+            let rank = inputs[0].rank() as isize;
+            let axes: Vec<isize> = (rank - call.ints[0] as isize..rank).collect();
+            if kernel == Fused::LogSumExp {
+                return Ok(vec![Some(inputs[0].logsumexp(axes)?)]);
+            }
+            let count: usize = axes.iter().map(|&d| inputs[0].dims()[d as usize]).product();
+            let correction = count as f64 - call.floats[0];
+            Ok(vec![Some(inputs[0].var(axes.clone(), correction)?), Some(inputs[0].mean(axes)?)])
         }
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
         Fused::MaxPool => {

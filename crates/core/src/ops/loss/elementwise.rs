@@ -3,9 +3,9 @@
 use super::{Reduction, check_constant, check_operands};
 use crate::backend::{Fused, Kernel};
 use crate::ops::fused::{has_kernel, record_fused};
-use crate::ops::{in_acc, pointwise_one};
+use crate::ops::{pointwise_one, run_expanded};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, record};
+use crate::tape::{Backward, Gradients, Saved, record};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -48,17 +48,60 @@ impl Default for Focal {
     }
 }
 
-/// The backward rows of one operand of a loss.
+/// The backward rows of a loss.
+struct Slopes {
+    /// That of each operand that has a gradient.
+    rows: &'static [Slope],
+    /// One with the gradients of the first two operands, which reads the gradient and all operands.
+    both: Option<Pointwise>,
+}
+
+/// The backward row of one operand.
 #[derive(Clone, Copy)]
 enum Slope {
     /// Reads the gradient and all operands.
     All(Pointwise),
-    /// Reads the gradient and operand `1`.
-    Second(Pointwise),
-    /// Reads the gradient and operand `0`.
-    First(Pointwise),
-    /// The operand has no gradient.
-    None,
+    /// Reads the gradient and these operands.
+    Of(Pointwise, &'static [usize]),
+}
+
+/// The operands of a loss of two, the target first.
+const SWAPPED: &[usize] = &[1, 0];
+
+impl Slopes {
+    /// That of operand 0 alone.
+    const fn first(rows: &'static [Slope]) -> Slopes {
+        Slopes { rows, both: None }
+    }
+
+    /// The gradients that a backward pass wants of operands `x`; `run` computes a row.
+    fn gradients(
+        &self,
+        t: &Backward<'_>,
+        dy: &Tensor,
+        x: &[Tensor],
+        run: impl Fn(Pointwise, &[&Tensor]) -> Result<Vec<Tensor>>,
+    ) -> Result<Gradients> {
+        let all = || -> Vec<&Tensor> { [dy].into_iter().chain(x).collect() };
+        let mut found: Gradients = x.iter().map(|_| None).collect();
+        if let (Some(row), true, true) = (self.both, t.needs(0), t.needs(1)) {
+            let both = run(row, &all())?;
+            found.iter_mut().zip(both).for_each(|(gradient, d)| *gradient = Some(d));
+            return Ok(found);
+        }
+        for (i, slope) in self.rows.iter().enumerate() {
+            found[i] = t.want(i, || {
+                let d = match slope {
+                    Slope::All(row) => run(*row, &all()),
+                    Slope::Of(row, of) => {
+                        run(*row, &[dy].into_iter().chain(of.iter().map(|&k| &x[k])).collect::<Vec<_>>())
+                    }
+                };
+                Ok(d?.swap_remove(0))
+            })?;
+        }
+        Ok(found)
+    }
 }
 
 /// What the losses of the elements are multiplied by, and what becomes of them.
@@ -83,10 +126,10 @@ impl From<Reduction> for Finish<'static> {
     }
 }
 
-/// A row of the table with a backward row for each operand, computed in the accumulation dtype and reduced.
+/// A row of the table with its backward rows, computed in the accumulation dtype and reduced.
 fn elementwise(
     row: Pointwise,
-    slopes: &'static [Slope],
+    slopes: &'static Slopes,
     operands: &[&Tensor],
     attributes: &[f64],
     finish: Finish<'_>,
@@ -116,13 +159,13 @@ fn moving(operands: &[&Tensor]) -> usize {
 fn is_fused(row: Pointwise, operands: &[&Tensor]) -> bool {
     let (own, shared) = operands.split_at(moving(operands));
     let is_one = |t: &&Tensor| t.layout().strides().iter().all(|&stride| stride == 0);
-    !own.is_empty() && !row.is_checked() && shared.iter().all(is_one) && has_kernel(Fused::RowTotal(row), operands[0])
+    !own.is_empty() && shared.iter().all(is_one) && has_kernel(Fused::RowTotal(row), operands[0])
 }
 
 /// The row and the sum of its results in one pass; the backward pass is that of the row.
 fn fused(
     row: Pointwise,
-    slopes: &'static [Slope],
+    slopes: &'static Slopes,
     operands: &[&Tensor],
     attributes: &[f64],
     divisor: f64,
@@ -145,25 +188,18 @@ fn fused(
     };
     record_fused(op, operands, y.cast(dtype)?, specified, move |t, x| {
         let dy = t.dy().cast(dtype.acc())?.div_scalar(divisor)?.broadcast_to(&shape)?;
-        let of = |row, inputs: &[&Tensor]| {
-            pointwise_one(op, row, &[&[&dy], inputs].concat(), Attributes::floats(&attributes), &shape, dtype)
-        };
-        slopes
-            .iter()
-            .enumerate()
-            .map(|(i, slope)| match slope {
-                Slope::All(row) => t.want(i, || of(*row, &x.iter().collect::<Vec<_>>())),
-                Slope::Second(row) => t.want(i, || of(*row, &[&x[1]])),
-                Slope::First(row) => t.want(i, || of(*row, &[&x[0]])),
-                Slope::None => Ok(None),
-            })
-            .collect()
+        slopes.gradients(t, &dy, x, |row, inputs| {
+            let empty = |_| Tensor::empty(op, &shape, dtype, dy.device());
+            let outputs: Vec<Tensor> = (0..row.outputs()).map(empty).collect::<Result<_>>()?;
+            run_expanded(op, row, inputs, &outputs.iter().collect::<Vec<_>>(), Attributes::floats(&attributes))?;
+            Ok(outputs)
+        })
     })
 }
 
 fn composite(
     row: Pointwise,
-    slopes: &'static [Slope],
+    slopes: &'static Slopes,
     operands: &[&Tensor],
     attributes: &[f64],
     finish: Finish<'_>,
@@ -178,55 +214,44 @@ fn composite(
     let attributes = attributes.to_vec();
     let y = record(op, &references, y, move |t| {
         let x: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
-        let mut all = vec![t.dy()];
-        all.extend(&x);
-        slopes
-            .iter()
-            .enumerate()
-            .map(|(i, slope)| match slope {
-                Slope::All(row) => t.want(i, || t.row(*row, &all, &attributes)),
-                Slope::Second(row) => t.want(i, || t.row(*row, &[t.dy(), &x[1]], &attributes)),
-                Slope::First(row) => t.want(i, || t.row(*row, &[t.dy(), &x[0]], &attributes)),
-                Slope::None => Ok(None),
-            })
-            .collect()
+        slopes.gradients(t, t.dy(), &x, |row, inputs| t.rows(row, inputs, &attributes))
     })?;
     finish.apply(&y)?.cast(dtype)
 }
 
-/// The derivative with respect to the target of a loss that depends on `a - t` alone is that of `a`, negated: such a loss
-/// is computed of `a - t` and 0.
+/// A loss that is as large for `t - a` as for `a - t`: the derivative with respect to the target is that of `a`, of swapped
+/// operands.
 fn of_difference(
     row: Pointwise,
-    backward: &'static [Slope],
+    slopes: &'static Slopes,
     a: &Tensor,
     t: &Tensor,
     attributes: &[f64],
     finish: Finish<'_>,
 ) -> Result<Tensor> {
     if let Some(([a, t], _)) = autocast::wide([a, t], None)? {
-        return of_difference(row, backward, &a, &t, attributes, finish);
+        return of_difference(row, slopes, &a, &t, attributes, finish);
     }
     check_operands(row.name(), &[a, t])?;
-    if !t.requires_grad() {
-        return elementwise(row, backward, &[a, t], attributes, finish);
-    }
-    in_acc(a, |a| {
-        let difference = a.sub(&t.cast(a.dtype())?)?;
-        elementwise(row, backward, &[&difference, &difference.detach().zeros_like()?], attributes, finish)
-    })
+    elementwise(row, slopes, &[a, t], attributes, finish)
 }
 
 impl Tensor {
     /// `(a - t)^2`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        const SLOPES: &[Slope] = &[Slope::All(Pointwise::MseBackward), Slope::None];
+        const SLOPES: &Slopes = &Slopes {
+            rows: &[Slope::All(Pointwise::MseBackward), Slope::Of(Pointwise::MseBackward, SWAPPED)],
+            both: Some(Pointwise::MseBackwardBoth),
+        };
         of_difference(Pointwise::MseLoss, SLOPES, self, target, &[], reduction.into())
     }
 
     /// `|a - t|`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        const SLOPES: &[Slope] = &[Slope::All(Pointwise::L1Backward), Slope::None];
+        const SLOPES: &Slopes = &Slopes {
+            rows: &[Slope::All(Pointwise::L1Backward), Slope::Of(Pointwise::L1Backward, SWAPPED)],
+            both: Some(Pointwise::L1BackwardBoth),
+        };
         of_difference(Pointwise::L1Loss, SLOPES, self, target, &[], reduction.into())
     }
 
@@ -251,7 +276,10 @@ impl Tensor {
     /// `-w (t ln p + (1 - t) ln(1 - p))` for probabilities p, with logarithms of at least -100. p and t have gradients.
     /// Float dtypes. Errors: `Shape` if the shapes differ, `Value` where p is outside of `0..=1`.
     pub fn bce_loss(&self, target: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Result<Tensor> {
-        const SLOPES: &[Slope] = &[Slope::All(Pointwise::BceBackward), Slope::First(Pointwise::BceBackwardT)];
+        const SLOPES: &Slopes = &Slopes {
+            rows: &[Slope::All(Pointwise::BceBackward), Slope::Of(Pointwise::BceBackwardT, &[0])],
+            both: Some(Pointwise::BceBackwardBoth),
+        };
         let op = "bce_loss";
         if let Some(([x, target], weight)) = autocast::wide([self, target], weight)? {
             return x.bce_loss(&target, weight.as_ref(), reduction);
@@ -270,7 +298,7 @@ impl Tensor {
         positive_weight: Option<&Tensor>,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        const SLOPES: &[Slope] = &[Slope::All(Pointwise::BceWithLogitsBackward), Slope::None, Slope::None];
+        const SLOPES: &Slopes = &Slopes::first(&[Slope::All(Pointwise::BceWithLogitsBackward)]);
         let op = "bce_with_logits";
         if let Some(([x, target], weight)) = autocast::wide([self, target], weight)? {
             let positive = positive_weight.map(|w| w.cast(DType::F32)).transpose()?;
@@ -300,8 +328,8 @@ impl Tensor {
     /// gradient. For the mathematical mean over a batch use `Sum` and divide by its size. Float dtypes. Errors: `Shape`
     /// if the shapes differ.
     pub fn kl_div(&self, target: &Tensor, kind: KlTarget, reduction: Reduction) -> Result<Tensor> {
-        const PLAIN: &[Slope] = &[Slope::Second(Pointwise::KlDivBackward), Slope::None];
-        const LOG: &[Slope] = &[Slope::Second(Pointwise::KlDivLogBackward), Slope::None];
+        const PLAIN: &Slopes = &Slopes::first(&[Slope::Of(Pointwise::KlDivBackward, &[1])]);
+        const LOG: &Slopes = &Slopes::first(&[Slope::Of(Pointwise::KlDivLogBackward, &[1])]);
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.kl_div(&target, kind, reduction);
         }
@@ -317,7 +345,8 @@ impl Tensor {
     /// Cross entropy of a sigmoid, weighted by `(1 - p_t)^gamma`. Only x has a gradient. Float dtypes. Errors: `Shape` if
     /// the shapes differ, `Attr` if gamma is negative. Lin et al. 2017, arXiv 1708.02002.
     pub fn focal_loss(&self, target: &Tensor, options: Focal) -> Result<Tensor> {
-        const SLOPES: &[Slope] = &[Slope::All(Pointwise::FocalBackward), Slope::None];
+        const LOGITS: &Slopes = &Slopes::first(&[Slope::All(Pointwise::FocalBackward)]);
+        const PROBABILITIES: &Slopes = &Slopes::first(&[Slope::All(Pointwise::FocalProbabilityBackward)]);
         let op = "focal_loss";
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.focal_loss(&target, options);
@@ -329,19 +358,19 @@ impl Tensor {
             let message = format!("alpha is {alpha} and gamma {gamma}, expected numbers with gamma at least 0");
             return Err(Error::attr(op, message));
         }
-        let x = match input {
-            FocalInput::Logits => self.clone(),
-            FocalInput::Probabilities => in_acc(self, |p| {
-                let p = p.clamp(Some(1e-7.into()), Some((1.0 - 1e-7).into()))?;
-                p.log()?.sub(&p.neg()?.log1p()?)
-            })?,
+        let (row, slopes) = match input {
+            FocalInput::Logits => (Pointwise::FocalLoss, LOGITS),
+            FocalInput::Probabilities => (Pointwise::FocalProbability, PROBABILITIES),
         };
-        elementwise(Pointwise::FocalLoss, SLOPES, &[&x, target], &[alpha, gamma], reduction.into())
+        elementwise(row, slopes, &[self, target], &[alpha, gamma], reduction.into())
     }
 }
 
 fn smooth_l1(a: &Tensor, t: &Tensor, beta: f64, finish: Finish<'_>) -> Result<Tensor> {
-    const SLOPES: &[Slope] = &[Slope::All(Pointwise::SmoothL1Backward), Slope::None];
+    const SLOPES: &Slopes = &Slopes {
+        rows: &[Slope::All(Pointwise::SmoothL1Backward), Slope::Of(Pointwise::SmoothL1Backward, SWAPPED)],
+        both: Some(Pointwise::SmoothL1BackwardBoth),
+    };
     of_difference(Pointwise::SmoothL1Loss, SLOPES, a, t, &[beta], finish)
 }
 
