@@ -1,6 +1,6 @@
 //! Arithmetic of two operands, which broadcast, or of one and a host scalar.
 
-use super::{common_shape, gradients, in_acc, pointwise_one};
+use super::{all_or_each, common_shape, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
@@ -72,10 +72,8 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("mul", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            gradients![
-                t.want(0, || t.dy().mul(&b)?.sum_to_size(a.shape()))?,
-                t.want(1, || t.dy().mul(&a)?.sum_to_size(b.shape()))?,
-            ]
+            let (row, inputs) = (Pointwise::MulBackward, [t.dy(), &a, &b]);
+            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape()], |i| t.dy().mul([&b, &a][i]))
         })
     }
 
@@ -85,10 +83,11 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("div", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            gradients![
-                t.want(0, || t.dy().div(&b)?.sum_to_size(a.shape()))?,
-                t.want(1, || t.row(Pointwise::DivBackwardB, &[t.dy(), &a, &b], &[])?.sum_to_size(b.shape()))?,
-            ]
+            let (row, inputs) = (Pointwise::DivBackward, [t.dy(), &a, &b]);
+            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape()], |i| match i {
+                0 => t.dy().div(&b),
+                _ => t.row(Pointwise::DivBackwardB, &inputs, &[]),
+            })
         })
     }
 
@@ -116,21 +115,20 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("pow", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            gradients![
-                t.want(0, || t.row(Pointwise::PowBackwardA, &[t.dy(), &a, &b], &[])?.sum_to_size(a.shape()))?,
-                t.want(1, || t.row(Pointwise::PowBackwardB, &[t.dy(), &a, &b], &[])?.sum_to_size(b.shape()))?,
-            ]
+            let (row, inputs) = (Pointwise::PowBackward, [t.dy(), &a, &b]);
+            let one = [Pointwise::PowBackwardA, Pointwise::PowBackwardB];
+            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape()], |i| t.row(one[i], &inputs, &[]))
         })
     }
 
     /// The larger of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
     pub fn maximum(&self, b: &Tensor) -> Result<Tensor> {
-        extremum(Pointwise::Maximum, Pointwise::MaximumBackward, self, b)
+        extremum(Pointwise::Maximum, [Pointwise::MaximumBackward, Pointwise::MaximumBackwardA], self, b)
     }
 
     /// The smaller of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
     pub fn minimum(&self, b: &Tensor) -> Result<Tensor> {
-        extremum(Pointwise::Minimum, Pointwise::MinimumBackward, self, b)
+        extremum(Pointwise::Minimum, [Pointwise::MinimumBackward, Pointwise::MinimumBackwardA], self, b)
     }
 
     /// `x + s`. Float and integer dtypes.
@@ -173,8 +171,7 @@ impl Tensor {
         let y = with_scalar(Pointwise::RdivScalar, self, s)?;
         let saved = Saved::input(self);
         record("div", &[self], y, move |t| {
-            let x = t.get(&saved)?;
-            gradients![Some(t.dy().mul_scalar(-s.as_f64())?.div(&x)?.div(&x)?)]
+            gradients![Some(t.row(Pointwise::RdivScalarBackward, &[t.dy(), &t.get(&saved)?], &[s.as_f64()])?)]
         })
     }
 
@@ -215,9 +212,7 @@ impl Tensor {
         let y = with_scalar(Pointwise::RpowScalar, self, s)?;
         let saved = Saved::input(self);
         record("pow", &[self], y, move |t| {
-            let b = t.get(&saved)?;
-            let a = b.detach().full_like(s.as_f64())?;
-            gradients![Some(t.row(Pointwise::PowBackwardB, &[t.dy(), &a, &b], &[])?)]
+            gradients![Some(t.row(Pointwise::RpowScalarBackward, &[t.dy(), &t.get(&saved)?], &[s.as_f64()])?)]
         })
     }
 
@@ -226,14 +221,16 @@ impl Tensor {
     }
 }
 
-fn extremum(row: Pointwise, backward: Pointwise, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+/// `backward`: the row of both gradients, and that of the first operand's.
+fn extremum(row: Pointwise, backward: [Pointwise; 2], a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let y = binary(row, a, b, &[], &[])?;
     let (sa, sb) = (Saved::input(a), Saved::input(b));
     record(row.name(), &[a, b], y, move |t| {
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-        gradients![
-            t.want(0, || t.row(backward, &[t.dy(), &a, &b], &[])?.sum_to_size(a.shape()))?,
-            t.want(1, || t.row(backward, &[t.dy(), &b, &a], &[])?.sum_to_size(b.shape()))?,
-        ]
+        let [both, first] = backward;
+        all_or_each(t, 0, (both, &[t.dy(), &a, &b], &[]), &[a.shape(), b.shape()], |i| match i {
+            0 => t.row(first, &[t.dy(), &a, &b], &[]),
+            _ => t.row(first, &[t.dy(), &b, &a], &[]),
+        })
     })
 }

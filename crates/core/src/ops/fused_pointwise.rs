@@ -2,7 +2,7 @@
 
 use super::compare::check_bool;
 use super::fused::{has_kernel, record_fused};
-use super::{common_shape, gradients, pointwise_one};
+use super::{all_or_each, common_shape, gradients, pointwise_one};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
@@ -20,10 +20,11 @@ impl Tensor {
         let y = pointwise_one(op, Pointwise::Where, &[self, a, b], Attributes::default(), &shape, a.dtype())?;
         let (cond, a_shape, b_shape) = (self.clone(), a.shape().clone(), b.shape().clone());
         record(op, &[a, b], y, move |t| {
-            gradients![
-                t.want(0, || cond.where_scalar(t.dy(), 0.0)?.sum_to_size(&a_shape))?,
-                t.want(1, || cond.logical_not()?.where_scalar(t.dy(), 0.0)?.sum_to_size(&b_shape))?,
-            ]
+            let (row, inputs) = (Pointwise::WhereBackward, [t.dy(), &cond]);
+            all_or_each(t, 0, (row, &inputs, &[]), &[&a_shape, &b_shape], |i| match i {
+                0 => cond.where_scalar(t.dy(), 0.0),
+                _ => cond.logical_not()?.where_scalar(t.dy(), 0.0),
+            })
         })
     }
 
@@ -98,12 +99,12 @@ impl Tensor {
         let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let times = |other: &Tensor| t.row(Pointwise::AddcmulBackward, &[t.dy(), other], &[float]);
-            gradients![
-                t.want(0, || t.dy().sum_to_size(&s_shape))?,
-                t.want(1, || times(&b)?.sum_to_size(a.shape()))?,
-                t.want(2, || times(&a)?.sum_to_size(b.shape()))?,
-            ]
+            let (row, inputs, k) = (Pointwise::AddcmulBackward, [t.dy(), &a, &b], [float]);
+            let mut found = all_or_each(t, 1, (row, &inputs, &k), &[a.shape(), b.shape()], |i| {
+                t.row(Pointwise::AddcmulBackwardA, &[t.dy(), [&b, &a][i]], &k)
+            })?;
+            found[0] = t.want(0, || t.dy().sum_to_size(&s_shape))?;
+            Ok(found)
         })
     }
 
@@ -118,12 +119,13 @@ impl Tensor {
         let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let k = [value];
-            gradients![
-                t.want(0, || t.dy().sum_to_size(&s_shape))?,
-                t.want(1, || t.row(Pointwise::AddcdivBackwardA, &[t.dy(), &b], &k)?.sum_to_size(a.shape()))?,
-                t.want(2, || t.row(Pointwise::AddcdivBackwardB, &[t.dy(), &a, &b], &k)?.sum_to_size(b.shape()))?,
-            ]
+            let (row, inputs, k) = (Pointwise::AddcdivBackward, [t.dy(), &a, &b], [value]);
+            let mut found = all_or_each(t, 1, (row, &inputs, &k), &[a.shape(), b.shape()], |i| match i {
+                0 => t.row(Pointwise::AddcdivBackwardA, &[t.dy(), &b], &k),
+                _ => t.row(Pointwise::AddcdivBackwardB, &inputs, &k),
+            })?;
+            found[0] = t.want(0, || t.dy().sum_to_size(&s_shape))?;
+            Ok(found)
         })
     }
 
@@ -137,11 +139,12 @@ impl Tensor {
         let saved = [Saved::input(self), Saved::input(b), Saved::input(w)];
         record(op, &[self, b, w], y, move |t| {
             let (a, b, w) = (t.get(&saved[0])?, t.get(&saved[1])?, t.get(&saved[2])?);
-            gradients![
-                t.want(0, || t.row(Pointwise::LerpBackwardA, &[t.dy(), &w], &[])?.sum_to_size(a.shape()))?,
-                t.want(1, || t.dy().mul(&w)?.sum_to_size(b.shape()))?,
-                t.want(2, || t.row(Pointwise::LerpBackwardW, &[t.dy(), &a, &b], &[])?.sum_to_size(w.shape()))?,
-            ]
+            let (row, inputs) = (Pointwise::LerpBackward, [t.dy(), &a, &b, &w]);
+            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape(), w.shape()], |i| match i {
+                0 => t.row(Pointwise::LerpBackwardA, &[t.dy(), &w], &[]),
+                1 => t.dy().mul(&w),
+                _ => t.row(Pointwise::LerpBackwardW, &[t.dy(), &a, &b], &[]),
+            })
         })
     }
 

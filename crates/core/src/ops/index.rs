@@ -1,5 +1,6 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
+use super::gather::along;
 use super::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_index, describe};
@@ -89,20 +90,32 @@ impl Tensor {
 
     /// This tensor with `values`, which broadcast, written at an advanced index. Errors: as [`index`](Tensor::index).
     pub fn index_put(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<Tensor> {
+        let write = |x: &Tensor, places: &Tensor, values: &Tensor| match put {
+            Put::Assign => x.scatter(0, places, values),
+            Put::Accumulate => x.scatter_add(0, places, values),
+        };
+        let wrong = |shape: &Shape| {
+            let message = format!("values {} do not broadcast to the indexed {shape}", values.shape());
+            Error::shape("index_put", format!("{message} of {}", self.shape()))
+        };
+        let Resolved { view, indices: found } = resolve(self, indices)?;
+        let is_leading = found.iter().enumerate().all(|(k, (d, _))| k == *d);
+        if view.shape() == self.shape() && is_leading && !found.is_empty() {
+            // Whole rows.
+            let (leading, others) = self.dims().split_at(found.len());
+            let (shape, flat) = linear(&view, &found, leading)?;
+            let shape = Shape::new(&[shape.dims(), others].concat());
+            let rows = |n: usize| Shape::new(&[&[n], others].concat());
+            let values = values.broadcast_to(&shape).map_err(|_| wrong(&shape))?.reshape(rows(flat.numel()))?;
+            let x = self.reshape(rows(leading.iter().product()))?;
+            return write(&x, &along("index_put", &x, 0, &flat)?, &values)?.reshape(self.shape());
+        }
         // The index applied to the elements' own numbers says where to write.
         let numbers = Tensor::arange(self.numel(), self.device())?.reshape(self.shape())?;
         let places = numbers.index(indices)?;
-        let wrong = |_| {
-            let message = format!("values {} do not broadcast to the indexed {}", values.shape(), places.shape());
-            Error::shape("index_put", format!("{message} of {}", self.shape()))
-        };
-        let values = values.broadcast_to(places.shape()).map_err(wrong)?.reshape(places.numel())?;
+        let values = values.broadcast_to(places.shape()).map_err(|_| wrong(places.shape()))?.reshape(places.numel())?;
         let (flat, places) = (self.reshape(self.numel())?, places.reshape(places.numel())?);
-        let y = match put {
-            Put::Assign => flat.scatter(0, &places, &values)?,
-            Put::Accumulate => flat.scatter_add(0, &places, &values)?,
-        };
-        y.reshape(self.shape())
+        write(&flat, &places, &values)?.reshape(self.shape())
     }
 
     /// The positions of the true elements of a bool tensor, row-major: one i64 tensor a dimension. Reads the mask back.
@@ -177,7 +190,7 @@ fn linear(x: &Tensor, indices: &[(usize, Tensor)], extents: &[usize]) -> Result<
             }
             _ => e,
         })?;
-        let term = positive.mul_scalar(stride as i64)?;
+        let term = if stride == 1 { positive } else { positive.mul_scalar(stride as i64)? };
         sum = Some(match sum {
             Some(sum) => sum.add(&term)?,
             None => term,

@@ -51,6 +51,7 @@ pub use unary::Approximate;
 
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
+use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
@@ -82,6 +83,29 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
         run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
     }
     Ok(outputs)
+}
+
+/// The gradients of the operands of an op from number `first` on, which broadcast from `shapes`: by a row with an output for each
+/// if all are wanted, else each by itself.
+pub(crate) fn all_or_each(
+    t: &Backward<'_>,
+    first: usize,
+    (row, inputs, attributes): (Pointwise, &[&Tensor], &[f64]),
+    shapes: &[&Shape],
+    each: impl Fn(usize) -> Result<Tensor>,
+) -> Result<Gradients> {
+    let mut found: Gradients = (0..first).map(|_| None).collect();
+    let needs_all = (0..shapes.len()).all(|i| t.needs(first + i));
+    if needs_all && !t.creates_graph() {
+        for (d, shape) in t.rows(row, inputs, attributes)?.into_iter().zip(shapes) {
+            found.push(Some(d.sum_to_size(*shape)?));
+        }
+        return Ok(found);
+    }
+    for (i, shape) in shapes.iter().enumerate() {
+        found.push(t.want(first + i, || each(i)?.sum_to_size(*shape))?);
+    }
+    Ok(found)
 }
 
 /// Runs a row with its inputs expanded to the outputs' shape.

@@ -214,6 +214,20 @@ fn zero_if<V: Value>(mask: V::Mask, g: V) -> V {
     V::select(mask, V::c(0.0), g)
 }
 
+/// The gradient of `a` where a maximum of `a` and `b` was taken: ties share it.
+fn share_of_larger<V: Value>(g: V, a: V, b: V) -> V {
+    V::select(a.eq(b), V::c(0.5) * g, zero_if(a.lt(b), g))
+}
+
+/// The gradients of `a^b`.
+fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
+    let zero = V::c(0.0);
+    [
+        zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))),
+        zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log()),
+    ]
+}
+
 /// Whether a probability is valid; NaN is let through, so that it reaches `found_inf`.
 fn is_probability<V: Value>(p: V) -> V::Mask {
     !(p.lt(V::c(0.0)) | p.gt(V::c(1.0)))
@@ -368,10 +382,13 @@ rows! {
     Value AddScalar "add_scalar" (a) [b] -> 1 { [a + b] }
     Value RsubScalar "rsub_scalar" (a) [b] -> 1 { [b - a] }
     Value Mul "mul" (a, b) [] -> 1 { [a * b] }
+    Real MulBackward "mul_backward" (g, a, b) [] -> 2 { [g * b, g * a] }
     Value MulScalar "mul_scalar" (a) [b] -> 1 { [a * b] }
     Real Div "div" (a, b) [] -> 1 { [a / b] }
     Real DivScalar "div_scalar" (a) [b] -> 1 { [a / b] }
     Real RdivScalar "rdiv_scalar" (a) [b] -> 1 { [b / a] }
+    Real DivBackward "div_backward" (g, a, b) [] -> 2 { [g / b, -g * a / (b * b)] }
+    Real RdivScalarBackward "rdiv_scalar_backward" (g, a) [b] -> 1 { [-g * b / (a * a)] }
     Real DivBackwardB "div_backward_b" (g, a, b) [] -> 1 { [-g * a / (b * b)] }
     Real DivFloor "div_floor" (a, b) [] -> 1 {
         let (zero, one) = (V::c(0.0), V::c(1.0));
@@ -389,13 +406,10 @@ rows! {
     Real Pow "pow" (a, b) [] -> 1 { [a.pow(b)] }
     Real PowScalar "pow_scalar" (a) [b] -> 1 { [a.pow(b)] }
     Real RpowScalar "rpow_scalar" (b) [a] -> 1 { [a.pow(b)] }
-    Real PowBackwardA "pow_backward_a" (g, a, b) [] -> 1 {
-        [zero_if(b.eq(V::c(0.0)), g * b * a.pow(b - V::c(1.0)))]
-    }
-    Real PowBackwardB "pow_backward_b" (g, a, b) [] -> 1 {
-        let zero = V::c(0.0);
-        [zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
-    }
+    Real PowBackward "pow_backward" (g, a, b) [] -> 2 { pow_slopes(g, a, b) }
+    Real PowBackwardA "pow_backward_a" (g, a, b) [] -> 1 { [pow_slopes(g, a, b)[0]] }
+    Real PowBackwardB "pow_backward_b" (g, a, b) [] -> 1 { [pow_slopes(g, a, b)[1]] }
+    Real RpowScalarBackward "rpow_scalar_backward" (g, b) [a] -> 1 { [pow_slopes(g, a, b)[1]] }
     Real PowScalarBackward "pow_scalar_backward" (g, a) [b] -> 1 {
         [zero_if(b.eq(V::c(0.0)), g * b * a.pow(b - V::c(1.0)))]
     }
@@ -405,12 +419,10 @@ rows! {
         check { i.lt(size) & (-size).le(i) }
     Value Maximum "maximum" (a, b) [] -> 1 { [a.max(b)] }
     Value Minimum "minimum" (a, b) [] -> 1 { [a.min(b)] }
-    Real MaximumBackward "maximum_backward" (g, a, b) [] -> 1 {
-        [V::select(a.eq(b), V::c(0.5) * g, zero_if(a.lt(b), g))]
-    }
-    Real MinimumBackward "minimum_backward" (g, a, b) [] -> 1 {
-        [V::select(a.eq(b), V::c(0.5) * g, zero_if(a.gt(b), g))]
-    }
+    Real MaximumBackward "maximum_backward" (g, a, b) [] -> 2 { [share_of_larger(g, a, b), share_of_larger(g, b, a)] }
+    Real MaximumBackwardA "maximum_backward_a" (g, a, b) [] -> 1 { [share_of_larger(g, a, b)] }
+    Real MinimumBackward "minimum_backward" (g, a, b) [] -> 2 { [share_of_larger(g, -a, -b), share_of_larger(g, -b, -a)] }
+    Real MinimumBackwardA "minimum_backward_a" (g, a, b) [] -> 1 { [share_of_larger(g, -a, -b)] }
 
     // Comparisons: outputs are bool.
     Value Eq "eq" (a, b) [] -> 1 { [V::one_if(a.eq(b))] }
@@ -429,6 +441,10 @@ rows! {
 
     // Selection and fused pointwise.
     Value Where "where_cond" (cond, a, b) [] -> 1 { [V::select(cond.ne(V::c(0.0)), a, b)] }
+    Value WhereBackward "where_backward" (g, cond) [] -> 2 {
+        let is_a = cond.ne(V::c(0.0));
+        [V::select(is_a, g, V::c(0.0)), zero_if(is_a, g)]
+    }
     Value WhereScalar "where_scalar" (cond, a) [b] -> 1 { [V::select(cond.ne(V::c(0.0)), a, b)] }
     Value Clamp "clamp" (x, lo, hi) [] -> 1 { [x.max(lo).min(hi)] }
     Value ClampScalar "clamp_scalar" (x) [lo, hi] -> 1 { [x.max(lo).min(hi)] }
@@ -441,8 +457,12 @@ rows! {
         [V::select(x.ge(lo) & x.le(hi), g, zero), V::select(below, g, zero), V::select(above, g, zero)]
     }
     Value Addcmul "addcmul" (s, a, b) [value] -> 1 { [s + value * a * b] }
-    Value AddcmulBackward "addcmul_backward" (g, b) [value] -> 1 { [value * g * b] }
+    Real AddcmulBackward "addcmul_backward" (g, a, b) [value] -> 2 { [value * g * b, value * g * a] }
+    Value AddcmulBackwardA "addcmul_backward_a" (g, b) [value] -> 1 { [value * g * b] }
     Real Addcdiv "addcdiv" (s, a, b) [value] -> 1 { [s + value * a / b] }
+    Real AddcdivBackward "addcdiv_backward" (g, a, b) [value] -> 2 {
+        [value * g / b, -value * g * a / (b * b)]
+    }
     Real AddcdivBackwardA "addcdiv_backward_a" (g, b) [value] -> 1 { [value * g / b] }
     Real AddcdivBackwardB "addcdiv_backward_b" (g, a, b) [value] -> 1 { [-value * g * a / (b * b)] }
     Real Lerp "lerp" (a, b, w) [] -> 1 {
@@ -453,6 +473,7 @@ rows! {
         let low = a + w * (b - a);
         [V::select(w.abs().lt(V::c(0.5)), low, b - (b - a) * (V::c(1.0) - w))]
     }
+    Real LerpBackward "lerp_backward" (g, a, b, w) [] -> 3 { [g * (V::c(1.0) - w), g * w, g * (b - a)] }
     Real LerpBackwardA "lerp_backward_a" (g, w) [] -> 1 { [g * (V::c(1.0) - w)] }
     Real LerpBackwardW "lerp_backward_w" (g, a, b) [] -> 1 { [g * (b - a)] }
     Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
