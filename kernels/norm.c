@@ -3,9 +3,26 @@
 // T, P and ACC: dtypes of the rows, of weight and bias, and of the arithmetic. CENTERED: the mean is subtracted. WEIGHT,
 // BIAS: there is one. PIECE: weight and bias are read in such words, in rows that are WHOLE. CHANNELS: rows are `groups` groups
 // of channels, each of `inner` elements, which have one weight and bias; ALIKE: the elements of a word are of one channel.
-// Backward, rows are WHOLE, and DX and PARAMETERS say which gradients are wanted.
+// INDEX: rows are those of a table of `table_rows` that an index of this dtype names; they are WHOLE. A bad index is noted, and the
+// result is NaN. Backward, rows are WHOLE, and DX and PARAMETERS say which gradients are wanted.
 
 typedef STORAGE(P) SP;
+
+#ifdef INDEX
+typedef STORAGE(INDEX) SI;
+#define INDEXED GLOBAL const SI *index, i64 table_rows,
+
+// x so that the row of a table lies where that of the result does. In place of a bad index, the first.
+FUNCTION GLOBAL const STORAGE(T) *table_for(GLOBAL const STORAGE(T) *x, GLOBAL const SI *index, i64 table_rows, i64 row,
+                                            i64 extent) {
+    i64 named = index[row];
+    return x + (((u64)named < (u64)table_rows ? named : 0) - row) * extent;
+}
+#define SOURCE(x, at) table_for(x, index, table_rows, (at).row, extent)
+#else
+#define INDEXED
+#define SOURCE(x, at) (x)
+#endif
 
 #ifdef PER
 // Which parameter is that of an element.
@@ -81,7 +98,7 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
 #endif
 
 KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL S *y, GLOBAL A *means,
-             GLOBAL A *rstds, i64 rows, i64 extent, i64 groups, i64 inner, A eps) {
+             GLOBAL A *rstds, INDEXED i64 rows, i64 extent, i64 groups, i64 inner, A eps, GLOBAL i64 *status) {
     JOINS(1);
 #ifdef OTHERS
     SHARED_GIVEN(WORD, held, HELD_WORDS);
@@ -89,14 +106,15 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);
         GLOBAL const SP *ws = OF_ROW(weight), *bs = OF_ROW(bias);
+        GLOBAL const S *from = SOURCE(x, at);
         A v[PER][VECTOR], mean = 0, squares = 0;
-        keep(v, x, at, 0);
-        A edge = edge_of(x, at, 0);
+        keep(v, from, at, 0);
+        A edge = edge_of(from, at, 0);
 #ifdef OTHERS
         EACH_BATCH(at, b) {
             Read r[BATCH];
             A n[VECTOR];
-            read_batch(r, x, at, b);
+            read_batch(r, from, at, b);
             hold_batch(held, r, b);
 #ifdef CENTERED
             EACH_OF_BATCH(u) {
@@ -116,7 +134,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         EACH_BATCH_BACK(at, b) {
             Read r[BATCH];
             A n[VECTOR];
-            read_batch_again(r, held, x, at, b);
+            read_batch_again(r, held, from, at, b);
             EACH_OF_BATCH(u) {
                 numbers_of(n, r[u], 1, 0);
                 squares = squares_of(squares, n, mean, BATCH_WORD(b, u) < at.words);
@@ -124,6 +142,13 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         }
 #endif
         A rstd = (A)1 / sqrt_(TEAM_SUM(squares) / (A)extent + eps);
+#ifdef INDEX
+        i64 named = index[at.row];
+        if ((u64)named >= (u64)table_rows) {
+            rstd = (A)as_f32(0x7fc00000);
+            if (MEMBER == 0) note(status, at.row, named);
+        }
+#endif
         if (row < rows) {
             if (MEMBER == 0) {
                 means[row] = mean;
@@ -136,7 +161,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         EACH_BATCH(at, b) {
             Read r[BATCH];
             A n[VECTOR];
-            read_batch_again(r, held, x, at, b);
+            read_batch_again(r, held, from, at, b);
             EACH_OF_BATCH(u) {
                 numbers_of(n, r[u], 1, 0);
                 put_normalised(y, n, ws, bs, mean, rstd, at, BATCH_WORD(b, u), (idx)inner);
@@ -187,7 +212,8 @@ LOCAL_FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
 // Both gradients in one turn through the rows. A thread has the same columns of all of its rows, and sums up in registers
 // what these add to the parameters' gradients, or in the group's row of `weights` and `biases` if columns are many.
 KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, i64 rows, i64 extent) {
+                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, INDEXED i64 rows,
+                      i64 extent) {
     JOINS(2);
 #if TEAMS > 1 && defined(PARAMETERS)
     SHARED(A, columns, 2 * MOST_COLUMNS);
@@ -201,7 +227,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
         EACH_ELEMENT(j) dw[turn][j] = db[turn][j] = 0;
     }
     read_kept(gs, g, at);
-    read_kept(xs, x, at);
+    read_kept(xs, SOURCE(x, at), at);
     EACH_ROW(row) {
         A dy[PER][VECTOR], n[PER][VECTOR], sums[2], m = mean, s = rstd;
         Row here = at;
@@ -215,7 +241,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
         mean = means[at.row];
         rstd = rstds[at.row];
         read_kept(gs, g, at);
-        read_kept(xs, x, at);
+        read_kept(xs, SOURCE(x, at), at);
         EACH_KEPT(turn) slopes_of(sums, dy[turn], n[turn], ws[turn], m, s);
 #ifdef PARAMETERS
         if (row < rows) {
@@ -230,7 +256,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
             Read a[BATCH], c[BATCH];
             A p[VECTOR], q[VECTOR], r[VECTOR];
             read_batch(a, g, here, b);
-            read_batch(c, x, here, b);
+            read_batch(c, SOURCE(x, here), here, b);
             EACH_OF_BATCH(u) {
                 idx w = BATCH_WORD(b, u);
                 numbers_of(p, a[u], w < here.words, 0);
@@ -259,7 +285,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
             Read a[BATCH], c[BATCH];
             A p[VECTOR], q[VECTOR], r[VECTOR];
             read_batch(a, g, here, b);
-            read_batch(c, x, here, b);
+            read_batch(c, SOURCE(x, here), here, b);
             EACH_OF_BATCH(u) {
                 idx w = BATCH_WORD(b, u);
                 numbers_of(p, a[u], w < here.words, 0);

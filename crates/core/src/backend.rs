@@ -197,6 +197,11 @@ pub enum Fused {
     /// dy, x, mean, rstd and the weight, if any, to dx and the gradients of the weight and the bias, those that are there
     /// and wanted; `ints` as above, then whether dx and whether the parameters' gradients are wanted.
     NormBackward,
+    /// [`Fused::Norm`] of rows of a table x `[v, length]` that an index `[rows]`, the last input, names, without a bias.
+    EmbeddingNorm,
+    /// [`Fused::NormBackward`] of the above, with the table for x and the index as the last input; dx is that of rows `[rows,
+    /// length]`.
+    EmbeddingNormBackward,
     /// x `[batch, channels, inner]`, weight and bias of channels where there are any, and mean and variance of channels if
     /// they are given, to y, mean and rstd, and, read and written, the running mean and variance and the number of batches
     /// where there are any. `ints` = batch, channels, inner, whether there are a weight and a bias, 1 if running statistics

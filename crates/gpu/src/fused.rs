@@ -7,8 +7,9 @@ use crate::elementwise::{halves, word};
 use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
-use crate::{Gpu, address, each, index, matmul, random, reduce, rotary, sample, softmax, total, window};
-use isograd_core::backend::Fused;
+use crate::status::Check;
+use crate::{Gpu, address, each, index, matmul, place, random, reduce, rotary, sample, softmax, total, window};
+use isograd_core::backend::{Fused, index_error};
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
 
@@ -65,8 +66,10 @@ pub fn supports<D: Driver>(gpu: &Gpu<D>, _kernel: Fused, dtype: DType) -> bool {
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()> {
     match kernel {
         Fused::Softmax | Fused::SoftmaxBackward => softmax::run(gpu, call),
-        Fused::Norm => norm(gpu, call),
-        Fused::NormBackward => norm_backward(gpu, call),
+        Fused::Norm => norm(gpu, call, None),
+        Fused::EmbeddingNorm => norm(gpu, call, call.inputs.last()),
+        Fused::NormBackward => norm_backward(gpu, call, None),
+        Fused::EmbeddingNormBackward => norm_backward(gpu, call, call.inputs.last()),
         Fused::BatchNorm => batch_norm(gpu, call),
         Fused::BatchNormBackward => batch_norm_backward(gpu, call),
         Fused::GroupNorm => group_norm(gpu, call),
@@ -177,20 +180,45 @@ fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &
     if is_read_so { variant.define("PIECE", word(bytes)) } else { variant }
 }
 
-fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+/// Adds an index that names rows of `x`, which is written before the number of rows.
+fn indexed<D: Driver>(
+    variant: Variant,
+    arguments: Arguments,
+    index: Option<&Operand<'_>>,
+    x: &Operand<'_>,
+) -> Result<(Variant, Arguments)> {
+    let Some(index) = index else { return Ok((variant, arguments)) };
+    let arguments = arguments.pointer(place::<D>(index)?).int(x.layout.shape()[0] as i64);
+    Ok((variant.define("INDEX", index.dtype.name()), arguments))
+}
+
+/// `index` names the rows of x, if there is one.
+fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
     let x = &call.inputs[0];
-    let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
+    let parameters = &call.inputs[1..call.inputs.len() - index.is_some() as usize];
+    let p = parameters.first().map_or(x.dtype, |p| p.dtype);
     let mut parameters = inputs[1..].iter().copied();
     // A kernel does not read a pointer that is not there: any other stands for it.
     let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
     let pointers = [inputs[0], optional(3), optional(4), outputs[0], outputs[1], outputs[2]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let (variant, arguments) = indexed::<D>(norm_variant(call, &call.outputs[0], p), arguments, index, x)?;
     let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(call.floats[0], x.dtype.acc());
-    let variant = norm_variant(call, x, p);
-    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ONE);
-    gpu.launch(with_pieces(variant, x.dtype, p, extent, &inputs[1..]), "norm", geometry, &arguments)
+    let kept = Kept { is_whole: index.is_some(), ..Kept::ONE };
+    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
+    let variant = with_pieces(variant, x.dtype, p, extent, &[pointers[1], pointers[2]]);
+    let Some(index) = index else {
+        return gpu.launch(variant, "norm", geometry, &arguments.pointer(inputs[0]));
+    };
+    let extent = x.layout.shape()[0];
+    let slot = gpu.status(call.op, Check::Index(extent))?;
+    gpu.launch(variant, "norm", geometry, &arguments.pointer(slot.address))?;
+    gpu.checked(slot, |row| {
+        let value = gpu.element(index, 1, row)?.as_i64(call.op)?;
+        Ok(index_error(call.op, row as i64, value, extent))
+    })
 }
 
 /// The operands of a normalisation's gradient.
@@ -214,9 +242,9 @@ impl NormGradient {
         let mut found = outputs.iter().copied();
         // A kernel does not touch a pointer that is not there: any other stands for it.
         let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
-        let p = match (call.inputs.get(4), call.outputs.last()) {
-            (Some(weight), _) => weight.dtype,
-            (None, Some(last)) if wants_parameters => last.dtype,
+        let p = match (has_weight, call.outputs.last()) {
+            (true, _) => call.inputs[4].dtype,
+            (false, Some(last)) if wants_parameters => last.dtype,
             _ => call.inputs[1].dtype,
         };
         Ok(NormGradient {
@@ -230,10 +258,10 @@ impl NormGradient {
 }
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
-fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
-    let x = &call.inputs[1];
+    let x = &call.inputs[0];
     let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
     let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
     let names = [(wants_dx, "DX"), (wants_parameters, "PARAMETERS"), (true, "BACKWARD")];
@@ -250,6 +278,7 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let sums = [weights.address, biases.address];
     let pointers = [dy, from, mean, rstd, weight, dx, sums[0], sums[1]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let (program, arguments) = indexed::<D>(program, arguments, index, &call.inputs[1])?;
     let arguments = arguments.int(count as i64).int(extent as i64);
     let program = with_pieces(program, x.dtype, p, extent, &[weight]);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;

@@ -45,7 +45,8 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if inner.is_multiple_of(16 / x.dtype.size()) {
         program = program.define("ALIKE", true);
     }
-    gpu.launch(program, "norm", geometry, &arguments)
+    // The norm of rows that an index names has a status.
+    gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))
 }
 
 /// One launch, and one that joins what the elements of the batch add to the parameters' gradients.

@@ -1,11 +1,11 @@
 //! Rows of a table by index.
 
-use super::fused::has_kernel;
+use super::fused::{has_kernel, record_fused};
 use super::graph::index_reduce;
 use super::{gradients, in_acc};
-use crate::backend::{Fused, IndexReduce};
+use crate::backend::{Fused, IndexReduce, Kernel};
 use crate::tape::record;
-use crate::tensor::{check_device, check_float, check_index};
+use crate::tensor::{Attributes, check_device, check_float, check_index, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// What [`Tensor::embedding`] does with the gradient.
@@ -22,13 +22,7 @@ impl Tensor {
     /// a padding index out of range; `Index` for an index outside of `0..V`.
     pub fn embedding(&self, index: &Tensor, options: EmbeddingOptions) -> Result<Tensor> {
         let op = "embedding";
-        check_index(op, index)?;
-        check_float(op, self)?;
-        check_device(op, &[self, index])?;
-        if self.rank() != 2 {
-            let message = format!("the table of index {} is {}, expected [V, E]", index.shape(), self.shape());
-            return Err(Error::shape(op, message));
-        }
+        check_table(op, self, index)?;
         let (v, e) = (self.dims()[0], self.dims()[1]);
         let padding = options.padding_idx.map(|p| if p < 0 { p.saturating_add(v as i64) } else { p });
         if padding.is_some_and(|p| !(0..v as i64).contains(&p)) {
@@ -51,22 +45,74 @@ impl Tensor {
     /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`. Errors: as
     /// [`embedding`](Tensor::embedding).
     pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-        let x = self.embedding(index, EmbeddingOptions::default())?;
+        let op = "embedding_rmsnorm";
+        check_table(op, self, index)?;
         if let Some(gamma) = gamma
             && gamma.dims() != &self.dims()[1..]
         {
             let message = format!("gamma is {}, expected [E] of the table {}", gamma.shape(), self.shape());
-            return Err(Error::shape("embedding_rmsnorm", message));
+            return Err(Error::shape(op, message));
         }
-        in_acc(&x, |x| {
-            let r = x.square()?.mean_keepdim(-1)?.add_scalar(eps)?.rsqrt()?;
-            let y = x.mul(&r)?;
-            match gamma {
-                Some(gamma) => y.mul(&gamma.cast(y.dtype())?),
-                None => Ok(y),
-            }
-        })
+        let is_alike = gamma.is_none_or(|gamma| [self.dtype(), DType::F32].contains(&gamma.dtype()));
+        if !has_kernel(Fused::EmbeddingNorm, self) || !is_alike || index.numel() == 0 {
+            return embedding_norm(self, index, gamma, eps);
+        }
+        let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);
+        let (rows, v, length) = (flat.numel(), table.dims()[0], table.dims()[1]);
+        let ints = [rows, length, 0, gamma.is_some() as usize, 0].map(|v| v as i64);
+        let empty = |shape: Shape, dtype| Tensor::empty(op, &shape, dtype, table.device());
+        let y = empty((rows, length).into(), table.dtype())?;
+        let acc = table.dtype().acc();
+        let (mean, rstd) = (empty(rows.into(), acc)?, empty(rows.into(), acc)?);
+        let gamma = gamma.map(Tensor::contiguous).transpose()?;
+        let inputs: Vec<&Tensor> = [&table].into_iter().chain(&gamma).collect();
+        let operands = [&inputs[..], &[&flat]].concat();
+        let attributes = Attributes { ints: &ints, floats: &[eps] };
+        run(op, Kernel::Fused(Fused::EmbeddingNorm), &operands, &[&y, &mean, &rstd], attributes)?;
+        let named = flat.clone();
+        let again = move |x: &[Tensor]| embedding_norm(&x[0], &named, x.get(1), eps);
+        let y = record_fused(op, &inputs, y, again, move |t, x| {
+            let dy = t.dy().contiguous()?;
+            let (wants_table, wants_gamma) = (t.needs(0), x.len() > 1 && t.needs(1));
+            let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+            let dx = wants_table.then(|| like(&dy)).transpose()?;
+            let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
+            let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(x.get(1)).chain([&flat]).collect();
+            let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
+            let ints = [&ints[..], &[wants_table as i64, wants_gamma as i64]].concat();
+            let kernel = Kernel::Fused(Fused::EmbeddingNormBackward);
+            run(op, kernel, &operands, &outputs, Attributes::ints(&ints))?;
+            let dtable = dx.map(|dx| fused_gradient(&dx, &flat, v, None, false)).transpose()?;
+            Ok([dtable, dgamma].into_iter().take(x.len()).collect())
+        })?;
+        let mut dims = Dims::from_slice(index.dims());
+        dims.push(length);
+        y.reshape(Shape::from(dims))
     }
+}
+
+/// Errors unless the index names rows of a table.
+fn check_table(op: &'static str, table: &Tensor, index: &Tensor) -> Result<()> {
+    check_index(op, index)?;
+    check_float(op, table)?;
+    check_device(op, &[table, index])?;
+    if table.rank() != 2 {
+        let message = format!("the table of index {} is {}, expected [V, E]", index.shape(), table.shape());
+        return Err(Error::shape(op, message));
+    }
+    Ok(())
+}
+
+/// What the kernel computes, in tensor ops.
+fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    in_acc(&table.embedding(index, EmbeddingOptions::default())?, |x| {
+        let r = x.square()?.mean_keepdim(-1)?.add_scalar(eps)?.rsqrt()?;
+        let y = x.mul(&r)?;
+        match gamma {
+            Some(gamma) => y.mul(&gamma.cast(y.dtype())?),
+            None => Ok(y),
+        }
+    })
 }
 
 /// Sums the gradient's rows by index, leaving out the padding row.

@@ -194,6 +194,12 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::Norm => norm(call, inputs),
         Fused::NormBackward => norm_backward(call, inputs),
+        Fused::EmbeddingNorm | Fused::EmbeddingNormBackward => {
+            let is_forward = kernel == Fused::EmbeddingNorm;
+            let (at, mut named) = (!is_forward as usize, inputs[..inputs.len() - 1].to_vec());
+            named[at] = named[at].index_select(0, &inputs[inputs.len() - 1])?;
+            if is_forward { norm(call, &named) } else { norm_backward(call, &named) }
+        }
         Fused::BatchNorm => batch_norm(call, inputs, before),
         Fused::BatchNormBackward => channels_backward(call, inputs, &[0, 2], call.ints[5] != 0),
         Fused::GroupNorm => group_norm(call, inputs),

@@ -54,7 +54,7 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("topk", [5, 2]),
     ("sort", [5, 2]),
     ("embedding_forward", [1, 5]),
-    ("embedding_rmsnorm", [7, 16]),
+    ("embedding_rmsnorm", [1, 10]),
     ("apply_rotary_embedding", [1, 2]),
     ("matmul", [3, 6]),
     // A vendor's library wants what is added in its output, and activations exact or not at all.
