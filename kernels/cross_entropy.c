@@ -2,9 +2,9 @@
 //
 // T and ACC: dtypes of the logits and of the arithmetic; I: of the targets; LOSS: of the loss of an element. WEIGHT and
 // BYTES: each class has such a number. SMOOTHING: a share of the target is spread over all classes. REDUCED: losses will be
-// summed up, by the programs with TOTAL, and with MEAN divided by the sum of their counts. With PER, a team takes a row
-// (inner extent 1); without, a thread takes a column. `statistics` are the largest logits of all rows, then the logarithms
-// of their sums of e^(x - max).
+// summed up, by the programs with TOTAL, and with MEAN divided by the sum of their counts. LOGARITHMS: what is called logits are
+// logarithms of probabilities. With PER, a team takes a row (inner extent 1); without, a thread takes a column. `statistics` are
+// the largest logits of all rows, then the logarithms of their sums of e^(x - max); of logarithms there are none.
 
 #ifdef TOTAL
 typedef STORAGE(T) S;
@@ -149,6 +149,12 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
     return s;
 }
 
+#ifdef LOGARITHMS
+#define PART_OF_ALL(x, max, logarithm, sum) ((A)0)
+#else
+#define PART_OF_ALL(x, max, logarithm, sum) (POWER((x) - (max) - (logarithm)) * (sum))
+#endif
+
 #ifdef PER
 KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *bytes,
                            GLOBAL SL *losses, GLOBAL A *counts, GLOBAL A *statistics, i64 rows, i64 extent, i64 ignored,
@@ -225,13 +231,17 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
             continue;
         }
         Slopes s = slopes(dy, divisor, weight, weights, bytes, row, t, extent, rest, share);
+#ifndef LOGARITHMS
         A max = statistics[row], logarithm = statistics[rows + row];
+#endif
         EACH_BATCH(at, b) {
+#ifndef LOGARITHMS
             Read r[BATCH];
             read_batch(r, x, at, b);
+#endif
             EACH_OF_BATCH(u) {
                 idx w = BATCH_WORD(b, u), own = (idx)t - POSITION(at, w, 0);
-                EACH_ELEMENT(j) v[j] = POWER((A)LOAD(T, r[u].each, j) - max - logarithm) * s.sum;
+                EACH_ELEMENT(j) v[j] = PART_OF_ALL((A)LOAD(T, r[u].each, j), max, logarithm, s.sum);
 #ifdef SMOOTHING
                 if (w < at.words) {
                     EACH_ELEMENT(j) v[j] -= s.even * WEIGHT_OF(POSITION(at, w, j));
@@ -244,7 +254,7 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
             }
         }
         if (at.edge >= 0) {
-            A d = POWER(edge_of(x, at, 0) - max - logarithm) * s.sum;
+            A d = PART_OF_ALL(edge_of(x, at, 0), max, logarithm, s.sum);
 #ifdef SMOOTHING
             d -= s.even * WEIGHT_OF(at.edge);
 #endif
@@ -293,6 +303,9 @@ KERNEL(cross_entropy_columns)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL
         // Neighbouring columns are neighbours in memory, or short rows.
         GLOBAL const S *column = x + (idx)(c / inner * extent * inner + c % inner);
         idx step = (idx)inner;
+#ifdef LOGARITHMS
+        put_loss(losses, counts, weight, bytes, c, t, LOAD(T, column, (idx)t * step), 0, rest, share);
+#else
         Summary s = nothing();
         EACH_PART(start, end) s = joined(s, part_of(column, step, start, end));
         A logarithm = log_(s.sum), all = 0;
@@ -307,6 +320,7 @@ KERNEL(cross_entropy_columns)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL
         statistics[columns + c] = logarithm;
         A logp = LOAD(T, column, (idx)t * step) - s.max - logarithm;
         put_loss(losses, counts, weight, bytes, c, t, logp, all, rest, share);
+#endif
     }
 }
 
@@ -322,7 +336,7 @@ KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divis
         A d = 0;
         if (COUNTS(t)) {
             Slopes s = slopes(dy, divisor, weight, weights, bytes, c, t, extent, rest, share);
-            d = POWER(LOAD(T, x, e) - statistics[c] - statistics[columns + c]) * s.sum;
+            d = PART_OF_ALL(LOAD(T, x, e), statistics[c], statistics[columns + c], s.sum);
 #ifdef SMOOTHING
             d -= s.even * WEIGHT_OF(k);
 #endif

@@ -221,7 +221,8 @@ pub enum Fused {
     /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
     /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum
     /// was divided by. `ints` = outer, classes, inner, ignored target, whether there are weights and bytes, and 0 without
-    /// a reduction, 1 for the sum over a divisor, 2 for the mean; `floats` = label smoothing, divisor.
+    /// a reduction, 1 for the sum over a divisor, 2 for the mean, then whether the logits are logarithms of probabilities, and
+    /// the loss that of these; `floats` = label smoothing, divisor.
     CrossEntropy,
     /// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the loss was reduced, and the
     /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.

@@ -23,6 +23,8 @@ struct Attributes {
     has_bytes: bool,
     is_reduced: bool,
     is_mean: bool,
+    /// Whether x are logarithms of probabilities.
+    is_logarithm: bool,
     smoothing: f64,
     divisor: f64,
     acc: DType,
@@ -40,6 +42,7 @@ impl Attributes {
             has_bytes: call.ints[5] != 0,
             is_reduced: call.ints[6] != 0,
             is_mean: call.ints[6] == 2,
+            is_logarithm: call.ints[7] != 0,
             smoothing: call.floats[0],
             divisor: call.floats[1],
             acc: call.outputs[0].dtype.acc(),
@@ -62,6 +65,7 @@ impl Attributes {
             ("SMOOTHING", self.smoothing > 0.0),
             ("REDUCED", self.is_reduced),
             ("MEAN", self.is_mean),
+            ("LOGARITHMS", self.is_logarithm),
         ];
         flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
     }
@@ -96,7 +100,7 @@ pub fn cross_entropy<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer)).pointer(slot.address);
     let logits = &call.inputs[0];
     let variant = a.variant(logits, &call.inputs[1]);
-    if a.by_column() {
+    if a.by_column() || a.is_logarithm {
         let variant = variant.define("THREADS", THREADS);
         gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner as i64))?;
     } else {

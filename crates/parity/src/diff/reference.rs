@@ -489,14 +489,19 @@ fn cross_entropy(call: &Call<'_>, x: &Tensor, target: &Tensor, numbers: &[Tensor
         reduction: [Reduction::None, Reduction::Sum, Reduction::Mean][form as usize],
         token_bytes: token_bytes.clone(),
     };
-    let mut y = x.cross_entropy_with(&target, &options)?;
+    let is_logarithm = call.ints[7] != 0;
+    let mut y = if is_logarithm { x.nll_loss(&target, &options)? } else { x.cross_entropy_with(&target, &options)? };
     if form == 1 {
         y = y.div_scalar(call.floats[1])?;
     }
     let x = x.detach();
-    let max = x.amax_keepdim(1)?;
-    let logarithm = x.sub(&max)?.exp()?.sum_keepdim(1)?.log()?;
-    let mut found = vec![Some(y), Some(Tensor::stack(&[&max, &logarithm], 0)?)];
+    let statistics = || {
+        let max = x.amax_keepdim(1)?;
+        let logarithm = x.sub(&max)?.exp()?.sum_keepdim(1)?.log()?;
+        Tensor::stack(&[&max, &logarithm], 0)
+    };
+    // Of logarithms there are none.
+    let mut found = vec![Some(y), if is_logarithm { None } else { Some(statistics()?) }];
     if form == 1 {
         found.push(Some(Tensor::full((), call.floats[1], x.dtype(), x.device())?));
     } else if form == 2 {

@@ -24,6 +24,9 @@ pub struct CrossEntropy {
     pub token_bytes: Option<Tensor>,
 }
 
+/// The op whose input are logarithms of probabilities already.
+const NLL: &str = "nll_loss";
+
 impl Tensor {
     /// The mean cross entropy of logits `[N, C, d..]` or `[C]` with class indices `[N, d..]` (i64 or i32) or
     /// probabilities `[N, C, d..]`. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
@@ -57,14 +60,18 @@ impl Tensor {
     /// `-w[t] logp[t]` for log probabilities `[N, C, d..]` or `[C]` and class indices `[N, d..]`. Label smoothing is not
     /// used. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
     pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
-        let op = "nll_loss";
+        let op = NLL;
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.nll_loss(&target, options);
         }
         check_float(op, self)?;
-        class_dim(op, self, target)?;
+        let dim = class_dim(op, self, target)?;
         let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };
-        indices(op, &self.cast(self.dtype().acc())?, target, &options)?.cast(self.dtype())
+        if !has_kernel(Fused::CrossEntropy, self) {
+            return composite(op, self, target, dim, &options);
+        }
+        check_indices(op, self, target, dim)?;
+        fused(op, self, target, dim, &options)
     }
 }
 
@@ -136,7 +143,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
     };
     let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
     let extents = [outer, x.dims()[d], inner].map(|v| v as i64);
-    let given = [ignored(options), weight.is_some() as i64, bytes.is_some() as i64, form];
+    let given = [ignored(options), weight.is_some() as i64, bytes.is_some() as i64, form, (op == NLL) as i64];
     let ints = [extents.as_slice(), &given].concat();
     let floats = [options.label_smoothing, given_divisor];
     let shape = if form == 0 { target.shape().clone() } else { Shape::from(()) };
@@ -169,7 +176,11 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
 
 /// What the kernel computes, in tensor ops.
 fn composite(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
-    let logp = x.cast(x.dtype().acc())?.log_softmax(dim)?;
+    let wide = x.cast(x.dtype().acc())?;
+    if op == NLL {
+        return indices(op, &wide, target, options)?.cast(x.dtype());
+    }
+    let logp = wide.log_softmax(dim)?;
     let loss = match target.dtype().is_float() {
         true => probabilities(op, &logp, x, target, options)?,
         false => indices(op, &logp, target, options)?,
