@@ -1,9 +1,9 @@
 // Pooling of volumes [planes, D, H, W] by windows, and its gradient. Windows are KD x KH x KW elements, D. apart, which begin
 // S. apart, the first P. before the volume; or ADAPTIVE, between fractions of its extents. FLAT: D is 1.
 //
-// `p`: D, H, W; the numbers of windows along these; then three divisors: strips of a line, lines, and slices of what a
-// launch writes, each with what a quotient is made with. A thread writes a strip: STRIP neighbours of a line; or READERS threads,
-// a power of 2, share the elements of one window.
+// `p`: D, H, W; the numbers of windows along these; what QUOTIENT takes of these six; then three divisors: strips of a line,
+// lines, and slices of what a launch writes, each with what QUOTIENT takes. A thread writes a strip: STRIP neighbours of a
+// line; or READERS threads, a power of 2, share the elements of one window.
 //
 // T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and where they are, in INDEX: numbers within
 // windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
@@ -17,35 +17,38 @@ typedef STORAGE(INDEX) I;
 #define BLANK ((A)0)
 #endif
 
+// What QUOTIENT takes of 1.
+#define BY_1 ((i64)1 << 31)
 #ifdef FLAT
 #define IN_D 1
 #define OUT_D 1
+#define BY_IN_D BY_1
+#define BY_OUT_D BY_1
 #else
 #define IN_D ((idx)p.v[0])
 #define OUT_D ((idx)p.v[3])
+#define BY_IN_D p.v[6]
+#define BY_OUT_D p.v[9]
 #endif
 #define IN_H ((idx)p.v[1])
 #define IN_W ((idx)p.v[2])
 #define OUT_H ((idx)p.v[4])
 #define OUT_W ((idx)p.v[5])
+#define BY_IN_H p.v[7]
+#define BY_IN_W p.v[8]
+#define BY_OUT_H p.v[10]
+#define BY_OUT_W p.v[11]
 
-#define DIVISOR(k) p.v[6 + 3 * (k)]
-#ifdef WIDE
-typedef u64 Item;
-#define QUOTIENT(n, k) ((n) / (u64)DIVISOR(k))
-#else
-// n / d = n m >> s below 2^31, for s = 31 + l, m = 2^s / d + 1, 2^l >= d.
-typedef u32 Item;
-#define QUOTIENT(n, k) ((u32)((u64)(n) * (u32)p.v[7 + 3 * (k)] >> (int)p.v[8 + 3 * (k)]))
-#endif
+#define DIVISOR(k) ((idx)p.v[12 + 2 * (k)])
+#define BY_DIVISOR(k) p.v[13 + 2 * (k)]
 #ifdef READERS
 // All threads come as often: some of the last ones with an item beyond `count`.
 #define EACH_ITEM(item) \
-    for (Item start = (Item)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (Item)count; \
-         start += (Item)(GROUPS * (THREADS / READERS)))
+    for (idx start = (idx)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (idx)count; \
+         start += (idx)(GROUPS * (THREADS / READERS)))
 #else
 #define EACH_ITEM(item) \
-    for (Item item = (Item)(GROUP * THREADS + LANE); item < (Item)count; item += (Item)(GROUPS * THREADS))
+    for (idx item = (idx)(GROUP * THREADS) + LANE; item < (idx)count; item += (idx)(GROUPS * THREADS))
 #endif
 
 #define IS_INSIDE(at, extent) ((at) >= 0 && (at) < (extent))
@@ -61,38 +64,40 @@ typedef struct {
     idx plane, z, y, strip;
 } At;
 
-FUNCTION At place(Ints p, Item item) {
-    Item line = QUOTIENT(item, 0), slice = QUOTIENT(line, 1);
+FUNCTION At place(Ints p, idx item) {
+    idx line = QUOTIENT(item, DIVISOR(0), BY_DIVISOR(0)), slice = QUOTIENT(line, DIVISOR(1), BY_DIVISOR(1));
     At at;
-    at.strip = (idx)(item - line * (Item)DIVISOR(0));
-    at.y = (idx)(line - slice * (Item)DIVISOR(1));
+    at.strip = item - line * DIVISOR(0);
+    at.y = line - slice * DIVISOR(1);
 #ifdef FLAT
     at.z = 0;
-    at.plane = (idx)slice;
+    at.plane = slice;
 #else
-    Item plane = QUOTIENT(slice, 2);
-    at.z = (idx)(slice - plane * (Item)DIVISOR(2));
-    at.plane = (idx)plane;
+    at.plane = QUOTIENT(slice, DIVISOR(2), BY_DIVISOR(2));
+    at.z = slice - at.plane * DIVISOR(2);
 #endif
     return at;
 }
 
+// Where windows are along the dimension X: D, H or W.
 #ifdef ADAPTIVE
 #ifdef FAR
+#define SHARE(n, d, by) ((idx)((u64)(n) / (u64)(d)))
 typedef u64 Product;
 #else
+// QUOTIENT, also of WIDE positions.
+#define SHARE(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
 typedef u32 Product;
 #endif
-// Window q of n over l elements.
-#define BEGIN(q, n, l, S, P) ((idx)((Product)(q) * (Product)(l) / (Product)(n)))
-#define END(q, n, l) ((idx)(((Product)((q) + 1) * (Product)(l) + (Product)(n)-1) / (Product)(n)))
-#define LENGTH(q, n, l, K) (END(q, n, l) - BEGIN(q, n, l, 0, 0))
+#define BEGIN(q, X) SHARE((Product)(q) * (Product)IN_##X, OUT_##X, BY_OUT_##X)
+#define END(q, X) SHARE(((Product)(q) + 1) * (Product)IN_##X + (Product)OUT_##X - 1, OUT_##X, BY_OUT_##X)
+#define LENGTH(q, X) (END(q, X) - BEGIN(q, X))
 // The first and the last window that have an element.
-#define FIRST_OF(at, n, l, K, S, P, D) ((idx)((Product)(at) * (Product)(n) / (Product)(l)))
-#define LAST_OF(at, n, l, S, P) ((idx)((((Product)(at) + 1) * (Product)(n)-1) / (Product)(l)))
+#define FIRST_OF(at, X) SHARE((Product)(at) * (Product)OUT_##X, IN_##X, BY_IN_##X)
+#define LAST_OF(at, X) SHARE(((Product)(at) + 1) * (Product)OUT_##X - 1, IN_##X, BY_IN_##X)
 #else
-#define BEGIN(q, n, l, S, P) ((q) * (S) - (P))
-#define LENGTH(q, n, l, K) (K)
+#define BEGIN(q, X) ((q) * (S##X) - (P##X))
+#define LENGTH(q, X) (K##X)
 FUNCTION idx first_of(idx at, int k, int s, int p, int d) {
     idx after = at + p - d * (k - 1);
     return after > 0 ? (after + s - 1) / s : 0;
@@ -101,12 +106,14 @@ FUNCTION idx last_of(idx at, idx n, int s, int p) {
     idx last = (at + p) / s;
     return last < n ? last : n - 1;
 }
-#define FIRST_OF(at, n, l, K, S, P, D) first_of(at, K, S, P, D)
-#define LAST_OF(at, n, l, S, P) last_of(at, n, S, P)
+#define FIRST_OF(at, X) first_of(at, K##X, S##X, P##X, D##X)
+#define LAST_OF(at, X) last_of(at, OUT_##X, S##X, P##X)
 #endif
 
-#if !defined(MAX) && !defined(CONSTANT)
 // How many elements a sum has along a dimension.
+#if defined(ADAPTIVE)
+#define TERMS LENGTH
+#elif !defined(MAX) && !defined(CONSTANT)
 FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #ifdef INCLUDE_PAD
     idx end = l + p;
@@ -116,7 +123,7 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #endif
     return begin + length < end ? length : end - begin;
 }
-#define TERMS(q, n, l, K, S, P) terms(BEGIN(q, n, l, S, P), LENGTH(q, n, l, K), l, P)
+#define TERMS(q, X) terms(BEGIN(q, X), LENGTH(q, X), IN_##X, P##X)
 #endif
 
 #ifndef BACKWARD
@@ -190,9 +197,9 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
     EACH_ITEM(item) {
         At at = place(p, item);
         idx column = at.strip * STRIP;
-        idx front = BEGIN(at.z, OUT_D, IN_D, SD, PD), depth = LENGTH(at.z, OUT_D, IN_D, KD);
-        idx top = BEGIN(at.y, OUT_H, IN_H, SH, PH), height = LENGTH(at.y, OUT_H, IN_H, KH);
-        idx left = BEGIN(column, OUT_W, IN_W, SW, PW);
+        idx front = BEGIN(at.z, D), depth = LENGTH(at.z, D);
+        idx top = BEGIN(at.y, H), height = LENGTH(at.y, H);
+        idx left = BEGIN(column, W);
         GLOBAL const S *volume = x + at.plane * (IN_D * IN_H * IN_W);
         A best[STRIP];
         EACH_OF_STRIP(j) best[j] = BLANK;
@@ -201,12 +208,12 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         EACH_OF_STRIP(j) found[j] = -1;
 #endif
 #ifdef READERS
-        idx width = LENGTH(column, OUT_W, IN_W, KW);
+        idx width = LENGTH(column, W);
         int member = LANE % READERS;
         // This thread's element, and how far its next one is.
         idx kw = member % width, kh = member / width % height, kd = member / width / height;
         idx step_w = READERS % width, step_h = READERS / width % height, step_d = READERS / width / height;
-        if (item >= (Item)count) kd = depth;
+        if (item >= (idx)count) kd = depth;
         while (kd < depth) {
             A v[BATCH];
             idx number[BATCH];
@@ -249,7 +256,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             }
             BARRIER();
         }
-        if (member > 0 || item >= (Item)count) continue;
+        if (member > 0 || item >= (idx)count) continue;
 #else
         UNROLL for (idx kd = 0; kd < depth; kd++) {
             idx z = front + kd * DD;
@@ -268,7 +275,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                     for (int kw = 0; kw < KW; kw++) TAKE(j, v[HEAD + j * SW + kw * DW], (kd * KH + kh) * KW + kw);
                 }
 #else
-                idx width = LENGTH(column, OUT_W, IN_W, KW);
+                idx width = LENGTH(column, W);
 #ifndef MAX
                 // Of long sums no line is added to all before it.
                 A before = best[0];
@@ -317,8 +324,8 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #ifdef CONSTANT
             best[j] /= divisor;
 #else
-            idx n = TERMS(at.z, OUT_D, IN_D, KD, SD, PD) * TERMS(at.y, OUT_H, IN_H, KH, SH, PH);
-            best[j] /= (A)(n * TERMS(column + j, OUT_W, IN_W, KW, SW, PW));
+            idx n = TERMS(at.z, D) * TERMS(at.y, H);
+            best[j] /= (A)(n * TERMS(column + j, W));
 #endif
         }
 #endif
@@ -343,9 +350,9 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 
 #else
 
-// Of the windows along a line that have elements of a strip, at most MOST, the first is number FIRST, if that is known, of
-// those that begin in the strip; else it is looked for. PIECE windows begin in a strip, which lie side by side in aligned
-// words.
+// Of the windows along a line that have elements of a strip, at most MOST if that is known, the first is number FIRST, if that
+// is known, of those that begin in the strip; else it is looked for. PIECE windows begin in a strip, which lie side by side
+// in aligned words.
 #ifdef PIECE
 #define PIECE_OF(type, word, name) \
     union { \
@@ -364,17 +371,17 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
         idx column = at.strip * STRIP;
         A sum[STRIP];
         EACH_OF_STRIP(j) sum[j] = 0;
-        idx last_d = LAST_OF(at.z, OUT_D, IN_D, SD, PD), last_h = LAST_OF(at.y, OUT_H, IN_H, SH, PH);
+        idx last_d = LAST_OF(at.z, D), last_h = LAST_OF(at.y, H);
 #ifdef FIRST
         idx piece = at.strip * (STRIP / SW), from = piece + FIRST;
 #else
-        idx from = FIRST_OF(column, OUT_W, IN_W, KW, SW, PW, DW), last = LAST_OF(column + STRIP - 1, OUT_W, IN_W, SW, PW);
+        idx from = FIRST_OF(column, W), last = LAST_OF(column + STRIP - 1, W);
 #endif
-        for (idx qd = FIRST_OF(at.z, OUT_D, IN_D, KD, SD, PD, DD); qd <= last_d; qd++) {
-            idx far_d = at.z - BEGIN(qd, OUT_D, IN_D, SD, PD);
+        for (idx qd = FIRST_OF(at.z, D); qd <= last_d; qd++) {
+            idx far_d = at.z - BEGIN(qd, D);
             if (DD > 1 && far_d % DD != 0) continue;
-            for (idx qh = FIRST_OF(at.y, OUT_H, IN_H, KH, SH, PH, DH); qh <= last_h; qh++) {
-                idx far_h = at.y - BEGIN(qh, OUT_H, IN_H, SH, PH);
+            for (idx qh = FIRST_OF(at.y, H); qh <= last_h; qh++) {
+                idx far_h = at.y - BEGIN(qh, H);
                 if (DH > 1 && far_h % DH != 0) continue;
                 idx line = ((at.plane * OUT_D + qd) * OUT_H + qh) * OUT_W;
 #ifdef PIECE
@@ -385,21 +392,26 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                 indices.all = *(GLOBAL const INDEX_WORD *)(index + (line + piece));
 #endif
 #endif
-#ifdef FIRST
+#ifdef MOST
 #pragma unroll
                 for (int m = 0; m < MOST; m++) {
                     idx q = from + m;
+#else
+                for (idx q = from; q <= last; q++) {
+#endif
                     int is_there = 1;
+#ifdef FIRST
                     if (FIRST + m < 0) is_there = q >= 0;
                     if (FIRST + m >= STRIP / SW || !IS_WHOLE) is_there = is_there && q < OUT_W;
                     // Of the window's first element, from the strip's.
                     const int begin = (FIRST + m) * SW - PW;
 #define MAY_HAVE(j) (begin <= (j) && (j) <= begin + (KW - 1) * DW)
 #else
-                for (idx q = from; q <= last; q++) {
-                    int is_there = 1;
+#ifdef MOST
+                    if (m > 0) is_there = q <= last;
+#endif
 #if !defined(MAX) || defined(LOCAL_INDEX)
-                    idx begin = BEGIN(q, OUT_W, IN_W, SW, PW) - column;
+                    idx begin = BEGIN(q, W) - column;
 #endif
 #define MAY_HAVE(j) 1
 #endif
@@ -424,13 +436,13 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                         EACH_OF_STRIP(j) if (MAY_HAVE(j) && j == j_found) sum[j] += v;
 #else
 #ifndef CONSTANT
-                        idx n = TERMS(qd, OUT_D, IN_D, KD, SD, PD) * TERMS(qh, OUT_H, IN_H, KH, SH, PH);
-                        v /= (A)(n * TERMS(q, OUT_W, IN_W, KW, SW, PW));
+                        idx n = TERMS(qd, D) * TERMS(qh, H);
+                        v /= (A)(n * TERMS(q, W));
 #endif
 #ifdef FIRST
                         EACH_OF_STRIP(j) if (MAY_HAVE(j)) sum[j] += v;
 #else
-                        idx end = begin + LENGTH(q, OUT_W, IN_W, KW);
+                        idx end = begin + LENGTH(q, W);
                         EACH_OF_STRIP(j) if (begin <= j && j < end) sum[j] += v;
 #endif
 #endif
@@ -442,16 +454,12 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #ifdef CONSTANT
         EACH_OF_STRIP(j) sum[j] /= divisor;
 #endif
-#ifdef WORD
         union {
             WORD all;
             S each[STRIP];
         } result;
         EACH_OF_STRIP(j) STORE(T, result.each, j, sum[j]);
         *(GLOBAL WORD *)(dx + first) = result.all;
-#else
-        STORE(T, dx, first, sum[0]);
-#endif
     }
 }
 #endif

@@ -5,6 +5,7 @@ use crate::Gpu;
 use crate::driver::{Address, Driver};
 use crate::elementwise::word;
 use crate::fused::addresses;
+use crate::index::divider;
 use crate::launch::{Arguments, group_size, in_groups};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Result};
@@ -13,6 +14,8 @@ use isograd_core::{Call, DType, Result};
 const HELD: usize = 64;
 /// Elements of a window up to which loops are unrolled.
 const SMALL: usize = 32;
+/// Windows of a strip up to which a loop over them is unrolled.
+const UNROLLED: usize = 4;
 /// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
 const STEP: usize = 32;
 /// Elements of a window from which on the threads of a wave share it, and those of a group.
@@ -83,7 +86,7 @@ impl Windows {
         let dtype = call.outputs[0].dtype;
         let variant = Variant::new("pool.c")
             .define("THREADS", threads)
-            .define("INTS", 15usize)
+            .define("INTS", 18usize)
             .define("T", dtype.name())
             .define("ACC", dtype.acc().name());
         let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
@@ -108,11 +111,10 @@ impl Windows {
 
     /// Extents, and by what a thread's number is divided, for lines of so many strips in volumes of these extents.
     fn ints(&self, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
-        let quotients = [strips, height, depth].into_iter().flat_map(|d| {
-            let shift = 31 + d.next_power_of_two().ilog2();
-            [d as i64, ((1u128 << shift) / d as u128 + 1) as i64, shift as i64]
-        });
-        self.input.iter().chain(&self.output).map(|&v| v as i64).chain(quotients).collect()
+        let extents = || self.input.iter().chain(&self.output);
+        let by_extents = extents().map(|&d| divider(d));
+        let quotients = [strips, height, depth].into_iter().flat_map(|d| [d as i64, divider(d)]);
+        extents().map(|&v| v as i64).chain(by_extents).chain(quotients).collect()
     }
 }
 
@@ -200,13 +202,13 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (inputs, dx) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
     let (vector, width) = (16 / dtype.size(), windows.input[2]);
-    let is_whole = !windows.is_adaptive && width.is_multiple_of(vector) && dx.is_multiple_of(16);
-    let per = if is_whole { vector } else { 1 };
+    let per = aligned(vector, width, dx, dtype.size());
     let strips = width / per;
-    let mut variant = windows.variant(call, threads).define("STRIP", per).define("BACKWARD", true);
-    if is_whole {
-        variant = variant.define("WORD", word(16));
-    }
+    let mut variant = windows
+        .variant(call, threads)
+        .define("STRIP", per)
+        .define("BACKWARD", true)
+        .define("WORD", word(per * dtype.size()));
     let index = call.inputs.get(1).map(|index| index.dtype);
     if let Some(dtype) = index {
         variant = indexed(variant, dtype);
@@ -229,6 +231,11 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
             }
         }
     }
+    // At most so many windows have elements of a strip.
+    let most = (windows.output[2] + strips - 1).div_ceil(strips);
+    if windows.is_adaptive && most <= UNROLLED {
+        variant = variant.define("MOST", most);
+    }
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;
     let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.ints(&windows.ints(strips, windows.input)).int(count as i64);
@@ -237,6 +244,16 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     let (variant, divisor) = divided(variant, &windows, call);
     gpu.launch(variant, "avg_pool_backward", in_groups(count, threads), &arguments.float(divisor, dtype.acc()))
+}
+
+/// How many elements of a size words have, a power of 2 up to `most`, of which lines of `width` are made.
+fn aligned(most: usize, width: usize, address: Address, size: usize) -> usize {
+    let is_aligned = |per: usize| width.is_multiple_of(per) && address.is_multiple_of((per * size) as u64);
+    let mut per = most;
+    while per > 1 && !is_aligned(per) {
+        per /= 2;
+    }
+    per
 }
 
 /// What a program of the largest elements is told.
