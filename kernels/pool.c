@@ -3,7 +3,8 @@
 //
 // `p`: D, H, W; the numbers of windows along these; what QUOTIENT takes of these six; then three divisors: strips of a line,
 // lines, and slices of what a launch writes, each with what QUOTIENT takes. A thread writes a strip: STRIP neighbours of a
-// line; or READERS threads, a power of 2, share the elements of one window.
+// line; or READERS threads, a power of 2, share the elements of one window; or windows are made of COLUMNS, for which `p` has
+// more.
 //
 // T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and where they are, in INDEX: numbers within
 // windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
@@ -131,12 +132,21 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #define BATCH 8
 
 #ifdef WORD
-// The elements of a line that a strip reads lie in WORDS words, HEAD behind the first of these: SPAN elements. Lines are
-// whole words. CUT: the last strip may read beyond its line.
 typedef union {
     WORD all;
     S each[VECTOR];
 } Read;
+#define EACH_OF_WORD(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+#endif
+
+#ifdef COLUMNS
+// Lines that a thread reads at once.
+#define BATCH_LINES 4
+// From an element of a thread's word to the next, so that neither they nor neighbours of a line are in the same bank.
+#define COLUMN_STEP (THREADS + 32 / VECTOR)
+#elif defined(WORD)
+// The elements of a line that a strip reads lie in WORDS words, HEAD behind the first of these: SPAN elements. Lines are
+// whole words. CUT: the last strip may read beyond its line.
 
 // Of word `w` only those that are needed, if these are few.
 FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
@@ -166,16 +176,49 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
 #define NUMBER(at, kd, kh, kw) (((kd)*KH + (kh)) * KW + (kw))
 #endif
 
+// What a part of a window has; the number is -1 where nothing was found.
+typedef struct {
+    A v;
 #ifdef MAX
-#ifdef READERS
-// The last NaN, else the first of the largest; the number is -1 where nothing was found.
-FUNCTION int is_better(A v, idx number, A than, idx than_number) {
-    if (number < 0 || than_number < 0) return number >= 0;
-    if (IS_NAN(v) || IS_NAN(than)) return IS_NAN(v) && (!IS_NAN(than) || number > than_number);
-    return v > than || (v == than && number < than_number);
-}
+    idx number;
 #endif
+} Part;
 
+FUNCTION Part blank_part(void) {
+    Part part;
+    part.v = BLANK;
+#ifdef MAX
+    part.number = -1;
+#endif
+    return part;
+}
+
+// Of a maximum the last NaN, else the first of the largest.
+FUNCTION Part joined(Part a, Part b) {
+#ifdef MAX
+    int is_better = b.v > a.v || (b.v == a.v && b.number < a.number);
+    if (IS_NAN(a.v) || IS_NAN(b.v)) is_better = IS_NAN(b.v) && (!IS_NAN(a.v) || b.number > a.number);
+    if (a.number < 0 || b.number < 0) is_better = b.number >= 0;
+    return is_better ? b : a;
+#else
+    a.v += b.v;
+    return a;
+#endif
+}
+
+// Joins the parts of `members` threads, a power of 2; the first of them gets the result. All threads come.
+LOCAL_FUNCTION Part join(Part own, int members, LOCAL Part *parts) {
+#pragma unroll 1
+    for (int below = members / 2; below > 0; below /= 2) {
+        parts[LANE] = own;
+        BARRIER();
+        if ((LANE & (members - 1)) < below) own = joined(own, parts[LANE + below]);
+        BARRIER();
+    }
+    return own;
+}
+
+#ifdef MAX
 #define TAKE(j, v, number) \
     if ((v) > best[j] || IS_NAN(v)) best[j] = v, found[j] = number
 
@@ -188,12 +231,90 @@ KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, GLOBAL I *index, Ints p, i64 co
 
 KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #endif
-#ifdef READERS
-    SHARED(A, values, THREADS);
+#if defined(READERS) || defined(COLUMNS)
+    SHARED(Part, parts, THREADS);
+#endif
+#ifdef COLUMNS
+    // A band is the lines that windows side by side read: `count` are there, and a group takes `bands` at once. First each
+    // thread goes through a word of columns of a band: every `n_parts`-th line. Then `members` threads each make a window
+    // of parts of columns.
+    SHARED(Part, columns, VECTOR * COLUMN_STEP);
+    idx bands = (idx)p.v[18], words = DIVISOR(0), taken = bands * words;
+    int n_parts = (int)p.v[20], members = (int)p.v[21];
+    idx part = QUOTIENT((idx)LANE, taken, p.v[19]);
+    for (idx base = (idx)GROUP * bands; base < (idx)count; base += (idx)GROUPS * bands) {
+        idx item = base * words + LANE - part * taken;
+        if (part < n_parts && item < (idx)count * words) {
+            At at = place(p, item);
+            idx front = BEGIN(at.z, D), depth = LENGTH(at.z, D), top = BEGIN(at.y, H), height = LENGTH(at.y, H);
+            GLOBAL const S *volume = x + (at.plane * (IN_D * IN_H * IN_W) + at.strip * VECTOR);
+            // Numbers are of lines.
+            Part own[VECTOR];
+            EACH_OF_WORD(j) own[j] = blank_part();
+            for (idx z = front; z < front + depth; z++) {
+                for (idx y_first = top + part; y_first < top + height; y_first += n_parts * BATCH_LINES) {
+                    idx line = z * IN_H + y_first, lines = top + height - y_first;
+                    Read r[BATCH_LINES];
+#pragma unroll
+                    for (int u = 0; u < BATCH_LINES; u++)
+                        if (u * n_parts < lines) r[u].all = *(GLOBAL const WORD *)(volume + (line + u * n_parts) * IN_W);
+#ifndef MAX
+                    // Of long sums no line is added to all before it.
+                    A sum[VECTOR];
+                    EACH_OF_WORD(j) sum[j] = 0;
+#endif
+#pragma unroll
+                    for (int u = 0; u < BATCH_LINES; u++) {
+                        if (u * n_parts >= lines) continue;
+                        EACH_OF_WORD(j) {
+                            A v = (A)LOAD(T, r[u].each, j);
 #ifdef MAX
-    SHARED(idx, numbers, THREADS);
+                            if (v > own[j].v || IS_NAN(v)) own[j].v = v, own[j].number = line + u * n_parts;
+#else
+                            sum[j] += v;
 #endif
+                        }
+                    }
+#ifndef MAX
+                    EACH_OF_WORD(j) own[j].v += sum[j];
 #endif
+                }
+            }
+            EACH_OF_WORD(j) {
+#ifdef MAX
+                if (own[j].number >= 0) own[j].number = own[j].number * IN_W + at.strip * VECTOR + j;
+#endif
+                columns[j * COLUMN_STEP + LANE] = own[j];
+            }
+        }
+        BARRIER();
+        int member = LANE & (members - 1);
+        for (idx first = 0; first < bands * OUT_W; first += THREADS / members) {
+            idx window = first + LANE / members, band = QUOTIENT(window, OUT_W, BY_OUT_W), q = window - band * OUT_W;
+            int is_there = band < bands && base + band < (idx)count;
+            idx begin = BEGIN(q, W), end = END(q, W);
+            Part own = blank_part();
+            for (int k = 0; is_there && k < n_parts; k++) {
+                int word = (int)(k * taken + band * words);
+                for (idx c = begin + member; c < end; c += members)
+                    own = joined(own, columns[(int)(c % VECTOR) * COLUMN_STEP + word + (int)(c / VECTOR)]);
+            }
+            own = join(own, members, parts);
+            if (member > 0 || !is_there) continue;
+            At at = place(p, (base + band) * words);
+            idx to = base * OUT_W + window;
+#ifdef MAX
+            // No element is larger than -infinity.
+            if (own.number < 0) own.number = (BEGIN(at.z, D) * IN_H + BEGIN(at.y, H)) * IN_W + begin;
+            index[to] = (I)own.number;
+#else
+            own.v /= (A)(TERMS(at.z, D) * TERMS(at.y, H) * (end - begin));
+#endif
+            STORE(T, y, to, own.v);
+        }
+        BARRIER();
+    }
+#else
     EACH_ITEM(item) {
         At at = place(p, item);
         idx column = at.strip * STRIP;
@@ -238,24 +359,16 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             best[0] += v[0];
 #endif
         }
-#pragma unroll 1
-        for (int below = READERS / 2; below > 0; below /= 2) {
-            values[LANE] = best[0];
+        Part own;
+        own.v = best[0];
 #ifdef MAX
-            numbers[LANE] = found[0];
+        own.number = found[0];
 #endif
-            BARRIER();
-            if (member < below) {
-                A v = values[LANE + below];
+        own = join(own, READERS, parts);
+        best[0] = own.v;
 #ifdef MAX
-                idx number = numbers[LANE + below];
-                if (is_better(v, number, best[0], found[0])) best[0] = v, found[0] = number;
-#else
-                best[0] += v;
+        found[0] = own.number;
 #endif
-            }
-            BARRIER();
-        }
         if (member > 0 || item >= (idx)count) continue;
 #else
         UNROLL for (idx kd = 0; kd < depth; kd++) {
@@ -346,6 +459,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         EACH_OF_STRIP(j) if (column + j < OUT_W) index[first + j] = positions.each[j];
 #endif
     }
+#endif
 }
 
 #else

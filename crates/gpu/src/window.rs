@@ -6,7 +6,7 @@ use crate::driver::{Address, Driver};
 use crate::elementwise::word;
 use crate::fused::addresses;
 use crate::index::divider;
-use crate::launch::{Arguments, group_size, in_groups};
+use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Result};
 
@@ -14,6 +14,10 @@ use isograd_core::{Call, DType, Result};
 const HELD: usize = 64;
 /// Elements of a window up to which loops are unrolled.
 const SMALL: usize = 32;
+/// Groups among which bands are divided before a group takes several at once.
+const GROUPS: usize = 512;
+/// Lines or columns that a thread has at least, where several share them.
+const FEW: usize = 4;
 /// Windows of a strip up to which a loop over them is unrolled.
 const UNROLLED: usize = 4;
 /// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
@@ -86,7 +90,6 @@ impl Windows {
         let dtype = call.outputs[0].dtype;
         let variant = Variant::new("pool.c")
             .define("THREADS", threads)
-            .define("INTS", 18usize)
             .define("T", dtype.name())
             .define("ACC", dtype.acc().name());
         let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
@@ -146,14 +149,52 @@ impl Strip {
     }
 }
 
+/// How a group makes adaptive windows of columns.
+struct Columns {
+    /// Elements of a word of a line, and words of a line.
+    vector: usize,
+    words: usize,
+    /// Bands that a group takes at once, of all.
+    bands: usize,
+    all: usize,
+    /// Threads that share the lines of a word, and those that share the columns of a window.
+    parts: usize,
+    members: usize,
+}
+
+impl Columns {
+    /// If a group has a thread for each word of a line.
+    fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Option<Columns> {
+        let [_, height, width] = windows.kernel;
+        let vector = aligned(16 / size, windows.input[2], x, size);
+        let words = windows.input[2] / vector;
+        let all = windows.planes * windows.output[0] * windows.output[1];
+        if !windows.is_adaptive || words > threads || windows.is_wide() || all * words > 1 << 30 {
+            return None;
+        }
+        let power = |n: usize| 1 << n.max(1).ilog2();
+        let lines = threads / words;
+        let bands = lines.min(all.div_ceil(GROUPS));
+        let parts = power((lines / bands).min(height / FEW));
+        let members = power((threads / (bands * windows.output[2])).min(width / FEW));
+        Some(Columns { vector, words, bands, all, parts, members })
+    }
+
+    /// What the kernel is told of it.
+    fn ints(&self) -> [i64; 4] {
+        let taken = self.bands * self.words;
+        [self.bands as i64, divider(taken), self.parts as i64, self.members as i64]
+    }
+}
+
 /// The largest elements and where they are, or averages.
 pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let windows = Windows::of(call);
     let size = call.outputs[0].dtype.size();
     let (x, outputs) = (addresses::<D>(call.inputs)?[0], addresses::<D>(call.outputs)?);
     let threads = group_size(gpu.driver().limits());
-    let strip = Strip::new(&windows, size, x);
-    let readers = windows.readers(threads, strip.is_some());
+    let (strip, columns) = (Strip::new(&windows, size, x), Columns::new(&windows, size, x, threads));
+    let readers = if columns.is_some() { 1 } else { windows.readers(threads, strip.is_some()) };
     let strip = strip.filter(|_| readers == 1);
     let per = strip.as_ref().map_or(1, |strip| strip.per);
     let width = windows.output[2];
@@ -178,10 +219,18 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if readers > 1 {
         variant = variant.define("READERS", readers);
     }
-    let count = windows.planes * windows.output[0] * windows.output[1] * strips;
-    let geometry = in_groups(count * readers, threads);
+    let mut count = windows.planes * windows.output[0] * windows.output[1] * strips;
+    let mut geometry = in_groups(count * readers, threads);
+    let mut ints = windows.ints(columns.as_ref().map_or(strips, |columns| columns.words), windows.output);
+    if let Some(columns) = columns {
+        let vector = columns.vector;
+        variant = variant.define("COLUMNS", true).define("VECTOR", vector).define("WORD", word(vector * size));
+        (count, geometry) = (columns.all, groups(columns.all.div_ceil(columns.bands), threads));
+        ints.extend(columns.ints());
+    }
+    let variant = variant.define("INTS", ints.len());
     let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.ints(&windows.ints(strips, windows.output)).int(count as i64);
+    let arguments = arguments.ints(&ints).int(count as i64);
     let Some(index) = call.outputs.get(1) else {
         let (variant, divisor) = divided(variant, &windows, call);
         let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
@@ -238,7 +287,9 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;
     let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.ints(&windows.ints(strips, windows.input)).int(count as i64);
+    let ints = windows.ints(strips, windows.input);
+    let variant = variant.define("INTS", ints.len());
+    let arguments = arguments.ints(&ints).int(count as i64);
     if index.is_some() {
         return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
     }
