@@ -42,7 +42,14 @@ typedef STORAGE(INDEX) I;
 
 #define DIVISOR(k) ((idx)p.v[12 + 2 * (k)])
 #define BY_DIVISOR(k) p.v[13 + 2 * (k)]
-#ifdef READERS
+// A group's results, which are neighbours, go through local memory where a thread's are not one word.
+#if !defined(BACKWARD) && (!defined(Y_WORD) || defined(MAX) && !defined(INDEX_WORD))
+#define STAGED
+#endif
+#ifndef READERS
+#define READERS 1
+#endif
+#if READERS > 1 || defined(STAGED)
 // All threads come as often: some of the last ones with an item beyond `count`.
 #define EACH_ITEM(item) \
     for (idx start = (idx)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (idx)count; \
@@ -169,6 +176,11 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
 }
 #endif
 
+// The first result of a strip.
+FUNCTION idx first_result(Ints p, At at) {
+    return ((at.plane * OUT_D + at.z) * OUT_H + at.y) * OUT_W + at.strip * STRIP;
+}
+
 // How an element at this place of the volume and of its window is told.
 #ifdef ADAPTIVE
 #define NUMBER(at, kd, kh, kw) (at)
@@ -231,16 +243,16 @@ KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, GLOBAL I *index, Ints p, i64 co
 
 KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #endif
-#if defined(READERS) || defined(COLUMNS)
+#if READERS > 1 || defined(COLUMNS)
     SHARED(Part, parts, THREADS);
 #endif
 #ifdef COLUMNS
     // A band is the lines that windows side by side read: `count` are there, and a group takes `bands` at once. First each
     // thread goes through a word of columns of a band: every `n_parts`-th line. Then `members` threads each make a window
-    // of parts of columns.
+    // of the parts of columns.
     SHARED(Part, columns, VECTOR * COLUMN_STEP);
     idx bands = (idx)p.v[18], words = DIVISOR(0), taken = bands * words;
-    int n_parts = (int)p.v[20], members = (int)p.v[21];
+    int n_parts = (int)p.v[20], shift = (int)p.v[21], members = 1 << shift;
     idx part = QUOTIENT((idx)LANE, taken, p.v[19]);
     for (idx base = (idx)GROUP * bands; base < (idx)count; base += (idx)GROUPS * bands) {
         idx item = base * words + LANE - part * taken;
@@ -289,15 +301,15 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         }
         BARRIER();
         int member = LANE & (members - 1);
-        for (idx first = 0; first < bands * OUT_W; first += THREADS / members) {
-            idx window = first + LANE / members, band = QUOTIENT(window, OUT_W, BY_OUT_W), q = window - band * OUT_W;
+        for (idx first = 0; first < bands * OUT_W; first += THREADS >> shift) {
+            idx window = first + (LANE >> shift), band = QUOTIENT(window, OUT_W, BY_OUT_W), q = window - band * OUT_W;
             int is_there = band < bands && base + band < (idx)count;
             idx begin = BEGIN(q, W), end = END(q, W);
             Part own = blank_part();
             for (int k = 0; is_there && k < n_parts; k++) {
                 int word = (int)(k * taken + band * words);
                 for (idx c = begin + member; c < end; c += members)
-                    own = joined(own, columns[(int)(c % VECTOR) * COLUMN_STEP + word + (int)(c / VECTOR)]);
+                    own = joined(own, columns[((int)c & (VECTOR - 1)) * COLUMN_STEP + word + (int)((u32)c / VECTOR)]);
             }
             own = join(own, members, parts);
             if (member > 0 || !is_there) continue;
@@ -315,8 +327,20 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         BARRIER();
     }
 #else
+#ifdef STAGED
+    SHARED(S, staged, THREADS *STRIP);
+#ifdef MAX
+    SHARED(idx, staged_index, THREADS *STRIP);
+#endif
+#endif
     EACH_ITEM(item) {
+#ifdef STAGED
+        int is_item = item < (idx)count;
+        At at = place(p, is_item ? item : (idx)count - 1);
+#else
+        const int is_item = 1;
         At at = place(p, item);
+#endif
         idx column = at.strip * STRIP;
         idx front = BEGIN(at.z, D), depth = LENGTH(at.z, D);
         idx top = BEGIN(at.y, H), height = LENGTH(at.y, H);
@@ -328,7 +352,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         idx found[STRIP];
         EACH_OF_STRIP(j) found[j] = -1;
 #endif
-#ifdef READERS
+#if READERS > 1
         idx width = LENGTH(column, W);
         int member = LANE % READERS;
         // This thread's element, and how far its next one is.
@@ -407,28 +431,19 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             }
         }
 #endif
-        idx first = ((at.plane * OUT_D + at.z) * OUT_H + at.y) * OUT_W + column;
+        idx first = first_result(p, at);
 #ifdef MAX
-        union {
-            I each[STRIP];
-#ifdef INDEX_WORD
-            INDEX_WORD all[INDEX_WORDS];
-#endif
-        } positions;
         EACH_OF_STRIP(j) {
 #ifdef ADAPTIVE
             if (found[j] < 0) found[j] = (front * IN_H + top) * IN_W + left;
-            positions.each[j] = (I)found[j];
 #else
             idx begin = left + j * SW;
             // No element is larger than -infinity.
             if (found[j] < 0)
                 found[j] = (FIRST_INSIDE(front, DD) * KH + FIRST_INSIDE(top, DH)) * KW + FIRST_INSIDE(begin, DW);
-#ifdef LOCAL_INDEX
-            positions.each[j] = (I)found[j];
-#else
+#ifndef LOCAL_INDEX
             idx kw = found[j] % KW, kh = found[j] / KW % KH, kd = found[j] / KW / KH;
-            positions.each[j] = (I)(((front + kd * DD) * IN_H + top + kh * DH) * IN_W + begin + kw * DW);
+            found[j] = ((front + kd * DD) * IN_H + top + kh * DH) * IN_W + begin + kw * DW;
 #endif
 #endif
         }
@@ -448,15 +463,39 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             S each[STRIP];
         } result;
         EACH_OF_STRIP(j) STORE(T, result.each, j, best[j]);
-        *(GLOBAL Y_WORD *)(y + first) = result.all;
-#else
-        EACH_OF_STRIP(j) if (column + j < OUT_W) STORE(T, y, first + j, best[j]);
+        if (is_item) *(GLOBAL Y_WORD *)(y + first) = result.all;
 #endif
 #ifdef INDEX_WORD
-#pragma unroll
-        for (int w = 0; w < INDEX_WORDS; w++) ((GLOBAL INDEX_WORD *)(index + first))[w] = positions.all[w];
-#elif defined(MAX)
-        EACH_OF_STRIP(j) if (column + j < OUT_W) index[first + j] = positions.each[j];
+        union {
+            INDEX_WORD all;
+            I each[STRIP];
+        } positions;
+        EACH_OF_STRIP(j) positions.each[j] = (I)found[j];
+        if (is_item) *(GLOBAL INDEX_WORD *)(index + first) = positions.all;
+#endif
+#ifdef STAGED
+        idx base = first_result(p, place(p, start));
+        idx end = first_result(p, place(p, start + THREADS < (idx)count ? start + THREADS : (idx)count));
+        EACH_OF_STRIP(j) {
+            if (!is_item || column + j >= OUT_W) continue;
+            int to = (int)(first - base) + j;
+#ifndef Y_WORD
+            STORE(T, staged, to, best[j]);
+#endif
+#if defined(MAX) && !defined(INDEX_WORD)
+            staged_index[to] = found[j];
+#endif
+        }
+        BARRIER();
+        for (int k = LANE; k < (int)(end - base); k += THREADS) {
+#ifndef Y_WORD
+            y[base + k] = staged[k];
+#endif
+#if defined(MAX) && !defined(INDEX_WORD)
+            index[base + k] = (I)staged_index[k];
+#endif
+        }
+        BARRIER();
 #endif
     }
 #endif

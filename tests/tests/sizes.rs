@@ -82,6 +82,14 @@ const SIZES: &[Size] = &[
     size("maxpool2d", "padding_in_a_wave", &[&[2, 50, 33]], |x| {
         x[0].max_pool2d(MaxPool { stride: [7, 9], padding: [5, 6], dilation: [2, 3], ..MaxPool::new([11, 7]) })
     }),
+    // Results of a group that go through local memory.
+    size("avgpool1d", "across_lines", &[&[700, 64]], |x| {
+        x[0].avg_pool1d(AvgPool { stride: [3], ceil_mode: true, ..AvgPool::new([2]) })
+    }),
+    size("maxpool1d", "across_lines", &[&[700, 64]], |x| x[0].max_pool1d(MaxPool { stride: [3], ..MaxPool::new([2]) })),
+    size("maxpool2d", "positions", &[&[3, 60, 64]], |x| {
+        Ok(x[0].max_pool2d_with_indices(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })?.0)
+    }),
     size("adaptive_maxpool1d", "in_a_group", &[&[2, 9001]], |x| x[0].adaptive_max_pool1d([2])),
     size("adaptive_maxpool3d", "in_a_wave", &[&[2, 3, 5, 301]], |x| x[0].adaptive_max_pool3d([2, 2, 4])),
     size("adaptive_avgpool2d", "in_a_group", &[&[2, 70, 301]], |x| x[0].adaptive_avg_pool2d([3, 2])),

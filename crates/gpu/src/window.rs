@@ -180,10 +180,10 @@ impl Columns {
         Some(Columns { vector, words, bands, all, parts, members })
     }
 
-    /// What the kernel is told of it.
+    /// What the kernel is told of it; of `members` the logarithm.
     fn ints(&self) -> [i64; 4] {
         let taken = self.bands * self.words;
-        [self.bands as i64, divider(taken), self.parts as i64, self.members as i64]
+        [self.bands as i64, divider(taken), self.parts as i64, self.members.ilog2() as i64]
     }
 }
 
@@ -211,8 +211,7 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
             variant = variant.define("CUT", true);
         }
     }
-    let fits =
-        |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes.min(16) as u64);
+    let fits = |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes as u64);
     if fits(outputs[0], per * size) {
         variant = variant.define("Y_WORD", word(per * size));
     }
@@ -238,8 +237,8 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     };
     let mut variant = indexed(variant, index.dtype);
     let bytes = per * index.dtype.size();
-    if fits(outputs[1], bytes) {
-        variant = variant.define("INDEX_WORD", word(bytes.min(16))).define("INDEX_WORDS", bytes.div_ceil(16));
+    if bytes <= 16 && fits(outputs[1], bytes) {
+        variant = variant.define("INDEX_WORD", word(bytes));
     }
     gpu.launch(variant, "max_pool", geometry, &arguments)
 }
