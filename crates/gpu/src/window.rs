@@ -1,5 +1,6 @@
 //! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
-//! windows cover once; of large windows several threads read each; gradients are gathered, so that none is added by two threads.
+//! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
+//! up first. Gradients are gathered, so that none is added by two threads.
 
 use crate::Gpu;
 use crate::driver::{Address, Driver};
