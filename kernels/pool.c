@@ -1,9 +1,10 @@
 // Pooling of volumes [planes, D, H, W] by windows, and its gradient. Windows are KD x KH x KW elements, D. apart, which begin
 // S. apart, the first P. before the volume; or ADAPTIVE, between fractions of its extents. FLAT: D is 1.
 //
-// `p`: D, H, W; the numbers of windows along these; then three divisors: strips of a line, lines, and slices of what a
-// launch writes, each with what a quotient is made with. A thread writes a strip: STRIP neighbours of a line; or READERS threads,
-// a power of 2, share the elements of one window.
+// `p`: D, H, W; the numbers of windows along these; what QUOTIENT takes of these six; then three divisors: strips of a line,
+// lines, and slices of what a launch writes, each with what QUOTIENT takes. A thread writes a strip: STRIP neighbours of a
+// line; or READERS threads, a power of 2, share the elements of one window; or windows are made of COLUMNS, for which `p` has
+// more.
 //
 // T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and where they are, in INDEX: numbers within
 // windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
@@ -17,35 +18,45 @@ typedef STORAGE(INDEX) I;
 #define BLANK ((A)0)
 #endif
 
+// What QUOTIENT takes of 1.
+#define BY_1 ((i64)1 << 31)
 #ifdef FLAT
 #define IN_D 1
 #define OUT_D 1
+#define BY_IN_D BY_1
+#define BY_OUT_D BY_1
 #else
 #define IN_D ((idx)p.v[0])
 #define OUT_D ((idx)p.v[3])
+#define BY_IN_D p.v[6]
+#define BY_OUT_D p.v[9]
 #endif
 #define IN_H ((idx)p.v[1])
 #define IN_W ((idx)p.v[2])
 #define OUT_H ((idx)p.v[4])
 #define OUT_W ((idx)p.v[5])
+#define BY_IN_H p.v[7]
+#define BY_IN_W p.v[8]
+#define BY_OUT_H p.v[10]
+#define BY_OUT_W p.v[11]
 
-#define DIVISOR(k) p.v[6 + 3 * (k)]
-#ifdef WIDE
-typedef u64 Item;
-#define QUOTIENT(n, k) ((n) / (u64)DIVISOR(k))
-#else
-// n / d = n m >> s below 2^31, for s = 31 + l, m = 2^s / d + 1, 2^l >= d.
-typedef u32 Item;
-#define QUOTIENT(n, k) ((u32)((u64)(n) * (u32)p.v[7 + 3 * (k)] >> (int)p.v[8 + 3 * (k)]))
+#define DIVISOR(k) ((idx)p.v[12 + 2 * (k)])
+#define BY_DIVISOR(k) p.v[13 + 2 * (k)]
+// A group's results, which are neighbours, go through local memory where a thread's are not one word.
+#if !defined(BACKWARD) && (!defined(Y_WORD) || defined(MAX) && !defined(INDEX_WORD))
+#define STAGED
 #endif
-#ifdef READERS
+#ifndef READERS
+#define READERS 1
+#endif
+#if READERS > 1 || defined(STAGED)
 // All threads come as often: some of the last ones with an item beyond `count`.
 #define EACH_ITEM(item) \
-    for (Item start = (Item)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (Item)count; \
-         start += (Item)(GROUPS * (THREADS / READERS)))
+    for (idx start = (idx)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (idx)count; \
+         start += (idx)(GROUPS * (THREADS / READERS)))
 #else
 #define EACH_ITEM(item) \
-    for (Item item = (Item)(GROUP * THREADS + LANE); item < (Item)count; item += (Item)(GROUPS * THREADS))
+    for (idx item = (idx)(GROUP * THREADS) + LANE; item < (idx)count; item += (idx)(GROUPS * THREADS))
 #endif
 
 #define IS_INSIDE(at, extent) ((at) >= 0 && (at) < (extent))
@@ -61,38 +72,40 @@ typedef struct {
     idx plane, z, y, strip;
 } At;
 
-FUNCTION At place(Ints p, Item item) {
-    Item line = QUOTIENT(item, 0), slice = QUOTIENT(line, 1);
+FUNCTION At place(Ints p, idx item) {
+    idx line = QUOTIENT(item, DIVISOR(0), BY_DIVISOR(0)), slice = QUOTIENT(line, DIVISOR(1), BY_DIVISOR(1));
     At at;
-    at.strip = (idx)(item - line * (Item)DIVISOR(0));
-    at.y = (idx)(line - slice * (Item)DIVISOR(1));
+    at.strip = item - line * DIVISOR(0);
+    at.y = line - slice * DIVISOR(1);
 #ifdef FLAT
     at.z = 0;
-    at.plane = (idx)slice;
+    at.plane = slice;
 #else
-    Item plane = QUOTIENT(slice, 2);
-    at.z = (idx)(slice - plane * (Item)DIVISOR(2));
-    at.plane = (idx)plane;
+    at.plane = QUOTIENT(slice, DIVISOR(2), BY_DIVISOR(2));
+    at.z = slice - at.plane * DIVISOR(2);
 #endif
     return at;
 }
 
+// Where windows are along the dimension X: D, H or W.
 #ifdef ADAPTIVE
 #ifdef FAR
+#define SHARE(n, d, by) ((idx)((u64)(n) / (u64)(d)))
 typedef u64 Product;
 #else
+// QUOTIENT, also of WIDE positions.
+#define SHARE(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
 typedef u32 Product;
 #endif
-// Window q of n over l elements.
-#define BEGIN(q, n, l, S, P) ((idx)((Product)(q) * (Product)(l) / (Product)(n)))
-#define END(q, n, l) ((idx)(((Product)((q) + 1) * (Product)(l) + (Product)(n)-1) / (Product)(n)))
-#define LENGTH(q, n, l, K) (END(q, n, l) - BEGIN(q, n, l, 0, 0))
+#define BEGIN(q, X) SHARE((Product)(q) * (Product)IN_##X, OUT_##X, BY_OUT_##X)
+#define END(q, X) SHARE(((Product)(q) + 1) * (Product)IN_##X + (Product)OUT_##X - 1, OUT_##X, BY_OUT_##X)
+#define LENGTH(q, X) (END(q, X) - BEGIN(q, X))
 // The first and the last window that have an element.
-#define FIRST_OF(at, n, l, K, S, P, D) ((idx)((Product)(at) * (Product)(n) / (Product)(l)))
-#define LAST_OF(at, n, l, S, P) ((idx)((((Product)(at) + 1) * (Product)(n)-1) / (Product)(l)))
+#define FIRST_OF(at, X) SHARE((Product)(at) * (Product)OUT_##X, IN_##X, BY_IN_##X)
+#define LAST_OF(at, X) SHARE(((Product)(at) + 1) * (Product)OUT_##X - 1, IN_##X, BY_IN_##X)
 #else
-#define BEGIN(q, n, l, S, P) ((q) * (S) - (P))
-#define LENGTH(q, n, l, K) (K)
+#define BEGIN(q, X) ((q) * (S##X) - (P##X))
+#define LENGTH(q, X) (K##X)
 FUNCTION idx first_of(idx at, int k, int s, int p, int d) {
     idx after = at + p - d * (k - 1);
     return after > 0 ? (after + s - 1) / s : 0;
@@ -101,12 +114,14 @@ FUNCTION idx last_of(idx at, idx n, int s, int p) {
     idx last = (at + p) / s;
     return last < n ? last : n - 1;
 }
-#define FIRST_OF(at, n, l, K, S, P, D) first_of(at, K, S, P, D)
-#define LAST_OF(at, n, l, S, P) last_of(at, n, S, P)
+#define FIRST_OF(at, X) first_of(at, K##X, S##X, P##X, D##X)
+#define LAST_OF(at, X) last_of(at, OUT_##X, S##X, P##X)
 #endif
 
-#if !defined(MAX) && !defined(CONSTANT)
 // How many elements a sum has along a dimension.
+#if defined(ADAPTIVE)
+#define TERMS LENGTH
+#elif !defined(MAX) && !defined(CONSTANT)
 FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #ifdef INCLUDE_PAD
     idx end = l + p;
@@ -116,7 +131,7 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #endif
     return begin + length < end ? length : end - begin;
 }
-#define TERMS(q, n, l, K, S, P) terms(BEGIN(q, n, l, S, P), LENGTH(q, n, l, K), l, P)
+#define TERMS(q, X) terms(BEGIN(q, X), LENGTH(q, X), IN_##X, P##X)
 #endif
 
 #ifndef BACKWARD
@@ -124,12 +139,21 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #define BATCH 8
 
 #ifdef WORD
-// The elements of a line that a strip reads lie in WORDS words, HEAD behind the first of these: SPAN elements. Lines are
-// whole words. CUT: the last strip may read beyond its line.
 typedef union {
     WORD all;
     S each[VECTOR];
 } Read;
+#define EACH_OF_WORD(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+#endif
+
+#ifdef COLUMNS
+// Lines that a thread reads at once.
+#define BATCH_LINES 4
+// From an element of a thread's word to the next, so that neither they nor neighbours of a line are in the same bank.
+#define COLUMN_STEP (THREADS + 32 / VECTOR)
+#elif defined(WORD)
+// The elements of a line that a strip reads lie in WORDS words, HEAD behind the first of these: SPAN elements. Lines are
+// whole words. CUT: the last strip may read beyond its line.
 
 // Of word `w` only those that are needed, if these are few.
 FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
@@ -152,6 +176,11 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
 }
 #endif
 
+// The first result of a strip.
+FUNCTION idx first_result(Ints p, At at) {
+    return ((at.plane * OUT_D + at.z) * OUT_H + at.y) * OUT_W + at.strip * STRIP;
+}
+
 // How an element at this place of the volume and of its window is told.
 #ifdef ADAPTIVE
 #define NUMBER(at, kd, kh, kw) (at)
@@ -159,16 +188,49 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
 #define NUMBER(at, kd, kh, kw) (((kd)*KH + (kh)) * KW + (kw))
 #endif
 
+// What a part of a window has; the number is -1 where nothing was found.
+typedef struct {
+    A v;
 #ifdef MAX
-#ifdef READERS
-// The last NaN, else the first of the largest; the number is -1 where nothing was found.
-FUNCTION int is_better(A v, idx number, A than, idx than_number) {
-    if (number < 0 || than_number < 0) return number >= 0;
-    if (IS_NAN(v) || IS_NAN(than)) return IS_NAN(v) && (!IS_NAN(than) || number > than_number);
-    return v > than || (v == than && number < than_number);
-}
+    idx number;
 #endif
+} Part;
 
+FUNCTION Part blank_part(void) {
+    Part part;
+    part.v = BLANK;
+#ifdef MAX
+    part.number = -1;
+#endif
+    return part;
+}
+
+// Of a maximum the last NaN, else the first of the largest.
+FUNCTION Part joined(Part a, Part b) {
+#ifdef MAX
+    int is_better = b.v > a.v || (b.v == a.v && b.number < a.number);
+    if (IS_NAN(a.v) || IS_NAN(b.v)) is_better = IS_NAN(b.v) && (!IS_NAN(a.v) || b.number > a.number);
+    if (a.number < 0 || b.number < 0) is_better = b.number >= 0;
+    return is_better ? b : a;
+#else
+    a.v += b.v;
+    return a;
+#endif
+}
+
+// Joins the parts of `members` threads, a power of 2; the first of them gets the result. All threads come.
+LOCAL_FUNCTION Part join(Part own, int members, LOCAL Part *parts) {
+#pragma unroll 1
+    for (int below = members / 2; below > 0; below /= 2) {
+        parts[LANE] = own;
+        BARRIER();
+        if ((LANE & (members - 1)) < below) own = joined(own, parts[LANE + below]);
+        BARRIER();
+    }
+    return own;
+}
+
+#ifdef MAX
 #define TAKE(j, v, number) \
     if ((v) > best[j] || IS_NAN(v)) best[j] = v, found[j] = number
 
@@ -181,18 +243,108 @@ KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, GLOBAL I *index, Ints p, i64 co
 
 KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #endif
-#ifdef READERS
-    SHARED(A, values, THREADS);
+#if READERS > 1 || defined(COLUMNS)
+    SHARED(Part, parts, THREADS);
+#endif
+#ifdef COLUMNS
+    // A band is the lines that windows side by side read: `count` are there, and a group takes `bands` at once. First each
+    // thread goes through a word of columns of a band: every `n_parts`-th line. Then `members` threads each make a window
+    // of the parts of columns.
+    SHARED(Part, columns, VECTOR * COLUMN_STEP);
+    idx bands = (idx)p.v[18], words = DIVISOR(0), taken = bands * words;
+    int n_parts = (int)p.v[20], shift = (int)p.v[21], members = 1 << shift;
+    idx part = QUOTIENT((idx)LANE, taken, p.v[19]);
+    for (idx base = (idx)GROUP * bands; base < (idx)count; base += (idx)GROUPS * bands) {
+        idx item = base * words + LANE - part * taken;
+        if (part < n_parts && item < (idx)count * words) {
+            At at = place(p, item);
+            idx front = BEGIN(at.z, D), depth = LENGTH(at.z, D), top = BEGIN(at.y, H), height = LENGTH(at.y, H);
+            GLOBAL const S *volume = x + (at.plane * (IN_D * IN_H * IN_W) + at.strip * VECTOR);
+            // Numbers are of lines.
+            Part own[VECTOR];
+            EACH_OF_WORD(j) own[j] = blank_part();
+            for (idx z = front; z < front + depth; z++) {
+                for (idx y_first = top + part; y_first < top + height; y_first += n_parts * BATCH_LINES) {
+                    idx line = z * IN_H + y_first, lines = top + height - y_first;
+                    Read r[BATCH_LINES];
+#pragma unroll
+                    for (int u = 0; u < BATCH_LINES; u++)
+                        if (u * n_parts < lines) r[u].all = *(GLOBAL const WORD *)(volume + (line + u * n_parts) * IN_W);
+#ifndef MAX
+                    // Of long sums no line is added to all before it.
+                    A sum[VECTOR];
+                    EACH_OF_WORD(j) sum[j] = 0;
+#endif
+#pragma unroll
+                    for (int u = 0; u < BATCH_LINES; u++) {
+                        if (u * n_parts >= lines) continue;
+                        EACH_OF_WORD(j) {
+                            A v = (A)LOAD(T, r[u].each, j);
 #ifdef MAX
-    SHARED(idx, numbers, THREADS);
+                            if (v > own[j].v || IS_NAN(v)) own[j].v = v, own[j].number = line + u * n_parts;
+#else
+                            sum[j] += v;
+#endif
+                        }
+                    }
+#ifndef MAX
+                    EACH_OF_WORD(j) own[j].v += sum[j];
+#endif
+                }
+            }
+            EACH_OF_WORD(j) {
+#ifdef MAX
+                if (own[j].number >= 0) own[j].number = own[j].number * IN_W + at.strip * VECTOR + j;
+#endif
+                columns[j * COLUMN_STEP + LANE] = own[j];
+            }
+        }
+        BARRIER();
+        int member = LANE & (members - 1);
+        for (idx first = 0; first < bands * OUT_W; first += THREADS >> shift) {
+            idx window = first + (LANE >> shift), band = QUOTIENT(window, OUT_W, BY_OUT_W), q = window - band * OUT_W;
+            int is_there = band < bands && base + band < (idx)count;
+            idx begin = BEGIN(q, W), end = END(q, W);
+            Part own = blank_part();
+            for (int k = 0; is_there && k < n_parts; k++) {
+                int word = (int)(k * taken + band * words);
+                for (idx c = begin + member; c < end; c += members)
+                    own = joined(own, columns[((int)c & (VECTOR - 1)) * COLUMN_STEP + word + (int)((u32)c / VECTOR)]);
+            }
+            own = join(own, members, parts);
+            if (member > 0 || !is_there) continue;
+            At at = place(p, (base + band) * words);
+            idx to = base * OUT_W + window;
+#ifdef MAX
+            // No element is larger than -infinity.
+            if (own.number < 0) own.number = (BEGIN(at.z, D) * IN_H + BEGIN(at.y, H)) * IN_W + begin;
+            index[to] = (I)own.number;
+#else
+            own.v /= (A)(TERMS(at.z, D) * TERMS(at.y, H) * (end - begin));
+#endif
+            STORE(T, y, to, own.v);
+        }
+        BARRIER();
+    }
+#else
+#ifdef STAGED
+    SHARED(S, staged, THREADS *STRIP);
+#ifdef MAX
+    SHARED(idx, staged_index, THREADS *STRIP);
 #endif
 #endif
     EACH_ITEM(item) {
+#ifdef STAGED
+        int is_item = item < (idx)count;
+        At at = place(p, is_item ? item : (idx)count - 1);
+#else
+        const int is_item = 1;
         At at = place(p, item);
+#endif
         idx column = at.strip * STRIP;
-        idx front = BEGIN(at.z, OUT_D, IN_D, SD, PD), depth = LENGTH(at.z, OUT_D, IN_D, KD);
-        idx top = BEGIN(at.y, OUT_H, IN_H, SH, PH), height = LENGTH(at.y, OUT_H, IN_H, KH);
-        idx left = BEGIN(column, OUT_W, IN_W, SW, PW);
+        idx front = BEGIN(at.z, D), depth = LENGTH(at.z, D);
+        idx top = BEGIN(at.y, H), height = LENGTH(at.y, H);
+        idx left = BEGIN(column, W);
         GLOBAL const S *volume = x + at.plane * (IN_D * IN_H * IN_W);
         A best[STRIP];
         EACH_OF_STRIP(j) best[j] = BLANK;
@@ -200,13 +352,13 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         idx found[STRIP];
         EACH_OF_STRIP(j) found[j] = -1;
 #endif
-#ifdef READERS
-        idx width = LENGTH(column, OUT_W, IN_W, KW);
+#if READERS > 1
+        idx width = LENGTH(column, W);
         int member = LANE % READERS;
         // This thread's element, and how far its next one is.
         idx kw = member % width, kh = member / width % height, kd = member / width / height;
         idx step_w = READERS % width, step_h = READERS / width % height, step_d = READERS / width / height;
-        if (item >= (Item)count) kd = depth;
+        if (item >= (idx)count) kd = depth;
         while (kd < depth) {
             A v[BATCH];
             idx number[BATCH];
@@ -231,25 +383,17 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             best[0] += v[0];
 #endif
         }
-#pragma unroll 1
-        for (int below = READERS / 2; below > 0; below /= 2) {
-            values[LANE] = best[0];
+        Part own;
+        own.v = best[0];
 #ifdef MAX
-            numbers[LANE] = found[0];
+        own.number = found[0];
 #endif
-            BARRIER();
-            if (member < below) {
-                A v = values[LANE + below];
+        own = join(own, READERS, parts);
+        best[0] = own.v;
 #ifdef MAX
-                idx number = numbers[LANE + below];
-                if (is_better(v, number, best[0], found[0])) best[0] = v, found[0] = number;
-#else
-                best[0] += v;
+        found[0] = own.number;
 #endif
-            }
-            BARRIER();
-        }
-        if (member > 0 || item >= (Item)count) continue;
+        if (member > 0 || item >= (idx)count) continue;
 #else
         UNROLL for (idx kd = 0; kd < depth; kd++) {
             idx z = front + kd * DD;
@@ -268,7 +412,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                     for (int kw = 0; kw < KW; kw++) TAKE(j, v[HEAD + j * SW + kw * DW], (kd * KH + kh) * KW + kw);
                 }
 #else
-                idx width = LENGTH(column, OUT_W, IN_W, KW);
+                idx width = LENGTH(column, W);
 #ifndef MAX
                 // Of long sums no line is added to all before it.
                 A before = best[0];
@@ -287,28 +431,19 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             }
         }
 #endif
-        idx first = ((at.plane * OUT_D + at.z) * OUT_H + at.y) * OUT_W + column;
+        idx first = first_result(p, at);
 #ifdef MAX
-        union {
-            I each[STRIP];
-#ifdef INDEX_WORD
-            INDEX_WORD all[INDEX_WORDS];
-#endif
-        } positions;
         EACH_OF_STRIP(j) {
 #ifdef ADAPTIVE
             if (found[j] < 0) found[j] = (front * IN_H + top) * IN_W + left;
-            positions.each[j] = (I)found[j];
 #else
             idx begin = left + j * SW;
             // No element is larger than -infinity.
             if (found[j] < 0)
                 found[j] = (FIRST_INSIDE(front, DD) * KH + FIRST_INSIDE(top, DH)) * KW + FIRST_INSIDE(begin, DW);
-#ifdef LOCAL_INDEX
-            positions.each[j] = (I)found[j];
-#else
+#ifndef LOCAL_INDEX
             idx kw = found[j] % KW, kh = found[j] / KW % KH, kd = found[j] / KW / KH;
-            positions.each[j] = (I)(((front + kd * DD) * IN_H + top + kh * DH) * IN_W + begin + kw * DW);
+            found[j] = ((front + kd * DD) * IN_H + top + kh * DH) * IN_W + begin + kw * DW;
 #endif
 #endif
         }
@@ -317,8 +452,8 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #ifdef CONSTANT
             best[j] /= divisor;
 #else
-            idx n = TERMS(at.z, OUT_D, IN_D, KD, SD, PD) * TERMS(at.y, OUT_H, IN_H, KH, SH, PH);
-            best[j] /= (A)(n * TERMS(column + j, OUT_W, IN_W, KW, SW, PW));
+            idx n = TERMS(at.z, D) * TERMS(at.y, H);
+            best[j] /= (A)(n * TERMS(column + j, W));
 #endif
         }
 #endif
@@ -328,24 +463,49 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             S each[STRIP];
         } result;
         EACH_OF_STRIP(j) STORE(T, result.each, j, best[j]);
-        *(GLOBAL Y_WORD *)(y + first) = result.all;
-#else
-        EACH_OF_STRIP(j) if (column + j < OUT_W) STORE(T, y, first + j, best[j]);
+        if (is_item) *(GLOBAL Y_WORD *)(y + first) = result.all;
 #endif
 #ifdef INDEX_WORD
-#pragma unroll
-        for (int w = 0; w < INDEX_WORDS; w++) ((GLOBAL INDEX_WORD *)(index + first))[w] = positions.all[w];
-#elif defined(MAX)
-        EACH_OF_STRIP(j) if (column + j < OUT_W) index[first + j] = positions.each[j];
+        union {
+            INDEX_WORD all;
+            I each[STRIP];
+        } positions;
+        EACH_OF_STRIP(j) positions.each[j] = (I)found[j];
+        if (is_item) *(GLOBAL INDEX_WORD *)(index + first) = positions.all;
+#endif
+#ifdef STAGED
+        idx base = first_result(p, place(p, start));
+        idx end = first_result(p, place(p, start + THREADS < (idx)count ? start + THREADS : (idx)count));
+        EACH_OF_STRIP(j) {
+            if (!is_item || column + j >= OUT_W) continue;
+            int to = (int)(first - base) + j;
+#ifndef Y_WORD
+            STORE(T, staged, to, best[j]);
+#endif
+#if defined(MAX) && !defined(INDEX_WORD)
+            staged_index[to] = found[j];
+#endif
+        }
+        BARRIER();
+        for (int k = LANE; k < (int)(end - base); k += THREADS) {
+#ifndef Y_WORD
+            y[base + k] = staged[k];
+#endif
+#if defined(MAX) && !defined(INDEX_WORD)
+            index[base + k] = (I)staged_index[k];
+#endif
+        }
+        BARRIER();
 #endif
     }
+#endif
 }
 
 #else
 
-// Of the windows along a line that have elements of a strip, at most MOST, the first is number FIRST, if that is known, of
-// those that begin in the strip; else it is looked for. PIECE windows begin in a strip, which lie side by side in aligned
-// words.
+// Of the windows along a line that have elements of a strip, at most MOST if that is known, the first is number FIRST, if that
+// is known, of those that begin in the strip; else it is looked for. PIECE windows begin in a strip, which lie side by side
+// in aligned words.
 #ifdef PIECE
 #define PIECE_OF(type, word, name) \
     union { \
@@ -364,17 +524,17 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
         idx column = at.strip * STRIP;
         A sum[STRIP];
         EACH_OF_STRIP(j) sum[j] = 0;
-        idx last_d = LAST_OF(at.z, OUT_D, IN_D, SD, PD), last_h = LAST_OF(at.y, OUT_H, IN_H, SH, PH);
+        idx last_d = LAST_OF(at.z, D), last_h = LAST_OF(at.y, H);
 #ifdef FIRST
         idx piece = at.strip * (STRIP / SW), from = piece + FIRST;
 #else
-        idx from = FIRST_OF(column, OUT_W, IN_W, KW, SW, PW, DW), last = LAST_OF(column + STRIP - 1, OUT_W, IN_W, SW, PW);
+        idx from = FIRST_OF(column, W), last = LAST_OF(column + STRIP - 1, W);
 #endif
-        for (idx qd = FIRST_OF(at.z, OUT_D, IN_D, KD, SD, PD, DD); qd <= last_d; qd++) {
-            idx far_d = at.z - BEGIN(qd, OUT_D, IN_D, SD, PD);
+        for (idx qd = FIRST_OF(at.z, D); qd <= last_d; qd++) {
+            idx far_d = at.z - BEGIN(qd, D);
             if (DD > 1 && far_d % DD != 0) continue;
-            for (idx qh = FIRST_OF(at.y, OUT_H, IN_H, KH, SH, PH, DH); qh <= last_h; qh++) {
-                idx far_h = at.y - BEGIN(qh, OUT_H, IN_H, SH, PH);
+            for (idx qh = FIRST_OF(at.y, H); qh <= last_h; qh++) {
+                idx far_h = at.y - BEGIN(qh, H);
                 if (DH > 1 && far_h % DH != 0) continue;
                 idx line = ((at.plane * OUT_D + qd) * OUT_H + qh) * OUT_W;
 #ifdef PIECE
@@ -385,21 +545,26 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                 indices.all = *(GLOBAL const INDEX_WORD *)(index + (line + piece));
 #endif
 #endif
-#ifdef FIRST
+#ifdef MOST
 #pragma unroll
                 for (int m = 0; m < MOST; m++) {
                     idx q = from + m;
+#else
+                for (idx q = from; q <= last; q++) {
+#endif
                     int is_there = 1;
+#ifdef FIRST
                     if (FIRST + m < 0) is_there = q >= 0;
                     if (FIRST + m >= STRIP / SW || !IS_WHOLE) is_there = is_there && q < OUT_W;
                     // Of the window's first element, from the strip's.
                     const int begin = (FIRST + m) * SW - PW;
 #define MAY_HAVE(j) (begin <= (j) && (j) <= begin + (KW - 1) * DW)
 #else
-                for (idx q = from; q <= last; q++) {
-                    int is_there = 1;
+#ifdef MOST
+                    if (m > 0) is_there = q <= last;
+#endif
 #if !defined(MAX) || defined(LOCAL_INDEX)
-                    idx begin = BEGIN(q, OUT_W, IN_W, SW, PW) - column;
+                    idx begin = BEGIN(q, W) - column;
 #endif
 #define MAY_HAVE(j) 1
 #endif
@@ -424,13 +589,13 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                         EACH_OF_STRIP(j) if (MAY_HAVE(j) && j == j_found) sum[j] += v;
 #else
 #ifndef CONSTANT
-                        idx n = TERMS(qd, OUT_D, IN_D, KD, SD, PD) * TERMS(qh, OUT_H, IN_H, KH, SH, PH);
-                        v /= (A)(n * TERMS(q, OUT_W, IN_W, KW, SW, PW));
+                        idx n = TERMS(qd, D) * TERMS(qh, H);
+                        v /= (A)(n * TERMS(q, W));
 #endif
 #ifdef FIRST
                         EACH_OF_STRIP(j) if (MAY_HAVE(j)) sum[j] += v;
 #else
-                        idx end = begin + LENGTH(q, OUT_W, IN_W, KW);
+                        idx end = begin + LENGTH(q, W);
                         EACH_OF_STRIP(j) if (begin <= j && j < end) sum[j] += v;
 #endif
 #endif
@@ -442,16 +607,12 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #ifdef CONSTANT
         EACH_OF_STRIP(j) sum[j] /= divisor;
 #endif
-#ifdef WORD
         union {
             WORD all;
             S each[STRIP];
         } result;
         EACH_OF_STRIP(j) STORE(T, result.each, j, sum[j]);
         *(GLOBAL WORD *)(dx + first) = result.all;
-#else
-        STORE(T, dx, first, sum[0]);
-#endif
     }
 }
 #endif

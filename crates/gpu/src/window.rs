@@ -1,11 +1,13 @@
 //! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
-//! windows cover once; of large windows several threads read each; gradients are gathered, so that none is added by two threads.
+//! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
+//! up first. Gradients are gathered, so that none is added by two threads.
 
 use crate::Gpu;
 use crate::driver::{Address, Driver};
 use crate::elementwise::word;
 use crate::fused::addresses;
-use crate::launch::{Arguments, group_size, in_groups};
+use crate::index::divider;
+use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Result};
 
@@ -13,6 +15,12 @@ use isograd_core::{Call, DType, Result};
 const HELD: usize = 64;
 /// Elements of a window up to which loops are unrolled.
 const SMALL: usize = 32;
+/// Groups among which bands are divided before a group takes several at once.
+const GROUPS: usize = 512;
+/// Lines or columns that a thread has at least, where several share them.
+const FEW: usize = 4;
+/// Windows of a strip up to which a loop over them is unrolled.
+const UNROLLED: usize = 4;
 /// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
 const STEP: usize = 32;
 /// Elements of a window from which on the threads of a wave share it, and those of a group.
@@ -83,7 +91,6 @@ impl Windows {
         let dtype = call.outputs[0].dtype;
         let variant = Variant::new("pool.c")
             .define("THREADS", threads)
-            .define("INTS", 15usize)
             .define("T", dtype.name())
             .define("ACC", dtype.acc().name());
         let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
@@ -108,11 +115,10 @@ impl Windows {
 
     /// Extents, and by what a thread's number is divided, for lines of so many strips in volumes of these extents.
     fn ints(&self, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
-        let quotients = [strips, height, depth].into_iter().flat_map(|d| {
-            let shift = 31 + d.next_power_of_two().ilog2();
-            [d as i64, ((1u128 << shift) / d as u128 + 1) as i64, shift as i64]
-        });
-        self.input.iter().chain(&self.output).map(|&v| v as i64).chain(quotients).collect()
+        let extents = || self.input.iter().chain(&self.output);
+        let by_extents = extents().map(|&d| divider(d));
+        let quotients = [strips, height, depth].into_iter().flat_map(|d| [d as i64, divider(d)]);
+        extents().map(|&v| v as i64).chain(by_extents).chain(quotients).collect()
     }
 }
 
@@ -144,14 +150,52 @@ impl Strip {
     }
 }
 
+/// How a group makes adaptive windows of columns.
+struct Columns {
+    /// Elements of a word of a line, and words of a line.
+    vector: usize,
+    words: usize,
+    /// Bands that a group takes at once, of all.
+    bands: usize,
+    all: usize,
+    /// Threads that share the lines of a word, and those that share the columns of a window.
+    parts: usize,
+    members: usize,
+}
+
+impl Columns {
+    /// If a group has a thread for each word of a line.
+    fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Option<Columns> {
+        let [_, height, width] = windows.kernel;
+        let vector = aligned(16 / size, windows.input[2], x, size);
+        let words = windows.input[2] / vector;
+        let all = windows.planes * windows.output[0] * windows.output[1];
+        if !windows.is_adaptive || words > threads || windows.is_wide() || all * words > 1 << 30 {
+            return None;
+        }
+        let power = |n: usize| 1 << n.max(1).ilog2();
+        let lines = threads / words;
+        let bands = lines.min(all.div_ceil(GROUPS));
+        let parts = power((lines / bands).min(height / FEW));
+        let members = power((threads / (bands * windows.output[2])).min(width / FEW));
+        Some(Columns { vector, words, bands, all, parts, members })
+    }
+
+    /// What the kernel is told of it; of `members` the logarithm.
+    fn ints(&self) -> [i64; 4] {
+        let taken = self.bands * self.words;
+        [self.bands as i64, divider(taken), self.parts as i64, self.members.ilog2() as i64]
+    }
+}
+
 /// The largest elements and where they are, or averages.
 pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let windows = Windows::of(call);
     let size = call.outputs[0].dtype.size();
     let (x, outputs) = (addresses::<D>(call.inputs)?[0], addresses::<D>(call.outputs)?);
     let threads = group_size(gpu.driver().limits());
-    let strip = Strip::new(&windows, size, x);
-    let readers = windows.readers(threads, strip.is_some());
+    let (strip, columns) = (Strip::new(&windows, size, x), Columns::new(&windows, size, x, threads));
+    let readers = if columns.is_some() { 1 } else { windows.readers(threads, strip.is_some()) };
     let strip = strip.filter(|_| readers == 1);
     let per = strip.as_ref().map_or(1, |strip| strip.per);
     let width = windows.output[2];
@@ -168,18 +212,25 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
             variant = variant.define("CUT", true);
         }
     }
-    let fits =
-        |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes.min(16) as u64);
+    let fits = |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes as u64);
     if fits(outputs[0], per * size) {
         variant = variant.define("Y_WORD", word(per * size));
     }
     if readers > 1 {
         variant = variant.define("READERS", readers);
     }
-    let count = windows.planes * windows.output[0] * windows.output[1] * strips;
-    let geometry = in_groups(count * readers, threads);
+    let mut count = windows.planes * windows.output[0] * windows.output[1] * strips;
+    let mut geometry = in_groups(count * readers, threads);
+    let mut ints = windows.ints(columns.as_ref().map_or(strips, |columns| columns.words), windows.output);
+    if let Some(columns) = columns {
+        let vector = columns.vector;
+        variant = variant.define("COLUMNS", true).define("VECTOR", vector).define("WORD", word(vector * size));
+        (count, geometry) = (columns.all, groups(columns.all.div_ceil(columns.bands), threads));
+        ints.extend(columns.ints());
+    }
+    let variant = variant.define("INTS", ints.len());
     let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.ints(&windows.ints(strips, windows.output)).int(count as i64);
+    let arguments = arguments.ints(&ints).int(count as i64);
     let Some(index) = call.outputs.get(1) else {
         let (variant, divisor) = divided(variant, &windows, call);
         let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
@@ -187,8 +238,8 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     };
     let mut variant = indexed(variant, index.dtype);
     let bytes = per * index.dtype.size();
-    if fits(outputs[1], bytes) {
-        variant = variant.define("INDEX_WORD", word(bytes.min(16))).define("INDEX_WORDS", bytes.div_ceil(16));
+    if bytes <= 16 && fits(outputs[1], bytes) {
+        variant = variant.define("INDEX_WORD", word(bytes));
     }
     gpu.launch(variant, "max_pool", geometry, &arguments)
 }
@@ -200,13 +251,13 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (inputs, dx) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
     let (vector, width) = (16 / dtype.size(), windows.input[2]);
-    let is_whole = !windows.is_adaptive && width.is_multiple_of(vector) && dx.is_multiple_of(16);
-    let per = if is_whole { vector } else { 1 };
+    let per = aligned(vector, width, dx, dtype.size());
     let strips = width / per;
-    let mut variant = windows.variant(call, threads).define("STRIP", per).define("BACKWARD", true);
-    if is_whole {
-        variant = variant.define("WORD", word(16));
-    }
+    let mut variant = windows
+        .variant(call, threads)
+        .define("STRIP", per)
+        .define("BACKWARD", true)
+        .define("WORD", word(per * dtype.size()));
     let index = call.inputs.get(1).map(|index| index.dtype);
     if let Some(dtype) = index {
         variant = indexed(variant, dtype);
@@ -229,14 +280,31 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
             }
         }
     }
+    // At most so many windows have elements of a strip.
+    let most = (windows.output[2] + strips - 1).div_ceil(strips);
+    if windows.is_adaptive && most <= UNROLLED {
+        variant = variant.define("MOST", most);
+    }
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;
     let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.ints(&windows.ints(strips, windows.input)).int(count as i64);
+    let ints = windows.ints(strips, windows.input);
+    let variant = variant.define("INTS", ints.len());
+    let arguments = arguments.ints(&ints).int(count as i64);
     if index.is_some() {
         return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
     }
     let (variant, divisor) = divided(variant, &windows, call);
     gpu.launch(variant, "avg_pool_backward", in_groups(count, threads), &arguments.float(divisor, dtype.acc()))
+}
+
+/// How many elements of a size words have, a power of 2 up to `most`, of which lines of `width` are made.
+fn aligned(most: usize, width: usize, address: Address, size: usize) -> usize {
+    let is_aligned = |per: usize| width.is_multiple_of(per) && address.is_multiple_of((per * size) as u64);
+    let mut per = most;
+    while per > 1 && !is_aligned(per) {
+        per /= 2;
+    }
+    per
 }
 
 /// What a program of the largest elements is told.
