@@ -227,6 +227,12 @@ pub enum Fused {
     /// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the loss was reduced, and the
     /// sum of the weights if there is smoothing too, to the gradient of the logits; attributes as above.
     CrossEntropyBackward,
+    /// Rows `[N, D]` of one dtype, and of a contrastive loss what is 1 for those that are alike `[N]`, to the losses `[N]` and
+    /// the distances that they are made of `[1 to 3, N]`, in the accumulation dtype; `ints` = N, D; `floats` = margin, order
+    /// of the norm, what is added to differences.
+    RowLoss(RowLoss),
+    /// dy in the accumulation dtype, the inputs of the above and the distances to the gradients of the rows.
+    RowLossBackward(RowLoss),
     /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
     /// and this. A second input, if there is one, is as in [`Kernel::Random`]. It is its own backward kernel.
     Dropout,
@@ -295,6 +301,17 @@ pub enum IndexReduce {
     Mean,
     /// The largest of each element; NaN wins.
     Max,
+}
+
+/// A loss of distances between rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowLoss {
+    /// Of two, which are alike or not.
+    Contrastive,
+    /// Of an anchor, a positive and a negative.
+    Triplet,
+    /// The same with the smaller of the negative's distances.
+    NearestTriplet,
 }
 
 /// How much of its index's gradient a row gets.

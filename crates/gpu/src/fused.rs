@@ -8,7 +8,9 @@ use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
 use crate::status::Check;
-use crate::{Gpu, address, each, index, matmul, place, random, reduce, rotary, sample, softmax, total, window};
+use crate::{
+    Gpu, address, distance, each, index, matmul, place, random, reduce, rotary, sample, softmax, total, window,
+};
 use isograd_core::backend::{Fused, index_error};
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -76,6 +78,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::GroupNormBackward => group_norm_backward(gpu, call),
         Fused::CrossEntropy => cross_entropy(gpu, call),
         Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
+        Fused::RowLoss(loss) => distance::run(gpu, call, loss, false),
+        Fused::RowLossBackward(loss) => distance::run(gpu, call, loss, true),
         Fused::Dropout => random::dropout(gpu, call),
         Fused::IndexReduce(kind) => index::reduce(gpu, call, kind),
         Fused::IndexReduceBackward(kind) => index::reduce_backward(gpu, call, kind),

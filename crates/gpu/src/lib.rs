@@ -7,6 +7,7 @@ mod batch_norm;
 pub mod blas;
 mod cross_entropy;
 mod custom;
+mod distance;
 mod driver;
 mod each;
 mod elementwise;

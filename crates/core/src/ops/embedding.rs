@@ -77,7 +77,8 @@ impl Tensor {
             let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
             let dx = wants_table.then(|| like(&dy)).transpose()?;
             let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
-            let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(x.get(1)).chain([&flat]).collect();
+            let operands: Vec<&Tensor> =
+                [&dy, &x[0], &mean, &rstd].into_iter().chain(x.get(1)).chain([&flat]).collect();
             let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
             let ints = [&ints[..], &[wants_table as i64, wants_gamma as i64]].concat();
             let kernel = Kernel::Fused(Fused::EmbeddingNormBackward);

@@ -222,10 +222,7 @@ fn share_of_larger<V: Value>(g: V, a: V, b: V) -> V {
 /// The gradients of `a^b`.
 fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
     let zero = V::c(0.0);
-    [
-        zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))),
-        zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log()),
-    ]
+    [zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))), zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
 }
 
 /// Whether a probability is valid; NaN is let through, so that it reaches `found_inf`.

@@ -3,8 +3,8 @@
 //! Primitives run as they are. Of each fused kernel stands here what it must equal, in tensor ops.
 
 use crate::compare::precision;
-use isograd_core::backend::{Fused, IndexGradient, IndexReduce, Reduce, Scatter};
-use isograd_core::ops::loss::{CrossEntropy, Reduction};
+use isograd_core::backend::{Fused, IndexGradient, IndexReduce, Reduce, RowLoss, Scatter};
+use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{AvgPool, Direction, EmbeddingOptions, MaxPool, Rotary, RotaryStyle, Sampling, TieGrad, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
@@ -212,6 +212,25 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
                 Ok(y.unwrap_or(x.clone()))
             })
         }
+        Fused::RowLoss(kind) => {
+            let distances = distances(kind, call, inputs)?;
+            Ok(vec![
+                Some(row_loss(kind, call, inputs)?),
+                Some(Tensor::stack(&distances.iter().collect::<Vec<_>>(), 0)?),
+            ])
+        }
+        Fused::RowLossBackward(kind) => {
+            let moving = if kind == RowLoss::Contrastive { 2 } else { 3 };
+            let mut x = inputs[1..4].to_vec();
+            for x in &mut x[..moving] {
+                *x = x.leaf()?;
+            }
+            enable_grad(|| {
+                let options = BackwardOptions { gradient: Some(inputs[0].clone()), ..Default::default() };
+                let wanted: Vec<&Tensor> = x[..moving].iter().collect();
+                Ok(grad_with(&row_loss(kind, call, &x)?, &wanted, options)?.into_iter().map(Some).collect())
+            })
+        }
         Fused::Dropout => dropout(call, inputs),
         Fused::IndexReduce(kind) => index_reduce(kind, call, inputs, before),
         Fused::IndexReduceBackward(kind) => index_gradient(kind, inputs).map(|dx| vec![Some(dx)]),
@@ -340,6 +359,29 @@ fn gradient(x: &Tensor, dy: &Tensor, f: impl FnOnce() -> Result<Tensor>) -> Resu
         let options = BackwardOptions { gradient: Some(dy.reshape(y.shape())?), ..Default::default() };
         Ok(grad_with(&y, &[x], options)?.into_iter().map(Some).collect())
     })
+}
+
+fn row_loss(kind: RowLoss, call: &Call<'_>, x: &[Tensor]) -> Result<Tensor> {
+    let (margin, p, eps, reduction) = (call.floats[0], call.floats[1], call.floats[2], Reduction::None);
+    let negative = match kind {
+        RowLoss::Contrastive => return x[0].contrastive_loss(&x[1], &x[2], margin, reduction),
+        RowLoss::Triplet => TripletNegative::FromAnchor,
+        RowLoss::NearestTriplet => TripletNegative::Nearest,
+    };
+    x[0].triplet_loss(&x[1], &x[2], Triplet { margin, p, eps, negative, reduction })
+}
+
+fn distances(kind: RowLoss, call: &Call<'_>, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let pairs: &[(usize, usize)] = match kind {
+        RowLoss::Contrastive => &[(0, 1)],
+        RowLoss::Triplet => &[(0, 1), (0, 2)],
+        RowLoss::NearestTriplet => &[(0, 1), (0, 2), (1, 2)],
+    };
+    let p = call.floats[1];
+    let of = |&(a, b): &(usize, usize)| {
+        x[a].sub(&x[b])?.add_scalar(call.floats[2])?.abs()?.pow_scalar(p)?.sum(1)?.pow_scalar(1.0 / p)
+    };
+    pairs.iter().map(of).collect()
 }
 
 fn norm(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {

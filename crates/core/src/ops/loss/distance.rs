@@ -1,9 +1,11 @@
 //! Losses of distances between vectors.
 
 use super::{Reduction, check_constant, check_operands};
-use crate::ops::in_acc;
-use crate::tensor::check_same;
-use crate::{Error, Result, Tensor, autocast};
+use crate::backend::{Fused, Kernel, RowLoss};
+use crate::ops::fused::{has_kernel, record_fused};
+use crate::tape::Gradients;
+use crate::tensor::{Attributes, check_same, run};
+use crate::{Error, Result, Shape, Tensor, autocast};
 
 /// The attributes of [`Tensor::triplet_loss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,17 +53,28 @@ impl Tensor {
         if margin.is_nan() || margin <= 0.0 || p.is_nan() || p < 1.0 {
             return Err(Error::attr(op, format!("margin is {margin} and p {p}, expected margin > 0 and p >= 1")));
         }
-        in_acc(self, |a| {
+        let composite = move |a: &Tensor, positive: &Tensor, negative: &Tensor| {
+            let a = a.cast(a.dtype().acc())?;
             let (positive, negative) = (positive.cast(a.dtype())?, negative.cast(a.dtype())?);
             let distance = |u: &Tensor, v: &Tensor| norm(&u.sub(v)?.add_scalar(eps)?, p);
-            let mut far = distance(a, &negative)?;
+            let mut far = distance(&a, &negative)?;
             if options.negative == TripletNegative::Nearest {
                 let other = distance(&positive, &negative)?;
                 far = other.lt(&far)?.where_cond(&other, &far)?;
             }
-            let loss = distance(a, &positive)?.sub(&far)?.add_scalar(margin)?.clamp(Some(0.0.into()), None)?;
-            options.reduction.apply(&loss)
-        })
+            distance(&a, &positive)?.sub(&far)?.add_scalar(margin)?.clamp(Some(0.0.into()), None)
+        };
+        let loss = match options.negative {
+            TripletNegative::FromAnchor => RowLoss::Triplet,
+            TripletNegative::Nearest => RowLoss::NearestTriplet,
+        };
+        let losses = match has_kernel(Fused::RowLoss(loss), self) && p.is_finite() {
+            true => {
+                fused(op, loss, [self, positive, negative], [margin, p, eps], move |x| composite(&x[0], &x[1], &x[2]))?
+            }
+            false => composite(self, positive, negative)?,
+        };
+        options.reduction.apply(&losses)?.cast(self.dtype())
     }
 
     /// `y d^2 + (1 - y) max(0, margin - d)^2` with the Euclidean distance `d` of rows of this tensor and `other`
@@ -80,13 +93,59 @@ impl Tensor {
             let message = format!("y is {}, expected one number a row of {}", y.shape(), self.shape());
             return Err(Error::shape(op, message));
         }
-        in_acc(self, |x| {
+        let composite = move |x: &Tensor, other: &Tensor, y: &Tensor| {
+            let x = x.cast(x.dtype().acc())?;
             let y = y.cast(x.dtype())?;
             let d = x.sub(&other.cast(x.dtype())?)?.l2_norm(1)?;
             let apart = d.rsub_scalar(margin)?.clamp(Some(0.0.into()), None)?.square()?;
-            reduction.apply(&y.mul(&d.square()?)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)?)
-        })
+            y.mul(&d.square()?)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)
+        };
+        let losses = match has_kernel(Fused::RowLoss(RowLoss::Contrastive), self) {
+            true => {
+                let floats = [margin, 2.0, 0.0];
+                fused(op, RowLoss::Contrastive, [self, other, y], floats, move |x| composite(&x[0], &x[1], &x[2]))?
+            }
+            false => composite(self, other, y)?,
+        };
+        reduction.apply(&losses)?.cast(self.dtype())
     }
+}
+
+/// The losses of the rows in the accumulation dtype. All inputs have gradients but the last of a contrastive loss.
+fn fused(
+    op: &'static str,
+    loss: RowLoss,
+    inputs: [&Tensor; 3],
+    floats: [f64; 3],
+    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    let x = inputs.iter().map(|t| t.contiguous()).collect::<Result<Vec<_>>>()?;
+    let (rows, extent, acc) = (x[0].dims()[0], x[0].dims()[1], x[0].dtype().acc());
+    let ints = [rows, extent].map(|v| v as i64);
+    let distances = match loss {
+        RowLoss::Contrastive => 1,
+        RowLoss::Triplet => 2,
+        RowLoss::NearestTriplet => 3,
+    };
+    let device = x[0].device();
+    let losses = Tensor::empty(op, &Shape::from(rows), acc, device)?;
+    let distances = Tensor::empty(op, &Shape::from((distances, rows)), acc, device)?;
+    let references: Vec<&Tensor> = x.iter().collect();
+    let attributes = Attributes { ints: &ints, floats: &floats };
+    run(op, Kernel::Fused(Fused::RowLoss(loss)), &references, &[&losses, &distances], attributes)?;
+    record_fused(op, &references, losses, composite, move |t, x| {
+        let dy = t.dy().contiguous()?;
+        let moving = if loss == RowLoss::Contrastive { 2 } else { 3 };
+        let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+        let found = x[..moving].iter().map(like).collect::<Result<Vec<_>>>()?;
+        let operands: Vec<&Tensor> = [&dy].into_iter().chain(x).chain([&distances]).collect();
+        let attributes = Attributes { ints: &ints, floats: &floats };
+        let kernel = Kernel::Fused(Fused::RowLossBackward(loss));
+        run(op, kernel, &operands, &found.iter().collect::<Vec<_>>(), attributes)?;
+        let mut found: Gradients = found.into_iter().enumerate().map(|(i, d)| Some(d).filter(|_| t.needs(i))).collect();
+        found.resize(x.len(), None);
+        Ok(found)
+    })
 }
 
 fn check_rows(op: &'static str, x: &Tensor) -> Result<()> {
