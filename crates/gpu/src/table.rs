@@ -7,6 +7,7 @@ use crate::driver::{Dialect, Registered};
 use crate::null::NullDriver;
 use crate::source::{FILES, find};
 use isograd_core::backend::Total;
+use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
     AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad, Update,
     total, update_each_norms_,
@@ -141,6 +142,15 @@ fn batch_norm(x: &[Tensor]) -> Result<Tensor> {
     x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Update(running), 0.0)
 }
 
+/// The gradients of a triplet loss.
+fn triplet(device: &Device, dtype: DType, options: Triplet) -> Result<()> {
+    let mut x = Vec::new();
+    for _ in 0..3 {
+        x.push(zeros(device, dtype, &[4096, 1024])?.leaf()?);
+    }
+    x[0].triplet_loss(&x[1], &x[2], options)?.backward()
+}
+
 /// Joins rows for the nodes of a graph.
 fn joins(device: &Device, dtype: DType, edges: usize) -> Result<()> {
     let index = zeros(device, DType::I64, &[edges])?;
@@ -195,6 +205,29 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
             x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, EmbeddingOptions::default())
         })
     },
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[1024]], |x| {
+            x[0].embedding_rmsnorm(&zeros(x[0].device(), DType::I64, &[4096])?, Some(&x[1]), 0.0)
+        })
+    },
+    // What is joined is more than a value.
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(0, 1.0)),
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024]], |x| {
+            x[0].nll_loss(&zeros(x[0].device(), DType::I64, &[4096])?, &CrossEntropy::default())
+        })
+    },
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1024]], |x| x[0].mse_loss(&x[1], Reduction::Mean)),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1024]], |x| x[0].bce_loss(&x[1], None, Reduction::Mean)),
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[4096, 1024]], |x| {
+            x[0].contrastive_loss(&x[1], &zeros(x[0].device(), x[0].dtype(), &[4096])?, 1.0, Reduction::Mean)
+        })
+    },
+    |d, t| triplet(d, t, Triplet::default()),
+    |d, t| triplet(d, t, Triplet { negative: TripletNegative::Nearest, p: 1.5, ..Triplet::default() }),
     |d, t| joins(d, t, 4096),
     |d, t| joins(d, t, 16384),
     |d, t| turns(d, t, RotaryStyle::Half),

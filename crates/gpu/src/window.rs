@@ -164,13 +164,14 @@ struct Columns {
 }
 
 impl Columns {
-    /// If a group has a thread for each word of a line.
+    /// If a group has a thread for each word of a line, and windows have several lines.
     fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Option<Columns> {
-        let [_, height, width] = windows.kernel;
+        let [depth, height, width] = windows.kernel;
         let vector = aligned(16 / size, windows.input[2], x, size);
         let words = windows.input[2] / vector;
         let all = windows.planes * windows.output[0] * windows.output[1];
-        if !windows.is_adaptive || words > threads || windows.is_wide() || all * words > 1 << 30 {
+        if !windows.is_adaptive || depth * height == 1 || words > threads || windows.is_wide() || all * words > 1 << 30
+        {
             return None;
         }
         let power = |n: usize| 1 << n.max(1).ilog2();
