@@ -105,7 +105,7 @@ fn rows_of_a_table() {
                 let mut expected = x.clone();
                 each(&x_dims, &dims, dim, &index, |i, p| match mode {
                     Scatter::Add => expected[p] += source[i],
-                    Scatter::Assign => expected[p] = source[i],
+                    Scatter::Assign | Scatter::Distinct => expected[p] = source[i],
                 });
                 let y = T::new(dtype, &x_dims, &x);
                 let ts = T::placed(dtype, &dims, &source, placing);
