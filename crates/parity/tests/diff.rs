@@ -1,7 +1,7 @@
 //! The tape diff.
 
 use isograd_core::backend::Total;
-use isograd_core::ops::loss::{CrossEntropy, Reduction};
+use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{
@@ -50,6 +50,9 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
         z.cross_entropy_with(&target, &options)
     };
     let bytes = CrossEntropy { token_bytes: Some(weight.clone()), ..Default::default() };
+    let named = table.embedding_rmsnorm(&index, Some(&gamma), 1e-6)?.reshape((6, 12))?.narrow(1, 0, 9)?;
+    let alike = target.gt_scalar(0)?.cast(dtype)?;
+    let negative = TripletNegative::Nearest;
     let losses = [
         each(Reduction::Mean, 0.1, Some(&weight))?,
         each(Reduction::Mean, 0.0, None)?,
@@ -57,6 +60,11 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
         each(Reduction::None, 0.0, Some(&weight))?.sum(..)?,
         z.cross_entropy_with(&target, &bytes)?,
         z.var(1, 1.0)?.sqrt()?.mean(..)?,
+        z.logsumexp(1)?.mean(..)?,
+        z.log_softmax(1)?.nll_loss(&target, &CrossEntropy { weight: Some(weight.clone()), ..Default::default() })?,
+        z.contrastive_loss(&named, &alike, 9.0, Reduction::Mean)?,
+        z.triplet_loss(&named, &z.neg()?, Triplet { margin: 30.0, ..Default::default() })?,
+        named.triplet_loss(&z, &z.neg()?, Triplet { margin: 30.0, p: 1.5, negative, ..Default::default() })?,
     ];
     losses[1..].iter().try_fold(losses[0].clone(), |sum, loss| sum.add(loss))?.backward()?;
     let parameters = vec![table, gamma, beta, w, bias];
@@ -101,7 +109,7 @@ fn fused_kernels_are_right_and_all_compared() {
             let mut kernels: Vec<&str> = fused.map(|entry| entry.kernel.split(['(', ' ']).nth(1).unwrap()).collect();
             kernels.sort();
             kernels.dedup();
-            assert_eq!(kernels.len(), 11, "{kernels:?}");
+            assert_eq!(kernels.len(), 17, "{kernels:?}");
         }
     }
 }
