@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kind of device that a backend crate offers. A crate that is linked registers itself with `inventory::submit!`.
 pub struct Provider {
@@ -53,6 +54,8 @@ fn providers() -> Vec<&'static Provider> {
     all
 }
 
+static FEW_LAUNCHES: AtomicBool = AtomicBool::new(false);
+
 impl Device {
     /// The CPU, which is always there if isograd-cpu is linked.
     pub fn cpu() -> Result<Device> {
@@ -71,6 +74,17 @@ impl Device {
     /// Every compiled-in backend with its devices, the preferred first, or why there are none.
     pub fn list() -> Vec<(&'static str, Result<Vec<DeviceInfo>>)> {
         providers().into_iter().map(|p| (p.name, (p.list)())).collect()
+    }
+
+    /// Tells backends of devices that are opened from now on that kernels will run a few times each, so that to optimise them
+    /// takes longer than it saves: PoCL's compiler does not, unless `ISOGRAD_OPENCL_OPTIONS` is set, be it to nothing.
+    pub fn set_few_launches(few: bool) {
+        FEW_LAUNCHES.store(few, Ordering::Relaxed);
+    }
+
+    /// What [`set_few_launches`](Device::set_few_launches) was told last; false before.
+    pub fn few_launches() -> bool {
+        FEW_LAUNCHES.load(Ordering::Relaxed)
     }
 
     /// A device over any backend, for tests and for backends outside of this project.

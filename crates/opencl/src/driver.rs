@@ -126,11 +126,13 @@ impl OpenCl {
         if let Some(compute) = compute_capability(device) {
             options = format!("{options} -DNV_COMPUTE={compute}");
         }
-        if let Ok(more) = std::env::var("ISOGRAD_OPENCL_OPTIONS") {
-            options = format!("{options} {more}");
+        let is_pocl = is_pocl(device).map_err(&ask)?;
+        match std::env::var("ISOGRAD_OPENCL_OPTIONS") {
+            Ok(more) => options = format!("{options} {more}"),
+            Err(_) if is_pocl && isograd_core::Device::few_launches() => options += " -cl-opt-disable",
+            Err(_) => {}
         }
         limits.driver += &format!(", options {options}");
-        let is_pocl = is_pocl(device).map_err(&ask)?;
         let device = Device::new(device.id());
         Ok(OpenCl { staged: Mutex::default(), queue, context, device, limits, options, is_pocl })
     }

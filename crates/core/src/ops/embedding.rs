@@ -47,11 +47,12 @@ impl Tensor {
     pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let op = "embedding_rmsnorm";
         check_table(op, self, index)?;
-        if let Some(gamma) = gamma
-            && gamma.dims() != &self.dims()[1..]
-        {
-            let message = format!("gamma is {}, expected [E] of the table {}", gamma.shape(), self.shape());
-            return Err(Error::shape(op, message));
+        if let Some(gamma) = gamma {
+            check_device(op, &[self, gamma])?;
+            if gamma.dims() != &self.dims()[1..] {
+                let message = format!("gamma is {}, expected [E] of the table {}", gamma.shape(), self.shape());
+                return Err(Error::shape(op, message));
+            }
         }
         let is_alike = gamma.is_none_or(|gamma| [self.dtype(), DType::F32].contains(&gamma.dtype()));
         if !has_kernel(Fused::EmbeddingNorm, self) || !is_alike || index.numel() == 0 {
