@@ -23,7 +23,7 @@ fn speeds_are_measured_without_checks() {
     let ended = run(&[&arguments[..], &[file.to_str().unwrap()]].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let rows: Vec<&str> = ended.stdout.lines().take(4).collect();
-    assert!(rows[1].starts_with("neg ") && rows[2].starts_with("relu ") && rows[3].is_empty(), "{}", ended.stdout);
+    assert!(rows[1].starts_with("relu ") && rows[2].starts_with("neg ") && rows[3].is_empty(), "{}", ended.stdout);
     let report = json(&file);
     assert_eq!((&report["findings"], &report["filter"]), (&json_of!([]), &json_of!("^(neg|relu)$")));
     assert!(
