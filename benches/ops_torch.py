@@ -161,7 +161,7 @@ def main():
             signal.alarm(args.seconds)
             times = measure(entry, device, clock, bandwidth, not args.no_compile)
         except Exception as error:  # what PyTorch does not have in a dtype
-            print(f"{entry['op']} {entry['dtype']}: {str(error)[:120].splitlines()}", file=sys.stderr)
+            print(f"{entry['op']} {entry['dtype']}: {str(error).partition(chr(10))[0][:120]}", file=sys.stderr)
             continue
         finally:
             signal.alarm(0)

@@ -36,28 +36,6 @@
 #endif
 #define SIGN(d) ((A)((d) > 0) - (A)((d) < 0))
 
-// How far a loss grows with each distance.
-FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
-#ifdef LIKE
-    A left = margin - distance[0];
-    pull[0] = (A)2 * (like * distance[0] - ((A)1 - like) * (left > 0 ? left : (A)0));
-#else
-    A far = distance[1];
-    int is_other = 0;
-#ifdef NEAREST
-    is_other = distance[2] < far;
-    far = is_other ? distance[2] : far;
-    pull[2] = is_other ? (A)-1 : (A)0;
-#endif
-    A is_there = (A)(distance[0] - far + margin >= 0);
-    pull[0] = is_there;
-    pull[1] = is_other ? (A)0 : -is_there;
-#ifdef NEAREST
-    pull[2] *= is_there;
-#endif
-#endif
-}
-
 #ifndef BACKWARD
 FUNCTION void add_terms(A *sums, const A *v, A eps, A order) {
     EACH_DISTANCE(k) sums[k] += POWERED(fabs_(v[FROM(k)] - v[TO(k)] + eps));
@@ -107,6 +85,28 @@ KERNEL(row_loss)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 }
 
 #else
+// How far a loss grows with each distance.
+FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
+#ifdef LIKE
+    A left = margin - distance[0];
+    pull[0] = (A)2 * (like * distance[0] - ((A)1 - like) * (left > 0 ? left : (A)0));
+#else
+    A far = distance[1];
+    int is_other = 0;
+#ifdef NEAREST
+    is_other = distance[2] < far;
+    far = is_other ? distance[2] : far;
+    pull[2] = is_other ? (A)-1 : (A)0;
+#endif
+    A is_there = (A)(distance[0] - far + margin >= 0);
+    pull[0] = is_there;
+    pull[1] = is_other ? (A)0 : -is_there;
+#ifdef NEAREST
+    pull[2] *= is_there;
+#endif
+#endif
+}
+
 // What a difference adds to the gradients of its rows. Rows that are equal do not pull.
 FUNCTION void add_slopes(A *d, const A *v, const A *pull, const A *distance, A eps, A order) {
     EACH_INPUT(i) d[i] = 0;
