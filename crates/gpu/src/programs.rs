@@ -6,6 +6,7 @@ use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,9 +64,12 @@ impl<D: Driver> Programs<D> {
     fn build(&self, driver: &D, variant: &Variant, generate: Option<&dyn Fn() -> String>) -> Result<D::Program> {
         let source = assemble(driver.dialect(), variant, generate.map(|g| g()).as_deref())?;
         let path = self.folder.as_ref().map(|folder| folder.join(name(driver, &source)));
-        if let Some(path) = &path
-            && let Some(program) = read(path).and_then(|binary| driver.load(&binary).ok())
-        {
+        let kept = || read(path.as_ref()?).and_then(|binary| driver.load(&binary).ok());
+        if let Some(program) = kept() {
+            return Ok(program);
+        }
+        let _alone = path.as_ref().and_then(|path| lock(path));
+        if let Some(program) = kept() {
             return Ok(program);
         }
         let started = std::time::Instant::now();
@@ -98,6 +102,16 @@ fn name<D: Driver>(driver: &D, source: &str) -> String {
         hash.update(part);
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Held while a program is compiled: of several processes one does it, and the others find it. A driver's own cache, as
+/// PoCL's is, may not bear that two compile the same. None if there can be no lock, which costs no more than that.
+fn lock(program: &Path) -> Option<File> {
+    let folder = program.parent()?.join("locks");
+    std::fs::create_dir_all(&folder).ok()?;
+    let file = File::create(folder.join(program.file_name()?.to_str()?.get(..2)?)).ok()?;
+    file.lock().ok()?;
+    Some(file)
 }
 
 /// What a file of the cache holds, if it is whole.

@@ -337,11 +337,13 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
     items
 }
 
-/// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and for
-/// ops that are not of a table of rows, which run the same code around other loads and stores, f16.
+/// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and f16
+/// for ops that are not of a table of rows, which run the same code around other loads and stores, and of pools, which have
+/// the same code in all dimensions, those in two.
 fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
     let is_whole = op.fused && op.wide.is_none() && !is_activated(op);
-    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole)
+    let is_other_pool = op.category == "pooling" && !op.name.ends_with("2d");
+    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool)
 }
 
 /// Whether the op is a product with an activation, around which all of them have the same code.
@@ -352,6 +354,11 @@ fn is_activated(op: &Op) -> bool {
 /// Whether the op is a row of the pointwise table, around which all rows have the same code.
 fn is_row(op: &Op) -> bool {
     !op.fused && ["activation", "unary", "binary", "comparison", "fused pointwise"].contains(&op.category)
+}
+
+/// Whether the op is of the rows of several tensors whose layouts a quick run tries.
+fn has_layouts(op: &Op) -> bool {
+    ["binary", "fused pointwise"].contains(&op.category)
 }
 
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
@@ -500,6 +507,8 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || is_in_all),
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent == Extent::Whole),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
+        // Rows read a tensor as those of several tensors do, and each layout is a kernel to compile.
+        Check::Strided if extent == Extent::Quick && !is_cpu && is_row(op) && !has_layouts(op) => false,
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
         Check::Gradcheck => has_gradient && is_f64,
@@ -562,7 +571,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
             of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
         }
         (_, Extent::Whole) if !is_repeated => of(&LARGE[1..]),
-        (DType::F32, _) => of(&LARGE[1..]),
+        (DType::F32, _) if !is_activated(item.op) => of(&LARGE[1..]),
         _ => of(&LARGE[1..2]),
     };
     // Each new shape may be a kernel to compile, and again in each dtype.
@@ -573,7 +582,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Extent::Whole if is_first => 24,
         Extent::Whole => 8,
         Extent::Speeds => 0,
-        Extent::Quick if saves && is_row(item.op) => 3,
+        Extent::Quick if saves && (is_row(item.op) || !is_first) => 3,
         Extent::Quick if saves => 4,
         Extent::Quick => 12,
     };
@@ -581,7 +590,9 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         // All strides of this shape differ, in every layout.
         Check::Strided if saves => (of(&[&[3, 2, 4]]).split_off(3), 0),
         Check::Forward | Check::Gradients => (large, drawn),
-        Check::Composite | Check::Repeats | Check::Launches | Check::Guards if saves => (of(&LARGE[1..2]), 1),
+        Check::Composite | Check::Repeats | Check::Launches | Check::Guards if saves => {
+            (of(&LARGE[1..2]).split_off(2), 1)
+        }
         Check::Composite | Check::Repeats | Check::Guards if !is_first => (of(&LARGE[1..2]), drawn / 4),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
@@ -589,6 +600,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         // Each layout may be a kernel to compile; where elements lie does not depend on the dtype.
         Check::Strided if item.dtype != DType::F32 => (Vec::new(), drawn / 3),
         Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
+        Check::Twice if saves => (Vec::new(), drawn / 2),
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
         Check::Golden => unreachable!("its cases are those of the files"),
     }

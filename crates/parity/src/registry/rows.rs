@@ -1724,7 +1724,8 @@ fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
 
 /// Two steps of matrices, two of which are of one shape.
 fn matrix_steps(g: &mut Gen) -> Case {
-    let [a, b] = [g.side(), g.side()];
+    // A step has some hundred products.
+    let [a, b] = [g.side(), g.side()].map(|side| side.div_ceil(2));
     let shapes = [vec![a, b], vec![a, b], vec![b, 1, a]];
     let mut inputs = Vec::new();
     for (i, shape) in shapes.iter().enumerate() {
