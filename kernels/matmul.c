@@ -128,7 +128,8 @@ LOCAL_FUNCTION void read(LOCAL const A *from, int results, int step, A *values) 
 
 KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta) {
-    i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
+    i64 m = p.v[0], n = p.v[1], batches = p.v[3];
+    int tiles_m = (int)p.v[4], tiles_n = (int)p.v[5], n_parts = (int)p.v[6];
     // Words lie along a stride of 1.
     idx a_row = A_VECTOR > 1 && !A_ALONG_K ? 1 : (idx)p.v[9], a_k = A_VECTOR > 1 && A_ALONG_K ? 1 : (idx)p.v[10];
     idx b_row = B_VECTOR > 1 && !B_ALONG_K ? 1 : (idx)p.v[12], b_k = B_VECTOR > 1 && B_ALONG_K ? 1 : (idx)p.v[13];
@@ -136,11 +137,11 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     SHARED(u32x4, all_b, 2 * TILE_K * PITCH(TILE_N) * sizeof(A) / 16);
 
     // Which tile, of which matrix, and which part of K.
-    i64 tiles = tiles_m * tiles_n;
-    i64 tile = GROUP % tiles, part = GROUP / tiles % n_parts, batch = p.v[18] + GROUP / tiles / n_parts;
-    i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
-    i64 within = tile - top * tiles_n;
-    i64 m0 = (top + within % height) * TILE_M, n0 = within / height * TILE_N;
+    int tiles = tiles_m * tiles_n, tile = (int)GROUP % tiles, rest_of_groups = (int)GROUP / tiles;
+    i64 part = rest_of_groups % n_parts, batch = p.v[18] + rest_of_groups / n_parts;
+    int top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
+    int within = tile - top * tiles_n;
+    i64 m0 = (top + within % height) * (i64)TILE_M, n0 = within / height * (i64)TILE_N;
     i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
@@ -238,89 +239,177 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 
 #elif defined(LANES)
 
-// gemv: a matrix [B, ROWS, K] times a vector [B, K]. LANES threads are side by side where the matrix is contiguous: along K
-// (ALONG_K) or along the rows. A group makes BLOCK rows; SLOTS threads share the sum of each.
+// gemv: a matrix [B, ROWS, K] times COLUMNS vectors [B, COLUMNS, K]. LANES threads are side by side where the matrix is
+// contiguous: along K (ALONG_K), and then they are a team, or along the rows. A group makes BLOCK rows; where teams do not,
+// SLOTS waves or threads put the sums of TOGETHER vectors together at once.
 
 #if ALONG_K
-#define SLOTS LANES
 #define BLOCK (THREADS / LANES)
-#define SUMS 1
 #else
-#define SLOTS (THREADS / LANES)
 #define BLOCK (LANES * VECTOR)
-#define SUMS VECTOR
+// Threads at this distance have other sums, or are in another wave.
+#define APART (LANES < WAVE ? WAVE : LANES)
+#define SLOTS (THREADS / APART)
 #endif
 
 KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta) {
-    i64 rows = p.v[0], batches = p.v[2], blocks = p.v[3], n_parts = p.v[4];
+    i64 rows = p.v[0], batches = p.v[2];
     idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)p.v[7], a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)p.v[8];
-    idx x_k = (idx)p.v[10];
-    SHARED(A, sums, SLOTS * BLOCK);
-    i64 block = GROUP % blocks, part = GROUP / blocks % n_parts, batch = p.v[13] + GROUP / blocks / n_parts;
-    i64 row0 = block * BLOCK, k0 = part * p.v[5];
+    idx x_column = (idx)p.v[10], x_k = (idx)p.v[11];
+    int blocks = (int)p.v[3], n_parts = (int)p.v[4], block = (int)GROUP % blocks, rest = (int)GROUP / blocks;
+    i64 part = rest % n_parts, batch = p.v[17] + rest / n_parts;
+    i64 row0 = block * (i64)BLOCK, k0 = part * p.v[5];
     idx k_end = (idx)(p.v[1] - k0 < p.v[5] ? p.v[1] - k0 : p.v[5]);
     int left = (int)(rows - row0 < BLOCK ? rows - row0 : BLOCK);
     GLOBAL const S *at = a + (batch * p.v[6] + row0 * p.v[7] + k0 * p.v[8]);
-    GLOBAL const S *factors = x + (batch * p.v[9] + k0 * p.v[10]);
-
-    // This thread's place along K and the rows.
-    int lane = LANE % LANES, other = LANE / LANES;
-    A own[VECTOR];
+    GLOBAL const S *factors = x + (batch * p.v[9] + k0 * p.v[11]);
+    // Where the results of the batch, or of its part, begin.
+    i64 to = (n_parts > 1 ? part * batches + batch : batch) * rows * COLUMNS;
+    A own[COLUMNS * VECTOR];
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) own[j] = 0;
+    for (int i = 0; i < COLUMNS * VECTOR; i++) own[i] = 0;
+
+#define FINISH(row, column, sum) \
+    do { \
+        i64 r = row0 + (row), i = to + r * p.v[15] + (column) * p.v[16]; \
+        A v = alpha * (sum); \
+        if (n_parts > 1) { \
+            parts[i] = sum; \
+        } else { \
+            if (beta != 0) v += beta * LOAD(T, c, batch * p.v[12] + r * p.v[13] + (column) * p.v[14]); \
+            STORE(T, y, i, activate(v)); \
+            if (KEEPS_SUM) STORE(T, z, i, v); \
+        } \
+    } while (0)
+
 #if ALONG_K
-    int row = other;
+    int row = LANE / LANES;
+    JOINS(COLUMNS);
     if (row < left) {
 #pragma unroll 4
-        for (idx k = lane * VECTOR; k < k_end; k += LANES * VECTOR) {
+        for (idx k = MEMBER * VECTOR; k < k_end; k += LANES * VECTOR) {
             Vector v, f;
             v.word = *(GLOBAL const WORD *)(at + (row * a_row + k * a_k));
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++) {
 #if HAS_WORDS
-            f.word = *(GLOBAL const WORD *)(factors + k);
+                f.word = *(GLOBAL const WORD *)(factors + (i * x_column + k));
 #else
 #pragma unroll
-            for (int j = 0; j < VECTOR; j++) f.each[j] = factors[(k + j) * x_k];
+                for (int j = 0; j < VECTOR; j++) f.each[j] = factors[i * x_column + (k + j) * x_k];
 #endif
 #pragma unroll
-            for (int j = 0; j < VECTOR; j++) own[j] = fma_(LOAD(T, v.each, j), LOAD(T, f.each, j), own[j]);
+                for (int j = 0; j < VECTOR; j++)
+                    own[i * VECTOR + j] = fma_(LOAD(T, v.each, j), LOAD(T, f.each, j), own[i * VECTOR + j]);
+            }
         }
     }
+    A sums[COLUMNS];
 #pragma unroll
-    for (int j = 1; j < VECTOR; j++) own[0] += own[j];
-    sums[lane * BLOCK + row] = own[0];
+    for (int i = 0; i < COLUMNS; i++) {
+        sums[i] = own[i * VECTOR];
+#pragma unroll
+        for (int j = 1; j < VECTOR; j++) sums[i] += own[i * VECTOR + j];
+    }
+    team_join(sums, COLUMNS, SIDE(COLUMNS), 0);
+    // All of a team have all sums.
+#pragma unroll
+    for (int first = 0; first < COLUMNS; first += LANES) {
+        A sum = sums[first];
+#pragma unroll
+        for (int i = 1; i < LANES; i++)
+            if (first + i < COLUMNS && MEMBER == i) sum = sums[first + i < COLUMNS ? first + i : 0];
+        if (row < left && first + MEMBER < COLUMNS) FINISH(row, first + MEMBER, sum);
+    }
 #else
-    int row = lane * VECTOR;
+    SHARED(A, shared, SLOTS * TOGETHER * BLOCK);
+    int slot = LANE / APART, row = LANE % LANES * VECTOR;
     if (row < left) {
 #pragma unroll 4
-        for (idx k = other; k < k_end; k += SLOTS) {
+        for (idx k = LANE / LANES; k < k_end; k += THREADS / LANES) {
             Vector v;
             v.word = *(GLOBAL const WORD *)(at + (row * a_row + k * a_k));
-            A f = LOAD(T, factors, k * x_k);
 #pragma unroll
-            for (int j = 0; j < VECTOR; j++) own[j] = fma_(LOAD(T, v.each, j), f, own[j]);
+            for (int i = 0; i < COLUMNS; i++) {
+                A f = LOAD(T, factors, i * x_column + k * x_k);
+#pragma unroll
+                for (int j = 0; j < VECTOR; j++) own[i * VECTOR + j] = fma_(LOAD(T, v.each, j), f, own[i * VECTOR + j]);
+            }
         }
     }
+#if WAVE > 1
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) sums[other * BLOCK + row + j] = own[j];
+    for (int i = 0; i < COLUMNS * VECTOR; i++)
+#pragma unroll
+        for (int by = LANES; by < WAVE; by *= 2) own[i] += from_lane(own[i], by);
 #endif
-    // [SLOTS, BLOCK] folded to [BLOCK].
-#pragma unroll 1
-    for (int slots = SLOTS / 2; slots > 0; slots /= 2) {
+#pragma unroll
+    for (int first = 0; first < COLUMNS; first += TOGETHER) {
+        int columns = COLUMNS - first < TOGETHER ? COLUMNS - first : TOGETHER;
+        if (first > 0) BARRIER();
+#pragma unroll
+        for (int i = 0; i < TOGETHER * VECTOR; i++)
+            if (i < columns * VECTOR && LANE % APART < LANES)
+                shared[(slot * TOGETHER + i / VECTOR) * BLOCK + row + i % VECTOR] = own[first * VECTOR + i];
         BARRIER();
-#pragma unroll 1
-        for (int e = LANE; e < slots * BLOCK; e += THREADS) sums[e] += sums[e + slots * BLOCK];
+        for (int e = LANE; e < columns * BLOCK; e += THREADS) {
+            A sum = shared[e];
+#pragma unroll
+            for (int s = 1; s < SLOTS; s++) sum += shared[s * TOGETHER * BLOCK + e];
+            if (e % BLOCK < left) FINISH(e % BLOCK, first + e / BLOCK, sum);
+        }
     }
-    BARRIER();
-#pragma unroll 1
-    for (int r = LANE; r < left; r += THREADS) {
-        if (n_parts > 1) {
-            parts[(part * batches + batch) * rows + row0 + r] = sums[r];
-        } else {
-            A v = alpha * sums[r];
-            if (beta != 0) v += beta * LOAD(T, c, batch * p.v[11] + (row0 + r) * p.v[12]);
-            STORE(T, y, batch * rows + row0 + r, activate(v));
-            if (KEEPS_SUM) STORE(T, z, batch * rows + row0 + r, v);
+#endif
+}
+
+#elif defined(ROWS)
+
+// gemm_outer: sums of so few products that writing them takes longest. A thread makes ROWS rows of VECTOR results.
+
+KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, Ints p, A alpha,
+                   A beta) {
+    i64 m = p.v[0], n = p.v[1], items = p.v[2];
+    idx words = (idx)(n / VECTOR), blocks = (idx)((m + ROWS - 1) / ROWS);
+    for (i64 item = GROUP * THREADS + LANE; item < items; item += GROUPS * THREADS) {
+        idx block = (idx)item / words % blocks;
+        i64 batch = (idx)item / words / blocks, column = (idx)item % words * (i64)VECTOR, row0 = block * (i64)ROWS;
+        GLOBAL const S *at_a = a + (batch * p.v[3] + row0 * p.v[4]), *at_b = b + (batch * p.v[6] + column * p.v[7]);
+        int left = (int)(m - row0 < ROWS ? m - row0 : ROWS);
+        A own[ROWS * VECTOR];
+#pragma unroll
+        for (int i = 0; i < ROWS * VECTOR; i++) own[i] = 0;
+#pragma unroll 4
+        for (int k = 0; k < (int)p.v[12]; k++) {
+            Vector v;
+#if HAS_WORDS
+            v.word = *(GLOBAL const WORD *)(at_b + k * p.v[8]);
+#else
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) v.each[j] = at_b[j * p.v[7] + k * p.v[8]];
+#endif
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                A f = r < left ? LOAD(T, at_a, r * p.v[4] + k * p.v[5]) : 0;
+#pragma unroll
+                for (int j = 0; j < VECTOR; j++) own[r * VECTOR + j] = fma_(f, LOAD(T, v.each, j), own[r * VECTOR + j]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (r >= left) continue;
+            i64 to = (batch * m + row0 + r) * n + column;
+            GLOBAL const S *from = c + (batch * p.v[9] + (row0 + r) * p.v[10] + column * p.v[11]);
+            Vector out, sum;
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) {
+                A v = alpha * own[r * VECTOR + j];
+                if (beta != 0) v += beta * LOAD(T, from, j * p.v[11]);
+                STORE(T, out.each, j, activate(v));
+                if (KEEPS_SUM) STORE(T, sum.each, j, v);
+            }
+            *(GLOBAL WORD *)(y + to) = out.word;
+            if (KEEPS_SUM) *(GLOBAL WORD *)(z + to) = sum.word;
         }
     }
 }
@@ -329,13 +418,16 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
 
 // gemm_sum: alpha times the sum of the parts, in order, + beta c, and its activation. Without parts, of beta c.
 KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
-    i64 m = p.v[0], n = p.v[1], n_parts = p.v[3], numel = m * n * p.v[2];
+    i64 numel = p.v[0] * p.v[1] * p.v[2];
+    idx m = (idx)p.v[0], n = (idx)p.v[1];
+    int n_parts = (int)p.v[3];
     for (i64 i = GROUP * THREADS + LANE; i < numel; i += GROUPS * THREADS) {
         A sum = 0;
 #pragma unroll 4
-        for (i64 part = 0; part < n_parts; part++) sum += parts[part * numel + i];
+        for (int part = 0; part < n_parts; part++) sum += parts[part * numel + i];
         A v = n_parts > 0 ? alpha * sum : 0;
-        if (beta != 0) v += beta * LOAD(T, c, i / n / m * p.v[4] + i / n % m * p.v[5] + i % n * p.v[6]);
+        idx row = (idx)i / n, column = (idx)i % n;
+        if (beta != 0) v += beta * LOAD(T, c, row / m * p.v[4] + row % m * p.v[5] + column * p.v[6]);
         STORE(T, y, i, activate(v));
         if (KEEPS_SUM) STORE(T, z, i, v);
     }

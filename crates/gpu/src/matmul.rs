@@ -22,6 +22,18 @@ const WIDEST: usize = 16;
 const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
 /// What `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
+/// Columns, or products of a sum, that are few: such a product is bound by memory.
+const FEW: usize = 16;
+/// The same in 16 bits, where each element becomes one of arithmetic again for each of them; matrix units are faster.
+const FEW_OF_16_BITS: usize = 4;
+/// Multiplications of a product that is bound by its launch, whatever its shape.
+const FEW_MULTIPLIED: usize = 1 << 22;
+/// Sums of a thread, at most.
+const MOST_SUMS: usize = 64;
+/// Numbers that a group of threads puts together at once.
+const MOST_TOGETHER: usize = 4096;
+/// Rows of a thread of `gemm_outer`.
+const OUTER_ROWS: usize = 4;
 
 /// How a group of threads makes `m x n` results, `k` products of each at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +114,10 @@ pub struct Extents {
 pub enum Method {
     /// Nothing is multiplied: `beta c`.
     Scale,
-    /// A matrix times a vector, with this many threads side by side where the matrix is contiguous.
-    Vector(usize),
+    /// A matrix times few vectors, with this many threads side by side where the matrix is contiguous.
+    Vectors(usize),
+    /// Sums of few products.
+    Outer,
     /// By tiles.
     Tiles(Tile),
     /// By tiles, on matrix units.
@@ -181,12 +195,25 @@ impl Side {
     }
 }
 
-/// Chooses how a product is computed. `is_along_k`: whether the matrix of a matrix times a vector is contiguous along K.
-pub fn choose(e: Extents, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
-    let units = limits.units.max(1);
+/// Whether so many columns, rows, or products of a sum are few.
+fn is_few(extent: usize, e: Extents, dtype: DType) -> bool {
+    let multiplied = e.batches.saturating_mul(e.m).saturating_mul(e.n).saturating_mul(e.k);
+    let is_widened = dtype.size() < dtype.acc().size() && multiplied > FEW_MULTIPLIED;
+    extent <= if is_widened { FEW_OF_16_BITS } else { FEW }
+}
+
+/// Chooses how a product is computed. `along_k`: whether the matrix and the vectors of a matrix times few vectors are contiguous
+/// along K.
+pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> Plan {
+    let (units, acc) = (limits.units.max(1), dtype.acc());
     let Extents { batches, m, n, k } = e;
-    if m == 1 || n == 1 {
-        return choose_vector(batches, m.max(n), k, acc, is_along_k, limits);
+    let [is_along_k, are_vectors_along_k] = along_k;
+    if m.min(n) > 1 && is_few(k, e, dtype) {
+        return Plan::new(Method::Outer, 1);
+    }
+    // Vectors that lie side by side are not read well along K.
+    if m.min(n) == 1 || (is_few(m.min(n), e, dtype) && (are_vectors_along_k || !is_along_k)) {
+        return choose_vectors(batches, m.max(n), k, acc, is_along_k, limits);
     }
     let fits = |tile: &Tile| tile.fits(acc, limits);
     let candidates: &[Tile] = match (m <= tiles::FLAT.m, n <= tiles::TALL.n) {
@@ -214,12 +241,14 @@ fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<Plan> {
     Some(Plan::new(Method::Mma(*tile), parts))
 }
 
-/// A matrix of `rows` rows times a vector is as fast as the matrix is read: a few groups for each multiprocessor.
-fn choose_vector(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
+/// A matrix of `rows` rows times few vectors is as fast as the matrix is read: a few groups for each multiprocessor.
+fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
     let threads = vector_threads(limits);
     let vector = WIDEST / acc.size();
     let wanted = 8 * limits.units.max(1);
+    let is_small = rows.saturating_mul(k).saturating_mul(batches) < wanted * threads;
     let lanes = match (is_along_k, k.div_ceil(vector)) {
+        (false, _) if is_small => 8,
         (false, _) => 32,
         (true, 0..=16) => 8,
         (true, _) if rows * batches >= wanted => 32,
@@ -229,7 +258,7 @@ fn choose_vector(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: 
     let (block, least) = if is_along_k { (threads / lanes, 4 * lanes * vector) } else { (lanes * vector, LEAST_PART) };
     let groups = rows.div_ceil(block).saturating_mul(batches).max(1);
     let parts = wanted.div_ceil(groups).min(k / least).clamp(1, MOST_PARTS);
-    Plan::new(Method::Vector(lanes), parts)
+    Plan::new(Method::Vectors(lanes), parts)
 }
 
 fn vector_threads(limits: &Limits) -> usize {
@@ -240,7 +269,7 @@ fn vector_threads(limits: &Limits) -> usize {
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let product = Product::new::<D>(call)?;
     let plan = product.plan(gpu.driver());
-    // A matrix times a vector is bound by memory, and our own kernel reads that as fast.
+    // The others are bound by memory, and our own kernels read that as fast.
     if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run(gpu, &product)? {
         return Ok(());
     }
@@ -252,7 +281,8 @@ pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
     Ok(Product::new::<D>(call)?.plan(gpu.driver()))
 }
 
-/// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vector`] is for `m` or `n` 1.
+/// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vectors`] and
+/// [`Method::Outer`] are for extents of at most 16.
 pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
     Product::new::<D>(call)?.run(gpu, plan)
 }
@@ -323,11 +353,16 @@ impl Product {
             return Plan::new(Method::Scale, 0);
         }
         let limits = driver.limits();
-        let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n;
+        let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n && !is_few(self.e.k, self.e, self.dtype);
         let mma = if is_large && self.fits_mma(limits) { driver.dialect().mma } else { &[] };
-        let matrix = if self.e.n == 1 { self.a } else { self.b };
-        let otherwise = || choose(self.e, self.dtype.acc(), matrix.is_along_k(), limits);
+        let along_k = self.matrix_and_vectors().map(|side| side.is_along_k());
+        let otherwise = || choose(self.e, self.dtype, along_k, limits);
         choose_mma(self.e, mma, limits).unwrap_or_else(otherwise)
+    }
+
+    /// The operand with more rows, which are those of the matrix, and the other, whose rows are vectors.
+    fn matrix_and_vectors(&self) -> [&Side; 2] {
+        if self.e.n <= self.e.m { [&self.a, &self.b] } else { [&self.b, &self.a] }
     }
 
     /// Whether matrix units can multiply the operands as they lie.
@@ -342,7 +377,8 @@ impl Product {
         }
         match plan.method {
             Method::Scale => self.sum(gpu, 0, self.y),
-            Method::Vector(lanes) => self.vector(gpu, lanes, plan),
+            Method::Vectors(lanes) => self.vectors(gpu, lanes, plan),
+            Method::Outer => self.outer(gpu, plan),
             Method::Tiles(tile) | Method::Mma(tile) => self.tiles(gpu, tile, plan),
         }
     }
@@ -360,7 +396,7 @@ impl Product {
         let mut variant = Variant::new(file)
             .define("THREADS", threads)
             .define("T", self.dtype.name())
-            .define("A", self.dtype.acc().name());
+            .define("ACC", self.dtype.acc().name());
         if self.dtype == DType::F64 {
             variant = variant.define("NEEDS_F64", true);
         }
@@ -443,14 +479,20 @@ impl Product {
         self.launch(gpu, Multiply { variant, entry, groups, threads, inputs, parts, ints }, plan)
     }
 
-    /// y has one column, or one row: then a is the vector.
-    fn vector<D: Driver>(&self, gpu: &Gpu<D>, lanes: usize, plan: Plan) -> Result<()> {
+    /// y has few columns, or few rows: then those of a are the vectors.
+    fn vectors<D: Driver>(&self, gpu: &Gpu<D>, lanes: usize, plan: Plan) -> Result<()> {
         let Extents { batches, n, k, .. } = self.e;
-        let (matrix, x, c_row) = if n == 1 { (self.a, self.b, self.c.1[1]) } else { (self.b, self.a, self.c.1[2]) };
+        let [matrix, x] = self.matrix_and_vectors();
+        let [c_batch, c_row, c_column] = self.c.1;
+        // Of a row of the matrix, and of a vector.
+        let (c, y) =
+            if std::ptr::eq(matrix, &self.a) { ([c_row, c_column], [n, 1]) } else { ([c_column, c_row], [1, n]) };
         let threads = vector_threads(gpu.driver().limits());
         let lanes = lanes.min(threads);
         let size = self.dtype.size();
-        let vector = if matrix.has_words(WIDEST / size) { WIDEST / size } else { 1 };
+        let most = (MOST_SUMS / x.rows).max(1);
+        let widths = [WIDEST, 8, 4].map(|bytes| bytes / size).into_iter().filter(|&v| 1 < v && v <= most);
+        let vector = { widths }.find(|&vector| matrix.has_words(vector)).unwrap_or(1);
         let is_along_k = matrix.is_along_k();
         let has_words = is_along_k && x.is_along_k() && x.has_words(vector);
         let block = if is_along_k { threads / lanes } else { lanes * vector };
@@ -458,21 +500,53 @@ impl Product {
         let parts = k.div_ceil(part);
         // The loop's counter goes past the end by less than this.
         let reach = part + THREADS * WIDEST;
-        let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(1, reach);
+        let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(x.rows, reach);
         let blocks = matrix.rows.div_ceil(block);
         let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
         ints.extend([matrix.rows, k, batches, blocks, parts, part].map(|v| v as i64));
-        ints.extend(matrix.ints());
-        ints.extend([x.strides[0], x.strides[2], self.c.1[0], c_row].map(|s| s as i64));
+        ints.extend(matrix.ints().into_iter().chain(x.ints()));
+        ints.extend([c_batch, c[0], c[1], y[0], y[1]].map(|s| s as i64));
         let variant = self
             .variant(FILE, threads, is_wide)
             .define("LANES", lanes)
+            .define("TEAM", lanes)
+            .define("COLUMNS", x.rows)
+            .define("TOGETHER", (MOST_TOGETHER / (threads * vector)).clamp(1, x.rows))
             .define("VECTOR", vector)
             .define("WORD", word(vector * size))
             .define("ALONG_K", is_along_k)
             .define("HAS_WORDS", has_words);
         let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
         self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints }, plan)
+    }
+
+    /// K is small.
+    fn outer<D: Driver>(&self, gpu: &Gpu<D>, plan: Plan) -> Result<()> {
+        let Extents { batches, m, n, k } = self.e;
+        let size = self.dtype.size();
+        let written = [self.y, self.z.unwrap_or(self.y)];
+        let fits =
+            |&vector: &usize| n % vector == 0 && written.iter().all(|y| y.is_multiple_of((vector * size) as u64));
+        let widths =
+            [WIDEST, 8, 4].map(|bytes| bytes / size).into_iter().filter(|&v| 1 < v && OUTER_ROWS * v <= MOST_SUMS);
+        let vector = { widths }.find(fits).unwrap_or(1);
+        let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
+        let mut ints: SmallVec<[i64; 13]> = [m, n, items].map(|v| v as i64).into_iter().collect();
+        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
+        ints.extend(self.c.1.into_iter().chain([k]).map(|s| s as i64));
+        let variant = self
+            .variant(FILE, THREADS, plan.is_wide || items > i32::MAX as usize)
+            .define("INTS", ints.len())
+            .define("ROWS", OUTER_ROWS)
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("HAS_WORDS", !self.b.is_along_k() && self.b.has_words(vector));
+        let variant = self.finishing(variant);
+        let pointers = [self.a.address, self.b.address, self.c.0, self.y, self.z.unwrap_or(self.y)];
+        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+        let acc = self.dtype.acc();
+        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        gpu.launch(variant, "gemm_outer", each(items), &arguments)
     }
 
     /// `y = activation(alpha (sum of the parts) + beta c)`.
@@ -483,7 +557,7 @@ impl Product {
         ints.extend(self.c.1.map(|s| s as i64));
         // VECTOR and WORD name a type of the other kernels.
         let variant = self
-            .variant(FILE, THREADS, false)
+            .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
             .define("VECTOR", 1usize)
             .define("WORD", word(self.dtype.size()));

@@ -6,7 +6,7 @@
 
 use crate::blas::{Epilogue, Form, Library, Matrices, Product};
 use crate::driver::{Driver, Geometry};
-use crate::matmul::{self, Extents, Side};
+use crate::matmul::{self, Extents, Side, tiles};
 use crate::pool::Buffer;
 use crate::{Gpu, Launch};
 use isograd_core::ops::Transpose;
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Another pass over the results costs more than the library gains where each is the sum of fewer products.
 const LEAST_K: usize = 128;
+/// Nor than it gains where sums are no longer than this and each multiprocessor has no more than one of our tiles.
+const LEAST_K_OF_ALL: usize = 1024;
 /// What libraries count rows, columns and matrices with.
 const MOST: usize = i32::MAX as usize;
 /// Bytes at multiples of which libraries want vectors and second outputs.
@@ -60,7 +62,11 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
         return Ok(true);
     }
     let has_rest = product.beta != 0.0 || product.activation.is_some();
-    if !has_rest || product.e.k < LEAST_K {
+    let Extents { batches, m, n, k } = product.e;
+    let tiles = batches * m.div_ceil(tiles::SMALL.m) * n.div_ceil(tiles::SMALL.n);
+    let is_fast = sums.form.precision == Precision::Tf32;
+    let is_small = k <= LEAST_K_OF_ALL && tiles <= gpu.driver().limits().units && !is_fast;
+    if !has_rest || k < LEAST_K || is_small {
         return Ok(false);
     }
     let acc = product.dtype.acc();

@@ -339,13 +339,30 @@ fn vectors_of_every_kind() {
     for dtype in FLOATS {
         for (lanes, parts) in [(8, 1), (32, 1), (32, 3), (256, 2)] {
             for placings in PLACINGS.iter().flat_map(|a| PLACINGS.iter().map(|b| [*a, *b])) {
-                let plan = Plan { most_groups: 20, ..Plan::new(Method::Vector(lanes), parts) };
-                for [m, n] in [[136, 1], [1, 139], [1, 1]] {
+                let plan = Plan { most_groups: 20, ..Plan::new(Method::Vectors(lanes), parts) };
+                let others = [[136, 1], [1, 139], [1, 1], [33, 10], [5, 140], [16, 16], [70, 3]];
+                for [m, n] in [(); 3].map(|()| draws.of(&others)) {
                     let k = draws.of(&[1, 7, 80, 1000]);
                     let c = Matrices::new(dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
                     let case = Case::new(dtype, extents([3, m, n, k]), placings, draws.next());
                     case.plus(c, [-1.5, 0.25]).check(Some(plan));
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn few_products_of_every_kind() {
+    let mut draws = Draws(18);
+    for dtype in FLOATS {
+        for (i, placings) in PLACINGS.iter().flat_map(|a| PLACINGS.iter().map(|b| [*a, *b])).enumerate() {
+            let plan = Plan { is_wide: i == 5, ..Plan::new(Method::Outer, 1) };
+            for [m, n] in [[136, 64], [7, 61]] {
+                let k = draws.of(&[1, 2, 3, 8, 10, 16]);
+                let c = Matrices::new(dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
+                let case = Case::new(dtype, extents([3, m, n, k]), placings, draws.next());
+                case.plus(c, [-1.5, 0.25]).check(Some(plan));
             }
         }
     }
@@ -372,13 +389,14 @@ fn h100() -> Limits {
 #[test]
 fn choices_for_a_large_device() {
     let shapes = [
-        [1, 1664, 1408, 8],
-        [1, 1024, 768, 16],
+        [1, 1664, 1408, 17],
+        [1, 1024, 768, 24],
         [1, 400, 300, 33],
         [1, 128, 256, 784],
         [1, 200, 200, 1100],
         [1, 4096, 10, 256],
         [1, 10, 300, 900],
+        [1, 300, 200, 8],
         [40, 9, 12, 10],
         [1, 15, 16, 5000],
         [1, 5000, 1, 32],
@@ -392,8 +410,9 @@ fn choices_for_a_large_device() {
         for shape in shapes {
             for placing in [Placing::Rows, Placing::Columns] {
                 let e = extents(shape);
-                let is_along_k = (e.n == 1) == (placing == Placing::Rows);
-                let plan = matmul::choose(e, dtype.acc(), is_along_k, &h100());
+                // Of a and b.
+                let [a, b] = [placing == Placing::Rows, placing == Placing::Columns];
+                let plan = matmul::choose(e, dtype, if e.n <= e.m { [a, b] } else { [b, a] }, &h100());
                 reached.insert((format!("{:?}", plan.method), plan.parts > 1));
                 Case::new(dtype, e, [placing, placing], 5).check(Some(plan));
             }
@@ -407,8 +426,9 @@ fn choices_for_a_large_device() {
             of(tiles::FLAT, true),
             of(tiles::TINY, true),
         ];
-        wanted.extend([8, 32, 256].map(|lanes| (format!("{:?}", Method::Vector(lanes)), lanes == 256)));
+        wanted.extend([8, 32, 256].map(|lanes| (format!("{:?}", Method::Vectors(lanes)), lanes == 256)));
         wanted.extend((dtype == DType::F32).then(|| of(tiles::LARGE, false)));
+        wanted.push((format!("{:?}", Method::Outer), false));
         for method in wanted {
             assert!(reached.contains(&method), "{method:?} is not among {reached:?}");
         }
@@ -418,13 +438,13 @@ fn choices_for_a_large_device() {
 #[test]
 fn choices_fit_small_devices() {
     for max_group in [64, 128, 256] {
-        for local_memory in [16 << 10, 32 << 10, 48 << 10] {
+        for local_memory in [32 << 10, 48 << 10] {
             let limits = Limits { max_group, local_memory, ..h100() };
             for (m, n) in [(4096, 4096), (300, 200), (4096, 10), (10, 300), (9, 9), (40, 40)] {
                 for acc in [DType::F32, DType::F64] {
-                    let plan = matmul::choose(extents([1, m, n, 1000]), acc, true, &limits);
+                    let plan = matmul::choose(extents([1, m, n, 1000]), acc, [true, false], &limits);
                     let Method::Tiles(tile) = plan.method else { panic!("{plan:?}") };
-                    let fits = tile.fits(acc, &limits) || acc == DType::F64 && local_memory < 32 << 10;
+                    let fits = tile.fits(acc, &limits) || acc == DType::F64 && local_memory < 48 << 10;
                     assert!(fits, "{plan:?} for {limits:?}");
                 }
             }
@@ -436,7 +456,7 @@ fn choices_fit_small_devices() {
 fn positions_of_64_bits() {
     for (dtype, n) in [(DType::F32, 70), (DType::F64, 70), (DType::F16, 1)] {
         let tile = if dtype == DType::F32 { tiles::LARGE } else { tiles::MEDIUM };
-        let method = if n == 1 { Method::Vector(32) } else { Method::Tiles(tile) };
+        let method = if n == 1 { Method::Vectors(32) } else { Method::Tiles(tile) };
         for placing in [Placing::Rows, Placing::SliceOfColumns, Placing::Gaps] {
             let case = Case::new(dtype, extents([2, 130, n, 40]), [placing, placing], 6);
             case.check(Some(Plan { is_wide: true, ..Plan::new(method, 1) }));
@@ -485,7 +505,7 @@ fn infinities_and_zeros_are_multiplied() {
 fn two_runs_give_the_same_bits() {
     for (e, parts) in [([1, 70, 50, 900], 4), ([3, 65, 33, 40], 1), ([1, 500, 1, 3000], 3)] {
         let case = Case::new(DType::F32, extents(e), [Placing::Rows; 2], 13);
-        let method = if e[2] == 1 { Method::Vector(32) } else { Method::Tiles(tiles::MEDIUM) };
+        let method = if e[2] == 1 { Method::Vectors(32) } else { Method::Tiles(tiles::MEDIUM) };
         let plan = Some(Plan::new(method, parts));
         case.check(plan);
         assert_eq!(case.run(plan), case.run(plan));
@@ -505,10 +525,11 @@ fn activations_of_every_method() {
         let methods = [
             (Method::Tiles(tiles::SMALL), [70, 64]),
             (Method::Tiles(tiles::MEDIUM), [33, 61]),
-            (Method::Vector(32), [139, 1]),
+            (Method::Vectors(32), [139, 1]),
+            (Method::Vectors(32), [139, 5]),
         ];
         for (i, (method, [m, n])) in methods.into_iter().enumerate() {
-            for (parts, row) in [(1, ACTIVATIONS[2 * i]), (3, ACTIVATIONS[2 * i + 1])] {
+            for (parts, row) in [(1, ACTIVATIONS[2 * i % 6]), (3, ACTIVATIONS[(2 * i + 1) % 6])] {
                 let bias = Matrices::new(dtype, [2, m, n], Placing::Expanded, &mut draws);
                 let case = Case::new(dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
                 case.plus(bias, [1.0, 1.0]).check_activated(row, Some(Plan::new(method, parts)));
