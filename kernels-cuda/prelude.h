@@ -34,6 +34,13 @@ typedef uint4 u32x4;
 // There is no pragma: the driver compiles a source that has this as a line without contraction. fma_ stays what it is.
 #define CONTRACT_OFF
 
+// A launch that follows another may start while that one ends. Before it reads what that one writes, and before it writes at
+// all, it waits; until the other says that the next may start, it does not.
+#if __CUDA_ARCH__ >= 900 && !defined(SIMT)
+#define AWAIT_PREVIOUS() asm volatile("griddepcontrol.wait;" ::: "memory")
+#define LET_NEXT_START() asm volatile("griddepcontrol.launch_dependents;")
+#endif
+
 #define LANE ((int)threadIdx.x)
 #define GROUP ((i64)blockIdx.x)
 #define GROUP_Y ((i64)blockIdx.y)

@@ -78,6 +78,12 @@ FUNCTION f32 to_odd(f64 x) {
 #define STORE_u8(p, i, x) ((p)[i] = (u8)(x))
 #define STORE_bool(p, i, x) ((p)[i] = (u8)((x) != 0))
 
+// Launches come one after the other, unless a dialect has these.
+#ifndef AWAIT_PREVIOUS
+#define AWAIT_PREVIOUS() ((void)0)
+#define LET_NEXT_START() ((void)0)
+#endif
+
 // The value is computed before what follows. Where a compiler need not be told, this is nothing.
 #ifndef COMPUTED
 #define COMPUTED(v) ((void)0)

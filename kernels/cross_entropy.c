@@ -31,6 +31,7 @@ KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOB
 // The reduced loss, and what the sum of the losses was divided by: their count, or `given`.
 KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL S *y, GLOBAL A *divisor, i64 n,
                             A given) {
+    AWAIT_PREVIOUS();
     JOINS(1);
     A loss = TEAM_SUM(sum_of(losses, 0, n)), by = given;
 #ifdef MEAN
@@ -159,6 +160,7 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
 KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *bytes,
                            GLOBAL SL *losses, GLOBAL A *counts, GLOBAL A *statistics, i64 rows, i64 extent, i64 ignored,
                            A rest, A share, GLOBAL i64 *status) {
+    LET_NEXT_START();
     JOINS(1);
     EACH_ROW(row) {
         Row at = row_of(row, rows, extent);
@@ -294,6 +296,7 @@ FUNCTION Summary joined(Summary a, Summary b) {
 KERNEL(cross_entropy_columns)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *bytes,
                               GLOBAL SL *losses, GLOBAL A *counts, GLOBAL A *statistics, i64 columns, i64 extent,
                               i64 ignored, A rest, A share, GLOBAL i64 *status, i64 inner) {
+    LET_NEXT_START();
     for (i64 c = GROUP * THREADS + LANE; c < columns; c += GROUPS * THREADS) {
         i64 t = target[c];
         if (!COUNTS(t)) {

@@ -128,6 +128,7 @@ LOCAL_FUNCTION void read(LOCAL const A *from, int results, int step, A *values) 
 
 KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta) {
+    LET_NEXT_START();
     i64 m = p.v[0], n = p.v[1], batches = p.v[3];
     int tiles_m = (int)p.v[4], tiles_n = (int)p.v[5], n_parts = (int)p.v[6];
     // Words lie along a stride of 1.
@@ -254,6 +255,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 
 KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
              A alpha, A beta) {
+    LET_NEXT_START();
     i64 rows = p.v[0], batches = p.v[2];
     idx a_row = VECTOR > 1 && !ALONG_K ? 1 : (idx)p.v[7], a_k = VECTOR > 1 && ALONG_K ? 1 : (idx)p.v[8];
     idx x_column = (idx)p.v[10], x_k = (idx)p.v[11];
@@ -418,6 +420,7 @@ KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOB
 
 // gemm_sum: alpha times the sum of the parts, in order, + beta c, and its activation. Without parts, of beta c.
 KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
+    AWAIT_PREVIOUS();
     i64 numel = p.v[0] * p.v[1] * p.v[2];
     idx m = (idx)p.v[0], n = (idx)p.v[1];
     int n_parts = (int)p.v[3];

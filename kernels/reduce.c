@@ -276,6 +276,21 @@ FUNCTION P found(Read kept, P best) {
 #endif
     return pair(best.v, best.i + first);
 }
+#elif defined(PAIRS) && !defined(PARTIAL_X)
+// A vector counts as one element, whose value is its best. How many have that is counted where it matters, which is seldom.
+#define LANES 1
+FUNCTION void take_vector(P *acc, Read w) {
+    A v = (A)LOAD(X, w.each, 0);
+#pragma unroll
+    for (int j = 1; j < VECTOR; j++) v = JOINED(v, (A)LOAD(X, w.each, j));
+    if (BETTER(v, acc->v) || v == acc->v || IS_NAN(v)) {
+        idx n = 0;
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) n += (A)LOAD(X, w.each, j) == v;
+        *acc = join(*acc, pair(v, n));
+    }
+}
+#define TAKE(w, i) take_vector(acc, w)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
 // The mean of a vector and its deviations, and then one division.
 #define LANES 1
@@ -305,6 +320,8 @@ FUNCTION void take_vector(P *acc, Read w, idx i) {
 // takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
 KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
                     i64 shift, i64 team, Divisor divisor) {
+    AWAIT_PREVIOUS();
+    LET_NEXT_START();
     SHARED(P, shared, THREADS);
     int members = (int)team, member = LANE & (members - 1), bits = LOG2(members);
     i64 number = GROUP * (THREADS >> bits) + (LANE >> bits);
@@ -388,6 +405,8 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 // other threads take other lines. `results` and the last kept extent count vectors.
 KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
                        i64 shift, i64 width, Divisor divisor) {
+    AWAIT_PREVIOUS();
+    LET_NEXT_START();
     // The upper half of the threads hands its values to the lower one.
     SHARED(P, shared, (THREADS + 1) / 2 * VECTOR);
     int columns = (int)width, member = LANE >> LOG2(columns), members = THREADS >> LOG2(columns);

@@ -30,6 +30,7 @@ FUNCTION A joined(A a, A b) {
 }
 
 KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *parts) {
+    LET_NEXT_START();
     JOINS(1);
     for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {
         CHUNK_OF(table, tensors, chunk, size);
@@ -59,6 +60,7 @@ KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *pa
 
 // One group.
 KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
+    AWAIT_PREVIOUS();
     JOINS(1);
     A acc = 0;
     for (i64 i = LANE; i < count; i += THREADS) acc = joined(acc, parts[i]);

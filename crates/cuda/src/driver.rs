@@ -12,6 +12,7 @@ use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, blas};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
 
 /// What the prelude puts before the name of an entry.
@@ -29,6 +30,8 @@ pub struct Cuda {
     limits: Limits,
     /// `sm_90`.
     architecture: String,
+    /// Whether a launch may start while the one before it ends.
+    may_overlap: bool,
 }
 
 fn failed(op: &'static str) -> impl Fn(DriverError) -> Error {
@@ -131,7 +134,7 @@ impl Stream {
         // SAFETY: the device is one that CUDA gave.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed(op))?;
         // From here on dropping it lets the context go.
-        let mut made = Stream { device, context, stream: std::ptr::null_mut() };
+        let mut made = Stream { device, context, stream: null_mut() };
         made.enter(op)?;
         made.stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed(op))?;
         Ok(made)
@@ -178,6 +181,7 @@ impl Cuda {
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
             architecture: format!("sm_{major}{minor}"),
+            may_overlap: major >= 9,
             stream,
             aside: Stream::new(device)?,
             uploads: Mutex::new(None),
@@ -345,7 +349,7 @@ impl Driver for Cuda {
             Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
         };
         let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(place).collect();
-        let Geometry { groups, threads, given } = geometry;
+        let Geometry { groups, threads, given, follows } = geometry;
         let [x, y, z] = groups.map(|n| n as u32);
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
@@ -355,7 +359,34 @@ impl Driver for Cuda {
                 let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 result::function::set_function_attribute(entry.0, most, given as i32)?;
             }
-            result::launch_kernel(entry.0, (x, y, z), (threads as u32, 1, 1), given as u32, stream, &mut places)
+            if !(follows && self.may_overlap) {
+                return result::launch_kernel(
+                    entry.0,
+                    (x, y, z),
+                    (threads as u32, 1, 1),
+                    given as u32,
+                    stream,
+                    &mut places,
+                );
+            }
+            let mut overlaps = sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            };
+            let config = sys::CUlaunchConfig {
+                gridDimX: x,
+                gridDimY: y,
+                gridDimZ: z,
+                blockDimX: threads as u32,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: given as u32,
+                hStream: stream,
+                attrs: &mut overlaps,
+                numAttrs: 1,
+            };
+            sys::cuLaunchKernelEx(&config, entry.0, places.as_mut_ptr(), null_mut()).result()
         })
     }
 

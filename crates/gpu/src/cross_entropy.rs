@@ -134,7 +134,7 @@ fn total<D: Driver>(
     let arguments = |pointers: [Address; 4]| pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let finish = |[losses, counts]: [Address; 2], n: usize| {
         let arguments = arguments([losses, counts, outputs[0], outputs[1]]).int(n as i64).float(a.divisor, a.acc);
-        gpu.launch(program.clone(), "cross_entropy_total", geometry(1), &arguments)
+        gpu.launch(program.clone(), "cross_entropy_total", geometry(1).following(), &arguments)
     };
     if parts == 1 {
         return finish([losses, counts], n);

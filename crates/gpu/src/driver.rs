@@ -81,12 +81,19 @@ pub struct Geometry {
     /// Bytes of local memory that a group is given for what the kernel declares as `SHARED_GIVEN`. A dialect that declares
     /// its size in the kernel does not need it.
     pub given: usize,
+    /// Whether it may start while the launch before it ends: its kernel begins with `AWAIT_PREVIOUS`.
+    pub follows: bool,
 }
 
 impl Geometry {
     /// Nothing is given.
     pub fn new(groups: [usize; 3], threads: usize) -> Geometry {
-        Geometry { groups, threads, given: 0 }
+        Geometry { groups, threads, given: 0, follows: false }
+    }
+
+    /// Of a kernel that begins with `AWAIT_PREVIOUS`.
+    pub fn following(self) -> Geometry {
+        Geometry { follows: true, ..self }
     }
 }
 

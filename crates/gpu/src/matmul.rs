@@ -565,6 +565,6 @@ impl Product {
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
         let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
         let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
-        gpu.launch(variant, "gemm_sum", each(self.numel()), &arguments)
+        gpu.launch(variant, "gemm_sum", each(self.numel()).following(), &arguments)
     }
 }

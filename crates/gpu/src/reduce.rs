@@ -370,7 +370,7 @@ impl Task {
         let arguments = arguments.float(self.divisor, divisor);
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
-        gpu.launch(self.variant(plan, ints.len()), entry, plan.geometry(self), &arguments)
+        gpu.launch(self.variant(plan, ints.len()), entry, plan.geometry(self).following(), &arguments)
     }
 }
 

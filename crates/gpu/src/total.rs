@@ -18,7 +18,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> 
     let arguments = table.arguments().pointer(parts.address);
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
     let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
-    gpu.launch(variant, "total", groups(1, THREADS), &arguments.pointer(place::<D>(&call.outputs[0])?))
+    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place::<D>(&call.outputs[0])?))
 }
 
 /// The program of a total over sets of one dtype, or of norms over parts in it.
