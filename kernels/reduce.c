@@ -291,6 +291,20 @@ FUNCTION void take_vector(P *acc, Read w) {
     }
 }
 #define TAKE(w, i) take_vector(acc, w)
+#elif defined(JOIN_POWERS) && !defined(PARTIAL_X)
+// Powers in units of the largest so far. What is as large is 1, also if it is infinite.
+#define LANES 1
+#define SHARE(v, high) ((v) == (high) ? (A)1 : POWER((v) - (high)))
+FUNCTION void take_vector(P *acc, Read w) {
+    A high = acc->v;
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) high = fmax_(high, (A)LOAD(X, w.each, j));
+    A s = acc->s * SHARE(acc->v, high);
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) s += SHARE((A)LOAD(X, w.each, j), high);
+    *acc = powers(high, s);
+}
+#define TAKE(w, i) take_vector(acc, w)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
 // The mean of a vector and its deviations, and then one division.
 #define LANES 1

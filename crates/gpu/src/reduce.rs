@@ -211,16 +211,18 @@ impl Plan {
         let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
-        // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join.
-        let few = match task.fold.partial {
-            Some(_) => vectors / 16,
-            None => (vectors / unroll(vector)).min(limits.wave).max(vectors / 8),
+        // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join, and
+        // of positions, more also until then.
+        let few = match task.fold {
+            Fold { partial: None, .. } => (vectors / task.unroll(vector)).min(limits.wave).max(vectors / 8),
+            Fold { is_twofold: true, partial: Some(PAIR), .. } => vectors / 4,
+            _ => vectors / 16,
         };
         let mut team = few.max(1).next_power_of_two().min(threads);
         while team < threads && team < vectors && rows * team < limits.units * BUSY_THREADS {
             team *= 2;
         }
-        let least = threads * vector * unroll(vector) * 2;
+        let least = threads * vector * if vector > 1 { 8 } else { 16 };
         let wanted = if team == threads { limits.units * ROW_GROUPS / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
         Plan { is_columns: false, vector, threads, team, part, parts }
@@ -253,11 +255,6 @@ impl Plan {
     }
 }
 
-/// Reads of a thread that are in flight together.
-fn unroll(vector: usize) -> usize {
-    if vector > 1 { 4 } else { 8 }
-}
-
 /// The length and the number of parts of `count` elements: `wanted` parts, if each has `least` elements. Threads step
 /// through a part by `stride` elements, [`TERMS`] times at most.
 fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usize) {
@@ -267,6 +264,15 @@ fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usiz
 }
 
 impl Task {
+    /// Reads of a thread that are in flight together.
+    fn unroll(&self, vector: usize) -> usize {
+        match (self.fold.is_arg, vector > 1) {
+            (true, true) => 2,
+            (false, true) => 4,
+            (_, false) => 8,
+        }
+    }
+
     /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
     fn row_vector(&self) -> usize {
         let Some(size) = self.from.map(DType::size) else { return 1 };
@@ -323,7 +329,7 @@ impl Task {
             .define("KEPT", self.kept.rank())
             .define("REDUCED", self.reduced.rank())
             .define("VECTOR", plan.vector)
-            .define("UNROLL", unroll(plan.vector))
+            .define("UNROLL", self.unroll(plan.vector))
             .define("ACC", self.acc.name())
             .define(join, true);
         variant = match self.from {
