@@ -5,8 +5,8 @@
 // A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
 // lie `step` elements apart; a further launch joins these.
 //
-// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets how many elements
-// have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is joined. VECTOR: elements that a thread reads at once, as one
+// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
+// elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is joined. VECTOR: elements that a thread reads at once, as one
 // WORD; UNROLL: reads in flight. ROWS: which of the two kernels is meant. LAST_NAN: a position is that of the last NaN, not
 // of the first.
 
@@ -160,7 +160,7 @@ typedef STORAGE(Y) To;
 #ifdef JOIN_SPREAD
 #define SECOND(result) ((result).v)
 #else
-#define SECOND(result) ((A)(result).i)
+#define SECOND(result) ((A)1 / (A)(result).i)
 #endif
 
 #ifdef INTEGER

@@ -347,7 +347,7 @@ pub enum Reduce {
     Mean,
     /// The product; i64 for integers and bool.
     Prod,
-    /// The largest element; NaN wins. A second output, if there is one, is how many elements are it, in the accumulation
+    /// The largest element; NaN wins. A second output, if there is one, is 1 over how many elements are it, in the accumulation
     /// dtype; none are NaN.
     Max,
     /// The smallest element; NaN wins. A second output is as above.

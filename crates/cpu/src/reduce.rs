@@ -165,16 +165,16 @@ fn reduce<A: Acc>(rows: &Rows<'_>, targets: &mut [Target<'_>], kind: Reduce) {
     };
     put(&mut targets[0], &y);
     if let Some(second) = targets.get_mut(1) {
-        put(second, &ties(rows, &y));
+        put(second, &shares(rows, &y));
     }
 }
 
-/// How many elements of each row are the one that it is given.
-fn ties<A: Acc>(rows: &Rows<'_>, of: &[A]) -> SmallVec<[A; 32]> {
+/// 1 over how many elements of each row are the one that it is given.
+fn shares<A: Acc>(rows: &Rows<'_>, of: &[A]) -> SmallVec<[A; 32]> {
     let count = |(row, &value): (usize, &A)| {
         let mut count = 0;
         rows.blocks(row, 0, rows.count, |_, block: &[A]| count += block.iter().filter(|&&v| v == value).count());
-        A::from_i64(count as i64)
+        A::from_f64(1.0 / count as f64)
     };
     match rows.is_large() {
         false => of.iter().enumerate().map(count).collect(),

@@ -22,10 +22,10 @@ pub const FILES: &[(&str, &str)] = files! {
     "total.c" "pool.c" "batch_norm.c" "group_norm.c" "rotary.c" "philox.h" "sample.c" "distance.c"
 };
 
-/// What the function of a row of floats calls by other names than the prelude's.
+/// What the function of a row of floats calls by other names than the prelude's. The exponents that most are need no logarithm.
 pub const FLOATS: &str = "\
 #define abs_ fabs_
-#define pow_ powr_
+#define pow_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))
 ";
 
 /// The value of a definition.

@@ -347,15 +347,15 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
         return plan.run(op, which.reduce(), x.dtype());
     }
     let mut found = plan.run_all(op, which.reduce(), &[x.dtype(), acc], &[])?;
-    let (y, ties) = (found.swap_remove(0), found.swap_remove(0));
+    let (y, share) = (found.swap_remove(0), found.swap_remove(0));
     let (sx, sy, keepdim) = (Saved::input(x), Saved::output(&y), plan.keepdim);
     record(op, &[x], y, move |t| {
-        // g [x = y] / #ties
+        // g [x = y], shared by all that are alike.
         let (x, y) = (t.get(&sx)?.detach(), t.get(&sy)?.detach());
         // Tensor ops, which the row becomes for a second derivative, have one dtype.
         let wide = |v: &Tensor| if t.creates_graph() { v.cast(acc) } else { Ok(v.clone()) };
         let spread = |v: &Tensor| wide(v)?.reshape(&keepdim)?.broadcast_to(x.shape());
-        let inputs = [&spread(t.dy())?, &wide(&x)?, &spread(&y)?, &spread(&ties)?];
+        let inputs = [&spread(t.dy())?, &wide(&x)?, &spread(&y)?, &spread(&share)?];
         gradients![Some(t.row(Pointwise::ExtremumBackward, &inputs, &[])?.cast(x.dtype())?)]
     })
 }

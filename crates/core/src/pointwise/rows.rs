@@ -474,8 +474,9 @@ rows! {
     Real LerpBackwardA "lerp_backward_a" (g, w) [] -> 1 { [g * (V::c(1.0) - w)] }
     Real LerpBackwardW "lerp_backward_w" (g, a, b) [] -> 1 { [g * (b - a)] }
     Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
-    // Of a largest or smallest element y, which `ties` elements are. NaN is none of them: 0 / 0 makes all of x's gradient NaN.
-    Real ExtremumBackward "extremum_backward" (g, x, y, ties) [] -> 1 { [g * V::one_if(x.eq(y)) / ties] }
+    // Of a largest or smallest element y; `share` is 1 over how many are. NaN is none of them: 0 times infinity makes all of
+    // x's gradient NaN.
+    Real ExtremumBackward "extremum_backward" (g, x, y, share) [] -> 1 { [g * V::one_if(x.eq(y)) * share] }
     Real LogSumExpBackward "logsumexp_backward" (g, x, y) [] -> 1 { [g * (x - y).exp()] }
     // `factor`: 2 / (count - correction).
     Real VarBackward "var_backward" (g, x, mean) [factor] -> 1 { [factor * g * (x - mean)] }
