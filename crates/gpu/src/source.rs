@@ -22,10 +22,12 @@ pub const FILES: &[(&str, &str)] = files! {
     "total.c" "pool.c" "batch_norm.c" "group_norm.c" "rotary.c" "philox.h" "sample.c" "distance.c"
 };
 
-/// What the function of a row of floats calls by other names than the prelude's. The exponents that most are need no logarithm.
+/// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
+/// elements most need no logarithm.
 pub const FLOATS: &str = "\
 #define abs_ fabs_
-#define pow_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))
+#define pow_ powr_
+#define pow_of_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))
 ";
 
 /// The value of a definition.

@@ -9,9 +9,9 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
-/// A value of the C function under construction.
+/// A value of the C function under construction, and whether it is the same for all elements.
 #[derive(Clone, Copy)]
-pub struct CText(Name);
+pub struct CText(Name, bool);
 
 #[derive(Clone, Copy)]
 enum Name {
@@ -46,7 +46,7 @@ fn statement(ctype: &str, expression: std::fmt::Arguments<'_>) -> usize {
 }
 
 fn value(expression: std::fmt::Arguments<'_>) -> CText {
-    CText(Name::Local(statement("A", expression)))
+    CText(Name::Local(statement("A", expression)), false)
 }
 
 fn mask(expression: std::fmt::Arguments<'_>) -> CMask {
@@ -71,8 +71,8 @@ pub fn c_source(row: Pointwise) -> String {
     impl Visitor<CText, CMask> for Evaluate {
         type Output = (Option<(CMask, String)>, Vec<CText>);
         fn visit<R: Row<CText, CMask, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Self::Output {
-            let x = std::array::from_fn(|i| CText(Name::Input(i)));
-            let k = std::array::from_fn(|i| CText(Name::Attribute(i)));
+            let x = std::array::from_fn(|i| CText(Name::Input(i), false));
+            let k = std::array::from_fn(|i| CText(Name::Attribute(i), true));
             BODY.take();
             let check = R::check(x, k).map(|mask| (mask, BODY.take().text));
             BODY.take();
@@ -107,7 +107,7 @@ macro_rules! operators {
         impl $op for CText {
             type Output = CText;
             fn $f(self, other: CText) -> CText {
-                value(format_args!("{self} {} {other}", $sign))
+                CText(value(format_args!("{self} {} {other}", $sign)).0, self.1 && other.1)
             }
         }
     )*};
@@ -147,7 +147,7 @@ impl Value for CText {
     type Mask = CMask;
 
     fn c(v: f64) -> CText {
-        CText(Name::Constant(v))
+        CText(Name::Constant(v), true)
     }
     fn lt(self, other: CText) -> CMask {
         mask(format_args!("{self} < {other}"))
@@ -178,7 +178,11 @@ macro_rules! functions {
 impl Real for CText {
     functions! {
         exp(); expm1(); log(); log1p(); sqrt(); sin(); cos(); tanh(); erf(); floor(); ceil(); trunc(); round();
-        normal_cdf(); pow(other); fmod(other);
+        normal_cdf(); fmod(other);
+    }
+    fn pow(self, other: CText) -> CText {
+        // Threads do not part at a branch that all of them take.
+        value(format_args!("{}({self}, {other})", if other.1 { "pow_of_" } else { "pow_" }))
     }
 }
 
