@@ -306,21 +306,22 @@ FUNCTION void take_vector(P *acc, Read w) {
 }
 #define TAKE(w, i) take_vector(acc, w)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
-// The mean of a vector and its deviations, and then one division.
+// The mean of `n` vectors and their deviations, and then one division.
 #define LANES 1
-FUNCTION void take_vector(P *acc, Read w) {
+FUNCTION void take_vectors(P *acc, const Read *w, int n) {
     A mean = 0, s = 0;
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) mean += (A)LOAD(X, w.each, j);
-    mean *= (A)1 / VECTOR;
+    for (int i = 0; i < n * VECTOR; i++) mean += (A)LOAD(X, w[i / VECTOR].each, i % VECTOR);
+    mean *= (A)1 / (n * VECTOR);
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) {
-        A d = (A)LOAD(X, w.each, j) - mean;
+    for (int i = 0; i < n * VECTOR; i++) {
+        A d = (A)LOAD(X, w[i / VECTOR].each, i % VECTOR) - mean;
         s += d * d;
     }
-    acc[0] = join(acc[0], spread(mean, s, VECTOR));
+    acc[0] = join(acc[0], spread(mean, s, n * VECTOR));
 }
-#define TAKE(w, i) take_vector(acc, w)
+#define TAKE(w, i) take_vectors(acc, &w, 1)
+#define TAKE_ALL(w) take_vectors(acc, w, UNROLL)
 #else
 #define LANES VECTOR
 FUNCTION void take_vector(P *acc, Read w, idx i) {
@@ -367,8 +368,12 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
             Read w[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) READ(w[u], x, AT(head + (v + u * members) * VECTOR));
+#ifdef TAKE_ALL
+            TAKE_ALL(w);
+#else
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) TAKE(w[u], start + head + (v + u * members) * VECTOR);
+#endif
         }
         for (; v < vectors; v += members) {
             Read w;
