@@ -33,7 +33,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("kl_div_log", 8, CALLS),
     ("kl_div_log_backward", 8, CALLS),
     ("any", 16, WORD),
-    ("gemv", 8, FEW),
+    ("gemv", 24, FEW),
     ("reduce_rows", 8, FEW),
     ("row_loss_backward", 12, FEW),
     ("lists", 12, FEW),
