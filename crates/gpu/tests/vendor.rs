@@ -128,7 +128,8 @@ impl Host {
         let define =
             |name: &str| source.lines().find_map(|l| l.strip_prefix("#define ")?.strip_prefix(name)).map(str::trim);
         let types = [DType::F64, DType::F32, DType::F16, DType::BF16];
-        let [dtype, acc] = ["T ", "A "].map(|name| types.into_iter().find(|t| Some(t.name()) == define(name)).unwrap());
+        let [dtype, acc] =
+            ["T ", "ACC "].map(|name| types.into_iter().find(|t| Some(t.name()) == define(name)).unwrap());
         let (pointers, values): (Vec<_>, Vec<_>) = arguments.iter().partition(|a| matches!(a, Arg::Pointer(_)));
         let pointers: Vec<Address> = pointers.iter().map(|a| if let Arg::Pointer(p) = a { *p } else { 0 }).collect();
         let values: Vec<&[u8]> = values.iter().map(|a| if let Arg::Value(v) = a { v } else { &[][..] }).collect();
@@ -316,7 +317,7 @@ fn factors_are_read_as_they_lie() {
             for (b_name, b) in VIEWS {
                 setup.check(0.0, |make| {
                     let make = |shape: &[usize]| make(shape, dtype);
-                    a(&make, 5, 7)?.matmul(&b(&make, 7, 6)?)
+                    a(&make, 25, 27)?.matmul(&b(&make, 27, 26)?)
                 });
                 let (asked, ours) = setup.asked();
                 assert_eq!((asked.len(), ours), (1, 0), "{dtype}: {a_name}, {b_name}");
@@ -331,18 +332,18 @@ fn leading_dimensions_and_transposes() -> Result<()> {
     let setup = Setup::new();
     let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
     let matrices = |rows, columns, leading| Matrices { rows, columns, leading, batch: 0 };
-    // y = a b is asked for as y^T = b^T a^T: a row-major b [7, 6] is the column-major [6, 7].
-    make(&[5, 7]).matmul(&make(&[7, 6]))?;
-    // The weight of a linear layer, [6, 7], and columns of a wider input.
-    make(&[5, 9]).narrow(1, 1, 7)?.matmul(&make(&[6, 7]).t()?)?;
+    // y = a b is asked for as y^T = b^T a^T: a row-major b [27, 26] is the column-major [26, 27].
+    make(&[25, 27]).matmul(&make(&[27, 26]))?;
+    // The weight of a linear layer, [26, 27], and columns of a wider input.
+    make(&[25, 29]).narrow(1, 1, 27)?.matmul(&make(&[26, 27]).t()?)?;
     // The gradient of a weight: x^T dy.
-    make(&[7, 5]).t()?.matmul(&make(&[7, 6]))?;
+    make(&[27, 25]).t()?.matmul(&make(&[27, 26]))?;
     let forms: Vec<_> = setup.asked().0.iter().map(|p| (p.form.a, p.form.b, p.form.d)).collect();
-    let d = matrices(6, 5, 6);
+    let d = matrices(26, 25, 26);
     let expected = [
-        ((matrices(6, 7, 6), Transpose::No), (matrices(7, 5, 7), Transpose::No), d),
-        ((matrices(7, 6, 7), Transpose::Yes), (matrices(7, 5, 9), Transpose::No), d),
-        ((matrices(6, 7, 6), Transpose::No), (matrices(5, 7, 5), Transpose::Yes), d),
+        ((matrices(26, 27, 26), Transpose::No), (matrices(27, 25, 27), Transpose::No), d),
+        ((matrices(27, 26, 27), Transpose::Yes), (matrices(27, 25, 29), Transpose::No), d),
+        ((matrices(26, 27, 26), Transpose::No), (matrices(25, 27, 25), Transpose::Yes), d),
     ];
     assert_eq!(forms, expected);
     Ok(())
@@ -352,13 +353,14 @@ fn leading_dimensions_and_transposes() -> Result<()> {
 fn batches_are_strided_and_broadcast() {
     let setup = Setup::new();
     type Case = fn(&dyn Fn(&[usize]) -> Tensor) -> Result<Tensor>;
-    let cases: [(&str, usize, Case); 6] = [
-        ("batches", 3, |make| make(&[3, 4, 5]).matmul(&make(&[3, 5, 2]))),
-        ("transposed within", 3, |make| make(&[3, 5, 4]).transpose(1, 2)?.matmul(&make(&[3, 2, 5]).transpose(1, 2)?)),
-        ("one for all", 3, |make| make(&[4, 5]).matmul(&make(&[3, 5, 2]))),
-        ("every other", 2, |make| make(&[4, 4, 5]).slice(0, 1, 4, 2)?.matmul(&make(&[2, 5, 3]))),
-        ("one large instead of many small", 1, |make| make(&[3, 4, 5]).matmul(&make(&[5, 2]))),
-        ("outer products", 3, |make| make(&[3, 4, 1]).matmul(&make(&[3, 1, 2]))),
+    let cases: [(&str, usize, Case); 5] = [
+        ("batches", 3, |make| make(&[3, 24, 25]).matmul(&make(&[3, 25, 22]))),
+        ("transposed within", 3, |make| {
+            make(&[3, 25, 24]).transpose(1, 2)?.matmul(&make(&[3, 22, 25]).transpose(1, 2)?)
+        }),
+        ("one for all", 3, |make| make(&[24, 25]).matmul(&make(&[3, 25, 22]))),
+        ("every other", 2, |make| make(&[4, 24, 25]).slice(0, 1, 4, 2)?.matmul(&make(&[2, 25, 23]))),
+        ("one large instead of many small", 1, |make| make(&[3, 24, 25]).matmul(&make(&[25, 22]))),
     ];
     for (name, batches, case) in cases {
         setup.check(0.0, |make| case(&|shape| make(shape, DType::F32)));
@@ -373,19 +375,19 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
     let setup = Setup::new();
     let scale = Gemm { alpha: -2.0, beta: 1.0 };
     let gemm = |shape: &[usize], k, scale: Gemm, dtype| {
-        setup.check(0.0, |make| make(&[5, k], dtype).gemm(&make(&[k, 8], dtype), Some(&make(shape, dtype)), scale));
+        setup.check(0.0, |make| make(&[25, k], dtype).gemm(&make(&[k, 24], dtype), Some(&make(shape, dtype)), scale));
         setup.asked()
     };
     for dtype in FLOATS {
-        let (asked, ours) = gemm(&[8], 3, scale, dtype);
+        let (asked, ours) = gemm(&[24], 23, scale, dtype);
         assert_eq!((asked.len(), ours), (1, 0));
         assert!(asked[0].form.has_bias && asked[0].beta == 0.0 && asked[0].alpha == -2.0);
-        let (asked, ours) = gemm(&[5, 8], 3, Gemm { alpha: 0.5, beta: -3.0 }, dtype);
+        let (asked, ours) = gemm(&[25, 24], 23, Gemm { alpha: 0.5, beta: -3.0 }, dtype);
         assert_eq!((asked.len(), ours), (1, 0));
         assert!(!asked[0].form.has_bias && asked[0].beta == -3.0);
         // A bias with a factor, and a column: added to the sums, if that is worth it.
-        for (shape, beta) in [(&[8][..], 2.0), (&[5, 1], 1.0), (&[], 1.0)] {
-            let (asked, ours) = gemm(shape, 128, Gemm { alpha: 2.0, beta }, dtype);
+        for (shape, beta) in [(&[24][..], 2.0), (&[25, 1], 1.0), (&[], 1.0)] {
+            let (asked, ours) = gemm(shape, 1032, Gemm { alpha: 2.0, beta }, dtype);
             assert_eq!((asked.len(), ours), (1, 0), "{shape:?}");
             assert_eq!((asked[0].form.output, asked[0].alpha, asked[0].beta), (dtype.acc(), 1.0, 0.0));
         }
@@ -393,17 +395,17 @@ fn what_is_added_is_a_bias_a_matrix_or_left_to_us() {
     let add = |shape: &'static [usize], view: fn(Tensor) -> Result<Tensor>| {
         setup.check(0.0, |make| {
             let make = |shape: &[usize]| make(shape, DType::F32);
-            make(&[5, 3]).gemm(&make(&[3, 8]), Some(&view(make(shape))?), Gemm::default())
+            make(&[25, 23]).gemm(&make(&[23, 24]), Some(&view(make(shape))?), Gemm::default())
         });
         setup.asked().0
     };
     // A matrix without a factor, columns of a wider matrix, and a bias that does not begin at a multiple of 16 bytes.
-    assert_eq!(add(&[5, 8], Ok)[0].form.c.leading, 8);
-    assert_eq!(add(&[5, 11], |c| c.narrow(1, 3, 8))[0].form.c.leading, 11);
+    assert_eq!(add(&[25, 24], Ok)[0].form.c.leading, 24);
+    assert_eq!(add(&[25, 27], |c| c.narrow(1, 3, 24))[0].form.c.leading, 27);
     let gemm_with_unaligned = || {
         setup.check(0.0, |make| {
             let make = |shape: &[usize]| make(shape, DType::F32);
-            make(&[5, 128]).gemm(&make(&[128, 8]), Some(&make(&[9]).narrow(0, 1, 8)?), Gemm::default())
+            make(&[25, 1032]).gemm(&make(&[1032, 24]), Some(&make(&[29]).narrow(0, 1, 24)?), Gemm::default())
         });
         setup.asked()
     };
@@ -417,9 +419,9 @@ fn activations_are_applied_once_and_exactly() {
     let dense = |dtype, k, activation, recorded, error| {
         setup.check(error, |make| {
             // Eighths, so that results are near 0, where activations bend.
-            let x = eighths(&make(&[5, k], dtype))?;
+            let x = eighths(&make(&[25, k], dtype))?;
             let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
-            let (w, bias) = (make(&[8, k], dtype), make(&[8], dtype));
+            let (w, bias) = (make(&[24, k], dtype), make(&[24], dtype));
             if recorded {
                 x.leaf()?.gemm_bias(&w, Some(&bias), options)
             } else {
@@ -440,7 +442,7 @@ fn activations_are_applied_once_and_exactly() {
         for (recorded, reduced) in [(false, false), (false, true), (true, false), (true, true)] {
             // In 16 bits the library computes it, if it may; otherwise its sums are what we work on.
             setup.device.set_matmul_precision(if reduced { Precision::Reduced } else { Precision::Exact });
-            let (asked, ours) = dense(dtype, 128, gelu, recorded, error);
+            let (asked, ours) = dense(dtype, 1032, gelu, recorded, error);
             setup.device.set_matmul_precision(Precision::Exact);
             let is_whole = is_narrow && reduced;
             assert_eq!((asked.len(), ours), (1, 0));
@@ -452,11 +454,11 @@ fn activations_are_applied_once_and_exactly() {
         }
         for activation in [Activation::Relu, Activation::Sigmoid] {
             let error = if activation == Activation::Relu { 0.0 } else { error };
-            let (asked, ours) = dense(dtype, 128, activation, true, error);
+            let (asked, ours) = dense(dtype, 1032, activation, true, error);
             assert_eq!((asked.len(), ours), (1, 0));
             let form = asked[0].form;
             assert_eq!((form.output, form.epilogue, form.has_bias), (dtype.acc(), Epilogue::Identity, false));
-            // A short sum is not worth another pass.
+            // A short sum, or a small matrix, is not worth another pass.
             dense_alone(&setup, dtype, activation);
         }
     }
@@ -466,31 +468,35 @@ fn eighths(t: &Tensor) -> Result<Tensor> {
     t.to_device(&Device::cpu()?)?.mul_scalar(0.125)?.to_device(t.device())
 }
 
-/// A dense layer of few products each is ours alone.
+/// A dense layer of few products is ours alone.
 fn dense_alone(setup: &Setup, dtype: DType, activation: Activation) {
     let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
     let options = GemmBias { activation, ..Default::default() };
-    make(&[5, 127]).gemm_bias(&make(&[127, 8]), Some(&make(&[8])), options).unwrap();
-    let (asked, ours) = setup.asked();
-    assert_eq!((asked.len(), ours), (0, 1));
+    for k in [127, 1000] {
+        make(&[25, k]).gemm_bias(&make(&[k, 24]), Some(&make(&[24])), options).unwrap();
+        let (asked, ours) = setup.asked();
+        assert_eq!((asked.len(), ours), (0, 1));
+    }
 }
 
 #[test]
 fn the_input_of_an_activation_is_kept() {
     let setup = Setup::new();
     setup.device.set_matmul_precision(Precision::Reduced);
-    for (dtype, columns, is_kept) in [(DType::BF16, 8, true), (DType::F16, 16, true), (DType::BF16, 6, false)] {
+    for (dtype, columns, is_kept) in [(DType::BF16, 24, true), (DType::F16, 32, true), (DType::BF16, 26, false)] {
         let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
         let options = GemmBias { activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
         let _y =
-            make(&[3, 2]).leaf().unwrap().gemm_bias(&make(&[2, columns]), Some(&make(&[columns])), options).unwrap();
+            make(&[20, 30]).leaf().unwrap().gemm_bias(&make(&[30, columns]), Some(&make(&[columns])), options).unwrap();
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), if is_kept { (1, 0) } else { (0, 1) });
-        let z: Vec<f64> =
-            asked.iter().flat_map(|p| (0..3 * columns).map(|i| setup.library().memory.load(p.aux, dtype, i))).collect();
+        let z: Vec<f64> = asked
+            .iter()
+            .flat_map(|p| (0..20 * columns).map(|i| setup.library().memory.load(p.aux, dtype, i)))
+            .collect();
         let on_cpu = |shape: &[usize]| setup.tensor(shape, dtype, &setup.cpu);
         let expected =
-            on_cpu(&[3, 2]).gemm(&on_cpu(&[2, columns]), Some(&on_cpu(&[columns])), Gemm::default()).unwrap();
+            on_cpu(&[20, 30]).gemm(&on_cpu(&[30, columns]), Some(&on_cpu(&[columns])), Gemm::default()).unwrap();
         assert!(!is_kept || z == expected.to_f64_vec().unwrap());
     }
 }
@@ -505,29 +511,33 @@ fn some_products_are_ours() -> Result<()> {
         asked.is_empty() && ours > 0
     };
     // A matrix and a vector.
-    assert!(is_ours(make(&[5, 7]).matmul(&make(&[7]))));
-    assert!(is_ours(make(&[1, 7]).matmul(&make(&[7, 6]))));
+    assert!(is_ours(make(&[25, 27]).matmul(&make(&[27]))));
+    assert!(is_ours(make(&[1, 27]).matmul(&make(&[27, 26]))));
+    // Few columns, few rows, few products.
+    assert!(is_ours(make(&[25, 200]).matmul(&make(&[10, 200]).t()?)));
+    assert!(is_ours(make(&[10, 200]).matmul(&make(&[200, 26]))));
+    assert!(is_ours(make(&[25, 10]).matmul(&make(&[10, 26]))));
     // Rows that are one row, and elements that are not neighbours in either direction.
-    assert!(is_ours(make(&[1, 7]).broadcast_to((5, 7))?.matmul(&make(&[7, 6]))));
-    assert!(is_ours(make(&[5, 14]).slice(1, 0, 14, 2)?.matmul(&make(&[7, 6]))));
+    assert!(is_ours(make(&[1, 27]).broadcast_to((25, 27))?.matmul(&make(&[27, 26]))));
+    assert!(is_ours(make(&[25, 54]).slice(1, 0, 54, 2)?.matmul(&make(&[27, 26]))));
     // What the library refuses, whole and in sums.
     *setup.library().refuses.lock() = |_| true;
-    assert!(is_ours(make(&[5, 7]).matmul(&make(&[7, 6]))));
+    assert!(is_ours(make(&[25, 27]).matmul(&make(&[27, 26]))));
     let relu = GemmBias { activation: Activation::Relu, ..Default::default() };
-    assert!(is_ours(make(&[5, 200]).gemm_bias(&make(&[200, 6]), None, relu)));
+    assert!(is_ours(make(&[25, 1100]).gemm_bias(&make(&[1100, 26]), None, relu)));
     // A refused bias is added to the sums.
     *setup.library().refuses.lock() = |product| product.form.has_bias;
     setup.check(0.0, |make| {
         let make = |shape: &[usize]| make(shape, DType::F64);
-        make(&[5, 200]).gemm(&make(&[200, 6]), Some(&make(&[6])), Gemm::default())
+        make(&[25, 1100]).gemm(&make(&[1100, 26]), Some(&make(&[26])), Gemm::default())
     });
     assert_eq!(setup.asked().0.len(), 1);
     // Nothing goes to a library that is off.
     *setup.library().refuses.lock() = |_| false;
     setup.device.set_blas(Blas::Own);
-    assert!(is_ours(make(&[5, 7]).matmul(&make(&[7, 6]))));
+    assert!(is_ours(make(&[25, 27]).matmul(&make(&[27, 26]))));
     setup.device.set_blas(Blas::Vendor);
-    assert!(!is_ours(make(&[5, 7]).matmul(&make(&[7, 6]))));
+    assert!(!is_ours(make(&[25, 27]).matmul(&make(&[27, 26]))));
     Ok(())
 }
 
@@ -536,7 +546,7 @@ fn tf32_is_for_f32_and_only_where_it_is_asked_for() -> Result<()> {
     let setup = Setup::new();
     let precision = |dtype| {
         let make = |shape: &[usize]| setup.tensor(shape, dtype, &setup.device);
-        make(&[5, 7]).matmul(&make(&[7, 6])).unwrap();
+        make(&[25, 27]).matmul(&make(&[27, 26])).unwrap();
         setup.asked().0[0].form.precision
     };
     assert_eq!(precision(DType::F32), Precision::Exact);
@@ -553,7 +563,7 @@ fn tf32_is_for_f32_and_only_where_it_is_asked_for() -> Result<()> {
 fn the_workspace_is_one_and_hidden() -> Result<()> {
     let setup = Setup::new();
     let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
-    let (a, b) = (make(&[5, 7]), make(&[7, 6]));
+    let (a, b) = (make(&[25, 27]), make(&[27, 26]));
     let before = setup.device.memory();
     drop(a.matmul(&b)?);
     let held = setup.device.memory();
