@@ -30,6 +30,7 @@ const MATH: &str = "#include <math.h>
 #define tanh_ MATH(tanh)
 #define erf_ MATH(erf)
 #define pow_ MATH(pow)
+#define pow_of_ MATH(pow)
 #define floor_ MATH(floor)
 #define ceil_ MATH(ceil)
 #define trunc_ MATH(trunc)
