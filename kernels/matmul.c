@@ -20,6 +20,14 @@ FUNCTION A activate(A v) {
 #define KEEPS_SUM 0
 #endif
 
+// Element i of y and of z: v is alpha times its sum, and has_c that c has it, at `at`.
+#define FINISH(v, has_c, c, at, y, z, i) \
+    do { \
+        if (beta != 0 && (has_c)) v += beta * LOAD(T, c, at); \
+        STORE(T, y, i, activate(v)); \
+        if (KEEPS_SUM) STORE(T, z, i, v); \
+    } while (0)
+
 // VECTOR elements, which move as one word.
 typedef union {
     WORD word;
@@ -219,9 +227,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
             for (int r = 0; r < RUN; r++) {
                 A v = alpha * sums[i * RESULTS_N + j + r];
-                if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
-                STORE(T, out.each, r, activate(v));
-                if (KEEPS_SUM) STORE(T, sum.each, r, v);
+                FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
             }
             if (has_words) {
                 *(GLOBAL STORE_WORD *)(to + (row * n + column)) = out.word;
@@ -272,16 +278,14 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
     for (int i = 0; i < COLUMNS * VECTOR; i++) own[i] = 0;
 
-#define FINISH(row, column, sum) \
+#define RESULT(row, column, sum) \
     do { \
         i64 r = row0 + (row), i = to + r * p.v[15] + (column) * p.v[16]; \
         A v = alpha * (sum); \
         if (n_parts > 1) { \
             parts[i] = sum; \
         } else { \
-            if (beta != 0) v += beta * LOAD(T, c, batch * p.v[12] + r * p.v[13] + (column) * p.v[14]); \
-            STORE(T, y, i, activate(v)); \
-            if (KEEPS_SUM) STORE(T, z, i, v); \
+            FINISH(v, 1, c, batch * p.v[12] + r * p.v[13] + (column) * p.v[14], y, z, i); \
         } \
     } while (0)
 
@@ -322,7 +326,7 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
         for (int i = 1; i < LANES; i++)
             if (first + i < COLUMNS && MEMBER == i) sum = sums[first + i < COLUMNS ? first + i : 0];
-        if (row < left && first + MEMBER < COLUMNS) FINISH(row, first + MEMBER, sum);
+        if (row < left && first + MEMBER < COLUMNS) RESULT(row, first + MEMBER, sum);
     }
 #else
     SHARED(A, shared, SLOTS * TOGETHER * BLOCK);
@@ -359,7 +363,7 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
             A sum = shared[e];
 #pragma unroll
             for (int s = 1; s < SLOTS; s++) sum += shared[s * TOGETHER * BLOCK + e];
-            if (e % BLOCK < left) FINISH(e % BLOCK, first + e / BLOCK, sum);
+            if (e % BLOCK < left) RESULT(e % BLOCK, first + e / BLOCK, sum);
         }
     }
 #endif
@@ -406,9 +410,7 @@ KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOB
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
                 A v = alpha * own[r * VECTOR + j];
-                if (beta != 0) v += beta * LOAD(T, from, j * p.v[11]);
-                STORE(T, out.each, j, activate(v));
-                if (KEEPS_SUM) STORE(T, sum.each, j, v);
+                FINISH(v, 1, from, j * p.v[11], out.each, sum.each, j);
             }
             *(GLOBAL WORD *)(y + to) = out.word;
             if (KEEPS_SUM) *(GLOBAL WORD *)(z + to) = sum.word;
@@ -430,9 +432,7 @@ KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *pa
         for (int part = 0; part < n_parts; part++) sum += parts[part * numel + i];
         A v = n_parts > 0 ? alpha * sum : 0;
         idx row = (idx)i / n, column = (idx)i % n;
-        if (beta != 0) v += beta * LOAD(T, c, row / m * p.v[4] + row % m * p.v[5] + column * p.v[6]);
-        STORE(T, y, i, activate(v));
-        if (KEEPS_SUM) STORE(T, z, i, v);
+        FINISH(v, 1, c, row / m * p.v[4] + row % m * p.v[5] + column * p.v[6], y, z, i);
     }
 }
 

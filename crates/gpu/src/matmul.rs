@@ -261,6 +261,12 @@ fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k:
     Plan::new(Method::Vectors(lanes), parts)
 }
 
+/// The widest word, in elements, of which a thread can keep as many sums for each of `rows`.
+fn vector(size: usize, rows: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let widths = [WIDEST, 8, 4].map(|bytes| bytes / size);
+    widths.into_iter().find(|&v| 1 < v && v <= (MOST_SUMS / rows).max(1) && fits(v)).unwrap_or(1)
+}
+
 fn vector_threads(limits: &Limits) -> usize {
     THREADS.min(1 << limits.max_group.max(1).ilog2())
 }
@@ -490,9 +496,7 @@ impl Product {
         let threads = vector_threads(gpu.driver().limits());
         let lanes = lanes.min(threads);
         let size = self.dtype.size();
-        let most = (MOST_SUMS / x.rows).max(1);
-        let widths = [WIDEST, 8, 4].map(|bytes| bytes / size).into_iter().filter(|&v| 1 < v && v <= most);
-        let vector = { widths }.find(|&vector| matrix.has_words(vector)).unwrap_or(1);
+        let vector = vector(size, x.rows, |vector| matrix.has_words(vector));
         let is_along_k = matrix.is_along_k();
         let has_words = is_along_k && x.is_along_k() && x.has_words(vector);
         let block = if is_along_k { threads / lanes } else { lanes * vector };
@@ -525,11 +529,8 @@ impl Product {
         let Extents { batches, m, n, k } = self.e;
         let size = self.dtype.size();
         let written = [self.y, self.z.unwrap_or(self.y)];
-        let fits =
-            |&vector: &usize| n % vector == 0 && written.iter().all(|y| y.is_multiple_of((vector * size) as u64));
-        let widths =
-            [WIDEST, 8, 4].map(|bytes| bytes / size).into_iter().filter(|&v| 1 < v && OUTER_ROWS * v <= MOST_SUMS);
-        let vector = { widths }.find(fits).unwrap_or(1);
+        let fits = |vector| n % vector == 0 && written.iter().all(|y| y.is_multiple_of((vector * size) as u64));
+        let vector = vector(size, OUTER_ROWS, fits);
         let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
         let mut ints: SmallVec<[i64; 13]> = [m, n, items].map(|v| v as i64).into_iter().collect();
         ints.extend(self.a.ints().into_iter().chain(self.b.ints()));

@@ -162,8 +162,10 @@ fn compiled_programs_are_kept_on_disk_and_damage_is_noticed() -> Result<()> {
     };
     step(2)?;
     step(0)?;
-    let all = || std::fs::read_dir(folder.path()).expect("the cache").map(|f| f.expect("a file").path());
-    let files = || all().filter(|path| path.is_file());
+    let files = || {
+        let paths = std::fs::read_dir(folder.path()).expect("the cache").map(|f| f.expect("a file").path());
+        paths.filter(|path| path.is_file())
+    };
     assert_eq!(files().count(), 2);
     for (cut, path) in files().enumerate() {
         let bytes = std::fs::read(&path).expect("a program");

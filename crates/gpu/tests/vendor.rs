@@ -517,6 +517,8 @@ fn some_products_are_ours() -> Result<()> {
     assert!(is_ours(make(&[25, 200]).matmul(&make(&[10, 200]).t()?)));
     assert!(is_ours(make(&[10, 200]).matmul(&make(&[200, 26]))));
     assert!(is_ours(make(&[25, 10]).matmul(&make(&[10, 26]))));
+    // Outer products.
+    assert!(is_ours(make(&[3, 4, 1]).matmul(&make(&[3, 1, 2]))));
     // Rows that are one row, and elements that are not neighbours in either direction.
     assert!(is_ours(make(&[1, 27]).broadcast_to((25, 27))?.matmul(&make(&[27, 26]))));
     assert!(is_ours(make(&[25, 54]).slice(1, 0, 54, 2)?.matmul(&make(&[27, 26]))));
