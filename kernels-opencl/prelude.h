@@ -17,6 +17,73 @@ typedef double f64;
 typedef uint2 u32x2;
 typedef uint4 u32x4;
 
+// PoCL reads Clang's declarations of all functions for all vectors before each program, which takes half of the time of
+// compiling it, unless it takes them to be there. These are the ones that kernels call, for all numbers that are no vectors.
+#ifdef DECLARES_FUNCTIONS
+#define DECLARED __attribute__((overloadable))
+#define PURE DECLARED __attribute__((const))
+PURE size_t get_local_id(uint dimension);
+PURE size_t get_group_id(uint dimension);
+PURE size_t get_num_groups(uint dimension);
+DECLARED __attribute__((convergent)) void barrier(cl_mem_fence_flags flags);
+DECLARED f32 vload_half(size_t place, const half *p);
+DECLARED void vstore_half_rte(f32 v, size_t place, half *p);
+
+#define OF_NUMBERS(T) \
+    PURE T mul_hi(T, T); \
+    PURE T clz(T);
+OF_NUMBERS(char)
+OF_NUMBERS(u8)
+OF_NUMBERS(short)
+OF_NUMBERS(u16)
+OF_NUMBERS(i32)
+OF_NUMBERS(u32)
+OF_NUMBERS(i64)
+OF_NUMBERS(u64)
+
+#define OF_SHARED(SPACE, T) \
+    DECLARED T atomic_add(volatile SPACE T *, T); \
+    DECLARED T atomic_or(volatile SPACE T *, T); \
+    DECLARED T atomic_max(volatile SPACE T *, T); \
+    DECLARED T atomic_cmpxchg(volatile SPACE T *, T, T);
+OF_SHARED(__global, i32)
+OF_SHARED(__global, u32)
+OF_SHARED(__local, i32)
+OF_SHARED(__local, u32)
+
+#define OF_FLOATS(T) \
+    PURE T exp(T); \
+    PURE T exp2(T); \
+    PURE T expm1(T); \
+    PURE T log(T); \
+    PURE T log1p(T); \
+    PURE T sqrt(T); \
+    PURE T sin(T); \
+    PURE T cos(T); \
+    PURE T tanh(T); \
+    PURE T erf(T); \
+    PURE T fabs(T); \
+    PURE T floor(T); \
+    PURE T ceil(T); \
+    PURE T trunc(T); \
+    PURE T rint(T); \
+    PURE T fmod(T, T); \
+    PURE T pow(T, T); \
+    PURE T fmax(T, T); \
+    PURE T fma(T, T, T); \
+    PURE T ldexp(T, i32); \
+    DECLARED T frexp(T, i32 *);
+OF_FLOATS(f32)
+#ifdef cl_khr_fp64
+OF_FLOATS(f64)
+#endif
+#undef DECLARED
+#undef PURE
+#undef OF_NUMBERS
+#undef OF_SHARED
+#undef OF_FLOATS
+#endif
+
 #ifdef SUB_GROUP
 #define WAVE_OF_KERNEL __attribute__((intel_reqd_sub_group_size(SUB_GROUP)))
 #else

@@ -107,6 +107,9 @@ fn sub_group_size(device: &Device) -> Option<usize> {
     sizes.filter(|&size| size <= 32).max()
 }
 
+/// Has PoCL leave out Clang's header of all functions, by what guards it, and `prelude.h` declare those that kernels call.
+const OWN_DECLARATIONS: &str = "-D_OPENCL_H_ -DDECLARES_FUNCTIONS";
+
 /// Held while a program is built: not every vendor's compiler bears several threads.
 static COMPILER: Mutex<()> = Mutex::new(());
 
@@ -236,7 +239,10 @@ impl Driver for OpenCl {
         let op = "compile";
         let _one = self.compiler();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
-        if let Err(error) = program.build(&[self.device.id()], &self.options) {
+        let mut build = |options: &str| program.build(&[self.device.id()], options);
+        // A kernel of a program's own may call other functions than ours do.
+        let is_built = self.is_pocl && build(&format!("{} {OWN_DECLARATIONS}", self.options)).is_ok();
+        if let Err(error) = if is_built { Ok(()) } else { build(&self.options) } {
             let log = program.get_build_log(self.device.id()).unwrap_or_default();
             return Err(Error::backend(op, format!("OpenCL: {error}\n{log}")));
         }

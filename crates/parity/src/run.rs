@@ -342,8 +342,12 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 /// the same code in all dimensions, those in two.
 fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
     let is_whole = op.fused && op.wide.is_none() && !is_activated(op);
-    let is_other_pool = op.category == "pooling" && !op.name.ends_with("2d");
-    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool)
+    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
+}
+
+/// Whether the op is a pool of other than two dimensions.
+fn is_other_pool(op: &Op) -> bool {
+    op.category == "pooling" && !op.name.ends_with("2d")
 }
 
 /// Whether the op is a product with an activation, around which all of them have the same code.
@@ -563,6 +567,9 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         let seeded = |shape: &[usize]| SEEDS.map(|seed| Seeded { shape: shape.to_vec(), seed });
         shapes.iter().flat_map(|shape| seeded(shape)).collect()
     };
+    // Each new shape may be a kernel to compile, and again in each dtype.
+    let is_first = item.dtype == DType::F32 || is_cpu(device.name());
+    let saves = extent == Extent::Quick && !is_cpu(device.name());
     // What a row's other dtypes share with the first, other rows have too.
     let is_repeated = (is_row(item.op) || is_activated(item.op)) && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
@@ -571,18 +578,18 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
             of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
         }
         (_, Extent::Whole) if !is_repeated => of(&LARGE[1..]),
-        (DType::F32, _) if !is_activated(item.op) => of(&LARGE[1..]),
+        (DType::F32, _) if !saves && !is_activated(item.op) => of(&LARGE[1..]),
+        // The attributes come with the first shape.
+        (DType::F32, _) if !is_activated(item.op) && !is_other_pool(item.op) => of(&LARGE[1..]).split_off(2),
         _ => of(&LARGE[1..2]),
     };
-    // Each new shape may be a kernel to compile, and again in each dtype.
-    let is_first = item.dtype == DType::F32 || is_cpu(device.name());
-    let saves = extent == Extent::Quick && !is_cpu(device.name());
     let drawn = match extent {
         Extent::Whole if is_repeated => 6,
         Extent::Whole if is_first => 24,
         Extent::Whole => 8,
         Extent::Speeds => 0,
-        Extent::Quick if saves && (is_row(item.op) || !is_first) => 3,
+        Extent::Quick if saves && (!is_first || is_other_pool(item.op)) => 2,
+        Extent::Quick if saves && is_row(item.op) => 3,
         Extent::Quick if saves => 4,
         Extent::Quick => 12,
     };
