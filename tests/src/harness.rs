@@ -2,7 +2,7 @@
 
 use isograd::{Device, Error};
 use isograd_parity::case::{Case, Gen};
-use isograd_parity::compare::Distance;
+use isograd_parity::check::Found;
 use isograd_parity::registry::Op;
 use isograd_parity::strategy::{self, Seeded, tally};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -63,12 +63,7 @@ pub fn trial(
 
 /// Runs `check` on these shapes and on `drawn` others, with the cases that the op makes around them on the CPU, the same ones
 /// every time; a failure is shrunk.
-pub fn cases(
-    op: &Op,
-    fixed: &[&[usize]],
-    drawn: u32,
-    check: impl Fn(&Case, u64) -> Result<Distance, String>,
-) -> Result<(), String> {
+pub fn cases(op: &Op, fixed: &[&[usize]], drawn: u32, check: impl Fn(&Case, u64) -> Found) -> Result<(), String> {
     let fixed: Vec<Seeded> = fixed.iter().map(|shape| Seeded { shape: shape.to_vec(), seed: 1 }).collect();
     let tally = tally(&fixed, drawn, SEED, |case| {
         check(&(op.make)(&mut Gen::new(&case.shape, case.seed, &crate::cpu())), case.seed)

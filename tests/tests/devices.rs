@@ -54,7 +54,7 @@ fn same_as_the_cpu(
     make: &dyn Fn(&Device) -> Result<Tensor>,
 ) -> std::result::Result<(), String> {
     let (there, here) = (make(device).map_err(text)?, make(&cpu()).map_err(text)?);
-    same_bits(what, &there, &here).map(drop)
+    same_bits(what, &there, &here).map(drop).map_err(|miss| miss.why)
 }
 
 /// Sizes below, at and above a block of draws and a group of threads, and states in the middle of a block.
@@ -428,7 +428,7 @@ fn numbers(device: &Device) -> Result<std::result::Result<(), String>> {
     let halves = LOOK_UP.call_with(&[&x.cast(DType::F16)?, &index.cast(DType::I32)?, &table], &[2], &[-4.0])?;
     let halves_expected = Tensor::from_vec(expected.clone(), n, device)?.cast(DType::F16)?;
     Ok(match y == expected {
-        true => same_bits("in halves", &halves, &halves_expected).map(drop),
+        true => same_bits("in halves", &halves, &halves_expected).map(drop).map_err(|miss| miss.why),
         false => Err(format!("{y:?}")),
     })
 }

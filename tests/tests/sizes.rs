@@ -182,7 +182,7 @@ fn check(size: &Size, dtype: DType, device: &Device) -> Result<(), String> {
         let relative = if dtype == DType::F32 { 2f64.powi(-16) } else { 2f64.powi(-8) };
         let what = if k == 0 { "the result".to_string() } else { format!("gradient {}", k - 1) };
         close_values(&what, &y.to_f64_vec().map_err(text)?, &r, |_| relative * largest)
-            .map_err(|e| e.chars().take(500).collect::<String>())?;
+            .map_err(|e| e.why.chars().take(500).collect::<String>())?;
     }
     Ok(())
 }

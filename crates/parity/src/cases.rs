@@ -3,12 +3,13 @@
 
 use crate::case::Case;
 use crate::check::narrow;
-use crate::compare::{Distance, measure, same_bits};
+use crate::compare::{Distance, Miss, measure, same_bits};
 use crate::golden::CASES;
 use crate::registry::{self, Attributes, Class, Name, Op};
 use crate::report::{Finding, Outcome, Report, Worst};
 use crate::run::{Check, Options, Progress, caught, describe};
 use crate::tolerance::{Measures, bounds, gradient_bounds};
+use crate::watch::private;
 use isograd_core::tape::BackwardOptions;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
 use safetensors::tensor::TensorView;
@@ -66,25 +67,33 @@ pub enum Fault {
     /// It says nothing here, for this reason.
     Skipped(String),
     /// What is wrong.
-    Wrong(String),
+    Wrong(Miss),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Fault::Skipped(why) | Fault::Wrong(why)) = self;
-        f.write_str(why)
+        match self {
+            Fault::Skipped(why) => f.write_str(why),
+            Fault::Wrong(miss) => miss.fmt(f),
+        }
+    }
+}
+
+impl From<Miss> for Fault {
+    fn from(miss: Miss) -> Fault {
+        Fault::Wrong(miss)
     }
 }
 
 impl From<String> for Fault {
     fn from(why: String) -> Fault {
-        Fault::Wrong(why)
+        Miss::from(why).into()
     }
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
-        Fault::Wrong(error.to_string())
+        error.to_string().into()
     }
 }
 
@@ -456,13 +465,13 @@ impl Recorded {
         y: &Tensor,
         r: &Tensor,
         limits: impl FnOnce() -> Parsed<Vec<f64>>,
-    ) -> Parsed<Distance> {
+    ) -> std::result::Result<Distance, Miss> {
         let is_wider = self.exact && r.dtype() == DType::F64 && y.dtype().is_float();
         if y.dtype() != r.dtype() && !is_wider {
-            return Err(format!("{what} is {}, expected {}", y.dtype(), r.dtype()));
+            return Err(format!("{what} is {}, expected {}", y.dtype(), r.dtype()).into());
         }
         if y.shape() != r.shape() {
-            return Err(format!("{what} has shape {}, expected {}", y.shape(), r.shape()));
+            return Err(format!("{what} has shape {}, expected {}", y.shape(), r.shape()).into());
         }
         let cpu = r.device();
         if !y.dtype().is_float() {
@@ -484,7 +493,7 @@ impl Recorded {
                 measure(&y_values, &r_values, y.dtype(), |i| limits[i] + own * r_values[i].abs())
             }
         };
-        found.map_err(|e| format!("{what}, {e}"))
+        found.map_err(|miss| miss.told(|e| format!("{what}, {e}")))
     }
 
     /// The call with its inputs on the CPU.
@@ -570,11 +579,14 @@ pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Pr
     let total = cases.len() * runs.len();
     let mut report = Report::new(options, runs);
     for (k, device) in options.devices.iter().enumerate() {
+        let device = &private(device)?;
+        // Errors have the kinds that the op gives them.
+        device.set_checked(true);
         for case in &cases {
             let begun = Instant::now();
             let checked = match case.reason(report.devices[k].has_f64) {
                 Some(why) => Err(Fault::Skipped(why)),
-                None => caught(|| case.check(device)).unwrap_or_else(|why| Err(Fault::Wrong(why))),
+                None => caught(|| case.check(device)).unwrap_or_else(|why| Err(why.into())),
             };
             let seconds = begun.elapsed().as_secs_f64();
             report.findings.push(Finding { seconds, ..finding(&folder.path, case, device, checked) });
@@ -596,7 +608,11 @@ pub fn is_chosen(case: &Recorded, options: &Options) -> bool {
 }
 
 fn finding(folder: &str, case: &Recorded, device: &Device, checked: Checked) -> Finding {
-    let worst = Worst { case: case.name.clone(), ..Worst::from(checked.as_ref().copied().unwrap_or_default()) };
+    let distance = match &checked {
+        Ok(distance) | Err(Fault::Wrong(Miss { distance, .. })) => *distance,
+        Err(Fault::Skipped(_)) => Distance::default(),
+    };
+    let worst = Worst { case: case.name.clone(), ..Worst::from(distance) };
     Finding {
         op: case.op.clone(),
         device: device.name().into(),
@@ -604,7 +620,7 @@ fn finding(folder: &str, case: &Recorded, device: &Device, checked: Checked) -> 
         check: Check::Golden,
         outcome: match checked {
             Ok(_) => Outcome::Passed,
-            Err(Fault::Wrong(why)) => Outcome::Failed(why),
+            Err(Fault::Wrong(miss)) => Outcome::Failed(miss.why),
             Err(Fault::Skipped(why)) => Outcome::Skipped(why),
         },
         cases: 1,

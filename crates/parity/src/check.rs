@@ -2,7 +2,7 @@
 //! is allowed, or what is wrong.
 
 use crate::case::{Case, Gen};
-use crate::compare::{Distance, cancels, close_values, measure, precision, same_bits};
+use crate::compare::{Distance, Miss, cancels, close_values, measure, precision, same_bits};
 use crate::registry::{Class, Derivative, Op};
 use crate::tolerance::{Measures, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
@@ -10,7 +10,7 @@ use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, tape};
 
 /// What a check finds.
-pub type Found = std::result::Result<Distance, String>;
+pub type Found = std::result::Result<Distance, Miss>;
 
 type Fallible<T = ()> = std::result::Result<T, String>;
 
@@ -104,7 +104,7 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
         (Ok(got), Ok(exact)) => (got, exact),
         // Special values may be invalid, as a probability is.
         (Err(got), Err(exact)) if is_special && got.kind() == exact.kind() => return Ok(Distance::default()),
-        (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err())),
+        (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err()).into()),
     };
     let companions = op.companion_of(&wide).map_err(text)?;
     let floats = |case: &Case| -> Result<Vec<Vec<f64>>> { op.call(case)?.iter().map(Tensor::to_f64_vec).collect() };
@@ -115,7 +115,7 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
             return same_bits("the result", y, r);
         }
         if y.shape() != r.shape() || !y.dtype().is_float() {
-            return Err(format!("the result is {} {}, expected {}", y.dtype(), y.shape(), r.shape()));
+            return Err(format!("the result is {} {}, expected {}", y.dtype(), y.shape(), r.shape()).into());
         }
         let values = |t: &Tensor| t.to_f64_vec();
         let measured = || -> Result<_> {
@@ -131,7 +131,7 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
         }
         Ok(found)
     });
-    worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
+    worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs)))
 }
 
 /// How far what the CPU computes in a dtype is from f64, element by element. In f64 itself it is so far as in f32, in units of
@@ -181,14 +181,14 @@ fn compare_gradients(
     let (got, exact, errors) = (got.map_err(text)?, exact.map_err(text)?, errors.map_err(text)?);
     let sums = sums(op, &wide).map_err(text)?;
     if got.len() != exact.len() {
-        return Err(format!("{} gradients, expected {} in {}", got.len(), exact.len(), shown(&narrow)));
+        return Err(format!("{} gradients, expected {} in {}", got.len(), exact.len(), shown(&narrow)).into());
     }
     let each = (0..exact.len()).map(|k| {
         let sums = sums.get(k).and_then(Option::as_ref);
         let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, times as f64, dtype);
-        measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|e| format!("gradient {k}, {e}"))
+        measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|miss| miss.told(|e| format!("gradient {k}, {e}")))
     });
-    worst(each).map_err(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs))
+    worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs)))
 }
 
 /// What the gradients of a case's inputs add up where they are expanded to the result's shape, element by element: the
@@ -290,7 +290,8 @@ pub fn asks_for_fused(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fa
 pub fn guards(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let watched = Watched::new(device, Kernels::Any);
     narrow(case, dtype).and_then(|case| results(op, &case, watched.device())).map_err(text)?;
-    watched.check().map(|()| Distance::default())
+    watched.check()?;
+    Ok(Distance::default())
 }
 
 /// Two runs give the same bits, forward and backward.
@@ -332,7 +333,7 @@ pub fn budget(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     for (k, pass) in ["forward", "backward"].into_iter().enumerate() {
         if found[k] > op.launches[k] {
             let message = format!("{} launches {pass}, at most {} are allowed", found[k], op.launches[k]);
-            return Err(format!("{message} in {}", shown(case)));
+            return Err(format!("{message} in {}", shown(case)).into());
         }
     }
     Ok(Distance::default())
@@ -361,7 +362,8 @@ pub fn strided(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         for other in layouts(t).map_err(text)? {
             let mut changed = case.clone();
             changed.inputs[i].1 = other;
-            worst = worst.or(same_results(op, &case, &changed).map_err(|e| format!("{name} strided: {e}"))?);
+            worst = worst
+                .or(same_results(op, &case, &changed).map_err(|miss| miss.told(|e| format!("{name} strided: {e}")))?);
         }
         if t.rank() > 0 && t.dims()[0] > 0 {
             let row = t.narrow(0, 0, 1).map_err(text)?;
@@ -369,7 +371,9 @@ pub fn strided(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
             let (mut plain, mut changed) = (case.clone(), case.clone());
             plain.inputs[i].1 = expanded.copy().map_err(text)?;
             changed.inputs[i].1 = expanded;
-            worst = worst.or(same_results(op, &plain, &changed).map_err(|e| format!("{name} expanded: {e}"))?);
+            worst = worst
+                .or(same_results(op, &plain, &changed)
+                    .map_err(|miss| miss.told(|e| format!("{name} expanded: {e}")))?);
         }
     }
     Ok(worst)
@@ -379,7 +383,7 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
     let (expected, got) = match (run(op, plain), run(op, changed)) {
         (Ok(expected), Ok(got)) => (expected, got),
         (Err(a), Err(b)) if a.kind() == b.kind() => return Ok(Distance::default()),
-        (a, b) => return Err(format!("{:?} and {:?} in {}", a.err(), b.err(), shown(plain))),
+        (a, b) => return Err(format!("{:?} and {:?} in {}", a.err(), b.err(), shown(plain)).into()),
     };
     let each = expected.iter().zip(&got).enumerate().map(|(k, (e, g))| {
         let what = format!("result {k}");
@@ -451,7 +455,8 @@ pub fn gradgradcheck(op: &Op, case: &Case, device: &Device) -> Found {
     };
     let all: Vec<&Tensor> = inputs.into_iter().chain([&weights]).collect();
     let checked = tape::gradgradcheck(f, &all, GradcheckOptions::default());
-    checked.map(|()| Distance::default()).map_err(|e| format!("{e} in {}", shown(&case)))
+    checked.map_err(|e| format!("{e} in {}", shown(&case)))?;
+    Ok(Distance::default())
 }
 
 /// `<f(x), y> = <x, f*(y)>`, summed in f64 on the CPU: within 1e-12 of the sum of absolute values in f64, 1e-5 in f32.
@@ -481,7 +486,7 @@ pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         true => Ok(Distance { bounds, ulps: 0.0 }),
         // The mean of nothing.
         false if !size.is_finite() => Ok(Distance::default()),
-        false => Err(format!("<f(x), y> = {forward}, <x, f*(y)> = {backward} in {}", shown(case))),
+        false => Err(format!("<f(x), y> = {forward}, <x, f*(y)> = {backward} in {}", shown(case)).into()),
     }
 }
 
@@ -489,7 +494,7 @@ pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
 pub fn unrecorded(op: &Op, case: &Case, device: &Device) -> Found {
     let case = case.to(device).and_then(|case| case.map_floats(Tensor::leaf)).map_err(text)?;
     match op.call(&case).map_err(text)?.iter().any(Tensor::requires_grad) {
-        true => Err("the result is on the tape".into()),
+        true => Err("the result is on the tape".to_string().into()),
         false => Ok(Distance::default()),
     }
 }

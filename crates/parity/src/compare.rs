@@ -2,6 +2,7 @@
 
 use isograd_core::{DType, Tensor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// How far results are at most from what is expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,34 @@ impl Distance {
     /// The larger of each.
     pub fn or(self, other: Distance) -> Distance {
         Distance { bounds: self.bounds.max(other.bounds), ulps: self.ulps.max(other.ulps) }
+    }
+}
+
+/// What is not as it must be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Miss {
+    /// In words.
+    pub why: String,
+    /// How far off it is; infinitely, where there is no bound.
+    pub distance: Distance,
+}
+
+impl Miss {
+    /// The same with other words.
+    pub fn told(self, words: impl FnOnce(&str) -> String) -> Miss {
+        Miss { why: words(&self.why), ..self }
+    }
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl From<String> for Miss {
+    fn from(why: String) -> Miss {
+        Miss { why, distance: Distance { bounds: f64::INFINITY, ulps: 0.0 } }
     }
 }
 
@@ -42,29 +71,33 @@ const MANY: usize = 10_000;
 
 /// Measures `y` by what is exact, `r`, element by element; NaN and infinities must sit where `r` has them once it is
 /// rounded to the dtype of the results. A bound of 0 demands the rounded value itself. The error names the first element
-/// that is off.
-pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> Result<Distance, String> {
+/// that is off, and has how far that is at most.
+pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> Result<Distance, Miss> {
     if y.len() != r.len() {
-        return Err(format!("{} elements, expected {}", y.len(), r.len()));
+        return Err(format!("{} elements, expected {}", y.len(), r.len()).into());
     }
     let mut worst = Distance::default();
+    let mut first = None;
     for (i, (&y, &r)) in y.iter().zip(r).enumerate() {
         let (rounded, bound) = (round(r, dtype), bound(i));
         if y == rounded || (y.is_nan() && rounded.is_nan()) {
             // Also where r is finite and too large for the dtype.
             continue;
         }
-        let bounds = (y - r).abs() / bound;
-        if !rounded.is_finite() || bounds.is_nan() || bounds > 1.0 {
-            return Err(format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
+        let mut bounds = (y - r).abs() / bound;
+        if !rounded.is_finite() || bounds.is_nan() {
+            bounds = f64::INFINITY;
+        }
+        if bounds > 1.0 {
+            first.get_or_insert_with(|| format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
         }
         worst = worst.or(Distance { bounds, ulps: ulps(y, r, dtype) });
     }
-    Ok(worst)
+    first.map_or(Ok(worst), |why| Err(Miss { why, distance: worst }))
 }
 
 /// Checks that the errors of many elements cancel.
-pub fn cancels(y: &[f64], r: &[f64], bounds: &[f64]) -> Result<(), String> {
+pub fn cancels(y: &[f64], r: &[f64], bounds: &[f64]) -> Result<(), Miss> {
     let finite = || y.iter().zip(r).zip(bounds).filter(|((y, r), _)| y.is_finite() && r.is_finite());
     let (n, error) = (y.len() as f64, finite().map(|((y, r), _)| y - r).sum::<f64>());
     let most = 0.1 * finite().map(|(_, bound)| bound).sum::<f64>();
@@ -72,7 +105,9 @@ pub fn cancels(y: &[f64], r: &[f64], bounds: &[f64]) -> Result<(), String> {
         return Ok(());
     }
     let (mean, most) = (error / n, most / n);
-    Err(format!("the errors do not cancel: their mean over {n} elements is {mean:e}, at most {most:e} is allowed"))
+    let why =
+        format!("the errors do not cancel: their mean over {n} elements is {mean:e}, at most {most:e} is allowed");
+    Err(Miss { why, distance: Distance { bounds: error.abs() / (n * most), ulps: 0.0 } })
 }
 
 /// How far `y` is at most from what is exact, in units of the bounds, and at which element; as [`measure`], which stops at
@@ -102,19 +137,19 @@ fn round(v: f64, dtype: DType) -> f64 {
 
 /// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
 /// message names the first element that differs.
-pub fn close_values(what: &str, got: &[f64], expected: &[f64], bound: impl Fn(f64) -> f64) -> Result<Distance, String> {
-    measure(got, expected, DType::F64, |i| bound(expected[i])).map_err(|e| format!("{what}, {e}"))
+pub fn close_values(what: &str, got: &[f64], expected: &[f64], bound: impl Fn(f64) -> f64) -> Result<Distance, Miss> {
+    measure(got, expected, DType::F64, |i| bound(expected[i])).map_err(|miss| miss.told(|e| format!("{what}, {e}")))
 }
 
 /// Checks that two tensors are the same bit for bit.
-pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance, String> {
+pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance, Miss> {
     let describe = |t: &Tensor| format!("{} {}", t.dtype(), t.shape());
     if describe(got) != describe(expected) {
-        return Err(format!("{what} is {}, expected {}", describe(got), describe(expected)));
+        return Err(format!("{what} is {}, expected {}", describe(got), describe(expected)).into());
     }
     let bytes = |t: &Tensor| t.to_bytes().map_err(|e| e.to_string());
     if bytes(got)? != bytes(expected)? {
-        return Err(format!("{what}: got {got}, expected the same bits as {expected}"));
+        return Err(format!("{what}: got {got}, expected the same bits as {expected}").into());
     }
     Ok(Distance::default())
 }
@@ -131,7 +166,7 @@ mod tests {
         let bounds: Vec<f64> = exact.iter().map(|r| 3.0 * precision(DType::F16).0 * r).collect();
         assert!(cancels(&rounded, &exact, &bounds).is_ok());
         assert!(measure(&cut, &exact, DType::F16, |i| bounds[i]).is_ok());
-        assert!(cancels(&cut, &exact, &bounds).unwrap_err().contains("do not cancel"));
+        assert!(cancels(&cut, &exact, &bounds).unwrap_err().why.contains("do not cancel"));
         let few = MANY - 1;
         assert!(cancels(&cut[..few], &exact[..few], &bounds[..few]).is_ok());
     }

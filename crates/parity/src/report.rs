@@ -78,10 +78,8 @@ impl Finding {
         let Finding { op, device, dtype, check, .. } = self;
         let case = &self.worst.as_ref()?.case;
         if let Some(folder) = &self.folder {
-            return Some(format!(
-                "isograd parity --device {device} --cases {folder} --filter '^{}$'",
-                regex::escape(case)
-            ));
+            let (folder, filter) = (quoted(folder), quoted(&format!("^{}$", regex::escape(case))));
+            return Some(format!("isograd parity --device {device} --cases {folder} --filter {filter}"));
         }
         // The command knows no op of another program.
         find(op)?;
@@ -91,6 +89,16 @@ impl Finding {
     /// True if something is wrong.
     pub fn has_failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed(_))
+    }
+}
+
+/// A word of a command line, as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::registry::{Class, Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
 use crate::speed::{self, Stand};
 use crate::strategy::{Seeded, Tally, tally};
-use crate::watch::private;
+use crate::watch::{private, provider};
 use isograd_core::custom::CustomOp;
 use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
 use regex::Regex;
@@ -257,7 +257,10 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     // Of each finding, the position of its item.
     let mut positions = Vec::new();
     thread::scope(|scope| {
-        let workers = thread::available_parallelism().map_or(1, usize::from).min(16);
+        // On a device that cannot be opened for each, what one does is counted with what others do.
+        let is_shared = options.devices.iter().any(|device| provider(device).is_none());
+        let most = if is_shared { 1 } else { 16 };
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(most);
         for _ in 0..workers {
             let (sender, queue, runs) = (sender.clone(), &queue, &runs);
             scope.spawn(move || work(options, runs, queue, &sender));
@@ -341,7 +344,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 /// for ops that are not of a table of rows, which run the same code around other loads and stores, and of pools, which have
 /// the same code in all dimensions, those in two.
 fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
-    let is_whole = op.fused && op.wide.is_none() && !is_activated(op);
+    let is_whole = (op.fused || op.class == Class::Dense) && op.wide.is_none() && !is_activated(op);
     is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
 }
 
@@ -352,7 +355,7 @@ fn is_other_pool(op: &Op) -> bool {
 
 /// Whether the op is a product with an activation, around which all of them have the same code.
 fn is_activated(op: &Op) -> bool {
-    op.fused && op.class == Class::Dense && op.name != "gemm_bias"
+    op.fused && op.class == Class::Dense
 }
 
 /// Whether the op is a row of the pointwise table, around which all rows have the same code.
@@ -552,9 +555,13 @@ fn of_golden(options: &Options, item: &Item<'_>, device: &Device) -> Finding {
         match case.check(device) {
             Ok(found) if found.bounds >= worst.bounds => worst = Worst { case: name, ..Worst::from(found) },
             Ok(_) => {}
-            Err(Fault::Skipped(why) | Fault::Wrong(why)) => {
-                let worst = Some(Worst { case: name, ..worst });
-                return Finding { cases: cases.len(), worst, ..new(Outcome::Failed(why)) };
+            Err(fault) => {
+                let distance = match &fault {
+                    Fault::Wrong(miss) => miss.distance,
+                    Fault::Skipped(_) => Distance::default(),
+                };
+                let worst = Some(Worst { case: name, ..Worst::from(distance) });
+                return Finding { cases: cases.len(), worst, ..new(Outcome::Failed(fault.to_string())) };
             }
         }
     }

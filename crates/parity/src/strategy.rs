@@ -1,9 +1,9 @@
 //! The cases of a check: fixed shapes, and drawn ones, of which one that fails is shrunk.
 
-use crate::compare::Distance;
+use crate::compare::{Distance, Miss};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::str::FromStr;
 
@@ -67,7 +67,7 @@ pub fn for_all<S: Strategy>(
 pub struct Tally {
     /// How many ran.
     pub cases: usize,
-    /// The distance of the worst, and which that was.
+    /// The largest distance; of what failed, its own.
     pub worst: Distance,
     /// The case that came nearest to its bound, or failed.
     pub case: Option<Seeded>,
@@ -76,10 +76,15 @@ pub struct Tally {
 }
 
 /// Runs `check` on fixed cases and then on `drawn` ones. It ends at the first failure, shrunk if it was drawn.
-pub fn tally(fixed: &[Seeded], drawn: u32, seed: u64, check: impl Fn(&Seeded) -> Result<Distance, String>) -> Tally {
+pub fn tally(fixed: &[Seeded], drawn: u32, seed: u64, check: impl Fn(&Seeded) -> Result<Distance, Miss>) -> Tally {
     let tally = RefCell::new(Tally::default());
+    // Of what failed last, to which the others shrank.
+    let missed = Cell::new(Distance::default());
     let one = |case: &Seeded| -> Result<(), String> {
-        let distance = check(case)?;
+        let distance = check(case).map_err(|miss| {
+            missed.set(miss.distance);
+            miss.why
+        })?;
         let mut tally = tally.borrow_mut();
         tally.cases += 1;
         if tally.case.is_none() || distance.bounds > tally.worst.bounds {
@@ -97,6 +102,7 @@ pub fn tally(fixed: &[Seeded], drawn: u32, seed: u64, check: impl Fn(&Seeded) ->
     if let Some((why, case)) = failed {
         tally.failure = Some(why);
         tally.case = case;
+        tally.worst = missed.get();
     }
     tally
 }
@@ -118,12 +124,12 @@ mod tests {
     #[test]
     fn what_fails_is_shrunk() {
         let tally = tally(&[], 100, 1, |case| match case.shape.contains(&3) {
-            true => Err("three".into()),
+            true => Err(Miss { why: "three".into(), distance: Distance { bounds: 2.0, ulps: 3.0 } }),
             false => Ok(Distance { bounds: 0.5, ulps: 1.0 }),
         });
         assert_eq!(tally.failure.as_deref(), Some("three"));
         assert_eq!(tally.case, Some(Seeded { shape: vec![3], seed: 0 }));
-        assert_eq!(tally.worst, Distance { bounds: 0.5, ulps: 1.0 });
+        assert_eq!(tally.worst, Distance { bounds: 2.0, ulps: 3.0 });
     }
 
     #[test]

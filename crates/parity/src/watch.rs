@@ -198,10 +198,15 @@ impl Backend for Watch {
 
 /// A device of the same kind whose memory and queue nobody else uses; the device itself where no backend opens another.
 pub fn private(device: &Device) -> Result<Device> {
+    match provider(device) {
+        Some((provider, ordinal)) => Ok(Device::from_backend(device.name(), (provider.open)(ordinal)?)),
+        None => Ok(device.clone()),
+    }
+}
+
+/// What opens devices of the same kind, and which of them this is.
+pub fn provider(device: &Device) -> Option<(&'static Provider, usize)> {
     let (kind, ordinal) = device.name().split_once(':').unwrap_or((device.name(), "0"));
     let provider = isograd_core::inventory::iter::<Provider>.into_iter().find(|p| p.name == kind);
-    match (provider, ordinal.parse()) {
-        (Some(provider), Ok(ordinal)) => Ok(Device::from_backend(device.name(), (provider.open)(ordinal)?)),
-        _ => Ok(device.clone()),
-    }
+    provider.zip(ordinal.parse().ok())
 }

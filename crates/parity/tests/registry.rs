@@ -4,7 +4,7 @@ use isograd_core::{DType, Device};
 use isograd_gpu::{Dialect, Gpu, null::NullDriver, table};
 use isograd_parity::Check;
 use isograd_parity::case::Gen;
-use isograd_parity::check::{budget, launches};
+use isograd_parity::check::{asks_for_fused, budget, launches};
 use isograd_parity::kernels::{KERNELS, Kernel, PLANNED, checks, of, rows};
 use isograd_parity::registry::{Attributes, Derivative, MODULES, OPS, run};
 use isograd_parity::strategy::{Seeded, tally};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 // Their dialects.
 use isograd_cuda as _;
+use isograd_hip as _;
 use isograd_opencl as _;
 
 #[test]
@@ -108,8 +109,22 @@ fn launches_are_within_the_budgets() {
     }
 }
 
+#[test]
+fn ops_with_fused_kernels_are_compared_with_composites() {
+    let (cpu, dialect) = (Device::cpu().unwrap(), table::dialects()[0]);
+    let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None)));
+    for op in OPS.iter() {
+        let asks = (0..12).any(|seed| {
+            let case = (op.make)(&mut Gen::new(&[3, 5], seed, &cpu));
+            asks_for_fused(op, &case, DType::F32, &device).unwrap_or(false)
+        });
+        assert_eq!(asks, op.fused, "whether {} asks for a fused kernel", op.name);
+    }
+}
+
 /// Kernels that one dialect alone has, and why.
-const ALONE: &[(&str, &str, &str)] = &[("gemm_mma", "cuda", "OpenCL C has no instructions of matrix units")];
+const ALONE: &[(&str, &str, &str)] = &[("gemm_mma", "cuda", NO_MMA), ("gemm_mma", "hip", NO_MMA)];
+const NO_MMA: &str = "OpenCL C has no instructions of matrix units";
 
 /// The kernels of the source files that a row launches where a dialect's compiler runs.
 fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTreeSet<&'static str> {
@@ -130,7 +145,7 @@ fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTr
 #[test]
 fn what_a_row_launches_is_in_every_dialect_or_there_is_a_reason() {
     let dialects = table::dialects();
-    assert!(dialects.len() > 1);
+    assert_eq!(dialects.len(), 3);
     let entries: BTreeMap<&str, BTreeSet<String>> = dialects
         .iter()
         .map(|dialect| (dialect.name, table::entries(dialect).unwrap().into_iter().map(|e| e.name).collect()))

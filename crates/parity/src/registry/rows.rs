@@ -589,8 +589,9 @@ fn reductions() -> Vec<Op> {
         reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Factors),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
             .class(Stages)
+            .fused()
             .also(&["keepdim", "mean"]),
-        reduce("logsumexp", |_, x, axes| x.logsumexp(axes), Domain::Real, any_shape).class(Stages),
+        reduce("logsumexp", |_, x, axes| x.logsumexp(axes), Domain::Real, any_shape).class(Stages).fused(),
         with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax_axis", "amax", "keepdim"]),
         with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin_axis", "amin", "keepdim"]),
         arg("argmax_axis", |x, axes| x.argmax(axes), &["keepdim"]),
@@ -1073,7 +1074,7 @@ fn dense(name: &'static str, activation: fn(&Invocation<'_>) -> Result<Activatio
         let options = GemmBias { trans_a, trans_b, activation: activation(c)? };
         one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), options))
     };
-    Op::new(name, run, dense_case).class(Dense).fused().companion(dense_terms).also(&["gemm_bias", "gemm"])
+    Op::new(name, run, dense_case).class(Dense).companion(dense_terms).also(&["gemm_bias", "gemm"])
 }
 
 fn dense_case(g: &mut Gen) -> Case {
@@ -1133,11 +1134,11 @@ fn matrices() -> Vec<Op> {
         )
         .also(&["linear", "gemm_bias", "gemm"]),
         dense("gemm_bias", |_| Ok(Activation::Identity)),
-        decided(dense("gemm_bias_relu", |_| Ok(Activation::Relu))),
-        dense("gemm_bias_gelu", |c| Ok(Activation::Gelu(approximate(c)?))),
-        dense("gemm_bias_sigmoid", |_| Ok(Activation::Sigmoid)),
-        dense("gemm_bias_tanh", |_| Ok(Activation::Tanh)),
-        dense("gemm_bias_swish", |_| Ok(Activation::Silu)),
+        decided(dense("gemm_bias_relu", |_| Ok(Activation::Relu)).fused()),
+        dense("gemm_bias_gelu", |c| Ok(Activation::Gelu(approximate(c)?))).fused(),
+        dense("gemm_bias_sigmoid", |_| Ok(Activation::Sigmoid)).fused(),
+        dense("gemm_bias_tanh", |_| Ok(Activation::Tanh)).fused(),
+        dense("gemm_bias_swish", |_| Ok(Activation::Silu)).fused(),
     ]
 }
 
@@ -1151,16 +1152,31 @@ fn loss(
     attributes: Value,
     run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
 ) -> Op {
+    let make = move |g: &mut Gen| {
+        Case::new(attributes.clone(), vec![(operands[0], g.x(domains[0])), (operands[1], g.x(domains[1]))])
+    };
+    loss_of(name, operands, make, run)
+}
+
+/// A loss of two operands, to whose cases a reduction is added.
+fn loss_of(
+    name: &'static str,
+    operands: [&'static str; 2],
+    make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+    run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
+) -> Op {
     Op::new(
         name,
         move |c| one(run(c, c.input(operands[0])?, c.input(operands[1])?)),
         move |g| {
-            let mut attributes = attributes.clone();
-            attributes["reduction"] = g.pick(&REDUCTIONS).into();
-            Case::new(attributes, vec![(operands[0], g.x(domains[0])), (operands[1], g.x(domains[1]))])
+            let reduction = g.pick(&REDUCTIONS);
+            let mut case = make(g);
+            case.attributes["reduction"] = reduction.into();
+            case
         },
     )
     .class(Stages)
+    .fused()
 }
 
 fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
@@ -1214,6 +1230,28 @@ fn kl_target(c: &Invocation<'_>) -> Result<KlTarget> {
     Ok(if c.flag("log_target")? { KlTarget::Logarithms } else { KlTarget::Probabilities })
 }
 
+/// Two operands, the second of probabilities, and some of the weights. That of the positive term may also be one for all.
+fn weighted(g: &mut Gen, operands: [&'static str; 2], domain: Domain, weights: &[&'static str]) -> Case {
+    let mut inputs = vec![(operands[0], g.x(domain)), (operands[1], g.x(Domain::Unit))];
+    for weight in weights {
+        match g.below(4) {
+            0 => inputs.push((weight, g.x(Domain::Positive))),
+            1 if *weight == "pos_weight" => inputs.push((weight, g.tensor(Domain::Positive, &[]))),
+            _ => {}
+        }
+    }
+    Case::new(none(), inputs)
+}
+
+fn focal_case(g: &mut Gen) -> Case {
+    let is_from_logits = g.coin();
+    let x = g.x(if is_from_logits { Domain::Real } else { Domain::Unit });
+    let alpha = g.pick(&[0.25, 0.25, -1.0]);
+    let gamma = g.pick(&[2.0, 1.0, 1.5, 0.0]);
+    let attributes = json!({"alpha": alpha, "gamma": gamma, "from_logits": is_from_logits});
+    Case::new(attributes, vec![("x", x), ("t", g.x(Domain::Unit))])
+}
+
 fn losses() -> Vec<Op> {
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
     let beside = |g: &mut Gen, name, phase| {
@@ -1231,17 +1269,33 @@ fn losses() -> Vec<Op> {
             a.huber_loss(t, c.float("delta")?, c.reduction()?)
         })
         .also(&["smooth_l1_loss"]),
-        loss("bce_loss", ["p", "t"], [unit, unit], none(), |c, p, t| {
-            p.bce_loss(t, c.optional("weight"), c.reduction()?)
-        }),
-        loss("bce_with_logits", ["x", "t"], [real, unit], none(), |c, x, t| {
-            x.bce_with_logits(t, c.optional("weight"), c.optional("pos_weight"), c.reduction()?)
-        })
-        .constant(&["t"]),
-        loss("kl_div", ["input", "target"], [real, unit], none(), |c, x, t| x.kl_div(t, kl_target(c)?, c.reduction()?))
-            .constant(&["target"])
-            .also(&["kl_div_log"]),
-        loss("focal_loss", ["x", "t"], [real, unit], json!({"alpha": 0.25, "gamma": 2.0}), |c, x, t| {
+        loss_of(
+            "bce_loss",
+            ["p", "t"],
+            move |g| weighted(g, ["p", "t"], unit, &["weight"]),
+            |c, p, t| p.bce_loss(t, c.optional("weight"), c.reduction()?),
+        )
+        .constant(&["weight"]),
+        loss_of(
+            "bce_with_logits",
+            ["x", "t"],
+            move |g| weighted(g, ["x", "t"], real, &["weight", "pos_weight"]),
+            |c, x, t| x.bce_with_logits(t, c.optional("weight"), c.optional("pos_weight"), c.reduction()?),
+        )
+        .constant(&["t", "weight", "pos_weight"]),
+        loss_of(
+            "kl_div",
+            ["input", "target"],
+            move |g| {
+                let is_log = g.coin();
+                let target = g.x(if is_log { real } else { unit });
+                Case::new(json!({"log_target": is_log}), vec![("input", g.x(real)), ("target", target)])
+            },
+            |c, x, t| x.kl_div(t, kl_target(c)?, c.reduction()?),
+        )
+        .constant(&["target"])
+        .also(&["kl_div_log"]),
+        loss_of("focal_loss", ["x", "t"], focal_case, |c, x, t| {
             let input = if c.get("from_logits", "a bool", Value::as_bool).unwrap_or(true) {
                 FocalInput::Logits
             } else {
@@ -1265,6 +1319,7 @@ fn losses() -> Vec<Op> {
             |g| classes(g, "logp", Domain::Real, false),
         )
         .class(Stages)
+        .fused()
         .constant(&["weight", "token_bytes"]),
         Op::new(
             "triplet_loss",
@@ -1282,7 +1337,8 @@ fn losses() -> Vec<Op> {
                 Case::new(attributes, vec![beside(g, "a", 0.0), beside(g, "p", 0.03), beside(g, "n", 0.06)])
             },
         )
-        .class(Stages),
+        .class(Stages)
+        .fused(),
         Op::new(
             "contrastive_loss",
             |c| {
@@ -1297,6 +1353,7 @@ fn losses() -> Vec<Op> {
             },
         )
         .class(Stages)
+        .fused()
         .constant(&["y"]),
     ]
 }
