@@ -98,7 +98,8 @@ FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
     far = is_other ? distance[2] : far;
     pull[2] = is_other ? (A)-1 : (A)0;
 #endif
-    A is_there = (A)(distance[0] - far + margin >= 0);
+    // Of NaN too.
+    A is_there = (A)!(distance[0] - far + margin < 0);
     pull[0] = is_there;
     pull[1] = is_other ? (A)0 : -is_there;
 #ifdef NEAREST

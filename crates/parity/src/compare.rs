@@ -129,10 +129,20 @@ pub fn largest(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
 fn round(v: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F64 => v,
-        DType::F16 => isograd_core::f16::from_f64(v).to_f64(),
-        DType::BF16 => isograd_core::bf16::from_f64(v).to_f64(),
+        DType::F16 => isograd_core::f16::from_f32(to_odd(v)).to_f64(),
+        DType::BF16 => isograd_core::bf16::from_f32(to_odd(v)).to_f64(),
         _ => v as f32 as f64,
     }
+}
+
+/// A number between the same two of 16 bits, and as near to each, of f32: where bits are cut off, the last one is 1.
+fn to_odd(v: f64) -> f32 {
+    let nearest = v as f32;
+    if nearest as f64 == v || v.is_nan() {
+        return nearest;
+    }
+    let is_further = (nearest as f64).abs() > v.abs();
+    f32::from_bits(nearest.to_bits() - u32::from(is_further) | 1)
 }
 
 /// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
@@ -157,6 +167,19 @@ pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_rounded_once() {
+        // Just above the middle of two numbers, of which the lower one is even.
+        assert_eq!(round(0.822265863418579, DType::BF16), 0.82421875);
+        assert_eq!(round(1.0 + 2f64.powi(-11) + 2f64.powi(-40), DType::F16), 1.0 + 2f64.powi(-10));
+        assert_eq!(round(1.0 + 2f64.powi(-11), DType::F16), 1.0);
+        assert_eq!(round(-1.0 - 2f64.powi(-8) - 2f64.powi(-50), DType::BF16), -1.0 - 2f64.powi(-7));
+        assert_eq!(round(65519.99999, DType::F16), 65504.0);
+        assert_eq!([1e39, 65520.0].map(|v| round(v, DType::F16)), [f64::INFINITY; 2]);
+        assert_eq!(round(1e-300, DType::BF16), 0.0);
+        assert!(round(f64::NAN, DType::BF16).is_nan());
+    }
 
     #[test]
     fn what_is_cut_off_is_told_from_what_is_rounded() {

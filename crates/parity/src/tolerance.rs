@@ -9,6 +9,7 @@
 use crate::case::Case;
 use crate::compare::precision;
 use crate::registry::{Class, Op};
+use crate::run::is_row;
 use isograd_core::{DType, Device, Result, Shape, Tensor};
 use std::ops::Range;
 
@@ -76,12 +77,20 @@ pub fn bounds(
             let slices = Slices::new(r.shape(), op.slice_of(case, r.rank())?);
             let errors = slices.largest(exact.len(), |i| errors[i]);
             let sizes = slices.largest(exact.len(), |i| exact[i].abs());
-            (0..exact.len()).map(|i| (8.0 * errors[slices.of(i)]).max(c * u_acc * sizes[slices.of(i)])).collect()
+            let error = |slice: usize| capped(errors[slice], sizes[slice].max(1.0), dtype);
+            (0..exact.len()).map(|i| (8.0 * error(slices.of(i))).max(c * u_acc * sizes[slices.of(i)])).collect()
         }
         None => measures.companion.iter().map(|a| c * u_acc * a).collect::<Vec<f64>>(),
     };
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
     Ok(exact.iter().zip(within).map(|(r, within)| rounding * r.abs() + within + eta).collect())
+}
+
+/// The error of the CPU that counts: what others are measured with must be right itself. Sums in the dtype of the result
+/// round at each of their terms.
+fn capped(error: f64, scale: f64, dtype: DType) -> f64 {
+    let roundings = if dtype == dtype.acc() { 64.0 } else { 4.0 };
+    error.min(roundings * precision(dtype).0 * scale)
 }
 
 /// The sums that the elements of a gradient are, where the input was expanded.
@@ -104,19 +113,25 @@ pub fn gradient_bounds(
 ) -> Vec<f64> {
     let (u_out, eta) = precision(dtype);
     let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
-    let error = largest(&mut errors.iter().copied());
     let scale = largest(&mut r.iter().map(|r| r.abs()));
+    let error = capped(largest(&mut errors.iter().copied()), scale.max(arriving), dtype);
+    let u_acc = precision(dtype.acc()).0;
     // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
     // that arrive; or round what it then multiplies with factors of at most 2.
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
-    let kept = if is_kept { 4.0 * u_out * scale.max(arriving) } else { 0.0 };
-    let u_acc = precision(dtype.acc()).0;
+    let kept = if is_kept { 4.0 * (u_out * scale + u_acc * arriving) } else { 0.0 };
     // A product may have all elements for factors; in f32 it may be too large for its error to be seen.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
-    let stages = (8.0 * error).max(roundings.max(32.0) * u_acc * scale);
+    // What ties share is divided.
+    if op.class == Class::Exact && sums.is_none() && op.category != "reduction" {
+        return vec![0.0; r.len()];
+    }
+    // What rows compute of an element has nothing to do with other elements.
+    let size = |r: f64| if is_row(op) { r.abs().max(arriving).min(scale) } else { scale };
+    let stages = |r: f64| (8.0 * error).max(roundings.max(32.0) * u_acc * size(r));
     let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
-    r.iter().enumerate().map(|(i, r)| rounding * r.abs() + stages.max(of_sum(i)) + kept + eta).collect()
+    r.iter().enumerate().map(|(i, &r)| rounding * r.abs() + stages(r).max(of_sum(i)) + kept + eta).collect()
 }
 
 /// The parts of a result whose elements are reduced together: those that differ only along some neighbouring dimensions.

@@ -1482,16 +1482,18 @@ fn random() -> Vec<Op> {
                 let (lo, hi, dtype) = (c.float("lo")?, c.float("hi")?, dtype_or(c, DType::F32)?);
                 Tensor::rand(shape, lo, hi, dtype, device, &rng(c)?)
             },
-            json!({"lo": -1.0, "hi": 2.0}),
+            json!({"lo": -1.0, "hi": 2.0, "dtype": "f64"}),
             &[],
-        ),
+        )
+        // What would round to the upper end is the number below.
+        .class(Arithmetic),
         source(
             "random_normal",
             |c, shape, device| {
                 let (mean, std, dtype) = (c.float("mean")?, c.float("std")?, dtype_or(c, DType::F32)?);
                 Tensor::randn(shape, mean, std, dtype, device, &rng(c)?)
             },
-            json!({"mean": 1.0, "std": 2.0}),
+            json!({"mean": 1.0, "std": 2.0, "dtype": "f64"}),
             &[],
         ),
         source(
@@ -1503,7 +1505,7 @@ fn random() -> Vec<Op> {
         source(
             "fill_buffer",
             |c, shape, device| Tensor::full(shape, c.scalar("value")?, dtype_or(c, DType::F64)?, device),
-            json!({"value": 3, "dtype": "i32"}),
+            json!({"value": 3, "dtype": "f64"}),
             &["fill", "dtype"],
         )
         .kernels(&["zeros", "ones"]),
