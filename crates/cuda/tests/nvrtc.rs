@@ -143,15 +143,17 @@ fn usage(log: &str, name: &str, is_generated: bool) -> Option<Usage> {
 fn table() -> String {
     let mut text = String::from("# Registers and local memory of the CUDA kernels\n\n");
     text += "Of each kernel as it is compiled for large contiguous operands: registers of a thread, bytes of local memory of a group,\n";
-    text += "and, if there are any, bytes of memory of a thread: what it indexes by a variable, and what functions as sin keep there.\n";
-    text += "What spills, and why, is in the list `SPILLS` of `crates/cuda/tests/nvrtc.rs`.\n\n";
+    text += "and, if there are any, bytes of memory of a thread: what it indexes by a variable, what functions as sin keep there, and registers\n";
+    text += "that are put aside, of which the bytes follow with an `s`. Why, also for operands of other sizes, is in the list `SPILLS` of\n";
+    text += "`crates/cuda/tests/nvrtc.rs`.\n\n";
     text += &format!("| kernel | dtype | {} |\n| --- | --- |{}\n", ARCHITECTURES.join(" | "), " ---: |".repeat(3));
     let Ok(report) = REPORT.lock() else { return text };
     for ((kernel, dtype), usages) in report.iter() {
         let cell = |usage: &Option<Usage>| match usage {
             None => "-".to_string(),
             Some(Usage { registers, shared, stack: 0, .. }) => format!("{registers}, {shared}"),
-            Some(Usage { registers, shared, stack, .. }) => format!("{registers}, {shared}, {stack}"),
+            Some(Usage { registers, shared, stack, spills: 0 }) => format!("{registers}, {shared}, {stack}"),
+            Some(Usage { registers, shared, stack, spills }) => format!("{registers}, {shared}, {stack}, {spills}s"),
         };
         let cells: Vec<String> = usages.iter().map(cell).collect();
         // Writing to a String cannot fail.

@@ -2,6 +2,7 @@
 //! usual folders.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// The folders of a vendor.
@@ -27,19 +28,28 @@ pub struct Files {
 }
 
 impl Files {
-    /// What `open` makes of the first path that it takes, or in words where it was looked for.
-    pub fn find<T>(&self, open: impl Fn(&Path) -> Option<T>) -> Result<T, String> {
+    /// What `open` makes of the first path that it takes, or in words where it was looked for, and what did not open.
+    pub fn find<T, E: Display>(&self, open: impl Fn(&Path) -> Result<T, E>) -> Result<T, String> {
         let Places { variable, folders, words } = self.places;
         let own = std::env::var_os(variable).map(PathBuf::from);
         let in_own = own.iter().flat_map(|folder| within(folder, self.stem));
         let in_loader = self.names.iter().map(PathBuf::from);
         let in_others = std::iter::once_with(folders).flatten().flat_map(|folder| within(&folder, self.stem));
-        let found = in_own.chain(in_loader).chain(in_others).find_map(|path| open(&path));
-        found.ok_or_else(|| {
-            let set = own.as_ref().map_or("is not set".into(), |folder| format!("is {}", folder.display()));
-            let (name, remedy) = (self.names[0], self.remedy);
-            format!("{variable} {set}, the loader finds no {name}, and there is none in {words} ({remedy})")
-        })
+        let mut refused = None;
+        for path in in_own.chain(in_loader).chain(in_others) {
+            match open(&path) {
+                Ok(library) => return Ok(library),
+                // The loader's own search has no file to blame.
+                Err(why) if path.is_file() => drop(refused.get_or_insert_with(|| (path, why.to_string()))),
+                Err(_) => {}
+            }
+        }
+        if let Some((path, why)) = refused {
+            return Err(format!("{} does not load: {why} ({})", path.display(), self.remedy));
+        }
+        let set = own.as_ref().map_or("is not set".into(), |folder| format!("is {}", folder.display()));
+        let (name, remedy) = (self.names[0], self.remedy);
+        Err(format!("{variable} {set}, the loader finds no {name}, and there is none in {words} ({remedy})"))
     }
 }
 
@@ -67,11 +77,25 @@ mod tests {
     fn what_was_looked_for_is_said() {
         let names = &["libnone.so", "libnone.so.1"];
         let files = Files { places: &NOWHERE, names, stem: "libnone.so", remedy: "nobody has it" };
-        let why = files.find(|_| None::<()>).unwrap_err();
+        let why = files.find(|_| Err::<(), _>("no")).unwrap_err();
         let expected = "ISOGRAD_NO_SUCH_LIB is not set, the loader finds no libnone.so, and there is none in /no/such/lib \
                         (nobody has it)";
         assert_eq!(why, expected);
-        assert_eq!(files.find(|path| Some(path.to_path_buf())).unwrap(), Path::new("libnone.so"));
+        assert_eq!(files.find(|path| Ok::<_, String>(path.to_path_buf())).unwrap(), Path::new("libnone.so"));
+    }
+
+    #[test]
+    fn a_file_that_does_not_load_is_named() {
+        const HERE: Places = Places {
+            variable: "ISOGRAD_NO_SUCH_LIB",
+            folders: || vec![env!("CARGO_MANIFEST_DIR").into()],
+            words: "here",
+        };
+        let files = Files { places: &HERE, names: &["libnone.so"], stem: "Cargo.toml", remedy: "nobody has it" };
+        let why = files.find(|_| Err::<(), _>("it is no library")).unwrap_err();
+        let expected =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml does not load: it is no library (nobody has it)");
+        assert_eq!(why, expected);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const PLACES: Places = Places {
 
 pub fn open(files: &Files) -> Result<Library, String> {
     // SAFETY: AMD's initialisers ask nothing of a program.
-    files.find(|path| unsafe { Library::new(path) }.ok())
+    files.find(|path| unsafe { Library::new(path) })
 }
 
 fn folders() -> Vec<PathBuf> {

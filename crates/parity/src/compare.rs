@@ -142,7 +142,7 @@ fn to_odd(v: f64) -> f32 {
         return nearest;
     }
     let is_further = (nearest as f64).abs() > v.abs();
-    f32::from_bits(nearest.to_bits() - u32::from(is_further) | 1)
+    f32::from_bits((nearest.to_bits() - u32::from(is_further)) | 1)
 }
 
 /// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
