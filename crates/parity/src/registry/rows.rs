@@ -799,6 +799,10 @@ fn with_source(g: &mut Gen) -> Case {
     Case::new(none(), vec![("x", g.x(Domain::Real)), ("src", g.broadcast(Domain::Real))])
 }
 
+fn put(c: &Invocation<'_>) -> Result<Put> {
+    Ok(if c.flag("accumulate")? { Put::Accumulate } else { Put::Assign })
+}
+
 /// Entries of an advanced index, as the golden files write them: `"tensor:i0"` or `{"slice": [start, stop, step]}`.
 fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
     let entry = |v: &Value| -> Result<Index> {
@@ -841,7 +845,7 @@ fn index_add_case(g: &mut Gen, onto: &'static str) -> Case {
     Case::new(json!({"dim": d, "alpha": 0.5}), vec![(onto, x), ("index", index), ("src", src)])
 }
 
-fn index_put_case(g: &mut Gen) -> Case {
+fn index_put_case(g: &mut Gen, onto: &'static str) -> Case {
     g.at_least_rank(1);
     g.not_empty();
     let n = g.shape[0];
@@ -852,7 +856,7 @@ fn index_put_case(g: &mut Gen) -> Case {
     shape[0] = count;
     let (x, values) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
     let attributes = json!({"indices": ["tensor:i0"], "accumulate": accumulate});
-    Case::new(attributes, vec![("self", x), ("i0", index), ("values", values)])
+    Case::new(attributes, vec![(onto, x), ("i0", index), ("values", values)])
 }
 
 pub(super) fn order(flag: bool) -> Order {
@@ -953,17 +957,22 @@ fn indexing() -> Vec<Op> {
         .also(&["narrow", "index_select", "gather", "normalize_index"]),
         Op::new(
             "index_put",
-            |c| {
-                let put = if c.flag("accumulate")? { Put::Accumulate } else { Put::Assign };
-                one(c.input("self")?.index_put(&entries(c)?, c.input("values")?, put))
-            },
-            index_put_case,
+            |c| one(c.input("self")?.index_put(&entries(c)?, c.input("values")?, put(c)?)),
+            |g| index_put_case(g, "self"),
         )
         .class(Reduction)
         .companion(absolute)
         .linear()
         .collects()
         .also(&["index", "broadcast_to", "scatter", "scatter_add", "narrow", "normalize_index"]),
+        in_place(
+            "index_put_",
+            |c, y| y.index_put_(&entries(c)?, c.input("values")?, put(c)?),
+            |g| index_put_case(g, "x"),
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .also(&["index", "broadcast_to", "narrow", "normalize_index"]),
         Op::new(
             "nonzero",
             |c| c.input("x")?.nonzero(),
