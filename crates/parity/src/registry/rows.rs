@@ -1555,7 +1555,7 @@ fn scaler(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Option<GradScaler
         scaler = scaler.growth_interval(interval(c)?)?;
     }
     if let Some(tracker) = c.optional("growth_tracker") {
-        let mut state = scaler.state_dict();
+        let mut state = scaler.state_dict()?;
         state.insert("growth_tracker".into(), tracker.clone());
         scaler.load_state_dict(&state)?;
     }
@@ -1583,7 +1583,7 @@ fn returned(
     if names.iter().any(|name| name.contains('.') || name == "lr") {
         all.extend(optimizer.state_dict()?);
     }
-    all.extend(scaler.map(GradScaler::state_dict).unwrap_or_default());
+    all.extend(scaler.map(GradScaler::state_dict).transpose()?.unwrap_or_default());
     // Before the first step there is none.
     let norm = optimizer.grad_norm().map_or_else(
         || parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(),
@@ -1786,7 +1786,7 @@ fn update_scale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
         scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
         scaler.update()?;
     }
-    let state = scaler.state_dict();
+    let state = scaler.state_dict()?;
     ["scale", "growth_tracker"].map(|name| state[name].copy()).into_iter().collect()
 }
 
