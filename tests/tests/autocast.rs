@@ -97,6 +97,9 @@ fn in_f32(device: &Device) -> Result<Outcome> {
         ("logsumexp", |x| x.logsumexp(1)),
         ("layer_norm", |x| x.layer_norm(1, Some(&x.select(0, 0)?), None, 1e-5)),
         ("rms_norm", |x| x.rms_norm(1, Some(&x.select(0, 0)?.cast(DType::F32)?), 1e-5)),
+        ("embedding_rmsnorm", |x| {
+            x.embedding_rmsnorm(&Tensor::zeros(3, DType::I64, x.device())?, Some(&x.select(0, 0)?), 1e-5)
+        }),
         ("batch_norm", |x| x.batch_norm(None, None, Statistics::Batch, 1e-5)),
         ("group_norm", |x| x.group_norm(1, None, Some(&x.select(0, 0)?), 1e-5)),
         ("instance_norm", |x| x.unsqueeze(0)?.instance_norm(None, None, Statistics::Batch, 1e-5)),

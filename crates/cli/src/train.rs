@@ -353,7 +353,7 @@ impl Learner {
         add("model", self.model.state_dict());
         add("optimizer", self.optimizer.state_dict()?);
         if let Some(scaler) = &self.scaler {
-            add("scaler", scaler.state_dict());
+            add("scaler", scaler.state_dict()?);
         }
         let rng = self.init.rng().state();
         let numbers = [rng.seed, rng.offset, rng.stream].map(|v| v as i64);

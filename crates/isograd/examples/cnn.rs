@@ -18,7 +18,7 @@ fn network(size: Size, init: &Init) -> Result<Sequential> {
         .push(Conv3x3::new([8, 16], half, 1, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Flatten)
+        .push(Flatten::default())
         .push(Linear::new(features, 10, init)?))
 }
 

@@ -71,7 +71,7 @@ fn network(size: Size, init: &Init) -> Result<Sequential> {
         .push(second)
         .push(third)
         .push(AdaptiveAvgPool2d::new([1, 1]))
-        .push(Flatten)
+        .push(Flatten::default())
         .push(Linear::new(64, 10, init)?))
 }
 

@@ -66,9 +66,9 @@ impl Checkpoint {
         Ok(Checkpoint { optimizer: optimizer.state_dict()?, ..self })
     }
 
-    /// With the state of a loss scaler.
-    pub fn with_scaler(self, scaler: &GradScaler) -> Checkpoint {
-        Checkpoint { scaler: scaler.state_dict(), ..self }
+    /// With the state of a loss scaler. Errors: the scaler's.
+    pub fn with_scaler(self, scaler: &GradScaler) -> Result<Checkpoint> {
+        Ok(Checkpoint { scaler: scaler.state_dict()?, ..self })
     }
 
     /// With the place at which a generator stands.

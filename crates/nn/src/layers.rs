@@ -2,7 +2,7 @@
 
 use crate::{Forward, Init, Layer, Mode, Module, Visitor};
 use isograd_core::ops::{Activation, EmbeddingOptions, GemmBias, Transpose};
-use isograd_core::{Result, Rng, Tensor, no_grad};
+use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
 /// `x w^T + b` for `x: [.., in]`.
 #[derive(Debug)]
@@ -101,6 +101,14 @@ impl Embedding {
         }
         Ok(Embedding { weight, options })
     }
+
+    /// The rows of `weight: [V, E]`, which are learnt if it is a leaf, and kept as they are otherwise. Errors: `Shape`.
+    pub fn from_pretrained(weight: Tensor, options: EmbeddingOptions) -> Result<Embedding> {
+        match weight.rank() {
+            2 => Ok(Embedding { weight, options }),
+            _ => Err(Error::shape("embedding", format!("the weight is {}, expected [V, E]", weight.shape()))),
+        }
+    }
 }
 
 impl Module for Embedding {
@@ -115,9 +123,20 @@ impl Forward for Embedding {
     }
 }
 
-/// `[N, ..]` to `[N, product of the rest]`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Flatten;
+/// [`Tensor::flatten`]: dimensions `start` to `end` as one, by default `[N, ..]` to `[N, product of the rest]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Flatten {
+    /// The first.
+    pub start: isize,
+    /// The last.
+    pub end: isize,
+}
+
+impl Default for Flatten {
+    fn default() -> Self {
+        Flatten { start: 1, end: -1 }
+    }
+}
 
 impl Module for Flatten {
     fn visit(&self, _: &mut Visitor<'_>) {}
@@ -125,7 +144,7 @@ impl Module for Flatten {
 
 impl Forward for Flatten {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.flatten(1, -1)
+        x.flatten(self.start, self.end)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Modules, initialisers, optimizers, schedules, mixed precision and checkpoints.
 //!
-//! Losses are methods of [`Tensor`](isograd_core::Tensor), with their options in [`loss`]. [`Activation`] is what
-//! [`Linear::forward_with`] applies.
+//! Losses are methods of [`Tensor`](isograd_core::Tensor); [`loss`] has their options, and modules such as
+//! [`CrossEntropyLoss`]. [`Activation`] is what [`Linear::forward_with`] applies.
 
 mod activation;
 mod checkpoint;
@@ -9,6 +9,7 @@ mod clip;
 mod file;
 mod init;
 mod layers;
+pub mod loss;
 mod module;
 mod norm;
 pub mod optim;
@@ -21,10 +22,14 @@ pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
 pub use file::{Contents, load, replace_file, save};
 pub use init::{Fan, Gain, Init};
-pub use isograd_core::ops::{Activation, loss};
+pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
-pub use module::{Forward, Layer, Mode, Module, StateDict, Visitor};
+pub use loss::{
+    BceLoss, BceWithLogitsLoss, CrossEntropyLoss, HuberLoss, KlDivLoss, L1Loss, MseLoss, NllLoss, SmoothL1Loss,
+    TripletMarginLoss,
+};
+pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};
 pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,

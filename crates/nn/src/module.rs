@@ -104,13 +104,73 @@ pub trait Module {
     /// Copies tensors, from whatever device, into parameters and buffers of the same names. Errors: `Value` naming every
     /// missing and unexpected tensor and every one of another shape or dtype; then nothing has changed.
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
-        let own = self.state_dict();
-        check_state("load_state_dict", &own, state)?;
-        // Whatever may fail for want of memory comes first.
-        let fitting = |(name, t): (&String, &Tensor)| state[name].detach().to_device(t.device())?.copy();
-        let copies: Vec<Tensor> = own.iter().map(fitting).collect::<Result<_>>()?;
-        no_grad(|| own.values().zip(&copies).try_for_each(|(t, copy)| t.copy_(copy)))
+        self.load_state_dict_with(state, LoadOptions::default()).map(drop)
     }
+
+    /// [`load_state_dict`](Module::load_state_dict) of what is there, or of other float dtypes, as the options say. Returns
+    /// the names that were left out. Errors: as there, for what the options do not allow.
+    fn load_state_dict_with(&self, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
+        let own = self.state_dict();
+        let unmatched = compare_states("load_state_dict", &own, state, options)?;
+        // Whatever may fail for want of memory comes first.
+        let mut copies = Vec::new();
+        for (t, s) in own.iter().filter_map(|(name, t)| Some((t, state.get(name)?))) {
+            copies.push((t, s.detach().cast(t.dtype())?.to_device(t.device())?.copy()?));
+        }
+        no_grad(|| copies.iter().try_for_each(|(t, copy)| t.copy_(copy)))?;
+        Ok(unmatched)
+    }
+}
+
+/// What [`Module::load_state_dict_with`] takes.
+///
+/// ```no_run
+/// # use isograd_nn::{Init, Linear, LoadFloats, LoadNames, LoadOptions, Module, load};
+/// # fn main() -> isograd_core::Result<()> {
+/// # let device = isograd_core::Device::best()?;
+/// # let model = Linear::new(2, 1, &Init::new(&device))?;
+/// let file = load("backbone.safetensors", &device)?;
+/// let options = LoadOptions { names: LoadNames::Shared, floats: LoadFloats::Cast };
+/// let unmatched = model.load_state_dict_with(&file.tensors, options)?;
+/// println!("not in the file: {:?}", unmatched.missing);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Which names there must be.
+    pub names: LoadNames,
+    /// Which float dtypes there must be.
+    pub floats: LoadFloats,
+}
+
+/// Which names a state that is loaded must have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadNames {
+    /// Those of the module, and no others.
+    #[default]
+    Same,
+    /// Any: what both have is loaded.
+    Shared,
+}
+
+/// Which float dtypes a state that is loaded must have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadFloats {
+    /// Those of the module.
+    #[default]
+    Same,
+    /// Any: they are cast to those of the module.
+    Cast,
+}
+
+/// Names that were left out, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unmatched {
+    /// Those of the module that the state does not have.
+    pub missing: Vec<String>,
+    /// Those of the state that the module does not have.
+    pub unexpected: Vec<String>,
 }
 
 /// Calls `note` with every part, tensor and mode of a module and its path.
@@ -135,19 +195,26 @@ pub(crate) fn same_tensor(a: &Tensor, b: &Tensor) -> bool {
 
 /// Errors with `Value`, naming everything that does not fit, unless `state` can be copied into `own`.
 pub(crate) fn check_state(op: &'static str, own: &StateDict, state: &StateDict) -> Result<()> {
+    compare_states(op, own, state, LoadOptions::default()).map(drop)
+}
+
+/// The names that one of the two does not have. Errors with `Value`, naming everything that the options do not allow.
+fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
+    let only = |a: &StateDict, b: &StateDict| a.keys().filter(|k| !b.contains_key(*k)).cloned().collect();
+    let unmatched = Unmatched { missing: only(own, state), unexpected: only(state, own) };
     let mut problems = Vec::new();
-    for (name, t) in own {
-        match state.get(name) {
-            None => problems.push(format!("{name} is missing")),
-            Some(s) if (s.shape(), s.dtype()) != (t.shape(), t.dtype()) => {
-                let (got, expected) = (format!("{} {}", s.dtype(), s.shape()), format!("{} {}", t.dtype(), t.shape()));
-                problems.push(format!("{name} is {got}, expected {expected}"));
-            }
-            Some(_) => {}
+    if options.names == LoadNames::Same {
+        problems.extend(unmatched.missing.iter().map(|name| format!("{name} is missing")));
+        problems.extend(unmatched.unexpected.iter().map(|name| format!("{name} is unexpected")));
+    }
+    for (name, t, s) in own.iter().filter_map(|(name, t)| Some((name, t, state.get(name)?))) {
+        let is_cast = options.floats == LoadFloats::Cast && s.dtype().is_float() && t.dtype().is_float();
+        if s.shape() != t.shape() || (s.dtype() != t.dtype() && !is_cast) {
+            let (got, expected) = (format!("{} {}", s.dtype(), s.shape()), format!("{} {}", t.dtype(), t.shape()));
+            problems.push(format!("{name} is {got}, expected {expected}"));
         }
     }
-    problems.extend(state.keys().filter(|k| !own.contains_key(*k)).map(|k| format!("{k} is unexpected")));
-    if problems.is_empty() { Ok(()) } else { Err(Error::value(op, problems.join("; "))) }
+    if problems.is_empty() { Ok(unmatched) } else { Err(Error::value(op, problems.join("; "))) }
 }
 
 enum Item<'a> {

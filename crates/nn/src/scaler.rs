@@ -67,18 +67,13 @@ impl GradScaler {
     /// The factors after `growth_interval` good steps and after a bad one. Errors: `Attr` unless `growth > 1` and
     /// `0 < backoff < 1`.
     pub fn factors(self, growth: f64, backoff: f64) -> Result<Self> {
-        if !growth.is_finite() || growth <= 1.0 || backoff.is_nan() || backoff <= 0.0 || backoff >= 1.0 {
-            let got = format!("growth is {growth} and backoff {backoff}");
-            return Err(Error::attr("grad_scaler", format!("{got}, expected growth > 1 and 0 < backoff < 1")));
-        }
+        check_factors(growth, backoff)?;
         Ok(GradScaler { growth, backoff, ..self })
     }
 
     /// Steps without an infinity after which the scale grows. Errors: `Attr` for 0.
     pub fn growth_interval(self, interval: u32) -> Result<Self> {
-        if interval == 0 {
-            return Err(Error::attr("grad_scaler", "growth_interval is 0, expected at least 1"));
-        }
+        check_interval(interval as i64)?;
         Ok(GradScaler { interval: interval as i64, ..self })
     }
 
@@ -150,19 +145,39 @@ impl GradScaler {
         })
     }
 
-    /// Scale and counter by name. They share memory with the scaler.
-    pub fn state_dict(&self) -> StateDict {
-        [("scale".into(), self.scale.clone()), ("growth_tracker".into(), self.tracker.clone())].into()
+    /// Scale and counter, which share memory with the scaler, and the factors and the interval (f64, i64), by PyTorch's
+    /// names but for the counter, `growth_tracker`.
+    pub fn state_dict(&self) -> Result<StateDict> {
+        let device = self.scale.device();
+        Ok([
+            ("scale".into(), self.scale.clone()),
+            ("growth_tracker".into(), self.tracker.clone()),
+            ("growth_factor".into(), Tensor::scalar(self.growth, device)?),
+            ("backoff_factor".into(), Tensor::scalar(self.backoff, device)?),
+            ("growth_interval".into(), Tensor::scalar(self.interval, device)?),
+        ]
+        .into())
     }
 
-    /// Takes over what [`state_dict`](GradScaler::state_dict) gave. Errors: `Value` naming what is missing, unexpected or
-    /// of another shape or dtype; then nothing has changed.
+    /// Takes over what [`state_dict`](GradScaler::state_dict) gave; factors and interval stay where a state does not have
+    /// them. Errors: `Value` naming what is missing, unexpected or of another shape or dtype, `Attr` for factors and
+    /// intervals out of range; then nothing has changed.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        check_state("grad_scaler", &self.state_dict(), state)?;
+        let (own, mut state) = (self.state_dict()?, state.clone());
+        for name in ["growth_factor", "backoff_factor", "growth_interval"] {
+            state.entry(name.into()).or_insert_with(|| own[name].clone());
+        }
+        check_state("grad_scaler", &own, &state)?;
+        let (growth, backoff) = (state["growth_factor"].item()?, state["backoff_factor"].item()?);
+        let interval = state["growth_interval"].to_vec::<i64>()?[0];
+        check_factors(growth, backoff)?;
+        check_interval(interval)?;
         let copy = |name: &str| state[name].to_device(self.scale.device())?.copy();
         let (scale, tracker) = (copy("scale")?, copy("growth_tracker")?);
         self.scale.copy_(&scale)?;
-        self.tracker.copy_(&tracker)
+        self.tracker.copy_(&tracker)?;
+        (self.growth, self.backoff, self.interval) = (growth, backoff, interval);
+        Ok(())
     }
 
     fn position(&self, parameter: &Tensor) -> Option<usize> {
@@ -175,5 +190,20 @@ impl GradScaler {
             [] => self.scale.full_like(0.0),
             _ => total("grad_scaler", Total::NotFinite, &gradients.iter().collect::<Vec<_>>())?.cast(DType::F32),
         }
+    }
+}
+
+fn check_factors(growth: f64, backoff: f64) -> Result<()> {
+    if !growth.is_finite() || growth <= 1.0 || backoff.is_nan() || backoff <= 0.0 || backoff >= 1.0 {
+        let got = format!("growth is {growth} and backoff {backoff}");
+        return Err(Error::attr("grad_scaler", format!("{got}, expected growth > 1 and 0 < backoff < 1")));
+    }
+    Ok(())
+}
+
+fn check_interval(interval: i64) -> Result<()> {
+    match interval {
+        1.. => Ok(()),
+        _ => Err(Error::attr("grad_scaler", format!("growth_interval is {interval}, expected at least 1"))),
     }
 }

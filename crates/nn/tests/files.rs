@@ -201,6 +201,7 @@ impl Run {
             .with_optimizer(&self.optimizer)
             .unwrap()
             .with_scaler(&self.scaler)
+            .unwrap()
             .with_rng("init", self.init.rng())
             .with("step", self.step)
     }

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{cpu, values};
+use common::{cpu, f64s, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::{
-    Activation, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, Module, Relu, Sequential,
-    Softmax, StateDict, Visitor,
+    Activation, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, LoadFloats, LoadNames,
+    LoadOptions, Module, Relu, Sequential, Softmax, StateDict, Unmatched, Visitor,
 };
 
 #[derive(Module)]
@@ -196,10 +196,72 @@ fn a_state_that_does_not_fit_is_named_in_full_and_changes_nothing() {
 }
 
 #[test]
+fn what_both_have_is_loaded_if_asked() {
+    let (model, other) = (Mlp::new(&Init::new(&cpu()).seed(1)).unwrap(), Mlp::new(&Init::new(&cpu()).seed(2)).unwrap());
+    let before = values(model.fc1.bias.as_ref().unwrap());
+    let mut state = other.state_dict();
+    state.remove("fc1.bias");
+    state.insert("extra".into(), other.mean.detach());
+    let shared = LoadOptions { names: LoadNames::Shared, ..LoadOptions::default() };
+    let unmatched = model.load_state_dict_with(&state, shared).unwrap();
+    assert_eq!((unmatched.missing, unmatched.unexpected), (vec!["fc1.bias".into()], vec!["extra".to_string()]));
+    assert_eq!(values(&model.fc1.weight), values(&other.fc1.weight));
+    assert_eq!(values(model.fc1.bias.as_ref().unwrap()), before);
+    assert_eq!(model.load_state_dict_with(&model.state_dict(), shared).unwrap(), Unmatched::default());
+    // Shapes and dtypes must fit all the same, and then nothing has changed.
+    let ones = |t: &Tensor| t.ones_like().unwrap();
+    let mut state: StateDict = model.state_dict().iter().map(|(k, t)| (k.clone(), ones(t))).collect();
+    state.insert("mean".into(), Tensor::ones(4, DType::F32, &cpu()).unwrap());
+    state.insert("fc2.bias".into(), Tensor::ones(2, DType::F16, &cpu()).unwrap());
+    let error = model.load_state_dict_with(&state, shared).unwrap_err();
+    assert_eq!(error.kind(), Kind::Value);
+    assert_eq!(error.message(), "fc2.bias is f16 [2], expected f32 [2]; mean is f32 [4], expected f32 [3]");
+    assert_eq!(values(&model.fc1.weight), values(&other.fc1.weight));
+}
+
+#[test]
+fn floats_are_cast_if_asked() {
+    let model = Linear::new(2, 2, &Init::new(&cpu())).unwrap();
+    let cast = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let tensor = |v: &[f64], shape: &[usize]| f64s(v).reshape(shape).unwrap().cast(dtype).unwrap();
+        let state = StateDict::from([
+            ("weight".into(), tensor(&[1.0, -2.5, 0.5, 4.0], &[2, 2])),
+            ("bias".into(), tensor(&[0.25, -1.0], &[2])),
+        ]);
+        assert_eq!(model.load_state_dict(&state).is_ok(), dtype == DType::F32);
+        assert_eq!(model.load_state_dict_with(&state, cast).unwrap(), Unmatched::default());
+        assert_eq!((model.weight.dtype(), values(&model.weight)), (DType::F32, vec![1.0, -2.5, 0.5, 4.0]));
+        assert_eq!(values(model.bias.as_ref().unwrap()), [0.25, -1.0]);
+        model
+            .load_state_dict(&model.state_dict().iter().map(|(k, t)| (k.clone(), t.zeros_like().unwrap())).collect())
+            .unwrap();
+    }
+    // Integers are no floats, and names must be the same.
+    let mut state = model.state_dict();
+    state.insert("bias".into(), Tensor::ones(2, DType::I64, &cpu()).unwrap());
+    let error = model.load_state_dict_with(&state, cast).unwrap_err();
+    assert!(error.message().contains("bias is i64 [2], expected f32 [2]"), "{error}");
+    state.remove("bias");
+    assert!(model.load_state_dict_with(&state, cast).unwrap_err().message().contains("bias is missing"));
+}
+
+#[test]
+fn flatten_takes_dimensions() {
+    let x = Tensor::ones((2, 3, 4, 5), DType::F32, &cpu()).unwrap();
+    let dims = |flatten: Flatten| flatten.forward(&x).unwrap().dims().to_vec();
+    assert_eq!(dims(Flatten::default()), [2, 60]);
+    assert_eq!(dims(Flatten { start: 0, ..Flatten::default() }), [120]);
+    assert_eq!(dims(Flatten { end: 2, ..Flatten::default() }), [2, 12, 5]);
+    assert_eq!(dims(Flatten { start: -3, end: -2 }), [2, 12, 5]);
+    assert!(Flatten { start: 2, end: 1 }.forward(&x).is_err());
+}
+
+#[test]
 fn sequential_runs_in_order() {
     let init = Init::new(&cpu()).dtype(DType::F64);
     let model = Sequential::new()
-        .push(Flatten)
+        .push(Flatten::default())
         .push(Linear::new(6, 5, &init).unwrap())
         .push(LeakyRelu::default())
         .push(Gelu::default())
@@ -236,6 +298,21 @@ fn embedding_has_a_padding_row() {
     assert_eq!(values(&layer.weight.grad().unwrap()), [[1.0; 4], [0.0; 4], [0.0; 4]].concat());
     let outside = isograd_core::ops::EmbeddingOptions { padding_idx: Some(3), ..Default::default() };
     assert!(Embedding::with_options(3, 4, outside, &Init::new(&cpu())).is_err());
+}
+
+#[test]
+fn an_embedding_takes_a_table() {
+    let table = f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).reshape((3, 2)).unwrap();
+    let index = Tensor::from_vec(vec![2i64, 0], 2, &cpu()).unwrap();
+    let options = isograd_core::ops::EmbeddingOptions { padding_idx: Some(2), ..Default::default() };
+    let kept = Embedding::from_pretrained(table.clone(), options).unwrap();
+    assert_eq!(values(&kept.forward(&index).unwrap()), [5.0, 6.0, 1.0, 2.0]);
+    assert!(kept.weight.shares_memory(&table) && kept.parameters().is_empty());
+    assert_eq!(kept.state_dict().into_keys().collect::<Vec<_>>(), ["weight"]);
+    let learnt = Embedding::from_pretrained(table.leaf().unwrap(), options).unwrap();
+    learnt.forward(&index).unwrap().sum(..).unwrap().backward().unwrap();
+    assert_eq!(values(&learnt.parameters()[0].grad().unwrap()), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(Embedding::from_pretrained(f64s(&[1.0]), options).unwrap_err().kind(), Kind::Shape);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
-use isograd_core::{DType, Kind, Shape, Tensor};
+use isograd_core::{DType, Kind, Shape, Tensor, autocast};
 use isograd_nn::{
     Adagrad, Adam, AdamW, Adjust, Forward, Init, Lamb, Lars, Linear, Module, Muon, Optimizer, RmsProp, Scaling, Sgd,
 };
@@ -220,6 +220,96 @@ fn a_rate_set_before_the_first_step_scales_the_groups_too() {
     set_grad(&q, &[1.0]);
     step_with(&mut sgd, &p, &[1.0]);
     assert_close(&[values(&p)[0], values(&q)[0]], &[-0.5, -0.05], 1e-15);
+}
+
+#[test]
+fn a_parameter_added_after_a_step_trains_from_step_0() {
+    let (p, q) = (matrix(DType::F64), matrix(DType::F64));
+    let (p_alone, q_alone) = (matrix(DType::F64), matrix(DType::F64));
+    let mut both = Adam::from_parameters(vec![p.clone()]).lr(0.1);
+    step_with(&mut both, &p, &GRADIENTS[0]);
+    let mut both = both.group(vec![q.clone()], |g| g.lr(0.05));
+    let names: Vec<String> = both.state_dict().unwrap().into_keys().collect();
+    assert!(["0.exp_avg", "1.exp_avg", "1.exp_avg_sq", "1.step"].iter().all(|name| names.contains(&name.to_string())));
+    let mut first = Adam::from_parameters(vec![p_alone.clone()]).lr(0.1);
+    step_with(&mut first, &p_alone, &GRADIENTS[0]);
+    let mut second = Adam::from_parameters(vec![q_alone.clone()]).lr(0.05);
+    for g in &GRADIENTS[1..] {
+        set_grad(&q, g);
+        step_with(&mut both, &p, g);
+        step_with(&mut first, &p_alone, g);
+        step_with(&mut second, &q_alone, g);
+    }
+    assert_eq!((values(&p), values(&q)), (values(&p_alone), values(&q_alone)));
+    let state = both.state_dict().unwrap();
+    assert_eq!((values(&state["0.step"]), values(&state["1.step"])), (vec![3.0], vec![2.0]));
+    // One that the rule does not take is an error, and what was there stays.
+    let mut muon = Muon::from_parameters(vec![p.clone()]);
+    step_with(&mut muon, &p, &GRADIENTS[0]);
+    let before = values(&p);
+    let mut muon = muon.group(vec![parameter(&START, DType::F64)], |g| g);
+    set_grad(&p, &GRADIENTS[1]);
+    assert_eq!(muon.step().unwrap_err().kind(), Kind::Shape);
+    assert_eq!(values(&p), before);
+}
+
+#[test]
+fn a_parameter_that_changes_groups_keeps_its_states() {
+    let (p, q) = (matrix(DType::F64), matrix(DType::F64));
+    let alone = matrix(DType::F64);
+    let mut both = AdamW::from_parameters(vec![p.clone(), q.clone()]).lr(0.1);
+    let mut one = AdamW::from_parameters(vec![alone.clone()]).lr(0.1);
+    set_grad(&q, &GRADIENTS[0]);
+    step_with(&mut both, &p, &GRADIENTS[0]);
+    step_with(&mut one, &alone, &GRADIENTS[0]);
+    let mut both = both.group(vec![q.clone()], |g| g.lr(0.05).weight_decay(0.5));
+    let mut one = one.lr(0.05).weight_decay(0.5);
+    for g in &GRADIENTS[1..] {
+        set_grad(&q, g);
+        step_with(&mut both, &p, g);
+        step_with(&mut one, &alone, g);
+    }
+    assert_eq!(values(&q), values(&alone));
+    assert_ne!(values(&p), values(&q));
+    let state = both.state_dict().unwrap();
+    assert_eq!((values(&state["0.step"]), values(&state["1.step"])), (vec![3.0], vec![3.0]));
+}
+
+#[test]
+fn a_rate_given_after_a_step_is_that_of_the_next() {
+    let (p, q) = (parameter(&START, DType::F32), parameter(&START, DType::F32));
+    let (mut set, mut given) = (Adam::from_parameters(vec![p.clone()]), Adam::from_parameters(vec![q.clone()]));
+    step_with(&mut set, &p, &GRADIENTS[0]);
+    step_with(&mut given, &q, &GRADIENTS[0]);
+    set.set_lr(0.02).unwrap();
+    let mut given = given.lr(0.02);
+    step_with(&mut set, &p, &GRADIENTS[1]);
+    step_with(&mut given, &q, &GRADIENTS[1]);
+    assert_eq!(bytes(&set), bytes(&given));
+    assert_eq!(given.lr(-0.02).step().unwrap_err().kind(), Kind::Attr);
+}
+
+#[test]
+fn a_step_within_autocast_is_the_step_outside() {
+    let kinds = |p: &Tensor| {
+        let mut all = all_kinds(p);
+        all.push(Box::new(Muon::from_parameters(vec![p.clone()]).lr(0.1).ns_dtype(DType::F32)));
+        all
+    };
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        for k in 0..kinds(&matrix(dtype)).len() {
+            for low in [DType::F16, DType::BF16] {
+                let (p, q) = (matrix(dtype), matrix(dtype));
+                let (mut plain, mut inside) = (kinds(&p).swap_remove(k), kinds(&q).swap_remove(k));
+                for g in GRADIENTS {
+                    step_with(&mut *plain, &p, &g);
+                    set_grad(&q, &g);
+                    autocast(low, || inside.step()).unwrap();
+                }
+                assert_eq!(bytes(&*plain), bytes(&*inside), "{dtype}, optimizer {k} in {low}");
+            }
+        }
+    }
 }
 
 #[test]

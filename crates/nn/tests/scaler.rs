@@ -15,7 +15,7 @@ fn current(scaler: &GradScaler) -> f64 {
 }
 
 fn tracker(scaler: &GradScaler) -> f64 {
-    scaler.state_dict()["growth_tracker"].item().unwrap()
+    scaler.state_dict().unwrap()["growth_tracker"].item().unwrap()
 }
 
 /// One step whose unscaled gradient is given.
@@ -156,14 +156,43 @@ fn states() {
     let mut first = scaler(8.0);
     step(&mut first, &mut sgd, 1.0);
     let mut second = GradScaler::new(&cpu()).unwrap();
-    second.load_state_dict(&first.state_dict()).unwrap();
+    second.load_state_dict(&first.state_dict().unwrap()).unwrap();
     assert_eq!((current(&second), tracker(&second)), (8.0, 1.0));
-    let mut state = first.state_dict();
+    let mut state = first.state_dict().unwrap();
     state.remove("scale");
     state.insert("growth_tracker".into(), Tensor::scalar(7i32, &cpu()).unwrap());
     let error = second.load_state_dict(&state).unwrap_err();
     assert!(error.message().contains("scale is missing"), "{error}");
     assert_eq!(tracker(&second), 1.0);
+}
+
+#[test]
+fn factors_and_interval_are_part_of_the_state() {
+    let first = scaler(8.0).factors(4.0, 0.25).unwrap().growth_interval(1).unwrap();
+    let state = first.state_dict().unwrap();
+    let numbers = ["growth_factor", "backoff_factor", "growth_interval"].map(|name| state[name].item().unwrap());
+    assert_eq!(numbers, [4.0, 0.25, 1.0]);
+    // A state without them, as files had it, leaves them as they are.
+    let mut old = state.clone();
+    old.retain(|name, _| name == "scale" || name == "growth_tracker");
+    for (state, grown, lowered) in [(&state, 32.0, 8.0), (&old, 8.0, 4.0)] {
+        let mut sgd = Sgd::from_parameters(vec![parameter(&[1.0], DType::F32)]);
+        let mut second = GradScaler::new(&cpu()).unwrap();
+        second.load_state_dict(state).unwrap();
+        step(&mut second, &mut sgd, 1.0);
+        assert_eq!(current(&second), grown);
+        step(&mut second, &mut sgd, f64::INFINITY);
+        assert_eq!(current(&second), lowered);
+    }
+    // What is out of range changes nothing.
+    for (name, wrong) in [("growth_factor", 1.0), ("backoff_factor", 1.5), ("growth_interval", 0.0)] {
+        let mut state = state.clone();
+        let dtype = state[name].dtype();
+        state.insert(name.into(), Tensor::scalar(wrong, &cpu()).unwrap().cast(dtype).unwrap());
+        let mut second = GradScaler::new(&cpu()).unwrap();
+        assert_eq!(second.load_state_dict(&state).unwrap_err().kind(), Kind::Attr, "{name}");
+        assert_eq!(current(&second), 65536.0);
+    }
 }
 
 #[test]

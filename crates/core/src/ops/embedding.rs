@@ -5,8 +5,8 @@ use super::graph::index_reduce;
 use super::{gradients, in_acc};
 use crate::backend::{Fused, IndexReduce, Kernel};
 use crate::tape::record;
-use crate::tensor::{Attributes, check_device, check_float, check_index, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use crate::tensor::{Attributes, check_device, check_float, check_index, describe, run};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
 /// What [`Tensor::embedding`] does with the gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Tensor {
         y.reshape(Shape::from(dims))
     }
 
-    /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`. Errors: as
-    /// [`embedding`](Tensor::embedding).
+    /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`, which has the table's
+    /// dtype or f32. Errors: as [`embedding`](Tensor::embedding).
     pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let op = "embedding_rmsnorm";
         check_table(op, self, index)?;
@@ -54,8 +54,15 @@ impl Tensor {
                 return Err(Error::shape(op, message));
             }
         }
-        let is_alike = gamma.is_none_or(|gamma| [self.dtype(), DType::F32].contains(&gamma.dtype()));
-        if !has_kernel(Fused::EmbeddingNorm, self) || !is_alike || index.numel() == 0 {
+        if autocast::current().is_some() && matches!(self.dtype(), DType::F16 | DType::BF16) {
+            // A norm is in f32; the rows are cast, not the table.
+            return self.embedding(index, EmbeddingOptions::default())?.rms_norm(1, gamma, eps);
+        }
+        if let Some(gamma) = gamma.filter(|gamma| ![self.dtype(), DType::F32].contains(&gamma.dtype())) {
+            let message = format!("gamma must have the dtype of the table or f32: {}", describe(&[self, gamma]));
+            return Err(Error::dtype(op, message));
+        }
+        if !has_kernel(Fused::EmbeddingNorm, self) || index.numel() == 0 {
             return embedding_norm(self, index, gamma, eps);
         }
         let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);

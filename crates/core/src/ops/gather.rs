@@ -27,21 +27,7 @@ impl Tensor {
     /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
     /// memory with this tensor.
     pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
-        let op = "scatter_add_";
-        self.check_in_place(op)?;
-        let d = check_scatter(op, self, dim, index, src)?;
-        if [index, src].iter().any(|x| x.shares_memory(self)) {
-            return Err(Error::value(op, "an input shares memory with what is changed; copy it first"));
-        }
-        if !self.is_contiguous() {
-            // Kernels write contiguous memory.
-            let y = self.detach().copy()?;
-            put(op, Scatter::Add, &y, d, index, src)?;
-            return no_grad(|| self.copy_(&y));
-        }
-        put(op, Scatter::Add, self, d, index, src)?;
-        self.touch();
-        Ok(())
+        scatter_("scatter_add_", Scatter::Add, self, dim, index, src)
     }
 
     /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays.
@@ -147,6 +133,37 @@ pub(super) fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> R
 fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
     check_scatter(op, x, dim, index, src)?;
     scatter_onto(op, mode, x, x.detach().copy()?, dim, index, src)
+}
+
+/// A scatter onto `x` itself.
+pub(super) fn scatter_(
+    op: &'static str,
+    mode: Scatter,
+    x: &Tensor,
+    dim: isize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<()> {
+    x.check_in_place(op)?;
+    let d = check_scatter(op, x, dim, index, src)?;
+    check_apart(op, x, &[index, src])?;
+    if !x.is_contiguous() {
+        // Kernels write contiguous memory.
+        let y = x.detach().copy()?;
+        put(op, mode, &y, d, index, src)?;
+        return no_grad(|| x.copy_(&y));
+    }
+    put(op, mode, x, d, index, src)?;
+    x.touch();
+    Ok(())
+}
+
+/// Errors if what is read lies in the memory that is changed.
+pub(super) fn check_apart(op: &'static str, changed: &Tensor, inputs: &[&Tensor]) -> Result<()> {
+    match inputs.iter().any(|x| x.shares_memory(changed)) {
+        true => Err(Error::value(op, "an input shares memory with what is changed; copy it first")),
+        false => Ok(()),
+    }
 }
 
 /// The dimension, if a scatter can be.

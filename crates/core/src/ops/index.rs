@@ -1,10 +1,11 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
-use super::gather::along;
+use super::gather::{along, check_apart, scatter_};
 use super::{common_shape, pointwise_one};
+use crate::backend::Scatter;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_index, describe};
-use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
 
 /// One entry of an advanced index.
 #[derive(Clone, Debug)]
@@ -90,32 +91,32 @@ impl Tensor {
 
     /// This tensor with `values`, which broadcast, written at an advanced index. Errors: as [`index`](Tensor::index).
     pub fn index_put(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<Tensor> {
-        let write = |x: &Tensor, places: &Tensor, values: &Tensor| match put {
-            Put::Assign => x.scatter(0, places, values),
-            Put::Accumulate => x.scatter_add(0, places, values),
+        let Places { onto, index, values } = places("index_put", self, indices, values)?;
+        match put {
+            Put::Assign => onto.scatter(0, &index, &values),
+            Put::Accumulate => onto.scatter_add(0, &index, &values),
+        }?
+        .reshape(self.shape())
+    }
+
+    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as that; `Value` on the tape, or if `values` or
+    /// an index shares memory with this tensor.
+    pub fn index_put_(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<()> {
+        let op = "index_put_";
+        self.check_in_place(op)?;
+        let tensors = indices.iter().filter_map(|index| match index {
+            Index::Tensor(t) => Some(t),
+            Index::Slice { .. } => None,
+        });
+        check_apart(op, self, &tensors.chain([values]).collect::<Vec<_>>())?;
+        let mode = match put {
+            Put::Assign => Scatter::Assign,
+            Put::Accumulate => Scatter::Add,
         };
-        let wrong = |shape: &Shape| {
-            let message = format!("values {} do not broadcast to the indexed {shape}", values.shape());
-            Error::shape("index_put", format!("{message} of {}", self.shape()))
-        };
-        let Resolved { view, indices: found } = resolve(self, indices)?;
-        let is_leading = found.iter().enumerate().all(|(k, (d, _))| k == *d);
-        if view.shape() == self.shape() && is_leading && !found.is_empty() {
-            // Whole rows.
-            let (leading, others) = self.dims().split_at(found.len());
-            let (shape, flat) = linear(&view, &found, leading)?;
-            let shape = Shape::new(&[shape.dims(), others].concat());
-            let rows = |n: usize| Shape::new(&[&[n], others].concat());
-            let values = values.broadcast_to(&shape).map_err(|_| wrong(&shape))?.reshape(rows(flat.numel()))?;
-            let x = self.reshape(rows(leading.iter().product()))?;
-            return write(&x, &along("index_put", &x, 0, &flat)?, &values)?.reshape(self.shape());
-        }
-        // The index applied to the elements' own numbers says where to write.
-        let numbers = Tensor::arange(self.numel(), self.device())?.reshape(self.shape())?;
-        let places = numbers.index(indices)?;
-        let values = values.broadcast_to(places.shape()).map_err(|_| wrong(places.shape()))?.reshape(places.numel())?;
-        let (flat, places) = (self.reshape(self.numel())?, places.reshape(places.numel())?);
-        write(&flat, &places, &values)?.reshape(self.shape())
+        let y = self.detach().contiguous()?;
+        let Places { onto, index, values } = places(op, &y, indices, values)?;
+        scatter_(op, mode, &onto, 0, &index, &values)?;
+        if y.shares_memory(self) { Ok(()) } else { no_grad(|| self.copy_(&y)) }
     }
 
     /// The positions of the true elements of a bool tensor, row-major: one i64 tensor a dimension. Reads the mask back.
@@ -128,6 +129,38 @@ impl Tensor {
         let along = |d: usize| places.iter().map(|&i| (i / strides[d] % self.dims()[d]) as i64).collect::<Vec<i64>>();
         (0..self.rank()).map(|d| Tensor::from_vec(along(d), places.len(), self.device())).collect()
     }
+}
+
+/// What an advanced index writes, as a scatter along dimension 0.
+struct Places {
+    /// The tensor, reshaped.
+    onto: Tensor,
+    index: Tensor,
+    values: Tensor,
+}
+
+fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> Result<Places> {
+    let wrong = |shape: &Shape| {
+        let message = format!("values {} do not broadcast to the indexed {shape}", values.shape());
+        Error::shape(op, format!("{message} of {}", x.shape()))
+    };
+    let Resolved { view, indices: found } = resolve(x, indices)?;
+    let is_leading = found.iter().enumerate().all(|(k, (d, _))| k == *d);
+    if view.shape() == x.shape() && is_leading && !found.is_empty() {
+        // Whole rows.
+        let (leading, others) = x.dims().split_at(found.len());
+        let (shape, flat) = linear(&view, &found, leading)?;
+        let shape = Shape::new(&[shape.dims(), others].concat());
+        let rows = |n: usize| Shape::new(&[&[n], others].concat());
+        let values = values.broadcast_to(&shape).map_err(|_| wrong(&shape))?.reshape(rows(flat.numel()))?;
+        let onto = x.reshape(rows(leading.iter().product()))?;
+        return Ok(Places { index: along(op, &onto, 0, &flat)?, onto, values });
+    }
+    // The index applied to the elements' own numbers says where to write.
+    let numbers = Tensor::arange(x.numel(), x.device())?.reshape(x.shape())?;
+    let index = numbers.index(indices)?;
+    let values = values.broadcast_to(index.shape()).map_err(|_| wrong(index.shape()))?.reshape(index.numel())?;
+    Ok(Places { onto: x.reshape(x.numel())?, index: index.reshape(index.numel())?, values })
 }
 
 fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {

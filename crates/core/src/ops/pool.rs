@@ -131,26 +131,37 @@ pools! {
         names!("maxpool3d" "avgpool3d" "adaptive_maxpool3d" "adaptive_avgpool3d");
 }
 
-impl Tensor {
-    /// The averages of all planes of `[N, C, H, W]` or `[C, H, W]`: `[.., C, 1, 1]`. Float dtypes. Errors: `Dtype`; `Shape`
-    /// for another rank, no channels or an empty plane.
-    pub fn global_avg_pool2d(&self) -> Result<Tensor> {
-        avg_pool(self, &adaptive(GLOBAL[0], self, [1, 1])?, Divisor::Inside)
-    }
+macro_rules! global_pools {
+    ($($n:literal $avg:ident $max:ident $max_indices:ident $all:literal $of:literal $to:literal $names:expr;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("The averages of all ", $all, " of ", $of, ": ", $to, ". Float dtypes. Errors: `Dtype`; `Shape`")]
+            /// for another rank, no channels or nothing to average.
+            pub fn $avg(&self) -> Result<Tensor> {
+                avg_pool(self, &adaptive($names[0], self, [1; $n])?, Divisor::Inside)
+            }
 
-    /// The largest elements of all planes of `[N, C, H, W]` or `[C, H, W]`, as [`max_pool2d`](Tensor::max_pool2d) finds
-    /// them: `[.., C, 1, 1]`. Errors: as [`global_avg_pool2d`](Tensor::global_avg_pool2d).
-    pub fn global_max_pool2d(&self) -> Result<Tensor> {
-        Ok(max_pool(self, &adaptive(GLOBAL[1], self, [1, 1])?, Want::Values)?.0)
-    }
+            #[doc = concat!("The largest elements of all ", $all, " of ", $of, ", as windows' are found: ", $to, ".")]
+            #[doc = concat!("Errors: as [`", stringify!($avg), "`](Tensor::", stringify!($avg), ").")]
+            pub fn $max(&self) -> Result<Tensor> {
+                Ok(max_pool(self, &adaptive($names[1], self, [1; $n])?, Want::Values)?.0)
+            }
 
-    /// [`global_max_pool2d`](Tensor::global_max_pool2d), and where the elements are (i64), counted row-major over a plane.
-    pub fn global_max_pool2d_with_indices(&self) -> Result<(Tensor, Tensor)> {
-        max_pool(self, &adaptive(GLOBAL[1], self, [1, 1])?, Want::Indices)
-    }
+            #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and where the elements are (i64),")]
+            /// counted row-major over these dimensions.
+            pub fn $max_indices(&self) -> Result<(Tensor, Tensor)> {
+                max_pool(self, &adaptive($names[1], self, [1; $n])?, Want::Indices)
+            }
+        )*}
+    };
 }
 
-const GLOBAL: [Names; 2] = names!("global_avgpool2d" "global_maxpool2d");
+global_pools! {
+    2 global_avg_pool2d global_max_pool2d global_max_pool2d_with_indices
+        "planes" "`[N, C, H, W]` or `[C, H, W]`" "`[.., C, 1, 1]`" names!("global_avgpool2d" "global_maxpool2d");
+    3 global_avg_pool3d global_max_pool3d global_max_pool3d_with_indices
+        "volumes" "`[N, C, D, H, W]` or `[C, D, H, W]`" "`[.., C, 1, 1, 1]`"
+        names!("global_avgpool3d" "global_maxpool3d");
+}
 
 /// What is asked of a maximum.
 #[derive(Clone, Copy, PartialEq)]

@@ -7,7 +7,7 @@ use crate::module::{check_state, same_tensor};
 use isograd_core::backend::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Error, Result, Tensor, no_grad};
+use isograd_core::{DType, Error, Result, Tensor, no_autocast, no_grad};
 
 /// The update rule of one kind of optimizer. For each lane a step runs a row on numbers, and then the update of all
 /// parameters.
@@ -122,6 +122,8 @@ pub(super) struct Engine<R> {
     base_lr: f64,
     /// Empty before the first step.
     lanes: Vec<Lane>,
+    /// Whether the lanes have every parameter, in its group, and the groups' rates.
+    is_current: bool,
 }
 
 struct Parameter {
@@ -159,6 +161,7 @@ impl<R: Rule> Engine<R> {
             groups: vec![Group::default()],
             base_lr: lr,
             lanes: Vec::new(),
+            is_current: false,
         };
         parameters.into_iter().for_each(|(name, tensor)| engine.place(Some(name), tensor, 0));
         engine
@@ -166,7 +169,7 @@ impl<R: Rule> Engine<R> {
 
     /// The rate that the optimizer is built with.
     pub fn start_lr(&mut self, lr: f64) {
-        (self.lr, self.base_lr) = (lr, lr);
+        (self.lr, self.base_lr, self.is_current) = (lr, lr, false);
     }
 
     pub fn lr(&self) -> f64 {
@@ -181,6 +184,7 @@ impl<R: Rule> Engine<R> {
 
     /// Puts a parameter into a group; one that was there already moves.
     fn place(&mut self, name: Option<String>, tensor: Tensor, group: usize) {
+        self.is_current = false;
         match self.parameters.iter_mut().find(|p| same_tensor(&p.tensor, &tensor)) {
             Some(known) => known.group = group,
             None => {
@@ -195,13 +199,16 @@ impl<R: Rule> Engine<R> {
     }
 
     pub fn step(&mut self, scaling: Option<&Scaling>) -> Result<()> {
-        no_grad(|| {
-            self.start()?;
-            let gradients: Vec<Option<Tensor>> = self.parameters.iter().map(|p| p.tensor.grad()).collect();
-            let scale = Scale { scaling, norm: self.norm(&gradients, scaling)? };
-            self.split_lanes(&gradients)?;
-            self.lanes.iter().try_for_each(|lane| self.step_lane(lane, &gradients, &scale))
-        })
+        // Rules say themselves what they compute in which dtype.
+        no_grad(|| no_autocast(|| self.step_plain(scaling)))
+    }
+
+    fn step_plain(&mut self, scaling: Option<&Scaling>) -> Result<()> {
+        self.start()?;
+        let gradients: Vec<Option<Tensor>> = self.parameters.iter().map(|p| p.tensor.grad()).collect();
+        let scale = Scale { scaling, norm: self.norm(&gradients, scaling)? };
+        self.split_lanes(&gradients)?;
+        self.lanes.iter().try_for_each(|lane| self.step_lane(lane, &gradients, &scale))
     }
 
     /// The total norm of the gradients as they are, if they are clipped.
@@ -249,20 +256,51 @@ impl<R: Rule> Engine<R> {
         update_(row.name(), row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
     }
 
-    /// Makes lanes before the first step; every parameter then has step count 0.
+    /// Brings the lanes up to date before a step.
     fn start(&mut self) -> Result<()> {
-        if self.lanes.is_empty() {
-            self.lanes = self.new_lanes(&vec![0.0; self.parameters.len()])?;
+        if !self.is_current {
+            let lanes = self.current_lanes()?;
+            // New ones have their rates.
+            self.fill_lr()?;
+            (self.lanes, self.is_current) = (lanes, true);
         }
         Ok(())
     }
 
-    /// Lanes for these step counts, with states as they start.
-    fn new_lanes(&self, steps: &[f64]) -> Result<Vec<Lane>> {
+    /// The lanes with every parameter in its group: one that has none yet starts with step count 0, one that was in another
+    /// group keeps its step count and states.
+    fn current_lanes(&self) -> Result<Vec<Lane>> {
+        if self.is_current {
+            return Ok(self.lanes.clone());
+        }
         self.check()?;
+        let mut lanes = Vec::new();
+        for lane in &self.lanes {
+            let mut parts: Vec<Lane> = Vec::new();
+            for member in &lane.members {
+                let parameter = &self.parameters[member.index];
+                match parts.iter_mut().find(|part| part.group == parameter.group) {
+                    Some(part) => part.members.push(member.clone()),
+                    None if parameter.group == lane.group => {
+                        parts.push(Lane { members: vec![member.clone()], numbers: lane.numbers.clone(), ..*lane });
+                    }
+                    None => parts.push(self.new_lane(parameter, lane.numbers.steps.copy()?, member.clone())?),
+                }
+            }
+            lanes.extend(parts);
+        }
+        let known: Vec<usize> = lanes.iter().flat_map(|lane| &lane.members).map(|m| m.index).collect();
+        let fresh = (0..self.parameters.len()).filter(|i| !known.contains(i)).map(|i| (i, 0.0));
+        lanes.extend(self.new_lanes(fresh)?);
+        Ok(lanes)
+    }
+
+    /// Lanes for parameters with these step counts, and with states as they start.
+    fn new_lanes(&self, parameters: impl Iterator<Item = (usize, f64)>) -> Result<Vec<Lane>> {
         let mut lanes: Vec<(f64, Lane)> = Vec::new();
-        for (index, parameter) in self.parameters.iter().enumerate() {
-            let (t, steps) = (&parameter.tensor, steps[index]);
+        for (index, steps) in parameters {
+            let parameter = &self.parameters[index];
+            let t = &parameter.tensor;
             let start = |_: &&str| Tensor::full(t.shape(), self.rule.initial(), t.dtype().acc(), t.device());
             let member = Member { index, states: self.rule.states().iter().map(start).collect::<Result<_>>()? };
             let fits = |(s, lane): &&mut (f64, Lane)| {
@@ -272,18 +310,21 @@ impl<R: Rule> Engine<R> {
             };
             match lanes.iter_mut().find(fits) {
                 Some((_, lane)) => lane.members.push(member),
-                None => lanes.push((steps, self.new_lane(parameter, steps, member)?)),
+                None => {
+                    let count = Tensor::full((), steps, t.dtype().acc(), t.device())?;
+                    lanes.push((steps, self.new_lane(parameter, count, member)?));
+                }
             }
         }
         Ok(lanes.into_iter().map(|(_, lane)| lane).collect())
     }
 
-    fn new_lane(&self, parameter: &Parameter, steps: f64, member: Member) -> Result<Lane> {
+    fn new_lane(&self, parameter: &Parameter, steps: Tensor, member: Member) -> Result<Lane> {
         let scalar = |v: f64| Tensor::full((), v, parameter.tensor.dtype().acc(), parameter.tensor.device());
         let prepared = self.rule.prepare(0.0).0.outputs() - 1;
         let numbers = Numbers {
             lr: scalar(self.lr_of(parameter.group))?,
-            steps: scalar(steps)?,
+            steps,
             prepared: (0..prepared).map(|_| scalar(0.0)).collect::<Result<_>>()?,
             one: scalar(1.0)?,
             zero: scalar(0.0)?,
@@ -351,20 +392,16 @@ impl<R: Rule> Engine<R> {
             return Err(Error::attr(R::NAME, message));
         }
         self.lr = lr;
+        self.fill_lr()
+    }
+
+    fn fill_lr(&self) -> Result<()> {
         self.lanes.iter().try_for_each(|lane| lane.numbers.lr.fill_(self.lr_of(lane.group)))
     }
 
     pub fn state_dict(&self) -> Result<StateDict> {
-        if self.lanes.is_empty() {
-            let fresh = self.new_lanes(&vec![0.0; self.parameters.len()])?;
-            return self.states_of(&fresh);
-        }
-        self.states_of(&self.lanes)
-    }
-
-    fn states_of(&self, lanes: &[Lane]) -> Result<StateDict> {
         let mut state = StateDict::new();
-        for lane in lanes {
+        for lane in &self.current_lanes()? {
             for member in &lane.members {
                 let name = &self.parameters[member.index].name;
                 state.insert(format!("{name}.step"), lane.numbers.steps.clone());
@@ -387,7 +424,7 @@ impl<R: Rule> Engine<R> {
         let lr = lr.item()?;
         check_at_least_0(R::NAME, &[("lr", lr)])?;
         // Made apart, so that an error on the way leaves everything as it was.
-        let mut lanes = self.new_lanes(&steps)?;
+        let mut lanes = self.new_lanes(steps.into_iter().enumerate())?;
         for lane in &mut lanes {
             for Member { index, states } in &mut lane.members {
                 let name = &self.parameters[*index].name;
@@ -396,7 +433,7 @@ impl<R: Rule> Engine<R> {
                 }
             }
         }
-        self.lanes = lanes;
+        (self.lanes, self.is_current) = (lanes, true);
         self.set_lr(lr)
     }
 }

@@ -164,7 +164,8 @@ macro_rules! optimizer {
                 self
             }
 
-            /// Gives `parameters` options of their own; those that the optimizer does not have yet are added.
+            /// Gives `parameters` options of their own; those that the optimizer does not have yet are added, and those that have
+            /// stepped keep their states.
             pub fn group(mut self, parameters: Vec<Tensor>, options: impl FnOnce(Group) -> Group) -> Self {
                 self.0.add_group(parameters, options(Group::default()));
                 self

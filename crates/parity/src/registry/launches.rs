@@ -44,6 +44,7 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("index_add_", [3, 1]),
     ("index", [3, 4]),
     ("index_put", [6, 4]),
+    ("index_put_", [3, 1]),
     ("scatter_sum", [2, 1]),
     ("scatter_mean", [2, 1]),
     ("scatter_max", [2, 1]),
@@ -83,6 +84,9 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("adaptive_maxpool1d", [2, 1]),
     ("adaptive_maxpool2d", [2, 1]),
     ("adaptive_maxpool3d", [2, 1]),
+    // The same, in parts where the volume is long.
+    ("global_maxpool3d", [3, 1]),
+    ("global_avgpool3d", [2, 1]),
     // Two each way, after copies of the running statistics.
     ("batchnorm_forward", [4, 2]),
     ("batch_norm_running", [5, 0]),

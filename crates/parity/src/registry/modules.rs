@@ -27,7 +27,7 @@ const LAYERS: &[Example] = &[
     ("Linear", r#"{"activation": "relu"}"#, &[("x", &[2, 3]), ("weight", &[4, 3]), ("bias", &[4])]),
     ("Embedding", r#"{"padding_idx": 1, "scale_grad_by_freq": true}"#, &[("x?", &[2, 3]), ("weight", &[4, 3])]),
     ("Dropout", r#"{"p": 0.5, "training": false, "seed": 1, "offset": 0, "stream": 0}"#, &[("x", &[2, 3])]),
-    ("Flatten", "{}", &[("x", &[2, 3, 2])]),
+    ("Flatten", r#"{"start_dim": 0, "end_dim": 1}"#, &[("x", &[2, 3, 2])]),
     (
         "Sequential",
         r#"{"layers": ["Linear", "Gelu", "Sequential"], "1.approximate": "tanh", "2.layers": ["Linear"]}"#,
@@ -121,7 +121,7 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
             init.rng().set_state(rng(c)?.state());
             Box::new(nn::Dropout::new(float("p", 0.5)?, &init))
         }
-        "Flatten" => Box::new(nn::Flatten),
+        "Flatten" => Box::new(flatten(c, at)?),
         "Relu" => Box::new(nn::Relu),
         "Relu6" => Box::new(nn::Relu6),
         "Sigmoid" => Box::new(nn::Sigmoid),
@@ -248,12 +248,16 @@ fn embedding(c: &Invocation<'_>, at: &str) -> Result<Embedding> {
     let (padding, scale) = (format!("{at}padding_idx"), format!("{at}scale_grad_by_freq"));
     let padding_idx = c.has(&padding).then(|| c.int(&padding)).transpose()?;
     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag(&scale)? };
-    let weight = c.input(&format!("{at}weight"))?;
-    // The padding row is that of the weight.
-    let mut embedding =
-        Embedding::with_options(weight.dims().first().copied().unwrap_or(0), 0, options, &Init::new(weight.device()))?;
-    embedding.weight = weight.clone();
-    Ok(embedding)
+    Embedding::from_pretrained(c.input(&format!("{at}weight"))?.clone(), options)
+}
+
+fn flatten(c: &Invocation<'_>, at: &str) -> Result<nn::Flatten> {
+    let of = |name: &str, default: isize| {
+        let name = format!("{at}{name}");
+        if c.has(&name) { c.dim(&name) } else { Ok(default) }
+    };
+    let whole = nn::Flatten::default();
+    Ok(nn::Flatten { start: of("start_dim", whole.start)?, end: of("end_dim", whole.end)? })
 }
 
 /// Layers of the types that the attribute `layers` lists; what belongs to one is named by its number, as in `0.weight`.

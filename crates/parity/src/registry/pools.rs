@@ -16,15 +16,10 @@ pub(super) fn pools() -> Vec<Op> {
         avg::<1>("avgpool1d", Tensor::avg_pool1d),
         avg::<2>("avgpool2d", Tensor::avg_pool2d),
         avg::<3>("avgpool3d", Tensor::avg_pool3d),
-        global(
-            "global_maxpool2d",
-            |c, x| maximum(c, || x.global_max_pool2d(), || x.global_max_pool2d_with_indices()),
-            Domain::Distinct,
-        ),
-        global("global_avgpool2d", |_, x| one(x.global_avg_pool2d()), Domain::Real)
-            .class(Reduction)
-            .companion(absolute)
-            .linear(),
+        global_max::<2>("global_maxpool2d", Tensor::global_max_pool2d, Tensor::global_max_pool2d_with_indices),
+        global_max::<3>("global_maxpool3d", Tensor::global_max_pool3d, Tensor::global_max_pool3d_with_indices),
+        global_avg::<2>("global_avgpool2d", Tensor::global_avg_pool2d),
+        global_avg::<3>("global_avgpool3d", Tensor::global_avg_pool3d),
         adaptive_max::<1>("adaptive_maxpool1d", Tensor::adaptive_max_pool1d, Tensor::adaptive_max_pool1d_with_indices),
         adaptive_max::<2>("adaptive_maxpool2d", Tensor::adaptive_max_pool2d, Tensor::adaptive_max_pool2d_with_indices),
         adaptive_max::<3>("adaptive_maxpool3d", Tensor::adaptive_max_pool3d, Tensor::adaptive_max_pool3d_with_indices),
@@ -79,13 +74,24 @@ fn avg<const N: usize>(name: &'static str, values: Values<AvgPool<N>>) -> Op {
         .linear()
 }
 
-fn global(name: &'static str, run: fn(&Invocation<'_>, &Tensor) -> Result<Vec<Tensor>>, domain: Domain) -> Op {
-    let make = move |g: &mut Gen| {
-        let x = input::<2>(g, domain);
-        let attributes = if name == "global_maxpool2d" { json!({"return_indices": g.coin()}) } else { none() };
-        Case::new(attributes, vec![("x", x)])
+fn global_max<const N: usize>(
+    name: &'static str,
+    values: fn(&Tensor) -> Result<Tensor>,
+    indices: fn(&Tensor) -> Result<(Tensor, Tensor)>,
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let x = c.input("x")?;
+        maximum(c, || values(x), || indices(x))
     };
-    Op::new(name, move |c| run(c, c.input("x")?), make)
+    Op::new(name, run, |g| {
+        let x = input::<N>(g, Domain::Distinct);
+        Case::new(json!({"return_indices": g.coin()}), vec![("x", x)])
+    })
+}
+
+fn global_avg<const N: usize>(name: &'static str, values: fn(&Tensor) -> Result<Tensor>) -> Op {
+    let make = |g: &mut Gen| Case::new(none(), vec![("x", input::<N>(g, Domain::Real))]);
+    Op::new(name, move |c| one(values(c.input("x")?)), make).class(Reduction).companion(absolute).linear()
 }
 
 fn adaptive_max<const N: usize>(name: &'static str, values: Values<[usize; N]>, indices: Indices<[usize; N]>) -> Op {

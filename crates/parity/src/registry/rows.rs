@@ -800,6 +800,10 @@ fn with_source(g: &mut Gen) -> Case {
     Case::new(none(), vec![("x", g.x(Domain::Real)), ("src", g.broadcast(Domain::Real))])
 }
 
+fn put(c: &Invocation<'_>) -> Result<Put> {
+    Ok(if c.flag("accumulate")? { Put::Accumulate } else { Put::Assign })
+}
+
 /// Entries of an advanced index, as the golden files write them: `"tensor:i0"` or `{"slice": [start, stop, step]}`.
 fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
     let entry = |v: &Value| -> Result<Index> {
@@ -842,7 +846,7 @@ fn index_add_case(g: &mut Gen, onto: &'static str) -> Case {
     Case::new(json!({"dim": d, "alpha": 0.5}), vec![(onto, x), ("index", index), ("src", src)])
 }
 
-fn index_put_case(g: &mut Gen) -> Case {
+fn index_put_case(g: &mut Gen, onto: &'static str) -> Case {
     g.at_least_rank(1);
     g.not_empty();
     let n = g.shape[0];
@@ -853,7 +857,7 @@ fn index_put_case(g: &mut Gen) -> Case {
     shape[0] = count;
     let (x, values) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
     let attributes = json!({"indices": ["tensor:i0"], "accumulate": accumulate});
-    Case::new(attributes, vec![("self", x), ("i0", index), ("values", values)])
+    Case::new(attributes, vec![(onto, x), ("i0", index), ("values", values)])
 }
 
 pub(super) fn order(flag: bool) -> Order {
@@ -954,17 +958,22 @@ fn indexing() -> Vec<Op> {
         .also(&["narrow", "index_select", "gather", "normalize_index"]),
         Op::new(
             "index_put",
-            |c| {
-                let put = if c.flag("accumulate")? { Put::Accumulate } else { Put::Assign };
-                one(c.input("self")?.index_put(&entries(c)?, c.input("values")?, put))
-            },
-            index_put_case,
+            |c| one(c.input("self")?.index_put(&entries(c)?, c.input("values")?, put(c)?)),
+            |g| index_put_case(g, "self"),
         )
         .class(Reduction)
         .companion(absolute)
         .linear()
         .collects()
         .also(&["index", "broadcast_to", "scatter", "scatter_add", "narrow", "normalize_index"]),
+        in_place(
+            "index_put_",
+            |c, y| y.index_put_(&entries(c)?, c.input("values")?, put(c)?),
+            |g| index_put_case(g, "x"),
+        )
+        .class(Reduction)
+        .companion(absolute)
+        .also(&["index", "broadcast_to", "narrow", "normalize_index"]),
         Op::new(
             "nonzero",
             |c| c.input("x")?.nonzero(),
@@ -1605,7 +1614,7 @@ fn scaler(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Option<GradScaler
         scaler = scaler.growth_interval(interval(c)?)?;
     }
     if let Some(tracker) = c.optional("growth_tracker") {
-        let mut state = scaler.state_dict();
+        let mut state = scaler.state_dict()?;
         state.insert("growth_tracker".into(), tracker.clone());
         scaler.load_state_dict(&state)?;
     }
@@ -1633,7 +1642,7 @@ fn returned(
     if names.iter().any(|name| name.contains('.') || name == "lr") {
         all.extend(optimizer.state_dict()?);
     }
-    all.extend(scaler.map(GradScaler::state_dict).unwrap_or_default());
+    all.extend(scaler.map(GradScaler::state_dict).transpose()?.unwrap_or_default());
     // Before the first step there is none.
     let norm = optimizer.grad_norm().map_or_else(
         || parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(),
@@ -1836,7 +1845,7 @@ fn update_scale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
         scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
         scaler.update()?;
     }
-    let state = scaler.state_dict();
+    let state = scaler.state_dict()?;
     ["scale", "growth_tracker"].map(|name| state[name].copy()).into_iter().collect()
 }
 

@@ -11,7 +11,7 @@ use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
 /// The attributes of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`].
 #[derive(Clone, Debug, Default)]
 pub struct CrossEntropy {
-    /// A weight for each class, `[C]`.
+    /// A weight for each class, `[C]`; of a float dtype.
     pub weight: Option<Tensor>,
     /// The target that is left out; -100 if absent. Only with class indices.
     pub ignore_index: Option<i64>,
@@ -45,6 +45,7 @@ impl Tensor {
             return x.cross_entropy_with(&target, options);
         }
         check_float(op, self)?;
+        check_weight(op, options)?;
         if !(0.0..=1.0).contains(&options.label_smoothing) {
             let message = format!("label_smoothing is {}, expected 0 to 1", options.label_smoothing);
             return Err(Error::attr(op, message));
@@ -65,6 +66,7 @@ impl Tensor {
             return x.nll_loss(&target, options);
         }
         check_float(op, self)?;
+        check_weight(op, options)?;
         let dim = class_dim(op, self, target)?;
         let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };
         if !has_kernel(Fused::CrossEntropy, self) {
@@ -82,6 +84,15 @@ fn class_dim(op: &'static str, x: &Tensor, target: &Tensor) -> Result<isize> {
         None => Err(Error::shape(op, format!("{} was given, expected [N, C, ..] or [C]", describe(&[x, target])))),
         Some(0) => Err(Error::shape(op, format!("there are no classes in {}", describe(&[x, target])))),
         Some(_) => Ok(dim as isize),
+    }
+}
+
+fn check_weight(op: &'static str, options: &CrossEntropy) -> Result<()> {
+    match &options.weight {
+        Some(w) if !w.dtype().is_float() => {
+            Err(Error::dtype(op, format!("weight is {}, expected a float dtype", describe(&[w]))))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{Error, Result, Shape, Tensor, autocast};
 pub struct Triplet {
     /// How much farther the negative must be than the positive; more than 0.
     pub margin: f64,
-    /// The norm, at least 1.
+    /// The norm, at least 1; infinity is the largest component.
     pub p: f64,
     /// Added to every component of a difference.
     pub eps: f64,
@@ -41,7 +41,7 @@ impl Default for Triplet {
 
 impl Tensor {
     /// `max(0, d(a, positive) - d(a, negative) + margin)` for rows of this tensor `a: [N, D]`. All have gradients. Float
-    /// dtypes. Errors: `Shape`, `Attr`. Balntas et al. 2016, BMVC.
+    /// dtypes. Errors: `Shape`, `Attr`; `Value` for the infinite norm of rows without elements. Balntas et al. 2016, BMVC.
     pub fn triplet_loss(&self, positive: &Tensor, negative: &Tensor, options: Triplet) -> Result<Tensor> {
         let op = "triplet_loss";
         if let Some(([a, p, n], _)) = autocast::wide([self, positive, negative], None)? {
@@ -159,6 +159,9 @@ fn check_rows(op: &'static str, x: &Tensor) -> Result<()> {
 fn norm(x: &Tensor, p: f64) -> Result<Tensor> {
     if p == 2.0 {
         return x.l2_norm(1);
+    }
+    if p == f64::INFINITY {
+        return x.abs()?.amax(1);
     }
     let sum = x.abs()?.pow_scalar(p)?.sum(1)?;
     let zero = sum.eq_scalar(0.0)?;

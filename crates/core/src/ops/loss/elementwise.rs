@@ -8,6 +8,7 @@ use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved, record};
 use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
+use std::f64::consts::SQRT_2;
 
 /// What the target of [`Tensor::kl_div`] holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,11 +240,7 @@ fn of_difference(
 impl Tensor {
     /// `(a - t)^2`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        const SLOPES: &Slopes = &Slopes {
-            rows: &[Slope::All(Pointwise::MseBackward), Slope::Of(Pointwise::MseBackward, SWAPPED)],
-            both: Some(Pointwise::MseBackwardBoth),
-        };
-        of_difference(Pointwise::MseLoss, SLOPES, self, target, &[], reduction.into())
+        mse(self, target, reduction.into())
     }
 
     /// `|a - t|`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
@@ -264,11 +261,17 @@ impl Tensor {
         smooth_l1(self, target, beta, reduction.into())
     }
 
-    /// `delta` times [`smooth_l1_loss`](Tensor::smooth_l1_loss) with `beta = delta`. Errors: as there, and `Attr` unless
-    /// delta is positive.
+    /// `delta` times [`smooth_l1_loss`](Tensor::smooth_l1_loss) with `beta = delta`; half of the square if delta is infinite.
+    /// Errors: as there, and `Attr` unless delta is positive.
     pub fn huber_loss(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
         if delta.is_nan() || delta <= 0.0 {
             return Err(Error::attr("huber_loss", format!("delta is {delta}, expected more than 0")));
+        }
+        // From here on half of the square is the loss wherever a loss is finite, and neither delta nor the square divided by
+        // it leaves the dtype's range.
+        let largest = if self.dtype() == DType::F64 { f64::MAX } else { f32::MAX as f64 };
+        if delta > SQRT_2 * largest.sqrt() {
+            return mse(self, target, Finish { factor: 0.5, ..reduction.into() });
         }
         smooth_l1(self, target, delta, Finish { factor: delta, ..reduction.into() })
     }
@@ -364,6 +367,14 @@ impl Tensor {
         };
         elementwise(row, slopes, &[self, target], &[alpha, gamma], reduction.into())
     }
+}
+
+fn mse(a: &Tensor, t: &Tensor, finish: Finish<'_>) -> Result<Tensor> {
+    const SLOPES: &Slopes = &Slopes {
+        rows: &[Slope::All(Pointwise::MseBackward), Slope::Of(Pointwise::MseBackward, SWAPPED)],
+        both: Some(Pointwise::MseBackwardBoth),
+    };
+    of_difference(Pointwise::MseLoss, SLOPES, a, t, &[], finish)
 }
 
 fn smooth_l1(a: &Tensor, t: &Tensor, beta: f64, finish: Finish<'_>) -> Result<Tensor> {

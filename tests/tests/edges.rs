@@ -1,0 +1,225 @@
+//! What no generated case draws: infinite attributes, refused dtypes, and ops that are others by another name.
+
+use isograd::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
+use isograd::ops::{EmbeddingOptions, Index, Put};
+use isograd::{DType, Device, Kind, Result, Tensor, autocast};
+use isograd_tests::harness::{self, text, trial};
+
+type Outcome = std::result::Result<(), String>;
+
+fn main() {
+    harness::main(|device| {
+        let check = |op: &str, aspect: &str, run: fn(&Device) -> Result<Outcome>| {
+            let at = device.clone();
+            trial(device, op, aspect, move || run(&at).map_err(text)?)
+        };
+        vec![
+            check("triplet_loss", "infinite_norm", infinite_norm),
+            check("huber_loss", "infinite_delta", infinite_delta),
+            check("cross_entropy_loss", "integer_weight", integer_weight),
+            check("embedding_rmsnorm", "dtype_of_gamma", dtype_of_gamma),
+            check("embedding_rmsnorm", "autocast", normalised_in_f32),
+            check("global_avgpool3d", "adaptive", global_pools),
+            check("index_put_", "what_is_changed", index_put_in_place),
+        ]
+    });
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, expected: T) -> Outcome {
+    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
+}
+
+fn refused(what: &str, result: Result<Tensor>, kind: Kind, says: &str) -> Outcome {
+    match result {
+        Ok(y) => Err(format!("{what} gave {y:?}")),
+        Err(e) if e.kind() == kind && e.message().contains(says) => Ok(()),
+        Err(e) => Err(format!("{what}: {e}")),
+    }
+}
+
+/// Exact in every dtype.
+fn infinite_norm(device: &Device) -> Result<Outcome> {
+    let run = |dtype: DType, negative: TripletNegative| {
+        let row = |x: [f32; 2]| Tensor::from_slice(&x, (1, 2), device)?.cast(dtype)?.leaf();
+        let (a, p, n) = (row([0.0, 0.0])?, row([3.0, 1.0])?, row([0.5, 2.0])?);
+        let options = Triplet { p: f64::INFINITY, eps: 0.0, negative, ..Triplet::default() };
+        let loss = a.triplet_loss(&p, &n, options)?;
+        loss.backward()?;
+        let mut all = loss.to_f64_vec()?;
+        for x in [&a, &p, &n] {
+            all.extend(x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?);
+        }
+        Ok(all)
+    };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        // Distances 3 and 2 from the anchor, 2.5 from the positive.
+        let expected = vec![2.0, -1.0, 1.0, 1.0, 0.0, 0.0, -1.0];
+        let outcome = equal("from the anchor", run(dtype, TripletNegative::FromAnchor)?, expected.clone());
+        let nearest = equal("nearest", run(dtype, TripletNegative::Nearest)?, expected);
+        if let Err(e) = outcome.and(nearest) {
+            return Ok(Err(format!("{dtype}: {e}")));
+        }
+    }
+    let rows = Tensor::zeros((2, 3), DType::F32, device)?.leaf()?;
+    let options = Triplet { p: f64::INFINITY, eps: 0.0, ..Triplet::default() };
+    let loss = rows.triplet_loss(&rows, &rows, options)?;
+    loss.backward()?;
+    Ok(equal("rows that are one", loss.item()?, 1.0))
+}
+
+fn infinite_delta(device: &Device) -> Result<Outcome> {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for delta in [f64::INFINITY, f64::MAX, 1e39, 1e38, 1e30] {
+            for (reduction, count) in [(Reduction::None, 1.0), (Reduction::Sum, 1.0), (Reduction::Mean, 4.0)] {
+                let a = Tensor::from_slice(&[0.0f32, -2.0, 0.5, 8.0], 4, device)?.cast(dtype)?.leaf()?;
+                let t = Tensor::ones(4, dtype, device)?;
+                let loss = a.huber_loss(&t, delta, reduction)?;
+                loss.sum(..)?.backward()?;
+                let losses = [0.5, 4.5, 0.125, 24.5];
+                let expected = match reduction {
+                    Reduction::None => losses.to_vec(),
+                    _ => vec![(losses.iter().sum::<f64>() / count)],
+                };
+                // 29.625 has more bits than bf16.
+                let rounded = Tensor::from_slice(&expected, expected.len(), &isograd_tests::cpu())?.cast(dtype)?;
+                let slopes: Vec<f64> = [-1.0, -3.0, -0.5, 7.0].iter().map(|d| d / count).collect();
+                let gradient = a.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?;
+                let what = format!("{dtype}, delta {delta}, {reduction:?}");
+                let outcome = equal(&what, loss.to_f64_vec()?, rounded.to_f64_vec()?);
+                if let Err(e) = outcome.and(equal(&what, gradient, slopes)) {
+                    return Ok(Err(e));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn integer_weight(device: &Device) -> Result<Outcome> {
+    let x = Tensor::zeros((2, 3), DType::F32, device)?;
+    let target = Tensor::zeros(2, DType::I64, device)?;
+    let of = |dtype: DType| -> Result<CrossEntropy> {
+        Ok(CrossEntropy { weight: Some(Tensor::ones(3, dtype, device)?), ..CrossEntropy::default() })
+    };
+    let probabilities = x.softmax(1)?;
+    for dtype in [DType::I64, DType::I32, DType::U8, DType::Bool] {
+        let (options, says) = (of(dtype)?, format!("weight is {dtype}"));
+        let outcome = refused("indices", x.cross_entropy_with(&target, &options), Kind::Dtype, &says)
+            .and(refused("probabilities", x.cross_entropy_with(&probabilities, &options), Kind::Dtype, &says))
+            .and(refused("nll_loss", x.nll_loss(&target, &options), Kind::Dtype, &says));
+        if outcome.is_err() {
+            return Ok(outcome);
+        }
+    }
+    let loss = x.cross_entropy_with(&target, &of(DType::F32)?)?.item()?;
+    Ok(if (loss - 3f64.ln()).abs() < 1e-6 { Ok(()) } else { Err(format!("{loss} of an f32 weight")) })
+}
+
+fn dtype_of_gamma(device: &Device) -> Result<Outcome> {
+    let index = Tensor::zeros(2, DType::I64, device)?;
+    let norm = |table: DType, gamma: DType| {
+        let gamma = Tensor::ones(4, gamma, device)?;
+        Tensor::ones((3, 4), table, device)?.embedding_rmsnorm(&index, Some(&gamma), 1e-6)
+    };
+    let accepted = [(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::F16, DType::F32)];
+    for (table, gamma) in accepted {
+        let y = norm(table, gamma)?;
+        if let Err(e) = equal("the dtype", y.dtype(), table) {
+            return Ok(Err(e));
+        }
+    }
+    for (table, gamma) in [(DType::F32, DType::F16), (DType::F16, DType::BF16), (DType::F32, DType::I64)] {
+        let outcome = refused("gamma", norm(table, gamma), Kind::Dtype, "gamma must have the dtype");
+        if outcome.is_err() {
+            return Ok(outcome);
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn normalised_in_f32(device: &Device) -> Result<Outcome> {
+    let table =
+        Tensor::from_vec((1..13).map(|v| v as f32 / 8.0).collect(), (3, 4), device)?.cast(DType::BF16)?.leaf()?;
+    let gamma = table.detach().select(0, 1)?.copy()?.leaf()?;
+    let index = Tensor::from_slice(&[2i64, 0, 2], 3, device)?;
+    let run = |norm: fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>| {
+        let y = autocast(DType::BF16, || norm(&table, &index, &gamma))?;
+        y.square()?.sum(..)?.backward()?;
+        let mut all = vec![y.to_f64_vec()?];
+        for x in [&table, &gamma] {
+            all.push(x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?);
+            x.set_grad(None)?;
+        }
+        Ok((y.dtype(), all))
+    };
+    let at_once = run(|table, index, gamma| table.embedding_rmsnorm(index, Some(gamma), 1e-6))?;
+    let apart =
+        run(|table, index, gamma| table.embedding(index, EmbeddingOptions::default())?.rms_norm(1, Some(gamma), 1e-6))?;
+    Ok(equal("the dtype", at_once.0, DType::F32).and(equal("values and gradients", at_once, apart)))
+}
+
+fn global_pools(device: &Device) -> Result<Outcome> {
+    let values: Vec<f32> = (0..2 * 3 * 60).map(|v| (v * 7 % 61) as f32).collect();
+    for shape in [vec![2, 3, 3, 4, 5], vec![6, 5, 3, 4]] {
+        let x = Tensor::from_slice(&values, shape, device)?.leaf()?;
+        let bits = |y: &Tensor| -> Result<(Vec<usize>, Vec<f64>, Vec<f64>)> {
+            y.square()?.sum(..)?.backward()?;
+            let gradient = x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?;
+            x.set_grad(None)?;
+            Ok((y.dims().to_vec(), y.to_f64_vec()?, gradient))
+        };
+        let (largest, at) = x.global_max_pool3d_with_indices()?;
+        let (expected, expected_at) = x.adaptive_max_pool3d_with_indices([1; 3])?;
+        let outcome = equal("averages", bits(&x.global_avg_pool3d()?)?, bits(&x.adaptive_avg_pool3d([1; 3])?)?)
+            .and(equal("maxima", bits(&x.global_max_pool3d()?)?, bits(&x.adaptive_max_pool3d([1; 3])?)?))
+            .and(equal("maxima with positions", bits(&largest)?, bits(&expected)?))
+            .and(equal("positions", at.to_vec::<i64>()?, expected_at.to_vec::<i64>()?));
+        if outcome.is_err() {
+            return Ok(outcome);
+        }
+    }
+    let flat = Tensor::ones((2, 3, 4), DType::F32, device)?;
+    Ok(refused("rank 3", flat.global_avg_pool3d(), Kind::Shape, "has 3 dimensions, expected 4 or 5"))
+}
+
+fn index_put_in_place(device: &Device) -> Result<Outcome> {
+    let base = || Tensor::from_vec((0..12).map(|v| v as f32).collect(), (3, 4), device);
+    let places = Tensor::from_slice(&[2i64, 0, -1], 3, device)?;
+    let mask = base()?.gt_scalar(6.5)?;
+    let (rows, columns) = (Index::from(&places), [Index::from(..), Index::from(&places)]);
+    let cases: [(&str, &[Index], Tensor); 4] = [
+        ("rows", &[rows], Tensor::arange(4, device)?.cast(DType::F32)?),
+        ("columns", &columns, Tensor::full((), -3.0, DType::F32, device)?),
+        ("a mask", &[Index::from(&mask)], Tensor::full((), 0.5, DType::F32, device)?),
+        ("a slice", &[Index::from(1..3)], Tensor::ones((2, 1), DType::F32, device)?),
+    ];
+    for (what, indices, values) in &cases {
+        for put in [Put::Assign, Put::Accumulate] {
+            // Contiguous, a view of columns, and a leaf.
+            let whole = base()?;
+            whole.index_put_(indices, values, put)?;
+            let wide = Tensor::zeros((3, 8), DType::F32, device)?;
+            let view = wide.slice(1, 0, 8, 2)?;
+            view.copy_(&base()?)?;
+            view.index_put_(indices, values, put)?;
+            let expected = base()?.index_put(indices, values, put)?.to_f64_vec()?;
+            let between = wide.slice(1, 1, 8, 2)?.to_f64_vec()?;
+            let outcome = equal(what, whole.to_f64_vec()?, expected.clone())
+                .and(equal(what, wide.slice(1, 0, 8, 2)?.to_f64_vec()?, expected))
+                .and(equal("what lies between", between, vec![0.0; 12]));
+            if outcome.is_err() {
+                return Ok(outcome);
+            }
+        }
+    }
+    // The tape sees that a saved tensor has changed.
+    let (x, w) = (base()?, base()?.leaf()?);
+    let y = w.mul(&x)?.sum(..)?;
+    x.index_put_(cases[0].1, &cases[0].2, Put::Assign)?;
+    let changed = y.backward().is_err_and(|e| e.message().contains("changed"));
+    let to_tensor = |result: Result<()>| result.and_then(|()| base());
+    let overlap = x.index_put_(cases[0].1, &x.select(0, 0)?, Put::Assign);
+    Ok(equal("the version", changed, true)
+        .and(refused("a leaf", to_tensor(w.index_put_(cases[0].1, &cases[0].2, Put::Assign)), Kind::Value, "no_grad"))
+        .and(refused("shared memory", to_tensor(overlap), Kind::Value, "shares memory")))
+}
