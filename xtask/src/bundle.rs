@@ -32,6 +32,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "dtypes",
             "--test",
+            "edges",
+            "--test",
             "sizes",
             "--test",
             "properties",

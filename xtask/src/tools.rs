@@ -69,9 +69,15 @@ pub fn program_name(program: &Path) -> String {
     format!("{plain}{extension}")
 }
 
+/// Without what the tests must fail, by `ISOGRAD_REQUIRE`.
+pub fn required() -> impl Iterator<Item = String> {
+    let list = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
+    list.split(',').map(|name| name.trim().to_string()).collect::<Vec<_>>().into_iter()
+}
+
 /// Whether `ISOGRAD_REQUIRE` names something without which the tests must fail.
 pub fn is_required(name: &str) -> bool {
-    std::env::var("ISOGRAD_REQUIRE").is_ok_and(|list| list.split(',').any(|required| required.trim() == name))
+    required().any(|required| required == name)
 }
 
 /// Installs a component of the toolchain unless `cargo <subcommand>` is there.
