@@ -1671,6 +1671,68 @@ def sequence(out):
     out.error(f"{op}/no_samples", "Attr", logits, num_samples=0)
 
 
+@family
+def scalars(out):
+    for op in "add_scalar sub_scalar mul_scalar div_scalar rsub_scalar".split():
+        sweep(out, op, scalar=-1.75)
+    sweep(out, "rdiv_scalar", make=positive, scalar=-1.75)
+    sweep(out, "rpow_scalar", scalar=1.75)
+
+
+@family
+def shapes(out):
+    x = {"x": normal(2, 3, 1, 4)}
+    for first, last in [(0, -1), (1, 2), (-2, -1), (2, 2)]:
+        out.case(f"flatten/{first}_{last}", x, first=first, last=last)
+    for dim, start, stop, step in [(0, 0, 2, 1), (1, 1, 3, 1), (3, 0, 4, 3), (-1, 1, 4, 2), (1, 2, 2, 1)]:
+        out.case(f"slice/{dim}_{start}_{stop}_{step}", x, dim=dim, start=start, stop=stop, step=step)
+    for size, dim in [(2, 1), (1, 0), (3, -1), (9, 3)]:
+        out.case(f"split/{size}_{dim}", x, size=size, dim=dim)
+    for dim in [2, -2]:
+        out.case(f"squeeze/{dim}", x, dim=dim)
+    out.error("squeeze/0", "Shape", x, dim=0)
+    for dim in [0, 2, -1, 4]:
+        out.case(f"unsqueeze/{dim}", x, dim=dim)
+    for dim in [0, 1, -1]:
+        out.case(f"stack/{dim}", {f"x{k}": normal(2, 3) for k in range(3)}, dim=dim)
+    a, b = mask([[True, False, True], [False, False, True]]), mask([[True], [False]])
+    out.case("logical_not/mask", {"x": a})
+    out.case("logical_and/broadcast", {"a": a, "b": b})
+    out.case("logical_or/broadcast", {"a": a, "b": b})
+    out.case("nonzero/mask", {"x": a})
+    out.case("nonzero/none", {"x": mask([False, False])})
+    out.case("not_finite/special", {"x": f64([0.0, -0.0, 1e308, -1e308, INF, -INF, NAN, 5e-324])})
+    for shape in [(2, 3, 2, 3, 4), (3, 1, 1, 5)]:
+        out.case(f"global_maxpool3d/{label(shape)}", {"x": normal(*shape)})
+        out.case(f"global_avgpool3d/{label(shape)}", {"x": normal(*shape)})
+
+
+@family
+def in_place(out):
+    x, row = normal(3, 4), normal(4)
+    out.case("fill_/number", {"x": x}, value=1.5)
+    for op in ["copy_", "add_", "mul_"]:
+        out.case(f"{op}/same", {"x": x, "src": normal(3, 4)})
+        out.case(f"{op}/broadcast", {"x": x, "src": row})
+    out.case("scatter_add_/rows", {"x": x, "index": i64([[0, 2, 2, 0], [0, 0, 1, 1]]), "src": normal(2, 4)}, dim=0)
+    out.case("scatter_add_/columns", {"x": x, "index": i32([[3], [3], [0]]), "src": normal(3, 1)}, dim=-1)
+    out.case("index_add_/rows", {"x": x, "index": i64([2, 0, 2]), "src": normal(3, 4)}, dim=0)
+    out.case("index_add_/columns", {"x": x, "index": i32([1, 1]), "src": normal(3, 2)}, dim=1, alpha=-0.5)
+    pairs = {"i0": i64([0, -1, 0]), "i1": i64([1, 2, 1])}
+    for name, accumulate in [("assign", False), ("accumulate", True)]:
+        indices = ["tensor:i0", "tensor:i1"]
+        out.case(f"index_put_/{name}", {"x": x, "values": normal(3), **pairs}, indices=indices, accumulate=accumulate)
+        masked = {"x": x, "values": normal(), "i0": x > 0}
+        out.case(f"index_put_/{name}_mask", masked, indices=["tensor:i0"], accumulate=accumulate)
+    out.case("accumulate_grad/same", {"y": x, "x": normal(3, 4)})
+    out.case("accumulate_grad/broadcast", {"y": x, "x": row})
+    for name, bad in [("finite", 1.0), ("infinity", INF), ("nan", NAN)]:
+        grads = {"g0": normal(2, 3), "g1": f64([bad, 2.0])}
+        out.case(f"amp_unscale_check/{name}", grads, scale=1024.0)
+        factors = {"growth": 2.0, "backoff": 0.5, "interval": 2}
+        out.case(f"amp_update_scale/{name}", grads, scale=8.0, **factors)
+
+
 def main():
     assert torch.__version__.split("+")[0] == VERSION, f"torch {torch.__version__}, expected {VERSION}"
     torch.set_num_threads(1)

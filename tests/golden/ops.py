@@ -4,6 +4,7 @@ A reference takes its inputs by name and its attributes as keyword-only argument
 case, `None` meaning absent. An attribute that shares its name with an input is renamed by `ATTRIBUTE_NAMES`.
 """
 
+import functools
 import itertools
 import math
 
@@ -571,6 +572,36 @@ def clip_value(*, clip, **tensors):
     return tuple(param.grad for param in params)
 
 
+def in_place(change):
+    """The reference of an op that changes a copy of `x`."""
+
+    def reference(x, *inputs, **named):
+        y = x.clone()
+        change(y, *inputs, **named)
+        return y
+
+    return "", functools.wraps(change)(reference)
+
+
+def unscaled(*, scale, **grads):
+    """The gradients without the scale, and the scale afterwards: that of a GradScaler with PyTorch's defaults."""
+    grads = [g.clone() for g in grads.values()]
+    found, current, tracker = torch.zeros(1), torch.tensor([scale]), torch.zeros(1, dtype=torch.int32)
+    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, 1 / current)
+    torch._amp_update_scale_(current, tracker, found, 2.0, 0.5, 2000)
+    return (*grads, current.reshape(()))
+
+
+def updated(*, scale, growth, backoff, interval, **grads):
+    """Scale and counter after three steps with the same gradients."""
+    current, tracker = torch.tensor([scale]), torch.zeros(1, dtype=torch.int32)
+    for _ in range(3):
+        found = torch.zeros(1)
+        torch._amp_foreach_non_finite_check_and_unscale_([g.clone() for g in grads.values()], found, 1 / current)
+        torch._amp_update_scale_(current, tracker, found, growth, backoff, interval)
+    return current.reshape(()), tracker.reshape(())
+
+
 def unary(f):
     return "x", lambda x: f(x)
 
@@ -733,4 +764,42 @@ OPS = {
     "muon_step": ("", muon),
     "gradient_clip_norm": ("", clip_norm),
     "gradient_clip_value": ("", clip_value),
+    # scalars
+    "add_scalar": ("x", lambda x, *, scalar: x + scalar),
+    "sub_scalar": ("x", lambda x, *, scalar: x - scalar),
+    "mul_scalar": ("x", lambda x, *, scalar: x * scalar),
+    "div_scalar": ("x", lambda x, *, scalar: x / scalar),
+    "rsub_scalar": ("x", lambda x, *, scalar: scalar - x),
+    "rdiv_scalar": ("x", lambda x, *, scalar: scalar / x),
+    "rpow_scalar": ("x", lambda x, *, scalar: torch.pow(scalar, x)),
+    # shapes
+    "flatten": ("x", lambda x, *, first=0, last=-1: torch.flatten(x, first, last)),
+    "slice": ("x", lambda x, *, dim, start, stop, step: x[(slice(None),) * (dim % x.dim()) + (slice(start, stop, step),)]),
+    "split": ("x", lambda x, *, size, dim: torch.split(x, size, dim)),
+    "squeeze": ("x", lambda x, *, dim: torch.squeeze(x, dim)),
+    "unsqueeze": ("x", lambda x, *, dim: torch.unsqueeze(x, dim)),
+    "stack": ("x*", lambda *, dim, **xs: torch.stack(list(xs.values()), dim)),
+    "logical_not": ("", lambda x: torch.logical_not(x)),
+    "logical_and": binary(torch.logical_and, ""),
+    "logical_or": binary(torch.logical_or, ""),
+    "nonzero": ("", lambda x: torch.nonzero(x, as_tuple=True)),
+    "not_finite": ("", lambda x: ~torch.isfinite(x)),
+    "global_maxpool3d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(3)(x, output_size=[1, 1, 1])),
+    "global_avgpool3d": unary(lambda x: F.adaptive_avg_pool3d(x, 1)),
+    # in_place
+    "fill_": in_place(lambda x, *, value: x.fill_(value)),
+    "copy_": in_place(lambda x, src: x.copy_(src)),
+    "add_": in_place(lambda x, src: x.add_(src)),
+    "mul_": in_place(lambda x, src: x.mul_(src)),
+    "scatter_add_": in_place(lambda x, index, src, *, dim: x.scatter_add_(dim, index.long(), src)),
+    "index_add_": in_place(lambda x, index, src, *, dim, alpha=1: x.index_add_(dim, index.long(), src, alpha=alpha)),
+    "index_put_": (
+        "",
+        lambda x, values, *, indices, accumulate=False, **tensors: index_put(
+            x, values, indices=indices, accumulate=accumulate, **tensors
+        ),
+    ),
+    "accumulate_grad": ("", lambda y, x: y + x),
+    "amp_unscale_check": ("", unscaled),
+    "amp_update_scale": ("", updated),
 }

@@ -107,6 +107,9 @@ fn sub_group_size(device: &Device) -> Option<usize> {
     sizes.filter(|&size| size <= 32).max()
 }
 
+/// What a kernel says that PoCL must not optimise.
+const PLAIN_ON_POCL: &str = "#define PLAIN_ON_POCL";
+
 /// Has PoCL leave out Clang's header of all functions, by what guards it, and `prelude.h` declare those that kernels call.
 const OWN_DECLARATIONS: &str = "-D_OPENCL_H_ -DDECLARES_FUNCTIONS";
 
@@ -240,9 +243,11 @@ impl Driver for OpenCl {
         let _one = self.compiler();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
         let mut build = |options: &str| program.build(&[self.device.id()], options);
+        let plain = if self.is_pocl && source.contains(PLAIN_ON_POCL) { " -cl-opt-disable" } else { "" };
+        let options = format!("{}{plain}", self.options);
         // A kernel of a program's own may call other functions than ours do.
-        let is_built = self.is_pocl && build(&format!("{} {OWN_DECLARATIONS}", self.options)).is_ok();
-        if let Err(error) = if is_built { Ok(()) } else { build(&self.options) } {
+        let is_built = self.is_pocl && build(&format!("{options} {OWN_DECLARATIONS}")).is_ok();
+        if let Err(error) = if is_built { Ok(()) } else { build(&options) } {
             let log = program.get_build_log(self.device.id()).unwrap_or_default();
             return Err(Error::backend(op, format!("OpenCL: {error}\n{log}")));
         }

@@ -16,8 +16,8 @@ macro_rules! families {
 }
 
 families! {
-    "activation" "binary" "channel_norm" "embedding" "fused_pointwise" "gemm_bias" "graph" "indexing" "loss" "matmul"
-    "normalization" "optimizer" "pooling" "reduction" "sequence" "table28" "unary" "utility"
+    "activation" "binary" "channel_norm" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing" "loss"
+    "matmul" "normalization" "optimizer" "pooling" "reduction" "scalars" "sequence" "shapes" "table28" "unary" "utility"
 }
 
 /// All cases.
