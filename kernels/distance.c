@@ -24,7 +24,7 @@
 #define POWERED(d) ((d) > 0 ? powr_(d, order) : (d))
 #define ROOT(sum) ((sum) > 0 ? powr_(sum, (A)1 / order) : (sum))
 // What |d|^order is to d, over order, by the distance.
-#define PULL(d, distance) (SIGN(d) * (fabs_(d) > 0 ? powr_(fabs_(d) / (distance), order - (A)1) : (A)0))
+#define PULL(d, distance) (SIGN(d) * ((d) == 0 ? (A)0 : powr_(fabs_(d) / (distance), order - (A)1)))
 #elif ORDER == 1
 #define POWERED(d) (d)
 #define ROOT(sum) (sum)
@@ -98,8 +98,7 @@ FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
     far = is_other ? distance[2] : far;
     pull[2] = is_other ? (A)-1 : (A)0;
 #endif
-    // Of NaN too.
-    A is_there = (A)!(distance[0] - far + margin < 0);
+    A is_there = (A)(distance[0] - far + margin >= 0);
     pull[0] = is_there;
     pull[1] = is_other ? (A)0 : -is_there;
 #ifdef NEAREST
@@ -112,7 +111,7 @@ FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
 FUNCTION void add_slopes(A *d, const A *v, const A *pull, const A *distance, A eps, A order) {
     EACH_INPUT(i) d[i] = 0;
     EACH_DISTANCE(k) {
-        A slope = distance[k] == 0 || pull[k] == 0 ? (A)0 : pull[k] * PULL(v[FROM(k)] - v[TO(k)] + eps, distance[k]);
+        A slope = distance[k] == 0 ? (A)0 : pull[k] * PULL(v[FROM(k)] - v[TO(k)] + eps, distance[k]);
         d[FROM(k)] += slope;
         d[TO(k)] -= slope;
     }

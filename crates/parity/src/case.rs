@@ -215,6 +215,11 @@ impl Gen {
         self.shape.iter().product::<usize>() > 512
     }
 
+    /// How many elements an operand should have, if the case is one whose time is measured: those of its shape.
+    pub fn timed(&self) -> Option<usize> {
+        Some(self.shape.iter().product()).filter(|&elements| elements >= 1 << 20)
+    }
+
     /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large, where those of a case
     /// with an even seed are multiples of 16.
     pub fn side(&mut self) -> usize {

@@ -8,7 +8,7 @@ use crate::golden::CASES;
 use crate::registry::{self, Attributes, Class, Name, Op};
 use crate::report::{Finding, Outcome, Report, Worst};
 use crate::run::{Check, Options, Progress, caught, describe};
-use crate::tolerance::{Measures, bounds, gradient_bounds};
+use crate::tolerance::{Arriving, Measures, bounds, gradient_bounds};
 use crate::watch::private;
 use isograd_core::tape::BackwardOptions;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
@@ -530,6 +530,7 @@ impl Recorded {
             let wide = if t.dtype().is_float() { t.detach().cast(DType::F64)? } else { t.clone() };
             Ok((name.clone(), if t.requires_grad() { wide.leaf()? } else { wide }))
         });
+        let arriving = Arriving::new(op, &narrow(&self.case()?, DType::F64)?, arriving)?;
         let exact = self.gradients(&wide.collect::<Result<Vec<_>>>()?, &cpu)?;
         let yardstick = self.gradients(&own, &cpu)?;
         let of = |(exact, yardstick): (&Tensor, &Tensor)| {

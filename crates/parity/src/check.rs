@@ -4,7 +4,7 @@
 use crate::case::{Case, Gen};
 use crate::compare::{Distance, Miss, cancels, close_values, measure, precision, same_bits};
 use crate::registry::{Class, Derivative, Op};
-use crate::tolerance::{Measures, Sums, bounds, gradient_bounds};
+use crate::tolerance::{Arriving, Measures, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, tape};
@@ -190,12 +190,13 @@ fn compare_gradients(
     let (got, exact, errors) = (there(&narrow), here(&wide), errors_of_cpu(case, dtype, &here));
     let (got, exact, errors) = (got.map_err(text)?, exact.map_err(text)?, errors.map_err(text)?);
     let sums = sums(op, &wide).map_err(text)?;
+    let arriving = Arriving::new(op, &wide, times as f64).map_err(text)?;
     if got.len() != exact.len() {
         return Err(format!("{} gradients, expected {} in {}", got.len(), exact.len(), shown(&narrow)).into());
     }
     let each = (0..exact.len()).map(|k| {
         let sums = sums.get(k).and_then(Option::as_ref);
-        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, times as f64, dtype);
+        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, arriving, dtype);
         measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|miss| miss.told(|e| format!("gradient {k}, {e}")))
     });
     worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs)))

@@ -1,12 +1,14 @@
-//! How near ops come to the copy bandwidth of a device.
+//! How near ops come to what bounds them on a device: the copy bandwidth, and for products the rate of a large one.
 
 use crate::case::{Case, Gen};
-use crate::registry::Op;
+use crate::registry::{Class, Op};
 use crate::report::number;
 use isograd_core::tape::{BackwardOptions, grad_with};
-use isograd_core::{DType, Device, Result, Tensor, no_grad};
+use isograd_core::{DType, Device, Result, Rng, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Mutex;
 
 /// Timed calls, of which the median counts, and those of a call that takes long.
 const RUNS: [usize; 2] = [5, 1];
@@ -26,7 +28,7 @@ pub struct Pass {
     pub bytes: usize,
     /// The median.
     pub seconds: f64,
-    /// The time that a copy of as many bytes takes, over this.
+    /// The time that a copy of as many bytes takes, or a large product of as many multiplications if that is longer, over this.
     #[serde(deserialize_with = "number")]
     pub fraction: f64,
 }
@@ -143,11 +145,19 @@ fn timed(name: &str, t: &Tensor) -> Result<Timed> {
     Ok(Timed { name: name.into(), shape: t.dims().to_vec(), dtype: t.dtype().to_string(), below })
 }
 
+/// The additions and multiplications of a product of two matrices into a third, by their elements.
+fn operations(inputs: &[(String, Tensor)], y: &Tensor) -> f64 {
+    let elements = inputs.iter().take(2).map(|(_, t)| t).chain([y]).map(|t| t.numel() as f64);
+    2.0 * elements.product::<f64>().sqrt()
+}
+
 /// A device with what its measurements share.
 pub struct Stand {
     device: Device,
     kind: usize,
     flushed: Tensor,
+    /// Operations a second of a product of large square matrices, by the dtypes for which it was asked.
+    rates: Mutex<HashMap<DType, f64>>,
     /// Bytes that a copy reads and writes, a second.
     pub bandwidth: f64,
 }
@@ -159,7 +169,7 @@ impl Stand {
         let copied = COPIED[kind];
         let from = Tensor::zeros(copied, DType::F32, device)?;
         let to = from.zeros_like()?;
-        let mut stand = Stand { device: device.clone(), kind, flushed: from, bandwidth: 0.0 };
+        let mut stand = Stand { device: device.clone(), kind, flushed: from, rates: Mutex::default(), bandwidth: 0.0 };
         let bytes = 2 * copied * DType::F32.size();
         stand.bandwidth = bytes as f64 / stand.seconds(|| to.copy_(&stand.flushed))?;
         Ok(stand)
@@ -183,9 +193,25 @@ impl Stand {
         Ok(times[runs / 2])
     }
 
-    fn pass(&self, bytes: usize, f: impl Fn() -> Result<()>) -> Result<Pass> {
+    /// The rate of products in a dtype.
+    fn rate(&self, dtype: DType) -> Result<f64> {
+        let known = self.rates.lock().unwrap_or_else(|e| e.into_inner()).get(&dtype).copied();
+        if let Some(rate) = known {
+            return Ok(rate);
+        }
+        let side = ELEMENTS[self.kind].isqrt();
+        // Of numbers that are all alike a product takes less power, and time.
+        let x = Tensor::rand((side, side), -1.0, 1.0, dtype, &self.device, &Rng::new(0))?;
+        let seconds = self.seconds(|| x.matmul(&x).map(drop))?;
+        let rate = 2.0 * (side as f64).powi(3) / seconds;
+        self.rates.lock().unwrap_or_else(|e| e.into_inner()).insert(dtype, rate);
+        Ok(rate)
+    }
+
+    /// Times what moves so many bytes and, at some rate, takes so many seconds to compute.
+    fn pass(&self, bytes: usize, least: f64, f: impl Fn() -> Result<()>) -> Result<Pass> {
         let seconds = self.seconds(f)?;
-        Ok(Pass { bytes, seconds, fraction: bytes as f64 / self.bandwidth / seconds })
+        Ok(Pass { bytes, seconds, fraction: least.max(bytes as f64 / self.bandwidth) / seconds })
     }
 
     /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, where it does not run,
@@ -203,17 +229,23 @@ impl Stand {
             let case = rounded.map_or_else(|| case.map_floats(|t| t.cast(dtype))?.to(&self.device), Ok)?;
             let read: usize = case.inputs.iter().map(|(_, t)| size(t)).sum();
             let before = launched();
-            let written: usize = no_grad(|| op.call(&case))?.iter().map(size).sum();
+            let outputs = no_grad(|| op.call(&case))?;
+            let written: usize = outputs.iter().map(size).sum();
+            let least = match (op.class, &outputs[..]) {
+                (Class::Product | Class::Dense, [y, ..]) => operations(&case.inputs, y) / self.rate(dtype)?,
+                _ => 0.0,
+            };
+            drop(outputs);
             if before.is_some() && launched() == before {
                 return Ok(None);
             }
-            let forward = self.pass(read + written, || no_grad(|| op.call(&case).map(drop)))?;
+            let forward = self.pass(read + written, least, || no_grad(|| op.call(&case).map(drop)))?;
             let backward = match Backward::of(op, &case)? {
                 Some(backward) => {
                     let before = launched();
                     backward.run()?;
                     let is_free = before.is_some() && launched() == before;
-                    if is_free { None } else { Some(self.pass(backward.bytes(), || backward.run())?) }
+                    if is_free { None } else { Some(self.pass(backward.bytes(), 2.0 * least, || backward.run())?) }
                 }
                 None => None,
             };

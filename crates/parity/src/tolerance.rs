@@ -8,7 +8,7 @@
 
 use crate::case::Case;
 use crate::compare::precision;
-use crate::registry::{Class, Op};
+use crate::registry::{Class, Op, Slice};
 use crate::run::is_row;
 use isograd_core::{DType, Device, Result, Shape, Tensor};
 use std::ops::Range;
@@ -101,16 +101,37 @@ pub struct Sums {
     pub companion: Vec<f64>,
 }
 
+/// The gradients of the results.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving {
+    /// The largest, added up over calls.
+    largest: f64,
+    /// That of what is kept of a result, which was rounded, and multiplied with it.
+    kept: f64,
+}
+
+impl Arriving {
+    /// Of a call in f64, with the largest gradient. Softmaxes and activations of products compute theirs from the result,
+    /// as factors of at most 1.
+    pub fn new(op: &Op, case: &Case, largest: f64) -> Result<Arriving> {
+        let keeps_result = op.class == Class::Dense || op.slice == Slice::Along;
+        let sizes = if keeps_result { op.call(case)?[0].detach().to_f64_vec()? } else { Vec::new() };
+        let kept = largest * sizes.iter().fold(0.0, |most: f64, y| most.max(y.abs())).min(1.0);
+        Ok(Arriving { largest, kept })
+    }
+}
+
 /// The bounds of a gradient: 8 times the error of the CPU in the same dtype, 32 roundings of the largest element, or what a
-/// sum may be off by. `arriving` is the largest gradient of the results, added up over calls.
+/// sum may be off by.
 pub fn gradient_bounds(
     op: &Op,
     r: &[f64],
     errors: &[f64],
     sums: Option<&Sums>,
-    arriving: f64,
+    arriving: Arriving,
     dtype: DType,
 ) -> Vec<f64> {
+    let Arriving { largest: arriving, kept } = arriving;
     let (u_out, eta) = precision(dtype);
     let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
     let scale = largest(&mut r.iter().map(|r| r.abs()));
@@ -119,7 +140,7 @@ pub fn gradient_bounds(
     // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
     // that arrive; or round what it then multiplies with factors of at most 2.
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
-    let kept = if is_kept { 4.0 * (u_out * scale + u_acc * arriving) } else { 0.0 };
+    let kept = if is_kept { 4.0 * (u_out * scale.max(kept) + u_acc * arriving) } else { 0.0 };
     // A product may have all elements for factors; in f32 it may be too large for its error to be seen.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
     // What ties share is divided.

@@ -112,6 +112,7 @@ enum Kind {
 /// x `[N, C, ..]`.
 fn shape(g: &mut Gen, kind: Kind) -> Vec<usize> {
     let mut shape = match g.side() {
+        _ if g.timed().is_some() => vec![g.shape.iter().product::<usize>() >> 18, 64, 64, 64],
         side @ 4.. => match g.below(6) {
             0 => vec![side, 40],
             1 => vec![2, 4, 33, 31],

@@ -1055,16 +1055,22 @@ fn gemm_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     absolute(&Invocation { attributes: &attributes, ..*c })
 }
 
+/// Extents of a product; of one whose time is measured, those of square matrices.
+fn extents(g: &mut Gen) -> [usize; 3] {
+    g.timed().map_or_else(|| [0; 3].map(|_| g.side()), |elements| [elements.isqrt(); 3])
+}
+
 fn gemm_case(g: &mut Gen) -> Case {
-    let [m, k, n] = [0; 3].map(|_| g.side());
+    let [m, k, n] = extents(g);
     let c = [vec![m, n], vec![n], vec![m, 1], vec![]][g.below(4)].clone();
     let inputs = [("a", vec![m, k]), ("b", vec![k, n]), ("c", c)].map(|(name, s)| (name, g.tensor(Domain::Real, &s)));
     Case::new(json!({"alpha": 0.5, "beta": -2.0}), inputs.to_vec())
 }
 
 fn matmul_case(g: &mut Gen) -> Case {
-    let ([m, k, n], batch) = ([0; 3].map(|_| g.side()), g.below(4));
+    let ([m, k, n], batch) = (extents(g), g.below(4));
     let (a, b) = match g.below(6) {
+        _ if g.timed().is_some() => (vec![m, k], vec![k, n]),
         0 => (vec![k], vec![k]),
         1 => (vec![m, k], vec![k]),
         2 => (vec![k], vec![batch, k, n]),
@@ -1087,13 +1093,13 @@ fn dense(name: &'static str, activation: fn(&Invocation<'_>) -> Result<Activatio
 }
 
 fn dense_case(g: &mut Gen) -> Case {
-    let ([m, k, n], turned) = ([0; 3].map(|_| g.side()), [g.coin(), g.coin()]);
+    let ([m, k, n], turned) = (extents(g), [g.coin(), g.coin()]);
     let approximate = g.pick(&["none", "tanh"]);
     let attributes = json!({"trans_a": turned[0], "trans_b": turned[1], "approximate": approximate});
     let a = match (turned[0], g.coin()) {
         (true, _) => vec![k, m],
-        (false, true) => vec![m, k],
-        (false, false) => vec![2, m, k],
+        (false, is_matrix) if is_matrix || g.timed().is_some() => vec![m, k],
+        (false, _) => vec![2, m, k],
     };
     let b = if turned[1] { [n, k] } else { [k, n] };
     let inputs = [("a", a), ("b", b.to_vec()), ("bias", vec![n])];
@@ -1201,9 +1207,16 @@ fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
 
 /// Scores `[N, C, rest..]` in `domain` and targets: class indices, or probabilities.
 fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool) -> Case {
-    let n = g.side();
-    let c = if n < 4 { g.pick(&[1, 2, 3, 4, 35]) } else { g.pick(&[4, 35, 1009]) };
-    let rest = if g.coin() { vec![] } else { vec![g.below(3)] };
+    let timed = g.timed().map(usize::isqrt);
+    let n = timed.unwrap_or_else(|| g.side());
+    let c = if let Some(c) = timed {
+        c
+    } else if n < 4 {
+        g.pick(&[1, 2, 3, 4, 35])
+    } else {
+        g.pick(&[4, 35, 1009])
+    };
+    let rest = if g.coin() || timed.is_some() { vec![] } else { vec![g.below(3)] };
     let target: Vec<usize> = [n].into_iter().chain(rest.clone()).collect();
     let scores: Vec<usize> = [n, c].into_iter().chain(rest).collect();
     let x = (name, g.tensor(domain, &scores));
@@ -1264,7 +1277,11 @@ fn focal_case(g: &mut Gen) -> Case {
 fn losses() -> Vec<Op> {
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
     let beside = |g: &mut Gen, name, phase| {
-        let shape = if g.is_large() { [67, 131] } else { [3, 2] };
+        let shape = match g.timed() {
+            Some(_) => g.shape.clone(),
+            None if g.is_large() => vec![67, 131],
+            None => vec![3, 2],
+        };
         (name, g.tensor(Domain::Grid(phase), &shape))
     };
     let (unit, real) = (Domain::Unit, Domain::Real);
@@ -1370,6 +1387,7 @@ fn losses() -> Vec<Op> {
 /// `x [rows, D]` or `[rows, D1, D2]` with parameters of the normalised shape.
 fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
     let (rows, row) = match g.side() {
+        _ if g.timed().is_some() => (vec![g.shape[0]], vec![g.shape[1]]),
         // Of short rows, a group takes several.
         side @ 4.. => (vec![side], [vec![3, 61], vec![40], vec![7], vec![1009], vec![1024]][g.below(5)].clone()),
         rows => (

@@ -46,8 +46,12 @@ fn of_sums(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 }
 
 fn rotary_case(g: &mut Gen) -> Case {
-    let t = g.shape.last().map_or(3, |&n| n.min(300));
-    let (b, heads, of_keys, d) = (1 + g.below(2), 1 + g.below(3), 1 + g.below(2), g.side().clamp(2, 32));
+    let mut t = g.shape.last().map_or(3, |&n| n.min(300));
+    let (mut b, mut heads, mut of_keys, mut d) =
+        (1 + g.below(2), 1 + g.below(3), 1 + g.below(2), g.side().clamp(2, 32));
+    if let Some(elements) = g.timed() {
+        (b, heads, of_keys, d, t) = (4, 16, 16, 64, elements >> 12);
+    }
     let r = if g.coin() { d / 2 * 2 } else { 2 * (1 + g.below(d / 2)) };
     let p = t + 1 + g.below(5);
     let (q, k) = (g.tensor(Domain::Real, &[b, heads, t, d]), g.tensor(Domain::Real, &[b, of_keys, t, d]));
