@@ -119,13 +119,22 @@ impl Backward {
         }
         let Some(output) = op.call(&case)?.into_iter().find(Tensor::requires_grad) else { return Ok(None) };
         let gradient = output.detach().ones_like()?;
-        Ok(Some(Backward { leaves, output, gradient }))
+        let mut backward = Backward { leaves, output, gradient };
+        if backward.run().is_err() {
+            // Of several outputs, each has some of the inputs.
+            let leaves = std::mem::take(&mut backward.leaves);
+            backward.leaves = leaves.into_iter().filter(|leaf| backward.of_leaves(&[leaf]).is_ok()).collect();
+        }
+        Ok(Some(backward))
     }
 
     fn run(&self) -> Result<()> {
-        let wanted: Vec<&Tensor> = self.leaves.iter().collect();
+        self.of_leaves(&self.leaves.iter().collect::<Vec<_>>())
+    }
+
+    fn of_leaves(&self, leaves: &[&Tensor]) -> Result<()> {
         let gradient = Some(self.gradient.clone());
-        grad_with(&self.output, &wanted, BackwardOptions { gradient, retain: true, ..Default::default() }).map(drop)
+        grad_with(&self.output, leaves, BackwardOptions { gradient, retain: true, ..Default::default() }).map(drop)
     }
 
     fn bytes(&self) -> usize {
