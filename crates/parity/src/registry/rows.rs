@@ -1510,7 +1510,7 @@ fn random() -> Vec<Op> {
                 Tensor::rand(shape, lo, hi, dtype, device, &rng(c)?)
             },
             json!({"lo": -1.0, "hi": 2.0, "dtype": "f64"}),
-            &[],
+            &["dtype"],
         )
         // What would round to the upper end is the number below.
         .class(Arithmetic),
@@ -1521,7 +1521,7 @@ fn random() -> Vec<Op> {
                 Tensor::randn(shape, mean, std, dtype, device, &rng(c)?)
             },
             json!({"mean": 1.0, "std": 2.0, "dtype": "f64"}),
-            &[],
+            &["dtype"],
         ),
         source(
             "random_bernoulli",

@@ -313,7 +313,7 @@ impl Tensor {
         let positive = match positive_weight {
             Some(w) => {
                 check_constant(op, "positive_weight", w)?;
-                w.broadcast_to(self.shape())?
+                w.broadcast_to(self.shape()).map_err(|e| e.of(op))?
             }
             None => Tensor::ones((), self.dtype(), self.device())?.broadcast_to(self.shape())?,
         };
