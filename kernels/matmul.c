@@ -346,9 +346,13 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
     }
 #if WAVE > 1
 #pragma unroll
-    for (int i = 0; i < COLUMNS * VECTOR; i++)
+    for (int i = 0; i < COLUMNS * VECTOR; i++) {
 #pragma unroll
-        for (int by = LANES; by < WAVE; by *= 2) own[i] += from_lane(own[i], by);
+        for (int by = LANES; by < WAVE; by *= 2) {
+            A other = from_lane(own[i], by);
+            own[i] += other;
+        }
+    }
 #endif
 #pragma unroll
     for (int first = 0; first < COLUMNS; first += TOGETHER) {

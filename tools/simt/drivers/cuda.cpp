@@ -133,6 +133,18 @@ API Result cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz
     return launch(function, {{gx, gy, gz}, {bx, by, bz}, shared}, stream, arguments, extra);
 }
 
+// CUlaunchConfig. Its attributes are permissions, of which no use is made.
+struct LaunchConfig {
+    unsigned gx, gy, gz, bx, by, bz, shared;
+    Handle stream;
+    void *attributes;
+    unsigned n_attributes;
+};
+API Result cuLaunchKernelEx(const LaunchConfig *config, Handle function, void **arguments, void **extra) {
+    const LaunchConfig &c = *config;
+    return launch(function, {{c.gx, c.gy, c.gz}, {c.bx, c.by, c.bz}, c.shared}, c.stream, arguments, extra);
+}
+
 // ---- NVRTC
 
 constexpr int COMPILATION = 6;
