@@ -70,6 +70,16 @@ pub enum Fault {
     Wrong(Miss),
 }
 
+impl Fault {
+    /// How far off it is; nothing, if it says nothing.
+    pub fn distance(&self) -> Distance {
+        match self {
+            Fault::Skipped(_) => Distance::default(),
+            Fault::Wrong(miss) => miss.distance,
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -609,10 +619,7 @@ pub fn is_chosen(case: &Recorded, options: &Options) -> bool {
 }
 
 fn finding(folder: &str, case: &Recorded, device: &Device, checked: Checked) -> Finding {
-    let distance = match &checked {
-        Ok(distance) | Err(Fault::Wrong(Miss { distance, .. })) => *distance,
-        Err(Fault::Skipped(_)) => Distance::default(),
-    };
+    let distance = checked.as_ref().map_or_else(Fault::distance, |&distance| distance);
     let worst = Worst { case: case.name.clone(), ..Worst::from(distance) };
     Finding {
         op: case.op.clone(),

@@ -79,14 +79,10 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
     let mut worst = Distance::default();
     let mut first = None;
     for (i, (&y, &r)) in y.iter().zip(r).enumerate() {
-        let (rounded, bound) = (round(r, dtype), bound(i));
-        if y == rounded || (y.is_nan() && rounded.is_nan()) {
-            // Also where r is finite and too large for the dtype.
+        let bound = bound(i);
+        let bounds = off(y, r, dtype, bound);
+        if bounds == 0.0 {
             continue;
-        }
-        let mut bounds = (y - r).abs() / bound;
-        if !rounded.is_finite() || bounds.is_nan() {
-            bounds = f64::INFINITY;
         }
         if bounds > 1.0 {
             first.get_or_insert_with(|| format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
@@ -94,6 +90,17 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
         worst = worst.or(Distance { bounds, ulps: ulps(y, r, dtype) });
     }
     first.map_or(Ok(worst), |why| Err(Miss { why, distance: worst }))
+}
+
+/// How far `y` is from `r` in units of the bound: not at all where it is what r is rounded to, also if that is too large for
+/// the dtype; infinitely where one is no number and the other is.
+fn off(y: f64, r: f64, dtype: DType, bound: f64) -> f64 {
+    let (rounded, bounds) = (round(r, dtype), (y - r).abs() / bound);
+    match y == rounded || (y.is_nan() && rounded.is_nan()) {
+        true => 0.0,
+        false if bounds.is_nan() || !rounded.is_finite() => f64::INFINITY,
+        false => bounds,
+    }
 }
 
 /// Checks that the errors of many elements cancel.
@@ -110,18 +117,9 @@ pub fn cancels(y: &[f64], r: &[f64], bounds: &[f64]) -> Result<(), Miss> {
     Err(Miss { why, distance: Distance { bounds: error.abs() / (n * most), ulps: 0.0 } })
 }
 
-/// How far `y` is at most from what is exact, in units of the bounds, and at which element; as [`measure`], which stops at
-/// what is not allowed. Infinite where one is no number and the other is.
+/// How far `y` is at most from what is exact, in units of the bounds, and at which element; as [`measure`].
 pub fn largest(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> (f64, usize) {
-    let error = |i: usize| {
-        let rounded = round(r[i], dtype);
-        let bounds = (y[i] - r[i]).abs() / bound(i);
-        match y[i] == rounded || (y[i].is_nan() && rounded.is_nan()) {
-            true => 0.0,
-            false if bounds.is_nan() || !rounded.is_finite() => f64::INFINITY,
-            false => bounds,
-        }
-    };
+    let error = |i: usize| off(y[i], r[i], dtype, bound(i));
     (0..y.len()).map(|i| (error(i), i)).fold((0.0, 0), |worst, next| if next.0 > worst.0 { next } else { worst })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::apart::{self, Apart, Process, Task};
 use crate::case::{Case, Gen};
-use crate::cases::{Fault, Recorded};
+use crate::cases::Recorded;
 use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::CASES;
@@ -358,11 +358,6 @@ fn is_activated(op: &Op) -> bool {
     op.fused && op.class == Class::Dense
 }
 
-/// Whether the op is a row of the pointwise table, around which all rows have the same code.
-pub(crate) fn is_row(op: &Op) -> bool {
-    !op.fused && ["activation", "unary", "binary", "comparison", "fused pointwise"].contains(&op.category)
-}
-
 /// Whether the op is of the rows of several tensors whose layouts a quick run tries.
 fn has_layouts(op: &Op) -> bool {
     ["binary", "fused pointwise"].contains(&op.category)
@@ -506,7 +501,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
     // Where the code around all rows is the same, it is looked at in one dtype.
-    let is_in_all = extent == Extent::Whole && !is_row(op);
+    let is_in_all = extent == Extent::Whole && !op.is_row();
     match check {
         Check::Golden => is_f64,
         Check::Forward | Check::Special => !(is_f64 && is_cpu),
@@ -515,7 +510,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent == Extent::Whole),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
         // Rows read a tensor as those of several tensors do, and each layout is a kernel to compile.
-        Check::Strided if extent == Extent::Quick && !is_cpu && is_row(op) && !has_layouts(op) => false,
+        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_row() && !has_layouts(op) => false,
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
         Check::Gradcheck => has_gradient && is_f64,
@@ -556,11 +551,7 @@ fn of_golden(options: &Options, item: &Item<'_>, device: &Device) -> Finding {
             Ok(found) if found.bounds >= worst.bounds => worst = Worst { case: name, ..Worst::from(found) },
             Ok(_) => {}
             Err(fault) => {
-                let distance = match &fault {
-                    Fault::Wrong(miss) => miss.distance,
-                    Fault::Skipped(_) => Distance::default(),
-                };
-                let worst = Some(Worst { case: name, ..Worst::from(distance) });
+                let worst = Some(Worst { case: name, ..Worst::from(fault.distance()) });
                 return Finding { cases: cases.len(), worst, ..new(Outcome::Failed(fault.to_string())) };
             }
         }
@@ -578,7 +569,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
     let is_first = item.dtype == DType::F32 || is_cpu(device.name());
     let saves = extent == Extent::Quick && !is_cpu(device.name());
     // What a row's other dtypes share with the first, other rows have too.
-    let is_repeated = (is_row(item.op) || is_activated(item.op)) && item.dtype != DType::F32;
+    let is_repeated = (item.op.is_row() || is_activated(item.op)) && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
         (DType::F32, Extent::Whole) if !is_activated(item.op) => {
             let sizes = SIZES.iter().flat_map(|&n| [vec![n], vec![2, n]]);
@@ -596,7 +587,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Extent::Whole => 8,
         Extent::Speeds => 0,
         Extent::Quick if saves && (!is_first || is_other_pool(item.op)) => 2,
-        Extent::Quick if saves && is_row(item.op) => 3,
+        Extent::Quick if saves && item.op.is_row() => 3,
         Extent::Quick if saves => 4,
         Extent::Quick => 12,
     };

@@ -9,7 +9,6 @@
 use crate::case::Case;
 use crate::compare::precision;
 use crate::registry::{Class, Op, Slice};
-use crate::run::is_row;
 use isograd_core::{DType, Device, Result, Shape, Tensor};
 use std::ops::Range;
 
@@ -148,7 +147,7 @@ pub fn gradient_bounds(
         return vec![0.0; r.len()];
     }
     // What rows compute of an element has nothing to do with other elements.
-    let size = |r: f64| if is_row(op) { r.abs().max(arriving).min(scale) } else { scale };
+    let size = |r: f64| if op.is_row() { r.abs().max(arriving).min(scale) } else { scale };
     let stages = |r: f64| (8.0 * error).max(roundings.max(32.0) * u_acc * size(r));
     let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };

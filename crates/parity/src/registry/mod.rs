@@ -215,6 +215,12 @@ impl Op {
         self
     }
 
+    /// Whether it is a row of the pointwise table, around which all rows have the same code.
+    pub(crate) fn is_row(&self) -> bool {
+        let categories = ["activation", "unary", "binary", "comparison", "fused pointwise"];
+        !self.fused && categories.contains(&self.category)
+    }
+
     /// The dimensions of a result of `rank` along which elements are reduced together.
     pub fn slice_of(&self, case: &Case, rank: usize) -> Result<Range<usize>> {
         let attributes = Attributes::of(case);
