@@ -10,8 +10,8 @@ use isograd_hip::Hip;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::sync::Arc;
 
-/// Rows, inner size and columns: sums long enough that their results may take another pass.
-const SHAPE: [usize; 3] = [24, 136, 40];
+/// Rows, inner size and columns: sums so long that their results may take another pass.
+const SHAPE: [usize; 3] = [24, 1032, 40];
 
 /// `[m, k]`, `[k, n]`, `[n]` and `[m, n]`.
 type Inputs = [Tensor; 4];

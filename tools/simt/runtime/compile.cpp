@@ -230,7 +230,7 @@ static std::vector<std::string> code_options(const Source &source) {
 
 // Definitions and folders of headers, as clang spells them, and what the languages define.
 static std::vector<std::string> definitions(const Source &source) {
-    std::vector<std::string> all = {"-DSIMT=1", text("-DwarpSize=%d", source.wave)};
+    std::vector<std::string> all = {"-DSIMT=1", text("-DwarpSize=%d", source.wave), text("-DSIMT_WAVE=%d", source.wave)};
     std::string architecture = "800";
     const std::pair<const char *, const char *> longer[] = {{"--include-path=", "-I"}, {"--define-macro=", "-D"}, {"--undefine-macro=", "-U"}};
     for (size_t i = 0; i < source.options.size(); i++) {
