@@ -65,6 +65,13 @@ def steps(make, returns):
     return reference
 
 
+def batch_norm(x, **state):
+    """The result of a layer in training, and the statistics that it leaves, averaged over all batches alike."""
+    norm = torch.nn.BatchNorm1d(x.shape[1], momentum=None, affine=False).double()
+    norm.load_state_dict(state)
+    return norm(x), *norm.state_dict().values()
+
+
 def main(folder):
     torch.manual_seed(7)
     cases, returns = Cases(), ["p0", "0.exp_avg", "0.exp_avg_sq", "0.step"]
@@ -77,6 +84,10 @@ def main(folder):
         # A module, with its parameters by the names of its dictionary of states.
         inputs = {"x": draw(3, 5), "weight": draw(4, 5), "bias": draw(4)}
         cases.add(f"linear_{name}", "Linear", lambda x, weight, bias: F.linear(x, weight, bias), inputs, list(inputs))
+    # A module with buffers, and what becomes of them.
+    state = {"running_mean": torch.randn(3), "running_var": torch.rand(3), "num_batches_tracked": torch.tensor(4)}
+    inputs, attributes = {"x": torch.randn(5, 3)} | state, {"momentum": None, "returns": ["y", *state]}
+    cases.add("batch_norm", "BatchNorm1d", batch_norm, inputs, ["x"], **attributes)
     # Steps of an optimizer, and its states after them.
     inputs = {name: torch.randn(3, 2) for name in ["p0", "g0_0", "g0_1", "g0_2"]}
     adam = steps(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.05), returns)

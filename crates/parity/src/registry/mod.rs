@@ -347,6 +347,12 @@ impl Invocation<'_> {
         self.given(name).is_some()
     }
 
+    /// Whether it is given as null, where that means something else than to be absent.
+    fn is_null(&self, name: &str) -> bool {
+        self.attributes.note("attribute", name);
+        self.attributes.values.get(name).is_some_and(Value::is_null)
+    }
+
     fn get<T>(&self, name: &str, what: &str, convert: impl Fn(&Value) -> Option<T>) -> Result<T> {
         self.given(name).and_then(convert).map_or_else(|| self.fail(what, name), Ok)
     }
@@ -394,6 +400,11 @@ impl Invocation<'_> {
         }
     }
 
+    fn words(&self, name: &str) -> Result<Vec<String>> {
+        let words = |v: &Value| v.as_array()?.iter().map(|word| Some(word.as_str()?.to_string())).collect();
+        self.get(name, "a list of names", words)
+    }
+
     fn list<T>(&self, name: &str, convert: impl Fn(&Value) -> Option<T>) -> Result<Vec<T>> {
         self.get(name, "a list of integers", |v| v.as_array()?.iter().map(&convert).collect())
     }
@@ -408,6 +419,10 @@ impl Invocation<'_> {
 
     fn dtype(&self, name: &str) -> Result<DType> {
         self.word(name)?.parse()
+    }
+
+    fn dtype_or(&self, name: &str, default: DType) -> Result<DType> {
+        if self.has(name) { self.dtype(name) } else { Ok(default) }
     }
 
     /// The device of an op without inputs: the CPU unless the case says another.

@@ -2,7 +2,7 @@
 //! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
 
 use super::pools::{avg_of, max_of, output_of};
-use super::rows::{approximate_of, dtype_or, none, one, order, rng, with_gradients};
+use super::rows::{approximate_of, found, none, one, order, rng, with_gradients};
 use super::{Class, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::{Activation, Approximate, EmbeddingOptions};
@@ -67,7 +67,11 @@ const LAYERS: &[Example] = &[
     ("RmsNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3])]),
     ("GroupNorm", r#"{"num_groups": 2, "eps": 0.1}"#, &[("x", &[2, 4, 3]), ("weight", &[4]), ("bias", &[4])]),
     ("BatchNorm1d", r#"{"eps": 0.1, "momentum": 0.5}"#, &[("x", &[2, 3]), ("weight", &[3]), ("bias", &[3])]),
-    ("BatchNorm2d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 2, 2]), ("weight", &[3]), ("bias", &[3])]),
+    (
+        "BatchNorm2d",
+        r#"{"eps": 0.1, "momentum": null, "returns": ["y", "running_mean", "running_var", "num_batches_tracked"]}"#,
+        &[("x", &[2, 3, 2, 2]), ("running_mean", &[3]), ("running_var", &[3]), ("num_batches_tracked?", &[])],
+    ),
     ("BatchNorm3d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 2, 2, 1]), ("weight", &[3]), ("bias", &[3])]),
     ("InstanceNorm1d", r#"{"eps": 0.1}"#, &[("x", &[2, 3, 4]), ("running_mean", &[3]), ("running_var", &[3])]),
     ("InstanceNorm2d", r#"{"eps": 0.1}"#, &[("x", &[3, 2, 2]), ("weight", &[3]), ("bias", &[3])]),
@@ -91,10 +95,11 @@ fn module(name: &'static str, attributes: &'static str, inputs: &'static [(&'sta
         if c.has("training") && !c.flag("training")? {
             layer.eval();
         }
-        one(match name == "Linear" && c.has("activation") {
-            true => linear(c, "")?.forward_with(x, activation(c)?),
-            false => layer.forward(x),
-        })
+        let y = match name == "Linear" && c.has("activation") {
+            true => linear(c, "")?.forward_with(x, activation(c)?)?,
+            false => layer.forward(x)?,
+        };
+        returned(c, y, &*layer)
     };
     Op::new(name, run, move |g| {
         let inputs = inputs.iter().map(|&(name, shape)| match name.strip_suffix('?') {
@@ -105,6 +110,16 @@ fn module(name: &'static str, attributes: &'static str, inputs: &'static [(&'sta
     })
     .class(Class::Stages)
     .slice(Slice::Whole)
+}
+
+/// `y`, or what `returns` names: `y`, and parameters and buffers after it.
+fn returned(c: &Invocation<'_>, y: Tensor, layer: &dyn Layer) -> Result<Vec<Tensor>> {
+    if !c.has("returns") {
+        return one(Ok(y));
+    }
+    let mut all = layer.state_dict();
+    all.insert("y".into(), y);
+    c.words("returns")?.iter().map(|name| found(c, &all, name).cloned()).collect()
 }
 
 /// The layer of this type, with attributes and tensors whose names begin with `at`.
@@ -195,11 +210,12 @@ fn normalized(c: &Invocation<'_>, at: &str) -> Result<Vec<usize>> {
     }
 }
 
-/// Options of what has no tensors yet: those that are given take their places.
+/// Options of what has no tensors yet: those that are given take their places. A `momentum` of null is none.
 fn norm_options(c: &Invocation<'_>, at: &str, default: NormOptions) -> Result<NormOptions> {
-    let momentum = c.float_or(&format!("{at}momentum"), 0.1)?;
+    let momentum = format!("{at}momentum");
+    let momentum = if c.is_null(&momentum) { None } else { Some(c.float_or(&momentum, 0.1)?) };
     let eps = c.float_or(&format!("{at}eps"), default.eps)?;
-    Ok(NormOptions { eps, momentum: Some(momentum), affine: false, track_running_stats: false })
+    Ok(NormOptions { eps, momentum, affine: false, track_running_stats: false })
 }
 
 macro_rules! channel_norm {
@@ -262,8 +278,7 @@ fn flatten(c: &Invocation<'_>, at: &str) -> Result<nn::Flatten> {
 
 /// Layers of the types that the attribute `layers` lists; what belongs to one is named by its number, as in `0.weight`.
 fn sequential(c: &Invocation<'_>, at: &str) -> Result<Sequential> {
-    let names = |v: &Value| v.as_array()?.iter().map(|name| Some(name.as_str()?.to_string())).collect();
-    let names: Vec<String> = c.get(&format!("{at}layers"), "a list of types of layers", names)?;
+    let names = c.words(&format!("{at}layers"))?;
     let mut layers = names.iter().enumerate();
     layers.try_fold(Sequential::new(), |all, (i, name)| Ok(all.push(layer(c, name, &format!("{at}{i}."))?)))
 }
@@ -303,7 +318,7 @@ fn others() -> Vec<Op> {
         .derivative(NO_GRADIENT),
         Op::new(
             "eye",
-            |c| one(Tensor::eye(c.size("n")?, dtype_or(c, DType::F32)?, &c.device()?)),
+            |c| one(Tensor::eye(c.size("n")?, c.dtype_or("dtype", DType::F32)?, &c.device()?)),
             |g| Case { device: Some(g.device().clone()), ..Case::new(json!({"n": 3, "dtype": "f64"}), vec![]) },
         )
         .derivative(NO_GRADIENT),

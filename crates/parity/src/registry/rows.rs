@@ -1470,10 +1470,6 @@ pub(super) fn rng(c: &Invocation<'_>) -> Result<Rng> {
     Ok(Rng::from_state(RngState { seed: number("seed")?, offset: number("offset")?, stream: number("stream")? }))
 }
 
-pub(super) fn dtype_or(c: &Invocation<'_>, default: DType) -> Result<DType> {
-    if c.has("dtype") { c.dtype("dtype") } else { Ok(default) }
-}
-
 /// Draws of its own, and a quotient.
 fn masked(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let (x, p) = (c.input("x")?, c.float("p")?);
@@ -1506,7 +1502,7 @@ fn random() -> Vec<Op> {
         source(
             "random_uniform",
             |c, shape, device| {
-                let (lo, hi, dtype) = (c.float("lo")?, c.float("hi")?, dtype_or(c, DType::F32)?);
+                let (lo, hi, dtype) = (c.float("lo")?, c.float("hi")?, c.dtype_or("dtype", DType::F32)?);
                 Tensor::rand(shape, lo, hi, dtype, device, &rng(c)?)
             },
             json!({"lo": -1.0, "hi": 2.0, "dtype": "f64"}),
@@ -1517,7 +1513,7 @@ fn random() -> Vec<Op> {
         source(
             "random_normal",
             |c, shape, device| {
-                let (mean, std, dtype) = (c.float("mean")?, c.float("std")?, dtype_or(c, DType::F32)?);
+                let (mean, std, dtype) = (c.float("mean")?, c.float("std")?, c.dtype_or("dtype", DType::F32)?);
                 Tensor::randn(shape, mean, std, dtype, device, &rng(c)?)
             },
             json!({"mean": 1.0, "std": 2.0, "dtype": "f64"}),
@@ -1531,7 +1527,7 @@ fn random() -> Vec<Op> {
         ),
         source(
             "fill_buffer",
-            |c, shape, device| Tensor::full(shape, c.scalar("value")?, dtype_or(c, DType::F64)?, device),
+            |c, shape, device| Tensor::full(shape, c.scalar("value")?, c.dtype_or("dtype", DType::F64)?, device),
             json!({"value": 3, "dtype": "f64"}),
             &["fill", "dtype"],
         )
@@ -1654,8 +1650,7 @@ fn returned(
     if !c.has("returns") {
         return Ok(parameters.iter().map(Tensor::detach).collect());
     }
-    let names = |v: &Value| v.as_array()?.iter().map(|name| Some(name.as_str()?.to_string())).collect();
-    let names: Vec<String> = c.get("returns", "a list of names", names)?;
+    let names = c.words("returns")?;
     let mut all: nn::StateDict = parameters.iter().enumerate().map(|(i, p)| (format!("p{i}"), p.detach())).collect();
     if names.iter().any(|name| name.contains('.') || name == "lr") {
         all.extend(optimizer.state_dict()?);
@@ -1667,11 +1662,12 @@ fn returned(
         |norm| Ok(Some(norm)),
     )?;
     all.extend(norm.map(|norm| ("grad_norm".to_string(), norm)));
-    let found = |name: &String| {
-        all.get(name)
-            .map_or_else(|| c.fail(&format!("of names such as p0; there is no {name}"), "returns"), Tensor::copy)
-    };
-    names.iter().map(found).collect()
+    names.iter().map(|name| found(c, &all, name)?.copy()).collect()
+}
+
+/// One of those that `returns` may name.
+pub(super) fn found<'a>(c: &Invocation<'_>, all: &'a nn::StateDict, name: &str) -> Result<&'a Tensor> {
+    all.get(name).map_or_else(|| c.fail(&format!("a list of tensors that are there, but has {name}"), "returns"), Ok)
 }
 
 /// `|p|`, and what each step adds to it; of states the same.
@@ -1788,9 +1784,10 @@ fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
     Ok(if corrects { optimizer } else { optimizer.no_bias_correction() })
 }
 
-/// The iteration is in the arithmetic of the parameters, which the table asks for where it is compared.
+/// Unless `ns_dtype` says otherwise, the iteration is in the arithmetic of the parameters, which the table asks for where it
+/// is compared.
 fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
-    let dtype = parameters.first().map_or(DType::F32, |p| p.dtype().acc());
+    let dtype = c.dtype_or("ns_dtype", parameters.first().map_or(DType::F32, |p| p.dtype().acc()))?;
     let steps = if c.has("ns_steps") { c.int("ns_steps")? } else { 5 };
     let steps = steps.try_into().or_else(|_| c.fail("a count", "ns_steps"))?;
     let adjust = match c.has("adjust") && c.word("adjust")? == "match_rms_adamw" {
