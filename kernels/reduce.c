@@ -158,7 +158,9 @@ typedef STORAGE(Y) To;
 #define PUT(y, at, result) STORE(Y, y, at, FINISHED(result))
 #endif
 #ifdef JOIN_SPREAD
-#define SECOND(result) ((result).v)
+// 0, or NaN of an infinite mean: nothing has a distance from that.
+#define NAN_IF_INFINITE(result) ((result).v - (result).v)
+#define SECOND(result) ((result).v + NAN_IF_INFINITE(result))
 #else
 #define SECOND(result) ((A)1 / (A)(result).i)
 #endif
@@ -169,7 +171,7 @@ typedef f32 Divisor;
 typedef A Divisor;
 #endif
 #if defined(JOIN_SPREAD)
-#define FINISHED(result) ((result).s / divisor)
+#define FINISHED(result) (((result).s + NAN_IF_INFINITE(result)) / divisor)
 #elif defined(FINISH_LOG)
 #define FINISHED(result) ((result).v + log_((result).s))
 #elif defined(PAIRS)

@@ -606,6 +606,8 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Strided if item.dtype != DType::F32 => (Vec::new(), drawn / 3),
         Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
         Check::Twice if saves => (Vec::new(), drawn / 2),
+        // Whole words and groups have them too.
+        Check::Special if extent == Extent::Whole && !is_repeated => (of(&LARGE[1..2]), drawn),
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
         Check::Golden => unreachable!("its cases are those of the files"),
     }

@@ -6,7 +6,7 @@ use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{asks_for_fused, budget, launches};
 use isograd_parity::kernels::{KERNELS, Kernel, PLANNED, checks, of, rows};
-use isograd_parity::registry::{Attributes, Derivative, MODULES, OPS, run};
+use isograd_parity::registry::{Attributes, Class, Derivative, MODULES, OPS, run};
 use isograd_parity::strategy::{Seeded, tally};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,6 +35,34 @@ fn every_check_of_an_op_is_one_of_a_kernel() {
             let is_of = |kernel: &&Kernel| checks(op, kernel).any(|other| other == check);
             assert!(of(op).iter().any(is_of), "{check} of {} is on no page", op.name);
         }
+    }
+}
+
+/// The letter of a class in the list.
+fn letter(class: Class) -> &'static str {
+    match class {
+        Class::Exact => "E",
+        Class::Arithmetic => "A",
+        Class::Transcendental => "T",
+        Class::Reduction | Class::Factors => "R",
+        Class::Product | Class::Dense => "G",
+        Class::Stages => "M",
+        Class::Optimizer => "O",
+    }
+}
+
+/// Rows of another class than the list's, and why.
+const OF_OTHER_CLASSES: &[(&str, &str)] = &[
+    ("prod", "products of rounded factors are nearer than stages have to be"),
+    ("random_uniform", "what would round to the upper end is the number below, which f64 does not have"),
+];
+
+#[test]
+fn ops_are_as_exact_as_the_list_demands() {
+    for kernel in KERNELS.iter() {
+        let Some(op) = OPS.iter().find(|op| op.name == kernel.name) else { continue };
+        let is_other = OF_OTHER_CLASSES.iter().any(|(name, why)| *name == op.name && !why.is_empty());
+        assert_eq!(letter(op.class) != kernel.tolerance_class, is_other, "{}: {:?}", op.name, op.class);
     }
 }
 

@@ -1880,7 +1880,7 @@ fn optimizers() -> Vec<Op> {
             let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
-        .class(Stages)
+        .class(Reduction)
         .fused()
         .derivative(IN_PLACE)
         .also(&["leaf"]),

@@ -188,15 +188,17 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
 /// What the kernel computes, in tensor ops.
 fn composite(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
     let wide = x.cast(x.dtype().acc())?;
-    if op == NLL {
-        return indices(op, &wide, target, options)?.cast(x.dtype());
+    if op != NLL && target.dtype().is_float() {
+        return probabilities(op, &wide.log_softmax(dim)?, x, target, options)?.cast(x.dtype());
     }
-    let logp = wide.log_softmax(dim)?;
-    let loss = match target.dtype().is_float() {
-        true => probabilities(op, &logp, x, target, options)?,
-        false => indices(op, &logp, target, options)?,
+    check_indices(op, x, target, dim)?;
+    let counted = target.ne_scalar(ignored(options))?;
+    let logp = match op {
+        NLL => wide,
+        // A softmax with NaN would have NaN for its gradient even where nothing arrives.
+        _ => counted.unsqueeze(dim)?.where_scalar(&wide, 0.0)?.log_softmax(dim)?,
     };
-    loss.cast(x.dtype())
+    indices(op, &logp, target, &counted, dim, options)?.cast(x.dtype())
 }
 
 fn probabilities(
@@ -230,10 +232,14 @@ fn probabilities(
     options.reduction.apply(&loss)
 }
 
-fn indices(op: &'static str, logp: &Tensor, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
-    let dim = class_dim(op, logp, target)?;
-    check_indices(op, logp, target, dim)?;
-    let counted = target.ne_scalar(ignored(options))?;
+fn indices(
+    op: &'static str,
+    logp: &Tensor,
+    target: &Tensor,
+    counted: &Tensor,
+    dim: isize,
+    options: &CrossEntropy,
+) -> Result<Tensor> {
     let index = counted.where_scalar(target, 0)?.unsqueeze(dim)?;
     let at_target = |t: &Tensor| -> Result<Tensor> {
         let t = t.broadcast_to(logp.shape())?;
