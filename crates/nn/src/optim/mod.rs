@@ -114,7 +114,7 @@ pub trait Grouped: Optimizer {
 /// What a group of parameters has of its own; the rest is the optimizer's, whenever that is given. It has all options of the
 /// optimizer `O` but those that are about all gradients, which are to clip.
 ///
-/// ```
+/// ```no_run
 /// # use isograd_nn::{AdamW, Init, Linear};
 /// # fn main() -> isograd_core::Result<()> {
 /// # let model = Linear::new(2, 1, &Init::new(&isograd_core::Device::cpu()?))?;
