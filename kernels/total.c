@@ -68,6 +68,37 @@ KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
     if (LANE == 0) y[0] = FINISHED(acc);
 }
 
+// Divides all elements of many tensors by `scale`, and notes in `found`, an f32 that is 0 or 1, if one of them is not finite.
+KERNEL(unscale)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const f32 *scale, GLOBAL u32 *found) {
+    const u32 one = 0x3f800000;
+    A inverse = 1 / scale[0];
+    int is_bad = 0;
+    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {
+        CHUNK_OF(table, tensors, chunk, size);
+        GLOBAL S *x = POINTER(S, entry[0]);
+        EACH_WHOLE(g) {
+            union {
+                WORD all;
+                S each[VECTOR];
+            } w;
+            w.all = *(GLOBAL const WORD *)(x + g * VECTOR);
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) {
+                A v = LOAD(T, w.each, j);
+                is_bad |= TERM_NOT_FINITE(v);
+                STORE(T, w.each, j, v * inverse);
+            }
+            *(GLOBAL WORD *)(x + g * VECTOR) = w.all;
+        }
+        EACH_OTHER(g) {
+            A v = LOAD(T, x, g);
+            is_bad |= TERM_NOT_FINITE(v);
+            STORE(T, x, g, v * inverse);
+        }
+    }
+    if (is_bad) raise_to(found, one);
+}
+
 // A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds], over `divisor`;
 // y: [tensors, kinds]. A group for each.
 KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL A *y) {

@@ -1123,6 +1123,30 @@ def optimizer(out):
         out.error(f"adagrad_step/negative_{option}", "Attr", step, **lr | {option: -0.1})
     layerwise(out)
     muon(out)
+    for op, plain in clipped_and_grouped().items():
+        inputs = matrices([(3, 4), (5, 2)]) if op == "muon_step" else training()
+        out.case(f"{op}/clip_value", inputs, **plain[0], clip_value=0.4)
+        groups = {f"group0_{option}": value for option, value in plain[1].items()}
+        out.case(f"{op}/group", inputs, **plain[0], groups=[[1]], **groups)
+        out.error(f"{op}/negative_clip_value", "Attr", inputs, **plain[0], clip_value=-1.0)
+        out.error(f"{op}/group_out_of_range", "Attr", inputs, **plain[0], groups=[[1]], group0_wd=-1.0)
+
+
+def clipped_and_grouped():
+    """By optimizer: its options, and those of a group."""
+    lr = {"lr": 0.1}
+    return {
+        "sgd_step": (lr | {"wd": 0.1}, {"lr": 0.05, "wd": 0.0, "maximize": True}),
+        "sgd_momentum_update": (lr | {"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.2, "wd": 0.1}),
+        "nag_step": (lr | {"momentum": 0.9}, {"momentum": 0.5, "wd": 0.1}),
+        "adam_step": (lr, {"lr": 0.05, "beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "wd": 0.1, "amsgrad": True}),
+        "adamw_step": (lr | {"amsgrad": True}, {"beta2": 0.6, "eps": 1e-3, "wd": 0.5, "maximize": True}),
+        "rmsprop_step": (lr, {"alpha": 0.5, "eps": 1e-3, "momentum": 0.9, "centered": True, "wd": 0.1}),
+        "adagrad_step": (lr, {"lr_decay": 0.2, "eps": 1e-3, "wd": 0.1}),
+        "lars_step": ({"lr": 5.0}, {"momentum": 0.5, "trust": 0.02, "eps": 1e-3, "wd": 0.1, "nesterov": True}),
+        "lamb_step": (lr, {"beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "wd": 0.1, "skip": True}),
+        "muon_step": (lr, {"lr": 0.05, "momentum": 0.5, "wd": 0.5, "nesterov": False}),
+    }
 
 
 def layerwise(out):

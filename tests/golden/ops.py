@@ -447,12 +447,27 @@ def dense_gelu(a, b, bias=None, *, trans_a=False, trans_b=False, approximate="no
 def optimize(optimizer, tensors, **options):
     params = [tensors[name].detach().clone().requires_grad_() for name in sorted(tensors) if name.startswith("p")]
     steps = sum(name.startswith("g0_") for name in tensors)
-    rule = optimizer(params, **options)
+    groups = tensors.get("groups", [])
+    groups = [{"params": [params[i] for i in members], **own(i, tensors, options)} for i, members in enumerate(groups)]
+    grouped = {id(p) for group in groups for p in group["params"]}
+    rule = optimizer([{"params": [p for p in params if id(p) not in grouped]}, *groups], **options)
     for step in range(steps):
         for i, param in enumerate(params):
             param.grad = tensors[f"g{i}_{step}"].detach().clone()
+        if "clip_value" in tensors:
+            torch.nn.utils.clip_grad_value_(params, tensors["clip_value"])
         rule.step()
     return tuple(param.detach() for param in params)
+
+
+def own(i, attributes, options):
+    """The options of a group: `group0_lr`, `group0_beta2`."""
+    found = {name.split("_", 1)[1]: value for name, value in attributes.items() if name.startswith(f"group{i}_")}
+    if "weight_decay" in options and "wd" in found:
+        found["weight_decay"] = found.pop("wd")
+    if "beta1" in found or "beta2" in found:
+        found["betas"] = tuple(found.pop(f"beta{k + 1}", beta) for k, beta in enumerate(options["betas"]))
+    return found
 
 
 def sgd(*, lr, wd=0.0, maximize=False, **tensors):
@@ -542,8 +557,9 @@ def lamb(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, wd=0.01, bias_correction=
 def muon(*, lr=1e-3, wd=0.1, momentum=0.95, nesterov=True, ns_steps=5, a=3.4445, b=-4.7750, c=2.0315, eps=1e-7,
          adjust="original", **tensors):
     """PyTorch's, without its rounding to bf16. It takes matrices only."""
-    shapes = {name: x.shape for name, x in tensors.items()}
-    matrices = {name: x.reshape(x.shape[0], -1) for name, x in tensors.items()}
+    shapes = {name: x.shape for name, x in tensors.items() if name.startswith("p")}
+    is_tensor = lambda x: isinstance(x, torch.Tensor)
+    matrices = {name: x.reshape(x.shape[0], -1) if is_tensor(x) else x for name, x in tensors.items()}
     options = {"momentum": momentum, "nesterov": nesterov, "ns_coefficients": (a, b, c), "eps": eps, "ns_steps": ns_steps}
     rounded, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, torch.Tensor.clone
     try:

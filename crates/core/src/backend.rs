@@ -278,6 +278,10 @@ pub enum Fused {
     Variance,
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
+    /// Divides the outputs but the last, which are contiguous, have one dtype and are not empty, by the only input, as a product
+    /// with its inverse in f32. The last output becomes 1 if an element was NaN or infinite before, and stays otherwise. It
+    /// and the input are f32 and have one element.
+    Unscale,
     /// x `[planes, depth, height, width]` to the largest element of each window and where it is: its number within the
     /// window if that is u8, else its position in the volume (i32, i64). `ints` = planes, then for each of three dimensions
     /// the extents of x, the numbers of windows, kernel, stride, padding and dilation, then whether windows are adaptive:

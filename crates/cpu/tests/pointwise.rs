@@ -134,7 +134,7 @@ fn inout_rows_read_and_write_their_outputs() {
 
 #[test]
 fn adam_writes_three_states() {
-    // decay, 1 - beta1, beta2, 1 - beta2, eps; without correction, shrinking or loss scale.
+    // limit, decay, 1 - beta1, beta2, 1 - beta2, eps; without correction, shrinking or loss scale.
     for (dtype, state) in [(DType::F32, DType::F32), (DType::F64, DType::F64), (DType::BF16, DType::F32)] {
         for n in [1, 600, 40_000] {
             let p = T::new(dtype, &[n], &vec![1.0; n]);
@@ -144,7 +144,7 @@ fn adam_writes_three_states() {
                 |v: f64| T::new(if dtype == DType::F64 { DType::F64 } else { DType::F32 }, &[], &[v]).expand(&[n]);
             let (step, one, shrink, scale, inf) = (scalar(0.5), scalar(1.0), scalar(1.0), scalar(1.0), scalar(0.0));
             let inputs = [&g, &step, &one, &shrink, &scale, &inf];
-            run(row(Pointwise::AdamStep), &inputs, &[&p, &m, &v], &[], &[0.0, 0.5, 0.75, 0.25, 0.0]);
+            run(row(Pointwise::AdamStep), &inputs, &[&p, &m, &v], &[], &[f64::INFINITY, 0.0, 0.5, 0.75, 0.25, 0.0]);
             assert_same(&m.values(), &vec![1.0; n], "m");
             assert_same(&v.values(), &vec![1.0; n], "v");
             assert_same(&p.values(), &vec![0.5; n], "p");

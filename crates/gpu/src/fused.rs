@@ -90,6 +90,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::Halves(row) => halves(gpu, call, row),
         Fused::LogSumExp | Fused::Variance => reduce::run(gpu, call),
         Fused::Total(kind) => total::run(gpu, call, kind),
+        Fused::Unscale => total::unscale(gpu, call),
         Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),
         Fused::MaxPoolBackward | Fused::AvgPoolBackward => window::backward(gpu, call),
     }

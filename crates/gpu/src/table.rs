@@ -10,7 +10,7 @@ use isograd_core::backend::Total;
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
     AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad, Update,
-    total, update_each_norms_,
+    total, unscale_, update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
@@ -275,9 +275,13 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     },
     |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
     |d, t| {
+        let [scale, found] = [zeros(d, DType::F32, &[])?, zeros(d, DType::F32, &[])?];
+        unscale_("kernels", &[&zeros(d, t, &[1024, 1024])?], &scale, &found)
+    },
+    |d, t| {
         let (p, g, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
-        update_each_norms_("kernels", Pointwise::LarsNorms, &[set], &[&scale], &[]).map(drop)
+        update_each_norms_("kernels", Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
     },
 ];
 

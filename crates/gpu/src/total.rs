@@ -1,4 +1,4 @@
-//! One number of all elements of many tensors, in two launches.
+//! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
 
 use crate::driver::Driver;
 use crate::launch::{Arguments, THREADS, groups};
@@ -19,6 +19,16 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> 
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
     let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
     gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place::<D>(&call.outputs[0])?))
+}
+
+/// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
+pub fn unscale<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let (targets, found) = call.outputs.split_at(call.outputs.len() - 1);
+    let from = targets[0].dtype;
+    let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
+    let table = sets.table(gpu)?;
+    let arguments = table.arguments().pointer(place::<D>(&call.inputs[0])?).pointer(place::<D>(&found[0])?);
+    gpu.launch(variant(Total::NotFinite, from, &sets), "unscale", table.geometry(), &arguments)
 }
 
 /// The program of a total over sets of one dtype, or of norms over parts in it.

@@ -54,7 +54,7 @@ pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
 }
 
 /// Multiplies gradients in place by a device scalar, in its dtype.
-pub(crate) fn scale_gradients(gradients: &[Tensor], factor: &Tensor) -> Result<()> {
+fn scale_gradients(gradients: &[Tensor], factor: &Tensor) -> Result<()> {
     update_all(CLIP_NORM, Pointwise::ScaleInPlace, gradients, &[factor], &[])
 }
 

@@ -34,7 +34,7 @@ pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,
 };
-pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
+pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Grouped, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
 pub use pool::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

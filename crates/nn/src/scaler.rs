@@ -1,11 +1,11 @@
 //! Loss scaling for 16-bit training.
 
 use crate::StateDict;
-use crate::clip::{gradients_of, scale_gradients};
+use crate::clip::gradients_of;
 use crate::module::{check_state, same_tensor};
 use crate::optim::{Optimizer, Scaling};
 use isograd_core::backend::Total;
-use isograd_core::ops::{total, update_};
+use isograd_core::ops::{total, unscale_, update_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
@@ -99,9 +99,8 @@ impl GradScaler {
             return Err(Error::value("unscale_", message));
         }
         no_grad(|| {
-            let gradients = gradients_of(&parameters);
-            let found_inf = self.found_inf(&gradients)?;
-            scale_gradients(&gradients, &self.scale.reciprocal()?)?;
+            let found_inf = self.scale.full_like(0.0)?;
+            unscale_("unscale_", &gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
             self.seen.push(Seen { parameter: parameter.clone(), found_inf, stage: Stage::Unscaled });
             Ok(())
         })

@@ -58,9 +58,14 @@ fn a_step_over_300_tensors() {
     assert_eq!(s.step(Lars::from_parameters(all()).group(all(), |g| g.skip_trust_ratio())), 2);
     // The norm: a number for each chunk, and one of these.
     assert_eq!(s.step(AdamW::from_parameters(all()).clip_norm(1.0)), 4);
+    assert_eq!(s.step(AdamW::from_parameters(all()).clip_value(1.0)), 2);
     // Each group has numbers of its own.
     let grouped = AdamW::from_parameters(all()).group(all()[..100].to_vec(), |g| g.weight_decay(0.0));
     assert_eq!(s.step(grouped), 4);
+    let (some, others) = (all()[..100].to_vec(), all()[50..200].to_vec());
+    let grouped =
+        AdamW::from_parameters(all()).group(some, |g| g.betas(0.5, 0.9)).group(others, |g| g.eps(1e-3).amsgrad());
+    assert_eq!(s.step(grouped), 2 * 4);
 }
 
 /// Two rows for all; and for the matrices of each shape the norm in two, its bound, the quotient, three products in each of
@@ -91,10 +96,11 @@ fn a_scaled_step_over_300_tensors() {
     let s = setup(&[DType::F16]);
     let mut scaler = GradScaler::new(&s.device).unwrap();
     let mut adam = AdamW::from_parameters(s.parameters.clone());
-    // Whether a number is not finite, the scale's inverse, and the step.
-    assert_eq!(s.launches(|| scaler.unscale_(&adam).unwrap()), 4);
+    // A zero, and the check with the division.
+    assert_eq!(s.launches(|| scaler.unscale_(&adam).unwrap()), 2);
     scaler.update().unwrap();
     s.launches(|| adam.step().unwrap());
+    // Whether a number is not finite, the scale's inverse, and the step.
     assert_eq!(s.launches(|| scaler.step(&mut adam).unwrap()), 5);
 }
 

@@ -97,7 +97,7 @@ fn all_kinds(p: &Tensor) -> Vec<Box<dyn Optimizer>> {
         Box::new(Adam::from_parameters(list()).lr(0.1).weight_decay(0.1)),
         Box::new(AdamW::from_parameters(list()).lr(0.1)),
         Box::new(AdamW::from_parameters(list()).lr(0.1).amsgrad()),
-        Box::new(AdamW::from_parameters(list()).lr(0.1).clip_norm(0.5)),
+        Box::new(AdamW::from_parameters(list()).lr(0.1).clip_norm(0.5).clip_value(0.3)),
     ]
 }
 
@@ -167,6 +167,79 @@ fn clipping_in_the_step_is_clipping_before_it() {
     assert_eq!(inside.grad_norm().unwrap().item().unwrap(), 250.0);
 }
 
+/// All kinds with and without an option, of the optimizer or of a group.
+fn clipped_kinds(p: &Tensor, limit: Option<f64>) -> Vec<Box<dyn Optimizer>> {
+    macro_rules! kinds {
+        ($($new:ident $(.$option:ident($($value:expr),*))*;)+) => {
+            vec![$({
+                let optimizer = $new::from_parameters(vec![p.clone()]).lr(0.1).weight_decay(0.1)$(.$option($($value),*))*;
+                let optimizer: Box<dyn Optimizer> = match limit {
+                    None => Box::new(optimizer),
+                    Some(limit) => Box::new(optimizer.clip_value(limit)),
+                };
+                optimizer
+            }),+]
+        };
+    }
+    kinds! {
+        Sgd;
+        Sgd.momentum(0.9);
+        Sgd.maximize();
+        Adam;
+        AdamW;
+        AdamW.amsgrad();
+        RmsProp;
+        RmsProp.momentum(0.9);
+        RmsProp.centered();
+        RmsProp.momentum(0.9).centered();
+        Adagrad;
+        Lars.trust(1.0);
+        Lamb;
+        Muon.ns_dtype(DType::F64);
+    }
+}
+
+#[test]
+fn clipping_by_value_in_the_step_is_clipping_before_it() {
+    let gradients = [[0.5, -1.0], [-0.25, 2.0], [0.1, f64::INFINITY]];
+    for k in 0..clipped_kinds(&matrix(DType::F64), None).len() {
+        let (p, q) = (matrix(DType::F64), matrix(DType::F64));
+        let mut inside = clipped_kinds(&p, Some(0.3)).swap_remove(k);
+        let mut outside = clipped_kinds(&q, None).swap_remove(k);
+        for g in gradients {
+            set_grad(&q, &g);
+            isograd_nn::clip_grad_value(std::slice::from_ref(&q), 0.3).unwrap();
+            outside.step().unwrap();
+            // It is the unscaled gradient that is clipped.
+            set_grad(&p, &g.map(|g| g * 1024.0));
+            let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
+            let scaling = Scaling { inv_scale: scalar(1.0 / 1024.0), found_inf: scalar(0.0) };
+            inside.step_scaled(Some(&scaling)).unwrap();
+            assert!(inside.grad_norm().is_none());
+        }
+        assert_eq!(values(&p), values(&q), "optimizer {k}");
+        let mut free = clipped_kinds(&p, None).swap_remove(k);
+        let before = values(&p);
+        step_with(&mut *free, &p, &[f64::NAN, 0.5]);
+        assert!(values(&p).iter().zip(before).any(|(p, b)| p.is_nan() && !b.is_nan()), "optimizer {k}");
+    }
+}
+
+#[test]
+fn clipping_by_norm_comes_before_clipping_by_value() {
+    let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
+    let mut inside = Sgd::from_parameters(vec![p.clone()]).lr(0.1).clip_norm(0.7).clip_value(0.4);
+    let mut outside = Sgd::from_parameters(vec![q.clone()]).lr(0.1);
+    for g in GRADIENTS {
+        step_with(&mut inside, &p, &g);
+        set_grad(&q, &g);
+        isograd_nn::clip_grad_norm(std::slice::from_ref(&q), 0.7, 2.0).unwrap();
+        isograd_nn::clip_grad_value(std::slice::from_ref(&q), 0.4).unwrap();
+        outside.step().unwrap();
+    }
+    assert_close(&values(&p), &values(&q), 1e-15);
+}
+
 #[test]
 fn a_parameter_without_gradient_keeps_its_step_count() {
     let (p, q) = (parameter(&START, DType::F64), parameter(&START, DType::F64));
@@ -210,6 +283,210 @@ fn groups_have_their_own_rate_and_decay() {
     run(&mut optimizer);
     assert_close(&values(&model.weight), &shrunk.iter().map(|v| v * 0.9).collect::<Vec<_>>(), 1e-15);
     assert_close(&values(&bias), &before.1.iter().map(|v| v - 0.03).collect::<Vec<_>>(), 1e-14);
+}
+
+/// An optimizer of two parameters, of which the second has options of its own, and one with these options for all.
+type Pair = (Box<dyn Optimizer>, Box<dyn Optimizer>);
+
+fn groups_of_all_kinds(p: &Tensor, q: &Tensor, alone: &Tensor) -> Vec<Pair> {
+    macro_rules! pairs {
+        ($($new:ident {$(.$base:ident($($value:expr),*))*} {$(.$option:ident($($own:expr),*))*})+) => {
+            vec![$({
+                let both = $new::from_parameters(vec![p.clone()])$(.$base($($value),*))*;
+                let both = both.group(vec![q.clone()], |g| g$(.$option($($own),*))*);
+                let one = $new::from_parameters(vec![alone.clone()])$(.$base($($value),*))*$(.$option($($own),*))*;
+                let pair: Pair = (Box::new(both), Box::new(one));
+                pair
+            }),+]
+        };
+    }
+    pairs! {
+        Sgd {.lr(0.1)} {.momentum(0.9).dampening(0.2).weight_decay(0.1)}
+        Sgd {.lr(0.1).momentum(0.5)} {.momentum(0.0)}
+        Sgd {.lr(0.1)} {.momentum(0.9).nesterov().maximize()}
+        Adam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1).lr(0.2).weight_decay(0.3)}
+        AdamW {.lr(0.1)} {.amsgrad().betas(0.5, 0.1)}
+        AdamW {.lr(0.1).amsgrad()} {.weight_decay(0.5).maximize()}
+        RmsProp {.lr(0.1)} {.alpha(0.5).eps(0.1).momentum(0.9).centered()}
+        RmsProp {.lr(0.1).centered()} {.momentum(0.5)}
+        Adagrad {.lr(0.1)} {.lr_decay(0.5).initial_accumulator(0.3).eps(0.1)}
+        Lars {.lr(0.1)} {.momentum(0.5).trust(0.5).eps(0.1).nesterov()}
+        Lars {.lr(0.1)} {.skip_trust_ratio()}
+        Lamb {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1).max_trust(0.5).no_bias_correction()}
+        Lamb {.lr(0.1)} {.skip_trust_ratio()}
+        Muon {.lr(0.1)} {.momentum(0.5).no_nesterov().ns_steps(2).ns_coefficients([2.0, -1.5, 0.5]).eps(0.3)}
+        Muon {.lr(0.1)} {.adjust(Adjust::MatchRmsAdamW).ns_dtype(DType::F64)}
+    }
+}
+
+#[test]
+fn a_group_has_every_option_of_its_own() {
+    let all = || (matrix(DType::F64), matrix(DType::F64), matrix(DType::F64));
+    for k in 0..groups_of_all_kinds(&all().0, &all().1, &all().2).len() {
+        let (p, q, alone) = all();
+        let (mut both, mut one) = groups_of_all_kinds(&p, &q, &alone).swap_remove(k);
+        for g in &GRADIENTS {
+            set_grad(&q, g);
+            step_with(&mut *both, &p, g);
+            step_with(&mut *one, &alone, g);
+        }
+        assert_eq!(values(&q), values(&alone), "optimizer {k}");
+        assert_ne!(values(&q), values(&p), "optimizer {k}");
+    }
+}
+
+#[test]
+fn options_of_groups_are_part_of_the_state() {
+    let all = || (matrix(DType::F64), matrix(DType::F64), matrix(DType::F64));
+    for k in 0..groups_of_all_kinds(&all().0, &all().1, &all().2).len() {
+        // Two runs of the same groups, of which one had other options until the state of the first came.
+        let ((p, q, other), (a, b, _)) = (all(), all());
+        let mut first = groups_of_all_kinds(&p, &q, &other).swap_remove(k).0;
+        macro_rules! plain {
+            ($($new:ident)+) => { [$(|a: Tensor, b: Tensor| -> Box<dyn Optimizer> {
+                Box::new($new::from_parameters(vec![a]).group(vec![b], |g| g.lr(0.3).weight_decay(0.7)))
+            }),+] };
+        }
+        type New = fn(Tensor, Tensor) -> Box<dyn Optimizer>;
+        let kinds: [New; 15] =
+            plain![Sgd Sgd Sgd Adam AdamW AdamW RmsProp RmsProp Adagrad Lars Lars Lamb Lamb Muon Muon];
+        let mut second = kinds[k](a.clone(), b.clone());
+        set_grad(&b, &GRADIENTS[2]);
+        step_with(&mut *second, &a, &GRADIENTS[2]);
+        set_grad(&q, &GRADIENTS[0]);
+        step_with(&mut *first, &p, &GRADIENTS[0]);
+        first.set_lr(0.07).unwrap();
+        second.load_state_dict(&first.state_dict().unwrap()).unwrap();
+        [(&a, &p), (&b, &q)].into_iter().for_each(|(to, from)| to.detach().copy_(&from.detach()).unwrap());
+        for (step, g) in GRADIENTS[1..].iter().enumerate() {
+            [&b, &q].into_iter().for_each(|p| set_grad(p, g));
+            step_with(&mut *first, &p, g);
+            step_with(&mut *second, &a, g);
+            let rate = 0.07 / (step + 2) as f64;
+            first.set_lr(rate).unwrap();
+            second.set_lr(rate).unwrap();
+        }
+        assert_eq!(bytes(&*first), bytes(&*second), "optimizer {k}");
+    }
+}
+
+#[test]
+fn a_state_without_options_leaves_them_as_they_are() {
+    let build = |p: &Tensor, q: &Tensor| {
+        Adam::from_parameters(vec![p.clone()]).lr(0.1).group(vec![q.clone()], |g| g.lr(0.02).betas(0.5, 0.7))
+    };
+    let (p, q) = (matrix(DType::F64), matrix(DType::F64));
+    let mut adam = build(&p, &q);
+    set_grad(&q, &GRADIENTS[0]);
+    step_with(&mut adam, &p, &GRADIENTS[0]);
+    adam.set_lr(0.05).unwrap();
+    let mut state = adam.state_dict().unwrap();
+    let before = bytes(&adam);
+    let mut less = state.clone();
+    less.remove("group.1.beta2");
+    let error = adam.load_state_dict(&less).unwrap_err();
+    assert!(error.message().contains("group.1.beta2 is missing"), "{error}");
+    let mut wrong = state.clone();
+    wrong.insert("group.1.beta2".into(), Tensor::scalar(1f64, &cpu()).unwrap());
+    assert_eq!(adam.load_state_dict(&wrong).unwrap_err().kind(), Kind::Attr);
+    assert_eq!(bytes(&adam), before);
+    // Another division into groups.
+    let mut whole = Adam::from_parameters(vec![p.clone(), q.clone()]);
+    let error = whole.load_state_dict(&state).unwrap_err();
+    for part in ["group.0.params is i64 [1], expected i64 [2]", "group.1.beta1 is unexpected"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    state.retain(|name, _| name == "lr" || !(name.starts_with("group.") || name == "initial_lr"));
+    let mut other = build(&matrix(DType::F64), &matrix(DType::F64));
+    other.load_state_dict(&state).unwrap();
+    let named =
+        |o: &dyn Optimizer| bytes(o).into_iter().filter(|(name, _)| !name.starts_with("parameter")).collect::<Vec<_>>();
+    assert_eq!(named(&other), named(&adam));
+}
+
+#[test]
+fn options_given_after_a_load_are_those_of_parameters_without_a_group() {
+    let (p, q) = (matrix(DType::F64), matrix(DType::F64));
+    let saved = Sgd::from_parameters(vec![p.clone()]).lr(1.0).group(vec![q.clone()], |g| g.lr(0.5));
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(0.3).group(vec![q.clone()], |g| g.lr(0.2));
+    sgd.load_state_dict(&saved.state_dict().unwrap()).unwrap();
+    let mut sgd = sgd.weight_decay(0.25);
+    let zeros = p.detach().zeros_like().unwrap();
+    [&p, &q].into_iter().for_each(|p| p.set_grad(Some(zeros.clone())).unwrap());
+    sgd.step().unwrap();
+    assert_eq!((values(&p), values(&q)), (START.map(|v| v * 0.75).to_vec(), START.to_vec()));
+}
+
+#[test]
+fn a_group_keeps_what_another_one_set() {
+    let (p, q) = (matrix(DType::F64), matrix(DType::F64));
+    let alone = matrix(DType::F64);
+    let mut both = AdamW::from_parameters(vec![p.clone(), q.clone()])
+        .group(vec![p.clone(), q.clone()], |g| g.weight_decay(0.0).lr(0.2))
+        .group(vec![q.clone(), q.clone()], |g| g.lr(0.1).betas(0.5, 0.9))
+        .weight_decay(0.5);
+    let mut one = AdamW::from_parameters(vec![alone.clone()]).lr(0.1).weight_decay(0.0).betas(0.5, 0.9);
+    for g in &GRADIENTS {
+        set_grad(&q, g);
+        step_with(&mut both, &p, g);
+        step_with(&mut one, &alone, g);
+    }
+    assert_eq!(values(&q), values(&alone));
+    assert_eq!(both.parameters().len(), 2);
+}
+
+/// As PyTorch's: the first gradient with a momentum is the momentum, undamped.
+#[test]
+fn a_momentum_given_after_steps_starts_there() {
+    let p = parameter(&START, DType::F64);
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(0.1);
+    step_with(&mut sgd, &p, &GRADIENTS[0]);
+    let mut sgd = sgd.momentum(0.9).dampening(0.5);
+    // A state of before the first step with it has none yet.
+    let q = parameter(&values(&p), DType::F64);
+    let mut other = Sgd::from_parameters(vec![q.clone()]);
+    other.load_state_dict(&sgd.state_dict().unwrap()).unwrap();
+    step_with(&mut sgd, &p, &GRADIENTS[1]);
+    step_with(&mut sgd, &p, &GRADIENTS[2]);
+    let expected: Vec<f64> = (0..2)
+        .map(|i| {
+            let [a, b, c] = GRADIENTS.map(|g| g[i]);
+            START[i] - 0.1 * (a + b + (0.9 * b + 0.5 * c))
+        })
+        .collect();
+    assert_close(&values(&p), &expected, 1e-14);
+    GRADIENTS[1..].iter().for_each(|g| step_with(&mut other, &q, g));
+    assert_eq!(values(&q), values(&p));
+    // Without it again the state has none.
+    let sgd = sgd.momentum(0.0).dampening(0.0);
+    assert!(!sgd.state_dict().unwrap().contains_key("0.momentum_buffer"));
+}
+
+#[test]
+fn options_with_states_of_their_own_may_come_and_go() {
+    let p = parameter(&START, DType::F64);
+    let mut adam = Adam::from_parameters(vec![p.clone()]).lr(0.1).betas(0.8, 0.9).eps(1e-3);
+    step_with(&mut adam, &p, &GRADIENTS[0]);
+    let mut adam = adam.amsgrad();
+    step_with(&mut adam, &p, &[0.0, 0.0]);
+    // The largest mean of squares is that since then, and the other states went on.
+    let state = adam.state_dict().unwrap();
+    let squares: Vec<f64> = GRADIENTS[0].iter().map(|g| 0.9 * 0.1 * g * g).collect();
+    assert_close(&values(&state["0.max_exp_avg_sq"]), &squares, 1e-15);
+    assert_close(&values(&state["0.exp_avg_sq"]), &squares, 1e-15);
+    assert_eq!(values(&state["0.step"]), [2.0]);
+    let mut prop = RmsProp::from_parameters(vec![p.clone()]).lr(0.1);
+    step_with(&mut prop, &p, &GRADIENTS[0]);
+    let mut prop = prop.centered().momentum(0.5);
+    step_with(&mut prop, &p, &GRADIENTS[1]);
+    let state = prop.state_dict().unwrap();
+    assert_close(&values(&state["0.grad_avg"]), &GRADIENTS[1].map(|g| g * 0.01), 1e-15);
+    assert_close(
+        &values(&state["0.square_avg"]),
+        &[0, 1].map(|i| 0.01 * (0.99 * GRADIENTS[0][i].powi(2) + GRADIENTS[1][i].powi(2))),
+        1e-15,
+    );
+    assert!(values(&state["0.momentum_buffer"]).iter().all(|b| *b != 0.0));
 }
 
 #[test]
@@ -285,7 +562,10 @@ fn a_rate_given_after_a_step_is_that_of_the_next() {
     let mut given = given.lr(0.02);
     step_with(&mut set, &p, &GRADIENTS[1]);
     step_with(&mut given, &q, &GRADIENTS[1]);
+    // The one that is given is also the one to which those of groups relate.
+    let bytes = |o: &Adam| bytes(o).into_iter().filter(|(name, _)| !name.ends_with("initial_lr")).collect::<Vec<_>>();
     assert_eq!(bytes(&set), bytes(&given));
+    assert_eq!(given.state_dict().unwrap()["initial_lr"].item().unwrap(), 0.02);
     assert_eq!(given.lr(-0.02).step().unwrap_err().kind(), Kind::Attr);
 }
 
@@ -328,7 +608,10 @@ fn options_out_of_range_are_errors_of_the_first_step() {
         (Box::new(AdamW::from_parameters(p()).clip_norm(-1.0)), "clip_norm is -1"),
         (Box::new(Lars::from_parameters(p()).trust(f64::NAN)), "trust is NaN"),
         (Box::new(Lamb::from_parameters(p()).max_trust(0.0)), "max_trust is 0"),
-        (Box::new(Sgd::from_parameters(vec![]).group(p(), |g| g.skip_trust_ratio())), "does not have"),
+        (Box::new(AdamW::from_parameters(p()).clip_value(-1.0)), "clip_value is -1"),
+        (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.weight_decay(-1.0))), "weight_decay is -1"),
+        (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.betas(0.9, 1.0))), "beta is 1"),
+        (Box::new(Sgd::from_parameters(vec![]).group(p(), |g| g.nesterov())), "nesterov needs a momentum"),
         (Box::new(Muon::from_parameters(vec![]).group(vec![matrix(DType::F64)], |g| g.lr(-1.0))), "lr is -1"),
         (Box::new(Muon::from_parameters(vec![matrix(DType::F64)]).ns_dtype(DType::F16)), "ns_dtype is f16"),
         (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.lr(-1.0))), "lr is -1"),
@@ -417,7 +700,11 @@ fn states_are_named_by_the_model() {
     let model = vec![Linear::without_bias(1, 1, &Init::new(&cpu())).unwrap()];
     let adam = Adam::new(&model);
     let names: Vec<String> = adam.state_dict().unwrap().into_keys().collect();
-    assert_eq!(names, ["0.weight.exp_avg", "0.weight.exp_avg_sq", "0.weight.step", "lr"]);
+    let options = ["amsgrad", "beta1", "beta2", "eps", "initial_lr", "maximize", "params", "weight_decay"];
+    let mut expected =
+        ["0.weight.exp_avg", "0.weight.exp_avg_sq", "0.weight.step", "initial_lr", "lr"].map(String::from).to_vec();
+    expected.splice(3..3, options.map(|name| format!("group.0.{name}")));
+    assert_eq!(names, expected);
 }
 
 /// What a first step of Muon subtracts from a matrix of zeros: an almost orthogonal matrix, for a gradient of normal draws.

@@ -1,7 +1,7 @@
 //! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
 
 use isograd_core::backend::Total;
-use isograd_core::ops::{Update, total, update_, update_each_, update_each_norms_};
+use isograd_core::ops::{Update, total, unscale_, update_, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
 use isograd_cpu as _;
@@ -60,7 +60,7 @@ impl Sets {
     }
 }
 
-const ATTRIBUTES: [f64; 5] = [0.1, 0.1, 0.999, 0.001, 1e-8];
+const ATTRIBUTES: [f64; 6] = [0.5, 0.1, 0.1, 0.999, 0.001, 1e-8];
 
 fn update([p, m, v, g]: &[Tensor; 4]) -> Update<'_> {
     Update { targets: vec![p, m, v], inputs: vec![g], numbers: Vec::new() }
@@ -185,7 +185,7 @@ fn moments(sets: &Sets, device: &Device) -> Result<Vec<Vec<Tensor>>> {
     let shared = [number(1.5)?, number(0.9)?, number(2.0)?, number(0.0)?];
     let updates = sets.0.iter().map(|[p, m, v, g]| Update { targets: vec![m, v], inputs: vec![p, g], numbers: vec![] });
     let shared: Vec<&Tensor> = shared.iter().collect();
-    let attributes = [0.1, 0.1, 0.999, 0.001, 1e-6];
+    let attributes = [0.5, 0.1, 0.1, 0.999, 0.001, 1e-6];
     update_each_norms_("test", Pointwise::LambMoments, &updates.collect::<Vec<_>>(), &shared, &attributes)
 }
 
@@ -277,6 +277,39 @@ fn bad_numbers_are_found_wherever_they_are() -> Result<()> {
                 assert!(!found(Total::Norm)?.is_finite() && !found(Total::AbsSum)?.is_finite());
                 assert_eq!(total("test", Total::NotFinite, &[&good])?.item()?, 0.0);
             }
+        }
+    }
+    Ok(())
+}
+
+/// In every dtype, of whole words and others, at addresses that are aligned and not.
+#[test]
+fn gradients_are_unscaled_and_checked_at_once() -> Result<()> {
+    let cpu = Device::cpu()?;
+    for dtype in [F64, F32, F16, BF16] {
+        for (shift, bad) in [(0, None), (1, Some(f64::INFINITY)), (4, Some(f64::NAN)), (3, None)] {
+            let sets = Sets::new(&SIZES, [dtype; 4], shift)?;
+            let other = Sets::new(&[33, 0], [F32, F64, F16, BF16], 1)?;
+            let tensors: Vec<&Tensor> = sets.0.iter().chain(&other.0).flatten().collect();
+            if let (Some(bad), Some(last)) = (bad, tensors.iter().rev().find(|t| t.numel() > 4)) {
+                last.narrow(0, 3, 1)?.fill_(bad)?;
+            }
+            let there: Vec<Tensor> = tensors.iter().map(|t| t.to_device(&cpu)?.copy()).collect::<Result<_>>()?;
+            let run = |tensors: &[&Tensor], device: &Device, found: f32| {
+                let found = Tensor::scalar(found, device)?;
+                unscale_("test", tensors, &Tensor::scalar(3f32, device)?, &found)?;
+                found.item()
+            };
+            let is_bad = if bad.is_some() { 1.0 } else { 0.0 };
+            assert_eq!(run(&there.iter().collect::<Vec<_>>(), &cpu, 0.0)?, is_bad);
+            assert_eq!(run(&tensors, &device(), 0.0)?, is_bad);
+            for (got, expected) in tensors.iter().zip(&there) {
+                let close =
+                    |(g, e): (f64, f64)| g == e || (g - e).abs() <= 2e-7 * e.abs() || (g.is_nan() && e.is_nan());
+                assert!(got.to_f64_vec()?.into_iter().zip(expected.to_f64_vec()?).all(close), "{dtype} {shift}");
+            }
+            // What was found before stays.
+            assert_eq!(run(&tensors[..1], &device(), 1.0)?, 1.0);
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use isograd_core::backend::Total;
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
-use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, total};
+use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, total, unscale_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{
     Backend, Call, DType, Device, Kernel, Kind, Memory, MemoryStats, Operand, Result, Rng, Tensor, tape,
@@ -72,6 +72,8 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
     for kind in [Total::Norm, Total::AbsSum, Total::AbsMax, Total::NotFinite] {
         total("total", kind, &gradients.iter().collect::<Vec<_>>())?;
     }
+    let number = |v: f32| Tensor::scalar(v, device);
+    unscale_("unscale", &gradients.iter().collect::<Vec<_>>(), &number(2.0)?, &number(0.0)?)?;
     Adam::from_parameters(parameters.clone()).lr(1e-2).step()?;
     Ok(parameters[0].detach())
 }
@@ -109,7 +111,7 @@ fn fused_kernels_are_right_and_all_compared() {
             let mut kernels: Vec<&str> = fused.map(|entry| entry.kernel.split(['(', ' ']).nth(1).unwrap()).collect();
             kernels.sort();
             kernels.dedup();
-            assert_eq!(kernels.len(), 17, "{kernels:?}");
+            assert_eq!(kernels.len(), 18, "{kernels:?}");
         }
     }
 }

@@ -179,7 +179,7 @@ fn by_dtypes<S>(sets: Vec<S>, dtypes: impl Fn(&S) -> SmallVec<[DType; 8]>) -> Ve
 }
 
 /// True if the order of the sets does not matter: nothing that one changes overlaps with what another reads or changes.
-fn are_apart(sets: &[Update<'_>]) -> bool {
+pub(super) fn are_apart(sets: &[Update<'_>]) -> bool {
     let mut spans = Vec::new();
     for Update { targets, inputs, numbers } in sets {
         spans.extend(targets.iter().map(|t| (t.span(), true)));

@@ -29,6 +29,7 @@ mod softmax;
 mod sort;
 mod total;
 mod unary;
+mod unscale;
 mod view;
 
 pub use binary::Rounding;
@@ -48,6 +49,7 @@ pub use sample::Sampling;
 pub use sort::Order;
 pub use total::total;
 pub use unary::Approximate;
+pub use unscale::unscale_;
 
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;

@@ -235,9 +235,14 @@ fn clamped_probability<V: Value>(p: V) -> V {
     p.max(V::c(1e-7)).min(V::c(1.0 - 1e-7))
 }
 
-/// Scales a gradient as an optimizer step receives it (loss scale, clipping) and adds the L2 penalty.
-fn step_gradient<V: Value>(g: V, scale: V, p: V, decay: V) -> V {
-    g * scale + decay * p
+/// Holds a gradient between `-limit` and `limit`; NaN stays.
+fn clipped<V: Value>(g: V, limit: V) -> V {
+    g.max(-limit).min(limit)
+}
+
+/// Scales a gradient as an optimizer step receives it (loss scale, clipping by norm), clips it and adds the L2 penalty.
+fn step_gradient<V: Value>(g: V, scale: V, limit: V, p: V, decay: V) -> V {
+    clipped(g * scale, limit) + decay * p
 }
 
 /// What multiplies the gradients of a step: the inverse of the loss scale, and what holds the total norm of the unscaled
@@ -596,19 +601,19 @@ rows! {
             V::select(is_good, V::select(is_due, zero, count), zero)
         ]
     }
-    Real ClipValue "gradient_clip_value" (y) [limit] -> 1 inout { [y.max(-limit).min(limit)] }
+    Real ClipValue "gradient_clip_value" (y) [limit] -> 1 inout { [clipped(y, limit)] }
     Real SgdPrepare "sgd_prepare" (t, _scale, inv_scale, norm, found_inf) [sign, max_norm] -> 2 inout {
         [counted(t, found_inf), sign * gradient_scale(inv_scale, norm, max_norm)]
     }
-    Real SgdStep "sgd_step" (p, g, lr, scale, found_inf) [decay] -> 1 inout {
-        let g = step_gradient(g, scale, p, decay);
+    Real SgdStep "sgd_step" (p, g, lr, scale, found_inf) [limit, decay] -> 1 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         [V::select(found_inf.eq(V::c(0.0)), p - lr * g, p)]
     }
     Real SgdMomentumUpdate "sgd_momentum_update" (p, b, g, lr, scale, found_inf, t)
-        [decay, momentum, dampening, nesterov] -> 2 inout {
+        [limit, decay, momentum, dampening, nesterov] -> 2 inout {
         // t counts the steps with this one: the first takes the gradient as the momentum.
         let (zero, one) = (V::c(0.0), V::c(1.0));
-        let g = step_gradient(g, scale, p, decay);
+        let g = step_gradient(g, scale, limit, p, decay);
         let b1 = V::select(t.eq(one), g, momentum * b + (one - dampening) * g);
         let u = V::select(nesterov.ne(zero), g + momentum * b1, b1);
         let apply = found_inf.eq(zero);
@@ -624,11 +629,11 @@ rows! {
         [t1, lr / bias1, one / bias2.sqrt(), one - lr * decay, scale]
     }
     Real AdamStep "adam_step" (p, m, v, g, step_size, correction, shrink, scale, found_inf)
-        [decay, rate1, beta2, rate2, eps] -> 3 inout {
+        [limit, decay, rate1, beta2, rate2, eps] -> 3 inout {
         // step_size = lr / (1 - beta1^t), correction = 1 / sqrt(1 - beta2^t), shrink = 1 - lr * weight_decay for AdamW, 1
         // for Adam.
         // rate = 1 - beta comes from the host: in f32 the difference would be off by 1e-5 for beta2 = 0.999.
-        let g = step_gradient(g, scale, p, decay);
+        let g = step_gradient(g, scale, limit, p, decay);
         let m1 = m + rate1 * (g - m);
         let v1 = beta2 * v + rate2 * g * g;
         let p1 = p * shrink - step_size * m1 / (v1.sqrt() * correction + eps);
@@ -637,31 +642,31 @@ rows! {
     }
     // v: the mean of the squares of gradients, a: that of gradients, b: the momentum. rate = 1 - alpha comes from the host, as
     // Adam's.
-    Real RmsPropStep "rmsprop_step" (p, v, g, lr, scale, found_inf) [decay, alpha, rate, eps] -> 2 inout {
-        let g = step_gradient(g, scale, p, decay);
+    Real RmsPropStep "rmsprop_step" (p, v, g, lr, scale, found_inf) [limit, decay, alpha, rate, eps] -> 2 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         let v1 = alpha * v + rate * g * g;
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p - lr * g / (v1.sqrt() + eps), p), V::select(apply, v1, v)]
     }
     Real RmsPropMomentumStep "rmsprop_momentum_step" (p, v, b, g, lr, scale, found_inf)
-        [decay, alpha, rate, eps, momentum] -> 3 inout {
-        let g = step_gradient(g, scale, p, decay);
+        [limit, decay, alpha, rate, eps, momentum] -> 3 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         let v1 = alpha * v + rate * g * g;
         let b1 = momentum * b + g / (v1.sqrt() + eps);
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p - lr * b1, p), V::select(apply, v1, v), V::select(apply, b1, b)]
     }
     Real RmsPropCenteredStep "rmsprop_centered_step" (p, v, a, g, lr, scale, found_inf)
-        [decay, alpha, rate, eps] -> 3 inout {
-        let g = step_gradient(g, scale, p, decay);
+        [limit, decay, alpha, rate, eps] -> 3 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         let (v1, a1) = (alpha * v + rate * g * g, a + rate * (g - a));
         let apply = found_inf.eq(V::c(0.0));
         let p1 = p - lr * g / ((v1 - a1 * a1).sqrt() + eps);
         [V::select(apply, p1, p), V::select(apply, v1, v), V::select(apply, a1, a)]
     }
     Real RmsPropCenteredMomentumStep "rmsprop_centered_momentum_step" (p, v, a, b, g, lr, scale, found_inf)
-        [decay, alpha, rate, eps, momentum] -> 4 inout {
-        let g = step_gradient(g, scale, p, decay);
+        [limit, decay, alpha, rate, eps, momentum] -> 4 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         let (v1, a1) = (alpha * v + rate * g * g, a + rate * (g - a));
         let b1 = momentum * b + g / ((v1 - a1 * a1).sqrt() + eps);
         let apply = found_inf.eq(V::c(0.0));
@@ -672,19 +677,19 @@ rows! {
         let (t1, one) = (counted(t, found_inf), V::c(1.0));
         [t1, lr / (one + (t1 - one) * rate_decay), sign * gradient_scale(inv_scale, norm, max_norm)]
     }
-    Real AdagradStep "adagrad_step" (p, h, g, step_size, scale, found_inf) [decay, eps] -> 2 inout {
-        let g = step_gradient(g, scale, p, decay);
+    Real AdagradStep "adagrad_step" (p, h, g, step_size, scale, found_inf) [limit, decay, eps] -> 2 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         let h1 = h + g * g;
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p - step_size * g / (h1.sqrt() + eps), p), V::select(apply, h1, h)]
     }
     // `norms` rows: what the last operands would become is only summed up, as squares. w and u: the norms of the parameter and
     // of what it steps by.
-    Real LarsNorms "lars_norms" (p, g, scale) [] -> 2 inout { [p, g * scale] }
-    Real LarsStep "lars_step" (p, b, g, w, u, lr, scale, found_inf) [decay, momentum, trust, eps, nesterov] -> 2 inout {
+    Real LarsNorms "lars_norms" (p, g, scale) [limit] -> 2 inout { [p, clipped(g * scale, limit)] }
+    Real LarsStep "lars_step" (p, b, g, w, u, lr, scale, found_inf) [limit, decay, momentum, trust, eps, nesterov] -> 2 inout {
         let zero = V::c(0.0);
         let ratio = trust_ratio(w, u, trust * w / (u + decay * w + eps));
-        let step = ratio * lr * step_gradient(g, scale, p, decay);
+        let step = ratio * lr * step_gradient(g, scale, limit, p, decay);
         let b1 = momentum * b + step;
         let step = V::select(nesterov.ne(zero), momentum * b1 + step, b1);
         let apply = found_inf.eq(zero);
@@ -698,8 +703,8 @@ rows! {
         [t1, one / bias1, one / bias2.sqrt(), sign * gradient_scale(inv_scale, norm, max_norm)]
     }
     Real LambMoments "lamb_moments" (m, v, p, g, correction1, correction2, scale, found_inf)
-        [decay, rate1, beta2, rate2, eps] -> 4 inout {
-        let g = g * scale;
+        [limit, decay, rate1, beta2, rate2, eps] -> 4 inout {
+        let g = clipped(g * scale, limit);
         let m1 = m + rate1 * (g - m);
         let v1 = beta2 * v + rate2 * g * g;
         let apply = found_inf.eq(V::c(0.0));
@@ -711,10 +716,10 @@ rows! {
         let r = lamb_update(m, v, p, correction1, correction2, decay, eps);
         [V::select(found_inf.eq(V::c(0.0)), p - lr * ratio * r, p)]
     }
-    Real MuonMomentum "muon_momentum" (b, _u, g, scale, found_inf) [momentum, rate, nesterov] -> 2 inout {
+    Real MuonMomentum "muon_momentum" (b, _u, g, scale, found_inf) [limit, momentum, rate, nesterov] -> 2 inout {
         // rate = 1 - momentum.
         let zero = V::c(0.0);
-        let g = g * scale;
+        let g = clipped(g * scale, limit);
         let b1 = b + rate * (g - b);
         let u = V::select(nesterov.ne(zero), g + momentum * (b1 - g), b1);
         [V::select(found_inf.eq(zero), b1, b), u]
@@ -724,8 +729,8 @@ rows! {
         [V::select(found_inf.eq(V::c(0.0)), p1, p)]
     }
     Real AdamAmsgradStep "adam_amsgrad_step" (p, m, v, u, g, step_size, correction, shrink, scale, found_inf)
-        [decay, rate1, beta2, rate2, eps] -> 4 inout {
-        let g = step_gradient(g, scale, p, decay);
+        [limit, decay, rate1, beta2, rate2, eps] -> 4 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
         let m1 = m + rate1 * (g - m);
         let v1 = beta2 * v + rate2 * g * g;
         let u1 = u.max(v1);

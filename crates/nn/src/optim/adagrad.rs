@@ -1,7 +1,7 @@
 //! Adagrad.
 
-use super::engine::{Engine, Rule, Step, check_at_least_0};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Named, Rule, Step, check_at_least_0};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
@@ -10,29 +10,19 @@ use isograd_core::{Result, Tensor};
 /// decay (0) is added to the gradient. Duchi, Hazan, Singer 2011, JMLR 12; as PyTorch's Adagrad.
 pub struct Adagrad(Engine<AdagradRule>);
 
-optimizer!(Adagrad, lr 1e-2, weight_decay 0.0, rule AdagradRule { lr_decay: 0.0, initial_accumulator: 0.0, eps: 1e-10 });
+optimizer!(Adagrad of AdagradRule, lr 1e-2, weight_decay 0.0, rule AdagradRule { lr_decay: 0.0, initial_accumulator: 0.0, eps: 1e-10 });
 
-impl Adagrad {
+options!(Adagrad {
     /// Step t has the rate `lr / (1 + (t - 1) lr_decay)`. At least 0.
-    pub fn lr_decay(mut self, decay: f64) -> Self {
-        self.0.rule.lr_decay = decay;
-        self
-    }
-
+    lr_decay(decay: f64) |rule| rule.lr_decay = decay;
     /// What the sums start with, at least 0.
-    pub fn initial_accumulator(mut self, value: f64) -> Self {
-        self.0.rule.initial_accumulator = value;
-        self
-    }
-
+    initial_accumulator(value: f64) |rule| rule.initial_accumulator = value;
     /// Added to the root, at least 0.
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.0.rule.eps = eps;
-        self
-    }
-}
+    eps(eps: f64) |rule| rule.eps = eps;
+});
 
-struct AdagradRule {
+#[derive(Clone)]
+pub struct AdagradRule {
     lr_decay: f64,
     initial_accumulator: f64,
     eps: f64,
@@ -45,6 +35,12 @@ impl Rule for AdagradRule {
         let options =
             [("lr_decay", self.lr_decay), ("initial_accumulator", self.initial_accumulator), ("eps", self.eps)];
         check_at_least_0(Self::NAME, &options)
+    }
+
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let AdagradRule { lr_decay, initial_accumulator, eps } = self;
+        let all: [Named<'_>; 3] = [("lr_decay", lr_decay), ("initial_accumulator", initial_accumulator), ("eps", eps)];
+        all.into()
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -60,6 +56,6 @@ impl Rule for AdagradRule {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        step.each(Pointwise::AdagradStep, &[step.weight_decay, self.eps], &step.prepared())
+        step.each(Pointwise::AdagradStep, &[step.limit, step.weight_decay, self.eps], &step.prepared())
     }
 }

@@ -1,7 +1,7 @@
 //! Adam and AdamW.
 
-use super::engine::{Engine, Rule, Step, check_at_least_0, check_rate};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Named, Rule, Step, check_at_least_0, check_rate};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
@@ -14,30 +14,19 @@ pub struct Adam(Engine<AdamRule>);
 /// 1711.05101; as PyTorch's AdamW.
 pub struct AdamW(Engine<AdamRule>);
 
-optimizer!(Adam, lr 1e-3, weight_decay 0.0, rule AdamRule::new(Decay::InGradient));
-optimizer!(AdamW, lr 1e-3, weight_decay 0.01, rule AdamRule::new(Decay::Apart));
+optimizer!(Adam of AdamRule, lr 1e-3, weight_decay 0.0, rule AdamRule::new(Decay::InGradient));
+optimizer!(AdamW of AdamRule, lr 1e-3, weight_decay 0.01, rule AdamRule::new(Decay::Apart));
 
 macro_rules! adam_options {
     ($name:ident) => {
-        impl $name {
+        options!($name {
             /// The decay rates of the two means, 0 to below 1.
-            pub fn betas(mut self, beta1: f64, beta2: f64) -> Self {
-                (self.0.rule.beta1, self.0.rule.beta2) = (beta1, beta2);
-                self
-            }
-
+            betas(beta1: f64, beta2: f64) |rule| (rule.beta1, rule.beta2) = (beta1, beta2);
             /// Added to the root, at least 0.
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.0.rule.eps = eps;
-                self
-            }
-
-            /// Divides by the largest mean of squares so far. Reddi et al. 2018, ICLR.
-            pub fn amsgrad(mut self) -> Self {
-                self.0.rule.amsgrad = true;
-                self
-            }
-        }
+            eps(eps: f64) |rule| rule.eps = eps;
+            /// Divides by the largest mean of squares so far; after steps without it, from then on. Reddi et al. 2018, ICLR.
+            amsgrad() |rule| rule.amsgrad = true;
+        });
     };
 }
 
@@ -45,13 +34,14 @@ adam_options!(Adam);
 adam_options!(AdamW);
 
 /// Where weight decay acts.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Decay {
     InGradient,
     Apart,
 }
 
-struct AdamRule {
+#[derive(Clone)]
+pub struct AdamRule {
     beta1: f64,
     beta2: f64,
     eps: f64,
@@ -73,6 +63,12 @@ impl Rule for AdamRule {
         [self.beta1, self.beta2].into_iter().try_for_each(|beta| check_rate(Self::NAME, "a beta", beta))
     }
 
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let AdamRule { beta1, beta2, eps, amsgrad, .. } = self;
+        let all: [Named<'_>; 4] = [("beta1", beta1), ("beta2", beta2), ("eps", eps), ("amsgrad", amsgrad)];
+        all.into()
+    }
+
     fn states(&self) -> &'static [&'static str] {
         if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
     }
@@ -85,7 +81,7 @@ impl Rule for AdamRule {
     fn update(&self, step: &Step<'_>) -> Result<()> {
         let row = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
         let in_gradient = if self.decay == Decay::InGradient { step.weight_decay } else { 0.0 };
-        let attributes = [in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
+        let attributes = [step.limit, in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         step.each(row, &attributes, &step.prepared())
     }
 }

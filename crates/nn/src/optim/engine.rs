@@ -1,6 +1,6 @@
 //! What all optimizers do around their rule: groups, step counts, states, scaling, saving.
 
-use super::{Group, Scaling};
+use super::Scaling;
 use crate::StateDict;
 use crate::clip::CLIP_NORM;
 use crate::module::{check_state, same_tensor};
@@ -8,14 +8,15 @@ use isograd_core::backend::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor, no_autocast, no_grad};
+use std::sync::Arc;
 
-/// The update rule of one kind of optimizer. For each lane a step runs a row on numbers, and then the update of all
-/// parameters.
-pub(super) trait Rule {
+/// The update rule of one kind of optimizer, with its options. For each lane a step runs a row on numbers, and then the
+/// update of all parameters.
+pub(super) trait Rule: Clone + Send + Sync + 'static {
     /// For errors.
     const NAME: &'static str;
-    /// Whether the rule compares norms of parameters and of what these step by.
-    const HAS_TRUST_RATIO: bool = false;
+    /// Whether the first step with a state is not as the others: steps count from where a state was added.
+    const COUNTS_WITH_STATES: bool = false;
 
     /// Errors if the rule does not take such a parameter.
     fn accept(&self, _parameter: &Tensor) -> Result<()> {
@@ -24,6 +25,9 @@ pub(super) trait Rule {
 
     /// Errors with `Attr` if an option is out of its range.
     fn check(&self) -> Result<()>;
+
+    /// The options by name, as they are saved.
+    fn fields(&mut self) -> Vec<Named<'_>>;
 
     /// The names of the states that a parameter has.
     fn states(&self) -> &'static [&'static str];
@@ -41,13 +45,97 @@ pub(super) trait Rule {
     fn update(&self, step: &Step<'_>) -> Result<()>;
 }
 
+/// An option and its name.
+pub(super) type Named<'a> = (&'static str, &'a mut dyn Field);
+
+/// An option, as the number that is saved of it.
+pub(super) trait Field {
+    fn get(&self) -> f64;
+    fn set(&mut self, value: f64);
+}
+
+impl Field for f64 {
+    fn get(&self) -> f64 {
+        *self
+    }
+
+    fn set(&mut self, value: f64) {
+        *self = value;
+    }
+}
+
+impl Field for bool {
+    fn get(&self) -> f64 {
+        *self as u8 as f64
+    }
+
+    fn set(&mut self, value: f64) {
+        *self = value != 0.0;
+    }
+}
+
+impl Field for usize {
+    fn get(&self) -> f64 {
+        *self as f64
+    }
+
+    fn set(&mut self, value: f64) {
+        *self = value as usize;
+    }
+}
+
+/// What a group of parameters may have of its own, beside the rate.
+#[derive(Clone)]
+pub(crate) struct Options<R> {
+    pub weight_decay: f64,
+    /// Goes up the gradient instead of down.
+    pub maximize: bool,
+    pub rule: R,
+}
+
+impl<R: Rule> Options<R> {
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let all: [Named<'_>; 2] = [("weight_decay", &mut self.weight_decay), ("maximize", &mut self.maximize)];
+        all.into_iter().chain(self.rule.fields()).collect()
+    }
+}
+
+type Edit<R> = Arc<dyn Fn(&mut Options<R>) + Send + Sync>;
+
+/// What a group of parameters has of its own: what it changes of the optimizer's options.
+pub(crate) struct Own<R> {
+    /// At the rate to which groups' own rates relate.
+    pub lr: Option<f64>,
+    pub edits: Vec<Edit<R>>,
+}
+
+impl<R> Default for Own<R> {
+    fn default() -> Own<R> {
+        Own { lr: None, edits: Vec::new() }
+    }
+}
+
+impl<R> Clone for Own<R> {
+    fn clone(&self) -> Own<R> {
+        Own { lr: self.lr, edits: self.edits.clone() }
+    }
+}
+
+impl<R> Own<R> {
+    /// These, and then others.
+    fn then(&self, other: &Own<R>) -> Own<R> {
+        let edits = self.edits.iter().chain(&other.edits).cloned().collect();
+        Own { lr: other.lr.or(self.lr), edits }
+    }
+}
+
 /// What the parameters of a lane step by.
 pub(super) struct Step<'a> {
     pub numbers: &'a Numbers,
     pub found_inf: &'a Tensor,
     pub weight_decay: f64,
-    /// Whether the group leaves the trust ratio out.
-    pub skips_trust_ratio: bool,
+    /// What holds the elements of unscaled gradients.
+    pub limit: f64,
     pub members: Vec<Moved<'a>>,
 }
 
@@ -69,12 +157,9 @@ impl Step<'_> {
         update_each_(row.name(), row, &updates.collect::<Vec<_>>(), shared, attributes)
     }
 
-    /// The two norms of each member as `find` computes them, or zeros where the trust ratio is left out: it is 1 then.
-    pub fn norms(&self, find: impl FnOnce() -> Result<Vec<Vec<Tensor>>>) -> Result<Vec<Vec<Tensor>>> {
-        match self.skips_trust_ratio {
-            true => Ok(vec![vec![self.numbers.zero.clone(); 2]; self.members.len()]),
-            false => find(),
-        }
+    /// Norms of each member for which the trust ratio is 1.
+    pub fn no_norms(&self) -> Vec<Vec<Tensor>> {
+        vec![vec![self.numbers.zero.clone(); 2]; self.members.len()]
     }
 
     /// What was prepared, and whether anything happens.
@@ -100,6 +185,9 @@ pub(super) struct Numbers {
     pub zero: Tensor,
 }
 
+/// The rate to which groups' own rates relate, as it is saved.
+const INITIAL_LR: &str = "initial_lr";
+
 /// What a step multiplies the gradients by, on the device where it is given.
 struct Scale<'a> {
     scaling: Option<&'a Scaling>,
@@ -108,24 +196,25 @@ struct Scale<'a> {
 }
 
 /// An optimizer with the update rule `R`.
+#[derive(Clone)]
 pub(super) struct Engine<R> {
-    pub rule: R,
+    options: Options<R>,
     lr: f64,
-    pub weight_decay: f64,
     pub clip_norm: Option<f64>,
-    /// Multiplies the gradients: 1 down, -1 up.
-    pub sign: f64,
+    pub clip_value: Option<f64>,
     pub grad_norm: Option<Tensor>,
     parameters: Vec<Parameter>,
-    groups: Vec<Group>,
+    /// The first has nothing of its own.
+    groups: Vec<Own<R>>,
     /// The rate to which the groups' own rates relate: the one that the optimizer was built with.
     base_lr: f64,
     /// Empty before the first step.
     lanes: Vec<Lane>,
-    /// Whether the lanes have every parameter, in its group, and the groups' rates.
+    /// Whether the lanes have every parameter, in its group, and the groups' rates and states.
     is_current: bool,
 }
 
+#[derive(Clone)]
 struct Parameter {
     name: String,
     tensor: Tensor,
@@ -138,6 +227,8 @@ struct Parameter {
 struct Lane {
     group: usize,
     numbers: Numbers,
+    /// The names of its members' states.
+    kinds: &'static [&'static str],
     members: Vec<Member>,
 }
 
@@ -151,14 +242,13 @@ struct Member {
 impl<R: Rule> Engine<R> {
     pub fn new(parameters: Vec<(String, Tensor)>, rule: R, lr: f64, weight_decay: f64) -> Engine<R> {
         let mut engine = Engine {
-            rule,
+            options: Options { weight_decay, maximize: false, rule },
             lr,
-            weight_decay,
             clip_norm: None,
-            sign: 1.0,
+            clip_value: None,
             grad_norm: None,
             parameters: Vec::new(),
-            groups: vec![Group::default()],
+            groups: vec![Own::default()],
             base_lr: lr,
             lanes: Vec::new(),
             is_current: false,
@@ -176,10 +266,36 @@ impl<R: Rule> Engine<R> {
         self.lr
     }
 
-    pub fn add_group(&mut self, parameters: Vec<Tensor>, group: Group) {
-        self.groups.push(group);
-        let last = self.groups.len() - 1;
-        parameters.into_iter().for_each(|tensor| self.place(None, tensor, last));
+    /// The options of the parameters without own ones, to change them.
+    pub fn options_mut(&mut self) -> &mut Options<R> {
+        self.is_current = false;
+        &mut self.options
+    }
+
+    /// Puts parameters into a group for each that they come from, since what that one has of its own stays.
+    pub fn add_group(&mut self, parameters: Vec<Tensor>, own: &Own<R>) {
+        let first = self.groups.len();
+        let mut origins: Vec<usize> = Vec::new();
+        for tensor in parameters {
+            let known = self.parameters.iter().find(|p| same_tensor(&p.tensor, &tensor));
+            let from = known.map_or(0, |p| p.group);
+            if from >= first {
+                // It was given twice.
+                continue;
+            }
+            let at = origins.iter().position(|&o| o == from).unwrap_or(origins.len());
+            if at == origins.len() {
+                origins.push(from);
+                self.groups.push(self.groups[from].then(own));
+            }
+            self.place(None, tensor, first + at);
+        }
+    }
+
+    fn options_of(&self, group: usize) -> Options<R> {
+        let mut options = self.options.clone();
+        self.groups[group].edits.iter().for_each(|edit| edit(&mut options));
+        options
     }
 
     /// Puts a parameter into a group; one that was there already moves.
@@ -230,29 +346,30 @@ impl<R: Rule> Engine<R> {
         if lane.members.iter().all(|m| gradients[m.index].is_none()) {
             return Ok(());
         }
-        let numbers = &lane.numbers;
+        let (numbers, options) = (&lane.numbers, self.options_of(lane.group));
         let found_inf = scale.scaling.map_or(&numbers.zero, |s| &s.found_inf);
-        self.prepare(lane, scale, found_inf)?;
+        self.prepare(numbers, &options, scale, found_inf)?;
         let members = lane.members.iter().filter_map(|Member { index, states }| {
             Some(Moved { parameter: &self.parameters[*index].tensor, states, gradient: gradients[*index].as_ref()? })
         });
-        self.rule.update(&Step {
+        options.rule.update(&Step {
             numbers,
             found_inf,
-            weight_decay: self.decay_of(lane.group),
-            skips_trust_ratio: self.groups[lane.group].skips_trust_ratio,
+            weight_decay: options.weight_decay,
+            limit: self.clip_value.unwrap_or(f64::INFINITY),
             members: members.collect(),
         })
     }
 
     /// Counts the step, and computes what it needs once.
-    fn prepare(&self, lane: &Lane, scale: &Scale<'_>, found_inf: &Tensor) -> Result<()> {
-        let Numbers { lr, steps, prepared, one, zero } = &lane.numbers;
-        let (row, attributes) = self.rule.prepare(self.decay_of(lane.group));
+    fn prepare(&self, numbers: &Numbers, options: &Options<R>, scale: &Scale<'_>, found_inf: &Tensor) -> Result<()> {
+        let Numbers { lr, steps, prepared, one, zero } = numbers;
+        let (row, attributes) = options.rule.prepare(options.weight_decay);
+        let sign = if options.maximize { -1.0 } else { 1.0 };
         let inv_scale = scale.scaling.map_or(one, |s| &s.inv_scale);
         let targets: Vec<&Tensor> = std::iter::once(steps).chain(prepared).collect();
         let inputs = [inv_scale, scale.norm.as_ref().unwrap_or(zero), found_inf, lr];
-        let attributes = [vec![self.sign, self.clip_norm.unwrap_or(f64::INFINITY)], attributes].concat();
+        let attributes = [vec![sign, self.clip_norm.unwrap_or(f64::INFINITY)], attributes].concat();
         update_(row.name(), row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
     }
 
@@ -268,7 +385,7 @@ impl<R: Rule> Engine<R> {
     }
 
     /// The lanes with every parameter in its group: one that has none yet starts with step count 0, one that was in another
-    /// group keeps its step count and states.
+    /// group keeps its step count and states. States that options add start here, and those that they no longer ask for end.
     fn current_lanes(&self) -> Result<Vec<Lane>> {
         if self.is_current {
             return Ok(self.lanes.clone());
@@ -282,11 +399,15 @@ impl<R: Rule> Engine<R> {
                 match parts.iter_mut().find(|part| part.group == parameter.group) {
                     Some(part) => part.members.push(member.clone()),
                     None if parameter.group == lane.group => {
-                        parts.push(Lane { members: vec![member.clone()], numbers: lane.numbers.clone(), ..*lane });
+                        parts.push(Lane { members: vec![member.clone()], ..lane.clone() });
                     }
-                    None => parts.push(self.new_lane(parameter, lane.numbers.steps.copy()?, member.clone())?),
+                    None => {
+                        let new = self.new_lane(parameter, lane.numbers.steps.copy()?, member.clone())?;
+                        parts.push(Lane { kinds: lane.kinds, ..new });
+                    }
                 }
             }
+            parts.iter_mut().try_for_each(|part| self.bring_states(part))?;
             lanes.extend(parts);
         }
         let known: Vec<usize> = lanes.iter().flat_map(|lane| &lane.members).map(|m| m.index).collect();
@@ -295,14 +416,36 @@ impl<R: Rule> Engine<R> {
         Ok(lanes)
     }
 
+    /// Gives the members of a lane the states that its group's options ask for.
+    fn bring_states(&self, lane: &mut Lane) -> Result<()> {
+        let rule = self.options_of(lane.group).rule;
+        let (old, new) = (lane.kinds, rule.states());
+        if old == new {
+            return Ok(());
+        }
+        for member in &mut lane.members {
+            let tensor = &self.parameters[member.index].tensor;
+            let state = |kind| match old.iter().position(|k| k == kind) {
+                Some(i) => Ok(member.states[i].clone()),
+                None => start(&rule, tensor),
+            };
+            member.states = new.iter().map(state).collect::<Result<_>>()?;
+        }
+        if R::COUNTS_WITH_STATES && new.iter().any(|kind| !old.contains(kind)) {
+            lane.numbers.steps = lane.numbers.steps.zeros_like()?;
+        }
+        lane.kinds = new;
+        Ok(())
+    }
+
     /// Lanes for parameters with these step counts, and with states as they start.
     fn new_lanes(&self, parameters: impl Iterator<Item = (usize, f64)>) -> Result<Vec<Lane>> {
         let mut lanes: Vec<(f64, Lane)> = Vec::new();
         for (index, steps) in parameters {
             let parameter = &self.parameters[index];
-            let t = &parameter.tensor;
-            let start = |_: &&str| Tensor::full(t.shape(), self.rule.initial(), t.dtype().acc(), t.device());
-            let member = Member { index, states: self.rule.states().iter().map(start).collect::<Result<_>>()? };
+            let (t, rule) = (&parameter.tensor, self.options_of(parameter.group).rule);
+            let states = rule.states().iter().map(|_| start(&rule, t)).collect::<Result<_>>()?;
+            let member = Member { index, states };
             let fits = |(s, lane): &&mut (f64, Lane)| {
                 let lr = &lane.numbers.lr;
                 let same = (lane.group, lr.dtype()) == (parameter.group, t.dtype().acc());
@@ -321,7 +464,8 @@ impl<R: Rule> Engine<R> {
 
     fn new_lane(&self, parameter: &Parameter, steps: Tensor, member: Member) -> Result<Lane> {
         let scalar = |v: f64| Tensor::full((), v, parameter.tensor.dtype().acc(), parameter.tensor.device());
-        let prepared = self.rule.prepare(0.0).0.outputs() - 1;
+        let rule = self.options_of(parameter.group).rule;
+        let prepared = rule.prepare(0.0).0.outputs() - 1;
         let numbers = Numbers {
             lr: scalar(self.lr_of(parameter.group))?,
             steps,
@@ -329,7 +473,7 @@ impl<R: Rule> Engine<R> {
             one: scalar(1.0)?,
             zero: scalar(0.0)?,
         };
-        Ok(Lane { group: parameter.group, numbers, members: vec![member] })
+        Ok(Lane { group: parameter.group, numbers, kinds: rule.states(), members: vec![member] })
     }
 
     /// Parts the members that have no gradient in this step from those that have.
@@ -358,27 +502,17 @@ impl<R: Rule> Engine<R> {
         }
     }
 
-    fn decay_of(&self, group: usize) -> f64 {
-        self.groups[group].weight_decay.unwrap_or(self.weight_decay)
-    }
-
     fn check(&self) -> Result<()> {
-        self.rule.check()?;
-        check_at_least_0(R::NAME, &[("lr", self.lr), ("weight_decay", self.weight_decay)])?;
-        for group in &self.groups {
-            let own = [("lr", group.lr.unwrap_or(0.0)), ("weight_decay", group.weight_decay.unwrap_or(0.0))];
-            check_at_least_0(R::NAME, &own)?;
-            if group.skips_trust_ratio && !R::HAS_TRUST_RATIO {
-                return Err(Error::attr(
-                    R::NAME,
-                    "a group leaves out the trust ratio, which this optimizer does not have",
-                ));
-            }
+        check_at_least_0(R::NAME, &[("lr", self.lr), ("weight_decay", self.options.weight_decay)])?;
+        self.options.rule.check()?;
+        for (i, group) in self.groups.iter().enumerate() {
+            let options = self.options_of(i);
+            check_at_least_0(R::NAME, &[("lr", group.lr.unwrap_or(0.0)), ("weight_decay", options.weight_decay)])?;
+            options.rule.check()?;
         }
-        if let Some(max_norm) = self.clip_norm {
-            check_at_least_0(R::NAME, &[("clip_norm", max_norm)])?;
-        }
-        self.parameters.iter().try_for_each(|p| self.rule.accept(&p.tensor))?;
+        let bounds = [("clip_norm", self.clip_norm.unwrap_or(0.0)), ("clip_value", self.clip_value.unwrap_or(0.0))];
+        check_at_least_0(R::NAME, &bounds)?;
+        self.parameters.iter().try_for_each(|p| self.options.rule.accept(&p.tensor))?;
         match self.parameters.iter().find(|p| !p.tensor.is_leaf()) {
             Some(p) => Err(Error::value(R::NAME, format!("parameter {} is no leaf; it can have no gradient", p.name))),
             None => Ok(()),
@@ -400,42 +534,100 @@ impl<R: Rule> Engine<R> {
     }
 
     pub fn state_dict(&self) -> Result<StateDict> {
-        let mut state = StateDict::new();
+        let mut state = self.saved_options()?;
         for lane in &self.current_lanes()? {
             for member in &lane.members {
                 let name = &self.parameters[member.index].name;
                 state.insert(format!("{name}.step"), lane.numbers.steps.clone());
-                let named = self.rule.states().iter().zip(&member.states);
+                let named = lane.kinds.iter().zip(&member.states);
                 state.extend(named.map(|(state, t)| (format!("{name}.{state}"), t.clone())));
             }
         }
-        if let Some(first) = self.parameters.first() {
-            state.insert("lr".into(), Tensor::full((), self.lr, DType::F64, first.tensor.device())?);
+        Ok(state)
+    }
+
+    /// The groups that have parameters, with the numbers of these.
+    fn used_groups(&self) -> Vec<(usize, Vec<i64>)> {
+        let members = |group| (0..).zip(&self.parameters).filter(move |(_, p)| p.group == group).map(|(i, _)| i);
+        let all = (0..self.groups.len()).map(|group| (group, members(group).collect::<Vec<i64>>()));
+        all.filter(|(_, members)| !members.is_empty()).collect()
+    }
+
+    /// The rate, and the options and parameters of each group.
+    fn saved_options(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        let Some(first) = self.parameters.first() else { return Ok(state) };
+        let device = first.tensor.device();
+        let number = |v: f64| Tensor::full((), v, DType::F64, device);
+        state.insert("lr".into(), number(self.lr)?);
+        state.insert(INITIAL_LR.into(), number(self.base_lr)?);
+        for (k, (group, members)) in self.used_groups().into_iter().enumerate() {
+            let name = |option: &str| format!("group.{k}.{option}");
+            let count = members.len();
+            state.insert(name("params"), Tensor::from_vec(members, count, device)?);
+            state.insert(name(INITIAL_LR), number(self.groups[group].lr.unwrap_or(self.base_lr))?);
+            for (option, field) in self.options_of(group).fields() {
+                state.insert(name(option), number(field.get())?);
+            }
         }
         Ok(state)
     }
 
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        let own = self.state_dict()?;
-        check_state(R::NAME, &own, state)?;
+        // Made apart, so that an error on the way leaves everything as it was.
+        let mut next = self.clone();
+        let (own, mut state) = (self.saved_options()?, state.clone());
+        if own.keys().any(|name| name != "lr" && state.contains_key(name)) {
+            next.load_options(&state)?;
+        } else {
+            own.into_iter().filter(|(name, _)| name != "lr").for_each(|(name, t)| drop(state.insert(name, t)));
+        }
+        next.is_current = false;
+        check_state(R::NAME, &next.state_dict()?, &state)?;
         let steps: Vec<f64> =
             self.parameters.iter().map(|p| state[&format!("{}.step", p.name)].item()).collect::<Result<_>>()?;
         let Some(lr) = state.get("lr") else { return Ok(()) };
-        let lr = lr.item()?;
-        check_at_least_0(R::NAME, &[("lr", lr)])?;
-        // Made apart, so that an error on the way leaves everything as it was.
-        let mut lanes = self.new_lanes(steps.into_iter().enumerate())?;
-        for lane in &mut lanes {
+        next.lanes = next.new_lanes(steps.into_iter().enumerate())?;
+        for lane in &mut next.lanes {
             for Member { index, states } in &mut lane.members {
                 let name = &self.parameters[*index].name;
-                for (kind, t) in self.rule.states().iter().zip(states) {
+                for (kind, t) in lane.kinds.iter().zip(states) {
                     t.copy_(&state[&format!("{name}.{kind}")].to_device(t.device())?)?;
                 }
             }
         }
-        (self.lanes, self.is_current) = (lanes, true);
-        self.set_lr(lr)
+        next.is_current = true;
+        next.set_lr(lr.item()?)?;
+        *self = next;
+        Ok(())
     }
+
+    /// Takes over the options of all groups, as far as the state has them. A group is then as it was saved, whatever becomes
+    /// of the optimizer's options.
+    fn load_options(&mut self, state: &StateDict) -> Result<()> {
+        let number = |name: &str| state.get(name).map(Tensor::item).transpose();
+        self.base_lr = number(INITIAL_LR)?.unwrap_or(self.base_lr);
+        for (k, (group, _)) in self.used_groups().into_iter().enumerate() {
+            let mut options = self.options_of(group);
+            for (option, field) in options.fields() {
+                if let Some(value) = number(&format!("group.{k}.{option}"))? {
+                    field.set(value);
+                }
+            }
+            // A rate that is the optimizer's is none of the group's own.
+            let lr = number(&format!("group.{k}.{INITIAL_LR}"))?.filter(|&lr| lr != self.base_lr);
+            match group {
+                0 => self.options = options,
+                _ => self.groups[group] = Own { lr, edits: vec![Arc::new(move |all| *all = options.clone())] },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a rule's states start with for a parameter.
+fn start(rule: &impl Rule, t: &Tensor) -> Result<Tensor> {
+    Tensor::full(t.shape(), rule.initial(), t.dtype().acc(), t.device())
 }
 
 pub(super) fn check_at_least_0(op: &'static str, options: &[(&str, f64)]) -> Result<()> {

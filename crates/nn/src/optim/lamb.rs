@@ -1,7 +1,7 @@
 //! LAMB.
 
-use super::engine::{Engine, Rule, Step, check_at_least_0, check_rate};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Named, Rule, Step, check_at_least_0, check_rate};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
@@ -12,47 +12,35 @@ use isograd_core::{Error, Result, Tensor};
 /// 1904.00962.
 pub struct Lamb(Engine<LambRule>);
 
-optimizer!(Lamb, lr 1e-3, weight_decay 0.01, rule LambRule {
-    beta1: 0.9, beta2: 0.999, eps: 1e-6, max_trust: 10.0, corrects_bias: true
+optimizer!(Lamb of LambRule, lr 1e-3, weight_decay 0.01, rule LambRule {
+    beta1: 0.9, beta2: 0.999, eps: 1e-6, max_trust: 10.0, corrects_bias: true, skips_trust_ratio: false
 });
 
-impl Lamb {
+options!(Lamb {
     /// The decay rates of the two means, 0 to below 1.
-    pub fn betas(mut self, beta1: f64, beta2: f64) -> Self {
-        (self.0.rule.beta1, self.0.rule.beta2) = (beta1, beta2);
-        self
-    }
-
+    betas(beta1: f64, beta2: f64) |rule| (rule.beta1, rule.beta2) = (beta1, beta2);
     /// Added to the root, at least 0.
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.0.rule.eps = eps;
-        self
-    }
-
+    eps(eps: f64) |rule| rule.eps = eps;
     /// The largest trust ratio, above 0; infinity sets no bound.
-    pub fn max_trust(mut self, bound: f64) -> Self {
-        self.0.rule.max_trust = bound;
-        self
-    }
-
+    max_trust(bound: f64) |rule| rule.max_trust = bound;
     /// Takes the means as they are, which start at 0.
-    pub fn no_bias_correction(mut self) -> Self {
-        self.0.rule.corrects_bias = false;
-        self
-    }
-}
+    no_bias_correction() |rule| rule.corrects_bias = false;
+    /// Steps with a trust ratio of 1, as is usual for groups of biases and norms.
+    skip_trust_ratio() |rule| rule.skips_trust_ratio = true;
+});
 
-struct LambRule {
+#[derive(Clone)]
+pub struct LambRule {
     beta1: f64,
     beta2: f64,
     eps: f64,
     max_trust: f64,
     corrects_bias: bool,
+    skips_trust_ratio: bool,
 }
 
 impl Rule for LambRule {
     const NAME: &'static str = "lamb";
-    const HAS_TRUST_RATIO: bool = true;
 
     fn check(&self) -> Result<()> {
         check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
@@ -60,6 +48,19 @@ impl Rule for LambRule {
             return Err(Error::attr(Self::NAME, format!("max_trust is {}, expected above 0", self.max_trust)));
         }
         [self.beta1, self.beta2].into_iter().try_for_each(|beta| check_rate(Self::NAME, "a beta", beta))
+    }
+
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let LambRule { beta1, beta2, eps, max_trust, corrects_bias, skips_trust_ratio } = self;
+        let all: [Named<'_>; 6] = [
+            ("beta1", beta1),
+            ("beta2", beta2),
+            ("eps", eps),
+            ("max_trust", max_trust),
+            ("bias_correction", corrects_bias),
+            ("skip_trust_ratio", skips_trust_ratio),
+        ];
+        all.into()
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -76,12 +77,12 @@ impl Rule for LambRule {
         let [correction1, correction2, scale] = &step.numbers.prepared[..] else { return Ok(()) };
         let of = |targets, inputs, numbers| Update { targets, inputs, numbers };
         let decay = step.weight_decay;
-        let attributes = [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
+        let attributes = [step.limit, decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         let sets = step.members.iter().map(|m| of(m.states.iter().collect(), vec![m.parameter, m.gradient], vec![]));
         let shared = [correction1, correction2, scale, step.found_inf];
         let row = Pointwise::LambMoments;
         let norms = update_each_norms_(Self::NAME, row, &sets.collect::<Vec<_>>(), &shared, &attributes)?;
-        let norms = step.norms(|| Ok(norms))?;
+        let norms = if self.skips_trust_ratio { step.no_norms() } else { norms };
         let sets = step.members.iter().zip(&norms);
         let sets = sets.map(|(m, norms)| of(vec![m.parameter], m.states.iter().collect(), norms.iter().collect()));
         let shared = [&step.numbers.lr, correction1, correction2, step.found_inf];

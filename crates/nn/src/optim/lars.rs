@@ -1,7 +1,7 @@
 //! LARS.
 
-use super::engine::{Engine, Rule, Step, check_at_least_0};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Named, Rule, Step, check_at_least_0};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
@@ -12,47 +12,49 @@ use isograd_core::{Result, Tensor};
 /// (1e-4) is added to the gradient. You, Gitman, Ginsburg 2017, arXiv 1708.03888.
 pub struct Lars(Engine<LarsRule>);
 
-optimizer!(Lars, lr 1e-3, weight_decay 1e-4, rule LarsRule { momentum: 0.9, trust: 1e-3, eps: 1e-8, nesterov: false });
+optimizer!(Lars of LarsRule, lr 1e-3, weight_decay 1e-4, rule LarsRule {
+    momentum: 0.9, trust: 1e-3, eps: 1e-8, nesterov: false, skips_trust_ratio: false
+});
 
-impl Lars {
+options!(Lars {
     /// `b = momentum b + u` takes the place of the step u. At least 0.
-    pub fn momentum(mut self, momentum: f64) -> Self {
-        self.0.rule.momentum = momentum;
-        self
-    }
-
+    momentum(momentum: f64) |rule| rule.momentum = momentum;
     /// The factor of the trust ratio, at least 0.
-    pub fn trust(mut self, trust: f64) -> Self {
-        self.0.rule.trust = trust;
-        self
-    }
-
+    trust(trust: f64) |rule| rule.trust = trust;
     /// Added to the divisor of the trust ratio, at least 0.
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.0.rule.eps = eps;
-        self
-    }
-
+    eps(eps: f64) |rule| rule.eps = eps;
     /// `u + momentum b` takes the place of b.
-    pub fn nesterov(mut self) -> Self {
-        self.0.rule.nesterov = true;
-        self
-    }
-}
+    nesterov() |rule| rule.nesterov = true;
+    /// Steps with a trust ratio of 1, as is usual for groups of biases and norms.
+    skip_trust_ratio() |rule| rule.skips_trust_ratio = true;
+});
 
-struct LarsRule {
+#[derive(Clone)]
+pub struct LarsRule {
     momentum: f64,
     trust: f64,
     eps: f64,
     nesterov: bool,
+    skips_trust_ratio: bool,
 }
 
 impl Rule for LarsRule {
     const NAME: &'static str = "lars";
-    const HAS_TRUST_RATIO: bool = true;
 
     fn check(&self) -> Result<()> {
         check_at_least_0(Self::NAME, &[("momentum", self.momentum), ("trust", self.trust), ("eps", self.eps)])
+    }
+
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let LarsRule { momentum, trust, eps, nesterov, skips_trust_ratio } = self;
+        let all: [Named<'_>; 5] = [
+            ("momentum", momentum),
+            ("trust", trust),
+            ("eps", eps),
+            ("nesterov", nesterov),
+            ("skip_trust_ratio", skips_trust_ratio),
+        ];
+        all.into()
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -65,14 +67,18 @@ impl Rule for LarsRule {
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
         let of = |targets, inputs, numbers| Update { targets, inputs, numbers };
-        let norms = step.norms(|| {
-            let sets: Vec<_> = step.members.iter().map(|m| of(vec![], vec![m.parameter, m.gradient], vec![])).collect();
-            update_each_norms_(Self::NAME, Pointwise::LarsNorms, &sets, &[&step.numbers.prepared[0]], &[])
-        })?;
+        let norms = match self.skips_trust_ratio {
+            true => step.no_norms(),
+            false => {
+                let sets = step.members.iter().map(|m| of(vec![], vec![m.parameter, m.gradient], vec![]));
+                let (sets, scale): (Vec<_>, _) = (sets.collect(), &step.numbers.prepared[0]);
+                update_each_norms_(Self::NAME, Pointwise::LarsNorms, &sets, &[scale], &[step.limit])?
+            }
+        };
         let sets = step.members.iter().zip(&norms);
         let sets = sets.map(|(m, norms)| of(vec![m.parameter, &m.states[0]], vec![m.gradient], norms.iter().collect()));
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
-        let attributes = [step.weight_decay, self.momentum, self.trust, self.eps, nesterov];
+        let attributes = [step.limit, step.weight_decay, self.momentum, self.trust, self.eps, nesterov];
         update_each_("lars_step", Pointwise::LarsStep, &sets.collect::<Vec<_>>(), &step.rated(), &attributes)
     }
 }

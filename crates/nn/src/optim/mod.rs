@@ -19,7 +19,9 @@ pub use rmsprop::RmsProp;
 pub use sgd::Sgd;
 
 use crate::StateDict;
+use engine::{Options, Own};
 use isograd_core::{Result, Tensor};
+use std::sync::Arc;
 
 /// What a training loop needs of an optimizer.
 pub trait Optimizer {
@@ -45,12 +47,15 @@ pub trait Optimizer {
     /// With `clip_norm`: the total norm of the last step's gradients before they were clipped, on the device.
     fn grad_norm(&self) -> Option<Tensor>;
 
-    /// The learning rate (`lr`), and step count and states of every parameter by name: `fc1.weight.step`,
-    /// `fc1.weight.exp_avg`. They share memory with the optimizer. Errors: as [`step`](Optimizer::step).
+    /// Step count and states of every parameter by name, `fc1.weight.step`, `fc1.weight.exp_avg`, which share memory with the
+    /// optimizer; the learning rate (`lr`) and the one it was built with (`initial_lr`); and of each group the rate while
+    /// that one was set, its options and the numbers of its parameters, `group.0.initial_lr`, `group.0.weight_decay`,
+    /// `group.0.params`. Errors: as [`step`](Optimizer::step).
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Takes over what [`state_dict`](Optimizer::state_dict) gave, learning rate included. Errors: `Value` naming all
-    /// that is missing, unexpected or of another shape or dtype; then nothing has changed.
+    /// Takes over what [`state_dict`](Optimizer::state_dict) gave, learning rate and options of all groups included; where a
+    /// state has no options, those of the optimizer stay. Errors: `Value` naming all that is missing, unexpected or of
+    /// another shape or dtype, `Attr` for an option out of its range; then nothing has changed.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 
     /// Forgets the gradients of all parameters.
@@ -100,34 +105,89 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
     }
 }
 
-/// What a group of parameters has of its own; the rest is the optimizer's.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Group {
-    pub(crate) lr: Option<f64>,
-    pub(crate) weight_decay: Option<f64>,
-    pub(crate) skips_trust_ratio: bool,
+/// An optimizer whose groups of parameters have options of their own, as [`Group`] has them.
+pub trait Grouped: Optimizer {
+    #[doc(hidden)]
+    type Rule;
 }
 
-impl Group {
+/// What a group of parameters has of its own; the rest is the optimizer's, whenever that is given. It has all options of the
+/// optimizer `O` but those that are about all gradients, which are to clip.
+///
+/// ```no_run
+/// # use isograd_nn::{AdamW, Init, Linear};
+/// # fn main() -> isograd_core::Result<()> {
+/// # let model = Linear::new(2, 1, &Init::new(&isograd_core::Device::cpu()?))?;
+/// let optimizer = AdamW::new(&model)
+///     .lr(3e-4)
+///     .group_where(|name, _| name.ends_with("bias"), |g| g.weight_decay(0.0))
+///     .group(vec![model.weight.clone()], |g| g.lr(1e-4).betas(0.9, 0.95));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Group<O: Grouped>(Own<O::Rule>);
+
+impl<O: Grouped> Default for Group<O> {
+    fn default() -> Self {
+        Group(Own::default())
+    }
+}
+
+impl<O: Grouped> Group<O> {
     /// The group's learning rate.
-    pub fn lr(self, lr: f64) -> Group {
-        Group { lr: Some(lr), ..self }
+    pub fn lr(mut self, lr: f64) -> Self {
+        self.0.lr = Some(lr);
+        self
     }
 
     /// The group's weight decay.
-    pub fn weight_decay(self, decay: f64) -> Group {
-        Group { weight_decay: Some(decay), ..self }
+    pub fn weight_decay(self, decay: f64) -> Self {
+        self.with(move |options| options.weight_decay = decay)
     }
 
-    /// Steps with a trust ratio of 1, as is usual for biases and norms. For [`Lars`] and [`Lamb`].
-    pub fn skip_trust_ratio(self) -> Group {
-        Group { skips_trust_ratio: true, ..self }
+    /// Goes up the gradient instead of down.
+    pub fn maximize(self) -> Self {
+        self.with(|options| options.maximize = true)
+    }
+
+    fn with(mut self, edit: impl Fn(&mut Options<O::Rule>) + Send + Sync + 'static) -> Self {
+        self.0.edits.push(Arc::new(edit));
+        self
     }
 }
 
+/// Writes the options of an optimizer, for itself and for its groups.
+macro_rules! options {
+    ($name:ident { $($(#[$doc:meta])* $option:ident($($value:ident: $kind:ty),*) |$rule:ident| $set:expr;)+ }) => {
+        impl $name {
+            $($(#[$doc])*
+            pub fn $option(mut self, $($value: $kind),*) -> Self {
+                let $rule = &mut self.0.options_mut().rule;
+                $set;
+                self
+            })+
+        }
+
+        impl Group<$name> {
+            $($(#[$doc])*
+            pub fn $option(self, $($value: $kind),*) -> Self {
+                self.with(move |options| {
+                    let $rule = &mut options.rule;
+                    $set;
+                })
+            })+
+        }
+    };
+}
+pub(crate) use options;
+
 /// Writes what all optimizers have in common: constructors, the options of the engine, and [`Optimizer`].
 macro_rules! optimizer {
-    ($name:ident, lr $lr:literal, weight_decay $decay:literal, rule $rule:expr) => {
+    ($name:ident of $kind:ident, lr $lr:literal, weight_decay $decay:literal, rule $rule:expr) => {
+        impl Grouped for $name {
+            type Rule = $kind;
+        }
+
         impl $name {
             /// Over the parameters of `model`.
             pub fn new(model: &(impl crate::Module + ?Sized)) -> Self {
@@ -148,26 +208,36 @@ macro_rules! optimizer {
 
             /// The weight decay, at least 0.
             pub fn weight_decay(mut self, decay: f64) -> Self {
-                self.0.weight_decay = decay;
+                self.0.options_mut().weight_decay = decay;
                 self
             }
 
             /// Before each step scales the gradients of all groups so that their total norm is at most `max_norm`.
             pub fn clip_norm(mut self, max_norm: f64) -> Self {
                 self.0.clip_norm = Some(max_norm);
+                self.0.options_mut();
+                self
+            }
+
+            /// Holds each element of the gradients between `-limit` and `limit` as a step reads it, after `clip_norm` if both are
+            /// set; NaN stays. What [`clip_grad_value`](crate::clip_grad_value) does before the step, without a pass of its own;
+            /// the gradients stay as they are.
+            pub fn clip_value(mut self, limit: f64) -> Self {
+                self.0.clip_value = Some(limit);
+                self.0.options_mut();
                 self
             }
 
             /// Goes up the gradient instead of down.
             pub fn maximize(mut self) -> Self {
-                self.0.sign = -1.0;
+                self.0.options_mut().maximize = true;
                 self
             }
 
-            /// Gives `parameters` options of their own; those that the optimizer does not have yet are added, and those that have
-            /// stepped keep their states.
-            pub fn group(mut self, parameters: Vec<Tensor>, options: impl FnOnce(Group) -> Group) -> Self {
-                self.0.add_group(parameters, options(Group::default()));
+            /// Gives `parameters` options of their own. Those that the optimizer does not have yet are added, those that have
+            /// stepped keep their states, and those that were in another group keep its options where this one has none.
+            pub fn group(mut self, parameters: Vec<Tensor>, options: impl FnOnce(Group<Self>) -> Group<Self>) -> Self {
+                self.0.add_group(parameters, &options(Group::default()).0);
                 self
             }
 
@@ -176,7 +246,7 @@ macro_rules! optimizer {
             pub fn group_where(
                 self,
                 chooses: impl Fn(&str, &Tensor) -> bool,
-                options: impl FnOnce(Group) -> Group,
+                options: impl FnOnce(Group<Self>) -> Group<Self>,
             ) -> Self {
                 let chosen = self.0.parameters_where(chooses);
                 self.group(chosen, options)

@@ -1,7 +1,7 @@
 //! Muon.
 
-use super::engine::{Engine, Moved, Rule, Step, check_at_least_0, check_rate};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Field, Moved, Named, Rule, Step, check_at_least_0, check_rate};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::ops::{Gemm, Update, update_each_};
 use isograd_core::pointwise::Pointwise;
@@ -15,7 +15,7 @@ use isograd_core::{DType, Error, Result, Shape, Tensor};
 /// Newton and Schulz that brings singular values near 1. Parameters of one shape go through it together.
 pub struct Muon(Engine<MuonRule>);
 
-optimizer!(Muon, lr 1e-3, weight_decay 0.1, rule MuonRule {
+optimizer!(Muon of MuonRule, lr 1e-3, weight_decay 0.1, rule MuonRule {
     momentum: 0.95,
     nesterov: true,
     steps: 5,
@@ -45,51 +45,48 @@ impl Adjust {
     }
 }
 
-impl Muon {
-    /// The decay rate of the mean of gradients, 0 to below 1.
-    pub fn momentum(mut self, momentum: f64) -> Self {
-        self.0.rule.momentum = momentum;
-        self
+/// 0 or 1.
+impl Field for Adjust {
+    fn get(&self) -> f64 {
+        (*self == Adjust::MatchRmsAdamW) as u8 as f64
     }
 
-    /// Steps by the mean itself, instead of the gradient drawn towards it.
-    pub fn no_nesterov(mut self) -> Self {
-        self.0.rule.nesterov = false;
-        self
-    }
-
-    /// Steps of the iteration, 1 to 99.
-    pub fn ns_steps(mut self, steps: usize) -> Self {
-        self.0.rule.steps = steps;
-        self
-    }
-
-    /// The coefficients a, b and c.
-    pub fn ns_coefficients(mut self, coefficients: [f64; 3]) -> Self {
-        self.0.rule.coefficients = coefficients;
-        self
-    }
-
-    /// The least norm that the momentum is divided by, at least 0.
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.0.rule.eps = eps;
-        self
-    }
-
-    /// How steps depend on the shape.
-    pub fn adjust(mut self, adjust: Adjust) -> Self {
-        self.0.rule.adjust = adjust;
-        self
-    }
-
-    /// The dtype of the iteration, to which each of its products is rounded: bf16 if not set.
-    pub fn ns_dtype(mut self, dtype: DType) -> Self {
-        self.0.rule.dtype = dtype;
-        self
+    fn set(&mut self, value: f64) {
+        *self = if value == 0.0 { Adjust::Original } else { Adjust::MatchRmsAdamW };
     }
 }
 
-struct MuonRule {
+/// The size of an element tells the dtypes of the iteration apart.
+impl Field for DType {
+    fn get(&self) -> f64 {
+        self.size() as f64
+    }
+
+    fn set(&mut self, value: f64) {
+        let dtypes = [DType::BF16, DType::F32, DType::F64];
+        *self = dtypes.into_iter().find(|t| t.size() as f64 == value).unwrap_or(*self);
+    }
+}
+
+options!(Muon {
+    /// The decay rate of the mean of gradients, 0 to below 1.
+    momentum(momentum: f64) |rule| rule.momentum = momentum;
+    /// Steps by the mean itself, instead of the gradient drawn towards it.
+    no_nesterov() |rule| rule.nesterov = false;
+    /// Steps of the iteration, 1 to 99.
+    ns_steps(steps: usize) |rule| rule.steps = steps;
+    /// The coefficients a, b and c.
+    ns_coefficients(coefficients: [f64; 3]) |rule| rule.coefficients = coefficients;
+    /// The least norm that the momentum is divided by, at least 0.
+    eps(eps: f64) |rule| rule.eps = eps;
+    /// How steps depend on the shape.
+    adjust(adjust: Adjust) |rule| rule.adjust = adjust;
+    /// The dtype of the iteration, to which each of its products is rounded: bf16 if not set.
+    ns_dtype(dtype: DType) |rule| rule.dtype = dtype;
+});
+
+#[derive(Clone)]
+pub struct MuonRule {
     momentum: f64,
     nesterov: bool,
     steps: usize,
@@ -124,6 +121,22 @@ impl Rule for MuonRule {
         Ok(())
     }
 
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let MuonRule { momentum, nesterov, steps, coefficients: [a, b, c], eps, adjust, dtype } = self;
+        let all: [Named<'_>; 9] = [
+            ("momentum", momentum),
+            ("eps", eps),
+            ("a", a),
+            ("b", b),
+            ("c", c),
+            ("nesterov", nesterov),
+            ("ns_steps", steps),
+            ("adjust", adjust),
+            ("ns_bytes", dtype),
+        ];
+        all.into()
+    }
+
     fn states(&self) -> &'static [&'static str] {
         &["momentum_buffer"]
     }
@@ -139,7 +152,7 @@ impl Rule for MuonRule {
         let sets = alike.iter().flatten().zip(pieces.iter().flatten());
         let sets: Vec<Update<'_>> = sets.map(|(m, x)| set(vec![&m.states[0], x], m.gradient)).collect();
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
-        let attributes = [self.momentum, 1.0 - self.momentum, nesterov];
+        let attributes = [step.limit, self.momentum, 1.0 - self.momentum, nesterov];
         update_each_("muon_step", Pointwise::MuonMomentum, &sets, &step.prepared(), &attributes)?;
         for (members, stack) in alike.iter().zip(&stacks) {
             let shape = stack.shape().clone();

@@ -1,7 +1,7 @@
 //! RMSprop.
 
-use super::engine::{Engine, Rule, Step, check_at_least_0, check_rate};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Named, Rule, Step, check_at_least_0, check_rate};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
@@ -11,35 +11,23 @@ use isograd_core::{Result, Tensor};
 /// RMSprop.
 pub struct RmsProp(Engine<RmsPropRule>);
 
-optimizer!(RmsProp, lr 1e-2, weight_decay 0.0, rule RmsPropRule { alpha: 0.99, eps: 1e-8, momentum: 0.0, is_centered: false });
+optimizer!(RmsProp of RmsPropRule, lr 1e-2, weight_decay 0.0, rule RmsPropRule { alpha: 0.99, eps: 1e-8, momentum: 0.0, is_centered: false });
 
-impl RmsProp {
+options!(RmsProp {
     /// The decay rate of the mean, 0 to below 1.
-    pub fn alpha(mut self, alpha: f64) -> Self {
-        self.0.rule.alpha = alpha;
-        self
-    }
-
+    alpha(alpha: f64) |rule| rule.alpha = alpha;
     /// Added to the root, at least 0.
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.0.rule.eps = eps;
-        self
-    }
+    eps(eps: f64) |rule| rule.eps = eps;
+    /// `b = momentum b + u` takes the place of u, which the rate multiplies. At least 0. Given after steps without it, b starts
+    /// at 0.
+    momentum(momentum: f64) |rule| rule.momentum = momentum;
+    /// Takes the root of the variance: the mean of the squares less the square of the mean, which starts at 0, also if this
+    /// is given after steps without it.
+    centered() |rule| rule.is_centered = true;
+});
 
-    /// `b = momentum b + u` takes the place of u, which the rate multiplies. At least 0.
-    pub fn momentum(mut self, momentum: f64) -> Self {
-        self.0.rule.momentum = momentum;
-        self
-    }
-
-    /// Takes the root of the variance: the mean of the squares less the square of the mean.
-    pub fn centered(mut self) -> Self {
-        self.0.rule.is_centered = true;
-        self
-    }
-}
-
-struct RmsPropRule {
+#[derive(Clone)]
+pub struct RmsPropRule {
     alpha: f64,
     eps: f64,
     momentum: f64,
@@ -52,6 +40,12 @@ impl Rule for RmsPropRule {
     fn check(&self) -> Result<()> {
         check_at_least_0(Self::NAME, &[("eps", self.eps), ("momentum", self.momentum)])?;
         check_rate(Self::NAME, "alpha", self.alpha)
+    }
+
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let RmsPropRule { alpha, eps, momentum, is_centered } = self;
+        let all: [Named<'_>; 4] = [("alpha", alpha), ("eps", eps), ("momentum", momentum), ("centered", is_centered)];
+        all.into()
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -74,7 +68,7 @@ impl Rule for RmsPropRule {
             (false, false) => Pointwise::RmsPropMomentumStep,
             (true, false) => Pointwise::RmsPropCenteredMomentumStep,
         };
-        let attributes = [step.weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum];
+        let attributes = [step.limit, step.weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum];
         step.each(row, &attributes[..row.attributes()], &step.rated())
     }
 }

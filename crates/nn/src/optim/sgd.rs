@@ -1,7 +1,7 @@
 //! Stochastic gradient descent.
 
-use super::engine::{Engine, Rule, Step, check_at_least_0};
-use super::{Group, Optimizer, Scaling, optimizer};
+use super::engine::{Engine, Named, Rule, Step, check_at_least_0};
+use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Error, Result, Tensor};
@@ -10,30 +10,20 @@ use isograd_core::{Error, Result, Tensor};
 /// decay unless set. As PyTorch's SGD.
 pub struct Sgd(Engine<SgdRule>);
 
-optimizer!(Sgd, lr 1e-3, weight_decay 0.0, rule SgdRule::default());
+optimizer!(Sgd of SgdRule, lr 1e-3, weight_decay 0.0, rule SgdRule::default());
 
-impl Sgd {
-    /// `b = momentum b + (1 - dampening) g` takes the gradient's place; the first step's b is g. At least 0.
-    pub fn momentum(mut self, momentum: f64) -> Self {
-        self.0.rule.momentum = momentum;
-        self
-    }
-
+options!(Sgd {
+    /// `b = momentum b + (1 - dampening) g` takes the gradient's place; the first step's b is g. At least 0. Given after steps
+    /// without a momentum, it starts with the next step, and so does the step count.
+    momentum(momentum: f64) |rule| rule.momentum = momentum;
     /// See [`momentum`](Sgd::momentum).
-    pub fn dampening(mut self, dampening: f64) -> Self {
-        self.0.rule.dampening = dampening;
-        self
-    }
-
+    dampening(dampening: f64) |rule| rule.dampening = dampening;
     /// `g + momentum b` takes the gradient's place; needs a momentum and no dampening. Sutskever et al. 2013, ICML.
-    pub fn nesterov(mut self) -> Self {
-        self.0.rule.nesterov = true;
-        self
-    }
-}
+    nesterov() |rule| rule.nesterov = true;
+});
 
-#[derive(Default)]
-struct SgdRule {
+#[derive(Clone, Default)]
+pub struct SgdRule {
     momentum: f64,
     dampening: f64,
     nesterov: bool,
@@ -41,6 +31,7 @@ struct SgdRule {
 
 impl Rule for SgdRule {
     const NAME: &'static str = "sgd";
+    const COUNTS_WITH_STATES: bool = true;
 
     fn check(&self) -> Result<()> {
         check_at_least_0(Self::NAME, &[("momentum", self.momentum)])?;
@@ -49,6 +40,12 @@ impl Rule for SgdRule {
             return Err(Error::attr(Self::NAME, format!("{got}; nesterov needs a momentum and no dampening")));
         }
         Ok(())
+    }
+
+    fn fields(&mut self) -> Vec<Named<'_>> {
+        let SgdRule { momentum, dampening, nesterov } = self;
+        let all: [Named<'_>; 3] = [("momentum", momentum), ("dampening", dampening), ("nesterov", nesterov)];
+        all.into()
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -62,11 +59,11 @@ impl Rule for SgdRule {
     fn update(&self, step: &Step<'_>) -> Result<()> {
         let mut shared = step.rated();
         if self.momentum == 0.0 {
-            return step.each(Pointwise::SgdStep, &[step.weight_decay], &shared);
+            return step.each(Pointwise::SgdStep, &[step.limit, step.weight_decay], &shared);
         }
         shared.push(&step.numbers.steps);
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
-        let attributes = [step.weight_decay, self.momentum, self.dampening, nesterov];
+        let attributes = [step.limit, step.weight_decay, self.momentum, self.dampening, nesterov];
         step.each(Pointwise::SgdMomentumUpdate, &attributes, &shared)
     }
 }

@@ -3,7 +3,7 @@
 //! Primitives run as they are. Of each fused kernel stands here what it must equal, in tensor ops.
 
 use crate::compare::precision;
-use isograd_core::backend::{Fused, IndexGradient, IndexReduce, Reduce, RowLoss, Scatter};
+use isograd_core::backend::{Fused, IndexGradient, IndexReduce, Reduce, RowLoss, Scatter, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{AvgPool, Direction, EmbeddingOptions, MaxPool, Rotary, RotaryStyle, Sampling, TieGrad, total};
 use isograd_core::pointwise::Pointwise;
@@ -260,6 +260,13 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             Ok(vec![Some(inputs[0].var(axes.clone(), correction)?), Some(inputs[0].mean(axes)?)])
         }
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
+        Fused::Unscale => {
+            let (targets, found) = before.split_at(before.len() - 1);
+            let is_bad = total(call.op, Total::NotFinite, &targets.iter().collect::<Vec<_>>())?;
+            let found = found[0].maximum(&is_bad.cast(found[0].dtype())?)?;
+            let scaled = targets.iter().map(|t| t.div(&inputs[0].cast(t.dtype())?).map(Some));
+            scaled.chain([Ok(Some(found))]).collect()
+        }
         Fused::MaxPool => {
             let (y, index) = max_pool(call, &inputs[0])?;
             let index = match before[1].dtype() {

@@ -106,8 +106,8 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("muon_step", [101, 0]),
     ("gradient_clip_norm", [10, 0]),
     ("gradient_clip_value", [3, 0]),
-    ("amp_unscale_check", [11, 0]),
-    ("amp_update_scale", [20, 0]),
+    ("amp_unscale_check", [9, 0]),
+    ("amp_update_scale", [14, 0]),
     ("accumulate_grad", [2, 0]),
 ];
 

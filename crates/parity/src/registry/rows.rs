@@ -1689,99 +1689,117 @@ fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     Ok(terms)
 }
 
-/// Groups of parameters by their numbers, such as `[[1], [2, 3]]`, with `group<number>_lr` and `group<number>_wd`; or one of
-/// all without a trust ratio.
-fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<(Vec<Tensor>, Group)>> {
-    if c.flag("skip")? {
-        return Ok(vec![(parameters.to_vec(), Group::default().skip_trust_ratio())]);
-    }
-    if !c.has("groups") {
-        return Ok(Vec::new());
-    }
+/// Groups of parameters by their numbers, such as `[[1], [2, 3]]`.
+fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
     let one = |v: &Value| v.as_array()?.iter().map(|i| parameters.get(i.as_u64()? as usize).cloned()).collect();
-    let groups: Vec<Vec<Tensor>> =
-        c.get("groups", "lists of the parameters' numbers", |v| v.as_array()?.iter().map(one).collect())?;
-    let with_options = |(number, parameters)| {
-        let (lr, wd, mut group) = (format!("group{number}_lr"), format!("group{number}_wd"), Group::default());
-        if c.has(&lr) {
-            group = group.lr(c.float(&lr)?);
-        }
-        if c.has(&wd) {
-            group = group.weight_decay(c.float(&wd)?);
-        }
-        Ok((parameters, group))
-    };
-    groups.into_iter().enumerate().map(with_options).collect()
+    let all = |v: &Value| v.as_array()?.iter().map(one).collect();
+    if c.has("groups") { c.get("groups", "lists of the parameters' numbers", all) } else { Ok(Vec::new()) }
 }
 
-/// An optimizer with the options that all have.
+/// The options of an optimizer, or of one of its groups: these have `group<number>_` in front.
+struct Given<'a, 'b> {
+    c: &'a Invocation<'b>,
+    prefix: String,
+}
+
+impl Given<'_, '_> {
+    fn number(&self, option: &str) -> Result<Option<f64>> {
+        let name = format!("{}{option}", self.prefix);
+        self.c.has(&name).then(|| self.c.float(&name)).transpose()
+    }
+
+    fn flag(&self, option: &str) -> Result<Option<bool>> {
+        let name = format!("{}{option}", self.prefix);
+        self.c.has(&name).then(|| self.c.flag(&name)).transpose()
+    }
+
+    /// Two options that are set together: a group may give one of them.
+    fn pair(&self, first: (&str, f64), second: (&str, f64)) -> Result<(f64, f64)> {
+        let one = |(name, default)| Ok(self.number(name)?.unwrap_or(self.c.float_or(name, default)?));
+        Ok((one(first)?, one(second)?))
+    }
+}
+
+/// Sets the numbers that are given.
+macro_rules! with {
+    ($of:ident, $to:expr, [$($name:literal => $option:ident),*]) => {{
+        let to = $to;
+        $(let to = if let Some(v) = $of.number($name)? { to.$option(v) } else { to };)*
+        to
+    }};
+}
+
+/// An optimizer with the options that all have, and those that `$options` sets of itself and of its groups.
 macro_rules! optimizer {
-    ($c:ident, $name:ident, $parameters:ident, lr $lr:expr, wd $wd:expr) => {{
+    ($c:ident, $name:ident, $parameters:ident, lr $lr:expr, |$of:ident, $to:ident| $options:block) => {{
         let groups = groups($c, &$parameters)?;
-        let mut optimizer = $name::from_parameters($parameters).lr($lr).weight_decay($wd);
-        for (parameters, group) in groups {
-            optimizer = optimizer.group(parameters, |_| group);
+        let $of = Given { c: $c, prefix: String::new() };
+        let $to = with!($of, $name::from_parameters($parameters).lr($lr), ["wd" => weight_decay]);
+        let $to = with!($of, $to, ["clip_norm" => clip_norm, "clip_value" => clip_value]);
+        let $to = if $of.flag("maximize")?.unwrap_or(false) { $to.maximize() } else { $to };
+        let mut optimizer = $options;
+        for (i, members) in groups.into_iter().enumerate() {
+            let $of = Given { c: $c, prefix: format!("group{i}_") };
+            let $to = with!($of, Group::<$name>::default(), ["lr" => lr, "wd" => weight_decay]);
+            let $to = if $of.flag("maximize")?.unwrap_or(false) { $to.maximize() } else { $to };
+            let group = $options;
+            optimizer = optimizer.group(members, |_| group);
         }
-        if $c.has("clip_norm") {
-            optimizer = optimizer.clip_norm($c.float("clip_norm")?);
-        }
-        if $c.flag("maximize")? { optimizer.maximize() } else { optimizer }
+        Ok(optimizer)
     }};
 }
 
 fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
     let Some(lr) = rate(c, 0)? else { return c.fail("a number", "lr") };
-    let optimizer = optimizer!(c, Sgd, parameters, lr lr, wd c.float_or("wd", 0.0)?)
-        .momentum(c.float_or("momentum", 0.0)?)
-        .dampening(c.float_or("dampening", 0.0)?);
-    Ok(if c.op.name == "nag_step" { optimizer.nesterov() } else { optimizer })
+    optimizer!(c, Sgd, parameters, lr lr, |of, to| {
+        let to = with!(of, to, ["momentum" => momentum, "dampening" => dampening]);
+        if of.flag("nesterov")?.unwrap_or(c.op.name == "nag_step") { to.nesterov() } else { to }
+    })
 }
 
 macro_rules! adam {
-    ($name:ident, $optimizer:ident, $decay:literal) => {
+    ($name:ident, $optimizer:ident) => {
         fn $name(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<$optimizer> {
-            let (lr, decay) = (rate(c, 0)?.unwrap_or(1e-3), c.float_or("wd", $decay)?);
-            let optimizer = optimizer!(c, $optimizer, parameters, lr lr, wd decay)
-                .betas(c.float_or("beta1", 0.9)?, c.float_or("beta2", 0.999)?)
-                .eps(c.float_or("eps", 1e-8)?);
-            Ok(if c.flag("amsgrad")? { optimizer.amsgrad() } else { optimizer })
+            optimizer!(c, $optimizer, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+                let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+                let to = with!(of, to.betas(beta1, beta2), ["eps" => eps]);
+                if of.flag("amsgrad")?.unwrap_or(false) { to.amsgrad() } else { to }
+            })
         }
     };
 }
 
-adam!(adam, Adam, 0.0);
-adam!(adamw, AdamW, 0.01);
+adam!(adam, Adam);
+adam!(adamw, AdamW);
 
 fn rmsprop(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<RmsProp> {
-    let optimizer = optimizer!(c, RmsProp, parameters, lr rate(c, 0)?.unwrap_or(1e-2), wd c.float_or("wd", 0.0)?)
-        .alpha(c.float_or("alpha", 0.99)?)
-        .eps(c.float_or("eps", 1e-8)?)
-        .momentum(c.float_or("momentum", 0.0)?);
-    Ok(if c.flag("centered")? { optimizer.centered() } else { optimizer })
+    optimizer!(c, RmsProp, parameters, lr rate(c, 0)?.unwrap_or(1e-2), |of, to| {
+        let to = with!(of, to, ["alpha" => alpha, "eps" => eps, "momentum" => momentum]);
+        if of.flag("centered")?.unwrap_or(false) { to.centered() } else { to }
+    })
 }
 
 fn adagrad(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adagrad> {
-    Ok(optimizer!(c, Adagrad, parameters, lr rate(c, 0)?.unwrap_or(1e-2), wd c.float_or("wd", 0.0)?)
-        .lr_decay(c.float_or("lr_decay", 0.0)?)
-        .initial_accumulator(c.float_or("initial_accumulator", 0.0)?)
-        .eps(c.float_or("eps", 1e-10)?))
+    optimizer!(c, Adagrad, parameters, lr rate(c, 0)?.unwrap_or(1e-2), |of, to| {
+        with!(of, to, ["lr_decay" => lr_decay, "initial_accumulator" => initial_accumulator, "eps" => eps])
+    })
 }
 
 fn lars(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lars> {
-    let optimizer = optimizer!(c, Lars, parameters, lr rate(c, 0)?.unwrap_or(1e-3), wd c.float_or("wd", 1e-4)?)
-        .momentum(c.float_or("momentum", 0.9)?)
-        .trust(c.float_or("trust", 1e-3)?)
-        .eps(c.float_or("eps", 1e-8)?);
-    Ok(if c.flag("nesterov")? { optimizer.nesterov() } else { optimizer })
+    optimizer!(c, Lars, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+        let to = with!(of, to, ["momentum" => momentum, "trust" => trust, "eps" => eps]);
+        let to = if of.flag("skip")?.unwrap_or(false) { to.skip_trust_ratio() } else { to };
+        if of.flag("nesterov")?.unwrap_or(false) { to.nesterov() } else { to }
+    })
 }
 
 fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
-    let optimizer = optimizer!(c, Lamb, parameters, lr rate(c, 0)?.unwrap_or(1e-3), wd c.float_or("wd", 0.01)?)
-        .betas(c.float_or("beta1", 0.9)?, c.float_or("beta2", 0.999)?)
-        .eps(c.float_or("eps", 1e-6)?)
-        .max_trust(c.float_or("max_trust", 10.0)?);
-    let corrects = !c.has("bias_correction") || c.flag("bias_correction")?;
-    Ok(if corrects { optimizer } else { optimizer.no_bias_correction() })
+    optimizer!(c, Lamb, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+        let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        let to = with!(of, to.betas(beta1, beta2), ["eps" => eps, "max_trust" => max_trust]);
+        let to = if of.flag("skip")?.unwrap_or(false) { to.skip_trust_ratio() } else { to };
+        if of.flag("bias_correction")?.unwrap_or(true) { to } else { to.no_bias_correction() }
+    })
 }
 
 /// Unless `ns_dtype` says otherwise, the iteration is in the arithmetic of the parameters, which the table asks for where it
@@ -1794,15 +1812,12 @@ fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
         true => Adjust::MatchRmsAdamW,
         false => Adjust::Original,
     };
-    let optimizer = optimizer!(c, Muon, parameters, lr rate(c, 0)?.unwrap_or(1e-3), wd c.float_or("wd", 0.1)?)
-        .momentum(c.float_or("momentum", 0.95)?)
-        .ns_steps(steps)
-        .ns_coefficients([c.float_or("a", 3.4445)?, c.float_or("b", -4.7750)?, c.float_or("c", 2.0315)?])
-        .eps(c.float_or("eps", 1e-7)?)
-        .adjust(adjust)
-        .ns_dtype(dtype);
-    let nesterov = !c.has("nesterov") || c.flag("nesterov")?;
-    Ok(if nesterov { optimizer } else { optimizer.no_nesterov() })
+    let coefficients = [c.float_or("a", 3.4445)?, c.float_or("b", -4.7750)?, c.float_or("c", 2.0315)?];
+    optimizer!(c, Muon, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+        let to = with!(of, to, ["momentum" => momentum, "eps" => eps]);
+        let to = to.ns_steps(steps).ns_coefficients(coefficients).adjust(adjust).ns_dtype(dtype);
+        if of.flag("nesterov")?.unwrap_or(true) { to } else { to.no_nesterov() }
+    })
 }
 
 /// Two steps of matrices, two of which are of one shape.
@@ -1882,6 +1897,7 @@ fn optimizers() -> Vec<Op> {
         })
         .class(Reduction)
         .fused()
+        .kernels(&["scale_gradient"])
         .derivative(IN_PLACE)
         .also(&["leaf"]),
         Op::new(
@@ -1902,7 +1918,6 @@ fn optimizers() -> Vec<Op> {
         })
         .class(Arithmetic)
         .fused()
-        .kernels(&["scale_gradient"])
         .derivative(IN_PLACE)
         .also(&["leaf", "grad_scaler", "unscale_"]),
         Op::new("amp_update_scale", update_scale, |g| {

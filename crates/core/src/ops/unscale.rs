@@ -1,0 +1,53 @@
+//! Gradients without the scale of the loss.
+
+use super::each::{Update, are_apart, update_each_};
+use super::fused::has_kernel;
+use super::in_place::check_update;
+use super::total::total;
+use crate::backend::{Fused, Kernel, Total};
+use crate::pointwise::Pointwise;
+use crate::tensor::{Attributes, check_float, run};
+use crate::{DType, Error, Result, Tensor};
+
+/// Divides float tensors by `scale` in place, as a product with its inverse in f32, and sets `found_inf` to 1 if an element
+/// of one of them was NaN or infinite before; otherwise that stays. Both are of rank 0 and f32. A device that can runs all
+/// tensors of a dtype in one launch, which reads them once.
+///
+/// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape.
+pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
+    for (name, t) in [("scale", scale), ("found_inf", found_inf)] {
+        if t.rank() != 0 {
+            return Err(Error::shape(op, format!("{name} has shape {}, expected rank 0", t.shape())));
+        }
+        if t.dtype() != DType::F32 {
+            return Err(Error::dtype(op, format!("{name} is {}, expected f32", t.dtype())));
+        }
+    }
+    let set = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
+    let sets: Vec<Update<'_>> = tensors.iter().copied().map(set).collect();
+    for t in tensors {
+        check_float(op, t)?;
+        check_update(op, Pointwise::ScaleInPlace, &[t], &[scale], &[])?;
+        check_update(op, Pointwise::ScaleInPlace, &[found_inf], &[scale], &[])?;
+    }
+    let is_simple = |t: &&Tensor| t.is_contiguous() && has_kernel(Fused::Unscale, t);
+    let (simple, others): (Vec<&Tensor>, Vec<&Tensor>) = match are_apart(&sets) {
+        true => tensors.iter().filter(|t| t.numel() > 0).partition(|t| is_simple(t)),
+        false => (Vec::new(), tensors.to_vec()),
+    };
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let group: Vec<&Tensor> = simple.iter().copied().filter(|t| t.dtype() == dtype).collect();
+        if !group.is_empty() {
+            let outputs: Vec<&Tensor> = group.iter().copied().chain([found_inf]).collect();
+            run(op, Kernel::Fused(Fused::Unscale), &[scale], &outputs, Attributes::default())?;
+            outputs.iter().for_each(|t| t.touch());
+        }
+    }
+    if others.is_empty() {
+        return Ok(());
+    }
+    let found = total(op, Total::NotFinite, &others)?.cast(DType::F32)?;
+    found_inf.copy_(&found_inf.maximum(&found)?)?;
+    let sets: Vec<Update<'_>> = others.into_iter().map(set).collect();
+    update_each_(op, Pointwise::ScaleInPlace, &sets, &[&scale.reciprocal()?], &[])
+}
