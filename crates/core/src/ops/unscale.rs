@@ -25,10 +25,10 @@ pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf
     }
     let set = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
     let sets: Vec<Update<'_>> = tensors.iter().copied().map(set).collect();
+    check_update(op, Pointwise::ScaleInPlace, &[found_inf], &[scale], &[])?;
     for t in tensors {
         check_float(op, t)?;
         check_update(op, Pointwise::ScaleInPlace, &[t], &[scale], &[])?;
-        check_update(op, Pointwise::ScaleInPlace, &[found_inf], &[scale], &[])?;
     }
     let is_simple = |t: &&Tensor| t.is_contiguous() && has_kernel(Fused::Unscale, t);
     let (simple, others): (Vec<&Tensor>, Vec<&Tensor>) = match are_apart(&sets) {
