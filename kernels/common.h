@@ -123,6 +123,14 @@ typedef ACC A;
 
 FUNCTION f32 exp_near_(f32 x) { return exp2_near_(x * 1.44269504f); }
 
+// e^x - 1 for a result in 16 bits, to 4e-6 of it: a polynomial where 1 would cancel.
+FUNCTION f32 expm1_near_(f32 x) {
+    f32 q = fma_(0.00834228657f, x, 0.0420927145f);
+    q = fma_(q, x, 0.166673958f);
+    q = fma_(q, x, 0.499974757f);
+    return fabs_(x) < 0.5f ? x * fma_(q, x, 1.0f) : exp_near_(x) - 1;
+}
+
 // The share of normal draws below x.
 #ifdef NEEDS_F64
 #define normal_cdf_(x) (0.5 * (1 + erf_((x) * 0.70710678118654752)))

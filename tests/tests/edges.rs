@@ -21,6 +21,7 @@ fn main() {
             check("embedding_rmsnorm", "autocast", normalised_in_f32),
             check("global_avgpool3d", "adaptive", global_pools),
             check("index_put_", "what_is_changed", index_put_in_place),
+            check("nonzero", "ranks", nonzero),
         ]
     });
 }
@@ -180,6 +181,25 @@ fn global_pools(device: &Device) -> Result<Outcome> {
     }
     let flat = Tensor::ones((2, 3, 4), DType::F32, device)?;
     Ok(refused("rank 3", flat.global_avg_pool3d(), Kind::Shape, "has 3 dimensions, expected 4 or 5"))
+}
+
+/// Positions count up in row-major order, and those of all elements are all; of nothing there are none.
+fn nonzero(device: &Device) -> Result<Outcome> {
+    for dims in [&[][..], &[0], &[3, 0], &[0, 3], &[7], &[3, 5], &[2, 3, 4], &[2, 1, 3, 2]] {
+        let n: usize = dims.iter().product();
+        let numbers = Tensor::arange(n, device)?.reshape(dims.to_vec())?;
+        for mask in [numbers.ge_scalar(0)?, numbers.lt_scalar(0)?, numbers.ge_scalar(3)?, numbers.ne_scalar(5)?] {
+            let set = mask.to_vec::<bool>()?;
+            let found = mask.nonzero()?.iter().map(Tensor::to_vec::<i64>).collect::<Result<Vec<_>>>()?;
+            let place = |d: usize, i: usize| (i / dims[d + 1..].iter().product::<usize>() % dims[d]) as i64;
+            let expected = (0..dims.len()).map(|d| (0..n).filter(|&i| set[i]).map(|i| place(d, i)).collect());
+            let outcome = equal("positions", found, expected.collect::<Vec<Vec<i64>>>());
+            if outcome.is_err() {
+                return Ok(outcome);
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 fn index_put_in_place(device: &Device) -> Result<Outcome> {

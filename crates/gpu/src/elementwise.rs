@@ -219,6 +219,9 @@ impl Plan {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
         }
+        if self.acc == DType::F32 && self.sums == 0 && self.outputs.iter().all(|d| d.size() == 2) {
+            text += NEAR;
+        }
         if let Body::Row(row) = self.body {
             text += &c_source(row);
         }
@@ -432,6 +435,12 @@ const SATURATE: &str = "\
 FUNCTION i64 saturate(A x, A low, i64 high) {
     return x != x ? 0 : x <= low ? (i64)low : x >= (A)high ? high : (i64)x;
 }
+";
+
+/// Functions whose results are rounded to 16 bits.
+const NEAR: &str = "\
+#undef expm1_
+#define expm1_ expm1_near_
 ";
 
 /// Integer arithmetic that C leaves open: it wraps here, as everywhere in the table.

@@ -131,7 +131,7 @@ pub fn rows<D: Driver>(
     let few = (kept.bytes / size / vector).min(if most > 0 { 2 * most } else { kept.batch });
     let largest = 1 << limits.max_group.clamp(1, kept.team).ilog2();
     // Elements outside of words are one for each thread.
-    let mut team = if is_whole { 4 } else { 16 }.min(largest);
+    let mut team = if is_whole { words.next_power_of_two().min(4) } else { 16 }.min(largest);
     while team < largest && team * few < words {
         team *= 2;
     }

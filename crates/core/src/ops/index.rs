@@ -53,7 +53,14 @@ pub enum Put {
 /// The dimensions that have index tensors, with these, after slices have been taken as views.
 struct Resolved {
     view: Tensor,
-    indices: Vec<(usize, Tensor)>,
+    indices: Vec<Positions>,
+}
+
+/// Positions (i64) in a dimension. Those of a mask's true elements are within it.
+struct Positions {
+    dim: usize,
+    at: Tensor,
+    is_of_mask: bool,
 }
 
 impl Tensor {
@@ -68,7 +75,7 @@ impl Tensor {
         if indices.is_empty() {
             return Ok(view);
         }
-        let picked: Vec<usize> = indices.iter().map(|(d, _)| *d).collect();
+        let picked: Vec<usize> = indices.iter().map(|p| p.dim).collect();
         let others: Vec<usize> = (0..view.rank()).filter(|d| !picked.contains(d)).collect();
         let order: Vec<isize> = picked.iter().chain(&others).map(|&d| d as isize).collect();
         let extents: Dims = picked.iter().map(|&d| view.dims()[d]).collect();
@@ -124,10 +131,24 @@ impl Tensor {
     pub fn nonzero(&self) -> Result<Vec<Tensor>> {
         super::compare::check_bool("nonzero", self)?;
         let mask = self.to_vec::<bool>()?;
-        let strides = self.shape().strides();
-        let places: Vec<usize> = mask.iter().enumerate().filter(|(_, m)| **m).map(|(i, _)| i).collect();
-        let along = |d: usize| places.iter().map(|&i| (i / strides[d] % self.dims()[d]) as i64).collect::<Vec<i64>>();
-        (0..self.rank()).map(|d| Tensor::from_vec(along(d), places.len(), self.device())).collect()
+        let count = mask.iter().filter(|&&is_set| is_set).count();
+        let Some((&length, outer)) = self.dims().split_last() else { return Ok(Vec::new()) };
+        let strides = Shape::new(outer).strides();
+        let mut columns: Vec<Vec<i64>> = outer.iter().map(|_| Vec::with_capacity(count)).collect();
+        // Every position is written where the next true one belongs, so that nothing branches on the mask.
+        let (mut last, mut found) = (vec![0; count + 1], 0);
+        for (row, elements) in mask.chunks(length.max(1)).enumerate() {
+            for (i, &is_set) in elements.iter().enumerate() {
+                last[found] = i as i64;
+                found += usize::from(is_set);
+            }
+            for ((column, &extent), &stride) in columns.iter_mut().zip(outer).zip(&strides) {
+                column.resize(found, (row / stride % extent) as i64);
+            }
+        }
+        last.truncate(count);
+        columns.push(last);
+        columns.into_iter().map(|column| Tensor::from_vec(column, count, self.device())).collect()
     }
 }
 
@@ -145,7 +166,7 @@ fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> R
         Error::shape(op, format!("{message} of {}", x.shape()))
     };
     let Resolved { view, indices: found } = resolve(x, indices)?;
-    let is_leading = found.iter().enumerate().all(|(k, (d, _))| k == *d);
+    let is_leading = found.iter().enumerate().all(|(k, p)| k == p.dim);
     if view.shape() == x.shape() && is_leading && !found.is_empty() {
         // Whole rows.
         let (leading, others) = x.dims().split_at(found.len());
@@ -193,11 +214,12 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
                     let message = format!("the mask {} does not fit dimensions {d}..{} of", mask.shape(), d + used);
                     return Err(Error::shape(op, format!("{message} {}", x.shape())));
                 }
-                tensors.extend(mask.nonzero()?.into_iter().enumerate().map(|(k, t)| (d + k, t)));
+                let found = mask.nonzero()?.into_iter().enumerate();
+                tensors.extend(found.map(|(k, at)| Positions { dim: d + k, at, is_of_mask: true }));
             }
             Index::Tensor(t) => {
                 check_index(op, t)?;
-                tensors.push((d, t.cast(DType::I64)?));
+                tensors.push(Positions { dim: d, at: t.cast(DType::I64)?, is_of_mask: false });
             }
         }
         d += used;
@@ -206,23 +228,26 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
 }
 
 /// The common shape of the index tensors, and for each of its elements the row-major position within `extents`.
-fn linear(x: &Tensor, indices: &[(usize, Tensor)], extents: &[usize]) -> Result<(Shape, Tensor)> {
+fn linear(x: &Tensor, indices: &[Positions], extents: &[usize]) -> Result<(Shape, Tensor)> {
     let op = "index";
-    let references: Vec<&Tensor> = indices.iter().map(|(_, t)| t).collect();
+    let references: Vec<&Tensor> = indices.iter().map(|p| &p.at).collect();
     let shape = common_shape(op, &references)?;
     let strides = Shape::new(extents).strides();
     let mut sum: Option<Tensor> = None;
-    for ((dim, t), (&extent, &stride)) in indices.iter().zip(extents.iter().zip(&strides)) {
-        let size = [extent as i64];
-        let row = Pointwise::NormalizeIndex;
-        let positive = pointwise_one(op, row, &[t], Attributes::ints(&size), t.shape(), DType::I64);
-        let positive = positive.map_err(|e| match e.kind() {
-            Kind::Value => {
-                let range = format!("{}..{extent}, dimension {dim} of {}", -(extent as i64), x.shape());
-                Error::index(op, format!("an index is outside of {range}: {}", e.message()))
-            }
-            _ => e,
-        })?;
+    for (Positions { dim, at, is_of_mask }, (&extent, &stride)) in indices.iter().zip(extents.iter().zip(&strides)) {
+        let positive = if *is_of_mask {
+            at.clone()
+        } else {
+            let (row, size) = (Pointwise::NormalizeIndex, [extent as i64]);
+            let positive = pointwise_one(op, row, &[at], Attributes::ints(&size), at.shape(), DType::I64);
+            positive.map_err(|e| match e.kind() {
+                Kind::Value => {
+                    let range = format!("{}..{extent}, dimension {dim} of {}", -(extent as i64), x.shape());
+                    Error::index(op, format!("an index is outside of {range}: {}", e.message()))
+                }
+                _ => e,
+            })?
+        };
         let term = if stride == 1 { positive } else { positive.mul_scalar(stride as i64)? };
         sum = Some(match sum {
             Some(sum) => sum.add(&term)?,
