@@ -61,12 +61,10 @@ def inputs_of(entry, device):
 
 def reference(entry, tensors):
     """The call, and the inputs that have a gradient."""
-    grads, call = ops.OPS[entry["op"]]
-    call = OWN.get(entry["op"], call)
+    call = OWN.get(entry["op"], ops.OPS[entry["op"]][1])
     attributes = {ops.ATTRIBUTE_NAMES.get(k, k) if k in tensors else k: v for k, v in (entry["attributes"] or {}).items()}
     attributes = {k: v for k, v in attributes.items() if v is not None}
-    wanted = [n for n in tensors if n in grads.split() or any(g.endswith("*") and n.startswith(g[:-1]) for g in grads.split())]
-    return lambda t: call(**t, **attributes), [n for n in wanted if tensors[n].is_floating_point()]
+    return lambda t: call(**t, **attributes), [given["name"] for given in entry["inputs"] if given["gradient"]]
 
 
 class Clock:

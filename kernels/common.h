@@ -121,14 +121,62 @@ typedef ACC A;
 #endif
 #endif
 
+// A number as a fraction and an exponent of 2, which is a SCALED.
+#ifdef SCALED
+typedef struct {
+    A fraction;
+    SCALED exponent;
+} Scaled;
+
+// 0, inf and NaN are fractions and have no exponent. An exponent is far outside of every range before it is cut off.
+#ifdef NEEDS_F64
+FUNCTION Scaled scaled(A v, SCALED exponent) {
+    Scaled made;
+    int shift = 0;
+    made.fraction = frexp_(v, &shift);
+    made.exponent = v == 0 || v - v != 0 ? 0 : exponent + shift;
+    return made;
+}
+
+FUNCTION A unscaled(Scaled v) {
+    SCALED exponent = v.exponent;
+    if (exponent > 10000) exponent = 10000;
+    if (exponent < -10000) exponent = -10000;
+    return ldexp_(v.fraction, (int)exponent);
+}
+#else
+// From 0.5 to 1 as frexp_ has it, in half of its operations.
+FUNCTION Scaled scaled(A v, SCALED exponent) {
+    Scaled made;
+    int is_subnormal = fabs_(v) < 1.17549435e-38f;
+    u32 bits = as_u32(is_subnormal ? v * 16777216.0f : v), shift = bits >> 23 & 0xff;
+    int has_exponent = shift - 1 < 254;
+    made.fraction = has_exponent ? as_f32((bits & 0x807fffff) | 0x3f000000) : v;
+    made.exponent = has_exponent ? exponent + (int)shift - (is_subnormal ? 150 : 126) : 0;
+    return made;
+}
+
+FUNCTION int cut_off(SCALED exponent) { return (int)(exponent > 127 ? 127 : exponent < -126 ? -126 : exponent); }
+
+// In two steps, which reach beyond the range from a product of fractions.
+FUNCTION A unscaled(Scaled v) {
+    int first = cut_off(v.exponent), second = cut_off(v.exponent - first);
+    return v.fraction * as_f32((u32)(first + 127) << 23) * as_f32((u32)(second + 127) << 23);
+}
+#endif
+
+FUNCTION Scaled product(Scaled a, Scaled b) { return scaled(a.fraction * b.fraction, a.exponent + b.exponent); }
+#endif
+
 FUNCTION f32 exp_near_(f32 x) { return exp2_near_(x * 1.44269504f); }
 
-// e^x - 1 for a result in 16 bits, to 4e-6 of it: a polynomial where 1 would cancel.
+// e^x - 1 for a result in 16 bits, to 4e-6 of it: a polynomial where 1 would cancel. Nothing branches.
 FUNCTION f32 expm1_near_(f32 x) {
     f32 q = fma_(0.00834228657f, x, 0.0420927145f);
     q = fma_(q, x, 0.166673958f);
     q = fma_(q, x, 0.499974757f);
-    return fabs_(x) < 0.5f ? x * fma_(q, x, 1.0f) : exp_near_(x) - 1;
+    f32 small = x * fma_(q, x, 1.0f), large = exp_near_(x) - 1;
+    return fabs_(x) < 0.5f ? small : large;
 }
 
 // The share of normal draws below x.

@@ -8,7 +8,8 @@
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
 // elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
 // joined. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in flight. ROWS: which of the two
-// kernels is meant. LAST_NAN: a position is that of the last NaN, not of the first.
+// kernels is meant. LAST_NAN: a position is that of the last NaN, not of the first. ROW: what is summed is a result of this row
+// of the pointwise table; the text before this has how its other operands are read and written.
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])
@@ -201,6 +202,12 @@ FUNCTION P take(A v, idx i) {
 #endif
 }
 
+#ifdef ROW
+#define FIXED(number) Fixed fixed = fixed_of((idx)(number) ROW_ARGUMENTS)
+#define TAKE(w, at, i) take_words(acc, w, fixed, at, i ROW_ARGUMENTS)
+#else
+#define ROW_PARAMETERS
+#define FIXED(number)
 #if VECTOR > 1
 typedef union {
     WORD all;
@@ -212,6 +219,7 @@ typedef struct {
     From each[1];
 } Read;
 #define READ(w, x, at) ((w).each[0] = (x)[at])
+#endif
 #endif
 
 // Adds to `from` and `to` where result `number` comes from and goes. `unit` results have one number.
@@ -243,7 +251,9 @@ WAVE_EXCHANGE(exchange, P)
 #endif
 
 #ifdef ROWS
-#if defined(ARG) && !defined(PARTIAL_X)
+#if defined(ROW)
+#define LANES VECTOR
+#elif defined(ARG) && !defined(PARTIAL_X)
 // A vector counts as one element, whose value is its best and whose position is its first, until a thread has seen all of
 // its own. They come in ascending order: what is no better does not take the place of the one that is kept.
 #define LANES 1
@@ -261,7 +271,7 @@ FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
         *kept = w;
     }
 }
-#define TAKE(w, i) take_vector(acc, &kept, w, i)
+#define TAKE(w, at, i) take_vector(acc, &kept, w, i)
 
 // The position of the best element, which is in the vector that begins at `best.i`.
 FUNCTION P found(Read kept, P best) {
@@ -292,7 +302,7 @@ FUNCTION void take_vector(P *acc, Read w) {
         *acc = join(*acc, pair(v, n));
     }
 }
-#define TAKE(w, i) take_vector(acc, w)
+#define TAKE(w, at, i) take_vector(acc, w)
 #elif defined(JOIN_POWERS) && !defined(PARTIAL_X)
 // Powers in units of the largest so far. What is as large is 1, also if it is infinite.
 #define LANES 1
@@ -306,7 +316,7 @@ FUNCTION void take_vector(P *acc, Read w) {
     for (int j = 0; j < VECTOR; j++) s += SHARE((A)LOAD(X, w.each, j), high);
     *acc = powers(high, s);
 }
-#define TAKE(w, i) take_vector(acc, w)
+#define TAKE(w, at, i) take_vector(acc, w)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
 // The mean of `n` vectors and their deviations, and then one division.
 #define LANES 1
@@ -322,7 +332,7 @@ FUNCTION void take_vectors(P *acc, const Read *w, int n) {
     }
     acc[0] = join(acc[0], spread(mean, s, n * VECTOR));
 }
-#define TAKE(w, i) take_vectors(acc, &w, 1)
+#define TAKE(w, at, i) take_vectors(acc, &w, 1)
 #define TAKE_ALL(w) take_vectors(acc, w, UNROLL)
 #else
 #define LANES VECTOR
@@ -330,13 +340,13 @@ FUNCTION void take_vector(P *acc, Read w, idx i) {
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, i + j));
 }
-#define TAKE(w, i) take_vector(acc, w, i)
+#define TAKE(w, at, i) take_vector(acc, w, i)
 #endif
 
 // A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
 // takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
 KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
-                    i64 shift, i64 team, Divisor divisor) {
+                    i64 shift, i64 team, Divisor divisor ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
     LET_NEXT_START();
     SHARED(P, shared, THREADS);
@@ -351,6 +361,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 #endif
     if (number < results) {
         place(p, (idx)number, 1, &from, &to);
+        FIXED(number);
         idx start = (idx)(GROUP_Y * part), n = (idx)count - start;
         if (n > (idx)part) n = (idx)part;
         // Elements before the first word that is aligned.
@@ -374,13 +385,17 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
             TAKE_ALL(w);
 #else
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) TAKE(w[u], start + head + (v + u * members) * VECTOR);
+            for (int u = 0; u < UNROLL; u++) {
+                idx k = head + (v + u * members) * VECTOR;
+                TAKE(w[u], AT(k), start + k);
+            }
 #endif
         }
         for (; v < vectors; v += members) {
             Read w;
-            READ(w, x, AT(head + v * VECTOR));
-            TAKE(w, start + head + v * VECTOR);
+            idx k = head + v * VECTOR;
+            READ(w, x, AT(k));
+            TAKE(w, AT(k), start + k);
         }
 #if defined(ARG) && !defined(PARTIAL_X)
         if (acc[0].i != HIGHEST_IDX)
@@ -389,7 +404,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
             // None was better than what every element comes before: all are alike.
             acc[0] = pair(IDENTITY, start + head + member * VECTOR);
 #endif
-#if VECTOR > 1
+#if VECTOR > 1 && !defined(ROW)
         for (idx k = member; k < head; k += members) acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
         for (idx k = head + vectors * VECTOR + member; k < n; k += members)
             acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
@@ -422,10 +437,18 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 }
 
 #else
+#ifndef ROW
+FUNCTION void take_line(P *acc, Read w, idx line) {
+#pragma unroll
+    for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, line));
+}
+#define TAKE(w, at, i) take_line(acc, w, i)
+#endif
+
 // Neighbouring threads make neighbouring results, VECTOR each: a group covers `width` of these, a power of 2, and its
 // other threads take other lines. `results` and the last kept extent count vectors.
 KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
-                       i64 shift, i64 width, Divisor divisor) {
+                       i64 shift, i64 width, Divisor divisor ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
     LET_NEXT_START();
     // The upper half of the threads hands its values to the lower one.
@@ -438,6 +461,7 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Int
     for (int j = 0; j < VECTOR; j++) acc[j] = NOTHING;
     if (number < results) {
         place(p, (idx)number, VECTOR, &from, &to);
+        FIXED(number);
         idx start = (idx)(GROUP_Y * part), end = (idx)count - start > (idx)part ? start + (idx)part : (idx)count;
         idx line = start + member;
         for (; line + (UNROLL - 1) * members < end; line += UNROLL * members) {
@@ -445,16 +469,12 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Int
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) READ(w[u], x, from + element(p, line + u * members));
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
-#pragma unroll
-                for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w[u].each, j, line + u * members));
-            }
+            for (int u = 0; u < UNROLL; u++) TAKE(w[u], from + element(p, line + u * members), line + u * members);
         }
         for (; line < end; line += members) {
             Read w;
             READ(w, x, from + element(p, line));
-#pragma unroll
-            for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, line));
+            TAKE(w, from + element(p, line), line);
         }
     }
     for (int below = members / 2; below > 0; below /= 2) {

@@ -16,32 +16,11 @@
 #define KEPT_X(d) ((idx)p.v[KEPT + (d)])
 
 #ifdef SCALED
-typedef struct {
-    A fraction;
-    i64 exponent;
-} P;
-
-FUNCTION P scaled(A v, i64 exponent) {
-    P made;
-    int shift = 0;
-    made.fraction = frexp_(v, &shift);
-    // 0, inf and NaN have no exponent.
-    made.exponent = v == 0 || v - v != 0 ? 0 : exponent + shift;
-    return made;
-}
-
-FUNCTION P join(P a, P b) { return scaled(a.fraction * b.fraction, a.exponent + b.exponent); }
-
-// The exponent of the result is far outside of every range before it is cut off.
-FUNCTION A value(P v) {
-    i64 exponent = v.exponent;
-    if (exponent > 10000) exponent = 10000;
-    if (exponent < -10000) exponent = -10000;
-    return ldexp_(v.fraction, (int)exponent);
-}
-
+typedef Scaled P;
 #define TAKE(v) scaled(v, 0)
 #define NOTHING scaled(1, 0)
+#define join product
+#define value unscaled
 #else
 typedef A P;
 #define TAKE(v) ((P)(v))

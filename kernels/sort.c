@@ -2,21 +2,29 @@
 // keys in their order.
 //
 // X: what x is stored as, without which keys are merged; its dtype is in how its bits become a key. `p`: DIMS extents and
-// strides of x. A group sorts or merges TILE elements.
+// strides of x. A group sorts or merges TILE elements. PACKED: keys of 16 bits, with positions in their rows below them.
 
 #define TILE (THREADS * ITEMS)
 
+#ifdef PACKED
+#define UNLESS_PACKED(...)
+#else
+#define UNLESS_PACKED(...) __VA_ARGS__
+#endif
+
 // Sorts the elements of one thread.
-FUNCTION void sort_items(K *keys, u16 *from) {
+FUNCTION void sort_items(K *keys UNLESS_PACKED(, u16 *from)) {
 #pragma unroll
     for (int turn = 0; turn < ITEMS; turn++) {
 #pragma unroll
         for (int i = turn % 2; i + 1 < ITEMS; i += 2) {
             int is_wrong = keys[i] > keys[i + 1];
             K low = is_wrong ? keys[i + 1] : keys[i], high = is_wrong ? keys[i] : keys[i + 1];
-            u16 first = is_wrong ? from[i + 1] : from[i], second = is_wrong ? from[i] : from[i + 1];
             keys[i] = low, keys[i + 1] = high;
+#ifndef PACKED
+            u16 first = is_wrong ? from[i + 1] : from[i], second = is_wrong ? from[i] : from[i + 1];
             from[i] = first, from[i + 1] = second;
+#endif
         }
     }
 }
@@ -83,6 +91,22 @@ FUNCTION idx position_of(Ints p, idx e) {
     return at;
 }
 
+// The element of a key. NaN and zeros, of which several have one key, are as `at` in x.
+FUNCTION S value_of(K key, i64 is_descending, GLOBAL const S *x, Ints p, idx at) {
+    if (is_descending) key = ~key;
+#ifdef PACKED
+    key >>= 16;
+#endif
+#ifdef INFINITE
+    int is_negative = key < (K)SIGN;
+    K magnitude = is_negative ? (K)SIGN - key : key - (K)SIGN;
+    if (magnitude == 0 || magnitude > (K)INFINITE) return x[position_of(p, at)];
+    return (S)(is_negative ? magnitude | (K)SIGN : magnitude);
+#else
+    return (S)(key ^ SIGN);
+#endif
+}
+
 // Sorts spans of `span` elements, a power of 2 from ITEMS to TILE: whole rows, or (if it is TILE) parts of them. With WHOLE,
 // rows are done and their values are written, otherwise keys and order.
 KERNEL(tiles)(
@@ -90,13 +114,15 @@ KERNEL(tiles)(
 #ifdef WHOLE
     GLOBAL S *y, GLOBAL i64 *order,
 #else
-    GLOBAL K *y, GLOBAL idx *order,
+    GLOBAL K *y, UNLESS_PACKED(GLOBAL idx *order, )
 #endif
     i64 rows, i64 length, i64 span) {
     SHARED(K, keys, TILE);
-    SHARED(u16, from, TILE);
     K own[ITEMS];
+#ifndef PACKED
+    SHARED(u16, from, TILE);
     u16 own_from[ITEMS];
+#endif
     int at[ITEMS];
     idx parts = (idx)((length + span - 1) / span);
     i64 spans = rows * parts, in_tile = TILE / span, tiles = (spans + in_tile - 1) / in_tile;
@@ -109,40 +135,50 @@ KERNEL(tiles)(
             if (s < spans && i < length) {
                 key = key_of(x[position_of(p, row * (idx)length + i)]);
                 if (is_descending) key = ~key;
+#ifdef PACKED
+                key = key << 16 | (K)i;
+#endif
             }
             keys[j] = key;
         }
         BARRIER();
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
-            own_from[i] = (u16)(LANE * ITEMS + i);
-            own[i] = keys[own_from[i]];
+            UNLESS_PACKED(own_from[i] = (u16)(LANE * ITEMS + i);)
+            own[i] = keys[LANE * ITEMS + i];
         }
-        sort_items(own, own_from);
+        sort_items(own UNLESS_PACKED(, own_from));
         for (int run = ITEMS;; run *= 2) {
             BARRIER();
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
                 keys[LANE * ITEMS + i] = own[i];
-                from[LANE * ITEMS + i] = own_from[i];
+                UNLESS_PACKED(from[LANE * ITEMS + i] = own_from[i];)
             }
             BARRIER();
             if (run >= span) break;
             int pair = LANE * ITEMS / (2 * run) * (2 * run), middle = pair + run;
             merge_items(keys, pair, middle, middle, middle + run, LANE * ITEMS - pair, own, at);
+#ifndef PACKED
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) own_from[i] = from[at[i]];
+#endif
         }
         for (int j = LANE; j < TILE; j += THREADS) {
             idx s = (idx)(tile * in_tile) + j / (int)span, row = s / parts, part = s % parts * (idx)span;
-            idx i = part + j % (int)span, was = part + from[j] % (int)span, to = row * (idx)length + i;
+            idx i = part + j % (int)span, to = row * (idx)length + i;
             if (s >= spans || i >= length) continue;
+#ifdef PACKED
+            idx was = keys[j] & 0xffff;
+#else
+            idx was = part + from[j] % (int)span;
+#endif
 #ifdef WHOLE
-            y[to] = x[position_of(p, row * (idx)length + was)];
+            y[to] = value_of(keys[j], is_descending, x, p, row * (idx)length + was);
             order[to] = was;
 #else
             y[to] = keys[j];
-            order[to] = was;
+            UNLESS_PACKED(order[to] = was;)
 #endif
         }
     }
@@ -150,10 +186,10 @@ KERNEL(tiles)(
 #endif
 
 // Merges neighbouring sorted runs of `run` elements, a multiple of TILE.
-KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, GLOBAL idx *merged_order, i64 rows,
-              i64 length, i64 run) {
+KERNEL(merge)(GLOBAL const K *keys, GLOBAL K *merged,
+              UNLESS_PACKED(GLOBAL const idx *order, GLOBAL idx *merged_order, ) i64 rows, i64 length, i64 run) {
     SHARED(K, tile_keys, TILE);
-    SHARED(u16, from, TILE);
+    UNLESS_PACKED(SHARED(u16, from, TILE);)
     SHARED(idx, splits, 2);
     K own[ITEMS];
     int at[ITEMS];
@@ -165,7 +201,7 @@ KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, G
         idx first = start - pair, end = first + TILE < na + nb ? first + TILE : na + nb;
         int count = (int)(end - first);
         GLOBAL const K *a = keys + row * (idx)length + pair;
-        GLOBAL const idx *a_order = order + row * (idx)length + pair;
+        UNLESS_PACKED(GLOBAL const idx *a_order = order + row * (idx)length + pair;)
         BARRIER();
         for (int i = LANE; i < 2; i += THREADS) splits[i] = split_global(a, na, a + na, nb, i == 0 ? first : end);
         BARRIER();
@@ -179,25 +215,32 @@ KERNEL(merge)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *merged, G
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
             tile_keys[LANE * ITEMS + i] = own[i];
-            from[LANE * ITEMS + i] = (u16)at[i];
+            UNLESS_PACKED(from[LANE * ITEMS + i] = (u16)at[i];)
         }
         BARRIER();
         for (int j = LANE; j < count; j += THREADS) {
             idx to = row * (idx)length + start + j;
-            int was = from[j];
             merged[to] = tile_keys[j];
+#ifndef PACKED
+            int was = from[j];
             merged_order[to] = a_order[was < of_a ? from_a + was : from_b + (was - of_a)];
+#endif
         }
     }
 }
 
 #if defined(X) && !defined(WHOLE)
 // What was sorted, and where it was.
-KERNEL(values)(GLOBAL const S *x, Ints p, GLOBAL const idx *order, GLOBAL S *y, GLOBAL i64 *positions, i64 n,
-               i64 length) {
+KERNEL(values)(GLOBAL const S *x, Ints p, i64 is_descending, GLOBAL const K *keys, UNLESS_PACKED(GLOBAL const idx *order, )
+               GLOBAL S *y, GLOBAL i64 *positions, i64 n, i64 length) {
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
+        K key = keys[e];
+#ifdef PACKED
+        idx was = key & 0xffff;
+#else
         idx was = order[e];
-        y[e] = x[position_of(p, (idx)e / (idx)length * (idx)length + was)];
+#endif
+        y[e] = value_of(key, is_descending, x, p, (idx)e / (idx)length * (idx)length + was);
         positions[e] = was;
     }
 }

@@ -20,6 +20,11 @@
 
 typedef STORAGE(T) S;
 
+typedef union {
+    WORD all;
+    S each[VECTOR];
+} Read;
+
 // NaN is the largest.
 FUNCTION A joined(A a, A b) {
 #ifdef JOIN_MAX
@@ -39,10 +44,7 @@ KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *pa
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) acc[j] = 0;
         EACH_WHOLE(g) {
-            union {
-                WORD all;
-                S each[VECTOR];
-            } w;
+            Read w;
             w.all = *(GLOBAL const WORD *)(x + g * VECTOR);
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) acc[j] = joined(acc[j], TERM((A)LOAD(T, w.each, j)));
@@ -77,10 +79,7 @@ KERNEL(unscale)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const f32
         CHUNK_OF(table, tensors, chunk, size);
         GLOBAL S *x = POINTER(S, entry[0]);
         EACH_WHOLE(g) {
-            union {
-                WORD all;
-                S each[VECTOR];
-            } w;
+            Read w;
             w.all = *(GLOBAL const WORD *)(x + g * VECTOR);
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) {

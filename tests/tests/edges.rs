@@ -1,7 +1,9 @@
 //! What no generated case draws: infinite attributes, refused dtypes, and ops that are others by another name.
 
+use isograd::backend::{Fused, LONGEST_PRODUCT};
 use isograd::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
-use isograd::ops::{EmbeddingOptions, Index, Put};
+use isograd::ops::{EmbeddingOptions, Index, Order, Put};
+use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Kind, Result, Tensor, autocast};
 use isograd_tests::harness::{self, text, trial};
 
@@ -22,6 +24,8 @@ fn main() {
             check("global_avgpool3d", "adaptive", global_pools),
             check("index_put_", "what_is_changed", index_put_in_place),
             check("nonzero", "ranks", nonzero),
+            check("sort", "long_rows_of_few_values", few_values),
+            check("prod", "gradient", gradient_of_products),
         ]
     });
 }
@@ -183,6 +187,52 @@ fn global_pools(device: &Device) -> Result<Outcome> {
     Ok(refused("rank 3", flat.global_avg_pool3d(), Kind::Shape, "has 3 dimensions, expected 4 or 5"))
 }
 
+/// Powers of 2, which every order of factors multiplies exactly, with zeros, and with products on the way that leave the range.
+fn gradient_of_products(device: &Device) -> Result<Outcome> {
+    let gradient = |x: &Tensor, dy: &[f64]| -> Result<Vec<f64>> {
+        let (x, dy) = (x.to_device(device)?.leaf()?, Tensor::from_slice(dy, dy.len(), &isograd_tests::cpu())?);
+        let dy = Some(dy.cast(x.dtype())?.to_device(device)?);
+        x.prod(-1)?.backward_with(BackwardOptions { gradient: dy, ..Default::default() })?;
+        x.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())
+    };
+    let dy = [0.5, 1.0, -2.0];
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for n in [1, 7, 1000, 1024, 4096, 5000, 8192, 20_000] {
+            let is_one_kernel = device.backend().supports(Fused::ProdBackward, dtype) && 4 * n <= LONGEST_PRODUCT;
+            let power = |i: usize| match i {
+                _ if n < 24 || !is_one_kernel => i as i32 % 3 - 1,
+                0..12 => 12,
+                _ if i >= n - 12 => -12,
+                _ => i as i32 % 3 - 1,
+            };
+            let factor = |i: usize| if i % 5 == 4 { -2f64.powi(power(i)) } else { 2f64.powi(power(i)) };
+            let (all, sign): (i32, f64) = ((0..n).map(power).sum(), (0..n).map(|i| factor(i).signum()).product());
+            for zeros in [&[][..], &[0], &[n / 2], &[n - 1, 0]] {
+                let row: Vec<f64> = (0..n).map(|i| if zeros.contains(&i) { 0.0 } else { factor(i) }).collect();
+                let x = Tensor::from_vec(row.repeat(dy.len()), (dy.len(), n), &isograd_tests::cpu())?.cast(dtype)?;
+                let others = |i: usize| match zeros.iter().any(|&zero| zero != i) {
+                    true => 0.0,
+                    false => sign * factor(i).signum() * 2f64.powi(all - power(i)),
+                };
+                let expected: Vec<f64> = dy.iter().flat_map(|dy| (0..n).map(move |i| dy * others(i))).collect();
+                if gradient(&x, &dy)? != expected {
+                    return Ok(Err(format!("{dtype}, rows of {n} with zeros at {zeros:?}")));
+                }
+            }
+        }
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        let rows = [2.0, inf, 0.5, 1.0, 2.0, inf, 0.0, 1.0, nan, -1.0, 1.0, 1.0];
+        let x = Tensor::from_slice(&rows, (3, 4), &isograd_tests::cpu())?.cast(dtype)?;
+        let expected = [inf, 0.5, inf, inf, nan, 0.0, inf, nan, 2.0, nan, nan, nan];
+        // NaN is not equal to itself.
+        let outcome = equal("special values", format!("{:?}", gradient(&x, &dy)?), format!("{expected:?}"));
+        if outcome.is_err() {
+            return Ok(outcome);
+        }
+    }
+    Ok(Ok(()))
+}
+
 /// Positions count up in row-major order, and those of all elements are all; of nothing there are none.
 fn nonzero(device: &Device) -> Result<Outcome> {
     for dims in [&[][..], &[0], &[3, 0], &[0, 3], &[7], &[3, 5], &[2, 3, 4], &[2, 1, 3, 2]] {
@@ -242,4 +292,29 @@ fn index_put_in_place(device: &Device) -> Result<Outcome> {
     Ok(equal("the version", changed, true)
         .and(refused("a leaf", to_tensor(w.index_put_(cases[0].1, &cases[0].2, Put::Assign)), Kind::Value, "no_grad"))
         .and(refused("shared memory", to_tensor(overlap), Kind::Value, "shares memory")))
+}
+
+/// Rows that are merged: equal values keep their order, zeros and NaN their bits.
+fn few_values(device: &Device) -> Result<Outcome> {
+    let cpu = Device::cpu()?;
+    let special = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 0.5, -3.0];
+    for length in [2049, 1 << 16, (1 << 16) + 1] {
+        let values: Vec<f32> = (0..2 * length).map(|i| special[i * i % 97 % special.len()]).collect();
+        for dtype in [DType::BF16, DType::F16, DType::F32] {
+            // No cast happens on the device: NaN may come out otherwise there.
+            let x = Tensor::from_slice(&values, (2, length), &cpu)?.cast(dtype)?;
+            for order in [Order::Ascending, Order::Descending] {
+                let sorted = |device: &Device| {
+                    let (y, positions) = x.to_device(device)?.sort(1, order)?;
+                    let y = y.to_device(&cpu)?.cast(DType::F32)?.to_vec::<f32>()?;
+                    let bits: Vec<u32> = y.into_iter().map(f32::to_bits).collect();
+                    Ok::<_, isograd::Error>((bits, positions.to_vec::<i64>()?))
+                };
+                if sorted(device)? != sorted(&cpu)? {
+                    return Ok(Err(format!("rows of {length} in {dtype}, {order:?}")));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
 }

@@ -49,6 +49,15 @@ const SIZES: &[Size] = &[
     size("matmul", "long_dot", &[&[1, 5000], &[5000, 1]], MATMUL),
     size("gemm_bias", "gelu", &[&[67, 50], &[50, 66], &[66]], GEMM_BIAS),
     size("gemm_bias", "gelu_of_words", &[&[72, 56], &[56, 104], &[104]], GEMM_BIAS),
+    size("mul", "gradient_of_columns", &[&[700, 96], &[96]], |x| x[0].mul(&x[1])),
+    size("mul", "gradient_of_cut_columns", &[&[9001, 33], &[33]], |x| x[1].mul(&x[0])),
+    size("mul", "gradient_of_rows", &[&[5, 9000], &[5, 1]], |x| x[0].mul(&x[1])),
+    size("mul", "gradient_of_channels", &[&[6, 7, 10, 15], &[7, 1, 1]], |x| x[0].mul(&x[1])),
+    size("mul", "gradient_of_one", &[&[3, 70, 100], &[1]], |x| x[0].mul(&x[1])),
+    size("lerp", "weight_of_rows", &[&[300, 101], &[300, 101], &[300, 1]], |x| x[0].lerp(&x[1], &x[2])),
+    size("where_cond", "mask_of_rows", &[&[300, 104], &[104], &[300, 1]], |x| {
+        x[2].lt_scalar(0.25)?.where_cond(&x[0], &x[1])
+    }),
     size("softmax", "short_rows", &[&[5, 33]], |x| x[0].softmax(-1)),
     size("softmax", "rows", &[&[3, 1025]], |x| x[0].softmax(-1)),
     size("softmax", "long_rows", &[&[2, 9001]], |x| x[0].softmax(-1)),
@@ -107,6 +116,9 @@ const SIZES: &[Size] = &[
     size("gather", "rows_that_meet", &[&[900, 7]], |x| x[0].gather(0, &indices(&x[0], &[900, 7], 11)?)),
     size("embedding", "rows_that_meet", &[&[50, 33]], |x| {
         x[0].embedding(&indices(&x[0], &[1500], 50)?, EmbeddingOptions::default())
+    }),
+    size("embedding", "rows_that_meet_in_order", &[&[50, 5]], |x| {
+        x[0].embedding(&indices(&x[0], &[9001], 50)?, EmbeddingOptions::default())
     }),
     size("index_put", "assigned", &[&[400, 3], &[300, 3]], |x| {
         x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)

@@ -25,6 +25,14 @@ enum Cases {
     Recorded(Arc<Folder>),
 }
 
+/// A dtype of numbers that are checked.
+fn parse_number(s: &str) -> Result<DType, String> {
+    match s.parse::<DType>() {
+        Ok(dtype) if dtype.is_float() || matches!(dtype, DType::I64 | DType::I32) => Ok(dtype),
+        _ => Err(format!("{s:?} is none of f64, f32, f16, bf16, i64, i32")),
+    }
+}
+
 /// A number, or a folder that has cases.
 fn parse_cases(text: &str) -> Result<Cases, String> {
     match text.parse() {
@@ -43,8 +51,8 @@ pub struct Parity {
     /// Only the ops whose names this regular expression finds
     #[arg(long, value_name = "RE")]
     filter: Option<Regex>,
-    /// Only this dtype: f64, f32, f16 or bf16
-    #[arg(long, value_parser = crate::config::parse_float)]
+    /// Only this dtype: f64, f32, f16, bf16, i64 or i32
+    #[arg(long, value_parser = parse_number)]
     dtype: Option<DType>,
     /// How many cases of every check are drawn [default: 24, and fewer with --quick]; or a folder with cases.json and
     /// safetensors files, whose cases run instead

@@ -184,6 +184,9 @@ pub enum Kernel {
     Custom(&'static CustomOp),
 }
 
+/// The bytes of the longest row that [`Fused::ProdBackward`] takes.
+pub const LONGEST_PRODUCT: usize = 1 << 15;
+
 /// The fused kernels. Operands are contiguous unless it says otherwise; statistics are in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fused {
@@ -268,6 +271,10 @@ pub enum Fused {
     /// the accumulation dtype. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
     /// attributes, and this divisor.
     RowTotal(Pointwise),
+    /// A row to its results, one of which is summed over all dimensions in which it has one element, and rounded once. The
+    /// others, and the first input, have one shape; other inputs are expanded to that from what has all of its elements, one,
+    /// or one along all dimensions that are summed over, or that are not. `floats` = the row's attributes.
+    RowSum(Pointwise),
     /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
     Halves(Pointwise),
     /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, in the accumulation dtype; `ints` =
@@ -276,6 +283,9 @@ pub enum Fused {
     /// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided by `floats[0]`, and
     /// the mean, in the accumulation dtype; `ints` as above.
     Variance,
+    /// Rows x `[rows, length]` and dy `[rows]` to the gradient of the rows' products. A row is at most [`LONGEST_PRODUCT`]
+    /// bytes in the accumulation dtype.
+    ProdBackward,
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
     /// Divides the outputs but the last, which are contiguous, have one dtype and are not empty, by the only input, as a product

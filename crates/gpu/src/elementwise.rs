@@ -376,6 +376,8 @@ impl Plan {
     pub fn vector_body(&self, text: &mut String) {
         let all = self.operands();
         let is_inout = matches!(self.body, Body::Row(row) if row.is_inout());
+        // Between the stores of its halves, what branches would keep a word in memory.
+        let is_half = |size: usize| size == 2;
         for (k, &(storage, size)) in all.iter().enumerate() {
             let (name, word) = (self.operand(k), word(self.vector * size));
             if self.is_still[k] {
@@ -383,6 +385,9 @@ impl Plan {
                 continue;
             }
             let _ = writeln!(text, "        union {{ {word} all; S_{storage} each[VECTOR]; }} w{k};");
+            if k >= self.inputs.len() && is_half(size) {
+                let _ = writeln!(text, "        S_{storage} e{k}[VECTOR];");
+            }
             if k < self.inputs.len() || is_inout {
                 let is_constant = if k < self.inputs.len() { "const " } else { "" };
                 let _ = writeln!(text, "        w{k}.all = *(GLOBAL {is_constant}{word} *)({name} + o{k});");
@@ -396,12 +401,17 @@ impl Plan {
         let read: Vec<String> = (first..all.len()).map(load).collect();
         self.compute("            ", &inputs, &read, "g * VECTOR + j", text);
         for (m, k) in (first..all.len()).enumerate() {
-            let _ = writeln!(text, "            STORE_{}({}, r{m});", all[k].0, part(k));
+            let to = if is_half(all[k].1) { format!("e{k}") } else { format!("w{k}.each") };
+            let _ = writeln!(text, "            STORE_{}({to}, j, r{m});", all[k].0);
         }
         self.add("            ", text);
         text.push_str("        }\n");
         for (k, &(_, size)) in all.iter().enumerate().skip(first) {
             let word = word(self.vector * size);
+            if is_half(size) {
+                let _ =
+                    writeln!(text, "#pragma unroll\n        for (int j = 0; j < VECTOR; j++) w{k}.each[j] = e{k}[j];");
+            }
             let _ = writeln!(text, "        *(GLOBAL {word} *)({} + o{k}) = w{k}.all;", self.operand(k));
         }
     }

@@ -9,7 +9,7 @@ use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
 use crate::status::Check;
 use crate::{
-    Gpu, address, distance, each, index, matmul, place, random, reduce, rotary, sample, softmax, total, window,
+    Gpu, address, distance, each, index, matmul, place, prod, random, reduce, rotary, sample, softmax, total, window,
 };
 use isograd_core::backend::{Fused, index_error};
 use isograd_core::{Call, DType, Operand, Result};
@@ -56,13 +56,18 @@ impl Kept {
     pub const HALVES: Kept = Kept { team: 512, ..Kept::ONE };
     /// Two.
     pub const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
+    /// One array, of which nothing is left out.
+    pub const ALL: Kept =
+        Kept { held: 0, bytes: 64, registers: usize::MAX >> 8, batch: 1, is_whole: false, team: 1024 };
     /// Beside two arrays, a weight and two sums of each column.
     const COLUMNS: Kept = Kept { held: 0, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
 }
 
 /// True for the dtypes of the fused kernels.
-pub fn supports<D: Driver>(gpu: &Gpu<D>, _kernel: Fused, dtype: DType) -> bool {
-    dtype.is_float() && (dtype != DType::F64 || gpu.driver().limits().has_f64)
+pub fn supports<D: Driver>(gpu: &Gpu<D>, kernel: Fused, dtype: DType) -> bool {
+    let limits = gpu.driver().limits();
+    let fits = kernel != Fused::ProdBackward || prod::supports(limits);
+    fits && dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
 }
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()> {
@@ -87,8 +92,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::SampleLogits => sample::run(gpu, call),
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
+        Fused::RowSum(row) => reduce::row_sum(gpu, call, row),
         Fused::Halves(row) => halves(gpu, call, row),
         Fused::LogSumExp | Fused::Variance => reduce::run(gpu, call),
+        Fused::ProdBackward => prod::backward(gpu, call),
         Fused::Total(kind) => total::run(gpu, call, kind),
         Fused::Unscale => total::unscale(gpu, call),
         Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),

@@ -7,11 +7,13 @@
 
 use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
+use crate::front::Front;
 use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, place};
 use isograd_core::backend::{Fused, Reduce};
+use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Kernel, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -48,8 +50,8 @@ struct Fold {
 }
 
 impl Fold {
-    fn of(kernel: Kernel) -> Option<Fold> {
-        let plain = |join| Fold {
+    fn plain(join: &'static str) -> Fold {
+        Fold {
             join,
             is_squared: false,
             finish: None,
@@ -57,7 +59,11 @@ impl Fold {
             is_arg: false,
             partial: None,
             is_last_nan: false,
-        };
+        }
+    }
+
+    fn of(kernel: Kernel) -> Option<Fold> {
+        let plain = Fold::plain;
         let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
         Some(match kernel {
             Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
@@ -80,7 +86,7 @@ impl Fold {
 }
 
 /// A reduction of a view.
-struct Task {
+struct Task<'a> {
     op: &'static str,
     fold: Fold,
     acc: DType,
@@ -98,6 +104,8 @@ struct Task {
     /// What a mean divides by.
     divisor: f64,
     is_wide: bool,
+    /// What is in front of it.
+    front: Option<&'a Front>,
 }
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
@@ -139,6 +147,40 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         reduced: reduced.at_least_one(),
         divisor,
         is_wide: false,
+        front: None,
+    };
+    reduce(gpu, task)
+}
+
+/// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
+pub fn row_sum<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let x = &call.inputs[0];
+    let dims = x.layout.shape().dims();
+    let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
+    let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
+    let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
+    let front = Front::new::<D>(call, row, &is_summed)?;
+    let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
+        of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
+    };
+    let [from, to] = [x, y].map(|operand| operand.layout.strides());
+    let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
+    let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
+    let address = place::<D>(y)?;
+    let task = Task {
+        op: call.op,
+        fold: Fold::plain("JOIN_SUM"),
+        acc: x.dtype.acc(),
+        from: Some(x.dtype),
+        to: Some(y.dtype),
+        x: place::<D>(x)?,
+        y: address,
+        second: address,
+        kept: kept.at_least_one(),
+        reduced: reduced.at_least_one(),
+        divisor: 1.0,
+        is_wide: false,
+        front: Some(&front),
     };
     reduce(gpu, task)
 }
@@ -152,7 +194,7 @@ fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
     Joint::of(&pick(dims), strides.iter().map(|s| &s[..]))
 }
 
-fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task) -> Result<()> {
+fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task<'_>) -> Result<()> {
     let plan = Plan::new(gpu.driver().limits(), &task);
     task.is_wide |= task.needs_wide(&plan);
     if plan.parts == 1 {
@@ -173,6 +215,7 @@ fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task) -> Result<()> {
         kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
         reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
         fold: Fold { is_squared: false, ..task.fold },
+        front: None,
         ..task
     };
     let first = Task {
@@ -200,14 +243,14 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(limits: &Limits, task: &Task) -> Plan {
+    fn new(limits: &Limits, task: &Task<'_>) -> Plan {
         let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
         let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
         let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
         if is_columns { Plan::columns(limits, task) } else { Plan::rows(limits, task) }
     }
 
-    fn rows(limits: &Limits, task: &Task) -> Plan {
+    fn rows(limits: &Limits, task: &Task<'_>) -> Plan {
         let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
@@ -228,7 +271,7 @@ impl Plan {
         Plan { is_columns: false, vector, threads, team, part, parts }
     }
 
-    fn columns(limits: &Limits, task: &Task) -> Plan {
+    fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
         let (count, threads) = (task.reduced.numel(), group_size(limits));
         let vector = task.column_vector(limits);
         let columns = task.kept.numel() / vector;
@@ -246,7 +289,7 @@ impl Plan {
         Plan { is_columns: true, vector, threads, team, part, parts }
     }
 
-    fn geometry(&self, task: &Task) -> Geometry {
+    fn geometry(&self, task: &Task<'_>) -> Geometry {
         let x = match self.is_columns {
             true => (task.kept.numel() / self.vector).div_ceil(self.team),
             false => task.kept.numel().div_ceil(self.threads / self.team),
@@ -263,7 +306,7 @@ fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usiz
     (part, count.div_ceil(part).max(1))
 }
 
-impl Task {
+impl Task<'_> {
     /// Reads of a thread that are in flight together.
     fn unroll(&self, vector: usize) -> usize {
         match (self.fold.is_arg, vector > 1) {
@@ -273,16 +316,25 @@ impl Task {
         }
     }
 
+    /// Of what is read, the size of the largest elements; none where these are pairs.
+    fn size(&self) -> Option<usize> {
+        self.from.map(|dtype| self.front.map_or(dtype.size(), Front::size))
+    }
+
+    fn has_words(&self, vector: usize, size: usize) -> bool {
+        self.front.map_or(self.x.is_multiple_of((vector * size) as u64), |front| front.has_words(vector))
+    }
+
     /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
     fn row_vector(&self) -> usize {
-        let Some(size) = self.from.map(DType::size) else { return 1 };
+        let Some(size) = self.size() else { return 1 };
         let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
         let fits = |&vector: &usize| {
             let is_multiple = |s: &usize| s.is_multiple_of(vector);
             let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
-            outer == 0
+            (outer == 0 && self.front.is_none())
                 || (last.is_some_and(is_multiple)
-                    && self.x.is_multiple_of((vector * size) as u64)
+                    && self.has_words(vector, size)
                     && self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]).all(is_multiple))
         };
         let mut vectors = vectors(size).filter(|v| inner == Some(&1) && count >= 2 * v);
@@ -291,7 +343,7 @@ impl Task {
 
     /// As many columns side by side as lie in 16 bytes, or fewer.
     fn column_vector(&self, limits: &Limits) -> usize {
-        let Some(size) = self.from.map(DType::size) else { return 1 };
+        let Some(size) = self.size() else { return 1 };
         let value = self.fold.partial.unwrap_or(self.acc.size());
         let local = LOCAL.min(limits.local_memory / 2);
         let outer = self.kept.rank() - 1;
@@ -300,7 +352,7 @@ impl Task {
             let is_multiple = |s: &usize| s.is_multiple_of(vector);
             strides[outer] == 1
                 && is_multiple(&columns)
-                && self.x.is_multiple_of((vector * size) as u64)
+                && self.has_words(vector, size)
                 && strides[..outer].iter().chain(&self.reduced.strides[0]).all(is_multiple)
                 && group_size(limits) / 2 * vector * value <= local
         };
@@ -366,7 +418,7 @@ impl Task {
         ints.extend(self.reduced.ints());
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
-        let shift = if self.from.is_some() { self.x % 16 } else { 0 };
+        let shift = if self.from.is_some() && self.front.is_none() { self.x % 16 } else { 0 };
         let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).pointer(self.second).ints(&ints);
         let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
         for number in numbers {
@@ -376,7 +428,10 @@ impl Task {
         let arguments = arguments.float(self.divisor, divisor);
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
-        gpu.launch(self.variant(plan, ints.len()), entry, plan.geometry(self).following(), &arguments)
+        let (variant, geometry) = (self.variant(plan, ints.len()), plan.geometry(self).following());
+        let Some(front) = self.front else { return gpu.launch(variant, entry, geometry, &arguments) };
+        let text = || front.text(plan.vector, plan.is_columns);
+        gpu.generated(front.variant(variant), entry, &text, geometry, &front.arguments(arguments))
     }
 }
 

@@ -155,12 +155,11 @@ impl Task {
             Some(dtype) => variant.define("Y", dtype.name()),
             None => variant.define("PARTIAL_Y", true),
         };
-        let flags = [
-            (self.is_scaled(), "SCALED"),
-            (self.acc == DType::I64, "INTEGER"),
-            (self.acc == DType::F64, "NEEDS_F64"),
-            (self.is_wide, "WIDE"),
-        ];
+        if self.is_scaled() {
+            variant = variant.define("SCALED", "i64");
+        }
+        let flags =
+            [(self.acc == DType::I64, "INTEGER"), (self.acc == DType::F64, "NEEDS_F64"), (self.is_wide, "WIDE")];
         let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
         flags.fold(variant, |variant, name| variant.define(name, true))
     }

@@ -1,6 +1,6 @@
 //! Sorting of tensors. Tiles are sorted in local memory, then merged.
 
-use crate::driver::{Driver, Limits};
+use crate::driver::{Address, Driver, Limits};
 use crate::elementwise::bits;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
@@ -20,18 +20,27 @@ struct Plan {
     key: &'static str,
     threads: usize,
     is_wide: bool,
+    /// Whether keys have positions in them.
+    is_packed: bool,
 }
 
-/// Sorted keys and where they were, row by row.
+/// Sorted keys and, unless that is in them, where they were, row by row.
 struct Sorted<D: Driver> {
     keys: Buffer<D>,
-    order: Buffer<D>,
+    order: Option<Buffer<D>>,
+}
+
+impl<D: Driver> Sorted<D> {
+    fn addresses(&self) -> impl Iterator<Item = Address> {
+        std::iter::once(&self.keys).chain(&self.order).map(|buffer| buffer.address)
+    }
 }
 
 impl Plan {
-    /// For so many rows of so many keys.
-    fn new(limits: &Limits, [rows, length]: [usize; 2], key: &'static str, is_wide: bool) -> Plan {
-        let mut plan = Plan { rows, length, key, threads: group_size(limits), is_wide };
+    /// For so many rows of so many elements.
+    fn new(limits: &Limits, [rows, length]: [usize; 2], dtype: DType, is_wide: bool) -> Plan {
+        let is_packed = dtype.size() <= 2 && length <= 1 << 16;
+        let mut plan = Plan { rows, length, key: key_of(dtype).0, threads: group_size(limits), is_wide, is_packed };
         // A key and a 16-bit position an element, and two splits.
         while plan.threads > 1 && plan.tile() * (plan.key_size() + 2) + 16 > limits.local_memory {
             plan.threads /= 2;
@@ -55,7 +64,8 @@ impl Plan {
     fn variant(&self) -> Variant {
         let variant =
             Variant::new("sort.c").define("THREADS", self.threads).define("ITEMS", ITEMS).define("K", self.key);
-        if self.is_wide { variant.define("WIDE", true) } else { variant }
+        let flags = [(self.is_wide, "WIDE"), (self.is_packed, "PACKED")];
+        flags.into_iter().filter(|flag| flag.0).fold(variant, |variant, (_, name)| variant.define(name, true))
     }
 
     /// Sorts `tiles`, whose arguments so far are what is sorted and where it goes.
@@ -69,7 +79,8 @@ impl Plan {
     fn buffers<D: Driver>(&self, gpu: &Gpu<D>) -> Result<Sorted<D>> {
         let n = self.rows * self.length;
         let position = if self.is_wide { 8 } else { 4 };
-        Ok(Sorted { keys: gpu.scratch(n * self.key_size())?, order: gpu.scratch(n * position)? })
+        let order = (!self.is_packed).then(|| gpu.scratch(n * position)).transpose()?;
+        Ok(Sorted { keys: gpu.scratch(n * self.key_size())?, order })
     }
 
     /// Merges sorted spans until rows are sorted.
@@ -81,8 +92,8 @@ impl Plan {
         let mut other = self.buffers(gpu)?;
         let tiles = self.rows * self.length.div_ceil(self.tile());
         while run < self.length {
-            let pointers = [&sorted.keys, &sorted.order, &other.keys, &other.order];
-            let arguments = pointers.iter().fold(Arguments::new(), |list, b| list.pointer(b.address));
+            let keys = Arguments::new().pointer(sorted.keys.address).pointer(other.keys.address);
+            let arguments = sorted.order.iter().chain(&other.order).fold(keys, |list, b| list.pointer(b.address));
             let arguments = [self.rows, self.length, run].iter().fold(arguments, |list, &v| list.int(v as i64));
             gpu.launch(self.variant(), "merge", groups(tiles, self.threads), &arguments)?;
             std::mem::swap(&mut sorted, &mut other);
@@ -117,10 +128,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let length = x.layout.shape().dims().last().copied().unwrap_or(1);
-    let (key, sign, infinite) = key_of(x.dtype);
+    let (_, sign, infinite) = key_of(x.dtype);
     let joint = Joint::new([x].into_iter()).at_least_one();
     let ints = joint.ints();
-    let plan = Plan::new(gpu.driver().limits(), [n / length, length], key, is_wide(n.max(x.layout.end())));
+    let plan = Plan::new(gpu.driver().limits(), [n / length, length], x.dtype, is_wide(n.max(x.layout.end())));
     let mut variant = plan
         .variant()
         .define("X", bits(x.dtype))
@@ -131,16 +142,15 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         variant = variant.define("INFINITE", infinite);
     }
     let (from, to, positions) = (place::<D>(x)?, place::<D>(y)?, place::<D>(positions)?);
-    let source = || Arguments::new().pointer(from).ints(&ints);
+    let source = || Arguments::new().pointer(from).ints(&ints).int(call.ints[0]);
     if plan.span() >= length {
-        let arguments = source().int(call.ints[0]).pointer(to).pointer(positions);
+        let arguments = source().pointer(to).pointer(positions);
         return plan.tiles(gpu, variant.define("WHOLE", true), arguments);
     }
     let sorted = plan.buffers(gpu)?;
-    let arguments = source().int(call.ints[0]).pointer(sorted.keys.address).pointer(sorted.order.address);
-    plan.tiles(gpu, variant.clone(), arguments)?;
+    plan.tiles(gpu, variant.clone(), sorted.addresses().fold(source(), Arguments::pointer))?;
     let sorted = plan.merge(gpu, sorted)?;
-    let arguments =
-        source().pointer(sorted.order.address).pointer(to).pointer(positions).int(n as i64).int(length as i64);
+    let arguments = sorted.addresses().fold(source(), Arguments::pointer);
+    let arguments = arguments.pointer(to).pointer(positions).int(n as i64).int(length as i64);
     gpu.launch(variant, "values", in_groups(n, plan.threads), &arguments)
 }

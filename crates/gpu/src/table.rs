@@ -173,6 +173,10 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
     |d, t| zeros(d, t, &[4096, 1024])?.amax(-1).map(drop),
     |d, t| zeros(d, t, &[4096, 1024])?.sum(0).map(drop),
+    // Gradients that are summed where an operand broadcasts.
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].mul(&x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].lt(&x[0])?.where_cond(&x[0], &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(-1)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(0)),
     |d, t| differentiate(d, t, &[&[64, 32, 4096]], |x| x[0].softmax(1)),
@@ -197,6 +201,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         scatter(d, t, 4096)
     },
     |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
+    |d, t| zeros(d, t, &[1 << 14])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
     |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].dropout(0.1, &Rng::new(0))),
@@ -215,6 +220,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     },
     // What is joined is more than a value.
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].prod(-1)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(0, 1.0)),
     |d, t| {
@@ -238,6 +244,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[64, 50257])?.sample_logits(&Sampling::default(), &Rng::new(0)).map(drop),
     // Rows that no group keeps in its registers, and that are not whole words.
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
+    |d, t| differentiate(d, t, &[&[64, 8191]], |x| x[0].prod(-1)),
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].layer_norm(1, None, None, 0.0)),
     |d, t| {
         differentiate(d, t, &[&[64, 65536], &[65536], &[65536]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))

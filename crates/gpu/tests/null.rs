@@ -242,6 +242,19 @@ fn losses_and_their_gradients_take_few_launches() -> Result<()> {
 }
 
 #[test]
+fn the_gradient_of_a_product_is_one_launch() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    for (n, expected) in [(1, "prod_backward"), (8192, "prod_backward"), (8193, "scan")] {
+        let x = zeros(&device, (64, n))?.leaf()?;
+        let y = x.prod(-1)?;
+        let options = BackwardOptions { gradient: Some(zeros(&device, 64)?), ..Default::default() };
+        let found = entries(&gpu, || y.backward_with(options))?;
+        assert!(if n > 8192 { found.contains(&expected) } else { found == [expected] }, "{n}: {found:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn indexing_takes_few_launches() -> Result<()> {
     let Setup { gpu, device } = setup(1 << 40, None);
     let index = |dims: &[usize]| Tensor::zeros(dims, DType::I64, &device);

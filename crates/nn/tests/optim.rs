@@ -627,6 +627,10 @@ fn options_out_of_range_are_errors_of_the_first_step() {
     assert_eq!(Sgd::from_parameters(p()).set_lr(-1.0).unwrap_err().kind(), Kind::Attr);
     let constant = Sgd::from_parameters(vec![f64s(&START)]).step().unwrap_err();
     assert!(constant.message().contains("parameter 0 is no leaf"), "{constant}");
+    let mut none = Sgd::from_parameters(vec![]);
+    assert!(none.step().unwrap_err().message().contains("no parameters"));
+    none = none.group(p(), |g| g);
+    none.step().unwrap();
 }
 
 #[test]

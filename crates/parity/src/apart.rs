@@ -22,25 +22,52 @@ pub struct Apart {
     pub devices: Vec<String>,
 }
 
-/// What a process is asked for: one line of JSON. The answer is another, of findings.
+/// What a process is asked for: one line of JSON. The answer is another, of findings, or of why there are none.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Task {
-    pub op: String,
-    pub dtype: String,
     pub device: String,
     /// What the device is: another process may see other ones.
     pub hardware: String,
     pub has_f64: bool,
-    pub extent: Extent,
-    pub cases: Option<u32>,
-    pub seed: u64,
+    pub work: Work,
+}
+
+/// What is to be done on the device.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// The checks of an op of the registry.
+    Op { op: String, dtype: String, extent: Extent, cases: Option<u32>, seed: u64 },
+    /// Cases of a folder, by their names.
+    Cases { folder: String, names: Vec<String> },
 }
 
 /// Tasks of one process: NVIDIA's OpenCL has no memory left for a queue after some forty.
 const MOST_TASKS: usize = 8;
 
+/// One process after another.
+pub(crate) struct Processes<'a> {
+    apart: &'a Apart,
+    running: Option<Process>,
+}
+
+impl<'a> Processes<'a> {
+    pub fn new(apart: &'a Apart) -> Processes<'a> {
+        Processes { apart, running: None }
+    }
+
+    /// Has a task done by the process that runs, or by a new one. Errors say how it ended.
+    pub fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
+        self.running.take_if(|process| process.left == 0);
+        let asked = match &mut self.running {
+            Some(process) => process.ask(task),
+            None => Process::start(self.apart).and_then(|process| self.running.insert(process).ask(task)),
+        };
+        asked.inspect_err(|_| self.running = None)
+    }
+}
+
 /// A process that runs.
-pub(crate) struct Process {
+struct Process {
     child: Child,
     /// How many tasks it has still to be asked for.
     left: usize,
@@ -50,7 +77,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub fn start(apart: &Apart) -> io::Result<Process> {
+    fn start(apart: &Apart) -> io::Result<Process> {
         let mut command = Command::new(&apart.program);
         command.args(&apart.arguments).env_clear().envs(apart.environment.iter().cloned());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -62,13 +89,8 @@ impl Process {
         }
     }
 
-    /// Whether another process is to be started for the next task.
-    pub fn is_used_up(&self) -> bool {
-        self.left == 0
-    }
-
     /// Has a task done. Errors say how the process ended.
-    pub fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
+    fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
         self.left = self.left.saturating_sub(1);
         let mut line = serde_json::to_string(task)? + "\n";
         // What is not read has ended, which the answer tells.
@@ -77,7 +99,7 @@ impl Process {
         if self.output.read_line(&mut line)? == 0 {
             return Err(io::Error::other(format!("the process ended: {}", self.end()?)));
         }
-        Ok(serde_json::from_str(&line)?)
+        serde_json::from_str::<Result<_, String>>(&line)?.map_err(io::Error::other)
     }
 
     fn end(&mut self) -> io::Result<std::process::ExitStatus> {
@@ -100,8 +122,7 @@ pub(crate) fn answer(
     mut run: impl FnMut(Task) -> Result<Vec<Finding>, String>,
 ) -> io::Result<()> {
     for line in input.lines() {
-        let findings = run(serde_json::from_str(&line?)?).map_err(io::Error::other)?;
-        serde_json::to_writer(&mut output, &findings)?;
+        serde_json::to_writer(&mut output, &run(serde_json::from_str(&line?)?))?;
         output.write_all(b"\n")?;
         output.flush()?;
     }

@@ -1,14 +1,15 @@
 //! Calls of ops that were recorded elsewhere, with the values, gradients or error that they must give: the golden files,
 //! and folders that `isograd parity --cases DIR` reads.
 
+use crate::apart::{Processes, Work};
 use crate::case::Case;
 use crate::check::narrow;
 use crate::compare::{Distance, Miss, measure, same_bits};
 use crate::golden::CASES;
 use crate::registry::{self, Attributes, Class, Name, Op};
-use crate::report::{Finding, Outcome, Report, Worst};
-use crate::run::{Check, Options, Progress, caught, describe};
-use crate::tolerance::{Arriving, Measures, bounds, gradient_bounds};
+use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
+use crate::run::{Check, Options, Progress, caught, describe, is_apart, task};
+use crate::tolerance::{Arriving, Measures, Slices, bounds, gradient_bounds};
 use crate::watch::private;
 use isograd_core::tape::BackwardOptions;
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
@@ -540,20 +541,32 @@ impl Recorded {
             let wide = if t.dtype().is_float() { t.detach().cast(DType::F64)? } else { t.clone() };
             Ok((name.clone(), if t.requires_grad() { wide.leaf()? } else { wide }))
         });
-        let arriving = Arriving::new(op, &narrow(&self.case()?, DType::F64)?, arriving)?;
+        let case = narrow(&self.case()?, DType::F64)?;
+        let arriving = Arriving::new(op, &case, arriving)?;
         let exact = self.gradients(&wide.collect::<Result<Vec<_>>>()?, &cpu)?;
         let yardstick = self.gradients(&own, &cpu)?;
-        let of = |(exact, yardstick): (&Tensor, &Tensor)| {
+        let slices = Slices::of_gradients(op, &case, &exact.iter().map(Tensor::shape).collect::<Vec<_>>())?;
+        let of = |((exact, yardstick), slices): ((&Tensor, &Tensor), &Slices)| {
             let errors = errors(yardstick, exact)?;
-            Ok(gradient_bounds(op, &exact.to_f64_vec()?, &errors, None, arriving, yardstick.dtype()))
+            Ok(gradient_bounds(op, &exact.to_f64_vec()?, &errors, None, arriving, slices, yardstick.dtype()))
         };
-        exact.iter().zip(&yardstick).map(of).collect()
+        exact.iter().zip(&yardstick).zip(&slices).map(of).collect()
     }
 
     /// Results and gradients.
     pub fn check(&self, device: &Device) -> Checked {
         let found = self.forward(device)?;
         if self.has_gradients() { Ok(found.or(self.backward(device)?)) } else { Ok(found) }
+    }
+
+    /// What a check finds on a device that [`opened`] gave.
+    pub(crate) fn finding(&self, folder: &str, device: &Device, has_f64: bool) -> Finding {
+        let begun = Instant::now();
+        let checked = match self.reason(has_f64) {
+            Some(why) => Err(Fault::Skipped(why)),
+            None => caught(|| self.check(device)).unwrap_or_else(|why| Err(why.into())),
+        };
+        Finding { seconds: begun.elapsed().as_secs_f64(), ..finding(folder, self, device, checked) }
     }
 
     /// Why it says nothing on a device, or at all.
@@ -588,28 +601,60 @@ pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Pr
     let mut cases: Vec<&Recorded> = folder.cases.iter().filter(|case| is_chosen(case, options)).collect();
     cases.sort_by_key(|case| (&case.op, case.dtype().map(|dtype| dtype.to_string())));
     let total = cases.len() * runs.len();
-    let mut report = Report::new(options, runs);
-    for (k, device) in options.devices.iter().enumerate() {
-        let device = &private(device)?;
-        // Errors have the kinds that the op gives them.
-        device.set_checked(true);
-        for case in &cases {
-            let begun = Instant::now();
-            let checked = match case.reason(report.devices[k].has_f64) {
-                Some(why) => Err(Fault::Skipped(why)),
-                None => caught(|| case.check(device)).unwrap_or_else(|why| Err(why.into())),
-            };
-            let seconds = begun.elapsed().as_secs_f64();
-            report.findings.push(Finding { seconds, ..finding(&folder.path, case, device, checked) });
-            let what = format!("{device} {}", case.name);
-            report.set_time(started);
-            progress(Progress { done: report.findings.len(), total, what, report: &report });
+    let mut report = Report::new(options, runs.clone());
+    let mut tell = |device: &Device, case: &Recorded, found: Finding| {
+        report.findings.push(found);
+        report.set_time(started);
+        let what = format!("{device} {}", case.name);
+        progress(Progress { done: report.findings.len(), total, what, report: &report });
+    };
+    for (run, device) in runs.iter().zip(&options.devices) {
+        if let Some(apart) = options.apart.as_ref().filter(|_| is_apart(options, run)) {
+            let mut processes = Processes::new(apart);
+            for of_op in cases.chunk_by(|a, b| (&a.op, a.dtype()) == (&b.op, b.dtype())) {
+                let found = elsewhere(folder, of_op, run, device, &mut processes);
+                of_op.iter().zip(found).for_each(|(case, found)| tell(device, case, found));
+            }
+            continue;
         }
+        let device = &opened(device)?;
+        cases.iter().for_each(|case| tell(device, case, case.finding(&folder.path, device, run.has_f64)));
         // What is still in a queue must not run while the device goes away. Its errors were those of a case.
         drop(device.synchronize());
     }
     report.complete = true;
     Ok(report)
+}
+
+/// A device with a queue of its own, whose errors have the kinds that an op gives them.
+pub(crate) fn opened(device: &Device) -> Result<Device> {
+    let device = private(device)?;
+    device.set_checked(true);
+    Ok(device)
+}
+
+/// Some cases in another process; if that ends, each alone.
+fn elsewhere(
+    folder: &Folder,
+    cases: &[&Recorded],
+    run: &DeviceRun,
+    device: &Device,
+    processes: &mut Processes<'_>,
+) -> Vec<Finding> {
+    let mut ask = |cases: &[&Recorded]| {
+        let names = cases.iter().map(|case| case.name.clone()).collect();
+        processes.ask(&task(run, Work::Cases { folder: folder.path.clone(), names }))
+    };
+    match ask(cases) {
+        Ok(found) if found.len() == cases.len() => found,
+        _ if cases.len() > 1 => {
+            cases.iter().flat_map(|case| elsewhere(folder, &[case], run, device, processes)).collect()
+        }
+        found => {
+            let why = found.err().map_or("the process found nothing".into(), |why| why.to_string());
+            cases.iter().map(|case| finding(&folder.path, case, device, Err(why.clone().into()))).collect()
+        }
+    }
 }
 
 /// Whether the options choose a case.

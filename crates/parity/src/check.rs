@@ -4,7 +4,7 @@
 use crate::case::{Case, Gen};
 use crate::compare::{Distance, Miss, cancels, close_values, measure, precision, same_bits};
 use crate::registry::{Class, Derivative, Op};
-use crate::tolerance::{Arriving, Measures, Sums, bounds, gradient_bounds};
+use crate::tolerance::{Arriving, Measures, Slices, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, tape};
@@ -81,6 +81,30 @@ fn worst(mut found: impl Iterator<Item = Found>) -> Found {
 /// The result in `dtype` against the one in f64 on the CPU, from the same inputs.
 pub fn forward(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     against_f64(op, case, dtype, device, false)
+}
+
+/// The results from whole numbers against those of the CPU, bit for bit; or errors of one kind.
+pub fn integers(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
+    let case = whole(case, dtype).map_err(text)?;
+    match (outputs(op, &case, device), op.call(&case)) {
+        (Ok(got), Ok(exact)) => worst(got.iter().zip(&exact).map(|(y, r)| same_bits("the result", y, r))),
+        (Err(got), Err(exact)) if got.kind() == exact.kind() => Ok(Distance::default()),
+        (got, exact) => Err(format!("{:?} on {device}, {:?} on the CPU: {case:?}", got.err(), exact.err()).into()),
+    }
+}
+
+/// Whether an op that is given floats runs in an integer dtype.
+pub fn takes(op: &Op, dtype: DType) -> bool {
+    (1..=4).any(|seed| {
+        let case = (op.make)(&mut Gen::new(&[3, 2], seed, &cpu()));
+        let has_floats = case.inputs.iter().any(|(_, t)| t.dtype().is_float());
+        has_floats && whole(&case, dtype).and_then(|case| op.call(&case)).is_ok()
+    })
+}
+
+/// The case with numbers of an integer dtype in place of its floats.
+fn whole(case: &Case, dtype: DType) -> Result<Case> {
+    case.map_floats(|t| t.mul_scalar(8.0)?.cast(dtype))
 }
 
 /// The same with NaN, infinities and zeros in place of some elements; and the gradients where the first input has them. Of
@@ -193,12 +217,14 @@ fn compare_gradients(
     let (got, exact, errors) = (got.map_err(text)?, exact.map_err(text)?, errors.map_err(text)?);
     let sums = sums(op, &wide).map_err(text)?;
     let arriving = Arriving::new(op, &wide, times as f64).map_err(text)?;
+    let shapes: Vec<_> = op.differentiable(&wide).into_iter().map(|i| wide.inputs[i].1.shape()).collect();
+    let slices = Slices::of_gradients(op, &wide, &shapes).map_err(text)?;
     if got.len() != exact.len() {
         return Err(format!("{} gradients, expected {} in {}", got.len(), exact.len(), shown(&narrow)).into());
     }
     let each = (0..exact.len()).map(|k| {
         let sums = sums.get(k).and_then(Option::as_ref);
-        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, arriving, dtype);
+        let bounds = gradient_bounds(op, &exact[k], &errors[k], sums, arriving, &slices[k], dtype);
         measure(&got[k], &exact[k], dtype, |i| bounds[i]).map_err(|miss| miss.told(|e| format!("gradient {k}, {e}")))
     });
     worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs)))

@@ -1,8 +1,8 @@
 //! Running the checks on devices.
 
-use crate::apart::{self, Apart, Process, Task};
+use crate::apart::{self, Apart, Processes, Task, Work};
 use crate::case::{Case, Gen};
-use crate::cases::Recorded;
+use crate::cases::{self, Folder, Recorded};
 use crate::check::{self, Found};
 use crate::compare::Distance;
 use crate::golden::CASES;
@@ -10,7 +10,7 @@ use crate::registry::{Class, Derivative, OPS, Op, custom, find};
 use crate::report::{DeviceRun, Finding, Outcome, Report, Worst};
 use crate::speed::{self, Stand};
 use crate::strategy::{Seeded, Tally, tally};
-use crate::watch::{private, provider};
+use crate::watch::provider;
 use isograd_core::custom::CustomOp;
 use isograd_core::{DType, Device, DeviceInfo, Error, Kind, Result, Tensor};
 use regex::Regex;
@@ -20,6 +20,7 @@ use std::fmt;
 use std::io;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, mpsc};
 use std::thread;
@@ -200,6 +201,7 @@ struct Item<'a> {
 
 /// Dtypes of floats, in the order in which they are run.
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+const INTEGERS: [DType; 2] = [DType::I64, DType::I32];
 
 /// Primes above the elements of a group's threads and of several groups, the second with enough elements for their mean error,
 /// and the sizes around powers of two.
@@ -217,7 +219,7 @@ fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
 /// what was found until then.
 ///
 /// Checks of a device run on queues of their own, several at once. A device on which something fails, or whose driver does,
-/// is a part of the report. Errors: `Device` if a device does not open.
+/// is a part of the report. Errors: `Device` if a device does not open; `Value` if nothing is left to check.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     run_ops(&OPS, options, progress)
 }
@@ -249,6 +251,10 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
     let items = items(ops, options, &runs);
+    if items.is_empty() {
+        let why = "no op is left to check; in i64 and i32 results are compared with those of the CPU, on other devices";
+        return Err(Error::value("parity", why));
+    }
     let total = items.len();
     let speeds = if options.has_speeds() { total } else { 0 };
     let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
@@ -330,11 +336,16 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
                 None => options.filter.as_ref().is_none_or(|re| re.is_match(op.name)),
             };
             let wanted = options.repeat.as_ref().map(|repeat| repeat.dtype).or(options.dtype);
-            let dtypes = FLOATS.into_iter().filter(|&dtype| match wanted {
-                Some(wanted) => dtype == wanted,
-                None => options.extent != Extent::Quick || is_in_quick(op, dtype, &runs[device].name),
+            let is_on_cpu = is_cpu(&runs[device].name);
+            let dtypes = FLOATS.into_iter().chain(INTEGERS).filter(|&dtype| match (wanted, options.extent) {
+                // The CPU is what integers are compared with.
+                _ if !dtype.is_float() && (is_on_cpu || options.extent == Extent::Speeds) => false,
+                (Some(wanted), _) => dtype == wanted,
+                (None, Extent::Quick) => is_in_quick(op, dtype, is_on_cpu),
+                (None, Extent::Whole | Extent::Speeds) => true,
             });
-            items.extend(dtypes.filter(|_| chosen).map(|dtype| Item { op, dtype, device }));
+            let dtypes = dtypes.filter(|&dtype| chosen && (dtype.is_float() || check::takes(op, dtype)));
+            items.extend(dtypes.map(|dtype| Item { op, dtype, device }));
         }
     }
     items
@@ -343,9 +354,9 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 /// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and f16
 /// for ops that are not of a table of rows, which run the same code around other loads and stores, and of pools, which have
 /// the same code in all dimensions, those in two.
-fn is_in_quick(op: &Op, dtype: DType, device: &str) -> bool {
-    let is_whole = (op.fused || op.class == Class::Dense) && op.wide.is_none() && !is_activated(op);
-    is_cpu(device) || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
+fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
+    let is_whole = (op.fused || op.class == Class::Dense) && !op.is_row() && op.wide.is_none() && !is_activated(op);
+    is_on_cpu || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
 }
 
 /// Whether the op is a pool of other than two dimensions.
@@ -366,15 +377,16 @@ fn has_layouts(op: &Op) -> bool {
 type Sender<'a> = mpsc::Sender<(usize, Item<'a>, Vec<Finding>)>;
 
 fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize, Item<'a>)>>, sender: &Sender<'a>) {
-    let mut process = None;
+    let mut processes = options.apart.as_ref().map(Processes::new);
     loop {
         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
         let Some((position, item)) = next else { break };
-        let DeviceRun { name, has_f64, .. } = &runs[item.device];
-        let apart = options.apart.as_ref().filter(|apart| apart.devices.contains(name) && options.repeat.is_none());
-        let findings = match apart {
-            Some(apart) => elsewhere(options, &item, &runs[item.device], apart, &mut process),
-            None => here(options, &item, *has_f64),
+        let run = &runs[item.device];
+        let findings = match &mut processes {
+            Some(processes) if is_apart(options, run) && options.repeat.is_none() => {
+                elsewhere(options, &item, run, processes)
+            }
+            _ => here(options, &item, run.has_f64),
         };
         if sender.send((position, item, findings)).is_err() {
             break;
@@ -386,12 +398,10 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
 fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     let shared = &options.devices[item.device];
     // A queue of its own for each, and with it the programs, which some drivers keep much memory for.
-    let device = match private(shared) {
+    let device = match cases::opened(shared) {
         Ok(device) => device,
         Err(why) => return vec![Finding::new(shared, item, Check::Forward, Outcome::Failed(why.to_string()))],
     };
-    // Errors have the kinds that the op gives them.
-    device.set_checked(true);
     let findings = of_item(options, item, &device, has_f64);
     if options.has_speeds() {
         // What fails here has no speed.
@@ -402,33 +412,23 @@ fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     findings
 }
 
-/// The checks of an item in another process, which is started if there is none, or no more.
-fn elsewhere(
-    options: &Options,
-    item: &Item<'_>,
-    run: &DeviceRun,
-    apart: &Apart,
-    process: &mut Option<Process>,
-) -> Vec<Finding> {
-    let device = &options.devices[item.device];
-    let task = Task {
-        op: item.op.name.into(),
-        dtype: item.dtype.to_string(),
-        device: run.name.clone(),
-        hardware: lasting(&run.hardware, &run.driver),
-        has_f64: run.has_f64,
-        extent: options.extent,
-        cases: options.cases,
-        seed: options.seed,
-    };
-    process.take_if(|process| process.is_used_up());
-    let mut ask = || match process {
-        Some(process) => process.ask(&task),
-        None => process.insert(Process::start(apart)?).ask(&task),
-    };
-    ask().unwrap_or_else(|why| {
-        *process = None;
-        vec![Finding::new(device, item, Check::Forward, Outcome::Failed(why.to_string()))]
+/// Whether what is done on a device is done by other processes.
+pub(crate) fn is_apart(options: &Options, run: &DeviceRun) -> bool {
+    options.apart.as_ref().is_some_and(|apart| apart.devices.contains(&run.name))
+}
+
+/// What another process is asked to do on a device of this run.
+pub(crate) fn task(run: &DeviceRun, work: Work) -> Task {
+    let hardware = lasting(&run.hardware, &run.driver);
+    Task { device: run.name.clone(), hardware, has_f64: run.has_f64, work }
+}
+
+/// The checks of an item in another process.
+fn elsewhere(options: &Options, item: &Item<'_>, run: &DeviceRun, processes: &mut Processes<'_>) -> Vec<Finding> {
+    let Options { extent, cases, seed, .. } = *options;
+    let (op, dtype) = (item.op.name.into(), item.dtype.to_string());
+    processes.ask(&task(run, Work::Op { op, dtype, extent, cases, seed })).unwrap_or_else(|why| {
+        vec![Finding::new(&options.devices[item.device], item, Check::Forward, Outcome::Failed(why.to_string()))]
     })
 }
 
@@ -444,19 +444,34 @@ pub fn serve() -> io::Result<()> {
     let listed = Device::list();
     let found =
         |name: &str| listed.iter().filter_map(|(_, found)| found.as_ref().ok()).flatten().find(|i| i.name == name);
-    apart::answer(io::stdin().lock(), io::stdout().lock(), |task| {
-        let op = find(&task.op).ok_or_else(|| format!("the registry has no op {:?}", task.op))?;
-        let dtype = task.dtype.parse().map_err(|e: Error| e.to_string())?;
-        let device: Device = task.device.parse().map_err(|e: Error| e.to_string())?;
-        let Task { hardware, has_f64, extent, cases, seed, .. } = task;
-        let item = Item { op, dtype, device: 0 };
+    let mut folder: Option<Folder> = None;
+    apart::answer(io::stdin().lock(), io::stdout().lock(), |Task { device, hardware, has_f64, work }| {
+        let device: Device = device.parse().map_err(|e: Error| e.to_string())?;
         let listed = found(device.name()).map_or(String::new(), |info| lasting(&info.description, &info.driver));
         if listed != hardware {
-            let why = format!("{} is {listed:?} in this process, and {hardware:?} in that of the run", device.name());
-            return Ok(vec![Finding::new(&device, &item, Check::Forward, Outcome::Failed(why))]);
+            return Err(format!(
+                "{} is {listed:?} in this process, and {hardware:?} in that of the run",
+                device.name()
+            ));
         }
-        let options = Options { devices: vec![device], extent, cases, seed, ..Options::default() };
-        Ok(here(&options, &item, has_f64))
+        match work {
+            Work::Op { op, dtype, extent, cases, seed } => {
+                let op = find(&op).ok_or_else(|| format!("the registry has no op {op:?}"))?;
+                let dtype = dtype.parse().map_err(|e: Error| e.to_string())?;
+                let item = Item { op, dtype, device: 0 };
+                let options = Options { devices: vec![device], extent, cases, seed, ..Options::default() };
+                Ok(here(&options, &item, has_f64))
+            }
+            Work::Cases { folder: path, names } => {
+                if folder.as_ref().is_none_or(|folder| folder.path != path) {
+                    folder = Some(Folder::read(Path::new(&path))?);
+                }
+                let all = folder.iter().flat_map(|folder| &folder.cases);
+                let device = cases::opened(&device).map_err(|e| e.to_string())?;
+                let chosen = all.filter(|case| names.iter().any(|name| name == case.name()));
+                Ok(chosen.map(|case| case.finding(&path, &device, has_f64)).collect())
+            }
+        }
     })
 }
 
@@ -498,6 +513,9 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
 /// what measures theirs.
 fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bool {
     let (op, dtype) = (item.op, item.dtype);
+    if !dtype.is_float() {
+        return check == Check::Forward;
+    }
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
     // Where the code around all rows is the same, it is looked at in one dtype.
@@ -584,7 +602,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
     let drawn = match extent {
         Extent::Whole if is_repeated => 6,
         Extent::Whole if is_first => 24,
-        Extent::Whole => 8,
+        Extent::Whole => 6,
         Extent::Speeds => 0,
         Extent::Quick if saves && (!is_first || is_other_pool(item.op)) => 2,
         Extent::Quick if saves && item.op.is_row() => 3,
@@ -598,7 +616,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards if saves => {
             (of(&LARGE[1..2]).split_off(2), 1)
         }
-        Check::Composite | Check::Repeats | Check::Guards if !is_first => (of(&LARGE[1..2]), drawn / 4),
+        Check::Composite | Check::Repeats | Check::Guards if !is_first => (of(&LARGE[1..2]).split_off(2), drawn / 4),
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
         Check::Unrecorded => (Vec::new(), 3),
@@ -607,7 +625,9 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
         Check::Twice if saves => (Vec::new(), drawn / 2),
         // Whole words and groups have them too.
-        Check::Special if extent == Extent::Whole && !is_repeated => (of(&LARGE[1..2]), drawn),
+        Check::Special if extent == Extent::Whole && !is_repeated => {
+            (of(&LARGE[1..2]).split_off(if is_first { 0 } else { 3 }), drawn)
+        }
         Check::Twice | Check::Strided | Check::Adjoint | Check::Special => (Vec::new(), drawn),
         Check::Golden => unreachable!("its cases are those of the files"),
     }
@@ -625,6 +645,7 @@ fn of_cases(options: &Options, item: &Item<'_>, check: Check, device: &Device) -
         let cpu = Device::cpu().map_err(|e| e.to_string())?;
         let case = (op.make)(&mut Gen::new(&seeded.shape, seeded.seed, &cpu));
         match check {
+            Check::Forward if !dtype.is_float() => check::integers(op, &case, dtype, device),
             Check::Forward => check::forward(op, &case, dtype, device),
             Check::Special => check::special(op, &case, dtype, device, seeded.seed),
             Check::Gradients => check::gradients(op, &case, dtype, device),

@@ -16,6 +16,8 @@ const RUNS: [usize; 2] = [5, 1];
 const LONG: f64 = 0.02;
 /// Elements of the case's shape, on an accelerator and on the host's processor.
 const ELEMENTS: [usize; 2] = [1 << 24, 1 << 20];
+/// The same of matrix products, whose work grows faster than their operands.
+const FACTORS: [usize; 2] = [1 << 24, 1 << 16];
 /// Elements of f32 that are copied for the bandwidth, and read between calls so that caches hold nothing.
 const COPIED: [usize; 2] = [64 << 20, 8 << 20];
 /// The width of the case's shape.
@@ -44,6 +46,9 @@ pub struct Timed {
     pub dtype: String,
     /// Of integers: what all are below.
     pub below: Option<i64>,
+    /// Whether its gradient was timed.
+    #[serde(default)]
+    pub gradient: bool,
 }
 
 /// The times of an op's result, and of its gradients.
@@ -77,11 +82,16 @@ fn kind_of(device: &Device) -> usize {
 
 /// Whether speeds are measured on such a device: on the host's processor in f32 alone.
 fn measures(kind: usize, dtype: DType) -> bool {
-    dtype == DType::F32 || kind == 0
+    dtype == DType::F32 || (kind == 0 && dtype.is_float())
+}
+
+fn multiplies(op: &Op) -> bool {
+    matches!(op.class, Class::Product | Class::Dense)
 }
 
 /// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
-fn case_of(op: &Op, elements: usize) -> Option<Case> {
+fn case_of(op: &Op, kind: usize) -> Option<Case> {
+    let elements = if multiplies(op) { FACTORS[kind] } else { ELEMENTS[kind] };
     let case = (op.make)(&mut Gen::new(&[elements / WIDTH, WIDTH], 1, &Device::cpu().ok()?));
     let largest = case.inputs.iter().map(|(_, t)| t.numel()).max()?;
     (largest >= elements / 2).then_some(case)
@@ -91,7 +101,7 @@ fn case_of(op: &Op, elements: usize) -> Option<Case> {
 /// after another between measurements.
 pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
     let kind = kind_of(device);
-    let Some(case) = measures(kind, dtype).then(|| case_of(op, ELEMENTS[kind])).flatten() else { return Ok(()) };
+    let Some(case) = measures(kind, dtype).then(|| case_of(op, kind)).flatten() else { return Ok(()) };
     let case = case.map_floats(|t| t.cast(dtype))?.to(device)?;
     no_grad(|| op.call(&case))?;
     if let Some(backward) = Backward::of(op, &case)? {
@@ -102,7 +112,8 @@ pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
 
 /// A pass that can be run again and again.
 struct Backward {
-    leaves: Vec<Tensor>,
+    /// The inputs whose gradients are computed, by their positions.
+    leaves: Vec<(usize, Tensor)>,
     output: Tensor,
     gradient: Tensor,
 }
@@ -115,7 +126,7 @@ impl Backward {
         for i in op.differentiable(&case) {
             let leaf = case.inputs[i].1.leaf()?;
             case.inputs[i].1 = leaf.clone();
-            leaves.push(leaf);
+            leaves.push((i, leaf));
         }
         let Some(output) = op.call(&case)?.into_iter().find(Tensor::requires_grad) else { return Ok(None) };
         let gradient = output.detach().ones_like()?;
@@ -123,13 +134,13 @@ impl Backward {
         if backward.run().is_err() {
             // Of several outputs, each has some of the inputs.
             let leaves = std::mem::take(&mut backward.leaves);
-            backward.leaves = leaves.into_iter().filter(|leaf| backward.of_leaves(&[leaf]).is_ok()).collect();
+            backward.leaves = leaves.into_iter().filter(|(_, leaf)| backward.of_leaves(&[leaf]).is_ok()).collect();
         }
         Ok(Some(backward))
     }
 
     fn run(&self) -> Result<()> {
-        self.of_leaves(&self.leaves.iter().collect::<Vec<_>>())
+        self.of_leaves(&self.leaves.iter().map(|(_, leaf)| leaf).collect::<Vec<_>>())
     }
 
     fn of_leaves(&self, leaves: &[&Tensor]) -> Result<()> {
@@ -138,7 +149,7 @@ impl Backward {
     }
 
     fn bytes(&self) -> usize {
-        size(&self.gradient) + 2 * self.leaves.iter().map(size).sum::<usize>()
+        size(&self.gradient) + 2 * self.leaves.iter().map(|(_, leaf)| size(leaf)).sum::<usize>()
     }
 }
 
@@ -151,7 +162,7 @@ fn timed(name: &str, t: &Tensor) -> Result<Timed> {
         DType::I32 | DType::I64 if t.numel() > 0 => Some(t.cast(DType::I64)?.amax(..)?.item()? as i64 + 1),
         _ => None,
     };
-    Ok(Timed { name: name.into(), shape: t.dims().to_vec(), dtype: t.dtype().to_string(), below })
+    Ok(Timed { name: name.into(), shape: t.dims().to_vec(), dtype: t.dtype().to_string(), below, gradient: false })
 }
 
 /// The additions and multiplications of a product of two matrices into a third, by their elements.
@@ -208,7 +219,7 @@ impl Stand {
         if let Some(rate) = known {
             return Ok(rate);
         }
-        let side = ELEMENTS[self.kind].isqrt();
+        let side = FACTORS[self.kind].isqrt();
         // Of numbers that are all alike a product takes less power, and time.
         let x = Tensor::rand((side, side), -1.0, 1.0, dtype, &self.device, &Rng::new(0))?;
         let seconds = self.seconds(|| x.matmul(&x).map(drop))?;
@@ -229,7 +240,7 @@ impl Stand {
         if dtypes.is_empty() {
             return Vec::new();
         }
-        let Some(case) = case_of(op, ELEMENTS[self.kind]) else { return Vec::new() };
+        let Some(case) = case_of(op, self.kind) else { return Vec::new() };
         let wide = case.to(&self.device);
         let launched = || self.device.backend().launch_count();
         let one = |&dtype: &DType| -> Result<Option<Speed>> {
@@ -240,8 +251,8 @@ impl Stand {
             let before = launched();
             let outputs = no_grad(|| op.call(&case))?;
             let written: usize = outputs.iter().map(size).sum();
-            let least = match (op.class, &outputs[..]) {
-                (Class::Product | Class::Dense, [y, ..]) => operations(&case.inputs, y) / self.rate(dtype)?,
+            let least = match &outputs[..] {
+                [y, ..] if multiplies(op) => operations(&case.inputs, y) / self.rate(dtype)?,
                 _ => 0.0,
             };
             drop(outputs);
@@ -249,8 +260,10 @@ impl Stand {
                 return Ok(None);
             }
             let forward = self.pass(read + written, least, || no_grad(|| op.call(&case).map(drop)))?;
+            let mut inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<Vec<_>>>()?;
             let backward = match Backward::of(op, &case)? {
                 Some(backward) => {
+                    backward.leaves.iter().for_each(|&(i, _)| inputs[i].gradient = true);
                     let before = launched();
                     backward.run()?;
                     let is_free = before.is_some() && launched() == before;
@@ -258,7 +271,6 @@ impl Stand {
                 }
                 None => None,
             };
-            let inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<_>>()?;
             let (device, dtype) = (self.device.name().into(), dtype.to_string());
             Ok(Some(Speed {
                 op: op.name.into(),

@@ -120,26 +120,26 @@ impl Arriving {
     }
 }
 
-/// The bounds of a gradient: 8 times the error of the CPU in the same dtype, 32 roundings of the largest element, or what a
-/// sum may be off by.
+/// The bounds of a gradient: 8 times the error of the CPU in the same dtype, 32 roundings of the largest element, each within
+/// what is reduced together, or what a sum may be off by.
 pub fn gradient_bounds(
     op: &Op,
     r: &[f64],
     errors: &[f64],
     sums: Option<&Sums>,
     arriving: Arriving,
+    slices: &Slices,
     dtype: DType,
 ) -> Vec<f64> {
     let Arriving { largest: arriving, kept } = arriving;
     let (u_out, eta) = precision(dtype);
-    let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
-    let scale = largest(&mut r.iter().map(|r| r.abs()));
-    let error = capped(largest(&mut errors.iter().copied()), scale.max(arriving), dtype);
+    let scales = slices.largest(r.len(), |i| r[i].abs());
+    let errors = slices.largest(r.len(), |i| errors[i]);
     let u_acc = precision(dtype.acc()).0;
     // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
     // that arrive; or round what it then multiplies with factors of at most 2.
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
-    let kept = if is_kept { 4.0 * (u_out * scale.max(kept) + u_acc * arriving) } else { 0.0 };
+    let kept = |scale: f64| if is_kept { 4.0 * (u_out * scale.max(kept) + u_acc * arriving) } else { 0.0 };
     // A product may have all elements for factors; in f32 it may be too large for its error to be seen.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
     // What ties share is divided.
@@ -147,15 +147,20 @@ pub fn gradient_bounds(
         return vec![0.0; r.len()];
     }
     // What rows compute of an element has nothing to do with other elements.
-    let size = |r: f64| if op.is_row() { r.abs().max(arriving).min(scale) } else { scale };
-    let stages = |r: f64| (8.0 * error).max(roundings.max(32.0) * u_acc * size(r));
+    let size = |r: f64, scale: f64| if op.is_row() { r.abs().max(arriving).min(scale) } else { scale };
     let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
-    r.iter().enumerate().map(|(i, &r)| rounding * r.abs() + stages(r).max(of_sum(i)) + kept + eta).collect()
+    let bound = |(i, &r): (usize, &f64)| {
+        let slice = slices.of(i);
+        let (scale, error) = (scales[slice], capped(errors[slice], scales[slice].max(arriving), dtype));
+        let stages = (8.0 * error).max(roundings.max(32.0) * u_acc * size(r, scale));
+        rounding * r.abs() + stages.max(of_sum(i)) + kept(scale) + eta
+    };
+    r.iter().enumerate().map(bound).collect()
 }
 
 /// The parts of a result whose elements are reduced together: those that differ only along some neighbouring dimensions.
-struct Slices {
+pub struct Slices {
     inner: usize,
     reduced: usize,
 }
@@ -163,6 +168,16 @@ struct Slices {
 impl Slices {
     fn new(shape: &Shape, dims: Range<usize>) -> Slices {
         Slices { inner: shape[dims.end..].iter().product(), reduced: shape[dims].iter().product() }
+    }
+
+    /// Those of gradients: the result's where a gradient has its shape, and otherwise all of it.
+    pub fn of_gradients(op: &Op, case: &Case, shapes: &[&Shape]) -> Result<Vec<Slices>> {
+        let result = if op.slice == Slice::Whole { None } else { Some(op.call(case)?[0].shape().clone()) };
+        let of = |shape: &&Shape| match &result {
+            Some(result) if result == *shape => Ok(Slices::new(shape, op.slice_of(case, shape.rank())?)),
+            _ => Ok(Slices::new(shape, 0..shape.rank())),
+        };
+        shapes.iter().map(of).collect()
     }
 
     /// The slice of an element.

@@ -136,9 +136,13 @@ fn a_run_that_is_killed_leaves_what_it_found() {
 
 /// What a run finds that has its checks done by a program.
 fn found_by(program: &str, arguments: &[&str]) -> Vec<Value> {
+    found(Some(apart(program, arguments)))
+}
+
+fn apart(program: &str, arguments: &[&str]) -> Apart {
     let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
     let environment = std::env::vars_os().collect();
-    found(Some(Apart { program: program.into(), arguments, environment, devices: vec!["cpu".into()] }))
+    Apart { program: program.into(), arguments, environment, devices: vec!["cpu".into()] }
 }
 
 fn found(apart: Option<Apart>) -> Vec<Value> {
@@ -183,6 +187,33 @@ fn a_process_that_crashes_is_a_failure_of_its_checks_alone() {
     assert!(absent.iter().all(|finding| finding["outcome"]["failed"].is_string()), "{absent:?}");
 }
 
+#[cfg(unix)]
+#[test]
+fn cases_of_a_folder_are_checked_by_other_processes() {
+    let folder = parity::Folder::read(&recorded()).unwrap();
+    let by = |apart| {
+        let options = Options { devices: vec![Device::cpu().unwrap()], apart, ..Options::default() };
+        parity::run_cases(&folder, &options, &mut |_| ()).unwrap().findings
+    };
+    let outcomes = |findings: Vec<_>| {
+        let outcome = |finding| json_of!(finding)["outcome"].clone();
+        findings.into_iter().map(outcome).collect::<Vec<Value>>()
+    };
+    let here = by(None);
+    assert_eq!(outcomes(by(Some(apart(ISOGRAD, &["parity-worker"])))), outcomes(here));
+    // One case ends its process whenever it is asked for, and takes no other with it.
+    let name = folder.cases[0].name();
+    let crash = format!(
+        r#"while read -r task; do case $task in *'"{name}"'*) kill -SEGV $$;; *) echo "$task" | {ISOGRAD} parity-worker;; esac; done"#
+    );
+    let found = by(Some(apart("sh", &["-c", &crash])));
+    let crashed: Vec<Value> =
+        found.into_iter().map(|finding| json_of!(finding)).filter(|f| f["outcome"] != "passed").collect();
+    let [one] = &crashed[..] else { panic!("{crashed:?}") };
+    assert!(one["outcome"]["failed"].as_str().unwrap().contains("signal: 11"), "{one}");
+    assert_eq!(one["worst"]["case"], name);
+}
+
 #[test]
 fn numbers_that_are_not_finite_are_read_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -209,6 +240,7 @@ fn what_cannot_be_checked_is_said_at_once() {
     };
     refused(&["quantum"], &["there is no device \"quantum\""]);
     refused(&["cpu", "--filter", "frobnicate"], &["--filter finds none of", "relu"]);
+    refused(&["cpu", "--dtype", "i64"], &["no op is left to check", "those of the CPU"]);
     refused(&["cpu", "--json", file], &[file, "is a folder"]);
     refused(&["cpu", "--status", file], &[file, "is a folder"]);
     refused(&["cpu", "--html", file], &[file, "is a folder"]);
@@ -216,7 +248,7 @@ fn what_cannot_be_checked_is_said_at_once() {
     assert_eq!(names(folder.path()), [""; 0]);
     let wrong = [
         (["--filter", "("], "unclosed group"),
-        (["--dtype", "i64"], "none of f32, f64, f16, bf16"),
+        (["--dtype", "u8"], "none of f64, f32, f16, bf16, i64, i32"),
         (["--cases", "-1"], "unexpected argument"),
         (["--cases", "missing"], "missing/cases.json: No such file"),
         (["--repeat", "softmax"], "no case such as"),

@@ -1,6 +1,6 @@
 //! Arithmetic of two operands, which broadcast, or of one and a host scalar.
 
-use super::{all_or_each, common_shape, gradients, in_acc, pointwise_one};
+use super::{Part, all_or_each, common_shape, gradient_of, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
@@ -60,7 +60,7 @@ impl Tensor {
         record("add", &[self, b], y, move |t| {
             let db = || match float == 1.0 {
                 true => t.dy().sum_to_size(&b_shape),
-                false => t.dy().mul_scalar(float)?.sum_to_size(&b_shape),
+                false => gradient_of(t, Pointwise::MulScalar, &[], &[float], &b_shape),
             };
             gradients![t.want(0, || t.dy().sum_to_size(&a_shape))?, t.want(1, db)?]
         })
@@ -72,8 +72,9 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("mul", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let (row, inputs) = (Pointwise::MulBackward, [t.dy(), &a, &b]);
-            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape()], |i| t.dy().mul([&b, &a][i]))
+            let row = Pointwise::Mul;
+            let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
+            all_or_each(t, 0, (Pointwise::MulBackward, &[&a, &b]), &[], &parts)
         })
     }
 
@@ -83,11 +84,9 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("div", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let (row, inputs) = (Pointwise::DivBackward, [t.dy(), &a, &b]);
-            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape()], |i| match i {
-                0 => t.dy().div(&b),
-                _ => t.row(Pointwise::DivBackwardB, &inputs, &[]),
-            })
+            let parts: [Part<'_>; 2] =
+                [(a.shape(), Pointwise::Div, &[&b]), (b.shape(), Pointwise::DivBackwardB, &[&a, &b])];
+            all_or_each(t, 0, (Pointwise::DivBackward, &[&a, &b]), &[], &parts)
         })
     }
 
@@ -115,9 +114,10 @@ impl Tensor {
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("pow", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let (row, inputs) = (Pointwise::PowBackward, [t.dy(), &a, &b]);
-            let one = [Pointwise::PowBackwardA, Pointwise::PowBackwardB];
-            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape()], |i| t.row(one[i], &inputs, &[]))
+            let inputs = [&a, &b];
+            let parts: [Part<'_>; 2] =
+                [(a.shape(), Pointwise::PowBackwardA, &inputs), (b.shape(), Pointwise::PowBackwardB, &inputs)];
+            all_or_each(t, 0, (Pointwise::PowBackward, &inputs), &[], &parts)
         })
     }
 
@@ -228,9 +228,7 @@ fn extremum(row: Pointwise, backward: [Pointwise; 2], a: &Tensor, b: &Tensor) ->
     record(row.name(), &[a, b], y, move |t| {
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);
         let [both, first] = backward;
-        all_or_each(t, 0, (both, &[t.dy(), &a, &b], &[]), &[a.shape(), b.shape()], |i| match i {
-            0 => t.row(first, &[t.dy(), &a, &b], &[]),
-            _ => t.row(first, &[t.dy(), &b, &a], &[]),
-        })
+        let parts: [Part<'_>; 2] = [(a.shape(), first, &[&a, &b]), (b.shape(), first, &[&b, &a])];
+        all_or_each(t, 0, (both, &[&a, &b]), &[], &parts)
     })
 }

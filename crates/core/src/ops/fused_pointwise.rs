@@ -2,7 +2,7 @@
 
 use super::compare::check_bool;
 use super::fused::{has_kernel, record_fused};
-use super::{all_or_each, common_shape, gradients, pointwise_one};
+use super::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
@@ -20,11 +20,9 @@ impl Tensor {
         let y = pointwise_one(op, Pointwise::Where, &[self, a, b], Attributes::default(), &shape, a.dtype())?;
         let (cond, a_shape, b_shape) = (self.clone(), a.shape().clone(), b.shape().clone());
         record(op, &[a, b], y, move |t| {
-            let (row, inputs) = (Pointwise::WhereBackward, [t.dy(), &cond]);
-            all_or_each(t, 0, (row, &inputs, &[]), &[&a_shape, &b_shape], |i| match i {
-                0 => cond.where_scalar(t.dy(), 0.0),
-                _ => cond.logical_not()?.where_scalar(t.dy(), 0.0),
-            })
+            let parts: [Part<'_>; 2] =
+                [(&a_shape, Pointwise::WhereBackwardA, &[&cond]), (&b_shape, Pointwise::WhereBackwardB, &[&cond])];
+            all_or_each(t, 0, (Pointwise::WhereBackward, &[&cond]), &[], &parts)
         })
     }
 
@@ -38,7 +36,9 @@ impl Tensor {
         let attributes = Attributes { ints: &[int], floats: &[float] };
         let y = pointwise_one(op, Pointwise::WhereScalar, &[self, a], attributes, &shape, a.dtype())?;
         let (cond, a_shape) = (self.clone(), a.shape().clone());
-        record(op, &[a], y, move |t| gradients![Some(cond.where_scalar(t.dy(), 0.0)?.sum_to_size(&a_shape)?)])
+        record(op, &[a], y, move |t| {
+            gradients![Some(gradient_of(t, Pointwise::WhereBackwardA, &[&cond], &[], &a_shape)?)]
+        })
     }
 
     /// `min(max(x, lo), hi)`, either bound optional; the gradient at the bounds is 1. Float and integer dtypes.
@@ -99,10 +99,9 @@ impl Tensor {
         let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let (row, inputs, k) = (Pointwise::AddcmulBackward, [t.dy(), &a, &b], [float]);
-            let mut found = all_or_each(t, 1, (row, &inputs, &k), &[a.shape(), b.shape()], |i| {
-                t.row(Pointwise::AddcmulBackwardA, &[t.dy(), [&b, &a][i]], &k)
-            })?;
+            let row = Pointwise::AddcmulBackwardA;
+            let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
+            let mut found = all_or_each(t, 1, (Pointwise::AddcmulBackward, &[&a, &b]), &[float], &parts)?;
             found[0] = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             Ok(found)
         })
@@ -119,11 +118,9 @@ impl Tensor {
         let (sa, sb, s_shape) = (Saved::input(a), Saved::input(b), self.shape().clone());
         record(op, &[self, a, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let (row, inputs, k) = (Pointwise::AddcdivBackward, [t.dy(), &a, &b], [value]);
-            let mut found = all_or_each(t, 1, (row, &inputs, &k), &[a.shape(), b.shape()], |i| match i {
-                0 => t.row(Pointwise::AddcdivBackwardA, &[t.dy(), &b], &k),
-                _ => t.row(Pointwise::AddcdivBackwardB, &inputs, &k),
-            })?;
+            let (first, second) = (Pointwise::AddcdivBackwardA, Pointwise::AddcdivBackwardB);
+            let parts: [Part<'_>; 2] = [(a.shape(), first, &[&b]), (b.shape(), second, &[&a, &b])];
+            let mut found = all_or_each(t, 1, (Pointwise::AddcdivBackward, &[&a, &b]), &[value], &parts)?;
             found[0] = t.want(0, || t.dy().sum_to_size(&s_shape))?;
             Ok(found)
         })
@@ -139,12 +136,12 @@ impl Tensor {
         let saved = [Saved::input(self), Saved::input(b), Saved::input(w)];
         record(op, &[self, b, w], y, move |t| {
             let (a, b, w) = (t.get(&saved[0])?, t.get(&saved[1])?, t.get(&saved[2])?);
-            let (row, inputs) = (Pointwise::LerpBackward, [t.dy(), &a, &b, &w]);
-            all_or_each(t, 0, (row, &inputs, &[]), &[a.shape(), b.shape(), w.shape()], |i| match i {
-                0 => t.row(Pointwise::LerpBackwardA, &[t.dy(), &w], &[]),
-                1 => t.dy().mul(&w),
-                _ => t.row(Pointwise::LerpBackwardW, &[t.dy(), &a, &b], &[]),
-            })
+            let parts: [Part<'_>; 3] = [
+                (a.shape(), Pointwise::LerpBackwardA, &[&w]),
+                (b.shape(), Pointwise::Mul, &[&w]),
+                (w.shape(), Pointwise::LerpBackwardW, &[&a, &b]),
+            ];
+            all_or_each(t, 0, (Pointwise::LerpBackward, &[&a, &b, &w]), &[], &parts)
         })
     }
 
@@ -158,8 +155,8 @@ impl Tensor {
         let (a_shape, b_shape) = (self.shape().clone(), b.shape().clone());
         record(op, &[self, b], y, move |t| {
             gradients![
-                t.want(0, || t.dy().mul_scalar(1.0 - w)?.sum_to_size(&a_shape))?,
-                t.want(1, || t.dy().mul_scalar(w)?.sum_to_size(&b_shape))?,
+                t.want(0, || gradient_of(t, Pointwise::MulScalar, &[], &[1.0 - w], &a_shape))?,
+                t.want(1, || gradient_of(t, Pointwise::MulScalar, &[], &[w], &b_shape))?,
             ]
         })
     }

@@ -79,21 +79,13 @@ impl Tensor {
         let others: Vec<usize> = (0..view.rank()).filter(|d| !picked.contains(d)).collect();
         let order: Vec<isize> = picked.iter().chain(&others).map(|&d| d as isize).collect();
         let extents: Dims = picked.iter().map(|&d| view.dims()[d]).collect();
-        let (shape, flat) = linear(&view, &indices, &extents)?;
+        let (shape, flat) = linear(&view, &indices, Shape::new(&extents).strides())?;
         let mut dims = Dims::from_slice(&[extents.iter().product()]);
         dims.extend(others.iter().map(|&d| view.dims()[d]));
         let rows = view.permute(&order)?.reshape(Shape::from(dims))?;
         let mut dims = Dims::from_slice(&shape);
         dims.extend(others.iter().map(|&d| view.dims()[d]));
-        let y = rows.index_select(0, &flat)?.reshape(Shape::from(dims))?;
-        let adjacent = picked.windows(2).all(|w| w[1] == w[0] + 1);
-        if !adjacent || picked[0] == 0 {
-            return Ok(y);
-        }
-        // The index's dimensions move behind those before the first indexed one.
-        let (rank, before) = (shape.rank() as isize, picked[0] as isize);
-        let order: Vec<isize> = (rank..rank + before).chain(0..rank).chain(rank + before..y.rank() as isize).collect();
-        y.permute(&order)
+        placed(rows.index_select(0, &flat)?.reshape(Shape::from(dims))?, shape.rank(), &picked)
     }
 
     /// This tensor with `values`, which broadcast, written at an advanced index. Errors: as [`index`](Tensor::index).
@@ -165,21 +157,20 @@ fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> R
         let message = format!("values {} do not broadcast to the indexed {shape}", values.shape());
         Error::shape(op, format!("{message} of {}", x.shape()))
     };
+    let x = &x.contiguous()?;
     let Resolved { view, indices: found } = resolve(x, indices)?;
     let is_leading = found.iter().enumerate().all(|(k, p)| k == p.dim);
     if view.shape() == x.shape() && is_leading && !found.is_empty() {
         // Whole rows.
         let (leading, others) = x.dims().split_at(found.len());
-        let (shape, flat) = linear(&view, &found, leading)?;
+        let (shape, flat) = linear(&view, &found, Shape::new(leading).strides())?;
         let shape = Shape::new(&[shape.dims(), others].concat());
         let rows = |n: usize| Shape::new(&[&[n], others].concat());
         let values = values.broadcast_to(&shape).map_err(|_| wrong(&shape))?.reshape(rows(flat.numel()))?;
         let onto = x.reshape(rows(leading.iter().product()))?;
         return Ok(Places { index: along(op, &onto, 0, &flat)?, onto, values });
     }
-    // The index applied to the elements' own numbers says where to write.
-    let numbers = Tensor::arange(x.numel(), x.device())?.reshape(x.shape())?;
-    let index = numbers.index(indices)?;
+    let index = numbers(&view, &found, view.layout().offset() - x.layout().offset())?;
     let values = values.broadcast_to(index.shape()).map_err(|_| wrong(index.shape()))?.reshape(index.numel())?;
     Ok(Places { onto: x.reshape(x.numel())?, index: index.reshape(index.numel())?, values })
 }
@@ -227,14 +218,48 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
     Ok(Resolved { view, indices: tensors })
 }
 
-/// The common shape of the index tensors, and for each of its elements the row-major position within `extents`.
-fn linear(x: &Tensor, indices: &[Positions], extents: &[usize]) -> Result<(Shape, Tensor)> {
+/// Puts the `rank` leading dimensions of `y`, those of an index, in the place of the dimensions that were picked, if these are
+/// adjacent.
+fn placed(y: Tensor, rank: usize, picked: &[usize]) -> Result<Tensor> {
+    let is_adjacent = picked.windows(2).all(|w| w[1] == w[0] + 1);
+    if !is_adjacent || picked[0] == 0 {
+        return Ok(y);
+    }
+    let (rank, before) = (rank as isize, picked[0] as isize);
+    let order: Vec<isize> = (rank..rank + before).chain(0..rank).chain(rank + before..y.rank() as isize).collect();
+    y.permute(&order)
+}
+
+/// Where the elements at an index of `view` lie in memory, of which the first has number `first`.
+fn numbers(view: &Tensor, indices: &[Positions], first: usize) -> Result<Tensor> {
+    let strides = view.layout().strides();
+    let picked: Vec<usize> = indices.iter().map(|p| p.dim).collect();
+    let others: Vec<usize> = (0..view.rank()).filter(|d| !picked.contains(d)).collect();
+    let steps: Dims = picked.iter().map(|&d| strides[d]).collect();
+    let (shape, flat) = match indices.is_empty() {
+        true => (Shape::new(&[]), Tensor::zeros((), DType::I64, view.device())?),
+        false => linear(view, indices, steps)?,
+    };
+    let leading = shape.rank();
+    let mut dims = Dims::from_slice(&shape);
+    dims.resize(leading + others.len(), 1);
+    let mut sum = flat.reshape(Shape::from(dims))?.add_scalar(first as i64)?;
+    for (k, &d) in others.iter().enumerate() {
+        let along: Vec<usize> = (0..others.len()).map(|o| if o == k { view.dims()[d] } else { 1 }).collect();
+        sum =
+            sum.add(&Tensor::arange(view.dims()[d], view.device())?.mul_scalar(strides[d] as i64)?.reshape(along)?)?;
+    }
+    if picked.is_empty() { Ok(sum) } else { placed(sum, leading, &picked) }
+}
+
+/// The common shape of the index tensors, and for each of its elements the sum of its positions times their strides.
+fn linear(x: &Tensor, indices: &[Positions], strides: Dims) -> Result<(Shape, Tensor)> {
     let op = "index";
     let references: Vec<&Tensor> = indices.iter().map(|p| &p.at).collect();
     let shape = common_shape(op, &references)?;
-    let strides = Shape::new(extents).strides();
     let mut sum: Option<Tensor> = None;
-    for (Positions { dim, at, is_of_mask }, (&extent, &stride)) in indices.iter().zip(extents.iter().zip(&strides)) {
+    for (Positions { dim, at, is_of_mask }, &stride) in indices.iter().zip(&strides) {
+        let extent = x.dims()[*dim];
         let positive = if *is_of_mask {
             at.clone()
         } else {

@@ -51,12 +51,14 @@ pub use total::total;
 pub use unary::Approximate;
 pub use unscale::unscale_;
 
-use crate::backend::Kernel;
+use self::fused::has_kernel;
+use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Error, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
+use std::iter;
 
 /// One output of a row, with inputs expanded to `shape`.
 pub(crate) fn pointwise_one(
@@ -87,27 +89,132 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
     Ok(outputs)
 }
 
-/// The gradients of the operands of an op from number `first` on, which broadcast from `shapes`: by a row with an output for each
-/// if all are wanted, else each by itself.
+/// An operand that broadcasts: its shape, the row of its gradient, and what that reads beside dy.
+pub(crate) type Part<'a> = (&'a Shape, Pointwise, &'a [&'a Tensor]);
+
+/// The gradients of the operands of an op from number `first` on: by a row, given dy and `inputs`, with an output for each if all
+/// are wanted, else each by its own.
 pub(crate) fn all_or_each(
     t: &Backward<'_>,
     first: usize,
-    (row, inputs, attributes): (Pointwise, &[&Tensor], &[f64]),
-    shapes: &[&Shape],
-    each: impl Fn(usize) -> Result<Tensor>,
+    (row, inputs): (Pointwise, &[&Tensor]),
+    attributes: &[f64],
+    parts: &[Part<'_>],
 ) -> Result<Gradients> {
+    let needs_all = (0..parts.len()).all(|i| t.needs(first + i));
+    let shapes: SmallVec<[&Shape; 4]> = parts.iter().map(|(shape, ..)| *shape).collect();
     let mut found: Gradients = (0..first).map(|_| None).collect();
-    let needs_all = (0..shapes.len()).all(|i| t.needs(first + i));
-    if needs_all && !t.creates_graph() {
-        for (d, shape) in t.rows(row, inputs, attributes)?.into_iter().zip(shapes) {
-            found.push(Some(d.sum_to_size(*shape)?));
-        }
+    if needs_all && !t.creates_graph() && is_cheaper_at_once(t.dy(), inputs, &shapes, parts)? {
+        found.extend(gradients_of(t, row, inputs, attributes, &shapes)?.into_iter().map(Some));
         return Ok(found);
     }
-    for (i, shape) in shapes.iter().enumerate() {
-        found.push(t.want(first + i, || each(i)?.sum_to_size(*shape))?);
+    for (i, &(shape, row, of)) in parts.iter().enumerate() {
+        found.push(t.want(first + i, || gradient_of(t, row, of, attributes, shape))?);
     }
     Ok(found)
+}
+
+/// Whether one row reads and writes no more than several: for most operands dy can be summed no further than for all together,
+/// and no more than one is summed, or they cannot be as they are computed.
+fn is_cheaper_at_once(dy: &Tensor, inputs: &[&Tensor], shapes: &[&Shape], parts: &[Part<'_>]) -> Result<bool> {
+    let least = extent(dy, inputs, shapes)?;
+    let mut further = 0;
+    for (shape, _, of) in parts {
+        further += usize::from(extent(dy, of, &[shape])? != least);
+    }
+    let mut summed = parts.iter().filter(|(shape, ..)| shape.numel() < least.numel());
+    let is_one_pass = |(shape, row, of): &Part<'_>| can_sum(dy, of, &[shape]) && has_kernel(Fused::RowSum(*row), dy);
+    let are_passes = summed.clone().count() > 1 && summed.all(is_one_pass);
+    Ok(2 * further < parts.len() && !are_passes)
+}
+
+/// As [`gradients_of`], of a row with one output.
+pub(crate) fn gradient_of(
+    t: &Backward<'_>,
+    row: Pointwise,
+    of: &[&Tensor],
+    attributes: &[f64],
+    shape: &Shape,
+) -> Result<Tensor> {
+    Ok(gradients_of(t, row, of, attributes, &[shape])?.swap_remove(0))
+}
+
+/// The gradients of operands that broadcast from `shapes`: sums of the outputs of a row that is linear in dy, its first input.
+/// Along dimensions where the others and the operands are constant dy itself is summed, in the accumulation dtype.
+fn gradients_of(
+    t: &Backward<'_>,
+    row: Pointwise,
+    others: &[&Tensor],
+    attributes: &[f64],
+    shapes: &[&Shape],
+) -> Result<SmallVec<[Tensor; 4]>> {
+    let (dy, dtype) = (t.dy(), t.dy().dtype());
+    let extent = extent(dy, others, shapes)?;
+    let g = if extent == *dy.shape() { dy.clone() } else { dy.sum_to_size_as(&extent, dtype.acc())? };
+    let d = if t.creates_graph() {
+        // Tensor ops have one dtype.
+        let wide = |&x: &&Tensor| if x.dtype().is_float() { x.cast(g.dtype()) } else { Ok(x.clone()) };
+        let others = others.iter().map(wide).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
+        let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(&others).collect();
+        t.rows(row, &inputs, attributes)?
+    } else if can_sum(&g, others, shapes) && has_kernel(Fused::RowSum(row), &g) {
+        row_sum(row, &g, others, attributes, shapes, dtype)?
+    } else {
+        let rounded = |shape: &&Shape| if shape.numel() == g.numel() { dtype } else { dtype.acc() };
+        let empty = |shape| Tensor::empty(row.name(), g.shape(), rounded(shape), g.device());
+        let d = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
+        if g.numel() > 0 {
+            let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(others.iter().copied()).collect();
+            let outputs: SmallVec<[&Tensor; 4]> = d.iter().collect();
+            run_expanded(row.name(), row, &inputs, &outputs, Attributes::floats(attributes))?;
+        }
+        d
+    };
+    d.iter().zip(shapes).map(|(d, shape)| d.sum_to_size_as(shape, dtype)).collect()
+}
+
+/// Whether [`Fused::RowSum`] takes these: one of `shapes` is smaller than dy, and what else is smaller is so along the same
+/// dimensions or along all others.
+fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> bool {
+    let mut smaller = shapes.iter().filter(|shape| shape.numel() != dy.numel());
+    let (Some(sum), None) = (smaller.next(), smaller.next()) else { return false };
+    // Of a shape, its extent along dimension d of dy.
+    let along = |shape: &Shape, d: usize| (d + shape.rank()).checked_sub(dy.rank()).map_or(1, |d| shape[d]);
+    let dims = || (0..dy.rank()).filter(|&d| dy.dims()[d] > 1);
+    let is_along =
+        |x: &Tensor, is_summed: bool| dims().all(|d| (along(x.shape(), d) > 1) == ((along(sum, d) == 1) == is_summed));
+    let fits = |x: &&Tensor| [1, dy.numel()].contains(&x.numel()) || is_along(x, true) || is_along(x, false);
+    others.iter().all(fits)
+}
+
+/// The results of a row in these shapes, one of which is smaller than dy: it gets sums. They have the same bits however operands
+/// lie in memory.
+fn row_sum(
+    row: Pointwise,
+    dy: &Tensor,
+    others: &[&Tensor],
+    attributes: &[f64],
+    shapes: &[&Shape],
+    dtype: DType,
+) -> Result<Vec<Tensor>> {
+    let expand = |t: &Tensor| t.contiguous().map(|t| t.with_layout(t.layout().expand(dy.shape())));
+    let inputs = iter::once(dy).chain(others.iter().copied()).map(expand).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
+    let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
+    let empty = |shape: &&Shape| {
+        let ones = iter::repeat_n(1, dy.rank() - shape.rank());
+        Tensor::empty(row.name(), &Shape::from(ones.chain(shape.iter().copied()).collect::<Dims>()), dtype, dy.device())
+    };
+    let outputs = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
+    let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
+    run(row.name(), Kernel::Fused(Fused::RowSum(row)), &inputs, &references, Attributes::floats(attributes))?;
+    outputs.iter().zip(shapes).map(|(y, shape)| y.reshape((*shape).clone())).collect()
+}
+
+/// The common shape of some tensors and some operands; dy's if that has no more elements.
+fn extent(dy: &Tensor, tensors: &[&Tensor], shapes: &[&Shape]) -> Result<Shape> {
+    let mut all = shapes.iter().copied().chain(tensors.iter().map(|x| x.shape()));
+    let extent = all.try_fold(Shape::from(()), |extent, shape| extent.broadcast(shape, "sum_to_size"))?;
+    Ok(if extent.numel() == dy.numel() { dy.shape().clone() } else { extent })
 }
 
 /// Runs a row with its inputs expanded to the outputs' shape.

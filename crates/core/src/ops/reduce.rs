@@ -3,7 +3,7 @@
 use super::fused::{has_kernel, record_fused};
 use super::scan::Direction;
 use super::{gradients, in_acc, pointwise_one};
-use crate::backend::{Fused, Kernel, Reduce};
+use crate::backend::{Fused, Kernel, LONGEST_PRODUCT, Reduce};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, is_grad_enabled, record};
 use crate::tensor::{Attributes, check_float, run};
@@ -96,6 +96,15 @@ impl Plan {
         Ok(y)
     }
 
+    /// What `f` makes of the slices of a tensor, rows `[kept, count]`, in the tensor's shape.
+    fn in_rows(&self, x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let perm: Vec<isize> = self.perm.iter().map(|&p| p as isize).collect();
+        let mut inverse = vec![0; perm.len()];
+        self.perm.iter().enumerate().for_each(|(k, &p)| inverse[p] = k as isize);
+        let rows = x.permute(&perm)?.reshape((self.kept.numel(), self.count))?;
+        f(&rows)?.reshape(self.view.shape())?.permute(&inverse)
+    }
+
     fn check_not_empty(&self, op: &'static str) -> Result<()> {
         if self.count == 0 && self.kept.numel() > 0 {
             return Err(Error::value(op, format!("{} has nothing to reduce", self.view.shape())));
@@ -146,10 +155,17 @@ impl Tensor {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.sum(axes);
         }
+        self.sum_as(axes, sum_dtype(self.dtype()))
+    }
+
+    /// The sum, rounded to `dtype` only.
+    pub(super) fn sum_as(&self, axes: impl Into<Axes>, dtype: DType) -> Result<Tensor> {
         let plan = Plan::new("sum", self, &axes.into())?;
-        let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), sum_dtype(self.dtype()))?;
-        let (shape, keepdim) = (self.shape().clone(), plan.keepdim);
-        record("sum", &[self], y, move |t| gradients![Some(t.dy().reshape(&keepdim)?.broadcast_to(&shape)?)])
+        let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), dtype)?;
+        let (shape, keepdim, from) = (self.shape().clone(), plan.keepdim, self.dtype());
+        record("sum", &[self], y, move |t| {
+            gradients![Some(t.dy().cast(from)?.reshape(&keepdim)?.broadcast_to(&shape)?)]
+        })
     }
 
     /// The mean over `axes`; NaN of nothing. Float dtypes. Errors: `Attr`, `Dtype`.
@@ -179,9 +195,15 @@ impl Tensor {
         record("prod", &[self], y, move |t| {
             let x = t.get(&saved)?;
             let plan = Plan::new("prod", &x, &axes)?;
+            let is_short = plan.count * x.dtype().acc().size() <= LONGEST_PRODUCT;
+            if is_short && !t.creates_graph() && has_kernel(Fused::ProdBackward, &x) {
+                return gradients![Some(plan.in_rows(&x, |rows| prod_backward(rows, t.dy()))?)];
+            }
             let dy = t.dy().reshape(&plan.keepdim)?;
             // The product of the others may be too large for 16 bits where the gradient is not.
-            gradients![Some(in_acc(&dy, |dy| dy.mul(&others(&x.cast(dy.dtype())?, &plan, t.creates_graph())?))?)]
+            gradients![Some(in_acc(&dy, |dy| {
+                dy.mul(&plan.in_rows(&x.cast(dy.dtype())?, |rows| others(rows, t.creates_graph()))?)
+            })?)]
         })
     }
 
@@ -388,19 +410,22 @@ fn with_index(
     Ok((x.gather_distinct(d, &index.unsqueeze(d)?)?.squeeze(d)?, index))
 }
 
-/// For each factor the product of all others in its slice.
-fn others(x: &Tensor, plan: &Plan, creates_graph: bool) -> Result<Tensor> {
-    let perm: Vec<isize> = plan.perm.iter().map(|&p| p as isize).collect();
-    let mut inverse = vec![0; perm.len()];
-    plan.perm.iter().enumerate().for_each(|(k, &p)| inverse[p] = k as isize);
-    let rows = x.permute(&perm)?.reshape((plan.kept.numel(), plan.count))?;
-    let product = if creates_graph {
+/// The gradient of the products of rows `[rows, K]`, by their kernel.
+fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let (rows, dy) = (rows.contiguous()?, dy.contiguous()?);
+    let dx = Tensor::empty("prod", rows.shape(), rows.dtype(), rows.device())?;
+    run("prod", Kernel::Fused(Fused::ProdBackward), &[&rows, &dy], &[&dx], Attributes::default())?;
+    Ok(dx)
+}
+
+/// For each factor the product of all others in its row `[rows, K]`.
+fn others(rows: &Tensor, creates_graph: bool) -> Result<Tensor> {
+    if creates_graph {
         // Scans have no second derivative; a product with the factor itself masked out has.
-        let own = Tensor::eye(plan.count, DType::Bool, x.device())?;
-        let factors = rows.unsqueeze(1)?.broadcast_to((plan.kept.numel(), plan.count, plan.count))?;
-        own.logical_not()?.where_scalar(&factors, 1.0)?.prod(-1)?
-    } else {
-        rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?)?
-    };
-    product.reshape(plan.view.shape())?.permute(&inverse)
+        let count = rows.dims()[1];
+        let own = Tensor::eye(count, DType::Bool, rows.device())?;
+        let factors = rows.unsqueeze(1)?.broadcast_to((rows.dims()[0], count, count))?;
+        return own.logical_not()?.where_scalar(&factors, 1.0)?.prod(-1);
+    }
+    rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?)
 }

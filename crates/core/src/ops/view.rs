@@ -1,11 +1,11 @@
 //! Other shapes over the same memory, and copies where strides cannot say it.
 
 use super::factory::INFER;
-use super::gradients;
+use super::{Axes, gradients};
 use crate::backend::Kernel;
 use crate::tape::record;
 use crate::tensor::{Attributes, run};
-use crate::{Dims, Error, Layout, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor};
 
 impl Tensor {
     /// A view: the same memory under `layout`, with the rule that leads its gradient back.
@@ -178,19 +178,12 @@ impl Tensor {
     /// Sums the dimensions that a broadcast from `shape` to this tensor's shape expanded. Errors: `Shape` unless `shape`
     /// broadcasts to this shape.
     pub fn sum_to_size(&self, shape: impl Into<Shape>) -> Result<Tensor> {
-        let shape = shape.into();
-        if *self.shape() == shape {
-            return Ok(self.clone());
-        }
-        let op = "sum_to_size";
-        if shape.broadcast(self.shape(), op)? != *self.shape() {
-            return Err(Error::shape(op, format!("{shape} does not broadcast to {}", self.shape())));
-        }
-        let new = self.rank() - shape.rank();
-        let expanded = |i: usize| i < new || (shape[i - new] == 1 && self.dims()[i] != 1);
-        let dims: Vec<isize> = (0..self.rank()).filter(|&i| expanded(i)).map(|i| i as isize).collect();
-        let summed = if dims.is_empty() { self.clone() } else { self.sum_keepdim(dims)? };
-        summed.reshape(shape)
+        sum_to_size(self, shape.into(), |x, axes| x.sum(axes))
+    }
+
+    /// [`sum_to_size`](Tensor::sum_to_size) of floats, rounded to `dtype` only.
+    pub(super) fn sum_to_size_as(&self, shape: &Shape, dtype: DType) -> Result<Tensor> {
+        sum_to_size(self, shape.clone(), |x, axes| x.sum_as(axes, dtype))?.cast(dtype)
     }
 
     /// The same tensor if it is contiguous, else a contiguous copy.
@@ -206,6 +199,22 @@ impl Tensor {
         }
         record("copy", &[self], y, |t| gradients![Some(t.dy().clone())])
     }
+}
+
+/// `sum` over the dimensions that a broadcast from `shape` expanded.
+fn sum_to_size(x: &Tensor, shape: Shape, sum: impl FnOnce(&Tensor, Axes) -> Result<Tensor>) -> Result<Tensor> {
+    if *x.shape() == shape {
+        return Ok(x.clone());
+    }
+    let op = "sum_to_size";
+    if shape.broadcast(x.shape(), op)? != *x.shape() {
+        return Err(Error::shape(op, format!("{shape} does not broadcast to {}", x.shape())));
+    }
+    let new = x.rank() - shape.rank();
+    let expanded = |i: usize| x.dims()[i] != 1 && (i < new || shape[i - new] == 1);
+    let dims: Vec<isize> = (0..x.rank()).filter(|&i| expanded(i)).map(|i| i as isize).collect();
+    let summed = if dims.is_empty() { x.clone() } else { x.keepdim(dims, sum)? };
+    summed.reshape(shape)
 }
 
 /// Replaces [`INFER`] by what is left, and checks the number of elements.

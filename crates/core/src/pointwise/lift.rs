@@ -93,7 +93,8 @@ fn binary(
         Ok(match (get(a)?, get(b)?) {
             (Term::Scalar(a), Term::Scalar(b)) => Term::Scalar(scalars(a, b)),
             (Term::Tensor(a), Term::Tensor(b)) => Term::Tensor(tensors(&a, &b)?),
-            (Term::Tensor(a), Term::Scalar(b)) => Term::Tensor(right(&a, b.into())?),
+            (Term::Tensor(a), Term::Scalar(b)) if a.dtype().is_float() => Term::Tensor(right(&a, b.into())?),
+            (Term::Tensor(a), Term::Scalar(b)) => Term::Tensor(right(&a, (b as i64).into())?),
             (Term::Scalar(a), Term::Tensor(b)) => Term::Tensor(left(a, &b)?),
         })
     };

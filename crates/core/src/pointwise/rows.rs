@@ -447,6 +447,8 @@ rows! {
         let is_a = cond.ne(V::c(0.0));
         [V::select(is_a, g, V::c(0.0)), zero_if(is_a, g)]
     }
+    Value WhereBackwardA "where_backward_a" (g, cond) [] -> 1 { [zero_if(cond.eq(V::c(0.0)), g)] }
+    Value WhereBackwardB "where_backward_b" (g, cond) [] -> 1 { [V::select(cond.eq(V::c(0.0)), g, V::c(0.0))] }
     Value WhereScalar "where_scalar" (cond, a) [b] -> 1 { [V::select(cond.ne(V::c(0.0)), a, b)] }
     Value Clamp "clamp" (x, lo, hi) [] -> 1 { [x.max(lo).min(hi)] }
     Value ClampScalar "clamp_scalar" (x) [lo, hi] -> 1 { [x.max(lo).min(hi)] }

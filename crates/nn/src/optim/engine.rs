@@ -376,6 +376,9 @@ impl<R: Rule> Engine<R> {
     /// Brings the lanes up to date before a step.
     fn start(&mut self) -> Result<()> {
         if !self.is_current {
+            if self.parameters.is_empty() {
+                return Err(Error::value(R::NAME, "the optimizer has no parameters"));
+            }
             let lanes = self.current_lanes()?;
             // New ones have their rates.
             self.fill_lr()?;

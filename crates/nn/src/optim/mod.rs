@@ -26,7 +26,8 @@ use std::sync::Arc;
 /// What a training loop needs of an optimizer.
 pub trait Optimizer {
     /// Updates every parameter that has a gradient, then forgets the gradients. A parameter without one stays as it is,
-    /// its step count included. Errors: `Attr` for an option out of its range, `Value` for a parameter that is no leaf.
+    /// its step count included. Errors: `Attr` for an option out of its range, `Value` for a parameter that is no leaf, and where
+    /// there is no parameter.
     fn step(&mut self) -> Result<()> {
         self.step_scaled(None)
     }

@@ -110,8 +110,20 @@ fn factor(call: &Call<'_>, inputs: &[Tensor], elements: usize, dtype: DType) -> 
     }
 }
 
+/// The results of a row in the shape of its first input, none of them summed.
+fn row_results(row: Pointwise, inputs: &[Tensor], before: &[Tensor], floats: &[f64]) -> Result<Vec<Tensor>> {
+    let empty = Tensor::zeros(inputs[0].shape(), inputs[0].dtype(), inputs[0].device())?;
+    primitive(Kernel::Pointwise(row), inputs, &vec![empty; before.len()], &[], floats)
+}
+
 /// The sums of absolute values, where a kernel adds.
 fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+    if let Kernel::Fused(Fused::RowSum(row)) = call.kernel {
+        let wide = inputs.iter().map(|t| convert(t, DType::F64)).collect::<Result<Vec<_>>>()?;
+        let sizes = row_results(row, &wide, before, call.floats)?;
+        let sizes = sizes.iter().zip(before).map(|(y, before)| y.abs()?.sum_to_size(before.shape()));
+        return sizes.collect::<Result<_>>().map(Some);
+    }
     let kernel = match call.kernel {
         Kernel::Fused(Fused::GemmBias(_)) => Kernel::Matmul,
         Kernel::Matmul | Kernel::Reduce(_) | Kernel::Scan(_) | Kernel::Scatter(Scatter::Add) => call.kernel,
@@ -244,6 +256,10 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
         Fused::RowTotal(row) => row_total(row, call, inputs),
+        Fused::RowSum(row) => {
+            let found = row_results(row, inputs, before, call.floats)?;
+            found.iter().zip(before).map(|(y, before)| y.sum_to_size(before.shape()).map(Some)).collect()
+        }
         Fused::Halves(row) => {
             let half = before[0].narrow(-1, 0, before[0].dims()[before[0].rank() - 1] / 2)?;
             let found = primitive(Kernel::Pointwise(row), inputs, &[half.clone(), half], &[], &[])?;
@@ -258,6 +274,12 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let count: usize = axes.iter().map(|&d| inputs[0].dims()[d as usize]).product();
             let correction = count as f64 - call.floats[0];
             Ok(vec![Some(inputs[0].var(axes.clone(), correction)?), Some(inputs[0].mean(axes)?)])
+        }
+        Fused::ProdBackward => {
+            let x = inputs[0].leaf()?;
+            let options = BackwardOptions { gradient: Some(inputs[1].clone()), ..Default::default() };
+            let found = enable_grad(|| grad_with(&x.prod(-1)?, &[&x], options))?;
+            Ok(found.into_iter().map(Some).collect())
         }
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
         Fused::Unscale => {

@@ -3,7 +3,7 @@
 // the kernels with the ops and checks that stand for them.
 const data = JSON.parse(document.getElementById("data").textContent);
 const BACKENDS = { cpu: "CPU", cuda: "CUDA", hip: "HIP", opencl: "OpenCL" };
-const DTYPES = ["f64", "f32", "f16", "bf16"];
+const DTYPES = ["f64", "f32", "f16", "bf16", "i64", "i32"];
 const form = document.getElementById("filter");
 const dialog = document.getElementById("details");
 

@@ -15,9 +15,11 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("addcmul", [1, 4]),
     ("addcdiv", [1, 4]),
     ("lerp", [1, 4]),
-    ("where_cond", [1, 3]),
+    // A row for one operand, and for the other one between two sums.
+    ("where_cond", [1, 4]),
     ("clamp", [2, 3]),
     ("mean", [1, 2]),
+    // Of rows that a group cannot hold: two scans, and products.
     ("prod", [1, 8]),
     // Without elements there is nothing to begin with: its composite.
     ("logsumexp", [2, 1]),

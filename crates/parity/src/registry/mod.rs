@@ -218,7 +218,8 @@ impl Op {
     /// Whether it is a row of the pointwise table, around which all rows have the same code.
     pub(crate) fn is_row(&self) -> bool {
         let categories = ["activation", "unary", "binary", "comparison", "fused pointwise"];
-        !self.fused && categories.contains(&self.category)
+        let is_pointwise = matches!(self.class, Class::Exact | Class::Arithmetic | Class::Transcendental);
+        is_pointwise && categories.contains(&self.category)
     }
 
     /// The dimensions of a result of `rank` along which elements are reduced together.

@@ -300,16 +300,21 @@ fn binaries() -> Vec<Op> {
     vec![
         binary("add", add, real, |_| json!({"alpha": 1.5})).class(Arithmetic).companion(absolute).linear(),
         binary("sub", sub, real, |_| none()).class(Arithmetic).companion(sum_of_two).linear().also(&["add"]),
-        binary("mul", |_, a, b| a.mul(b), real, |_| none()).class(Arithmetic),
-        binary("div", div, [Domain::Real, Domain::Positive], |_| none()).class(Arithmetic).also(&[
+        binary("mul", |_, a, b| a.mul(b), real, |_| none()).class(Arithmetic).fused(),
+        binary("div", div, [Domain::Real, Domain::Positive], |_| none()).class(Arithmetic).fused().also(&[
             "div_floor",
             "div_trunc",
             "int_div_floor",
             "int_div_trunc",
         ]),
-        Op::new("pow", pow, pow_case).class(Transcendental).also(&["pow_scalar", "square", "reciprocal", "int_pow"]),
-        binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()),
-        binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()),
+        Op::new("pow", pow, pow_case).class(Transcendental).fused().also(&[
+            "pow_scalar",
+            "square",
+            "reciprocal",
+            "int_pow",
+        ]),
+        binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()).fused(),
+        binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()).fused(),
         scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real)
             .companion(scalar_terms)
             .also(&["add"]),
@@ -433,7 +438,8 @@ fn fused() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
-        .companion(absolute),
+        .companion(absolute)
+        .fused(),
         Op::new(
             "addcdiv",
             |c| one(c.input("s")?.addcdiv(c.input("a")?, c.input("b")?, c.float_or("value", 1.0)?)),
@@ -444,7 +450,8 @@ fn fused() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
-        .companion(absolute),
+        .companion(absolute)
+        .fused(),
         Op::new(
             "lerp",
             |c| {
@@ -463,7 +470,8 @@ fn fused() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
-        .companion(lerp_terms),
+        .companion(lerp_terms)
+        .fused(),
         Op::new(
             "where_cond",
             |c| {
@@ -481,7 +489,8 @@ fn fused() -> Vec<Op> {
                     false => Case::new(json!({"scalar": 0.5}), vec![("cond", cond), ("a", a)]),
                 }
             },
-        ),
+        )
+        .fused(),
         Op::new("clamp", clamp, clamp_case).also(&["maximum", "minimum"]),
     ]
 }
@@ -586,7 +595,7 @@ fn reductions() -> Vec<Op> {
         reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
         reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
         reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
-        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Factors),
+        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Factors).fused(),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
             .class(Stages)
             .fused()
@@ -864,10 +873,17 @@ pub(super) fn order(flag: bool) -> Order {
     if flag { Order::Descending } else { Order::Ascending }
 }
 
-/// The shape of an embedding's table.
-fn table(g: &mut Gen) -> [usize; 2] {
-    let (rows, width) = (5 + g.side(), g.side().max(3));
-    [rows, width]
+/// The shapes of an embedding's indices and of its table: many indices of few rows, or, of large shapes always, the last
+/// dimension is that of rows, which are as many as there are indices, or some more.
+fn lookup(g: &mut Gen) -> (Vec<usize>, [usize; 2]) {
+    const LARGE: usize = 1 << 16;
+    let (has_rows, shape) = (g.coin(), g.shape.clone());
+    match shape.split_last() {
+        Some((&width, indices)) if !indices.is_empty() && (has_rows || shape.iter().product::<usize>() > LARGE) => {
+            (indices.to_vec(), [5 + indices.iter().product::<usize>(), width.max(3)])
+        }
+        _ => (shape, [5 + g.side(), g.side().max(3)]),
+    }
 }
 
 fn indexing() -> Vec<Op> {
@@ -1010,8 +1026,7 @@ fn indexing() -> Vec<Op> {
                 one(c.input("w")?.embedding(c.input("idx")?, options))
             },
             |g| {
-                let shape = g.shape.clone();
-                let [rows, width] = table(g);
+                let (shape, [rows, width]) = lookup(g);
                 let (w, idx) = (g.tensor(Domain::Real, &[rows, width]), g.indices(rows, &shape));
                 Case::new(none(), vec![("w", w), ("idx", idx)])
             },
@@ -1023,8 +1038,7 @@ fn indexing() -> Vec<Op> {
             "embedding_rmsnorm",
             |c| one(c.input("w")?.embedding_rmsnorm(c.input("idx")?, c.optional("gamma"), c.float_or("eps", 1e-6)?)),
             |g| {
-                let shape = g.shape.clone();
-                let [rows, width] = table(g);
+                let (shape, [rows, width]) = lookup(g);
                 let (w, idx) = (g.tensor(Domain::Positive, &[rows, width]), g.indices(rows, &shape));
                 let gamma = g.tensor(Domain::Real, &[width]);
                 Case::new(json!({"eps": 1e-6}), vec![("w", w), ("idx", idx), ("gamma", gamma)])

@@ -1,0 +1,25 @@
+//! The gradient of products of rows.
+
+use crate::Gpu;
+use crate::driver::{Driver, Limits};
+use crate::fused::{Kept, addresses, rows, variant};
+use crate::launch::Arguments;
+use isograd_core::{Call, Result};
+
+/// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
+const FEWEST: usize = 256;
+
+/// True if groups are large enough.
+pub fn supports(limits: &Limits) -> bool {
+    limits.max_group >= FEWEST
+}
+
+pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let x = &call.inputs[0];
+    let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
+    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let program = variant("prod.c", x).define("SCALED", "i32");
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ALL);
+    let arguments = [inputs[0], inputs[1], outputs[0]].into_iter().fold(Arguments::new(), Arguments::pointer);
+    gpu.launch(program, "prod_backward", geometry, &arguments.int(count as i64).int(extent as i64))
+}
