@@ -50,6 +50,7 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("focal_loss_probability", [0, 8], SCALARS),
     ("focal_loss_probability_backward", [0, 26], SCALARS),
     ("pow_backward", [0, 2], SCALARS),
+    ("reduce_columns", [0, 2], SCALARS),
     ("row_loss", [0, 12], SCALARS),
     ("row_loss_backward", [0, 12], SCALARS),
     ("gelu", [0, 2], SCALARS),
