@@ -258,6 +258,9 @@ pub enum Fused {
     /// [`Kernel::Matmul`], inputs of any strides as there, and this row of one input and no attributes on its result before
     /// that is rounded. A second output, if there is one, gets what the row was applied to.
     GemmBias(Pointwise),
+    /// [`Kernel::Matmul`] of two inputs of any strides, without attributes, and as a second output `[1, M]` the sums of the rows of
+    /// the first input, if `ints[0]` is 0, or `[1, N]` those of the columns of the second, if it is 1; one matrix.
+    MatmulSum,
     /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own and then its numbers, set after set,
     /// then those that all sets share; outputs are each set's targets, set after set. The operands of a set have one number
     /// of elements, not 0; its numbers and what is shared have one. No set reads or writes what another writes. All sets have

@@ -14,7 +14,7 @@ use cudarc::cublaslt::sys::{
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Precision, Result};
 use isograd_gpu::Address;
-use isograd_gpu::blas::{self, Epilogue, Form, Matrices, Product};
+use isograd_gpu::blas::{self, Epilogue, Factor, Form, Matrices, Product};
 use isograd_gpu::library::Files;
 use libloading::Library;
 use parking_lot::Mutex;
@@ -261,6 +261,11 @@ fn data_type(dtype: DType) -> Option<DataType> {
 }
 
 fn epilogue(form: &Form) -> Epilogues {
+    match form.summed {
+        Some(Factor::A) => return Epilogues::CUBLASLT_EPILOGUE_BGRADA,
+        Some(Factor::B) => return Epilogues::CUBLASLT_EPILOGUE_BGRADB,
+        None => {}
+    }
     match (form.epilogue, form.has_aux, form.has_bias) {
         (Epilogue::Identity, _, false) => Epilogues::CUBLASLT_EPILOGUE_DEFAULT,
         (Epilogue::Identity, _, true) => Epilogues::CUBLASLT_EPILOGUE_BIAS,
@@ -276,7 +281,7 @@ fn epilogue(form: &Form) -> Epilogues {
 fn reductions(form: &Form) -> u32 {
     let (in_place, apart) =
         (Reduction::CUBLASLT_REDUCTION_SCHEME_INPLACE, Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-    match (form.output.size(), form.has_bias || form.epilogue != Epilogue::Identity) {
+    match (form.output.size(), form.has_bias || form.epilogue != Epilogue::Identity || form.summed.is_some()) {
         (2, true) => Reduction::CUBLASLT_REDUCTION_SCHEME_NONE as u32,
         (2, false) => apart as u32,
         _ => in_place as u32 | apart as u32,
@@ -333,6 +338,9 @@ impl Description {
         if product.form.has_bias {
             set(Operation::CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias)?;
         }
+        if product.form.summed.is_some() {
+            set(Operation::CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.sums)?;
+        }
         if product.form.has_aux {
             set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux)?;
         }
@@ -347,7 +355,7 @@ struct Plan {
 }
 
 /// What a plan is made for: a form, and the alignment of every address.
-type Key = (Form, [u32; 6]);
+type Key = (Form, [u32; 7]);
 
 /// The library on a stream.
 pub struct Products {
@@ -445,8 +453,8 @@ impl blas::Library for Products {
 
     fn multiply(&self, product: &Product) -> Result<bool> {
         self.stream.enter("blas")?;
-        let Product { a, b, c, d, bias, aux, .. } = *product;
-        let key = (product.form, [a, b, c, d, bias, aux].map(alignment));
+        let Product { a, b, c, d, bias, aux, sums, .. } = *product;
+        let key = (product.form, [a, b, c, d, bias, aux, sums].map(alignment));
         let mut plans = self.plans.lock();
         if !plans.contains_key(&key) {
             let plan = match self.plan(product) {

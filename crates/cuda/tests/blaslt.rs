@@ -3,10 +3,11 @@
 //! A machine without the library, or without a device, ignores this; `ISOGRAD_REQUIRE=blaslt,cuda` makes it a failure.
 
 use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
+use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Rng, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_cuda::{CublasLt, Cuda};
-use isograd_gpu::blas::{Epilogue, Form, Matrices, Product};
+use isograd_gpu::blas::{Epilogue, Factor, Form, Matrices, Product};
 use isograd_gpu::{Driver, Gpu};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::sync::Arc;
@@ -54,6 +55,7 @@ fn describe(library: &'static CublasLt) -> Result<()> {
         has_bias: false,
         epilogue: Epilogue::Identity,
         has_aux: false,
+        summed: None,
     };
     let mut forms = vec![plain, Form { precision: Precision::Tf32, ..plain }];
     forms.push(Form { batches: 3, d: Matrices { batch: 4096, ..d }, ..plain });
@@ -68,6 +70,9 @@ fn describe(library: &'static CublasLt) -> Result<()> {
             }
         }
     }
+    for summed in [Factor::A, Factor::B] {
+        forms.extend(FLOATS.map(|dtype| Form { dtype, output: dtype, summed: Some(summed), ..plain }));
+    }
     let product = |form: &Form| Product {
         form: *form,
         alpha: 1.0,
@@ -78,6 +83,7 @@ fn describe(library: &'static CublasLt) -> Result<()> {
         d: 2048,
         bias: form.has_bias as u64 * 4096,
         aux: form.has_aux as u64 * 8192,
+        sums: form.summed.is_some() as u64 * 12288,
         workspace: 16384,
     };
     for form in &forms {
@@ -125,6 +131,10 @@ fn on_device() -> Vec<Trial> {
     for dtype in FLOATS {
         trials.push(Trial::test(format!("cuda::special_values::{dtype}"), move || special_values(dtype)));
     }
+    for dtype in FLOATS {
+        let check = move || SHAPES.iter().try_for_each(|shape| bias_gradient(dtype, *shape));
+        trials.push(Trial::test(format!("cuda::bias_gradient::{dtype}"), check));
+    }
     for dtype in [DType::F16, DType::BF16] {
         trials.push(Trial::test(format!("cuda::reduced::{dtype}"), move || reduced(dtype)));
     }
@@ -166,15 +176,6 @@ fn exact(case: Case, inputs: &Inputs) -> Result<[Vec<f64>; 2]> {
 fn check(case: Case, dtype: DType, shape: [usize; 3]) -> std::result::Result<(), Failed> {
     let narrow = inputs(shape, dtype)?;
     let [exact, sums] = exact(case, &narrow)?;
-    let (u_out, u_acc, eta) = match dtype {
-        DType::F16 => (2f64.powi(-11), 2f64.powi(-24), 6e-8),
-        DType::BF16 => (2f64.powi(-8), 2f64.powi(-24), 1.2e-38),
-        DType::F32 => (0.0, 2f64.powi(-24), 1.2e-38),
-        _ => (0.0, 2f64.powi(-53), f64::MIN_POSITIVE),
-    };
-    let root = (shape[1] as f64).sqrt();
-    // A product of 16-bit factors may go through matrix units; 16 more for what is applied to the sum.
-    let terms = if dtype.size() == 2 { 32.0 + 8.0 * root } else { 8.0 + 2.0 * root } + 16.0;
     for blas in [Blas::Vendor, Blas::Own] {
         let (gpu, device) = open(blas)?;
         let there = map(&narrow, |t| t.to_device(&device))?;
@@ -184,15 +185,67 @@ fn check(case: Case, dtype: DType, shape: [usize; 3]) -> std::result::Result<(),
         if is_served != (blas == Blas::Vendor) && SHAPES[..ALIGNED].contains(&shape) {
             return fail(format!("the library was {}asked", if is_served { "" } else { "not " }));
         }
-        for (i, (got, r)) in y.to_f64_vec()?.iter().zip(&exact).enumerate() {
-            let bound = 1.5 * u_out * r.abs() + terms * u_acc * (sums[i] + r.abs()) + eta;
-            let fits = (got - r).abs() <= bound;
-            if !fits {
-                return fail(format!("element {i}: got {got:e}, expected {r:e} within {bound:e}"));
-            }
+        if let Some(why) = outside(dtype, shape[1], &y.to_f64_vec()?, &exact, &sums) {
+            return fail(why);
         }
         if y.to_bytes()? != case(&there)?.to_bytes()? {
             return fail("two calls differ".into());
+        }
+    }
+    Ok(())
+}
+
+/// The first result of sums of `k` terms that is not within the bound, of which `sums` has the absolute values.
+fn outside(dtype: DType, k: usize, found: &[f64], exact: &[f64], sums: &[f64]) -> Option<String> {
+    let (u_out, u_acc, eta) = match dtype {
+        DType::F16 => (2f64.powi(-11), 2f64.powi(-24), 6e-8),
+        DType::BF16 => (2f64.powi(-8), 2f64.powi(-24), 1.2e-38),
+        DType::F32 => (0.0, 2f64.powi(-24), 1.2e-38),
+        _ => (0.0, 2f64.powi(-53), f64::MIN_POSITIVE),
+    };
+    let root = (k as f64).sqrt();
+    // A product of 16-bit factors may go through matrix units; 16 more for what is applied to the sum.
+    let terms = if dtype.size() == 2 { 32.0 + 8.0 * root } else { 8.0 + 2.0 * root } + 16.0;
+    found.iter().zip(exact).zip(sums).enumerate().find_map(|(i, ((got, r), sum))| {
+        let bound = 1.5 * u_out * r.abs() + terms * u_acc * (sum + r.abs()) + eta;
+        let fits = (got - r).abs() <= bound;
+        (!fits).then(|| format!("element {i}: got {got:e}, expected {r:e} within {bound:e}"))
+    })
+}
+
+/// The gradients of a dense layer's weight and bias, for a weight that is read as it lies and one that is read transposed.
+fn bias_gradient(dtype: DType, [m, k, n]: [usize; 3]) -> std::result::Result<(), Failed> {
+    let [x, w, bias, dy] = inputs([m, k, n], dtype)?;
+    let flat = |found: Vec<Tensor>| found.iter().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>();
+    for (trans_b, w) in [(Transpose::No, w.clone()), (Transpose::Yes, w.t()?.contiguous()?)] {
+        let gradients = |[x, w, bias, dy]: &Inputs| {
+            let (w, bias) = (w.leaf()?, bias.leaf()?);
+            let y = x.gemm_bias(&w, Some(&bias), GemmBias { trans_b, ..Default::default() })?;
+            grad_with(&y, &[&w, &bias], BackwardOptions { gradient: Some(dy.clone()), ..Default::default() })
+        };
+        let narrow = [x.clone(), w, bias.clone(), dy.clone()];
+        let wide = map(&narrow, |t| t.cast(DType::F64))?;
+        let (exact, sums) = (flat(gradients(&wide)?)?, flat(gradients(&map(&wide, Tensor::abs)?)?)?);
+        for blas in [Blas::Vendor, Blas::Own] {
+            let (gpu, device) = open(blas)?;
+            let there = map(&narrow, |t| t.to_device(&device))?;
+            let found = gradients(&there)?;
+            let is_served = gpu.launches().iter().any(|launch| launch.program.contains("summed: Some"));
+            let fail = |why: String| Err(Failed::from(format!("{:?}, {trans_b:?}, by {blas:?}: {why}", [m, k, n])));
+            if !is_served && blas == Blas::Vendor && dtype.size() == 2 && SHAPES[..ALIGNED].contains(&[m, k, n]) {
+                return fail("the library does not sum".into());
+            }
+            let bits = |found: &[Tensor]| found.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>();
+            if bits(&found)? != bits(&gradients(&there)?)? {
+                return fail("two calls differ".into());
+            }
+            for (name, (found, (exact, sums))) in
+                ["weight", "bias"].iter().zip(flat(found)?.iter().zip(exact.iter().zip(&sums)))
+            {
+                if let Some(why) = outside(dtype, m, found, exact, sums) {
+                    return fail(format!("{name}, {why}"));
+                }
+            }
         }
     }
     Ok(())

@@ -35,6 +35,15 @@ pub enum Epilogue {
     GeluTanh,
 }
 
+/// One of the two factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Factor {
+    /// The left one.
+    A,
+    /// The right one.
+    B,
+}
+
 /// All of a product but its addresses and factors: what a library chooses a kernel by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
@@ -60,6 +69,8 @@ pub struct Form {
     pub epilogue: Epilogue,
     /// Whether what the epilogue is applied to is kept, laid out as d is.
     pub has_aux: bool,
+    /// A factor that is summed along the inner dimension too: each row of a, or each column of b. Nothing is added then or applied.
+    pub summed: Option<Factor>,
 }
 
 /// `d = epilogue(alpha a b + beta c + bias)`, for each of a batch.
@@ -83,6 +94,8 @@ pub struct Product {
     pub bias: Address,
     /// Where what the epilogue is applied to is kept, a multiple of 16; 0 if it is not.
     pub aux: Address,
+    /// Where the factor's sums go, a multiple of 16; 0 if there are none.
+    pub sums: Address,
     /// [`Library::workspace`] bytes.
     pub workspace: Address,
 }

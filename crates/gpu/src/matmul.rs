@@ -1,11 +1,12 @@
 //! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
 
+use crate::blas::Factor;
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
-use crate::{Gpu, address, vendor};
-use isograd_core::backend::Fused;
+use crate::{Gpu, address, place, reduce, vendor};
+use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
 use smallvec::SmallVec;
@@ -280,6 +281,27 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     product.run(gpu, plan)
+}
+
+/// Runs [`Fused::MatmulSum`]: by the library at once, if it can.
+pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let (outputs, sums) = call.outputs.split_at(1);
+    let multiply = Call { kernel: Kernel::Matmul, outputs, ints: &[], floats: &[1.0, 0.0], ..*call };
+    let product = Product::new::<D>(&multiply)?;
+    let (factor, input) = if call.ints[0] == 0 { (Factor::A, 0) } else { (Factor::B, 1) };
+    let is_large = matches!(product.plan(gpu.driver()).method, Method::Tiles(_) | Method::Mma(_));
+    if is_large && vendor::run_with_sums(gpu, &product, factor, place::<D>(&sums[0])?)? {
+        return Ok(());
+    }
+    run(gpu, &multiply)?;
+    let input = &call.inputs[input];
+    let turned = input.layout.transpose(1, 2);
+    let layout = if factor == Factor::A { input.layout } else { &turned };
+    let inputs = [Operand { layout, ..*input }];
+    reduce::run(
+        gpu,
+        &Call { kernel: Kernel::Reduce(Reduce::Sum), inputs: &inputs, outputs: sums, ints: &[1], floats: &[], ..*call },
+    )
 }
 
 /// The choice among our own kernels for a call.

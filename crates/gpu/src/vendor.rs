@@ -4,8 +4,8 @@
 //! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is applied to its sums by
 //! `gemm_sum`, as to the sums of our own kernels.
 
-use crate::blas::{Epilogue, Form, Library, Matrices, Product};
-use crate::driver::{Driver, Geometry};
+use crate::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
+use crate::driver::{Address, Driver, Geometry};
 use crate::matmul::{self, Extents, Side, tiles};
 use crate::pool::Buffer;
 use crate::{Gpu, Launch};
@@ -52,8 +52,7 @@ impl<D: Driver> Vendor<D> {
 
 /// Has the library compute a product of matrices, neither of which is a vector; false if it is left to us.
 pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
-    let off = gpu.vendor.is_off.load(Ordering::Relaxed);
-    let Some(library) = gpu.driver().blas().filter(|_| !off && product.numel() > 0) else { return Ok(false) };
+    let Some(library) = library(gpu, product) else { return Ok(false) };
     let precision = gpu.vendor.precision();
     let Some(sums) = sums(product, precision) else { return Ok(false) };
     if let Some(whole) = whole(product, sums, precision)
@@ -79,6 +78,29 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
     }
     product.sum(gpu, 1, d)?;
     Ok(true)
+}
+
+/// Has the library compute a product without anything else, and the sums of a factor along K; false if it is left to us.
+pub fn run_with_sums<D: Driver>(
+    gpu: &Gpu<D>,
+    product: &matmul::Product,
+    summed: Factor,
+    sums_at: Address,
+) -> Result<bool> {
+    let Some(library) = library(gpu, product).filter(|_| sums_at.is_multiple_of(ALIGNMENT)) else { return Ok(false) };
+    let Some(sums) = sums(product, gpu.vendor.precision()) else { return Ok(false) };
+    // The library multiplies the transposed matrices.
+    let summed = match summed {
+        Factor::A => Factor::B,
+        Factor::B => Factor::A,
+    };
+    multiply(gpu, library, Product { form: Form { summed: Some(summed), ..sums.form }, sums: sums_at, ..sums })
+}
+
+/// The library, if it is to be asked.
+fn library<'a, D: Driver>(gpu: &'a Gpu<D>, product: &matmul::Product) -> Option<&'a dyn Library> {
+    let off = gpu.vendor.is_off.load(Ordering::Relaxed);
+    gpu.driver().blas().filter(|_| !off && product.numel() > 0)
 }
 
 fn multiply<D: Driver>(gpu: &Gpu<D>, library: &dyn Library, mut product: Product) -> Result<bool> {
@@ -122,9 +144,10 @@ fn sums(product: &matmul::Product, precision: Precision) -> Option<Product> {
         has_bias: false,
         epilogue: Epilogue::Identity,
         has_aux: false,
+        summed: None,
     };
     let (a, b, y) = (product.b.address, product.a.address, product.y);
-    Some(Product { form, alpha: 1.0, beta: 0.0, a, b, c: y, d: y, bias: 0, aux: 0, workspace: 0 })
+    Some(Product { form, alpha: 1.0, beta: 0.0, a, b, c: y, d: y, bias: 0, aux: 0, sums: 0, workspace: 0 })
 }
 
 /// All of a product in one call of the library, if it can apply all of it.

@@ -3,9 +3,10 @@
 //! are exact.
 
 use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
+use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Shape, Tensor, bf16, f16, no_grad};
 use isograd_cpu as _;
-use isograd_gpu::blas::{Epilogue, Library, Matrices, Product};
+use isograd_gpu::blas::{Epilogue, Factor, Library, Matrices, Product};
 use isograd_gpu::null::NullDriver;
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Gpu, Limits};
 use parking_lot::Mutex;
@@ -83,7 +84,8 @@ impl Library for Columns {
         assert!(all.iter().all(|matrices| matrices.leading >= matrices.rows), "{form:?}");
         assert!(form.batches > 1 || all.iter().all(|matrices| matrices.batch == 0), "{form:?}");
         assert_eq!((form.has_bias, form.has_aux), (product.bias != 0, product.aux != 0));
-        assert!([product.bias, product.aux].iter().all(|at| at.is_multiple_of(16)));
+        assert_eq!(form.summed.is_some(), product.sums != 0);
+        assert!([product.bias, product.aux, product.sums].iter().all(|at| at.is_multiple_of(16)));
         self.memory.with(product.workspace, self.workspace(), |_| ());
         let at = |m: Matrices, batch: usize, row: usize, column: usize| batch * m.batch + column * m.leading + row;
         for batch in 0..form.batches {
@@ -107,6 +109,17 @@ impl Library for Columns {
                 let v = if form.epilogue == Epilogue::GeluTanh { gelu_tanh(v) } else { v };
                 self.memory.store(product.d, form.output, place, v);
             }
+        }
+        let (factor, address, n) = match form.summed {
+            Some(Factor::A) => (form.a, product.a, m),
+            Some(Factor::B) => (form.b, product.b, n),
+            None => (form.a, product.a, 0),
+        };
+        for i in 0..n {
+            let is_row = (form.summed == Some(Factor::A)) == (factor.1 == Transpose::No);
+            let place = |l| if is_row { at(factor.0, 0, i, l) } else { at(factor.0, 0, l, i) };
+            let sum = (0..k).map(|l| self.memory.load(address, form.dtype, place(l))).sum();
+            self.memory.store(product.sums, form.output, i, sum);
         }
         self.asked.lock().push(*product);
         Ok(true)
@@ -477,6 +490,48 @@ fn dense_alone(setup: &Setup, dtype: DType, activation: Activation) {
         let (asked, ours) = setup.asked();
         assert_eq!((asked.len(), ours), (0, 1));
     }
+}
+
+#[test]
+fn the_gradient_of_a_bias_comes_with_that_of_the_weight() {
+    let setup = Setup::new();
+    for dtype in FLOATS {
+        for trans_b in [Transpose::No, Transpose::Yes] {
+            let shape = if trans_b == Transpose::Yes { [24, 27] } else { [27, 24] };
+            // The gradient of the weight, then that of the bias.
+            let gradient = |wanted: usize| {
+                setup.check(0.0, |make| {
+                    let x = make(&[25, 27], dtype);
+                    let (w, bias, dy) =
+                        (make(&shape, dtype).leaf()?, make(&[24], dtype).leaf()?, make(&[25, 24], dtype));
+                    let y = x.gemm_bias(&w, Some(&bias), GemmBias { trans_b, ..Default::default() })?;
+                    let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
+                    Ok(grad_with(&y, &[&w, &bias], options)?.swap_remove(wanted))
+                });
+                setup.asked()
+            };
+            for wanted in [0, 1] {
+                let (asked, ours) = gradient(wanted);
+                assert_eq!((asked.len(), ours), (2, 0), "{dtype}, {trans_b:?}");
+                let summed = if trans_b == Transpose::Yes { Factor::B } else { Factor::A };
+                assert_eq!((asked[0].form.summed, asked[1].form.summed), (None, Some(summed)));
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_that_the_library_refuses_are_ours() -> Result<()> {
+    let setup = Setup::new();
+    *setup.library().refuses.lock() = |product| product.form.summed.is_some();
+    let make = |shape: &[usize]| setup.tensor(shape, DType::F32, &setup.device);
+    let (w, bias) = (make(&[27, 24]).leaf()?, make(&[24]).leaf()?);
+    let y = make(&[25, 27]).gemm_bias(&w, Some(&bias), GemmBias::default())?;
+    let options = BackwardOptions { gradient: Some(make(&[25, 24])), ..Default::default() };
+    grad_with(&y, &[&w, &bias], options)?;
+    let (asked, ours) = setup.asked();
+    assert_eq!((asked.len(), ours), (2, 1));
+    Ok(())
 }
 
 #[test]

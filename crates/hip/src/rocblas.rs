@@ -169,7 +169,7 @@ impl Products {
 fn is_plain(form: &Form) -> bool {
     let leading = [form.a.0, form.b.0, form.c, form.d].map(|matrices| matrices.leading);
     let is_short = leading.into_iter().all(|leading| leading <= c_int::MAX as usize);
-    is_short && !form.has_bias && !form.has_aux && form.epilogue == Epilogue::Identity
+    is_short && !form.has_bias && !form.has_aux && form.epilogue == Epilogue::Identity && form.summed.is_none()
 }
 
 impl blas::Library for Products {

@@ -1,6 +1,6 @@
 //! A matrix product with a bias and an activation: the dense layer.
 
-use super::fused::record_fused;
+use super::fused::{has_kernel, record_fused};
 use super::matmul::batched;
 use super::unary::{Slope, unary};
 use super::{Approximate, Gemm, gradients, in_acc};
@@ -90,6 +90,19 @@ impl Transpose {
             Transpose::No => left.matmul(right),
             Transpose::Yes => right.t()?.matmul(&left.t()?),
         }
+    }
+
+    /// [`gradient`](Transpose::gradient), and the sums of the columns of `right`, in one kernel outside of the tape.
+    fn gradient_and_sums(self, op: &'static str, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
+        let (a, b, summed) = match self {
+            Transpose::No => (left.clone(), right.clone(), 1),
+            Transpose::Yes => (right.t()?, left.t()?, 0),
+        };
+        let like = |shape: &[usize]| Tensor::empty(op, &Shape::new(shape), a.dtype(), a.device());
+        let (y, sums) = (like(&[a.dims()[0], b.dims()[1]])?, like(&[1, right.dims()[1]])?);
+        let (inputs, outputs) = ([&batched(&a), &batched(&b)], [&batched(&y), &sums]);
+        run(op, Kernel::Fused(Fused::MatmulSum), &inputs, &outputs, Attributes::ints(&[summed]))?;
+        Ok([y, sums.squeeze(0)?])
     }
 }
 
@@ -217,14 +230,19 @@ fn fused(kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor
                 None => t.dy().clone(),
             };
             let (a, b) = (options.trans_a.of(&inputs[0])?, options.trans_b.of(&inputs[1])?);
-            let mut found = gradients![
-                t.want(0, || options.trans_a.gradient(&dz, &b.t()?))?,
-                t.want(1, || options.trans_b.gradient(&a.t()?, &dz))?,
-            ]?;
-            if let Some(bias) = inputs.get(2) {
-                found.push(t.want(2, || dz.sum_to_size(bias.shape()))?);
+            let da = t.want(0, || options.trans_a.gradient(&dz, &b.t()?))?;
+            let Some(bias) = inputs.get(2) else {
+                return gradients![da, t.want(1, || options.trans_b.gradient(&a.t()?, &dz))?];
+            };
+            if t.needs(1) && t.needs(2) && has_kernel(Fused::MatmulSum, &dz) && a.numel() > 0 {
+                let [db, sums] = options.trans_b.gradient_and_sums(op, &a.t()?, &dz)?;
+                return gradients![da, Some(db), Some(sums)];
             }
-            Ok(found)
+            gradients![
+                da,
+                t.want(1, || options.trans_b.gradient(&a.t()?, &dz))?,
+                t.want(2, || dz.sum_to_size(bias.shape()))?,
+            ]
         },
     )
 }

@@ -101,7 +101,7 @@ fn bounds(
 fn factor(call: &Call<'_>, inputs: &[Tensor], elements: usize, dtype: DType) -> f64 {
     let largest = inputs.iter().map(Tensor::numel).max().unwrap_or(1) as f64;
     match call.kernel {
-        Kernel::Matmul | Kernel::Fused(Fused::GemmBias(_)) => {
+        Kernel::Matmul | Kernel::Fused(Fused::GemmBias(_) | Fused::MatmulSum) => {
             let root = (inputs[0].dims().last().copied().unwrap_or(1).max(4) as f64).sqrt();
             if dtype == dtype.acc() { 8.0 + 2.0 * root } else { 32.0 + 8.0 * root }
         }
@@ -124,6 +124,10 @@ fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<O
         let sizes = sizes.iter().zip(before).map(|(y, before)| y.abs()?.sum_to_size(before.shape()));
         return sizes.collect::<Result<_>>().map(Some);
     }
+    if call.kernel == Kernel::Fused(Fused::MatmulSum) {
+        let sizes = inputs.iter().map(|t| t.cast(DType::F64)?.abs()).collect::<Result<Vec<_>>>()?;
+        return matmul_sum(call, &sizes).map(|sizes| Some(sizes.into()));
+    }
     let kernel = match call.kernel {
         Kernel::Fused(Fused::GemmBias(_)) => Kernel::Matmul,
         Kernel::Matmul | Kernel::Reduce(_) | Kernel::Scan(_) | Kernel::Scatter(Scatter::Add) => call.kernel,
@@ -135,6 +139,12 @@ fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<O
     let floats: Vec<f64> = call.floats.iter().map(|v| v.abs()).collect();
     let sizes = primitive(kernel, &inputs, &before[..1], call.ints, &floats)?;
     Ok(Some(before.iter().map(|_| sizes[0].clone()).collect()))
+}
+
+/// A product, and the sums of one of its factors.
+fn matmul_sum(call: &Call<'_>, inputs: &[Tensor]) -> Result<[Tensor; 2]> {
+    let sums = if call.ints[0] == 0 { inputs[0].sum(-1)? } else { inputs[1].sum(-2)? };
+    Ok([inputs[0].matmul(&inputs[1])?, sums])
 }
 
 fn outputs(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
@@ -254,6 +264,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let y = primitive(Kernel::Pointwise(row), &z, &z, &[], &[])?;
             Ok([y, z].concat().into_iter().take(before.len()).map(Some).collect())
         }
+        Fused::MatmulSum => matmul_sum(call, inputs).map(|found| found.into_iter().map(Some).collect()),
         Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
         Fused::RowTotal(row) => row_total(row, call, inputs),
         Fused::RowSum(row) => {
