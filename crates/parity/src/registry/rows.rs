@@ -1161,8 +1161,9 @@ fn matrices() -> Vec<Op> {
             ),
             absolute,
         )
-        .also(&["linear", "gemm_bias", "gemm"]),
-        dense("gemm_bias", |_| Ok(Activation::Identity)),
+        .also(&["linear", "gemm_bias", "gemm"])
+        .fused(),
+        dense("gemm_bias", |_| Ok(Activation::Identity)).fused(),
         decided(dense("gemm_bias_relu", |_| Ok(Activation::Relu)).fused()),
         dense("gemm_bias_gelu", |c| Ok(Activation::Gelu(approximate(c)?))).fused(),
         dense("gemm_bias_sigmoid", |_| Ok(Activation::Sigmoid)).fused(),
