@@ -463,6 +463,88 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 #endif
     }
 }
+#elif defined(EXACT)
+// A number of f16 that is finite, in units of the smallest one.
+FUNCTION i64 units_of(S h) {
+    int exponent = h >> 10 & 31;
+    i64 size = exponent == 0 ? h & 0x3ff : (i64)((h & 0x3ff) | 0x400) << (exponent - 1);
+    return h & 0x8000 ? -size : size;
+}
+
+// The number of f16 that is nearest. What is cut off of 24 bits leaves a trace in the last one.
+FUNCTION S nearest(i64 units) {
+    u64 size = units < 0 ? 0 - (u64)units : (u64)units;
+    int more = 40 - leading_zeros_u64(size | 1);
+    if (more > 0)
+        size = size >> more | (size << (64 - more) != 0);
+    else
+        more = 0;
+    f32 v = (f32)(u32)size * as_f32((u32)(127 - 24 + more) << 23);
+    return f32_to_f16(units < 0 ? -v : v);
+}
+
+// Of infinities and NaN, which of the infinities they hold: NaN holds both.
+#define IS_SPECIAL(h) (((h) & 0x7c00) == 0x7c00)
+#define HELD(h) ((h) & 0x3ff ? 3u : (h) & 0x8000 ? 2u : 1u)
+#define SPECIAL(held) (S)((held) == 3 ? 0x7e00 : (held) == 2 ? 0xfc00 : 0x7c00)
+// Indices and values that a thread reads at once.
+#define AHEAD 8
+#define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
+#define TEAM (THREADS / TOGETHER)
+
+// Sums of f16 as integers of 64 bits, which hold those of 2^22 numbers: the order does not matter, and they are rounded once. A
+// group adds up TOGETHER lists in BINS numbers of local memory, of which each has two halves and two bits, beside each
+// other those of neighbouring lists. What gets nothing, or 0, stays as it is.
+KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 along, i64 extent, i64 total,
+              i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
+    SHARED_GIVEN(u32, sums, BINS * 2 + BINS / 16);
+    LOCAL u32 *low = sums, *high = sums + BINS, *special = sums + 2 * BINS;
+    int own = LANE % TOGETHER, member = LANE / TOGETHER;
+    i64 list = GROUP * TOGETHER + own;
+    int n = list < total ? (int)count : 0;
+    idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
+    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+    GLOBAL const S *from = source + walk(&p, 0, ROWS, 2, row);
+    y += walk(&p, 0, ROWS, 1, row);
+    for (int i = LANE; i < BINS * 2 + BINS / 16; i += THREADS) sums[i] = 0;
+    BARRIER();
+    for (int i = member; i < n; i += AHEAD * TEAM) {
+        i64 v[AHEAD];
+        S read[AHEAD];
+        EACH_AHEAD(a) {
+            int k = i + a * TEAM;
+            v[a] = k < n ? at[k * (idx)index_step] : -1;
+            read[a] = k < n ? from[k * (idx)source_step] : 0;
+        }
+        EACH_AHEAD(a) {
+            int k = i + a * TEAM;
+            if (k >= n) continue;
+            if ((u64)v[a] >= (u64)extent) {
+                note(status, row + k * (idx)apart, v[a]);
+                continue;
+            }
+            int bin = (int)v[a] * TOGETHER + own;
+            if (IS_SPECIAL(read[a])) {
+                or_local(&special[bin / 16], HELD(read[a]) << bin % 16 * 2);
+            } else {
+                i64 units = units_of(read[a]);
+                u32 below = (u32)units, sum = add_local(&low[bin], below) + below;
+                u32 above = (u32)(units >> 32) + (sum < below);
+                if (above != 0) add_local(&high[bin], above);
+            }
+        }
+    }
+    BARRIER();
+    for (int v = member; v < (int)extent && n > 0; v += TEAM) {
+        int bin = v * TOGETHER + own;
+        i64 units = (i64)((u64)high[bin] << 32 | low[bin]);
+        u32 held = special[bin / 16] >> bin % 16 * 2 & 3;
+        if (units == 0 && held == 0) continue;
+        S before = y[v * (idx)along];
+        if (IS_SPECIAL(before)) held |= HELD(before);
+        y[v * (idx)along] = held ? SPECIAL(held) : nearest(units + units_of(before));
+    }
+}
 #elif defined(LISTS)
 // An entry of a list: where it points, and below that its number.
 #define NUMBER_BITS 13

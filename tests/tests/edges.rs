@@ -24,6 +24,7 @@ fn main() {
             check("global_avgpool3d", "adaptive", global_pools),
             check("index_put_", "what_is_changed", index_put_in_place),
             check("nonzero", "ranks", nonzero),
+            check("scatter_add", "special_values", special_sums),
             check("sort", "long_rows_of_few_values", few_values),
             check("prod", "gradient", gradient_of_products),
         ]
@@ -295,6 +296,52 @@ fn index_put_in_place(device: &Device) -> Result<Outcome> {
 }
 
 /// Rows that are merged: equal values keep their order, zeros and NaN their bits.
+/// Columns of sums that are infinite, NaN, too large, very small or of nothing: exact in every dtype.
+fn special_sums(device: &Device) -> Result<Outcome> {
+    const COLUMNS: usize = 16;
+    // What is there, and what is added.
+    let cases: [(f64, &[f64]); COLUMNS] = [
+        (1.0, &[f64::INFINITY, -2.0]),
+        (1.0, &[3.0, f64::NEG_INFINITY]),
+        (1.0, &[f64::INFINITY, f64::NEG_INFINITY]),
+        (1.0, &[f64::NAN, 1.0]),
+        (f64::NAN, &[f64::INFINITY, 1.0]),
+        (f64::INFINITY, &[-65504.0, -1.0]),
+        (f64::INFINITY, &[f64::NEG_INFINITY]),
+        (f64::NEG_INFINITY, &[1.0]),
+        (65504.0, &[65504.0, -65504.0]),
+        (-65504.0, &[-65504.0, 65504.0, 32.0]),
+        (5.0, &[2048.0, -2050.0, 0.0078125]),
+        (-0.25, &[0.25]),
+        (-0.0, &[]),
+        (0.0, &[-0.5, -0.25, -0.125]),
+        (0.0, &[6.103515625e-05, -3.0517578125e-05]),
+        (1024.0, &[-1024.0, -4096.0, 4.0]),
+    ];
+    // The last of two rows gets everything; the first gets zeros.
+    let mut source = vec![0.0; 1100 * COLUMNS];
+    for (column, (_, added)) in cases.iter().enumerate() {
+        added.iter().enumerate().for_each(|(i, v)| source[(37 * i + 1) * COLUMNS + column] = *v);
+    }
+    let row = cases.map(|(before, _)| before);
+    let index: Vec<i64> = (0..source.len()).map(|i| (source[i] != 0.0) as i64).collect();
+    let index = Tensor::from_vec(index, (1100, COLUMNS), device)?;
+    for dtype in [DType::F16, DType::F32, DType::F64] {
+        let x = Tensor::from_vec([row, row].concat(), (2, COLUMNS), device)?.cast(dtype)?;
+        let source = Tensor::from_vec(source.clone(), (1100, COLUMNS), device)?.cast(dtype)?;
+        let y = x.scatter_add(0, &index, &source)?.to_f64_vec()?;
+        for (column, (before, added)) in cases.iter().enumerate() {
+            let expected = [*before, added.iter().sum::<f64>() + before];
+            for (got, expected) in [y[column], y[COLUMNS + column]].into_iter().zip(expected) {
+                if got != expected && !(got.is_nan() && expected.is_nan()) {
+                    return Ok(Err(format!("{dtype}, column {column}: {got:e}, expected {expected:e}")));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
 fn few_values(device: &Device) -> Result<Outcome> {
     let cpu = Device::cpu()?;
     let special = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 0.5, -3.0];

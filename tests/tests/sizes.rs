@@ -114,6 +114,13 @@ const SIZES: &[Size] = &[
     size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
     size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),
     size("gather", "rows_that_meet", &[&[900, 7]], |x| x[0].gather(0, &indices(&x[0], &[900, 7], 11)?)),
+    // Sums of f16 in local memory, of lists that lie side by side.
+    size("scatter_add", "columns_that_meet", &[&[300, 27], &[2000, 27]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[2000, 27], 300)?, &x[1])
+    }),
+    size("scatter_add", "planes_that_meet", &[&[2, 70, 33], &[2, 900, 33]], |x| {
+        x[0].scatter_add(1, &indices(&x[0], &[2, 900, 33], 70)?, &x[1])
+    }),
     size("embedding", "rows_that_meet", &[&[50, 33]], |x| {
         x[0].embedding(&indices(&x[0], &[1500], 50)?, EmbeddingOptions::default())
     }),

@@ -196,6 +196,11 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
     |d, t| scatter(d, t, 16384),
+    // Few values for a large table, and f16.
+    |d, t| {
+        let (x, index) = (zeros(d, t, &[65536, 256])?, zeros(d, DType::I64, &[4096, 256])?);
+        x.scatter_add(0, &index, &zeros(d, t, &[4096, 256])?).map(drop)
+    },
     |d, t| {
         d.set_deterministic(false);
         scatter(d, t, 4096)
