@@ -488,7 +488,7 @@ FUNCTION S nearest(i64 units) {
 #define HELD(h) ((h) & 0x3ff ? 3u : (h) & 0x8000 ? 2u : 1u)
 #define SPECIAL(held) (S)((held) == 3 ? 0x7e00 : (held) == 2 ? 0xfc00 : 0x7c00)
 // Indices and values that a thread reads at once.
-#define AHEAD 8
+#define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
 #define TEAM (THREADS / TOGETHER)
 
