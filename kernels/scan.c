@@ -9,6 +9,9 @@
 // vanish where the running product from the start of the row is in range, and the order of factors is free. A running
 // product that leaves the range gives inf or 0 there, and comes back if later factors bring it back.
 //
+// POSITIONS: x is a mask of so many dimensions, contiguous, as one row, and y `[POSITIONS, count]`, where its true elements
+// are in each dimension. What is counted before a true element is its column. `p` has the mask's extents then, and count.
+//
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. PARTIAL_X and PARTIAL_Y: x are, or y become, totals.
 // ITEMS: neighbours that a thread takes.
 
@@ -47,7 +50,11 @@ typedef P To;
 #define PUT(y, at, v) ((y)[at] = (v))
 #else
 typedef STORAGE(Y) To;
+#ifdef POSITIONS
+#define PUT(y, at, v) put_position(y, at, v, p)
+#else
 #define PUT(y, at, v) STORE(Y, y, at, value(v))
+#endif
 #endif
 
 // Where the first element of a row lies in x.
@@ -61,6 +68,20 @@ FUNCTION idx place(Ints p, idx row) {
     }
     return at;
 }
+
+#ifdef POSITIONS
+// Element t of a mask belongs to this column, or to none.
+FUNCTION void put_position(GLOBAL To *y, idx t, P column, Ints p) {
+    idx count = (idx)p.v[2 * KEPT + POSITIONS];
+    if (column < 0 || column >= count) return;
+#pragma unroll
+    for (int d = POSITIONS - 1; d >= 0; d--) {
+        idx extent = (idx)p.v[2 * KEPT + d];
+        y[d * count + (idx)column] = d == 0 ? t : t % extent;
+        t /= extent;
+    }
+}
+#endif
 
 #ifdef TOTALS
 // The total of part GROUP_Y of row GROUP, by one group; y: [rows, parts].
@@ -137,7 +158,11 @@ KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 pa
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
             P after = join(before, own[i]);
+#ifdef POSITIONS
+            tile[LANE * (ITEMS + 1) + i] = own[i] != 0 ? before : -1;
+#else
             tile[LANE * (ITEMS + 1) + i] = is_exclusive ? before : after;
+#endif
             before = after;
         }
         BARRIER();

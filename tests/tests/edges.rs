@@ -234,23 +234,36 @@ fn gradient_of_products(device: &Device) -> Result<Outcome> {
     Ok(Ok(()))
 }
 
-/// Positions count up in row-major order, and those of all elements are all; of nothing there are none.
+/// Positions count up in row-major order, and those of all elements are all; of nothing there are none. The last masks are
+/// counted in parts.
 fn nonzero(device: &Device) -> Result<Outcome> {
-    for dims in [&[][..], &[0], &[3, 0], &[0, 3], &[7], &[3, 5], &[2, 3, 4], &[2, 1, 3, 2]] {
+    let masks: [fn(usize) -> bool; 5] = [|_| true, |_| false, |i| i >= 3, |i| i != 5, |i| i * i % 7 == 4];
+    let small = [&[][..], &[0], &[3, 0], &[0, 3], &[7], &[3, 5], &[2, 3, 4], &[2, 1, 3, 2]];
+    for dims in small.into_iter().chain([&[100_003][..], &[3, 70, 301]]) {
         let n: usize = dims.iter().product();
-        let numbers = Tensor::arange(n, device)?.reshape(dims.to_vec())?;
-        for mask in [numbers.ge_scalar(0)?, numbers.lt_scalar(0)?, numbers.ge_scalar(3)?, numbers.ne_scalar(5)?] {
-            let set = mask.to_vec::<bool>()?;
-            let found = mask.nonzero()?.iter().map(Tensor::to_vec::<i64>).collect::<Result<Vec<_>>>()?;
-            let place = |d: usize, i: usize| (i / dims[d + 1..].iter().product::<usize>() % dims[d]) as i64;
-            let expected = (0..dims.len()).map(|d| (0..n).filter(|&i| set[i]).map(|i| place(d, i)).collect());
-            let outcome = equal("positions", found, expected.collect::<Vec<Vec<i64>>>());
+        for is_set in masks {
+            let mask = Tensor::from_vec((0..n).map(is_set).collect::<Vec<bool>>(), dims.to_vec(), device)?;
+            let mut views = vec![mask.permute(&(0..dims.len() as isize).rev().collect::<Vec<_>>())?];
+            if let Some(&extent) = dims.last() {
+                views.push(mask.slice(-1, extent.min(1), extent, 2)?);
+            }
+            views.push(mask);
+            let outcome = views.iter().try_fold(Ok(()), |so_far, mask| Ok(so_far.and(positions(mask)?)))?;
             if outcome.is_err() {
                 return Ok(outcome);
             }
         }
     }
     Ok(Ok(()))
+}
+
+fn positions(mask: &Tensor) -> Result<Outcome> {
+    let (dims, set) = (mask.dims(), mask.to_vec::<bool>()?);
+    let found = mask.nonzero()?.iter().map(Tensor::to_vec::<i64>).collect::<Result<Vec<_>>>()?;
+    let place = |d: usize, i: usize| (i / dims[d + 1..].iter().product::<usize>() % dims[d]) as i64;
+    let of = |d: usize| (0..set.len()).filter(|&i| set[i]).map(|i| place(d, i)).collect::<Vec<_>>();
+    let is_so = found.iter().enumerate().all(|(d, at)| *at == of(d));
+    Ok(equal(&format!("positions in {}", mask.shape()), (found.len(), is_so), (dims.len(), true)))
 }
 
 fn index_put_in_place(device: &Device) -> Result<Outcome> {

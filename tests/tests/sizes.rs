@@ -127,6 +127,11 @@ const SIZES: &[Size] = &[
     size("embedding", "rows_that_meet_in_order", &[&[50, 5]], |x| {
         x[0].embedding(&indices(&x[0], &[9001], 50)?, EmbeddingOptions::default())
     }),
+    // Of a mask that is counted in parts.
+    size("index", "mask", &[&[40001]], |x| x[0].index(&[Index::from(&x[0].gt_scalar(0.25)?)])),
+    size("index", "mask_of_pairs", &[&[3, 6001, 2]], |x| {
+        x[0].index(&[Index::from(&x[0].narrow(2, 1, 1)?.squeeze(2)?.lt_scalar(0.0)?)])
+    }),
     size("index_put", "assigned", &[&[400, 3], &[300, 3]], |x| {
         x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)
     }),

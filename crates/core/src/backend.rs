@@ -289,6 +289,9 @@ pub enum Fused {
     /// Rows x `[rows, length]` and dy `[rows]` to the gradient of the rows' products. A row is at most [`LONGEST_PRODUCT`]
     /// bytes in the accumulation dtype.
     ProdBackward,
+    /// A mask of one dimension or more to the positions (i64) of its true elements, row-major: `[rank, count]`, a row for each
+    /// dimension. There are count of them.
+    Positions,
     /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
     Total(Total),
     /// Divides the outputs but the last, which are contiguous, have one dtype and are not empty, by the only input, as a product

@@ -9,7 +9,8 @@ use crate::launch::{Arguments, element_address, group_size};
 use crate::source::Variant;
 use crate::status::Check;
 use crate::{
-    Gpu, address, distance, each, index, matmul, place, prod, random, reduce, rotary, sample, softmax, total, window,
+    Gpu, address, distance, each, index, matmul, place, prod, random, reduce, rotary, sample, scan, softmax, total,
+    window,
 };
 use isograd_core::backend::{Fused, index_error};
 use isograd_core::{Call, DType, Operand, Result};
@@ -66,6 +67,9 @@ impl Kept {
 /// True for the dtypes of the fused kernels.
 pub fn supports<D: Driver>(gpu: &Gpu<D>, kernel: Fused, dtype: DType) -> bool {
     let limits = gpu.driver().limits();
+    if kernel == Fused::Positions {
+        return dtype == DType::Bool;
+    }
     let fits = kernel != Fused::ProdBackward || prod::supports(limits);
     fits && dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
 }
@@ -97,6 +101,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::Halves(row) => halves(gpu, call, row),
         Fused::LogSumExp | Fused::Variance => reduce::run(gpu, call),
         Fused::ProdBackward => prod::backward(gpu, call),
+        Fused::Positions => scan::positions(gpu, call),
         Fused::Total(kind) => total::run(gpu, call, kind),
         Fused::Unscale => total::unscale(gpu, call),
         Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),

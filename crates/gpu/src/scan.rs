@@ -2,15 +2,16 @@
 //!
 //! A team of threads takes a row, tile after tile. Rows that are long, or long and few, are cut into parts: the parts'
 //! totals are made, scanned, and then every part is scanned from what is before it. That reads x twice, but fills the
-//! device, and keeps the chains of additions short.
+//! device, and keeps the chains of additions short. The positions of a mask's true elements are found so too.
 
 use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
 use crate::source::Variant;
-use crate::{Gpu, address};
+use crate::{Gpu, address, place};
 use isograd_core::backend::Scan;
 use isograd_core::{Call, DType, Result};
+use smallvec::SmallVec;
 
 /// Neighbours that a thread takes.
 const ITEMS: usize = 8;
@@ -40,6 +41,8 @@ struct Task {
     is_reverse: bool,
     is_exclusive: bool,
     is_wide: bool,
+    /// Of a mask whose true elements' positions are wanted, its extents and how many these are; else nothing.
+    positions: SmallVec<[i64; 9]>,
 }
 
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Scan) -> Result<()> {
@@ -67,6 +70,30 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Scan) -> Result<()> {
         is_exclusive: call.ints[1] != 0,
         // With room for a step beyond the end.
         is_wide: ends.max(rows * n) > 1 << 30,
+        positions: SmallVec::new(),
+    };
+    scan(gpu, &task)
+}
+
+/// Where a mask is true, which is counted over all of it.
+pub fn positions<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+    let (mask, found) = (&call.inputs[0], &call.outputs[0]);
+    let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
+    let n = mask.layout.shape().numel();
+    let task = Task {
+        kind: Scan::Sum,
+        acc: mask.dtype.acc(),
+        from: Some(mask.dtype),
+        to: Some(found.dtype),
+        x: place::<D>(mask)?,
+        y: place::<D>(found)?,
+        kept: Joint::of(&[], [&[][..]].into_iter()).at_least_one(),
+        n,
+        stride: 1,
+        is_reverse: false,
+        is_exclusive: true,
+        is_wide: n.max(dims.len() * count) > 1 << 30,
+        positions: dims.iter().chain([&count]).map(|&v| v as i64).collect(),
     };
     scan(gpu, &task)
 }
@@ -87,7 +114,7 @@ fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
         true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
         false => (0, task.stride as i64),
     };
-    let ints = task.kept.ints();
+    let mut ints = task.kept.ints();
     let scratch = if parts > 1 { Some(gpu.scratch(2 * rows * parts * task.total_size())?) } else { None };
     let carries = scratch.as_ref().map(|s| s.address + (rows * parts * task.total_size()) as u64);
     if let (Some(totals), Some(carries)) = (&scratch, carries) {
@@ -104,10 +131,12 @@ fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
             stride: 1,
             is_reverse: false,
             is_exclusive: true,
+            positions: SmallVec::new(),
             ..*task
         };
         scan(gpu, &next)?;
     }
+    ints.extend_from_slice(&task.positions);
     let mut arguments = Arguments::new().pointer(task.x).pointer(task.y).ints(&ints);
     let (reverse, exclusive) = (task.is_reverse as i64, task.is_exclusive as i64);
     for number in [rows as i64, n as i64, part as i64, first, stride, reverse, exclusive, team as i64] {
@@ -120,6 +149,9 @@ fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
     let mut variant = task.variant(ints.len(), threads, task.to);
     if carries.is_some() {
         variant = variant.define("CARRIES", true);
+    }
+    if let Some((_count, extents)) = task.positions.split_last() {
+        variant = variant.define("POSITIONS", extents.len());
     }
     gpu.launch(variant, "scan", geometry, &arguments)
 }

@@ -6,7 +6,7 @@ use crate::Gpu;
 use crate::driver::{Dialect, Registered};
 use crate::null::NullDriver;
 use crate::source::{FILES, find};
-use isograd_core::backend::Total;
+use isograd_core::backend::{Fused, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
     AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad, Update,
@@ -168,6 +168,17 @@ fn turns(device: &Device, dtype: DType, style: RotaryStyle) -> Result<()> {
     q.apply_rotary_embedding(&q, &table, &table, &options).map(drop)
 }
 
+/// The positions in a mask. Of a device that runs nothing none are read back, so that the op would stop there.
+fn positions(device: &Device) -> Result<()> {
+    let backend = device.backend();
+    let (mask, found) = (Layout::contiguous((1024, 1024).into()), Layout::contiguous((2, 1 << 20).into()));
+    let (from, to) = (backend.allocate(1 << 20)?, backend.allocate(2 * size_of::<i64>() << 20)?);
+    let inputs = [Operand { memory: &*from, layout: &mask, dtype: DType::Bool }];
+    let outputs = [Operand { memory: &*to, layout: &found, dtype: DType::I64 }];
+    let kernel = Kernel::Fused(Fused::Positions);
+    backend.run(&Call { op: "kernels", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &[] })
+}
+
 /// Ops that together launch every kernel of the files.
 const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
@@ -208,6 +219,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 14])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
+    |d, _| positions(d),
     |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].dropout(0.1, &Rng::new(0))),
     // More targets than one group sums up, and classes that are not neighbours.

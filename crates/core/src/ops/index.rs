@@ -1,10 +1,11 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
+use super::fused::has_kernel;
 use super::gather::{along, check_apart, scatter_};
 use super::{common_shape, pointwise_one};
-use crate::backend::Scatter;
+use crate::backend::{Fused, Kernel, Scatter};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_index, describe};
+use crate::tensor::{Attributes, check_index, describe, run};
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
 
 /// One entry of an advanced index.
@@ -118,10 +119,13 @@ impl Tensor {
         if y.shares_memory(self) { Ok(()) } else { no_grad(|| self.copy_(&y)) }
     }
 
-    /// The positions of the true elements of a bool tensor, row-major: one i64 tensor a dimension. Reads the mask back.
-    /// Errors: `Dtype`.
+    /// The positions of the true elements of a bool tensor, row-major: one i64 tensor a dimension. Reads back how many there
+    /// are, or the mask where the backend does not find them. Errors: `Dtype`.
     pub fn nonzero(&self) -> Result<Vec<Tensor>> {
         super::compare::check_bool("nonzero", self)?;
+        if self.rank() > 0 && has_kernel(Fused::Positions, self) {
+            return positions(self);
+        }
         let mask = self.to_vec::<bool>()?;
         let count = mask.iter().filter(|&&is_set| is_set).count();
         let Some((&length, outer)) = self.dims().split_last() else { return Ok(Vec::new()) };
@@ -142,6 +146,15 @@ impl Tensor {
         columns.push(last);
         columns.into_iter().map(|column| Tensor::from_vec(column, count, self.device())).collect()
     }
+}
+
+/// The positions of a mask's true elements, by their kernel.
+fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
+    let mask = mask.contiguous()?;
+    let count = mask.sum(..)?.to_vec::<i64>()?[0] as usize;
+    let found = Tensor::empty("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
+    run("nonzero", Kernel::Fused(Fused::Positions), &[&mask], &[&found], Attributes::default())?;
+    (0..mask.rank()).map(|d| found.select(0, d as isize)).collect()
 }
 
 /// What an advanced index writes, as a scatter along dimension 0.

@@ -292,6 +292,10 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let found = enable_grad(|| grad_with(&x.prod(-1)?, &[&x], options))?;
             Ok(found.into_iter().map(Some).collect())
         }
+        Fused::Positions => {
+            let found = inputs[0].nonzero()?;
+            Ok(vec![Some(Tensor::stack(&found.iter().collect::<Vec<_>>(), 0)?)])
+        }
         Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
         Fused::Unscale => {
             let (targets, found) = before.split_at(before.len() - 1);

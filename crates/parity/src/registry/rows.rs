@@ -971,6 +971,7 @@ fn indexing() -> Vec<Op> {
             },
         )
         .linear()
+        .fused()
         .also(&["narrow", "index_select", "gather", "normalize_index"]),
         Op::new(
             "index_put",
@@ -998,7 +999,8 @@ fn indexing() -> Vec<Op> {
                 at(none(), g.mask(&shape))
             },
         )
-        .derivative(NO_GRADIENT),
+        .derivative(NO_GRADIENT)
+        .fused(),
         Op::new(
             "topk",
             |c| two(c.input("x")?.topk(c.size("k")?, c.dim("dim")?, order(c.flag("largest")?))),
