@@ -1,4 +1,4 @@
-// Running sums and products along the last dimension of x; y is contiguous.
+// Running sums and products along the last dimension of x; y is contiguous, but for COLUMNS (at the end).
 //
 // `p`: extents of the other dimensions, KEPT of them (1 or more), and their strides in x. The elements of a row are
 // counted from where the scan starts: element t lies at `first + t * stride` in x, and at `n - 1 - t` or t in y.
@@ -57,6 +57,7 @@ typedef STORAGE(Y) To;
 #endif
 #endif
 
+#ifndef COLUMNS
 // Where the first element of a row lies in x.
 FUNCTION idx place(Ints p, idx row) {
     idx at = 0;
@@ -72,11 +73,11 @@ FUNCTION idx place(Ints p, idx row) {
 #ifdef POSITIONS
 // Element t of a mask belongs to this column, or to none.
 FUNCTION void put_position(GLOBAL To *y, idx t, P column, Ints p) {
-    idx count = (idx)p.v[2 * KEPT + POSITIONS];
+    idx count = (idx)p.v[3 * KEPT + POSITIONS];
     if (column < 0 || column >= count) return;
 #pragma unroll
     for (int d = POSITIONS - 1; d >= 0; d--) {
-        idx extent = (idx)p.v[2 * KEPT + d];
+        idx extent = (idx)p.v[3 * KEPT + d];
         y[d * count + (idx)column] = d == 0 ? t : t % extent;
         t /= extent;
     }
@@ -175,5 +176,125 @@ KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 pa
         }
         BARRIER();
     }
+}
+#endif
+#else
+// Columns are rows that lie side by side; a line has one element of each. `p` has strides in y too. Line t lies at
+// `first + t * stride` in x, and at `y_first + t * y_stride` in y. Totals and carries are [parts, columns].
+//
+// Neighbouring threads take neighbouring columns, VECTOR each, as words X_WORD and Y_WORD. A group covers `width` of these
+// vectors, a power of 2, and its other threads take other lines, ITEMS in a row. `vectors` and the last extent count vectors.
+// TOTALS: y becomes the totals of parts.
+
+#define KEPT_Y(d) ((idx)p.v[2 * KEPT + (d)])
+#define EACH_LINE(i) _Pragma("unroll") for (int i = 0; i < ITEMS; i++)
+#define EACH_COLUMN(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+#define TOTAL(j) ((j) * THREADS + LANE)
+
+#ifdef PARTIAL_X
+#define X_WORD P
+#endif
+#ifdef PARTIAL_Y
+#define Y_WORD P
+#endif
+typedef union {
+    X_WORD all;
+    From each[VECTOR];
+} Read;
+typedef union {
+    Y_WORD all;
+    To each[VECTOR];
+} Written;
+
+// Adds to `from` and `to` where a vector begins.
+FUNCTION void place(Ints p, idx vector, idx *from, idx *to) {
+#pragma unroll
+    for (int d = KEPT - 1; d >= 0; d--) {
+        idx c = d == 0 ? vector : vector % KEPT_EXTENT(d);
+        if (d > 0) vector /= KEPT_EXTENT(d);
+        if (d == KEPT - 1) c *= VECTOR;
+        *from += c * KEPT_X(d);
+        *to += c * KEPT_Y(d);
+    }
+}
+
+KERNEL(scan_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 vectors, i64 n, i64 part, i64 first, i64 stride,
+                     i64 y_first, i64 y_stride, i64 is_exclusive, i64 width
+#ifdef CARRIES
+                     ,
+                     GLOBAL const P *carries
+#endif
+) {
+    SHARED(P, totals, THREADS * VECTOR);
+    int columns = (int)width, members = THREADS / columns, member = LANE / columns;
+    i64 vector = GROUP * columns + LANE % columns;
+    int is_vector = vector < vectors;
+    // What is not there reads the last vector and the last line, and writes nothing.
+    if (!is_vector) vector = vectors - 1;
+    idx from = (idx)first, to = (idx)y_first;
+    place(p, (idx)vector, &from, &to);
+    idx start = (idx)(GROUP_Y * part), end = (idx)n - start > (idx)part ? start + (idx)part : (idx)n;
+    idx column = ((idx)GROUP_Y * (idx)vectors + (idx)vector) * VECTOR;
+    P carry[VECTOR], own[VECTOR];
+#ifdef CARRIES
+    EACH_COLUMN(j) carry[j] = carries[column + j];
+#else
+    EACH_COLUMN(j) carry[j] = NOTHING;
+#endif
+    for (idx at = start; at < end; at += members * ITEMS) {
+        idx t = at + member * ITEMS;
+        Read lines[ITEMS];
+        EACH_LINE(i) {
+            idx line = t + i < end ? t + i : end - 1;
+            lines[i].all = *(GLOBAL const X_WORD *)(x + (from + line * (idx)stride));
+        }
+        EACH_COLUMN(j) own[j] = NOTHING;
+        EACH_LINE(i) {
+            if (t + i < end) {
+                EACH_COLUMN(j) own[j] = join(own[j], ELEMENT(lines[i].each, j));
+            }
+        }
+#ifdef TOTALS
+        EACH_COLUMN(j) carry[j] = join(carry[j], own[j]);
+#else
+        EACH_COLUMN(j) totals[TOTAL(j)] = own[j];
+        BARRIER();
+        for (int by = 1; by < members; by *= 2) {
+            if (member >= by) {
+                EACH_COLUMN(j) own[j] = join(totals[TOTAL(j) - by * columns], own[j]);
+            }
+            BARRIER();
+            EACH_COLUMN(j) totals[TOTAL(j)] = own[j];
+            BARRIER();
+        }
+        EACH_COLUMN(j) {
+            own[j] = member > 0 ? join(carry[j], totals[TOTAL(j) - columns]) : carry[j];
+            carry[j] = join(carry[j], totals[TOTAL(j) + (members - 1 - member) * columns]);
+        }
+        EACH_LINE(i) {
+            Written line;
+            EACH_COLUMN(j) {
+                P after = join(own[j], ELEMENT(lines[i].each, j));
+                PUT(line.each, j, is_exclusive ? own[j] : after);
+                own[j] = after;
+            }
+            if (is_vector && t + i < end) *(GLOBAL Y_WORD *)(y + (to + (t + i) * (idx)y_stride)) = line.all;
+        }
+        BARRIER();
+#endif
+    }
+#ifdef TOTALS
+    EACH_COLUMN(j) totals[TOTAL(j)] = carry[j];
+    BARRIER();
+    for (int below = members / 2; below > 0; below /= 2) {
+        if (member < below) {
+            EACH_COLUMN(j) totals[TOTAL(j)] = join(totals[TOTAL(j)], totals[TOTAL(j) + below * columns]);
+        }
+        BARRIER();
+    }
+    if (member == 0 && is_vector) {
+        EACH_COLUMN(j) PUT(y, column + j, totals[TOTAL(j)]);
+    }
+#endif
 }
 #endif

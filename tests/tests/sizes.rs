@@ -112,6 +112,14 @@ const SIZES: &[Size] = &[
     size("adaptive_avgpool1d", "of_many_bands", &[&[1201, 50]], |x| x[0].adaptive_avg_pool1d([7])),
     size("cumsum", "rows", &[&[3, 5001]], |x| x[0].cumsum(-1)),
     size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
+    size("cumsum", "columns", &[&[9, 4096]], |x| x[0].cumsum(0)),
+    size("cumsum", "cut_columns", &[&[9001, 16]], |x| x[0].cumsum(0)),
+    size("cumsum", "cut_columns_of_no_words", &[&[9001, 5]], |x| x[0].cumsum(0)),
+    size("cumsum", "in_the_middle", &[&[3, 700, 10]], |x| x[0].cumsum(1)),
+    size("cumsum", "columns_of_a_slice", &[&[700, 33]], |x| x[0].narrow(1, 3, 24)?.cumsum(0)),
+    size("cumsum", "columns_of_rows", &[&[24, 700]], |x| x[0].t()?.cumsum(1)),
+    // Factors of 1, -1 and 0, whose gradients reach x.
+    size("prod", "cut_columns", &[&[9001, 5]], |x| x[0].detach().sign()?.add(&x[0].sub(&x[0].detach())?)?.prod(0)),
     size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),
     size("gather", "rows_that_meet", &[&[900, 7]], |x| x[0].gather(0, &indices(&x[0], &[900, 7], 11)?)),
     // Sums of f16 in local memory, of lists that lie side by side.

@@ -176,7 +176,7 @@ pub enum Kernel {
     /// Stable sort of the last dimension: values and, as the second output, their indices (i64). `ints[0] != 0`: descending.
     /// NaN is the largest value.
     Sort,
-    /// Running sum or product along the last dimension; `ints` = reverse, exclusive.
+    /// Running sum or product along the last dimension, to the (strided) output; `ints` = reverse, exclusive.
     Scan(Scan),
     /// What a composite does in many kernels, for backends that support it.
     Fused(Fused),

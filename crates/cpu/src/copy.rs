@@ -40,7 +40,8 @@ pub fn copy(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-fn copy_bits<T: Pod + Send + Sync>(from: &[u8], from_layout: &Layout, to: &mut [u8], to_layout: &Layout) {
+/// Copies elements from one layout to another of the same shape.
+pub fn copy_bits<T: Pod + Send + Sync>(from: &[u8], from_layout: &Layout, to: &mut [u8], to_layout: &Layout) {
     let (from, to): (&[T], &mut [T]) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
     let numel = from_layout.shape().numel();
     if numel == 0 {

@@ -1,8 +1,9 @@
 //! Running sums and products along the last dimension.
 
-use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc};
+use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc, with_bits};
+use crate::copy::copy_bits;
 use isograd_core::backend::Scan;
-use isograd_core::{Call, Result};
+use isograd_core::{Call, DType, Layout, Result};
 use rayon::prelude::*;
 
 /// Longer running sums are made of parts of this length, so that errors do not pile up along the whole row.
@@ -12,15 +13,25 @@ pub fn run(call: &Call<'_>, kind: Scan) -> Result<()> {
     let source = Source::new(&call.inputs[0])?;
     let mut target = Target::new(&call.outputs[0])?;
     let (reverse, exclusive) = (call.ints[0] != 0, call.ints[1] != 0);
-    if source.layout.shape().numel() > 0 {
-        with_acc!(source.dtype, scan(&source, &mut target, kind, reverse, exclusive));
+    let (dtype, numel) = (target.dtype, source.layout.shape().numel());
+    if numel == 0 {
+        return Ok(());
     }
+    if target.layout.is_contiguous() {
+        with_acc!(source.dtype, scan(&source, target.elements(), dtype, kind, reverse, exclusive));
+        return Ok(());
+    }
+    let mut rows = vec![0u64; (numel * dtype.size()).div_ceil(size_of::<u64>())];
+    let rows = &mut bytemuck::cast_slice_mut(&mut rows)[..numel * dtype.size()];
+    with_acc!(source.dtype, scan(&source, rows, dtype, kind, reverse, exclusive));
+    let layout = Layout::contiguous(source.layout.shape().clone());
+    with_bits!(dtype, copy_bits(rows, &layout, &mut target.bytes, target.layout));
     Ok(())
 }
 
-fn scan<A: Acc>(source: &Source<'_>, target: &mut Target<'_>, kind: Scan, reverse: bool, exclusive: bool) {
+fn scan<A: Acc>(source: &Source<'_>, target: &mut [u8], dtype: DType, kind: Scan, reverse: bool, exclusive: bool) {
     let row = source.layout.shape().last().copied().unwrap_or(1);
-    let (view, layout, dtype) = (source.view(), Strided::new(source.layout), target.dtype);
+    let (view, layout) = (source.view(), Strided::new(source.layout));
     let one = |(r, bytes): (usize, &mut [u8])| {
         let mut x = vec![A::from_i64(0); row];
         load(view, &layout, r * row, &mut x);
@@ -40,10 +51,9 @@ fn scan<A: Acc>(source: &Source<'_>, target: &mut Target<'_>, kind: Scan, revers
         }
         store(&x, dtype, bytes);
     };
-    let bytes = target.elements();
     match source.layout.shape().numel() < PARALLEL {
-        true => bytes.chunks_mut(row * dtype.size()).enumerate().for_each(one),
-        false => bytes.par_chunks_mut(row * dtype.size()).enumerate().for_each(one),
+        true => target.chunks_mut(row * dtype.size()).enumerate().for_each(one),
+        false => target.par_chunks_mut(row * dtype.size()).enumerate().for_each(one),
     }
 }
 

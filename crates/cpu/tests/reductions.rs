@@ -292,6 +292,9 @@ fn scans_run_both_ways() {
                 let y = T::out(out, &[2, 3]);
                 run(Kernel::Scan(kind), &[&x], &[&y], &ints, &[]);
                 assert_same(&y.values(), &expected, (dtype, placing, kind, ints));
+                let y = T::out(out, &[3, 2]).with(|layout| layout.transpose(0, 1));
+                run(Kernel::Scan(kind), &[&x], &[&y], &ints, &[]);
+                assert_same(&y.values(), &expected, (dtype, placing, kind, ints, "to columns"));
             }
         }
         let y = T::out(out, &[2, 0]);

@@ -436,6 +436,6 @@ impl Task<'_> {
 }
 
 /// How many elements of so many bytes are read at once, from the best on.
-fn vectors(size: usize) -> impl Iterator<Item = usize> {
+pub fn vectors(size: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(16 / size), |v| Some(v / 2)).take_while(|&v| v > 1)
 }

@@ -172,7 +172,7 @@ fn turns(device: &Device, dtype: DType, style: RotaryStyle) -> Result<()> {
 fn positions(device: &Device) -> Result<()> {
     let backend = device.backend();
     let (mask, found) = (Layout::contiguous((1024, 1024).into()), Layout::contiguous((2, 1 << 20).into()));
-    let (from, to) = (backend.allocate(1 << 20)?, backend.allocate(2 * size_of::<i64>() << 20)?);
+    let (from, to) = (backend.allocate(1 << 20)?, backend.allocate((2 * size_of::<i64>()) << 20)?);
     let inputs = [Operand { memory: &*from, layout: &mask, dtype: DType::Bool }];
     let outputs = [Operand { memory: &*to, layout: &found, dtype: DType::I64 }];
     let kernel = Kernel::Fused(Fused::Positions);
@@ -220,6 +220,11 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[1 << 14])?.sort(0, Order::Ascending).map(drop),
     |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
     |d, _| positions(d),
+    // Columns: many, of no whole words, and few, which are cut into parts.
+    |d, t| zeros(d, t, &[256, 65536])?.cumsum(0).map(drop),
+    |d, t| zeros(d, t, &[256, 65537])?.cumsum(0).map(drop),
+    |d, t| zeros(d, t, &[65536, 256])?.cumsum(0).map(drop),
+    |d, t| differentiate(d, t, &[&[65536, 256]], |x| x[0].prod(0)),
     |d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].dropout(0.1, &Rng::new(0))),
     // More targets than one group sums up, and classes that are not neighbours.

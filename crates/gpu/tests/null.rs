@@ -255,6 +255,22 @@ fn the_gradient_of_a_product_is_one_launch() -> Result<()> {
 }
 
 #[test]
+fn running_sums_of_columns_are_not_copied() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    // Few columns are cut into parts, whose totals are scanned first.
+    for (dims, launches) in [((256, 65536), 1), ((4096, 256), 3)] {
+        let x = zeros(&device, dims)?.leaf()?;
+        assert_eq!(entries(&gpu, || x.cumsum(0).map(drop))?, vec!["scan_columns"; launches]);
+        let y = x.cumsum(0)?;
+        assert!(y.is_contiguous());
+        let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
+        assert_eq!(entries(&gpu, || y.backward_with(options))?, vec!["scan_columns"; launches]);
+        assert!(x.t()?.cumsum(1)?.t()?.is_contiguous());
+    }
+    Ok(())
+}
+
+#[test]
 fn indexing_takes_few_launches() -> Result<()> {
     let Setup { gpu, device } = setup(1 << 40, None);
     let index = |dims: &[usize]| Tensor::zeros(dims, DType::I64, &device);

@@ -22,9 +22,8 @@ const MIN: Kernel = Kernel::Reduce(Reduce::Min);
 const NORM: Kernel = Kernel::Reduce(Reduce::Norm);
 const ALL: [Kernel; 8] = [SUM, MEAN, PROD, MAX, MIN, NORM, Kernel::ArgMax, Kernel::ArgMin];
 
-/// A call's only output, run on the GPU over a copy of `x`.
-fn on_gpu(kernel: Kernel, x: &T, dtype: DType, dims: &[usize], ints: &[i64]) -> T {
-    let y = T::out(dtype, dims);
+/// A call's only output `y`, run on the GPU over a copy of `x`.
+fn on_gpu(kernel: Kernel, x: &T, y: T, ints: &[i64]) -> T {
     let (input, output) = (x.bytes(), y.bytes());
     let [from, to] = [&input, &output].map(|bytes| {
         let memory = GPU.allocate(bytes.len()).unwrap();
@@ -71,17 +70,18 @@ fn rounded(dtype: DType, values: &[f64]) -> Vec<f64> {
 }
 
 /// Runs the kernel twice on the GPU and compares with the CPU: bits with bits, values with values. `all` is the whole
-/// buffer of x; `dims` is the output's shape; `count` elements make one of its elements.
+/// buffer of x; `y` is the output's layout; `count` elements make one of its elements.
 #[track_caller]
-fn check(kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout, dims: &[usize], count: usize, ints: &[i64]) {
+fn check(kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout, y: &Layout, count: usize, ints: &[i64]) {
     let what = || format!("{kernel} {dtype} of {layout:?}, {ints:?}");
     let to = out_dtype(kernel, dtype);
     let buffer = |dtype, values: &[f64]| T::new(dtype, &[values.len()], values).with(|_| layout.clone());
     let x = buffer(dtype, all);
-    let y = on_gpu(kernel, &x, to, dims, ints);
-    assert_eq!(y.bytes(), on_gpu(kernel, &x, to, dims, ints).bytes(), "{}: two runs differ", what());
+    let out = |dtype| T::out(dtype, y.shape().dims()).with(|_| y.clone());
+    let y = on_gpu(kernel, &x, out(to), ints);
+    assert_eq!(y.bytes(), on_gpu(kernel, &x, out(to), ints).bytes(), "{}: two runs differ", what());
     let reference = |dtype: DType, all: &[f64]| {
-        let r = T::out(out_dtype(kernel, dtype), dims);
+        let r = out(out_dtype(kernel, dtype));
         run(kernel, &[&buffer(dtype, all)], &[&r], ints, &[]);
         r.values()
     };
@@ -116,7 +116,7 @@ fn check_reduce(kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout, redu
     if is_real && !dtype.is_float() || is_extremum && count == 0 {
         return;
     }
-    check(kernel, dtype, all, layout, kept, count, &[reduced as i64]);
+    check(kernel, dtype, all, layout, &contiguous(kept), count, &[reduced as i64]);
 }
 
 /// Test values of a kernel: factors near 1, otherwise numbers in -1..1; small integers for integer dtypes.
@@ -256,7 +256,7 @@ fn nan_infinities_and_ties() {
 #[test]
 fn integers_wrap() {
     let x = [i64::MAX as f64; 5];
-    let y = on_gpu(SUM, &T::new(DType::I64, &[5], &x), DType::I64, &[], &[1]);
+    let y = on_gpu(SUM, &T::new(DType::I64, &[5], &x), T::out(DType::I64, &[]), &[1]);
     let expected = T::out(DType::I64, &[]);
     run(SUM, &[&T::new(DType::I64, &[5], &x)], &[&expected], &[1], &[]);
     assert_eq!(y.bytes(), expected.bytes());
@@ -268,7 +268,17 @@ const SCANS: [Kernel; 2] = [Kernel::Scan(Scan::Sum), Kernel::Scan(Scan::Prod)];
 fn check_scan(kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout) {
     let dims = layout.shape().dims();
     for ints in [[0, 0], [1, 0], [0, 1], [1, 1]] {
-        check(kernel, dtype, all, layout, dims, dims.last().copied().unwrap_or(1), &ints);
+        check(kernel, dtype, all, layout, &contiguous(dims), dims.last().copied().unwrap_or(1), &ints);
+    }
+}
+
+/// Along dimension `d`, to an output whose dimensions lie in this order.
+#[track_caller]
+fn check_columns(kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout, d: usize) {
+    let dims = layout.shape().dims();
+    let order: Vec<usize> = (0..dims.len()).filter(|&k| k != d).chain([d]).collect();
+    for ints in [[0, 0], [1, 0], [0, 1], [1, 1]] {
+        check(kernel, dtype, all, &layout.permute(&order), &contiguous(dims).permute(&order), dims[d], &ints);
     }
 }
 
@@ -304,6 +314,40 @@ fn views_of_scans() {
     }
     check_scan(SCANS[0], DType::F32, &x, &contiguous(&[70, 1]).expand(&Shape::new(&[70, 3000])));
     check_scan(SCANS[0], DType::F32, &x, &contiguous(&[]));
+    check_columns(SCANS[0], DType::F32, &x, &contiguous(&[1, 24]).expand(&Shape::new(&[3000, 24])), 0);
+}
+
+#[test]
+fn columns_of_scans() {
+    for kernel in SCANS {
+        for n in SIZES {
+            let x = data(kernel, DType::F32, 5 * n);
+            check_columns(kernel, DType::F32, &x, &contiguous(&[n, 5]), 0);
+        }
+        let x = data(kernel, DType::F32, 1 << 20);
+        for n in [1, 9, 513, 4097] {
+            check_columns(kernel, DType::F32, &x, &contiguous(&[n, 8]), 0);
+            check_columns(kernel, DType::F32, &x, &contiguous(&[3, n, 12]), 1);
+            check_columns(kernel, DType::F32, &x, &contiguous(&[2, n, 3, 2]), 1);
+            check_columns(kernel, DType::F32, &x, &contiguous(&[n, 60]).narrow(1, 3, 24, 2), 0);
+            check_columns(kernel, DType::F32, &x, &contiguous(&[n, 60]).narrow(1, 4, 24, 1), 0);
+            check_columns(kernel, DType::F32, &x, &contiguous(&[2, n, 5, 3]).permute(&[3, 1, 0, 2]), 1);
+        }
+        for dims in [[3, 9001], [12, 9000]] {
+            check_columns(kernel, DType::F32, &x, &contiguous(&dims), 0);
+        }
+    }
+}
+
+#[test]
+fn dtypes_of_columns_of_scans() {
+    for kernel in SCANS {
+        for dtype in [DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U8] {
+            for dims in [[33, 8], [129, 33], [4097, 16]] {
+                check_columns(kernel, dtype, &data(kernel, dtype, dims[0] * dims[1]), &contiguous(&dims), 0);
+            }
+        }
+    }
 }
 
 #[test]
@@ -311,6 +355,8 @@ fn running_products_do_not_overflow_between() {
     for n in [40, 3000, 50_000] {
         let x: Vec<f64> = (0..n).map(|i| [-100, 100, 100, -100][i % 4]).map(|e| 2f64.powi(e)).collect();
         check_scan(SCANS[1], DType::F32, &x, &contiguous(&[n]));
+        let x: Vec<f64> = x.iter().flat_map(|&v| [v, 1.0, v, -1.0]).collect();
+        check_columns(SCANS[1], DType::F32, &x, &contiguous(&[n, 4]), 0);
     }
 }
 
@@ -322,6 +368,7 @@ fn special_values_in_scans() {
             x[n / 3] = special;
             x[n / 2] = -special;
             SCANS.into_iter().for_each(|kernel| check_scan(kernel, DType::F32, &x, &contiguous(&[n])));
+            SCANS.into_iter().for_each(|kernel| check_columns(kernel, DType::F32, &x, &contiguous(&[n / 2, 2]), 0));
         }
     }
 }

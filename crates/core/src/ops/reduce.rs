@@ -202,7 +202,11 @@ impl Tensor {
             let dy = t.dy().reshape(&plan.keepdim)?;
             // The product of the others may be too large for 16 bits where the gradient is not.
             gradients![Some(in_acc(&dy, |dy| {
-                dy.mul(&plan.in_rows(&x.cast(dy.dtype())?, |rows| others(rows, t.creates_graph()))?)
+                let x = x.cast(dy.dtype())?;
+                dy.mul(&match plan.perm.last() {
+                    Some(&d) if plan.reduced == 1 && !t.creates_graph() => others(&x, d)?,
+                    _ => plan.in_rows(&x, |rows| others_in_rows(rows, t.creates_graph()))?,
+                })
             })?)]
         })
     }
@@ -418,8 +422,13 @@ fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
     Ok(dx)
 }
 
+/// For each factor the product of all others along dimension `d`.
+fn others(x: &Tensor, d: usize) -> Result<Tensor> {
+    x.running_product(d, Direction::Forward)?.mul(&x.running_product(d, Direction::Backward)?)
+}
+
 /// For each factor the product of all others in its row `[rows, K]`.
-fn others(rows: &Tensor, creates_graph: bool) -> Result<Tensor> {
+fn others_in_rows(rows: &Tensor, creates_graph: bool) -> Result<Tensor> {
     if creates_graph {
         // Scans have no second derivative; a product with the factor itself masked out has.
         let count = rows.dims()[1];
@@ -427,5 +436,5 @@ fn others(rows: &Tensor, creates_graph: bool) -> Result<Tensor> {
         let factors = rows.unsqueeze(1)?.broadcast_to((rows.dims()[0], count, count))?;
         return own.logical_not()?.where_scalar(&factors, 1.0)?.prod(-1);
     }
-    rows.running_product(Direction::Forward)?.mul(&rows.running_product(Direction::Backward)?)
+    others(rows, 1)
 }

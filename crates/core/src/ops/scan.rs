@@ -4,7 +4,8 @@ use super::gradients;
 use crate::backend::{Kernel, Scan};
 use crate::tape::record;
 use crate::tensor::{Attributes, describe, run};
-use crate::{DType, Error, Result, Tensor, autocast};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
+use std::cmp::Reverse;
 
 /// From which end a scan starts.
 #[derive(Clone, Copy, PartialEq)]
@@ -31,25 +32,32 @@ impl Tensor {
         if self.rank() == 0 {
             return Ok(self.clone());
         }
-        let last = self.rank() - 1;
-        let view = self.with_layout(self.layout().transpose(d, last));
         let dtype = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
-        let y = Tensor::empty(op, view.shape(), dtype, self.device())?;
-        let ints = [(direction == Direction::Backward) as i64, 0];
-        if y.numel() > 0 {
-            run(op, Kernel::Scan(Scan::Sum), &[&view], &[&y], Attributes::ints(&ints))?;
-        }
-        let y = y.with_layout(y.layout().transpose(d, last));
+        let y = self.scan(op, Scan::Sum, d, dtype, [(direction == Direction::Backward) as i64, 0])?;
         let back = if direction == Direction::Forward { Direction::Backward } else { Direction::Forward };
         record(op, &[self], y, move |t| gradients![Some(t.dy().running_sum(dim, back)?)])
     }
 
-    /// For each element of `[rows, K]` the product of those before it in its row (or after it); outside of the tape.
-    pub(super) fn running_product(&self, direction: Direction) -> Result<Tensor> {
-        let y = Tensor::empty("prod", self.shape(), self.dtype(), self.device())?;
-        let ints = [(direction == Direction::Backward) as i64, 1];
+    /// For each element the product of those before it along dimension `d` (or after it); outside of the tape.
+    pub(super) fn running_product(&self, d: usize, direction: Direction) -> Result<Tensor> {
+        self.scan("prod", Scan::Prod, d, self.dtype(), [(direction == Direction::Backward) as i64, 1])
+    }
+
+    /// Scans along dimension `d`. The result's dimensions lie in memory in the order in which those of `self` do.
+    fn scan(&self, op: &'static str, kind: Scan, d: usize, dtype: DType, ints: [i64; 2]) -> Result<Tensor> {
+        let mut order: Dims = (0..self.rank()).collect();
+        // Repeated elements come first.
+        order.sort_by_key(|&d| Reverse(self.layout().strides()[d].wrapping_sub(1)));
+        let mut inverse = order.clone();
+        order.iter().enumerate().for_each(|(k, &d)| inverse[d] = k);
+        let shape = Shape::from(order.iter().map(|&d| self.dims()[d]).collect::<Dims>());
+        let y = Tensor::empty(op, &shape, dtype, self.device())?;
+        let y = y.with_layout(y.layout().permute(&inverse));
+        order.retain(|k| *k != d);
+        order.push(d);
+        let [from, to] = [self, &y].map(|t| t.with_layout(t.layout().permute(&order)));
         if y.numel() > 0 {
-            run("prod", Kernel::Scan(Scan::Prod), &[self], &[&y], Attributes::ints(&ints))?;
+            run(op, Kernel::Scan(kind), &[&from], &[&to], Attributes::ints(&ints))?;
         }
         Ok(y)
     }
