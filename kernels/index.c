@@ -463,6 +463,85 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 #endif
     }
 }
+#elif defined(BY_TEAMS)
+// Rows of a list that a thread looks at, or reads, at once.
+#define AHEAD 4
+#define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
+#define IS_MET(j) (met[(j) / 32] >> ((j) & 31) & 1)
+
+// For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all COUNT rows that may point to
+// one place. Their words of the source are on their way by then. The first row of a place adds up all, in their
+// order; of an assignment, the last one writes.
+KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 rows, i64 width, i64 along,
+              i64 extent, i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
+    SHARED(u32, bits, TEAMS * (COUNT / 32));
+    SHARED(u32, others, TEAMS);
+    int team = LANE / TEAM, member = LANE % TEAM, n = (int)count;
+    i64 number = GROUP * TEAMS + team;
+    int is_there = number < rows;
+    idx row = is_there ? (idx)number : 0;
+    int own = (int)(row / (idx)apart % (idx)n);
+    LOCAL u32 *met = bits + team * (COUNT / 32);
+    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+    GLOBAL const SI *list = at - own * (idx)index_step;
+    idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row);
+#define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
+#define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
+    Word first;
+    if (member < (int)width) first.all = ((GLOBAL const WORD *)source)[FROM(member)];
+    i64 v = *at;
+    if (is_there && (u64)v >= (u64)extent) {
+        if (member == 0) note(status, row, v);
+        is_there = 0;
+    }
+    for (int i = member; i < COUNT / 32; i += TEAM) met[i] = 0;
+    if (member == 0) others[team] = 0;
+    BARRIER();
+    for (int j = member; j < n && is_there; j += AHEAD * TEAM) {
+        SI read[AHEAD];
+        EACH_AHEAD(a) read[a] = list[(j + a * TEAM < n ? j + a * TEAM : own) * (idx)index_step];
+        EACH_AHEAD(a) {
+            int other = j + a * TEAM;
+            if (other >= n || other == own || read[a] != v) continue;
+            or_local(&met[other / 32], 1u << (other & 31));
+            or_local(&others[team], other < own ? 1 : 2);
+        }
+    }
+    BARRIER();
+    u32 found = others[team];
+#ifdef ADDING
+    if (!is_there || (found & 1)) return;
+    for (idx w = member; w < (idx)width; w += TEAM) {
+        Word had, words[AHEAD];
+        had.all = ((GLOBAL const WORD *)y)[TO(w) + (idx)v * (idx)along];
+        if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
+        Sum sum = joined(sum_of(had, 0), sum_of(first, own));
+        // Added in blocks, so that errors of long sums stay small.
+        for (int j = own + 1; j < n && found;) {
+            Sum block = zero();
+            for (int left = 64; j < n && left > 0;) {
+                int next[AHEAD];
+                EACH_AHEAD(a) {
+                    while (j < n && !IS_MET(j)) j = met[j / 32] >> (j & 31) ? j + 1 : (j | 31) + 1;
+                    next[a] = j < n ? j++ : -1;
+                }
+                EACH_AHEAD(a) if (next[a] >= 0)
+                    words[a].all = ((GLOBAL const WORD *)source)[FROM(w) + (next[a] - own) * (idx)source_step];
+                EACH_AHEAD(a) if (next[a] >= 0) block = joined(block, sum_of(words[a], next[a]));
+                left -= AHEAD;
+            }
+            sum = joined(sum, block);
+        }
+        store(y, TO(w) + (idx)v * (idx)along, sum);
+    }
+#else
+    if (!is_there || (found & 2)) return;
+    for (idx w = member; w < (idx)width; w += TEAM) {
+        if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
+        ((GLOBAL WORD *)y)[TO(w) + (idx)v * (idx)along] = first.all;
+    }
+#endif
+}
 #elif defined(EXACT)
 // A number of f16 that is finite, in units of the smallest one.
 FUNCTION i64 units_of(S h) {

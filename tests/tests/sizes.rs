@@ -129,6 +129,19 @@ const SIZES: &[Size] = &[
     size("scatter_add", "planes_that_meet", &[&[2, 70, 33], &[2, 900, 33]], |x| {
         x[0].scatter_add(1, &indices(&x[0], &[2, 900, 33], 70)?, &x[1])
     }),
+    // Wide rows, of which each looks at the others: words that are no whole number of threads, and one place of hundreds.
+    size("index_add", "wide_rows", &[&[90, 130], &[700, 130]], |x| {
+        x[0].index_add(0, &indices(&x[0], &[700], 90)?, &x[1], 1)
+    }),
+    size("index_add", "wide_rows_that_meet", &[&[3, 2100], &[301, 2100]], |x| {
+        x[0].index_add(0, &indices(&x[0], &[301], 3)?, &x[1], 1)
+    }),
+    size("scatter_add", "wide_rows_of_planes", &[&[2, 70, 64], &[2, 300, 64]], |x| {
+        x[0].scatter_add(1, &indices(&x[0], &[2, 300, 1], 70)?.broadcast_to(&[2, 300, 64])?, &x[1])
+    }),
+    size("index_put", "assigned_wide_rows", &[&[400, 72], &[300, 72]], |x| {
+        x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)
+    }),
     size("embedding", "rows_that_meet", &[&[50, 33]], |x| {
         x[0].embedding(&indices(&x[0], &[1500], 50)?, EmbeddingOptions::default())
     }),

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
-/// Rows, inner sizes and columns. The library must have a kernel for the first ones.
+/// Rows, inner sizes and columns. The library must have a kernel for the first ones, which are enough for it to be asked where a
+/// multiprocessor would have more than one of our tiles.
 const SHAPES: [[usize; 3]; 7] =
-    [[256, 512, 384], [64, 4096, 64], [128, 256, 1024], [129, 257, 66], [16, 1000, 8], [1000, 130, 24], [2, 3, 2]];
+    [[512, 512, 384], [64, 4096, 64], [256, 256, 1024], [129, 257, 66], [16, 1000, 8], [1000, 130, 24], [2, 3, 2]];
 const ALIGNED: usize = 3;
 
 fn main() {

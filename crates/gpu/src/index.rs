@@ -1,8 +1,9 @@
 //! Gather and scatter. Sums have a fixed order: that of the index.
 //!
 //! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
-//! by the length of a list. If it is short, each row looks at the others; if it has a place in local memory, a group looks
-//! up there which rows may meet others, and moves the rest at once; otherwise, all rows are put in the order of where they point.
+//! by the length of a list. If it is short, each row looks at the others, and a team of threads does so for a wide row; if it has
+//! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; otherwise, all rows
+//! are put in the order of where they point.
 //! Where sums may have any order, and the device's memory adds, it does all of that.
 
 use crate::driver::{Driver, Geometry, Limits};
@@ -22,6 +23,10 @@ use std::sync::atomic::Ordering;
 
 /// In lists of at most this length each row looks at the others itself.
 const FEW: usize = 32;
+/// Words of a row from which on it is wide, rows of its list, and of all lists for each row: a team looks at so many.
+const WIDE_ROW: usize = 16;
+const TEAM_ROWS: usize = 2048;
+const TEAM_LOOKS: usize = 1 << 22;
 /// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these. Twice as many rows
 /// are looked at, of which few meet.
 const ENTRIES: usize = 8192;
@@ -319,6 +324,8 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
         scatter.few(gpu, 1)
     } else if dims[dim] <= FEW {
         scatter.few(gpu, dims[dim])
+    } else if scatter.is_for_teams() {
+        scatter.teams(gpu)
     } else if let Some(together) = scatter.exact_lists(gpu.driver().limits()) {
         scatter.exact(gpu, together)
     } else {
@@ -495,6 +502,29 @@ impl Scattering<'_> {
         let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
         gpu.launch(variant, entry, self.places.each(n), &arguments.pointer(slot.address))?;
+        self.places.check(gpu, self.call.op, slot)
+    }
+
+    /// Whether rows are wide, and lists short enough that each row looks at all of its own.
+    fn is_for_teams(&self) -> bool {
+        let ([_, count, _], Places { width, rows, .. }) = (self.lists(), &self.places);
+        *width >= WIDE_ROW && count <= TEAM_ROWS && count * rows <= TEAM_LOOKS && !self.is_wide
+    }
+
+    fn teams<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
+        let Places { index, dim, rows, width, threads, along, extent, .. } = self.places;
+        let [_, count, apart] = self.lists();
+        let team = width.next_power_of_two().min(threads);
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", TEAM_ROWS);
+        let pointers = [place::<D>(index)?, self.from, self.to];
+        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let numbers = [rows, width, along, extent, count, apart, index.layout.strides()[dim], source_step];
+        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let slot = gpu.status(self.call.op, Check::Index(extent))?;
+        let geometry = Geometry::new([rows.div_ceil(threads / team), 1, 1], threads);
+        gpu.launch(variant, "teams", geometry, &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }
 

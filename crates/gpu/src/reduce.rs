@@ -25,9 +25,10 @@ const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
 /// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
-/// so that multiprocessors which are faster take more of them.
+/// so that multiprocessors which are faster take more of them; sums of 16 bits have more reads in flight instead.
 const BUSY_GROUPS: usize = 8;
 const ROW_GROUPS: usize = 32;
+const ROW_GROUPS_OF_16_BITS: usize = 16;
 const BUSY_THREADS: usize = 1024;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
@@ -232,8 +233,9 @@ fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task<'_>) -> Result<()> {
 /// How a task is spread over the device.
 struct Plan {
     is_columns: bool,
-    /// Elements that a thread reads at once.
+    /// Elements that a thread reads at once, and such reads in flight together.
     vector: usize,
+    unroll: usize,
     threads: usize,
     /// Threads for one row, or columns of a group in vectors.
     team: usize,
@@ -266,9 +268,13 @@ impl Plan {
             team *= 2;
         }
         let least = threads * vector * if vector > 1 { 8 } else { 16 };
-        let wanted = if team == threads { limits.units * ROW_GROUPS / rows } else { 1 };
+        let is_narrow = task.fold.join == "JOIN_SUM" && task.size() == Some(2) && task.front.is_none();
+        let groups = if is_narrow { ROW_GROUPS_OF_16_BITS } else { ROW_GROUPS };
+        let wanted = if team == threads { limits.units * groups / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
-        Plan { is_columns: false, vector, threads, team, part, parts }
+        let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
+        let unroll = if is_deep { 8 } else { task.unroll(vector) };
+        Plan { is_columns: false, vector, unroll, threads, team, part, parts }
     }
 
     fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
@@ -286,7 +292,7 @@ impl Plan {
         let height = threads / team;
         let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
         let (part, parts) = cut(count, wanted, height * 64, height);
-        Plan { is_columns: true, vector, threads, team, part, parts }
+        Plan { is_columns: true, vector, unroll: task.unroll(vector), threads, team, part, parts }
     }
 
     fn geometry(&self, task: &Task<'_>) -> Geometry {
@@ -307,7 +313,7 @@ fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usiz
 }
 
 impl Task<'_> {
-    /// Reads of a thread that are in flight together.
+    /// Reads of a thread that are in flight together, as a rule.
     fn unroll(&self, vector: usize) -> usize {
         match (self.fold.is_arg, vector > 1) {
             (true, true) => 2,
@@ -381,7 +387,7 @@ impl Task<'_> {
             .define("KEPT", self.kept.rank())
             .define("REDUCED", self.reduced.rank())
             .define("VECTOR", plan.vector)
-            .define("UNROLL", self.unroll(plan.vector))
+            .define("UNROLL", plan.unroll)
             .define("ACC", self.acc.name())
             .define(join, true);
         variant = match self.from {

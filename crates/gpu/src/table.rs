@@ -9,8 +9,8 @@ use crate::source::{FILES, find};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
-    AvgPool, EmbeddingOptions, MaxPool, Order, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad, Update,
-    total, unscale_, update_each_norms_,
+    AvgPool, EmbeddingOptions, Index, MaxPool, Order, Put, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad,
+    Update, total, unscale_, update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
@@ -207,6 +207,12 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
     |d, t| scatter(d, t, 16384),
+    // Wide rows, by an index for each.
+    |d, t| {
+        let (x, index) = (zeros(d, t, &[1024, 1024])?, zeros(d, DType::I64, &[1024])?);
+        x.index_add(0, &index, &x, 1)?;
+        x.index_put(&[Index::Tensor(index)], &x, Put::Assign).map(drop)
+    },
     // Few values for a large table, and f16.
     |d, t| {
         let (x, index) = (zeros(d, t, &[65536, 256])?, zeros(d, DType::I64, &[4096, 256])?);
