@@ -464,14 +464,16 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
     }
 }
 #elif defined(BY_TEAMS)
-// Rows of a list that a thread looks at, or reads, at once.
+// Rows of a list that a thread looks at at once, and that it reads.
+#define LOOKED 8
+#define EACH_LOOKED(a) _Pragma("unroll") for (int a = 0; a < LOOKED; a++)
 #define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
 #define IS_MET(j) (met[(j) / 32] >> ((j) & 31) & 1)
 
-// For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all COUNT rows that may point to
-// one place. Their words of the source are on their way by then. The first row of a place adds up all, in their
-// order; of an assignment, the last one writes.
+// For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
+// at most, that may point to one place, while the row's words are on their way. The first row of a place adds up all, in
+// their order; of an assignment, the last one writes.
 KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 rows, i64 width, i64 along,
               i64 extent, i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
     SHARED(u32, bits, TEAMS * (COUNT / 32));
@@ -487,25 +489,26 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row);
 #define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
 #define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
-    Word first;
-    if (member < (int)width) first.all = ((GLOBAL const WORD *)source)[FROM(member)];
-    i64 v = *at;
-    if (is_there && (u64)v >= (u64)extent) {
-        if (member == 0) note(status, row, v);
-        is_there = 0;
-    }
     for (int i = member; i < COUNT / 32; i += TEAM) met[i] = 0;
     if (member == 0) others[team] = 0;
     BARRIER();
-    for (int j = member; j < n && is_there; j += AHEAD * TEAM) {
-        SI read[AHEAD];
-        EACH_AHEAD(a) read[a] = list[(j + a * TEAM < n ? j + a * TEAM : own) * (idx)index_step];
-        EACH_AHEAD(a) {
+    // None of these reads waits for another.
+    Word first;
+    if (member < (int)width) first.all = ((GLOBAL const WORD *)source)[FROM(member)];
+    i64 v = *at;
+    for (int j = member; j < n; j += LOOKED * TEAM) {
+        SI read[LOOKED];
+        EACH_LOOKED(a) read[a] = list[(j + a * TEAM < n ? j + a * TEAM : own) * (idx)index_step];
+        EACH_LOOKED(a) {
             int other = j + a * TEAM;
             if (other >= n || other == own || read[a] != v) continue;
             or_local(&met[other / 32], 1u << (other & 31));
             or_local(&others[team], other < own ? 1 : 2);
         }
+    }
+    if (is_there && (u64)v >= (u64)extent) {
+        if (member == 0) note(status, row, v);
+        is_there = 0;
     }
     BARRIER();
     u32 found = others[team];
