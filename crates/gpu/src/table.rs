@@ -331,7 +331,8 @@ mod tests {
         let entries = entries(&DIALECT).unwrap();
         assert!(entries.contains(&Entry { name: "softmax_rows".into(), file: "softmax.c", kernel: None }));
         for entry in entries {
-            let mut sources = [DType::F32, DType::F16, DType::I64].into_iter().map(|dtype| entry.source(&DIALECT, dtype));
+            let mut sources =
+                [DType::F32, DType::F16, DType::I64].into_iter().map(|dtype| entry.source(&DIALECT, dtype));
             let source = sources.find_map(Result::ok);
             let source = source.unwrap_or_else(|| panic!("{} has no source; launch it in LAUNCHES", entry.name));
             let name = if entry.kernel.is_some() { GENERATED } else { &entry.name };
