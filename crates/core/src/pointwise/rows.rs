@@ -219,12 +219,6 @@ fn share_of_larger<V: Value>(g: V, a: V, b: V) -> V {
     V::select(a.eq(b), V::c(0.5) * g, zero_if(a.lt(b), g))
 }
 
-/// `x^(n - 1)` and `x^n` of x in 0..1: a power is what costs time.
-fn falling_powers<V: Real>(x: V, n: V) -> [V; 2] {
-    let (zero, lower) = (V::c(0.0), x.pow(n - V::c(1.0)));
-    [lower, V::select(x.eq(zero), V::one_if(n.eq(zero)), lower * x)]
-}
-
 /// The gradients of `a^b`.
 fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
     let zero = V::c(0.0);
@@ -566,10 +560,11 @@ rows! {
         let p_t = p * t + (one - p) * (one - t);
         let ce = x.softplus() - x * t;
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
-        let [lower, power] = falling_powers(one - p_t, gamma);
         // For hard targets (1-p_t)^(gamma-1) p (1-p) = (1-p_t)^gamma p_t, which has no 0 times infinity.
-        let slope = V::select(t.eq(zero) | t.eq(one), power * p_t, lower * p * (one - p));
-        [g * alpha_t * (power * (p - t) - gamma * slope * (t + t - one) * ce)]
+        let hard = (one - p_t).pow(gamma) * p_t;
+        let soft = (one - p_t).pow(gamma - one) * p * (one - p);
+        let slope = V::select(t.eq(zero) | t.eq(one), hard, soft);
+        [g * alpha_t * ((one - p_t).pow(gamma) * (p - t) - gamma * slope * (t + t - one) * ce)]
     }
 
     // The same of a probability, which is clamped.
@@ -589,8 +584,8 @@ rows! {
         let p_t = p * t + (one - p) * (one - t);
         let ce = -(t * p.log() + (one - t) * (-p).log1p());
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
-        let [lower, power] = falling_powers(one - p_t, gamma);
-        let d = alpha_t * (power * (p - t) / (p * (one - p)) - gamma * lower * (t + t - one) * ce);
+        let slope = (one - p_t).pow(gamma - one) * (t + t - one) * ce;
+        let d = alpha_t * ((one - p_t).pow(gamma) * (p - t) / (p * (one - p)) - gamma * slope);
         [zero_if(is_clamped, g * d)]
     }
 
