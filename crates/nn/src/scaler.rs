@@ -111,18 +111,16 @@ impl GradScaler {
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
         let parameters = optimizer.parameters();
         let Some(parameter) = parameters.first() else { return Ok(()) };
-        let (found_inf, inv_scale) = match self.position(parameter).map(|i| &self.seen[i]) {
-            None => {
-                let found_inf = no_grad(|| self.found_inf(&gradients_of(&parameters)))?;
-                (found_inf, self.scale.reciprocal()?)
+        let scaling = match self.position(parameter).map(|i| &self.seen[i]) {
+            None => no_grad(|| self.scaling(&gradients_of(&parameters), optimizer.clips_by_norm()))?,
+            Some(Seen { stage: Stage::Unscaled, found_inf, .. }) => {
+                Scaling { inv_scale: self.scale.full_like(1.0)?, found_inf: found_inf.clone(), norm: None }
             }
-            Some(Seen { stage: Stage::Unscaled, found_inf, .. }) => (found_inf.clone(), self.scale.full_like(1.0)?),
             Some(_) => {
                 let message = "the optimizer has stepped already; call `update` first";
                 return Err(Error::value("grad_scaler", message));
             }
         };
-        let scaling = Scaling { inv_scale, found_inf };
         optimizer.step_scaled(Some(&scaling))?;
         let done = Seen { parameter: parameter.clone(), found_inf: scaling.found_inf, stage: Stage::Stepped };
         match self.position(parameter) {
@@ -183,12 +181,19 @@ impl GradScaler {
         self.seen.iter().position(|s| same_tensor(&s.parameter, parameter))
     }
 
-    /// 1 if a gradient is not finite, else 0.
-    fn found_inf(&self, gradients: &[Tensor]) -> Result<Tensor> {
-        match gradients {
-            [] => self.scale.full_like(0.0),
-            _ => total("grad_scaler", Total::NotFinite, &gradients.iter().collect::<Vec<_>>())?.cast(DType::F32),
-        }
+    /// What a step needs of gradients that are scaled. One whose norm is wanted is not looked at twice: the norm is finite if
+    /// they all are, unless it overflows, which only a smaller scale helps against.
+    fn scaling(&self, gradients: &[Tensor], wants_norm: bool) -> Result<Scaling> {
+        let of_all = |kind| total("grad_scaler", kind, &gradients.iter().collect::<Vec<_>>());
+        let (found_inf, norm) = match (gradients.is_empty(), wants_norm) {
+            (true, _) => (self.scale.full_like(0.0)?, None),
+            (_, false) => (of_all(Total::NotFinite)?.cast(DType::F32)?, None),
+            (_, true) => {
+                let norm = of_all(Total::Norm)?;
+                (norm.not_finite()?.cast(DType::F32)?, Some(norm))
+            }
+        };
+        Ok(Scaling { inv_scale: self.scale.reciprocal()?, found_inf, norm })
     }
 }
 

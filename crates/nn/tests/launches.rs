@@ -102,6 +102,11 @@ fn a_scaled_step_over_300_tensors() {
     s.launches(|| adam.step().unwrap());
     // Whether a number is not finite, the scale's inverse, and the step.
     assert_eq!(s.launches(|| scaler.step(&mut adam).unwrap()), 5);
+    scaler.update().unwrap();
+    // The norm, which also says whether a number is not finite, and what it would be without the scale.
+    let mut clipped = AdamW::from_parameters(s.parameters.clone()).clip_norm(1.0);
+    s.launches(|| clipped.step().unwrap());
+    assert_eq!(s.launches(|| scaler.step(&mut clipped).unwrap()), 8);
 }
 
 /// Tables of addresses are uploaded when they are new: memory comes back from the pool at addresses that were seen.

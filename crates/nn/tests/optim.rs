@@ -120,7 +120,7 @@ fn found_inf_leaves_everything_bit_for_bit() {
             for gradient in GRADIENTS {
                 let before = bytes(&*optimizer);
                 set_grad(&p, &[f64::INFINITY, f64::NAN]);
-                let scaling = Scaling { inv_scale: scalar(0.5), found_inf: scalar(1.0) };
+                let scaling = Scaling { inv_scale: scalar(0.5), found_inf: scalar(1.0), norm: None };
                 optimizer.step_scaled(Some(&scaling)).unwrap();
                 assert_eq!(bytes(&*optimizer), before, "{dtype}, optimizer {k}");
                 assert!(p.grad().is_none());
@@ -140,7 +140,7 @@ fn a_scale_acts_on_the_gradient() {
             step_with(&mut *plain, &p, &g);
             set_grad(&q, &g.map(|g| g * 1024.0));
             let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
-            let scaling = Scaling { inv_scale: scalar(1.0 / 1024.0), found_inf: scalar(0.0) };
+            let scaling = Scaling { inv_scale: scalar(1.0 / 1024.0), found_inf: scalar(0.0), norm: None };
             scaled.step_scaled(Some(&scaling)).unwrap();
         }
         assert_eq!(bytes(&*plain), bytes(&*scaled), "optimizer {k}");
@@ -163,7 +163,7 @@ fn clipping_in_the_step_is_clipping_before_it() {
     // With a loss scale the norm is that of the unscaled gradients.
     set_grad(&p, &[300.0, 400.0]);
     let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
-    inside.step_scaled(Some(&Scaling { inv_scale: scalar(0.5), found_inf: scalar(0.0) })).unwrap();
+    inside.step_scaled(Some(&Scaling { inv_scale: scalar(0.5), found_inf: scalar(0.0), norm: None })).unwrap();
     assert_eq!(inside.grad_norm().unwrap().item().unwrap(), 250.0);
 }
 
@@ -213,7 +213,7 @@ fn clipping_by_value_in_the_step_is_clipping_before_it() {
             // It is the unscaled gradient that is clipped.
             set_grad(&p, &g.map(|g| g * 1024.0));
             let scalar = |v: f32| Tensor::scalar(v, &cpu()).unwrap();
-            let scaling = Scaling { inv_scale: scalar(1.0 / 1024.0), found_inf: scalar(0.0) };
+            let scaling = Scaling { inv_scale: scalar(1.0 / 1024.0), found_inf: scalar(0.0), norm: None };
             inside.step_scaled(Some(&scaling)).unwrap();
             assert!(inside.grad_norm().is_none());
         }

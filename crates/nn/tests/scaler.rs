@@ -124,6 +124,27 @@ fn an_overflow_of_f16_is_survived() {
 }
 
 #[test]
+fn a_clipped_step_judges_by_the_norm() {
+    let p = parameter(&[1.0, 2.0], DType::F32);
+    let mut sgd = Sgd::from_parameters(vec![p.clone()]).lr(1.0).clip_norm(1.0);
+    let mut scaler = scaler(8.0);
+    set_grad(&p, &[24.0, -32.0]);
+    scaler.step(&mut sgd).unwrap();
+    scaler.update().unwrap();
+    // The norm without the scale is 5.
+    assert_eq!(sgd.grad_norm().unwrap().item().unwrap(), 5.0);
+    let after = values(&p);
+    assert!((after[0] - 0.4).abs() < 1e-6 && (after[1] - 2.8).abs() < 1e-6, "{after:?}");
+    for bad in [f64::INFINITY, f64::NAN] {
+        let scale = current(&scaler);
+        set_grad(&p, &[1.0, bad]);
+        scaler.step(&mut sgd).unwrap();
+        scaler.update().unwrap();
+        assert_eq!((values(&p), current(&scaler)), (after.clone(), scale / 2.0));
+    }
+}
+
+#[test]
 fn models_of_16_bits_learn() {
     for dtype in [DType::F16, DType::BF16] {
         let init = Init::new(&cpu()).seed(5).dtype(dtype);

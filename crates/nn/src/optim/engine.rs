@@ -333,7 +333,10 @@ impl<R: Rule> Engine<R> {
         if self.clip_norm.is_none() || present.is_empty() {
             return Ok(None);
         }
-        let norm = total(CLIP_NORM, Total::Norm, &present)?;
+        let norm = match scaling.and_then(|s| s.norm.clone()) {
+            Some(norm) => norm,
+            None => total(CLIP_NORM, Total::Norm, &present)?,
+        };
         self.grad_norm = Some(match scaling {
             None => norm.clone(),
             Some(s) => norm.mul(&s.inv_scale.cast(norm.dtype())?)?,

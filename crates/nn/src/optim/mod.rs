@@ -48,6 +48,11 @@ pub trait Optimizer {
     /// With `clip_norm`: the total norm of the last step's gradients before they were clipped, on the device.
     fn grad_norm(&self) -> Option<Tensor>;
 
+    /// Whether a step clips by the total norm of the gradients, which whoever has it passes on as [`Scaling::norm`].
+    fn clips_by_norm(&self) -> bool {
+        false
+    }
+
     /// Step count and states of every parameter by name, `fc1.weight.step`, `fc1.weight.exp_avg`, which share memory with the
     /// optimizer; the learning rate (`lr`) and the one it was built with (`initial_lr`); and of each group the rate while
     /// that one was set, its options and the numbers of its parameters, `group.0.initial_lr`, `group.0.weight_decay`,
@@ -74,6 +79,8 @@ pub struct Scaling {
     pub inv_scale: Tensor,
     /// 1 if a gradient was not finite, else 0; rank 0, f32.
     pub found_inf: Tensor,
+    /// The total norm of the gradients before they are multiplied, if it is known; rank 0.
+    pub norm: Option<Tensor>,
 }
 
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
@@ -95,6 +102,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn grad_norm(&self) -> Option<Tensor> {
         (**self).grad_norm()
+    }
+
+    fn clips_by_norm(&self) -> bool {
+        (**self).clips_by_norm()
     }
 
     fn state_dict(&self) -> Result<StateDict> {
@@ -275,6 +286,10 @@ macro_rules! optimizer {
 
             fn grad_norm(&self) -> Option<Tensor> {
                 self.0.grad_norm.clone()
+            }
+
+            fn clips_by_norm(&self) -> bool {
+                self.0.clip_norm.is_some()
             }
 
             fn state_dict(&self) -> Result<StateDict> {

@@ -1628,9 +1628,11 @@ fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
 fn scaling(c: &Invocation<'_>, step: usize) -> Result<Option<Scaling>> {
     let [inv_scale, found_inf] = ["inv_scale", "found_inf"].map(|name| c.optional(&format!("{name}_{step}")));
     match (inv_scale, found_inf) {
-        (Some(inv_scale), Some(found_inf)) => {
-            Ok(Some(Scaling { inv_scale: inv_scale.cast(DType::F32)?, found_inf: found_inf.cast(DType::F32)? }))
-        }
+        (Some(inv_scale), Some(found_inf)) => Ok(Some(Scaling {
+            inv_scale: inv_scale.cast(DType::F32)?,
+            found_inf: found_inf.cast(DType::F32)?,
+            norm: None,
+        })),
         (None, None) => Ok(None),
         _ => c.fail("given with the other", "inv_scale` or `found_inf"),
     }
