@@ -137,7 +137,7 @@ const SIZES: &[Size] = &[
         x[0].index_add(0, &indices(&x[0], &[301], 3)?, &x[1], 1)
     }),
     size("scatter_add", "wide_rows_of_planes", &[&[2, 70, 64], &[2, 300, 64]], |x| {
-        x[0].scatter_add(1, &indices(&x[0], &[2, 300, 1], 70)?.broadcast_to(&[2, 300, 64])?, &x[1])
+        x[0].scatter_add(1, &indices(&x[0], &[2, 300, 1], 70)?.broadcast_to([2, 300, 64])?, &x[1])
     }),
     size("index_put", "assigned_wide_rows", &[&[400, 72], &[300, 72]], |x| {
         x[0].index_put(&[Index::Tensor(indices(&x[0], &[300], 400)?)], &x[1], Put::Assign)
