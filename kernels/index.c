@@ -470,6 +470,9 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 #define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
 #define IS_MET(j) (met[(j) / 32] >> ((j) & 31) & 1)
+// Where word w of the row comes from, and where it goes, but for the index.
+#define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
+#define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
 
 // For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
 // at most, that may point to one place, while the row's words are on their way. The first row of a place adds up all, in
@@ -487,8 +490,6 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
     GLOBAL const SI *list = at - own * (idx)index_step;
     idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row);
-#define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
-#define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
     for (int i = member; i < COUNT / 32; i += TEAM) met[i] = 0;
     if (member == 0) others[team] = 0;
     BARRIER();

@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 
 /// In lists of at most this length each row looks at the others itself.
 const FEW: usize = 32;
-/// Words of a row from which on it is wide, rows of its list, and of all lists for each row: a team looks at so many.
+/// Words of a row from which on a team of threads moves it, the longest list that it looks through, and how many rows all teams
+/// look at, at most.
 const WIDE_ROW: usize = 16;
 const TEAM_ROWS: usize = 2048;
 const TEAM_LOOKS: usize = 1 << 22;
