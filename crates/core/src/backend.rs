@@ -261,6 +261,9 @@ pub enum Fused {
     /// [`Kernel::Matmul`] of two inputs of any strides, without attributes, and as a second output `[1, M]` the sums of the rows of
     /// the first input, if `ints[0]` is 0, or `[1, N]` those of the columns of the second, if it is 1; one matrix.
     MatmulSum,
+    /// [`Kernel::Matmul`] of two inputs of any strides, without attributes, and this row, which has two inputs and no attributes, of
+    /// the result and a third input `[B, M, N]` of any strides. Rounded once, or before the row too.
+    MatmulRow(Pointwise),
     /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own and then its numbers, set after set,
     /// then those that all sets share; outputs are each set's targets, set after set. The operands of a set have one number
     /// of elements, not 0; its numbers and what is shared have one. No set reads or writes what another writes. All sets have

@@ -2,9 +2,10 @@
 //! backend has no such kernel, and second derivatives go through it.
 
 use crate::backend::Fused;
-use crate::tape::{Backward, BackwardOptions, Gradients, grad_with, record};
+use crate::tape::{Backward, BackwardOptions, First, Gradients, grad_with, record_after};
 use crate::{Result, Tensor};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// True if the device of `x` has the kernel for its dtype.
 pub(crate) fn has_kernel(kernel: Fused, x: &Tensor) -> bool {
@@ -20,8 +21,20 @@ pub(crate) fn record_fused(
     composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
 ) -> Result<Tensor> {
+    record_fused_after(op, inputs, output, None, composite, backward)
+}
+
+/// [`record_fused`] where `backward` is given what a row makes of dy.
+pub(crate) fn record_fused_after(
+    op: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    first: Option<Arc<First>>,
+    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Tensor> {
     let saved: SmallVec<[crate::tape::Saved; 4]> = inputs.iter().map(|t| crate::tape::Saved::input(t)).collect();
-    record(op, inputs, output, move |t| {
+    record_after(op, inputs, output, first, move |t| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
         if !t.creates_graph() {
             return backward(t, &inputs);

@@ -1,15 +1,16 @@
 //! A matrix product with a bias and an activation: the dense layer.
 
-use super::fused::{has_kernel, record_fused};
-use super::matmul::batched;
+use super::fused::{has_kernel, record_fused_after};
+use super::matmul::{batched, gradient};
 use super::unary::{Slope, unary};
 use super::{Approximate, Gemm, gradients, in_acc};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, is_grad_enabled};
+use crate::tape::is_grad_enabled;
 use crate::tensor::{Attributes, check_float, check_same, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What [`Tensor::gemm_bias`] applies to the product and the bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,28 +77,26 @@ impl Transpose {
         }
     }
 
-    /// The extents of the matrix as it is read.
-    fn extents(self, t: &Tensor) -> [usize; 2] {
+    /// The extents of a matrix of this shape as it is read.
+    fn extents(self, shape: &Shape) -> [usize; 2] {
         match self {
-            Transpose::No => [t.dims()[0], t.dims()[1]],
-            Transpose::Yes => [t.dims()[1], t.dims()[0]],
+            Transpose::No => [shape[0], shape[1]],
+            Transpose::Yes => [shape[1], shape[0]],
         }
     }
 
-    /// `left @ right`, the gradient of a matrix as it is read, laid out as that matrix is stored.
-    fn gradient(self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
+    /// The factors of `left @ right`, the gradient of a matrix as it is read, laid out as that matrix is stored.
+    fn factors(self, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
         match self {
-            Transpose::No => left.matmul(right),
-            Transpose::Yes => right.t()?.matmul(&left.t()?),
+            Transpose::No => Ok([left.clone(), right.clone()]),
+            Transpose::Yes => Ok([right.t()?, left.t()?]),
         }
     }
 
-    /// [`gradient`](Transpose::gradient), and the sums of the columns of `right`, in one kernel outside of the tape.
+    /// The product of [`factors`](Transpose::factors), and the sums of the columns of `right`, in one kernel outside of the tape.
     fn gradient_and_sums(self, op: &'static str, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
-        let (a, b, summed) = match self {
-            Transpose::No => (left.clone(), right.clone(), 1),
-            Transpose::Yes => (right.t()?, left.t()?, 0),
-        };
+        let [a, b] = self.factors(left, right)?;
+        let summed = (self == Transpose::No) as i64;
         let like = |shape: &[usize]| Tensor::empty(op, &Shape::new(shape), a.dtype(), a.device());
         let (y, sums) = (like(&[a.dims()[0], b.dims()[1]])?, like(&[1, right.dims()[1]])?);
         let (inputs, outputs) = ([&batched(&a), &batched(&b)], [&batched(&y), &sums]);
@@ -129,20 +128,15 @@ impl Tensor {
         let operands: SmallVec<[&Tensor; 3]> = [Some(self), Some(b), bias].into_iter().flatten().collect();
         check_same(op, &operands)?;
         check_float(op, self)?;
-        let [rows, inner] = flat_extents(self, options.trans_a);
         let is_matrix = b.rank() == 2 && self.rank() > 0 && (options.trans_a == Transpose::No || self.rank() == 2);
-        let [k, n] = if is_matrix { options.trans_b.extents(b) } else { [0, 0] };
-        if !is_matrix || k != inner || bias.is_some_and(|bias| bias.dims() != [n]) {
+        let [k, n] = if is_matrix { options.trans_b.extents(b.shape()) } else { [0, 0] };
+        if !is_matrix || k != options.trans_a.extents(&flat(self))[1] || bias.is_some_and(|bias| bias.dims() != [n]) {
             return Err(Error::shape(op, mismatch(self, b, bias, options)));
         }
-        if self.rank() == 2 {
-            return matrices(&operands, options);
-        }
-        let mut dims = Dims::from_slice(self.dims());
-        dims[self.rank() - 1] = n;
-        let a = self.reshape((rows, k))?;
+        // The tape keeps what is read.
+        let a = if self.layout().reshape(&flat(self)).is_some() { self.clone() } else { self.contiguous()? };
         let operands: SmallVec<[&Tensor; 3]> = [Some(&a), Some(b), bias].into_iter().flatten().collect();
-        matrices(&operands, options)?.reshape(Shape::from(dims))
+        product(&operands, options)
     }
 
     /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
@@ -152,12 +146,11 @@ impl Tensor {
     }
 }
 
-/// Rows and columns of `a` as it is read, leading dimensions taken together; zeros of rank 0.
-fn flat_extents(a: &Tensor, transpose: Transpose) -> [usize; 2] {
-    match (transpose, a.dims()) {
-        (Transpose::Yes, &[k, m]) => [m, k],
-        (_, [leading @ .., k]) => [leading.iter().product(), *k],
-        (_, []) => [0, 0],
+/// The shape of `a` as a matrix, its leading dimensions taken together; zeros of rank 0.
+fn flat(a: &Tensor) -> Shape {
+    match a.dims() {
+        [leading @ .., k] => Shape::from([leading.iter().product(), *k]),
+        [] => Shape::from([0, 0]),
     }
 }
 
@@ -173,8 +166,8 @@ fn mismatch(a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) ->
     }
 }
 
-/// The op of matrices a, b and the bias, if there is one.
-fn matrices(inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+/// The op of a, b and the bias, if there is one.
+fn product(inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let a = inputs[0];
     let kernel = match options.activation.rows() {
         None => Kernel::Matmul,
@@ -192,55 +185,64 @@ fn matrices(inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
 /// What the kernel computes, in tensor ops.
 fn composite(inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
     let Some((row, slope)) = options.activation.rows() else {
-        let (a, b) = (options.trans_a.of(&inputs[0])?, options.trans_b.of(&inputs[1])?);
-        return a.gemm(&b, inputs.get(2), Gemm::default());
+        let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
+        let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), Gemm::default())?;
+        return y.reshape(shape(&inputs[0], b, options));
     };
     in_acc(&inputs[0], |a| {
         let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
         let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
-        let z = matrices(&inputs, GemmBias { activation: Activation::Identity, ..options })?;
+        let z = product(&inputs, GemmBias { activation: Activation::Identity, ..options })?;
         unary(&z, row, slope, &[])
     })
+}
+
+/// The shape of the result.
+fn shape(a: &Tensor, b: &Tensor, options: GemmBias) -> Shape {
+    let mut dims = Dims::from_slice(a.dims());
+    if options.trans_a == Transpose::Yes {
+        dims.swap(0, 1);
+    }
+    *dims.last_mut().expect("a has rank 1 or more") = options.trans_b.extents(b.shape())[1];
+    Shape::from(dims)
 }
 
 fn fused(kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let op = options.activation.op();
     let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
-    let shape = Shape::from([options.trans_a.extents(a)[0], options.trans_b.extents(b)[1]]);
-    let like = || Tensor::empty(op, &shape, a.dtype(), a.device());
+    let like = || Tensor::empty(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
     // Without a tape nobody reads z.
     let is_recorded = is_grad_enabled() && inputs.iter().any(|t| t.requires_grad());
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
     launch(kernel, inputs, &y, z.as_ref(), options)?;
-    let slope = match (rows, z) {
-        (Some((_, Slope::Output(backward))), _) => Some((backward, Saved::output(&y))),
-        (Some((_, Slope::Input(backward))), Some(z)) => Some((backward, Saved::input(&z))),
-        _ => None,
-    };
-    record_fused(
+    let rows = rows.filter(|_| is_recorded);
+    let first = rows.map(|(_, slope)| Arc::new(slope.first(z.as_ref().unwrap_or(&y), &y, &[])));
+    record_fused_after(
         op,
         inputs,
         y,
+        first,
         move |inputs| composite(inputs, options),
         move |t, inputs| {
-            let dz = match &slope {
-                Some((backward, saved)) => t.row(*backward, &[t.dy(), &t.get(saved)?], &[])?,
-                None => t.dy().clone(),
+            let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
+            let (read_a, read_b, dz) = (options.trans_a.of(&a)?, options.trans_b.of(b)?, t.dy().reshape(flat(t.dy()))?);
+            let of = |i: usize, transpose: Transpose, left: &Tensor, right: &Tensor| {
+                let [left, right] = transpose.factors(left, right)?;
+                gradient(t, i, &left, &right, inputs[i].shape())
             };
-            let (a, b) = (options.trans_a.of(&inputs[0])?, options.trans_b.of(&inputs[1])?);
-            let da = t.want(0, || options.trans_a.gradient(&dz, &b.t()?))?;
+            let da = t.want(0, || of(0, options.trans_a, &dz, &read_b.t()?))?;
             let Some(bias) = inputs.get(2) else {
-                return gradients![da, t.want(1, || options.trans_b.gradient(&a.t()?, &dz))?];
+                return gradients![da, t.want(1, || of(1, options.trans_b, &read_a.t()?, &dz))?];
             };
             if t.needs(1) && t.needs(2) && has_kernel(Fused::MatmulSum, &dz) && a.numel() > 0 {
-                let [db, sums] = options.trans_b.gradient_and_sums(op, &a.t()?, &dz)?;
+                let [db, sums] = options.trans_b.gradient_and_sums(op, &read_a.t()?, &dz)?;
                 return gradients![da, Some(db), Some(sums)];
             }
             gradients![
                 da,
-                t.want(1, || options.trans_b.gradient(&a.t()?, &dz))?,
+                t.want(1, || of(1, options.trans_b, &read_a.t()?, &dz))?,
                 t.want(2, || dz.sum_to_size(bias.shape()))?,
             ]
         },
@@ -252,15 +254,14 @@ fn launch(kernel: Kernel, inputs: &[&Tensor], y: &Tensor, z: Option<&Tensor>, op
     if y.numel() == 0 {
         return Ok(());
     }
-    let read = |t: &Tensor, transpose| match transpose {
-        Transpose::No => batched(t),
-        Transpose::Yes => batched(&t.with_layout(t.layout().transpose(0, 1))),
-    };
+    let matrix = |t: &Tensor| t.detach().reshape(flat(t));
+    let (a, y) = (matrix(inputs[0])?, matrix(y)?);
     let mut read: SmallVec<[Tensor; 3]> =
-        smallvec::smallvec![read(inputs[0], options.trans_a), read(inputs[1], options.trans_b)];
+        smallvec::smallvec![batched(&options.trans_a.of(&a)?), batched(&options.trans_b.of(&inputs[1].detach())?)];
     read.extend(inputs.get(2).map(|bias| batched(&bias.with_layout(bias.layout().expand(y.shape())))));
     let read: SmallVec<[&Tensor; 3]> = read.iter().collect();
-    let written: SmallVec<[Tensor; 2]> = [Some(y), z].into_iter().flatten().map(batched).collect();
+    let mut written: SmallVec<[Tensor; 2]> = smallvec::smallvec![batched(&y)];
+    written.extend(z.map(|z| matrix(z).map(|z| batched(&z))).transpose()?);
     let written: SmallVec<[&Tensor; 2]> = written.iter().collect();
     run(options.activation.op(), kernel, &read, &written, Attributes::floats(&[1.0, 1.0]))
 }

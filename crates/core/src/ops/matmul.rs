@@ -1,8 +1,9 @@
 //! Matrix products.
 
+use super::fused::has_kernel;
 use super::gradients;
-use crate::backend::Kernel;
-use crate::tape::{Saved, record};
+use crate::backend::{Fused, Kernel};
+use crate::tape::{Backward, Saved, record};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -40,6 +41,34 @@ pub(super) fn batched(t: &Tensor) -> Tensor {
     let mut dims = Dims::from_slice(t.dims());
     dims.insert(0, 1);
     t.with_layout(t.layout().expand(&Shape::from(dims)))
+}
+
+/// Matrices as a batch of rank 3, outside of the tape.
+fn as_batch(t: &Tensor) -> Result<Tensor> {
+    match *t.dims() {
+        [_, _] => Ok(batched(t)),
+        [ref leading @ .., m, n] => t.detach().reshape((leading.iter().product(), m, n)),
+        _ => Ok(t.detach()),
+    }
+}
+
+/// The gradient of input `i` in a rule: `left @ right`, the leading dimensions of which are equal, in this shape. What the input's own
+/// rule would do to it first is done by the same kernel, if there is one.
+pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor, shape: &Shape) -> Result<Tensor> {
+    let op = "matmul";
+    if let Some((row, beside)) = t.first_of(i)?
+        && has_kernel(Fused::MatmulRow(row), left)
+        && right.numel() > 0
+    {
+        let (left, right) = (as_batch(left)?, as_batch(right)?);
+        let extents = Shape::from([left.dims()[0], left.dims()[1], right.dims()[2]]);
+        let y = Tensor::empty(op, &extents, left.dtype(), left.device())?;
+        let beside = beside.detach().reshape(extents)?;
+        run(op, Kernel::Fused(Fused::MatmulRow(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
+        t.is_past(i);
+        return y.reshape(shape.clone());
+    }
+    left.matmul(right)?.reshape(shape.clone())
 }
 
 impl Tensor {
@@ -98,9 +127,8 @@ impl Tensor {
             let message = format!("c {} does not broadcast to {shape}, which is", c.shape());
             return Err(Error::shape(op, format!("{message} a {} times b {}", self.shape(), b.shape())));
         }
-        let as_batch = |t: &Tensor| if t.rank() == 2 { batched(t) } else { t.detach() };
-        let expanded = c.map(|c| as_batch(&c.with_layout(c.layout().expand(&shape))));
-        let y = product(op, &as_batch(self), &as_batch(b), expanded.as_ref(), scale)?;
+        let expanded = c.map(|c| as_batch(&c.with_layout(c.layout().expand(&shape)))).transpose()?;
+        let y = product(op, &as_batch(self)?, &as_batch(b)?, expanded.as_ref(), scale)?;
         let y = if shape.rank() == 2 { y.with_layout(y.layout().select(0, 0)) } else { y };
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         let c_shape = c.map(|c| c.shape().clone());
@@ -145,9 +173,14 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (sa, sb) = (Saved::input(a), Saved::input(b));
     record(op, &[a, b], y, move |t| {
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-        gradients![
-            t.want(0, || t.dy().matmul(&b.t()?)?.sum_to_size(a.shape()))?,
-            t.want(1, || a.t()?.matmul(t.dy())?.sum_to_size(b.shape()))?,
-        ]
+        let of = |i: usize, left: &Tensor, right: &Tensor, x: &Tensor| match [left, right, x]
+            .iter()
+            .all(|t| leading(t) == batch)
+        {
+            true => gradient(t, i, left, right, x.shape()),
+            // Past a row, it could not be summed.
+            false => left.matmul(right)?.sum_to_size(x.shape()),
+        };
+        gradients![t.want(0, || of(0, t.dy(), &b.t()?, &a))?, t.want(1, || of(1, &a.t()?, t.dy(), &b))?,]
     })
 }

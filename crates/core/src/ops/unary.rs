@@ -3,10 +3,10 @@
 use super::{gradients, pointwise_one};
 use crate::backend::Kernel;
 use crate::pointwise::{Domain, Pointwise};
-use crate::tape::{Saved, record};
+use crate::tape::{First, Saved, record, record_after};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Error, Result, Tensor, autocast};
-use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Which gelu: by the error function, or its approximation by tanh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,17 @@ pub(super) enum Slope {
     Input(Pointwise),
     /// The op's output.
     Output(Pointwise),
+}
+
+impl Slope {
+    /// The row with what it reads.
+    pub fn first(self, x: &Tensor, y: &Tensor, attributes: &[f64]) -> First {
+        let (row, saved) = match self {
+            Slope::Input(row) => (row, Saved::input(x)),
+            Slope::Output(row) => (row, Saved::output(y)),
+        };
+        First { row, saved, attributes: attributes.into() }
+    }
 }
 
 /// Rows whose results 16 bits are too few for.
@@ -50,12 +61,10 @@ pub(super) fn unary(x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]
     if !x.requires_grad() {
         return record(row.name(), &[x], y, |_| gradients![]);
     }
-    let (saved, backward) = match slope {
-        Slope::Input(backward) => (Saved::input(x), backward),
-        Slope::Output(backward) => (Saved::output(&y), backward),
-    };
-    let attributes: SmallVec<[f64; 2]> = attributes.into();
-    record(row.name(), &[x], y, move |b| gradients![Some(b.row(backward, &[b.dy(), &b.get(&saved)?], &attributes)?)])
+    let first = Arc::new(slope.first(x, &y, attributes));
+    record_after(row.name(), &[x], y, Some(first.clone()), move |b| {
+        gradients![Some(if b.creates_graph() { b.first(&first)? } else { b.dy().clone() })]
+    })
 }
 
 macro_rules! unary {

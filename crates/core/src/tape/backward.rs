@@ -6,6 +6,7 @@ use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
 use crate::{Error, Result, Tensor};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,9 +50,12 @@ pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Re
     found.into_iter().enumerate().map(|(i, g)| g.ok_or_else(|| unused(i))).collect()
 }
 
+/// What a node is going to receive.
 struct Pending {
     node: Arc<Node>,
-    dy: Tensor,
+    dy: Option<Tensor>,
+    /// What is past the row that the node's rule begins with.
+    past: Option<Tensor>,
 }
 
 fn engine(
@@ -85,7 +89,7 @@ fn engine(
     };
     let mode = if options.create_graph { Mode::On } else { Mode::Off };
     with_flag(&MODE, mode, || {
-        pass.deposit(edge, dy)?;
+        pass.deposit(edge, dy, false)?;
         pass.run()
     })?;
     Ok(pass.found)
@@ -113,44 +117,53 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn visit(&mut self, Pending { node, mut dy }: Pending) -> Result<()> {
+    fn visit(&mut self, Pending { node, mut dy, past }: Pending) -> Result<()> {
         let _visit = Visit::new(&node);
         let hooks = node.state.lock().hooks.clone();
-        for (_, hook) in hooks {
-            if let Some(replaced) = hook(&dy)? {
-                check_gradient("hook", &node.output, &replaced)?;
-                dy = replaced;
-            }
+        if past.is_some() && !hooks.is_empty() {
+            return Err(Error::value("register_hook", format!("`{}` had received gradients before", node.op)));
         }
-        if let Some(targets) = self.targets {
-            for (target, found) in targets.iter().zip(&mut self.found) {
+        if let Some(dy) = &mut dy {
+            for (_, hook) in hooks {
+                if let Some(replaced) = hook(dy)? {
+                    check_gradient("hook", &node.output, &replaced)?;
+                    *dy = replaced;
+                }
+            }
+            for (target, found) in self.targets.unwrap_or_default().iter().zip(&mut self.found) {
                 if Arc::ptr_eq(target, &node) {
                     *found = Some(dy.clone());
                 }
             }
         }
         let mut state = node.state.lock();
-        match &mut state.action {
-            Action::Leaf(kept) => {
+        match (&mut state.action, dy) {
+            (Action::Leaf(kept), Some(dy)) => {
                 if self.targets.is_none() {
                     keep(kept, dy, self.create_graph)?;
                 }
                 Ok(())
             }
-            Action::Spent => Err(Error::value(
+            (Action::Spent, _) => Err(Error::value(
                 self.op,
                 format!("the tape through `{}` is spent by an earlier pass; set `retain` in that one", node.op),
             )),
-            Action::Rule(rule) => {
+            (Action::Rule(rule), dy) => {
                 let rule = rule.clone();
                 let used = self.spend(&mut state.action);
                 drop(state);
-                let backward = Backward { node: &node, dy, create_graph: self.create_graph };
-                let gradients = rule(&backward)?;
+                let dy = match (&rule.first, dy) {
+                    (Some(first), Some(dy)) if !self.create_graph => Some(self.backward(&node, dy).first(first)?),
+                    (_, dy) => dy,
+                };
+                let Some(dy) = self.sum(dy, past)? else { return Ok(()) };
+                let backward = self.backward(&node, dy);
+                let gradients = (rule.rest)(&backward)?;
+                let past = backward.past.take();
                 drop((rule, used, backward));
-                self.distribute(&node, gradients)
+                self.distribute(&node, gradients, &past)
             }
-            Action::Replay(replay) => {
+            (Action::Replay(replay), Some(dy)) => {
                 let replay = replay.clone();
                 let used = self.spend(&mut state.action);
                 drop(state);
@@ -158,8 +171,22 @@ impl Pass<'_> {
                 drop((replay, used));
                 let edge = output.0.edge.as_ref();
                 let edge = edge.ok_or_else(|| Error::value(node.op, "the recomputed output is not on the tape"))?;
-                self.deposit(edge, dy)
+                self.deposit(edge, dy, false)
             }
+            // What has no rule received nothing past it.
+            (Action::Leaf(_) | Action::Replay(_), None) => Ok(()),
+        }
+    }
+
+    fn backward<'n>(&'n self, node: &'n Arc<Node>, dy: Tensor) -> Backward<'n> {
+        let targets = self.targets.unwrap_or_default();
+        Backward { node, dy, create_graph: self.create_graph, targets, past: RefCell::default() }
+    }
+
+    fn sum(&self, a: Option<Tensor>, b: Option<Tensor>) -> Result<Option<Tensor>> {
+        match (a, b) {
+            (Some(mut sum), Some(term)) => accumulate(&mut sum, term, self.create_graph).map(|()| Some(sum)),
+            (a, b) => Ok(a.or(b)),
         }
     }
 
@@ -167,7 +194,8 @@ impl Pass<'_> {
         if self.retain { None } else { Some(std::mem::replace(action, Action::Spent)) }
     }
 
-    fn distribute(&mut self, node: &Arc<Node>, gradients: super::Gradients) -> Result<()> {
+    /// Hands the gradients of a node's inputs on, of which `past` are past the row that the input's rule begins with.
+    fn distribute(&mut self, node: &Arc<Node>, gradients: super::Gradients, past: &[usize]) -> Result<()> {
         if gradients.len() != node.inputs.len() {
             let message = format!("its rule returned {} gradients for {} inputs", gradients.len(), node.inputs.len());
             return Err(Error::value(node.op, message));
@@ -180,23 +208,18 @@ impl Pass<'_> {
             if ANOMALY.get() {
                 check_finite(node.op, &format!("the gradient of input {i}"), &gradient)?;
             }
-            self.deposit(edge, gradient)?;
+            self.deposit(edge, gradient, past.contains(&i))?;
         }
         Ok(())
     }
 
     /// Adds a contribution to what a node is going to receive.
-    fn deposit(&mut self, edge: &Edge, gradient: Tensor) -> Result<()> {
-        use std::collections::btree_map::Entry;
-        match self.pending.entry(edge.sequence) {
-            Entry::Vacant(entry) => {
-                entry.insert(Pending { node: edge.clone(), dy: gradient });
-            }
-            Entry::Occupied(mut entry) => {
-                let pending = entry.get_mut();
-                accumulate(&mut pending.dy, gradient, self.create_graph)?;
-            }
-        }
+    fn deposit(&mut self, edge: &Edge, gradient: Tensor, is_past: bool) -> Result<()> {
+        let mut pending =
+            self.pending.remove(&edge.sequence).unwrap_or(Pending { node: edge.clone(), dy: None, past: None });
+        let sum = if is_past { &mut pending.past } else { &mut pending.dy };
+        *sum = self.sum(sum.take(), Some(gradient))?;
+        self.pending.insert(edge.sequence, pending);
         Ok(())
     }
 }

@@ -28,7 +28,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The gradients that a rule returns: one an input, `None` where [`Backward::needs`] said no.
 pub type Gradients = SmallVec<[Option<Tensor>; 3]>;
 
-type Rule = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
+/// What returns the gradients of an op's inputs.
+#[derive(Clone)]
+struct Rule {
+    /// What becomes of dy before the rest is given it, unless the pass is itself recorded.
+    first: Option<Arc<First>>,
+    rest: Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>,
+}
+
+/// The row that a rule begins with: of dy, in which it is linear, and of what was saved.
+pub(crate) struct First {
+    pub row: Pointwise,
+    pub saved: Saved,
+    pub attributes: SmallVec<[f64; 2]>,
+}
+
 type Replay = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
@@ -205,12 +219,25 @@ pub fn record(
     output: Tensor,
     rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
 ) -> Result<Tensor> {
+    record_after(op, inputs, output, None, rule)
+}
+
+/// [`record`] of a rule that begins with a row. The rest is given what the row makes of dy, or dy itself if the pass is
+/// itself recorded.
+pub(crate) fn record_after(
+    op: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    first: Option<Arc<First>>,
+    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Tensor> {
     check_finite(op, "the output", &output)?;
     if !is_recording(inputs) {
         return Ok(output);
     }
     check_float(op, &output)?;
-    Ok(attach(op, inputs, output, Action::Rule(Arc::new(rule))))
+    let rule = Rule { first, rest: Arc::new(rule) };
+    Ok(attach(op, inputs, output, Action::Rule(rule)))
 }
 
 fn attach(op: &'static str, inputs: &[&Tensor], mut output: Tensor, action: Action) -> Tensor {
@@ -259,6 +286,15 @@ impl Saved {
         let tensor = t.with_layout(t.layout().clone());
         Saved { tensor, version: t.0.storage.version(), is_output: true }
     }
+
+    fn check(&self, op: &'static str) -> Result<()> {
+        let (t, now) = (&self.tensor, self.tensor.0.storage.version());
+        if now == self.version {
+            return Ok(());
+        }
+        let message = format!("a tensor saved for backward ({} {}) was changed in place since", t.dtype(), t.shape());
+        Err(Error::value(op, format!("{message}: version {}, saved at {}", now, self.version)))
+    }
 }
 
 /// What a rule is given: the gradients of its op's output, and access to what it saved.
@@ -266,6 +302,10 @@ pub struct Backward<'a> {
     node: &'a Arc<Node>,
     dy: Tensor,
     create_graph: bool,
+    /// The nodes whose gradients are asked for.
+    targets: &'a [&'a Edge],
+    /// The inputs whose gradients are past the row that their own rules begin with.
+    past: RefCell<SmallVec<[usize; 2]>>,
 }
 
 impl Backward<'_> {
@@ -286,13 +326,7 @@ impl Backward<'_> {
 
     /// A saved tensor. Errors: `Value` if it was changed in place after it was saved.
     pub fn get(&self, saved: &Saved) -> Result<Tensor> {
-        let now = saved.tensor.0.storage.version();
-        if now != saved.version {
-            let t = &saved.tensor;
-            let message =
-                format!("a tensor saved for backward ({} {}) was changed in place since", t.dtype(), t.shape());
-            return Err(Error::value(self.node.op, format!("{message}: version {}, saved at {}", now, saved.version)));
-        }
+        saved.check(self.node.op)?;
         if saved.is_output && self.create_graph {
             return Ok(saved.tensor.with_edge(saved.tensor.layout().clone(), Some(self.node.clone())));
         }
@@ -302,6 +336,32 @@ impl Backward<'_> {
     /// `f()` if input `i` requires a gradient.
     pub fn want(&self, i: usize, f: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
         if self.needs(i) { f().map(Some) } else { Ok(None) }
+    }
+
+    /// What a rule's first row makes of dy.
+    pub(crate) fn first(&self, first: &First) -> Result<Tensor> {
+        self.row(first.row, &[&self.dy, &self.get(&first.saved)?], &first.attributes)
+    }
+
+    /// The row that the rule of input `i` begins with, and what it reads beside dy. A rule that applies it to the gradient itself
+    /// calls [`is_past`](Backward::is_past). None where somebody asks for the gradient before it, or where it has attributes.
+    pub(crate) fn first_of(&self, i: usize) -> Result<Option<(Pointwise, Tensor)>> {
+        let Some(edge) = self.node.inputs[i].as_ref().filter(|_| !self.create_graph && !ANOMALY.get()) else {
+            return Ok(None);
+        };
+        let state = edge.state.lock();
+        let is_seen = !state.hooks.is_empty() || self.targets.iter().any(|target| Arc::ptr_eq(target, edge));
+        let Action::Rule(Rule { first: Some(first), .. }) = &state.action else { return Ok(None) };
+        if is_seen || !first.attributes.is_empty() {
+            return Ok(None);
+        }
+        first.saved.check(edge.op)?;
+        Ok(Some((first.row, first.saved.tensor.clone())))
+    }
+
+    /// Says that the gradient of input `i` is past the row that its rule begins with.
+    pub(crate) fn is_past(&self, i: usize) {
+        self.past.borrow_mut().push(i);
     }
 
     /// The first output of a backward row: one kernel, or tensor ops if this pass is itself recorded.
