@@ -6,18 +6,7 @@
 // tile lies as in memory, [tile, TILE_K] or [TILE_K, tile], in words of 8 elements, whose places within a row depend on the
 // row so that eight rows' words are in different banks. A wave reads the operands of the next instructions while it multiplies.
 
-typedef STORAGE(T) S;
-
-#ifdef ACTIVATION
-FUNCTION A activate(A v) {
-    A y;
-    ACTIVATION(v, &y);
-    return y;
-}
-#else
-#define activate(v) (v)
-#define KEEPS_SUM 0
-#endif
+#include "finish.h"
 
 #define STAGES 3
 // 8 elements.
@@ -186,9 +175,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
                         continue;
                     }
                     v *= alpha;
-                    if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
-                    STORE(T, out.each, r, activate(v));
-                    if (KEEPS_SUM) STORE(T, sum.each, r, v);
+                    FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
                 }
                 if (n_parts > 1) continue;
                 if (has_words && column < columns) {

@@ -7,20 +7,8 @@
 // is in different banks. Operands that are contiguous along their rows are turned on the way: a thread has the same 8 rows in
 // several columns of K.
 
+#include "finish.h"
 #include "matrix.h"
-
-typedef STORAGE(T) S;
-
-#ifdef ACTIVATION
-FUNCTION A activate(A v) {
-    A y;
-    ACTIVATION(v, &y);
-    return y;
-}
-#else
-#define activate(v) (v)
-#define KEEPS_SUM 0
-#endif
 
 // 8 elements.
 #define CHUNK 8
@@ -198,9 +186,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
                     continue;
                 }
                 v *= alpha;
-                if (beta != 0 && column + r < columns) v += beta * LOAD(T, from, row * p.v[15] + (column + r) * p.v[16]);
-                STORE(T, out.each, r, activate(v));
-                if (KEEPS_SUM) STORE(T, sum.each, r, v);
+                FINISH(v, column + r < columns, from, row * p.v[15] + (column + r) * p.v[16], out.each, sum.each, r);
             }
             if (n_parts > 1) continue;
             if (has_words && column < columns) {

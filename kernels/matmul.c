@@ -1,32 +1,10 @@
-// Matrix products: y = activation(alpha a @ b + beta c) for a [B, M, K], b [B, K, N] and c [B, M, N] of any strides, y [B, M, N]
-// contiguous. S is the storage type, A the arithmetic's. With beta 0, c is not read.
+// Matrix products: y = activation(alpha a @ b + beta c), or a row of alpha a @ b and c, for a [B, M, K], b [B, K, N] and
+// c [B, M, N] of any strides, y [B, M, N] contiguous. S is the storage type, A the arithmetic's. With beta 0, c is not read.
 //
 // Long sums of few results are cut along K into parts: each part writes its products to `parts`, [PARTS, B, M, N] in the
 // arithmetic's type, and gemm_sum adds them in order.
-//
-// ACTIVATION names the function of a row that stands before this file; without it there is none. With KEEPS_SUM, z gets
-// what it is applied to.
 
-typedef STORAGE(T) S;
-
-#ifdef ACTIVATION
-FUNCTION A activate(A v) {
-    A y;
-    ACTIVATION(v, &y);
-    return y;
-}
-#else
-#define activate(v) (v)
-#define KEEPS_SUM 0
-#endif
-
-// Element i of y and of z: v is alpha times its sum, and has_c that c has it, at `at`.
-#define FINISH(v, has_c, c, at, y, z, i) \
-    do { \
-        if (beta != 0 && (has_c)) v += beta * LOAD(T, c, at); \
-        STORE(T, y, i, activate(v)); \
-        if (KEEPS_SUM) STORE(T, z, i, v); \
-    } while (0)
+#include "finish.h"
 
 // VECTOR elements, which move as one word.
 typedef union {
@@ -419,6 +397,29 @@ KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOB
             *(GLOBAL WORD *)(y + to) = out.word;
             if (KEEPS_SUM) *(GLOBAL WORD *)(z + to) = sum.word;
         }
+    }
+}
+
+#elif defined(MASK)
+
+// gemm_mask: the bits of a row of 1 and of each element of c [M, N], which is contiguous along N, that say where it is not 0. A row
+// of the mask has `words` words, the lowest bits first.
+KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
+    idx m = (idx)p.v[0], n = (idx)p.v[1], words = (idx)p.v[3];
+    for (i64 i = GROUP * THREADS + LANE; i < (i64)m * words; i += GROUPS * THREADS) {
+        idx row = (idx)i / words, column = (idx)i % words * 32;
+        GLOBAL const S *at = c + (row * p.v[2] + column);
+        u32 bits = 0;
+#pragma unroll
+        for (int k = 0; k < 32; k += VECTOR) {
+            Vector v;
+            // Whole words lie within a row, or beyond it.
+            if (column + k >= n) continue;
+            v.word = *(GLOBAL const WORD *)(at + k);
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) bits |= (u32)(join(1, LOAD(T, v.each, j)) != 0) << (k + j);
+        }
+        mask[i] = bits;
     }
 }
 

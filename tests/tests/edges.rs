@@ -2,9 +2,9 @@
 
 use isograd::backend::{Fused, LONGEST_PRODUCT};
 use isograd::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
-use isograd::ops::{EmbeddingOptions, Index, Order, Put};
-use isograd::tape::BackwardOptions;
-use isograd::{DType, Device, Kind, Result, Tensor, autocast};
+use isograd::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Index, Order, Put};
+use isograd::tape::{BackwardOptions, grad, grad_with};
+use isograd::{DType, Device, Kind, Result, Tensor, autocast, no_grad};
 use isograd_tests::harness::{self, text, trial};
 
 type Outcome = std::result::Result<(), String>;
@@ -27,6 +27,8 @@ fn main() {
             check("scatter_add", "special_values", special_sums),
             check("sort", "long_rows_of_few_values", few_values),
             check("prod", "gradient", gradient_of_products),
+            check("linear_forward", "gradients_of_activations_before_it", before_products),
+            check("linear_forward", "who_else_asks_for_the_gradient", seen_before_products),
         ]
     });
 }
@@ -377,4 +379,113 @@ fn few_values(device: &Device) -> Result<Outcome> {
         }
     }
     Ok(Ok(()))
+}
+
+/// Numbers of -2 to 2 in steps of a quarter, of which sums of products are exact.
+fn quarters(device: &Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
+    let n: usize = shape.iter().product();
+    let values: Vec<f32> = (0..n).map(|i| ((i * 7919 + 3 * n) % 17) as f32 / 4.0 - 2.0).collect();
+    Tensor::from_slice(&values, shape, device)?.cast(dtype)
+}
+
+/// Gradients through an activation and a product behind it, which may be one kernel's work, are those of the CPU.
+fn before_products(device: &Device) -> Result<Outcome> {
+    type Activate = fn(&Tensor) -> Result<Tensor>;
+    const ACTIVATIONS: [(&str, Activate); 8] = [
+        ("relu", Tensor::relu),
+        ("gelu", |x| x.gelu(Approximate::None)),
+        ("gelu_tanh", |x| x.gelu(Approximate::Tanh)),
+        ("sigmoid", Tensor::sigmoid),
+        ("tanh", Tensor::tanh),
+        ("silu", Tensor::silu),
+        ("leaky_relu", |x| x.leaky_relu(0.1)),
+        ("square", Tensor::square),
+    ];
+    type Multiply = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>;
+    const PRODUCTS: [(&str, Multiply); 6] = [
+        ("linear", |x, w, b| x.linear(&w.t()?, Some(b))),
+        ("without a bias", |x, w, _| x.linear(&w.t()?, None)),
+        ("matmul", |x, w, _| x.matmul(w)),
+        ("batches", |x, w, _| x.matmul(&Tensor::stack(&[w, &w.neg()?], 0)?)),
+        ("as the right factor", |x, w, _| w.t()?.matmul(&x.t()?)),
+        ("squared", |x, _, _| x.matmul(&x.t()?)),
+    ];
+    let gelu = GemmBias { activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
+    for dtype in [DType::F32, DType::BF16] {
+        for (name, activate) in ACTIVATIONS {
+            for (product, multiply) in PRODUCTS {
+                let run = |device: &Device| {
+                    let x = quarters(device, &[2, 3, 20], dtype)?.leaf()?;
+                    let (w, b) = (quarters(device, &[20, 18], dtype)?.leaf()?, quarters(device, &[18], dtype)?.leaf()?);
+                    // A layer before it, whose activation is part of the product, too.
+                    let h = activate(&x)?.gemm_bias(&quarters(device, &[20, 20], dtype)?, None, gelu)?;
+                    let loss = multiply(&h, &w, &b)?.add(&multiply(&activate(&x)?, &w, &b)?)?.square()?.sum(..)?;
+                    loss.backward()?;
+                    let mut all = Vec::new();
+                    for t in [&x, &w, &b] {
+                        all.extend(t.grad().map_or(Ok(Vec::new()), |g| g.to_f64_vec())?);
+                    }
+                    Ok(all)
+                };
+                let (there, here) = (run(device)?, run(&isograd_tests::cpu())?);
+                let largest = here.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+                let within = largest * if dtype == DType::F32 { 1e-5 } else { 0.05 };
+                let far = there.iter().zip(&here).position(|(a, b)| !((a - b).abs() <= within));
+                if there.len() != here.len() || far.is_some() {
+                    return Ok(Err(format!("{dtype}, {name}, {product}, {far:?}: {there:?}, expected {here:?}")));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Hooks, `grad` and a second pass are given the gradient of an activation's result, not what its own rule makes of that.
+fn seen_before_products(device: &Device) -> Result<Outcome> {
+    let make = |shape: &[usize]| quarters(device, shape, DType::F32);
+    let (x, w) = (make(&[4, 6])?.leaf()?, make(&[6, 5])?);
+    let dh = Tensor::ones((4, 5), DType::F32, device)?.matmul(&w.t()?)?.to_f64_vec()?;
+    let dx: Vec<f64> = x.to_f64_vec()?.iter().zip(&dh).map(|(x, d)| if *x > 0.0 { *d } else { 0.0 }).collect();
+    let twice = |values: &[f64]| values.iter().map(|v| 2.0 * v).collect::<Vec<_>>();
+
+    let h = x.relu()?;
+    let found = grad(&h.matmul(&w)?.sum(..)?, &[&h, &x])?;
+    let asked = equal("grad", [found[0].to_f64_vec()?, found[1].to_f64_vec()?], [dh.clone(), dx.clone()]);
+
+    let h = x.relu()?;
+    let _hook = h.register_hook(|g| g.mul_scalar(2.0).map(Some))?;
+    let hooked = grad(&h.matmul(&w)?.sum(..)?, &[&x])?[0].to_f64_vec()?;
+    let hooked = equal("hook", hooked, twice(&dx));
+
+    // Two products, and a sum beside them.
+    let h = x.relu()?;
+    let y = h.matmul(&w)?.sum(..)?.add(&h.matmul(&w.neg()?)?.sum(..)?)?.add(&h.matmul(&w)?.sum(..)?)?;
+    let several = grad(&y.add(&h.mul_scalar(3.0)?.sum(..)?)?, &[&x])?[0].to_f64_vec()?;
+    let of_x = x.to_f64_vec()?;
+    let plus: Vec<f64> = of_x.iter().zip(&dx).map(|(x, d)| d + if *x > 0.0 { 3.0 } else { 0.0 }).collect();
+    let several = equal("several", several, plus);
+
+    let h = x.relu()?;
+    let y = h.matmul(&w)?.sum(..)?;
+    let options = || BackwardOptions { retain: true, ..Default::default() };
+    let first = grad_with(&y, &[&x], options())?[0].to_f64_vec()?;
+    let again = equal("again", [first, grad_with(&y, &[&x], options())?[0].to_f64_vec()?], [dx.clone(), dx.clone()]);
+
+    // The second derivative of sum((relu(x) w)^2) along ones is 2 w w^T of what is not cut off.
+    let y = x.relu()?.matmul(&w)?.square()?.sum(..)?;
+    let options = BackwardOptions { create_graph: true, ..Default::default() };
+    let slope = grad_with(&y, &[&x], options)?.swap_remove(0);
+    let second = grad(&slope.sum(..)?, &[&x])?[0].to_f64_vec()?;
+    let mask = x.gt_scalar(0)?.cast(DType::F32)?;
+    let expected = mask.matmul(&w)?.matmul(&w.t()?)?.mul(&mask)?.mul_scalar(2.0)?.to_f64_vec()?;
+    let second = equal("second derivative", second, expected);
+
+    let h = x.relu()?;
+    let y = h.matmul(&w)?.sum(..)?;
+    no_grad(|| h.add_(&h.ones_like()?))?;
+    let changed = match grad(&y, &[&x]) {
+        Err(e) if e.kind() == Kind::Value && e.message().contains("changed in place") => Ok(()),
+        other => Err(format!("changed in place: {other:?}")),
+    };
+    Ok(asked.and(hooked).and(several).and(again).and(second).and(changed))
 }

@@ -190,8 +190,8 @@ impl CublasLt {
         set(Operation::CUBLASLT_MATMUL_DESC_TRANSA, (form.a.1 == Transpose::Yes) as c_uint)?;
         set(Operation::CUBLASLT_MATMUL_DESC_TRANSB, (form.b.1 == Transpose::Yes) as c_uint)?;
         set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(form) as c_uint)?;
-        if form.has_aux {
-            operation.set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD as c_uint, form.d.leading as i64)?;
+        if let Some(leading) = form.aux {
+            operation.set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD as c_uint, leading as i64)?;
         }
         Ok(operation)
     }
@@ -266,13 +266,16 @@ fn epilogue(form: &Form) -> Epilogues {
         Some(Factor::B) => return Epilogues::CUBLASLT_EPILOGUE_BGRADB,
         None => {}
     }
-    match (form.epilogue, form.has_aux, form.has_bias) {
+    match (form.epilogue, form.aux.is_some(), form.has_bias) {
         (Epilogue::Identity, _, false) => Epilogues::CUBLASLT_EPILOGUE_DEFAULT,
         (Epilogue::Identity, _, true) => Epilogues::CUBLASLT_EPILOGUE_BIAS,
         (Epilogue::GeluTanh, false, false) => Epilogues::CUBLASLT_EPILOGUE_GELU,
         (Epilogue::GeluTanh, false, true) => Epilogues::CUBLASLT_EPILOGUE_GELU_BIAS,
         (Epilogue::GeluTanh, true, false) => Epilogues::CUBLASLT_EPILOGUE_GELU_AUX,
         (Epilogue::GeluTanh, true, true) => Epilogues::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        // Of products without a bias.
+        (Epilogue::Masked, ..) => Epilogues::CUBLASLT_EPILOGUE_DRELU,
+        (Epilogue::GeluTanhGradient, ..) => Epilogues::CUBLASLT_EPILOGUE_DGELU,
     }
 }
 
@@ -341,7 +344,7 @@ impl Description {
         if product.form.summed.is_some() {
             set(Operation::CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.sums)?;
         }
-        if product.form.has_aux {
+        if product.form.aux.is_some() {
             set(Operation::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux)?;
         }
         Ok(())
@@ -446,12 +449,9 @@ impl Products {
     }
 }
 
-impl blas::Library for Products {
-    fn workspace(&self) -> usize {
-        WORKSPACE
-    }
-
-    fn multiply(&self, product: &Product) -> Result<bool> {
+impl Products {
+    /// Calls `f` with the plan of a product; false if there is none.
+    fn with_plan(&self, product: &Product, f: impl FnOnce(&Plan) -> Result<()>) -> Result<bool> {
         self.stream.enter("blas")?;
         let Product { a, b, c, d, bias, aux, sums, .. } = *product;
         let key = (product.form, [a, b, c, d, bias, aux, sums].map(alignment));
@@ -471,9 +471,23 @@ impl blas::Library for Products {
             plans.insert(key, plan);
         }
         match &plans[&key] {
-            Some(plan) => self.enqueue(product, plan).map(|()| true),
+            Some(plan) => f(plan).map(|()| true),
             None => Ok(false),
         }
+    }
+}
+
+impl blas::Library for Products {
+    fn workspace(&self) -> usize {
+        WORKSPACE
+    }
+
+    fn has(&self, product: &Product) -> Result<bool> {
+        self.with_plan(product, |_| Ok(()))
+    }
+
+    fn multiply(&self, product: &Product) -> Result<bool> {
+        self.with_plan(product, |plan| self.enqueue(product, plan))
     }
 }
 

@@ -55,21 +55,24 @@ fn describe(library: &'static CublasLt) -> Result<()> {
         d,
         has_bias: false,
         epilogue: Epilogue::Identity,
-        has_aux: false,
+        aux: None,
         summed: None,
     };
     let mut forms = vec![plain, Form { precision: Precision::Tf32, ..plain }];
     forms.push(Form { batches: 3, d: Matrices { batch: 4096, ..d }, ..plain });
     forms.push(Form { a: (matrices(16, 64), Transpose::Yes), b: (matrices(32, 16), Transpose::Yes), ..plain });
     for dtype in FLOATS {
-        for (epilogue, has_bias, has_aux) in [Epilogue::Identity, Epilogue::GeluTanh]
+        for (epilogue, has_bias, aux) in [Epilogue::Identity, Epilogue::GeluTanh]
             .into_iter()
-            .flat_map(|epilogue| flags.map(|bias| flags.map(|aux| (epilogue, bias, aux))).concat())
+            .flat_map(|epilogue| flags.map(|bias| [None, Some(64)].map(|aux| (epilogue, bias, aux))).concat())
         {
             for output in [dtype, dtype.acc()] {
-                forms.push(Form { dtype, output, epilogue, has_bias, has_aux, ..plain });
+                forms.push(Form { dtype, output, epilogue, has_bias, aux, ..plain });
             }
         }
+    }
+    for (epilogue, aux) in [(Epilogue::Masked, Some(128)), (Epilogue::GeluTanhGradient, Some(64))] {
+        forms.extend(FLOATS.map(|dtype| Form { dtype, output: dtype, epilogue, aux, ..plain }));
     }
     for summed in [Factor::A, Factor::B] {
         forms.extend(FLOATS.map(|dtype| Form { dtype, output: dtype, summed: Some(summed), ..plain }));
@@ -83,7 +86,7 @@ fn describe(library: &'static CublasLt) -> Result<()> {
         c: 2048,
         d: 2048,
         bias: form.has_bias as u64 * 4096,
-        aux: form.has_aux as u64 * 8192,
+        aux: form.aux.is_some() as u64 * 8192,
         sums: form.summed.is_some() as u64 * 12288,
         workspace: 16384,
     };
@@ -103,7 +106,15 @@ fn dense([x, w, bias, _]: &Inputs, activation: Activation) -> Result<Tensor> {
     x.gemm_bias(w, Some(bias), GemmBias { activation, ..Default::default() })
 }
 
-const CASES: [(&str, Case); 10] = [
+/// The gradient `a @ b` of what an activation made of c, before the activation.
+fn gradient([a, b, _, c]: &Inputs, activate: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let x = c.leaf()?;
+    let y = activate(&x)?.matmul(&b.t()?)?;
+    let options = BackwardOptions { gradient: Some(a.clone()), ..Default::default() };
+    Ok(grad_with(&y, &[&x], options)?.swap_remove(0))
+}
+
+const CASES: [(&str, Case); 11] = [
     ("product", |[a, b, ..]| a.matmul(b)),
     ("transposed", |[a, b, ..]| a.t()?.contiguous()?.t()?.matmul(&b.t()?.contiguous()?.t()?)),
     ("batches", |[a, b, ..]| {
@@ -119,6 +130,7 @@ const CASES: [(&str, Case); 10] = [
         dense(&[x.leaf()?, w.clone(), bias.clone(), c.clone()], Activation::Gelu(Approximate::Tanh))
     }),
     ("sigmoid", |inputs| dense(inputs, Activation::Sigmoid)),
+    ("relu_gradient", |inputs| gradient(inputs, Tensor::relu)),
 ];
 
 fn on_device() -> Vec<Trial> {
@@ -252,23 +264,32 @@ fn bias_gradient(dtype: DType, [m, k, n]: [usize; 3]) -> std::result::Result<(),
     Ok(())
 }
 
-/// The library's own gelu is within the bound of the setting that allows it, forward and as what backward starts from.
+/// The library's own gelu and its derivative are within the bound of the setting that allows them; of gelu that is also what
+/// backward starts from.
 fn reduced(dtype: DType) -> std::result::Result<(), Failed> {
-    let case: Case = |inputs| dense(inputs, Activation::Gelu(Approximate::Tanh));
+    let cases: [(&str, Case); 2] = [
+        ("GeluTanh,", |inputs| dense(inputs, Activation::Gelu(Approximate::Tanh))),
+        ("GeluTanhGradient,", |inputs| gradient(inputs, |x| x.gelu(Approximate::Tanh))),
+    ];
     let narrow = inputs(SHAPES[0], dtype)?;
-    let [exact, sums] = exact(case, &narrow)?;
-    let (gpu, device) = open(Blas::Vendor)?;
-    device.set_matmul_precision(Precision::Reduced);
-    let there = map(&narrow, |t| t.to_device(&device))?;
-    let y = case(&there)?;
-    if !gpu.launches().iter().any(|launch| launch.entry == "vendor" && launch.program.contains("GeluTanh")) {
-        return Err("the library was not asked for gelu".into());
-    }
-    let u_out = if dtype == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
-    for (i, (got, r)) in y.to_f64_vec()?.iter().zip(&exact).enumerate() {
-        let bound = 4.0 * u_out * r.abs() + 2f64.powi(-19) * sums[i];
-        if (got - r).abs() > bound {
-            return Err(format!("element {i}: got {got:e}, expected {r:e} within {bound:e}").into());
+    let [product, _] = exact(|[a, b, ..]| a.matmul(b), &narrow)?;
+    for (epilogue, case) in cases {
+        let [exact, sums] = exact(case, &narrow)?;
+        let (gpu, device) = open(Blas::Vendor)?;
+        device.set_matmul_precision(Precision::Reduced);
+        let there = map(&narrow, |t| t.to_device(&device))?;
+        let y = case(&there)?;
+        if !gpu.launches().iter().any(|launch| launch.entry == "vendor" && launch.program.contains(epilogue)) {
+            return Err(format!("the library was not asked for {epilogue}").into());
+        }
+        let u_out = if dtype == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
+        // Where the slope is near 0, the error of tanh, 2^-11, is that of the product's multiple.
+        let of_slope = if epilogue == "GeluTanh," { 0.0 } else { 2f64.powi(-10) };
+        for (i, (got, r)) in y.to_f64_vec()?.iter().zip(&exact).enumerate() {
+            let bound = 4.0 * u_out * r.abs() + 2f64.powi(-19) * sums[i] + of_slope * product[i].abs();
+            if (got - r).abs() > bound {
+                return Err(format!("{epilogue} element {i}: got {got:e}, expected {r:e} within {bound:e}").into());
+            }
         }
     }
     Ok(())

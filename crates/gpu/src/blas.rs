@@ -9,6 +9,9 @@ pub trait Library: Send + Sync {
     /// Bytes of device memory that all its calls share.
     fn workspace(&self) -> usize;
 
+    /// Whether the library has a kernel for a product.
+    fn has(&self, product: &Product) -> Result<bool>;
+
     /// Enqueues a product. False if the library has no kernel for it: then nothing is enqueued.
     fn multiply(&self, product: &Product) -> Result<bool>;
 }
@@ -33,6 +36,10 @@ pub enum Epilogue {
     Identity,
     /// GELU in its approximation by tanh.
     GeluTanh,
+    /// 0 where a bit of the second matrix is not set.
+    Masked,
+    /// Multiplied with the derivative of [`GeluTanh`](Epilogue::GeluTanh) at the second matrix.
+    GeluTanhGradient,
 }
 
 /// One of the two factors.
@@ -49,7 +56,7 @@ pub enum Factor {
 pub struct Form {
     /// Of a, b and the bias.
     pub dtype: DType,
-    /// Of c, d and aux: `dtype`, or that of its sums.
+    /// Of c, d and a second matrix of elements: `dtype`, or that of its sums.
     pub output: DType,
     /// Of products of f32.
     pub precision: Precision,
@@ -67,8 +74,9 @@ pub struct Form {
     pub has_bias: bool,
     /// What is applied to all that.
     pub epilogue: Epilogue,
-    /// Whether what the epilogue is applied to is kept, laid out as d is.
-    pub has_aux: bool,
+    /// Whether there is a second matrix, and from a column of it to the next: elements of what GELU is applied to, which is
+    /// kept there, or of what its derivative is taken at; or bits of a mask, of whose bytes the lowest bits are first.
+    pub aux: Option<usize>,
     /// A factor that is summed along the inner dimension too: each row of a, or each column of b. Nothing is added then or applied.
     pub summed: Option<Factor>,
 }
@@ -92,7 +100,7 @@ pub struct Product {
     pub d: Address,
     /// Of the bias, a multiple of 16; 0 if there is none.
     pub bias: Address,
-    /// Where what the epilogue is applied to is kept, a multiple of 16; 0 if it is not.
+    /// Of the second matrix, a multiple of 16; 0 if there is none.
     pub aux: Address,
     /// Where the factor's sums go, a multiple of 16; 0 if there are none.
     pub sums: Address,

@@ -96,6 +96,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
         Fused::SampleLogits => sample::run(gpu, call),
         Fused::GemmBias(_) => matmul::run(gpu, call),
         Fused::MatmulSum => matmul::run_with_sums(gpu, call),
+        Fused::MatmulRow(row) => matmul::run_with_row(gpu, call, row),
         Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
         Fused::RowSum(row) => reduce::row_sum(gpu, call, row),
         Fused::Halves(row) => halves(gpu, call, row),

@@ -304,6 +304,16 @@ pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     )
 }
 
+/// Runs [`Fused::MatmulRow`].
+pub fn run_with_row<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let product = Product::new::<D>(call)?;
+    let plan = product.plan(gpu.driver());
+    if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run_with_row(gpu, &product, row, call)? {
+        return Ok(());
+    }
+    product.run(gpu, plan)
+}
+
 /// The choice among our own kernels for a call.
 pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
     Ok(Product::new::<D>(call)?.plan(gpu.driver()))
@@ -315,7 +325,7 @@ pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()
     Product::new::<D>(call)?.run(gpu, plan)
 }
 
-/// `y = activation(alpha a @ b + beta c)` with addresses.
+/// `y = activation(alpha a @ b + beta c)`, or a row of two operands of `alpha a @ b` and c, with addresses.
 pub(crate) struct Product {
     pub e: Extents,
     pub dtype: DType,
@@ -328,6 +338,8 @@ pub(crate) struct Product {
     pub alpha: f64,
     pub beta: f64,
     pub activation: Option<Pointwise>,
+    /// A row of the product and c, in the place of their sum.
+    pub joined: Option<Pointwise>,
     /// Where what the activation is applied to is kept.
     pub z: Option<u64>,
 }
@@ -351,7 +363,12 @@ impl Product {
         let (a, b) = (Side::new::<D>(&call.inputs[0], 1, 2)?, Side::new::<D>(&call.inputs[1], 2, 1)?);
         let y = element_address(address::<D>(out.memory)?, out);
         let z = call.outputs.get(1).map(|z| Ok(element_address(address::<D>(z.memory)?, z))).transpose()?;
-        let added = call.inputs.get(2).filter(|_| call.floats[1] != 0.0);
+        let joined = match call.kernel {
+            Kernel::Fused(Fused::MatmulRow(row)) => Some(row),
+            _ => None,
+        };
+        let [alpha, beta] = if joined.is_some() { [1.0; 2] } else { [call.floats[0], call.floats[1]] };
+        let added = call.inputs.get(2).filter(|_| beta != 0.0);
         let c = match added {
             Some(c) => {
                 let strides = c.layout.strides();
@@ -366,12 +383,13 @@ impl Product {
             b,
             c,
             y,
-            alpha: call.floats[0],
-            beta: if added.is_some() { call.floats[1] } else { 0.0 },
+            alpha,
+            beta: if added.is_some() { beta } else { 0.0 },
             activation: match call.kernel {
                 Kernel::Fused(Fused::GemmBias(row)) => Some(row),
                 _ => None,
             },
+            joined,
             z,
         })
     }
@@ -433,9 +451,12 @@ impl Product {
 
     /// The variant that writes results, not parts of them.
     fn finishing(&self, variant: Variant) -> Variant {
-        match self.activation {
-            Some(row) => variant.define("ACTIVATION", row.name()).define("KEEPS_SUM", self.z.is_some()).calling(row),
-            None => variant,
+        match (self.activation, self.joined) {
+            (Some(row), _) => {
+                variant.define("ACTIVATION", row.name()).define("KEEPS_SUM", self.z.is_some()).calling(row)
+            }
+            (None, Some(row)) => variant.define("JOIN", row.name()).calling(row),
+            (None, None) => variant,
         }
     }
 
@@ -572,7 +593,27 @@ impl Product {
         gpu.launch(variant, "gemm_outer", each(items), &arguments)
     }
 
-    /// `y = activation(alpha (sum of the parts) + beta c)`.
+    /// Bits that say where a row of 1 and c, which is one matrix and contiguous along its rows, is not 0: `leading` for each row,
+    /// a multiple of 32.
+    pub(crate) fn mask<D: Driver>(&self, gpu: &Gpu<D>, row: Pointwise, leading: usize, mask: u64) -> Result<()> {
+        let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
+        let (address, [_, step, _]) = self.c;
+        let fits = |v| n % v == 0 && step % v == 0 && address.is_multiple_of((v * size) as u64);
+        let (vector, words) = (vector(size, 1, fits), leading / 32);
+        let ints = [m, n, step, words].map(|v| v as i64);
+        let variant = self
+            .variant(FILE, THREADS, m * leading.max(step) > i32::MAX as usize)
+            .define("INTS", ints.len())
+            .define("MASK", true)
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("JOIN", row.name())
+            .calling(row);
+        let arguments = Arguments::new().pointer(address).pointer(mask).ints(&ints);
+        gpu.launch(variant, "gemm_mask", each(m * words), &arguments)
+    }
+
+    /// `y = activation(alpha (sum of the parts) + beta c)`, or a row of that sum and c.
     pub(crate) fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();

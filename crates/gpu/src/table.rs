@@ -9,8 +9,8 @@ use crate::source::{FILES, find};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
-    AvgPool, EmbeddingOptions, Index, MaxPool, Order, Put, Rotary, RotaryStyle, Running, Sampling, Statistics, TieGrad,
-    Update, total, unscale_, update_each_norms_,
+    Approximate, AvgPool, EmbeddingOptions, Index, MaxPool, Order, Put, Rotary, RotaryStyle, Running, Sampling,
+    Statistics, TieGrad, Update, total, unscale_, update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
@@ -203,6 +203,10 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[128, 1024])?.matmul(&zeros(d, t, &[10, 1024])?.t()?).map(drop),
     |d, t| zeros(d, t, &[10, 128])?.matmul(&zeros(d, t, &[128, 1024])?).map(drop),
     |d, t| zeros(d, t, &[128, 10])?.matmul(&zeros(d, t, &[10, 1024])?).map(drop),
+    // Gradients through the activation of a factor, one of which a library masks.
+    |d, t| differentiate(d, t, &[&[1024, 1024], &[1024, 1024]], |x| x[0].silu()?.matmul(&x[1])),
+    |d, t| differentiate(d, t, &[&[128, 1024], &[1024, 10]], |x| x[0].gelu(Approximate::None)?.matmul(&x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024, 1024]], |x| x[0].relu()?.matmul(&x[1])),
     |d, t| zeros(d, t, &[1024, 1024])?.gather(0, &zeros(d, DType::I64, &[1024, 1024])?).map(drop),
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),

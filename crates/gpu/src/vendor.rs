@@ -8,10 +8,10 @@ use crate::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::driver::{Address, Driver, Geometry};
 use crate::matmul::{self, Extents, Side, tiles};
 use crate::pool::Buffer;
-use crate::{Gpu, Launch};
+use crate::{Gpu, Launch, elementwise};
 use isograd_core::ops::Transpose;
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Blas, DType, Precision, Result};
+use isograd_core::{Blas, Call, DType, Kernel, Precision, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +21,8 @@ const LEAST_K: usize = 128;
 const LEAST_K_OF_ALL: usize = 1024;
 /// What libraries count rows, columns and matrices with.
 const MOST: usize = i32::MAX as usize;
+/// Bits at multiples of which rows of a mask begin.
+const MASK_STEP: usize = 128;
 /// Bytes at multiples of which libraries want vectors and second outputs.
 const ALIGNMENT: u64 = 16;
 
@@ -61,11 +63,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
         return Ok(true);
     }
     let has_rest = product.beta != 0.0 || product.activation.is_some();
-    let Extents { batches, m, n, k } = product.e;
-    let tiles = batches * m.div_ceil(tiles::SMALL.m) * n.div_ceil(tiles::SMALL.n);
-    let is_fast = sums.form.precision == Precision::Tf32;
-    let is_small = k <= LEAST_K_OF_ALL && tiles <= gpu.driver().limits().units && !is_fast;
-    if !has_rest || k < LEAST_K || is_small {
+    if !has_rest || !is_worth_a_pass(gpu, product, &sums) {
         return Ok(false);
     }
     let acc = product.dtype.acc();
@@ -78,6 +76,65 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
     }
     product.sum(gpu, 1, d)?;
     Ok(true)
+}
+
+/// Whether what our own kernels do at the end of a product may take another pass, if the library multiplies.
+fn is_worth_a_pass<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, sums: &Product) -> bool {
+    let Extents { batches, m, n, k } = product.e;
+    let tiles = batches * m.div_ceil(tiles::SMALL.m) * n.div_ceil(tiles::SMALL.n);
+    let is_fast = sums.form.precision == Precision::Tf32;
+    let is_small = k <= LEAST_K_OF_ALL && tiles <= gpu.driver().limits().units && !is_fast;
+    k >= LEAST_K && !is_small
+}
+
+/// Has the library compute a product, and this row of it and c; false if it is left to us.
+pub fn run_with_row<D: Driver>(
+    gpu: &Gpu<D>,
+    product: &matmul::Product,
+    row: Pointwise,
+    call: &Call<'_>,
+) -> Result<bool> {
+    let Some(library) = library(gpu, product) else { return Ok(false) };
+    let precision = gpu.vendor.precision();
+    let Some(sums) = sums(product, precision).filter(|sums| is_worth_a_pass(gpu, product, sums)) else {
+        return Ok(false);
+    };
+    let (address, [_, step, column]) = product.c;
+    let is_matrix = product.e.batches == 1 && column == 1;
+    match row {
+        // Zeros in the place of what is masked, which may be NaN: what libraries do, too.
+        Pointwise::ReluBackward if is_matrix => {
+            let leading = product.e.n.next_multiple_of(MASK_STEP);
+            let mask = gpu.scratch(product.e.m * leading / 8)?;
+            let form = Form { epilogue: Epilogue::Masked, aux: Some(leading), ..sums.form };
+            let whole = Product { form, aux: mask.address, ..sums };
+            if library.has(&whole)? {
+                product.mask(gpu, row, leading, mask.address)?;
+                return multiply(gpu, library, whole);
+            }
+        }
+        // Libraries approximate it.
+        Pointwise::GeluTanhBackward
+            if is_matrix && is_reduced(product, precision) && step % 8 == 0 && address % ALIGNMENT == 0 =>
+        {
+            let form = Form { epilogue: Epilogue::GeluTanhGradient, aux: Some(step), ..sums.form };
+            if multiply(gpu, library, Product { form, aux: address, ..sums })? {
+                return Ok(true);
+            }
+        }
+        _ => {}
+    }
+    if !multiply(gpu, library, sums)? {
+        return Ok(false);
+    }
+    let inputs = [call.outputs[0], call.inputs[2]];
+    elementwise::run(gpu, &Call { kernel: Kernel::Pointwise(row), inputs: &inputs, ..*call })?;
+    Ok(true)
+}
+
+/// Whether functions may be less exact than a rounding to 16 bits.
+fn is_reduced(product: &matmul::Product, precision: Precision) -> bool {
+    product.dtype.size() == 2 && precision == Precision::Reduced
 }
 
 /// Has the library compute a product without anything else, and the sums of a factor along K; false if it is left to us.
@@ -143,7 +200,7 @@ fn sums(product: &matmul::Product, precision: Precision) -> Option<Product> {
         d,
         has_bias: false,
         epilogue: Epilogue::Identity,
-        has_aux: false,
+        aux: None,
         summed: None,
     };
     let (a, b, y) = (product.b.address, product.a.address, product.y);
@@ -157,7 +214,7 @@ fn whole(product: &matmul::Product, sums: Product, precision: Precision) -> Opti
     match product.activation {
         None => {}
         // Libraries approximate it: on an H100, 2.1 units roundoff. Their relu makes 0 of NaN.
-        Some(Pointwise::GeluTanh) if product.dtype.size() == 2 && precision == Precision::Reduced => {
+        Some(Pointwise::GeluTanh) if is_reduced(product, precision) => {
             whole.form.epilogue = Epilogue::GeluTanh;
         }
         Some(_) => return None,
@@ -166,7 +223,7 @@ fn whole(product: &matmul::Product, sums: Product, precision: Precision) -> Opti
         if n % 8 != 0 || z % ALIGNMENT != 0 {
             return None;
         }
-        (whole.aux, whole.form.has_aux) = (z, true);
+        (whole.aux, whole.form.aux) = (z, Some(n));
     }
     if product.beta == 0.0 {
         return Some(whole);

@@ -74,6 +74,39 @@ fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
 }
 
 #[test]
+fn a_gradient_passes_an_activation_in_the_kernel_that_makes_it() -> Result<()> {
+    let Setup { gpu, device } = setup(1 << 30, None);
+    // The rows of the launches of a backward pass.
+    let rows = |f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>, options: BackwardOptions| -> Result<Vec<String>> {
+        let (x, w) = (zeros(&device, (2, 300, 320))?.leaf()?, zeros(&device, (320, 40))?);
+        let y = f(&x, &w)?;
+        gpu.launches();
+        y.backward_with(BackwardOptions { gradient: Some(zeros(&device, (2, 300, 40))?), ..options })?;
+        let row = |program: &str| {
+            let of = |name| program.split(' ').find_map(|define| define.strip_prefix(name)).map(str::to_string);
+            of("JOIN=").or(of("ROW=")).unwrap_or_else(|| "product".into())
+        };
+        Ok(gpu.launches().iter().map(|launch| row(&launch.program)).filter(|row| row != "fill").collect())
+    };
+    let options = BackwardOptions::default;
+    assert_eq!(rows(&|x, w| x.tanh()?.matmul(w), options())?, ["tanh_backward"]);
+    assert_eq!(rows(&|x, w| x.silu()?.linear(&w.t()?, None), options())?, ["silu_backward"]);
+    let dense =
+        GemmBias { trans_b: Transpose::Yes, activation: Activation::Gelu(Approximate::None), ..Default::default() };
+    let two = rows(&|x, w| x.linear(&w.t()?, None)?.tanh()?.gemm_bias(w, None, dense)?.matmul(w), options())?;
+    // The second is cut along K, and the row is applied to the sum of the parts.
+    assert_eq!(two, ["gelu_backward", "product", "tanh_backward", "product"]);
+    assert_eq!(rows(&|x, w| x.relu()?.linear(&w.t()?, None), options())?, ["relu_backward"]);
+    // An attribute, a number beside the product, and a pass that is recorded.
+    assert_eq!(rows(&|x, w| x.elu(2.0)?.matmul(w), options())?, ["product", "elu_backward"]);
+    let negative = rows(&|x, w| x.tanh()?.neg()?.matmul(w), options())?;
+    assert_eq!(negative, ["product", "neg", "tanh_backward"]);
+    let recorded = rows(&|x, w| x.tanh()?.matmul(w), BackwardOptions { create_graph: true, ..options() })?;
+    assert_eq!(recorded[0], "product");
+    Ok(())
+}
+
+#[test]
 fn memory_is_pooled_given_back_and_refused() -> Result<()> {
     let Setup { gpu, device } = setup(1 << 20, None);
     let x = zeros(&device, 100_000)?;

@@ -68,8 +68,12 @@ impl Library for Columns {
         1 << 10
     }
 
+    fn has(&self, product: &Product) -> Result<bool> {
+        Ok(!(self.refuses.lock())(product))
+    }
+
     fn multiply(&self, product: &Product) -> Result<bool> {
-        if (self.refuses.lock())(product) {
+        if !self.has(product)? {
             return Ok(false);
         }
         let form = &product.form;
@@ -83,7 +87,7 @@ impl Library for Columns {
         let all = [form.a.0, form.b.0, form.c, form.d];
         assert!(all.iter().all(|matrices| matrices.leading >= matrices.rows), "{form:?}");
         assert!(form.batches > 1 || all.iter().all(|matrices| matrices.batch == 0), "{form:?}");
-        assert_eq!((form.has_bias, form.has_aux), (product.bias != 0, product.aux != 0));
+        assert_eq!((form.has_bias, form.aux.is_some()), (product.bias != 0, product.aux != 0));
         assert_eq!(form.summed.is_some(), product.sums != 0);
         assert!([product.bias, product.aux, product.sums].iter().all(|at| at.is_multiple_of(16)));
         self.memory.with(product.workspace, self.workspace(), |_| ());
@@ -102,12 +106,26 @@ impl Library for Columns {
                 if form.has_bias {
                     v += self.memory.load(product.bias, form.dtype, i);
                 }
-                let place = at(form.d, batch, i, j);
-                if form.has_aux {
-                    self.memory.store(product.aux, form.output, place, v);
-                }
-                let v = if form.epilogue == Epilogue::GeluTanh { gelu_tanh(v) } else { v };
-                self.memory.store(product.d, form.output, place, v);
+                let beside = j * form.aux.unwrap_or(0) + i;
+                let v = match (form.epilogue, form.aux) {
+                    (Epilogue::Identity, _) => v,
+                    (Epilogue::GeluTanh, None) => gelu_tanh(v),
+                    (Epilogue::GeluTanh, Some(_)) => {
+                        self.memory.store(product.aux, form.output, beside, v);
+                        gelu_tanh(v)
+                    }
+                    (Epilogue::GeluTanhGradient, _) => {
+                        let x = self.memory.load(product.aux, form.output, beside);
+                        // A central difference: the error is of the square of the step.
+                        v * (gelu_tanh(x + 1e-5) - gelu_tanh(x - 1e-5)) / 2e-5
+                    }
+                    (Epilogue::Masked, leading) => {
+                        assert!(leading.is_some_and(|bits| bits >= m && bits.is_multiple_of(128)), "{form:?}");
+                        let byte = self.memory.with(product.aux + beside as Address / 8, 1, |bytes| bytes[0]);
+                        if byte >> (beside % 8) & 1 != 0 { v } else { 0.0 }
+                    }
+                };
+                self.memory.store(product.d, form.output, at(form.d, batch, i, j), v);
             }
         }
         let (factor, address, n) = match form.summed {
@@ -126,7 +144,7 @@ impl Library for Columns {
     }
 }
 
-/// A device in the host's memory that runs only `gemm_sum`.
+/// A device in the host's memory that runs only `gemm_sum`, `gemm_mask` and relu.
 struct Host {
     null: NullDriver,
     memory: Arc<Memory>,
@@ -135,24 +153,67 @@ struct Host {
     others: AtomicUsize,
 }
 
-impl Host {
-    /// `gemm_sum` as `matmul.c` has it.
-    fn sum(&self, source: &str, arguments: &[Arg<'_>]) {
-        let define =
-            |name: &str| source.lines().find_map(|l| l.strip_prefix("#define ")?.strip_prefix(name)).map(str::trim);
-        let types = [DType::F64, DType::F32, DType::F16, DType::BF16];
-        let [dtype, acc] =
-            ["T ", "ACC "].map(|name| types.into_iter().find(|t| Some(t.name()) == define(name)).unwrap());
+/// A launch's source and arguments.
+struct Launched<'a> {
+    source: &'a str,
+    pointers: Vec<Address>,
+    values: Vec<&'a [u8]>,
+}
+
+impl<'a> Launched<'a> {
+    fn new(source: &'a str, arguments: &'a [Arg<'a>]) -> Launched<'a> {
         let (pointers, values): (Vec<_>, Vec<_>) = arguments.iter().partition(|a| matches!(a, Arg::Pointer(_)));
-        let pointers: Vec<Address> = pointers.iter().map(|a| if let Arg::Pointer(p) = a { *p } else { 0 }).collect();
-        let values: Vec<&[u8]> = values.iter().map(|a| if let Arg::Value(v) = a { v } else { &[][..] }).collect();
-        let ints: Vec<usize> =
-            values[0].chunks(8).map(|int| i64::from_le_bytes(int.try_into().unwrap()) as usize).collect();
+        Launched {
+            source,
+            pointers: pointers.iter().map(|a| if let Arg::Pointer(p) = a { *p } else { 0 }).collect(),
+            values: values.iter().map(|a| if let Arg::Value(v) = a { v } else { &[][..] }).collect(),
+        }
+    }
+
+    fn define(&self, name: &str) -> Option<&str> {
+        self.source.lines().find_map(|l| l.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' '))
+    }
+
+    fn dtype(&self, name: &str) -> DType {
+        FLOATS.into_iter().find(|t| Some(t.name()) == self.define(name)).unwrap()
+    }
+
+    fn ints(&self, value: usize) -> Vec<usize> {
+        self.values[value].chunks(8).map(|int| i64::from_le_bytes(int.try_into().unwrap()) as usize).collect()
+    }
+}
+
+impl Host {
+    /// An elementwise relu of what is contiguous.
+    fn relu(&self, launched: &Launched<'_>) {
+        let (dtype, [x, y]) = (launched.dtype("T0"), launched.pointers[..].try_into().unwrap());
+        for i in 0..launched.ints(1)[0] {
+            self.memory.store(y, dtype, i, self.memory.load(x, dtype, i).max(0.0));
+        }
+    }
+
+    /// `gemm_mask` of relu.
+    fn mask(&self, launched: &Launched<'_>) {
+        assert_eq!(launched.define("JOIN"), Some("relu_backward"));
+        let (dtype, [c, mask]) = (launched.dtype("T"), launched.pointers[..].try_into().unwrap());
+        let [m, n, step, words] = launched.ints(0)[..].try_into().unwrap();
+        for (row, byte) in (0..m).flat_map(|row| (0..4 * words).map(move |byte| (row, byte))) {
+            let is_set = |column: usize| column < n && self.memory.load(c, dtype, row * step + column) > 0.0;
+            let bits = (0..8).map(|bit| (is_set(8 * byte + bit) as u8) << bit).sum();
+            self.memory.with(mask + (4 * row * words + byte) as Address, 1, |at| at[0] = bits);
+        }
+    }
+
+    /// `gemm_sum` as `matmul.c` has it.
+    fn sum(&self, launched: &Launched<'_>) {
+        let (dtype, acc) = (launched.dtype("T"), launched.dtype("ACC"));
         let float = |bytes: &[u8]| match acc {
             DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()),
             _ => f32::from_le_bytes(bytes.try_into().unwrap()) as f64,
         };
-        let ([c, y, z, parts], alpha, beta) = (pointers[..].try_into().unwrap(), float(values[1]), float(values[2]));
+        let (ints, define) = (launched.ints(0), |name| launched.define(name));
+        let (alpha, beta) = (float(launched.values[1]), float(launched.values[2]));
+        let [c, y, z, parts] = launched.pointers[..].try_into().unwrap();
         let [m, n, batches, n_parts] = ints[..4].try_into().unwrap();
         for i in 0..m * n * batches {
             let sum: f64 = (0..n_parts).map(|part| self.memory.load(parts, acc, part * m * n * batches + i)).sum();
@@ -161,10 +222,10 @@ impl Host {
                 let place = i / n / m * ints[4] + i / n % m * ints[5] + i % n * ints[6];
                 v += beta * self.memory.load(c, dtype, place);
             }
-            if define("KEEPS_SUM ") == Some("1") {
+            if define("KEEPS_SUM") == Some("1") {
                 self.memory.store(z, dtype, i, v);
             }
-            let y_value = match define("ACTIVATION ") {
+            let y_value = match define("ACTIVATION") {
                 None => v,
                 Some("relu") => v.max(0.0),
                 Some("sigmoid") => 1.0 / (1.0 + (-v).exp()),
@@ -235,8 +296,11 @@ impl Driver for Host {
     }
 
     fn launch(&self, entry: &Self::Entry, _: Geometry, arguments: &[Arg<'_>], _: &[Address]) -> Result<()> {
+        let launched = Launched::new(&entry.1, arguments);
         match entry.0.as_str() {
-            "gemm_sum" => self.sum(&entry.1, arguments),
+            "gemm_sum" => self.sum(&launched),
+            "gemm_mask" => self.mask(&launched),
+            "elementwise" if launched.define("ROW") == Some("relu") => self.relu(&launched),
             _ => drop(self.others.fetch_add(1, Ordering::Relaxed)),
         }
         Ok(())
@@ -461,7 +525,7 @@ fn activations_are_applied_once_and_exactly() {
             assert_eq!((asked.len(), ours), (1, 0));
             let Product { form, d, aux, .. } = asked[0];
             assert_eq!(form.epilogue, if is_whole { Epilogue::GeluTanh } else { Epilogue::Identity });
-            assert_eq!((form.has_bias, form.has_aux), (is_whole, is_whole && recorded));
+            assert_eq!((form.has_bias, form.aux), (is_whole, (is_whole && recorded).then_some(24)));
             assert_eq!(form.output, if is_whole { dtype } else { dtype.acc() });
             assert!(d != aux);
         }
@@ -518,6 +582,60 @@ fn the_gradient_of_a_bias_comes_with_that_of_the_weight() {
             }
         }
     }
+}
+
+/// Small integers, as a dense layer's gradient through the activation of its input.
+fn gradient(
+    make: &dyn Fn(&[usize], DType) -> Tensor,
+    dtype: DType,
+    activate: fn(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let (x, w, dy) = (make(&[40, 72], dtype).leaf()?, make(&[1032, 72], dtype), make(&[40, 1032], dtype));
+    let y = activate(&x)?.gemm_bias(&w, None, GemmBias { trans_b: Transpose::Yes, ..Default::default() })?;
+    Ok(grad_with(&y, &[&x], BackwardOptions { gradient: Some(dy), ..Default::default() })?.swap_remove(0))
+}
+
+#[test]
+fn the_gradient_of_an_activation_comes_with_that_of_its_result() {
+    let setup = Setup::new();
+    for dtype in FLOATS {
+        // The product and the gradient, all else of which runs here.
+        setup.check(0.0, |make| gradient(make, dtype, Tensor::relu));
+        let (asked, ours) = setup.asked();
+        assert_eq!((asked.len(), ours), (2, 0), "{dtype}");
+        let forms = asked.iter().map(|product| (product.form.epilogue, product.form.aux)).collect::<Vec<_>>();
+        assert_eq!(forms, [(Epilogue::Identity, None), (Epilogue::Masked, Some(128))]);
+        assert_eq!(asked[1].form.output, dtype);
+    }
+    setup.device.set_matmul_precision(Precision::Reduced);
+    for dtype in [DType::F16, DType::BF16] {
+        let error = if dtype == DType::F16 { 1e-3 } else { 8e-3 };
+        setup.check(error, |make| gradient(make, dtype, |x| x.gelu(Approximate::Tanh)));
+        let (asked, ours) = setup.asked();
+        let forms = asked.iter().map(|product| (product.form.epilogue, product.form.aux)).collect::<Vec<_>>();
+        assert_eq!(forms, [(Epilogue::Identity, None), (Epilogue::GeluTanhGradient, Some(72))]);
+        assert_eq!(ours, 1);
+    }
+}
+
+#[test]
+fn what_the_library_cannot_end_a_gradient_with_is_a_pass_behind_it() -> Result<()> {
+    let setup = Setup::new();
+    let entries = |activate, dtype| -> Result<Vec<&'static str>> {
+        setup.gpu.launches();
+        gradient(&|shape, dtype| setup.tensor(shape, dtype, &setup.device), dtype, activate)?;
+        Ok(setup.gpu.launches().iter().map(|launch| launch.entry).collect())
+    };
+    let (sigmoid, pass): (fn(&Tensor) -> Result<Tensor>, _) =
+        (Tensor::sigmoid, ["elementwise", "vendor", "vendor", "elementwise"]);
+    assert_eq!(entries(sigmoid, DType::BF16)?, pass);
+    assert_eq!(entries(|x| x.gelu(Approximate::Tanh), DType::BF16)?, pass);
+    assert_eq!(entries(Tensor::relu, DType::BF16)?, ["elementwise", "vendor", "gemm_mask", "vendor"]);
+    *setup.library().refuses.lock() = |product| product.form.epilogue == Epilogue::Masked;
+    assert_eq!(entries(Tensor::relu, DType::BF16)?, pass);
+    setup.device.set_blas(Blas::Own);
+    assert_eq!(entries(Tensor::relu, DType::F32)?, ["elementwise", "gemm", "gemm", "gemm_sum"]);
+    Ok(())
 }
 
 #[test]

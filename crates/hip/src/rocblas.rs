@@ -169,12 +169,17 @@ impl Products {
 fn is_plain(form: &Form) -> bool {
     let leading = [form.a.0, form.b.0, form.c, form.d].map(|matrices| matrices.leading);
     let is_short = leading.into_iter().all(|leading| leading <= c_int::MAX as usize);
-    is_short && !form.has_bias && !form.has_aux && form.epilogue == Epilogue::Identity && form.summed.is_none()
+    is_short && !form.has_bias && form.aux.is_none() && form.epilogue == Epilogue::Identity && form.summed.is_none()
 }
 
 impl blas::Library for Products {
     fn workspace(&self) -> usize {
         WORKSPACE
+    }
+
+    fn has(&self, product: &Product) -> Result<bool> {
+        let form = &product.form;
+        Ok(is_plain(form) && [form.dtype, form.output].into_iter().all(|dtype| data_type(dtype).is_some()))
     }
 
     fn multiply(&self, product: &Product) -> Result<bool> {

@@ -4,7 +4,10 @@
 use isograd_core::backend::Fused;
 use isograd_core::ops::Approximate;
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Shape, Tensor, bf16, f16};
+use isograd_core::tape::{BackwardOptions, grad_with};
+use isograd_core::{
+    Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Result, Shape, Tensor, bf16, f16,
+};
 use isograd_cpu as _;
 use isograd_gpu::matmul::{self, Extents, Method, Plan, Tile, tiles};
 use isograd_gpu::{Gpu, Limits};
@@ -250,7 +253,7 @@ impl Case {
         let k = self.a.layout.shape().dims()[2] as f64;
         for (i, ((y, &r), &a)) in values_of(dtype, got).into_iter().zip(expected).zip(size).enumerate() {
             let bound = 1.5 * out * r.abs() + unit * ((8.0 + 2.0 * k.sqrt()) * a + roundings * r.abs()) + tiny;
-            let same = if r.is_finite() { (y - r).abs() <= bound } else { y == r || (y.is_nan() && r.is_nan()) };
+            let same = y == r || (y.is_nan() && r.is_nan()) || (r.is_finite() && (y - r).abs() <= bound);
             assert!(same, "{} {what}, element {i}: got {y:e}, expected {r:e} within {bound:e}", self.what);
         }
     }
@@ -280,6 +283,36 @@ impl Case {
                 self.compare(&got[1], &sum, &size, 0.0, &what);
             }
         }
+    }
+}
+
+impl Case {
+    /// A row of the result and c.
+    fn check_joined(&self, row: Pointwise, plan: Option<Plan>) {
+        let (sum, size) = self.expected();
+        let c = self.c.as_ref().expect("a row has two operands").on_cpu(|v| v);
+        let dy = Tensor::from_slice(&sum, c.shape(), &c.device().clone()).unwrap();
+        let slope = |f: fn(&Tensor) -> Result<Tensor>| {
+            let x = c.leaf()?;
+            let options = BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
+            Ok(grad_with(&f(&x)?, &[&x], options)?.swap_remove(0))
+        };
+        let one_less = |t: Tensor| t.neg()?.add_scalar(1.0);
+        let y: Result<Tensor> = match row {
+            Pointwise::ReluBackward => slope(Tensor::relu),
+            Pointwise::GeluBackward => slope(|x| x.gelu(Approximate::None)),
+            Pointwise::GeluTanhBackward => slope(|x| x.gelu(Approximate::Tanh)),
+            Pointwise::SiluBackward => slope(Tensor::silu),
+            // These read what the function gave.
+            Pointwise::SigmoidBackward => one_less(c.clone()).and_then(|rest| dy.mul(&c)?.mul(&rest)),
+            Pointwise::TanhBackward => c.square().and_then(one_less).and_then(|slope| dy.mul(&slope)),
+            other => panic!("{} is no gradient of an activation", other.name()),
+        };
+        let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
+        // As of activations.
+        let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
+        let got = self.outputs(Kernel::Fused(Fused::MatmulRow(row)), 1, plan);
+        self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", row.name()));
     }
 }
 
@@ -547,5 +580,45 @@ fn activations_of_nothing_multiplied() {
             case.plus(bias, [1.0, 1.0]).check_activated(row, None);
             Case::new(dtype, extents([1, 0, 7, 3]), [Placing::Rows; 2], 17).check_activated(row, None);
         }
+    }
+}
+
+const GRADIENTS: [Pointwise; 6] = {
+    use Pointwise::*;
+    [ReluBackward, GeluBackward, GeluTanhBackward, SigmoidBackward, TanhBackward, SiluBackward]
+};
+
+#[test]
+fn gradients_of_activations_of_every_method() {
+    let mut draws = Draws(19);
+    for dtype in FLOATS {
+        let methods = [
+            (Method::Tiles(tiles::SMALL), [70, 64], 300),
+            (Method::Tiles(tiles::MEDIUM), [33, 61], 300),
+            (Method::Vectors(32), [139, 1], 300),
+            (Method::Vectors(32), [139, 5], 300),
+            (Method::Outer, [136, 64], 10),
+        ];
+        for (i, (method, [m, n], k)) in methods.into_iter().enumerate() {
+            for (parts, row) in [(1, GRADIENTS[2 * i % 6]), (3, GRADIENTS[(2 * i + 1) % 6])] {
+                let parts = if method == Method::Outer { 1 } else { parts };
+                let saved = Matrices::new(dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
+                let case = Case::new(dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
+                case.plus(saved, [1.0, 0.0]).check_joined(row, Some(Plan::new(method, parts)));
+            }
+        }
+    }
+}
+
+/// The rule chooses, and what is masked stays 0 where the product is NaN.
+#[test]
+fn what_relu_cut_off_gets_nothing() {
+    for dtype in FLOATS {
+        let mut case = Case::new(dtype, extents([1, 70, 64, 200]), [Placing::Rows; 2], 20);
+        case.a.values[3] = f64::NAN;
+        GPU.upload(&*case.a.memory, &bytes_of(dtype, &case.a.values)).unwrap();
+        let saved = Matrices::new(dtype, [1, 70, 64], Placing::Rows, &mut Draws(21));
+        assert!(saved.values[..64].iter().any(|v| *v < 0.0));
+        case.plus(saved, [1.0, 0.0]).check_joined(Pointwise::ReluBackward, None);
     }
 }

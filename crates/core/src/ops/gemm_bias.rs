@@ -133,10 +133,7 @@ impl Tensor {
         if !is_matrix || k != options.trans_a.extents(&flat(self))[1] || bias.is_some_and(|bias| bias.dims() != [n]) {
             return Err(Error::shape(op, mismatch(self, b, bias, options)));
         }
-        // The tape keeps what is read.
-        let a = if self.layout().reshape(&flat(self)).is_some() { self.clone() } else { self.contiguous()? };
-        let operands: SmallVec<[&Tensor; 3]> = [Some(&a), Some(b), bias].into_iter().flatten().collect();
-        product(&operands, options)
+        product(op, &operands, options)
     }
 
     /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
@@ -167,8 +164,14 @@ fn mismatch(a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) ->
 }
 
 /// The op of a, b and the bias, if there is one.
-fn product(inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+pub(super) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let a = inputs[0];
+    if a.layout().reshape(&flat(a)).is_none() {
+        // The tape keeps what is read.
+        let a = a.contiguous()?;
+        let inputs: SmallVec<[&Tensor; 3]> = [&a].into_iter().chain(inputs[1..].iter().copied()).collect();
+        return product(op, &inputs, options);
+    }
     let kernel = match options.activation.rows() {
         None => Kernel::Matmul,
         Some((row, _)) if a.device().backend().supports(Fused::GemmBias(row), a.dtype()) => {
@@ -179,7 +182,7 @@ fn product(inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
             return composite(&inputs, options);
         }
     };
-    fused(kernel, inputs, options)
+    fused(op, kernel, inputs, options)
 }
 
 /// What the kernel computes, in tensor ops.
@@ -192,7 +195,7 @@ fn composite(inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
     in_acc(&inputs[0], |a| {
         let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
         let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
-        let z = product(&inputs, GemmBias { activation: Activation::Identity, ..options })?;
+        let z = product(options.activation.op(), &inputs, GemmBias { activation: Activation::Identity, ..options })?;
         unary(&z, row, slope, &[])
     })
 }
@@ -207,8 +210,7 @@ fn shape(a: &Tensor, b: &Tensor, options: GemmBias) -> Shape {
     Shape::from(dims)
 }
 
-fn fused(kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
-    let op = options.activation.op();
+fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
     let like = || Tensor::empty(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
@@ -216,7 +218,7 @@ fn fused(kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor
     let is_recorded = is_grad_enabled() && inputs.iter().any(|t| t.requires_grad());
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
-    launch(kernel, inputs, &y, z.as_ref(), options)?;
+    launch(op, kernel, inputs, [Some(&y), z.as_ref()], options)?;
     let rows = rows.filter(|_| is_recorded);
     let first = rows.map(|(_, slope)| Arc::new(slope.first(z.as_ref().unwrap_or(&y), &y, &[])));
     record_fused_after(
@@ -250,18 +252,23 @@ fn fused(kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor
 }
 
 /// Runs `Kernel::Matmul` or the fused kernel of the same operands, outside of the tape.
-fn launch(kernel: Kernel, inputs: &[&Tensor], y: &Tensor, z: Option<&Tensor>, options: GemmBias) -> Result<()> {
-    if y.numel() == 0 {
+fn launch(
+    op: &'static str,
+    kernel: Kernel,
+    inputs: &[&Tensor],
+    outputs: [Option<&Tensor>; 2],
+    options: GemmBias,
+) -> Result<()> {
+    let matrix = |t: &Tensor| t.detach().reshape(flat(t));
+    let written = outputs.into_iter().flatten().map(matrix).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
+    if written[0].numel() == 0 {
         return Ok(());
     }
-    let matrix = |t: &Tensor| t.detach().reshape(flat(t));
-    let (a, y) = (matrix(inputs[0])?, matrix(y)?);
-    let mut read: SmallVec<[Tensor; 3]> =
-        smallvec::smallvec![batched(&options.trans_a.of(&a)?), batched(&options.trans_b.of(&inputs[1].detach())?)];
-    read.extend(inputs.get(2).map(|bias| batched(&bias.with_layout(bias.layout().expand(y.shape())))));
-    let read: SmallVec<[&Tensor; 3]> = read.iter().collect();
-    let mut written: SmallVec<[Tensor; 2]> = smallvec::smallvec![batched(&y)];
-    written.extend(z.map(|z| matrix(z).map(|z| batched(&z))).transpose()?);
-    let written: SmallVec<[&Tensor; 2]> = written.iter().collect();
-    run(options.activation.op(), kernel, &read, &written, Attributes::floats(&[1.0, 1.0]))
+    let (a, b) = (options.trans_a.of(&matrix(inputs[0])?)?, options.trans_b.of(&inputs[1].detach())?);
+    let bias = inputs.get(2).map(|bias| bias.with_layout(bias.layout().expand(written[0].shape())));
+    let read: SmallVec<[Tensor; 3]> = [Some(&a), Some(&b), bias.as_ref()].into_iter().flatten().map(batched).collect();
+    let written: SmallVec<[Tensor; 2]> = written.iter().map(batched).collect();
+    let (read, written): (SmallVec<[&Tensor; 3]>, SmallVec<[&Tensor; 2]>) =
+        (read.iter().collect(), written.iter().collect());
+    run(op, kernel, &read, &written, Attributes::floats(&[1.0, 1.0]))
 }

@@ -1,6 +1,7 @@
 //! Matrix products.
 
 use super::fused::has_kernel;
+use super::gemm_bias::{self, GemmBias};
 use super::gradients;
 use crate::backend::{Fused, Kernel};
 use crate::tape::{Backward, Saved, record};
@@ -149,11 +150,7 @@ impl Tensor {
 fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if b.rank() == 2 && a.rank() > 2 {
         // One large product instead of many small ones.
-        let k = a.dims()[a.rank() - 1];
-        let mut dims = Dims::from_slice(a.dims());
-        let rows = dims[..dims.len() - 1].iter().product();
-        dims[a.rank() - 1] = b.dims()[1];
-        return matrices(op, &a.reshape((rows, k))?, b)?.reshape(Shape::from(dims));
+        return gemm_bias::product(op, &[a, b], GemmBias::default());
     }
     let (m, k, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1], b.dims()[b.rank() - 1]);
     let leading = |t: &Tensor| Shape::new(&t.dims()[..t.rank() - 2]);
@@ -173,13 +170,12 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (sa, sb) = (Saved::input(a), Saved::input(b));
     record(op, &[a, b], y, move |t| {
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-        let of = |i: usize, left: &Tensor, right: &Tensor, x: &Tensor| match [left, right, x]
-            .iter()
-            .all(|t| leading(t) == batch)
-        {
-            true => gradient(t, i, left, right, x.shape()),
-            // Past a row, it could not be summed.
-            false => left.matmul(right)?.sum_to_size(x.shape()),
+        let of = |i: usize, left: &Tensor, right: &Tensor, x: &Tensor| {
+            if [left, right, x].iter().all(|t| leading(t) == batch) {
+                return gradient(t, i, left, right, x.shape());
+            }
+            // What is summed is past no row.
+            left.matmul(right)?.sum_to_size(x.shape())
         };
         gradients![t.want(0, || of(0, t.dy(), &b.t()?, &a))?, t.want(1, || of(1, &a.t()?, t.dy(), &b))?,]
     })

@@ -91,7 +91,12 @@ fn bounds(
     // OpenCL allows its functions 16 units in the last place, which are 32 roundings.
     let roundings = if matches!(call.kernel, Kernel::Pointwise(_)) { 40.0 } else { 32.0 };
     let within = f64::max(8.0 * error, roundings * u_acc * rho);
-    let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
+    let rounding = match call.kernel {
+        _ if dtype == dtype.acc() => 0.0,
+        // It may be rounded twice.
+        Kernel::Fused(Fused::MatmulRow(_)) => 2.5 * u_out,
+        _ => 1.5 * u_out,
+    };
     let factor = factor(call, inputs, exact.len(), dtype);
     let of_sum = |i: usize| companion.as_ref().map_or(0.0, |a| factor * u_acc * a[i]);
     exact.iter().enumerate().map(|(i, r)| rounding * r.abs() + within.max(of_sum(i)) + eta).collect()
@@ -101,7 +106,7 @@ fn bounds(
 fn factor(call: &Call<'_>, inputs: &[Tensor], elements: usize, dtype: DType) -> f64 {
     let largest = inputs.iter().map(Tensor::numel).max().unwrap_or(1) as f64;
     match call.kernel {
-        Kernel::Matmul | Kernel::Fused(Fused::GemmBias(_) | Fused::MatmulSum) => {
+        Kernel::Matmul | Kernel::Fused(Fused::GemmBias(_) | Fused::MatmulSum | Fused::MatmulRow(_)) => {
             let root = (inputs[0].dims().last().copied().unwrap_or(1).max(4) as f64).sqrt();
             if dtype == dtype.acc() { 8.0 + 2.0 * root } else { 32.0 + 8.0 * root }
         }
@@ -128,6 +133,12 @@ fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<O
         let sizes = inputs.iter().map(|t| t.cast(DType::F64)?.abs()).collect::<Result<Vec<_>>>()?;
         return matmul_sum(call, &sizes).map(|sizes| Some(sizes.into()));
     }
+    if let Kernel::Fused(Fused::MatmulRow(row)) = call.kernel {
+        // The row is linear in the product.
+        let wide = inputs.iter().map(|t| t.cast(DType::F64)).collect::<Result<Vec<_>>>()?;
+        let size = matmul_row(row, &[wide[0].abs()?, wide[1].abs()?, wide[2].clone()], &before[0])?.abs()?;
+        return Ok(Some(vec![size]));
+    }
     let kernel = match call.kernel {
         Kernel::Fused(Fused::GemmBias(_)) => Kernel::Matmul,
         Kernel::Matmul | Kernel::Reduce(_) | Kernel::Scan(_) | Kernel::Scatter(Scatter::Add) => call.kernel,
@@ -139,6 +150,13 @@ fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<O
     let floats: Vec<f64> = call.floats.iter().map(|v| v.abs()).collect();
     let sizes = primitive(kernel, &inputs, &before[..1], call.ints, &floats)?;
     Ok(Some(before.iter().map(|_| sizes[0].clone()).collect()))
+}
+
+/// A row of a product, shaped as `like` is, and what stands beside it.
+fn matmul_row(row: Pointwise, inputs: &[Tensor], like: &Tensor) -> Result<Tensor> {
+    let z = Tensor::zeros(like.shape(), inputs[0].dtype(), inputs[0].device())?;
+    let product = inputs[0].matmul(&inputs[1])?;
+    Ok(primitive(Kernel::Pointwise(row), &[product, inputs[2].clone()], &[z], &[], &[])?.swap_remove(0))
 }
 
 /// A product, and the sums of one of its factors.
@@ -264,6 +282,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let y = primitive(Kernel::Pointwise(row), &z, &z, &[], &[])?;
             Ok([y, z].concat().into_iter().take(before.len()).map(Some).collect())
         }
+        Fused::MatmulRow(row) => matmul_row(row, inputs, &before[0]).map(|y| vec![Some(y)]),
         Fused::MatmulSum => matmul_sum(call, inputs).map(|found| found.into_iter().map(Some).collect()),
         Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
         Fused::RowTotal(row) => row_total(row, call, inputs),
