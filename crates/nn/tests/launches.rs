@@ -3,7 +3,10 @@
 use isograd_core::{DType, Device, Tensor};
 use isograd_gpu::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
-use isograd_nn::{AdamW, GradScaler, Lamb, Lars, Muon, Optimizer, Sgd, clip_grad_norm, clip_grad_value};
+use isograd_nn::{
+    Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Muon, Optimizer, Relu, Sequential, Sgd, clip_grad_norm,
+    clip_grad_value,
+};
 use std::sync::Arc;
 
 static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
@@ -119,4 +122,23 @@ fn later_steps_upload_nothing_and_hold_no_more() {
     let (held, uploads) = (s.device.memory(), s.gpu.driver().uploads());
     steps(20);
     assert_eq!((s.device.memory(), s.gpu.driver().uploads()), (held, uploads));
+}
+
+/// Two products forward and three backward, one of them past relu; relu, the loss and its gradient, two sums of columns, and the
+/// optimizer. The first product is cut along K.
+#[test]
+fn a_training_step_of_two_layers() {
+    let s = setup_of(0, |_, device| Tensor::zeros(1, DType::F32, device).unwrap());
+    let init = Init::new(&s.device).seed(1);
+    let [hidden, last] = [(784, 256), (256, 10)].map(|(from, to)| Linear::new(from, to, &init).unwrap());
+    let model = Sequential::new().push(hidden).push(Relu).push(last);
+    let mut optimizer = Adam::new(&model);
+    let x = Tensor::zeros((128, 784), DType::F32, &s.device).unwrap();
+    let target = Tensor::zeros(128, DType::I64, &s.device).unwrap();
+    let mut step = || {
+        model.forward(&x).unwrap().cross_entropy(&target).unwrap().backward().unwrap();
+        optimizer.step().unwrap();
+    };
+    step();
+    assert_eq!(s.launches(step), 15);
 }
