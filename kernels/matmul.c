@@ -425,19 +425,40 @@ KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
 
 #else
 
-// gemm_sum: alpha times the sum of the parts, in order, + beta c, and its activation. Without parts, of beta c.
+// VECTOR sums.
+typedef union {
+    SUM_WORD word;
+    A each[VECTOR];
+} Sums;
+
+// gemm_sum: alpha times the sum of the parts, in order, + beta c, and its activation. Without parts, of beta c. y may be where the
+// only part is.
 KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
     AWAIT_PREVIOUS();
-    i64 numel = p.v[0] * p.v[1] * p.v[2];
-    idx m = (idx)p.v[0], n = (idx)p.v[1];
+    idx m = (idx)p.v[0], words = (idx)p.v[1] / VECTOR;
+    i64 items = p.v[0] * p.v[2] * words;
     int n_parts = (int)p.v[3];
-    for (i64 i = GROUP * THREADS + LANE; i < numel; i += GROUPS * THREADS) {
-        A sum = 0;
+    for (i64 i = GROUP * THREADS + LANE; i < items; i += GROUPS * THREADS) {
+        A sums[VECTOR];
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) sums[j] = 0;
 #pragma unroll 4
-        for (int part = 0; part < n_parts; part++) sum += parts[part * numel + i];
-        A v = n_parts > 0 ? alpha * sum : 0;
-        idx row = (idx)i / n, column = (idx)i % n;
-        FINISH(v, 1, c, row / m * p.v[4] + row % m * p.v[5] + column * p.v[6], y, z, i);
+        for (int part = 0; part < n_parts; part++) {
+            Sums read;
+            read.word = ((GLOBAL const SUM_WORD *)parts)[part * items + i];
+#pragma unroll
+            for (int j = 0; j < VECTOR; j++) sums[j] += read.each[j];
+        }
+        idx row = (idx)i / words, column = (idx)i % words * VECTOR;
+        GLOBAL const S *from = c + (row / m * p.v[4] + row % m * p.v[5] + column * p.v[6]);
+        Vector out, sum;
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) {
+            A v = n_parts > 0 ? alpha * sums[j] : 0;
+            FINISH(v, 1, from, j * p.v[6], out.each, sum.each, j);
+        }
+        ((GLOBAL WORD *)y)[i] = out.word;
+        if (KEEPS_SUM) ((GLOBAL WORD *)z)[i] = sum.word;
     }
 }
 

@@ -277,7 +277,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let product = Product::new::<D>(call)?;
     let plan = product.plan(gpu.driver());
     // The others are bound by memory, and our own kernels read that as fast.
-    if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run(gpu, &product)? {
+    if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run(gpu, &product, call)? {
         return Ok(());
     }
     product.run(gpu, plan)
@@ -619,16 +619,23 @@ impl Product {
         let acc = self.dtype.acc();
         let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
         ints.extend(self.c.1.map(|s| s as i64));
-        // VECTOR and WORD name a type of the other kernels.
+        let written = [self.y, self.z.unwrap_or(self.y)];
+        let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes as u64);
+        let fits = |v| {
+            let at = |address: &u64| is_aligned(*address, v * self.dtype.size());
+            n % v == 0 && written.iter().all(at) && is_aligned(sums, v * acc.size())
+        };
+        let vector = vector(acc.size(), 1, fits);
         let variant = self
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
-            .define("VECTOR", 1usize)
-            .define("WORD", word(self.dtype.size()));
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * self.dtype.size()))
+            .define("SUM_WORD", word(vector * acc.size()));
         let variant = self.finishing(variant);
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
         let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
         let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
-        gpu.launch(variant, "gemm_sum", each(self.numel()).following(), &arguments)
+        gpu.launch(variant, "gemm_sum", each(self.numel() / vector).following(), &arguments)
     }
 }

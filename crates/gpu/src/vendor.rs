@@ -53,11 +53,11 @@ impl<D: Driver> Vendor<D> {
 }
 
 /// Has the library compute a product of matrices, neither of which is a vector; false if it is left to us.
-pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
+pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, call: &Call<'_>) -> Result<bool> {
     let Some(library) = library(gpu, product) else { return Ok(false) };
     let precision = gpu.vendor.precision();
     let Some(sums) = sums(product, precision) else { return Ok(false) };
-    if let Some(whole) = whole(product, sums, precision)
+    if let Some(whole) = whole(product, product.activation, sums, precision)
         && multiply(gpu, library, whole)?
     {
         return Ok(true);
@@ -65,6 +65,15 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product) -> Result<bool> {
     let has_rest = product.beta != 0.0 || product.activation.is_some();
     if !has_rest || !is_worth_a_pass(gpu, product, &sums) {
         return Ok(false);
+    }
+    // The same bits, whether it is rounded before or after.
+    if let Some(relu @ Pointwise::Relu) = product.activation
+        && let Some(whole) = whole(product, None, sums, precision)
+        && multiply(gpu, library, whole)?
+    {
+        let again = Call { kernel: Kernel::Pointwise(relu), inputs: &call.outputs[..1], floats: &[], ..*call };
+        elementwise::run(gpu, &again)?;
+        return Ok(true);
     }
     let acc = product.dtype.acc();
     // Sums of the results' own dtype lie where these will.
@@ -207,11 +216,16 @@ fn sums(product: &matmul::Product, precision: Precision) -> Option<Product> {
     Some(Product { form, alpha: 1.0, beta: 0.0, a, b, c: y, d: y, bias: 0, aux: 0, sums: 0, workspace: 0 })
 }
 
-/// All of a product in one call of the library, if it can apply all of it.
-fn whole(product: &matmul::Product, sums: Product, precision: Precision) -> Option<Product> {
+/// All of a product and this activation in one call of the library, if it can apply all of it.
+fn whole(
+    product: &matmul::Product,
+    activation: Option<Pointwise>,
+    sums: Product,
+    precision: Precision,
+) -> Option<Product> {
     let mut whole = Product { alpha: product.alpha, ..sums };
     let Extents { batches, m, n, .. } = product.e;
-    match product.activation {
+    match activation {
         None => {}
         // Libraries approximate it: on an H100, 2.1 units roundoff. Their relu makes 0 of NaN.
         Some(Pointwise::GeluTanh) if is_reduced(product, precision) => {
@@ -236,7 +250,7 @@ fn whole(product: &matmul::Product, sums: Product, precision: Precision) -> Opti
     }
     let batch = if batches > 1 { batch } else { 0 };
     (whole.c, whole.beta) = (address, product.beta);
-    whole.form.c = matrices([n, m], [column, row], batch).filter(|_| product.activation.is_none())?;
+    whole.form.c = matrices([n, m], [column, row], batch).filter(|_| activation.is_none())?;
     Some(whole)
 }
 

@@ -533,8 +533,10 @@ fn activations_are_applied_once_and_exactly() {
             let error = if activation == Activation::Relu { 0.0 } else { error };
             let (asked, ours) = dense(dtype, 1032, activation, true, error);
             assert_eq!((asked.len(), ours), (1, 0));
-            let form = asked[0].form;
-            assert_eq!((form.output, form.epilogue, form.has_bias), (dtype.acc(), Epilogue::Identity, false));
+            // Before relu, results may be rounded.
+            let is_relu = activation == Activation::Relu;
+            let (form, output) = (asked[0].form, if is_relu { dtype } else { dtype.acc() });
+            assert_eq!((form.output, form.epilogue, form.has_bias), (output, Epilogue::Identity, is_relu));
             // A short sum, or a small matrix, is not worth another pass.
             dense_alone(&setup, dtype, activation);
         }

@@ -66,7 +66,7 @@ pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
         let y = Tensor::empty(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
         run(op, Kernel::Fused(Fused::MatmulRow(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
-        t.is_past(i);
+        t.mark_past(i);
         return y.reshape(shape.clone());
     }
     left.matmul(right)?.reshape(shape.clone())
@@ -177,6 +177,6 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
             // What is summed is past no row.
             left.matmul(right)?.sum_to_size(x.shape())
         };
-        gradients![t.want(0, || of(0, t.dy(), &b.t()?, &a))?, t.want(1, || of(1, &a.t()?, t.dy(), &b))?,]
+        gradients![t.want(0, || of(0, t.dy(), &b.t()?, &a))?, t.want(1, || of(1, &a.t()?, t.dy(), &b))?]
     })
 }

@@ -121,7 +121,8 @@ impl Pass<'_> {
         let _visit = Visit::new(&node);
         let hooks = node.state.lock().hooks.clone();
         if past.is_some() && !hooks.is_empty() {
-            return Err(Error::value("register_hook", format!("`{}` had received gradients before", node.op)));
+            let message = format!("the pass had come by the result of `{}` when a hook was put on it", node.op);
+            return Err(Error::value("register_hook", message));
         }
         if let Some(dy) = &mut dy {
             for (_, hook) in hooks {
@@ -152,11 +153,14 @@ impl Pass<'_> {
                 let rule = rule.clone();
                 let used = self.spend(&mut state.action);
                 drop(state);
-                let dy = match (&rule.first, dy) {
+                let mut dy = match (&rule.first, dy) {
                     (Some(first), Some(dy)) if !self.create_graph => Some(self.backward(&node, dy).first(first)?),
                     (_, dy) => dy,
                 };
-                let Some(dy) = self.sum(dy, past)? else { return Ok(()) };
+                if let Some(past) = past {
+                    add(&mut dy, past, self.create_graph)?;
+                }
+                let Some(dy) = dy else { return Ok(()) };
                 let backward = self.backward(&node, dy);
                 let gradients = (rule.rest)(&backward)?;
                 let past = backward.past.take();
@@ -181,13 +185,6 @@ impl Pass<'_> {
     fn backward<'n>(&'n self, node: &'n Arc<Node>, dy: Tensor) -> Backward<'n> {
         let targets = self.targets.unwrap_or_default();
         Backward { node, dy, create_graph: self.create_graph, targets, past: RefCell::default() }
-    }
-
-    fn sum(&self, a: Option<Tensor>, b: Option<Tensor>) -> Result<Option<Tensor>> {
-        match (a, b) {
-            (Some(mut sum), Some(term)) => accumulate(&mut sum, term, self.create_graph).map(|()| Some(sum)),
-            (a, b) => Ok(a.or(b)),
-        }
     }
 
     fn spend(&self, action: &mut Action) -> Option<Action> {
@@ -215,12 +212,20 @@ impl Pass<'_> {
 
     /// Adds a contribution to what a node is going to receive.
     fn deposit(&mut self, edge: &Edge, gradient: Tensor, is_past: bool) -> Result<()> {
-        let mut pending =
-            self.pending.remove(&edge.sequence).unwrap_or(Pending { node: edge.clone(), dy: None, past: None });
-        let sum = if is_past { &mut pending.past } else { &mut pending.dy };
-        *sum = self.sum(sum.take(), Some(gradient))?;
-        self.pending.insert(edge.sequence, pending);
-        Ok(())
+        let empty = || Pending { node: edge.clone(), dy: None, past: None };
+        let pending = self.pending.entry(edge.sequence).or_insert_with(empty);
+        add(if is_past { &mut pending.past } else { &mut pending.dy }, gradient, self.create_graph)
+    }
+}
+
+/// Adds to a sum that may not have begun.
+fn add(sum: &mut Option<Tensor>, term: Tensor, create_graph: bool) -> Result<()> {
+    match sum {
+        Some(sum) => accumulate(sum, term, create_graph),
+        None => {
+            *sum = Some(term);
+            Ok(())
+        }
     }
 }
 

@@ -344,7 +344,7 @@ impl Backward<'_> {
     }
 
     /// The row that the rule of input `i` begins with, and what it reads beside dy. A rule that applies it to the gradient itself
-    /// calls [`is_past`](Backward::is_past). None where somebody asks for the gradient before it, or where it has attributes.
+    /// calls [`mark_past`](Backward::mark_past). None where somebody asks for the gradient before it, or where it has attributes.
     pub(crate) fn first_of(&self, i: usize) -> Result<Option<(Pointwise, Tensor)>> {
         let Some(edge) = self.node.inputs[i].as_ref().filter(|_| !self.create_graph && !ANOMALY.get()) else {
             return Ok(None);
@@ -360,7 +360,7 @@ impl Backward<'_> {
     }
 
     /// Says that the gradient of input `i` is past the row that its rule begins with.
-    pub(crate) fn is_past(&self, i: usize) {
+    pub(crate) fn mark_past(&self, i: usize) {
         self.past.borrow_mut().push(i);
     }
 
