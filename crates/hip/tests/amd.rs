@@ -57,11 +57,13 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("gelu_backward", [0, 4], SCALARS),
     ("erf", [0, 2], SCALARS),
     ("sample_logits", [0, 60], SCALARS),
+    ("gemm", [0, 26], SCALARS),
+    ("gemm_outer", [0, 24], SCALARS),
 ];
 const LONG: &str =
     "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RDNA; it keeps what it can of rows of 50,257 and more";
 const LISTS: &str = "ROCm 5 gives a thread of 1024 on RDNA 64 registers; elsewhere only what SCALARS says";
-const SCALARS: &str = "to lanes of a vector register and not to memory: addresses of several rows at once, the state of a search, or the constants of functions of f64";
+const SCALARS: &str = "to lanes of a vector register and not to memory: addresses of several rows at once, the state of a search, or the constants of functions";
 
 /// What a kernel takes of a multiprocessor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
