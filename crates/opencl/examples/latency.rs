@@ -124,7 +124,8 @@ fn main() -> Result<()> {
                 opencl3::command_queue::enqueue_svm_mem_cpy(timed.get(), blocking, place, memory, bytes, 0, null())
             };
             read(&format!("by a waiting copy to {name}"), &|| {
-                Ok(drop(Event::new(copy(CL_BLOCKING).map_err(|e| format!("{e}"))?)))
+                drop(Event::new(copy(CL_BLOCKING).map_err(|e| format!("{e}"))?));
+                Ok(())
             })?;
             read(&format!("by a copy to {name} and its event"), &|| {
                 Ok(Event::new(copy(CL_NON_BLOCKING).map_err(|e| format!("{e}"))?).wait()?)
