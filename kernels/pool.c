@@ -579,18 +579,17 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #endif
 #define MAY_HAVE(j) 1
 #endif
-                    // Of a window that is not there, another one is read: no read waits for a branch, or another read.
-                    idx window = line + (is_there ? q : 0);
 #ifdef PIECE
                     const int is_of_piece = FIRST + m >= 0 && FIRST + m < PIECE;
-#define AT_WINDOW(type, array, pieces) (is_of_piece ? (pieces)[FIRST + m & (PIECE - 1)] : (array)[window])
+#define AT_WINDOW(array, pieces, q) (is_of_piece ? (pieces)[FIRST + m & (PIECE - 1)] : (array)[line + (q)])
 #else
-#define AT_WINDOW(type, array, pieces) ((array)[window])
+#define AT_WINDOW(array, pieces, q) ((array)[line + (q)])
 #endif
-                    S bits = AT_WINDOW(S, g, gs.each);
-                    A v = (A)LOAD(T, &bits, 0);
 #ifdef MAX
-                    idx j_found = (idx)AT_WINDOW(I, index, indices.each);
+                    // Of a window that is not there, another one is read: no read waits for a branch, or another read.
+                    S bits = AT_WINDOW(g, gs.each, is_there ? q : 0);
+                    A v = (A)LOAD(T, &bits, 0);
+                    idx j_found = (idx)AT_WINDOW(index, indices.each, is_there ? q : 0);
 #ifdef LOCAL_INDEX
                     j_found -= (far_d / DD * KH + far_h / DH) * KW;
                     j_found = is_there && IS_INSIDE(j_found, KW) ? begin + j_found * DW : -1;
@@ -599,17 +598,20 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #endif
                     EACH_OF_STRIP(j) if (MAY_HAVE(j)) sum[j] += j == j_found ? v : 0;
 #else
+                    if (is_there) {
+                        S bits = AT_WINDOW(g, gs.each, q);
+                        A v = (A)LOAD(T, &bits, 0);
 #ifndef CONSTANT
-                    idx n = TERMS(qd, D) * TERMS(qh, H);
-                    v /= (A)(n * TERMS(q, W));
+                        idx n = TERMS(qd, D) * TERMS(qh, H);
+                        v /= (A)(n * TERMS(q, W));
 #endif
-                    if (!is_there) v = 0;
 #ifdef FIRST
-                    EACH_OF_STRIP(j) if (MAY_HAVE(j)) sum[j] += v;
+                        EACH_OF_STRIP(j) if (MAY_HAVE(j)) sum[j] += v;
 #else
-                    idx end = begin + LENGTH(q, W);
-                    EACH_OF_STRIP(j) sum[j] += begin <= j && j < end ? v : 0;
+                        idx end = begin + LENGTH(q, W);
+                        EACH_OF_STRIP(j) if (begin <= j && j < end) sum[j] += v;
 #endif
+                    }
 #endif
                 }
             }
