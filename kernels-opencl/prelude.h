@@ -90,7 +90,12 @@ OF_FLOATS(f64)
 #define WAVE_OF_KERNEL
 #endif
 #define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
+// NVIDIA's compiler passes structs in memory to what it does not inline.
+#ifdef __NV_CL_C_VERSION
+#define FUNCTION static inline __attribute__((always_inline))
+#else
 #define FUNCTION static inline
+#endif
 // What gets a pointer to local memory. PoCL 3.1 gives all groups one copy of what is local to a kernel and comes to a function as
 // the same argument everywhere, which its optimiser finds out unless the function is inlined before.
 #if defined(POCL_DEVICE_ADDRESS_BITS) && defined(__OPTIMIZE__)

@@ -899,7 +899,12 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
         Sum sum = is_head || IS_BAD(key) ? zero() : BEFORE(y, at);
         for (; k < end; k += AHEAD) {
             Word read[AHEAD];
-            EACH_AHEAD(i) if (k + i < end) read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+            // Of a whole batch no read waits for a branch, or another read. Numbers of 64 bits leave too few registers for that.
+            if (sizeof(A) < 8 && k + AHEAD <= end) {
+                EACH_AHEAD(i) read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+            } else {
+                EACH_AHEAD(i) if (k + i < end) read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+            }
             EACH_AHEAD(i) if (k + i < end) {
                 K next = keys[k + i];
                 if (next != key) {

@@ -118,6 +118,14 @@ FUNCTION idx last_of(idx at, idx n, int s, int p) {
 #define LAST_OF(at, X) last_of(at, OUT_##X, S##X, P##X)
 #endif
 
+// The windows that have an element along X, where it is known at most how many.
+#ifdef ADAPTIVE
+#define EACH_WINDOW(q, at, X) _Pragma("unroll 1") for (idx q = FIRST_OF(at, X), last = LAST_OF(at, X); q <= last; q++)
+#else
+#define EACH_WINDOW(q, at, X) \
+    for (idx q = FIRST_OF(at, X), last = LAST_OF(at, X), end = q + (K##X - 1) * D##X / S##X; q <= last && q <= end; q++)
+#endif
+
 // How many elements a sum has along a dimension.
 #if defined(ADAPTIVE)
 #define TERMS LENGTH
@@ -524,16 +532,15 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
         idx column = at.strip * STRIP;
         A sum[STRIP];
         EACH_OF_STRIP(j) sum[j] = 0;
-        idx last_d = LAST_OF(at.z, D), last_h = LAST_OF(at.y, H);
 #ifdef FIRST
         idx piece = at.strip * (STRIP / SW), from = piece + FIRST;
 #else
-        idx from = FIRST_OF(column, W), last = LAST_OF(column + STRIP - 1, W);
+        idx from = FIRST_OF(column, W), last_w = LAST_OF(column + STRIP - 1, W);
 #endif
-        for (idx qd = FIRST_OF(at.z, D); qd <= last_d; qd++) {
+        EACH_WINDOW(qd, at.z, D) {
             idx far_d = at.z - BEGIN(qd, D);
             if (DD > 1 && far_d % DD != 0) continue;
-            for (idx qh = FIRST_OF(at.y, H); qh <= last_h; qh++) {
+            EACH_WINDOW(qh, at.y, H) {
                 idx far_h = at.y - BEGIN(qh, H);
                 if (DH > 1 && far_h % DH != 0) continue;
                 idx line = ((at.plane * OUT_D + qd) * OUT_H + qh) * OUT_W;
@@ -550,7 +557,7 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                 for (int m = 0; m < MOST; m++) {
                     idx q = from + m;
 #else
-                for (idx q = from; q <= last; q++) {
+                for (idx q = from; q <= last_w; q++) {
 #endif
                     int is_there = 1;
 #ifdef FIRST
@@ -561,33 +568,39 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
 #define MAY_HAVE(j) (begin <= (j) && (j) <= begin + (KW - 1) * DW)
 #else
 #ifdef MOST
-                    if (m > 0) is_there = q <= last;
+#ifdef ADAPTIVE
+                    if (m > 0) is_there = q <= last_w;
+#else
+                    is_there = q <= last_w;
+#endif
 #endif
 #if !defined(MAX) || defined(LOCAL_INDEX)
                     idx begin = BEGIN(q, W) - column;
 #endif
 #define MAY_HAVE(j) 1
 #endif
-                    A v = 0;
 #ifdef PIECE
                     const int is_of_piece = FIRST + m >= 0 && FIRST + m < PIECE;
-#define AT_WINDOW(type, array, pieces) (is_of_piece ? (pieces)[FIRST + m & (PIECE - 1)] : (array)[line + q])
+#define AT_WINDOW(array, pieces, q) (is_of_piece ? (pieces)[FIRST + m & (PIECE - 1)] : (array)[line + (q)])
 #else
-#define AT_WINDOW(type, array, pieces) ((array)[line + q])
+#define AT_WINDOW(array, pieces, q) ((array)[line + (q)])
 #endif
-                    if (is_there) {
-                        S bits = AT_WINDOW(S, g, gs.each);
-                        v = (A)LOAD(T, &bits, 0);
 #ifdef MAX
-                        idx j_found = (idx)AT_WINDOW(I, index, indices.each);
+                    // Of a window that is not there, another one is read: no read waits for a branch, or another read.
+                    S bits = AT_WINDOW(g, gs.each, is_there ? q : 0);
+                    A v = (A)LOAD(T, &bits, 0);
+                    idx j_found = (idx)AT_WINDOW(index, indices.each, is_there ? q : 0);
 #ifdef LOCAL_INDEX
-                        j_found -= (far_d / DD * KH + far_h / DH) * KW;
-                        j_found = IS_INSIDE(j_found, KW) ? begin + j_found * DW : -1;
+                    j_found -= (far_d / DD * KH + far_h / DH) * KW;
+                    j_found = is_there && IS_INSIDE(j_found, KW) ? begin + j_found * DW : -1;
 #else
-                        j_found -= (at.z * IN_H + at.y) * IN_W + column;
+                    j_found = is_there ? j_found - ((at.z * IN_H + at.y) * IN_W + column) : -1;
 #endif
-                        EACH_OF_STRIP(j) if (MAY_HAVE(j) && j == j_found) sum[j] += v;
+                    EACH_OF_STRIP(j) if (MAY_HAVE(j)) sum[j] += j == j_found ? v : 0;
 #else
+                    if (is_there) {
+                        S bits = AT_WINDOW(g, gs.each, q);
+                        A v = (A)LOAD(T, &bits, 0);
 #ifndef CONSTANT
                         idx n = TERMS(qd, D) * TERMS(qh, H);
                         v /= (A)(n * TERMS(q, W));
@@ -598,8 +611,8 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
                         idx end = begin + LENGTH(q, W);
                         EACH_OF_STRIP(j) if (begin <= j && j < end) sum[j] += v;
 #endif
-#endif
                     }
+#endif
                 }
             }
         }

@@ -128,6 +128,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Copies to the host, after all earlier work.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()>;
 
+    /// Copies several parts to the host, after all earlier work.
+    fn download_each(&self, parts: &mut [(Address, &mut [u8])]) -> Result<()> {
+        parts.iter_mut().try_for_each(|(from, bytes)| self.download(*from, bytes))
+    }
+
     /// Copies within the device.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()>;
 

@@ -288,8 +288,11 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operan
     let variant = norm_variant(call, x, p);
     let program = names.fold(variant.clone(), |variant, name| variant.define(name, true));
     let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &[dy, from, dx], Kept::COLUMNS);
-    let limits = gpu.driver().limits();
-    let resident = limits.units * (RESIDENT / geometry.threads).max(1);
+    let together = (RESIDENT / geometry.threads).max(1);
+    // They run together if each has its share of the registers.
+    let has_share = program.defines.iter().any(|(name, _)| *name == "AT_ONCE");
+    let program = if has_share { program } else { program.define("AT_ONCE", together) };
+    let resident = gpu.driver().limits().units * together;
     geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
     let parts = geometry.groups[0];
     let bytes = if wants_parameters { parts * extent * x.dtype.acc().size() } else { 0 };

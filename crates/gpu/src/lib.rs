@@ -298,8 +298,10 @@ impl<D: Driver> Backend for Gpu<D> {
         if offset.saturating_add(bytes.len()) > buffer.bytes {
             return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
         }
-        self.status.check()?;
-        if bytes.is_empty() { Ok(()) } else { self.driver().download(buffer.address + offset as u64, bytes) }
+        if bytes.is_empty() {
+            return self.status.check();
+        }
+        self.status.check_and_download(buffer.address + offset as u64, bytes)
     }
 
     fn run(&self, call: &Call<'_>) -> Result<()> {

@@ -55,6 +55,13 @@ struct State<D: Driver> {
     recordings: usize,
 }
 
+impl<D: Driver> State<D> {
+    /// Slots that may tell of an error.
+    fn left(&self) -> impl Iterator<Item = &Slot> {
+        self.pending.iter().chain(self.kept.values().flatten())
+    }
+}
+
 impl<D: Driver> Status<D> {
     pub fn new(pool: &Arc<Pool<D>>) -> Status<D> {
         let state = State { slots: None, free: Vec::new(), pending: Vec::new(), kept: HashMap::new(), recordings: 0 };
@@ -81,7 +88,7 @@ impl<D: Driver> Status<D> {
         let mut state = self.state.lock();
         self.make(&mut state)?;
         if state.free.is_empty() && !self.pool.is_recording() {
-            self.read(&mut state)?;
+            self.read(&mut state, None)?;
         }
         match state.free.pop() {
             Some(address) => Ok(Slot { address, op, check }),
@@ -120,25 +127,38 @@ impl<D: Driver> Status<D> {
 
     /// Waits for the launches whose slots were left and returns the first error among them.
     pub fn check(&self) -> Result<()> {
-        self.read(&mut self.state.lock())
+        self.read(&mut self.state.lock(), None)
     }
 
-    fn read(&self, state: &mut State<D>) -> Result<()> {
-        let is_clean = state.pending.is_empty() && state.kept.is_empty();
-        let Some(slots) = state.slots.as_ref().filter(|_| !is_clean) else { return Ok(()) };
-        let mut words = vec![0i64; SLOTS * SLOT / 8];
-        self.pool.driver.download(slots.address, bytemuck::cast_slice_mut(&mut words))?;
-        let base = slots.address;
+    /// The same, and copies bytes to the host in one wait with it.
+    pub fn check_and_download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.left().next().is_none() {
+            drop(state);
+            return self.pool.driver.download(from, bytes);
+        }
+        self.read(&mut state, Some((from, bytes)))
+    }
+
+    fn read(&self, state: &mut State<D>, other: Option<(Address, &mut [u8])>) -> Result<()> {
+        let driver = &self.pool.driver;
+        let addresses = || state.left().map(|slot| slot.address);
+        // Slots are given out from the lowest on, so that few lie between these.
+        let (Some(base), Some(last)) = (addresses().min(), addresses().max()) else { return Ok(()) };
+        let mut words = vec![0i64; ((last - base) as usize + SLOT) / 8];
+        let mut parts: Vec<_> = other.into_iter().collect();
+        parts.push((base, bytemuck::cast_slice_mut(&mut words)));
+        driver.download_each(&mut parts)?;
         let mut first = None;
-        let pending = std::mem::take(&mut state.pending);
-        for slot in pending.iter().chain(state.kept.values().flatten()) {
+        for slot in state.left() {
             let at = (slot.address - base) as usize / 8;
             if let Some(error) = slot.error(&words[at..][..SLOT / 8]) {
-                self.pool.driver.fill(slot.address, 0, SLOT)?;
+                driver.fill(slot.address, 0, SLOT)?;
                 first.get_or_insert(error);
             }
         }
-        state.free.extend(pending.iter().map(|slot| slot.address));
+        let pending = std::mem::take(&mut state.pending);
+        state.free.extend(pending.iter().rev().map(|slot| slot.address));
         first.map_or(Ok(()), Err)
     }
 }

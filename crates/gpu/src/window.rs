@@ -265,7 +265,8 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     }
     let (stride, padding, reach) = (windows.stride[2], windows.padding[2], windows.reach(2));
     let piece = per / stride.min(per + 1);
-    if !windows.is_adaptive && per.is_multiple_of(stride) && reach < HELD {
+    let has_first = !windows.is_adaptive && per.is_multiple_of(stride) && reach < HELD;
+    if has_first {
         let (stride, padding, reach) = (stride as i64, padding as i64, reach as i64);
         let first = -(reach - padding).div_euclid(stride);
         let most = (per as i64 - 1 + padding) / stride - first + 1;
@@ -282,8 +283,11 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         }
     }
     // At most so many windows have elements of a strip.
-    let most = (windows.output[2] + strips - 1).div_ceil(strips);
-    if windows.is_adaptive && most <= UNROLLED {
+    let most = match windows.is_adaptive {
+        true => (windows.output[2] + strips - 1).div_ceil(strips),
+        false => (per - 1 + reach) / stride + 1,
+    };
+    if !has_first && most <= UNROLLED {
         variant = variant.define("MOST", most);
     }
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;

@@ -4,41 +4,72 @@
 #![allow(unsafe_code)]
 
 use crate::DIALECT;
+use cl3::OpenClRuntime;
 use isograd_core::{Error, Kind, Result};
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, Device};
-use opencl3::error_codes::ClError;
+use opencl3::error_codes::{CL_SUCCESS, ClError, DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel;
-use opencl3::memory::{CL_MEM_READ_WRITE, svm_alloc, svm_free};
+use opencl3::memory::{
+    Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, ClMem, svm_alloc, svm_free,
+};
 use opencl3::program::Program;
-use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_uint};
+use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_int, cl_uint};
 use parking_lot::{Mutex, MutexGuard};
 use std::convert::Infallible;
 use std::ffi::c_void;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// Devices of this vendor answer questions of their own.
 const WARP_SIZE_NV: cl_uint = 0x4003;
 const WAVEFRONT_WIDTH_AMD: cl_uint = 0x4043;
 const SUB_GROUP_SIZES_INTEL: cl_uint = 0x4108;
+const REGISTERS_NV: cl_uint = 0x4002;
 const COMPUTE_MAJOR_NV: cl_uint = 0x4000;
 const COMPUTE_MINOR_NV: cl_uint = 0x4001;
+
+/// Bytes that are read by way of memory which the device writes without the host's help.
+const LANDING: usize = 64 << 10;
 
 /// An OpenCL device with one queue, in order. The compiler's options are those that exact arithmetic needs, and what
 /// `ISOGRAD_OPENCL_OPTIONS` adds.
 pub struct OpenCl {
     // Released before the context.
     staged: Mutex<Vec<(Event, Vec<u8>)>>,
+    landing: Mutex<Landing>,
     queue: CommandQueue,
     context: Context,
     device: Device,
     limits: Limits,
     options: String,
+    /// Registers of a multiprocessor, where the compiler can be told how many of them a thread may have.
+    registers: Option<usize>,
     /// PoCL keeps what it compiled itself, compiles once more for what it gives away, and bears several threads.
     is_pocl: bool,
+}
+
+/// [`LANDING`] bytes of the host's that stay mapped: what is read to them needs no memory of the driver's on its way.
+struct Landing {
+    buffer: Buffer<u8>,
+    place: *mut u8,
+}
+
+// SAFETY: the place is the buffer's own, and whoever holds the lock alone uses it.
+unsafe impl Send for Landing {}
+
+impl Landing {
+    fn new(context: &Context, queue: &CommandQueue) -> opencl3::Result<Landing> {
+        let (flags, write) = (CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, CL_MAP_READ | CL_MAP_WRITE);
+        let mut place = null_mut();
+        // SAFETY: there is no memory of the host's to take; the buffer has the bytes that are mapped.
+        let buffer = unsafe { Buffer::<u8>::create(context, flags, LANDING, null_mut())? };
+        // SAFETY: as above.
+        unsafe { queue.enqueue_map_buffer(&buffer, CL_BLOCKING, write, 0, LANDING, &mut place, &[])? };
+        Ok(Landing { buffer, place: place.cast() })
+    }
 }
 
 fn failed(op: &'static str) -> impl Fn(ClError) -> Error {
@@ -89,6 +120,17 @@ fn compute_capability(device: &Device) -> Option<usize> {
     if is_nvidia { Some(10 * number(device, COMPUTE_MAJOR_NV)? + number(device, COMPUTE_MINOR_NV)?) } else { None }
 }
 
+fn registers(device: &Device) -> Option<usize> {
+    let is_told = device.extensions().ok()?.contains("cl_nv_compiler_options");
+    if is_told { number(device, REGISTERS_NV) } else { None }
+}
+
+/// The number that a source defines a name as, in the lines that it begins with.
+fn defined(source: &str, name: &str) -> Option<usize> {
+    let mut lines = source.lines().map_while(|line| line.strip_prefix("#define ")?.split_once(' '));
+    lines.find(|&(defined, _)| defined == name)?.1.parse().ok()
+}
+
 /// Whether sub-groups exchange values, and have the size that a kernel asks for. PoCL 5.0 has both, and adds up wrong.
 fn has_sub_groups(device: &Device) -> opencl3::Result<bool> {
     let extensions = device.extensions()?;
@@ -106,6 +148,9 @@ fn sub_group_size(device: &Device) -> Option<usize> {
     let sizes = bytes.chunks_exact(size_of::<usize>()).filter_map(|b| Some(usize::from_le_bytes(b.try_into().ok()?)));
     sizes.filter(|&size| size <= 32).max()
 }
+
+/// Registers that a thread has at most in any case.
+const MOST_REGISTERS: usize = 255;
 
 /// What a kernel says that PoCL must not optimise.
 const PLAIN_ON_POCL: &str = "#define PLAIN_ON_POCL";
@@ -139,8 +184,9 @@ impl OpenCl {
             Err(_) => {}
         }
         limits.driver += &format!(", options {options}");
-        let device = Device::new(device.id());
-        Ok(OpenCl { staged: Mutex::default(), queue, context, device, limits, options, is_pocl })
+        let (device, registers) = (Device::new(device.id()), registers(device));
+        let landing = Mutex::new(Landing::new(&context, &queue).map_err(&ask)?);
+        Ok(OpenCl { staged: Mutex::default(), landing, queue, context, device, limits, options, registers, is_pocl })
     }
 
     /// What a thread holds that compiles.
@@ -148,7 +194,24 @@ impl OpenCl {
         (!self.is_pocl).then(|| COMPILER.lock())
     }
 
-    /// Copies bytes between allocations of the context and the host's memory.
+    /// The compiler's options for a source. What says how many groups shall run at once on a multiprocessor shares its
+    /// registers among them; they are given out by eights.
+    fn options_for(&self, source: &str) -> String {
+        let mut options = self.options.clone();
+        if self.is_pocl && source.contains(PLAIN_ON_POCL) {
+            options += " -cl-opt-disable";
+        }
+        let together = defined(source, "AT_ONCE").zip(defined(source, "THREADS")).map(|(groups, of)| groups * of);
+        if let Some((registers, threads)) = self.registers.zip(together) {
+            let registers = registers / threads.max(1) / 8 * 8;
+            if (1..MOST_REGISTERS).contains(&registers) {
+                options += &format!(" -cl-nv-maxrregcount={registers}");
+            }
+        }
+        options
+    }
+
+    /// Copies bytes between allocations of the context, or from one to the host's memory.
     ///
     /// # Safety
     ///
@@ -156,17 +219,33 @@ impl OpenCl {
     unsafe fn enqueue_copy(
         &self,
         op: &'static str,
-        from: *const c_void,
+        from: Address,
         to: *mut c_void,
         bytes: usize,
         is_waited_for: bool,
-    ) -> Result<Event> {
+    ) -> Result<()> {
+        let (queue, from) = (self.queue.get(), from as *const c_void);
         let blocking = if is_waited_for { CL_BLOCKING } else { CL_NON_BLOCKING };
-        // SAFETY: the caller's.
-        let event = unsafe {
-            opencl3::command_queue::enqueue_svm_mem_cpy(self.queue.get(), blocking, to, from, bytes, 0, null())
-        };
-        event.map(Event::new).map_err(|e| failed(op)(ClError(e)))
+        self.enqueue(op, |cl| cl.clEnqueueSVMMemcpy(queue, blocking, to, from, bytes, 0, null(), null_mut()))
+    }
+
+    /// Calls what enqueues without an event: with one, a device that notes when each begins and ends takes some microseconds
+    /// more for it.
+    fn enqueue(&self, op: &'static str, call: impl FnOnce(&OpenClRuntime) -> Option<cl_int>) -> Result<()> {
+        let library = cl3::load_library().as_ref().map_err(|_| failed(op)(ClError(DLOPEN_RUNTIME_LOAD_FAILED)))?;
+        match call(library).unwrap_or(DLOPEN_FUNCTION_NOT_AVAILABLE) {
+            CL_SUCCESS => Ok(()),
+            code => Err(failed(op)(ClError(code))),
+        }
+    }
+}
+
+impl Drop for OpenCl {
+    fn drop(&mut self) {
+        let landing = self.landing.get_mut();
+        // SAFETY: the place is what the buffer was mapped to, and nobody has it any more.
+        let _ = unsafe { self.queue.enqueue_unmap_mem_object(landing.buffer.get(), landing.place.cast(), &[]) };
+        let _ = self.queue.finish();
     }
 }
 
@@ -202,40 +281,61 @@ impl Driver for OpenCl {
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
         let mut staged = self.staged.lock();
         staged.retain(|(event, _)| event.command_execution_status().is_ok_and(|s| s.0 != CL_COMPLETE));
-        let copy = bytes.to_vec();
+        let (copy, queue) = (bytes.to_vec(), self.queue.get());
+        let (from, to) = (copy.as_ptr().cast(), to as *mut c_void);
         // SAFETY: the target is an allocation of this context with room for the bytes, which the pool sees to. The source
         // lives in `staged` until the copy is complete.
-        let event = unsafe { self.enqueue_copy("upload", copy.as_ptr().cast(), to as *mut c_void, copy.len(), false)? };
-        staged.push((event, copy));
+        let event = unsafe {
+            opencl3::command_queue::enqueue_svm_mem_cpy(queue, CL_NON_BLOCKING, to, from, copy.len(), 0, null())
+        };
+        staged.push((event.map(Event::new).map_err(|e| failed("upload")(ClError(e)))?, copy));
         Ok(())
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
-        let (to, n) = (bytes.as_mut_ptr().cast(), bytes.len());
-        // SAFETY: the source is within an allocation of this context, which the pool sees to; the call returns when the
-        // bytes are there.
-        unsafe { self.enqueue_copy("download", from as *const c_void, to, n, true) }.map(drop)
+        self.download_each(&mut [(from, bytes)])
+    }
+
+    fn download_each(&self, parts: &mut [(Address, &mut [u8])]) -> Result<()> {
+        let op = "download";
+        let bytes: usize = parts.iter().map(|(_, part)| part.len()).sum();
+        let Some(last) = parts.len().checked_sub(1) else { return Ok(()) };
+        if bytes > LANDING {
+            return parts.iter_mut().try_for_each(|(from, part)| {
+                // SAFETY: the source is within an allocation of this context, which the pool sees to; the call returns when
+                // the bytes are there.
+                unsafe { self.enqueue_copy(op, *from, part.as_mut_ptr().cast(), part.len(), true) }
+            });
+        }
+        let landing = self.landing.lock();
+        let mut at = 0;
+        for (i, (from, part)) in parts.iter().enumerate() {
+            // SAFETY: as above; there is room for all parts, and nobody else has the place. The queue is in order: when the
+            // last one is there, all are.
+            unsafe { self.enqueue_copy(op, *from, landing.place.add(at).cast(), part.len(), i == last)? };
+            at += part.len();
+        }
+        // SAFETY: so many bytes have been written, and nothing writes there before the lock is given back.
+        let mut landed = unsafe { std::slice::from_raw_parts(landing.place, bytes) };
+        for (_, part) in parts {
+            let (own, others) = landed.split_at(part.len());
+            part.copy_from_slice(own);
+            landed = others;
+        }
+        Ok(())
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
         // SAFETY: both are within allocations of this context, which the pool sees to.
-        unsafe { self.enqueue_copy("copy", from as *const c_void, to as *mut c_void, bytes, false) }.map(drop)
+        unsafe { self.enqueue_copy("copy", from, to as *mut c_void, bytes, false) }
     }
 
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()> {
-        // SAFETY: the target is within an allocation of this context; the pattern is copied by the call.
-        let event = unsafe {
-            opencl3::command_queue::enqueue_svm_mem_fill(
-                self.queue.get(),
-                at as *mut c_void,
-                [byte].as_ptr().cast(),
-                1,
-                bytes,
-                0,
-                null(),
-            )
-        };
-        event.map(|e| drop(Event::new(e))).map_err(|e| failed("fill")(ClError(e)))
+        let (queue, at, pattern) = (self.queue.get(), at as *mut c_void, [byte]);
+        // The target is within an allocation of this context; the pattern is copied by the call.
+        self.enqueue("fill", |cl| {
+            cl.clEnqueueSVMMemFill(queue, at, pattern.as_ptr().cast(), 1, bytes, 0, null(), null_mut())
+        })
     }
 
     fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
@@ -243,8 +343,7 @@ impl Driver for OpenCl {
         let _one = self.compiler();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
         let mut build = |options: &str| program.build(&[self.device.id()], options);
-        let plain = if self.is_pocl && source.contains(PLAIN_ON_POCL) { " -cl-opt-disable" } else { "" };
-        let options = format!("{}{plain}", self.options);
+        let options = self.options_for(source);
         // A kernel of a program's own may call other functions than ours do.
         let is_built = self.is_pocl && build(&format!("{options} {OWN_DECLARATIONS}")).is_ok();
         if let Err(error) = if is_built { Ok(()) } else { build(&options) } {
@@ -255,16 +354,21 @@ impl Driver for OpenCl {
             return Ok((program, None));
         }
         let binary = program.get_binaries().map_err(failed(op))?.into_iter().next();
-        Ok((program, binary))
+        // A binary may be text that is compiled again when it is loaded, with the same options.
+        let with_options = |binary: Vec<u8>| [options.as_bytes(), &[0], &binary].concat();
+        Ok((program, binary.map(with_options)))
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {
         let op = "load";
+        let parts = binary.iter().position(|&byte| byte == 0).map(|end| (&binary[..end], &binary[end + 1..]));
+        let options = parts.and_then(|(options, binary)| Some((std::str::from_utf8(options).ok()?, binary)));
+        let (options, binary) = options.ok_or_else(|| Error::backend(op, "the program has no options"))?;
         let _one = self.compiler();
         // SAFETY: OpenCL checks the binary's format itself; the cache has checked that it is what `compile` gave.
         let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
         let mut program = program.map_err(failed(op))?;
-        program.build(&[self.device.id()], &self.options).map_err(failed(op))?;
+        program.build(&[self.device.id()], options).map_err(failed(op))?;
         Ok(program)
     }
 
@@ -316,20 +420,12 @@ impl Driver for OpenCl {
         }
         let Geometry { groups: [x, y, z], threads, .. } = geometry;
         let (global, local) = ([x * threads, y, z], [threads, 1, 1]);
-        // SAFETY: the arguments are set; the grid is what the kernel was written for.
-        let event = unsafe {
-            opencl3::command_queue::enqueue_nd_range_kernel(
-                self.queue.get(),
-                kernel.get(),
-                3,
-                null(),
-                global.as_ptr(),
-                local.as_ptr(),
-                0,
-                null(),
-            )
-        };
-        event.map(|e| drop(Event::new(e))).map_err(failed)
+        let (queue, kernel, from) = (self.queue.get(), kernel.get(), null());
+        // The arguments are set; the grid is what the kernel was written for.
+        self.enqueue("launch", |cl| {
+            let (global, local) = (global.as_ptr(), local.as_ptr());
+            cl.clEnqueueNDRangeKernel(queue, kernel, 3, from, global, local, 0, null(), null_mut())
+        })
     }
 
     fn record(&self) -> Result<Event> {
@@ -346,5 +442,18 @@ impl Driver for OpenCl {
 
     fn synchronize(&self) -> Result<()> {
         self.queue.finish().map_err(failed("synchronize"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_says_what_it_defines() {
+        let source =
+            "#define THREADS 256\n#define AT_ONCE 2\n#define WHOLE 1\n#line 1 \"prelude.h\"\n#define ABOVE 3\n";
+        assert_eq!((defined(source, "AT_ONCE"), defined(source, "THREADS")), (Some(2), Some(256)));
+        assert_eq!((defined(source, "AT"), defined(source, "ABOVE")), (None, None));
     }
 }

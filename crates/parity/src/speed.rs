@@ -26,7 +26,8 @@ const WIDTH: usize = 1024;
 /// The time of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pass {
-    /// Bytes of what it reads and writes: inputs and outputs; backward, gradients of outputs, inputs, and their gradients.
+    /// Bytes of what it must read and write: inputs and outputs; backward, the output's gradient, inputs, unless the op is linear
+    /// in them, and what is written of their gradients.
     pub bytes: usize,
     /// The median.
     pub seconds: f64,
@@ -139,22 +140,37 @@ impl Backward {
         Ok(Some(backward))
     }
 
-    fn run(&self) -> Result<()> {
+    fn run(&self) -> Result<Vec<Tensor>> {
         self.of_leaves(&self.leaves.iter().map(|(_, leaf)| leaf).collect::<Vec<_>>())
     }
 
-    fn of_leaves(&self, leaves: &[&Tensor]) -> Result<()> {
+    fn of_leaves(&self, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
         let gradient = Some(self.gradient.clone());
-        grad_with(&self.output, leaves, BackwardOptions { gradient, retain: true, ..Default::default() }).map(drop)
+        grad_with(&self.output, leaves, BackwardOptions { gradient, retain: true, ..Default::default() })
     }
 
-    fn bytes(&self) -> usize {
-        size(&self.gradient) + 2 * self.leaves.iter().map(|(_, leaf)| size(leaf)).sum::<usize>()
+    /// What must be moved for these gradients. One that looks at the memory of the output's is not written.
+    fn bytes(&self, op: &Op, case: &Case, gradients: &[Tensor]) -> usize {
+        let read = case.inputs.iter().filter(|(_, t)| !op.linear || !t.dtype().is_float()).map(|(_, t)| size(t));
+        let written = gradients.iter().filter(|g| !g.shares_memory(&self.gradient)).map(size);
+        size(&self.gradient) + read.chain(written).sum::<usize>()
     }
 }
 
+/// The bytes of its elements: of those that lie at one place, of one.
 fn size(t: &Tensor) -> usize {
-    t.numel() * t.dtype().size()
+    let extents = t
+        .dims()
+        .iter()
+        .zip(t.layout().strides())
+        .map(|(&extent, &stride)| if stride == 0 { extent.min(1) } else { extent });
+    extents.product::<usize>() * t.dtype().size()
+}
+
+/// What a call must read: of inputs that it picks from, no more than it writes.
+fn read(op: &Op, case: &Case, written: usize) -> usize {
+    let of = |t: &Tensor| if op.picks && t.dtype().is_float() { size(t).min(written) } else { size(t) };
+    case.inputs.iter().map(|(_, t)| of(t)).sum()
 }
 
 fn timed(name: &str, t: &Tensor) -> Result<Timed> {
@@ -247,7 +263,6 @@ impl Stand {
             let rounded = wide.as_ref().ok().and_then(|wide| wide.map_floats(|t| t.cast(dtype)).ok());
             // A device without f64 leaves it to the CPU.
             let case = rounded.map_or_else(|| case.map_floats(|t| t.cast(dtype))?.to(&self.device), Ok)?;
-            let read: usize = case.inputs.iter().map(|(_, t)| size(t)).sum();
             let before = launched();
             let outputs = no_grad(|| op.call(&case))?;
             let written: usize = outputs.iter().map(size).sum();
@@ -259,15 +274,17 @@ impl Stand {
             if before.is_some() && launched() == before {
                 return Ok(None);
             }
-            let forward = self.pass(read + written, least, || no_grad(|| op.call(&case).map(drop)))?;
+            let forward =
+                self.pass(read(op, &case, written) + written, least, || no_grad(|| op.call(&case).map(drop)))?;
             let mut inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<Vec<_>>>()?;
             let backward = match Backward::of(op, &case)? {
                 Some(backward) => {
                     backward.leaves.iter().for_each(|&(i, _)| inputs[i].gradient = true);
                     let before = launched();
-                    backward.run()?;
+                    let bytes = backward.bytes(op, &case, &backward.run()?);
                     let is_free = before.is_some() && launched() == before;
-                    if is_free { None } else { Some(self.pass(backward.bytes(), 2.0 * least, || backward.run())?) }
+                    let run = || backward.run().map(drop);
+                    if is_free { None } else { Some(self.pass(bytes, 2.0 * least, run)?) }
                 }
                 None => None,
             };
@@ -283,5 +300,50 @@ impl Stand {
             }))
         };
         dtypes.iter().filter_map(|dtype| one(dtype).ok().flatten()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{OPS, find};
+
+    #[test]
+    fn calls_that_are_timed_move_as_much_as_the_shape_has() {
+        for op in OPS.iter().filter(|op| op.picks || op.collects) {
+            let case = case_of(op, 1).unwrap();
+            let least = ELEMENTS[1] / 4;
+            let mut moved: Vec<usize> =
+                case.inputs.iter().map(|(_, t)| t).filter(|t| t.dtype().is_float()).map(Tensor::numel).collect();
+            if op.picks {
+                moved.extend(op.call(&case).unwrap().iter().map(Tensor::numel));
+            }
+            assert!(moved.iter().all(|&n| n >= least), "{} of {} moves {moved:?}", op.name, case.attributes);
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_that_must_be_moved() -> Result<()> {
+        let cpu = Device::cpu()?;
+        let bytes = |name: &str, attributes, inputs: Vec<(&str, Tensor)>| -> Result<[usize; 2]> {
+            let (op, case) = (find(name).unwrap(), Case::new(attributes, inputs));
+            let written = op.call(&case)?.iter().map(size).sum();
+            let backward = Backward::of(op, &case)?.unwrap();
+            Ok([read(op, &case, written) + written, backward.bytes(op, &case, &backward.run()?)])
+        };
+        let x = || Tensor::ones((64, 16), DType::F64, &cpu);
+        let whole = 64 * 16 * 8;
+        // The gradient of a mean is expanded.
+        let of_rows = serde_json::json!({"dims": [1], "keepdim": false});
+        assert_eq!(bytes("mean", of_rows, vec![("x", x()?)])?, [whole + 64 * 8, 2 * 64 * 8]);
+        // Of a product the operands are read again.
+        let product = vec![("a", x()?), ("b", x()?)];
+        assert_eq!(bytes("mul", Value::Null, product)?, [3 * whole, 5 * whole]);
+        // No more rows are read than are picked.
+        let index = Tensor::zeros(8, DType::I64, &cpu)?;
+        let picked = vec![("x", x()?), ("index", index)];
+        let rows = 8 * 16 * 8;
+        assert_eq!(bytes("index_select", serde_json::json!({"dim": 0}), picked)?, [2 * rows + 64, rows + 64 + whole]);
+        Ok(())
     }
 }

@@ -211,7 +211,10 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
             Index::Slice { start, stop, step } => {
                 let extent = x.dims()[d];
                 let stop = (*stop).min(extent);
-                view = view.slice(d as isize, (*start).min(stop), stop, *step)?;
+                // A slice of everything has a gradient of its own, which would copy all of it.
+                if (*start, stop, *step) != (0, extent, 1) {
+                    view = view.slice(d as isize, (*start).min(stop), stop, *step)?;
+                }
             }
             Index::Tensor(mask) if mask.dtype() == DType::Bool => {
                 if mask.dims() != &x.dims()[d..d + used] {

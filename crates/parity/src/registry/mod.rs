@@ -67,6 +67,8 @@ pub struct Op {
     pub constant: &'static [&'static str],
     /// The op is linear in its differentiable inputs together.
     pub linear: bool,
+    /// Each element of the result is one of an input, of which no more are read.
+    pub picks: bool,
     /// Other names by which its errors may call the op: those of core, or of the op that a composite checks with.
     pub also: &'static [&'static str],
     /// An element of the result may have all elements for terms.
@@ -146,6 +148,7 @@ impl Op {
             derivative: Derivative::Twice,
             constant: &[],
             linear: false,
+            picks: false,
             also: &[],
             collects: false,
             slice: Slice::Whole,
@@ -182,6 +185,11 @@ impl Op {
 
     fn linear(mut self) -> Op {
         self.linear = true;
+        self
+    }
+
+    fn picks(mut self) -> Op {
+        self.picks = true;
         self
     }
 

@@ -828,13 +828,15 @@ fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
     c.list("indices", |v| Some(entry(v)))?.into_iter().collect()
 }
 
-/// A shape with one more or fewer along a random dimension, and that dimension.
+/// A shape with one more or fewer along a random dimension, and that dimension; of a case whose time is measured, its own.
 fn along(g: &mut Gen) -> (usize, Vec<usize>) {
     g.at_least_rank(1);
     g.not_empty();
     let d = g.below(g.shape.len());
     let mut shape = g.shape.clone();
-    shape[d] = g.below(4);
+    if g.timed().is_none() {
+        shape[d] = g.below(4);
+    }
     (d, shape)
 }
 
@@ -859,7 +861,8 @@ fn index_put_case(g: &mut Gen, onto: &'static str) -> Case {
     g.at_least_rank(1);
     g.not_empty();
     let n = g.shape[0];
-    let count = g.below(n + 1);
+    let few = g.below(n + 1);
+    let count = g.timed().map_or(few, |_| n);
     let accumulate = g.coin();
     let index = if accumulate { g.indices(n, &[count]) } else { g.distinct_indices(n, &[count], 0) };
     let mut shape = g.shape.clone();
@@ -899,6 +902,7 @@ fn indexing() -> Vec<Op> {
             },
         )
         .linear()
+        .picks()
         .also(&["gather"]),
         Op::new(
             "scatter_add_kernel",
@@ -934,6 +938,7 @@ fn indexing() -> Vec<Op> {
             },
         )
         .linear()
+        .picks()
         .also(&["gather"]),
         Op::new(
             "index_add",
@@ -966,11 +971,15 @@ fn indexing() -> Vec<Op> {
                 let (n, mask) = (g.shape[0], g.shape[..1].to_vec());
                 let count = g.below(4);
                 let index = if g.coin() { g.mask(&mask) } else { g.indices(n, &[count]) };
-                let attributes = json!({"indices": ["tensor:i0", {"slice": [g.below(2), 3, 1 + g.below(2)]}]});
+                let part = [g.below(2), 3, 1 + g.below(2)];
+                // All columns, where the time is measured.
+                let slice = g.timed().map_or(part, |_| [0, g.shape[1], 1]);
+                let attributes = json!({"indices": ["tensor:i0", {"slice": slice}]});
                 Case::new(attributes, vec![("x", g.x(Domain::Real)), ("i0", index)])
             },
         )
         .linear()
+        .picks()
         .fused()
         .also(&["narrow", "index_select", "gather", "normalize_index"]),
         Op::new(
@@ -1034,6 +1043,7 @@ fn indexing() -> Vec<Op> {
             },
         )
         .linear()
+        .picks()
         .fused()
         .also(&["embedding"]),
         Op::new(
