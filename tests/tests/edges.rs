@@ -430,7 +430,8 @@ fn before_products(device: &Device) -> Result<Outcome> {
                 let (there, here) = (run(device)?, run(&isograd_tests::cpu())?);
                 let largest = here.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
                 let within = largest * if dtype == DType::F32 { 1e-5 } else { 0.05 };
-                let far = there.iter().zip(&here).position(|(a, b)| !((a - b).abs() <= within));
+                let is_near = |a: f64, b: f64| (a - b).abs() <= within;
+                let far = there.iter().zip(&here).position(|(a, b)| !is_near(*a, *b));
                 if there.len() != here.len() || far.is_some() {
                     return Ok(Err(format!("{dtype}, {name}, {product}, {far:?}: {there:?}, expected {here:?}")));
                 }

@@ -28,12 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The gradients that a rule returns: one an input, `None` where [`Backward::needs`] said no.
 pub type Gradients = SmallVec<[Option<Tensor>; 3]>;
 
+type RuleFn = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
+
 /// What returns the gradients of an op's inputs.
 #[derive(Clone)]
 struct Rule {
     /// What becomes of dy before the rest is given it, unless the pass is itself recorded.
     first: Option<Arc<First>>,
-    rest: Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>,
+    rest: RuleFn,
 }
 
 /// The row that a rule begins with: of dy, in which it is linear, and of what was saved.
