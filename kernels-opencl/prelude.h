@@ -89,10 +89,30 @@ OF_FLOATS(f64)
 #else
 #define WAVE_OF_KERNEL
 #endif
-#define KERNEL(name) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) WAVE_OF_KERNEL void name
-// NVIDIA's compiler passes structs in memory to what it does not inline.
+// NVIDIA's compiler shares registers among groups only of kernels that do not say their size.
+#if defined(AT_ONCE) && defined(__NV_CL_C_VERSION)
+#define SIZE_OF_KERNEL
+#else
+#define SIZE_OF_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+#endif
+#define KERNEL(name) __kernel SIZE_OF_KERNEL WAVE_OF_KERNEL void name
 #ifdef __NV_CL_C_VERSION
+// That compiler passes structs in memory to what it does not inline. A union into which a vector was written is in memory
+// too, if elements of 16 bits are read from it behind a branch; not if it was written as numbers.
 #define FUNCTION static inline __attribute__((always_inline))
+#define WORD_PARTS u32 parts[(sizeof(WORD) + 3) / 4];
+#define SET_WORD(r, word) set_parts((r).parts, word)
+FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32 word) { parts[0] = word; }
+FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x2 word) {
+    parts[0] = word.x;
+    parts[1] = word.y;
+}
+FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
+    parts[0] = word.x;
+    parts[1] = word.y;
+    parts[2] = word.z;
+    parts[3] = word.w;
+}
 #else
 #define FUNCTION static inline
 #endif

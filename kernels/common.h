@@ -84,6 +84,12 @@ FUNCTION f32 to_odd(f64 x) {
 #define LET_NEXT_START() ((void)0)
 #endif
 
+// Writes a word to a union of it, `all`, and its elements; WORD_PARTS is what a dialect has in there for that.
+#ifndef SET_WORD
+#define WORD_PARTS
+#define SET_WORD(r, word) ((r).all = (word))
+#endif
+
 // The value is computed before what follows. Where a compiler need not be told, this is nothing.
 #ifndef COMPUTED
 #define COMPUTED(v) ((void)0)
@@ -296,6 +302,7 @@ LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int is_max) {
 typedef STORAGE(T) S;
 typedef union {
     WORD all;
+    WORD_PARTS
     S each[VECTOR];
 } Read;
 
@@ -376,9 +383,9 @@ FUNCTION void put_edge(GLOBAL S *y, A v, Row at) {
 #if PER > 0
 FUNCTION void read_kept(Read *r, GLOBAL const S *x, Row at) {
 #ifdef OTHERS
-    EACH_KEPT(turn) r[turn].all = load_once(word_at(x, at, KEPT_WORD(turn)));
+    EACH_KEPT(turn) SET_WORD(r[turn], load_once(word_at(x, at, KEPT_WORD(turn))));
 #else
-    EACH_KEPT(turn) r[turn].all = *word_at(x, at, KEPT_WORD(turn));
+    EACH_KEPT(turn) SET_WORD(r[turn], *word_at(x, at, KEPT_WORD(turn)));
 #endif
 }
 
@@ -398,7 +405,7 @@ FUNCTION void keep(A v[][VECTOR], GLOBAL const S *x, Row at, A blank) {
 #define BATCH_WORD(b, u) ((idx)MEMBER + (PER + (b) * BATCH + (u)) * TEAM)
 
 FUNCTION void read_batch(Read *r, GLOBAL const S *x, Row at, idx b) {
-    EACH_OF_BATCH(u) r[u].all = *word_at(x, at, BATCH_WORD(b, u));
+    EACH_OF_BATCH(u) SET_WORD(r[u], *word_at(x, at, BATCH_WORD(b, u)));
 }
 
 #ifdef HELD
@@ -413,8 +420,8 @@ LOCAL_FUNCTION void hold_batch(LOCAL WORD *held, const Read *r, idx b) {
 
 LOCAL_FUNCTION void read_batch_again(Read *r, LOCAL const WORD *held, GLOBAL const S *x, Row at, idx b) {
     EACH_OF_BATCH(u) {
-        if (IS_HELD(b, u)) r[u].all = held[HELD_WORD(b, u)];
-        else r[u].all = *word_at(x, at, BATCH_WORD(b, u));
+        if (IS_HELD(b, u)) SET_WORD(r[u], held[HELD_WORD(b, u)]);
+        else SET_WORD(r[u], *word_at(x, at, BATCH_WORD(b, u)));
     }
 }
 #endif

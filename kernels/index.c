@@ -41,22 +41,26 @@ typedef union {
 #define EACH_UNIT(j) _Pragma("unroll") for (int j = 0; j < NUMBERS; j++)
 
 // y[row, u] = x[row with index[row] along the indexed dimension, u]. `p`: ROWS dimensions of the words of y, with the strides
-// of the index and of x, where units of a word are `step` apart. A unit is `size` elements, and `width` have one index.
+// of the index and of x, where units of a word are `step` apart; TILED, they are in another order, and have strides of y
+// too. A unit is `size` elements, and `width` have one index.
 KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARGUMENT(Ints) p, i64 n, i64 size, i64 width,
                i64 along, i64 extent, i64 step, UNIT bad, GLOBAL i64 *status) {
     for (idx w = (idx)(GROUP * THREADS) + LANE; w < (idx)n; w += (idx)(GROUPS * THREADS)) {
         Indices v;
         Units read;
-        idx at = walk(&p, 0, ROWS, 0, w), from = walk(&p, 0, ROWS, 1, w);
+        idx at = walk(&p, 0, ROWS, 0, w), from = walk(&p, 0, ROWS, 1, w), to = w;
+#ifdef TILED
+        to = walk(&p, 0, ROWS, 2, w);
+#endif
         _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++) v.all[k] = ((GLOBAL const INDEX_WORD *)(index + at))[k];
         EACH_UNIT(j) {
             read.each[j] = bad;
             if ((u64)v.each[j] < (u64)extent) read.each[j] = x[from + j * (idx)step + (idx)v.each[j] * (idx)along];
         }
-        y[w] = read.all;
+        y[to] = read.all;
         // Behind all reads, none of which waits for another.
         EACH_UNIT(j) if ((u64)v.each[j] >= (u64)extent)
-            note(status, ((i64)w * NUMBERS + j) * size / width, v.each[j]);
+            note(status, ((i64)to * NUMBERS + j) * size / width, v.each[j]);
     }
 }
 #endif
@@ -66,6 +70,7 @@ KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARG
 typedef STORAGE(T) S;
 typedef union {
     WORD all;
+    WORD_PARTS
     S each[VECTOR];
 } Word;
 
@@ -734,9 +739,9 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
             if (MEETS(i)) continue;
 #endif
             to[a] = to_list + v[a] * (idx)along + TO(w);
-            read[a].all = ((GLOBAL const WORD *)source)[from_list + i * (idx)source_step + FROM(w)];
+            SET_WORD(read[a], ((GLOBAL const WORD *)source)[from_list + i * (idx)source_step + FROM(w)]);
 #if defined(ADDING) && !defined(FRESH)
-            had[a].all = ((GLOBAL const WORD *)y)[to[a]];
+            SET_WORD(had[a], ((GLOBAL const WORD *)y)[to[a]]);
 #endif
         }
         EACH_AHEAD(a) if (to[a] >= 0) {
@@ -901,9 +906,9 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
             Word read[AHEAD];
             // Of a whole batch no read waits for a branch, or another read. Numbers of 64 bits leave too few registers for that.
             if (sizeof(A) < 8 && k + AHEAD <= end) {
-                EACH_AHEAD(i) read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+                EACH_AHEAD(i) SET_WORD(read[i], ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from]);
             } else {
-                EACH_AHEAD(i) if (k + i < end) read[i].all = ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from];
+                EACH_AHEAD(i) if (k + i < end) SET_WORD(read[i], ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from]);
             }
             EACH_AHEAD(i) if (k + i < end) {
                 K next = keys[k + i];

@@ -18,7 +18,7 @@ use crate::status::{Check, Slot};
 use crate::{Gpu, place};
 use isograd_core::backend::{IndexGradient, IndexReduce, Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::Ordering;
 
 /// In lists of at most this length each row looks at the others itself.
@@ -51,6 +51,9 @@ const EXACT_LISTS: usize = 8;
 const EXACT_ROWS: usize = 1 << 22;
 /// Exact sums for which there is room are a multiple of this, so that few programs are compiled.
 const BINS: usize = 1024;
+/// Elements for each multiprocessor, from which on those that are picked are read in tiles, and bytes of a tile's row.
+const MANY_PICKS: usize = 8192;
+const TILE: usize = 128;
 /// As many rows of y as the kernel `sums` takes to write zeros.
 const ZERO_ROWS: usize = 32;
 /// A sum is cut into parts of about half the root of its length, within these bounds.
@@ -257,6 +260,20 @@ impl Take {
     }
 }
 
+/// Dimensions in which `tile` words of the last one are followed by those of all rows, and not by their neighbours: what is
+/// picked along the rows stays in the cache. The strides of what is contiguous follow those of the other operands.
+fn in_tiles(joint: &Joint, tile: usize) -> Joint {
+    let (last, outer) = joint.extents.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
+    let mut contiguous: SmallVec<[usize; 8]> = smallvec![1; joint.rank()];
+    (1..joint.rank()).rev().for_each(|d| contiguous[d - 1] = contiguous[d] * joint.extents[d]);
+    let split = |strides: &SmallVec<[usize; 8]>| {
+        let (step, outer) = strides.split_last().map_or((1, &[][..]), |(step, outer)| (*step, outer));
+        [&[step * tile], outer, &[step]].concat().into()
+    };
+    let extents = [&[last / tile], outer, &[tile]].concat().into();
+    Joint { extents, strides: joint.strides.iter().chain([&contiguous]).map(split).collect() }
+}
+
 pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let ([x, index], y) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if y.layout.shape().numel() == 0 {
@@ -284,11 +301,20 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
             (v, size, step)
         }
     };
+    // The columns of what is indexed by row.
+    let (tile, columns) = (TILE / (v * size), joint.extents[rank - 1]);
+    let is_tiled = rank > 1
+        && joint.strides[1][rank - 1] > 0
+        && matches!(take, Take::Each(_))
+        && y.layout.shape().numel() >= MANY_PICKS * gpu.driver().limits().units
+        && columns > tile
+        && columns.is_multiple_of(tile);
+    let joint = if is_tiled { in_tiles(&joint, tile) } else { joint };
     let (ints, index_bytes) = (ints(&joint), numbers * index.dtype.size());
     let variant = Variant::new("index.c")
         .define("THREADS", threads)
         .define("I", index.dtype.name())
-        .define("ROWS", rank)
+        .define("ROWS", joint.rank())
         .define("INTS", ints.len())
         .define("GATHER", true)
         .define("WORD", word(v * size))
@@ -296,7 +322,9 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         .define("NUMBERS", numbers)
         .define("INDEX_WORD", word(index_bytes.min(16)))
         .define("INDEX_WORDS", index_bytes.div_ceil(16));
-    let variant = if is_wide(&[x, index, y]) { variant.define("WIDE", true) } else { variant };
+    let flags = [(is_wide(&[x, index, y]), "WIDE"), (is_tiled, "TILED")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let variant = flags.fold(variant, |variant, (_, name)| variant.define(name, true));
     let n = y.layout.shape().numel() / v;
     let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints);
     let numbers_of = [n, unit / size, places.width, along, places.extent, step];

@@ -17,7 +17,7 @@ const LAUNCHES: usize = 1000;
 const STEPS: usize = 50;
 /// Calls that take longer, in seconds, hide their launches.
 const SHORT: f64 = 0.3e-3;
-/// Bytes of the inputs over which a recording of short calls goes, so that no cache holds them; and the most calls.
+/// Bytes of the inputs over which a recording of short calls goes, which no cache holds all of; and the most calls.
 const COLD: usize = 128 << 20;
 const RECORDED: usize = 64;
 
@@ -160,13 +160,15 @@ impl Row {
 
 impl Row {
     /// Of a short call: the seconds of one of many in a row by the host's clock, launches included, and, on a device that
-    /// records, those of one in a recording of calls with inputs that no cache holds.
+    /// records, those of one in a recording of calls with inputs that no cache holds all of.
     pub fn measure_in_a_row(&self, stand: &Stand, seconds: f64) -> Result<(Option<f64>, Option<f64>)> {
-        if self.op.clock != Clock::Device || seconds > SHORT || matches!(self.op.action, Action::Work(_)) {
+        let Action::Call { inputs, .. } = self.op.action else { return Ok((None, None)) };
+        if self.op.clock != Clock::Device || seconds > SHORT {
             return Ok((None, None));
         }
         let (case, _) = self.fit(&stand.device, &stand.limits);
-        let calls = (COLD / self.cost(&case).bytes.max(1)).clamp(1, RECORDED);
+        let bytes: usize = inputs(&case)?.iter().map(|x| x.numel() * x.dtype().size()).sum();
+        let calls = (COLD / bytes.max(1)).clamp(1, RECORDED);
         let alike = || self.work(Case::new(&stand.device, case.dims.clone(), self.dtype));
         let mut all: Vec<Work> = (0..calls).map(|_| alike()).collect::<Result<_>>()?;
         let mut turn = 0;
