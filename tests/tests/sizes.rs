@@ -123,8 +123,8 @@ const SIZES: &[Size] = &[
     size("sort", "merged", &[&[2, 5003]], |x| Ok(x[0].sort(-1, Order::Descending)?.0)),
     size("gather", "rows_that_meet", &[&[900, 7]], |x| x[0].gather(0, &indices(&x[0], &[900, 7], 11)?)),
     // Many picks from columns that are read in tiles, where multiprocessors are few.
-    size("gather", "tiles_of_columns", &[&[90, 128]], |x| x[0].gather(0, &indices(&x[0], &[300, 128], 90)?)),
-    size("gather", "tiles_of_planes", &[&[2, 90, 192]], |x| x[0].gather(1, &indices(&x[0], &[2, 130, 192], 90)?)),
+    size("gather", "tiles_of_columns", &[&[90, 128]], |x| x[0].gather(0, &indices(&x[0], &[600, 128], 90)?)),
+    size("gather", "tiles_of_planes", &[&[2, 90, 192]], |x| x[0].gather(1, &indices(&x[0], &[2, 200, 192], 90)?)),
     // Sums of f16 in local memory, of lists that lie side by side.
     size("scatter_add", "columns_that_meet", &[&[300, 27], &[2000, 27]], |x| {
         x[0].scatter_add(0, &indices(&x[0], &[2000, 27], 300)?, &x[1])

@@ -52,7 +52,7 @@ const EXACT_ROWS: usize = 1 << 22;
 /// Exact sums for which there is room are a multiple of this, so that few programs are compiled.
 const BINS: usize = 1024;
 /// Elements for each multiprocessor, from which on those that are picked are read in tiles, and bytes of a tile's row.
-const MANY_PICKS: usize = 8192;
+const MANY_PICKS: usize = 32768;
 const TILE: usize = 128;
 /// As many rows of y as the kernel `sums` takes to write zeros.
 const ZERO_ROWS: usize = 32;
