@@ -634,8 +634,7 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     }
 }
 #elif defined(LISTS)
-// An entry of a list: where it points, and below that its number.
-#define NUMBER_BITS 13
+// An entry of a list: where it points, and below that its number, which has NUMBER_BITS.
 #define ENTRY(v, i) ((u32)(v) << NUMBER_BITS | (u32)(i))
 #define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
 #define MEET(a, b) ((((a) ^ (b)) >> NUMBER_BITS) == 0)
@@ -682,10 +681,8 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
 KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, ARGUMENT(Ints) p,
               i64 width, i64 by_width, i64 along, i64 extent, i64 total, i64 together, i64 at_once, i64 bits, i64 count,
               i64 apart, i64 index_step, i64 source_step, i64 padding, GLOBAL i64 *status) {
-    SHARED(u32, entries, ENTRIES);
-    SHARED(u32, ends, BUCKETS);
-    SHARED(u32, meeting, ENTRIES / 16);
-    SHARED(u32, sums, THREADS);
+    SHARED_GIVEN(u32, entries, ENTRIES + BUCKETS + ENTRIES / 16 + THREADS);
+    LOCAL u32 *ends = entries + ENTRIES, *meeting = ends + BUCKETS, *sums = meeting + ENTRIES / 16;
     int team = THREADS / (int)together, buckets = BUCKETS / (int)together, of_list = (int)bits / 32;
     // Neighbouring threads take neighbours of the index, and other banks of local memory.
     int own = apart > 1 ? LANE % (int)together : LANE / team, member = apart > 1 ? LANE / (int)together : LANE % team;

@@ -132,6 +132,16 @@ const SIZES: &[Size] = &[
     size("scatter_add", "planes_that_meet", &[&[2, 70, 33], &[2, 900, 33]], |x| {
         x[0].scatter_add(1, &indices(&x[0], &[2, 900, 33], 70)?, &x[1])
     }),
+    // Lists that are long, and many, where multiprocessors are few.
+    size("scatter_add", "long_columns", &[&[700, 5], &[9001, 5]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[9001, 5], 700)?, &x[1])
+    }),
+    size("scatter_add", "long_columns_that_seldom_meet", &[&[20011, 3], &[12001, 3]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[12001, 3], 20011)?, &x[1])
+    }),
+    size("scatter", "long_rows", &[&[3, 9001], &[3, 9500]], |x| {
+        x[0].scatter(1, &indices(&x[0], &[3, 9500], 9001)?, &x[1])
+    }),
     // Wide rows, of which each looks at the others: words that are no whole number of threads, and one place of hundreds.
     size("index_add", "wide_rows", &[&[90, 130], &[700, 130]], |x| {
         x[0].index_add(0, &indices(&x[0], &[700], 90)?, &x[1], 1)

@@ -28,14 +28,13 @@ const FEW: usize = 32;
 const WIDE_ROW: usize = 16;
 const TEAM_ROWS: usize = 2048;
 const TEAM_LOOKS: usize = 1 << 22;
-/// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these. Twice as many rows
-/// are looked at, of which few meet.
+/// Entries of lists in a group's local memory, at most, and of many lists that are longer; how many there are for each bucket
+/// of these. Twice as many rows are looked at, of which few meet.
 const ENTRIES: usize = 8192;
+const LONG_ENTRIES: usize = 32768;
 const BUCKET: usize = 4;
 /// Bits of local memory for each entry: a bit is one for an index that occurs, and one for an index that occurs again.
 const BITS: usize = 16;
-/// What a list in local memory can point into, at most: the number of a row and this have 32 bits.
-const EXTENT: usize = 1 << 19;
 /// Short lists are taken together until they are so many rows.
 const TOGETHER: usize = 2048;
 /// Lists that are taken together if they are neighbours in the index: at least, so that no sector is read in part, and as many
@@ -606,9 +605,12 @@ impl Scattering<'_> {
         if self.places.rows == 0 {
             return if is_fresh { zero() } else { Ok(()) };
         }
-        let entries = local_entries(gpu.driver().limits());
-        let [_, count, _] = self.lists();
-        if count > entries || self.places.extent > EXTENT {
+        let (limits, [lists, count, _]) = (gpu.driver().limits(), self.lists());
+        // Neighbouring lists fill memory's sectors together, and one alone leaves most of the device idle.
+        let are_many = self.places.width == 1 && lists >= limits.units;
+        let entries = local_entries(limits, if are_many { count } else { 0 });
+        // The number of a row and where it points have 32 bits.
+        if count > entries || self.places.extent > 1 << (u32::BITS - entries.ilog2()) {
             return self.ordered(gpu);
         }
         if is_fresh {
@@ -665,6 +667,7 @@ impl Scattering<'_> {
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
+        let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
@@ -676,7 +679,7 @@ impl Scattering<'_> {
         let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
         let arguments = numbers.fold(arguments.ints(&ints), Arguments::int).int(self.padding());
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
-        let geometry = Geometry::new([slabs, shares, 1], threads);
+        let geometry = Geometry { given: lists_memory(entries, threads), ..Geometry::new([slabs, shares, 1], threads) };
         gpu.launch(variant, "lists", geometry, &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }
@@ -753,11 +756,21 @@ fn exact_memory(sums: usize) -> usize {
     bins * 8 + bins / 4
 }
 
-/// Entries of lists that fit in local memory, with their buckets, bits of rows that meet and a number for each thread.
-fn local_entries(limits: &Limits) -> usize {
+/// Bytes of so many entries of lists, with their buckets, bits of rows that meet and a number for each thread.
+fn lists_memory(entries: usize, threads: usize) -> usize {
+    (entries + entries / BUCKET + entries / 16 + threads) * 4
+}
+
+/// Entries of lists for which a group has local memory: as many as groups have that share a multiprocessor, or, where `count`
+/// is more, so many.
+fn local_entries(limits: &Limits, count: usize) -> usize {
+    let fits = |entries: usize, memory: usize| lists_memory(entries, LIST_THREADS) <= memory;
     let mut entries = ENTRIES;
-    while entries > BITS && (entries + entries / BUCKET + entries / 16 + LIST_THREADS) * 4 > limits.local_memory {
+    while entries > BITS && !fits(entries, limits.local_memory) {
         entries /= 2;
+    }
+    while entries < count && 2 * entries <= LONG_ENTRIES && fits(2 * entries, limits.given_memory) {
+        entries *= 2;
     }
     entries
 }
