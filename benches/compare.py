@@ -20,6 +20,7 @@ NAMES = {
     "cross_entropy": "cross_entropy", "relu": "relu", "gelu": "gelu", "add": "add", "mul": "mul", "copy": "copy",
     "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "scatter_add_": "scatter_add_d0",
     "index_select": "gather_rows", "index_add_": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu",
+    "linear + gelu, no grad": "linear_gelu",
     "scatter_add, any": "scatter_add_d0", "scatter_add_, any": "scatter_add_d0", "index_add_, any": "scatter_add_rows", "matmul": "gemm", "adamw": "adamw",
     "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "muon": "muon", "mse_loss": "mse_loss", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
     "captured mlp tf32": "mnist_mlp",

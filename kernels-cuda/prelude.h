@@ -29,6 +29,9 @@ typedef uint4 u32x4;
 // At most one in a kernel: the launch gives its memory.
 #define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
 #define BARRIER() __syncthreads()
+#ifndef SIMT
+#define WAVE_BARRIER() __syncwarp()
+#endif
 // An address that was read from memory, as a pointer.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
 // There is no pragma: the driver compiles a source that has this as a line without contraction. fma_ stays what it is.
@@ -128,6 +131,8 @@ FUNCTION u16 f32_to_f16(f32 v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     return h;
 }
+
+#define divide_near_(a, b) __fdividef(a, b)
 
 #if __CUDA_ARCH__ >= 800
 #define HAS_BEST_NAN

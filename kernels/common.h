@@ -78,6 +78,11 @@ FUNCTION f32 to_odd(f64 x) {
 #define STORE_u8(p, i, x) ((p)[i] = (u8)(x))
 #define STORE_bool(p, i, x) ((p)[i] = (u8)((x) != 0))
 
+// Between threads of a wave, where a dialect has less for that.
+#ifndef WAVE_BARRIER
+#define WAVE_BARRIER() BARRIER()
+#endif
+
 // Launches come one after the other, unless a dialect has these.
 #ifndef AWAIT_PREVIOUS
 #define AWAIT_PREVIOUS() ((void)0)
@@ -184,6 +189,26 @@ FUNCTION f32 expm1_near_(f32 x) {
     f32 small = x * fma_(q, x, 1.0f), large = exp_near_(x) - 1;
     return fabs_(x) < 0.5f ? small : large;
 }
+
+// A quotient to two units in the last place, where a dialect has one that is quicker.
+#ifndef divide_near_
+#define divide_near_(a, b) ((a) / (b))
+#endif
+
+// tanh for a result in 16 bits, to 5e-6 of it: a polynomial where 1 would cancel. Nothing branches.
+FUNCTION f32 tanh_near_(f32 x) {
+    f32 t = x * x, q = fma_(fma_(-0.0539682540f, t, 0.133333333f), t, -0.333333333f);
+    f32 large = 1 - divide_near_(2.0f, 1 + exp_near_(2 * x));
+    return t < 0.1225f ? fma_(x * t, q, x) : large;
+}
+
+// NEAR: what rows compute is rounded to 16 bits.
+#ifdef NEAR
+#undef tanh_
+#define tanh_ tanh_near_
+#undef exp_
+#define exp_ exp_near_
+#endif
 
 // The share of normal draws below x.
 #ifdef NEEDS_F64

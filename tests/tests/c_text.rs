@@ -31,6 +31,7 @@ const MATH: &str = "#include <math.h>
 #define erf_ MATH(erf)
 #define pow_ MATH(pow)
 #define pow_of_ MATH(pow)
+#define divide_(a, b) ((a) / (b))
 #define floor_ MATH(floor)
 #define ceil_ MATH(ceil)
 #define trunc_ MATH(trunc)

@@ -41,6 +41,7 @@ const PROGRAMS: &[Programs] = &[
             "devices",
         ],
     },
+    Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt"] },
     Programs { folder: "hip", arguments: &["test", "--no-run", "-p", "isograd-hip", "--test", "rocblas"] },
     Programs {
         folder: "opencl",

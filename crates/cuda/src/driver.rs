@@ -7,8 +7,8 @@ use crate::blaslt::Products;
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
-use isograd_core::{Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, blas};
+use isograd_core::{DType, Error, Kind, Result};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, TileMap, TileView, blas};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
@@ -17,6 +17,8 @@ use std::sync::{Arc, OnceLock};
 
 /// What the prelude puts before the name of an entry.
 const PREFIX: &str = "isograd_";
+/// The compute capability of Hopper.
+const HOPPER: (i32, i32) = (9, 0);
 
 /// A CUDA device with one stream, in the device's primary context.
 pub struct Cuda {
@@ -28,7 +30,7 @@ pub struct Cuda {
     products: Option<Products>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
-    /// `sm_90`.
+    /// `sm_90a`.
     architecture: String,
     /// Whether a launch may start while the one before it ends.
     may_overlap: bool,
@@ -104,6 +106,8 @@ pub fn limits(ordinal: usize) -> Result<Limits> {
         units: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         has_f64: true,
         has_mma: major >= 8,
+        // The instructions are those of this capability alone.
+        has_wgmma: (major, minor) == HOPPER && ask(Attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED)? > 0,
         has_adds: major >= 9,
     })
 }
@@ -180,7 +184,8 @@ impl Cuda {
             products: Products::new(&stream),
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
-            architecture: format!("sm_{major}{minor}"),
+            // With what this one has alone, where it has such.
+            architecture: format!("sm_{major}{minor}{}", if (major, minor) == HOPPER { "a" } else { "" }),
             may_overlap: major >= 9,
             stream,
             aside: Stream::new(device)?,
@@ -388,6 +393,36 @@ impl Driver for Cuda {
             };
             sys::cuLaunchKernelEx(&config, entry.0, places.as_mut_ptr(), null_mut()).result()
         })
+    }
+
+    fn tile_map(&self, view: &TileView) -> Result<TileMap> {
+        let TileView { address, dtype, extents, strides, tile } = *view;
+        let data = match dtype {
+            DType::BF16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        };
+        let (extents, strides) = (extents.map(|n| n as u64), strides.map(|n| (n * dtype.size()) as u64));
+        let (tile, steps) = ([tile[0] as u32, tile[1] as u32, 1], [1; 3]);
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        // SAFETY: the map is written where it is; extents, strides and boxes have as many numbers as the rank says.
+        let code = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map,
+                data,
+                extents.len() as u32,
+                address as *mut c_void,
+                extents.as_ptr(),
+                strides.as_ptr(),
+                tile.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        code.result().map_err(failed("matmul"))?;
+        Ok(map.opaque)
     }
 
     fn blas(&self) -> Option<&dyn blas::Library> {

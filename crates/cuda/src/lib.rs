@@ -25,7 +25,12 @@ inventory::submit! {
 /// CUDA C++ with the project's prelude.
 pub static DIALECT: Dialect = Dialect {
     name: "cuda",
-    files: &[("prelude.h", include_str!("../kernels/prelude.h")), ("mma.c", include_str!("../kernels/mma.c"))],
+    files: &[
+        ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("mma.c", include_str!("../kernels/mma.c")),
+        ("hopper.h", include_str!("../kernels/hopper.h")),
+        ("wgmma.c", include_str!("../kernels/wgmma.c")),
+    ],
     // Four waves.
     mma: &[Tile { m: 128, n: 128, k: 32, results: [8, 16] }, Tile { m: 64, n: 64, k: 32, results: [8, 4] }],
 };

@@ -20,6 +20,8 @@ const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const SHAPES: [[usize; 3]; 7] =
     [[512, 512, 384], [64, 4096, 64], [256, 256, 1024], [129, 257, 66], [16, 1000, 8], [1000, 130, 24], [2, 3, 2]];
 const ALIGNED: usize = 3;
+/// Of 16 bits, on a device that has our kernel of large tiles: tiles that are cut off below, at the right and along K.
+const LARGE: [usize; 3] = [1496, 520, 3080];
 /// The same of a device of few multiprocessors, such as what stands in for one.
 const SMALL: [[usize; 3]; 4] = [[40, 136, 72], [136, 160, 40], [33, 1032, 48], [17, 129, 26]];
 const FEWEST: usize = 16;
@@ -28,6 +30,12 @@ fn shapes() -> &'static [[usize; 3]] {
     static IS_LARGE: OnceLock<bool> = OnceLock::new();
     let is_large = IS_LARGE.get_or_init(|| Cuda::new(0).is_ok_and(|device| device.limits().units >= FEWEST));
     if *is_large { &SHAPES } else { &SMALL }
+}
+
+/// The shapes for a dtype.
+fn shapes_of(dtype: DType) -> Result<impl Iterator<Item = [usize; 3]>> {
+    let has_large = dtype.size() == 2 && Cuda::new(0)?.limits().has_wgmma;
+    Ok(shapes().iter().copied().chain(has_large.then_some(LARGE)))
 }
 
 fn main() {
@@ -148,14 +156,14 @@ fn on_device() -> Vec<Trial> {
     for (name, case) in CASES {
         for dtype in FLOATS {
             let name = format!("cuda::{name}::{dtype}");
-            trials.push(Trial::test(name, move || shapes().iter().try_for_each(|shape| check(case, dtype, *shape))));
+            trials.push(Trial::test(name, move || shapes_of(dtype)?.try_for_each(|shape| check(case, dtype, shape))));
         }
     }
     for dtype in FLOATS {
         trials.push(Trial::test(format!("cuda::special_values::{dtype}"), move || special_values(dtype)));
     }
     for dtype in FLOATS {
-        let check = move || shapes().iter().try_for_each(|shape| bias_gradient(dtype, *shape));
+        let check = move || shapes_of(dtype)?.try_for_each(|shape| bias_gradient(dtype, shape));
         trials.push(Trial::test(format!("cuda::bias_gradient::{dtype}"), check));
     }
     for dtype in [DType::F16, DType::BF16] {
@@ -203,10 +211,15 @@ fn check(case: Case, dtype: DType, shape: [usize; 3]) -> std::result::Result<(),
         let (gpu, device) = open(blas)?;
         let there = map(&narrow, |t| t.to_device(&device))?;
         let y = case(&there)?.detach();
-        let is_served = gpu.launches().iter().any(|launch| launch.entry == "vendor");
+        let launches = gpu.launches();
+        let [is_served, is_large] =
+            ["vendor", "gemm_wgmma"].map(|entry| launches.iter().any(|launch| launch.entry == entry));
         let fail = |why: String| Err(Failed::from(format!("{shape:?}, by {blas:?}: {why}")));
         if is_served != (blas == Blas::Vendor) && shapes()[..ALIGNED].contains(&shape) {
             return fail(format!("the library was {}asked", if is_served { "" } else { "not " }));
+        }
+        if shape == LARGE && blas == Blas::Own && !is_large {
+            return fail("the kernel of large tiles was not launched".into());
         }
         if let Some(why) = outside(dtype, shape[1], &y.to_f64_vec()?, &exact, &sums) {
             return fail(why);

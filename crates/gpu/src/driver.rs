@@ -2,7 +2,7 @@
 
 use crate::blas;
 use crate::matmul::Tile;
-use isograd_core::{Error, Result, inventory};
+use isograd_core::{DType, Error, Result, inventory};
 use std::fmt;
 
 /// An address in device memory. Arithmetic on it stays within one allocation.
@@ -49,6 +49,9 @@ pub struct Limits {
     pub has_f64: bool,
     /// Whether there are matrix units for which the dialect has `mma.c`.
     pub has_mma: bool,
+    /// Whether there are matrix units that read local memory, and an engine that copies tiles to it, for which the dialect has
+    /// `wgmma.c`.
+    pub has_wgmma: bool,
     /// Whether memory adds floats to what is there, so that sums in any order are quick.
     pub has_adds: bool,
 }
@@ -96,6 +99,26 @@ impl Geometry {
         Geometry { follows: true, ..self }
     }
 }
+
+/// Matrices `[batches, lines, columns]` in memory whose columns are neighbours, and the box of them that an engine copies to local
+/// memory at once. Numbers are in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileView {
+    /// Where the first element is.
+    pub address: Address,
+    /// 16 bits.
+    pub dtype: DType,
+    /// Columns, lines and matrices.
+    pub extents: [usize; 3],
+    /// From a line to the next, and from a matrix to the next.
+    pub strides: [usize; 2],
+    /// Columns and lines of the box. Its lines of 128 bytes lie one after the other, their words of 16 bytes exchanged by the
+    /// line's number modulo 8.
+    pub tile: [usize; 2],
+}
+
+/// What a kernel is given to have tiles copied.
+pub type TileMap = [u64; 16];
 
 /// A vendor's driver for one device, with one queue in which everything runs in order.
 ///
@@ -153,6 +176,11 @@ pub trait Driver: Send + Sync + 'static {
     /// some more than once.
     fn launch(&self, entry: &Self::Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address])
     -> Result<()>;
+
+    /// What kernels of `wgmma.c` are given of a factor.
+    fn tile_map(&self, _view: &TileView) -> Result<TileMap> {
+        Err(Error::unsupported("matmul", "the device copies no tiles"))
+    }
 
     /// The vendor's library of matrix products, where it is installed.
     fn blas(&self) -> Option<&dyn blas::Library> {

@@ -37,9 +37,10 @@ mod status;
 pub mod table;
 mod total;
 mod vendor;
+mod wgmma;
 mod window;
 
-pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered};
+pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered, TileMap, TileView};
 pub use source::Variant;
 
 use half::{bf16, f16};

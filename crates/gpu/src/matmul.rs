@@ -123,6 +123,15 @@ pub enum Method {
     Tiles(Tile),
     /// By tiles, on matrix units.
     Mma(Tile),
+    /// By tiles that an engine copies, on matrix units which read local memory.
+    Wgmma,
+}
+
+impl Method {
+    /// Whether a library may be faster. What is bound by memory our own kernels read as fast.
+    fn is_for_libraries(self) -> bool {
+        matches!(self, Method::Tiles(_) | Method::Mma(_) | Method::Wgmma)
+    }
 }
 
 /// A choice.
@@ -149,7 +158,7 @@ impl Plan {
 #[derive(Clone, Copy)]
 pub(crate) struct Side {
     pub address: u64,
-    dtype: DType,
+    pub dtype: DType,
     pub rows: usize,
     pub k: usize,
     /// Of batch, row and K.
@@ -171,13 +180,13 @@ impl Side {
     }
 
     /// Whether neighbours along K are nearer than neighbours along the rows.
-    fn is_along_k(&self) -> bool {
+    pub fn is_along_k(&self) -> bool {
         let [_, row, k] = self.strides;
         self.k > 1 && (self.rows == 1 || k <= row)
     }
 
     /// Whether `vector` neighbours begin at multiples of their size everywhere, and every row or column is whole.
-    fn has_words(&self, vector: usize) -> bool {
+    pub fn has_words(&self, vector: usize) -> bool {
         let [batch, row, k] = self.strides;
         let (last, other, extent, others) =
             if self.is_along_k() { (k, row, self.k, self.rows) } else { (row, k, self.rows, self.k) };
@@ -276,8 +285,7 @@ fn vector_threads(limits: &Limits) -> usize {
 pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let product = Product::new::<D>(call)?;
     let plan = product.plan(gpu.driver());
-    // The others are bound by memory, and our own kernels read that as fast.
-    if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run(gpu, &product, call)? {
+    if plan.method.is_for_libraries() && vendor::run(gpu, &product, call)? {
         return Ok(());
     }
     product.run(gpu, plan)
@@ -289,8 +297,9 @@ pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let multiply = Call { kernel: Kernel::Matmul, outputs, ints: &[], floats: &[1.0, 0.0], ..*call };
     let product = Product::new::<D>(&multiply)?;
     let (factor, input) = if call.ints[0] == 0 { (Factor::A, 0) } else { (Factor::B, 1) };
-    let is_large = matches!(product.plan(gpu.driver()).method, Method::Tiles(_) | Method::Mma(_));
-    if is_large && vendor::run_with_sums(gpu, &product, factor, place::<D>(&sums[0])?)? {
+    if product.plan(gpu.driver()).method.is_for_libraries()
+        && vendor::run_with_sums(gpu, &product, factor, place::<D>(&sums[0])?)?
+    {
         return Ok(());
     }
     run(gpu, &multiply)?;
@@ -308,7 +317,7 @@ pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 pub fn run_with_row<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let product = Product::new::<D>(call)?;
     let plan = product.plan(gpu.driver());
-    if matches!(plan.method, Method::Tiles(_) | Method::Mma(_)) && vendor::run_with_row(gpu, &product, row, call)? {
+    if plan.method.is_for_libraries() && vendor::run_with_row(gpu, &product, row, call)? {
         return Ok(());
     }
     product.run(gpu, plan)
@@ -400,6 +409,9 @@ impl Product {
         }
         let limits = driver.limits();
         let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n && !is_few(self.e.k, self.e, self.dtype);
+        if is_large && self.fits_wgmma(limits) {
+            return Plan::new(Method::Wgmma, 1);
+        }
         let mma = if is_large && self.fits_mma(limits) { driver.dialect().mma } else { &[] };
         let along_k = self.matrix_and_vectors().map(|side| side.is_along_k());
         let otherwise = || choose(self.e, self.dtype, along_k, limits);
@@ -426,6 +438,7 @@ impl Product {
             Method::Vectors(lanes) => self.vectors(gpu, lanes, plan),
             Method::Outer => self.outer(gpu, plan),
             Method::Tiles(tile) | Method::Mma(tile) => self.tiles(gpu, tile, plan),
+            Method::Wgmma => self.wgmma(gpu),
         }
     }
 
@@ -438,19 +451,21 @@ impl Product {
         self.alpha == 0.0 || self.e.k == 0
     }
 
-    fn variant(&self, file: &'static str, threads: usize, is_wide: bool) -> Variant {
+    pub(crate) fn variant(&self, file: &'static str, threads: usize, is_wide: bool) -> Variant {
         let mut variant = Variant::new(file)
             .define("THREADS", threads)
             .define("T", self.dtype.name())
             .define("ACC", self.dtype.acc().name());
-        if self.dtype == DType::F64 {
-            variant = variant.define("NEEDS_F64", true);
+        match self.dtype.size() {
+            2 => variant = variant.define("NEAR", true),
+            8 => variant = variant.define("NEEDS_F64", true),
+            _ => {}
         }
         if is_wide { variant.define("WIDE", true) } else { variant }
     }
 
     /// The variant that writes results, not parts of them.
-    fn finishing(&self, variant: Variant) -> Variant {
+    pub(crate) fn finishing(&self, variant: Variant) -> Variant {
         match (self.activation, self.joined) {
             (Some(row), _) => {
                 variant.define("ACTIVATION", row.name()).define("KEEPS_SUM", self.z.is_some()).calling(row)

@@ -1,7 +1,7 @@
 //! A driver without a device: it checks what it is told, records it, and runs nothing.
 
 use crate::blas::{Epilogue, Library, Product};
-use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Limits, TileMap, TileView};
 use isograd_core::{Error, Kind, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -61,6 +61,7 @@ impl NullDriver {
             units: 64,
             has_f64: true,
             has_mma: !dialect.mma.is_empty(),
+            has_wgmma: dialect.files.iter().any(|(file, _)| *file == "wgmma.c"),
             has_adds: true,
         };
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
@@ -143,6 +144,13 @@ impl Driver for NullDriver {
 
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn tile_map(&self, view: &TileView) -> Result<TileMap> {
+        let TileView { address, dtype, extents: [columns, lines, batches], strides: [line, batch], .. } = *view;
+        let end = (batches - 1) * batch + (lines - 1) * line + columns;
+        self.within("tile_map", address, end * dtype.size())?;
+        Ok([0; 16])
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {

@@ -23,8 +23,13 @@ pub const FILES: &[(&str, &str)] = files! {
 };
 
 /// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
-/// elements most need no logarithm.
+/// elements most need no logarithm. With `NEAR`, its result is rounded to 16 bits.
 pub const FLOATS: &str = "\
+#ifdef NEAR
+#define divide_(a, b) divide_near_(a, b)
+#else
+#define divide_(a, b) ((a) / (b))
+#endif
 #define abs_ fabs_
 #define pow_ powr_
 #define pow_of_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))

@@ -196,6 +196,8 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         differentiate(d, t, &[&[4096, 1024], &[1024], &[1024]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
     },
     |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1024])?).map(drop),
+    // Of a tile for each multiprocessor.
+    |d, t| zeros(d, t, &[4096, 1024])?.matmul(&zeros(d, t, &[1024, 4096])?.t()?).map(drop),
     // Of no whole words, which matrix units would take.
     |d, t| zeros(d, t, &[1023, 1023])?.matmul(&zeros(d, t, &[1023, 1023])?).map(drop),
     |d, t| zeros(d, t, &[64, 65536])?.matmul(&zeros(d, t, &[65536, 64])?).map(drop),

@@ -1,8 +1,8 @@
 //! Matrix products by the vendor's library: which ones it gets, and in what form.
 //!
 //! Our matrices are row-major, so the library is asked for the transposed product, `y^T = b^T a^T`: it reads the same memory
-//! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is applied to its sums by
-//! `gemm_sum`, as to the sums of our own kernels.
+//! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is left to the kernel of `wgmma.c`, which is
+//! as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
 use crate::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::driver::{Address, Driver, Geometry};
@@ -89,6 +89,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, call: &Call<'_>) 
 
 /// Whether what our own kernels do at the end of a product may take another pass, if the library multiplies.
 fn is_worth_a_pass<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, sums: &Product) -> bool {
+    // That kernel is as fast as the library's, and needs none.
+    if product.fits_wgmma(gpu.driver().limits()) {
+        return false;
+    }
     let Extents { batches, m, n, k } = product.e;
     let tiles = batches * m.div_ceil(tiles::SMALL.m) * n.div_ceil(tiles::SMALL.n);
     let is_fast = sums.form.precision == Precision::Tf32;

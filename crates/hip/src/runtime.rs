@@ -133,6 +133,7 @@ impl Runtime {
             units: number::<4>(&bytes, at.units) as usize,
             has_f64: true,
             has_mma: has_mma(&architecture),
+            has_wgmma: false,
             has_adds: false,
         };
         Ok(Described { limits, architecture })

@@ -102,6 +102,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         wave: wave.unwrap_or(1).max(1),
         units: device.max_compute_units().map_err(&ask)? as usize,
         has_mma: false,
+        has_wgmma: false,
         has_adds: false,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,

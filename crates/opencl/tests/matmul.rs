@@ -414,6 +414,7 @@ fn h100() -> Limits {
         units: 132,
         has_f64: true,
         has_mma: false,
+        has_wgmma: false,
         has_adds: false,
     }
 }

@@ -399,6 +399,8 @@ fn products() -> Vec<Op> {
     };
     let op = Op::new("matmul", "linear + gelu", &[8192, 4096, 4096], linear, forward);
     rows.push(op.clone().dtypes(BF16).backward(backward).shrinks(3));
+    // Without what the backward pass needs.
+    rows.push(Op { name: "linear + gelu, no grad", ..op.clone() }.dtypes(BF16).shrinks(3));
     // As PyTorch computes it by default.
     let reduced = call(dense_inputs, |c, x| {
         c.device.set_matmul_precision(Precision::Reduced);

@@ -103,17 +103,17 @@ pub fn c_source(row: Pointwise) -> String {
 }
 
 macro_rules! operators {
-    ($($op:ident $f:ident $sign:literal;)*) => {$(
+    ($($op:ident $f:ident $form:literal;)*) => {$(
         impl $op for CText {
             type Output = CText;
             fn $f(self, other: CText) -> CText {
-                CText(value(format_args!("{self} {} {other}", $sign)).0, self.1 && other.1)
+                CText(value(format_args!($form, self, other)).0, self.1 && other.1)
             }
         }
     )*};
 }
 
-operators! { Add add "+"; Sub sub "-"; Mul mul "*"; Div div "/"; }
+operators! { Add add "{} + {}"; Sub sub "{} - {}"; Mul mul "{} * {}"; Div div "divide_({}, {})"; }
 
 impl Neg for CText {
     type Output = CText;

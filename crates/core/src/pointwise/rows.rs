@@ -283,7 +283,11 @@ rows! {
         let density = (V::c(-0.5) * x * x).exp() * V::c((2.0 * PI).sqrt().recip());
         [g * (x.normal_cdf() + x * density)]
     }
-    Real GeluTanh "gelu_tanh" (x) [] -> 1 { [V::c(0.5) * x * (V::c(1.0) + gelu_inner(x).tanh())] }
+    // (1 + tanh(t)) / 2 = 1 / (1 + e^-2t)
+    Real GeluTanh "gelu_tanh" (x) [] -> 1 {
+        let slope = V::c(-2.0 * (2.0 / PI).sqrt() * GELU_CUBE) * x * x - V::c(2.0 * (2.0 / PI).sqrt());
+        [x / (V::c(1.0) + (x * slope).exp())]
+    }
     Real GeluTanhBackward "gelu_tanh_backward" (g, x) [] -> 1 {
         let (one, half) = (V::c(1.0), V::c(0.5));
         let t = gelu_inner(x).tanh();
