@@ -474,14 +474,29 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 #define EACH_LOOKED(a) _Pragma("unroll") for (int a = 0; a < LOOKED; a++)
 #define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
-#define IS_MET(j) (met[(j) / 32] >> ((j) & 31) & 1)
 // Where word w of the row comes from, and where it goes, but for the index.
 #define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
 #define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
 
+// The first row from `j` on that is met, of which there is one.
+FUNCTION int next_met(LOCAL const u32 *met, int j) {
+    u32 bits = met[j / 32] >> (j & 31);
+    while (bits == 0) {
+        j = (j | 31) + 1;
+        bits = met[j / 32];
+    }
+    return j + 63 - leading_zeros_u64((u64)(bits & (0 - bits)));
+}
+
 // For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
 // at most, that may point to one place, while the row's words are on their way. The first row of a place adds up all, in
-// their order; of an assignment, the last one writes.
+// their order; of an assignment, the last one writes. A row that meets no other is added by the memory, if that adds words (WHOLE):
+// the bits are the same, and nothing waits for what was there.
+#if TEAM <= WAVE
+#define TEAM_BARRIER() WAVE_BARRIER()
+#else
+#define TEAM_BARRIER() BARRIER()
+#endif
 KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 rows, i64 width, i64 along,
               i64 extent, i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
     SHARED(u32, bits, TEAMS * (COUNT / 32));
@@ -497,7 +512,7 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row);
     for (int i = member; i < COUNT / 32; i += TEAM) met[i] = 0;
     if (member == 0) others[team] = 0;
-    BARRIER();
+    TEAM_BARRIER();
     // None of these reads waits for another.
     Word first;
     if (member < (int)width) first.all = ((GLOBAL const WORD *)source)[FROM(member)];
@@ -509,42 +524,57 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
             int other = j + a * TEAM;
             if (other >= n || other == own || read[a] != v) continue;
             or_local(&met[other / 32], 1u << (other & 31));
-            or_local(&others[team], other < own ? 1 : 2);
+            // Whether there are rows before this one, and above that how many come after it.
+            if (other < own)
+                or_local(&others[team], 1);
+            else
+                add_local(&others[team], 2);
         }
     }
     if (is_there && (u64)v >= (u64)extent) {
         if (member == 0) note(status, row, v);
         is_there = 0;
     }
-    BARRIER();
+    TEAM_BARRIER();
     u32 found = others[team];
 #ifdef ADDING
     if (!is_there || (found & 1)) return;
+#if defined(HAS_ADDS) && defined(WHOLE)
+    if (!found) {
+        for (idx w = member; w < (idx)width; w += TEAM) {
+            if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
+            CAT(add_word_any_, T)(y + (TO(w) + (idx)v * (idx)along) * VECTOR, first.all);
+        }
+        return;
+    }
+#endif
     for (idx w = member; w < (idx)width; w += TEAM) {
         Word had, words[AHEAD];
         had.all = ((GLOBAL const WORD *)y)[TO(w) + (idx)v * (idx)along];
         if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
         Sum sum = joined(sum_of(had, 0), sum_of(first, own));
         // Added in blocks, so that errors of long sums stay small.
-        for (int j = own + 1; j < n && found;) {
+        for (int j = own + 1, later = (int)(found >> 1); later > 0;) {
             Sum block = zero();
-            for (int left = 64; j < n && left > 0;) {
+            for (int left = 64; later > 0 && left > 0; left -= AHEAD) {
                 int next[AHEAD];
                 EACH_AHEAD(a) {
-                    while (j < n && !IS_MET(j)) j = met[j / 32] >> (j & 31) ? j + 1 : (j | 31) + 1;
-                    next[a] = j < n ? j++ : -1;
+                    next[a] = -1;
+                    if (later == 0) continue;
+                    j = next_met(met, j);
+                    next[a] = j++;
+                    later--;
                 }
                 EACH_AHEAD(a) if (next[a] >= 0)
                     words[a].all = ((GLOBAL const WORD *)source)[FROM(w) + (next[a] - own) * (idx)source_step];
                 EACH_AHEAD(a) if (next[a] >= 0) block = joined(block, sum_of(words[a], next[a]));
-                left -= AHEAD;
             }
             sum = joined(sum, block);
         }
         store(y, TO(w) + (idx)v * (idx)along, sum);
     }
 #else
-    if (!is_there || (found & 2)) return;
+    if (!is_there || found > 1) return;
     for (idx w = member; w < (idx)width; w += TEAM) {
         if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
         ((GLOBAL WORD *)y)[TO(w) + (idx)v * (idx)along] = first.all;

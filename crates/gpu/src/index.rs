@@ -35,6 +35,8 @@ const LONG_ENTRIES: usize = 32768;
 const BUCKET: usize = 4;
 /// Bits of local memory for each entry: a bit is one for an index that occurs, and one for an index that occurs again.
 const BITS: usize = 16;
+/// Bytes of the largest word.
+const WHOLE: usize = 16;
 /// Short lists are taken together until they are so many rows.
 const TOGETHER: usize = 2048;
 /// Lists that are taken together if they are neighbours in the index: at least, so that no sector is read in part, and as many
@@ -489,7 +491,7 @@ impl Scattering<'_> {
         let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
         let mut outer = self.places.outer();
         // Neighbours in the index that are neighbours in y and in the source are a word.
-        let (last, word_of) = (outer.rank() - 1, 16 / size);
+        let (last, word_of) = (outer.rank() - 1, WHOLE / size);
         let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
         let is_word = self.places.vector * self.places.width == 1
             && outer.strides.iter().all(|s| s[last] == 1)
@@ -545,6 +547,8 @@ impl Scattering<'_> {
         let team = width.next_power_of_two().min(threads);
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", TEAM_ROWS);
+        let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
+        let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
         let pointers = [place::<D>(index)?, self.from, self.to];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
