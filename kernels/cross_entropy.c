@@ -243,15 +243,19 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
 #endif
             EACH_OF_BATCH(u) {
                 idx w = BATCH_WORD(b, u), own = (idx)t - POSITION(at, w, 0);
+#ifdef LOGARITHMS
+                EACH_ELEMENT(j) v[j] = j == own ? -s.own : 0;
+#else
                 EACH_ELEMENT(j) v[j] = PART_OF_ALL((A)LOAD(T, r[u].each, j), max, logarithm, s.sum);
+                if (own >= 0 && own < VECTOR) {
+                    EACH_ELEMENT(j) if (j == own) v[j] -= s.own;
+                }
+#endif
 #ifdef SMOOTHING
                 if (w < at.words) {
                     EACH_ELEMENT(j) v[j] -= s.even * WEIGHT_OF(POSITION(at, w, j));
                 }
 #endif
-                if (own >= 0 && own < VECTOR) {
-                    EACH_ELEMENT(j) if (j == own) v[j] -= s.own;
-                }
                 put_numbers(dx, v, at, w);
             }
         }

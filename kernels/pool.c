@@ -149,6 +149,7 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 #ifdef WORD
 typedef union {
     WORD all;
+    WORD_PARTS
     S each[VECTOR];
 } Read;
 #define EACH_OF_WORD(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
@@ -174,7 +175,7 @@ FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
 #endif
     if (!is_inside) at = 0;
     Read r;
-    if (end - first > VECTOR / 4) r.all = *(GLOBAL const WORD *)(line + at);
+    if (end - first > VECTOR / 4) SET_WORD(r, *(GLOBAL const WORD *)(line + at));
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
         if (i < first || i >= end) continue;
@@ -277,7 +278,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                     Read r[BATCH_LINES];
 #pragma unroll
                     for (int u = 0; u < BATCH_LINES; u++)
-                        if (u * n_parts < lines) r[u].all = *(GLOBAL const WORD *)(volume + (line + u * n_parts) * IN_W);
+                        if (u * n_parts < lines) SET_WORD(r[u], *(GLOBAL const WORD *)(volume + (line + u * n_parts) * IN_W));
 #ifndef MAX
                     // Of long sums no line is added to all before it.
                     A sum[VECTOR];
@@ -375,7 +376,9 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                 idx z = front + kd * DD, row = top + kh * DH, at_w = left + kw * DW;
                 int is_inside = kd < depth && IS_INSIDE(z, IN_D) && IS_INSIDE(row, IN_H) && IS_INSIDE(at_w, IN_W);
                 idx at_x = (z * IN_H + row) * IN_W + at_w;
-                v[u] = is_inside ? (A)LOAD(T, volume, at_x) : BLANK;
+                // No read is behind a branch.
+                A read = (A)LOAD(T, volume, is_inside ? at_x : 0);
+                v[u] = is_inside ? read : BLANK;
                 number[u] = NUMBER(at_x, kd, kh, kw);
                 kw += step_w, kh += step_h, kd += step_d;
                 if (kw >= width) kw -= width, kh++;
