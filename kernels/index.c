@@ -470,7 +470,7 @@ KERNEL(few)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMEN
 }
 #elif defined(BY_TEAMS)
 // Rows of a list that a thread looks at at once, and that it reads.
-#define LOOKED 8
+#define LOOKED (COUNT >= 8 * TEAM ? 8 : COUNT > TEAM ? COUNT / TEAM : 1)
 #define EACH_LOOKED(a) _Pragma("unroll") for (int a = 0; a < LOOKED; a++)
 #define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
@@ -489,7 +489,7 @@ FUNCTION int next_met(LOCAL const u32 *met, int j) {
 }
 
 // For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
-// at most, that may point to one place, while the row's words are on their way. The first row of a place adds up all, in
+// at most, a power of 2, that may point to one place, while the row's words are on their way. The first row of a place adds up all, in
 // their order; of an assignment, the last one writes. A row that meets no other is added by the memory, if that adds words (WHOLE):
 // the bits are the same, and nothing waits for what was there.
 #if TEAM <= WAVE
@@ -505,7 +505,7 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     i64 number = GROUP * TEAMS + team;
     int is_there = number < rows;
     idx row = is_there ? (idx)number : 0;
-    int own = (int)(row / (idx)apart % (idx)n);
+    int own = (int)(rows == count ? row : row / (idx)apart % (idx)n);
     LOCAL u32 *met = bits + team * (COUNT / 32);
     GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
     GLOBAL const SI *list = at - own * (idx)index_step;

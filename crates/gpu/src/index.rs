@@ -546,7 +546,8 @@ impl Scattering<'_> {
         let [_, count, apart] = self.lists();
         let team = width.next_power_of_two().min(threads);
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
-        let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", TEAM_ROWS);
+        let most = count.next_power_of_two().max(u32::BITS as usize);
+        let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", most);
         let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
         let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
         let pointers = [place::<D>(index)?, self.from, self.to];
