@@ -61,6 +61,9 @@ typedef uint4 u32x4;
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 
+// Returns what it was; the next is one more, or 0 after `most`.
+#define count_to(p, most) atomicInc((u32 *)(p), (u32)(most))
+
 // Threads that run in step, and can read a register of another.
 #define WAVE 32
 // The value of the thread whose lane differs by the bit `by`; all threads of the wave call it together.
@@ -105,6 +108,8 @@ typedef uint4 u32x4;
 #define f32_to_bf16(v) simt_f32_to_bf16(v)
 #define exp2_near_(x) simt_exp2_near(x)
 #define write_alike(p, value) simt_store_relaxed(p, value)
+#define leave_word(p, word) simt_store_relaxed(p, word)
+#define left_word(p) simt_load_relaxed(p)
 typedef u64 LocalPlace;
 #define local_place(p) ((u64)(p))
 #define mma_f16(d, a, b) simt_mma_f16(d, a, b)
@@ -119,6 +124,18 @@ typedef u64 LocalPlace;
 
 // Writes what other threads may write there too: the same value.
 #define write_alike(p, value) (*(p) = (value))
+
+// Words by which groups of a launch tell each other something while it runs. Each is written and read as a whole; which of
+// two is seen first is open.
+FUNCTION void leave_word(GLOBAL u64 *p, u64 word) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(word) : "memory");
+}
+
+FUNCTION u64 left_word(GLOBAL const u64 *p) {
+    u64 word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(p) : "memory");
+    return word;
+}
 
 FUNCTION f32 f16_to_f32(u16 h) {
     f32 v;

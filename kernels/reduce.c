@@ -3,7 +3,8 @@
 //
 // `p`: extents of the kept dimensions, their strides in x, and in y; then extents and strides of the reduced ones.
 // A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
-// lie `step` elements apart; a further launch joins these.
+// lie `step` elements apart; a further launch joins these. LAST_JOINS: the last group of a result to be done joins them, which
+// others leave for it in `left` and count in `arrived`. Both are 0 before the launch and after it.
 //
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
 // elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
@@ -343,10 +344,85 @@ FUNCTION void take_vector(P *acc, Read w, idx i) {
 #define TAKE(w, at, i) take_vector(acc, w, i)
 #endif
 
+// Joins the values of a team's threads; its first member gets the result. Every thread of the group must come.
+LOCAL_FUNCTION P team_joined(P mine, int member, int members, LOCAL P *shared) {
+#if WAVE > 1
+    for (int by = (members < WAVE ? members : WAVE) / 2; by > 0; by /= 2) mine = join(mine, exchange(mine, by));
+    if (members > WAVE) {
+        if (LANE % WAVE == 0) shared[LANE / WAVE] = mine;
+        BARRIER();
+        if (member == 0)
+            for (int i = 1; i < members / WAVE; i++) mine = join(mine, shared[LANE / WAVE + i]);
+    }
+#else
+    for (int below = members / 2; below > 0; below /= 2) {
+        shared[LANE] = mine;
+        BARRIER();
+        if (member < below) mine = join(mine, shared[LANE + below]);
+        BARRIER();
+    }
+#endif
+    return mine;
+}
+
+#ifdef LAST_JOINS
+#define LAST_PARAMETERS , GLOBAL u64 *left, GLOBAL u32 *arrived
+// What a part makes is left as words of 32 bits, each with a mark in 64 bits: it is there or it is not, whatever else can be
+// seen already, so that no fence is needed.
+#define MARK ((u64)1 << 32)
+#define LEFT_WORDS ((int)(sizeof(P) / 4))
+#define LEFT_AT_ONCE (LEFT_WORDS > 1 ? 4 : 8)
+typedef union {
+    P value;
+    u32 words[LEFT_WORDS];
+} Left;
+
+FUNCTION void leave(GLOBAL u64 *at, P v) {
+    Left l;
+    l.value = v;
+#pragma unroll
+    for (int i = 0; i < LEFT_WORDS; i++) leave_word(at + i, MARK | l.words[i]);
+}
+
+// A thread's share of `n` parts, in a fixed order. All of them are on their way; in their places it leaves 0.
+FUNCTION P take_left(GLOBAL u64 *left, int n) {
+    P mine = NOTHING;
+    for (int k = LANE; k < n; k += LEFT_AT_ONCE * THREADS) {
+        Left l[LEFT_AT_ONCE];
+        u64 marks;
+        do {
+            marks = MARK;
+#pragma unroll
+            for (int u = 0; u < LEFT_AT_ONCE; u++) {
+#pragma unroll
+                for (int i = 0; i < LEFT_WORDS; i++) {
+                    int at = k + u * THREADS;
+                    u64 w = at < n ? left_word(left + at * LEFT_WORDS + i) : MARK;
+                    l[u].words[i] = (u32)w;
+                    marks &= w;
+                }
+            }
+        } while (marks == 0);
+#pragma unroll
+        for (int u = 0; u < LEFT_AT_ONCE; u++) {
+            int at = k + u * THREADS;
+            if (at < n) {
+                mine = join(mine, l[u].value);
+#pragma unroll
+                for (int i = 0; i < LEFT_WORDS; i++) leave_word(left + at * LEFT_WORDS + i, 0);
+            }
+        }
+    }
+    return mine;
+}
+#else
+#define LAST_PARAMETERS
+#endif
+
 // A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
 // takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
 KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
-                    i64 shift, i64 team, Divisor divisor ROW_PARAMETERS) {
+                    i64 shift, i64 team, Divisor divisor LAST_PARAMETERS ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
     LET_NEXT_START();
     SHARED(P, shared, THREADS);
@@ -415,22 +491,19 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 #pragma unroll
         for (int j = 0; j < below; j++) acc[j] = join(acc[j], acc[j + below]);
     }
-    P mine = acc[0];
-#if WAVE > 1
-    for (int by = (members < WAVE ? members : WAVE) / 2; by > 0; by /= 2) mine = join(mine, exchange(mine, by));
-    if (members > WAVE) {
-        if (LANE % WAVE == 0) shared[LANE / WAVE] = mine;
-        BARRIER();
-        if (member == 0)
-            for (int i = 1; i < members / WAVE; i++) mine = join(mine, shared[LANE / WAVE + i]);
+    P mine = team_joined(acc[0], member, members, shared);
+#ifdef LAST_JOINS
+    // The group is one team.
+    int parts = (int)GROUPS_Y;
+    GLOBAL u64 *of_result = left + number * parts * LEFT_WORDS;
+    SHARED(int, is_last, 1);
+    if (LANE == 0) {
+        leave(of_result + GROUP_Y * LEFT_WORDS, mine);
+        is_last[0] = count_to(arrived + number, parts - 1) == (u32)(parts - 1);
     }
-#else
-    for (int below = members / 2; below > 0; below /= 2) {
-        shared[LANE] = mine;
-        BARRIER();
-        if (member < below) mine = join(mine, shared[LANE + below]);
-        BARRIER();
-    }
+    BARRIER();
+    if (!is_last[0]) return;
+    mine = team_joined(take_left(of_result, parts), LANE, THREADS, shared);
 #endif
     if (member > 0 || number >= results) return;
     PUT(y, to, mine);

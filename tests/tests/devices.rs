@@ -9,6 +9,7 @@ mod custom_op;
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
 use isograd::ops::Sampling;
+use isograd::ops::loss::Reduction;
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::parity::{Extent, Options, Report, registry, run_ops};
 use isograd::tape::{BackwardOptions, grad_with};
@@ -34,6 +35,7 @@ fn main() {
             check("gather", "a_bad_index_is_an_error_and_the_next_call_works", bad_index),
             check("scatter_add", "sums_in_any_order_are_near", |d| any_order(d).map_err(text)?),
             check("capture", "a_replay_is_the_next_step", replays),
+            check("capture", "reductions_have_the_same_bits_again", |d| repeated(d).map_err(text)?),
             check("capture", "what_cannot_be_replayed_is_an_error", refusals),
             check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
             check("capture", "memory_comes_back", |d| captured_memory(d).map_err(text)?),
@@ -242,6 +244,54 @@ fn bad_index(device: &Device) -> std::result::Result<(), String> {
 fn still_works(device: &Device) -> std::result::Result<(), String> {
     let sum = Tensor::ones(1000, DType::F32, device).and_then(|x| x.sum(..)).and_then(|x| x.item()).map_err(text)?;
     if sum == 1000.0 { Ok(()) } else { Err(format!("a sum is {sum}")) }
+}
+
+/// Reductions whose parts meet in memory, one after another, plain and captured in turns: each finds that memory as it was.
+fn repeated(device: &Device) -> Result<std::result::Result<(), String>> {
+    let all = |x: &Tensor| -> Result<Vec<Tensor>> {
+        let row = x.reshape(x.numel())?;
+        let half = x.narrow(0, 0, 1)?;
+        let losses = x.mse_loss(&x.mul_scalar(0.5)?, Reduction::Mean)?;
+        let found = [row.argmax(0)?, x.argmax(1)?].map(|at| at.cast(x.dtype()));
+        let [position, positions] = found;
+        Ok(vec![
+            x.sum(..)?,
+            half.mean(..)?,
+            x.sum(1)?,
+            x.amax(..)?,
+            position?,
+            positions?,
+            x.logsumexp(..)?,
+            half.logsumexp(..)?,
+            x.var(.., 1.0)?,
+            x.amin(1)?,
+            losses,
+        ])
+    };
+    for dtype in [DType::BF16, DType::F32] {
+        let x =
+            Tensor::randn((3, 60_001), 0.0, 1.0, DType::F32, &cpu(), &Rng::new(4))?.cast(dtype)?.to_device(device)?;
+        let first = all(&x)?;
+        let mut captured = device.capture(|x: Tensor| all(&x));
+        for turn in 0..5 {
+            let plain = all(&x)?;
+            for again in [plain, captured.run(x.clone())?, captured.run(x.clone())?] {
+                for (k, (a, b)) in first.iter().zip(&again).enumerate() {
+                    if let Err(miss) = same_bits(&format!("{dtype}, result {k} of turn {turn}"), a, b) {
+                        return Ok(Err(miss.why));
+                    }
+                }
+            }
+        }
+        let exact = all(&x.to_device(&cpu())?.cast(DType::F64)?)?;
+        for (k, (y, r)) in first.iter().zip(&exact).enumerate() {
+            let (y, r) = (y.to_f64_vec()?, r.to_f64_vec()?);
+            if let Some((y, r)) = y.iter().zip(&r).find(|(y, r)| (**y - **r).abs() > 0.01 * r.abs().max(1.0)) {
+                return Ok(Err(format!("{dtype}, result {k}: {y}, not {r}")));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Losses of captured steps and of plain ones, with a learning rate that changes and draws between the steps.

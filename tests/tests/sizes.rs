@@ -79,6 +79,21 @@ const SIZES: &[Size] = &[
     size("sum", "of_columns", &[&[2051, 5]], |x| x[0].sum(0)),
     size("sum", "in_the_middle", &[&[3, 700, 5]], |x| x[0].sum(1)),
     size("max", "of_rows", &[&[5, 2051]], |x| Ok(x[0].max(-1)?.0)),
+    // Where a row begins to be cut into parts: of 16384 elements in f16, half as many in f32.
+    size("sum", "of_almost_two_parts", &[&[32767]], |x| x[0].sum(..)),
+    size("sum", "of_two_parts", &[&[32768]], |x| x[0].sum(..)),
+    size("sum", "of_two_parts_and_one", &[&[32769]], |x| x[0].sum(..)),
+    size("amax", "of_parts", &[&[70001]], |x| x[0].amax(..)),
+    size("var", "of_parts", &[&[70001]], |x| x[0].var(.., 1.0)),
+    size("logsumexp", "of_parts", &[&[70001]], |x| x[0].logsumexp(..)),
+    size("mse_loss", "of_parts", &[&[69001], &[69001]], |x| x[0].mse_loss(&x[1], Reduction::Mean)),
+    // As many rows as are cut, and more.
+    size("mean", "of_rows_in_parts", &[&[16, 32800]], |x| x[0].mean(-1)),
+    size("mean", "of_rows_in_no_parts", &[&[17, 32800]], |x| x[0].mean(-1)),
+    size("amin", "of_rows_in_parts", &[&[3, 33001]], |x| x[0].amin(-1)),
+    size("max", "of_rows_in_parts", &[&[3, 70001]], |x| Ok(x[0].max(-1)?.0)),
+    size("logsumexp", "of_rows_in_parts", &[&[3, 33001]], |x| x[0].logsumexp(-1)),
+    size("var", "of_rows_in_parts", &[&[3, 33001]], |x| x[0].var(-1, 1.0)),
     size("reduce_max", "ties", &[&[70001]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 70001))?.amax(..)),
     size("reduce_max", "ties_of_columns", &[&[2051, 5]], |x| {
         x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])

@@ -54,6 +54,8 @@ pub struct Limits {
     pub has_wgmma: bool,
     /// Whether memory adds floats to what is there, so that sums in any order are quick.
     pub has_adds: bool,
+    /// Whether groups of a launch see what others leave in memory while it runs, by the words that the dialect has for that.
+    pub is_coherent: bool,
 }
 
 /// An argument of a kernel.

@@ -17,6 +17,7 @@ mod group_norm;
 mod index;
 mod launch;
 mod layout;
+mod left;
 pub mod library;
 pub mod matmul;
 pub mod null;
@@ -49,6 +50,7 @@ use isograd_core::{
     Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result, Scalar,
 };
 use launch::{Arguments, element_address};
+use left::Left;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pool::{Buffer, Pool};
 use programs::Programs;
@@ -69,6 +71,7 @@ pub struct Gpu<D: Driver> {
     /// Held by the thread that records; all others enqueue one by one.
     turn: RwLock<()>,
     tables: Tables<D>,
+    left: Left<D>,
     programs: Programs<D>,
     vendor: Vendor<D>,
     pool: Arc<Pool<D>>,
@@ -111,6 +114,7 @@ impl<D: Driver> Gpu<D> {
             status: Arc::new(Status::new(&pool)),
             turn: RwLock::new(()),
             tables: Tables::default(),
+            left: Left::default(),
             programs: Programs::new(folder),
             vendor: Vendor::new(),
             pool,
@@ -374,6 +378,10 @@ impl<D: Driver> Backend for Gpu<D> {
         self.status.check()?;
         self.driver().synchronize()?;
         self.status.prepare()?;
+        // What a recording makes is filled by its replays alone.
+        if self.driver().limits().is_coherent {
+            self.left.places(&self.pool)?;
+        }
         if !self.driver().begin_capture()? {
             return Ok(None);
         }

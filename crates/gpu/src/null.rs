@@ -63,6 +63,7 @@ impl NullDriver {
             has_mma: !dialect.mma.is_empty(),
             has_wgmma: dialect.files.iter().any(|(file, _)| *file == "wgmma.c"),
             has_adds: true,
+            is_coherent: dialect.name == "cuda",
         };
         NullDriver { limits, dialect, state: Mutex::new(State { next: 4096, ..State::default() }) }
     }

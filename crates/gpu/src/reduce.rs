@@ -2,8 +2,9 @@
 //!
 //! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
 //! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
-//! result are cut into parts, whose results go through scratch memory, in the arithmetic's dtype, to a further launch.
-//! Cuts depend on shapes and on the device alone, so every run adds in the same order.
+//! result are cut into parts. The last group of a row joins what its parts make, where groups see what others leave in
+//! memory; otherwise that goes through scratch memory, in the arithmetic's dtype, to a further launch. Cuts depend on
+//! shapes and on the device alone, so every run adds in the same order.
 
 use crate::driver::{Address, Driver, Geometry, Limits};
 use crate::elementwise::word;
@@ -11,7 +12,7 @@ use crate::front::Front;
 use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
 use crate::source::Variant;
-use crate::{Gpu, address, place};
+use crate::{Gpu, address, left, place};
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Kernel, Result};
@@ -25,10 +26,10 @@ const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
 /// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
-/// so that multiprocessors which are faster take more of them; sums of 16 bits have more reads in flight instead.
+/// so that multiprocessors which are faster take more of them; fewer where the last one joins what all of them leave.
 const BUSY_GROUPS: usize = 8;
 const ROW_GROUPS: usize = 32;
-const ROW_GROUPS_OF_16_BITS: usize = 16;
+const JOINED_ROW_GROUPS: usize = 16;
 const BUSY_THREADS: usize = 1024;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
@@ -198,11 +199,11 @@ fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
 fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task<'_>) -> Result<()> {
     let plan = Plan::new(gpu.driver().limits(), &task);
     task.is_wide |= task.needs_wide(&plan);
-    if plan.parts == 1 {
+    if plan.parts == 1 || plan.last_joins {
         return task.launch(gpu, &plan);
     }
     let (rows, parts) = (task.kept.numel(), plan.parts);
-    let size = task.fold.partial.unwrap_or(task.acc.size());
+    let size = task.partial_size();
     let scratch = gpu.scratch(rows * parts * size)?;
     let partial = task.fold.partial.is_none().then_some(task.acc);
     let extents = task.kept.extents.clone();
@@ -242,6 +243,8 @@ struct Plan {
     /// Elements of a part, and how many parts there are.
     part: usize,
     parts: usize,
+    /// Whether the last group of a result joins its parts.
+    last_joins: bool,
 }
 
 impl Plan {
@@ -269,12 +272,14 @@ impl Plan {
         }
         let least = threads * vector * if vector > 1 { 8 } else { 16 };
         let is_narrow = task.fold.join == "JOIN_SUM" && task.size() == Some(2) && task.front.is_none();
-        let groups = if is_narrow { ROW_GROUPS_OF_16_BITS } else { ROW_GROUPS };
+        let groups = if is_narrow || limits.is_coherent { JOINED_ROW_GROUPS } else { ROW_GROUPS };
         let wanted = if team == threads { limits.units * groups / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
+        let words = task.partial_size().div_ceil(4);
+        let last_joins = parts > 1 && team == threads && limits.is_coherent && left::has_room(rows, parts, words);
         let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
         let unroll = if is_deep { 8 } else { task.unroll(vector) };
-        Plan { is_columns: false, vector, unroll, threads, team, part, parts }
+        Plan { is_columns: false, vector, unroll, threads, team, part, parts, last_joins }
     }
 
     fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
@@ -292,7 +297,8 @@ impl Plan {
         let height = threads / team;
         let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
         let (part, parts) = cut(count, wanted, height * 64, height);
-        Plan { is_columns: true, vector, unroll: task.unroll(vector), threads, team, part, parts }
+        let unroll = task.unroll(vector);
+        Plan { is_columns: true, vector, unroll, threads, team, part, parts, last_joins: false }
     }
 
     fn geometry(&self, task: &Task<'_>) -> Geometry {
@@ -320,6 +326,11 @@ impl Task<'_> {
             (false, true) => 4,
             (_, false) => 8,
         }
+    }
+
+    /// Bytes of a partial result, or a little fewer in memory.
+    fn partial_size(&self) -> usize {
+        self.fold.partial.unwrap_or(self.acc.size())
     }
 
     /// Of what is read, the size of the largest elements; none where these are pairs.
@@ -350,7 +361,7 @@ impl Task<'_> {
     /// As many columns side by side as lie in 16 bytes, or fewer.
     fn column_vector(&self, limits: &Limits) -> usize {
         let Some(size) = self.size() else { return 1 };
-        let value = self.fold.partial.unwrap_or(self.acc.size());
+        let value = self.partial_size();
         let local = LOCAL.min(limits.local_memory / 2);
         let outer = self.kept.rank() - 1;
         let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
@@ -409,6 +420,7 @@ impl Task<'_> {
             (self.acc == DType::I64, "INTEGER"),
             (self.acc == DType::F64, "NEEDS_F64"),
             (self.is_wide, "WIDE"),
+            (plan.last_joins, "LAST_JOINS"),
         ];
         let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).chain(finish);
         flags.fold(variant, |variant, name| variant.define(name, true))
@@ -416,7 +428,7 @@ impl Task<'_> {
 
     fn launch<D: Driver>(&self, gpu: &Gpu<D>, plan: &Plan) -> Result<()> {
         let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
-        let (mut results, step) = (rows, if plan.is_columns { rows } else { 1 });
+        let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
         if plan.is_columns {
             ints[self.kept.rank() - 1] /= plan.vector as i64;
             results /= plan.vector;
@@ -431,7 +443,10 @@ impl Task<'_> {
             arguments = arguments.int(number as i64);
         }
         let divisor = if self.acc == DType::F64 { DType::F64 } else { DType::F32 };
-        let arguments = arguments.float(self.divisor, divisor);
+        let mut arguments = arguments.float(self.divisor, divisor);
+        if plan.last_joins {
+            arguments = gpu.left.places(&gpu.pool)?.into_iter().fold(arguments, Arguments::pointer);
+        }
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
         let (variant, geometry) = (self.variant(plan, ints.len()), plan.geometry(self).following());

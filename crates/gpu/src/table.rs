@@ -184,6 +184,12 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
     |d, t| zeros(d, t, &[4096, 1024])?.amax(-1).map(drop),
     |d, t| zeros(d, t, &[4096, 1024])?.sum(0).map(drop),
+    // Parts that the last group joins: of one number, of two, of three.
+    |d, t| zeros(d, t, &[1 << 24])?.sum(..).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.amax(..).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.argmax(0).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.logsumexp(0).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.var(0, 1.0).map(drop),
     // Gradients that are summed where an operand broadcasts.
     |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].mul(&x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),

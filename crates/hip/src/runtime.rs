@@ -135,6 +135,7 @@ impl Runtime {
             has_mma: has_mma(&architecture),
             has_wgmma: false,
             has_adds: false,
+            is_coherent: false,
         };
         Ok(Described { limits, architecture })
     }

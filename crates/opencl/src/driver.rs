@@ -104,6 +104,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         has_mma: false,
         has_wgmma: false,
         has_adds: false,
+        is_coherent: false,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,
     })

@@ -416,6 +416,7 @@ fn h100() -> Limits {
         has_mma: false,
         has_wgmma: false,
         has_adds: false,
+        is_coherent: false,
     }
 }
 

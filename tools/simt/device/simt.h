@@ -282,6 +282,7 @@ SIMT_REPLACE_INTEGER(atomicOr, o | v)
 SIMT_REPLACE_INTEGER(atomicXor, o ^ v)
 SIMT_REPLACE_INTEGER(atomicExch, ((void)o, v))
 SIMT_REPLACE(atomicExch, float, unsigned, ((void)o, v))
+SIMT_REPLACE(atomicInc, unsigned, unsigned, o >= v ? 0 : o + 1)
 #define SIMT_COMPARE_AND_SWAP(T) \
     SIMT_HELPER T atomicCAS(T *p, T expected, T v) { \
         SIMT_CHECK_ATOMIC(p); \
