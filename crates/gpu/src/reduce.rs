@@ -237,6 +237,9 @@ struct Plan {
     /// Elements that a thread reads at once, and such reads in flight together.
     vector: usize,
     unroll: usize,
+    /// Groups that shall run together on a multiprocessor, where its registers are shared so that all these reads are
+    /// in flight.
+    at_once: Option<usize>,
     threads: usize,
     /// Threads for one row, or columns of a group in vectors.
     team: usize,
@@ -261,9 +264,11 @@ impl Plan {
         let vectors = count.div_ceil(vector);
         // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join, and
         // of positions, more also until then.
+        let short = (vectors / task.reads(limits, vector, false).0).min(limits.wave);
         let few = match task.fold {
-            Fold { partial: None, .. } => (vectors / task.unroll(vector)).min(limits.wave).max(vectors / 8),
+            Fold { partial: None, .. } => short.max(vectors / 8),
             Fold { is_twofold: true, partial: Some(PAIR), .. } => vectors / 4,
+            Fold { is_arg: true, .. } if task.size() == Some(2) && limits.is_coherent => short.max(vectors / 16),
             _ => vectors / 16,
         };
         let mut team = few.max(1).next_power_of_two().min(threads);
@@ -277,9 +282,10 @@ impl Plan {
         let (part, parts) = cut(count, wanted, least, team * vector);
         let words = task.partial_size().div_ceil(4);
         let last_joins = parts > 1 && team == threads && limits.is_coherent && left::has_room(rows, parts, words);
+        let (unroll, at_once) = task.reads(limits, vector, parts > 1);
         let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
-        let unroll = if is_deep { 8 } else { task.unroll(vector) };
-        Plan { is_columns: false, vector, unroll, threads, team, part, parts, last_joins }
+        let unroll = if is_deep { 8 } else { unroll };
+        Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins }
     }
 
     fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
@@ -297,8 +303,8 @@ impl Plan {
         let height = threads / team;
         let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
         let (part, parts) = cut(count, wanted, height * 64, height);
-        let unroll = task.unroll(vector);
-        Plan { is_columns: true, vector, unroll, threads, team, part, parts, last_joins: false }
+        let unroll = if vector > 1 { 4 } else { 8 };
+        Plan { is_columns: true, vector, unroll, at_once: None, threads, team, part, parts, last_joins: false }
     }
 
     fn geometry(&self, task: &Task<'_>) -> Geometry {
@@ -319,12 +325,24 @@ fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usiz
 }
 
 impl Task<'_> {
-    /// Reads of a thread that are in flight together, as a rule.
-    fn unroll(&self, vector: usize) -> usize {
-        match (self.fold.is_arg, vector > 1) {
-            (true, true) => 2,
-            (false, true) => 4,
-            (_, false) => 8,
+    /// Reads of a row that a thread has in flight together, and of how many groups, so that a multiprocessor's registers
+    /// suffice for them. A compiler that is not told uses fewer registers, for more groups, and waits in between: measured
+    /// with CUDA's.
+    fn reads(&self, limits: &Limits, vector: usize, is_cut: bool) -> (usize, Option<usize>) {
+        let is_sum = matches!(self.fold.join, "JOIN_SUM" | "JOIN_PROD");
+        let dtype = self.from.filter(|_| limits.is_coherent && self.front.is_none());
+        match (vector > 1, self.fold, dtype) {
+            (false, ..) => (8, None),
+            (_, Fold { is_arg: true, .. }, Some(DType::F16 | DType::BF16)) => (4, Some(5)),
+            (_, Fold { is_arg: true, .. }, _) => (2, None),
+            (_, Fold { partial: None, .. }, Some(DType::F16 | DType::BF16)) => match (is_cut, is_sum) {
+                (true, true) => (8, Some(3)),
+                (true, false) => (8, Some(4)),
+                (false, true) => (4, Some(6)),
+                (false, false) => (4, None),
+            },
+            (_, Fold { partial: None, .. }, Some(DType::F32)) if is_cut => (8, Some(4)),
+            _ => (4, None),
         }
     }
 
@@ -411,6 +429,9 @@ impl Task<'_> {
         };
         if let (Some(from), true) = (self.from, plan.vector > 1) {
             variant = variant.define("WORD", word(plan.vector * from.size()));
+        }
+        if let Some(groups) = plan.at_once {
+            variant = variant.define("AT_ONCE", groups);
         }
         let flags = [
             (!plan.is_columns, "ROWS"),
