@@ -125,13 +125,21 @@ KERNEL(shares)(GLOBAL const S *dy, GLOBAL const SI *index, GLOBAL const i32 *cou
 }
 #endif
 
-#if defined(LISTS) || defined(DIGITS)
+#if defined(LISTS) || defined(DIGITS) || defined(BUCKETED)
+#ifdef BUCKETED
+// A word has two counts of 16 bits, the first one below: both together, and how many come before each.
+#define COUNT_OF(word) (((word) & 0xffff) + ((word) >> 16))
+#define BEGINNINGS(word, before) (((before) & 0xffff) | ((before) + (word)) << 16)
+#else
+#define COUNT_OF(word) (word)
+#define BEGINNINGS(word, before) (before)
+#endif
 // Makes of each count the sum of those before it, and returns the sum of all. All threads come; `sums` has THREADS elements.
 LOCAL_FUNCTION u32 begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
     int per = (n + THREADS - 1) / THREADS, first = LANE * per, end = first + per < n ? first + per : n;
     u32 own = 0, before = 0, all = 0;
     BARRIER();
-    for (int i = first; i < end; i++) own += counts[i];
+    for (int i = first; i < end; i++) own += COUNT_OF(counts[i]);
 #if WAVE > 1 && THREADS >= WAVE
     u32 of_wave = own;
 #pragma unroll
@@ -161,8 +169,8 @@ LOCAL_FUNCTION u32 begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
 #endif
     for (int i = first; i < end; i++) {
         u32 count = counts[i];
-        counts[i] = before;
-        before += count;
+        counts[i] = BEGINNINGS(count, before);
+        before += COUNT_OF(count);
     }
     BARRIER();
     return all;
@@ -683,6 +691,8 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
 #endif
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
 #define EACH_SCANNED(a) _Pragma("unroll") for (int a = 0; a < SCANNED; a++)
+// Rows of one word that a thread keeps in its registers, if these are enough for all.
+#define EACH_KEPT(a) _Pragma("unroll") for (int a = 0; a < KEPT; a++)
 #define TO(w) walk(&p, 5 * ROWS, INNER, 0, w)
 #define FROM(w) walk(&p, 5 * ROWS, INNER, 1, w)
 #define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
@@ -724,8 +734,50 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
     idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0, words = n * (idx)width;
     GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
     idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row);
+#ifdef KEPT
+    // On their way while local memory is cleared.
+    SI value[KEPT];
+    EACH_KEPT(a) if (member + a * team < n) value[a] = at[(member + a * team) * (idx)index_step];
+#endif
     for (int i = LANE; i < 2 * of_list * (int)together; i += THREADS) entries[i] = 0;
     for (int i = LANE; i < BUCKETS; i += THREADS) ends[i] = 0;
+#ifdef KEPT
+    BARRIER();
+    idx v[KEPT];
+    EACH_KEPT(a) {
+        int i = member + a * team;
+        v[a] = i < n && IS_GOOD(value[a]) ? (idx)value[a] : -1;
+        if (i < n && (u64)value[a] >= (u64)extent) note(status, row + i * (idx)apart, value[a]);
+    }
+    // Before anything is written.
+    Word read[KEPT];
+    EACH_KEPT(a) if (v[a] >= 0)
+        SET_WORD(read[a], ((GLOBAL const WORD *)source)[from_list + (member + a * team) * (idx)source_step]);
+#if defined(ADDING) && !defined(FRESH)
+    Word had[KEPT];
+    EACH_KEPT(a) if (v[a] >= 0) SET_WORD(had[a], ((GLOBAL const WORD *)y)[to_list + v[a] * (idx)along]);
+#endif
+    EACH_KEPT(a) if (v[a] >= 0 && or_local(once + PLACE(v[a]), BIT(v[a])) & BIT(v[a]))
+        or_local(again + PLACE(v[a]), BIT(v[a]));
+    BARRIER();
+    u32 meets = 0;
+    EACH_KEPT(a) if (v[a] >= 0) {
+        idx to = to_list + v[a] * (idx)along;
+        if (IS_AGAIN(v[a])) {
+            meets |= 1u << a;
+            add_local(&ends[BUCKET(v[a])], 1);
+            continue;
+        }
+#ifdef FRESH
+        PUT(to, v[a], 0, sum_of(read[a], member + a * team), 1);
+#elif defined(ADDING)
+        store(y, to, joined(sum_of(had[a], 0), sum_of(read[a], 0)));
+#else
+        ((GLOBAL WORD *)y)[to] = read[a].all;
+#endif
+    }
+    idx share = member, shares = team;
+#else
     for (int i = LANE; i < ENTRIES / 16; i += THREADS) meeting[i] = 0;
     BARRIER();
     for (int i = member; i < n; i += AHEAD * team) {
@@ -782,14 +834,20 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
 #endif
         }
     }
+#endif
     int step = begin(ends, BUCKETS, sums) <= ENTRIES ? (int)together : (int)at_once;
     for (int turn = 0; turn < (int)together; turn += step) {
         int is_turn = own >= turn && own < turn + step, base = turn > 0 ? (int)ends[turn * buckets - 1] : 0;
+#ifdef KEPT
+        EACH_KEPT(a) if (is_turn && (meets >> a & 1))
+            entries[(int)add_local(&ends[BUCKET(v[a])], 1) - base] = ENTRY(v[a], member + a * team);
+#else
         for (int i = member; i < n && is_turn; i += AHEAD * team) {
             READ_INDICES(v, i + a * team, i + a * team < n && MEETS(i + a * team))
             EACH_AHEAD(a) if (v[a] >= 0)
                 entries[(int)add_local(&ends[BUCKET(v[a])], 1) - base] = ENTRY(v[a], i + a * team);
         }
+#endif
         BARRIER();
 #ifdef ONE
         int start = own > 0 ? (int)ends[own * buckets - 1] : 0;
@@ -856,6 +914,222 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
         }
         // The entries of others take the place of these.
         if (turn + step < (int)together) BARRIER();
+    }
+}
+#elif defined(BUCKETED)
+// An entry: of where a row points, the SHIFT lowest bits, by which those of a bucket differ, and below them its number.
+#define NUMBER_BITS (16 - SHIFT)
+#define ENTRY(v, i) (((u32)(v) & ((1u << SHIFT) - 1)) << NUMBER_BITS | (u32)(i))
+#define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
+// In place of an entry, above all others.
+#define NONE (~(u32)0)
+// Entries of a bucket that are looked through for each row of y, at most.
+#define MOST_ENTRIES 256
+// Indices that a thread reads at once, and rows of the source.
+#define AHEAD 8
+#define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
+#define NEXT 4
+#define EACH_NEXT(a) _Pragma("unroll") for (int a = 0; a < NEXT; a++)
+#define TEAM (THREADS / TOGETHER)
+#define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
+// Two numbers of 16 bits have a word: the one of an even place below.
+#define HALF(word, place) ((word) >> (place) % 2 * 16 & 0xffff)
+#define ADD_ONE(b) HALF(add_local(&starts[(b) / 2], 1u << (b) % 2 * 16), b)
+// Where the entries of a bucket begin; after they are in their places, where they end.
+#define START(b) ((int)HALF(starts[(b) / 2], b))
+#define IS_LONG(b) (longs[(b) / 32] >> ((b) & 31) & 1)
+#define ROW_OF(t, a) (member + ((t) + (a)) * TEAM)
+// -1 in place of one that is not there.
+#define READ_INDICES(v, t) \
+    SI v[AHEAD]; \
+    EACH_AHEAD(a) { \
+        int i = ROW_OF(t, a); \
+        v[a] = -1; \
+        if (i < n) v[a] = at[i * (idx)index_step]; \
+    }
+// The bucket of an index, below 0 or above all others if it is not looked at now.
+#define BUCKET(v) ((int)((v) >> SHIFT) - low)
+
+#ifdef KEPT
+// A thread keeps its indices, of 16 bits, two in a register; NOWHERE in place of one that is not good.
+#define NOWHERE 0xffff
+#define EACH_TURN(t) _Pragma("unroll") for (int t = 0; t < KEPT; t += AHEAD)
+#define KEEP(k, v) kept[(k) / 2] = (k) % 2 == 0 ? (u32)(v) : kept[(k) / 2] | (u32)(v) << 16
+#else
+#define EACH_TURN(t) for (int t = 0; t * TEAM < n; t += AHEAD)
+#endif
+
+// The first NEXT of a bucket's entries that are at least `least` and below `end`, in their order.
+LOCAL_FUNCTION void find_next(LOCAL const u16 *entries, int n, u32 least, u32 end, u32 *next) {
+    EACH_NEXT(a) next[a] = NONE;
+    for (int e = 0; e < n; e++) {
+        u32 entry = entries[e];
+        if (entry < least || entry >= end) continue;
+        EACH_NEXT(a) {
+            u32 larger = entry > next[a] ? entry : next[a];
+            next[a] = entry > next[a] ? next[a] : entry;
+            entry = larger;
+        }
+    }
+}
+
+// For many long lists, of rows of one word. A group takes TOGETHER lists, and puts their rows into buckets, each for 2^SHIFT
+// neighbouring indices: it counts them, and then writes an entry for each, in any order. A thread for each row of y adds up those of
+// its bucket that point there, in the order of their numbers; of an assignment, the last one writes. Of lists for which
+// there is no room, BUCKETS - 1 buckets follow others, or as many as have no more than ENTRIES entries. One of more than
+// MOST_ENTRIES has none: for its rows of y the list is read.
+KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, ARGUMENT(Ints) p,
+                i64 along, i64 extent, i64 total, i64 count, i64 apart, i64 index_step, i64 source_step, i64 padding,
+                GLOBAL i64 *status) {
+    SHARED_GIVEN(u32, all_starts, TOGETHER * (BUCKETS / 2 + BUCKETS / 32 + ENTRIES / 2 + 1) + THREADS);
+    LOCAL u32 *all_longs = all_starts + TOGETHER * (BUCKETS / 2), *sums = all_longs + TOGETHER * (BUCKETS / 32);
+    LOCAL u32 *ends = sums + THREADS;
+    int own = LANE % TOGETHER, member = LANE / TOGETHER;
+    LOCAL u32 *starts = all_starts + own * (BUCKETS / 2), *longs = all_longs + own * (BUCKETS / 32);
+    LOCAL u16 *entries = (LOCAL u16 *)(ends + TOGETHER) + own * ENTRIES;
+    i64 list = GROUP * TOGETHER + own;
+    int n = list < total ? (int)count : 0;
+    idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
+    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+    idx to_list = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row), step = (idx)source_step;
+    int buckets = (((int)extent - 1) >> SHIFT) + 1, low = 0;
+#ifdef KEPT
+    u32 kept[KEPT / 2];
+    EACH_TURN(t) {
+        SI v[AHEAD];
+        EACH_AHEAD(a) if (ROW_OF(t, a) < n) v[a] = at[ROW_OF(t, a) * (idx)index_step];
+        EACH_AHEAD(a) {
+            int i = ROW_OF(t, a);
+            KEEP(t + a, i < n && IS_GOOD(v[a]) ? v[a] : NOWHERE);
+            if (i < n && (u64)v[a] >= (u64)extent) note(status, row + i * (idx)apart, v[a]);
+        }
+        // Or all reads would be on their way, and have no registers.
+        BARRIER();
+    }
+#endif
+    while (low < buckets) {
+        for (int k = LANE; k < TOGETHER * (BUCKETS / 2 + BUCKETS / 32); k += THREADS) all_starts[k] = 0;
+        int size = buckets - low < BUCKETS - 1 ? buckets - low : BUCKETS - 1;
+        if (member == 0) ends[own] = (u32)size;
+        BARRIER();
+#ifdef KEPT
+        EACH_TURN(t) EACH_AHEAD(a) {
+            int b = (int)(HALF(kept[(t + a) / 2], t + a) >> SHIFT);
+            if (b < size) ADD_ONE(b);
+        }
+#else
+        EACH_TURN(t) {
+            READ_INDICES(v, t)
+            EACH_AHEAD(a) {
+                int i = ROW_OF(t, a), b = BUCKET(v[a]);
+                if (IS_GOOD(v[a]) && (u32)b < (u32)size) ADD_ONE(b);
+                if (i < n && (u64)v[a] >= (u64)extent && low == 0) note(status, row + i * (idx)apart, v[a]);
+            }
+        }
+#endif
+        BARRIER();
+        for (int b = member; b < size; b += TEAM)
+            if (START(b) > MOST_ENTRIES) or_local(&longs[b / 32], 1u << (b & 31));
+        BARRIER();
+        for (int k = member; k < BUCKETS / 2; k += TEAM) {
+            u32 are_long = longs[k / 16] >> k % 16 * 2;
+            if (are_long & 3) starts[k] &= (are_long & 1 ? 0 : 0xffff) | (are_long & 2 ? 0 : 0xffff0000);
+        }
+        begin(all_starts, TOGETHER * (BUCKETS / 2), sums);
+#if TOGETHER > 1
+        // What comes before the first one are other lists.
+        u32 base = starts[0] & 0xffff;
+        BARRIER();
+        for (int k = member; k < BUCKETS / 2; k += TEAM)
+            starts[k] = ((starts[k] - base) & 0xffff) | ((starts[k] - (base << 16)) & 0xffff0000);
+        BARRIER();
+#endif
+        // No row is in a bucket of the last number.
+        for (int b = member; b < size; b += TEAM)
+            if (START(b) <= ENTRIES && START(b + 1) > ENTRIES) ends[own] = (u32)b;
+        BARRIER();
+        for (int other = 0; other < TOGETHER; other++) size = (int)ends[other] < size ? (int)ends[other] : size;
+#ifdef KEPT
+        // What is kept is counted from the first index of the next pass then: nothing is worked out for all passes, and kept as well.
+        EACH_TURN(t) {
+            u32 pairs[AHEAD / 2];
+            _Pragma("unroll") for (int a = 0; a < AHEAD / 2; a++) pairs[a] = kept[t / 2 + a];
+            EACH_AHEAD(a) {
+                u32 v = HALF(pairs[a / 2], a);
+                int b = (int)(v >> SHIFT);
+                if (b < size && !IS_LONG(b)) entries[ADD_ONE(b)] = (u16)ENTRY(v, ROW_OF(t, a));
+                KEEP(t + a, b < size || v == NOWHERE ? NOWHERE : v - ((u32)size << SHIFT));
+            }
+        }
+#else
+        EACH_TURN(t) {
+            READ_INDICES(v, t)
+            EACH_AHEAD(a) {
+                int b = BUCKET(v[a]);
+                if (!IS_GOOD(v[a]) || (u32)b >= (u32)size || IS_LONG(b)) continue;
+                entries[ADD_ONE(b)] = (u16)ENTRY(v[a], ROW_OF(t, a));
+            }
+        }
+#endif
+        BARRIER();
+        i64 stop = (i64)(low + size) << SHIFT;
+        if (stop > extent || n == 0) stop = n > 0 ? extent : 0;
+        for (idx v = ((idx)low << SHIFT) + member; v < (idx)stop; v += TEAM) {
+            idx to = to_list + v * (idx)along;
+            int b = BUCKET(v), begins = b > 0 ? START(b - 1) : 0, of_bucket = START(b) - begins;
+            u32 least = ENTRY(v, 0), end = least + (1u << NUMBER_BITS);
+#ifdef ADDING
+            int length = 0;
+            if (IS_LONG(b)) {
+                // Added in blocks, so that errors of long sums stay small.
+                Sum sum = BEFORE(y, to), block = zero();
+                for (int j = 0; j < n; j += AHEAD) {
+                    i64 value[AHEAD];
+                    EACH_AHEAD(a) value[a] = j + a < n ? at[(j + a) * (idx)index_step] : -1;
+                    EACH_AHEAD(a) if (value[a] == v && value[a] != padding) {
+                        block = joined(block, load(source, from + (j + a) * step, j + a));
+                        if (++length % 64 > 0) continue;
+                        sum = joined(sum, block);
+                        block = zero();
+                    }
+                }
+                if (length > 0) PUT(to, v, 0, joined(sum, block), length);
+                continue;
+            }
+            u32 next[NEXT];
+            find_next(entries + begins, of_bucket, least, end, next);
+            if (next[0] == NONE) continue;
+            Sum sum = BEFORE(y, to);
+            while (next[0] != NONE) {
+                Word read[NEXT];
+                EACH_NEXT(a) if (next[a] != NONE)
+                    SET_WORD(read[a], ((GLOBAL const WORD *)source)[from + NUMBER(next[a]) * step]);
+                EACH_NEXT(a) if (next[a] != NONE) {
+                    sum = joined(sum, sum_of(read[a], NUMBER(next[a])));
+                    length++;
+                }
+                if (next[NEXT - 1] == NONE) break;
+                find_next(entries + begins, of_bucket, next[NEXT - 1] + 1, end, next);
+            }
+            PUT(to, v, 0, sum, length);
+#else
+            idx last = -1;
+            if (IS_LONG(b)) {
+                for (int j = n - 1; j >= 0 && last < 0; j -= AHEAD) {
+                    i64 value[AHEAD];
+                    EACH_AHEAD(a) value[a] = j - a >= 0 ? at[(j - a) * (idx)index_step] : -1;
+                    EACH_AHEAD(a) if (value[a] == v && last < 0) last = j - a;
+                }
+            }
+            for (int e = begins; e < begins + of_bucket; e++) {
+                u32 entry = entries[e];
+                if (entry >= least && entry < end && NUMBER(entry) > last) last = NUMBER(entry);
+            }
+            if (last >= 0) ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from + last * step];
+#endif
+        }
+        low += size;
+        BARRIER();
     }
 }
 #else

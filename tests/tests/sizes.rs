@@ -157,6 +157,35 @@ const SIZES: &[Size] = &[
     size("scatter", "long_rows", &[&[3, 9001], &[3, 9500]], |x| {
         x[0].scatter(1, &indices(&x[0], &[3, 9500], 9001)?, &x[1])
     }),
+    // Buckets for which there is no room at once, too many entries of some of them, or of one place.
+    size("scatter_add", "buckets_in_passes", &[&[40009, 9], &[32768, 9]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[32768, 9], 40009)?, &x[1])
+    }),
+    size("scatter_add", "buckets_that_are_full", &[&[90001, 2], &[30001, 2]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[30001, 2], 901)?, &x[1])
+    }),
+    size("scatter_add", "long_columns_of_one_place", &[&[9500, 3], &[9001, 3]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[9001, 3], 1)?, &x[1])
+    }),
+    size("scatter_add", "long_columns_of_few_places", &[&[9500, 3], &[9001, 3]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[9001, 3], 47)?, &x[1])
+    }),
+    size("scatter_add", "long_columns_half_of_one_place", &[&[9500, 3], &[9001, 3]], |x| {
+        x[0].scatter_add(0, &skewed(&x[0], &[9001, 3], 9500)?, &x[1])
+    }),
+    size("scatter", "long_columns_half_of_one_place", &[&[9500, 3], &[9001, 3]], |x| {
+        x[0].scatter(0, &skewed(&x[0], &[9001, 3], 9500)?, &x[1])
+    }),
+    size("scatter_add", "buckets_of_neighbours", &[&[9500, 9], &[9001, 9]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[9001, 9], 9500)?, &x[1])
+    }),
+    // Indices of which there are too many to be kept in 16 bits.
+    size("scatter_add", "buckets_of_a_large_table", &[&[70001, 9], &[9001, 9]], |x| {
+        x[0].scatter_add(0, &indices(&x[0], &[9001, 9], 70001)?, &x[1])
+    }),
+    size("scatter", "buckets_in_passes", &[&[40009, 9], &[32768, 9]], |x| {
+        x[0].scatter(0, &indices(&x[0], &[32768, 9], 40009)?, &x[1])
+    }),
     // Wide rows, of which each looks at the others: words that are no whole number of threads, and one place of hundreds.
     size("index_add", "wide_rows", &[&[90, 130], &[700, 130]], |x| {
         x[0].index_add(0, &indices(&x[0], &[700], 90)?, &x[1], 1)
@@ -201,6 +230,13 @@ const SIZES: &[Size] = &[
 fn indices(like: &Tensor, shape: &[usize], n: i64) -> Result<Tensor> {
     let count = shape.iter().product::<usize>() as i64;
     Tensor::from_vec((0..count).map(|i| (i * i * 31 + i * 7) % n).collect::<Vec<_>>(), shape, like.device())
+}
+
+/// Every other one of these is alike.
+fn skewed(like: &Tensor, shape: &[usize], n: i64) -> Result<Tensor> {
+    let count = shape.iter().product::<usize>() as i64;
+    let value = |i: i64| if i % 2 == 0 { n / 3 } else { (i * i * 31 + i * 7) % n };
+    Tensor::from_vec((0..count).map(value).collect::<Vec<_>>(), shape, like.device())
 }
 
 fn main() {

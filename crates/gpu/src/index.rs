@@ -2,8 +2,8 @@
 //!
 //! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
 //! by the length of a list. If it is short, each row looks at the others, and a team of threads does so for a wide row; if it has
-//! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; otherwise, all rows
-//! are put in the order of where they point.
+//! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; if there are many that are
+//! longer, it puts 16 bits of each row into buckets there; otherwise, all rows are put in the order of where they point.
 //! Where sums may have any order, and the device's memory adds, it does all of that.
 
 use crate::driver::{Driver, Geometry, Limits};
@@ -28,11 +28,28 @@ const FEW: usize = 32;
 const WIDE_ROW: usize = 16;
 const TEAM_ROWS: usize = 2048;
 const TEAM_LOOKS: usize = 1 << 22;
-/// Entries of lists in a group's local memory, at most, and of many lists that are longer; how many there are for each bucket
-/// of these. Twice as many rows are looked at, of which few meet.
+/// Entries of lists in a group's local memory, at most, and how many there are for each bucket of these. Twice as many rows are
+/// looked at, of which few meet.
 const ENTRIES: usize = 8192;
-const LONG_ENTRIES: usize = 32768;
 const BUCKET: usize = 4;
+/// Of rows of one word that a thread keeps in registers, bytes of these at most: more are put aside to memory.
+const KEPT_BYTES: usize = 32;
+/// Of longer lists: how many neighbouring ones a group takes, the first of these that serves best; bytes of local memory of
+/// one, at most, since more is taken from the cache; threads for one, of LIST_THREADS at most.
+const LONG_TOGETHER: [usize; 3] = [4, 2, 1];
+const LONG_MEMORY: usize = 48 << 10;
+const LONG_THREADS: usize = 512;
+/// The rows of the longest: a bit is left for two indices of a bucket.
+const LONGEST: usize = 1 << 15;
+/// How often as long a table is, at most: each of its rows looks into a bucket.
+const LONG_TABLE: usize = 16;
+/// Buckets and entries are multiples of these, so that few programs are compiled, and are looked at in so many passes at most.
+const BUCKETS_STEP: usize = 512;
+const ENTRIES_STEP: usize = 1024;
+const PASSES: usize = 16;
+/// Indices that a thread keeps in registers, two in each: a multiple of how many are read at once, and at most.
+const KEPT_STEP: usize = 8;
+const MOST_KEPT: usize = 64;
 /// Bits of local memory for each entry: a bit is one for an index that occurs, and one for an index that occurs again.
 const BITS: usize = 16;
 /// Bytes of the largest word.
@@ -574,7 +591,9 @@ impl Scattering<'_> {
             is_busy && together * count >= group_size(limits) && exact_memory(together * extent) <= limits.given_memory
         };
         let mut candidates = std::iter::successors(Some(EXACT_LISTS), |v| Some(v / 2)).take_while(|&v| v > 0);
-        if is_f16 && is_one && are_many { candidates.find(fits) } else { None }
+        // Long lists are faster in buckets, unless many rows point to one place.
+        let is_slower = || 2 * extent >= count && self.buckets(limits).is_some();
+        if is_f16 && is_one && are_many && !is_slower() { candidates.find(fits) } else { None }
     }
 
     fn exact<D: Driver>(mut self, gpu: &Gpu<D>, together: usize) -> Result<()> {
@@ -610,18 +629,65 @@ impl Scattering<'_> {
         if self.places.rows == 0 {
             return if is_fresh { zero() } else { Ok(()) };
         }
-        let (limits, [lists, count, _]) = (gpu.driver().limits(), self.lists());
-        // Neighbouring lists fill memory's sectors together, and one alone leaves most of the device idle.
-        let are_many = self.places.width == 1 && lists >= limits.units;
-        let entries = local_entries(limits, if are_many { count } else { 0 });
-        // The number of a row and where it points have 32 bits.
-        if count > entries || self.places.extent > 1 << (u32::BITS - entries.ilog2()) {
-            return self.ordered(gpu);
-        }
-        if is_fresh {
+        let limits = gpu.driver().limits();
+        let (buckets, entries) = (self.buckets(limits), local_entries(limits));
+        let is_short = self.is_short(entries);
+        if is_fresh && (is_short || buckets.is_some()) {
             zero()?;
         }
-        self.local(gpu, entries)
+        match buckets {
+            Some(buckets) => self.bucketed(gpu, &buckets),
+            None if is_short => self.local(gpu, entries),
+            None => self.ordered(gpu),
+        }
+    }
+
+    /// Whether a list has a place in local memory. The number of a row and where it points have 32 bits.
+    fn is_short(&self, entries: usize) -> bool {
+        self.lists()[1] <= entries && self.places.extent <= 1 << (u32::BITS - entries.ilog2())
+    }
+
+    /// How lists that are not short are put into buckets, if they are many: neighbouring ones fill memory's sectors together, and
+    /// one alone leaves most of the device idle.
+    fn buckets(&self, limits: &Limits) -> Option<Buckets> {
+        let (Places { width, extent, .. }, [lists, count, apart]) = (&self.places, self.lists());
+        let are_many = *width == 1 && (limits.units..=MOST_GROUPS).contains(&lists) && !self.is_wide;
+        let is_dense = count <= LONGEST && *extent <= LONG_TABLE * count;
+        if !are_many || !is_dense || self.is_short(local_entries(limits)) {
+            return None;
+        }
+        let is_busy = |together: usize| apart > 1 && lists / together >= limits.units - limits.units / 8;
+        let candidates = LONG_TOGETHER.into_iter().filter(|&together| together == 1 || is_busy(together));
+        // Passes over registers cost a sum less than neighbours gain; an assignment is better off with one pass.
+        let rank = |buckets: &Buckets| match (buckets.passes, buckets.kept) {
+            (1, _) => 0,
+            (_, Some(_)) => usize::from(self.mode == Scatter::Assign),
+            _ => 2,
+        };
+        candidates.filter_map(|together| Buckets::new(together, count, *extent, limits)).min_by_key(rank)
+    }
+
+    fn bucketed<D: Driver>(mut self, gpu: &Gpu<D>, buckets: &Buckets) -> Result<()> {
+        let (index, dim) = (self.places.index, self.places.dim);
+        let ([lists, count, apart], together) = (self.lists(), buckets.together);
+        self.places.threads = buckets.threads;
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let variant = variant.define("BUCKETED", true).define("TOGETHER", together).define("SHIFT", buckets.shift);
+        let variant = variant.define("BUCKETS", buckets.buckets).define("ENTRIES", buckets.entries);
+        let variant = keeping(variant, buckets.kept, buckets.threads);
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let [counts, first] = self.others::<D>()?;
+        let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
+        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let Places { along, extent, .. } = self.places;
+        let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
+        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let slot = gpu.status(self.call.op, Check::Index(extent))?;
+        let arguments = arguments.int(self.padding()).pointer(slot.address);
+        let geometry =
+            Geometry { given: buckets.memory(), ..Geometry::new([lists.div_ceil(together), 1, 1], buckets.threads) };
+        gpu.launch(variant, "buckets", geometry, &arguments)?;
+        self.places.check(gpu, self.call.op, slot)
     }
 
     /// Where counts and first rows go; y stands for what is not wanted.
@@ -657,10 +723,11 @@ impl Scattering<'_> {
         while width == 1 && is_more(2 * together) {
             together *= 2;
         }
-        let (slabs, words) = (lists.div_ceil(together), together * count * width);
+        let slabs = lists.div_ceil(together);
         if slabs > MOST_GROUPS {
             return self.ordered(gpu);
         }
+        let words = together * count * width;
         let threads = match width {
             1 => LIST_THREADS,
             _ => SHARING_THREADS,
@@ -674,6 +741,9 @@ impl Scattering<'_> {
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
         let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
+        let kept = words.div_ceil(threads).next_power_of_two();
+        let is_kept = width == 1 && kept * self.places.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
+        let variant = keeping(variant, is_kept.then_some(kept), threads);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
         let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
@@ -766,16 +836,70 @@ fn lists_memory(entries: usize, threads: usize) -> usize {
     (entries + entries / BUCKET + entries / 16 + threads) * 4
 }
 
-/// Entries of lists for which a group has local memory: as many as groups have that share a multiprocessor, or, where `count`
-/// is more, so many.
-fn local_entries(limits: &Limits, count: usize) -> usize {
-    let fits = |entries: usize, memory: usize| lists_memory(entries, LIST_THREADS) <= memory;
+/// Entries of lists for which a group has local memory: as many as groups have that share a multiprocessor.
+fn local_entries(limits: &Limits) -> usize {
     let mut entries = ENTRIES;
-    while entries > BITS && !fits(entries, limits.local_memory) {
+    while entries > BITS && lists_memory(entries, LIST_THREADS) > limits.local_memory {
         entries /= 2;
     }
-    while entries < count && 2 * entries <= LONG_ENTRIES && fits(2 * entries, limits.given_memory) {
-        entries *= 2;
-    }
     entries
+}
+
+/// With what a thread keeps, for which it has the registers that LIST_THREADS leave to each.
+fn keeping(variant: Variant, kept: Option<usize>, threads: usize) -> Variant {
+    match kept {
+        Some(kept) => variant.define("KEPT", kept).define("AT_ONCE", (LIST_THREADS / threads).max(1)),
+        None => variant,
+    }
+}
+
+/// How long lists are put into buckets.
+struct Buckets {
+    /// Lists of a group, and its threads.
+    together: usize,
+    threads: usize,
+    /// A bucket has 2^shift neighbouring indices.
+    shift: usize,
+    /// Buckets and entries of a list for which there is local memory, and in how many passes these are all.
+    buckets: usize,
+    entries: usize,
+    passes: usize,
+    /// Indices that a thread keeps, if it does not read them again.
+    kept: Option<usize>,
+}
+
+impl Buckets {
+    /// For lists of `count` rows that point to `extent`, in as few passes as there is memory for. An entry has 16 bits: a row's
+    /// number, and what tells the indices of a bucket apart, which is as little as fits.
+    fn new(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Buckets> {
+        let most_shift = (u16::BITS - count.next_power_of_two().ilog2()) as usize;
+        let memory = limits.given_memory.min(together * LONG_MEMORY);
+        let threads = 1 << (together * LONG_THREADS).min(LIST_THREADS).min(limits.max_group).ilog2();
+        let of_thread = (together * count).div_ceil(threads).next_multiple_of(KEPT_STEP);
+        let of_passes = |passes: usize, shift: usize| {
+            // Some more than the share of a pass, as not all are alike.
+            let entries = if passes == 1 { count } else { (count + count / 8).div_ceil(passes) };
+            // What stands for no index has 16 bits, too, and is in no bucket.
+            let has_room = of_thread <= MOST_KEPT && extent + (1 << shift) <= u16::MAX.into();
+            Buckets {
+                together,
+                threads,
+                shift,
+                // No row is in the last one.
+                buckets: (extent.div_ceil(1 << shift).div_ceil(passes) + 1).next_multiple_of(BUCKETS_STEP),
+                entries: entries.next_multiple_of(ENTRIES_STEP),
+                passes,
+                // Neighbours find their index in the cache if it is read twice.
+                kept: (has_room && (passes > 1 || together == 1)).then_some(of_thread),
+            }
+        };
+        let mut plans = (1..=PASSES).flat_map(|passes| (0..=most_shift).map(move |shift| of_passes(passes, shift)));
+        plans.find(|buckets| buckets.memory() <= memory)
+    }
+
+    /// Bytes of a group's local memory: 16 bits for each bucket and entry, a bit for each bucket that is full, where buckets end,
+    /// and a number for each thread.
+    fn memory(&self) -> usize {
+        self.together * (self.buckets * 2 + self.buckets / 8 + self.entries * 2 + 4) + self.threads * 4
+    }
 }

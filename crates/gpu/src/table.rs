@@ -225,10 +225,12 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         x.index_add(0, &index, &x, 1)?;
         x.index_put(&[Index::Tensor(index)], &x, Put::Assign).map(drop)
     },
-    // Few values for a large table, and f16.
+    // Few values for a large table, and f16; lists that are too long to be kept in registers.
     |d, t| {
-        let (x, index) = (zeros(d, t, &[65536, 256])?, zeros(d, DType::I64, &[4096, 256])?);
-        x.scatter_add(0, &index, &zeros(d, t, &[4096, 256])?).map(drop)
+        let x = zeros(d, t, &[65536, 256])?;
+        let add = |rows| x.scatter_add(0, &zeros(d, DType::I64, &[rows, 256])?, &zeros(d, t, &[rows, 256])?).map(drop);
+        add(4096)?;
+        add(16384)
     },
     |d, t| {
         d.set_deterministic(false);
