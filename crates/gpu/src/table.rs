@@ -219,6 +219,7 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
     |d, t| scatter(d, t, 16384),
+    |d, t| scatter(d, t, 65536),
     // Wide rows, by an index for each.
     |d, t| {
         let (x, index) = (zeros(d, t, &[1024, 1024])?, zeros(d, DType::I64, &[1024])?);
