@@ -56,6 +56,8 @@ pub struct Limits {
     pub has_adds: bool,
     /// Whether groups of a launch see what others leave in memory while it runs, by the words that the dialect has for that.
     pub is_coherent: bool,
+    /// Whether compilers keep arrays of some 32 numbers in registers, in kernels of the largest group.
+    pub keeps_arrays: bool,
 }
 
 /// An argument of a kernel.

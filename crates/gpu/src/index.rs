@@ -742,7 +742,9 @@ impl Scattering<'_> {
         let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
         let kept = words.div_ceil(threads).next_power_of_two();
-        let is_kept = width == 1 && kept * self.places.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
+        let is_kept = limits.keeps_arrays
+            && width == 1
+            && kept * self.places.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
         let variant = keeping(variant, is_kept.then_some(kept), threads);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
@@ -880,7 +882,7 @@ impl Buckets {
             // Some more than the share of a pass, as not all are alike.
             let entries = if passes == 1 { count } else { (count + count / 8).div_ceil(passes) };
             // What stands for no index has 16 bits, too, and is in no bucket.
-            let has_room = of_thread <= MOST_KEPT && extent + (1 << shift) <= u16::MAX.into();
+            let has_room = limits.keeps_arrays && of_thread <= MOST_KEPT && extent + (1 << shift) <= u16::MAX.into();
             Buckets {
                 together,
                 threads,

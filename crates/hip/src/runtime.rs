@@ -136,6 +136,8 @@ impl Runtime {
             has_wgmma: false,
             has_adds: false,
             is_coherent: false,
+            // A thread of 1024 has 64 registers from ROCm 5 on RDNA, and what is kept beyond these lies in memory.
+            keeps_arrays: false,
         };
         Ok(Described { limits, architecture })
     }

@@ -105,6 +105,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         has_wgmma: false,
         has_adds: false,
         is_coherent: false,
+        keeps_arrays: true,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,
     })

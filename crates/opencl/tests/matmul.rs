@@ -417,6 +417,7 @@ fn h100() -> Limits {
         has_wgmma: false,
         has_adds: false,
         is_coherent: false,
+        keeps_arrays: true,
     }
 }
 
