@@ -53,7 +53,8 @@ const SPILLS: &[(&str, usize, &str)] = &[
 const LONG: &str =
     "a thread of 1024 has 64 registers, and keeps what it can of rows of 50,257 and more; shorter rows spill nothing";
 const WIDE: &str = "a thread of 1024 has 64 registers, and f64 takes two for each number; other dtypes spill nothing";
-const KEPT: &str = "a thread of 1024 has 64 registers, and keeps 16 rows of 16 bits, or 64 indices in 32 registers";
+const KEPT: &str =
+    "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
 const FEW: &str = "up to six words, on one or two of the architectures";
