@@ -1,7 +1,8 @@
 // The end of a product of matrices: y = activation(v + beta c), or a row of v and c.
 //
 // ACTIVATION names the function of a row of one operand that stands before the file, and JOIN that of a row of two. With
-// KEEPS_SUM, z gets what the activation is applied to. HAS_C: whether c is read, which otherwise beta tells. S is the storage type, A the arithmetic's.
+// KEEPS_SUM, z gets what the activation is applied to. HAS_C: whether c is read, which otherwise beta tells. S is the storage
+// type, A the arithmetic's.
 
 typedef STORAGE(T) S;
 

@@ -497,9 +497,9 @@ FUNCTION int next_met(LOCAL const u32 *met, int j) {
 }
 
 // For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
-// at most, a power of 2, that may point to one place, while the row's words are on their way. The first row of a place adds up all, in
-// their order; of an assignment, the last one writes. A row that meets no other is added by the memory, if that adds words (WHOLE):
-// the bits are the same, and nothing waits for what was there.
+// at most, a power of 2, that may point to one place, while the row's words are on their way. The first row of a place adds up
+// all, in their order; of an assignment, the last one writes. A row that meets no other is added by the memory, if that adds
+// words (WHOLE): the bits are the same, and nothing waits for what was there.
 #if TEAM <= WAVE
 #define TEAM_BARRIER() WAVE_BARRIER()
 #else

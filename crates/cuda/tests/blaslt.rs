@@ -20,11 +20,11 @@ const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const SHAPES: [[usize; 3]; 7] =
     [[512, 512, 384], [64, 4096, 64], [256, 256, 1024], [129, 257, 66], [16, 1000, 8], [1000, 130, 24], [2, 3, 2]];
 const ALIGNED: usize = 3;
-/// Of 16 bits, on a device that has our kernel of large tiles: tiles that are cut off below, at the right and along K.
-const LARGE: [usize; 3] = [1496, 520, 3080];
 /// The same of a device of few multiprocessors, such as what stands in for one.
 const SMALL: [[usize; 3]; 4] = [[40, 136, 72], [136, 160, 40], [33, 1032, 48], [17, 129, 26]];
 const FEWEST: usize = 16;
+/// Of 16 bits, on a device that has our kernel of large tiles: tiles that are cut off below, at the right and along K.
+const LARGE: [usize; 3] = [1496, 520, 3080];
 
 fn shapes() -> &'static [[usize; 3]] {
     static IS_LARGE: OnceLock<bool> = OnceLock::new();
