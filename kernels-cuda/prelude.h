@@ -60,6 +60,7 @@ typedef uint4 u32x4;
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
+#define compare_and_swap_local compare_and_swap
 
 // Returns what it was; the next is one more, or 0 after `most`.
 #define count_to(p, most) atomicInc((u32 *)(p), (u32)(most))
@@ -77,6 +78,7 @@ typedef uint4 u32x4;
 #define exp_ ::exp
 #define expm1_ ::expm1
 #define log_ ::log
+#define log2_ ::log2
 #define log1p_ ::log1p
 #define sqrt_ ::sqrt
 #define sin_ ::sin

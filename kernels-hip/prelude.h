@@ -47,11 +47,13 @@ typedef double f64;
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
+#define compare_and_swap_local compare_and_swap
 
 // Overloaded for f32 and f64, and from outside: rows have functions of the same names.
 #define exp_ ::exp
 #define expm1_ ::expm1
 #define log_ ::log
+#define log2_ ::log2
 #define log1p_ ::log1p
 #define sqrt_ ::sqrt
 #define sin_ ::sin

@@ -56,6 +56,7 @@ OF_SHARED(__local, u32)
     PURE T exp2(T); \
     PURE T expm1(T); \
     PURE T log(T); \
+    PURE T log2(T); \
     PURE T log1p(T); \
     PURE T sqrt(T); \
     PURE T sin(T); \
@@ -152,6 +153,8 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 // To a number in local memory; returns what it was.
 #define add_local(p, value) atomic_add((volatile LOCAL u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomic_or((volatile LOCAL u32 *)(p), (u32)(bits))
+#define compare_and_swap_local(p, expected, value) \
+    atomic_cmpxchg((volatile LOCAL u32 *)(p), (u32)(expected), (u32)(value))
 
 // Threads that run in step, and can read a register of another; 1 where this is not known.
 #ifdef __NV_CL_C_VERSION
@@ -177,6 +180,7 @@ FUNCTION u32 wave_xor(u32 v, int by) { return sub_group_shuffle_xor(v, (u32)by);
 #define exp_ exp
 #define expm1_ expm1
 #define log_ log
+#define log2_ log2
 #define log1p_ log1p
 #define sqrt_ sqrt
 #define sin_ sin
@@ -220,6 +224,19 @@ FUNCTION f32 exp2_near_(f32 x) {
 
 // The driver says what the compiler does not.
 #if NV_COMPUTE >= 80
+#define HAS_BEST_NAN
+FUNCTION f32 max_nan_(f32 a, f32 b) {
+    f32 v;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+
+FUNCTION f32 min_nan_(f32 a, f32 b) {
+    f32 v;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+
 #define HAS_BF16
 FUNCTION u16 f32_to_bf16(f32 v) {
     u16 h;
