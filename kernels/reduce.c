@@ -9,7 +9,7 @@
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
 // elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
 // joined. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in flight. ROWS: which of the two
-// kernels is meant. LAST_NAN: a position is that of the last NaN, not of the first. ROW: what is summed is a result of this row
+// kernels is meant. READS_REST: what is left of a part is in flight together, too. LAST_NAN: a position is that of the last NaN, not of the first. ROW: what is summed is a result of this row
 // of the pointwise table; the text before this has how its other operands are read and written.
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
@@ -467,12 +467,26 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
             }
 #endif
         }
+#ifdef READS_REST
+        if (v < vectors) {
+            Read w[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                if (v + u * members < vectors) READ(w[u], x, AT(head + (v + u * members) * VECTOR));
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                idx k = head + (v + u * members) * VECTOR;
+                if (v + u * members < vectors) TAKE(w[u], AT(k), start + k);
+            }
+        }
+#else
         for (; v < vectors; v += members) {
             Read w;
             idx k = head + v * VECTOR;
             READ(w, x, AT(k));
             TAKE(w, AT(k), start + k);
         }
+#endif
 #if defined(ARG) && !defined(PARTIAL_X)
         if (acc[0].i != HIGHEST_IDX)
             acc[0] = found(kept, acc[0]);

@@ -246,8 +246,9 @@ struct Plan {
     /// Elements of a part, and how many parts there are.
     part: usize,
     parts: usize,
-    /// Whether the last group of a result joins its parts.
+    /// Whether the last group of a result joins its parts, and whether threads read what is left of a part at once.
     last_joins: bool,
+    reads_rest: bool,
 }
 
 impl Plan {
@@ -276,7 +277,7 @@ impl Plan {
             team *= 2;
         }
         let least = threads * vector * if vector > 1 { 8 } else { 16 };
-        let is_narrow = task.fold.join == "JOIN_SUM" && task.size() == Some(2) && task.front.is_none();
+        let is_narrow = task.fold.partial.is_none() && task.size() == Some(2) && task.front.is_none();
         let groups = if is_narrow || limits.is_coherent { JOINED_ROW_GROUPS } else { ROW_GROUPS };
         let wanted = if team == threads { limits.units * groups / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
@@ -285,7 +286,9 @@ impl Plan {
         let (unroll, at_once) = task.reads(limits, vector, parts > 1);
         let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
         let unroll = if is_deep { 8 } else { unroll };
-        Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins }
+        // Of 32 bits, it takes more registers than that gains.
+        let reads_rest = last_joins && is_narrow;
+        Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
     }
 
     fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
@@ -304,7 +307,18 @@ impl Plan {
         let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
         let (part, parts) = cut(count, wanted, height * 64, height);
         let unroll = if vector > 1 { 4 } else { 8 };
-        Plan { is_columns: true, vector, unroll, at_once: None, threads, team, part, parts, last_joins: false }
+        Plan {
+            is_columns: true,
+            vector,
+            unroll,
+            at_once: None,
+            threads,
+            team,
+            part,
+            parts,
+            last_joins: false,
+            reads_rest: false,
+        }
     }
 
     fn geometry(&self, task: &Task<'_>) -> Geometry {
@@ -336,8 +350,7 @@ impl Task<'_> {
             (_, Fold { is_arg: true, .. }, Some(DType::F16 | DType::BF16)) => (4, Some(5)),
             (_, Fold { is_arg: true, .. }, _) => (2, None),
             (_, Fold { partial: None, .. }, Some(DType::F16 | DType::BF16)) => match (is_cut, is_sum) {
-                (true, true) => (8, Some(3)),
-                (true, false) => (8, Some(4)),
+                (true, _) => (8, Some(3)),
                 (false, true) => (4, Some(6)),
                 (false, false) => (4, None),
             },
@@ -442,6 +455,7 @@ impl Task<'_> {
             (self.acc == DType::F64, "NEEDS_F64"),
             (self.is_wide, "WIDE"),
             (plan.last_joins, "LAST_JOINS"),
+            (plan.reads_rest, "READS_REST"),
         ];
         let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).chain(finish);
         flags.fold(variant, |variant, name| variant.define(name, true))
