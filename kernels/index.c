@@ -125,8 +125,8 @@ KERNEL(shares)(GLOBAL const S *dy, GLOBAL const SI *index, GLOBAL const i32 *cou
 }
 #endif
 
-#if defined(LISTS) || defined(DIGITS) || defined(BUCKETED)
-#ifdef BUCKETED
+#if defined(LISTS) || defined(DIGITS) || defined(LONG)
+#ifdef LONG
 // A word has two counts of 16 bits, the first one below: both together, and how many come before each.
 #define COUNT_OF(word) (((word) & 0xffff) + ((word) >> 16))
 #define BEGINNINGS(word, before) (((before) & 0xffff) | ((before) + (word)) << 16)
@@ -616,7 +616,8 @@ FUNCTION S nearest(i64 units) {
 // Indices and values that a thread reads at once.
 #define AHEAD 4
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
-#define TEAM (THREADS / TOGETHER)
+// Threads of a list.
+#define MEMBERS (THREADS / TOGETHER)
 
 // Sums of f16 as integers of 64 bits, which hold those of 2^22 numbers: the order does not matter, and they are rounded once. A
 // group adds up TOGETHER lists in BINS numbers of local memory, of which each has two halves and two bits, beside each
@@ -634,16 +635,16 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     y += walk(&p, 0, ROWS, 1, row);
     for (int i = LANE; i < BINS * 2 + BINS / 16; i += THREADS) sums[i] = 0;
     BARRIER();
-    for (int i = member; i < n; i += AHEAD * TEAM) {
+    for (int i = member; i < n; i += AHEAD * MEMBERS) {
         i64 v[AHEAD];
         S read[AHEAD];
         EACH_AHEAD(a) {
-            int k = i + a * TEAM;
+            int k = i + a * MEMBERS;
             v[a] = k < n ? at[k * (idx)index_step] : -1;
             read[a] = k < n ? from[k * (idx)source_step] : 0;
         }
         EACH_AHEAD(a) {
-            int k = i + a * TEAM;
+            int k = i + a * MEMBERS;
             if (k >= n) continue;
             if ((u64)v[a] >= (u64)extent) {
                 note(status, row + k * (idx)apart, v[a]);
@@ -661,7 +662,7 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
         }
     }
     BARRIER();
-    for (int v = member; v < (int)extent && n > 0; v += TEAM) {
+    for (int v = member; v < (int)extent && n > 0; v += MEMBERS) {
         int bin = v * TOGETHER + own;
         i64 units = (i64)((u64)high[bin] << 32 | low[bin]);
         u32 held = special[bin / 16] >> bin % 16 * 2 & 3;
@@ -916,29 +917,40 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
         if (turn + step < (int)together) BARRIER();
     }
 }
-#elif defined(BUCKETED)
-// An entry: of where a row points, the SHIFT lowest bits, by which those of a bucket differ, and below them its number.
-#define NUMBER_BITS (16 - SHIFT)
-#define ENTRY(v, i) (((u32)(v) & ((1u << SHIFT) - 1)) << NUMBER_BITS | (u32)(i))
-#define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
-// In place of an entry, above all others.
-#define NONE (~(u32)0)
-// Entries of a bucket that are looked through for each row of y, at most.
-#define MOST_ENTRIES 256
-// Indices that a thread reads at once, and rows of the source.
+#elif defined(LONG)
+// Indices that a thread reads at once.
+#if defined(KEPT) && !defined(ADDING)
+#define AHEAD 4
+#else
 #define AHEAD 8
+#endif
 #define EACH_AHEAD(a) _Pragma("unroll") for (int a = 0; a < AHEAD; a++)
-#define NEXT 4
-#define EACH_NEXT(a) _Pragma("unroll") for (int a = 0; a < NEXT; a++)
-#define TEAM (THREADS / TOGETHER)
-#define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
+// Threads of a list.
+#define MEMBERS (THREADS / TOGETHER)
+#define ROW_OF(t, a) (member + ((t) + (a)) * MEMBERS)
 // Two numbers of 16 bits have a word: the one of an even place below.
 #define HALF(word, place) ((word) >> (place) % 2 * 16 & 0xffff)
-#define ADD_ONE(b) HALF(add_local(&starts[(b) / 2], 1u << (b) % 2 * 16), b)
-// Where the entries of a bucket begin; after they are in their places, where they end.
-#define START(b) ((int)HALF(starts[(b) / 2], b))
-#define IS_LONG(b) (longs[(b) / 32] >> ((b) & 31) & 1)
-#define ROW_OF(t, a) (member + ((t) + (a)) * TEAM)
+#ifdef KEPT
+// A thread keeps its indices, of 16 bits, two in a register; NOWHERE in place of one that is not good.
+#define NOWHERE 0xffff
+#define EACH_TURN(t) _Pragma("unroll") for (int t = 0; t < KEPT; t += AHEAD)
+#define KEEP(k, v) kept[(k) / 2] = (k) % 2 == 0 ? (u32)(v) : kept[(k) / 2] | (u32)(v) << 16
+#define READ_KEPT \
+    u32 kept[KEPT / 2]; \
+    EACH_TURN(t) { \
+        SI v[AHEAD]; \
+        EACH_AHEAD(a) if (ROW_OF(t, a) < n) v[a] = at[ROW_OF(t, a) * (idx)index_step]; \
+        EACH_AHEAD(a) { \
+            int i = ROW_OF(t, a); \
+            KEEP(t + a, i < n && IS_GOOD(v[a]) ? v[a] : NOWHERE); \
+            if (i < n && (u64)v[a] >= (u64)extent) note(status, row + i * (idx)apart, v[a]); \
+        } \
+        /* Or all reads would be on their way, and have no registers. */ \
+        BARRIER(); \
+    }
+#else
+#define EACH_TURN(t) for (int t = 0; t * MEMBERS < n; t += AHEAD)
+#define READ_KEPT
 // -1 in place of one that is not there.
 #define READ_INDICES(v, t) \
     SI v[AHEAD]; \
@@ -947,17 +959,27 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
         v[a] = -1; \
         if (i < n) v[a] = at[i * (idx)index_step]; \
     }
+#endif
+
+#ifdef ADDING
+// An entry: of where a row points, the SHIFT lowest bits, by which those of a bucket differ, and below them its number.
+#define NUMBER_BITS (16 - SHIFT)
+#define ENTRY(v, i) (((u32)(v) & ((1u << SHIFT) - 1)) << NUMBER_BITS | (u32)(i))
+#define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
+// In place of an entry, above all others.
+#define NONE (~(u32)0)
+// Entries of a bucket that are looked through for each row of y, at most.
+#define MOST_ENTRIES 256
+// Rows of the source that a thread reads at once.
+#define NEXT 4
+#define EACH_NEXT(a) _Pragma("unroll") for (int a = 0; a < NEXT; a++)
+#define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
+#define ADD_ONE(b) HALF(add_local(&starts[(b) / 2], 1u << (b) % 2 * 16), b)
+// Where the entries of a bucket begin; after they are in their places, where they end.
+#define START(b) ((int)HALF(starts[(b) / 2], b))
+#define IS_LONG(b) (longs[(b) / 32] >> ((b) & 31) & 1)
 // The bucket of an index, below 0 or above all others if it is not looked at now.
 #define BUCKET(v) ((int)((v) >> SHIFT) - low)
-
-#ifdef KEPT
-// A thread keeps its indices, of 16 bits, two in a register; NOWHERE in place of one that is not good.
-#define NOWHERE 0xffff
-#define EACH_TURN(t) _Pragma("unroll") for (int t = 0; t < KEPT; t += AHEAD)
-#define KEEP(k, v) kept[(k) / 2] = (k) % 2 == 0 ? (u32)(v) : kept[(k) / 2] | (u32)(v) << 16
-#else
-#define EACH_TURN(t) for (int t = 0; t * TEAM < n; t += AHEAD)
-#endif
 
 // The first NEXT of a bucket's entries that are at least `least` and below `end`, in their order.
 LOCAL_FUNCTION void find_next(LOCAL const u16 *entries, int n, u32 least, u32 end, u32 *next) {
@@ -975,15 +997,16 @@ LOCAL_FUNCTION void find_next(LOCAL const u16 *entries, int n, u32 least, u32 en
 
 // For many long lists, of rows of one word. A group takes TOGETHER lists, and puts their rows into buckets, each for 2^SHIFT
 // neighbouring indices: it counts them, and then writes an entry for each, in any order. A thread for each row of y adds up those of
-// its bucket that point there, in the order of their numbers; of an assignment, the last one writes. Of lists for which
-// there is no room, BUCKETS - 1 buckets follow others, or as many as have no more than ENTRIES entries. One of more than
-// MOST_ENTRIES has none: for its rows of y the list is read.
+// its bucket that point there, in the order of their numbers. Of lists for which there is no room, BUCKETS - 1 buckets follow
+// others, or as many as have no more than ENTRIES entries. One of more than MOST_ENTRIES has none: for its rows of y the list is
+// read.
 KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, ARGUMENT(Ints) p,
                 i64 along, i64 extent, i64 total, i64 count, i64 apart, i64 index_step, i64 source_step, i64 padding,
                 GLOBAL i64 *status) {
-    SHARED_GIVEN(u32, all_starts, TOGETHER * (BUCKETS / 2 + BUCKETS / 32 + ENTRIES / 2 + 1) + THREADS);
-    LOCAL u32 *all_longs = all_starts + TOGETHER * (BUCKETS / 2), *sums = all_longs + TOGETHER * (BUCKETS / 32);
-    LOCAL u32 *ends = sums + THREADS;
+    SHARED_GIVEN(u32, all_starts, TOGETHER * (BUCKETS / 2 + BUCKETS / 32 + ENTRIES / 2 + 1));
+    LOCAL u32 *all_longs = all_starts + TOGETHER * (BUCKETS / 2), *ends = all_longs + TOGETHER * (BUCKETS / 32);
+    // Where entries come later, threads add up counts.
+    LOCAL u32 *sums = ends + TOGETHER;
     int own = LANE % TOGETHER, member = LANE / TOGETHER;
     LOCAL u32 *starts = all_starts + own * (BUCKETS / 2), *longs = all_longs + own * (BUCKETS / 32);
     LOCAL u16 *entries = (LOCAL u16 *)(ends + TOGETHER) + own * ENTRIES;
@@ -993,20 +1016,7 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
     GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
     idx to_list = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row), step = (idx)source_step;
     int buckets = (((int)extent - 1) >> SHIFT) + 1, low = 0;
-#ifdef KEPT
-    u32 kept[KEPT / 2];
-    EACH_TURN(t) {
-        SI v[AHEAD];
-        EACH_AHEAD(a) if (ROW_OF(t, a) < n) v[a] = at[ROW_OF(t, a) * (idx)index_step];
-        EACH_AHEAD(a) {
-            int i = ROW_OF(t, a);
-            KEEP(t + a, i < n && IS_GOOD(v[a]) ? v[a] : NOWHERE);
-            if (i < n && (u64)v[a] >= (u64)extent) note(status, row + i * (idx)apart, v[a]);
-        }
-        // Or all reads would be on their way, and have no registers.
-        BARRIER();
-    }
-#endif
+    READ_KEPT
     while (low < buckets) {
         for (int k = LANE; k < TOGETHER * (BUCKETS / 2 + BUCKETS / 32); k += THREADS) all_starts[k] = 0;
         int size = buckets - low < BUCKETS - 1 ? buckets - low : BUCKETS - 1;
@@ -1028,10 +1038,10 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
         }
 #endif
         BARRIER();
-        for (int b = member; b < size; b += TEAM)
+        for (int b = member; b < size; b += MEMBERS)
             if (START(b) > MOST_ENTRIES) or_local(&longs[b / 32], 1u << (b & 31));
         BARRIER();
-        for (int k = member; k < BUCKETS / 2; k += TEAM) {
+        for (int k = member; k < BUCKETS / 2; k += MEMBERS) {
             u32 are_long = longs[k / 16] >> k % 16 * 2;
             if (are_long & 3) starts[k] &= (are_long & 1 ? 0 : 0xffff) | (are_long & 2 ? 0 : 0xffff0000);
         }
@@ -1040,12 +1050,12 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
         // What comes before the first one are other lists.
         u32 base = starts[0] & 0xffff;
         BARRIER();
-        for (int k = member; k < BUCKETS / 2; k += TEAM)
+        for (int k = member; k < BUCKETS / 2; k += MEMBERS)
             starts[k] = ((starts[k] - base) & 0xffff) | ((starts[k] - (base << 16)) & 0xffff0000);
         BARRIER();
 #endif
         // No row is in a bucket of the last number.
-        for (int b = member; b < size; b += TEAM)
+        for (int b = member; b < size; b += MEMBERS)
             if (START(b) <= ENTRIES && START(b + 1) > ENTRIES) ends[own] = (u32)b;
         BARRIER();
         for (int other = 0; other < TOGETHER; other++) size = (int)ends[other] < size ? (int)ends[other] : size;
@@ -1074,11 +1084,10 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
         BARRIER();
         i64 stop = (i64)(low + size) << SHIFT;
         if (stop > extent || n == 0) stop = n > 0 ? extent : 0;
-        for (idx v = ((idx)low << SHIFT) + member; v < (idx)stop; v += TEAM) {
+        for (idx v = ((idx)low << SHIFT) + member; v < (idx)stop; v += MEMBERS) {
             idx to = to_list + v * (idx)along;
             int b = BUCKET(v), begins = b > 0 ? START(b - 1) : 0, of_bucket = START(b) - begins;
             u32 least = ENTRY(v, 0), end = least + (1u << NUMBER_BITS);
-#ifdef ADDING
             int length = 0;
             if (IS_LONG(b)) {
                 // Added in blocks, so that errors of long sums stay small.
@@ -1112,26 +1121,74 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
                 find_next(entries + begins, of_bucket, next[NEXT - 1] + 1, end, next);
             }
             PUT(to, v, 0, sum, length);
-#else
-            idx last = -1;
-            if (IS_LONG(b)) {
-                for (int j = n - 1; j >= 0 && last < 0; j -= AHEAD) {
-                    i64 value[AHEAD];
-                    EACH_AHEAD(a) value[a] = j - a >= 0 ? at[(j - a) * (idx)index_step] : -1;
-                    EACH_AHEAD(a) if (value[a] == v && last < 0) last = j - a;
-                }
-            }
-            for (int e = begins; e < begins + of_bucket; e++) {
-                u32 entry = entries[e];
-                if (entry >= least && entry < end && NUMBER(entry) > last) last = NUMBER(entry);
-            }
-            if (last >= 0) ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from + last * step];
-#endif
         }
         low += size;
         BARRIER();
     }
 }
+#else
+// Where the last row is kept that points to a place, and how it is raised, from 0 if nothing is there yet.
+#define LAST(v) rows[(v) / 2 * TOGETHER + own]
+LOCAL_FUNCTION void raise_half(LOCAL u32 *word, int place, u32 number) {
+    u32 had = 0;
+    while (HALF(had, place) < number) {
+        u32 raised = (had & ~(0xffffu << place % 2 * 16)) | number << place % 2 * 16;
+        u32 found = compare_and_swap_local(word, had, raised);
+        if (found == had) break;
+        had = found;
+    }
+}
+#define IS_GOOD(v) ((u64)(v) < (u64)extent)
+
+// For many long lists, of rows of one word, of which the last one that points to a place is written there. A group takes TOGETHER
+// lists, and has 16 bits of local memory for each of PLACES places: the number of the last row, from 1 on. Other places follow.
+KERNEL(last)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 along, i64 extent, i64 total, i64 count,
+             i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
+    SHARED_GIVEN(u32, rows, TOGETHER * (PLACES / 2));
+    int own = LANE % TOGETHER, member = LANE / TOGETHER;
+    i64 list = GROUP * TOGETHER + own;
+    int n = list < total ? (int)count : 0;
+    idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0;
+    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+    idx to = walk(&p, 0, ROWS, 1, row), from = walk(&p, 0, ROWS, 2, row), step = (idx)source_step;
+    READ_KEPT
+    for (int low = 0; low < (int)extent; low += PLACES) {
+        for (int k = LANE; k < TOGETHER * (PLACES / 2); k += THREADS) rows[k] = 0;
+        BARRIER();
+#ifdef KEPT
+        // What is kept is counted from the first place of the next pass then: nothing is worked out for all passes, and kept as well.
+        EACH_TURN(t) {
+            u32 pairs[AHEAD / 2];
+            _Pragma("unroll") for (int a = 0; a < AHEAD / 2; a++) pairs[a] = kept[t / 2 + a];
+            EACH_AHEAD(a) {
+                int v = (int)HALF(pairs[a / 2], a);
+                if (v < PLACES) raise_half(&LAST(v), v, (u32)ROW_OF(t, a) + 1);
+                KEEP(t + a, v < PLACES || v == NOWHERE ? NOWHERE : v - PLACES);
+            }
+        }
+#else
+        EACH_TURN(t) {
+            READ_INDICES(v, t)
+            EACH_AHEAD(a) {
+                int i = ROW_OF(t, a), place = (int)v[a] - low;
+                if (IS_GOOD(v[a]) && (u32)place < PLACES) raise_half(&LAST(place), place, (u32)i + 1);
+                if (i < n && (u64)v[a] >= (u64)extent && low == 0) note(status, row + i * (idx)apart, v[a]);
+            }
+        }
+#endif
+        BARRIER();
+        int stop = (int)extent - low < PLACES ? (int)extent - low : PLACES;
+        for (int v = member; v < stop && n > 0; v += AHEAD * MEMBERS) {
+            idx last[AHEAD];
+            Word read[AHEAD];
+            EACH_AHEAD(a) last[a] = v + a * MEMBERS < stop ? (idx)HALF(LAST(v + a * MEMBERS), v + a * MEMBERS) - 1 : -1;
+            EACH_AHEAD(a) if (last[a] >= 0) SET_WORD(read[a], ((GLOBAL const WORD *)source)[from + last[a] * step]);
+            EACH_AHEAD(a) if (last[a] >= 0) ((GLOBAL WORD *)y)[to + (low + v + a * MEMBERS) * (idx)along] = read[a].all;
+        }
+        BARRIER();
+    }
+}
+#endif
 #else
 
 // Below, rows are sorted by their keys, and `order` says which they were. Rows of one key are a segment. `p`: extents and

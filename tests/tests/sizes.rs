@@ -183,7 +183,7 @@ const SIZES: &[Size] = &[
     size("scatter_add", "buckets_of_a_large_table", &[&[70001, 9], &[9001, 9]], |x| {
         x[0].scatter_add(0, &indices(&x[0], &[9001, 9], 70001)?, &x[1])
     }),
-    size("scatter", "buckets_in_passes", &[&[40009, 9], &[32768, 9]], |x| {
+    size("scatter", "places_in_passes", &[&[40009, 9], &[32768, 9]], |x| {
         x[0].scatter(0, &indices(&x[0], &[32768, 9], 40009)?, &x[1])
     }),
     // Wide rows, of which each looks at the others: words that are no whole number of threads, and one place of hundreds.

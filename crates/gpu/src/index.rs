@@ -3,7 +3,8 @@
 //! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
 //! by the length of a list. If it is short, each row looks at the others, and a team of threads does so for a wide row; if it has
 //! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; if there are many that are
-//! longer, it puts 16 bits of each row into buckets there; otherwise, all rows are put in the order of where they point.
+//! longer, it puts 16 bits of each row into buckets there, or finds the last row of each place; otherwise, all rows are put in the
+//! order of where they point.
 //! Where sums may have any order, and the device's memory adds, it does all of that.
 
 use crate::driver::{Driver, Geometry, Limits};
@@ -44,8 +45,9 @@ const LONGEST: usize = 1 << 15;
 /// How often as long a table is, at most: each of its rows looks into a bucket.
 const LONG_TABLE: usize = 16;
 /// Buckets and entries are multiples of these, so that few programs are compiled, and are looked at in so many passes at most.
-const BUCKETS_STEP: usize = 512;
-const ENTRIES_STEP: usize = 1024;
+const BUCKETS_STEP: usize = 256;
+const ENTRIES_STEP: usize = 512;
+const PLACES_STEP: usize = 1024;
 const PASSES: usize = 16;
 /// Indices that a thread keeps in registers, two in each: a multiple of how many are read at once, and at most.
 const KEPT_STEP: usize = 8;
@@ -592,7 +594,7 @@ impl Scattering<'_> {
         };
         let mut candidates = std::iter::successors(Some(EXACT_LISTS), |v| Some(v / 2)).take_while(|&v| v > 0);
         // Long lists are faster in buckets, unless many rows point to one place.
-        let is_slower = || 2 * extent >= count && self.buckets(limits).is_some();
+        let is_slower = || 2 * extent >= count && self.long(limits).is_some();
         if is_f16 && is_one && are_many && !is_slower() { candidates.find(fits) } else { None }
     }
 
@@ -630,13 +632,13 @@ impl Scattering<'_> {
             return if is_fresh { zero() } else { Ok(()) };
         }
         let limits = gpu.driver().limits();
-        let (buckets, entries) = (self.buckets(limits), local_entries(limits));
+        let (long, entries) = (self.long(limits), local_entries(limits));
         let is_short = self.is_short(entries);
-        if is_fresh && (is_short || buckets.is_some()) {
+        if is_fresh && (is_short || long.is_some()) {
             zero()?;
         }
-        match buckets {
-            Some(buckets) => self.bucketed(gpu, &buckets),
+        match long {
+            Some(long) => self.many_long(gpu, &long),
             None if is_short => self.local(gpu, entries),
             None => self.ordered(gpu),
         }
@@ -647,9 +649,9 @@ impl Scattering<'_> {
         self.lists()[1] <= entries && self.places.extent <= 1 << (u32::BITS - entries.ilog2())
     }
 
-    /// How lists that are not short are put into buckets, if they are many: neighbouring ones fill memory's sectors together, and
-    /// one alone leaves most of the device idle.
-    fn buckets(&self, limits: &Limits) -> Option<Buckets> {
+    /// How lists that are not short are looked at in local memory, if they are many: neighbouring ones fill memory's sectors
+    /// together, and one alone leaves most of the device idle.
+    fn long(&self, limits: &Limits) -> Option<Long> {
         let (Places { width, extent, .. }, [lists, count, apart]) = (&self.places, self.lists());
         let are_many = *width == 1 && (limits.units..=MOST_GROUPS).contains(&lists) && !self.is_wide;
         let is_dense = count <= LONGEST && *extent <= LONG_TABLE * count;
@@ -658,35 +660,42 @@ impl Scattering<'_> {
         }
         let is_busy = |together: usize| apart > 1 && lists / together >= limits.units - limits.units / 8;
         let candidates = LONG_TOGETHER.into_iter().filter(|&together| together == 1 || is_busy(together));
-        // Passes over registers cost a sum less than neighbours gain; an assignment is better off with one pass.
-        let rank = |buckets: &Buckets| match (buckets.passes, buckets.kept) {
-            (1, _) => 0,
-            (_, Some(_)) => usize::from(self.mode == Scatter::Assign),
-            _ => 2,
+        // Passes over registers cost less than neighbours gain.
+        let rank = |long: &Long| if long.passes == 1 || long.kept.is_some() { 0 } else { 1 };
+        let of = |together| match self.mode {
+            Scatter::Assign | Scatter::Distinct => Long::last(together, count, *extent, limits),
+            Scatter::Add => Long::buckets(together, count, *extent, limits),
         };
-        candidates.filter_map(|together| Buckets::new(together, count, *extent, limits)).min_by_key(rank)
+        candidates.filter_map(of).min_by_key(rank)
     }
 
-    fn bucketed<D: Driver>(mut self, gpu: &Gpu<D>, buckets: &Buckets) -> Result<()> {
+    fn many_long<D: Driver>(mut self, gpu: &Gpu<D>, long: &Long) -> Result<()> {
         let (index, dim) = (self.places.index, self.places.dim);
-        let ([lists, count, apart], together) = (self.lists(), buckets.together);
-        self.places.threads = buckets.threads;
+        let ([lists, count, apart], &Long { together, threads, .. }) = (self.lists(), long);
+        self.places.threads = threads;
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
-        let variant = variant.define("BUCKETED", true).define("TOGETHER", together).define("SHIFT", buckets.shift);
-        let variant = variant.define("BUCKETS", buckets.buckets).define("ENTRIES", buckets.entries);
-        let variant = keeping(variant, buckets.kept, buckets.threads);
+        let variant = keeping(variant.define("LONG", true).define("TOGETHER", together), long.kept, threads);
+        let (entry, variant) = match long.kind {
+            Kind::Last { places } => ("last", variant.define("PLACES", places)),
+            Kind::Buckets { shift, buckets, entries } => {
+                let variant = variant.define("SHIFT", shift).define("BUCKETS", buckets);
+                ("buckets", variant.define("ENTRIES", entries))
+            }
+        };
+        let mut arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
+        if self.mode == Scatter::Add {
+            arguments = self.others::<D>()?.into_iter().fold(arguments, Arguments::pointer);
+        }
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
-        let [counts, first] = self.others::<D>()?;
-        let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let Places { along, extent, .. } = self.places;
         let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        if self.mode == Scatter::Add {
+            arguments = arguments.int(self.padding());
+        }
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
-        let arguments = arguments.int(self.padding()).pointer(slot.address);
-        let geometry =
-            Geometry { given: buckets.memory(), ..Geometry::new([lists.div_ceil(together), 1, 1], buckets.threads) };
-        gpu.launch(variant, "buckets", geometry, &arguments)?;
+        let geometry = Geometry { given: long.memory(), ..Geometry::new([lists.div_ceil(together), 1, 1], threads) };
+        gpu.launch(variant, entry, geometry, &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }
 
@@ -855,53 +864,86 @@ fn keeping(variant: Variant, kept: Option<usize>, threads: usize) -> Variant {
     }
 }
 
-/// How long lists are put into buckets.
-struct Buckets {
+/// How long lists are looked at.
+struct Long {
     /// Lists of a group, and its threads.
     together: usize,
     threads: usize,
-    /// A bucket has 2^shift neighbouring indices.
-    shift: usize,
-    /// Buckets and entries of a list for which there is local memory, and in how many passes these are all.
-    buckets: usize,
-    entries: usize,
+    /// How many passes over the table there are.
     passes: usize,
     /// Indices that a thread keeps, if it does not read them again.
     kept: Option<usize>,
+    kind: Kind,
 }
 
-impl Buckets {
-    /// For lists of `count` rows that point to `extent`, in as few passes as there is memory for. An entry has 16 bits: a row's
-    /// number, and what tells the indices of a bucket apart, which is as little as fits.
-    fn new(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Buckets> {
-        let most_shift = (u16::BITS - count.next_power_of_two().ilog2()) as usize;
-        let memory = limits.given_memory.min(together * LONG_MEMORY);
+/// What local memory has of each list.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// The last row of each of so many places.
+    Last { places: usize },
+    /// So many buckets, of 2^shift neighbouring indices each, and their entries.
+    Buckets { shift: usize, buckets: usize, entries: usize },
+}
+
+impl Long {
+    fn new(together: usize, [count, extent]: [usize; 2], passes: usize, limits: &Limits, kind: Kind) -> Long {
         let threads = 1 << (together * LONG_THREADS).min(LIST_THREADS).min(limits.max_group).ilog2();
         let of_thread = (together * count).div_ceil(threads).next_multiple_of(KEPT_STEP);
+        // What stands for no index has 16 bits, too, and is beyond what a pass looks at.
+        let beyond = match kind {
+            Kind::Last { places } => passes * places,
+            Kind::Buckets { shift, .. } => extent + (1 << shift),
+        };
+        let has_room = limits.keeps_arrays && of_thread <= MOST_KEPT && beyond <= u16::MAX.into();
+        // Neighbours find their index in the cache if it is read twice.
+        let is_kept = match kind {
+            Kind::Last { .. } => passes > 1,
+            Kind::Buckets { .. } => passes > 1 || together == 1,
+        };
+        Long { together, threads, passes, kept: (has_room && is_kept).then_some(of_thread), kind }
+    }
+
+    /// The first of `plans` for which a group has the memory.
+    fn first(together: usize, limits: &Limits, mut plans: impl Iterator<Item = Long>) -> Option<Long> {
+        let memory = limits.given_memory.min(together * LONG_MEMORY);
+        plans.find(|long| long.memory() <= memory)
+    }
+
+    /// Finds the last of `count` rows for each of `extent` places, in as few passes as there is memory for.
+    fn last(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Long> {
+        let of_passes = |passes: usize| {
+            let places = extent.div_ceil(passes).next_multiple_of(PLACES_STEP);
+            Long::new(together, [count, extent], passes, limits, Kind::Last { places })
+        };
+        Long::first(together, limits, (1..=PASSES).map(of_passes))
+    }
+
+    /// Puts `count` rows that point to `extent` into buckets, in as few passes as there is memory for. An entry has 16 bits: a
+    /// row's number, and what tells the indices of a bucket apart, which is as little as fits.
+    fn buckets(together: usize, count: usize, extent: usize, limits: &Limits) -> Option<Long> {
+        let most_shift = (u16::BITS - count.next_power_of_two().ilog2()) as usize;
         let of_passes = |passes: usize, shift: usize| {
             // Some more than the share of a pass, as not all are alike.
-            let entries = if passes == 1 { count } else { (count + count / 8).div_ceil(passes) };
-            // What stands for no index has 16 bits, too, and is in no bucket.
-            let has_room = limits.keeps_arrays && of_thread <= MOST_KEPT && extent + (1 << shift) <= u16::MAX.into();
-            Buckets {
-                together,
-                threads,
+            let entries = if passes == 1 { count } else { (count + count / 16).div_ceil(passes) };
+            let kind = Kind::Buckets {
                 shift,
                 // No row is in the last one.
                 buckets: (extent.div_ceil(1 << shift).div_ceil(passes) + 1).next_multiple_of(BUCKETS_STEP),
-                entries: entries.next_multiple_of(ENTRIES_STEP),
-                passes,
-                // Neighbours find their index in the cache if it is read twice.
-                kept: (has_room && (passes > 1 || together == 1)).then_some(of_thread),
-            }
+                // Two for each thread, at least, which add up counts there before.
+                entries: entries.next_multiple_of(ENTRIES_STEP).max(2 * LONG_THREADS),
+            };
+            Long::new(together, [count, extent], passes, limits, kind)
         };
-        let mut plans = (1..=PASSES).flat_map(|passes| (0..=most_shift).map(move |shift| of_passes(passes, shift)));
-        plans.find(|buckets| buckets.memory() <= memory)
+        let plans = (1..=PASSES).flat_map(|passes| (0..=most_shift).map(move |shift| of_passes(passes, shift)));
+        Long::first(together, limits, plans)
     }
 
-    /// Bytes of a group's local memory: 16 bits for each bucket and entry, a bit for each bucket that is full, where buckets end,
-    /// and a number for each thread.
+    /// Bytes of a group's local memory: 16 bits for each place, or for each bucket and entry, a bit for each bucket that is full,
+    /// and where buckets end.
     fn memory(&self) -> usize {
-        self.together * (self.buckets * 2 + self.buckets / 8 + self.entries * 2 + 4) + self.threads * 4
+        match self.kind {
+            Kind::Last { places } => self.together * places * 2,
+            Kind::Buckets { buckets, entries, .. } => self.together * (buckets * 2 + buckets / 8 + entries * 2 + 4),
+        }
     }
 }
