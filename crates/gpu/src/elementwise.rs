@@ -4,7 +4,7 @@
 use crate::driver::Driver;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::layout::Joint;
-use crate::source::{FLOATS, Variant};
+use crate::source::{FLOATS, Variant, near};
 use crate::status::Check;
 use crate::{Gpu, address};
 use isograd_core::backend::value_error;
@@ -219,8 +219,8 @@ impl Plan {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
         }
-        if self.acc == DType::F32 && self.sums == 0 && self.outputs.iter().all(|d| d.size() == 2) {
-            text += NEAR;
+        if self.sums == 0 {
+            text += near(self.acc, &self.outputs);
         }
         if let Body::Row(row) = self.body {
             text += &c_source(row);
@@ -445,12 +445,6 @@ const SATURATE: &str = "\
 FUNCTION i64 saturate(A x, A low, i64 high) {
     return x != x ? 0 : x <= low ? (i64)low : x >= (A)high ? high : (i64)x;
 }
-";
-
-/// Functions whose results are rounded to 16 bits.
-const NEAR: &str = "\
-#undef expm1_
-#define expm1_ expm1_near_
 ";
 
 /// Integer arithmetic that C leaves open: it wraps here, as everywhere in the table.

@@ -4,7 +4,7 @@ use crate::driver::{Address, Driver};
 use crate::elementwise::word;
 use crate::launch::Arguments;
 use crate::place;
-use crate::source::{FLOATS, Variant};
+use crate::source::{FLOATS, Variant, near};
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -40,6 +40,8 @@ pub struct Front {
     outputs: SmallVec<[Option<Part>; 4]>,
     floats: SmallVec<[f64; 4]>,
     acc: DType,
+    /// Functions that its results need no better.
+    near: &'static str,
 }
 
 impl Front {
@@ -62,12 +64,14 @@ impl Front {
             true => part(operand, At::Same).map(Some),
             false => Ok(None),
         };
+        let (acc, results) = (call.inputs[0].dtype.acc(), call.outputs.iter().map(|y| y.dtype));
         Ok(Front {
             row,
             inputs: call.inputs.iter().map(|x| part(x, at(x))).collect::<Result<_>>()?,
             outputs: call.outputs.iter().map(of).collect::<Result<_>>()?,
             floats: call.floats.iter().copied().collect(),
-            acc: call.inputs[0].dtype.acc(),
+            acc,
+            near: near(acc, &results.collect::<SmallVec<[DType; 4]>>()),
         })
     }
 
@@ -112,7 +116,7 @@ impl Front {
     /// What `reduce.c` calls for each word of operands, and that file.
     pub fn text(&self, vector: usize, is_columns: bool) -> String {
         // As in what is elementwise: a result has the same bits there.
-        let mut text = format!("CONTRACT_OFF\n{FLOATS}{}", c_source(self.row));
+        let mut text = format!("CONTRACT_OFF\n{FLOATS}{}{}", self.near, c_source(self.row));
         let storage = |part: &Part| format!("S_{}", part.dtype.name());
         let inputs = || self.inputs.iter().enumerate();
         let outputs = || self.outputs.iter().enumerate().filter_map(|(m, part)| Some((m, part.as_ref()?)));

@@ -6,7 +6,7 @@
 
 use crate::driver::Dialect;
 use isograd_core::pointwise::{Pointwise, c_source};
-use isograd_core::{Error, Result};
+use isograd_core::{DType, Error, Result};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -34,6 +34,21 @@ pub const FLOATS: &str = "\
 #define pow_ powr_
 #define pow_of_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))
 ";
+
+/// Functions whose results are rounded to 16 bits.
+const NEAR: &str = "\
+#undef expm1_
+#define expm1_ expm1_near_
+#undef log_
+#define log_ log_near_
+#undef powr_
+#define powr_ pow_near_
+";
+
+/// What the function of a row calls in place of functions that are exact, if all its results are rounded to 16 bits.
+pub fn near(acc: DType, results: &[DType]) -> &'static str {
+    if acc == DType::F32 && results.iter().all(|d| d.size() == 2) { NEAR } else { "" }
+}
 
 /// The value of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
