@@ -2,8 +2,10 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
+use super::in_place::update_;
 use super::norm::{gradients, in_f32};
 use crate::backend::{Fused, Kernel};
+use crate::pointwise::Pointwise;
 use crate::tape::{Backward, no_grad};
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
@@ -109,7 +111,7 @@ impl Tensor {
             let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
             return Err(Error::value(op, message));
         }
-        form.alone(&self.reshape(form.shape())?, weight, bias)?.reshape(self.shape())
+        form.alone(&self.reshape(form.shape())?, weight, bias)?.0.reshape(self.shape())
     }
 
     /// Each channel of each element of x `[N, C, ..]` is normalised with its mean and biased variance, or all with running
@@ -138,10 +140,10 @@ impl Tensor {
                 let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
                 return Err(Error::value(op, message));
             }
-            Statistics::Batch => form.alone(&x, weight, bias)?,
+            Statistics::Batch => form.alone(&x, weight, bias)?.0,
             Statistics::Update(running) => {
-                let y = form.alone(&x, weight, bias)?;
-                form.update(&x, running, &[2, 3])?;
+                let (y, kept) = form.alone(&x, weight, bias)?;
+                form.update(&x, running, &[2, 3], kept)?;
                 y
             }
         };
@@ -252,7 +254,7 @@ impl Form {
         let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
         let y = self.composite(x, weight, bias, given.as_ref(), &[0, 3])?;
         if let Some(running) = of.updated() {
-            self.update(x, running, &[0, 3])?;
+            self.update(x, running, &[0, 3], None)?;
         }
         Ok(y)
     }
@@ -292,31 +294,32 @@ impl Form {
     }
 
     /// Updates running statistics with those of x over `axes`, of which the means over N are taken if N is not among them.
-    /// Nothing changes if there is nothing to normalise.
-    fn update(&self, x: &Tensor, running: Running<'_>, axes: &[isize]) -> Result<()> {
+    /// `kept` are the mean and `1 / sqrt(var + eps)`, if a kernel has found them. Nothing changes if there is nothing to normalise.
+    fn update(&self, x: &Tensor, running: Running<'_>, axes: &[isize], kept: Option<(Tensor, Tensor)>) -> Result<()> {
         if x.numel() == 0 {
             return Ok(());
         }
         let channels = self.groups * self.channels;
+        let count = axes.iter().map(|&axis| x.dims()[axis as usize]).product::<usize>() as f64;
         no_grad(|| {
-            let x = x.detach().cast(x.dtype().acc())?;
-            let rows = |t: Tensor| t.reshape((t.numel() / channels, channels))?.mean(0);
-            let (mean, var) = (rows(x.mean(axes)?)?, rows(x.var(axes, 1.0)?)?);
-            let share = match (running.batches, running.momentum) {
-                (Some(batches), momentum) => {
-                    batches.add_(&Tensor::ones(batches.shape(), DType::I64, x.device())?)?;
-                    match momentum {
-                        Some(momentum) => Tensor::full((), momentum, x.dtype(), x.device())?,
-                        None => batches.reshape(())?.cast(x.dtype())?.reciprocal()?,
-                    }
+            let (mean, spread, eps) = match kept {
+                Some((mean, rstd)) => (mean, rstd.pow_scalar(-2.0)?, self.eps),
+                None => {
+                    let x = x.detach().cast(x.dtype().acc())?;
+                    (x.mean(axes)?, x.var(axes, 0.0)?, 0.0)
                 }
-                (None, momentum) => Tensor::full((), momentum.unwrap_or_default(), x.dtype(), x.device())?,
             };
-            for (target, new) in [(running.mean, mean), (running.var, var)] {
-                let old = target.detach().cast(new.dtype())?.mul(&share.rsub_scalar(1.0)?)?;
-                target.copy_(&old.add(&new.mul(&share)?)?.cast(target.dtype())?)?;
+            let rows = |t: Tensor| t.reshape((t.numel() / channels, channels))?.mean(0);
+            if let Some(batches) = running.batches {
+                batches.add_(&Tensor::ones(batches.shape(), DType::I64, x.device())?)?;
             }
-            Ok(())
+            let share = match (running.batches, running.momentum) {
+                (Some(batches), None) => batches.reshape(())?.cast(mean.dtype())?.reciprocal()?,
+                (_, momentum) => Tensor::full((), momentum.unwrap_or_default(), mean.dtype(), x.device())?,
+            };
+            let (targets, new) = ([running.mean, running.var], [&rows(mean)?, &rows(spread)?, &share]);
+            let unbiased = count / (count - 1.0);
+            update_(self.op, Pointwise::RunningUpdate, &targets, &new, &[eps, unbiased])
         })
     }
 
@@ -361,11 +364,17 @@ impl Form {
         })
     }
 
-    /// Normalises the groups of x `[N, groups, channels, inner]`, each over its channels and inner.
-    fn alone(&self, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+    /// Normalises the groups of x `[N, groups, channels, inner]`, each over its channels and inner. If a kernel does, it finds means
+    /// and `1 / sqrt(var + eps)`, too.
+    fn alone(
+        &self,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+    ) -> Result<(Tensor, Option<(Tensor, Tensor)>)> {
         let (op, form) = (self.op, *self);
         if !alike(weight, bias) || !has_kernel(Fused::GroupNorm, x) {
-            return self.composite(x, weight, bias, None, &[2, 3]);
+            return Ok((self.composite(x, weight, bias, None, &[2, 3])?, None));
         }
         let x = x.contiguous()?;
         let acc = x.dtype().acc();
@@ -383,9 +392,11 @@ impl Form {
             let (weight, bias) = split(x, has_weight, has_bias);
             form.composite(&x[0], weight, bias, None, &[2, 3])
         };
-        record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        let found = (mean.clone(), rstd.clone());
+        let y = record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             gradients(op, Fused::GroupNormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
-        })
+        })?;
+        Ok((y, Some(found)))
     }
 }
 
