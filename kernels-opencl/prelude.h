@@ -223,6 +223,25 @@ FUNCTION f32 exp2_near_(f32 x) {
 }
 
 // The driver says what the compiler does not.
+#if NV_COMPUTE >= 70
+// Words by which groups of a launch tell each other something while it runs, each written and read as a whole; and a counter, of
+// which it returns what it was, and the next is one more, or 0 after `most`.
+FUNCTION void leave_word(GLOBAL u64 *p, u64 word) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"((u64)p), "l"(word) : "memory");
+}
+
+FUNCTION u64 left_word(GLOBAL const u64 *p) {
+    u64 word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"((u64)p) : "memory");
+    return word;
+}
+
+FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
+    u32 was;
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(was) : "l"((u64)p), "r"(most) : "memory");
+    return was;
+}
+#endif
 #if NV_COMPUTE >= 80
 #define HAS_BEST_NAN
 FUNCTION f32 max_nan_(f32 a, f32 b) {

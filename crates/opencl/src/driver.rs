@@ -104,7 +104,7 @@ pub fn limits(device: &Device) -> Result<Limits> {
         has_mma: false,
         has_wgmma: false,
         has_adds: false,
-        is_coherent: false,
+        is_coherent: compute_capability(device).is_some_and(|compute| compute >= 70),
         keeps_arrays: true,
         has_f64: extensions.contains("cl_khr_fp64"),
         name,
