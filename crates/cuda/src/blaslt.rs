@@ -3,7 +3,7 @@
 // C: handles, and attributes as bytes.
 #![allow(unsafe_code)]
 
-use crate::driver::Stream;
+use crate::driver::{Stream, turn};
 use crate::library::{self, PLACES};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogues, cublasLtMatmulAlgo_t as Algorithm,
@@ -378,6 +378,7 @@ impl Products {
     /// None where the library is missing, or does not run on the device.
     pub fn new(stream: &Arc<Stream>) -> Option<Products> {
         let made = CublasLt::open().and_then(|library| {
+            let _turn = turn();
             stream.enter("blas")?;
             let mut handle = null_mut();
             // SAFETY: the handle is written where it is; it is for the context that was entered.
@@ -493,6 +494,7 @@ impl blas::Library for Products {
 
 impl Drop for Products {
     fn drop(&mut self) {
+        let _turn = turn();
         let _ = self.stream.enter("blas");
         // SAFETY: the handle was made in `new`, and nothing uses it any more.
         unsafe { (self.library.destroy)(self.handle) };

@@ -9,8 +9,9 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{DType, Error, Kind, Result};
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, TileMap, TileView, blas};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
@@ -122,6 +123,22 @@ fn version() -> Result<String> {
     Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
+/// Held while a stream is recorded. What waits for a stream or a whole context, or changes what is loaded or allocated there, may
+/// end a recording of another thread with an error: it takes turns with them.
+static TURN: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// The turn of the recording that this thread makes.
+    static OWN_TURN: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// A turn between the recordings of other threads, as long as it is held.
+pub(crate) fn turn() -> Option<RwLockReadGuard<'static, ()>> {
+    // A thread that ends records nothing.
+    let records = OWN_TURN.try_with(|own| own.borrow().is_some()).unwrap_or(false);
+    (!records).then(|| TURN.read_recursive())
+}
+
 /// A stream in the primary context of its device, which is kept as long.
 pub(crate) struct Stream {
     device: CUdevice,
@@ -136,7 +153,7 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     fn new(device: CUdevice) -> Result<Stream> {
-        let op = "cuda";
+        let (op, _turn) = ("cuda", turn());
         // SAFETY: the device is one that CUDA gave.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed(op))?;
         // From here on dropping it lets the context go.
@@ -166,6 +183,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        let _turn = turn();
         let _ = self.enter("cuda");
         // SAFETY: what used the stream and the context held this, and is gone.
         unsafe {
@@ -209,6 +227,7 @@ unsafe impl Sync for Program {}
 
 impl Drop for Program {
     fn drop(&mut self) {
+        let _turn = turn();
         // Its code may be running. If waiting fails, so will everything else.
         let _ = self.stream.wait("load");
         // SAFETY: nothing runs of it, and its entries are launched no more.
@@ -258,6 +277,7 @@ unsafe impl Sync for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
+        let _turn = turn();
         // It may be running. If waiting fails, so will everything else.
         let _ = self.stream.wait("capture");
         // SAFETY: the graph was made by `end_capture`, and is used no more.
@@ -280,6 +300,7 @@ impl Driver for Cuda {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
+        let _turn = turn();
         self.stream.enter("allocate")?;
         // SAFETY: the context is the thread's.
         unsafe { result::malloc_sync(bytes) }.map_err(|error| match error {
@@ -291,6 +312,7 @@ impl Driver for Cuda {
     }
 
     fn free(&self, address: Address) {
+        let _turn = turn();
         // Work in the stream may still use the memory. If waiting fails, so will everything else.
         let _ = self.stream.wait("free");
         // SAFETY: `allocate` gave the address, and nothing in the stream uses it any more.
@@ -336,6 +358,7 @@ impl Driver for Cuda {
     }
 
     fn load(&self, binary: &[u8]) -> Result<Program> {
+        let _turn = turn();
         self.stream.enter("load")?;
         // SAFETY: a cubin says in its header how long it is; the cache has checked that it is what `compile` gave.
         let module = unsafe { result::module::load_data(binary.as_ptr().cast()) }.map_err(failed("load"))?;
@@ -345,6 +368,7 @@ impl Driver for Cuda {
     fn entry(&self, program: &Program, name: &str) -> Result<Entry> {
         let name =
             CString::new(format!("{PREFIX}{name}")).map_err(|_| Error::backend("load", "a name has a byte 0"))?;
+        let _turn = turn();
         self.stream.enter("load")?;
         // SAFETY: the module is loaded until `program` is dropped.
         unsafe { result::module::get_function(program.module, name) }.map(Entry).map_err(failed("load"))
@@ -455,13 +479,16 @@ impl Driver for Cuda {
     fn begin_capture(&self) -> Result<bool> {
         // Relaxed: memory is allocated and programs are loaded meanwhile, which CUDA would otherwise refuse.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let turn = TURN.write();
         // SAFETY: the stream lives until `self` is dropped.
         self.stream.call("capture", |stream| unsafe { result::stream::begin_capture(stream, mode) })?;
+        OWN_TURN.set(Some(turn));
         *self.uploads.lock() = Some(Vec::new());
         Ok(true)
     }
 
     fn end_capture(&self) -> Result<Graph> {
+        let _turn = OWN_TURN.take();
         let uploads = self.uploads.lock().take().unwrap_or_default();
         self.stream.enter("capture")?;
         // SAFETY: `begin_capture` began to record the stream. The graph is not used once it is instantiated.
