@@ -191,17 +191,21 @@ FUNCTION f32 expm1_near_(f32 x) {
 }
 
 // Logarithms and powers for a result in 16 bits, which share the logarithm to base 2. What that has as an error, some 2^-22 of it, is
-// multiplied by 150 at most, or the power is out of range. Nothing branches.
+// multiplied by 150 at most, or the power is out of range.
 FUNCTION f32 log_near_(f32 x) { return log2_(x) * 0.693147181f; }
 
 FUNCTION f32 pow_near_(f32 x, f32 y) {
-    f32 p = y * log2_(fabs_(x)), halved = y * 0.5f;
+    f32 p = y * log2_(fabs_(x));
     int is_low = p < -100;
     f32 r = exp2_near_(is_low ? p + 64 : p) * (is_low ? 5.42101086e-20f : 1.0f);
-    int is_whole = trunc_(y) == y, is_odd = is_whole && trunc_(halved) != halved;
-    if (x < 0 && x - x == 0 && !is_whole) r = as_f32(0x7fc00000);
-    if (as_u32(x) >> 31 && is_odd) r = -r;
-    return y == 0 || x == 1 || (x == -1 && y + y == y) ? 1 : r;
+    if (as_u32(x) >> 31) {
+        f32 halved = y * 0.5f;
+        int is_whole = trunc_(y) == y, is_odd = is_whole && trunc_(halved) != halved;
+        if (x < 0 && x - x == 0 && !is_whole) r = as_f32(0x7fc00000);
+        if (is_odd) r = -r;
+        if (x == -1 && y + y == y) r = 1;
+    }
+    return y == 0 || x == 1 ? 1 : r;
 }
 
 // A quotient to two units in the last place, where a dialect has one that is quicker.
