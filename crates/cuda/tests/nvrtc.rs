@@ -41,6 +41,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("row_loss_backward", 20, FEW),
     ("lists", 132, KEPT),
     ("buckets", 456, KEPT),
+    ("last", 204, KEPT),
     ("softmax_columns_backward", 4, FEW),
     ("batch_norm", 16, FEW),
     ("sums", 12, FEW),

@@ -44,7 +44,7 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("group_norm_backward", [1, 0], LONG),
     ("cross_entropy_rows_backward", [12, 0], LONG),
     ("lists", [70, 16], LISTS),
-    ("buckets", [29, 44], LISTS),
+    ("buckets", [30, 44], LISTS),
     ("cross_entropy_rows", [0, 20], SCALARS),
     ("focal_loss", [0, 8], SCALARS),
     ("focal_loss_backward", [0, 16], SCALARS),

@@ -97,7 +97,7 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("groupnorm_forward", [1, 2]),
     // One, and small ones that update the running statistics.
     ("instancenorm_forward", [9, 2]),
-    ("instance_norm_running", [12, 0]),
+    ("instance_norm_running", [13, 0]),
     ("sgd_step", [12, 0]),
     ("sgd_momentum_update", [13, 0]),
     ("nag_step", [13, 0]),
