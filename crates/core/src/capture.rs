@@ -153,7 +153,8 @@ impl Device {
     /// that calls `backward` must also use up or forget the gradients, as [`Optimizer::step`] does. Until the `Step` is
     /// dropped, it keeps the memory of its tensors.
     ///
-    /// On every device the inputs must keep their shapes and dtypes, and nothing may wait for the device inside.
+    /// On every device the inputs must keep their shapes and dtypes, and nothing may wait inside, for the device or for another
+    /// thread that uses one of its kind: such a thread may have to wait until the step is recorded.
     ///
     /// [`Optimizer::step`]: https://docs.rs/isograd/latest/isograd/nn/trait.Optimizer.html
     ///
