@@ -98,13 +98,10 @@ typedef uint4 u32x4;
 #define frexp_ ::frexp
 #define ldexp_ ::ldexp
 
-#if __CUDA_ARCH__ >= 800
-#define HAS_BF16
-#endif
-
 #ifdef SIMT
 
 // The emulator of tools/simt, whose compiler knows no PTX.
+#define HAS_BF16
 #define f16_to_f32(h) simt_f16_to_f32(h)
 #define f32_to_f16(v) simt_f32_to_f16(v)
 #define f32_to_bf16(v) simt_f32_to_bf16(v)
@@ -127,61 +124,10 @@ typedef u64 LocalPlace;
 // Writes what other threads may write there too: the same value.
 #define write_alike(p, value) (*(p) = (value))
 
-// Words by which groups of a launch tell each other something while it runs. Each is written and read as a whole; which of
-// two is seen first is open.
-FUNCTION void leave_word(GLOBAL u64 *p, u64 word) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(word) : "memory");
-}
-
-FUNCTION u64 left_word(GLOBAL const u64 *p) {
-    u64 word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(p) : "memory");
-    return word;
-}
-
-FUNCTION f32 f16_to_f32(u16 h) {
-    f32 v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
-    return v;
-}
-
-FUNCTION u16 f32_to_f16(f32 v) {
-    u16 h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
+#define NV_COMPUTE (__CUDA_ARCH__ / 10)
+#include "ptx.h"
 
 #define divide_near_(a, b) __fdividef(a, b)
-
-#if __CUDA_ARCH__ >= 800
-#define HAS_BEST_NAN
-FUNCTION f32 max_nan_(f32 a, f32 b) {
-    f32 v;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-    return v;
-}
-
-FUNCTION f32 min_nan_(f32 a, f32 b) {
-    f32 v;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-    return v;
-}
-#endif
-
-#ifdef HAS_BF16
-FUNCTION u16 f32_to_bf16(f32 v) {
-    u16 h;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
-#endif
-
-// 2^x of f32, whose error grows with the argument; what would be subnormal is 0.
-FUNCTION f32 exp2_near_(f32 x) {
-    f32 y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 #if __CUDA_ARCH__ >= 900
 // Memory adds to an element, or to those of 16 bytes, what other threads add to, too.

@@ -105,45 +105,8 @@ typedef uint4 u32x4;
 #define store_once(p, v) __stcs(p, v)
 #define write_alike(p, value) (*(p) = (value))
 
-FUNCTION f32 f16_to_f32(u16 h) {
-    f32 v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
-    return v;
-}
-
-FUNCTION u16 f32_to_f16(f32 v) {
-    u16 h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
-
-FUNCTION f32 exp2_near_(f32 x) {
-    f32 y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-#if __CUDA_ARCH__ >= 800
-#define HAS_BF16
-FUNCTION u16 f32_to_bf16(f32 v) {
-    u16 h;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
-
-#define HAS_BEST_NAN
-FUNCTION f32 max_nan_(f32 a, f32 b) {
-    f32 v;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-    return v;
-}
-
-FUNCTION f32 min_nan_(f32 a, f32 b) {
-    f32 v;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-    return v;
-}
-#endif
+#define NV_COMPUTE (__CUDA_ARCH__ / 10)
+#include "ptx.h"
 
 #else
 

@@ -202,65 +202,15 @@ FUNCTION u32 wave_xor(u32 v, int by) { return sub_group_shuffle_xor(v, (u32)by);
 #define ldexp_ ldexp
 
 #ifdef __NV_CL_C_VERSION
-FUNCTION f32 f16_to_f32(u16 h) {
-    f32 v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
-    return v;
-}
+// The driver says what the compiler does not: NV_COMPUTE.
+#include "ptx.h"
 
-FUNCTION u16 f32_to_f16(f32 v) {
-    u16 h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
-
-// 2^x of f32, whose error may grow with the argument; what would be subnormal may be 0. Vendors promise nothing of
-// native_exp2.
-FUNCTION f32 exp2_near_(f32 x) {
-    f32 y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// The driver says what the compiler does not.
 #if NV_COMPUTE >= 70
-// Words by which groups of a launch tell each other something while it runs, each written and read as a whole; and a counter, of
-// which it returns what it was, and the next is one more, or 0 after `most`.
-FUNCTION void leave_word(GLOBAL u64 *p, u64 word) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"((u64)p), "l"(word) : "memory");
-}
-
-FUNCTION u64 left_word(GLOBAL const u64 *p) {
-    u64 word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"((u64)p) : "memory");
-    return word;
-}
-
+// Returns what it was; the next is one more, or 0 after `most`.
 FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
     u32 was;
     asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(was) : "l"((u64)p), "r"(most) : "memory");
     return was;
-}
-#endif
-#if NV_COMPUTE >= 80
-#define HAS_BEST_NAN
-FUNCTION f32 max_nan_(f32 a, f32 b) {
-    f32 v;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-    return v;
-}
-
-FUNCTION f32 min_nan_(f32 a, f32 b) {
-    f32 v;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-    return v;
-}
-
-#define HAS_BF16
-FUNCTION u16 f32_to_bf16(f32 v) {
-    u16 h;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
 }
 #endif
 #else

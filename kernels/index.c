@@ -935,6 +935,11 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
 #define NOWHERE 0xffff
 #define EACH_TURN(t) _Pragma("unroll") for (int t = 0; t < KEPT; t += AHEAD)
 #define KEEP(k, v) kept[(k) / 2] = (k) % 2 == 0 ? (u32)(v) : kept[(k) / 2] | (u32)(v) << 16
+// Those of a turn, which are then counted from the first index of the next pass: nothing is worked out for all passes, and kept as
+// well.
+#define TAKE_KEPT(pairs, t) \
+    u32 pairs[AHEAD / 2]; \
+    _Pragma("unroll") for (int a = 0; a < AHEAD / 2; a++) pairs[a] = kept[(t) / 2 + a];
 #define READ_KEPT \
     u32 kept[KEPT / 2]; \
     EACH_TURN(t) { \
@@ -1060,10 +1065,8 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
         BARRIER();
         for (int other = 0; other < TOGETHER; other++) size = (int)ends[other] < size ? (int)ends[other] : size;
 #ifdef KEPT
-        // What is kept is counted from the first index of the next pass then: nothing is worked out for all passes, and kept as well.
         EACH_TURN(t) {
-            u32 pairs[AHEAD / 2];
-            _Pragma("unroll") for (int a = 0; a < AHEAD / 2; a++) pairs[a] = kept[t / 2 + a];
+            TAKE_KEPT(pairs, t)
             EACH_AHEAD(a) {
                 u32 v = HALF(pairs[a / 2], a);
                 int b = (int)(v >> SHIFT);
@@ -1156,10 +1159,8 @@ KERNEL(last)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUME
         for (int k = LANE; k < TOGETHER * (PLACES / 2); k += THREADS) rows[k] = 0;
         BARRIER();
 #ifdef KEPT
-        // What is kept is counted from the first place of the next pass then: nothing is worked out for all passes, and kept as well.
         EACH_TURN(t) {
-            u32 pairs[AHEAD / 2];
-            _Pragma("unroll") for (int a = 0; a < AHEAD / 2; a++) pairs[a] = kept[t / 2 + a];
+            TAKE_KEPT(pairs, t)
             EACH_AHEAD(a) {
                 int v = (int)HALF(pairs[a / 2], a);
                 if (v < PLACES) raise_half(&LAST(v), v, (u32)ROW_OF(t, a) + 1);

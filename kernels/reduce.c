@@ -9,8 +9,9 @@
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
 // elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
 // joined. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in flight. ROWS: which of the two
-// kernels is meant. READS_REST: what is left of a part is in flight together, too. LAST_NAN: a position is that of the last NaN, not of the first. ROW: what is summed is a result of this row
-// of the pointwise table; the text before this has how its other operands are read and written.
+// kernels is meant. READS_REST: what is left of a part is in flight together, too. LAST_NAN: a position is that of the last NaN,
+// not of the first. ROW: what is summed is a result of this row of the pointwise table; the text before this has how its other
+// operands are read and written.
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])

@@ -46,30 +46,6 @@ fn refused(what: &str, result: Result<Tensor>, kind: Kind, says: &str) -> Outcom
     }
 }
 
-/// Powers of numbers that C's `pow` names, and others, alike in all dtypes: a sign, an infinity or NaN where f64 has one.
-fn special_powers(device: &Device) -> Result<Outcome> {
-    let special = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 7.0, 60.0, 160.0, f64::INFINITY];
-    let special: Vec<f64> = special.iter().flat_map(|&v| [v, -v]).chain([f64::NAN]).collect();
-    let (n, cpu) = (special.len(), Device::cpu()?);
-    for dtype in [DType::F32, DType::F16, DType::BF16] {
-        let x = Tensor::from_slice(&special, (n, 1), &cpu)?.cast(dtype)?.to_device(device)?;
-        let y = x.reshape((1, n))?;
-        let powers = x.pow(&y)?.to_f64_vec()?;
-        for (i, got) in powers.into_iter().enumerate() {
-            let (base, exponent) = (special[i / n], special[i % n]);
-            // What is out of range becomes infinite or 0 on the way to the dtype.
-            let power = base.powf(exponent);
-            let exact = Tensor::from_slice(&[power], 1, &cpu)?.cast(dtype)?.to_f64_vec()?[0];
-            let is_close = (got - exact).abs() <= 0.01 * exact.abs() || got == exact;
-            let has_sign = got.is_nan() || got.is_sign_negative() == exact.is_sign_negative();
-            if !(got.is_nan() && exact.is_nan() || is_close && has_sign) {
-                return Ok(Err(format!("{dtype}: {base}^{exponent} is {got}, expected {exact}")));
-            }
-        }
-    }
-    Ok(Ok(()))
-}
-
 /// Exact in every dtype.
 fn infinite_norm(device: &Device) -> Result<Outcome> {
     let run = |dtype: DType, negative: TripletNegative| {
@@ -213,6 +189,30 @@ fn global_pools(device: &Device) -> Result<Outcome> {
     }
     let flat = Tensor::ones((2, 3, 4), DType::F32, device)?;
     Ok(refused("rank 3", flat.global_avg_pool3d(), Kind::Shape, "has 3 dimensions, expected 4 or 5"))
+}
+
+/// Powers of numbers that C's `pow` names, and others, alike in all dtypes: a sign, an infinity or NaN where f64 has one.
+fn special_powers(device: &Device) -> Result<Outcome> {
+    let special = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 7.0, 60.0, 160.0, f64::INFINITY];
+    let special: Vec<f64> = special.iter().flat_map(|&v| [v, -v]).chain([f64::NAN]).collect();
+    let (n, cpu) = (special.len(), Device::cpu()?);
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let x = Tensor::from_slice(&special, (n, 1), &cpu)?.cast(dtype)?.to_device(device)?;
+        let y = x.reshape((1, n))?;
+        let powers = x.pow(&y)?.to_f64_vec()?;
+        for (i, got) in powers.into_iter().enumerate() {
+            let (base, exponent) = (special[i / n], special[i % n]);
+            // What is out of range becomes infinite or 0 on the way to the dtype.
+            let power = base.powf(exponent);
+            let exact = Tensor::from_slice(&[power], 1, &cpu)?.cast(dtype)?.to_f64_vec()?[0];
+            let is_close = (got - exact).abs() <= 0.01 * exact.abs() || got == exact;
+            let has_sign = got.is_nan() || got.is_sign_negative() == exact.is_sign_negative();
+            if !(got.is_nan() && exact.is_nan() || is_close && has_sign) {
+                return Ok(Err(format!("{dtype}: {base}^{exponent} is {got}, expected {exact}")));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Powers of 2, which every order of factors multiplies exactly, with zeros, and with products on the way that leave the range.

@@ -153,7 +153,8 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     fn new(device: CUdevice) -> Result<Stream> {
-        let (op, _turn) = ("cuda", turn());
+        let op = "cuda";
+        let _turn = turn();
         // SAFETY: the device is one that CUDA gave.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed(op))?;
         // From here on dropping it lets the context go.

@@ -4,8 +4,7 @@
 //! by the length of a list. If it is short, each row looks at the others, and a team of threads does so for a wide row; if it has
 //! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; if there are many that are
 //! longer, it puts 16 bits of each row into buckets there, or finds the last row of each place; otherwise, all rows are put in the
-//! order of where they point.
-//! Where sums may have any order, and the device's memory adds, it does all of that.
+//! order of where they point. Where sums may have any order, and the device's memory adds, it does all of that.
 
 use crate::driver::{Driver, Geometry, Limits};
 use crate::elementwise::{bits, word};
@@ -44,7 +43,8 @@ const LONG_THREADS: usize = 512;
 const LONGEST: usize = 1 << 15;
 /// How often as long a table is, at most: each of its rows looks into a bucket.
 const LONG_TABLE: usize = 16;
-/// Buckets and entries are multiples of these, so that few programs are compiled, and are looked at in so many passes at most.
+/// Buckets, entries and places are multiples of these, so that few programs are compiled, and are looked at in so many passes at
+/// most.
 const BUCKETS_STEP: usize = 256;
 const ENTRIES_STEP: usize = 512;
 const PLACES_STEP: usize = 1024;
