@@ -386,6 +386,11 @@ FUNCTION void put(GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, idx at, id
 #define PUT(at, node, w, sum, length) put(y, counts, first, at, (idx)(node), w, sum, length)
 #endif
 
+// Memory adds words of 16 bytes as threads do.
+#if defined(HAS_ADDS) && defined(WHOLE) && defined(ADDING)
+#define MEMORY_ADDS
+#endif
+
 #ifdef ANY_ORDER
 #ifdef HAS_ADDS
 #define ADD_ANY(T, p, v) CAT(add_any_, T)(p, v)
@@ -408,7 +413,7 @@ FUNCTION void add_in_word(GLOBAL S *p, S v) {
 }
 #define ADD_ANY(T, p, v) add_in_word(p, v)
 #endif
-#if defined(HAS_ADDS) && defined(WHOLE)
+#ifdef MEMORY_ADDS
 #define ADD_WORD_ANY(T, p, w) CAT(add_word_any_, T)(p, (w).all)
 #else
 #define ADD_WORD_ANY(T, p, w) EACH_PART(j) ADD_ANY(T, (p) + j, (w).each[j])
@@ -416,30 +421,30 @@ FUNCTION void add_in_word(GLOBAL S *p, S v) {
 
 // Adds in whatever order threads come, in the dtype of y: as many roundings as additions. A thread takes a word of the source,
 // all of it for one index, or its elements each for their own. NUMBERS: how many indices these are. If these
-// are alike they are taken as one. WHOLE: a word has 16 bytes. In the latter case positions are in elements.
+// are alike they are taken as one. WHOLE: a word has 16 bytes.
 KERNEL(any)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 by_width,
             i64 along, i64 extent, GLOBAL i64 *status) {
-    const int size = NUMBERS > 1 ? 1 : VECTOR;
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx row = QUOTIENT((idx)e, width, by_width), w = (idx)e - row * (idx)width;
         GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-        idx to = walk(&p, 0, ROWS, 1, row) + walk(&p, 5 * ROWS, INNER, 0, w);
         idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 5 * ROWS, INNER, 1, w);
+        GLOBAL WORD *to = (GLOBAL WORD *)y + (walk(&p, 0, ROWS, 1, row) + walk(&p, 5 * ROWS, INNER, 0, w));
         Indices v;
         Word read;
         _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++) v.all[k] = ((GLOBAL const INDEX_WORD *)at)[k];
-        read.all = *(GLOBAL const WORD *)(source + from * size);
+        read.all = ((GLOBAL const WORD *)source)[from];
         int is_one = 1;
         _Pragma("unroll") for (int j = 0; j < NUMBERS; j++) {
             is_one &= v.each[j] == v.each[0];
             if ((u64)v.each[j] >= (u64)extent) note(status, (i64)row * NUMBERS + j, v.each[j]);
         }
         if (is_one) {
-            if ((u64)v.each[0] < (u64)extent) ADD_WORD_ANY(T, y + (to + (idx)v.each[0] * (idx)along) * size, read);
+            if ((u64)v.each[0] < (u64)extent)
+                ADD_WORD_ANY(T, (GLOBAL S *)(to + (idx)v.each[0] * (idx)along), read);
             continue;
         }
         EACH_PART(j) if ((u64)v.each[j % NUMBERS] < (u64)extent)
-            ADD_ANY(T, y + to + (idx)v.each[j % NUMBERS] * (idx)along + j, read.each[j]);
+            ADD_ANY(T, (GLOBAL S *)(to + (idx)v.each[j % NUMBERS] * (idx)along) + j, read.each[j]);
     }
 }
 #elif defined(FEW)
@@ -499,7 +504,7 @@ FUNCTION int next_met(LOCAL const u32 *met, int j) {
 // For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
 // at most, a power of 2, that may point to one place, while the row's words are on their way. The first row of a place adds up
 // all, in their order; of an assignment, the last one writes. A row that meets no other is added by the memory, if that adds
-// words (WHOLE): the bits are the same, and nothing waits for what was there.
+// words: the bits are the same, and nothing waits for what was there.
 #if TEAM <= WAVE
 #define TEAM_BARRIER() WAVE_BARRIER()
 #else
@@ -547,7 +552,7 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     u32 found = others[team];
 #ifdef ADDING
     if (!is_there || (found & 1)) return;
-#if defined(HAS_ADDS) && defined(WHOLE)
+#ifdef MEMORY_ADDS
     if (!found) {
         for (idx w = member; w < (idx)width; w += TEAM) {
             if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
@@ -719,8 +724,11 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
 // into BUCKETS buckets, in any order, so that those that meet are in one: the first of them adds up all, in their
 // order; of an assignment, the last one writes. Unless they are ENTRIES at most, `at_once` lists follow `at_once` others. Groups of
 // one GROUP share the writing, if there is more than ONE word.
-KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, ARGUMENT(Ints) p,
-              i64 width, i64 by_width, i64 along, i64 extent, i64 total, i64 together, i64 at_once, i64 bits, i64 count,
+//
+// ALIKE: a word is of NUMBERS neighbours that have an index each. Groups in which these are alike move their lists, and what
+// others have is `left`. LEFT: of so many neighbours, those that are left are moved.
+KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, GLOBAL u8 *left,
+              ARGUMENT(Ints) p, i64 width, i64 by_width, i64 along, i64 extent, i64 total, i64 together, i64 at_once, i64 bits, i64 count,
               i64 apart, i64 index_step, i64 source_step, i64 padding, GLOBAL i64 *status) {
     SHARED_GIVEN(u32, entries, ENTRIES + BUCKETS + ENTRIES / 16 + THREADS);
     LOCAL u32 *ends = entries + ENTRIES, *meeting = ends + BUCKETS, *sums = meeting + ENTRIES / 16;
@@ -732,35 +740,66 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
     LOCAL u32 *once = entries + (apart > 1 ? own : own * of_list), *again = once + of_list * (int)together;
     i64 list = GROUP * together + own;
     int n = list < total ? (int)count : 0;
+#ifdef LEFT
+    int is_left = 0;
+    for (i64 l = GROUP * together; l < (GROUP + 1) * together && l < total; l += LEFT) is_left |= left[l / LEFT];
+    if (!is_left) return;
+    if (n > 0 && !left[list / LEFT]) n = 0;
+#endif
     idx row = n > 0 ? FIRST_ROW((idx)list, (idx)count, (idx)apart) : 0, words = n * (idx)width;
     GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
     idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row);
 #ifdef KEPT
     // On their way while local memory is cleared.
+#ifdef ALIKE
+    SHARED(u32, others, 1);
+    if (LANE == 0) others[0] = 0;
+    Indices near[KEPT];
+    EACH_KEPT(a) if (member + a * team < n) _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++)
+        near[a].all[k] = ((GLOBAL const INDEX_WORD *)(at + (member + a * team) * (idx)index_step))[k];
+#else
     SI value[KEPT];
     EACH_KEPT(a) if (member + a * team < n) value[a] = at[(member + a * team) * (idx)index_step];
+#endif
 #endif
     for (int i = LANE; i < 2 * of_list * (int)together; i += THREADS) entries[i] = 0;
     for (int i = LANE; i < BUCKETS; i += THREADS) ends[i] = 0;
 #ifdef KEPT
     BARRIER();
+#ifdef ALIKE
+    SI value[KEPT];
+    int are_alike = 1;
+    EACH_KEPT(a) if (member + a * team < n) {
+        value[a] = near[a].each[0];
+        _Pragma("unroll") for (int j = 1; j < NUMBERS; j++) are_alike &= near[a].each[j] == value[a];
+    }
+    if (!are_alike) or_local(others, 1);
+#endif
     idx v[KEPT];
     EACH_KEPT(a) {
         int i = member + a * team;
         v[a] = i < n && IS_GOOD(value[a]) ? (idx)value[a] : -1;
+#ifndef ALIKE
         if (i < n && (u64)value[a] >= (u64)extent) note(status, row + i * (idx)apart, value[a]);
+#endif
     }
     // Before anything is written.
     Word read[KEPT];
     EACH_KEPT(a) if (v[a] >= 0)
         SET_WORD(read[a], ((GLOBAL const WORD *)source)[from_list + (member + a * team) * (idx)source_step]);
-#if defined(ADDING) && !defined(FRESH)
+#if defined(ADDING) && !defined(FRESH) && !defined(MEMORY_ADDS)
     Word had[KEPT];
     EACH_KEPT(a) if (v[a] >= 0) SET_WORD(had[a], ((GLOBAL const WORD *)y)[to_list + v[a] * (idx)along]);
 #endif
     EACH_KEPT(a) if (v[a] >= 0 && or_local(once + PLACE(v[a]), BIT(v[a])) & BIT(v[a]))
         or_local(again + PLACE(v[a]), BIT(v[a]));
     BARRIER();
+#ifdef ALIKE
+    if (LANE == 0) left[GROUP] = (u8)others[0];
+    if (others[0]) return;
+    EACH_KEPT(a) if (member + a * team < n && (u64)value[a] >= (u64)extent)
+        note(status, (row + (i64)(member + a * team) * apart) * NUMBERS, value[a]);
+#endif
     u32 meets = 0;
     EACH_KEPT(a) if (v[a] >= 0) {
         idx to = to_list + v[a] * (idx)along;
@@ -771,6 +810,8 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
         }
 #ifdef FRESH
         PUT(to, v[a], 0, sum_of(read[a], member + a * team), 1);
+#elif defined(MEMORY_ADDS)
+        CAT(add_word_any_, T)(y + to * VECTOR, read[a].all);
 #elif defined(ADDING)
         store(y, to, joined(sum_of(had[a], 0), sum_of(read[a], 0)));
 #else

@@ -21,7 +21,9 @@ const SEED: u64 = 7;
 pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     let arguments = Arguments::from_args();
     let required = std::env::var("ISOGRAD_REQUIRE").unwrap_or_default();
-    let mut required: Vec<&str> = required.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
+    // `cuda:0` is `cuda`.
+    let names = required.split(',').map(|name| name.trim().trim_end_matches(":0"));
+    let mut required: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     required.retain(|name| !NO_DEVICES.contains(name));
     required.push("cpu");
     let mut names: Vec<&str> = DEVICES.iter().chain(&required).copied().collect();

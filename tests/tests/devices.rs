@@ -227,6 +227,8 @@ fn too_much(device: &Device) -> std::result::Result<(), String> {
 }
 
 fn bad_index(device: &Device) -> std::result::Result<(), String> {
+    // Alone on its device: whoever waits next is told of a bad index.
+    let device = &private(device);
     let x = Tensor::ones((4, 3), DType::F32, device).map_err(text)?;
     for value in [4i64, -1, i64::MAX] {
         let index = Tensor::from_vec(vec![0, value, 2], 3, device).map_err(text)?;
@@ -238,7 +240,18 @@ fn bad_index(device: &Device) -> std::result::Result<(), String> {
         }
         still_works(device)?;
     }
-    Ok(())
+    // One for all elements of a row.
+    let scattered = || {
+        let table = Tensor::ones((700, 1024), DType::F16, device)?;
+        let rows = Tensor::from_vec((0..300).map(|i| 401 + i).collect::<Vec<i64>>(), (300, 1), device)?;
+        let index = rows.broadcast_to((300, 1024))?.copy()?;
+        table.scatter_add(0, &index, &table.narrow(0, 0, 300)?)?.to_f64_vec()
+    };
+    let error = scattered().err().ok_or("a bad index was written to")?;
+    if error.kind() != Kind::Index || !error.to_string().contains("is 700, expected 0..700") {
+        return Err(format!("{error}"));
+    }
+    still_works(device)
 }
 
 fn still_works(device: &Device) -> std::result::Result<(), String> {

@@ -186,6 +186,23 @@ const SIZES: &[Size] = &[
     size("scatter", "places_in_passes", &[&[40009, 9], &[32768, 9]], |x| {
         x[0].scatter(0, &indices(&x[0], &[32768, 9], 40009)?, &x[1])
     }),
+    // An index for each element that is the same along rows, or along a part of them, where lists are long enough.
+    size("scatter_add", "alike_rows", &[&[700, 1024], &[300, 1024]], |x| {
+        x[0].scatter_add(0, &alike(&indices(&x[0], &[300, 1], 700)?, &[300, 1024])?, &x[1])
+    }),
+    size("scatter_add", "alike_rows_of_few_places", &[&[700, 1024], &[300, 1024]], |x| {
+        x[0].scatter_add(0, &alike(&indices(&x[0], &[300, 1], 5)?, &[300, 1024])?, &x[1])
+    }),
+    size("scatter_add", "alike_rows_of_planes", &[&[2, 700, 520], &[2, 300, 520]], |x| {
+        x[0].scatter_add(1, &alike(&indices(&x[0], &[2, 300, 1], 700)?, &[2, 300, 520])?, &x[1])
+    }),
+    size("scatter_add", "partly_alike_rows", &[&[700, 1040], &[300, 1040]], |x| {
+        let rows = alike(&indices(&x[0], &[300, 1], 700)?, &[300, 528])?;
+        x[0].scatter_add(0, &Tensor::concat(&[&rows, &indices(&x[0], &[300, 512], 700)?], 1)?, &x[1])
+    }),
+    size("scatter", "alike_rows", &[&[700, 1024], &[300, 1024]], |x| {
+        x[0].scatter(0, &alike(&indices(&x[0], &[300, 1], 700)?, &[300, 1024])?, &x[1])
+    }),
     // Wide rows, of which each looks at the others: words that are no whole number of threads, and one place of hundreds.
     size("index_add", "wide_rows", &[&[90, 130], &[700, 130]], |x| {
         x[0].index_add(0, &indices(&x[0], &[700], 90)?, &x[1], 1)
@@ -237,6 +254,11 @@ fn skewed(like: &Tensor, shape: &[usize], n: i64) -> Result<Tensor> {
     let count = shape.iter().product::<usize>() as i64;
     let value = |i: i64| if i % 2 == 0 { n / 3 } else { (i * i * 31 + i * 7) % n };
     Tensor::from_vec((0..count).map(value).collect::<Vec<_>>(), shape, like.device())
+}
+
+/// An index with an element for each, all in memory.
+fn alike(rows: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    rows.broadcast_to(shape)?.copy()
 }
 
 fn main() {

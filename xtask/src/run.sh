@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tests and measures devices: run.sh [DEVICE..], by default every device that `isograd devices` lists. Needs nothing but
-# what every system has: sh, sed, gzip.
+# what every system has: sh, sed, tar, xz.
 #
 # OUT     where results go (results, beside this script): for each device tests.txt, bench.txt and bench.json, and
 #         summary.txt with what was run and passed
@@ -15,14 +15,7 @@ mkdir -p "$out" || exit 1
 status=0
 programs=$(mktemp -d) || exit 1
 trap 'rm -rf "$programs"' EXIT
-
-# unpack PROGRAM: the path of a program of the bundle, without its packing.
-unpack() {
-    unpacked=$programs/${1#"$here/"}
-    unpacked=${unpacked%.gz}
-    mkdir -p "${unpacked%/*}"
-    [ -x "$unpacked" ] || { gzip -dc "$1" > "$unpacked" && chmod +x "$unpacked"; }
-}
+xz -dc "$here/programs.tar.xz" | tar -xf - -C "$programs" || exit 1
 
 say() {
     echo "$*" | tee -a "$out/summary.txt"
@@ -56,16 +49,14 @@ run_test() {
 
 run_tests() {
     : > "$out/$folder/tests.txt"
-    for program in "$here"/tests/*.gz; do
-        unpack "$program"
-        ISOGRAD_REQUIRE=$1 run_test "$1" "$unpacked" "${1%:0}::$FILTER"
+    for program in "$programs"/tests/*; do
+        ISOGRAD_REQUIRE=$1 run_test "$1" "$program" "${1%:0}::$FILTER"
     done
     # Only the first device of a backend is what its own tests open.
     case $1 in *:0) ;; *) return ;; esac
-    [ -d "$here/${1%%:*}" ] || return
-    for program in "$here/${1%%:*}"/*.gz; do
-        unpack "$program"
-        run_test "$1" "$unpacked" "$FILTER"
+    [ -d "$programs/${1%%:*}" ] || return
+    for program in "$programs/${1%%:*}"/*; do
+        run_test "$1" "$program" "$FILTER"
     done
 }
 
@@ -82,8 +73,7 @@ run_bench() {
 # Bad indices are errors of the call that met them, as the tests expect.
 export ISOGRAD_CHECKED=1
 
-unpack "$here/bin/isograd.gz"
-isograd=$unpacked
+isograd=$programs/bin/isograd
 [ $# -gt 0 ] || set -- $("$isograd" devices | sed -n 's/^\([a-z]*:[0-9]*\|cpu\) .*/\1/p')
 for device in "$@"; do
     case $device in cpu | *:*) ;; *) device=$device:0 ;; esac

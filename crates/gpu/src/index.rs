@@ -34,6 +34,8 @@ const ENTRIES: usize = 8192;
 const BUCKET: usize = 4;
 /// Of rows of one word that a thread keeps in registers, bytes of these at most: more are put aside to memory.
 const KEPT_BYTES: usize = 32;
+/// The same of their indices, where neighbours have one each.
+const KEPT_INDEX_BYTES: usize = 128;
 /// Of longer lists: how many neighbouring ones a group takes, the first of these that serves best; bytes of local memory of
 /// one, at most, since more is taken from the cache; threads for one, of LIST_THREADS at most.
 const LONG_TOGETHER: [usize; 3] = [4, 2, 1];
@@ -84,6 +86,7 @@ type Strides = SmallVec<[usize; 8]>;
 type Program = (Variant, SmallVec<[i64; 32]>);
 
 /// An index and what it points into.
+#[derive(Clone)]
 struct Places<'a> {
     index: &'a Operand<'a>,
     dim: usize,
@@ -463,7 +466,19 @@ enum Onto {
     Nothing { padding: i64, reduce: IndexReduce },
 }
 
+/// What is done with neighbours that fill a word, `numbers` of them.
+#[derive(Clone, Copy)]
+enum Alike {
+    /// Nothing.
+    Unknown,
+    /// Where a group's point to the same places, as in rows of a table, they are moved as words; others are noted in `left`.
+    Moved { numbers: usize, left: u64 },
+    /// Only what is noted in `left` is moved.
+    Left { numbers: usize, left: u64 },
+}
+
 /// A scatter under way.
+#[derive(Clone)]
 struct Scattering<'a> {
     call: &'a Call<'a>,
     places: Places<'a>,
@@ -506,31 +521,50 @@ impl Scattering<'_> {
         is_asked && gpu.driver().limits().has_adds && dtype.acc() == DType::F32
     }
 
-    fn in_any_order<D: Driver>(mut self, gpu: &Gpu<D>) -> Result<()> {
-        let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
-        let mut outer = self.places.outer();
-        // Neighbours in the index that are neighbours in y and in the source are a word.
-        let (last, word_of) = (outer.rank() - 1, WHOLE / size);
+    /// How many neighbours in the index are neighbours in y and in the source too, and fill a word there; 1 if none are. `outer`
+    /// are the index's rows.
+    fn neighbours<D: Driver>(&self, outer: &Joint) -> Result<usize> {
+        let (index, last) = (self.places.index, outer.rank() - 1);
+        let word_of = WHOLE / self.call.outputs[0].dtype.size();
         let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
         let is_word = self.places.vector * self.places.width == 1
             && outer.strides.iter().all(|s| s[last] == 1)
-            && [outer.extents[last], self.places.along].iter().chain(&steps(&outer)).all(|s| s.is_multiple_of(word_of))
+            && [outer.extents[last], self.places.along].iter().chain(&steps(outer)).all(|s| s.is_multiple_of(word_of))
             && outer.strides[0][..last].iter().all(|s| (s * index.dtype.size()).is_multiple_of(16))
             && [self.from, self.to, place::<D>(index)?].iter().all(|start| start.is_multiple_of(16));
-        let numbers = if is_word { word_of } else { 1 };
+        Ok(if is_word { word_of } else { 1 })
+    }
+
+    /// Takes so many neighbours as a word, in `outer` too, and adds how their indices are read.
+    fn in_words_of(&mut self, numbers: usize, outer: &mut Joint) -> Program {
+        let (last, dim) = (outer.rank() - 1, self.places.dim);
         outer.extents[last] /= numbers;
-        outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
+        // Of the index, positions are in elements.
+        outer.strides[0][last] *= numbers;
+        outer.strides[1..].iter_mut().for_each(|s| s[..last].iter_mut().for_each(|step| *step /= numbers));
+        self.places.along /= numbers;
+        self.places.source.iter_mut().for_each(|s| s[dim] /= numbers);
         self.places.vector *= numbers;
         self.places.rows /= numbers;
-        let index_bytes = numbers * index.dtype.size();
-        let (variant, ints) = self.variant(&outer, &[]);
-        let variant = variant
-            .define("ANY_ORDER", true)
-            .define("NUMBERS", numbers)
-            .define("INDEX_WORD", word(index_bytes.min(16)))
-            .define("INDEX_WORDS", index_bytes.div_ceil(16));
-        let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
-        self.each(gpu, "any", (variant, ints), &[])
+        let index_bytes = numbers * self.places.index.dtype.size();
+        let (variant, ints) = self.variant(outer, &[]);
+        let variant = variant.define("NUMBERS", numbers).define("INDEX_WORD", word(index_bytes.min(16)));
+        (variant.define("INDEX_WORDS", index_bytes.div_ceil(16)), ints)
+    }
+
+    /// Whether the memory, where it adds words, gives the bits that a thread would: not of f32, as it takes numbers below the
+    /// normal ones for 0.
+    fn adds_alike(&self) -> bool {
+        self.places.vector == WHOLE / 2 && self.call.outputs[0].dtype.size() == 2
+    }
+
+    fn in_any_order<D: Driver>(mut self, gpu: &Gpu<D>) -> Result<()> {
+        let mut outer = self.places.outer();
+        let numbers = self.neighbours::<D>(&outer)?;
+        let (variant, ints) = self.in_words_of(numbers, &mut outer);
+        let variant = variant.define("ANY_ORDER", true);
+        let is_whole = self.places.vector * self.call.outputs[0].dtype.size() == WHOLE;
+        self.each(gpu, "any", (if is_whole { variant.define("WHOLE", true) } else { variant }, ints), &[])
     }
 
     /// Of a list, each row looks at `count`: itself and the others, or itself alone.
@@ -567,8 +601,7 @@ impl Scattering<'_> {
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let most = count.next_power_of_two().max(u32::BITS as usize);
         let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", most);
-        let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
-        let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
+        let variant = if self.adds_alike() { variant.define("WHOLE", true) } else { variant };
         let pointers = [place::<D>(index)?, self.from, self.to];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
@@ -718,48 +751,81 @@ impl Scattering<'_> {
         if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
     }
 
-    fn local<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
-        let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
-        let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
+    fn local<D: Driver>(self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
+        let (width, [lists, count, apart], limits) = (self.places.width, self.lists(), gpu.driver().limits());
         let [least, most] = if apart > 1 { NEIGHBOURS } else { [1, 1] };
+        let is_busy = |together: usize| lists / together >= limits.units - limits.units / 8;
         let is_more = |together: usize| {
             let has_place =
                 together * count <= 2 * entries && together <= group_size(limits).min(lists.next_power_of_two());
-            let is_busy = lists / together >= limits.units - limits.units / 8;
-            has_place && (together <= least || (is_busy && (together <= most || together * count <= TOGETHER)))
+            let has_groups = is_busy(together) && (together <= most || together * count <= TOGETHER);
+            has_place && (together <= least || has_groups)
         };
         let mut together = 1;
         while width == 1 && is_more(2 * together) {
             together *= 2;
         }
-        let slabs = lists.div_ceil(together);
-        if slabs > MOST_GROUPS {
+        if lists.div_ceil(together) > MOST_GROUPS {
             return self.ordered(gpu);
         }
-        let words = together * count * width;
-        let threads = match width {
-            1 => LIST_THREADS,
-            _ => SHARING_THREADS,
-        };
-        if words > self.places.threads * ROWS_OF_THREAD {
-            self.places.threads = 1 << threads.min(limits.max_group).ilog2();
+        let numbers = self.neighbours::<D>(&self.places.outer())?;
+        let has_threads = count >= group_size(limits) && is_busy(numbers) && lists / numbers <= MOST_GROUPS;
+        let has_registers = |kept| kept * numbers * self.places.index.dtype.size() <= KEPT_INDEX_BYTES;
+        let may_move = numbers > 1 && has_threads && self.kept(limits, count, numbers).is_some_and(has_registers);
+        if may_move && matches!(self.onto, Onto::Values) {
+            let left = gpu.scratch(lists / numbers)?;
+            self.clone().in_lists(gpu, entries, 1, Alike::Moved { numbers, left: left.address })?;
+            return self.in_lists(gpu, entries, together, Alike::Left { numbers, left: left.address });
         }
-        let threads = self.places.threads;
+        self.in_lists(gpu, entries, together, Alike::Unknown)
+    }
+
+    /// Threads of a group that takes `words` of lists.
+    fn list_threads(&self, limits: &Limits, words: usize) -> usize {
+        let most = if self.places.width == 1 { LIST_THREADS } else { SHARING_THREADS };
+        let is_long = words > group_size(limits) * ROWS_OF_THREAD;
+        if is_long { 1 << most.min(limits.max_group).ilog2() } else { group_size(limits) }
+    }
+
+    /// How many rows of `vector` elements a thread keeps, if it has the registers.
+    fn kept(&self, limits: &Limits, words: usize, vector: usize) -> Option<usize> {
+        let kept = words.div_ceil(self.list_threads(limits, words)).next_power_of_two();
+        let has_room = kept * vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
+        (limits.keeps_arrays && self.places.width == 1 && has_room).then_some(kept)
+    }
+
+    fn in_lists<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize, together: usize, alike: Alike) -> Result<()> {
+        let (index, dim, width, limits) =
+            (self.places.index, self.places.dim, self.places.width, gpu.driver().limits());
+        let [mut lists, count, mut apart] = self.lists();
+        let words = together * count * width;
+        let threads = self.list_threads(limits, words);
+        self.places.threads = threads;
+        let mut outer = self.places.outer();
+        let ((variant, ints), left) = match alike {
+            Alike::Unknown => (self.variant(&outer, &[]), self.to),
+            Alike::Moved { numbers, left } => {
+                (lists, apart) = (lists / numbers, apart / numbers);
+                let (variant, ints) = self.in_words_of(numbers, &mut outer);
+                let variant = variant.define("ALIKE", true);
+                ((if self.adds_alike() { variant.define("WHOLE", true) } else { variant }, ints), left)
+            }
+            Alike::Left { numbers, left } => {
+                let (variant, ints) = self.variant(&outer, &[]);
+                ((variant.define("LEFT", numbers), ints), left)
+            }
+        };
+        let slabs = lists.div_ceil(together);
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
-        let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
         let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
-        let kept = words.div_ceil(threads).next_power_of_two();
-        let is_kept = limits.keeps_arrays
-            && width == 1
-            && kept * self.places.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
-        let variant = keeping(variant, is_kept.then_some(kept), threads);
+        let variant = keeping(variant, self.kept(limits, words, self.places.vector), threads);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
         let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
         let [counts, first] = self.others::<D>()?;
-        let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
+        let pointers = [place::<D>(index)?, self.from, self.to, counts, first, left];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
         let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
