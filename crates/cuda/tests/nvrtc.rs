@@ -40,6 +40,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("reduce_rows", 8, FEW),
     ("row_loss_backward", 20, FEW),
     ("lists", 132, KEPT),
+    ("words", 56, KEPT),
     ("buckets", 456, KEPT),
     ("last", 204, KEPT),
     ("softmax_columns_backward", 4, FEW),

@@ -86,7 +86,6 @@ type Strides = SmallVec<[usize; 8]>;
 type Program = (Variant, SmallVec<[i64; 32]>);
 
 /// An index and what it points into.
-#[derive(Clone)]
 struct Places<'a> {
     index: &'a Operand<'a>,
     dim: usize,
@@ -466,19 +465,7 @@ enum Onto {
     Nothing { padding: i64, reduce: IndexReduce },
 }
 
-/// What is done with neighbours that fill a word, `numbers` of them.
-#[derive(Clone, Copy)]
-enum Alike {
-    /// Nothing.
-    Unknown,
-    /// Where a group's point to the same places, as in rows of a table, they are moved as words; others are noted in `left`.
-    Moved { numbers: usize, left: u64 },
-    /// Only what is noted in `left` is moved.
-    Left { numbers: usize, left: u64 },
-}
-
 /// A scatter under way.
-#[derive(Clone)]
 struct Scattering<'a> {
     call: &'a Call<'a>,
     places: Places<'a>,
@@ -771,13 +758,38 @@ impl Scattering<'_> {
         let numbers = self.neighbours::<D>(&self.places.outer())?;
         let has_threads = count >= group_size(limits) && is_busy(numbers) && lists / numbers <= MOST_GROUPS;
         let has_registers = |kept| kept * numbers * self.places.index.dtype.size() <= KEPT_INDEX_BYTES;
-        let may_move = numbers > 1 && has_threads && self.kept(limits, count, numbers).is_some_and(has_registers);
-        if may_move && matches!(self.onto, Onto::Values) {
-            let left = gpu.scratch(lists / numbers)?;
-            self.clone().in_lists(gpu, entries, 1, Alike::Moved { numbers, left: left.address })?;
-            return self.in_lists(gpu, entries, together, Alike::Left { numbers, left: left.address });
+        match self.kept(limits, count, numbers).filter(|&kept| numbers > 1 && has_threads && has_registers(kept)) {
+            Some(kept) if matches!(self.onto, Onto::Values) => self.words(gpu, numbers, kept),
+            _ => self.in_lists(gpu, entries, together),
         }
-        self.in_lists(gpu, entries, together, Alike::Unknown)
+    }
+
+    /// Lists of neighbours, of which `numbers` are a word: often they point to the same places, as where rows of a table are added
+    /// up.
+    fn words<D: Driver>(mut self, gpu: &Gpu<D>, numbers: usize, kept: usize) -> Result<()> {
+        let (index, dim, limits) = (self.places.index, self.places.dim, gpu.driver().limits());
+        let [lists, count, apart] = self.lists();
+        let threads = self.list_threads(limits, count);
+        self.places.threads = threads;
+        let mut outer = self.places.outer();
+        let (variant, ints) = self.in_words_of(numbers, &mut outer);
+        let entries = kept * threads;
+        let variant =
+            variant.define("LISTS", true).define("ONE", true).define("ALIKE", true).define("ENTRIES", entries);
+        let variant = variant.define("BUCKETS", entries / BUCKET).define("NUMBER_BITS", entries.ilog2() as usize);
+        let variant = keeping(variant, Some(kept), threads);
+        let variant = if self.adds_alike() { variant.define("WHOLE", true) } else { variant };
+        let Places { along, extent, .. } = self.places;
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let bits = extent.next_power_of_two().clamp(u32::BITS as usize, entries * BITS);
+        let pointers = [place::<D>(index)?, self.from, self.to];
+        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer).ints(&ints);
+        let sizes = [along, extent, bits, count, apart / numbers, index.layout.strides()[dim], source_step];
+        let arguments = sizes.into_iter().fold(arguments, |list, v| list.int(v as i64));
+        let slot = gpu.status(self.call.op, Check::Index(extent))?;
+        let geometry = Geometry::new([lists / numbers, 1, 1], threads);
+        gpu.launch(variant, "words", geometry, &arguments.pointer(slot.address))?;
+        self.places.check(gpu, self.call.op, slot)
     }
 
     /// Threads of a group that takes `words` of lists.
@@ -794,38 +806,24 @@ impl Scattering<'_> {
         (limits.keeps_arrays && self.places.width == 1 && has_room).then_some(kept)
     }
 
-    fn in_lists<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize, together: usize, alike: Alike) -> Result<()> {
+    fn in_lists<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize, together: usize) -> Result<()> {
         let (index, dim, width, limits) =
             (self.places.index, self.places.dim, self.places.width, gpu.driver().limits());
-        let [mut lists, count, mut apart] = self.lists();
-        let words = together * count * width;
+        let [lists, count, apart] = self.lists();
+        let (words, slabs) = (together * count * width, lists.div_ceil(together));
         let threads = self.list_threads(limits, words);
         self.places.threads = threads;
-        let mut outer = self.places.outer();
-        let ((variant, ints), left) = match alike {
-            Alike::Unknown => (self.variant(&outer, &[]), self.to),
-            Alike::Moved { numbers, left } => {
-                (lists, apart) = (lists / numbers, apart / numbers);
-                let (variant, ints) = self.in_words_of(numbers, &mut outer);
-                let variant = variant.define("ALIKE", true);
-                ((if self.adds_alike() { variant.define("WHOLE", true) } else { variant }, ints), left)
-            }
-            Alike::Left { numbers, left } => {
-                let (variant, ints) = self.variant(&outer, &[]);
-                ((variant.define("LEFT", numbers), ints), left)
-            }
-        };
-        let slabs = lists.div_ceil(together);
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
         let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
         let variant = keeping(variant, self.kept(limits, words, self.places.vector), threads);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
-        let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
+        let bits = self.places.extent.next_power_of_two().clamp(u32::BITS as usize, entries * BITS / together);
         let [counts, first] = self.others::<D>()?;
-        let pointers = [place::<D>(index)?, self.from, self.to, counts, first, left];
+        let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
         let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
