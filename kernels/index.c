@@ -386,15 +386,6 @@ FUNCTION void put(GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, idx at, id
 #define PUT(at, node, w, sum, length) put(y, counts, first, at, (idx)(node), w, sum, length)
 #endif
 
-// Whether the memory may add a word of 16 bytes in place of a thread.
-#if defined(HAS_ADDS) && defined(WHOLE)
-#define MEMORY_ADDS 1
-#define ADD_WORD(p, w) CAT(add_word_any_, T)(p, (w).all)
-#else
-#define MEMORY_ADDS 0
-#define ADD_WORD(p, w) ((void)0)
-#endif
-
 #ifdef ANY_ORDER
 #ifdef HAS_ADDS
 #define ADD_ANY(T, p, v) CAT(add_any_, T)(p, v)
@@ -417,38 +408,38 @@ FUNCTION void add_in_word(GLOBAL S *p, S v) {
 }
 #define ADD_ANY(T, p, v) add_in_word(p, v)
 #endif
-#if MEMORY_ADDS
-#define ADD_WORD_ANY(p, w) ADD_WORD(p, w)
+#if defined(HAS_ADDS) && defined(WHOLE)
+#define ADD_WORD_ANY(T, p, w) CAT(add_word_any_, T)(p, (w).all)
 #else
-#define ADD_WORD_ANY(p, w) EACH_PART(j) ADD_ANY(T, (p) + j, (w).each[j])
+#define ADD_WORD_ANY(T, p, w) EACH_PART(j) ADD_ANY(T, (p) + j, (w).each[j])
 #endif
 
 // Adds in whatever order threads come, in the dtype of y: as many roundings as additions. A thread takes a word of the source,
 // all of it for one index, or its elements each for their own. NUMBERS: how many indices these are. If these
-// are alike they are taken as one. WHOLE: a word has 16 bytes.
+// are alike they are taken as one. WHOLE: a word has 16 bytes. In the latter case positions are in elements.
 KERNEL(any)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 n, i64 width, i64 by_width,
             i64 along, i64 extent, GLOBAL i64 *status) {
+    const int size = NUMBERS > 1 ? 1 : VECTOR;
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {
         idx row = QUOTIENT((idx)e, width, by_width), w = (idx)e - row * (idx)width;
         GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
+        idx to = walk(&p, 0, ROWS, 1, row) + walk(&p, 5 * ROWS, INNER, 0, w);
         idx from = walk(&p, 0, ROWS, 2, row) + walk(&p, 5 * ROWS, INNER, 1, w);
-        GLOBAL WORD *to = (GLOBAL WORD *)y + (walk(&p, 0, ROWS, 1, row) + walk(&p, 5 * ROWS, INNER, 0, w));
         Indices v;
         Word read;
         _Pragma("unroll") for (int k = 0; k < INDEX_WORDS; k++) v.all[k] = ((GLOBAL const INDEX_WORD *)at)[k];
-        read.all = ((GLOBAL const WORD *)source)[from];
+        read.all = *(GLOBAL const WORD *)(source + from * size);
         int is_one = 1;
         _Pragma("unroll") for (int j = 0; j < NUMBERS; j++) {
             is_one &= v.each[j] == v.each[0];
             if ((u64)v.each[j] >= (u64)extent) note(status, (i64)row * NUMBERS + j, v.each[j]);
         }
         if (is_one) {
-            if ((u64)v.each[0] < (u64)extent)
-                ADD_WORD_ANY((GLOBAL S *)(to + (idx)v.each[0] * (idx)along), read);
+            if ((u64)v.each[0] < (u64)extent) ADD_WORD_ANY(T, y + (to + (idx)v.each[0] * (idx)along) * size, read);
             continue;
         }
         EACH_PART(j) if ((u64)v.each[j % NUMBERS] < (u64)extent)
-            ADD_ANY(T, (GLOBAL S *)(to + (idx)v.each[j % NUMBERS] * (idx)along) + j, read.each[j]);
+            ADD_ANY(T, y + to + (idx)v.each[j % NUMBERS] * (idx)along + j, read.each[j]);
     }
 }
 #elif defined(FEW)
@@ -508,7 +499,7 @@ FUNCTION int next_met(LOCAL const u32 *met, int j) {
 // For lists that are short, but of wide rows: a team of TEAM threads moves a row, and looks at all rows of the list, COUNT
 // at most, a power of 2, that may point to one place, while the row's words are on their way. The first row of a place adds up
 // all, in their order; of an assignment, the last one writes. A row that meets no other is added by the memory, if that adds
-// words: the bits are the same, and nothing waits for what was there.
+// words (WHOLE): the bits are the same, and nothing waits for what was there.
 #if TEAM <= WAVE
 #define TEAM_BARRIER() WAVE_BARRIER()
 #else
@@ -556,11 +547,11 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     u32 found = others[team];
 #ifdef ADDING
     if (!is_there || (found & 1)) return;
-#if MEMORY_ADDS
+#if defined(HAS_ADDS) && defined(WHOLE)
     if (!found) {
         for (idx w = member; w < (idx)width; w += TEAM) {
             if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
-            ADD_WORD(y + (TO(w) + (idx)v * (idx)along) * VECTOR, first);
+            CAT(add_word_any_, T)(y + (TO(w) + (idx)v * (idx)along) * VECTOR, first.all);
         }
         return;
     }
@@ -723,187 +714,6 @@ KERNEL(exact)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     add_local(&ends[BUCKET(v)], 1)
 #define MEETS(i) (meeting[FLAG(i) / 32] & BIT(FLAG(i)))
 
-// How many entries meet this one; -1 if it is not the one that moves all of them, which is the first where rows are added up,
-// and otherwise the last.
-LOCAL_FUNCTION int others_of(u32 entry, LOCAL const u32 *entries, int start, int end) {
-    int others = -1;
-    for (int e = start; e < end; e++) {
-        u32 other = entries[e];
-        if (!MEET(other, entry)) continue;
-        others++;
-#ifdef ADDING
-        if (other < entry) return -1;
-#else
-        if (other > entry) return -1;
-#endif
-    }
-    return others;
-}
-
-#ifdef ADDING
-// Adds the rows of so many others, in their order. The index has n rows.
-LOCAL_FUNCTION Sum with_others(Sum sum, int others, u32 entry, LOCAL const u32 *entries, int start, int end, GLOBAL const SI *at,
-                               idx index_step, int n, GLOBAL const S *source, idx from, idx source_step) {
-    if (end - start <= FEW_ENTRIES) {
-        for (; others > 0; others--) {
-            u32 next = ~(u32)0;
-            for (int e = start; e < end; e++) {
-                u32 other = entries[e];
-                if (MEET(other, entry) && other > entry && other < next) next = other;
-            }
-            entry = next;
-            sum = joined(sum, load(source, from + NUMBER(entry) * source_step, NUMBER(entry)));
-        }
-        return sum;
-    }
-    // Added in blocks, so that errors of long sums stay small.
-    i64 value = entry >> NUMBER_BITS;
-    for (idx j = NUMBER(entry) + 1; others > 0;) {
-        Sum block = zero();
-        for (int stop = others > 64 ? others - 64 : 0; others > stop; j += SCANNED) {
-            i64 next[SCANNED];
-            EACH_SCANNED(a) next[a] = j + a < n ? at[(j + a) * index_step] : -1;
-            EACH_SCANNED(a) if (next[a] == value) {
-                block = joined(block, load(source, from + (j + a) * source_step, j + a));
-                others--;
-            }
-        }
-        sum = joined(sum, block);
-    }
-    return sum;
-}
-#endif
-
-#ifdef ALIKE
-// Threads that read a row's indices, a word each, and the rows of which each keeps what it moves.
-#define SHARE INDEX_WORDS
-#define ROW_OF_SHARE(m) (LANE / SHARE + (m) * (THREADS / SHARE))
-#define KEPT_ROW(a) ROW_OF_SHARE(LANE % SHARE * KEPT + (a))
-#define EACH_SHARE(m) _Pragma("unroll") for (int m = 0; m < KEPT * SHARE; m++)
-
-// Words that are all added to, unless they meet others.
-#define IS_ADDED(part) (MEMORY_ADDS && (part) < 0)
-
-typedef union {
-    INDEX_WORD all;
-    SI each[NUMBERS / SHARE];
-} Share;
-
-// Writes a word, or one element of it.
-FUNCTION void write_part(GLOBAL S *y, idx word, Word w, int part) {
-    if (part < 0)
-        ((GLOBAL WORD *)y)[word] = w.all;
-    else
-        EACH_PART(j) if (j == part) y[word * VECTOR + j] = w.each[j];
-}
-
-#ifdef ADDING
-FUNCTION void write_sum(GLOBAL S *y, idx word, Sum sum, int part) {
-    Word w;
-    EACH_PART(j) STORE(T, w.each, j, sum.v[j]);
-    write_part(y, word, w, part);
-}
-#endif
-
-// As `lists`, of one list a group, whose rows are words of NUMBERS neighbours with an index each. Where these are alike, words
-// are moved, as rows of a table are; otherwise the elements of all words, one after the other.
-KERNEL(words)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUMENT(Ints) p, i64 along, i64 extent, i64 bits,
-              i64 count, i64 apart, i64 index_step, i64 source_step, GLOBAL i64 *status) {
-    SHARED(u32, entries, ENTRIES + BUCKETS + THREADS);
-    SHARED(u32, differ, 1);
-    const int own = 0, buckets = BUCKETS, spread = 1, n = (int)count, of_list = (int)bits / 32;
-    const i64 padding = -1;
-    LOCAL u32 *ends = entries + ENTRIES, *sums = ends + BUCKETS, *once = entries, *again = once + of_list;
-    idx row = FIRST_ROW((idx)GROUP, (idx)count, (idx)apart);
-    GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
-    idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row);
-    // None of these reads waits for another.
-    Share shares[KEPT * SHARE];
-    EACH_SHARE(m) if (ROW_OF_SHARE(m) < n)
-        shares[m].all = ((GLOBAL const INDEX_WORD *)(at + ROW_OF_SHARE(m) * (idx)index_step))[LANE % SHARE];
-    Word read[KEPT];
-    EACH_KEPT(a) if (KEPT_ROW(a) < n)
-        SET_WORD(read[a], ((GLOBAL const WORD *)source)[from_list + KEPT_ROW(a) * (idx)source_step]);
-    if (LANE == 0) differ[0] = 0;
-    BARRIER();
-    int are_alike = 1;
-    u32 found[KEPT * SHARE];
-    EACH_SHARE(m) {
-        int is_there = ROW_OF_SHARE(m) < n;
-        found[m] = is_there && IS_GOOD(shares[m].each[0]) ? (u32)shares[m].each[0] : ~(u32)0;
-        _Pragma("unroll") for (int j = 1; j < NUMBERS / SHARE; j++)
-            are_alike &= !is_there || shares[m].each[j] == shares[m].each[0];
-#if WAVE > 1 && THREADS >= WAVE
-        _Pragma("unroll") for (int by = 1; by < SHARE; by *= 2) are_alike &= wave_xor(found[m], by) == found[m];
-#else
-        if (is_there) are_alike &= at[ROW_OF_SHARE(m) * (idx)index_step] == shares[m].each[0];
-#endif
-    }
-    if (!are_alike) or_local(differ, 1);
-    BARRIER();
-    int parts = differ[0] ? NUMBERS : 1;
-    for (int turn = 0; turn < parts; turn++) {
-        int part = parts > 1 ? turn : -1, element = parts > 1 ? turn : 0;
-        for (int i = LANE; i < 2 * of_list; i += THREADS) entries[i] = 0;
-        for (int i = LANE; i < BUCKETS; i += THREADS) ends[i] = 0;
-        BARRIER();
-        idx v[KEPT];
-        EACH_KEPT(a) {
-            u32 mine = found[a];
-            _Pragma("unroll") for (int share = 1; share < SHARE; share++)
-                if (LANE % SHARE == share) mine = found[share * KEPT + a];
-            v[a] = (idx)(i32)mine;
-            // What is not known from above, and what is bad.
-            if (KEPT_ROW(a) < n && (part >= 0 || v[a] < 0)) {
-                i64 value = at[KEPT_ROW(a) * (idx)index_step + element];
-                v[a] = IS_GOOD(value) ? (idx)value : -1;
-                if (v[a] < 0) note(status, (row + (i64)KEPT_ROW(a) * apart) * NUMBERS + element, value);
-            }
-            if (v[a] >= 0 && or_local(once + PLACE(v[a]), BIT(v[a])) & BIT(v[a])) or_local(again + PLACE(v[a]), BIT(v[a]));
-        }
-        BARRIER();
-        u32 meets = 0;
-        EACH_KEPT(a) if (v[a] >= 0) {
-            idx to = to_list + v[a] * (idx)along;
-            if (IS_AGAIN(v[a])) {
-                meets |= 1u << a;
-                add_local(&ends[BUCKET(v[a])], 1);
-                continue;
-            }
-#ifdef ADDING
-            if (IS_ADDED(part))
-                ADD_WORD(y + to * VECTOR, read[a]);
-            else
-                write_sum(y, to, joined(load(y, to, 0), sum_of(read[a], 0)), part);
-#else
-            write_part(y, to, read[a], part);
-#endif
-        }
-        int met = (int)begin(ends, BUCKETS, sums);
-        EACH_KEPT(a) if (meets >> a & 1)
-            entries[(int)add_local(&ends[BUCKET(v[a])], 1)] = ENTRY(v[a], KEPT_ROW(a));
-        BARRIER();
-        for (int k = LANE; k < met; k += THREADS) {
-            u32 entry = entries[k];
-            idx i = NUMBER(entry), value = (idx)(entry >> NUMBER_BITS), to = to_list + value * (idx)along;
-            int b = BUCKET(value), start = b > 0 ? (int)ends[b - 1] : 0, end = (int)ends[b];
-            int others = others_of(entry, entries, start, end);
-            if (others < 0) continue;
-#ifdef ADDING
-            Sum sum = joined(load(y, to, 0), load(source, from_list + i * (idx)source_step, i));
-            sum = with_others(sum, others, entry, entries, start, end, at + element, (idx)index_step, n, source, from_list,
-                              (idx)source_step);
-            write_sum(y, to, sum, part);
-#else
-            Word w;
-            w.all = ((GLOBAL const WORD *)source)[from_list + i * (idx)source_step];
-            write_part(y, to, w, part);
-#endif
-        }
-        BARRIER();
-    }
-}
-#else
 // For an index whose lists have a place in local memory. A group takes `together` lists, a power of 2, each with `bits` bits,
 // a power of 2: one for all indices that are alike modulo `bits`. A row whose bit is no other's is moved at once. The others are put
 // into BUCKETS buckets, in any order, so that those that meet are in one: the first of them adds up all, in their
@@ -1057,13 +867,48 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
             u32 entry = ENTRY(value, i);
 #endif
             int b = BUCKET(value), from_entry = (b > 0 ? (int)ends[b - 1] : 0) - base, end = (int)ends[b] - base;
-            int others = others_of(entry, entries, from_entry, end);
-            if (others < 0) continue;
+            int is_mine = 1, others = -1;
+            for (int e = from_entry; e < end && is_mine; e++) {
+                u32 other = entries[e];
+                int meets = MEET(other, entry);
+                others += meets;
+#ifdef ADDING
+                is_mine = !meets || other >= entry;
+#else
+                is_mine = !meets || other <= entry;
+#endif
+            }
+            if (!is_mine) continue;
             idx to = to_list + value * (idx)along + TO(w), from = from_list + FROM(w);
 #ifdef ADDING
+            int length = others + 1;
             Sum sum = joined(BEFORE(y, to), load(source, from + i * (idx)source_step, i));
-            sum = with_others(sum, others, entry, entries, from_entry, end, at, (idx)index_step, n, source, from, (idx)source_step);
-            PUT(to, value, w, sum, others + 1);
+            if (end - from_entry <= FEW_ENTRIES) {
+                for (; others > 0; others--) {
+                    u32 next = ~(u32)0;
+                    for (int e = from_entry; e < end; e++) {
+                        u32 other = entries[e];
+                        if (MEET(other, entry) && other > entry && other < next) next = other;
+                    }
+                    entry = next;
+                    sum = joined(sum, load(source, from + NUMBER(entry) * (idx)source_step, NUMBER(entry)));
+                }
+            } else {
+                // Added in blocks, so that errors of long sums stay small.
+                for (idx j = i + 1; others > 0;) {
+                    Sum block = zero();
+                    for (int stop = others > 64 ? others - 64 : 0; others > stop; j += SCANNED) {
+                        i64 next[SCANNED];
+                        EACH_SCANNED(a) next[a] = j + a < n ? at[(j + a) * (idx)index_step] : -1;
+                        EACH_SCANNED(a) if (next[a] == value) {
+                            block = joined(block, load(source, from + (j + a) * (idx)source_step, j + a));
+                            others--;
+                        }
+                    }
+                    sum = joined(sum, block);
+                }
+            }
+            PUT(to, value, w, sum, length);
 #else
             ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from + i * (idx)source_step];
 #endif
@@ -1072,7 +917,6 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
         if (turn + step < (int)together) BARRIER();
     }
 }
-#endif
 #elif defined(LONG)
 // Indices that a thread reads at once.
 #if defined(KEPT) && !defined(ADDING)

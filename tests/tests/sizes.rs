@@ -186,15 +186,12 @@ const SIZES: &[Size] = &[
     size("scatter", "places_in_passes", &[&[40009, 9], &[32768, 9]], |x| {
         x[0].scatter(0, &indices(&x[0], &[32768, 9], 40009)?, &x[1])
     }),
-    // An index for each element that is the same along rows, or along a part of them, where lists are long enough.
+    // An index for each element, which is the same along rows, or along a part of them.
     size("scatter_add", "alike_rows", &[&[700, 1024], &[300, 1024]], |x| {
         x[0].scatter_add(0, &alike(&indices(&x[0], &[300, 1], 700)?, &[300, 1024])?, &x[1])
     }),
     size("scatter_add", "alike_rows_of_few_places", &[&[700, 1024], &[300, 1024]], |x| {
         x[0].scatter_add(0, &alike(&indices(&x[0], &[300, 1], 5)?, &[300, 1024])?, &x[1])
-    }),
-    size("scatter_add", "alike_rows_of_planes", &[&[2, 700, 520], &[2, 300, 520]], |x| {
-        x[0].scatter_add(1, &alike(&indices(&x[0], &[2, 300, 1], 700)?, &[2, 300, 520])?, &x[1])
     }),
     size("scatter_add", "partly_alike_rows", &[&[700, 1040], &[300, 1040]], |x| {
         let rows = alike(&indices(&x[0], &[300, 1], 700)?, &[300, 528])?;

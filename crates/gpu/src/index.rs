@@ -34,8 +34,6 @@ const ENTRIES: usize = 8192;
 const BUCKET: usize = 4;
 /// Of rows of one word that a thread keeps in registers, bytes of these at most: more are put aside to memory.
 const KEPT_BYTES: usize = 32;
-/// The same of their indices, where neighbours have one each.
-const KEPT_INDEX_BYTES: usize = 128;
 /// Of longer lists: how many neighbouring ones a group takes, the first of these that serves best; bytes of local memory of
 /// one, at most, since more is taken from the cache; threads for one, of LIST_THREADS at most.
 const LONG_TOGETHER: [usize; 3] = [4, 2, 1];
@@ -508,50 +506,31 @@ impl Scattering<'_> {
         is_asked && gpu.driver().limits().has_adds && dtype.acc() == DType::F32
     }
 
-    /// How many neighbours in the index are neighbours in y and in the source too, and fill a word there; 1 if none are. `outer`
-    /// are the index's rows.
-    fn neighbours<D: Driver>(&self, outer: &Joint) -> Result<usize> {
-        let (index, last) = (self.places.index, outer.rank() - 1);
-        let word_of = WHOLE / self.call.outputs[0].dtype.size();
+    fn in_any_order<D: Driver>(mut self, gpu: &Gpu<D>) -> Result<()> {
+        let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
+        let mut outer = self.places.outer();
+        // Neighbours in the index that are neighbours in y and in the source are a word.
+        let (last, word_of) = (outer.rank() - 1, WHOLE / size);
         let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
         let is_word = self.places.vector * self.places.width == 1
             && outer.strides.iter().all(|s| s[last] == 1)
-            && [outer.extents[last], self.places.along].iter().chain(&steps(outer)).all(|s| s.is_multiple_of(word_of))
+            && [outer.extents[last], self.places.along].iter().chain(&steps(&outer)).all(|s| s.is_multiple_of(word_of))
             && outer.strides[0][..last].iter().all(|s| (s * index.dtype.size()).is_multiple_of(16))
             && [self.from, self.to, place::<D>(index)?].iter().all(|start| start.is_multiple_of(16));
-        Ok(if is_word { word_of } else { 1 })
-    }
-
-    /// Takes so many neighbours as a word, in `outer` too, and adds how their indices are read.
-    fn in_words_of(&mut self, numbers: usize, outer: &mut Joint) -> Program {
-        let (last, dim) = (outer.rank() - 1, self.places.dim);
+        let numbers = if is_word { word_of } else { 1 };
         outer.extents[last] /= numbers;
-        // Of the index, positions are in elements.
-        outer.strides[0][last] *= numbers;
-        outer.strides[1..].iter_mut().for_each(|s| s[..last].iter_mut().for_each(|step| *step /= numbers));
-        self.places.along /= numbers;
-        self.places.source.iter_mut().for_each(|s| s[dim] /= numbers);
+        outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
         self.places.vector *= numbers;
         self.places.rows /= numbers;
-        let index_bytes = numbers * self.places.index.dtype.size();
-        let (variant, ints) = self.variant(outer, &[]);
-        let variant = variant.define("NUMBERS", numbers).define("INDEX_WORD", word(index_bytes.min(16)));
-        (variant.define("INDEX_WORDS", index_bytes.div_ceil(16)), ints)
-    }
-
-    /// Whether the memory, where it adds words, gives the bits that a thread would: not of f32, as it takes numbers below the
-    /// normal ones for 0.
-    fn adds_alike(&self) -> bool {
-        self.places.vector == WHOLE / 2 && self.call.outputs[0].dtype.size() == 2
-    }
-
-    fn in_any_order<D: Driver>(mut self, gpu: &Gpu<D>) -> Result<()> {
-        let mut outer = self.places.outer();
-        let numbers = self.neighbours::<D>(&outer)?;
-        let (variant, ints) = self.in_words_of(numbers, &mut outer);
-        let variant = variant.define("ANY_ORDER", true);
-        let is_whole = self.places.vector * self.call.outputs[0].dtype.size() == WHOLE;
-        self.each(gpu, "any", (if is_whole { variant.define("WHOLE", true) } else { variant }, ints), &[])
+        let index_bytes = numbers * index.dtype.size();
+        let (variant, ints) = self.variant(&outer, &[]);
+        let variant = variant
+            .define("ANY_ORDER", true)
+            .define("NUMBERS", numbers)
+            .define("INDEX_WORD", word(index_bytes.min(16)))
+            .define("INDEX_WORDS", index_bytes.div_ceil(16));
+        let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
+        self.each(gpu, "any", (variant, ints), &[])
     }
 
     /// Of a list, each row looks at `count`: itself and the others, or itself alone.
@@ -588,7 +567,8 @@ impl Scattering<'_> {
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let most = count.next_power_of_two().max(u32::BITS as usize);
         let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", most);
-        let variant = if self.adds_alike() { variant.define("WHOLE", true) } else { variant };
+        let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
+        let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
         let pointers = [place::<D>(index)?, self.from, self.to];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
@@ -738,90 +718,46 @@ impl Scattering<'_> {
         if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
     }
 
-    fn local<D: Driver>(self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
-        let (width, [lists, count, apart], limits) = (self.places.width, self.lists(), gpu.driver().limits());
+    fn local<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
+        let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
+        let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
         let [least, most] = if apart > 1 { NEIGHBOURS } else { [1, 1] };
-        let is_busy = |together: usize| lists / together >= limits.units - limits.units / 8;
         let is_more = |together: usize| {
             let has_place =
                 together * count <= 2 * entries && together <= group_size(limits).min(lists.next_power_of_two());
-            let has_groups = is_busy(together) && (together <= most || together * count <= TOGETHER);
-            has_place && (together <= least || has_groups)
+            let is_busy = lists / together >= limits.units - limits.units / 8;
+            has_place && (together <= least || (is_busy && (together <= most || together * count <= TOGETHER)))
         };
         let mut together = 1;
         while width == 1 && is_more(2 * together) {
             together *= 2;
         }
-        if lists.div_ceil(together) > MOST_GROUPS {
+        let slabs = lists.div_ceil(together);
+        if slabs > MOST_GROUPS {
             return self.ordered(gpu);
         }
-        let numbers = self.neighbours::<D>(&self.places.outer())?;
-        let has_threads = count >= group_size(limits) && is_busy(numbers) && lists / numbers <= MOST_GROUPS;
-        let has_registers = |kept| kept * numbers * self.places.index.dtype.size() <= KEPT_INDEX_BYTES;
-        match self.kept(limits, count, numbers).filter(|&kept| numbers > 1 && has_threads && has_registers(kept)) {
-            Some(kept) if matches!(self.onto, Onto::Values) => self.words(gpu, numbers, kept),
-            _ => self.in_lists(gpu, entries, together),
+        let words = together * count * width;
+        let threads = match width {
+            1 => LIST_THREADS,
+            _ => SHARING_THREADS,
+        };
+        if words > self.places.threads * ROWS_OF_THREAD {
+            self.places.threads = 1 << threads.min(limits.max_group).ilog2();
         }
-    }
-
-    /// Lists of neighbours, of which `numbers` are a word: often they point to the same places, as where rows of a table are added
-    /// up.
-    fn words<D: Driver>(mut self, gpu: &Gpu<D>, numbers: usize, kept: usize) -> Result<()> {
-        let (index, dim, limits) = (self.places.index, self.places.dim, gpu.driver().limits());
-        let [lists, count, apart] = self.lists();
-        let threads = self.list_threads(limits, count);
-        self.places.threads = threads;
-        let mut outer = self.places.outer();
-        let (variant, ints) = self.in_words_of(numbers, &mut outer);
-        let entries = kept * threads;
-        let variant =
-            variant.define("LISTS", true).define("ONE", true).define("ALIKE", true).define("ENTRIES", entries);
-        let variant = variant.define("BUCKETS", entries / BUCKET).define("NUMBER_BITS", entries.ilog2() as usize);
-        let variant = keeping(variant, Some(kept), threads);
-        let variant = if self.adds_alike() { variant.define("WHOLE", true) } else { variant };
-        let Places { along, extent, .. } = self.places;
-        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
-        let bits = extent.next_power_of_two().clamp(u32::BITS as usize, entries * BITS);
-        let pointers = [place::<D>(index)?, self.from, self.to];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer).ints(&ints);
-        let sizes = [along, extent, bits, count, apart / numbers, index.layout.strides()[dim], source_step];
-        let arguments = sizes.into_iter().fold(arguments, |list, v| list.int(v as i64));
-        let slot = gpu.status(self.call.op, Check::Index(extent))?;
-        let geometry = Geometry::new([lists / numbers, 1, 1], threads);
-        gpu.launch(variant, "words", geometry, &arguments.pointer(slot.address))?;
-        self.places.check(gpu, self.call.op, slot)
-    }
-
-    /// Threads of a group that takes `words` of lists.
-    fn list_threads(&self, limits: &Limits, words: usize) -> usize {
-        let most = if self.places.width == 1 { LIST_THREADS } else { SHARING_THREADS };
-        let is_long = words > group_size(limits) * ROWS_OF_THREAD;
-        if is_long { 1 << most.min(limits.max_group).ilog2() } else { group_size(limits) }
-    }
-
-    /// How many rows of `vector` elements a thread keeps, if it has the registers.
-    fn kept(&self, limits: &Limits, words: usize, vector: usize) -> Option<usize> {
-        let kept = words.div_ceil(self.list_threads(limits, words)).next_power_of_two();
-        let has_room = kept * vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
-        (limits.keeps_arrays && self.places.width == 1 && has_room).then_some(kept)
-    }
-
-    fn in_lists<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize, together: usize) -> Result<()> {
-        let (index, dim, width, limits) =
-            (self.places.index, self.places.dim, self.places.width, gpu.driver().limits());
-        let [lists, count, apart] = self.lists();
-        let (words, slabs) = (together * count * width, lists.div_ceil(together));
-        let threads = self.list_threads(limits, words);
-        self.places.threads = threads;
+        let threads = self.places.threads;
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
         let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
-        let variant = keeping(variant, self.kept(limits, words, self.places.vector), threads);
+        let kept = words.div_ceil(threads).next_power_of_two();
+        let is_kept = limits.keeps_arrays
+            && width == 1
+            && kept * self.places.vector * self.call.outputs[0].dtype.size() <= KEPT_BYTES;
+        let variant = keeping(variant, is_kept.then_some(kept), threads);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
-        let bits = self.places.extent.next_power_of_two().clamp(u32::BITS as usize, entries * BITS / together);
+        let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
         let [counts, first] = self.others::<D>()?;
         let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);

@@ -233,13 +233,6 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         add(4096)?;
         add(16384)
     },
-    // Lists of words, unless their indices differ.
-    |d, t| {
-        let (x, rows) = (zeros(d, t, &[8192, 1024])?, zeros(d, t, &[2048, 1024])?);
-        let index = zeros(d, DType::I64, &[2048, 1024])?;
-        x.scatter_add(0, &index, &rows)?;
-        x.scatter(0, &index, &rows).map(drop)
-    },
     |d, t| {
         d.set_deterministic(false);
         scatter(d, t, 4096)
