@@ -3,7 +3,7 @@
 // CUDA is C: handles, host pointers, and arguments without types.
 #![allow(unsafe_code)]
 
-use crate::blaslt::Products;
+use crate::blaslt::{CublasLt, Products};
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 /// What the prelude puts before the name of an entry.
 const PREFIX: &str = "isograd_";
@@ -200,7 +201,12 @@ impl Cuda {
     /// Opens a device. Errors: `Device`, `Backend`.
     pub fn new(ordinal: usize) -> Result<Cuda> {
         let (device, (major, minor)) = device(ordinal)?;
-        let stream = Arc::new(Stream::new(device)?);
+        // Reading the libraries takes as long as making a context does, and what is opened once stays open.
+        let stream = thread::scope(|scope| {
+            scope.spawn(|| (CublasLt::open().is_ok(), Nvrtc::open().is_ok()));
+            Stream::new(device)
+        });
+        let stream = Arc::new(stream?);
         Ok(Cuda {
             products: Products::new(&stream),
             limits: limits(ordinal)?,
