@@ -77,7 +77,7 @@ isograd=$programs/bin/isograd
 [ $# -gt 0 ] || set -- $("$isograd" devices | sed -n 's/^\([a-z]*:[0-9]*\|cpu\) .*/\1/p')
 for device in "$@"; do
     case $device in cpu | *:*) ;; *) device=$device:0 ;; esac
-    if ! "$isograd" devices | grep -q "^$device "; then
+    if ! "$isograd" devices | grep "^$device " > /dev/null; then
         fail "$device" device "\`isograd devices\` does not list it"
         continue
     fi
