@@ -33,6 +33,7 @@ fn main() {
             check("memory", "a_thousand_steps_hold_no_more_than_ten", |d| steps(d).map_err(text)?),
             check("memory", "too_much_is_refused_and_the_next_call_works", too_much),
             check("gather", "a_bad_index_is_an_error_and_the_next_call_works", bad_index),
+            check("scatter_add", "a_bad_index_is_an_error_and_the_next_call_works", bad_index_of_a_scatter),
             check("scatter_add", "sums_in_any_order_are_near", |d| any_order(d).map_err(text)?),
             check("capture", "a_replay_is_the_next_step", replays),
             check("capture", "reductions_have_the_same_bits_again", |d| repeated(d).map_err(text)?),
@@ -240,7 +241,13 @@ fn bad_index(device: &Device) -> std::result::Result<(), String> {
         }
         still_works(device)?;
     }
-    // One for all elements of a row.
+    Ok(())
+}
+
+/// One index for all elements of a row.
+fn bad_index_of_a_scatter(device: &Device) -> std::result::Result<(), String> {
+    // Alone on its device, as above.
+    let device = &private(device);
     let scattered = || {
         let table = Tensor::ones((700, 1024), DType::F16, device)?;
         let rows = Tensor::from_vec((0..300).map(|i| 401 + i).collect::<Vec<i64>>(), (300, 1), device)?;
