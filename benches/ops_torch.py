@@ -2,16 +2,18 @@
 """Puts PyTorch's times beside those of every op that `isograd parity --json` measured, on the same device.
 
     isograd parity --device cuda:0 --json parity.json
-    python3 benches/ops_torch.py parity.json [--device cuda:0] [--filter RE] [--json FILE]
+    python3 benches/ops_torch.py parity.json [--device cuda:0] [--filter RE] [--jobs N] [--json FILE]
 
 Each call is repeated with the attributes and shapes that the file has, by the reference of tests/golden, or by PyTorch's own
 function where the reference is a formula; where that is slow, torch.compile too, and the fastest counts. Medians of calls with
-cold caches, as isograd measures them. `ratio` is PyTorch's time over isograd's: above 1, isograd is faster.
+cold caches, as isograd measures them. `ratio` is PyTorch's time over isograd's: above 1, isograd is faster. With `--jobs`, so many
+processes compile first, into Inductor's cache on disk, and then one process times, alone.
 """
 
 import argparse
 import contextlib
 import json
+import multiprocessing
 import re
 import signal
 import statistics
@@ -33,6 +35,7 @@ OWN = {
     "hardtanh": lambda x, *, min=-1.0, max=1.0: F.hardtanh(x, min, max),
     "hardsigmoid": lambda x: F.hardsigmoid(x),
     "topk": lambda x, *, k, dim=-1, largest=True: torch.topk(x, k, dim, largest),
+    "accumulate_grad": lambda y, x: y.add_(x),
     "cast": lambda x, *, dtype: x.to(ops.DTYPES[dtype]),
     "dropout_forward": lambda x, *, p=0.5, training=True: F.dropout(x, p, training),
     "index_put": lambda self, values, *, indices, accumulate=False, **t: self.index_put(
@@ -43,6 +46,8 @@ OWN = {
     ),
 }
 RUNS = 5
+# Of the limit: what reaches this is not compiled.
+SLOW = 0.95
 
 
 def inputs_of(entry, device):
@@ -62,6 +67,8 @@ def inputs_of(entry, device):
 def reference(entry, tensors):
     """The call, and the inputs that have a gradient."""
     call = OWN.get(entry["op"], ops.OPS[entry["op"]][1])
+    # Of what changes a copy, without that.
+    call = getattr(call, "__wrapped__", call)
     attributes = {ops.ATTRIBUTE_NAMES.get(k, k) if k in tensors else k: v for k, v in (entry["attributes"] or {}).items()}
     attributes = {k: v for k, v in attributes.items() if v is not None}
     return lambda t: call(**t, **attributes), [given["name"] for given in entry["inputs"] if given["gradient"]]
@@ -120,13 +127,42 @@ def measure(entry, device, clock, bandwidth, compiles):
     backward = entry["backward"]
     times = passes(call, tensors, wanted, clock, backward is not None)
     limits = entry["bytes"] / bandwidth, backward and backward["bytes"] / bandwidth
-    is_slow = any(t is not None and limit and limit / t < 0.8 for t, limit in zip(times, limits))
+    is_slow = any(t is not None and limit and limit / t < SLOW for t, limit in zip(times, limits))
+    compiled = None, None
     if compiles and is_slow:
         with contextlib.suppress(Exception):
             torch._dynamo.reset()
             compiled = passes(torch.compile(call), inputs_of(entry, device), wanted, clock, backward is not None)
-            times = tuple(least(a, b) for a, b in zip(times, compiled))
-    return times
+    return times, compiled
+
+
+def stopped(seconds):
+    """Ends what takes longer with an error."""
+
+    def stop(number, frame):
+        raise TimeoutError(f"stopped after {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+
+
+def configure():
+    """Configurations are chosen by the process that times: others use the device at the same time."""
+    import torch._inductor.config
+
+    torch._inductor.config.autotune_local_cache = False
+
+
+def compile_all(entries, device, bandwidth, seconds):
+    """Compiles what one process will time. Its own times are of a device that others use too."""
+    configure()
+    torch._inductor.config.compile_threads = 1
+    clock = Clock(device)
+    for entry in entries:
+        with contextlib.suppress(Exception):
+            stopped(seconds)
+            measure(entry, device, clock, bandwidth, True)
+        signal.alarm(0)
 
 
 def main():
@@ -136,38 +172,47 @@ def main():
     parser.add_argument("--filter", default="", help="only ops whose name this finds")
     parser.add_argument("--dtype", action="append", help="only these dtypes [default: f32 and bf16]")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    parser.add_argument("--jobs", type=int, default=0, help="so many processes compile first [default: none]")
     parser.add_argument("--seconds", type=int, default=30, help="for each op; what takes longer is left out [default: 30]")
     parser.add_argument("--json", help="write the rows to this file too")
     args = parser.parse_args()
     report = json.loads(Path(args.parity).read_text())
     device = torch.device("cpu" if args.device == "cpu" else "cuda")
     bandwidth = next(d["bandwidth"] for d in report["devices"] if d["name"] == args.device)
-    clock, rows = Clock(device), []
 
-    def stop(number, frame):
-        raise TimeoutError(f"stopped after {args.seconds} s")
-
-    signal.signal(signal.SIGALRM, stop)
-    for entry in report["speeds"]:
+    def is_wanted(entry):
         is_chosen = entry["device"] == args.device and re.search(args.filter, entry["op"])
-        if not is_chosen or entry["dtype"] not in (args.dtype or ["f32", "bf16"]):
-            continue
-        if entry["op"] not in ops.OPS:
-            print(f"{entry['op']}: no reference", file=sys.stderr)
-            continue
+        return is_chosen and entry["dtype"] in (args.dtype or ["f32", "bf16"])
+
+    wanted = [entry for entry in report["speeds"] if is_wanted(entry)]
+    for op in {entry["op"]: None for entry in wanted if entry["op"] not in ops.OPS}:
+        print(f"{op}: no reference", file=sys.stderr)
+    wanted = [entry for entry in wanted if entry["op"] in ops.OPS]
+    if args.jobs and not args.no_compile:
+        spawn = multiprocessing.get_context("spawn").Process
+        shares = [(wanted[k :: args.jobs], device, bandwidth, args.seconds) for k in range(args.jobs)]
+        jobs = [spawn(target=compile_all, args=share) for share in shares]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+    configure()
+    clock, rows = Clock(device), []
+    for entry in wanted:
         try:
-            signal.alarm(args.seconds)
-            times = measure(entry, device, clock, bandwidth, not args.no_compile)
+            stopped(args.seconds)
+            eager, compiled = measure(entry, device, clock, bandwidth, not args.no_compile)
         except Exception as error:  # what PyTorch does not have in a dtype
             print(f"{entry['op']} {entry['dtype']}: {str(error).partition(chr(10))[0][:120]}", file=sys.stderr)
             continue
         finally:
             signal.alarm(0)
-        for name, ours, theirs in zip(("fwd", "bwd"), (entry, entry["backward"]), times):
-            if ours is not None and theirs is not None:
-                limit = ours["bytes"] / bandwidth
-                row = {"op": entry["op"], "dtype": entry["dtype"], "pass": name, "limit": limit}
-                rows.append({**row, "ours": ours["seconds"], "torch": theirs, "ratio": theirs / ours["seconds"]})
+        for k, (name, ours) in enumerate({"fwd": entry, "bwd": entry["backward"]}.items()):
+            if ours is not None and eager[k] is not None:
+                theirs = least(eager[k], compiled[k])
+                row = {"op": entry["op"], "dtype": entry["dtype"], "pass": name, "limit": ours["bytes"] / bandwidth}
+                row |= {"ours": ours["seconds"], "eager": eager[k], "compiled": compiled[k], "torch": theirs}
+                rows.append({**row, "ratio": theirs / ours["seconds"]})
         if args.json:
             Path(args.json).write_text(json.dumps(rows))
     print("| op | dtype | pass | of the limit | PyTorch | ratio |\n| --- | --- | --- | ---: | ---: | ---: |")

@@ -3,8 +3,9 @@
 //
 // `p`: extents of the kept dimensions, their strides in x, and in y; then extents and strides of the reduced ones.
 // A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
-// lie `step` elements apart; a further launch joins these. LAST_JOINS: the last group of a result to be done joins them, which
-// others leave for it in `left` and count in `arrived`. Both are 0 before the launch and after it.
+// lie `step` elements apart; a further launch joins these. LAST_JOINS: the last group of a result to begin joins them, which
+// others leave for it in `left`. Groups are counted in `begun` when they begin, so that none waits for one that has no place yet, and
+// what the count is comes while they read. Both are 0 before the launch and after it.
 //
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
 // elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
@@ -367,7 +368,7 @@ LOCAL_FUNCTION P team_joined(P mine, int member, int members, LOCAL P *shared) {
 }
 
 #ifdef LAST_JOINS
-#define LAST_PARAMETERS , GLOBAL u64 *left, GLOBAL u32 *arrived
+#define LAST_PARAMETERS , GLOBAL u64 *left, GLOBAL u32 *begun
 // What a part makes is left as words of 32 bits, each with a mark in 64 bits: it is there or it is not, whatever else can be
 // seen already, so that no fence is needed.
 #define MARK ((u64)1 << 32)
@@ -385,8 +386,9 @@ FUNCTION void leave(GLOBAL u64 *at, P v) {
     for (int i = 0; i < LEFT_WORDS; i++) leave_word(at + i, MARK | l.words[i]);
 }
 
-// A thread's share of `n` parts, in a fixed order. All of them are on their way; in their places it leaves 0.
-FUNCTION P take_left(GLOBAL u64 *left, int n) {
+// A thread's share of `n` parts, in a fixed order, of which the group itself has made that at `own_at`. All others are on their way;
+// in their places it leaves 0.
+FUNCTION P take_left(GLOBAL u64 *left, int n, int own_at, P own) {
     P mine = NOTHING;
     for (int k = LANE; k < n; k += LEFT_AT_ONCE * THREADS) {
         Left l[LEFT_AT_ONCE];
@@ -398,7 +400,7 @@ FUNCTION P take_left(GLOBAL u64 *left, int n) {
 #pragma unroll
                 for (int i = 0; i < LEFT_WORDS; i++) {
                     int at = k + u * THREADS;
-                    u64 w = at < n ? left_word(left + at * LEFT_WORDS + i) : MARK;
+                    u64 w = at < n && at != own_at ? left_word(left + at * LEFT_WORDS + i) : MARK;
                     l[u].words[i] = (u32)w;
                     marks &= w;
                 }
@@ -408,7 +410,7 @@ FUNCTION P take_left(GLOBAL u64 *left, int n) {
         for (int u = 0; u < LEFT_AT_ONCE; u++) {
             int at = k + u * THREADS;
             if (at < n) {
-                mine = join(mine, l[u].value);
+                mine = join(mine, at == own_at ? own : l[u].value);
 #pragma unroll
                 for (int i = 0; i < LEFT_WORDS; i++) leave_word(left + at * LEFT_WORDS + i, 0);
             }
@@ -429,6 +431,11 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
     SHARED(P, shared, THREADS);
     int members = (int)team, member = LANE & (members - 1), bits = LOG2(members);
     i64 number = GROUP * (THREADS >> bits) + (LANE >> bits);
+#ifdef LAST_JOINS
+    // The group is one team.
+    int parts = (int)GROUPS_Y;
+    u32 before = LANE == 0 ? count_to(begun + number, parts - 1) : 0;
+#endif
     idx from = (idx)shift, to = (idx)(GROUP_Y * step);
     P acc[LANES];
 #pragma unroll
@@ -508,17 +515,17 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
     }
     P mine = team_joined(acc[0], member, members, shared);
 #ifdef LAST_JOINS
-    // The group is one team.
-    int parts = (int)GROUPS_Y;
     GLOBAL u64 *of_result = left + number * parts * LEFT_WORDS;
     SHARED(int, is_last, 1);
+    SHARED(P, own, 1);
     if (LANE == 0) {
-        leave(of_result + GROUP_Y * LEFT_WORDS, mine);
-        is_last[0] = count_to(arrived + number, parts - 1) == (u32)(parts - 1);
+        is_last[0] = before == (u32)(parts - 1);
+        own[0] = mine;
+        if (!is_last[0]) leave(of_result + GROUP_Y * LEFT_WORDS, mine);
     }
     BARRIER();
     if (!is_last[0]) return;
-    mine = team_joined(take_left(of_result, parts), LANE, THREADS, shared);
+    mine = team_joined(take_left(of_result, parts, (int)GROUP_Y, own[0]), LANE, THREADS, shared);
 #endif
     if (member > 0 || number >= results) return;
     PUT(y, to, mine);

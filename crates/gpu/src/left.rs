@@ -30,7 +30,7 @@ impl<D: Driver> Default for Left<D> {
 }
 
 impl<D: Driver> Left<D> {
-    /// Where words are left, and where those who did are counted.
+    /// Where words are left, and where groups are counted.
     pub fn places(&self, pool: &Arc<Pool<D>>) -> Result<[Address; 2]> {
         let mut memory = self.0.lock();
         let bytes = WORDS * WORD + RESULTS * COUNTER;

@@ -2,7 +2,7 @@
 //!
 //! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
 //! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
-//! result are cut into parts. The last group of a row joins what its parts make, where groups see what others leave in
+//! result are cut into parts. The last group of a row to begin joins what its parts make, where groups see what others leave in
 //! memory; otherwise that goes through scratch memory, in the arithmetic's dtype, to a further launch. Cuts depend on
 //! shapes and on the device alone, so every run adds in the same order.
 

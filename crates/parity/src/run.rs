@@ -210,6 +210,8 @@ const LARGE: [&[usize]; 3] = [&[1009], &[101, 131], &[3, 61, 17]];
 /// other attributes.
 const SEEDS: [u64; 4] = [3, 6, 24, 33];
 const SIZES: [usize; 15] = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 4097];
+/// Calls to be timed that are drawn at once, at most: each may have half a GiB of numbers.
+const DRAWN: usize = 8;
 
 fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
     CASES.iter().filter(move |case| case.op() == op)
@@ -287,17 +289,22 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
         for (k, device) in options.devices.iter().enumerate() {
             let stand = Stand::new(device)?;
             report.devices[k].bandwidth = Some(stand.bandwidth);
-            for of_op in items.chunk_by(|a, b| (a.device, a.op.name) == (b.device, b.op.name)) {
-                let Item { op, device: of_device, .. } = of_op[0];
-                if of_device != k {
-                    continue;
+            let of_device: Vec<_> = items.iter().filter(|item| item.device == k).collect();
+            let of_ops: Vec<_> = of_device.chunk_by(|a, b| a.op.name == b.op.name).collect();
+            // Numbers are drawn before each of these, so that drawing takes no time of what is measured.
+            for of_ops in of_ops.chunks(thread::available_parallelism().map_or(1, usize::from).min(DRAWN)) {
+                let drawn = speed::cases(&of_ops.iter().map(|items| items[0].op).collect::<Vec<_>>(), device);
+                for (items, case) in of_ops.iter().zip(drawn) {
+                    let op = items[0].op;
+                    let measured = items.iter().map(|item| item.dtype).filter(|&dtype| stand.measures(dtype));
+                    if let Some(case) = case {
+                        report.speeds.extend(stand.speeds(op, &case, &measured.collect::<Vec<_>>()));
+                    }
+                    done += items.len();
+                    report.set_time(started);
+                    let what = format!("{device} {} speed", op.name);
+                    progress(Progress { done, total: total + speeds, what, report: &report });
                 }
-                let measured = of_op.iter().map(|item| item.dtype).filter(|&dtype| stand.measures(dtype));
-                report.speeds.extend(stand.speeds(op, &measured.collect::<Vec<_>>()));
-                done += of_op.len();
-                report.set_time(started);
-                let what = format!("{device} {} speed", op.name);
-                progress(Progress { done, total: total + speeds, what, report: &report });
             }
         }
     }

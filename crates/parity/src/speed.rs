@@ -1,14 +1,16 @@
 //! How near ops come to what bounds them on a device: the copy bandwidth, and for products the rate of a large one.
 
 use crate::case::{Case, Gen};
-use crate::registry::{Class, Op};
+use crate::registry::{Changes, Class, Op};
 use crate::report::number;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{DType, Device, Result, Rng, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::Mutex;
+use std::thread;
 
 /// Timed calls, of which the median counts, and those of a call that takes long.
 const RUNS: [usize; 2] = [5, 1];
@@ -90,6 +92,15 @@ fn multiplies(op: &Op) -> bool {
     matches!(op.class, Class::Product | Class::Dense)
 }
 
+/// The calls that are timed of these ops, drawn at once on as many threads.
+pub fn cases(ops: &[&Op], device: &Device) -> Vec<Option<Case>> {
+    let kind = kind_of(device);
+    thread::scope(|scope| {
+        let drawn: Vec<_> = ops.iter().map(|op| scope.spawn(move || case_of(op, kind))).collect();
+        drawn.into_iter().map(|case| case.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
 /// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
 fn case_of(op: &Op, kind: usize) -> Option<Case> {
     let elements = if multiplies(op) { FACTORS[kind] } else { ELEMENTS[kind] };
@@ -104,7 +115,7 @@ pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
     let kind = kind_of(device);
     let Some(case) = measures(kind, dtype).then(|| case_of(op, kind)).flatten() else { return Ok(()) };
     let case = case.map_floats(|t| t.cast(dtype))?.to(device)?;
-    no_grad(|| op.call(&case))?;
+    no_grad(|| op.call_in_place(&case))?;
     if let Some(backward) = Backward::of(op, &case)? {
         backward.run()?;
     }
@@ -167,10 +178,20 @@ fn size(t: &Tensor) -> usize {
     extents.product::<usize>() * t.dtype().size()
 }
 
-/// What a call must read: of inputs that it picks from, no more than it writes.
-fn read(op: &Op, case: &Case, written: usize) -> usize {
+/// What a call must read and write: of inputs that it picks from, no more than its outputs have.
+fn moved(op: &Op, case: &Case, outputs: &[Tensor]) -> usize {
+    let written: usize = outputs.iter().map(size).sum();
     let of = |t: &Tensor| if op.picks && t.dtype().is_float() { size(t).min(written) } else { size(t) };
-    case.inputs.iter().map(|(_, t)| of(t)).sum()
+    let (Some(changes), Some(((_, x), others))) = (op.changes, case.inputs.split_first()) else {
+        return written + case.inputs.iter().map(|(_, t)| of(t)).sum::<usize>();
+    };
+    let given = others.iter().map(|(_, t)| t).filter(|t| t.dtype() == x.dtype()).map(size).sum();
+    let changed = match changes {
+        Changes::All => 2 * size(x),
+        Changes::Overwrites => size(x),
+        Changes::Places => 2 * size(x).min(given),
+    };
+    changed + others.iter().map(|(_, t)| size(t)).sum::<usize>()
 }
 
 fn timed(name: &str, t: &Tensor) -> Result<Timed> {
@@ -250,13 +271,8 @@ impl Stand {
         Ok(Pass { bytes, seconds, fraction: least.max(bytes as f64 / self.bandwidth) / seconds })
     }
 
-    /// The speeds of an op in these dtypes; none where its operands do not grow with the case's shape, where it does not run,
-    /// or where nothing is to be done.
-    pub fn speeds(&self, op: &Op, dtypes: &[DType]) -> Vec<Speed> {
-        if dtypes.is_empty() {
-            return Vec::new();
-        }
-        let Some(case) = case_of(op, self.kind) else { return Vec::new() };
+    /// The speeds of an op's call, as `cases` drew it, in these dtypes; none where it does not run, or where nothing is to be done.
+    pub fn speeds(&self, op: &Op, case: &Case, dtypes: &[DType]) -> Vec<Speed> {
         let wide = case.to(&self.device);
         let launched = || self.device.backend().launch_count();
         let one = |&dtype: &DType| -> Result<Option<Speed>> {
@@ -265,7 +281,7 @@ impl Stand {
             let case = rounded.map_or_else(|| case.map_floats(|t| t.cast(dtype))?.to(&self.device), Ok)?;
             let before = launched();
             let outputs = no_grad(|| op.call(&case))?;
-            let written: usize = outputs.iter().map(size).sum();
+            let bytes = moved(op, &case, &outputs);
             let least = match &outputs[..] {
                 [y, ..] if multiplies(op) => operations(&case.inputs, y) / self.rate(dtype)?,
                 _ => 0.0,
@@ -274,8 +290,7 @@ impl Stand {
             if before.is_some() && launched() == before {
                 return Ok(None);
             }
-            let forward =
-                self.pass(read(op, &case, written) + written, least, || no_grad(|| op.call(&case).map(drop)))?;
+            let forward = self.pass(bytes, least, || no_grad(|| op.call_in_place(&case).map(drop)))?;
             let mut inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<Vec<_>>>()?;
             let backward = match Backward::of(op, &case)? {
                 Some(backward) => {
@@ -327,9 +342,9 @@ mod tests {
         let cpu = Device::cpu()?;
         let bytes = |name: &str, attributes, inputs: Vec<(&str, Tensor)>| -> Result<[usize; 2]> {
             let (op, case) = (find(name).unwrap(), Case::new(attributes, inputs));
-            let written = op.call(&case)?.iter().map(size).sum();
+            let forward = moved(op, &case, &op.call(&case)?);
             let backward = Backward::of(op, &case)?.unwrap();
-            Ok([read(op, &case, written) + written, backward.bytes(op, &case, &backward.run()?)])
+            Ok([forward, backward.bytes(op, &case, &backward.run()?)])
         };
         let x = || Tensor::ones((64, 16), DType::F64, &cpu);
         let whole = 64 * 16 * 8;

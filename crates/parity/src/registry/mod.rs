@@ -81,6 +81,19 @@ pub struct Op {
     pub launches: [u64; 2],
     /// Why a run in 16 bits is not compared with one of f64.
     pub wide: Option<&'static str>,
+    /// What of its first input it changes, where a call changes a copy of that.
+    pub changes: Option<Changes>,
+}
+
+/// What an op in place does to its first input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Changes {
+    /// It reads and writes all of it.
+    All,
+    /// It writes all of it.
+    Overwrites,
+    /// It reads and writes as much as it is given for that.
+    Places,
 }
 
 /// Elements of a result that are reduced together, over which an error of several stages spreads.
@@ -155,6 +168,7 @@ impl Op {
             fused: false,
             launches: [1, 1],
             wide: None,
+            changes: None,
         }
     }
 
@@ -190,6 +204,11 @@ impl Op {
 
     fn picks(mut self) -> Op {
         self.picks = true;
+        self
+    }
+
+    fn changes(mut self, changes: Changes) -> Op {
+        self.changes = Some(changes);
         self
     }
 
@@ -233,7 +252,7 @@ impl Op {
     /// The dimensions of a result of `rank` along which elements are reduced together.
     pub fn slice_of(&self, case: &Case, rank: usize) -> Result<Range<usize>> {
         let attributes = Attributes::of(case);
-        let c = Invocation { op: self, attributes: &attributes, inputs: &case.inputs };
+        let c = Invocation { op: self, attributes: &attributes, inputs: &case.inputs, is_in_place: false };
         match self.slice {
             Slice::Along if rank > 0 => {
                 let dim = c.dim("dim")?;
@@ -255,20 +274,31 @@ impl Op {
         self.invoke(&Attributes::of(case), &case.inputs)
     }
 
+    /// The same, but that an op in place changes the case.
+    pub fn call_in_place(&self, case: &Case) -> Result<Vec<Tensor>> {
+        let attributes = Attributes::of(case);
+        (self.run)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs, is_in_place: true })
+    }
+
     fn invoke(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
-        (self.run)(&Invocation { op: self, attributes, inputs })
+        (self.run)(&Invocation { op: self, attributes, inputs, is_in_place: false })
     }
 
     /// What a case in f64 on the CPU must give.
     pub fn exact(&self, case: &Case) -> Result<Vec<Tensor>> {
         let Some(definition) = self.definition else { return self.call(case) };
-        definition(&Invocation { op: self, attributes: &Attributes::of(case), inputs: &case.inputs })
+        definition(&Invocation {
+            op: self,
+            attributes: &Attributes::of(case),
+            inputs: &case.inputs,
+            is_in_place: false,
+        })
     }
 
     /// The companion of a call: by how much its result may be off, in units of the class.
     pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
-        (self.companion)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs })
+        (self.companion)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs, is_in_place: false })
     }
 
     /// The attributes and inputs that its generated calls look at.
@@ -340,6 +370,8 @@ pub struct Invocation<'a> {
     op: &'a Op,
     attributes: &'a Attributes,
     inputs: &'a [(String, Tensor)],
+    /// Whether an op in place may change its input itself.
+    is_in_place: bool,
 }
 
 impl Invocation<'_> {
@@ -456,6 +488,12 @@ impl Invocation<'_> {
 
     fn input(&self, name: &str) -> Result<&Tensor> {
         self.optional(name).map_or_else(|| self.fail("a tensor", name), Ok)
+    }
+
+    /// The input that an op in place changes.
+    fn changed(&self, name: &str) -> Result<Tensor> {
+        let x = self.input(name)?.detach();
+        if self.is_in_place { Ok(x) } else { x.copy() }
     }
 
     fn all(&self) -> Vec<&Tensor> {

@@ -1,7 +1,7 @@
 //! The rows, by family. To add an op, add its row.
 
 use super::Class::{Arithmetic, Dense, Factors, Optimizer, Product, Reduction, Stages, Transcendental};
-use super::{Companion, Derivative, Invocation, Op, Slice};
+use super::{Changes, Companion, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
 use isograd_core::ops::{
@@ -783,26 +783,34 @@ fn copies() -> Vec<Op> {
         )
         .linear()
         .also(&["concat", "unsqueeze", "reshape"]),
-        in_place("fill_", |c, y| y.fill_(c.scalar("value")?), |g| at(json!({"value": 1.5}), g.x(Domain::Real)))
-            .also(&["fill"]),
-        in_place("copy_", |c, y| y.copy_(c.input("src")?), with_source),
-        in_place("add_", |c, y| y.add_(c.input("src")?), with_source).class(Arithmetic).companion(absolute),
-        in_place("mul_", |c, y| y.mul_(c.input("src")?), with_source).class(Arithmetic),
+        in_place(
+            "fill_",
+            Changes::Overwrites,
+            |c, y| y.fill_(c.scalar("value")?),
+            |g| at(json!({"value": 1.5}), g.x(Domain::Real)),
+        )
+        .also(&["fill"]),
+        in_place("copy_", Changes::Overwrites, |c, y| y.copy_(c.input("src")?), with_source),
+        in_place("add_", Changes::All, |c, y| y.add_(c.input("src")?), with_source)
+            .class(Arithmetic)
+            .companion(absolute),
+        in_place("mul_", Changes::All, |c, y| y.mul_(c.input("src")?), with_source).class(Arithmetic),
     ]
 }
 
 /// An op that changes a copy of `x`.
 fn in_place(
     name: &'static str,
+    changes: Changes,
     run: fn(&Invocation<'_>, &Tensor) -> Result<()>,
     make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
 ) -> Op {
     let run = move |c: &Invocation<'_>| {
-        let y = c.input("x")?.detach().copy()?;
+        let y = c.changed("x")?;
         run(c, &y)?;
         Ok(vec![y])
     };
-    Op::new(name, run, make).derivative(IN_PLACE)
+    Op::new(name, run, make).changes(changes).derivative(IN_PLACE)
 }
 
 fn with_source(g: &mut Gen) -> Case {
@@ -916,6 +924,7 @@ fn indexing() -> Vec<Op> {
         .also(&["scatter_add"]),
         in_place(
             "scatter_add_",
+            Changes::Places,
             |c, y| y.scatter_add_(c.dim("dim")?, c.input("index")?, c.input("src")?),
             |g| scatter_case(g, "x", false),
         )
@@ -956,6 +965,7 @@ fn indexing() -> Vec<Op> {
         .also(&["scatter_add", "mul_scalar"]),
         in_place(
             "index_add_",
+            Changes::Places,
             |c, y| y.index_add_(c.dim("dim")?, c.input("index")?, c.input("src")?, c.scalar_or("alpha", 1)?),
             |g| index_add_case(g, "x"),
         )
@@ -994,6 +1004,7 @@ fn indexing() -> Vec<Op> {
         .also(&["index", "broadcast_to", "scatter", "scatter_add", "narrow", "normalize_index"]),
         in_place(
             "index_put_",
+            Changes::Places,
             |c, y| y.index_put_(&entries(c)?, c.input("values")?, put(c)?),
             |g| index_put_case(g, "x"),
         )
@@ -1961,12 +1972,13 @@ fn optimizers() -> Vec<Op> {
         Op::new(
             "accumulate_grad",
             |c| {
-                let y = c.input("y")?.detach().copy()?;
+                let y = c.changed("y")?;
                 no_grad(|| update_("accumulate_grad", Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
                 Ok(vec![y])
             },
             |g| Case::new(none(), vec![("y", g.x(Domain::Real)), ("x", g.broadcast(Domain::Real))]),
         )
+        .changes(Changes::All)
         .class(Arithmetic)
         .companion(sum_of_two)
         .derivative(IN_PLACE),
