@@ -100,7 +100,8 @@ KERNEL(unscale)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const f32
 
 // A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds], over `divisor`;
 // y: [tensors, kinds]. A group for each.
-KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL A *y) {
+KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL S *y) {
+    AWAIT_PREVIOUS();
     JOINS(1);
     for (i64 i = GROUP; i < tensors * kinds; i += GROUPS) {
         i64 tensor = i / kinds;
@@ -108,6 +109,6 @@ KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *p
         for (i64 chunk = table[tensor] + LANE; chunk < table[tensor + 1]; chunk += THREADS)
             acc = joined(acc, parts[chunk * kinds + i % kinds]);
         acc = team_join_one(acc, SIDE(1), IS_MAX);
-        if (LANE == 0) y[i] = FINISHED(acc) / divisor;
+        if (LANE == 0) STORE(T, y, i, FINISHED(acc) / divisor);
     }
 }

@@ -273,8 +273,8 @@ pub enum Fused {
     /// of a set's own inputs. Of what each would become, a last output `[sets, ints[2]]` in the accumulation dtype gets the
     /// square root of the sum of squares.
     EachNorms(Pointwise),
-    /// The sum of a row's only result over contiguous inputs of one dtype and shape, not empty, divided by the last float, in
-    /// the accumulation dtype. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
+    /// The sum of a row's only result over contiguous inputs of one dtype and shape, not empty, divided by the last float and
+    /// rounded once. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
     /// attributes, and this divisor.
     RowTotal(Pointwise),
     /// A row to its results, one of which is summed over all dimensions in which it has one element, and rounded once. The

@@ -56,12 +56,12 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
         })
     };
     let Some(totals) = totals.first() else { return launch(arguments) };
-    let parts = gpu.scratch(table.chunks * kept * totals.dtype.size())?;
+    let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
     launch(arguments.pointer(parts.address))?;
     let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
     let arguments = arguments.pointer(place::<D>(totals)?);
     let variant = crate::total::variant(kind, totals.dtype, &sets);
-    gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS), &arguments)
+    gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
 }
 
 /// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
@@ -118,7 +118,7 @@ fn text(plan: &Plan, numbers: usize) -> String {
         let _ = writeln!(text, "    const S_{} {}[1] = {{s{k}[0]}};", operands[k].0, plan.operand(k));
     }
     if plan.sums > 0 {
-        text += "    JOINS(SUMS);\n";
+        text += "    LET_NEXT_START();\n    JOINS(SUMS);\n";
     }
     text += "    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {\n        \
              CHUNK_OF(table, tensors, chunk, size);\n";

@@ -176,7 +176,7 @@ fn fused(
     let number = |t: &Tensor| (0..t.rank()).fold(t.clone(), |t, _| t.with_layout(t.layout().select(0, 0)));
     let inputs: Vec<Tensor> =
         operands.iter().enumerate().map(|(i, t)| if i < own { t.detach() } else { number(t) }).collect();
-    let y = Tensor::empty(op, &Shape::from(()), x.dtype().acc(), x.device())?;
+    let y = Tensor::empty(op, &Shape::from(()), x.dtype(), x.device())?;
     let floats = [attributes, &[divisor]].concat();
     let ints = [(operands.len() - own) as i64, 0, 1];
     let kernel = Kernel::Fused(Fused::RowTotal(row));
@@ -187,7 +187,7 @@ fn fused(
         let finish = Finish { factor: 1.0 / divisor, ..Reduction::Sum.into() };
         composite(row, slopes, &inputs.iter().collect::<Vec<_>>(), &second, finish)
     };
-    record_fused(op, operands, y.cast(dtype)?, specified, move |t, x| {
+    record_fused(op, operands, y, specified, move |t, x| {
         let dy = t.dy().cast(dtype.acc())?.div_scalar(divisor)?.broadcast_to(&shape)?;
         slopes.gradients(t, &dy, x, |row, inputs| {
             let empty = |_| Tensor::empty(op, &shape, dtype, dy.device());
