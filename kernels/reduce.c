@@ -4,8 +4,8 @@
 // `p`: extents of the kept dimensions, their strides in x, and in y; then extents and strides of the reduced ones.
 // A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
 // lie `step` elements apart; a further launch joins these. LAST_JOINS: the last group of a result to begin joins them, which
-// others leave for it in `left`. Groups are counted in `begun` when they begin, so that none waits for one that has no place yet, and
-// what the count is comes while they read. Both are 0 before the launch and after it.
+// others leave for it in `left`. Groups are counted in `begun` when they begin: none waits for one that has no place yet, and
+// the count arrives while they read. Both are 0 before the launch and after it.
 //
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
 // elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
