@@ -57,7 +57,7 @@ impl Kept {
     fn of(c: &Invocation<'_>) -> Result<Kept> {
         let name = if c.op.name.starts_with("instance") { "use_input_stats" } else { "training" };
         let is_own = !c.has(name) || c.flag(name)?;
-        let kept = |t: &Tensor| if is_own && !c.is_in_place { t.detach().copy() } else { Ok(t.detach()) };
+        let kept = |t: &Tensor| if is_own && !c.is_in_place { t.detach().copy() } else { Ok(t.clone()) };
         let find = |name| c.optional(name).map(kept).transpose();
         let mean_and_var = find("running_mean")?.zip(find("running_var")?);
         let momentum = c.has("momentum").then(|| c.float("momentum")).transpose()?;
