@@ -361,4 +361,30 @@ mod tests {
         assert_eq!(bytes("index_select", serde_json::json!({"dim": 0}), picked)?, [2 * rows + 64, rows + 64 + whole]);
         Ok(())
     }
+
+    #[test]
+    fn ops_in_place_are_timed_on_what_they_change() -> Result<()> {
+        let cpu = Device::cpu()?;
+        let ones = |rows| Tensor::ones((rows, 16), DType::F64, &cpu);
+        let (whole, rows) = (64 * 16 * 8, 8 * 16 * 8);
+        let index = Tensor::zeros(8, DType::I64, &cpu)?;
+        let cases = [
+            ("fill_", Case::new(serde_json::json!({"value": 1.5}), vec![("x", ones(64)?)]), whole, 1.5),
+            ("add_", Case::of(vec![("x", ones(64)?), ("src", ones(64)?)]), 3 * whole, 2.0),
+            (
+                "index_add_",
+                Case::new(serde_json::json!({"dim": 0}), vec![("x", ones(64)?), ("index", index), ("src", ones(8)?)]),
+                3 * rows + 64,
+                9.0,
+            ),
+        ];
+        for (name, case, bytes, first) in cases {
+            let (op, x) = (find(name).unwrap(), &case.inputs[0].1);
+            assert_eq!(moved(op, &case, &op.call(&case)?), bytes, "{name}");
+            assert_eq!(x.to_vec::<f64>()?[0], 1.0, "{name} of a copy");
+            op.call_in_place(&case)?;
+            assert_eq!(x.to_vec::<f64>()?[0], first, "{name} in place");
+        }
+        Ok(())
+    }
 }
