@@ -21,10 +21,14 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._inductor.config as inductor
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golden"))
 import ops  # noqa: E402
+
+# Configurations are chosen by the process that times: others compile while the device is used.
+inductor.autotune_local_cache = False
 
 # Where the reference is a formula, or checks what costs time: the function that a user would call.
 OWN = {
@@ -149,17 +153,9 @@ def stopped(seconds):
     signal.alarm(seconds)
 
 
-def configure():
-    """Configurations are chosen by the process that times: others use the device at the same time."""
-    import torch._inductor.config
-
-    torch._inductor.config.autotune_local_cache = False
-
-
 def compile_all(entries, device, bandwidth, seconds):
     """Compiles what one process will time. Its own times are of a device that others use too."""
-    configure()
-    torch._inductor.config.compile_threads = 1
+    inductor.compile_threads = 1
     clock = Clock(device)
     for entry in entries:
         with contextlib.suppress(Exception):
@@ -199,7 +195,6 @@ def main():
             job.start()
         for job in jobs:
             job.join()
-    configure()
     clock, rows = Clock(device), []
     for entry in wanted:
         try:

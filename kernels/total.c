@@ -99,7 +99,7 @@ KERNEL(unscale)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const f32
 }
 
 // A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds], over `divisor`;
-// y: [tensors, kinds]. A group for each.
+// y: [tensors, kinds], of dtype T. A group for each.
 KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL S *y) {
     AWAIT_PREVIOUS();
     JOINS(1);

@@ -252,7 +252,7 @@ impl Op {
     /// The dimensions of a result of `rank` along which elements are reduced together.
     pub fn slice_of(&self, case: &Case, rank: usize) -> Result<Range<usize>> {
         let attributes = Attributes::of(case);
-        let c = Invocation { op: self, attributes: &attributes, inputs: &case.inputs, is_in_place: false };
+        let c = self.invocation(&attributes, &case.inputs);
         match self.slice {
             Slice::Along if rank > 0 => {
                 let dim = c.dim("dim")?;
@@ -277,28 +277,27 @@ impl Op {
     /// The same, but that an op in place changes the case.
     pub fn call_in_place(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
-        (self.run)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs, is_in_place: true })
+        (self.run)(&Invocation { is_in_place: true, ..self.invocation(&attributes, &case.inputs) })
+    }
+
+    fn invocation<'a>(&'a self, attributes: &'a Attributes, inputs: &'a [(String, Tensor)]) -> Invocation<'a> {
+        Invocation { op: self, attributes, inputs, is_in_place: false }
     }
 
     fn invoke(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
-        (self.run)(&Invocation { op: self, attributes, inputs, is_in_place: false })
+        (self.run)(&self.invocation(attributes, inputs))
     }
 
     /// What a case in f64 on the CPU must give.
     pub fn exact(&self, case: &Case) -> Result<Vec<Tensor>> {
         let Some(definition) = self.definition else { return self.call(case) };
-        definition(&Invocation {
-            op: self,
-            attributes: &Attributes::of(case),
-            inputs: &case.inputs,
-            is_in_place: false,
-        })
+        definition(&self.invocation(&Attributes::of(case), &case.inputs))
     }
 
     /// The companion of a call: by how much its result may be off, in units of the class.
     pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
-        (self.companion)(&Invocation { op: self, attributes: &attributes, inputs: &case.inputs, is_in_place: false })
+        (self.companion)(&self.invocation(&attributes, &case.inputs))
     }
 
     /// The attributes and inputs that its generated calls look at.
