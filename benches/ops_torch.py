@@ -30,7 +30,18 @@ import ops  # noqa: E402
 # Configurations are chosen by the process that times: others compile while the device is used.
 inductor.autotune_local_cache = False
 
-# Where the reference is a formula, or checks what costs time: the function that a user would call.
+def updating(norm):
+    """Returns what is normalised as well as the statistics, so that compiled code has to write it."""
+
+    def call(x, running_mean, running_var, num_batches=None, *, momentum=0.1, eps=1e-5):
+        share = ops.average_factor(momentum, num_batches)
+        y = norm(x, running_mean, running_var, None, None, True, share, eps)
+        return (y, running_mean, running_var) if num_batches is None else (y, running_mean, running_var, num_batches.add_(1))
+
+    return call
+
+
+# Where the reference is a formula, checks what costs time, or returns less than the function that a user would call: that.
 OWN = {
     "elu": lambda x, *, alpha=1.0: F.elu(x, alpha),
     "selu": lambda x: F.selu(x),
@@ -38,6 +49,8 @@ OWN = {
     "relu6": lambda x: F.relu6(x),
     "hardtanh": lambda x, *, min=-1.0, max=1.0: F.hardtanh(x, min, max),
     "hardsigmoid": lambda x: F.hardsigmoid(x),
+    "batch_norm_running": updating(F.batch_norm),
+    "instance_norm_running": updating(F.instance_norm),
     "topk": lambda x, *, k, dim=-1, largest=True: torch.topk(x, k, dim, largest),
     "accumulate_grad": lambda y, x: y.add_(x),
     "cast": lambda x, *, dtype: x.to(ops.DTYPES[dtype]),

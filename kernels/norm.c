@@ -334,30 +334,64 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
 // Columns of a group.
 #define COLUMNS 32
 #define LINES (THREADS / COLUMNS)
+#define LINE (LANE / COLUMNS)
 
+// The first line of threads gets the sums of columns of [LINES, COLUMNS].
+LOCAL_FUNCTION A sum_of_lines(A own, LOCAL A *shared) {
+    shared[LANE] = own;
+    for (int below = LINES / 2; below > 0; below /= 2) {
+        BARRIER();
+        if (LINE < below) shared[LANE] += shared[LANE + below * COLUMNS];
+    }
+    return shared[LANE];
+}
+
+#ifdef UPDATED
+// Updates running means, and in the other line of groups (GROUP_Y) variances, with the means over all of the batch of what each of
+// its instances has, [batch, channels]. The weight of the new is MOMENTUM, or such that all batches weigh the same. `unbiased` makes
+// an unbiased variance of a biased one.
+KERNEL(norm_update)(GLOBAL const A *means, GLOBAL const A *rstds, GLOBAL SP *running_mean, GLOBAL SP *running_var,
+                    GLOBAL const i64 *batches, i64 batch, i64 channels, A eps, A momentum, A unbiased) {
+    SHARED(A, shared, THREADS);
+    i64 c = GROUP * COLUMNS + LANE % COLUMNS;
+    GLOBAL const A *from = GROUP_Y == 0 ? means : rstds;
+    A sum = 0;
+    if (c < channels) {
+#pragma unroll 8
+        for (i64 i = LINE; i < batch; i += LINES) {
+            A v = from[i * channels + c], var = (A)1 / (v * v) - eps;
+            // A variance that is small beside eps is cut off in rstd.
+            sum += GROUP_Y == 0 ? v : var < 0 ? (A)0 : var * unbiased;
+        }
+    }
+    sum = sum_of_lines(sum, shared);
+    if (LINE > 0 || c >= channels) return;
+#ifndef MOMENTUM
+    momentum = (A)1 / (A)batches[0];
+#endif
+    GLOBAL SP *running = GROUP_Y == 0 ? running_mean : running_var;
+    STORE(P, running, c, ((A)1 - momentum) * LOAD(P, running, c) + momentum * (sum / (A)batch));
+}
+#else
 // Joins the parts: of the weight's gradient, and in the other line of groups (GROUP_Y) of the bias's.
 KERNEL(norm_join)(GLOBAL const A *weights, GLOBAL const A *biases, GLOBAL SP *dweight, GLOBAL SP *dbias, i64 parts,
                   i64 extent) {
     SHARED(A, shared, THREADS);
     i64 c = GROUP * COLUMNS + LANE % COLUMNS;
-    int line = LANE / COLUMNS;
     GLOBAL const A *from = GROUP_Y == 0 ? weights : biases;
     A sum = 0;
     if (c < extent) {
 #pragma unroll 8
-        for (i64 i = line; i < parts; i += LINES) sum += from[i * extent + c];
+        for (i64 i = LINE; i < parts; i += LINES) sum += from[i * extent + c];
     }
-    shared[LANE] = sum;
-    for (int below = LINES / 2; below > 0; below /= 2) {
-        BARRIER();
-        if (line < below) shared[LANE] += shared[LANE + below * COLUMNS];
-    }
-    if (line > 0 || c >= extent) return;
+    sum = sum_of_lines(sum, shared);
+    if (LINE > 0 || c >= extent) return;
 #ifdef WEIGHT
-    if (GROUP_Y == 0) STORE(P, dweight, c, shared[LANE]);
+    if (GROUP_Y == 0) STORE(P, dweight, c, sum);
 #endif
 #ifdef BIAS
-    if (GROUP_Y == 1) STORE(P, dbias, c, shared[LANE]);
+    if (GROUP_Y == 1) STORE(P, dbias, c, sum);
 #endif
 }
+#endif
 #endif

@@ -215,11 +215,13 @@ pub enum Fused {
     /// and wanted; `ints` = the first five of those above, whether mean and variance were given, whether dx and whether the
     /// parameters' gradients are wanted.
     BatchNormBackward,
-    /// x `[batch, groups, channels, inner]`, weight and bias of all channels where there are any, to y, and mean and rstd of
-    /// each group; `ints` = batch, groups, channels, inner, whether there are a weight and a bias; `floats` = eps.
+    /// x `[batch, groups, channels, inner]`, weight and bias of all channels where there are any, and the number of batches if
+    /// they weigh the same, to y, and mean and rstd of each group, and, read and written, the running mean and variance of the
+    /// groups where there are any. `ints` = batch, groups, channels, inner, whether there are a weight and a bias, whether
+    /// running statistics are updated, whether there is a momentum; `floats` = eps, momentum.
     GroupNorm,
-    /// As [`Fused::NormBackward`], of the above; `ints` as above, then whether dx and whether the parameters' gradients are
-    /// wanted.
+    /// As [`Fused::NormBackward`], of the above; `ints` = the first six of those above, then whether dx and whether the
+    /// parameters' gradients are wanted.
     GroupNormBackward,
     /// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then
     /// bytes) to the loss, statistics `[2, outer, inner]` for the backward pass and, if the loss is reduced, what its sum

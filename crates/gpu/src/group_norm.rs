@@ -4,7 +4,7 @@ use crate::Gpu;
 use crate::batch_norm::vector_of;
 use crate::driver::{Address, Driver, Geometry};
 use crate::elementwise::word;
-use crate::fused::{Kept, NormGradient, addresses, join_parts, rows, variant};
+use crate::fused::{Kept, NormGradient, addresses, join_parts, rows, update_running, variant};
 use crate::launch::{Arguments, MOST_GROUPS};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Result};
@@ -26,7 +26,7 @@ fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {
     names.filter(|(_, on)| **on != 0).fold(variant, |variant, (name, _)| variant.define(name, true))
 }
 
-/// One launch: groups are rows, whose parameters are those of channels.
+/// One launch: groups are rows, whose parameters are those of channels. One more where running statistics are updated.
 pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
     let (count, extent) = (batch * groups, channels * inner);
@@ -46,7 +46,16 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         program = program.define("ALIKE", true);
     }
     // The norm of rows that an index names has a status.
-    gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))
+    gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))?;
+    let [is_updated, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
+    if !is_updated {
+        return Ok(());
+    }
+    let running = variant("norm.c", x).define("P", call.outputs[3].dtype.name());
+    let batches = if has_momentum { None } else { inputs.last().copied() };
+    let (kept, targets) = ([outputs[1], outputs[2]], [outputs[3], outputs[4]]);
+    let floats = [call.floats[0], call.floats[1]];
+    update_running(gpu, running, x.dtype.acc(), kept, targets, batches, [batch, groups, extent], floats)
 }
 
 /// One launch, and one that joins what the elements of the batch add to the parameters' gradients.

@@ -111,7 +111,7 @@ impl Tensor {
             let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
             return Err(Error::value(op, message));
         }
-        form.alone(&self.reshape(form.shape())?, weight, bias)?.0.reshape(self.shape())
+        form.alone(&self.reshape(form.shape())?, weight, bias, None)?.reshape(self.shape())
     }
 
     /// Each channel of each element of x `[N, C, ..]` is normalised with its mean and biased variance, or all with running
@@ -140,12 +140,7 @@ impl Tensor {
                 let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
                 return Err(Error::value(op, message));
             }
-            Statistics::Batch => form.alone(&x, weight, bias)?.0,
-            Statistics::Update(running) => {
-                let (y, kept) = form.alone(&x, weight, bias)?;
-                form.update(&x, running, &[2, 3], kept)?;
-                y
-            }
+            _ => form.alone(&x, weight, bias, statistics.updated())?,
         };
         y.reshape(self.shape())
     }
@@ -244,17 +239,13 @@ impl Form {
         bias: Option<&Tensor>,
         of: Statistics<'_>,
     ) -> Result<Tensor> {
-        let is_fit = |t: &Tensor| t.is_contiguous();
-        let kept = of.running().is_none_or(|r| {
-            r.mean.dtype() == r.var.dtype() && is_fit(r.mean) && is_fit(r.var) && r.batches.is_none_or(is_fit)
-        });
-        if kept && alike(weight, bias) && has_kernel(Fused::BatchNorm, x) {
+        if has_fused(Fused::BatchNorm, x, weight, bias, of.running()) {
             return self.fused_over_batch(x, weight, bias, of);
         }
         let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
         let y = self.composite(x, weight, bias, given.as_ref(), &[0, 3])?;
         if let Some(running) = of.updated() {
-            self.update(x, running, &[0, 3], None)?;
+            self.update(x, running, &[0, 3])?;
         }
         Ok(y)
     }
@@ -294,32 +285,24 @@ impl Form {
     }
 
     /// Updates running statistics with those of x over `axes`, of which the means over N are taken if N is not among them.
-    /// `kept` are the mean and `1 / sqrt(var + eps)`, if a kernel has found them. Nothing changes if there is nothing to normalise.
-    fn update(&self, x: &Tensor, running: Running<'_>, axes: &[isize], kept: Option<(Tensor, Tensor)>) -> Result<()> {
+    /// Nothing changes if there is nothing to normalise.
+    fn update(&self, x: &Tensor, running: Running<'_>, axes: &[isize]) -> Result<()> {
         if x.numel() == 0 {
             return Ok(());
         }
         let channels = self.groups * self.channels;
         let count = axes.iter().map(|&axis| x.dims()[axis as usize]).product::<usize>() as f64;
         no_grad(|| {
-            let (mean, spread, eps) = match kept {
-                Some((mean, rstd)) => (mean, rstd.pow_scalar(-2.0)?, self.eps),
-                None => {
-                    let x = x.detach().cast(x.dtype().acc())?;
-                    (x.mean(axes)?, x.var(axes, 0.0)?, 0.0)
-                }
-            };
+            let x = x.detach().cast(x.dtype().acc())?;
             let rows = |t: Tensor| t.reshape((t.numel() / channels, channels))?.mean(0);
-            if let Some(batches) = running.batches {
-                batches.add_(&Tensor::ones(batches.shape(), DType::I64, x.device())?)?;
-            }
+            count_batch(running.batches)?;
             let share = match (running.batches, running.momentum) {
-                (Some(batches), None) => batches.reshape(())?.cast(mean.dtype())?.reciprocal()?,
-                (_, momentum) => Tensor::full((), momentum.unwrap_or_default(), mean.dtype(), x.device())?,
+                (Some(batches), None) => batches.reshape(())?.cast(x.dtype())?.reciprocal()?,
+                (_, momentum) => Tensor::full((), momentum.unwrap_or_default(), x.dtype(), x.device())?,
             };
-            let (targets, new) = ([running.mean, running.var], [&rows(mean)?, &rows(spread)?, &share]);
+            let new = [&rows(x.mean(axes)?)?, &rows(x.var(axes, 0.0)?)?, &share];
             let unbiased = count / (count - 1.0);
-            update_(self.op, Pointwise::RunningUpdate, &targets, &new, &[eps, unbiased])
+            update_(self.op, Pointwise::RunningUpdate, &[running.mean, running.var], &new, &[unbiased])
         })
     }
 
@@ -364,17 +347,22 @@ impl Form {
         })
     }
 
-    /// Normalises the groups of x `[N, groups, channels, inner]`, each over its channels and inner. If a kernel does, it finds means
-    /// and `1 / sqrt(var + eps)`, too.
+    /// Normalises the groups of x `[N, groups, channels, inner]`, each over its channels and inner, and updates running
+    /// statistics of instances: groups of one channel.
     fn alone(
         &self,
         x: &Tensor,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
-    ) -> Result<(Tensor, Option<(Tensor, Tensor)>)> {
+        updated: Option<Running<'_>>,
+    ) -> Result<Tensor> {
         let (op, form) = (self.op, *self);
-        if !alike(weight, bias) || !has_kernel(Fused::GroupNorm, x) {
-            return Ok((self.composite(x, weight, bias, None, &[2, 3])?, None));
+        if !has_fused(Fused::GroupNorm, x, weight, bias, updated) {
+            let y = self.composite(x, weight, bias, None, &[2, 3])?;
+            if let Some(running) = updated {
+                self.update(x, running, &[2, 3])?;
+            }
+            return Ok(y);
         }
         let x = x.contiguous()?;
         let acc = x.dtype().acc();
@@ -384,25 +372,48 @@ impl Form {
         let parameters = contiguous(weight, bias)?;
         let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+        let momentum = updated.and_then(|r| r.momentum);
+        let batches = updated.and_then(|r| r.batches);
+        count_batch(batches)?;
+        let read: Vec<&Tensor> = inputs.iter().copied().chain(batches.filter(|_| momentum.is_none())).collect();
+        let changed: Vec<&Tensor> = updated.iter().flat_map(|r| [r.mean, r.var]).collect();
+        let written: Vec<&Tensor> = [&y, &mean, &rstd].into_iter().chain(changed.iter().copied()).collect();
         let [n, groups, channels, inner] = self.shape().map(|v| v as i64);
         let ints = [n, groups, channels, inner, has_weight as i64, has_bias as i64];
-        let attributes = Attributes { ints: &ints, floats: &[self.eps] };
-        run(op, Kernel::Fused(Fused::GroupNorm), &inputs, &[&y, &mean, &rstd], attributes)?;
+        let all = [&ints[..], &[updated.is_some() as i64, momentum.is_some() as i64]].concat();
+        let floats = [self.eps, momentum.unwrap_or_default()];
+        run(op, Kernel::Fused(Fused::GroupNorm), &read, &written, Attributes { ints: &all, floats: &floats })?;
+        changed.iter().for_each(|t| t.touch());
         let again = move |x: &[Tensor]| {
             let (weight, bias) = split(x, has_weight, has_bias);
             form.composite(&x[0], weight, bias, None, &[2, 3])
         };
-        let found = (mean.clone(), rstd.clone());
-        let y = record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
+        record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
             gradients(op, Fused::GroupNormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
-        })?;
-        Ok((y, Some(found)))
+        })
     }
 }
 
-/// True if the kernels can read both.
-fn alike(weight: Option<&Tensor>, bias: Option<&Tensor>) -> bool {
-    bias.is_none_or(|b| weight.is_none_or(|w| w.dtype() == b.dtype()))
+/// Whether a kernel takes these operands.
+fn has_fused(
+    kernel: Fused,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    running: Option<Running<'_>>,
+) -> bool {
+    let is_alike = bias.is_none_or(|b| weight.is_none_or(|w| w.dtype() == b.dtype()));
+    let is_fit = |r: Running<'_>| {
+        let is_contiguous = [r.mean, r.var].into_iter().chain(r.batches).all(Tensor::is_contiguous);
+        r.mean.dtype() == r.var.dtype() && is_contiguous
+    };
+    is_alike && running.is_none_or(is_fit) && has_kernel(kernel, x)
+}
+
+/// Counts a batch more.
+fn count_batch(batches: Option<&Tensor>) -> Result<()> {
+    let Some(batches) = batches else { return Ok(()) };
+    no_grad(|| batches.add_(&Tensor::ones(batches.shape(), DType::I64, batches.device())?))
 }
 
 fn contiguous(weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Vec<Tensor>> {

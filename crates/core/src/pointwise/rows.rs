@@ -607,11 +607,10 @@ rows! {
             V::select(is_good, V::select(is_due, zero, count), zero)
         ]
     }
-    // Running statistics of which new ones get `share`. `spread` is the new biased variance and eps, `unbiased` what that is
-    // multiplied by to become unbiased.
-    Real RunningUpdate "running_update" (mean, var, new_mean, spread, share) [eps, unbiased] -> 2 inout {
+    // Running statistics of which new ones get `share`. `unbiased` makes an unbiased variance of a biased one.
+    Real RunningUpdate "running_update" (mean, var, new_mean, new_var, share) [unbiased] -> 2 inout {
         let kept = V::c(1.0) - share;
-        [mean * kept + new_mean * share, var * kept + (spread - eps).max(V::c(0.0)) * unbiased * share]
+        [mean * kept + new_mean * share, var * kept + new_var * unbiased * share]
     }
     Real ClipValue "gradient_clip_value" (y) [limit] -> 1 inout { [clipped(y, limit)] }
     Real SgdPrepare "sgd_prepare" (t, _scale, inv_scale, norm, found_inf) [sign, max_norm] -> 2 inout {

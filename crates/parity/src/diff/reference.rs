@@ -242,7 +242,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::BatchNorm => batch_norm(call, inputs, before),
         Fused::BatchNormBackward => channels_backward(call, inputs, &[0, 2], call.ints[5] != 0),
-        Fused::GroupNorm => group_norm(call, inputs),
+        Fused::GroupNorm => group_norm(call, inputs, before),
         Fused::GroupNormBackward => channels_backward(call, inputs, &[2, 3], false),
         Fused::CrossEntropy => cross_entropy(call, &inputs[0], &inputs[1], &inputs[2..]),
         Fused::CrossEntropyBackward => {
@@ -519,27 +519,45 @@ fn batch_norm(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<V
     let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
     if call.ints[5] == 1 {
         let batches = if call.ints[6] != 0 { Some(before[5].add_scalar(1)?) } else { None };
-        let momentum = match &batches {
-            Some(batches) if call.ints[7] == 0 => 1.0 / batches.item()?,
-            _ => call.floats[1],
-        };
+        let momentum = momentum(call, batches.as_ref())?;
         let count = (batch * inner) as f64;
         let var = var.mul_scalar(count / (count - 1.0))?;
-        for (old, new) in before[3..5].iter().zip([mean, var]) {
-            let new = new.reshape(old.shape())?.mul_scalar(momentum)?;
-            found.push(Some(old.mul_scalar(1.0 - momentum)?.add(&new)?));
-        }
+        found.extend(updated(&before[3..5], [mean, var], momentum)?);
         found.extend(batches.map(Some));
     }
     Ok(found)
 }
 
-fn group_norm(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+fn group_norm(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     let x = inputs[0].reshape([0, 1, 2, 3].map(|i| call.ints[i] as usize))?;
     let (mean, var) = moments(&x, &[2, 3])?;
     let rstd = var.add_scalar(call.floats[0])?.rsqrt()?;
     let y = scaled(call, &inputs[1..], 4, x.sub(&mean)?.mul(&rstd)?)?;
-    Ok(vec![Some(y), Some(mean), Some(rstd)])
+    let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
+    if call.ints[6] != 0 {
+        let momentum = momentum(call, inputs.last())?;
+        let count = (call.ints[2] * call.ints[3]) as f64;
+        let var = var.mul_scalar(count / (count - 1.0))?;
+        found.extend(updated(&before[3..5], [mean.mean(0)?, var.mean(0)?], momentum)?);
+    }
+    Ok(found)
+}
+
+/// The weight of what is new in running statistics: the momentum, if `ints[7]` says that there is one.
+fn momentum(call: &Call<'_>, batches: Option<&Tensor>) -> Result<f64> {
+    match batches {
+        Some(batches) if call.ints[7] == 0 => Ok(1.0 / batches.item()?),
+        _ => Ok(call.floats[1]),
+    }
+}
+
+/// Running statistics with what is new.
+fn updated(old: &[Tensor], new: [Tensor; 2], momentum: f64) -> Result<Vec<Option<Tensor>>> {
+    let both = old.iter().zip(new);
+    let one = |(old, new): (&Tensor, Tensor)| {
+        old.mul_scalar(1.0 - momentum)?.add(&new.reshape(old.shape())?.mul_scalar(momentum)?).map(Some)
+    };
+    both.map(one).collect()
 }
 
 // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight, and rstd h if mean and variance were given
