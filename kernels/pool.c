@@ -6,13 +6,15 @@
 // line; or READERS threads, a power of 2, share the elements of one window; or windows are made of COLUMNS, for which `p` has
 // more.
 //
-// T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and where they are, in INDEX: numbers within
-// windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
+// T: dtype of x and y; ACC: of the arithmetic. MAX: the largest elements, and with INDEX where they are, in that dtype: numbers
+// within windows if it is LOCAL_INDEX, else positions in the volume. Otherwise averages: sums are divided by `divisor` if it is
 // CONSTANT, else by how many elements they have, with INCLUDE_PAD those of the padding too.
 
 typedef STORAGE(T) S;
-#ifdef MAX
+#ifdef INDEX
 typedef STORAGE(INDEX) I;
+#endif
+#ifdef MAX
 #define BLANK LOWEST
 #else
 #define BLANK ((A)0)
@@ -43,7 +45,7 @@ typedef STORAGE(INDEX) I;
 #define DIVISOR(k) ((idx)p.v[12 + 2 * (k)])
 #define BY_DIVISOR(k) p.v[13 + 2 * (k)]
 // A group's results, which are neighbours, go through local memory where a thread's are not one word.
-#if !defined(BACKWARD) && (!defined(Y_WORD) || defined(MAX) && !defined(INDEX_WORD))
+#if !defined(BACKWARD) && (!defined(Y_WORD) || defined(INDEX) && !defined(INDEX_WORD))
 #define STAGED
 #endif
 #ifndef READERS
@@ -200,7 +202,7 @@ FUNCTION idx first_result(Ints p, At at) {
 // What a part of a window has; the number is -1 where nothing was found.
 typedef struct {
     A v;
-#ifdef MAX
+#ifdef INDEX
     idx number;
 #endif
 } Part;
@@ -208,7 +210,7 @@ typedef struct {
 FUNCTION Part blank_part(void) {
     Part part;
     part.v = BLANK;
-#ifdef MAX
+#ifdef INDEX
     part.number = -1;
 #endif
     return part;
@@ -216,11 +218,13 @@ FUNCTION Part blank_part(void) {
 
 // Of a maximum the last NaN, else the first of the largest.
 FUNCTION Part joined(Part a, Part b) {
-#ifdef MAX
+#ifdef INDEX
     int is_better = b.v > a.v || (b.v == a.v && b.number < a.number);
     if (IS_NAN(a.v) || IS_NAN(b.v)) is_better = IS_NAN(b.v) && (!IS_NAN(a.v) || b.number > a.number);
     if (a.number < 0 || b.number < 0) is_better = b.number >= 0;
     return is_better ? b : a;
+#elif defined(MAX)
+    return b.v > a.v || IS_NAN(b.v) ? b : a;
 #else
     a.v += b.v;
     return a;
@@ -239,14 +243,24 @@ LOCAL_FUNCTION Part join(Part own, int members, LOCAL Part *parts) {
     return own;
 }
 
+#ifdef INDEX
+#define NOTE(note) note
+#define INDICES GLOBAL I *index,
+#else
+#define NOTE(note)
+#define INDICES
+#endif
 #ifdef MAX
-#define TAKE(j, v, number) \
-    if ((v) > best[j] || IS_NAN(v)) best[j] = v, found[j] = number
+#define TAKE(j, v, number)                \
+    if ((v) > best[j] || IS_NAN(v)) {     \
+        best[j] = v;                      \
+        NOTE(found[j] = number;)          \
+    }
 
 // The first element of a window that is not padding.
 #define FIRST_INSIDE(begin, d) ((begin) < 0 ? (-(begin) + (d)-1) / (d) : 0)
 
-KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, GLOBAL I *index, Ints p, i64 count) {
+KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, INDICES Ints p, i64 count) {
 #else
 #define TAKE(j, v, number) best[j] += v
 
@@ -290,7 +304,10 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                         EACH_OF_WORD(j) {
                             A v = (A)LOAD(T, r[u].each, j);
 #ifdef MAX
-                            if (v > own[j].v || IS_NAN(v)) own[j].v = v, own[j].number = line + u * n_parts;
+                            if (v > own[j].v || IS_NAN(v)) {
+                                own[j].v = v;
+                                NOTE(own[j].number = line + u * n_parts;)
+                            }
 #else
                             sum[j] += v;
 #endif
@@ -302,7 +319,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
                 }
             }
             EACH_OF_WORD(j) {
-#ifdef MAX
+#ifdef INDEX
                 if (own[j].number >= 0) own[j].number = own[j].number * IN_W + at.strip * VECTOR + j;
 #endif
                 columns[j * COLUMN_STEP + LANE] = own[j];
@@ -324,11 +341,11 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
             if (member > 0 || !is_there) continue;
             At at = place(p, (base + band) * words);
             idx to = base * OUT_W + window;
-#ifdef MAX
+#ifdef INDEX
             // No element is larger than -infinity.
             if (own.number < 0) own.number = (BEGIN(at.z, D) * IN_H + BEGIN(at.y, H)) * IN_W + begin;
             index[to] = (I)own.number;
-#else
+#elif !defined(MAX)
             own.v /= (A)(TERMS(at.z, D) * TERMS(at.y, H) * (end - begin));
 #endif
             STORE(T, y, to, own.v);
@@ -338,7 +355,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #else
 #ifdef STAGED
     SHARED(S, staged, THREADS *STRIP);
-#ifdef MAX
+#ifdef INDEX
     SHARED(idx, staged_index, THREADS *STRIP);
 #endif
 #endif
@@ -357,7 +374,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         GLOBAL const S *volume = x + at.plane * (IN_D * IN_H * IN_W);
         A best[STRIP];
         EACH_OF_STRIP(j) best[j] = BLANK;
-#ifdef MAX
+#ifdef INDEX
         idx found[STRIP];
         EACH_OF_STRIP(j) found[j] = -1;
 #endif
@@ -396,12 +413,12 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         }
         Part own;
         own.v = best[0];
-#ifdef MAX
+#ifdef INDEX
         own.number = found[0];
 #endif
         own = join(own, READERS, parts);
         best[0] = own.v;
-#ifdef MAX
+#ifdef INDEX
         found[0] = own.number;
 #endif
         if (member > 0 || item >= (idx)count) continue;
@@ -443,7 +460,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         }
 #endif
         idx first = first_result(p, at);
-#ifdef MAX
+#ifdef INDEX
         EACH_OF_STRIP(j) {
 #ifdef ADAPTIVE
             if (found[j] < 0) found[j] = (front * IN_H + top) * IN_W + left;
@@ -458,7 +475,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #endif
 #endif
         }
-#else
+#elif !defined(MAX)
         EACH_OF_STRIP(j) {
 #ifdef CONSTANT
             best[j] /= divisor;
@@ -493,7 +510,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #ifndef Y_WORD
             STORE(T, staged, to, best[j]);
 #endif
-#if defined(MAX) && !defined(INDEX_WORD)
+#if defined(INDEX) && !defined(INDEX_WORD)
             staged_index[to] = found[j];
 #endif
         }
@@ -502,7 +519,7 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 #ifndef Y_WORD
             y[base + k] = staged[k];
 #endif
-#if defined(MAX) && !defined(INDEX_WORD)
+#if defined(INDEX) && !defined(INDEX_WORD)
             index[base + k] = (I)staged_index[k];
 #endif
         }

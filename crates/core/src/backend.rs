@@ -285,11 +285,11 @@ pub enum Fused {
     RowSum(Pointwise),
     /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
     Halves(Pointwise),
-    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, in the accumulation dtype; `ints` =
-    /// how many these are.
+    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, in the dtype of x or of the
+    /// accumulation; `ints` = how many these are.
     LogSumExp,
-    /// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided by `floats[0]`, and
-    /// the mean, in the accumulation dtype; `ints` as above.
+    /// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided by `floats[0]`, and,
+    /// in the accumulation dtype, the mean; `ints` as above.
     Variance,
     /// Rows x `[rows, length]` and dy `[rows]` to the gradient of the rows' products. A row is at most [`LONGEST_PRODUCT`]
     /// bytes in the accumulation dtype.
@@ -303,8 +303,8 @@ pub enum Fused {
     /// with its inverse in f32. The last output becomes 1 if an element was NaN or infinite before, and stays otherwise. It
     /// and the input are f32 and have one element.
     Unscale,
-    /// x `[planes, depth, height, width]` to the largest element of each window and where it is: its number within the
-    /// window if that is u8, else its position in the volume (i32, i64). `ints` = planes, then for each of three dimensions
+    /// x `[planes, depth, height, width]` to the largest element of each window and, if that is asked for, where it is: its number
+    /// within the window if that is u8, else its position in the volume (i32, i64). `ints` = planes, then for each of three dimensions
     /// the extents of x, the numbers of windows, kernel, stride, padding and dilation, then whether windows are adaptive:
     /// `floor(i L / O) .. ceil((i + 1) L / O)`, of which the kernel is the most elements.
     MaxPool,

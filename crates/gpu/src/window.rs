@@ -9,7 +9,8 @@ use crate::fused::addresses;
 use crate::index::divider;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::source::Variant;
-use isograd_core::{Call, DType, Result};
+use isograd_core::backend::Fused;
+use isograd_core::{Call, DType, Kernel, Result};
 
 /// Elements of a line that a thread holds, at most.
 const HELD: usize = 64;
@@ -189,7 +190,7 @@ impl Columns {
     }
 }
 
-/// The largest elements and where they are, or averages.
+/// The largest elements and, if that is wanted, where they are; or averages.
 pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let windows = Windows::of(call);
     let size = call.outputs[0].dtype.size();
@@ -232,15 +233,18 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let variant = variant.define("INTS", ints.len());
     let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.ints(&ints).int(count as i64);
-    let Some(index) = call.outputs.get(1) else {
+    if call.kernel == Kernel::Fused(Fused::AvgPool) {
         let (variant, divisor) = divided(variant, &windows, call);
         let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
         return gpu.launch(variant, "avg_pool", geometry, &arguments);
-    };
-    let mut variant = indexed(variant, index.dtype);
-    let bytes = per * index.dtype.size();
-    if bytes <= 16 && fits(outputs[1], bytes) {
-        variant = variant.define("INDEX_WORD", word(bytes));
+    }
+    let mut variant = variant.define("MAX", true);
+    if let Some(index) = call.outputs.get(1) {
+        variant = indexed(variant, index.dtype);
+        let bytes = per * index.dtype.size();
+        if bytes <= 16 && fits(outputs[1], bytes) {
+            variant = variant.define("INDEX_WORD", word(bytes));
+        }
     }
     gpu.launch(variant, "max_pool", geometry, &arguments)
 }
@@ -261,7 +265,7 @@ pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         .define("WORD", word(per * dtype.size()));
     let index = call.inputs.get(1).map(|index| index.dtype);
     if let Some(dtype) = index {
-        variant = indexed(variant, dtype);
+        variant = indexed(variant.define("MAX", true), dtype);
     }
     let (stride, padding, reach) = (windows.stride[2], windows.padding[2], windows.reach(2));
     let piece = per / stride.min(per + 1);
@@ -312,9 +316,9 @@ fn aligned(most: usize, width: usize, address: Address, size: usize) -> usize {
     per
 }
 
-/// What a program of the largest elements is told.
+/// What a program is told of where the largest elements are.
 fn indexed(variant: Variant, index: DType) -> Variant {
-    let variant = variant.define("MAX", true).define("INDEX", index.name());
+    let variant = variant.define("INDEX", index.name());
     if index == DType::U8 { variant.define("LOCAL_INDEX", true) } else { variant }
 }
 

@@ -124,6 +124,8 @@ pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
 
 /// A pass that can be run again and again.
 struct Backward {
+    /// The call, with leaves in place of what has a gradient.
+    case: Case,
     /// The inputs whose gradients are computed, by their positions.
     leaves: Vec<(usize, Tensor)>,
     output: Tensor,
@@ -142,7 +144,7 @@ impl Backward {
         }
         let Some(output) = op.call(&case)?.into_iter().find(Tensor::requires_grad) else { return Ok(None) };
         let gradient = output.detach().ones_like()?;
-        let mut backward = Backward { leaves, output, gradient };
+        let mut backward = Backward { case, leaves, output, gradient };
         if backward.run().is_err() {
             // Of several outputs, each has some of the inputs.
             let leaves = std::mem::take(&mut backward.leaves);
@@ -265,10 +267,16 @@ impl Stand {
         Ok(rate)
     }
 
-    /// Times what moves so many bytes and, at some rate, takes so many seconds to compute.
-    fn pass(&self, bytes: usize, least: f64, f: impl Fn() -> Result<()>) -> Result<Pass> {
-        let seconds = self.seconds(f)?;
-        Ok(Pass { bytes, seconds, fraction: least.max(bytes as f64 / self.bandwidth) / seconds })
+    /// What moves so many bytes and, at some rate, takes so many seconds to compute.
+    fn pass(&self, bytes: usize, least: f64, seconds: f64) -> Pass {
+        Pass { bytes, seconds, fraction: least.max(bytes as f64 / self.bandwidth) / seconds }
+    }
+
+    /// All gradients, with what the call takes longer if they are wanted.
+    fn backward(&self, op: &Op, backward: &Backward, bytes: usize, least: f64) -> Result<Pass> {
+        let call = || op.call(&backward.case).map(drop);
+        let more = (self.seconds(call)? - self.seconds(|| no_grad(call))?).max(0.0);
+        Ok(self.pass(bytes, least, self.seconds(|| backward.run().map(drop))? + more))
     }
 
     /// The speeds of an op's call, as `cases` drew it, in these dtypes; none where it does not run, or where nothing is to be done.
@@ -290,7 +298,7 @@ impl Stand {
             if before.is_some() && launched() == before {
                 return Ok(None);
             }
-            let forward = self.pass(bytes, least, || no_grad(|| op.call_in_place(&case).map(drop)))?;
+            let forward = self.pass(bytes, least, self.seconds(|| no_grad(|| op.call_in_place(&case).map(drop)))?);
             let mut inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<Vec<_>>>()?;
             let backward = match Backward::of(op, &case)? {
                 Some(backward) => {
@@ -298,8 +306,7 @@ impl Stand {
                     let before = launched();
                     let bytes = backward.bytes(op, &case, &backward.run()?);
                     let is_free = before.is_some() && launched() == before;
-                    let run = || backward.run().map(drop);
-                    if is_free { None } else { Some(self.pass(bytes, 2.0 * least, run)?) }
+                    if is_free { None } else { Some(self.backward(op, &backward, bytes, 2.0 * least)?) }
                 }
                 None => None,
             };

@@ -135,11 +135,15 @@ impl Tensor {
         let c_shape = c.map(|c| c.shape().clone());
         record(op, &operands, y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let scaled = |g: Tensor, s: f64| if s == 1.0 { Ok(g) } else { g.mul_scalar(s) };
-            let da = t.want(0, || scaled(t.dy().matmul(&b.t()?)?, scale.alpha))?;
-            let db = t.want(1, || scaled(a.t()?.matmul(t.dy())?, scale.alpha))?;
+            let times = |a: &Tensor, b: &Tensor| a.gemm(b, None, Gemm { alpha: scale.alpha, ..Gemm::default() });
+            let da = t.want(0, || times(t.dy(), &b.t()?))?;
+            let db = t.want(1, || times(&a.t()?, t.dy()))?;
+            let dc = |c: &Shape| {
+                let sum = t.dy().sum_to_size(c)?;
+                if scale.beta == 1.0 { Ok(sum) } else { sum.mul_scalar(scale.beta) }
+            };
             match &c_shape {
-                Some(c) => gradients![da, db, t.want(2, || scaled(t.dy().sum_to_size(c)?, scale.beta))?],
+                Some(c) => gradients![da, db, t.want(2, || dc(c))?],
                 None => gradients![da, db],
             }
         })

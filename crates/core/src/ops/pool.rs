@@ -4,7 +4,7 @@ use super::fused::has_kernel;
 use super::reduce::argmax_last_nan;
 use super::{gradients, in_acc};
 use crate::backend::{Fused, Kernel};
-use crate::tape::record;
+use crate::tape::{is_recording, record};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
 use std::iter::zip;
@@ -76,7 +76,7 @@ macro_rules! pools {
             /// than half a window; `Shape` for another rank, no channels, an empty dimension, no window, or one that lies
             /// in the padding.
             pub fn $max(&self, pool: MaxPool<$n>) -> Result<Tensor> {
-                Ok(max_pool(self, &of_max($names[0], self, pool)?, Want::Values)?.0)
+                max_values(self, &of_max($names[0], self, pool)?)
             }
 
             #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and where the elements are (i64),")]
@@ -97,7 +97,7 @@ macro_rules! pools {
             /// `[N, C, ..]` or `[C, ..]`: window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`. An
             /// extent may be [`KEEP`]. Otherwise as the maximum of other windows. Errors: `Dtype`, `Shape`.
             pub fn $adaptive_max(&self, output: [usize; $n]) -> Result<Tensor> {
-                Ok(max_pool(self, &adaptive($names[2], self, output)?, Want::Values)?.0)
+                max_values(self, &adaptive($names[2], self, output)?)
             }
 
             #[doc = concat!("[`", stringify!($adaptive_max), "`](Tensor::", stringify!($adaptive_max), "), and where the")]
@@ -143,7 +143,7 @@ macro_rules! global_pools {
             #[doc = concat!("The largest elements of all ", $all, " of ", $of, ", as windows' are found: ", $to, ".")]
             #[doc = concat!("Errors: as [`", stringify!($avg), "`](Tensor::", stringify!($avg), ").")]
             pub fn $max(&self) -> Result<Tensor> {
-                Ok(max_pool(self, &adaptive($names[1], self, [1; $n])?, Want::Values)?.0)
+                max_values(self, &adaptive($names[1], self, [1; $n])?)
             }
 
             #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and where the elements are (i64),")]
@@ -451,20 +451,35 @@ fn nothing(x: &Tensor, windows: &Windows) -> Result<Tensor> {
     x.reshape(x.numel())?.narrow(0, 0, 0)?.reshape(&windows.to)
 }
 
-/// The largest elements, and, if they are asked for, where they are.
+/// The largest elements. Where they are is not found unless their gradient needs it.
+fn max_values(x: &Tensor, windows: &Windows) -> Result<Tensor> {
+    if is_recording(&[x]) || windows.to.numel() == 0 || !is_by_windows(x, windows) {
+        return Ok(max_pool(x, windows, Want::Values)?.0);
+    }
+    let op = windows.names[0];
+    let y = Tensor::empty(op, &windows.to, x.dtype(), x.device())?;
+    run(op, Kernel::Fused(Fused::MaxPool), &[&x.contiguous()?], &[&y], Attributes::ints(&windows.ints(&[])))?;
+    Ok(y)
+}
+
+/// Whether a kernel finds the largest elements of windows. What a thread does for a window, a reduction does better for a long
+/// row.
+fn is_by_windows(x: &Tensor, windows: &Windows) -> bool {
+    has_kernel(Fused::MaxPool, x) && !(windows.is_global() && windows.volume() > BYTE)
+}
+
+/// The largest elements, and where they are.
 fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor)> {
     let op = windows.names[0];
-    let is_fused = has_kernel(Fused::MaxPool, x);
     let shape = &windows.to;
     if shape.numel() == 0 {
         return Ok((nothing(x, windows)?, Tensor::zeros(shape, DType::I64, x.device())?));
     }
-    // What a thread does for a window, a reduction does better for a long row.
-    if !is_fused || windows.is_global() && windows.volume() > BYTE {
+    if !is_by_windows(x, windows) {
         let rows = x.reshape((windows.planes, windows.volume()))?;
         let index = largest(&rows.detach(), windows)?;
         let found = index.reshape(shape)?;
-        if !is_fused {
+        if !has_kernel(Fused::MaxPool, x) {
             return Ok((rows.gather(1, &index)?.reshape(shape)?, found));
         }
         let y = x.detach().reshape(rows.shape())?.gather(1, &index)?.reshape(shape)?;

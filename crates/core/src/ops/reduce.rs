@@ -5,7 +5,7 @@ use super::scan::Direction;
 use super::{gradients, in_acc, pointwise_one};
 use crate::backend::{Fused, Kernel, LONGEST_PRODUCT, Reduce};
 use crate::pointwise::Pointwise;
-use crate::tape::{Saved, is_grad_enabled, record};
+use crate::tape::{Saved, is_recording, record};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 use smallvec::SmallVec;
@@ -307,9 +307,9 @@ impl Tensor {
         if !has_kernel(Fused::Variance, self) {
             return composite(self);
         }
-        let acc = self.dtype().acc();
-        let found = plan.run_all(op, Kernel::Fused(Fused::Variance), &[acc, acc], &[divisor])?;
-        let (y, mean, keepdim) = (found[0].cast(self.dtype())?, found[1].clone(), plan.keepdim);
+        let dtypes = [self.dtype(), self.dtype().acc()];
+        let mut found = plan.run_all(op, Kernel::Fused(Fused::Variance), &dtypes, &[divisor])?;
+        let (y, mean, keepdim) = (found.swap_remove(0), found.swap_remove(0), plan.keepdim);
         record_fused(
             op,
             &[self],
@@ -348,7 +348,11 @@ impl Tensor {
         if !has_kernel(Fused::LogSumExp, self) {
             return composite(self);
         }
-        let wide = plan.run(op, Kernel::Fused(Fused::LogSumExp), self.dtype().acc())?;
+        let kernel = Kernel::Fused(Fused::LogSumExp);
+        if !is_recording(&[self]) {
+            return plan.run(op, kernel, self.dtype());
+        }
+        let wide = plan.run(op, kernel, self.dtype().acc())?;
         let (y, keepdim) = (wide.cast(self.dtype())?, plan.keepdim);
         record_fused(
             op,
@@ -369,7 +373,7 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
     let plan = Plan::new(op, x, &axes)?;
     plan.check_not_empty(op)?;
     let acc = x.dtype().acc();
-    if !(x.requires_grad() && is_grad_enabled()) {
+    if !is_recording(&[x]) {
         return plan.run(op, which.reduce(), x.dtype());
     }
     let mut found = plan.run_all(op, which.reduce(), &[x.dtype(), acc], &[])?;

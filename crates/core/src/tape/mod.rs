@@ -255,7 +255,7 @@ fn attach(op: &'static str, inputs: &[&Tensor], mut output: Tensor, action: Acti
 }
 
 /// True if an op on these inputs is recorded.
-fn is_recording(inputs: &[&Tensor]) -> bool {
+pub(crate) fn is_recording(inputs: &[&Tensor]) -> bool {
     if !inputs.iter().any(|t| t.requires_grad()) {
         return false;
     }

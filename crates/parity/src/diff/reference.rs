@@ -325,8 +325,8 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
         }
         Fused::MaxPool => {
             let (y, index) = max_pool(call, &inputs[0])?;
-            let index = match before[1].dtype() {
-                DType::U8 => {
+            let index = match before.get(1).map(Tensor::dtype) {
+                Some(DType::U8) => {
                     mapped(call, &index, three(call, 0), three(call, 2), |at, first, step| (at - first) / step)?
                 }
                 _ => index,
