@@ -4,7 +4,8 @@
 // BIAS: there is one. PIECE: weight and bias are read in such words, in rows that are WHOLE. CHANNELS: rows are `groups` groups
 // of channels, each of `inner` elements, which have one weight and bias; ALIKE: the elements of a word are of one channel.
 // INDEX: rows are those of a table of `table_rows` that an index of this dtype names; they are WHOLE. A bad index is noted, and the
-// result is NaN. Backward, rows are WHOLE, and DX and PARAMETERS say which gradients are wanted.
+// result is NaN. Backward, rows are WHOLE, and DX and PARAMETERS say which gradients are wanted. UPDATED: running statistics are
+// updated from those of the rows.
 
 typedef STORAGE(P) SP;
 
@@ -99,6 +100,9 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
 
 KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL S *y, GLOBAL A *means,
              GLOBAL A *rstds, INDEXED i64 rows, i64 extent, i64 groups, i64 inner, A eps, GLOBAL i64 *status) {
+#ifdef UPDATED
+    LET_NEXT_START();
+#endif
     JOINS(1);
 #ifdef OTHERS
     SHARED_GIVEN(WORD, held, HELD_WORDS);
@@ -353,6 +357,7 @@ LOCAL_FUNCTION A sum_of_lines(A own, LOCAL A *shared) {
 KERNEL(norm_update)(GLOBAL const A *means, GLOBAL const A *rstds, GLOBAL SP *running_mean, GLOBAL SP *running_var,
                     GLOBAL const i64 *batches, i64 batch, i64 channels, A eps, A momentum, A unbiased) {
     SHARED(A, shared, THREADS);
+    AWAIT_PREVIOUS();
     i64 c = GROUP * COLUMNS + LANE % COLUMNS;
     GLOBAL const A *from = GROUP_Y == 0 ? means : rstds;
     A sum = 0;

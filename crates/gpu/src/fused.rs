@@ -348,7 +348,7 @@ pub fn update_running<D: Driver>(
     let arguments = pointers.fold(Arguments::new(), Arguments::pointer).int(batch as i64).int(channels as i64);
     let unbiased = count as f64 / (count as f64 - 1.0);
     let arguments = arguments.float(eps, acc).float(momentum, acc).float(unbiased, acc);
-    gpu.launch(variant, "norm_update", geometry, &arguments)
+    gpu.launch(variant, "norm_update", geometry.following(), &arguments)
 }
 
 /// Groups that take COLUMNS columns each, in several `lines` of groups.

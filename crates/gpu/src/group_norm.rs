@@ -45,9 +45,12 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if inner.is_multiple_of(16 / x.dtype.size()) {
         program = program.define("ALIKE", true);
     }
+    let [is_updated, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
+    if is_updated {
+        program = program.define("UPDATED", true);
+    }
     // The norm of rows that an index names has a status.
     gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))?;
-    let [is_updated, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
     if !is_updated {
         return Ok(());
     }
