@@ -1,5 +1,5 @@
 // Pooling of volumes [planes, D, H, W] by windows, and its gradient. Windows are KD x KH x KW elements, D. apart, which begin
-// S. apart, the first P. before the volume; or ADAPTIVE, between fractions of its extents. FLAT: D is 1.
+// S. apart, the first P. before the volume; or ADAPTIVE, between fractions of its extents: ONE is all of it. FLAT: D is 1.
 //
 // `p`: D, H, W; the numbers of windows along these; what QUOTIENT takes of these six; then three divisors: strips of a line,
 // lines, and slices of what a launch writes, each with what QUOTIENT takes. A thread writes a strip: STRIP neighbours of a
@@ -69,6 +69,14 @@ typedef STORAGE(INDEX) I;
 #endif
 #define EACH_OF_STRIP(j) _Pragma("unroll") for (int j = 0; j < STRIP; j++)
 
+#ifdef CONSTANT
+// Divisions take longer than 16 bits are read, which do not show how a product differs.
+FUNCTION void divide(A *sum, A divisor) {
+    A inverse = (A)1 / divisor;
+    EACH_OF_STRIP(j) sum[j] = sizeof(S) == 2 ? sum[j] * inverse : sum[j] / divisor;
+}
+#endif
+
 // What a thread writes.
 typedef struct {
     idx plane, z, y, strip;
@@ -90,7 +98,13 @@ FUNCTION At place(Ints p, idx item) {
 }
 
 // Where windows are along the dimension X: D, H or W.
-#ifdef ADAPTIVE
+#if defined(ONE)
+#define BEGIN(q, X) 0
+#define END(q, X) IN_##X
+#define LENGTH END
+#define FIRST_OF(at, X) 0
+#define LAST_OF(at, X) 0
+#elif defined(ADAPTIVE)
 #ifdef FAR
 #define SHARE(n, d, by) ((idx)((u64)(n) / (u64)(d)))
 typedef u64 Product;
@@ -477,17 +491,13 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
         }
 #elif !defined(MAX)
 #ifdef CONSTANT
-        A inverse = (A)1 / divisor;
-#endif
-        EACH_OF_STRIP(j) {
-#ifdef CONSTANT
-            // 16 bits do not show the difference, and a division takes longer than they are read.
-            best[j] = sizeof(S) == 2 ? best[j] * inverse : best[j] / divisor;
+        divide(best, divisor);
 #else
+        EACH_OF_STRIP(j) {
             idx n = TERMS(at.z, D) * TERMS(at.y, H);
             best[j] /= (A)(n * TERMS(column + j, W));
-#endif
         }
+#endif
 #endif
 #ifdef Y_WORD
         union {
@@ -642,7 +652,7 @@ KERNEL(avg_pool_backward)(GLOBAL const S *g, GLOBAL S *dx, Ints p, i64 count, A 
         }
         idx first = ((at.plane * IN_D + at.z) * IN_H + at.y) * IN_W + column;
 #ifdef CONSTANT
-        EACH_OF_STRIP(j) sum[j] /= divisor;
+        divide(sum, divisor);
 #endif
         union {
             WORD all;

@@ -58,6 +58,20 @@ impl Windows {
         }
     }
 
+    /// Of windows that are all of their volumes, lines of one.
+    fn flattened(self) -> Windows {
+        if !self.is_one() {
+            return self;
+        }
+        let line = [1, 1, self.input.iter().product()];
+        Windows { input: line, kernel: line, ..self }
+    }
+
+    /// Whether a window is all of a volume.
+    fn is_one(&self) -> bool {
+        self.is_adaptive && self.output == [1; 3]
+    }
+
     /// From the first to the last element of a window.
     fn reach(&self, d: usize) -> usize {
         self.dilation[d] * (self.kernel[d] - 1)
@@ -105,6 +119,7 @@ impl Windows {
         let is_small = !self.is_adaptive && self.kernel.iter().product::<usize>() <= SMALL;
         let flags = [
             ("ADAPTIVE", self.is_adaptive),
+            ("ONE", self.is_one()),
             ("FAR", self.is_adaptive && (0..3).any(is_far)),
             ("FLAT", self.input[0] == 1 && self.output[0] == 1),
             ("SMALL", is_small),
@@ -251,7 +266,7 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 
 /// The gradient of either.
 pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
-    let windows = Windows::of(call);
+    let windows = Windows::of(call).flattened();
     let dtype = call.outputs[0].dtype;
     let (inputs, dx) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
