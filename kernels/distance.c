@@ -117,9 +117,10 @@ FUNCTION void add_slopes(A *d, const A *v, const A *pull, const A *distance, A e
     }
 }
 
-KERNEL(row_loss_backward)(GLOBAL const A *dy, GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL const S *like,
+// Rows' gradients are dy_step apart, and a row's loss has a share of what they are of.
+KERNEL(row_loss_backward)(GLOBAL const S *dy, GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL const S *like,
                           GLOBAL const A *distances, GLOBAL S *da, GLOBAL S *db, GLOBAL S *dc, i64 rows, i64 extent,
-                          A margin, A order, A eps) {
+                          A margin, A order, A eps, i64 dy_step, A share) {
     GLOBAL const S *x[3] = {a, b, c};
     GLOBAL S *dx[3] = {da, db, dc};
     EACH_ROW(row) {
@@ -131,7 +132,7 @@ KERNEL(row_loss_backward)(GLOBAL const A *dy, GLOBAL const S *a, GLOBAL const S 
         y = LOAD(T, like, row);
 #endif
         pulls_of(pull, distance, y, margin);
-        EACH_DISTANCE(k) pull[k] *= dy[row];
+        EACH_DISTANCE(k) pull[k] *= (A)LOAD(T, dy, row * dy_step) * share;
         EACH_BATCH(at, round) {
             Read r[INPUTS][BATCH];
             EACH_INPUT(i) read_batch(r[i], x[i], at, round);

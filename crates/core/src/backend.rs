@@ -236,7 +236,8 @@ pub enum Fused {
     /// the distances that they are made of `[1 to 3, N]`, in the accumulation dtype; `ints` = N, D; `floats` = margin, order
     /// of the norm, what is added to differences.
     RowLoss(RowLoss),
-    /// dy in the accumulation dtype, the inputs of the above and the distances to the gradients of the rows.
+    /// dy, one number or `[N]`, the inputs of the above and the distances to the gradients of the rows; attributes as above, and
+    /// in `floats` the share that a row's loss has of what dy is the gradient of.
     RowLossBackward(RowLoss),
     /// x to `x m floats[0]`, where m is 1 where the draw is below `ints[3]` of 2^32, else 0; `ints` = seed, offset, stream
     /// and this. A second input, if there is one, is as in [`Kernel::Random`]. It is its own backward kernel.

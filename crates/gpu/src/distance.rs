@@ -25,6 +25,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, loss: RowLoss, is_backward:
     let arguments = arguments.int(count as i64).int(extent as i64);
     let acc = x.dtype.acc();
     let arguments = [margin, order, eps].into_iter().fold(arguments, |list, v| list.float(v, acc));
+    let arguments = match is_backward {
+        true => arguments.int(i64::from(call.inputs[0].layout.shape().numel() == count)).float(call.floats[3], acc),
+        false => arguments,
+    };
     let flags = [
         (loss == RowLoss::Contrastive, "LIKE"),
         (loss == RowLoss::NearestTriplet, "NEAREST"),

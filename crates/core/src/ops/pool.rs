@@ -551,13 +551,15 @@ fn avg_pool(x: &Tensor, windows: &Windows, divisor: Divisor) -> Result<Tensor> {
     if shape.numel() == 0 {
         return nothing(x, windows);
     }
+    // The mean of each volume: a reduction, whose gradient is not written.
+    if windows.is_global() && !matches!(divisor, Divisor::Number(_)) {
+        let volume = shape.dims().iter().rev().take_while(|&&extent| extent == 1).count() as isize;
+        return x.mean_keepdim((-volume..0).collect::<Vec<_>>());
+    }
     if has_kernel(Fused::AvgPool, x) {
         return linear(x, windows, divisor, Way::Forward);
     }
     let rows = x.reshape((windows.planes, windows.volume()))?;
-    if is_mean(windows, divisor) {
-        return rows.mean(1)?.reshape(shape);
-    }
     // What the kernels compute, in tensor ops.
     let (outputs, device) = (windows.outputs(), x.device());
     let table = windows.table(x)?;
@@ -571,11 +573,6 @@ fn avg_pool(x: &Tensor, windows: &Windows, divisor: Divisor) -> Result<Tensor> {
         sums.div(&divisors)
     })?
     .reshape(shape)
-}
-
-/// Whether it is the mean of each volume, which is a reduction.
-fn is_mean(windows: &Windows, divisor: Divisor) -> bool {
-    windows.is_global() && !matches!(divisor, Divisor::Number(_))
 }
 
 /// The average, or its gradient.
@@ -597,14 +594,9 @@ fn linear(x: &Tensor, windows: &Windows, divisor: Divisor, way: Way) -> Result<T
         Divisor::Window => (1, 0.0),
         Divisor::Number(number) => (2, number as f64),
     };
-    let y = if way == Way::Forward && is_mean(windows, divisor) {
-        x.detach().reshape((windows.planes, windows.volume()))?.mean(1)?.reshape(shape)?
-    } else {
-        let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
-        let ints = windows.ints(&[rule]);
-        run(op, Kernel::Fused(kernel), &[&x], &[&y], Attributes { ints: &ints, floats: &[number] })?;
-        y
-    };
+    let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
+    let ints = windows.ints(&[rule]);
+    run(op, Kernel::Fused(kernel), &[&x], &[&y], Attributes { ints: &ints, floats: &[number] })?;
     let windows = windows.clone();
     record(op, &[&x], y, move |t| gradients![Some(linear(t.dy(), &windows, divisor, back)?)])
 }

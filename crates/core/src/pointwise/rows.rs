@@ -493,29 +493,29 @@ rows! {
     Real VarBackward "var_backward" (g, x, mean) [factor] -> 1 { [factor * g * (x - mean)] }
     Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * x / y)] }
 
-    // Losses, before their reduction.
+    // Losses, before their reduction. Of the gradient g of their sum, an element's loss has a `share`.
     Real MseLoss "mse_loss" (a, t) [] -> 1 { [(a - t) * (a - t)] }
-    Real MseBackward "mse_backward" (g, a, t) [] -> 1 { [V::c(2.0) * g * (a - t)] }
-    Real MseBackwardBoth "mse_backward_both" (g, a, t) [] -> 2 {
-        let d = V::c(2.0) * g * (a - t);
+    Real MseBackward "mse_backward" (g, a, t) [share] -> 1 { [V::c(2.0) * g * share * (a - t)] }
+    Real MseBackwardBoth "mse_backward_both" (g, a, t) [share] -> 2 {
+        let d = V::c(2.0) * g * share * (a - t);
         [d, -d]
     }
     Real L1Loss "l1_loss" (a, t) [] -> 1 { [(a - t).abs()] }
-    Real L1Backward "l1_backward" (g, a, t) [] -> 1 { [g * (a - t).sign()] }
-    Real L1BackwardBoth "l1_backward_both" (g, a, t) [] -> 2 {
-        let d = g * (a - t).sign();
+    Real L1Backward "l1_backward" (g, a, t) [share] -> 1 { [g * share * (a - t).sign()] }
+    Real L1BackwardBoth "l1_backward_both" (g, a, t) [share] -> 2 {
+        let d = g * share * (a - t).sign();
         [d, -d]
     }
     Real SmoothL1Loss "smooth_l1_loss" (a, t) [beta] -> 1 {
         let d = (a - t).abs();
         [V::select(d.lt(beta), V::c(0.5) * d * d / beta, d - V::c(0.5) * beta)]
     }
-    Real SmoothL1Backward "smooth_l1_backward" (g, a, t) [beta] -> 1 {
-        let e = a - t;
+    Real SmoothL1Backward "smooth_l1_backward" (g, a, t) [beta, share] -> 1 {
+        let (g, e) = (g * share, a - t);
         [V::select(e.abs().lt(beta), g * e / beta, g * e.sign())]
     }
-    Real SmoothL1BackwardBoth "smooth_l1_backward_both" (g, a, t) [beta] -> 2 {
-        let e = a - t;
+    Real SmoothL1BackwardBoth "smooth_l1_backward_both" (g, a, t) [beta, share] -> 2 {
+        let (g, e) = (g * share, a - t);
         let d = V::select(e.abs().lt(beta), g * e / beta, g * e.sign());
         [d, -d]
     }
@@ -523,15 +523,15 @@ rows! {
         let least = V::c(-100.0);
         [-(t * p.log().max(least) + (V::c(1.0) - t) * (-p).log1p().max(least))]
     }, check { is_probability(p) }
-    Real BceBackward "bce_backward" (g, p, t) [] -> 1 {
-        [g * (p - t) / (p * (V::c(1.0) - p)).max(V::c(1e-12))]
+    Real BceBackward "bce_backward" (g, p, t) [share] -> 1 {
+        [g * share * (p - t) / (p * (V::c(1.0) - p)).max(V::c(1e-12))]
     }
-    Real BceBackwardT "bce_backward_t" (g, p) [] -> 1 {
+    Real BceBackwardT "bce_backward_t" (g, p) [share] -> 1 {
         let least = V::c(-100.0);
-        [g * ((-p).log1p().max(least) - p.log().max(least))]
+        [g * share * ((-p).log1p().max(least) - p.log().max(least))]
     }
-    Real BceBackwardBoth "bce_backward_both" (g, p, t) [] -> 2 {
-        let (one, least) = (V::c(1.0), V::c(-100.0));
+    Real BceBackwardBoth "bce_backward_both" (g, p, t) [share] -> 2 {
+        let (g, one, least) = (g * share, V::c(1.0), V::c(-100.0));
         let dp = g * (p - t) / (p * (one - p)).max(V::c(1e-12));
         [dp, g * ((-p).log1p().max(least) - p.log().max(least))]
     }
@@ -540,16 +540,16 @@ rows! {
         let one = V::c(1.0);
         [(one - t) * x + (one + (weight - one) * t) * (-x).softplus()]
     }
-    Real BceWithLogitsBackward "bce_with_logits_backward" (g, x, t, weight) [] -> 1 {
+    Real BceWithLogitsBackward "bce_with_logits_backward" (g, x, t, weight) [share] -> 1 {
         let one = V::c(1.0);
-        [g * ((one - t) - (one + (weight - one) * t) * (-x).sigmoid())]
+        [g * share * ((one - t) - (one + (weight - one) * t) * (-x).sigmoid())]
     }
     Real KlDiv "kl_div" (input, target) [] -> 1 {
         [V::select(target.eq(V::c(0.0)), V::c(0.0), target * (target.log() - input))]
     }
-    Real KlDivBackward "kl_div_backward" (g, target) [] -> 1 { [-g * target] }
+    Real KlDivBackward "kl_div_backward" (g, target) [share] -> 1 { [-g * share * target] }
     Real KlDivLog "kl_div_log" (input, target) [] -> 1 { [target.exp() * (target - input)] }
-    Real KlDivLogBackward "kl_div_log_backward" (g, target) [] -> 1 { [-g * target.exp()] }
+    Real KlDivLogBackward "kl_div_log_backward" (g, target) [share] -> 1 { [-g * share * target.exp()] }
     Real FocalLoss "focal_loss" (x, t) [alpha, gamma] -> 1 {
         let one = V::c(1.0);
         let p = x.sigmoid();
@@ -558,7 +558,7 @@ rows! {
         let alpha_t = V::select(alpha.ge(V::c(0.0)), alpha * t + (one - alpha) * (one - t), one);
         [alpha_t * ce * (one - p_t).pow(gamma)]
     }
-    Real FocalBackward "focal_loss_backward" (g, x, t) [alpha, gamma] -> 1 {
+    Real FocalBackward "focal_loss_backward" (g, x, t) [alpha, gamma, share] -> 1 {
         let (zero, one) = (V::c(0.0), V::c(1.0));
         let p = x.sigmoid();
         let p_t = p * t + (one - p) * (one - t);
@@ -568,7 +568,7 @@ rows! {
         let hard = (one - p_t).pow(gamma) * p_t;
         let soft = (one - p_t).pow(gamma - one) * p * (one - p);
         let slope = V::select(t.eq(zero) | t.eq(one), hard, soft);
-        [g * alpha_t * ((one - p_t).pow(gamma) * (p - t) - gamma * slope * (t + t - one) * ce)]
+        [g * share * alpha_t * ((one - p_t).pow(gamma) * (p - t) - gamma * slope * (t + t - one) * ce)]
     }
 
     // The same of a probability, which is clamped.
@@ -580,7 +580,7 @@ rows! {
         let alpha_t = V::select(alpha.ge(V::c(0.0)), alpha * t + (one - alpha) * (one - t), one);
         [alpha_t * ce * (one - p_t).pow(gamma)]
     }
-    Real FocalProbabilityBackward "focal_loss_probability_backward" (g, p, t) [alpha, gamma] -> 1 {
+    Real FocalProbabilityBackward "focal_loss_probability_backward" (g, p, t) [alpha, gamma, share] -> 1 {
         let (zero, one) = (V::c(0.0), V::c(1.0));
         let within = clamped_probability(p);
         let is_clamped = p.ne(within);
@@ -590,7 +590,7 @@ rows! {
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
         let slope = (one - p_t).pow(gamma - one) * (t + t - one) * ce;
         let d = alpha_t * ((one - p_t).pow(gamma) * (p - t) / (p * (one - p)) - gamma * slope);
-        [zero_if(is_clamped, g * d)]
+        [zero_if(is_clamped, g * share * d)]
     }
 
     // Updates in place. `scale` multiplies the gradient; where `found_inf` is not 0 nothing changes.

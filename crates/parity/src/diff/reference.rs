@@ -266,9 +266,11 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
                 *x = x.leaf()?;
             }
             enable_grad(|| {
-                let options = BackwardOptions { gradient: Some(inputs[0].clone()), ..Default::default() };
+                let losses = row_loss(kind, call, &x)?;
+                let dy = inputs[0].mul_scalar(call.floats[3])?.broadcast_to(losses.shape())?;
+                let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
                 let wanted: Vec<&Tensor> = x[..moving].iter().collect();
-                Ok(grad_with(&row_loss(kind, call, &x)?, &wanted, options)?.into_iter().map(Some).collect())
+                Ok(grad_with(&losses, &wanted, options)?.into_iter().map(Some).collect())
             })
         }
         Fused::Dropout => dropout(call, inputs),

@@ -68,19 +68,19 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("gemm_bias_sigmoid", [2, 5]),
     ("gemm_bias_tanh", [2, 5]),
     ("gemm_bias_swish", [2, 5]),
-    ("mse_loss", [2, 2]),
-    ("l1_loss", [2, 2]),
-    ("smooth_l1_loss", [2, 2]),
-    ("huber_loss", [2, 2]),
+    ("mse_loss", [2, 1]),
+    ("l1_loss", [2, 1]),
+    ("smooth_l1_loss", [2, 1]),
+    ("huber_loss", [2, 1]),
     ("bce_loss", [3, 3]),
     ("bce_with_logits", [4, 3]),
-    ("kl_div", [2, 2]),
-    ("focal_loss", [2, 2]),
+    ("kl_div", [2, 1]),
+    ("focal_loss", [2, 1]),
     ("cross_entropy_loss", [8, 6]),
     // Without elements there is nothing to launch a kernel for: its composite.
     ("nll_loss", [8, 2]),
-    ("triplet_loss", [2, 3]),
-    ("contrastive_loss", [2, 3]),
+    ("triplet_loss", [2, 1]),
+    ("contrastive_loss", [2, 1]),
     ("layernorm_forward", [1, 2]),
     ("rmsnorm_forward", [1, 2]),
     // Where the largest element is, and what it is.
@@ -90,7 +90,9 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("adaptive_maxpool3d", [2, 1]),
     // The same, in parts where the volume is long.
     ("global_maxpool3d", [3, 1]),
-    ("global_avgpool3d", [2, 1]),
+    // As the mean's.
+    ("global_avgpool2d", [1, 2]),
+    ("global_avgpool3d", [2, 2]),
     // Two each way, after copies of the running statistics.
     ("batchnorm_forward", [4, 2]),
     ("batch_norm_running", [5, 0]),

@@ -5,7 +5,7 @@ use crate::backend::{Fused, Kernel, RowLoss};
 use crate::ops::fused::{has_kernel, record_fused};
 use crate::tape::Gradients;
 use crate::tensor::{Attributes, check_same, run};
-use crate::{Error, Result, Shape, Tensor, autocast};
+use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// The attributes of [`Tensor::triplet_loss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,13 +68,12 @@ impl Tensor {
             TripletNegative::FromAnchor => RowLoss::Triplet,
             TripletNegative::Nearest => RowLoss::NearestTriplet,
         };
-        let losses = match has_kernel(Fused::RowLoss(loss), self) && p.is_finite() {
-            true => {
-                fused(op, loss, [self, positive, negative], [margin, p, eps], move |x| composite(&x[0], &x[1], &x[2]))?
-            }
-            false => composite(self, positive, negative)?,
-        };
-        options.reduction.apply(&losses)?.cast(self.dtype())
+        let reduced = reduced(options.reduction, self.dtype(), composite);
+        let inputs = [self, positive, negative];
+        match has_kernel(Fused::RowLoss(loss), self) && p.is_finite() {
+            true => fused(op, loss, inputs, [margin, p, eps], options.reduction, reduced),
+            false => reduced(inputs),
+        }
     }
 
     /// `y d^2 + (1 - y) max(0, margin - d)^2` with the Euclidean distance `d` of rows of this tensor and `other`
@@ -100,24 +99,32 @@ impl Tensor {
             let apart = d.rsub_scalar(margin)?.clamp(Some(0.0.into()), None)?.square()?;
             y.mul(&d.square()?)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)
         };
-        let losses = match has_kernel(Fused::RowLoss(RowLoss::Contrastive), self) {
-            true => {
-                let floats = [margin, 2.0, 0.0];
-                fused(op, RowLoss::Contrastive, [self, other, y], floats, move |x| composite(&x[0], &x[1], &x[2]))?
-            }
-            false => composite(self, other, y)?,
-        };
-        reduction.apply(&losses)?.cast(self.dtype())
+        let (loss, inputs) = (RowLoss::Contrastive, [self, other, y]);
+        let reduced = reduced(reduction, self.dtype(), composite);
+        match has_kernel(Fused::RowLoss(loss), self) {
+            true => fused(op, loss, inputs, [margin, 2.0, 0.0], reduction, reduced),
+            false => reduced(inputs),
+        }
     }
 }
 
-/// The losses of the rows in the accumulation dtype. All inputs have gradients but the last of a contrastive loss.
+/// What becomes of the losses of rows, which `composite` computes in the accumulation dtype.
+fn reduced(
+    reduction: Reduction,
+    dtype: DType,
+    composite: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+) -> impl Fn([&Tensor; 3]) -> Result<Tensor> {
+    move |[a, b, c]| reduction.apply(&composite(a, b, c)?)?.cast(dtype)
+}
+
+/// The losses of rows by a kernel, reduced. All inputs have gradients but the last of a contrastive loss.
 fn fused(
     op: &'static str,
     loss: RowLoss,
     inputs: [&Tensor; 3],
     floats: [f64; 3],
-    composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    reduction: Reduction,
+    composite: impl Fn([&Tensor; 3]) -> Result<Tensor> + Send + Sync + 'static,
 ) -> Result<Tensor> {
     let x = inputs.iter().map(|t| t.contiguous()).collect::<Result<Vec<_>>>()?;
     let (rows, extent, acc) = (x[0].dims()[0], x[0].dims()[1], x[0].dtype().acc());
@@ -133,13 +140,20 @@ fn fused(
     let references: Vec<&Tensor> = x.iter().collect();
     let attributes = Attributes { ints: &ints, floats: &floats };
     run(op, Kernel::Fused(Fused::RowLoss(loss)), &references, &[&losses, &distances], attributes)?;
-    record_fused(op, &references, losses, composite, move |t, x| {
+    let y = reduction.apply(&losses)?.cast(x[0].dtype())?;
+    let share = match reduction {
+        Reduction::None | Reduction::Sum => 1.0,
+        Reduction::Mean | Reduction::BatchMean => 1.0 / rows as f64,
+    };
+    let [margin, order, eps] = floats;
+    let again = move |x: &[Tensor]| composite([&x[0], &x[1], &x[2]]);
+    record_fused(op, &references, y, again, move |t, x| {
         let dy = t.dy().contiguous()?;
         let moving = if loss == RowLoss::Contrastive { 2 } else { 3 };
         let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
         let found = x[..moving].iter().map(like).collect::<Result<Vec<_>>>()?;
         let operands: Vec<&Tensor> = [&dy].into_iter().chain(x).chain([&distances]).collect();
-        let attributes = Attributes { ints: &ints, floats: &floats };
+        let attributes = Attributes { ints: &ints, floats: &[margin, order, eps, share] };
         let kernel = Kernel::Fused(Fused::RowLossBackward(loss));
         run(op, kernel, &operands, &found.iter().collect::<Vec<_>>(), attributes)?;
         let mut found: Gradients = found.into_iter().enumerate().map(|(i, d)| Some(d).filter(|_| t.needs(i))).collect();

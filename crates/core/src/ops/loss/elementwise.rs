@@ -49,7 +49,7 @@ impl Default for Focal {
     }
 }
 
-/// The backward rows of a loss.
+/// The backward rows of a loss. To its attributes they add the share that an element's loss has of what the gradient is of.
 struct Slopes {
     /// That of each operand that has a gradient.
     rows: &'static [Slope],
@@ -182,13 +182,14 @@ fn fused(
     let kernel = Kernel::Fused(Fused::RowTotal(row));
     run(op, kernel, &inputs.iter().collect::<Vec<_>>(), &[&y], Attributes { ints: &ints, floats: &floats })?;
     let (dtype, shape) = (x.dtype(), x.shape().clone());
-    let (attributes, second) = (attributes.to_vec(), attributes.to_vec());
+    let second = attributes.to_vec();
+    let attributes = [attributes, &[1.0 / divisor]].concat();
     let specified = move |inputs: &[Tensor]| {
         let finish = Finish { factor: 1.0 / divisor, ..Reduction::Sum.into() };
         composite(row, slopes, &inputs.iter().collect::<Vec<_>>(), &second, finish)
     };
     record_fused(op, operands, y, specified, move |t, x| {
-        let dy = t.dy().cast(dtype.acc())?.div_scalar(divisor)?.broadcast_to(&shape)?;
+        let dy = t.dy().broadcast_to(&shape)?;
         slopes.gradients(t, &dy, x, |row, inputs| {
             let empty = |_| Tensor::empty(op, &shape, dtype, dy.device());
             let outputs: Vec<Tensor> = (0..row.outputs()).map(empty).collect::<Result<_>>()?;
@@ -212,7 +213,7 @@ fn composite(
     let shape = wide[0].shape();
     let y = pointwise_one(op, row, &references, Attributes::floats(attributes), shape, dtype.acc())?;
     let saved: Vec<Saved> = wide.iter().map(Saved::input).collect();
-    let attributes = attributes.to_vec();
+    let attributes = [attributes, &[1.0]].concat();
     let y = record(op, &references, y, move |t| {
         let x: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
         slopes.gradients(t, t.dy(), &x, |row, inputs| t.rows(row, inputs, &attributes))
