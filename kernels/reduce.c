@@ -8,7 +8,7 @@
 // the count arrives while they read. Both are 0 before the launch and after it.
 //
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
-// elements have the value that is found; of a variance, the mean. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
+// elements have the value that is found; of a variance, the mean; of powers, what y gets, in ACC. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
 // joined. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in flight. ROWS: which of the two
 // kernels is meant. READS_REST: what is left of a part is in flight together, too. LAST_NAN: a position is that of the last NaN,
 // not of the first. ROW: what is summed is a result of this row of the pointwise table; the text before this has how its other
@@ -165,6 +165,8 @@ typedef STORAGE(Y) To;
 // 0, or NaN of an infinite mean: nothing has a distance from that.
 #define NAN_IF_INFINITE(result) ((result).v - (result).v)
 #define SECOND(result) ((result).v + NAN_IF_INFINITE(result))
+#elif defined(JOIN_POWERS)
+#define SECOND FINISHED
 #else
 #define SECOND(result) ((A)1 / (A)(result).i)
 #endif

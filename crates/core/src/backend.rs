@@ -286,8 +286,8 @@ pub enum Fused {
     RowSum(Pointwise),
     /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
     Halves(Pointwise),
-    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, in the dtype of x or of the
-    /// accumulation; `ints` = how many these are.
+    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, and, where there is a second output, to
+    /// the same in the accumulation dtype; `ints` = how many these are.
     LogSumExp,
     /// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided by `floats[0]`, and,
     /// in the accumulation dtype, the mean; `ints` as above.

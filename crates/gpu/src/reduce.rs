@@ -268,7 +268,7 @@ impl Plan {
         let short = (vectors / task.reads(limits, vector, false).0).min(limits.wave);
         let few = match task.fold {
             Fold { partial: None, .. } => short.max(vectors / 8),
-            Fold { is_twofold: true, partial: Some(PAIR), .. } => vectors / 4,
+            Fold { is_twofold: true, finish: None, .. } => vectors / 4,
             Fold { is_arg: true, .. } if task.size() == Some(2) && limits.is_coherent => short.max(vectors / 16),
             _ => vectors / 16,
         };

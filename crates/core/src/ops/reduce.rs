@@ -348,12 +348,13 @@ impl Tensor {
         if !has_kernel(Fused::LogSumExp, self) {
             return composite(self);
         }
-        let kernel = Kernel::Fused(Fused::LogSumExp);
+        let (kernel, dtype) = (Kernel::Fused(Fused::LogSumExp), self.dtype());
         if !is_recording(&[self]) {
-            return plan.run(op, kernel, self.dtype());
+            return plan.run(op, kernel, dtype);
         }
-        let wide = plan.run(op, kernel, self.dtype().acc())?;
-        let (y, keepdim) = (wide.cast(self.dtype())?, plan.keepdim);
+        let dtypes = if dtype == dtype.acc() { &[dtype][..] } else { &[dtype, dtype.acc()] };
+        let found = plan.run_all(op, kernel, dtypes, &[])?;
+        let (y, wide, keepdim) = (found[0].clone(), found[dtypes.len() - 1].clone(), plan.keepdim);
         record_fused(
             op,
             &[self],

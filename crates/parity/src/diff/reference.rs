@@ -301,7 +301,7 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let rank = inputs[0].rank() as isize;
             let axes: Vec<isize> = (rank - call.ints[0] as isize..rank).collect();
             if kernel == Fused::LogSumExp {
-                return Ok(vec![Some(inputs[0].logsumexp(axes)?)]);
+                return Ok(vec![Some(inputs[0].logsumexp(axes)?); before.len()]);
             }
             let count: usize = axes.iter().map(|&d| inputs[0].dims()[d as usize]).product();
             let correction = count as f64 - call.floats[0];

@@ -71,7 +71,7 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("mse_loss", [2, 1]),
     ("l1_loss", [2, 1]),
     ("smooth_l1_loss", [2, 1]),
-    ("huber_loss", [2, 1]),
+    ("huber_loss", [2, 2]),
     ("bce_loss", [3, 3]),
     ("bce_with_logits", [4, 3]),
     ("kl_div", [2, 1]),
@@ -92,6 +92,9 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("global_maxpool3d", [3, 1]),
     // As the mean's.
     ("global_avgpool2d", [1, 2]),
+    ("adaptive_avgpool1d", [1, 2]),
+    ("adaptive_avgpool2d", [1, 2]),
+    ("adaptive_avgpool3d", [1, 2]),
     ("global_avgpool3d", [2, 2]),
     // Two each way, after copies of the running statistics.
     ("batchnorm_forward", [4, 2]),
