@@ -326,33 +326,8 @@ pub fn join_parts<D: Driver>(
     gpu.launch(variant, "norm_join", geometry, &arguments)
 }
 
-/// Updates a running mean and variance of channels with those of instances, `[batch, channels]`; without a momentum all `batches`
-/// weigh the same. `count` is how many values have one variance.
-#[allow(clippy::too_many_arguments)]
-pub fn update_running<D: Driver>(
-    gpu: &Gpu<D>,
-    variant: Variant,
-    acc: DType,
-    kept: [Address; 2],
-    running: [Address; 2],
-    batches: Option<Address>,
-    [batch, channels, count]: [usize; 3],
-    [eps, momentum]: [f64; 2],
-) -> Result<()> {
-    let (mut variant, geometry) = columns(gpu, variant.define("UPDATED", true), channels, 2);
-    if batches.is_none() {
-        variant = variant.define("MOMENTUM", true);
-    }
-    // A kernel does not read a pointer that is not there: any other stands for it.
-    let pointers = kept.into_iter().chain(running).chain([batches.unwrap_or(kept[0])]);
-    let arguments = pointers.fold(Arguments::new(), Arguments::pointer).int(batch as i64).int(channels as i64);
-    let unbiased = count as f64 / (count as f64 - 1.0);
-    let arguments = arguments.float(eps, acc).float(momentum, acc).float(unbiased, acc);
-    gpu.launch(variant, "norm_update", geometry.following(), &arguments)
-}
-
 /// Groups that take COLUMNS columns each, in several `lines` of groups.
-fn columns<D: Driver>(gpu: &Gpu<D>, variant: Variant, extent: usize, lines: usize) -> (Variant, Geometry) {
+pub fn columns<D: Driver>(gpu: &Gpu<D>, variant: Variant, extent: usize, lines: usize) -> (Variant, Geometry) {
     let threads = 1 << gpu.driver().limits().max_group.min(1024).ilog2();
     (variant.define("THREADS", threads), Geometry::new([extent.div_ceil(COLUMNS), lines, 1], threads))
 }

@@ -4,7 +4,7 @@ use crate::Gpu;
 use crate::batch_norm::vector_of;
 use crate::driver::{Address, Driver, Geometry};
 use crate::elementwise::word;
-use crate::fused::{Kept, NormGradient, addresses, join_parts, rows, update_running, variant};
+use crate::fused::{Kept, NormGradient, addresses, columns, join_parts, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS};
 use crate::source::Variant;
 use isograd_core::{Call, DType, Result};
@@ -54,11 +54,17 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if !is_updated {
         return Ok(());
     }
-    let running = variant("norm.c", x).define("P", call.outputs[3].dtype.name());
-    let batches = if has_momentum { None } else { inputs.last().copied() };
-    let (kept, targets) = ([outputs[1], outputs[2]], [outputs[3], outputs[4]]);
-    let floats = [call.floats[0], call.floats[1]];
-    update_running(gpu, running, x.dtype.acc(), kept, targets, batches, [batch, groups, extent], floats)
+    let update = variant("norm.c", x).define("P", call.outputs[3].dtype.name()).define("UPDATED", true);
+    let (mut update, geometry) = columns(gpu, update, groups, 2);
+    if has_momentum {
+        update = update.define("MOMENTUM", true);
+    }
+    // Without one, the number of batches is the last input.
+    let pointers = outputs[1..].iter().chain(inputs.last()).copied();
+    let arguments = pointers.fold(Arguments::new(), Arguments::pointer).int(batch as i64).int(groups as i64);
+    let floats = [call.floats[0], call.floats[1], extent as f64 / (extent as f64 - 1.0)];
+    let arguments = floats.into_iter().fold(arguments, |arguments, v| arguments.float(v, x.dtype.acc()));
+    gpu.launch(update, "norm_update", geometry.following(), &arguments)
 }
 
 /// One launch, and one that joins what the elements of the batch add to the parameters' gradients.
