@@ -31,7 +31,7 @@ pub struct Pass {
     /// Bytes of what it must read and write: inputs and outputs; backward, the output's gradient, inputs, unless the op is linear
     /// in them, and what is written of their gradients.
     pub bytes: usize,
-    /// The median.
+    /// The median; backward, with what the call takes longer if gradients are wanted.
     pub seconds: f64,
     /// The time that a copy of as many bytes takes, or a large product of as many multiplications if that is longer, over this.
     #[serde(deserialize_with = "number")]
