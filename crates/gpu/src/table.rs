@@ -298,6 +298,8 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
             x[0].max_pool2d(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
         })
     },
+    // Without a gradient, for which positions are found.
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(MaxPool::new([2, 2])).map(drop),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].avg_pool2d(AvgPool::new([2, 2]))),
     // Windows that the kernel finds.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
@@ -322,6 +324,12 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         differentiate(d, t, &[&[64, 256, 784], &[256], &[256]], |x| {
             x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 0.0)
         })
+    },
+    // Running statistics, in which all batches weigh the same.
+    |d, t| {
+        let (mean, var, batches) = (zeros(d, t, &[256])?, zeros(d, t, &[256])?, zeros(d, DType::I64, &[])?);
+        let running = Running { mean: &mean, var: &var, batches: Some(&batches), momentum: None };
+        zeros(d, t, &[64, 256, 784])?.instance_norm(None, None, Statistics::Update(running), 0.0).map(drop)
     },
     |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
     |d, t| {

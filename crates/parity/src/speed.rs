@@ -192,6 +192,7 @@ fn moved(op: &Op, case: &Case, outputs: &[Tensor]) -> usize {
         Changes::All => 2 * size(x),
         Changes::Overwrites => size(x),
         Changes::Places => 2 * size(x).min(given),
+        Changes::Every => return case.inputs.iter().map(|(_, t)| 2 * size(t)).sum(),
     };
     changed + others.iter().map(|(_, t)| size(t)).sum::<usize>()
 }
@@ -383,6 +384,12 @@ mod tests {
                 Case::new(serde_json::json!({"dim": 0}), vec![("x", ones(64)?), ("index", index), ("src", ones(8)?)]),
                 3 * rows + 64,
                 9.0,
+            ),
+            (
+                "gradient_clip_value",
+                Case::new(serde_json::json!({"clip": 0.5}), vec![("g0", ones(64)?)]),
+                2 * whole,
+                0.5,
             ),
         ];
         for (name, case, bytes, first) in cases {

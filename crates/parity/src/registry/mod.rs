@@ -81,11 +81,11 @@ pub struct Op {
     pub launches: [u64; 2],
     /// Why a run in 16 bits is not compared with one of f64.
     pub wide: Option<&'static str>,
-    /// What of its first input it changes, where a call changes a copy of that.
+    /// What of its inputs it changes, where a call changes copies of them.
     pub changes: Option<Changes>,
 }
 
-/// What an op in place does to its first input.
+/// What an op in place does to its first input, or to each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Changes {
     /// It reads and writes all of it.
@@ -94,6 +94,8 @@ pub enum Changes {
     Overwrites,
     /// It reads and writes as much as it is given for that.
     Places,
+    /// It reads and writes all of every input.
+    Every,
 }
 
 /// Elements of a result that are reduced together, over which an error of several stages spreads.

@@ -1881,11 +1881,12 @@ fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     Ok(gradients(&parameters).into_iter().chain([total]).collect())
 }
 
-/// Leaves whose gradients are the inputs.
+/// Leaves whose gradients are the inputs: of a call that does not work in place, copies.
 pub(super) fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let leaf = |g: &Tensor| {
-        let p = g.zeros_like()?.leaf()?;
-        p.set_grad(Some(g.detach().copy()?))?;
+        let (p, g) =
+            if c.is_in_place { (g.leaf()?, g.detach()) } else { (g.zeros_like()?.leaf()?, g.detach().copy()?) };
+        p.set_grad(Some(g))?;
         Ok(p)
     };
     c.all().into_iter().map(leaf).collect()
@@ -1935,6 +1936,7 @@ fn optimizers() -> Vec<Op> {
             let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
+        .changes(Changes::Every)
         .class(Reduction)
         .fused()
         .kernels(&["scale_gradient"])
@@ -1949,6 +1951,7 @@ fn optimizers() -> Vec<Op> {
             },
             |g| Case::new(json!({"clip": 1.0}), vec![("g0", g.x(Domain::Real))]),
         )
+        .changes(Changes::Every)
         .fused()
         .derivative(IN_PLACE)
         .also(&["leaf"]),
@@ -1956,6 +1959,7 @@ fn optimizers() -> Vec<Op> {
             let attributes = json!({"scale": 1024.0});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
+        .changes(Changes::Every)
         .class(Arithmetic)
         .fused()
         .derivative(IN_PLACE)
