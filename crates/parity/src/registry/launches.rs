@@ -90,7 +90,10 @@ const MOST: &[(&str, [u64; 2])] = &[
     ("adaptive_maxpool3d", [2, 1]),
     // The same, in parts where the volume is long.
     ("global_maxpool3d", [3, 1]),
-    // As the mean's.
+    // Of windows that are all of a volume, as the mean's.
+    ("avgpool1d", [1, 2]),
+    ("avgpool2d", [1, 2]),
+    ("avgpool3d", [1, 2]),
     ("global_avgpool2d", [1, 2]),
     ("adaptive_avgpool1d", [1, 2]),
     ("adaptive_avgpool2d", [1, 2]),

@@ -27,9 +27,6 @@ pub(super) fn pools() -> Vec<Op> {
         adaptive_avg::<2>("adaptive_avgpool2d", Tensor::adaptive_avg_pool2d),
         adaptive_avg::<3>("adaptive_avgpool3d", Tensor::adaptive_avg_pool3d),
     ]
-    .into_iter()
-    .map(Op::fused)
-    .collect()
 }
 
 type Values<P> = fn(&Tensor, P) -> Result<Tensor>;
@@ -55,6 +52,7 @@ fn max<const N: usize>(name: &'static str, values: Values<MaxPool<N>>, indices: 
         attributes["return_indices"] = g.coin().into();
         Case::new(attributes, vec![("x", x)])
     })
+    .fused()
 }
 
 fn avg<const N: usize>(name: &'static str, values: Values<AvgPool<N>>) -> Op {
@@ -72,6 +70,7 @@ fn avg<const N: usize>(name: &'static str, values: Values<AvgPool<N>>) -> Op {
         .class(Reduction)
         .companion(absolute)
         .linear()
+        .fused()
 }
 
 fn global_max<const N: usize>(
@@ -87,6 +86,7 @@ fn global_max<const N: usize>(
         let x = input::<N>(g, Domain::Distinct);
         Case::new(json!({"return_indices": g.coin()}), vec![("x", x)])
     })
+    .fused()
 }
 
 fn global_avg<const N: usize>(name: &'static str, values: fn(&Tensor) -> Result<Tensor>) -> Op {
@@ -104,6 +104,7 @@ fn adaptive_max<const N: usize>(name: &'static str, values: Values<[usize; N]>, 
         let attributes = json!({"output_size": outputs::<N>(g), "return_indices": g.coin()});
         Case::new(attributes, vec![("x", x)])
     })
+    .fused()
 }
 
 fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) -> Op {
@@ -115,6 +116,7 @@ fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) 
         .class(Reduction)
         .companion(absolute)
         .linear()
+        .fused()
 }
 
 /// An attribute of `N` extents, or one for all.
