@@ -30,6 +30,7 @@ import ops  # noqa: E402
 # Configurations are chosen by the process that times: others compile while the device is used.
 inductor.autotune_local_cache = False
 
+
 def updating(norm):
     """Returns what is normalised as well as the statistics, so that compiled code has to write it."""
 

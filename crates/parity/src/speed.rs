@@ -126,8 +126,8 @@ pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
 struct Backward {
     /// The call, with leaves in place of what has a gradient.
     case: Case,
-    /// The inputs whose gradients are computed, by their positions.
-    leaves: Vec<(usize, Tensor)>,
+    /// The positions of the inputs whose gradients are computed.
+    leaves: Vec<usize>,
     output: Tensor,
     gradient: Tensor,
 }
@@ -135,12 +135,9 @@ struct Backward {
 impl Backward {
     /// That of the first differentiable output of a call; `None` without one.
     fn of(op: &Op, case: &Case) -> Result<Option<Backward>> {
-        let mut case = case.clone();
-        let mut leaves = Vec::new();
-        for i in op.differentiable(&case) {
-            let leaf = case.inputs[i].1.leaf()?;
-            case.inputs[i].1 = leaf.clone();
-            leaves.push((i, leaf));
+        let (mut case, leaves) = (case.clone(), op.differentiable(case));
+        for &i in &leaves {
+            case.inputs[i].1 = case.inputs[i].1.leaf()?;
         }
         let Some(output) = op.call(&case)?.into_iter().find(Tensor::requires_grad) else { return Ok(None) };
         let gradient = output.detach().ones_like()?;
@@ -148,23 +145,24 @@ impl Backward {
         if backward.run().is_err() {
             // Of several outputs, each has some of the inputs.
             let leaves = std::mem::take(&mut backward.leaves);
-            backward.leaves = leaves.into_iter().filter(|(_, leaf)| backward.of_leaves(&[leaf]).is_ok()).collect();
+            backward.leaves = leaves.into_iter().filter(|&i| backward.of_leaves(&[i]).is_ok()).collect();
         }
         Ok(Some(backward))
     }
 
     fn run(&self) -> Result<Vec<Tensor>> {
-        self.of_leaves(&self.leaves.iter().map(|(_, leaf)| leaf).collect::<Vec<_>>())
+        self.of_leaves(&self.leaves)
     }
 
-    fn of_leaves(&self, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
+    fn of_leaves(&self, leaves: &[usize]) -> Result<Vec<Tensor>> {
         let gradient = Some(self.gradient.clone());
-        grad_with(&self.output, leaves, BackwardOptions { gradient, retain: true, ..Default::default() })
+        let leaves: Vec<&Tensor> = leaves.iter().map(|&i| &self.case.inputs[i].1).collect();
+        grad_with(&self.output, &leaves, BackwardOptions { gradient, retain: true, ..Default::default() })
     }
 
     /// What must be moved for these gradients. One that looks at the memory of the output's is not written.
-    fn bytes(&self, op: &Op, case: &Case, gradients: &[Tensor]) -> usize {
-        let read = case.inputs.iter().filter(|(_, t)| !op.linear || !t.dtype().is_float()).map(|(_, t)| size(t));
+    fn bytes(&self, op: &Op, gradients: &[Tensor]) -> usize {
+        let read = self.case.inputs.iter().filter(|(_, t)| !op.linear || !t.dtype().is_float()).map(|(_, t)| size(t));
         let written = gradients.iter().filter(|g| !g.shares_memory(&self.gradient)).map(size);
         size(&self.gradient) + read.chain(written).sum::<usize>()
     }
@@ -303,9 +301,9 @@ impl Stand {
             let mut inputs = case.inputs.iter().map(|(name, t)| timed(name, t)).collect::<Result<Vec<_>>>()?;
             let backward = match Backward::of(op, &case)? {
                 Some(backward) => {
-                    backward.leaves.iter().for_each(|&(i, _)| inputs[i].gradient = true);
+                    backward.leaves.iter().for_each(|&i| inputs[i].gradient = true);
                     let before = launched();
-                    let bytes = backward.bytes(op, &case, &backward.run()?);
+                    let bytes = backward.bytes(op, &backward.run()?);
                     let is_free = before.is_some() && launched() == before;
                     if is_free { None } else { Some(self.backward(op, &backward, bytes, 2.0 * least)?) }
                 }
@@ -352,7 +350,7 @@ mod tests {
             let (op, case) = (find(name).unwrap(), Case::new(attributes, inputs));
             let forward = moved(op, &case, &op.call(&case)?);
             let backward = Backward::of(op, &case)?.unwrap();
-            Ok([forward, backward.bytes(op, &case, &backward.run()?)])
+            Ok([forward, backward.bytes(op, &backward.run()?)])
         };
         let x = || Tensor::ones((64, 16), DType::F64, &cpu);
         let whole = 64 * 16 * 8;

@@ -6,7 +6,7 @@ use super::unary::{Slope, unary};
 use super::{Approximate, Gemm, gradients, in_acc};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
-use crate::tape::is_grad_enabled;
+use crate::tape::is_recording;
 use crate::tensor::{Attributes, check_float, check_same, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
@@ -215,7 +215,7 @@ fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias
     let like = || Tensor::empty(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
     // Without a tape nobody reads z.
-    let is_recorded = is_grad_enabled() && inputs.iter().any(|t| t.requires_grad());
+    let is_recorded = is_recording(inputs);
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
     launch(op, kernel, inputs, [Some(&y), z.as_ref()], options)?;

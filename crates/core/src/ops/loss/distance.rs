@@ -141,10 +141,7 @@ fn fused(
     let attributes = Attributes { ints: &ints, floats: &floats };
     run(op, Kernel::Fused(Fused::RowLoss(loss)), &references, &[&losses, &distances], attributes)?;
     let y = reduction.apply(&losses)?.cast(x[0].dtype())?;
-    let share = match reduction {
-        Reduction::None | Reduction::Sum => 1.0,
-        Reduction::Mean | Reduction::BatchMean => 1.0 / rows as f64,
-    };
+    let share = 1.0 / reduction.divisor(&[rows]).unwrap_or(1.0);
     let [margin, order, eps] = floats;
     let again = move |x: &[Tensor]| composite([&x[0], &x[1], &x[2]]);
     record_fused(op, &references, y, again, move |t, x| {

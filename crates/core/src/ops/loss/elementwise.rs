@@ -143,13 +143,8 @@ fn elementwise(
 
 /// What the sum of all losses is divided by, if the result is that.
 fn divisor(x: &Tensor, finish: Finish<'_>) -> Option<f64> {
-    let count = match finish.reduction {
-        Reduction::None => return None,
-        Reduction::Mean => x.numel(),
-        Reduction::Sum => 1,
-        Reduction::BatchMean => x.dims().first().copied().unwrap_or(1),
-    };
-    finish.weight.is_none().then_some(count as f64 / finish.factor)
+    let count = finish.reduction.divisor(x.dims())?;
+    finish.weight.is_none().then_some(count / finish.factor)
 }
 
 /// Of operands that have one shape, how many come before those that are one number everywhere.

@@ -31,7 +31,17 @@ impl Reduction {
             Reduction::None => Ok(loss.clone()),
             Reduction::Mean => loss.mean(..),
             Reduction::Sum => loss.sum(..),
-            Reduction::BatchMean => loss.sum(..)?.div_scalar(loss.dims().first().copied().unwrap_or(1) as f64),
+            Reduction::BatchMean => loss.sum(..)?.div_scalar(self.divisor(loss.dims()).unwrap_or(1.0)),
+        }
+    }
+
+    /// What the sum of losses of these extents is divided by, if there is a sum.
+    fn divisor(self, extents: &[usize]) -> Option<f64> {
+        match self {
+            Reduction::None => None,
+            Reduction::Mean => Some(extents.iter().product::<usize>() as f64),
+            Reduction::Sum => Some(1.0),
+            Reduction::BatchMean => Some(extents.first().copied().unwrap_or(1) as f64),
         }
     }
 }
