@@ -82,41 +82,14 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx w) {
 }
 
 #ifndef BACKWARD
-// How many values, their sum, and the sum of the squares of what differs from their mean.
-typedef struct {
-    A count, sum, squares;
-} Moments;
-
-// Of two sets, the squares are those of each, and d^2 m n / (m + n) for means that differ by d. Chan, Golub and LeVeque 1983.
-FUNCTION void add_values(Moments *m, const A *v, int n) {
-    A sum = 0, squares = 0;
-#pragma unroll
-    for (int i = 0; i < n; i++) sum += v[i];
-    A mean = sum / (A)n;
-#pragma unroll
-    for (int i = 0; i < n; i++) squares += (v[i] - mean) * (v[i] - mean);
-    if (m->count > 0) {
-        A apart = mean - m->sum / m->count;
-        squares += apart * apart * (m->count * (A)n / (m->count + (A)n));
-    }
-    m->count += (A)n;
-    m->sum += sum;
-    m->squares += squares;
-}
-
-// What `count` values of this sum and these squares add to the squares of all, whose mean is given.
-FUNCTION A squares_about(A mean, A count, A sum, A squares) {
-    A apart = sum / count - mean;
-    return count > 0 ? squares + apart * apart * count : (A)0;
-}
+#include "moments.h"
 
 // The sums and squares of a part, [parts, channels]. A batch more is counted.
 KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, GLOBAL i64 *batches, i64 channels, i64 words,
                          i64 width, i64 length) {
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
-    Moments m;
-    m.count = m.sum = m.squares = 0;
+    Moments m = NO_MOMENTS;
     idx round = 0;
     for (; ROUND_WORD(p, round, BATCH - 1) < p.end; round++) {
         Read r[BATCH];
@@ -132,8 +105,8 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, G
         numbers_of(v, r, 1, 0);
         add_values(&m, v, VECTOR);
     }
-    A sum = CHANNEL_SUM(m.sum), mean = sum / (A)((p.end - p.start) * VECTOR);
-    A square = CHANNEL_SUM(squares_about(mean, m.count, m.sum, m.squares));
+    A sum = CHANNEL_SUM(m.mean * m.count), mean = sum / (A)((p.end - p.start) * VECTOR);
+    A square = CHANNEL_SUM(squares_about(mean, m));
     if (WORKER == 0 && p.is_there) {
         sums[GROUP_Y * channels + p.channel] = sum;
         squares[GROUP_Y * channels + p.channel] = square;
@@ -159,8 +132,11 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
     for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum += sums[i * channels + p.channel];
     A mean = CHANNEL_SUM(sum) / count;
     for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
-        A own = (A)(i < GROUPS_Y - 1 ? length : words - i * length) * VECTOR;
-        square += squares_about(mean, own, sums[i * channels + p.channel], squares[i * channels + p.channel]);
+        Moments own;
+        own.count = (A)(i < GROUPS_Y - 1 ? length : words - i * length) * VECTOR;
+        own.mean = sums[i * channels + p.channel] / own.count;
+        own.squares = squares[i * channels + p.channel];
+        square += squares_about(mean, own);
     }
     square = CHANNEL_SUM(square);
     A var = square / count;

@@ -78,6 +78,8 @@ FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL 
 }
 
 #ifndef BACKWARD
+#include "moments.h"
+
 FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd,
                                   Row at, idx inner) {
     if (at.edge < 0) return;
@@ -112,22 +114,27 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         GLOBAL const SP *ws = OF_ROW(weight), *bs = OF_ROW(bias);
         GLOBAL const S *from = SOURCE(x, at);
         A v[PER][VECTOR], mean = 0, squares = 0;
-        keep(v, from, at, 0);
-        A edge = edge_of(from, at, 0);
 #ifdef OTHERS
+        // First, while nothing is kept in registers.
+        Moments others = NO_MOMENTS;
         EACH_BATCH(at, b) {
             Read r[BATCH];
             A n[VECTOR];
             read_batch(r, from, at, b);
             hold_batch(held, r, b);
-#ifdef CENTERED
             EACH_OF_BATCH(u) {
                 numbers_of(n, r[u], BATCH_WORD(b, u) < at.words, 0);
-                EACH_ELEMENT(j) mean += n[j];
+#ifdef CENTERED
+                if (BATCH_WORD(b, u) < at.words) add_values(&others, n, VECTOR);
+#else
+                squares = squares_of(squares, n, 0, 1);
+#endif
             }
-#endif
         }
+        mean = others.mean * others.count;
 #endif
+        keep(v, from, at, 0);
+        A edge = edge_of(from, at, 0);
 #ifdef CENTERED
         EACH_KEPT(turn) EACH_ELEMENT(j) mean += v[turn][j];
         mean = TEAM_SUM(mean + edge) / (A)extent;
@@ -135,15 +142,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         EACH_KEPT(turn) squares = squares_of(squares, v[turn], mean, IS_KEPT(at, turn));
         if (at.edge >= 0) squares += (edge - mean) * (edge - mean);
 #ifdef OTHERS
-        EACH_BATCH_BACK(at, b) {
-            Read r[BATCH];
-            A n[VECTOR];
-            read_batch_again(r, held, from, at, b);
-            EACH_OF_BATCH(u) {
-                numbers_of(n, r[u], 1, 0);
-                squares = squares_of(squares, n, mean, BATCH_WORD(b, u) < at.words);
-            }
-        }
+        squares += squares_about(mean, others);
 #endif
         A rstd = (A)1 / sqrt_(TEAM_SUM(squares) / (A)extent + eps);
 #ifdef INDEX
@@ -162,7 +161,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
             EACH_KEPT(turn) put_normalised(y, v[turn], ws, bs, mean, rstd, at, KEPT_WORD(turn), (idx)inner);
         }
 #ifdef OTHERS
-        EACH_BATCH(at, b) {
+        EACH_BATCH_BACK(at, b) {
             Read r[BATCH];
             A n[VECTOR];
             read_batch_again(r, held, from, at, b);

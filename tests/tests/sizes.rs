@@ -72,8 +72,19 @@ const SIZES: &[Size] = &[
     size("layer_norm", "long_rows", &[&[2, 9001], &[9001], &[9001]], |x| {
         x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)
     }),
+    // Longer than registers and local memory hold.
+    size("layer_norm", "longest_rows", &[&[2, 70001], &[70001], &[70001]], |x| {
+        x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)
+    }),
+    size("layer_norm", "longest_rows_far_from_zero", &[&[2, 70000]], |x| {
+        x[0].mul_scalar(8)?.round()?.add_scalar(500)?.layer_norm(1, None, None, 1e-5)
+    }),
     size("layer_norm", "many_rows", &[&[700, 9], &[9], &[9]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)),
     size("rms_norm", "rows", &[&[5, 1030], &[1030]], |x| x[0].rms_norm(1, Some(&x[1]), 1e-5)),
+    size("rms_norm", "longest_rows", &[&[2, 70001], &[70001]], |x| x[0].rms_norm(1, Some(&x[1]), 1e-5)),
+    size("group_norm", "longest_rows", &[&[2, 4, 40000], &[4], &[4]], |x| {
+        x[0].group_norm(2, Some(&x[1]), Some(&x[2]), 1e-5)
+    }),
     size("sum", "of_all", &[&[70001]], |x| x[0].sum(..)),
     size("mean", "of_rows", &[&[5, 2051]], |x| x[0].mean(-1)),
     size("sum", "of_columns", &[&[2051, 5]], |x| x[0].sum(0)),

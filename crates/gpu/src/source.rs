@@ -19,7 +19,7 @@ macro_rules! files {
 /// The common sources, by name.
 pub const FILES: &[(&str, &str)] = files! {
     "common.h" "ptx.h" "finish.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c"
-    "total.c" "pool.c" "batch_norm.c" "group_norm.c" "rotary.c" "philox.h" "sample.c" "distance.c" "prod.c"
+    "total.c" "pool.c" "batch_norm.c" "group_norm.c" "rotary.c" "philox.h" "moments.h" "sample.c" "distance.c" "prod.c"
 };
 
 /// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
