@@ -106,6 +106,7 @@ typedef uint4 u32x4;
 #define f32_to_f16(v) simt_f32_to_f16(v)
 #define f32_to_bf16(v) simt_f32_to_bf16(v)
 #define exp2_near_(x) simt_exp2_near(x)
+#define log2_near_ log2_
 #define write_alike(p, value) simt_store_relaxed(p, value)
 #define leave_word(p, word) simt_store_relaxed(p, word)
 #define left_word(p) simt_load_relaxed(p)

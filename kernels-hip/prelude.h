@@ -76,8 +76,8 @@ typedef double f64;
 // For each compiler: WAVE, how many threads run in step and can read a register of another; wave_xor, the value of the thread
 // whose lane differs by the bit `by`, which all threads of the wave call together; loads and stores of what the cache need
 // not keep; write_alike, which writes what other threads may write there too; exp2_near_, 2^x of f32, whose error grows
-// with the argument, and what would be subnormal may be 0; ARGUMENT, one whose address is taken; POINTER, an address
-// that was read from memory.
+// with the argument, and what would be subnormal may be 0; log2_near_, the logarithm to base 2, to 2^-22 from 0.5 to 2;
+// ARGUMENT, one whose address is taken; POINTER, an address that was read from memory.
 #if defined(SIMT)
 
 typedef uint2 u32x2;
@@ -92,6 +92,7 @@ typedef uint4 u32x4;
 #define f16_to_f32(h) simt_f16_to_f32(h)
 #define f32_to_f16(v) simt_f32_to_f16(v)
 #define exp2_near_(x) simt_exp2_near(x)
+#define log2_near_ log2_
 
 #elif defined(__CUDA_ARCH__)
 
@@ -151,5 +152,6 @@ FUNCTION u16 f32_to_f16(f32 v) { return __builtin_bit_cast(u16, (_Float16)v); }
 extern "C" __device__ __attribute__((const)) f32 __ocml_native_exp2_f32(f32);
 #define exp2_near_(x) __ocml_native_exp2_f32(x)
 #endif
+#define log2_near_ log2_
 
 #endif

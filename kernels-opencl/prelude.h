@@ -215,6 +215,7 @@ FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
 #endif
 #else
 #define exp2_near_ exp2
+#define log2_near_ log2
 FUNCTION f32 f16_to_f32(u16 h) { return vload_half(0, (const half *)&h); }
 
 FUNCTION u16 f32_to_f16(f32 v) {

@@ -20,6 +20,13 @@ FUNCTION f32 exp2_near_(f32 x) {
     return y;
 }
 
+// The logarithm to base 2 of f32, to 2^-22 from 0.5 to 2 and to as much of itself elsewhere.
+FUNCTION f32 log2_near_(f32 x) {
+    f32 y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #if NV_COMPUTE >= 70
 // Words by which groups of a launch tell each other something while it runs. Each is written and read as a whole; which of
 // two is seen first is open.

@@ -5,12 +5,13 @@ use crate::driver::Driver;
 use crate::elementwise::{Body, Plan, acc, value_error_of};
 use crate::launch::{Arguments, THREADS, groups};
 use crate::sets::Sets;
-use crate::source::Variant;
+use crate::source::{Variant, near};
 use crate::status::Check;
 use crate::{Gpu, place};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Call, Error, Kernel, Operand, Result};
+use isograd_core::{Call, DType, Error, Kernel, Operand, Result};
+use smallvec::SmallVec;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -69,11 +70,13 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
     let moving = &own[..own.len() - numbers];
+    let acc = acc(call.op, Body::Row(row), all.clone())?;
+    let results = call.outputs.iter().map(dtype).collect::<SmallVec<[DType; 8]>>();
     let largest = moving.iter().chain(targets).map(|o| o.dtype.size()).max().unwrap_or(1);
     let still = moving.len()..own.len() + shared.len();
     Ok(Plan {
         body: Body::Row(row),
-        acc: acc(call.op, Body::Row(row), all.clone())?,
+        acc,
         inputs: own.iter().chain(shared).map(dtype).collect(),
         outputs: targets.iter().map(dtype).collect(),
         is_still: (0..all.count()).map(|k| still.contains(&k)).collect(),
@@ -82,6 +85,7 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
         is_wide: false,
         sums: 0,
         is_squared: false,
+        near: near(acc, &results),
     })
 }
 
@@ -97,7 +101,11 @@ fn variant(plan: &Plan, numbers: usize) -> Variant {
     let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
     let variant = plan.describe(variant);
     let variant = if plan.is_squared { variant.define("SQUARED", true) } else { variant };
-    if plan.sums == 0 { variant } else { variant.define("SUMS", plan.sums).define("ACC", plan.acc.name()) }
+    if plan.sums == 0 {
+        return variant;
+    }
+    let variant = variant.define("SUMS", plan.sums).define("ACC", plan.acc.name());
+    if plan.near.is_empty() { variant } else { variant.define("NEAR_SUMS", true) }
 }
 
 fn text(plan: &Plan, numbers: usize) -> String {

@@ -39,6 +39,8 @@ pub struct Plan {
     pub sums: usize,
     /// Whether their squares are.
     pub is_squared: bool,
+    /// What the row calls in place of functions that are exact, if all results are rounded to 16 bits.
+    pub near: &'static str,
 }
 
 /// The name of a storage type that moves elements of a dtype bit for bit.
@@ -75,6 +77,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         is_wide: joint.is_wide(),
         sums: 0,
         is_squared: false,
+        near: near(acc, &outputs),
         inputs,
         outputs: outputs.into_iter().collect(),
     };
@@ -219,9 +222,7 @@ impl Plan {
             DType::I64 => text += INTEGERS,
             _ => text.extend([FLOATS, SATURATE]),
         }
-        if self.sums == 0 {
-            text += near(self.acc, &self.outputs);
-        }
+        text += self.near;
         if let Body::Row(row) = self.body {
             text += &c_source(row);
         }

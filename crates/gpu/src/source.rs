@@ -41,6 +41,8 @@ const NEAR: &str = "\
 #define expm1_ expm1_near_
 #undef log_
 #define log_ log_near_
+#undef log1p_
+#define log1p_ log1p_near_
 #undef powr_
 #define powr_ pow_near_
 ";

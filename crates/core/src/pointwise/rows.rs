@@ -564,11 +564,9 @@ rows! {
         let p_t = p * t + (one - p) * (one - t);
         let ce = x.softplus() - x * t;
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
-        // For hard targets (1-p_t)^(gamma-1) p (1-p) = (1-p_t)^gamma p_t, which has no 0 times infinity.
-        let hard = (one - p_t).pow(gamma) * p_t;
-        let soft = (one - p_t).pow(gamma - one) * p * (one - p);
-        let slope = V::select(t.eq(zero) | t.eq(one), hard, soft);
-        [g * share * alpha_t * ((one - p_t).pow(gamma) * (p - t) - gamma * slope * (t + t - one) * ce)]
+        // p (1-p) / (1-p_t), which is p_t for hard targets, where it could be 0 / 0.
+        let slope = V::select(t.eq(zero) | t.eq(one), p_t, p * (one - p) / (one - p_t));
+        [g * share * alpha_t * (one - p_t).pow(gamma) * (p - t - gamma * slope * (t + t - one) * ce)]
     }
 
     // The same of a probability, which is clamped.
@@ -588,8 +586,8 @@ rows! {
         let p_t = p * t + (one - p) * (one - t);
         let ce = -(t * p.log() + (one - t) * (-p).log1p());
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
-        let slope = (one - p_t).pow(gamma - one) * (t + t - one) * ce;
-        let d = alpha_t * ((one - p_t).pow(gamma) * (p - t) / (p * (one - p)) - gamma * slope);
+        let slope = (t + t - one) * ce / (one - p_t);
+        let d = alpha_t * (one - p_t).pow(gamma) * ((p - t) / (p * (one - p)) - gamma * slope);
         [zero_if(is_clamped, g * share * d)]
     }
 
