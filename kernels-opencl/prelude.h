@@ -173,9 +173,41 @@ FUNCTION u32 wave_xor(u32 v, int by) { return sub_group_shuffle_xor(v, (u32)by);
 #define WAVE 1
 #endif
 
-// Loads and stores what the cache need not keep.
+// Loads and stores what the cache need not keep, and does not store and load too.
+#ifdef __NV_CL_C_VERSION
+#define ONCE __attribute__((overloadable))
+FUNCTION ONCE u16 load_once(GLOBAL const u16 *p) {
+    u16 v;
+    asm volatile("ld.global.cs.u16 %0, [%1];" : "=h"(v) : "l"((u64)p));
+    return v;
+}
+FUNCTION ONCE u32 load_once(GLOBAL const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(v) : "l"((u64)p));
+    return v;
+}
+FUNCTION ONCE u32x2 load_once(GLOBAL const u32x2 *p) {
+    u32 x, y;
+    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"((u64)p));
+    return (u32x2)(x, y);
+}
+FUNCTION ONCE u32x4 load_once(GLOBAL const u32x4 *p) {
+    u32 x, y, z, w;
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "l"((u64)p));
+    return (u32x4)(x, y, z, w);
+}
+FUNCTION ONCE void store_once(GLOBAL u16 *p, u16 v) { asm volatile("st.global.cs.u16 [%0], %1;" : : "l"((u64)p), "h"(v)); }
+FUNCTION ONCE void store_once(GLOBAL u32 *p, u32 v) { asm volatile("st.global.cs.u32 [%0], %1;" : : "l"((u64)p), "r"(v)); }
+FUNCTION ONCE void store_once(GLOBAL u32x2 *p, u32x2 v) {
+    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" : : "l"((u64)p), "r"(v.x), "r"(v.y));
+}
+FUNCTION ONCE void store_once(GLOBAL u32x4 *p, u32x4 v) {
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" : : "l"((u64)p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+}
+#else
 #define load_once(p) (*(p))
 #define store_once(p, v) (*(p) = (v))
+#endif
 
 #define exp_ exp
 #define expm1_ expm1

@@ -105,8 +105,8 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, G
         numbers_of(v, r, 1, 0);
         add_values(&m, v, VECTOR);
     }
-    A sum = CHANNEL_SUM(m.mean * m.count), mean = sum / (A)((p.end - p.start) * VECTOR);
-    A square = CHANNEL_SUM(squares_about(mean, m));
+    A sum = CHANNEL_SUM(m.sum), mean = sum / (A)((p.end - p.start) * VECTOR);
+    A square = CHANNEL_SUM(squares_about(mean, m.count, m.mean, m.squares));
     if (WORKER == 0 && p.is_there) {
         sums[GROUP_Y * channels + p.channel] = sum;
         squares[GROUP_Y * channels + p.channel] = square;
@@ -132,11 +132,9 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
     for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum += sums[i * channels + p.channel];
     A mean = CHANNEL_SUM(sum) / count;
     for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
-        Moments own;
-        own.count = (A)(i < GROUPS_Y - 1 ? length : words - i * length) * VECTOR;
-        own.mean = sums[i * channels + p.channel] / own.count;
-        own.squares = squares[i * channels + p.channel];
-        square += squares_about(mean, own);
+        i64 at = i * channels + p.channel;
+        A own = (A)(i < GROUPS_Y - 1 ? length : words - i * length) * VECTOR;
+        square += squares_about(mean, own, sums[at] / own, squares[at]);
     }
     square = CHANNEL_SUM(square);
     A var = square / count;

@@ -1,10 +1,11 @@
 // Mean and variance of values that are seen once.
 
-// How many values, their mean, and the sum of the squares of what differs from it.
+// How many values, their sum, their mean as it was found on the way, which is NaN if the sum is infinite, and the sum of the squares of
+// what differs from that.
 typedef struct {
-    A count, mean, squares;
+    A count, sum, mean, squares;
 } Moments;
-#define NO_MOMENTS {0, 0, 0}
+#define NO_MOMENTS {0, 0, 0, 0}
 
 // Of two sets, the squares are those of each, and d^2 m n / (m + n) for means that differ by d. Chan, Golub and LeVeque 1983. Of none, 0
 // whatever the difference: counts are multiplied before its square could be infinite.
@@ -18,11 +19,12 @@ FUNCTION void add_values(Moments *m, const A *v, int n) {
     A apart = mean - m->mean, share = (A)n / (m->count + (A)n);
     m->squares += squares + apart * share * m->count * apart;
     m->mean += apart * share;
+    m->sum += sum;
     m->count += (A)n;
 }
 
-// What these values add to the squares of all, whose mean is given.
-FUNCTION A squares_about(A mean, Moments m) {
-    A apart = m.mean - mean;
-    return m.squares + apart * m.count * apart;
+// What `count` values of this mean and these squares add to the squares of all, whose mean is given.
+FUNCTION A squares_about(A all, A count, A mean, A squares) {
+    A apart = mean - all;
+    return squares + apart * count * apart;
 }

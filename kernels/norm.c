@@ -131,7 +131,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
 #endif
             }
         }
-        mean = others.mean * others.count;
+        mean = others.sum;
 #endif
         keep(v, from, at, 0);
         A edge = edge_of(from, at, 0);
@@ -142,7 +142,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         EACH_KEPT(turn) squares = squares_of(squares, v[turn], mean, IS_KEPT(at, turn));
         if (at.edge >= 0) squares += (edge - mean) * (edge - mean);
 #ifdef OTHERS
-        squares += squares_about(mean, others);
+        squares += squares_about(mean, others.count, others.mean, others.squares);
 #endif
         A rstd = (A)1 / sqrt_(TEAM_SUM(squares) / (A)extent + eps);
 #ifdef INDEX

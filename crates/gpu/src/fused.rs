@@ -20,8 +20,6 @@ use smallvec::SmallVec;
 pub const SHORT: usize = 32;
 /// Local memory that a group may have on every device.
 const LOCAL: usize = 48 << 10;
-/// Threads of a multiprocessor that run together, each with the registers of a row's words.
-const TOGETHER: usize = 1024;
 /// Columns of a group that joins parts.
 const COLUMNS: usize = 32;
 /// Threads of a multiprocessor whose sums of columns find room in its registers.
@@ -44,24 +42,34 @@ pub struct Kept {
     is_whole: bool,
     /// Threads of the largest team. A large one keeps more of a long row; of smaller ones some read while others compute.
     team: usize,
+    /// Threads of a multiprocessor that run together, each with the registers of a row's words.
+    together: usize,
 }
 
 impl Kept {
     /// Every word is read when it is needed.
-    pub const NONE: Kept = Kept { held: 0, bytes: 64, registers: 0, batch: 4, is_whole: false, team: 1024 };
+    pub const NONE: Kept =
+        Kept { held: 0, bytes: 64, registers: 0, batch: 4, is_whole: false, team: 1024, together: 1024 };
     /// As above, for a kernel that computes more than it writes.
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
     /// One array.
-    pub const ONE: Kept = Kept { held: 1, bytes: 64, registers: 32, batch: 2, is_whole: false, team: 1024 };
+    pub const ONE: Kept = Kept { held: 1, registers: 32, batch: 2, ..Kept::NONE };
+    /// One that is longer than these registers, of a kernel that computes little: half as many threads have three times as many.
+    const LONG: Kept = Kept { registers: 96, batch: 4, team: 512, together: 512, ..Kept::ONE };
     /// One of 16 bits an element.
     pub const HALVES: Kept = Kept { team: 512, ..Kept::ONE };
     /// Two.
-    pub const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, is_whole: false, team: 1024 };
+    pub const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, ..Kept::NONE };
     /// One array, of which nothing is left out.
-    pub const ALL: Kept =
-        Kept { held: 0, bytes: 64, registers: usize::MAX >> 8, batch: 1, is_whole: false, team: 1024 };
+    pub const ALL: Kept = Kept { registers: usize::MAX >> 8, batch: 1, ..Kept::NONE };
     /// Beside two arrays, a weight and two sums of each column.
-    const COLUMNS: Kept = Kept { held: 0, bytes: 32, registers: 8, batch: 1, is_whole: true, team: 1024 };
+    const COLUMNS: Kept = Kept { bytes: 32, registers: 8, batch: 1, is_whole: true, ..Kept::NONE };
+
+    /// The array that a norm keeps of rows of `extent` elements.
+    pub fn normalised(dtype: DType, extent: usize) -> Kept {
+        let numbers = Kept::ONE.registers * size_of::<f32>() / dtype.acc().size();
+        if extent > Kept::ONE.team * numbers { Kept::LONG } else { Kept::ONE }
+    }
 }
 
 /// True for the dtypes of the fused kernels.
@@ -163,12 +171,11 @@ pub fn rows<D: Driver>(
     }
     let mut geometry = Geometry::new([count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads);
     if per > 0 && words > team * per {
-        variant = variant.define("OTHERS", true).define("AT_ONCE", (TOGETHER / threads).max(1));
+        variant = variant.define("OTHERS", true).define("AT_ONCE", (kept.together / threads).max(1));
         if kept.held > 0 {
             let (most, word) = (words.div_ceil(team) - per, vector * size);
-            let held = held_room(limits, threads, dtype).saturating_sub(kept.held * word);
-            // Whole batches.
-            let held = (held / (threads * word * kept.held)).min(most) / kept.batch * kept.batch;
+            let held = held_room(limits, kept, threads, dtype).saturating_sub(kept.held * word);
+            let held = (held / (threads * word * kept.held)).min(most);
             variant = variant.define("HELD", held);
             geometry.given = kept.held * (held * threads + 1) * word;
         }
@@ -177,8 +184,8 @@ pub fn rows<D: Driver>(
 }
 
 /// Local memory that groups of so many threads may have for words, beside what joins need, so that they run together.
-fn held_room(limits: &Limits, threads: usize, dtype: DType) -> usize {
-    let share = limits.given_memory * threads.min(TOGETHER) / TOGETHER;
+fn held_room(limits: &Limits, kept: Kept, threads: usize, dtype: DType) -> usize {
+    let share = limits.given_memory * threads.min(kept.together) / kept.together;
     let joined = if limits.wave > 1 { threads.div_ceil(limits.wave) } else { threads };
     share.max(limits.given_memory.min(LOCAL)).saturating_sub(2 * joined * dtype.acc().size())
 }
@@ -225,7 +232,7 @@ fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operand<'_>>) -
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let (variant, arguments) = indexed::<D>(norm_variant(call, &call.outputs[0], p), arguments, index, x)?;
     let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(call.floats[0], x.dtype.acc());
-    let kept = Kept { is_whole: index.is_some(), ..Kept::ONE };
+    let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
     let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
     let variant = with_pieces(variant, x.dtype, p, extent, &[pointers[1], pointers[2]]);
     let Some(index) = index else {

@@ -41,7 +41,8 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
     let arguments = arguments.float(call.floats[0], x.dtype.acc());
     let program = program("norm.c", call, p).define("CENTERED", true).define("CHANNELS", true);
-    let (mut program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ONE);
+    let kept = Kept::normalised(x.dtype, extent);
+    let (mut program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
     if inner.is_multiple_of(16 / x.dtype.size()) {
         program = program.define("ALIKE", true);
     }
