@@ -25,7 +25,7 @@ const DTYPES: [DType; 8] =
 const SPILLS: &[(&str, usize, &str)] = &[
     ("softmax_rows", 116, LONG),
     ("softmax_rows_backward", 72, LONG),
-    ("norm", 84, LONG),
+    ("norm", 48, LONG),
     ("norm_backward", 272, LONG),
     ("cross_entropy_rows", 112, WIDE),
     ("cross_entropy_rows_backward", 152, WIDE),

@@ -54,8 +54,8 @@ impl Kept {
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
     /// One array.
     pub const ONE: Kept = Kept { held: 1, registers: 32, batch: 2, ..Kept::NONE };
-    /// One that is longer than these registers, of a kernel that computes little: half as many threads have three times as many.
-    const LONG: Kept = Kept { registers: 96, batch: 4, team: 512, together: 512, ..Kept::ONE };
+    /// One that is longer than these registers, of a kernel that computes little: half as many threads read more at once.
+    const LONG: Kept = Kept { registers: 64, batch: 8, team: 512, together: 512, ..Kept::ONE };
     /// One of 16 bits an element.
     pub const HALVES: Kept = Kept { team: 512, ..Kept::ONE };
     /// Two.
