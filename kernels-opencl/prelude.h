@@ -173,7 +173,7 @@ FUNCTION u32 wave_xor(u32 v, int by) { return sub_group_shuffle_xor(v, (u32)by);
 #define WAVE 1
 #endif
 
-// Loads and stores what the cache need not keep, and does not store and load too.
+// Loads and stores what the cache need not keep. No kernel loads so what it has stored.
 #ifdef __NV_CL_C_VERSION
 #define ONCE __attribute__((overloadable))
 FUNCTION ONCE u16 load_once(GLOBAL const u16 *p) {

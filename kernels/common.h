@@ -202,8 +202,8 @@ FUNCTION f32 log_near_of(f32 x, f32 t) {
 FUNCTION f32 log_near_(f32 x) { return log_near_of(x, x - 1); }
 FUNCTION f32 log1p_near_(f32 x) { return log_near_of(1 + x, x); }
 
-// A power for a result in 16 bits. What the logarithm to base 2 has as an error, some 2^-22 of it, is multiplied by 150 at most, or the
-// power is out of range.
+// A power for a result in 16 bits. What the logarithm to base 2 has as an error, some 2^-22 of it, is multiplied by 150 at most,
+// or the power is out of range.
 FUNCTION f32 pow_near_(f32 x, f32 y) {
     f32 p = y * log2_(fabs_(x));
     int is_low = p < -100;

@@ -1,14 +1,14 @@
 // Mean and variance of values that are seen once.
 
-// How many values, their sum, their mean as it was found on the way, which is NaN if the sum is infinite, and the sum of the squares of
-// what differs from that.
+// How many values, their sum, their mean as it was found on the way, which is NaN where the sum is infinite, and the sum of the
+// squares of what differs from that.
 typedef struct {
     A count, sum, mean, squares;
 } Moments;
 #define NO_MOMENTS {0, 0, 0, 0}
 
-// Of two sets, the squares are those of each, and d^2 m n / (m + n) for means that differ by d. Chan, Golub and LeVeque 1983. Of none, 0
-// whatever the difference: counts are multiplied before its square could be infinite.
+// Of two sets, the squares are those of each, and d^2 m n / (m + n) for means that differ by d. Chan, Golub and LeVeque 1983. If
+// one is empty that is 0 whatever d is: the counts are multiplied before its square could be infinite.
 FUNCTION void add_values(Moments *m, const A *v, int n) {
     A sum = 0, squares = 0;
 #pragma unroll
