@@ -39,7 +39,7 @@ const DTYPES: [DType; 8] =
 const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("softmax_rows", [40, 0], LONG),
     ("softmax_rows_backward", [40, 0], LONG),
-    ("norm", [85, 0], LONG),
+    ("norm", [110, 12], LONG),
     ("norm_backward", [70, 0], LONG),
     ("group_norm_backward", [1, 0], LONG),
     ("cross_entropy_rows_backward", [12, 0], LONG),
@@ -61,8 +61,7 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("gemm", [0, 26], SCALARS),
     ("gemm_outer", [0, 24], SCALARS),
 ];
-const LONG: &str =
-    "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RDNA; it keeps what it can of rows of 50,257 and more";
+const LONG: &str = "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RDNA, one of 512 has twice as many; it keeps what it can of rows of 50,257 and more";
 const LISTS: &str = "ROCm 5 gives a thread of 1024 on RDNA 64 registers; elsewhere only what SCALARS says";
 const SCALARS: &str = "to lanes of a vector register and not to memory: addresses of several rows at once, the state of a search, or the constants of functions";
 
