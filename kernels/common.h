@@ -190,7 +190,7 @@ FUNCTION f32 expm1_near_(f32 x) {
     return fabs_(x) < 0.5f ? small : large;
 }
 
-// ln x = ln(1 + t) for a result in 16 bits, to 5e-7 of it: a polynomial where x would have lost most of t. Nothing branches.
+// ln x = ln(1 + t) for a result in 16 bits, to 2e-6 of it: a polynomial where x would have lost most of t. Nothing branches.
 FUNCTION f32 log_near_of(f32 x, f32 t) {
     f32 q = fma_(0.20373982f, t, -0.25326228f);
     q = fma_(q, t, 0.33331022f);

@@ -115,7 +115,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         GLOBAL const S *from = SOURCE(x, at);
         A v[PER][VECTOR], mean = 0, squares = 0;
 #ifdef OTHERS
-        // First, while nothing is kept in registers.
+        // Before what is kept takes registers.
         Moments others = NO_MOMENTS;
         EACH_BATCH(at, b) {
             Read r[BATCH];

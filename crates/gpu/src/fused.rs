@@ -176,7 +176,7 @@ pub fn rows<D: Driver>(
             let (most, word) = (words.div_ceil(team) - per, vector * size);
             let held = held_room(limits, kept, threads, dtype).saturating_sub(kept.held * word);
             let held = (held / (threads * word * kept.held)).min(most);
-            // Whole batches, of which one that is held in part would be slower, if there is room for one.
+            // Whole batches, if there is room for one: those that are held in part are slower.
             let held = if held < kept.batch { held } else { held / kept.batch * kept.batch };
             variant = variant.define("HELD", held);
             geometry.given = kept.held * (held * threads + 1) * word;
