@@ -6,30 +6,47 @@ use isograd_core::pointwise::{Pointwise, Row, Visitor};
 use isograd_core::{Call, DType, Error, Result};
 use rayon::prelude::*;
 use smallvec::SmallVec;
+use std::marker::PhantomData;
 
 pub fn run(call: &Call<'_>, row: Pointwise) -> Result<()> {
     let dtypes = || call.inputs.iter().chain(call.outputs).map(|o| o.dtype);
     let unsupported =
         || Error::unsupported(call.op, format!("`{}` does not run on {}", row.name(), call.outputs[0].dtype));
     if dtypes().any(|d| d == DType::F64) {
-        let attributes = call.floats;
-        row.visit_real::<f64, _>(Run::<f64> { call, row, attributes }).ok_or_else(unsupported)?
+        let functions = row.visit_real::<f64, _>(Compiled::<f64>(PhantomData)).ok_or_else(unsupported)?;
+        evaluate(call, row, functions, call.floats)
     } else if dtypes().any(DType::is_float) {
         let attributes: SmallVec<[f32; 4]> = call.floats.iter().map(|&v| v as f32).collect();
-        row.visit_real::<f32, _>(Run::<f32> { call, row, attributes: &attributes }).ok_or_else(unsupported)?
+        let functions = row.visit_real::<f32, _>(Compiled::<f32>(PhantomData)).ok_or_else(unsupported)?;
+        evaluate(call, row, functions, &attributes)
     } else {
-        row.visit_integer(Run::<i64> { call, row, attributes: call.ints }).ok_or_else(unsupported)?
+        let functions = row.visit_integer(Compiled::<i64>(PhantomData)).ok_or_else(unsupported)?;
+        evaluate(call, row, functions, call.ints)
     }
 }
 
 /// Elements that are evaluated together.
 const LANES: usize = 16;
 
-/// One call, once its row is known as a type.
-struct Run<'a, A> {
-    call: &'a Call<'a>,
-    row: Pointwise,
-    attributes: &'a [A],
+/// A row over slices of one length. Only these two functions are compiled for every row; all else is compiled once for each
+/// type of the arithmetic.
+struct Functions<A> {
+    /// Inputs, outputs included where the row changes them.
+    inputs: usize,
+    /// Evaluates inputs with attributes.
+    eval: fn(&[&[A]], &[A], &mut [&mut [A]]),
+    /// The first element that the row does not accept.
+    refused: fn(&[&[A]], &[A]) -> Option<usize>,
+}
+
+struct Compiled<A>(PhantomData<A>);
+
+impl<A: Acc> Visitor<A::Number, bool> for Compiled<A> {
+    type Output = Functions<A>;
+
+    fn visit<R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Functions<A> {
+        Functions { inputs: N, eval: eval::<A, R, N, K, M>, refused: refused::<A, R, N, K, M> }
+    }
 }
 
 /// An input as the blocks read it.
@@ -51,61 +68,53 @@ impl<'a> Input<'a> {
     }
 }
 
-impl<A: Acc> Visitor<A::Number, bool> for Run<'_, A> {
-    type Output = Result<()>;
-
-    fn visit<R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(self) -> Result<()> {
-        let Run { call, row, attributes } = self;
-        let sources: SmallVec<[Source<'_>; 4]> = call.inputs.iter().map(Source::new).collect::<Result<_>>()?;
-        let mut targets: SmallVec<[Target<'_>; 4]> = call.outputs.iter().map(Target::new).collect::<Result<_>>()?;
-        let inputs: SmallVec<[Input<'_>; 4]> = sources.iter().map(Input::new::<A>).collect();
-        let dtypes: SmallVec<[DType; 4]> = targets.iter().map(|t| t.dtype).collect();
-        let numel = call.outputs[0].layout.shape().numel();
-        if numel == 0 {
-            return Ok(());
-        }
-        let work = Work::<A, N, K, M> {
-            op: call.op,
-            inputs: &inputs,
-            read: if row.is_inout() { M } else { 0 },
-            dtypes: &dtypes,
-            attributes: std::array::from_fn(|i| attributes[i].number()),
-        };
-        if numel < PARALLEL {
-            let mut bytes: SmallVec<[&mut [u8]; 4]> = targets.iter_mut().map(Target::elements).collect();
-            return work.chunk::<R>(0, numel, &mut bytes);
-        }
-        let chunk = 16 * BLOCK;
-        let mut chunks: Vec<SmallVec<[&mut [u8]; 4]>> = Vec::new();
-        chunks.resize_with(numel.div_ceil(chunk), SmallVec::new);
-        for target in &mut targets {
-            let size = target.dtype.size();
-            chunks.iter_mut().zip(target.elements().chunks_mut(chunk * size)).for_each(|(all, one)| all.push(one));
-        }
-        let run = |(i, bytes): (usize, &mut SmallVec<[&mut [u8]; 4]>)| {
-            let start = i * chunk;
-            work.chunk::<R>(start, chunk.min(numel - start), bytes)
-        };
-        // All chunks run, so that the error is that of the first failing element on any number of threads.
-        chunks.par_iter_mut().enumerate().map(run).collect::<Vec<_>>().into_iter().collect()
+fn evaluate<A: Acc>(call: &Call<'_>, row: Pointwise, functions: Functions<A>, attributes: &[A]) -> Result<()> {
+    let sources: SmallVec<[Source<'_>; 4]> = call.inputs.iter().map(Source::new).collect::<Result<_>>()?;
+    let mut targets: SmallVec<[Target<'_>; 4]> = call.outputs.iter().map(Target::new).collect::<Result<_>>()?;
+    let inputs: SmallVec<[Input<'_>; 4]> = sources.iter().map(Input::new::<A>).collect();
+    let dtypes: SmallVec<[DType; 4]> = targets.iter().map(|t| t.dtype).collect();
+    let numel = call.outputs[0].layout.shape().numel();
+    if numel == 0 {
+        return Ok(());
     }
+    let read = if row.is_inout() { targets.len() } else { 0 };
+    let work = Work { op: call.op, inputs: &inputs, read, dtypes: &dtypes, attributes, functions };
+    if numel < PARALLEL {
+        let mut bytes: SmallVec<[&mut [u8]; 4]> = targets.iter_mut().map(Target::elements).collect();
+        return work.chunk(0, numel, &mut bytes);
+    }
+    let chunk = 16 * BLOCK;
+    let mut chunks: Vec<SmallVec<[&mut [u8]; 4]>> = Vec::new();
+    chunks.resize_with(numel.div_ceil(chunk), SmallVec::new);
+    for target in &mut targets {
+        let size = target.dtype.size();
+        chunks.iter_mut().zip(target.elements().chunks_mut(chunk * size)).for_each(|(all, one)| all.push(one));
+    }
+    let run = |(i, bytes): (usize, &mut SmallVec<[&mut [u8]; 4]>)| {
+        let start = i * chunk;
+        work.chunk(start, chunk.min(numel - start), bytes)
+    };
+    // All chunks run, so that the error is that of the first failing element on any number of threads.
+    chunks.par_iter_mut().enumerate().map(run).collect::<Vec<_>>().into_iter().collect()
 }
 
-struct Work<'a, A: Acc, const N: usize, const K: usize, const M: usize> {
+/// One call.
+struct Work<'a, A: Acc> {
     op: &'static str,
     inputs: &'a [Input<'a>],
     /// How many of the row's inputs are its outputs.
     read: usize,
     dtypes: &'a [DType],
-    attributes: [A::Number; K],
+    attributes: &'a [A],
+    functions: Functions<A>,
 }
 
-impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M> {
+impl<A: Acc> Work<'_, A> {
     /// Elements `start .. start + len`, whose output bytes are `bytes`.
-    fn chunk<R: Row<A::Number, bool, N, K, M>>(&self, start: usize, len: usize, bytes: &mut [&mut [u8]]) -> Result<()> {
-        let block = BLOCK.min(len);
-        with_scratch((N + M) * block, |scratch: &mut [A]| {
-            let (input_scratch, output_scratch) = scratch.split_at_mut(N * block);
+    fn chunk(&self, start: usize, len: usize, bytes: &mut [&mut [u8]]) -> Result<()> {
+        let (block, inputs) = (BLOCK.min(len), self.functions.inputs);
+        with_scratch((inputs + self.dtypes.len()) * block, |scratch: &mut [A]| {
+            let (input_scratch, output_scratch) = scratch.split_at_mut(inputs * block);
             for (k, input) in self.inputs.iter().enumerate().filter(|(_, input)| input.is_scalar) {
                 load(input.view, &input.layout, 0, &mut input_scratch[(self.read + k) * block..][..1]);
                 let value = input_scratch[(self.read + k) * block];
@@ -114,7 +123,7 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
             for at in (0..len).step_by(block) {
                 let n = block.min(len - at);
                 self.gather(start + at, at, n, block, bytes, input_scratch);
-                self.block::<R>(start + at, at, n, block, bytes, input_scratch, output_scratch)?;
+                self.block(start + at, at, n, block, bytes, input_scratch, output_scratch)?;
             }
             Ok(())
         })
@@ -134,7 +143,7 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn block<R: Row<A::Number, bool, N, K, M>>(
+    fn block(
         &self,
         start: usize,
         at: usize,
@@ -144,21 +153,24 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
         input_scratch: &[A],
         output_scratch: &mut [A],
     ) -> Result<()> {
-        let x: [&[A]; N] =
-            std::array::from_fn(|i| match i.checked_sub(self.read).and_then(|k| self.inputs[k].direct) {
-                Some(offset) => &bytemuck::cast_slice(self.inputs[i - self.read].view.bytes)[offset + start..][..n],
-                _ => &input_scratch[i * block..][..n],
-            });
-        if R::check(std::array::from_fn(|i| x[i][0].number()), self.attributes).is_some() {
-            self.check::<R>(start, &x)?;
+        let input = |i: usize| match i.checked_sub(self.read).and_then(|k| self.inputs[k].direct) {
+            Some(offset) => &bytemuck::cast_slice(self.inputs[i - self.read].view.bytes)[offset + start..][..n],
+            _ => &input_scratch[i * block..][..n],
+        };
+        let x: SmallVec<[&[A]; 6]> = (0..self.functions.inputs).map(input).collect();
+        if let Some(i) = (self.functions.refused)(&x, self.attributes) {
+            let values: Vec<String> = x.iter().map(|x| format!("{:?}", x[i])).collect();
+            return Err(value_error(self.op, start + i, &values.join(", ")));
         }
-        let mut outputs = bytes.iter_mut().zip(self.dtypes).zip(output_scratch.chunks_mut(block));
-        let y: [&mut [A]; M] = std::array::from_fn(|_| match outputs.next() {
-            Some(((bytes, &dtype), _)) if dtype == A::DTYPE => &mut bytemuck::cast_slice_mut(bytes)[at..][..n],
-            Some((_, scratch)) => &mut scratch[..n],
-            None => &mut [],
-        });
-        eval::<A, R, N, K, M>(&x, self.attributes, y);
+        let outputs = bytes.iter_mut().zip(self.dtypes).zip(output_scratch.chunks_mut(block));
+        let mut y: SmallVec<[&mut [A]; 4]> = outputs
+            .map(|((bytes, &dtype), scratch)| match dtype == A::DTYPE {
+                true => &mut bytemuck::cast_slice_mut(bytes)[at..][..n],
+                false => &mut scratch[..n],
+            })
+            .collect();
+        (self.functions.eval)(&x, self.attributes, &mut y);
+        drop(y);
         for ((bytes, &dtype), scratch) in bytes.iter_mut().zip(self.dtypes).zip(output_scratch.chunks(block)) {
             if dtype != A::DTYPE {
                 store(&scratch[..n], dtype, &mut bytes[at * dtype.size()..][..n * dtype.size()]);
@@ -166,29 +178,33 @@ impl<A: Acc, const N: usize, const K: usize, const M: usize> Work<'_, A, N, K, M
         }
         Ok(())
     }
+}
 
-    /// Finds the first element that the row does not accept.
-    fn check<R: Row<A::Number, bool, N, K, M>>(&self, start: usize, x: &[&[A]; N]) -> Result<()> {
-        let accepts = |i: usize| R::check(std::array::from_fn(|k| x[k][i].number()), self.attributes).unwrap_or(true);
-        match (0..x[0].len()).find(|&i| !accepts(i)) {
-            None => Ok(()),
-            Some(i) => {
-                let values: Vec<String> = x.iter().map(|x| format!("{:?}", x[i])).collect();
-                Err(value_error(self.op, start + i, &values.join(", ")))
-            }
-        }
-    }
+/// The first element that a row does not accept.
+fn refused<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
+    x: &[&[A]],
+    attributes: &[A],
+) -> Option<usize> {
+    let attributes = std::array::from_fn(|i| attributes[i].number());
+    let check = |i: usize| R::check(std::array::from_fn(|k| x[k][i].number()), attributes);
+    // A row that accepts everything says so of any element.
+    check(0)?;
+    (0..x[0].len()).find(|&i| check(i) == Some(false))
 }
 
 /// Evaluates a row, several elements at a time: arrays of a fixed length are what the compiler turns into vectors.
-#[inline(always)]
 fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
-    x: &[&[A]; N],
-    attributes: [A::Number; K],
-    mut y: [&mut [A]; M],
+    x: &[&[A]],
+    attributes: &[A],
+    y: &mut [&mut [A]],
 ) {
-    let groups = x.map(|x| x.as_chunks::<LANES>());
-    let mut targets = y.each_mut().map(|y| y.as_chunks_mut::<LANES>());
+    let attributes: [A::Number; K] = std::array::from_fn(|i| attributes[i].number());
+    let groups: [_; N] = std::array::from_fn(|k| x[k].as_chunks::<LANES>());
+    let mut outputs = y.iter_mut();
+    let mut targets: [_; M] = std::array::from_fn(|_| match outputs.next() {
+        Some(y) => y.as_chunks_mut::<LANES>(),
+        None => (&mut [][..], &mut [][..]),
+    });
     for group in 0..groups[0].0.len() {
         let x: [[A; LANES]; N] = std::array::from_fn(|k| groups[k].0[group]);
         let mut results = [[A::from_i64(0); LANES]; M];
