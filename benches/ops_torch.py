@@ -55,7 +55,7 @@ OWN = {
     "topk": lambda x, *, k, dim=-1, largest=True: torch.topk(x, k, dim, largest),
     "accumulate_grad": lambda y, x: y.add_(x),
     "cast": lambda x, *, dtype: x.to(ops.DTYPES[dtype]),
-    "dropout_forward": lambda x, *, p=0.5, training=True: F.dropout(x, p, training),
+    "dropout": lambda x, *, p=0.5, training=True: F.dropout(x, p, training),
     "index_put": lambda self, values, *, indices, accumulate=False, **t: self.index_put(
         ops.subscript(indices, t), values, accumulate
     ),

@@ -78,7 +78,7 @@ def main(folder):
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         draw = lambda *shape: torch.randn(shape).to(dtype)
         name = str(dtype).removeprefix("torch.")
-        # An op, with its attributes by the kernel table's names.
+        # An op by the name of its method, with its attributes by the names of the golden files.
         cases.add(f"gelu_{name}", "gelu", lambda x: F.gelu(x), {"x": draw(3, 5)}, ["x"], approximate="none")
         cases.add(f"softmax_{name}", "softmax", lambda x: x.softmax(0), {"x": draw(3, 5)}, ["x"], dim=0)
         # A module, with its parameters by the names of its dictionary of states.
@@ -91,7 +91,7 @@ def main(folder):
     # Steps of an optimizer, and its states after them.
     inputs = {name: torch.randn(3, 2) for name in ["p0", "g0_0", "g0_1", "g0_2"]}
     adam = steps(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.05), returns)
-    cases.add("adamw", "adamw_step", adam, inputs, lr=0.1, wd=0.05, returns=returns)
+    cases.add("adamw", "adamw", adam, inputs, lr=0.1, wd=0.05, returns=returns)
     cases.error("rows_and_columns", "matmul", "Shape", {"a": torch.ones(2, 3), "b": torch.ones(2, 3)})
     cases.save(folder)
 

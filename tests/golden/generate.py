@@ -293,7 +293,7 @@ def classification(out):
     for reduction in REDUCTIONS:
         for name, logits, target in class_targets():
             key = f"{reduction}_{name}"
-            out.case(f"cross_entropy_loss/{key}", {"logits": logits, "target": target}, reduction=reduction)
+            out.case(f"cross_entropy/{key}", {"logits": logits, "target": target}, reduction=reduction)
             logp = torch.log_softmax(logits, 1 if logits.dim() > 1 else 0)
             out.case(f"nll_loss/{key}", {"logp": logp, "target": target}, reduction=reduction)
         weighted_classes(out, reduction)
@@ -327,7 +327,7 @@ def weighted_classes(out, reduction):
     for smoothing in 0.0, 0.1, 1.0:
         inputs = {"logits": normal(4, 4), **common}
         out.case(
-            f"cross_entropy_loss/{reduction}_weight_smooth{smoothing}",
+            f"cross_entropy/{reduction}_weight_smooth{smoothing}",
             inputs,
             ignore_index=1,
             label_smoothing=smoothing,
@@ -335,7 +335,7 @@ def weighted_classes(out, reduction):
         )
         inputs = {"logits": normal(2, 3, 2), "target": integers(2, 2, low=0, high=3)}
         out.case(
-            f"cross_entropy_loss/{reduction}_spatial_smooth{smoothing}", inputs, label_smoothing=smoothing, reduction=reduction
+            f"cross_entropy/{reduction}_spatial_smooth{smoothing}", inputs, label_smoothing=smoothing, reduction=reduction
         )
 
 
@@ -343,44 +343,44 @@ def probability_targets(out, reduction):
     for smoothing in 0.0, 0.2:
         inputs = {"logits": normal(3, 4), "target": torch.softmax(normal(3, 4), 1), "weight": positive(4)}
         out.case(
-            f"cross_entropy_loss/{reduction}_probabilities_smooth{smoothing}",
+            f"cross_entropy/{reduction}_probabilities_smooth{smoothing}",
             inputs,
             label_smoothing=smoothing,
             reduction=reduction,
         )
     inputs = {"logits": normal(2, 3, 2), "target": torch.softmax(normal(2, 3, 2), 1)}
-    out.case(f"cross_entropy_loss/{reduction}_probabilities_spatial", inputs, reduction=reduction)
+    out.case(f"cross_entropy/{reduction}_probabilities_spatial", inputs, reduction=reduction)
 
 
 def cross_entropy_edges(out):
     ignored = i64([-100, -100])
     for reduction in "mean", "sum", "none":
-        out.case(f"cross_entropy_loss/{reduction}_all_ignored", {"logits": normal(2, 3), "target": ignored}, reduction=reduction)
+        out.case(f"cross_entropy/{reduction}_all_ignored", {"logits": normal(2, 3), "target": ignored}, reduction=reduction)
         logp = torch.log_softmax(normal(2, 3), 1)
         out.case(f"nll_loss/{reduction}_all_ignored", {"logp": logp, "target": ignored}, reduction=reduction)
     target = i64([0, 1])
-    out.case("cross_entropy_loss/minus_inf_at_target", {"logits": f64([[-INF, 1.0, 0.5], [0.0, 1.0, 2.0]]), "target": target})
-    out.case("cross_entropy_loss/minus_inf_elsewhere", {"logits": f64([[1.0, -INF, 0.5], [0.0, 1.0, -INF]]), "target": target})
-    out.case("cross_entropy_loss/large", {"logits": f64([[1e4, -1e4, 0.0], [1e4, 1e4, 1e4]]), "target": target})
+    out.case("cross_entropy/minus_inf_at_target", {"logits": f64([[-INF, 1.0, 0.5], [0.0, 1.0, 2.0]]), "target": target})
+    out.case("cross_entropy/minus_inf_elsewhere", {"logits": f64([[1.0, -INF, 0.5], [0.0, 1.0, -INF]]), "target": target})
+    out.case("cross_entropy/large", {"logits": f64([[1e4, -1e4, 0.0], [1e4, 1e4, 1e4]]), "target": target})
 
 
 def byte_mean(out):
     token_bytes = f64([1.0, 3.0, 0.0, 5.0])
     for name, target in {"plain": i64([0, 1, 3, 2]), "ignored": i64([-100, 1, 3, -100]), "zero": i64([2, -100, 2, 2])}.items():
         inputs = {"logits": normal(4, 4), "target": target, "token_bytes": token_bytes}
-        out.case(f"cross_entropy_loss/byte_mean_{name}", inputs, reduction="byte_mean")
+        out.case(f"cross_entropy/byte_mean_{name}", inputs, reduction="byte_mean")
 
 
 def classification_errors(out):
     logits, target = normal(2, 3), i64([0, 2])
-    for op, name in ("cross_entropy_loss", "logits"), ("nll_loss", "logp"):
+    for op, name in ("cross_entropy", "logits"), ("nll_loss", "logp"):
         out.error(f"{op}/class_too_large", "Value", {name: logits, "target": i64([0, 3])})
         out.error(f"{op}/class_negative", "Value", {name: logits, "target": i64([-1, 0])})
         out.error(f"{op}/target_length", "Shape", {name: logits, "target": i64([0, 1, 2])})
         out.error(f"{op}/weight_length", "Shape", {name: logits, "target": target, "weight": positive(2)})
-    out.error("cross_entropy_loss/smoothing_above_1", "Attr", {"logits": logits, "target": target}, label_smoothing=1.5)
+    out.error("cross_entropy/smoothing_above_1", "Attr", {"logits": logits, "target": target}, label_smoothing=1.5)
     probabilities = {"logits": logits, "target": torch.softmax(normal(2, 3), 1)}
-    out.error("cross_entropy_loss/probabilities_ignore_index", "Attr", probabilities, ignore_index=1)
+    out.error("cross_entropy/probabilities_ignore_index", "Attr", probabilities, ignore_index=1)
 
 
 def binary_losses(out):
@@ -457,40 +457,40 @@ def tables(out):
     w, gamma = normal(5, 3), positive(3)
     indices = {"scalar": i64(2), "5": i64([0, 4, 4, 1, 4]), "2x2_i32": i32([[1, 1], [0, 3]]), "empty": i64([])}
     for name, idx in indices.items():
-        out.case(f"embedding_forward/{name}", {"w": w, "idx": idx})
+        out.case(f"embedding/{name}", {"w": w, "idx": idx})
         out.case(f"embedding_rmsnorm/{name}", {"w": w, "idx": idx, "gamma": gamma})
         out.case(f"embedding_rmsnorm/{name}_plain", {"w": w, "idx": idx}, eps=1e-3)
     idx = i64([0, 4, 4, 1, 4, 0])
-    out.case("embedding_forward/padding", {"w": w, "idx": idx}, padding_idx=4)
-    out.case("embedding_forward/padding_negative", {"w": w, "idx": idx}, padding_idx=-5)
-    out.case("embedding_forward/frequency", {"w": w, "idx": idx}, scale_grad_by_freq=True)
-    out.case("embedding_forward/frequency_padding", {"w": w, "idx": idx}, padding_idx=0, scale_grad_by_freq=True)
+    out.case("embedding/padding", {"w": w, "idx": idx}, padding_idx=4)
+    out.case("embedding/padding_negative", {"w": w, "idx": idx}, padding_idx=-5)
+    out.case("embedding/frequency", {"w": w, "idx": idx}, scale_grad_by_freq=True)
+    out.case("embedding/frequency_padding", {"w": w, "idx": idx}, padding_idx=0, scale_grad_by_freq=True)
     out.case("embedding_rmsnorm/zero_row", {"w": f64([[0.0, 0.0], [3.0, 4.0]]), "idx": i64([0, 1])})
-    for op in "embedding_forward", "embedding_rmsnorm":
+    for op in "embedding", "embedding_rmsnorm":
         out.error(f"{op}/too_large", "Index", {"w": w, "idx": i64([0, 5])})
         out.error(f"{op}/negative", "Index", {"w": w, "idx": i64([-1])})
         out.error(f"{op}/float_index", "Dtype", {"w": w, "idx": f64([1.0])})
-    out.error("embedding_forward/padding_out_of_range", "Attr", {"w": w, "idx": idx}, padding_idx=5)
+    out.error("embedding/padding_out_of_range", "Attr", {"w": w, "idx": idx}, padding_idx=5)
 
 
 def gathers(out):
     x = normal(3, 4)
-    out.case("gather_kernel/rows", {"x": x, "index": i64([[2, 0, 0, 1], [2, 2, 0, 0]])}, dim=0)
-    out.case("gather_kernel/columns", {"x": x, "index": i64([[3, 3, 3, 0, 1], [0, 1, 2, 3, 0]])}, dim=1)
-    out.case("gather_kernel/i32", {"x": x, "index": i32([[3, 1], [0, 0], [2, 2]])}, dim=-1)
-    out.case("gather_kernel/rank3", {"x": normal(2, 3, 2), "index": integers(2, 4, 1, low=0, high=3)}, dim=1)
-    out.case("gather_kernel/scalar", {"x": normal(), "index": i64(0)}, dim=0)
-    out.case("gather_kernel/empty", {"x": x, "index": integers(3, 0)}, dim=1)
-    out.case("gather_kernel/integers", {"x": integers(3, 4), "index": i64([[2, 0, 0, 1]])}, dim=0)
-    out.case("gather_kernel/bools", {"x": mask([True, False, True]), "index": i64([1, 1, 0, 2])}, dim=0)
-    out.error("gather_kernel/negative", "Index", {"x": x, "index": i64([[-1]])}, dim=0)
-    out.error("gather_kernel/too_large", "Index", {"x": x, "index": i64([[3]])}, dim=0)
-    out.error("gather_kernel/rank", "Shape", {"x": x, "index": i64([0])}, dim=0)
-    out.error("gather_kernel/wider", "Shape", {"x": x, "index": integers(3, 5, low=0, high=3)}, dim=0)
+    out.case("gather/rows", {"x": x, "index": i64([[2, 0, 0, 1], [2, 2, 0, 0]])}, dim=0)
+    out.case("gather/columns", {"x": x, "index": i64([[3, 3, 3, 0, 1], [0, 1, 2, 3, 0]])}, dim=1)
+    out.case("gather/i32", {"x": x, "index": i32([[3, 1], [0, 0], [2, 2]])}, dim=-1)
+    out.case("gather/rank3", {"x": normal(2, 3, 2), "index": integers(2, 4, 1, low=0, high=3)}, dim=1)
+    out.case("gather/scalar", {"x": normal(), "index": i64(0)}, dim=0)
+    out.case("gather/empty", {"x": x, "index": integers(3, 0)}, dim=1)
+    out.case("gather/integers", {"x": integers(3, 4), "index": i64([[2, 0, 0, 1]])}, dim=0)
+    out.case("gather/bools", {"x": mask([True, False, True]), "index": i64([1, 1, 0, 2])}, dim=0)
+    out.error("gather/negative", "Index", {"x": x, "index": i64([[-1]])}, dim=0)
+    out.error("gather/too_large", "Index", {"x": x, "index": i64([[3]])}, dim=0)
+    out.error("gather/rank", "Shape", {"x": x, "index": i64([0])}, dim=0)
+    out.error("gather/wider", "Shape", {"x": x, "index": integers(3, 5, low=0, high=3)}, dim=0)
 
 
 def scatter_adds(out):
-    x, op = normal(3, 4), "scatter_add_kernel"
+    x, op = normal(3, 4), "scatter_add"
     out.case(f"{op}/rows", {"self": x, "index": i64([[2, 0, 0, 1], [2, 2, 0, 1]]), "src": normal(2, 4)}, dim=0)
     out.case(f"{op}/columns_i32", {"self": x, "index": i32([[3, 3, 3, 0, 1], [0, 1, 2, 3, 0]]), "src": normal(2, 5)}, dim=-1)
     out.case(f"{op}/larger_src", {"self": x, "index": i64([[2, 0], [1, 1]]), "src": normal(3, 4)}, dim=0)
@@ -514,8 +514,8 @@ def utility(out):
 
 
 def layouts(out):
-    sweep(out, "transpose_2d", shapes=[(2, 3), (1, 5), (7, 1), (0, 3)])
-    sweep(out, "batched_transpose", shapes=[(2, 3, 4), (1, 1, 5), (2, 0, 3)])
+    sweep(out, "t", shapes=[(2, 3), (1, 5), (7, 1), (0, 3)])
+    sweep(out, "t", shapes=[(2, 3, 4), (1, 1, 5), (2, 0, 3)])
     for shape, perm in [
         ((3,), [0]),
         ((2, 3), [1, 0]),
@@ -523,8 +523,8 @@ def layouts(out):
         ((2, 1, 3, 2), [3, 1, 0, 2]),
         ((2, 0, 3), [1, 2, 0]),
     ]:
-        out.case(f"permute_general/{label(shape)}", {"x": normal(*shape)}, perm=perm)
-    for op in "copy_buffer", "contiguous":
+        out.case(f"permute/{label(shape)}", {"x": normal(*shape)}, perm=perm)
+    for op in "copy", "contiguous":
         sweep(out, op)
         out.case(f"{op}/special", {"x": f64([-0.0, NAN, INF, -INF, 5e-324])})
         out.case(f"{op}/integers", {"x": integers(2, 3, dtype=I32)})
@@ -535,10 +535,10 @@ def layouts(out):
         out.case(f"transpose/{label(shape)}", {"x": normal(*shape)}, dim0=a, dim1=b)
     for shape, dim, start, length in [((7,), 0, 2, 3), ((2, 5), -1, 4, 1), ((3, 2, 2), 0, 0, 3), ((3, 2), 0, 3, 0)]:
         out.case(f"narrow/{label(shape)}_{start}_{length}", {"x": normal(*shape)}, dim=dim, start=start, length=length)
-    out.error("permute_general/repeated", "Attr", {"x": normal(2, 3)}, perm=[0, 0])
-    out.error("permute_general/short", "Attr", {"x": normal(2, 3)}, perm=[0])
+    out.error("permute/repeated", "Attr", {"x": normal(2, 3)}, perm=[0, 0])
+    out.error("permute/short", "Attr", {"x": normal(2, 3)}, perm=[0])
     out.error("reshape/numel", "Shape", {"x": normal(2, 3)}, shape=[4])
-    out.error("transpose_2d/rank", "Shape", {"x": normal(3)})
+    out.error("t/rank", "Shape", {"x": normal(3)})
 
 
 def casts(out):
@@ -572,17 +572,17 @@ def joins(out):
     out.case("concat/integers", {"x0": integers(2), "x1": integers(3)}, dim=0)
     broadcasts = [((), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((1, 3, 1), (2, 2, 3, 4)), ((2, 3), (2, 3)), ((1,), (0,))]
     for small, big in broadcasts:
-        for op in "broadcast_to", "expand":
-            out.case(f"{op}/{label(small)}_to_{label(big)}", {"x": normal(*small)}, shape=list(big))
+        for key in "", "expand_":
+            out.case(f"broadcast_to/{key}{label(small)}_to_{label(big)}", {"x": normal(*small)}, shape=list(big))
         out.case(f"sum_to_size/{label(big)}_to_{label(small)}", {"x": normal(*big)}, shape=list(small))
     for shape, value in [((), 1.5), ((2, 3), -0.25), ((0, 2), 1.0)]:
-        out.case(f"fill_buffer/{label(shape)}", {}, shape=list(shape), value=value)
-    out.case("fill_buffer/integers", {}, shape=[3], value=-7, dtype="i64")
+        out.case(f"full/{label(shape)}", {}, shape=list(shape), value=value)
+    out.case("full/integers", {}, shape=[3], value=-7, dtype="i64")
     out.error("concat/off_dim", "Shape", {"x0": normal(2, 3), "x1": normal(2, 4)}, dim=0)
     out.error("concat/mixed_dtypes", "Dtype", {"x0": normal(2), "x1": integers(2)}, dim=0)
     out.error("broadcast_to/mismatch", "Shape", {"x": normal(3)}, shape=[2, 4])
     out.error("sum_to_size/mismatch", "Shape", {"x": normal(2, 3)}, shape=[2])
-    out.error("fill_buffer/integer_range", "Attr", {}, shape=[2], value=300, dtype="u8")
+    out.error("full/integer_range", "Attr", {}, shape=[2], value=300, dtype="u8")
 
 
 def clamps(out):
@@ -621,7 +621,7 @@ def selections(out):
 
 
 def extremum_positions(out):
-    for op in "argmax_axis", "argmin_axis":
+    for op in "argmax", "argmin":
         for shape, dim in [
             ((), None),
             ((), 0),
@@ -645,13 +645,13 @@ def extremum_positions(out):
 
 def dropouts(out):
     x = f64([[1.0, -2.0, 0.0], [3.5, 1e300, -0.25]])
-    out.case("dropout_forward/p0", {"x": x}, p=0.0)
-    out.case("dropout_forward/p1", {"x": x}, p=1.0)
-    out.case("dropout_forward/p1_special", {"x": f64([INF, NAN, 1.0])}, p=1.0)
-    out.case("dropout_forward/eval", {"x": x}, p=0.5, training=False)
-    out.case("dropout_forward/empty", {"x": normal(0, 3)}, p=0.0)
-    out.error("dropout_forward/above_1", "Attr", {"x": x}, p=1.5)
-    out.error("dropout_forward/below_0", "Attr", {"x": x}, p=-0.1)
+    out.case("dropout/p0", {"x": x}, p=0.0)
+    out.case("dropout/p1", {"x": x}, p=1.0)
+    out.case("dropout/p1_special", {"x": f64([INF, NAN, 1.0])}, p=1.0)
+    out.case("dropout/eval", {"x": x}, p=0.5, training=False)
+    out.case("dropout/empty", {"x": normal(0, 3)}, p=0.0)
+    out.error("dropout/above_1", "Attr", {"x": x}, p=1.5)
+    out.error("dropout/below_0", "Attr", {"x": x}, p=-0.1)
 
 
 @family
@@ -799,7 +799,7 @@ REDUCED = [
 
 @family
 def reduction(out):
-    for op in "reduce_sum", "mean", "prod", "reduce_max", "amin", "rowwise_l2_norm", "logsumexp", "var":
+    for op in "sum", "mean", "prod", "amax", "amin", "l2_norm", "logsumexp", "var":
         shapes = [r for r in REDUCED if op != "var" or r[0] not in [(), (3, 1, 2)]]
         for shape, dims in shapes:
             dims_label = "all" if dims is None else "_".join(map(str, dims)) or "none"
@@ -808,10 +808,10 @@ def reduction(out):
         out.case(f"{op}/other_extent_empty", {"x": normal(0, 3)}, dims=[1])
         out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dims=[2])
         out.error(f"{op}/dim_twice", "Attr", {"x": normal(2, 3)}, dims=[0, -2])
-    for op in "reduce_sum", "mean", "prod", "rowwise_l2_norm":
+    for op in "sum", "mean", "prod", "l2_norm":
         out.case(f"{op}/empty_extent", {"x": normal(2, 0)}, dims=[1])
         out.case(f"{op}/nan_inf", {"x": f64([[NAN, 1.0], [INF, 2.0], [INF, -INF]])}, dims=[1], grads=[])
-    for op in "reduce_max", "amin":
+    for op in "amax", "amin":
         out.case(f"{op}/integers", {"x": integers(2, 3)}, dims=[0])
         out.case(f"{op}/ties", {"x": f64([[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0], [NAN, 1.0, NAN, 2.0]])}, dims=[1])
         out.error(f"{op}/empty_extent", "Value", {"x": normal(2, 0)}, dims=[1])
@@ -821,13 +821,13 @@ def reduction(out):
 
 
 def reduction_edges(out):
-    for op in "reduce_sum", "prod":
+    for op in "sum", "prod":
         for dtype in I64, I32:
             out.case(f"{op}/{'i64' if dtype == I64 else 'i32'}", {"x": integers(2, 3, dtype=dtype)}, dims=[1])
         out.case(f"{op}/bools", {"x": mask([[True, False], [True, True]])}, dims=[1])
     out.case("prod/zeros", {"x": f64([[1.0, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 2.0, 0.0]])}, dims=[1])
     out.case("prod/zeros_all", {"x": f64([[1.5, 0.0], [2.0, 3.0]])})
-    out.case("rowwise_l2_norm/zero_row", {"x": f64([[0.0, 0.0], [3.0, -4.0]])})
+    out.case("l2_norm/zero_row", {"x": f64([[0.0, 0.0], [3.0, -4.0]])})
     out.case("logsumexp/large", {"x": f64([[1000.0, 1001.0], [-1000.0, -INF]])}, dims=[1])
     out.case("logsumexp/special", {"x": f64([[-INF, -INF], [INF, 1.0], [NAN, 0.0]])}, dims=[1], grads=[])
     for correction in 0, 2:
@@ -1065,40 +1065,43 @@ def products(out):
 def affine(out):
     for c in [(2, 4), (4,), (2, 1), ()]:
         inputs = {"c": normal(*c), "a": normal(2, 3), "b": normal(3, 4)}
-        out.case(f"addmm/{label(c)}", inputs)
-        out.case(f"addmm/{label(c)}_scaled", inputs, beta=0.5, alpha=-2.0)
-    out.case("addmm/empty_inner", {"c": normal(3), "a": normal(2, 0), "b": normal(0, 3)}, beta=2.0)
-    out.case("addmm/beta0", {"c": f64([NAN]), "a": normal(2, 3), "b": normal(3, 4)}, grads=["a", "b"], beta=0.0)
+        out.case(f"gemm/c_{label(c)}", inputs, beta=1.0)
+        out.case(f"gemm/c_{label(c)}_scaled", inputs, beta=0.5, alpha=-2.0)
+    out.case("gemm/c_empty_inner", {"c": normal(3), "a": normal(2, 0), "b": normal(0, 3)}, beta=2.0)
+    out.case("gemm/c_beta0", {"c": f64([NAN]), "a": normal(2, 3), "b": normal(3, 4)}, grads=["a", "b"], beta=0.0)
     for shape in [(3,), (1, 3), (5, 3), (2, 1, 3), (0, 3)]:
         inputs = {"x": normal(*shape), "w": normal(4, 3)}
-        out.case(f"linear_forward/{label(shape)}", inputs)
-        out.case(f"linear_forward/{label(shape)}_bias", inputs | {"b": normal(4)})
-    out.case("linear_forward/empty_inner", {"x": normal(2, 0), "w": normal(3, 0), "b": normal(3)})
-    out.error("addmm/c_shape", "Shape", {"c": normal(3), "a": normal(2, 3), "b": normal(3, 4)})
-    out.error("linear_forward/inner", "Shape", {"x": normal(2, 4), "w": normal(4, 3)})
-    out.error("linear_forward/bias", "Shape", {"x": normal(2, 3), "w": normal(4, 3), "b": normal(3)})
+        out.case(f"linear/{label(shape)}", inputs)
+        out.case(f"linear/{label(shape)}_bias", inputs | {"b": normal(4)})
+    out.case("linear/empty_inner", {"x": normal(2, 0), "w": normal(3, 0), "b": normal(3)})
+    out.error("gemm/c_c_shape", "Shape", {"c": normal(3), "a": normal(2, 3), "b": normal(3, 4)}, beta=1.0)
+    out.error("linear/inner", "Shape", {"x": normal(2, 4), "w": normal(4, 3)})
+    out.error("linear/bias", "Shape", {"x": normal(2, 3), "w": normal(4, 3), "b": normal(3)})
 
 
 @family
 def optimizer(out):
     lr = {"lr": 0.1}
-    for op, variants in {
-        "sgd_step": {"plain": lr, "decay": lr | {"wd": 0.1}, "maximize": lr | {"maximize": True}},
-        "sgd_momentum_update": {
+    for (op, key), variants in {
+        ("sgd", ""): {"plain": lr, "decay": lr | {"wd": 0.1}, "maximize": lr | {"maximize": True}},
+        ("sgd", "momentum_"): {
             "plain": lr | {"momentum": 0.9},
             "dampening": lr | {"momentum": 0.8, "dampening": 0.2, "wd": 0.05},
             "maximize": lr | {"momentum": 0.9, "wd": 0.05, "maximize": True},
         },
-        "nag_step": {"plain": lr | {"momentum": 0.9}, "decay": lr | {"momentum": 0.8, "wd": 0.05}},
-        "adam_step": adam_variants(),
-        "adamw_step": adam_variants() | {"no_decay": lr | {"wd": 0.0}},
+        ("sgd", "nesterov_"): {
+            "plain": lr | {"momentum": 0.9, "nesterov": True},
+            "decay": lr | {"momentum": 0.8, "wd": 0.05, "nesterov": True},
+        },
+        ("adam", ""): adam_variants(),
+        ("adamw", ""): adam_variants() | {"no_decay": lr | {"wd": 0.0}},
     }.items():
         for name, attributes in variants.items():
-            out.case(f"{op}/{name}", training(), **attributes)
-        optimizer_errors(out, op, variants["plain"])
+            out.case(f"{op}/{key}{name}", training(), **attributes)
+        optimizer_errors(out, f"{op}/{key}", variants["plain"])
     clipping(out)
     for op, variants in {
-        "rmsprop_step": {
+        "rmsprop": {
             "plain": lr,
             "decay": lr | {"wd": 0.1, "alpha": 0.9, "eps": 1e-3},
             "momentum": lr | {"momentum": 0.9},
@@ -1106,7 +1109,7 @@ def optimizer(out):
             "centered_momentum": lr | {"centered": True, "momentum": 0.5, "wd": 0.1},
             "maximize": lr | {"maximize": True},
         },
-        "adagrad_step": {
+        "adagrad": {
             "plain": lr,
             "decay": lr | {"wd": 0.1, "lr_decay": 0.2},
             "start": lr | {"initial_accumulator": 0.5, "eps": 1e-3},
@@ -1115,37 +1118,37 @@ def optimizer(out):
     }.items():
         for name, attributes in variants.items():
             out.case(f"{op}/{name}", training(), **attributes)
-        optimizer_errors(out, op, variants["plain"])
+        optimizer_errors(out, f"{op}/", variants["plain"])
     step = {"p0": normal(2), "g0_0": normal(2)}
     for option, value in ("alpha", 1.0), ("alpha", -0.1), ("eps", -1e-8), ("momentum", -0.1):
-        out.error(f"rmsprop_step/{option}_{value}", "Attr", step, **lr | {option: value})
+        out.error(f"rmsprop/{option}_{value}", "Attr", step, **lr | {option: value})
     for option in "lr_decay", "initial_accumulator", "eps":
-        out.error(f"adagrad_step/negative_{option}", "Attr", step, **lr | {option: -0.1})
+        out.error(f"adagrad/negative_{option}", "Attr", step, **lr | {option: -0.1})
     layerwise(out)
     muon(out)
-    for op, plain in clipped_and_grouped().items():
-        inputs = matrices([(3, 4), (5, 2)]) if op == "muon_step" else training()
-        out.case(f"{op}/clip_value", inputs, **plain[0], clip_value=0.4)
+    for (op, key), plain in clipped_and_grouped().items():
+        inputs = matrices([(3, 4), (5, 2)]) if op == "muon" else training()
+        out.case(f"{op}/{key}clip_value", inputs, **plain[0], clip_value=0.4)
         groups = {f"group0_{option}": value for option, value in plain[1].items()}
-        out.case(f"{op}/group", inputs, **plain[0], groups=[[1]], **groups)
-        out.error(f"{op}/negative_clip_value", "Attr", inputs, **plain[0], clip_value=-1.0)
-        out.error(f"{op}/group_out_of_range", "Attr", inputs, **plain[0], groups=[[1]], group0_wd=-1.0)
+        out.case(f"{op}/{key}group", inputs, **plain[0], groups=[[1]], **groups)
+        out.error(f"{op}/{key}negative_clip_value", "Attr", inputs, **plain[0], clip_value=-1.0)
+        out.error(f"{op}/{key}group_out_of_range", "Attr", inputs, **plain[0], groups=[[1]], group0_wd=-1.0)
 
 
 def clipped_and_grouped():
     """By optimizer: its options, and those of a group."""
     lr = {"lr": 0.1}
     return {
-        "sgd_step": (lr | {"wd": 0.1}, {"lr": 0.05, "wd": 0.0, "maximize": True}),
-        "sgd_momentum_update": (lr | {"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.2, "wd": 0.1}),
-        "nag_step": (lr | {"momentum": 0.9}, {"momentum": 0.5, "wd": 0.1}),
-        "adam_step": (lr, {"lr": 0.05, "beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "wd": 0.1, "amsgrad": True}),
-        "adamw_step": (lr | {"amsgrad": True}, {"beta2": 0.6, "eps": 1e-3, "wd": 0.5, "maximize": True}),
-        "rmsprop_step": (lr, {"alpha": 0.5, "eps": 1e-3, "momentum": 0.9, "centered": True, "wd": 0.1}),
-        "adagrad_step": (lr, {"lr_decay": 0.2, "eps": 1e-3, "wd": 0.1}),
-        "lars_step": ({"lr": 5.0}, {"momentum": 0.5, "trust": 0.02, "eps": 1e-3, "wd": 0.1, "nesterov": True}),
-        "lamb_step": (lr, {"beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "wd": 0.1, "skip": True}),
-        "muon_step": (lr, {"lr": 0.05, "momentum": 0.5, "wd": 0.5, "nesterov": False}),
+        ("sgd", ""): (lr | {"wd": 0.1}, {"lr": 0.05, "wd": 0.0, "maximize": True}),
+        ("sgd", "momentum_"): (lr | {"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.2, "wd": 0.1}),
+        ("sgd", "nesterov_"): (lr | {"momentum": 0.9, "nesterov": True}, {"momentum": 0.5, "wd": 0.1}),
+        ("adam", ""): (lr, {"lr": 0.05, "beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "wd": 0.1, "amsgrad": True}),
+        ("adamw", ""): (lr | {"amsgrad": True}, {"beta2": 0.6, "eps": 1e-3, "wd": 0.5, "maximize": True}),
+        ("rmsprop", ""): (lr, {"alpha": 0.5, "eps": 1e-3, "momentum": 0.9, "centered": True, "wd": 0.1}),
+        ("adagrad", ""): (lr, {"lr_decay": 0.2, "eps": 1e-3, "wd": 0.1}),
+        ("lars", ""): ({"lr": 5.0}, {"momentum": 0.5, "trust": 0.02, "eps": 1e-3, "wd": 0.1, "nesterov": True}),
+        ("lamb", ""): (lr, {"beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "wd": 0.1, "skip": True}),
+        ("muon", ""): (lr, {"lr": 0.05, "momentum": 0.5, "wd": 0.5, "nesterov": False}),
     }
 
 
@@ -1153,14 +1156,14 @@ def layerwise(out):
     # A rate at which the trust ratio of 1e-3 moves something.
     lr = {"lr": 5.0}
     for op, variants in {
-        "lars_step": {
+        "lars": {
             "plain": lr,
             "decay": lr | {"momentum": 0.8, "wd": 0.1, "trust": 0.02, "eps": 1e-3},
             "nesterov": lr | {"nesterov": True, "wd": 0.0},
             "skip": {"lr": 0.1, "skip": True},
             "maximize": lr | {"maximize": True, "momentum": 0.0},
         },
-        "lamb_step": {
+        "lamb": {
             "plain": {"lr": 0.1},
             "decay": {"lr": 0.05, "wd": 0.5, "beta1": 0.5, "beta2": 0.9, "eps": 1e-3},
             "bound": {"lr": 0.1, "max_trust": 0.3},
@@ -1176,19 +1179,19 @@ def layerwise(out):
         out.case(f"{op}/zero_gradient", training(3) | {"g0_0": torch.zeros(3, 2, dtype=F64)}, lr=0.1)
         out.case(f"{op}/zeros", zeros, lr=0.1)
         out.case(f"{op}/empty", {"p0": normal(0, 2), "g0_0": normal(0, 2)}, lr=0.1)
-        optimizer_errors(out, op, variants["plain"])
+        optimizer_errors(out, f"{op}/", variants["plain"])
     step = {"p0": normal(2), "g0_0": normal(2)}
     for option in "momentum", "trust", "eps":
-        out.error(f"lars_step/{option}", "Attr", step, **lr | {option: -0.1})
+        out.error(f"lars/{option}", "Attr", step, **lr | {option: -0.1})
     for option, value in ("beta1", 1.0), ("beta2", -0.1), ("eps", -1e-6), ("max_trust", 0.0):
-        out.error(f"lamb_step/{option}", "Attr", step, **lr | {option: value})
+        out.error(f"lamb/{option}", "Attr", step, **lr | {option: value})
 
 
 def muon(out):
     lr = {"lr": 0.1}
     shapes = {"wide": [(3, 5), (3, 5)], "tall": [(6, 2)], "square": [(4, 4)], "several": [(3, 5), (5, 3), (2, 2), (3, 5)]}
     for name, dims in shapes.items():
-        out.case(f"muon_step/{name}", matrices(dims), **lr)
+        out.case(f"muon/{name}", matrices(dims), **lr)
     for name, attributes in {
         "decay": {"wd": 0.5},
         "momentum": {"momentum": 0.5, "nesterov": False},
@@ -1196,15 +1199,15 @@ def muon(out):
         "eps": {"eps": 10.0},
         "adjusted": {"adjust": "match_rms_adamw"},
     }.items():
-        out.case(f"muon_step/{name}", matrices([(3, 4), (5, 2)]), **lr | attributes)
-    out.case("muon_step/rank3", matrices([(3, 2, 4), (6, 1, 2)]), **lr)
+        out.case(f"muon/{name}", matrices([(3, 4), (5, 2)]), **lr | attributes)
+    out.case("muon/rank3", matrices([(3, 2, 4), (6, 1, 2)]), **lr)
     step = matrices([(3, 4)], 1)
-    out.case("muon_step/zero_gradient", step | {"g0_0": torch.zeros(3, 4, dtype=F64)}, **lr)
-    optimizer_errors(out, "muon_step", lr)
-    out.error("muon_step/rank1", "Shape", {"p0": normal(3), "g0_0": normal(3)}, **lr)
-    out.error("muon_step/rank0", "Shape", {"p0": normal(), "g0_0": normal()}, **lr)
+    out.case("muon/zero_gradient", step | {"g0_0": torch.zeros(3, 4, dtype=F64)}, **lr)
+    optimizer_errors(out, "muon/", lr)
+    out.error("muon/rank1", "Shape", {"p0": normal(3), "g0_0": normal(3)}, **lr)
+    out.error("muon/rank0", "Shape", {"p0": normal(), "g0_0": normal()}, **lr)
     for option, value in ("momentum", 1.0), ("eps", -1e-7), ("ns_steps", 0), ("ns_steps", 100):
-        out.error(f"muon_step/{option}_{value}", "Attr", step, **lr | {option: value})
+        out.error(f"muon/{option}_{value}", "Attr", step, **lr | {option: value})
 
 
 def matrices(dims, steps=10):
@@ -1227,31 +1230,32 @@ def training(steps=10):
     return params | {f"g{i}_{s}": normal(*params[f"p{i}"].shape) for s in range(steps) for i in range(2)}
 
 
-def optimizer_errors(out, op, attributes):
+def optimizer_errors(out, start, attributes):
+    """Cases of refused options; their names begin with `start`."""
     step = {"p0": normal(2), "g0_0": normal(2)}
-    out.error(f"{op}/negative_lr", "Attr", step, **attributes | {"lr": -0.1})
-    out.error(f"{op}/negative_decay", "Attr", step, **attributes | {"wd": -0.1})
-    out.error(f"{op}/gradient_shape", "Shape", step | {"g0_0": normal(3)}, **attributes)
+    out.error(f"{start}negative_lr", "Attr", step, **attributes | {"lr": -0.1})
+    out.error(f"{start}negative_decay", "Attr", step, **attributes | {"wd": -0.1})
+    out.error(f"{start}gradient_shape", "Shape", step | {"g0_0": normal(3)}, **attributes)
     if "momentum" in attributes:
-        out.error(f"{op}/negative_momentum", "Attr", step, **attributes | {"momentum": -0.1})
-    if op.startswith("adam"):
-        out.error(f"{op}/beta1", "Attr", step, **attributes | {"beta1": 1.0})
-        out.error(f"{op}/beta2", "Attr", step, **attributes | {"beta2": -0.1})
-        out.error(f"{op}/negative_eps", "Attr", step, **attributes | {"eps": -1e-8})
+        out.error(f"{start}negative_momentum", "Attr", step, **attributes | {"momentum": -0.1})
+    if start.startswith("adam"):
+        out.error(f"{start}beta1", "Attr", step, **attributes | {"beta1": 1.0})
+        out.error(f"{start}beta2", "Attr", step, **attributes | {"beta2": -0.1})
+        out.error(f"{start}negative_eps", "Attr", step, **attributes | {"eps": -1e-8})
 
 
 def clipping(out):
     gradients = {"g0": 2 * normal(2, 3), "g1": normal(4)}
     for norm_type in 1.0, 2.0, "inf":
         for max_norm in 0.5, 100.0:
-            out.case(f"gradient_clip_norm/p{norm_type}_max{max_norm}", gradients, max_norm=max_norm, norm_type=norm_type)
-    out.case("gradient_clip_norm/zero", {"g0": torch.zeros(3, dtype=F64)}, max_norm=1.0)
-    out.case("gradient_clip_norm/nan", {"g0": f64([1.0, NAN]), "g1": f64([2.0])}, max_norm=1.0)
-    out.case("gradient_clip_norm/inf", {"g0": f64([1.0, INF]), "g1": f64([2.0])}, max_norm=1.0)
-    out.error("gradient_clip_norm/nonfinite", "Value", {"g0": f64([1.0, NAN])}, max_norm=1.0, error_if_nonfinite=True)
-    out.case("gradient_clip_value/0.5", gradients | {"g2": f64([-INF, -0.5, 0.5, INF, NAN])}, clip=0.5)
-    out.case("gradient_clip_value/zero", gradients, clip=0.0)
-    out.error("gradient_clip_value/negative", "Attr", gradients, clip=-1.0)
+            out.case(f"clip_grad_norm/p{norm_type}_max{max_norm}", gradients, max_norm=max_norm, norm_type=norm_type)
+    out.case("clip_grad_norm/zero", {"g0": torch.zeros(3, dtype=F64)}, max_norm=1.0)
+    out.case("clip_grad_norm/nan", {"g0": f64([1.0, NAN]), "g1": f64([2.0])}, max_norm=1.0)
+    out.case("clip_grad_norm/inf", {"g0": f64([1.0, INF]), "g1": f64([2.0])}, max_norm=1.0)
+    out.error("clip_grad_norm/nonfinite", "Value", {"g0": f64([1.0, NAN])}, max_norm=1.0, error_if_nonfinite=True)
+    out.case("clip_grad_value/0.5", gradients | {"g2": f64([-INF, -0.5, 0.5, INF, NAN])}, clip=0.5)
+    out.case("clip_grad_value/zero", gradients, clip=0.0)
+    out.error("clip_grad_value/negative", "Attr", gradients, clip=-1.0)
 
 
 FIVE = [-3.0, -1.0, 0.0, 0.5, 3.0]
@@ -1321,20 +1325,20 @@ def table_norms(out):
     weight, bias = f64([1.0, 2.0, 3.0]), f64([0.0, 1.0, -1.0])
     gradients = {"x": f64([-0.11453084, 0.17181258, -0.057281741]), "weight": f64([-1.0690415, 0, -1.3363019]), "bias": g[0]}
     y = f64([-1.0690415, 0.46547923, 3.0089057])
-    out.literal("layernorm_forward", {"x": x, "weight": weight, "bias": bias}, [y], gradients, cotangents=g)
+    out.literal("layer_norm", {"x": x, "weight": weight, "bias": bias}, [y], gradients, cotangents=g)
     gradients = {"x": f64([0.57594517, 0.39596193, -0.34196874]), "weight": f64([0.3779642, 0, -1.5118568])}
     y = f64([0.3779642, 1.5118568, 4.5355704])
-    out.literal("rmsnorm_forward", {"x": x, "weight": weight}, [y], gradients, cotangents=g)
+    out.literal("rms_norm", {"x": x, "weight": weight}, [y], gradients, cotangents=g)
     x, g = f64([[1.0, 2.0], [3.0, 6.0], [5.0, 4.0]]), {0: f64([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])}
     y = f64([[-1.2247426, -1.2247426], [0, 1.2247426], [1.2247426, 0]])
     gradients = {"x": f64([[0.10206303, 0.10206073], [-0.20412376, 0.10206303], [0.10206073, -0.20412376]])}
-    out.literal("batchnorm_forward", {"x": x}, [y], gradients, cotangents=g)
+    out.literal("batch_norm", {"x": x}, [y], gradients, cotangents=g)
     statistics = {"running_mean": f64([0.0, 0.0]), "running_var": f64([1.0, 1.0])}
     out.literal("batch_norm_running", {"x": x} | statistics, [f64([0.3, 0.4]), f64([1.3, 1.3])], {})
     x, g = torch.arange(8, dtype=F64).square().reshape(1, 4, 2), {0: torch.eye(8, dtype=F64)[3].reshape(1, 4, 2)}
     y = [-0.99999959, -0.71428542, 0.14285708, 1.5714279, -1.2561834, -0.52678657, 0.36469839, 1.4182715]
     gradients = {"x": f64([0.040816218, 0.0087462867, -0.087463508, 0.037901003, 0, 0, 0, 0]).reshape(1, 4, 2)}
-    out.literal("groupnorm_forward", {"x": x}, [f64(y).reshape(1, 4, 2)], gradients, cotangents=g, num_groups=2)
+    out.literal("group_norm", {"x": x}, [f64(y).reshape(1, 4, 2)], gradients, cotangents=g, num_groups=2)
 
 
 def table_losses(out):
@@ -1344,11 +1348,11 @@ def table_losses(out):
         "weight": f64([1.0, 2.0, 0.5]),
     }
     dlogits = [[0.011789328, 0.048008534, -0.059797861], [0, 0, 0], [-0.3962963, 0.18148148, 0.21481481]]
-    out.literal("cross_entropy_loss/mean", inputs, [f64(0.98748836)], {"logits": f64(dlogits)}, label_smoothing=0.1)
+    out.literal("cross_entropy/mean", inputs, [f64(0.98748836)], {"logits": f64(dlogits)}, label_smoothing=0.1)
     row = [-0.039250292, -0.11561554, 0.15486583]
     dlogits = [row, row, [0.046851852, -0.084259259, 0.037407407]]
     inputs |= {"target": f64([[0.2, 0.3, 0.5]] * 3)}
-    out.literal("cross_entropy_loss/probabilities", inputs, [f64(1.36617)], {"logits": f64(dlogits)}, label_smoothing=0.1)
+    out.literal("cross_entropy/probabilities", inputs, [f64(1.36617)], {"logits": f64(dlogits)}, label_smoothing=0.1)
     inputs = {"p": f64([0.1, 0.9, 0.0, 1.0]), "t": f64([1.0, 1.0, 1.0, 0.5])}
     out.literal(
         "bce_loss", inputs, [f64([2.3025851, 0.10536052, 100, 50])], {"p": f64([-10, -1.1111111, -1e12, 5e11])}, reduction="none"
@@ -1384,22 +1388,22 @@ def table_optimizers(out):
     inputs = {"p0": f64([1.0, -2.0]), "g0_0": f64([0.5, 1.0]), "g0_1": f64([-0.25, 2.0]), "g0_2": f64([0.1, 0.1])}
     common = {"lr": 0.1, "wd": 0.01}
     for op, p, attributes in [
-        ("sgd_momentum_update", [0.8930849387, -2.610864539], {"momentum": 0.9, "dampening": 0.1}),
-        ("nag_step", [0.8691892082, -2.887078688], {"momentum": 0.9}),
-        ("adam_step", [0.8372923664, -2.273154631], {}),
-        ("adamw_step", [0.8390714757, -2.267617763], {}),
-        ("lamb_step", [0.6759461466, -2.607532411], {}),
-        ("lars_step", [0.9996236178, -2.001120873], {"wd": 1e-4}),
+        ("sgd/momentum", [0.8930849387, -2.610864539], {"momentum": 0.9, "dampening": 0.1}),
+        ("sgd/nesterov", [0.8691892082, -2.887078688], {"momentum": 0.9, "nesterov": True}),
+        ("adam", [0.8372923664, -2.273154631], {}),
+        ("adamw", [0.8390714757, -2.267617763], {}),
+        ("lamb", [0.6759461466, -2.607532411], {}),
+        ("lars", [0.9996236178, -2.001120873], {"wd": 1e-4}),
     ]:
         out.literal(op, inputs, [f64(p)], {}, **common | attributes)
     u = {"p0": torch.zeros(3, 2, dtype=F64), "g0_0": f64([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])}
     x = f64([[-0.46751858, 0.57347331], [0.072432281, 0.40945262], [0.61238314, 0.24543193]])
     # PyTorch multiplies the step of a tall matrix by the root of its sides' ratio.
-    out.literal("muon_step", u, [-(1.5**0.5) * x], {}, lr=1.0)
+    out.literal("muon", u, [-(1.5**0.5) * x], {}, lr=1.0)
     clipped = [f64([0.5999999, 0.7999998]), f64([0]), f64(5)]
-    out.literal("gradient_clip_norm/clipped", {"g0": f64([3.0, 4.0]), "g1": f64([0.0])}, clipped, {}, max_norm=1.0)
+    out.literal("clip_grad_norm/clipped", {"g0": f64([3.0, 4.0]), "g1": f64([0.0])}, clipped, {}, max_norm=1.0)
     small = f64([0.3, 0.4])
-    out.literal("gradient_clip_norm/unchanged", {"g0": small}, [small, f64(0.5)], {}, max_norm=1.0)
+    out.literal("clip_grad_norm/unchanged", {"g0": small}, [small, f64(0.5)], {}, max_norm=1.0)
 
 
 def table_rest(out):
@@ -1407,7 +1411,7 @@ def table_rest(out):
     gradients = {"a": f64([0, 0, 0, 12]), "b": f64([0, 0, 0.69314718, 5.5451774])}
     out.literal("pow", inputs, [f64([1, 0, 1, 8])], gradients)
     x = {"x": f64([1.0, 3.0, 3.0])}
-    out.literal("reduce_max", x, [f64(3)], {"x": f64([0, 0.5, 0.5])})
+    out.literal("amax", x, [f64(3)], {"x": f64([0, 0.5, 0.5])})
     out.literal("max", x, [f64(3), i64(1)], {"x": f64([0, 1, 0])}, dim=0)
     x, pair = torch.arange(120, dtype=F64).reshape(2, 3, 4, 5), i64([0, 1])
     apart, adjacent = ["tensor:i0", every(3), "tensor:i1"], [every(2), "tensor:i0", "tensor:i1"]
@@ -1424,14 +1428,14 @@ def normalization(out):
         for eps in [1e-5, 0.1]:
             x, key = {"x": 3 * normal(*shape) + 1}, f"{name}_eps{eps}"
             weight, bias = {"weight": normal(*row)}, {"bias": normal(*row)}
-            out.case(f"layernorm_forward/{key}", x, dims=dims, eps=eps)
-            out.case(f"layernorm_forward/{key}_weight", x | weight, dims=dims, eps=eps)
-            out.case(f"layernorm_forward/{key}_bias", x | weight | bias, dims=dims, eps=eps)
-            out.case(f"rmsnorm_forward/{key}", x, dims=dims, eps=eps)
-            out.case(f"rmsnorm_forward/{key}_weight", x | weight, dims=dims, eps=eps)
+            out.case(f"layer_norm/{key}", x, dims=dims, eps=eps)
+            out.case(f"layer_norm/{key}_weight", x | weight, dims=dims, eps=eps)
+            out.case(f"layer_norm/{key}_bias", x | weight | bias, dims=dims, eps=eps)
+            out.case(f"rms_norm/{key}", x, dims=dims, eps=eps)
+            out.case(f"rms_norm/{key}_weight", x | weight, dims=dims, eps=eps)
     equal = {"x": f64([[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])}
     special = {"x": f64([[NAN, 1.0], [INF, 1.0], [1e100, 1.0]])}
-    for op in ["layernorm_forward", "rmsnorm_forward"]:
+    for op in ["layer_norm", "rms_norm"]:
         out.case(f"{op}/equal", equal)
         out.case(f"{op}/special", special, grads=[])
         out.error(f"{op}/no_dims", "Attr", equal, dims=0)
@@ -1442,24 +1446,25 @@ def normalization(out):
 
 @family
 def gemm_bias(out):
-    for op in ["gemm_bias", "gemm_bias_relu", "gemm_bias_gelu", "gemm_bias_sigmoid", "gemm_bias_tanh", "gemm_bias_swish"]:
+    for activation in "identity", "relu", "gelu", "sigmoid", "tanh", "silu":
+        start, given = "gemm_bias/" + ("" if activation == "identity" else f"{activation}_"), {"activation": activation}
         for ta, tb in itertools.product([False, True], repeat=2):
             a, b = normal(*((3, 2) if ta else (2, 3))), normal(*((4, 3) if tb else (3, 4)))
             inputs = {"a": a, "b": b, "bias": normal(4)}
-            out.case(f"{op}/2x3x4_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb)
+            out.case(f"{start}2x3x4_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb, **given)
         for shape in [(3,), (2, 2, 3), (0, 3), (5, 3)]:
-            out.case(f"{op}/{label(shape)}_nt", {"a": normal(*shape), "b": normal(1, 3), "bias": normal(1)}, trans_b=True)
-        out.case(f"{op}/empty_inner", {"a": normal(2, 0), "b": normal(0, 3), "bias": normal(3)})
-        out.case(f"{op}/no_bias", {"a": normal(4, 5), "b": normal(5, 6)})
-        out.error(f"{op}/inner", "Shape", {"a": normal(2, 3), "b": normal(4, 3), "bias": normal(3)})
-        out.error(f"{op}/bias", "Shape", {"a": normal(2, 3), "b": normal(3, 4), "bias": normal(1)})
-        out.error(f"{op}/turned_batches", "Shape", {"a": normal(2, 3, 2), "b": normal(3, 4), "bias": normal(4)}, trans_a=True)
-        out.error(f"{op}/integers", "Dtype", {"a": integers(2, 2), "b": integers(2, 2), "bias": integers(2)})
-        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2, 2), "b": normal(2, 2), "bias": normal(2).to(F32)})
+            out.case(f"{start}{label(shape)}_nt", {"a": normal(*shape), "b": normal(1, 3), "bias": normal(1)}, trans_b=True, **given)
+        out.case(f"{start}empty_inner", {"a": normal(2, 0), "b": normal(0, 3), "bias": normal(3)}, **given)
+        out.case(f"{start}no_bias", {"a": normal(4, 5), "b": normal(5, 6)}, **given)
+        out.error(f"{start}inner", "Shape", {"a": normal(2, 3), "b": normal(4, 3), "bias": normal(3)}, **given)
+        out.error(f"{start}bias", "Shape", {"a": normal(2, 3), "b": normal(3, 4), "bias": normal(1)}, **given)
+        out.error(f"{start}turned_batches", "Shape", {"a": normal(2, 3, 2), "b": normal(3, 4), "bias": normal(4)}, trans_a=True, **given)
+        out.error(f"{start}integers", "Dtype", {"a": integers(2, 2), "b": integers(2, 2), "bias": integers(2)}, **given)
+        out.error(f"{start}mixed_dtypes", "Dtype", {"a": normal(2, 2), "b": normal(2, 2), "bias": normal(2).to(F32)}, **given)
     for ta, tb in itertools.product([False, True], repeat=2):
         a, b = normal(*((3, 5) if ta else (5, 3))), normal(*((2, 3) if tb else (3, 2)))
         inputs = {"a": a, "b": b, "bias": normal(2)}
-        out.case(f"gemm_bias_gelu/tanh_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb, approximate="tanh")
+        out.case(f"gemm_bias/gelu_tanh_{'nt'[ta]}{'nt'[tb]}", inputs, trans_a=ta, trans_b=tb, activation="gelu_tanh")
 
 
 @family
@@ -1475,32 +1480,32 @@ def pooling(out):
     for n, shape in [(1, (2, 3, 7)), (2, (2, 3, 5, 7)), (2, (3, 6, 4)), (3, (2, 2, 4, 5, 6)), (3, (2, 4, 4, 5))]:
         x = {"x": normal(*shape)}
         for name, given in windows.items():
-            out.case(f"maxpool{n}d/{label(shape)}_{name}", x, **given)
-            out.case(f"avgpool{n}d/{label(shape)}_{name}", x, **given)
-            out.case(f"avgpool{n}d/{label(shape)}_{name}_inside", x, count_include_pad=False, **given)
-        out.case(f"maxpool{n}d/{label(shape)}_values", x, kernel_size=3, stride=2, padding=1, return_indices=False)
-        out.case(f"maxpool{n}d/{label(shape)}_dilated", x, kernel_size=2, stride=1, padding=1, dilation=2)
-        out.case(f"maxpool{n}d/{label(shape)}_dilated_values", x, kernel_size=2, stride=1, dilation=3, return_indices=False)
-        out.case(f"avgpool{n}d/{label(shape)}_divisor", x, kernel_size=3, stride=2, padding=1, divisor_override=5)
-        out.case(f"avgpool{n}d/{label(shape)}_minus", x, kernel_size=2, divisor_override=-2)
+            out.case(f"max_pool{n}d/{label(shape)}_{name}", x, **given)
+            out.case(f"avg_pool{n}d/{label(shape)}_{name}", x, **given)
+            out.case(f"avg_pool{n}d/{label(shape)}_{name}_inside", x, count_include_pad=False, **given)
+        out.case(f"max_pool{n}d/{label(shape)}_values", x, kernel_size=3, stride=2, padding=1, return_indices=False)
+        out.case(f"max_pool{n}d/{label(shape)}_dilated", x, kernel_size=2, stride=1, padding=1, dilation=2)
+        out.case(f"max_pool{n}d/{label(shape)}_dilated_values", x, kernel_size=2, stride=1, dilation=3, return_indices=False)
+        out.case(f"avg_pool{n}d/{label(shape)}_divisor", x, kernel_size=3, stride=2, padding=1, divisor_override=5)
+        out.case(f"avg_pool{n}d/{label(shape)}_minus", x, kernel_size=2, divisor_override=-2)
         sizes = [[1] * n, [2] * n, [3] * n, shape[-n:], [9] * n, [0] * n, [4] + [None] * (n - 1)]
         for size in sizes[: 6 if n == 1 else 7]:
             name = "x".join("keep" if s is None else str(s) for s in size)
-            for op in [f"adaptive_maxpool{n}d", f"adaptive_avgpool{n}d"]:
+            for op in [f"adaptive_max_pool{n}d", f"adaptive_avg_pool{n}d"]:
                 if 0 in size and "max" in op:
                     continue
                 # PyTorch has no gradient of nothing.
                 out.case(f"{op}/{label(shape)}_{name}", x, grads=[] if 0 in size else None, output_size=list(size))
     uneven = {"x": normal(2, 3, 9, 8)}
-    out.case("maxpool2d/uneven", uneven, kernel_size=[3, 2], stride=[1, 3], padding=[1, 0], dilation=[2, 1], ceil_mode=True)
-    out.case("avgpool2d/uneven", uneven, kernel_size=[3, 2], stride=[1, 3], padding=[1, 0], ceil_mode=True)
+    out.case("max_pool2d/uneven", uneven, kernel_size=[3, 2], stride=[1, 3], padding=[1, 0], dilation=[2, 1], ceil_mode=True)
+    out.case("avg_pool2d/uneven", uneven, kernel_size=[3, 2], stride=[1, 3], padding=[1, 0], ceil_mode=True)
     empty = {"x": normal(0, 3, 4, 4)}
     ties, nans = {"x": f64([[[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]])}, {"x": f64([[[NAN, 1.0], [2.0, NAN]]])}
     scattered = normal(1, 6, 6)
     scattered[0, 1, 2] = scattered[0, 2, 1] = scattered[0, 5, 5] = NAN
     scattered[0, 3, 3] = scattered[0, 0, 0] = INF
     lowest = {"x": torch.full((1, 5, 5), -INF, dtype=F64)}
-    for name, given in [("maxpool2d", dict(kernel_size=2, stride=1)), ("global_maxpool2d", {}), ("adaptive_maxpool2d", dict(output_size=[2, 1]))]:
+    for name, given in [("max_pool2d", dict(kernel_size=2, stride=1)), ("global_max_pool2d", {}), ("adaptive_max_pool2d", dict(output_size=[2, 1]))]:
         out.case(f"{name}/empty", empty, **given)
         out.case(f"{name}/ties", ties, **given)
         out.case(f"{name}/nans", nans, **given)
@@ -1510,37 +1515,37 @@ def pooling(out):
         out.error(f"{name}/no_rows", "Shape", {"x": normal(2, 3, 0, 4)}, **given)
         out.error(f"{name}/rank", "Shape", {"x": normal(4, 4)}, **given)
         out.error(f"{name}/integers", "Dtype", {"x": integers(1, 4, 4)}, **given)
-    out.case("maxpool2d/lowest_padded", lowest, kernel_size=3, stride=2, padding=1)
-    out.case("maxpool2d/nans_padded", {"x": scattered}, kernel_size=3, stride=2, padding=1)
-    for name, given in [("avgpool2d", dict(kernel_size=2)), ("global_avgpool2d", {}), ("adaptive_avgpool2d", dict(output_size=[2, 1]))]:
+    out.case("max_pool2d/lowest_padded", lowest, kernel_size=3, stride=2, padding=1)
+    out.case("max_pool2d/nans_padded", {"x": scattered}, kernel_size=3, stride=2, padding=1)
+    for name, given in [("avg_pool2d", dict(kernel_size=2)), ("global_avg_pool2d", {}), ("adaptive_avg_pool2d", dict(output_size=[2, 1]))]:
         out.case(f"{name}/empty", empty, **given)
         out.case(f"{name}/special", {"x": scattered}, grads=[], **given)
         out.error(f"{name}/no_channels", "Shape", {"x": normal(2, 0, 4, 4)}, **given)
         out.error(f"{name}/rank", "Shape", {"x": normal(4)}, **given)
         out.error(f"{name}/integers", "Dtype", {"x": integers(1, 4, 4)}, **given)
-    out.case("global_avgpool2d/2x3x5x7", {"x": normal(2, 3, 5, 7)})
-    out.case("global_maxpool2d/2x3x5x7", {"x": normal(2, 3, 5, 7)})
-    out.case("global_maxpool2d/3x4x4", {"x": normal(3, 4, 4)})
+    out.case("global_avg_pool2d/2x3x5x7", {"x": normal(2, 3, 5, 7)})
+    out.case("global_max_pool2d/2x3x5x7", {"x": normal(2, 3, 5, 7)})
+    out.case("global_max_pool2d/3x4x4", {"x": normal(3, 4, 4)})
     x = {"x": normal(1, 4, 4)}
-    for op in ["maxpool2d", "avgpool2d"]:
+    for op in ["max_pool2d", "avg_pool2d"]:
         out.error(f"{op}/kernel_0", "Attr", x, kernel_size=[0, 2])
         out.error(f"{op}/stride_0", "Attr", x, kernel_size=2, stride=0)
         out.error(f"{op}/much_padding", "Attr", x, kernel_size=3, padding=2)
         out.error(f"{op}/no_window", "Shape", x, kernel_size=5)
-    out.error("maxpool2d/dilation_0", "Attr", x, kernel_size=2, dilation=0)
-    out.error("maxpool2d/dilated_padding", "Attr", x, kernel_size=2, dilation=2, padding=2)
-    out.error("maxpool2d/hollow", "Shape", {"x": normal(1, 1, 1)}, kernel_size=2, dilation=2, padding=1)
-    out.error("avgpool2d/divisor_0", "Attr", x, kernel_size=2, divisor_override=0)
+    out.error("max_pool2d/dilation_0", "Attr", x, kernel_size=2, dilation=0)
+    out.error("max_pool2d/dilated_padding", "Attr", x, kernel_size=2, dilation=2, padding=2)
+    out.error("max_pool2d/hollow", "Shape", {"x": normal(1, 1, 1)}, kernel_size=2, dilation=2, padding=1)
+    out.error("avg_pool2d/divisor_0", "Attr", x, kernel_size=2, divisor_override=0)
     table_pools(out)
     # Planes that no single thread looks through.
     large = integers(2, 3, 20, 33, low=0, high=40).to(F64)
     large[1, :, 3::7, 5::11] = NAN
     large[0, 1] = -INF
     for size in [(33,), (32,)]:
-        out.case(f"global_maxpool2d/large_{size[0]}", {"x": large[..., : size[0]].clone()})
-        out.case(f"global_avgpool2d/large_{size[0]}", {"x": normal(2, 3, 20, *size)})
-    out.case("maxpool2d/wide_window", {"x": large}, kernel_size=[17, 16], stride=2, padding=[8, 3], return_indices=False)
-    out.case("adaptive_maxpool3d/large_1", {"x": large}, output_size=1)
+        out.case(f"global_max_pool2d/large_{size[0]}", {"x": large[..., : size[0]].clone()})
+        out.case(f"global_avg_pool2d/large_{size[0]}", {"x": normal(2, 3, 20, *size)})
+    out.case("max_pool2d/wide_window", {"x": large}, kernel_size=[17, 16], stride=2, padding=[8, 3], return_indices=False)
+    out.case("adaptive_max_pool3d/large_1", {"x": large}, output_size=1)
 
 
 def table_pools(out):
@@ -1549,20 +1554,20 @@ def table_pools(out):
     cut = [[1.7777778, 3.6666667, 3.1111111], [7.6666667, 13, 9.6666667], [8.4444444, 13.666667, 9.7777778]]
     inside = [[4, 5.5, 7], [11.5, 13, 14.5], [19, 20.5, 22]]
     ones = [[0.44444444, 0.66666667, 0.33333333], [0.66666667, 1, 0.5], [0.33333333, 0.5, 0.25]]
-    out.literal("avgpool2d/table_ceil", {"x": counted}, [f64([cut])], {}, ceil_mode=True, **given)
-    out.literal("avgpool2d/table_inside", {"x": counted}, [f64([inside])], {}, count_include_pad=False, **given)
-    out.literal("avgpool2d/table_ones", {"x": torch.ones(1, 4, 4, dtype=F64)}, [f64([ones])], {}, ceil_mode=True, **given)
+    out.literal("avg_pool2d/table_ceil", {"x": counted}, [f64([cut])], {}, ceil_mode=True, **given)
+    out.literal("avg_pool2d/table_inside", {"x": counted}, [f64([inside])], {}, count_include_pad=False, **given)
+    out.literal("avg_pool2d/table_ones", {"x": torch.ones(1, 4, 4, dtype=F64)}, [f64([ones])], {}, ceil_mode=True, **given)
     adapted = [[4.5, 6.5], [12, 14], [19.5, 21.5]]
-    out.literal("adaptive_avgpool2d/table", {"x": counted}, [f64([adapted])], {}, output_size=[3, 2])
+    out.literal("adaptive_avg_pool2d/table", {"x": counted}, [f64([adapted])], {}, output_size=[3, 2])
     zeros, first = torch.zeros(1, 6, 6, dtype=F64), i64([[[7, 8], [13, 14]]])
-    out.literal("maxpool2d/table_dilated", {"x": zeros}, [zeros[:, :2, :2], first], {}, kernel_size=3, padding=1, dilation=2)
+    out.literal("max_pool2d/table_dilated", {"x": zeros}, [zeros[:, :2, :2], first], {}, kernel_size=3, padding=1, dilation=2)
     nans = f64([[[NAN, 1.0], [2.0, NAN]]])
-    assert OPS["maxpool2d"][1](nans, kernel_size=2)[1].item() == 3
+    assert OPS["max_pool2d"][1](nans, kernel_size=2)[1].item() == 3
     extents = [(5, 2, 2, 0, 1, 1, 3), (4, 2, 3, 1, 1, 1, 2), (6, 1, 4, 0, 1, 1, 2), (5, 3, 4, 1, 1, 1, 2), (3, 2, 2, 1, 1, 1, 2), (7, 3, 2, 1, 2, 1, 3)]
     for l, k, s, p, d, ceil, n in extents:
         x = normal(1, l)
-        assert OPS["maxpool1d"][1](x, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))[0].shape == (1, n)
-        out.case(f"maxpool1d/extent_{l}_{k}_{s}_{p}_{d}", {"x": x}, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))
+        assert OPS["max_pool1d"][1](x, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))[0].shape == (1, n)
+        out.case(f"max_pool1d/extent_{l}_{k}_{s}_{p}_{d}", {"x": x}, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))
 
 
 @family
@@ -1573,14 +1578,14 @@ def channel_norm(out):
         x, channels = {"x": 3 * normal(*shape) + 1}, shape[1]
         weight, bias, kept = {"weight": normal(channels)}, {"bias": normal(channels)}, statistics(channels)
         for key, inputs in {"": x, "_weight": x | weight, "_bias": x | bias, "_affine": x | weight | bias}.items():
-            out.case(f"batchnorm_forward/{name}{key}", inputs)
-            out.case(f"batchnorm_forward/{name}{key}_eval", inputs | kept, training=False)
+            out.case(f"batch_norm/{name}{key}", inputs)
+            out.case(f"batch_norm/{name}{key}_eval", inputs | kept, training=False)
             for groups in sorted(g for g in {1, 2, channels} if channels % g == 0):
-                out.case(f"groupnorm_forward/{name}{key}_{groups}", inputs, num_groups=groups)
+                out.case(f"group_norm/{name}{key}_{groups}", inputs, num_groups=groups)
             if len(shape) > 2:
-                out.case(f"instancenorm_forward/{name}{key}", inputs)
-                out.case(f"instancenorm_forward/{name}{key}_eval", inputs | kept, use_input_stats=False)
-        out.case(f"batchnorm_forward/{name}_kept", x | weight | bias | kept, eps=0.1, momentum=0.3)
+                out.case(f"instance_norm/{name}{key}", inputs)
+                out.case(f"instance_norm/{name}{key}_eval", inputs | kept, use_input_stats=False)
+        out.case(f"batch_norm/{name}_kept", x | weight | bias | kept, eps=0.1, momentum=0.3)
         for op in ["batch_norm_running", "instance_norm_running"][: 2 if len(shape) > 2 else 1]:
             counted = {"num_batches": torch.tensor(3)}
             out.case(f"{op}/{name}", x | kept)
@@ -1588,26 +1593,26 @@ def channel_norm(out):
             out.case(f"{op}/{name}_average", x | kept | counted, momentum=None)
     # PyTorch has no gradient of an empty batch.
     empty = {"x": normal(0, 4, 2), "weight": normal(4), "bias": normal(4)}
-    out.case("batchnorm_forward/empty", empty, grads=[])
-    out.case("groupnorm_forward/empty", empty, num_groups=2)
+    out.case("batch_norm/empty", empty, grads=[])
+    out.case("group_norm/empty", empty, num_groups=2)
     equal = {"x": torch.full((2, 2, 3), 2.0, dtype=F64)}
     special = {"x": f64([[[NAN, 1.0]], [[2.0, 1.0]]]).expand(2, 3, 2).clone()}
     special["x"][0, 1, 0], special["x"][0, 2, 0] = INF, -3.0
     one = {"x": normal(1, 3, 1)}
-    for op, attributes in {"batchnorm_forward": {}, "groupnorm_forward": {"num_groups": 1}, "instancenorm_forward": {}}.items():
+    for op, attributes in {"batch_norm": {}, "group_norm": {"num_groups": 1}, "instance_norm": {}}.items():
         out.case(f"{op}/equal", equal, **attributes)
         out.case(f"{op}/special", special, grads=[], **attributes)
         out.error(f"{op}/weight_shape", "Shape", equal | {"weight": normal(3)}, **attributes)
         out.error(f"{op}/rank", "Shape", {"x": normal(3)}, **attributes)
         out.error(f"{op}/integers", "Dtype", {"x": i64([[[1, 2]]])}, **attributes)
         out.error(f"{op}/eps", "Attr", equal, **attributes | {"eps": -1.0})
-    out.error("batchnorm_forward/one_value", "Value", one)
-    out.error("batchnorm_forward/no_statistics", "Value", equal, training=False)
-    out.error("batchnorm_forward/statistics_shape", "Shape", equal | statistics(3), training=False)
-    out.error("groupnorm_forward/one_value", "Value", {"x": normal(1, 3, 1)}, num_groups=3)
-    out.error("groupnorm_forward/groups", "Attr", equal, num_groups=3)
-    out.error("groupnorm_forward/no_groups", "Attr", equal, num_groups=0)
-    out.error("instancenorm_forward/one_value", "Value", one)
+    out.error("batch_norm/one_value", "Value", one)
+    out.error("batch_norm/no_statistics", "Value", equal, training=False)
+    out.error("batch_norm/statistics_shape", "Shape", equal | statistics(3), training=False)
+    out.error("group_norm/one_value", "Value", {"x": normal(1, 3, 1)}, num_groups=3)
+    out.error("group_norm/groups", "Attr", equal, num_groups=3)
+    out.error("group_norm/no_groups", "Attr", equal, num_groups=0)
+    out.error("instance_norm/one_value", "Value", one)
     out.error("batch_norm_running/not_counted", "Attr", equal | statistics(2), momentum=None)
 
 
@@ -1727,8 +1732,8 @@ def shapes(out):
     out.case("nonzero/none", {"x": mask([False, False])})
     out.case("not_finite/special", {"x": f64([0.0, -0.0, 1e308, -1e308, INF, -INF, NAN, 5e-324])})
     for shape in [(2, 3, 2, 3, 4), (3, 1, 1, 5)]:
-        out.case(f"global_maxpool3d/{label(shape)}", {"x": normal(*shape)})
-        out.case(f"global_avgpool3d/{label(shape)}", {"x": normal(*shape)})
+        out.case(f"global_max_pool3d/{label(shape)}", {"x": normal(*shape)})
+        out.case(f"global_avg_pool3d/{label(shape)}", {"x": normal(*shape)})
 
 
 @family
@@ -1752,9 +1757,9 @@ def in_place(out):
     out.case("accumulate_grad/broadcast", {"y": x, "x": row})
     for name, bad in [("finite", 1.0), ("infinity", INF), ("nan", NAN)]:
         grads = {"g0": normal(2, 3), "g1": f64([bad, 2.0])}
-        out.case(f"amp_unscale_check/{name}", grads, scale=1024.0)
+        out.case(f"unscale_/{name}", grads, scale=1024.0)
         factors = {"growth": 2.0, "backoff": 0.5, "interval": 2}
-        out.case(f"amp_update_scale/{name}", grads, scale=8.0, **factors)
+        out.case(f"grad_scaler/{name}", grads, scale=8.0, **factors)
 
 
 def main():

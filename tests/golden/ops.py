@@ -417,28 +417,24 @@ def gemm(a, b, c=None, *, trans_a=False, trans_b=False, alpha=1.0, beta=0.0):
     return y if beta == 0 else y + beta * c
 
 
-def addmm(c, a, b, *, beta=1.0, alpha=1.0):
-    return gemm(a, b, c, alpha=alpha, beta=beta)
-
-
 def linear(x, w, b=None):
     return F.linear(x, w, b)
 
 
-def gemm_bias(a, b, bias=None, *, trans_a=False, trans_b=False):
+ACTIVATIONS = {
+    "identity": lambda z: z,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "silu": F.silu,
+}
+
+
+def gemm_bias(a, b, bias=None, *, trans_a=False, trans_b=False, activation="identity"):
     z = (a.t() if trans_a else a) @ (b.t() if trans_b else b)
-    return z if bias is None else z + bias
-
-
-def dense(activation):
-    def op(a, b, bias=None, *, trans_a=False, trans_b=False):
-        return activation(gemm_bias(a, b, bias, trans_a=trans_a, trans_b=trans_b))
-
-    return "a b bias", op
-
-
-def dense_gelu(a, b, bias=None, *, trans_a=False, trans_b=False, approximate="none"):
-    return F.gelu(gemm_bias(a, b, bias, trans_a=trans_a, trans_b=trans_b), approximate=approximate)
+    return ACTIVATIONS[activation](z if bias is None else z + bias)
 
 
 # Optimizers: parameters p0, p1, .., the gradient of parameter i at step s is g<i>_<s>.
@@ -470,17 +466,9 @@ def own(i, attributes, options):
     return found
 
 
-def sgd(*, lr, wd=0.0, maximize=False, **tensors):
-    return optimize(torch.optim.SGD, tensors, lr=lr, weight_decay=wd, maximize=maximize)
-
-
-def sgd_momentum(*, lr, momentum, dampening=0.0, wd=0.0, maximize=False, **tensors):
-    options = {"momentum": momentum, "dampening": dampening, "weight_decay": wd, "maximize": maximize}
+def sgd(*, lr, momentum=0.0, dampening=0.0, nesterov=False, wd=0.0, maximize=False, **tensors):
+    options = {"momentum": momentum, "dampening": dampening, "nesterov": nesterov, "weight_decay": wd, "maximize": maximize}
     return optimize(torch.optim.SGD, tensors, lr=lr, **options)
-
-
-def nag(*, lr, momentum, wd=0.0, maximize=False, **tensors):
-    return optimize(torch.optim.SGD, tensors, lr=lr, momentum=momentum, nesterov=True, weight_decay=wd, maximize=maximize)
 
 
 def adam(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, amsgrad=False, maximize=False, **tensors):
@@ -652,7 +640,7 @@ OPS = {
     "silu_and_mul": unary(lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
     # loss
     "mse_loss": ("a t", lambda a, t, *, reduction="mean": F.mse_loss(a, t, reduction=reduction)),
-    "cross_entropy_loss": ("logits", cross_entropy),
+    "cross_entropy": ("logits", cross_entropy),
     "nll_loss": ("logp", nll_loss),
     "bce_loss": ("p", bce_loss),
     "smooth_l1_loss": ("a", lambda a, t, *, beta=1.0, reduction="mean": F.smooth_l1_loss(a, t, beta=beta, reduction=reduction)),
@@ -669,17 +657,17 @@ OPS = {
         ),
     ),
     # normalisation
-    "layernorm_forward": ("x weight bias", layer_norm),
-    "rmsnorm_forward": ("x weight", rms_norm),
-    "batchnorm_forward": ("x weight bias", batch_norm),
-    "groupnorm_forward": ("x weight bias", group_norm),
-    "instancenorm_forward": ("x weight bias", instance_norm),
+    "layer_norm": ("x weight bias", layer_norm),
+    "rms_norm": ("x weight", rms_norm),
+    "batch_norm": ("x weight bias", batch_norm),
+    "group_norm": ("x weight bias", group_norm),
+    "instance_norm": ("x weight bias", instance_norm),
     "batch_norm_running": ("", running(lambda x, mean, var, m, eps: F.batch_norm(x, mean, var, None, None, True, m, eps))),
     "instance_norm_running": ("", running(lambda x, mean, var, m, eps: F.instance_norm(x, mean, var, None, None, True, m, eps))),
     # embedding
-    "embedding_forward": ("w", embedding),
-    "gather_kernel": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),
-    "scatter_add_kernel": ("self src", scatter_add),
+    "embedding": ("w", embedding),
+    "gather": ("x", lambda x, index, *, dim: torch.gather(x, dim, index.long())),
+    "scatter_add": ("self src", scatter_add),
     "embedding_rmsnorm": ("w gamma", embedding_rmsnorm),
     # graph
     "scatter_sum": ("src", scatter_sum),
@@ -689,25 +677,23 @@ OPS = {
     "apply_rotary_embedding": ("q k", rotary),
     "sample_logits": ("", sample_logits),
     # utility
-    "transpose_2d": unary(lambda x: x.t()),
-    "batched_transpose": unary(lambda x: x.mT),
-    "permute_general": ("x", lambda x, *, perm: x.permute(perm)),
-    "copy_buffer": unary(torch.clone),
+    "t": unary(lambda x: x.mT),
+    "permute": ("x", lambda x, *, perm: x.permute(perm)),
+    "copy": unary(torch.clone),
     "contiguous": unary(torch.clone),
-    "fill_buffer": ("", lambda *, shape, value, dtype=None: torch.full(shape, value, dtype=DTYPES[dtype or "f64"])),
+    "full": ("", lambda *, shape, value, dtype=None: torch.full(shape, value, dtype=DTYPES[dtype or "f64"])),
     "cast": ("x", cast),
     "concat": ("x*", lambda *, dim, **xs: torch.cat(list(xs.values()), dim)),
     "broadcast_to": ("x", lambda x, *, shape: x.broadcast_to(shape)),
-    "expand": ("x", lambda x, *, shape: x.expand(shape)),
     "sum_to_size": ("x", lambda x, *, shape: x.sum_to_size(shape)),
     "clamp": ("x min max", clamp),
     "where_cond": ("a b", lambda cond, a, b: torch.where(cond, a, b)),
-    "argmax_axis": ("", argmax),
-    "argmin_axis": ("", argmin),
+    "argmax": ("", argmax),
+    "argmin": ("", argmin),
     "reshape": ("x", lambda x, *, shape: x.reshape(shape)),
     "transpose": ("x", lambda x, *, dim0, dim1: x.transpose(dim0, dim1)),
     "narrow": ("x", lambda x, *, dim, start, length: x.narrow(dim, start, length)),
-    "dropout_forward": ("x", dropout),
+    "dropout": ("x", dropout),
     # unary; the steps have gradient 0, which a tape drops
     **{
         name: unary(getattr(torch, name))
@@ -728,14 +714,14 @@ OPS = {
     "addcdiv": ("s a b", lambda s, a, b, *, value=1: torch.addcdiv(s, a, b, value=value)),
     "lerp": ("a b weight", lerp),
     # reduction
-    "reduce_sum": ("x", total),
+    "sum": ("x", total),
     "mean": ("x", over_dims(torch.mean)),
     "prod": ("x", prod),
-    "reduce_max": ("x", over_dims(torch.amax)),
+    "amax": ("x", over_dims(torch.amax)),
     "amin": ("x", over_dims(torch.amin)),
     "max": ("x", maximum_over(torch.max)),
     "min": ("x", maximum_over(torch.min)),
-    "rowwise_l2_norm": ("x", l2_norm),
+    "l2_norm": ("x", l2_norm),
     "cumsum": ("x", lambda x, *, dim: torch.cumsum(x, dim)),
     "logsumexp": ("x", over_dims(torch.logsumexp)),
     "var": ("x", variance),
@@ -751,35 +737,27 @@ OPS = {
     # matmul
     "gemm": ("a b c", gemm),
     "matmul": binary(torch.matmul),
-    "addmm": ("c a b", addmm),
-    "linear_forward": ("x w b", linear),
+    "linear": ("x w b", linear),
     # gemm_bias
     "gemm_bias": ("a b bias", gemm_bias),
-    "gemm_bias_relu": dense(F.relu),
-    "gemm_bias_gelu": ("a b bias", dense_gelu),
-    "gemm_bias_sigmoid": dense(torch.sigmoid),
-    "gemm_bias_tanh": dense(torch.tanh),
-    "gemm_bias_swish": dense(F.silu),
     # pooling
-    **{f"maxpool{n}d": ("x", max_pool(n)) for n in (1, 2, 3)},
-    **{f"avgpool{n}d": ("x", avg_pool(n)) for n in (1, 2, 3)},
-    **{f"adaptive_maxpool{n}d": ("x", adaptive_max_pool(n)) for n in (1, 2, 3)},
-    **{f"adaptive_avgpool{n}d": ("x", adaptive_avg_pool(n)) for n in (1, 2, 3)},
-    "global_maxpool2d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(2)(x, output_size=[1, 1])),
-    "global_avgpool2d": unary(lambda x: F.adaptive_avg_pool2d(x, 1)),
+    **{f"max_pool{n}d": ("x", max_pool(n)) for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": ("x", avg_pool(n)) for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": ("x", adaptive_max_pool(n)) for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d": ("x", adaptive_avg_pool(n)) for n in (1, 2, 3)},
+    "global_max_pool2d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(2)(x, output_size=[1, 1])),
+    "global_avg_pool2d": unary(lambda x: F.adaptive_avg_pool2d(x, 1)),
     # optimizer
-    "sgd_step": ("", sgd),
-    "sgd_momentum_update": ("", sgd_momentum),
-    "nag_step": ("", nag),
-    "adam_step": ("", adam),
-    "adamw_step": ("", adamw),
-    "rmsprop_step": ("", rmsprop),
-    "adagrad_step": ("", adagrad),
-    "lars_step": ("", lars),
-    "lamb_step": ("", lamb),
-    "muon_step": ("", muon),
-    "gradient_clip_norm": ("", clip_norm),
-    "gradient_clip_value": ("", clip_value),
+    "sgd": ("", sgd),
+    "adam": ("", adam),
+    "adamw": ("", adamw),
+    "rmsprop": ("", rmsprop),
+    "adagrad": ("", adagrad),
+    "lars": ("", lars),
+    "lamb": ("", lamb),
+    "muon": ("", muon),
+    "clip_grad_norm": ("", clip_norm),
+    "clip_grad_value": ("", clip_value),
     # scalars
     "add_scalar": ("x", lambda x, *, scalar: x + scalar),
     "sub_scalar": ("x", lambda x, *, scalar: x - scalar),
@@ -800,8 +778,8 @@ OPS = {
     "logical_or": binary(torch.logical_or, ""),
     "nonzero": ("", lambda x: torch.nonzero(x, as_tuple=True)),
     "not_finite": ("", lambda x: ~torch.isfinite(x)),
-    "global_maxpool3d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(3)(x, output_size=[1, 1, 1])),
-    "global_avgpool3d": unary(lambda x: F.adaptive_avg_pool3d(x, 1)),
+    "global_max_pool3d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(3)(x, output_size=[1, 1, 1])),
+    "global_avg_pool3d": unary(lambda x: F.adaptive_avg_pool3d(x, 1)),
     # in_place
     "fill_": in_place(lambda x, *, value: x.fill_(value)),
     "copy_": in_place(lambda x, src: x.copy_(src)),
@@ -816,6 +794,6 @@ OPS = {
         ),
     ),
     "accumulate_grad": ("", lambda y, x: y + x),
-    "amp_unscale_check": ("", unscaled),
-    "amp_update_scale": ("", updated),
+    "unscale_": ("", unscaled),
+    "grad_scaler": ("", updated),
 }

@@ -18,18 +18,18 @@ fn main() {
         vec![
             check("triplet_loss", "infinite_norm", infinite_norm),
             check("huber_loss", "infinite_delta", infinite_delta),
-            check("cross_entropy_loss", "integer_weight", integer_weight),
+            check("cross_entropy", "integer_weight", integer_weight),
             check("embedding_rmsnorm", "dtype_of_gamma", dtype_of_gamma),
             check("embedding_rmsnorm", "autocast", normalised_in_f32),
-            check("global_avgpool3d", "adaptive", global_pools),
+            check("global_avg_pool3d", "adaptive", global_pools),
             check("index_put_", "what_is_changed", index_put_in_place),
             check("nonzero", "ranks", nonzero),
             check("scatter_add", "special_values", special_sums),
             check("sort", "long_rows_of_few_values", few_values),
             check("pow", "special_values", special_powers),
             check("prod", "gradient", gradient_of_products),
-            check("linear_forward", "gradients_of_activations_before_it", before_products),
-            check("linear_forward", "who_else_asks_for_the_gradient", seen_before_products),
+            check("linear", "gradients_of_activations_before_it", before_products),
+            check("linear", "who_else_asks_for_the_gradient", seen_before_products),
         ]
     });
 }

@@ -105,37 +105,37 @@ const SIZES: &[Size] = &[
     size("max", "of_rows_in_parts", &[&[3, 70001]], |x| Ok(x[0].max(-1)?.0)),
     size("logsumexp", "of_rows_in_parts", &[&[3, 33001]], |x| x[0].logsumexp(-1)),
     size("var", "of_rows_in_parts", &[&[3, 33001]], |x| x[0].var(-1, 1.0)),
-    size("reduce_max", "ties", &[&[70001]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 70001))?.amax(..)),
-    size("reduce_max", "ties_of_columns", &[&[2051, 5]], |x| {
-        x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])
-    }),
+    size("amax", "ties", &[&[70001]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 70001))?.amax(..)),
+    size("amax", "ties_of_columns", &[&[2051, 5]], |x| x[0].unsqueeze(0)?.broadcast_to((3, 2051, 5))?.amax([0, 1])),
     // Windows that a thread, the threads of a wave and those of a group read.
-    size("avgpool2d", "words_of_a_wave", &[&[3, 40, 48]], |x| x[0].avg_pool2d(AvgPool::new([20, 24]))),
-    size("avgpool2d", "padding_in_a_group", &[&[2, 90, 91]], |x| {
+    size("avg_pool2d", "words_of_a_wave", &[&[3, 40, 48]], |x| x[0].avg_pool2d(AvgPool::new([20, 24]))),
+    size("avg_pool2d", "padding_in_a_group", &[&[2, 90, 91]], |x| {
         x[0].avg_pool2d(AvgPool { stride: [40, 30], padding: [10, 20], ..AvgPool::new([50, 60]) })
     }),
-    size("maxpool2d", "padding_in_a_wave", &[&[2, 50, 33]], |x| {
+    size("max_pool2d", "padding_in_a_wave", &[&[2, 50, 33]], |x| {
         x[0].max_pool2d(MaxPool { stride: [7, 9], padding: [5, 6], dilation: [2, 3], ..MaxPool::new([11, 7]) })
     }),
     // Results of a group that go through local memory.
-    size("avgpool1d", "across_lines", &[&[700, 64]], |x| {
+    size("avg_pool1d", "across_lines", &[&[700, 64]], |x| {
         x[0].avg_pool1d(AvgPool { stride: [3], ceil_mode: true, ..AvgPool::new([2]) })
     }),
-    size("maxpool1d", "across_lines", &[&[700, 64]], |x| x[0].max_pool1d(MaxPool { stride: [3], ..MaxPool::new([2]) })),
-    size("maxpool2d", "positions", &[&[3, 60, 64]], |x| {
+    size("max_pool1d", "across_lines", &[&[700, 64]], |x| {
+        x[0].max_pool1d(MaxPool { stride: [3], ..MaxPool::new([2]) })
+    }),
+    size("max_pool2d", "positions", &[&[3, 60, 64]], |x| {
         Ok(x[0].max_pool2d_with_indices(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })?.0)
     }),
-    size("adaptive_maxpool1d", "in_a_group", &[&[2, 9001]], |x| x[0].adaptive_max_pool1d([2])),
-    size("adaptive_maxpool3d", "in_a_wave", &[&[2, 3, 5, 301]], |x| x[0].adaptive_max_pool3d([2, 2, 4])),
-    size("adaptive_avgpool2d", "in_a_group", &[&[2, 70, 301]], |x| x[0].adaptive_avg_pool2d([3, 2])),
-    size("adaptive_avgpool3d", "in_a_wave", &[&[2, 3, 5, 301]], |x| x[0].adaptive_avg_pool3d([2, 2, 4])),
+    size("adaptive_max_pool1d", "in_a_group", &[&[2, 9001]], |x| x[0].adaptive_max_pool1d([2])),
+    size("adaptive_max_pool3d", "in_a_wave", &[&[2, 3, 5, 301]], |x| x[0].adaptive_max_pool3d([2, 2, 4])),
+    size("adaptive_avg_pool2d", "in_a_group", &[&[2, 70, 301]], |x| x[0].adaptive_avg_pool2d([3, 2])),
+    size("adaptive_avg_pool3d", "in_a_wave", &[&[2, 3, 5, 301]], |x| x[0].adaptive_avg_pool3d([2, 2, 4])),
     // Windows of columns: of one band in a group, whose lines and columns several threads share, and of many.
-    size("adaptive_maxpool2d", "of_shared_lines", &[&[2, 131, 77]], |x| x[0].adaptive_max_pool2d([3, 2])),
-    size("adaptive_maxpool3d", "of_columns", &[&[3, 7, 12, 33]], |x| x[0].adaptive_max_pool3d([2, 5, 4])),
-    size("adaptive_maxpool2d", "of_many_bands", &[&[300, 9, 14]], |x| x[0].adaptive_max_pool2d([4, 11])),
-    size("adaptive_avgpool2d", "of_shared_lines", &[&[2, 131, 77]], |x| x[0].adaptive_avg_pool2d([3, 2])),
-    size("adaptive_avgpool3d", "of_columns", &[&[3, 7, 12, 33]], |x| x[0].adaptive_avg_pool3d([2, 5, 4])),
-    size("adaptive_avgpool1d", "of_many_bands", &[&[1201, 50]], |x| x[0].adaptive_avg_pool1d([7])),
+    size("adaptive_max_pool2d", "of_shared_lines", &[&[2, 131, 77]], |x| x[0].adaptive_max_pool2d([3, 2])),
+    size("adaptive_max_pool3d", "of_columns", &[&[3, 7, 12, 33]], |x| x[0].adaptive_max_pool3d([2, 5, 4])),
+    size("adaptive_max_pool2d", "of_many_bands", &[&[300, 9, 14]], |x| x[0].adaptive_max_pool2d([4, 11])),
+    size("adaptive_avg_pool2d", "of_shared_lines", &[&[2, 131, 77]], |x| x[0].adaptive_avg_pool2d([3, 2])),
+    size("adaptive_avg_pool3d", "of_columns", &[&[3, 7, 12, 33]], |x| x[0].adaptive_avg_pool3d([2, 5, 4])),
+    size("adaptive_avg_pool1d", "of_many_bands", &[&[1201, 50]], |x| x[0].adaptive_avg_pool1d([7])),
     size("cumsum", "rows", &[&[3, 5001]], |x| x[0].cumsum(-1)),
     size("cumsum", "long_row", &[&[1, 40001]], |x| x[0].cumsum(-1)),
     size("cumsum", "columns", &[&[9, 4096]], |x| x[0].cumsum(0)),

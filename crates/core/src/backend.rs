@@ -266,7 +266,7 @@ pub enum Fused {
     MatmulSum,
     /// [`Kernel::Matmul`] of two inputs of any strides, without attributes, and this row, which has two inputs and no attributes, of
     /// the result and a third input `[B, M, N]` of any strides. Rounded once, or before the row too.
-    MatmulRow(Pointwise),
+    MatmulPointwise(Pointwise),
     /// An `inout` row over sets of tensors, in one launch. Inputs are each set's own and then its numbers, set after set,
     /// then those that all sets share; outputs are each set's targets, set after set. The operands of a set have one number
     /// of elements, not 0; its numbers and what is shared have one. No set reads or writes what another writes. All sets have
@@ -279,11 +279,11 @@ pub enum Fused {
     /// The sum of a row's only result over contiguous inputs of one dtype and shape, not empty, divided by the last float and
     /// rounded once. The last inputs, `ints[0]` of them, have one element. `ints` = this, 0, 1; `floats` = the row's
     /// attributes, and this divisor.
-    RowTotal(Pointwise),
+    PointwiseTotal(Pointwise),
     /// A row to its results, one of which is summed over all dimensions in which it has one element, and rounded once. The
     /// others, and the first input, have one shape; other inputs are expanded to that from what has all of its elements, one,
     /// or one along all dimensions that are summed over, or that are not. `floats` = the row's attributes.
-    RowSum(Pointwise),
+    PointwiseSum(Pointwise),
     /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
     Halves(Pointwise),
     /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, and, where there is a second output, to

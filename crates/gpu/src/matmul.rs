@@ -313,11 +313,11 @@ pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     )
 }
 
-/// Runs [`Fused::MatmulRow`].
-pub fn run_with_row<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+/// Runs [`Fused::MatmulPointwise`].
+pub fn run_with_pointwise<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let product = Product::new::<D>(call)?;
     let plan = product.plan(gpu.driver());
-    if plan.method.is_for_libraries() && vendor::run_with_row(gpu, &product, row, call)? {
+    if plan.method.is_for_libraries() && vendor::run_with_pointwise(gpu, &product, row, call)? {
         return Ok(());
     }
     product.run(gpu, plan)
@@ -373,7 +373,7 @@ impl Product {
         let y = element_address(address::<D>(out.memory)?, out);
         let z = call.outputs.get(1).map(|z| Ok(element_address(address::<D>(z.memory)?, z))).transpose()?;
         let joined = match call.kernel {
-            Kernel::Fused(Fused::MatmulRow(row)) => Some(row),
+            Kernel::Fused(Fused::MatmulPointwise(row)) => Some(row),
             _ => None,
         };
         let [alpha, beta] = if joined.is_some() { [1.0; 2] } else { [call.floats[0], call.floats[1]] };

@@ -155,7 +155,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
-pub fn row_sum<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+pub fn pointwise_sum<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let x = &call.inputs[0];
     let dims = x.layout.shape().dims();
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");

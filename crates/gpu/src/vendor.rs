@@ -101,7 +101,7 @@ fn is_worth_a_pass<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, sums: &Pr
 }
 
 /// Has the library compute a product, and this row of it and c; false if it is left to us.
-pub fn run_with_row<D: Driver>(
+pub fn run_with_pointwise<D: Driver>(
     gpu: &Gpu<D>,
     product: &matmul::Product,
     row: Pointwise,

@@ -5,7 +5,7 @@ use isograd_core::ops::{Update, total, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Device, Error, Result, Tensor, no_grad};
 
-pub(crate) const CLIP_NORM: &str = "gradient_clip_norm";
+pub(crate) const CLIP_NORM: &str = "clip_grad_norm";
 
 /// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))` and returns their total norm before that, a
 /// device scalar (f64 if a gradient is, else f32); nothing is read back. `norm_type` is 1, 2 or infinity. A NaN in the
@@ -14,7 +14,7 @@ pub(crate) const CLIP_NORM: &str = "gradient_clip_norm";
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
     no_grad(|| {
         let gradients = gradients_of(parameters);
-        let total = grad_norm(parameters, norm_type)?;
+        let total = norm_of(CLIP_NORM, parameters, norm_type)?;
         scale_gradients(&gradients, &clip_factor(&total, max_norm)?)?;
         Ok(total)
     })
@@ -22,7 +22,7 @@ pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> R
 
 /// [`clip_grad_norm`] that reads the norm back: `Value` error, with the gradients as they were, if it is not finite.
 pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
-    let norm = grad_norm(parameters, norm_type)?.item()?;
+    let norm = norm_of(CLIP_NORM, parameters, norm_type)?.item()?;
     if !norm.is_finite() {
         return Err(Error::value(
             CLIP_NORM,
@@ -35,9 +35,13 @@ pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f6
 /// The norm of the norms of the gradients of `parameters`, a device scalar. `norm_type` is 1, 2 or infinity. Errors:
 /// `Attr` for another.
 pub fn grad_norm(parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
+    norm_of("grad_norm", parameters, norm_type)
+}
+
+fn norm_of(op: &'static str, parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
     let gradients = gradients_of(parameters);
     match (gradients.is_empty(), parameters.first()) {
-        (false, _) => no_grad(|| total_norm(&gradients, norm_type)),
+        (false, _) => no_grad(|| total_norm(op, &gradients, norm_type)),
         (true, Some(first)) => Tensor::zeros((), first.dtype().acc(), first.device()),
         (true, None) => Tensor::scalar(0f32, &Device::best()?),
     }
@@ -46,7 +50,7 @@ pub fn grad_norm(parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
 /// Holds every element of the gradients of `parameters` between `-limit` and `limit`, in place; NaN stays. Errors: `Attr`
 /// for a negative limit.
 pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
-    let op = "gradient_clip_value";
+    let op = "clip_grad_value";
     if limit.is_nan() || limit < 0.0 {
         return Err(Error::attr(op, format!("the limit is {limit}, expected at least 0")));
     }
@@ -74,14 +78,14 @@ pub(crate) fn gradients_of(parameters: &[Tensor]) -> Vec<Tensor> {
 }
 
 /// The norm of all elements of one or more tensors, in f64 if one of them is, else in f32.
-fn total_norm(gradients: &[Tensor], norm_type: f64) -> Result<Tensor> {
+fn total_norm(op: &'static str, gradients: &[Tensor], norm_type: f64) -> Result<Tensor> {
     let kind = match norm_type {
         2.0 => Total::Norm,
         1.0 => Total::AbsSum,
         f64::INFINITY => Total::AbsMax,
-        _ => return Err(Error::attr(CLIP_NORM, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
+        _ => return Err(Error::attr(op, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
     };
-    total(CLIP_NORM, kind, &gradients.iter().collect::<Vec<_>>())
+    total(op, kind, &gradients.iter().collect::<Vec<_>>())
 }
 
 /// `min(1, max_norm / (total + 1e-6))`; NaN stays NaN.

@@ -44,7 +44,7 @@ impl Module for LayerNorm {
 
 impl Forward for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_last("layernorm_forward", x, &self.shape)?;
+        check_last("layer_norm", x, &self.shape)?;
         x.layer_norm(self.shape.rank(), self.weight.as_ref(), self.bias.as_ref(), self.eps)
     }
 }
@@ -80,7 +80,7 @@ impl Module for RmsNorm {
 
 impl Forward for RmsNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_last("rmsnorm_forward", x, &self.shape)?;
+        check_last("rms_norm", x, &self.shape)?;
         x.rms_norm(self.shape.rank(), self.weight.as_ref(), self.eps)
     }
 }
@@ -116,7 +116,7 @@ impl GroupNorm {
     pub fn without_parameters(groups: usize, channels: usize) -> Result<GroupNorm> {
         if groups == 0 || !channels.is_multiple_of(groups) {
             let message = format!("{groups} groups do not divide {channels} channels");
-            return Err(Error::attr("groupnorm_forward", message));
+            return Err(Error::attr("group_norm", message));
         }
         Ok(GroupNorm { weight: None, bias: None, eps: 1e-5, groups, channels })
     }
@@ -131,7 +131,7 @@ impl Module for GroupNorm {
 
 impl Forward for GroupNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_channels("groupnorm_forward", x, 1, self.channels)?;
+        check_channels("group_norm", x, 1, self.channels)?;
         x.group_norm(self.groups, self.weight.as_ref(), self.bias.as_ref(), self.eps)
     }
 }
@@ -262,7 +262,7 @@ channel_norm!(
 
 impl<const D: usize> Forward for BatchNorm<D> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let op = "batchnorm_forward";
+        let op = "batch_norm";
         if x.rank() != D + 2 && !(D == 1 && x.rank() == 2) {
             let message = format!("x has shape {}, expected [N, C] and {D} dimensions", x.shape());
             return Err(Error::shape(op, message));
@@ -275,7 +275,7 @@ impl<const D: usize> Forward for BatchNorm<D> {
 
 impl<const D: usize> Forward for InstanceNorm<D> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let op = "instancenorm_forward";
+        let op = "instance_norm";
         if x.rank() == D + 1 {
             return self.forward(&x.unsqueeze(0)?)?.squeeze(0);
         }

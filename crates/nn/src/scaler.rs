@@ -138,7 +138,7 @@ impl GradScaler {
             let found = rest.iter().try_fold(first.found_inf.clone(), |all, s| all.maximum(&s.found_inf))?;
             let floats = [self.growth, self.backoff, self.interval as f64];
             let targets = [&self.scale, &self.tracker];
-            update_("amp_update_scale", Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
+            update_("grad_scaler", Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
         })
     }
 

@@ -43,7 +43,7 @@ fn other_norms() {
     }
     for max in [-1.0, f64::NAN] {
         let error = clip_grad_norm(&p, max, 2.0).unwrap_err();
-        assert_eq!((error.op(), error.kind()), ("gradient_clip_norm", Kind::Attr));
+        assert_eq!((error.op(), error.kind()), ("clip_grad_norm", Kind::Attr));
     }
 }
 

@@ -311,7 +311,7 @@ impl Case {
         let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
         // As of activations.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let got = self.outputs(Kernel::Fused(Fused::MatmulRow(row)), 1, plan);
+        let got = self.outputs(Kernel::Fused(Fused::MatmulPointwise(row)), 1, plan);
         self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", row.name()));
     }
 }

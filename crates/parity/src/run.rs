@@ -362,18 +362,13 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 /// for ops that are not of a table of rows, which run the same code around other loads and stores, and of pools, which have
 /// the same code in all dimensions, those in two.
 fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
-    let is_whole = (op.fused || op.class == Class::Dense) && !op.is_row() && op.wide.is_none() && !is_activated(op);
+    let is_whole = (op.fused || op.class == Class::Dense) && !op.is_pointwise() && op.wide.is_none();
     is_on_cpu || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
 }
 
 /// Whether the op is a pool of other than two dimensions.
 fn is_other_pool(op: &Op) -> bool {
     op.category == "pooling" && !op.name.ends_with("2d")
-}
-
-/// Whether the op is a product with an activation, around which all of them have the same code.
-fn is_activated(op: &Op) -> bool {
-    op.fused && op.class == Class::Dense
 }
 
 /// Whether the op is of the rows of several tensors whose layouts a quick run tries.
@@ -526,7 +521,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
     // Where the code around all rows is the same, it is looked at in one dtype.
-    let is_in_all = extent == Extent::Whole && !op.is_row();
+    let is_in_all = extent == Extent::Whole && !op.is_pointwise();
     match check {
         Check::Golden => is_f64,
         Check::Forward | Check::Special => !(is_f64 && is_cpu),
@@ -535,7 +530,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent == Extent::Whole),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
         // Rows read a tensor as those of several tensors do, and each layout is a kernel to compile.
-        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_row() && !has_layouts(op) => false,
+        Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !has_layouts(op) => false,
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
         Check::Gradcheck => has_gradient && is_f64,
@@ -594,16 +589,16 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
     let is_first = item.dtype == DType::F32 || is_cpu(device.name());
     let saves = extent == Extent::Quick && !is_cpu(device.name());
     // What a row's other dtypes share with the first, other rows have too.
-    let is_repeated = (item.op.is_row() || is_activated(item.op)) && item.dtype != DType::F32;
+    let is_repeated = item.op.is_pointwise() && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
-        (DType::F32, Extent::Whole) if !is_activated(item.op) => {
+        (DType::F32, Extent::Whole) => {
             let sizes = SIZES.iter().flat_map(|&n| [vec![n], vec![2, n]]);
             of(&LARGE).into_iter().chain(sizes.map(|shape| Seeded { shape, seed: 1 })).collect()
         }
         (_, Extent::Whole) if !is_repeated => of(&LARGE[1..]),
-        (DType::F32, _) if !saves && !is_activated(item.op) => of(&LARGE[1..]),
+        (DType::F32, _) if !saves => of(&LARGE[1..]),
         // The attributes come with the first shape.
-        (DType::F32, _) if !is_activated(item.op) && !is_other_pool(item.op) => of(&LARGE[1..]).split_off(2),
+        (DType::F32, _) if !is_other_pool(item.op) => of(&LARGE[1..]).split_off(2),
         _ => of(&LARGE[1..2]),
     };
     let drawn = match extent {
@@ -612,7 +607,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Extent::Whole => 6,
         Extent::Speeds => 0,
         Extent::Quick if saves && (!is_first || is_other_pool(item.op)) => 2,
-        Extent::Quick if saves && item.op.is_row() => 3,
+        Extent::Quick if saves && item.op.is_pointwise() => 3,
         Extent::Quick if saves => 4,
         Extent::Quick => 12,
     };

@@ -383,12 +383,7 @@ mod tests {
                 3 * rows + 64,
                 9.0,
             ),
-            (
-                "gradient_clip_value",
-                Case::new(serde_json::json!({"clip": 0.5}), vec![("g0", ones(64)?)]),
-                2 * whole,
-                0.5,
-            ),
+            ("clip_grad_value", Case::new(serde_json::json!({"clip": 0.5}), vec![("g0", ones(64)?)]), 2 * whole, 0.5),
         ];
         for (name, case, bytes, first) in cases {
             let (op, x) = (find(name).unwrap(), &case.inputs[0].1);

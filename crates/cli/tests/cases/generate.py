@@ -76,27 +76,27 @@ def optimizers(cases):
         reference = trained(given, make, returns, rates=rates, clip=clip, scaler=scaler)
         cases.add(name, op, reference, given, returns=returns, **attributes)
 
-    add("momentum", "sgd_momentum_update", lambda p: sgd(p, lr=0.1, momentum=0.9, dampening=0.2, weight_decay=0.1), buffers,
+    add("momentum", "sgd", lambda p: sgd(p, lr=0.1, momentum=0.9, dampening=0.2, weight_decay=0.1), buffers,
         lr=0.1, momentum=0.9, dampening=0.2, wd=0.1)
-    add("nesterov_up", "nag_step", lambda p: sgd(p, lr=0.1, momentum=0.9, nesterov=True, maximize=True), buffers,
-        lr=0.1, momentum=0.9, maximize=True)
+    add("nesterov_up", "sgd", lambda p: sgd(p, lr=0.1, momentum=0.9, nesterov=True, maximize=True), buffers,
+        lr=0.1, momentum=0.9, nesterov=True, maximize=True)
     rates = [0.1, 0.05, 0.2]
-    add("rate_of_each_step", "sgd_step", lambda p: sgd(p, lr=0.1), ["p0", "p1"], rates=rates, lr=rates)
-    add("clipped", "sgd_step", lambda p: sgd(p, lr=0.1), ["p0", "grad_norm"], clip=0.5, lr=0.1, clip_norm=0.5)
-    add("groups", "adam_step",
+    add("rate_of_each_step", "sgd", lambda p: sgd(p, lr=0.1), ["p0", "p1"], rates=rates, lr=rates)
+    add("clipped", "sgd", lambda p: sgd(p, lr=0.1), ["p0", "grad_norm"], clip=0.5, lr=0.1, clip_norm=0.5)
+    add("groups", "adam",
         lambda p: adam([{"params": p[:1]}, {"params": p[1:], "lr": 0.02, "weight_decay": 0.3}], lr=0.1), ["p0", "p1"],
         lr=0.1, groups=[[1]], group0_lr=0.02, group0_wd=0.3)
-    add("amsgrad", "adamw_step", lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True, betas=(0.5, 0.6), eps=1e-3),
+    add("amsgrad", "adamw", lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True, betas=(0.5, 0.6), eps=1e-3),
         ["p0", "0.max_exp_avg_sq"], lr=0.1, amsgrad=True, beta1=0.5, beta2=0.6, eps=1e-3)
     without = {name: x for name, x in inputs.items() if name != "g1_1"}
-    add("a_missing_gradient", "adam_step", lambda p: adam(p, lr=0.1), ["p0", "p1", "0.step", "1.step"], without, lr=0.1)
+    add("a_missing_gradient", "adam", lambda p: adam(p, lr=0.1), ["p0", "p1", "0.step", "1.step"], without, lr=0.1)
     states = {"0.step": torch.tensor(5.0), "0.exp_avg": draw(3, 2), "0.exp_avg_sq": draw(3, 2).square()}
     first = {"p0": inputs["p0"], "g0_0": inputs["g0_0"]} | states
-    add("resumed", "adam_step", lambda p: adam(p, lr=0.1), ["p0", "0.exp_avg", "0.step"], first, lr=0.1)
+    add("resumed", "adam", lambda p: adam(p, lr=0.1), ["p0", "0.exp_avg", "0.step"], first, lr=0.1)
     scaled = {name: x * 8 if name[0] == "g" else x for name, x in inputs.items()}
     scaled["g1_1"] = scaled["g1_1"].clone()
     scaled["g1_1"][1, 1] = torch.inf
-    add("scaler", "adam_step", lambda p: adam(p, lr=0.1), ["p0", "0.step", "scale"], scaled,
+    add("scaler", "adam", lambda p: adam(p, lr=0.1), ["p0", "0.step", "scale"], scaled,
         scaler={"scale": 8.0, "good": 0, "interval": 1}, lr=0.1, init_scale=8.0, interval=1)
 
 
@@ -113,7 +113,7 @@ def modules(cases):
     cases.add("fused", "Linear", lambda x, weight, bias: F.silu(F.linear(x, weight, bias)),
               {"x": x, "weight": w, "bias": b}, ["x", "weight", "bias"], activation="silu")
     cases.add("leaky", "LeakyRelu", lambda x: F.leaky_relu(x, 0.3), {"x": x}, ["x"], slope=0.3)
-    cases.add("layer_norm", "layernorm_forward", lambda x, weight: F.layer_norm(x, [3], weight), {"x": x, "weight": draw(3)},
+    cases.add("layer_norm", "layer_norm", lambda x, weight: F.layer_norm(x, [3], weight), {"x": x, "weight": draw(3)},
               ["x", "weight"], normalized_shape=[3], eps=1e-5)
 
 

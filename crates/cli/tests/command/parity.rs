@@ -313,7 +313,7 @@ fn cases_that_say_nothing_are_counted_and_no_success() {
     let ended = run(&["parity", "--device", "cpu", "--cases", &path]);
     let reasons = [
         "op LeakierRelu",
-        "attribute axis of layernorm_forward",
+        "attribute axis of layer_norm",
         "attribute restarts of Cosine",
         "attribute transpose of matmul",
     ];

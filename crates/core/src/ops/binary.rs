@@ -15,9 +15,8 @@ pub enum Rounding {
     Trunc,
 }
 
-/// A row of two operands in their common shape and dtype.
-fn binary(row: Pointwise, a: &Tensor, b: &Tensor, floats: &[f64], ints: &[i64]) -> Result<Tensor> {
-    let op = row.name();
+/// A pointwise function of two operands in their common shape and dtype.
+fn binary(op: &'static str, row: Pointwise, a: &Tensor, b: &Tensor, floats: &[f64], ints: &[i64]) -> Result<Tensor> {
     check_same(op, &[a, b])?;
     check_number(op, row, a)?;
     let shape = common_shape(op, &[a, b])?;
@@ -33,9 +32,8 @@ fn check_number(op: &'static str, row: Pointwise, a: &Tensor) -> Result<()> {
     }
 }
 
-/// A row of one operand and a host scalar.
-fn with_scalar(row: Pointwise, a: &Tensor, scalar: Scalar) -> Result<Tensor> {
-    let op = row.name();
+/// A pointwise function of one operand and a host scalar.
+fn with_scalar(op: &'static str, row: Pointwise, a: &Tensor, scalar: Scalar) -> Result<Tensor> {
     check_number(op, row, a)?;
     let (int, float) = scalar_for(op, scalar, a.dtype())?;
     pointwise_one(op, row, &[a], Attributes { ints: &[int], floats: &[float] }, a.shape(), a.dtype())
@@ -44,31 +42,22 @@ fn with_scalar(row: Pointwise, a: &Tensor, scalar: Scalar) -> Result<Tensor> {
 impl Tensor {
     /// `a + b`. Operands broadcast. Float and integer dtypes; integers wrap.
     pub fn add(&self, b: &Tensor) -> Result<Tensor> {
-        self.add_scaled(b, 1)
+        add("add", self, b, 1.into())
     }
 
     /// `a - b`. Operands broadcast. Float and integer dtypes; integers wrap.
     pub fn sub(&self, b: &Tensor) -> Result<Tensor> {
-        self.add_scaled(b, -1)
+        add("sub", self, b, (-1).into())
     }
 
     /// `a + alpha b`. Operands broadcast. Float and integer dtypes; integers wrap.
     pub fn add_scaled(&self, b: &Tensor, alpha: impl Into<Scalar>) -> Result<Tensor> {
-        let (int, float) = scalar_for("add", alpha.into(), self.dtype())?;
-        let y = binary(Pointwise::Add, self, b, &[float], &[int])?;
-        let (a_shape, b_shape) = (self.shape().clone(), b.shape().clone());
-        record("add", &[self, b], y, move |t| {
-            let db = || match float == 1.0 {
-                true => t.dy().sum_to_size(&b_shape),
-                false => gradient_of(t, Pointwise::MulScalar, &[], &[float], &b_shape),
-            };
-            gradients![t.want(0, || t.dy().sum_to_size(&a_shape))?, t.want(1, db)?]
-        })
+        add("add_scaled", self, b, alpha.into())
     }
 
     /// `a b`. Operands broadcast. Float and integer dtypes; integers wrap.
     pub fn mul(&self, b: &Tensor) -> Result<Tensor> {
-        let y = binary(Pointwise::Mul, self, b, &[], &[])?;
+        let y = binary("mul", Pointwise::Mul, self, b, &[], &[])?;
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("mul", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
@@ -80,7 +69,7 @@ impl Tensor {
 
     /// `a / b`. Operands broadcast. Float dtypes; integers need [`div_rounded`](Tensor::div_rounded).
     pub fn div(&self, b: &Tensor) -> Result<Tensor> {
-        let y = binary(Pointwise::Div, self, b, &[], &[])?;
+        let y = binary("div", Pointwise::Div, self, b, &[], &[])?;
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("div", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
@@ -99,7 +88,7 @@ impl Tensor {
             (Rounding::Floor, true) => Pointwise::IntDivFloor,
             (Rounding::Trunc, true) => Pointwise::IntDivTrunc,
         };
-        binary(row, self, b, &[], &[])
+        binary("div_rounded", row, self, b, &[], &[])
     }
 
     /// `a^b`. Operands broadcast. Float dtypes, and integer ones outside of the tape.
@@ -108,9 +97,9 @@ impl Tensor {
             return a.pow(&b);
         }
         if self.dtype().is_int() {
-            return binary(Pointwise::IntPow, self, b, &[], &[]);
+            return binary("pow", Pointwise::IntPow, self, b, &[], &[]);
         }
-        let y = binary(Pointwise::Pow, self, b, &[], &[])?;
+        let y = binary("pow", Pointwise::Pow, self, b, &[], &[])?;
         let (sa, sb) = (Saved::input(self), Saved::input(b));
         record("pow", &[self, b], y, move |t| {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
@@ -133,44 +122,46 @@ impl Tensor {
 
     /// `x + s`. Float and integer dtypes.
     pub fn add_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
-        let y = with_scalar(Pointwise::AddScalar, self, s.into())?;
-        record("add", &[self], y, |t| gradients![Some(t.dy().clone())])
+        let y = with_scalar("add_scalar", Pointwise::AddScalar, self, s.into())?;
+        record("add_scalar", &[self], y, |t| gradients![Some(t.dy().clone())])
     }
 
     /// `x - s`. Float and integer dtypes.
     pub fn sub_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
-        self.add_scalar(match s.into() {
+        let negated = match s.into() {
             Scalar::Int(v) => Scalar::Int(v.wrapping_neg()),
             Scalar::Float(v) => Scalar::Float(-v),
-        })
+        };
+        let y = with_scalar("sub_scalar", Pointwise::AddScalar, self, negated)?;
+        record("sub_scalar", &[self], y, |t| gradients![Some(t.dy().clone())])
     }
 
     /// `s - x`. Float and integer dtypes.
     pub fn rsub_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
-        let y = with_scalar(Pointwise::RsubScalar, self, s.into())?;
-        record("sub", &[self], y, |t| gradients![Some(t.dy().neg()?)])
+        let y = with_scalar("rsub_scalar", Pointwise::RsubScalar, self, s.into())?;
+        record("rsub_scalar", &[self], y, |t| gradients![Some(t.dy().neg()?)])
     }
 
     /// `x s`. Float and integer dtypes.
     pub fn mul_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let s = s.into();
-        let y = with_scalar(Pointwise::MulScalar, self, s)?;
-        record("mul", &[self], y, move |t| gradients![Some(t.dy().mul_scalar(s)?)])
+        let y = with_scalar("mul_scalar", Pointwise::MulScalar, self, s)?;
+        record("mul_scalar", &[self], y, move |t| gradients![Some(t.dy().mul_scalar(s)?)])
     }
 
     /// `x / s`. Float dtypes.
     pub fn div_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let s = s.into();
-        let y = with_scalar(Pointwise::DivScalar, self, s)?;
-        record("div", &[self], y, move |t| gradients![Some(t.dy().div_scalar(s)?)])
+        let y = with_scalar("div_scalar", Pointwise::DivScalar, self, s)?;
+        record("div_scalar", &[self], y, move |t| gradients![Some(t.dy().div_scalar(s)?)])
     }
 
     /// `s / x`. Float dtypes.
     pub fn rdiv_scalar(&self, s: impl Into<Scalar>) -> Result<Tensor> {
         let s = s.into();
-        let y = with_scalar(Pointwise::RdivScalar, self, s)?;
+        let y = with_scalar("rdiv_scalar", Pointwise::RdivScalar, self, s)?;
         let saved = Saved::input(self);
-        record("div", &[self], y, move |t| {
+        record("rdiv_scalar", &[self], y, move |t| {
             gradients![Some(t.row(Pointwise::RdivScalarBackward, &[t.dy(), &t.get(&saved)?], &[s.as_f64()])?)]
         })
     }
@@ -182,12 +173,15 @@ impl Tensor {
         }
         let s = s.into();
         if self.dtype().is_int() {
-            if s.as_i64("pow")? < 0 {
-                return Err(Error::attr("pow", format!("the exponent of integers is {s:?}, expected at least 0")));
+            if s.as_i64("pow_scalar")? < 0 {
+                return Err(Error::attr(
+                    "pow_scalar",
+                    format!("the exponent of integers is {s:?}, expected at least 0"),
+                ));
             }
-            return with_scalar(Pointwise::IntPowScalar, self, s);
+            return with_scalar("pow_scalar", Pointwise::IntPowScalar, self, s);
         }
-        check_float("pow", self)?;
+        check_float("pow_scalar", self)?;
         let y = match s.as_f64() {
             2.0 => return self.square(),
             3.0 => self.no_tape(|x| in_acc(x, |x| x.square()?.mul(x)))?,
@@ -195,10 +189,10 @@ impl Tensor {
             -0.5 => self.no_tape(Tensor::rsqrt)?,
             -1.0 => return self.reciprocal(),
             -2.0 => self.no_tape(|x| in_acc(x, |x| x.square()?.reciprocal()))?,
-            _ => with_scalar(Pointwise::PowScalar, self, s)?,
+            _ => with_scalar("pow_scalar", Pointwise::PowScalar, self, s)?,
         };
         let saved = Saved::input(self);
-        record("pow", &[self], y, move |t| {
+        record("pow_scalar", &[self], y, move |t| {
             gradients![Some(t.row(Pointwise::PowScalarBackward, &[t.dy(), &t.get(&saved)?], &[s.as_f64()])?)]
         })
     }
@@ -209,9 +203,9 @@ impl Tensor {
             return x.rpow_scalar(s);
         }
         let s = s.into();
-        let y = with_scalar(Pointwise::RpowScalar, self, s)?;
+        let y = with_scalar("rpow_scalar", Pointwise::RpowScalar, self, s)?;
         let saved = Saved::input(self);
-        record("pow", &[self], y, move |t| {
+        record("rpow_scalar", &[self], y, move |t| {
             gradients![Some(t.row(Pointwise::RpowScalarBackward, &[t.dy(), &t.get(&saved)?], &[s.as_f64()])?)]
         })
     }
@@ -221,9 +215,23 @@ impl Tensor {
     }
 }
 
+/// `a + alpha b`.
+fn add(op: &'static str, a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<Tensor> {
+    let (int, float) = scalar_for(op, alpha, a.dtype())?;
+    let y = binary(op, Pointwise::Add, a, b, &[float], &[int])?;
+    let (a_shape, b_shape) = (a.shape().clone(), b.shape().clone());
+    record(op, &[a, b], y, move |t| {
+        let db = || match float == 1.0 {
+            true => t.dy().sum_to_size(&b_shape),
+            false => gradient_of(t, Pointwise::MulScalar, &[], &[float], &b_shape),
+        };
+        gradients![t.want(0, || t.dy().sum_to_size(&a_shape))?, t.want(1, db)?]
+    })
+}
+
 /// `backward`: the row of both gradients, and that of the first operand's.
 fn extremum(row: Pointwise, backward: [Pointwise; 2], a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let y = binary(row, a, b, &[], &[])?;
+    let y = binary(row.name(), row, a, b, &[], &[])?;
     let (sa, sb) = (Saved::input(a), Saved::input(b));
     record(row.name(), &[a, b], y, move |t| {
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);

@@ -76,7 +76,7 @@ impl Tensor {
         if let Some(x) = statistics.widened(self)? {
             return x.batch_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
         }
-        let op = "batchnorm_forward";
+        let op = "batch_norm";
         let form = Form::new(op, &operands(self, weight, bias, statistics), None, eps)?;
         form.check(self, weight, bias, statistics)?;
         let count = form.batch * form.inner;
@@ -104,7 +104,7 @@ impl Tensor {
         if let Some(x) = Statistics::Batch.widened(self)? {
             return x.group_norm(groups, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
         }
-        let op = "groupnorm_forward";
+        let op = "group_norm";
         let form = Form::new(op, &operands(self, weight, bias, Statistics::Batch), Some(groups), eps)?;
         form.check(self, weight, bias, Statistics::Batch)?;
         if form.batch * form.channels * form.inner == 1 {
@@ -129,7 +129,7 @@ impl Tensor {
         if let Some(x) = statistics.widened(self)? {
             return x.instance_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
         }
-        let op = "instancenorm_forward";
+        let op = "instance_norm";
         let channels = self.dims().get(1).copied().unwrap_or(0);
         let form = Form::new(op, &operands(self, weight, bias, statistics), Some(channels), eps)?;
         form.check(self, weight, bias, statistics)?;
@@ -181,7 +181,7 @@ impl Form {
             return Err(Error::attr(op, format!("eps is {eps}, expected 0 or more")));
         }
         let groups = groups.unwrap_or(*all);
-        let is_divided = if groups == 0 { *all == 0 && op != "groupnorm_forward" } else { all % groups == 0 };
+        let is_divided = if groups == 0 { *all == 0 && op != "group_norm" } else { all % groups == 0 };
         if !is_divided {
             return Err(Error::attr(op, format!("{groups} groups do not divide {all} channels: {}", describe(&[x]))));
         }

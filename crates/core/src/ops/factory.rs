@@ -11,19 +11,17 @@ impl Tensor {
     /// Every element is `value`. Errors: `Attr` if an integer dtype cannot hold it, `Dtype` for a float in an integer
     /// dtype.
     pub fn full(shape: impl Into<Shape>, value: impl Into<Scalar>, dtype: DType, device: &Device) -> Result<Tensor> {
-        let t = Tensor::empty("fill", &shape.into(), dtype, device)?;
-        fill(&t, value.into())?;
-        Ok(t)
+        filled("full", shape.into(), value.into(), dtype, device)
     }
 
     /// Every element is 0.
     pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::full(shape, 0, dtype, device)
+        filled("zeros", shape.into(), 0.into(), dtype, device)
     }
 
     /// Every element is 1.
     pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::full(shape, 1, dtype, device)
+        filled("ones", shape.into(), 1.into(), dtype, device)
     }
 
     /// [`full`](Tensor::full) with this tensor's shape, dtype and device.
@@ -54,16 +52,22 @@ impl Tensor {
 
     /// The identity matrix `[n, n]`.
     pub fn eye(n: usize, dtype: DType, device: &Device) -> Result<Tensor> {
-        let t = Tensor::zeros((n, n), dtype, device)?;
+        let op = "eye";
+        let t = filled(op, Shape::from((n, n)), 0.into(), dtype, device)?;
         let diagonal = t.with_layout(t.layout().reshape(&Shape::from(n * n)).unwrap_or(t.layout().clone()));
-        fill(&diagonal.with_layout(diagonal.layout().narrow(0, 0, n, n + 1)), Scalar::Int(1))?;
+        fill(op, &diagonal.with_layout(diagonal.layout().narrow(0, 0, n, n + 1)), Scalar::Int(1))?;
         Ok(t)
     }
 }
 
+fn filled(op: &'static str, shape: Shape, value: Scalar, dtype: DType, device: &Device) -> Result<Tensor> {
+    let t = Tensor::empty(op, &shape, dtype, device)?;
+    fill(op, &t, value)?;
+    Ok(t)
+}
+
 /// Writes `value` to every element of a view.
-pub(super) fn fill(t: &Tensor, value: Scalar) -> Result<()> {
-    let op = "fill";
+pub(super) fn fill(op: &'static str, t: &Tensor, value: Scalar) -> Result<()> {
     let (int, float) = match (value, t.dtype().is_float()) {
         (_, true) => (0, value.as_f64()),
         (Scalar::Int(v), false) => (v, 0.0),

@@ -31,17 +31,6 @@ pub enum Activation {
 }
 
 impl Activation {
-    fn op(self) -> &'static str {
-        match self {
-            Activation::Identity => "gemm_bias",
-            Activation::Relu => "gemm_bias_relu",
-            Activation::Gelu(_) => "gemm_bias_gelu",
-            Activation::Sigmoid => "gemm_bias_sigmoid",
-            Activation::Tanh => "gemm_bias_tanh",
-            Activation::Silu => "gemm_bias_swish",
-        }
-    }
-
     /// Its row of the pointwise table and that of its gradient; none of the identity.
     fn rows(self) -> Option<(Pointwise, Slope)> {
         match self {
@@ -121,26 +110,29 @@ impl Tensor {
     /// `[N, K]` if they are read transposed. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes.
     /// Errors: `Shape`.
     pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
-        let op = options.activation.op();
-        if let Some(([a, b], bias)) = autocast::low([self, b], bias)? {
-            return no_autocast(|| a.gemm_bias(&b, bias.as_ref(), options));
-        }
-        let operands: SmallVec<[&Tensor; 3]> = [Some(self), Some(b), bias].into_iter().flatten().collect();
-        check_same(op, &operands)?;
-        check_float(op, self)?;
-        let is_matrix = b.rank() == 2 && self.rank() > 0 && (options.trans_a == Transpose::No || self.rank() == 2);
-        let [k, n] = if is_matrix { options.trans_b.extents(b.shape()) } else { [0, 0] };
-        if !is_matrix || k != options.trans_a.extents(&flat(self))[1] || bias.is_some_and(|bias| bias.dims() != [n]) {
-            return Err(Error::shape(op, mismatch(self, b, bias, options)));
-        }
-        product(op, &operands, options)
+        dense("gemm_bias", self, b, bias, options)
     }
 
     /// `x w^T + b` for `x: [.., I]`, `w: [O, I]`, `b: [O]`. Float dtypes. Errors: `Shape`.
     pub fn linear(&self, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
         let options = GemmBias { trans_b: Transpose::Yes, ..Default::default() };
-        self.gemm_bias(w, b, options).map_err(|e| e.of("linear"))
+        dense("linear", self, w, b, options)
     }
+}
+
+fn dense(op: &'static str, a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
+    if let Some(([a, b], bias)) = autocast::low([a, b], bias)? {
+        return no_autocast(|| dense(op, &a, &b, bias.as_ref(), options));
+    }
+    let operands: SmallVec<[&Tensor; 3]> = [Some(a), Some(b), bias].into_iter().flatten().collect();
+    check_same(op, &operands)?;
+    check_float(op, a)?;
+    let is_matrix = b.rank() == 2 && a.rank() > 0 && (options.trans_a == Transpose::No || a.rank() == 2);
+    let [k, n] = if is_matrix { options.trans_b.extents(b.shape()) } else { [0, 0] };
+    if !is_matrix || k != options.trans_a.extents(&flat(a))[1] || bias.is_some_and(|bias| bias.dims() != [n]) {
+        return Err(Error::shape(op, mismatch(a, b, bias, options)));
+    }
+    product(op, &operands, options)
 }
 
 /// The shape of `a` as a matrix, its leading dimensions taken together; zeros of rank 0.
@@ -179,14 +171,14 @@ pub(super) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -
         }
         Some(_) => {
             let inputs: SmallVec<[Tensor; 3]> = inputs.iter().map(|&t| t.clone()).collect();
-            return composite(&inputs, options);
+            return composite(op, &inputs, options);
         }
     };
     fused(op, kernel, inputs, options)
 }
 
 /// What the kernel computes, in tensor ops.
-fn composite(inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
+fn composite(op: &'static str, inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
     let Some((row, slope)) = options.activation.rows() else {
         let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
         let y = options.trans_a.of(&a)?.gemm(&options.trans_b.of(b)?, inputs.get(2), Gemm::default())?;
@@ -195,8 +187,8 @@ fn composite(inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
     in_acc(&inputs[0], |a| {
         let rest: SmallVec<[Tensor; 2]> = inputs[1..].iter().map(|t| t.cast(a.dtype())).collect::<Result<_>>()?;
         let inputs: SmallVec<[&Tensor; 3]> = [a].into_iter().chain(&rest).collect();
-        let z = product(options.activation.op(), &inputs, GemmBias { activation: Activation::Identity, ..options })?;
-        unary(&z, row, slope, &[])
+        let z = product(op, &inputs, GemmBias { activation: Activation::Identity, ..options })?;
+        unary(row.name(), &z, row, slope, &[])
     })
 }
 
@@ -226,7 +218,7 @@ fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias
         inputs,
         y,
         first,
-        move |inputs| composite(inputs, options),
+        move |inputs| composite(op, inputs, options),
         move |t, inputs| {
             let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
             let (read_a, read_b, dz) = (options.trans_a.of(&a)?, options.trans_b.of(b)?, t.dy().reshape(flat(t.dy()))?);

@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 impl Tensor {
     /// Every element becomes `value`. Errors: as [`Tensor::full`], and `Value` on the tape.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
-        self.check_in_place("fill_")?;
-        super::factory::fill(self, value.into())?;
+        let op = "fill_";
+        self.check_in_place(op)?;
+        super::factory::fill(op, self, value.into())?;
         self.touch();
         Ok(())
     }

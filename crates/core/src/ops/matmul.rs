@@ -58,14 +58,14 @@ fn as_batch(t: &Tensor) -> Result<Tensor> {
 pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor, shape: &Shape) -> Result<Tensor> {
     let op = "matmul";
     if let Some((row, beside)) = t.first_of(i)?
-        && has_kernel(Fused::MatmulRow(row), left)
+        && has_kernel(Fused::MatmulPointwise(row), left)
         && right.numel() > 0
     {
         let (left, right) = (as_batch(left)?, as_batch(right)?);
         let extents = Shape::from([left.dims()[0], left.dims()[1], right.dims()[2]]);
         let y = Tensor::empty(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
-        run(op, Kernel::Fused(Fused::MatmulRow(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
+        run(op, Kernel::Fused(Fused::MatmulPointwise(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
         t.mark_past(i);
         return y.reshape(shape.clone());
     }

@@ -123,7 +123,8 @@ fn is_cheaper_at_once(dy: &Tensor, inputs: &[&Tensor], shapes: &[&Shape], parts:
         further += usize::from(extent(dy, of, &[shape])? != least);
     }
     let mut summed = parts.iter().filter(|(shape, ..)| shape.numel() < least.numel());
-    let is_one_pass = |(shape, row, of): &Part<'_>| can_sum(dy, of, &[shape]) && has_kernel(Fused::RowSum(*row), dy);
+    let is_one_pass =
+        |(shape, row, of): &Part<'_>| can_sum(dy, of, &[shape]) && has_kernel(Fused::PointwiseSum(*row), dy);
     let are_passes = summed.clone().count() > 1 && summed.all(is_one_pass);
     Ok(2 * further < parts.len() && !are_passes)
 }
@@ -157,8 +158,8 @@ fn gradients_of(
         let others = others.iter().map(wide).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
         let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(&others).collect();
         t.rows(row, &inputs, attributes)?
-    } else if can_sum(&g, others, shapes) && has_kernel(Fused::RowSum(row), &g) {
-        row_sum(row, &g, others, attributes, shapes, dtype)?
+    } else if can_sum(&g, others, shapes) && has_kernel(Fused::PointwiseSum(row), &g) {
+        pointwise_sum(row, &g, others, attributes, shapes, dtype)?
     } else {
         let rounded = |shape: &&Shape| if shape.numel() == g.numel() { dtype } else { dtype.acc() };
         let empty = |shape| Tensor::empty(row.name(), g.shape(), rounded(shape), g.device());
@@ -173,7 +174,7 @@ fn gradients_of(
     d.iter().zip(shapes).map(|(d, shape)| d.sum_to_size_as(shape, dtype)).collect()
 }
 
-/// Whether [`Fused::RowSum`] takes these: one of `shapes` is smaller than dy, and what else is smaller is so along the same
+/// Whether [`Fused::PointwiseSum`] takes these: one of `shapes` is smaller than dy, and what else is smaller is so along the same
 /// dimensions or along all others.
 fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> bool {
     let mut smaller = shapes.iter().filter(|shape| shape.numel() != dy.numel());
@@ -189,7 +190,7 @@ fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> bool {
 
 /// The results of a row in these shapes, one of which is smaller than dy: it gets sums. They have the same bits however operands
 /// lie in memory.
-fn row_sum(
+fn pointwise_sum(
     row: Pointwise,
     dy: &Tensor,
     others: &[&Tensor],
@@ -206,7 +207,7 @@ fn row_sum(
     };
     let outputs = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
     let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
-    run(row.name(), Kernel::Fused(Fused::RowSum(row)), &inputs, &references, Attributes::floats(attributes))?;
+    run(row.name(), Kernel::Fused(Fused::PointwiseSum(row)), &inputs, &references, Attributes::floats(attributes))?;
     outputs.iter().zip(shapes).map(|(y, shape)| y.reshape((*shape).clone())).collect()
 }
 

@@ -17,8 +17,8 @@ enum Norm {
 impl Norm {
     fn op(self) -> &'static str {
         match self {
-            Norm::Layer => "layernorm_forward",
-            Norm::Rms => "rmsnorm_forward",
+            Norm::Layer => "layer_norm",
+            Norm::Rms => "rms_norm",
         }
     }
 }

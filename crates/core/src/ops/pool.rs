@@ -122,13 +122,13 @@ macro_rules! names {
 pools! {
     1 max_pool1d max_pool1d_with_indices avg_pool1d
         adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_avg_pool1d
-        names!("maxpool1d" "avgpool1d" "adaptive_maxpool1d" "adaptive_avgpool1d");
+        names!("max_pool1d" "avg_pool1d" "adaptive_max_pool1d" "adaptive_avg_pool1d");
     2 max_pool2d max_pool2d_with_indices avg_pool2d
         adaptive_max_pool2d adaptive_max_pool2d_with_indices adaptive_avg_pool2d
-        names!("maxpool2d" "avgpool2d" "adaptive_maxpool2d" "adaptive_avgpool2d");
+        names!("max_pool2d" "avg_pool2d" "adaptive_max_pool2d" "adaptive_avg_pool2d");
     3 max_pool3d max_pool3d_with_indices avg_pool3d
         adaptive_max_pool3d adaptive_max_pool3d_with_indices adaptive_avg_pool3d
-        names!("maxpool3d" "avgpool3d" "adaptive_maxpool3d" "adaptive_avgpool3d");
+        names!("max_pool3d" "avg_pool3d" "adaptive_max_pool3d" "adaptive_avg_pool3d");
 }
 
 macro_rules! global_pools {
@@ -157,10 +157,10 @@ macro_rules! global_pools {
 
 global_pools! {
     2 global_avg_pool2d global_max_pool2d global_max_pool2d_with_indices
-        "planes" "`[N, C, H, W]` or `[C, H, W]`" "`[.., C, 1, 1]`" names!("global_avgpool2d" "global_maxpool2d");
+        "planes" "`[N, C, H, W]` or `[C, H, W]`" "`[.., C, 1, 1]`" names!("global_avg_pool2d" "global_max_pool2d");
     3 global_avg_pool3d global_max_pool3d global_max_pool3d_with_indices
         "volumes" "`[N, C, D, H, W]` or `[C, D, H, W]`" "`[.., C, 1, 1, 1]`"
-        names!("global_avgpool3d" "global_maxpool3d");
+        names!("global_avg_pool3d" "global_max_pool3d");
 }
 
 /// What is asked of a maximum.

@@ -10,9 +10,9 @@ impl Tensor {
     pub fn rand(shape: impl Into<Shape>, lo: f64, hi: f64, dtype: DType, device: &Device, rng: &Rng) -> Result<Tensor> {
         if lo > hi || !(hi as f32 - lo as f32).is_finite() {
             let message = format!("the range is {lo}..{hi}, expected lo <= hi and a finite difference in f32");
-            return Err(Error::attr("random_uniform", message));
+            return Err(Error::attr("rand", message));
         }
-        draw("random_uniform", Random::Uniform, shape.into(), dtype, device, rng, &[lo, hi], None)
+        draw("rand", Random::Uniform, shape.into(), dtype, device, rng, &[lo, hi], None)
     }
 
     /// Normal with mean `mean` and deviation `std`. Float dtypes. Errors: `Attr` unless both are finite in f32 and `std >= 0`.
@@ -26,17 +26,17 @@ impl Tensor {
     ) -> Result<Tensor> {
         if !(mean as f32).is_finite() || !(std as f32).is_finite() || std < 0.0 {
             let message = format!("mean {mean} and std {std} were given, expected finite f32 numbers and std >= 0");
-            return Err(Error::attr("random_normal", message));
+            return Err(Error::attr("randn", message));
         }
-        draw("random_normal", Random::Normal, shape.into(), dtype, device, rng, &[mean, std], None)
+        draw("randn", Random::Normal, shape.into(), dtype, device, rng, &[mean, std], None)
     }
 
     /// u8: 1 with probability `p`, else 0. Errors: `Attr` unless `0 <= p <= 1`.
     pub fn bernoulli(shape: impl Into<Shape>, p: f64, device: &Device, rng: &Rng) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
-            return Err(Error::attr("random_bernoulli", format!("p is {p}, expected 0 to 1")));
+            return Err(Error::attr("bernoulli", format!("p is {p}, expected 0 to 1")));
         }
-        draw("random_bernoulli", Random::Bernoulli, shape.into(), DType::U8, device, rng, &[], Some(threshold(p)))
+        draw("bernoulli", Random::Bernoulli, shape.into(), DType::U8, device, rng, &[], Some(threshold(p)))
     }
 }
 

@@ -216,7 +216,7 @@ impl Tensor {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.l2_norm(axes);
         }
-        let op = "rowwise_l2_norm";
+        let op = "l2_norm";
         check_float(op, self)?;
         let plan = Plan::new(op, self, &axes.into())?;
         let y = plan.run(op, Kernel::Reduce(Reduce::Norm), self.dtype())?;
@@ -254,12 +254,12 @@ impl Tensor {
     /// The first position (i64) of the largest element over `axes`, counted row-major over all of them; NaN is the
     /// largest. Errors: as [`amax`](Tensor::amax).
     pub fn argmax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        arg("argmax_axis", Extremum::Max, self, axes.into())
+        arg("argmax", Extremum::Max, self, axes.into())
     }
 
     /// The first position (i64) of the smallest element; NaN is the smallest. Errors: as [`amax`](Tensor::amax).
     pub fn argmin(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        arg("argmin_axis", Extremum::Min, self, axes.into())
+        arg("argmin", Extremum::Min, self, axes.into())
     }
 
     /// [`sum`](Tensor::sum) with the reduced dimensions kept as size 1.

@@ -43,26 +43,26 @@ const NEEDS_F32: &[Pointwise] = {
     &[Exp, Expm1, Log, Log1p, Rsqrt, Reciprocal, Softplus]
 };
 
-fn forward(x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
+fn forward(op: &'static str, x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
     if row.domain() == Domain::Real || !x.dtype().is_int() {
-        check_float(row.name(), x)?;
+        check_float(op, x)?;
     }
-    pointwise_one(row.name(), row, &[x], Attributes::floats(attributes), x.shape(), x.dtype())
+    pointwise_one(op, row, &[x], Attributes::floats(attributes), x.shape(), x.dtype())
 }
 
-/// The row of one input, on the tape.
-pub(super) fn unary(x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]) -> Result<Tensor> {
+/// A pointwise function of one input, on the tape.
+pub(super) fn unary(op: &'static str, x: &Tensor, row: Pointwise, slope: Slope, attributes: &[f64]) -> Result<Tensor> {
     if NEEDS_F32.contains(&row)
         && let Some(([x], _)) = autocast::wide([x], None)?
     {
-        return unary(&x, row, slope, attributes);
+        return unary(op, &x, row, slope, attributes);
     }
-    let y = forward(x, row, attributes)?;
+    let y = forward(op, x, row, attributes)?;
     if !x.requires_grad() {
-        return record(row.name(), &[x], y, |_| gradients![]);
+        return record(op, &[x], y, |_| gradients![]);
     }
     let first = Arc::new(slope.first(x, &y, attributes));
-    record_after(row.name(), &[x], y, Some(first.clone()), move |b| {
+    record_after(op, &[x], y, Some(first.clone()), move |b| {
         gradients![Some(if b.creates_graph() { b.first(&first)? } else { b.dy().clone() })]
     })
 }
@@ -72,7 +72,7 @@ macro_rules! unary {
         impl Tensor {$(
             $(#[$doc])*
             pub fn $name(&self) -> Result<Tensor> {
-                unary(self, Pointwise::$row, Slope::$slope(Pointwise::$backward), &[])
+                unary(stringify!($name), self, Pointwise::$row, Slope::$slope(Pointwise::$backward), &[])
             }
         )*}
     };
@@ -130,7 +130,7 @@ macro_rules! constant_slope {
         impl Tensor {$(
             $(#[$doc])*
             pub fn $name(&self) -> Result<Tensor> {
-                forward(self, Pointwise::$row, &[])
+                forward(stringify!($name), self, Pointwise::$row, &[])
             }
         )*}
     };
@@ -152,12 +152,12 @@ constant_slope! {
 impl Tensor {
     /// `-x`. Float and integer dtypes; integers wrap.
     pub fn neg(&self) -> Result<Tensor> {
-        record("neg", &[self], forward(self, Pointwise::Neg, &[])?, |b| gradients![Some(b.dy().neg()?)])
+        record("neg", &[self], forward("neg", self, Pointwise::Neg, &[])?, |b| gradients![Some(b.dy().neg()?)])
     }
 
     /// `x - trunc(x)`, with the sign of x. Float dtypes.
     pub fn frac(&self) -> Result<Tensor> {
-        record("frac", &[self], forward(self, Pointwise::Frac, &[])?, |b| gradients![Some(b.dy().clone())])
+        record("frac", &[self], forward("frac", self, Pointwise::Frac, &[])?, |b| gradients![Some(b.dy().clone())])
     }
 
     /// The Gaussian error linear unit. Float dtypes. Hendrycks, Gimpel 2016, arXiv 1606.08415.
@@ -166,17 +166,17 @@ impl Tensor {
             Approximate::None => (Pointwise::Gelu, Pointwise::GeluBackward),
             Approximate::Tanh => (Pointwise::GeluTanh, Pointwise::GeluTanhBackward),
         };
-        unary(self, row, Slope::Input(backward), &[])
+        unary("gelu", self, row, Slope::Input(backward), &[])
     }
 
     /// `x` where positive, `slope x` elsewhere. Float dtypes.
     pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
-        unary(self, Pointwise::LeakyRelu, Slope::Input(Pointwise::LeakyReluBackward), &[slope])
+        unary("leaky_relu", self, Pointwise::LeakyRelu, Slope::Input(Pointwise::LeakyReluBackward), &[slope])
     }
 
     /// `x` where positive, `alpha (e^x - 1)` elsewhere. Float dtypes. Clevert et al. 2015, arXiv 1511.07289.
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        unary(self, Pointwise::Elu, Slope::Input(Pointwise::EluBackward), &[alpha])
+        unary("elu", self, Pointwise::Elu, Slope::Input(Pointwise::EluBackward), &[alpha])
     }
 
     /// `x` where positive, `alpha (e^(x / alpha) - 1)` elsewhere. Float dtypes. Errors: `Attr` if alpha is 0.
@@ -184,7 +184,7 @@ impl Tensor {
         if alpha == 0.0 || alpha.is_nan() {
             return Err(Error::attr("celu", format!("alpha is {alpha}, expected a number other than 0")));
         }
-        unary(self, Pointwise::Celu, Slope::Input(Pointwise::CeluBackward), &[alpha])
+        unary("celu", self, Pointwise::Celu, Slope::Input(Pointwise::CeluBackward), &[alpha])
     }
 
     /// `ln(1 + e^(beta x)) / beta`, and `x` where `beta x > threshold`. Float dtypes. Errors: `Attr` if beta is 0.
@@ -192,7 +192,7 @@ impl Tensor {
         if beta == 0.0 || beta.is_nan() {
             return Err(Error::attr("softplus", format!("beta is {beta}, expected a number other than 0")));
         }
-        unary(self, Pointwise::Softplus, Slope::Input(Pointwise::SoftplusBackward), &[beta, threshold])
+        unary("softplus", self, Pointwise::Softplus, Slope::Input(Pointwise::SoftplusBackward), &[beta, threshold])
     }
 
     /// `min(max(x, lo), hi)`; the gradient at the bounds is 0. Float dtypes. Errors: `Attr` if `lo > hi`.
@@ -200,12 +200,12 @@ impl Tensor {
         if lo.is_nan() || hi.is_nan() || lo > hi {
             return Err(Error::attr("hardtanh", format!("the bounds are {lo} and {hi}, expected min <= max")));
         }
-        unary(self, Pointwise::Hardtanh, Slope::Input(Pointwise::HardtanhBackward), &[lo, hi])
+        unary("hardtanh", self, Pointwise::Hardtanh, Slope::Input(Pointwise::HardtanhBackward), &[lo, hi])
     }
 
     /// `value` where `x <= threshold`, `x` elsewhere. Float dtypes.
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
-        unary(self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &[threshold, value])
+        unary("threshold", self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &[threshold, value])
     }
 
     /// The same values in another dtype: rounded to the nearest even, to infinity where too large; to integers truncated

@@ -8,14 +8,14 @@ use isograd_core::{Result, Tensor};
 
 /// Adam: steps by the mean of the gradients over the root of the mean of their squares. Rate 1e-3, betas 0.9 and 0.999,
 /// eps 1e-8; weight decay (0) is added to the gradient. Kingma, Ba 2014, arXiv 1412.6980; as PyTorch's Adam.
-pub struct Adam(Engine<AdamRule>);
+pub struct Adam(Engine<AdamRule<false>>);
 
 /// [`Adam`] whose weight decay (0.01) shrinks the parameters apart from the gradient. Loshchilov, Hutter 2017, arXiv
 /// 1711.05101; as PyTorch's AdamW.
-pub struct AdamW(Engine<AdamRule>);
+pub struct AdamW(Engine<AdamRule<true>>);
 
-optimizer!(Adam of AdamRule, lr 1e-3, weight_decay 0.0, rule AdamRule::new(Decay::InGradient));
-optimizer!(AdamW of AdamRule, lr 1e-3, weight_decay 0.01, rule AdamRule::new(Decay::Apart));
+optimizer!(Adam of AdamRule<false>, lr 1e-3, weight_decay 0.0, rule AdamRule::DEFAULT);
+optimizer!(AdamW of AdamRule<true>, lr 1e-3, weight_decay 0.01, rule AdamRule::DEFAULT);
 
 macro_rules! adam_options {
     ($name:ident) => {
@@ -33,30 +33,21 @@ macro_rules! adam_options {
 adam_options!(Adam);
 adam_options!(AdamW);
 
-/// Where weight decay acts.
-#[derive(Clone, Copy, PartialEq)]
-enum Decay {
-    InGradient,
-    Apart,
-}
-
+/// Weight decay shrinks the parameters if it is `DECOUPLED`, and is added to the gradient if not.
 #[derive(Clone)]
-pub struct AdamRule {
+pub struct AdamRule<const DECOUPLED: bool> {
     beta1: f64,
     beta2: f64,
     eps: f64,
     amsgrad: bool,
-    decay: Decay,
 }
 
-impl AdamRule {
-    fn new(decay: Decay) -> AdamRule {
-        AdamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8, amsgrad: false, decay }
-    }
+impl<const DECOUPLED: bool> AdamRule<DECOUPLED> {
+    const DEFAULT: Self = AdamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8, amsgrad: false };
 }
 
-impl Rule for AdamRule {
-    const NAME: &'static str = "adam";
+impl<const DECOUPLED: bool> Rule for AdamRule<DECOUPLED> {
+    const NAME: &'static str = if DECOUPLED { "adamw" } else { "adam" };
 
     fn check(&self) -> Result<()> {
         check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
@@ -64,7 +55,7 @@ impl Rule for AdamRule {
     }
 
     fn fields(&mut self) -> Vec<Named<'_>> {
-        let AdamRule { beta1, beta2, eps, amsgrad, .. } = self;
+        let AdamRule { beta1, beta2, eps, amsgrad } = self;
         let all: [Named<'_>; 4] = [("beta1", beta1), ("beta2", beta2), ("eps", eps), ("amsgrad", amsgrad)];
         all.into()
     }
@@ -74,13 +65,13 @@ impl Rule for AdamRule {
     }
 
     fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
-        let apart = if self.decay == Decay::Apart { weight_decay } else { 0.0 };
+        let apart = if DECOUPLED { weight_decay } else { 0.0 };
         (Pointwise::AdamPrepare, vec![apart, self.beta1.ln(), self.beta2.ln()])
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
         let row = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
-        let in_gradient = if self.decay == Decay::InGradient { step.weight_decay } else { 0.0 };
+        let in_gradient = if DECOUPLED { 0.0 } else { step.weight_decay };
         let attributes = [step.limit, in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         step.each(row, &attributes, &step.prepared())
     }

@@ -131,6 +131,8 @@ impl<R> Own<R> {
 
 /// What the parameters of a lane step by.
 pub(super) struct Step<'a> {
+    /// The optimizer's name.
+    pub op: &'static str,
     pub numbers: &'a Numbers,
     pub found_inf: &'a Tensor,
     pub weight_decay: f64,
@@ -154,7 +156,7 @@ impl Step<'_> {
             inputs: vec![m.gradient],
             numbers: Vec::new(),
         });
-        update_each_(row.name(), row, &updates.collect::<Vec<_>>(), shared, attributes)
+        update_each_(self.op, row, &updates.collect::<Vec<_>>(), shared, attributes)
     }
 
     /// Norms of each member for which the trust ratio is 1.
@@ -356,6 +358,7 @@ impl<R: Rule> Engine<R> {
             Some(Moved { parameter: &self.parameters[*index].tensor, states, gradient: gradients[*index].as_ref()? })
         });
         options.rule.update(&Step {
+            op: R::NAME,
             numbers,
             found_inf,
             weight_decay: options.weight_decay,
@@ -373,7 +376,7 @@ impl<R: Rule> Engine<R> {
         let targets: Vec<&Tensor> = std::iter::once(steps).chain(prepared).collect();
         let inputs = [inv_scale, scale.norm.as_ref().unwrap_or(zero), found_inf, lr];
         let attributes = [vec![sign, self.clip_norm.unwrap_or(f64::INFINITY)], attributes].concat();
-        update_(row.name(), row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
+        update_(R::NAME, row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
     }
 
     /// Brings the lanes up to date before a step.

@@ -87,6 +87,6 @@ impl Rule for LambRule {
         let sets = sets.map(|(m, norms)| of(vec![m.parameter], m.states.iter().collect(), norms.iter().collect()));
         let shared = [&step.numbers.lr, correction1, correction2, step.found_inf];
         let attributes = [decay, self.eps, self.max_trust];
-        update_each_("lamb_step", Pointwise::LambStep, &sets.collect::<Vec<_>>(), &shared, &attributes)
+        update_each_(Self::NAME, Pointwise::LambStep, &sets.collect::<Vec<_>>(), &shared, &attributes)
     }
 }

@@ -79,6 +79,6 @@ impl Rule for LarsRule {
         let sets = sets.map(|(m, norms)| of(vec![m.parameter, &m.states[0]], vec![m.gradient], norms.iter().collect()));
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
         let attributes = [step.limit, step.weight_decay, self.momentum, self.trust, self.eps, nesterov];
-        update_each_("lars_step", Pointwise::LarsStep, &sets.collect::<Vec<_>>(), &step.rated(), &attributes)
+        update_each_(Self::NAME, Pointwise::LarsStep, &sets.collect::<Vec<_>>(), &step.rated(), &attributes)
     }
 }

@@ -195,7 +195,7 @@ pub(crate) use options;
 
 /// Writes what all optimizers have in common: constructors, the options of the engine, and [`Optimizer`].
 macro_rules! optimizer {
-    ($name:ident of $kind:ident, lr $lr:literal, weight_decay $decay:literal, rule $rule:expr) => {
+    ($name:ident of $kind:ty, lr $lr:literal, weight_decay $decay:literal, rule $rule:expr) => {
         impl Grouped for $name {
             type Rule = $kind;
         }

@@ -153,7 +153,7 @@ impl Rule for MuonRule {
         let sets: Vec<Update<'_>> = sets.map(|(m, x)| set(vec![&m.states[0], x], m.gradient)).collect();
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
         let attributes = [step.limit, self.momentum, 1.0 - self.momentum, nesterov];
-        update_each_("muon_step", Pointwise::MuonMomentum, &sets, &step.prepared(), &attributes)?;
+        update_each_(Self::NAME, Pointwise::MuonMomentum, &sets, &step.prepared(), &attributes)?;
         for (members, stack) in alike.iter().zip(&stacks) {
             let shape = stack.shape().clone();
             let (count, a) = (shape[0], shape[1]);
@@ -165,7 +165,7 @@ impl Rule for MuonRule {
             let sets: Vec<_> = members.iter().zip(&x).map(|(m, x)| set(vec![m.parameter], x)).collect();
             let attributes = [step.weight_decay, self.adjust.factor(a, b)];
             let shared = [&step.numbers.lr, step.found_inf];
-            update_each_("muon_step", Pointwise::MuonStep, &sets, &shared, &attributes)?;
+            update_each_(Self::NAME, Pointwise::MuonStep, &sets, &shared, &attributes)?;
         }
         Ok(())
     }

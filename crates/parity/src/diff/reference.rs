@@ -94,7 +94,7 @@ fn bounds(
     let rounding = match call.kernel {
         _ if dtype == dtype.acc() => 0.0,
         // It may be rounded twice.
-        Kernel::Fused(Fused::MatmulRow(_)) => 2.5 * u_out,
+        Kernel::Fused(Fused::MatmulPointwise(_)) => 2.5 * u_out,
         _ => 1.5 * u_out,
     };
     let factor = factor(call, inputs, exact.len(), dtype);
@@ -106,7 +106,7 @@ fn bounds(
 fn factor(call: &Call<'_>, inputs: &[Tensor], elements: usize, dtype: DType) -> f64 {
     let largest = inputs.iter().map(Tensor::numel).max().unwrap_or(1) as f64;
     match call.kernel {
-        Kernel::Matmul | Kernel::Fused(Fused::GemmBias(_) | Fused::MatmulSum | Fused::MatmulRow(_)) => {
+        Kernel::Matmul | Kernel::Fused(Fused::GemmBias(_) | Fused::MatmulSum | Fused::MatmulPointwise(_)) => {
             let root = (inputs[0].dims().last().copied().unwrap_or(1).max(4) as f64).sqrt();
             if dtype == dtype.acc() { 8.0 + 2.0 * root } else { 32.0 + 8.0 * root }
         }
@@ -123,7 +123,7 @@ fn row_results(row: Pointwise, inputs: &[Tensor], before: &[Tensor], floats: &[f
 
 /// The sums of absolute values, where a kernel adds.
 fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-    if let Kernel::Fused(Fused::RowSum(row)) = call.kernel {
+    if let Kernel::Fused(Fused::PointwiseSum(row)) = call.kernel {
         let wide = inputs.iter().map(|t| convert(t, DType::F64)).collect::<Result<Vec<_>>>()?;
         let sizes = row_results(row, &wide, before, call.floats)?;
         let sizes = sizes.iter().zip(before).map(|(y, before)| y.abs()?.sum_to_size(before.shape()));
@@ -133,10 +133,10 @@ fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<O
         let sizes = inputs.iter().map(|t| t.cast(DType::F64)?.abs()).collect::<Result<Vec<_>>>()?;
         return matmul_sum(call, &sizes).map(|sizes| Some(sizes.into()));
     }
-    if let Kernel::Fused(Fused::MatmulRow(row)) = call.kernel {
+    if let Kernel::Fused(Fused::MatmulPointwise(row)) = call.kernel {
         // The row is linear in the product.
         let wide = inputs.iter().map(|t| t.cast(DType::F64)).collect::<Result<Vec<_>>>()?;
-        let size = matmul_row(row, &[wide[0].abs()?, wide[1].abs()?, wide[2].clone()], &before[0])?.abs()?;
+        let size = matmul_pointwise(row, &[wide[0].abs()?, wide[1].abs()?, wide[2].clone()], &before[0])?.abs()?;
         return Ok(Some(vec![size]));
     }
     let kernel = match call.kernel {
@@ -153,7 +153,7 @@ fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<O
 }
 
 /// A row of a product, shaped as `like` is, and what stands beside it.
-fn matmul_row(row: Pointwise, inputs: &[Tensor], like: &Tensor) -> Result<Tensor> {
+fn matmul_pointwise(row: Pointwise, inputs: &[Tensor], like: &Tensor) -> Result<Tensor> {
     let z = Tensor::zeros(like.shape(), inputs[0].dtype(), inputs[0].device())?;
     let product = inputs[0].matmul(&inputs[1])?;
     Ok(primitive(Kernel::Pointwise(row), &[product, inputs[2].clone()], &[z], &[], &[])?.swap_remove(0))
@@ -284,11 +284,11 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let y = primitive(Kernel::Pointwise(row), &z, &z, &[], &[])?;
             Ok([y, z].concat().into_iter().take(before.len()).map(Some).collect())
         }
-        Fused::MatmulRow(row) => matmul_row(row, inputs, &before[0]).map(|y| vec![Some(y)]),
+        Fused::MatmulPointwise(row) => matmul_pointwise(row, inputs, &before[0]).map(|y| vec![Some(y)]),
         Fused::MatmulSum => matmul_sum(call, inputs).map(|found| found.into_iter().map(Some).collect()),
         Fused::Each(row) | Fused::EachNorms(row) => each(row, call, inputs, before),
-        Fused::RowTotal(row) => row_total(row, call, inputs),
-        Fused::RowSum(row) => {
+        Fused::PointwiseTotal(row) => pointwise_total(row, call, inputs),
+        Fused::PointwiseSum(row) => {
             let found = row_results(row, inputs, before, call.floats)?;
             found.iter().zip(before).map(|(y, before)| y.sum_to_size(before.shape()).map(Some)).collect()
         }
@@ -723,7 +723,7 @@ fn dropout(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
 }
 
 /// The sum of a row's results over a divisor.
-fn row_total(row: Pointwise, call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+fn pointwise_total(row: Pointwise, call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     let shape = inputs[0].shape();
     let first = inputs.len() - call.ints[0] as usize;
     let number = |t: &Tensor| t.reshape(())?.broadcast_to(shape);

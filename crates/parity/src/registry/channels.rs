@@ -11,24 +11,27 @@ const STATISTICS: &[&str] = &["running_mean", "running_var"];
 
 pub(super) fn norms() -> Vec<Op> {
     vec![
-        Op::new("batchnorm_forward", |c| one(Kept::of(c)?.batch_norm(c)), |g| case(g, Kind::Batch))
+        Op::new("batch_norm", |c| one(Kept::of(c)?.batch_norm(c)), |g| case(g, Kind::Batch))
             .class(Class::Stages)
             .constant(STATISTICS)
+            .kernels(&["batchnorm_forward"])
             .fused(),
-        Op::new("groupnorm_forward", group_norm, |g| case(g, Kind::Group))
+        Op::new("group_norm", group_norm, |g| case(g, Kind::Group))
             .class(Class::Stages)
             .slice(Slice::From(1))
+            .kernels(&["groupnorm_forward"])
             .fused(),
-        Op::new("instancenorm_forward", |c| one(Kept::of(c)?.instance_norm(c)), |g| case(g, Kind::Instance))
+        Op::new("instance_norm", |c| one(Kept::of(c)?.instance_norm(c)), |g| case(g, Kind::Instance))
             .class(Class::Stages)
             .constant(STATISTICS)
             .slice(Slice::From(2))
+            .kernels(&["instancenorm_forward"])
             .fused(),
         // The running statistics that the two leave, and the number of batches.
         Op::new("batch_norm_running", |c| Kept::of(c)?.after(c, Kept::batch_norm), |g| running_case(g, Kind::Batch))
             .class(Class::Stages)
             .derivative(Derivative::None(UPDATED))
-            .also(&["batchnorm_forward"])
+            .also(&["batch_norm"])
             .fused(),
         Op::new(
             "instance_norm_running",
@@ -37,7 +40,7 @@ pub(super) fn norms() -> Vec<Op> {
         )
         .class(Class::Stages)
         .derivative(Derivative::None(UPDATED))
-        .also(&["instancenorm_forward"])
+        .also(&["instance_norm"])
         .fused(),
     ]
 }

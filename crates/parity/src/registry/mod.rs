@@ -45,7 +45,7 @@ type Companion = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
 
 /// A row of the registry.
 pub struct Op {
-    /// The name, that of the kernel table.
+    /// The name of its method, which errors and the tape call it by.
     pub name: &'static str,
     /// The family.
     pub category: &'static str,
@@ -244,11 +244,11 @@ impl Op {
         self
     }
 
-    /// Whether it is a row of the pointwise table, around which all rows have the same code.
-    pub(crate) fn is_row(&self) -> bool {
+    /// Whether it is a function of the pointwise table: all of these have the same code around them.
+    pub(crate) fn is_pointwise(&self) -> bool {
         let categories = ["activation", "unary", "binary", "comparison", "fused pointwise"];
-        let is_pointwise = matches!(self.class, Class::Exact | Class::Arithmetic | Class::Transcendental);
-        is_pointwise && categories.contains(&self.category)
+        let is_elementwise = matches!(self.class, Class::Exact | Class::Arithmetic | Class::Transcendental);
+        is_elementwise && categories.contains(&self.category)
     }
 
     /// The dimensions of a result of `rank` along which elements are reduced together.

@@ -2,10 +2,10 @@
 //! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
 
 use super::pools::{avg_of, max_of, output_of};
-use super::rows::{approximate_of, found, none, one, order, rng, with_gradients};
+use super::rows::{activation, approximate_of, found, none, one, order, rng, with_gradients};
 use super::{Class, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain};
-use isograd_core::ops::{Activation, Approximate, EmbeddingOptions};
+use isograd_core::ops::{Approximate, EmbeddingOptions};
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
 use isograd_nn::{self as nn, Embedding, Forward, Init, Layer, Linear, Module, NormOptions, Sequential};
@@ -245,19 +245,6 @@ channel_norm!(instance_norm, InstanceNorm, INSTANCE);
 fn linear(c: &Invocation<'_>, at: &str) -> Result<Linear> {
     let weight = c.input(&format!("{at}weight"))?.clone();
     Ok(Linear { weight, bias: c.optional(&format!("{at}bias")).cloned() })
-}
-
-fn activation(c: &Invocation<'_>) -> Result<Activation> {
-    Ok(match c.word("activation")? {
-        "identity" => Activation::Identity,
-        "relu" => Activation::Relu,
-        "gelu" => Activation::Gelu(Approximate::None),
-        "gelu_tanh" => Activation::Gelu(Approximate::Tanh),
-        "sigmoid" => Activation::Sigmoid,
-        "tanh" => Activation::Tanh,
-        "silu" => Activation::Silu,
-        _ => return c.fail("identity, relu, gelu, gelu_tanh, sigmoid, tanh or silu", "activation"),
-    })
 }
 
 fn embedding(c: &Invocation<'_>, at: &str) -> Result<Embedding> {

@@ -10,22 +10,23 @@ use serde_json::{Value, json};
 
 pub(super) fn pools() -> Vec<Op> {
     vec![
-        max::<1>("maxpool1d", Tensor::max_pool1d, Tensor::max_pool1d_with_indices),
-        max::<2>("maxpool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices),
-        max::<3>("maxpool3d", Tensor::max_pool3d, Tensor::max_pool3d_with_indices),
-        avg::<1>("avgpool1d", Tensor::avg_pool1d),
-        avg::<2>("avgpool2d", Tensor::avg_pool2d),
-        avg::<3>("avgpool3d", Tensor::avg_pool3d),
-        global_max::<2>("global_maxpool2d", Tensor::global_max_pool2d, Tensor::global_max_pool2d_with_indices),
-        global_max::<3>("global_maxpool3d", Tensor::global_max_pool3d, Tensor::global_max_pool3d_with_indices),
-        global_avg::<2>("global_avgpool2d", Tensor::global_avg_pool2d),
-        global_avg::<3>("global_avgpool3d", Tensor::global_avg_pool3d),
-        adaptive_max::<1>("adaptive_maxpool1d", Tensor::adaptive_max_pool1d, Tensor::adaptive_max_pool1d_with_indices),
-        adaptive_max::<2>("adaptive_maxpool2d", Tensor::adaptive_max_pool2d, Tensor::adaptive_max_pool2d_with_indices),
-        adaptive_max::<3>("adaptive_maxpool3d", Tensor::adaptive_max_pool3d, Tensor::adaptive_max_pool3d_with_indices),
-        adaptive_avg::<1>("adaptive_avgpool1d", Tensor::adaptive_avg_pool1d),
-        adaptive_avg::<2>("adaptive_avgpool2d", Tensor::adaptive_avg_pool2d),
-        adaptive_avg::<3>("adaptive_avgpool3d", Tensor::adaptive_avg_pool3d),
+        max::<1>("max_pool1d", Tensor::max_pool1d, Tensor::max_pool1d_with_indices),
+        max::<2>("max_pool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices).kernels(&["maxpool2d"]),
+        max::<3>("max_pool3d", Tensor::max_pool3d, Tensor::max_pool3d_with_indices).kernels(&["maxpool3d"]),
+        avg::<1>("avg_pool1d", Tensor::avg_pool1d),
+        avg::<2>("avg_pool2d", Tensor::avg_pool2d).kernels(&["avgpool2d"]),
+        avg::<3>("avg_pool3d", Tensor::avg_pool3d).kernels(&["avgpool3d"]),
+        global_max::<2>("global_max_pool2d", Tensor::global_max_pool2d, Tensor::global_max_pool2d_with_indices)
+            .kernels(&["global_maxpool2d"]),
+        global_max::<3>("global_max_pool3d", Tensor::global_max_pool3d, Tensor::global_max_pool3d_with_indices),
+        global_avg::<2>("global_avg_pool2d", Tensor::global_avg_pool2d).kernels(&["global_avgpool2d"]),
+        global_avg::<3>("global_avg_pool3d", Tensor::global_avg_pool3d),
+        adaptive_max::<1>("adaptive_max_pool1d", Tensor::adaptive_max_pool1d, Tensor::adaptive_max_pool1d_with_indices),
+        adaptive_max::<2>("adaptive_max_pool2d", Tensor::adaptive_max_pool2d, Tensor::adaptive_max_pool2d_with_indices),
+        adaptive_max::<3>("adaptive_max_pool3d", Tensor::adaptive_max_pool3d, Tensor::adaptive_max_pool3d_with_indices),
+        adaptive_avg::<1>("adaptive_avg_pool1d", Tensor::adaptive_avg_pool1d),
+        adaptive_avg::<2>("adaptive_avg_pool2d", Tensor::adaptive_avg_pool2d).kernels(&["adaptive_avgpool2d"]),
+        adaptive_avg::<3>("adaptive_avg_pool3d", Tensor::adaptive_avg_pool3d),
     ]
 }
 

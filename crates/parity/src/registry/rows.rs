@@ -143,8 +143,7 @@ fn activations() -> Vec<Op> {
         map("tanh", Tensor::tanh, Domain::Real).class(Transcendental),
         with("gelu", gelu, Domain::Real, |g| json!({"approximate": if g.coin() { "none" } else { "tanh" }}))
             .class(Transcendental)
-            .companion(magnitude)
-            .also(&["gelu_tanh"]),
+            .companion(magnitude),
         map("silu", Tensor::silu, Domain::Real).class(Transcendental),
         with("elu", |c, x| x.elu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
         with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
@@ -298,38 +297,27 @@ fn binaries() -> Vec<Op> {
     let real = [Domain::Real, Domain::Real];
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
     vec![
-        binary("add", add, real, |_| json!({"alpha": 1.5})).class(Arithmetic).companion(absolute).linear(),
-        binary("sub", sub, real, |_| none()).class(Arithmetic).companion(sum_of_two).linear().also(&["add"]),
+        binary("add", add, real, |_| json!({"alpha": 1.5}))
+            .class(Arithmetic)
+            .companion(absolute)
+            .linear()
+            .also(&["add_scaled"]),
+        binary("sub", sub, real, |_| none()).class(Arithmetic).companion(sum_of_two).linear().also(&["add_scaled"]),
         binary("mul", |_, a, b| a.mul(b), real, |_| none()).class(Arithmetic).fused(),
-        binary("div", div, [Domain::Real, Domain::Positive], |_| none()).class(Arithmetic).fused().also(&[
-            "div_floor",
-            "div_trunc",
-            "int_div_floor",
-            "int_div_trunc",
-        ]),
-        Op::new("pow", pow, pow_case).class(Transcendental).fused().also(&[
-            "pow_scalar",
-            "square",
-            "reciprocal",
-            "int_pow",
-        ]),
+        binary("div", div, [Domain::Real, Domain::Positive], |_| none())
+            .class(Arithmetic)
+            .fused()
+            .also(&["div_rounded"]),
+        Op::new("pow", pow, pow_case).class(Transcendental).fused().also(&["pow_scalar", "square", "reciprocal"]),
         binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()).fused(),
         binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()).fused(),
-        scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real)
-            .companion(scalar_terms)
-            .also(&["add"]),
-        scalar("sub_scalar", |c, x| x.sub_scalar(c.scalar("scalar")?), Domain::Real)
-            .companion(scalar_terms)
-            .also(&["add_scalar", "add"]),
-        scalar("rsub_scalar", |c, x| x.rsub_scalar(c.scalar("scalar")?), Domain::Real)
-            .companion(scalar_terms)
-            .also(&["sub"]),
-        scalar("mul_scalar", |c, x| x.mul_scalar(c.scalar("scalar")?), Domain::Real).linear().also(&["mul"]),
-        scalar("div_scalar", |c, x| x.div_scalar(c.scalar("scalar")?), Domain::Real).linear().also(&["div"]),
-        scalar("rdiv_scalar", |c, x| x.rdiv_scalar(c.scalar("scalar")?), Domain::Positive).also(&["div"]),
-        scalar("rpow_scalar", |c, x| x.rpow_scalar(c.scalar("scalar")?), Domain::Real)
-            .class(Transcendental)
-            .also(&["pow"]),
+        scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),
+        scalar("sub_scalar", |c, x| x.sub_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),
+        scalar("rsub_scalar", |c, x| x.rsub_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),
+        scalar("mul_scalar", |c, x| x.mul_scalar(c.scalar("scalar")?), Domain::Real).linear(),
+        scalar("div_scalar", |c, x| x.div_scalar(c.scalar("scalar")?), Domain::Real).linear(),
+        scalar("rdiv_scalar", |c, x| x.rdiv_scalar(c.scalar("scalar")?), Domain::Positive),
+        scalar("rpow_scalar", |c, x| x.rpow_scalar(c.scalar("scalar")?), Domain::Real).class(Transcendental),
     ]
 }
 
@@ -500,7 +488,7 @@ fn axes(c: &Invocation<'_>) -> Result<Axes> {
     let is_given = c.given("dims").is_some_and(|dims| *dims != json!([]));
     match (is_given, c.op.name) {
         (true, _) => Ok(c.dims("dims")?.into()),
-        (false, "rowwise_l2_norm") => Ok((-1).into()),
+        (false, "l2_norm") => Ok((-1).into()),
         (false, _) => Ok((..).into()),
     }
 }
@@ -532,7 +520,7 @@ fn ordered(g: &mut Gen) -> Tensor {
     if is_large && g.coin() { g.x(Domain::Real).round().expect("floats round") } else { x }
 }
 
-fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'static [&'static str]) -> Op {
+fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>) -> Op {
     Op::new(
         name,
         move |c| {
@@ -547,7 +535,7 @@ fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>, also: &'sta
         },
     )
     .derivative(NO_GRADIENT)
-    .also(also)
+    .also(&["keepdim"])
 }
 
 /// Extrema along `dim` with their positions; without `dim`, of everything.
@@ -583,17 +571,19 @@ fn with_position(
 fn reductions() -> Vec<Op> {
     let distinct = Domain::Distinct;
     vec![
-        reduce("reduce_sum", |_, x, axes| x.sum(axes), Domain::Real, any_shape)
+        reduce("sum", |_, x, axes| x.sum(axes), Domain::Real, any_shape)
             .class(Reduction)
             .companion(absolute)
             .linear()
-            .also(&["sum", "keepdim"]),
+            .kernels(&["reduce_sum"]),
         reduce("mean", |_, x, axes| x.mean(axes), Domain::Real, any_shape)
             .class(Reduction)
             .companion(absolute)
             .linear(),
-        reduce("rowwise_l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape).class(Reduction),
-        reduce("reduce_max", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).also(&["amax", "keepdim"]),
+        reduce("l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape)
+            .class(Reduction)
+            .kernels(&["rowwise_l2_norm"]),
+        reduce("amax", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).kernels(&["reduce_max"]),
         reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
         reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape).class(Factors).fused(),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
@@ -601,10 +591,10 @@ fn reductions() -> Vec<Op> {
             .fused()
             .also(&["keepdim", "mean"]),
         reduce("logsumexp", |_, x, axes| x.logsumexp(axes), Domain::Real, any_shape).class(Stages).fused(),
-        with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax_axis", "amax", "keepdim"]),
-        with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin_axis", "amin", "keepdim"]),
-        arg("argmax_axis", |x, axes| x.argmax(axes), &["keepdim"]),
-        arg("argmin_axis", |x, axes| x.argmin(axes), &["keepdim"]),
+        with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax", "amax", "keepdim"]),
+        with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin", "amin", "keepdim"]),
+        arg("argmax", |x, axes| x.argmax(axes)).kernels(&["argmax_axis"]),
+        arg("argmin", |x, axes| x.argmin(axes)).kernels(&["argmin_axis"]),
         with("cumsum", |c, x| x.cumsum(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
             .class(Reduction)
             .collects()
@@ -666,9 +656,8 @@ fn views() -> Vec<Op> {
             |g| json!({"dim0": g.dim(), "dim1": g.dim()}),
         )
         .linear(),
-        with("transpose_2d", |_, x| x.t(), real, matrix).linear().also(&["t"]),
-        with("batched_transpose", |_, x| x.t(), real, matrix).linear().also(&["t"]),
-        with("permute_general", |c, x| x.permute(&c.dims("perm")?), real, permutation).linear().also(&["permute"]),
+        with("t", |_, x| x.t(), real, matrix).linear().kernels(&["transpose_2d", "batched_transpose"]),
+        with("permute", |c, x| x.permute(&c.dims("perm")?), real, permutation).linear().kernels(&["permute_general"]),
         with("narrow", |c, x| x.narrow(c.dim("dim")?, c.size("start")?, c.size("length")?), real, range).linear(),
         with("slice", |c, x| x.slice(c.dim("dim")?, c.size("start")?, c.size("stop")?, c.size("step")?), real, stepped)
             .linear()
@@ -702,8 +691,15 @@ fn views() -> Vec<Op> {
         .linear(),
         with("flatten", |c, x| x.flatten(c.dim("first")?, c.dim("last")?), real, |_| json!({"first": 0, "last": -1}))
             .linear(),
-        broadcast_to("broadcast_to"),
-        broadcast_to("expand").also(&["broadcast_to"]),
+        Op::new(
+            "broadcast_to",
+            |c| one(c.input("x")?.broadcast_to(c.shape("shape")?)),
+            |g| {
+                let (shape, small) = (g.shape.clone(), g.smaller());
+                at(json!({"shape": shape}), g.tensor(Domain::Real, &small))
+            },
+        )
+        .linear(),
         Op::new(
             "sum_to_size",
             |c| one(c.input("x")?.sum_to_size(c.shape("shape")?)),
@@ -731,18 +727,6 @@ fn views() -> Vec<Op> {
     ]
 }
 
-fn broadcast_to(name: &'static str) -> Op {
-    Op::new(
-        name,
-        |c| one(c.input("x")?.broadcast_to(c.shape("shape")?)),
-        |g| {
-            let (shape, small) = (g.shape.clone(), g.smaller());
-            at(json!({"shape": shape}), g.tensor(Domain::Real, &small))
-        },
-    )
-    .linear()
-}
-
 fn parts(g: &mut Gen, vary: Option<usize>) -> Vec<(String, Tensor)> {
     let n = 1 + g.below(3);
     let part = |i: usize| {
@@ -757,7 +741,7 @@ fn parts(g: &mut Gen, vary: Option<usize>) -> Vec<(String, Tensor)> {
 
 fn copies() -> Vec<Op> {
     vec![
-        map("copy_buffer", Tensor::copy, Domain::Real).linear().also(&["copy"]),
+        map("copy", Tensor::copy, Domain::Real).linear().kernels(&["copy_buffer"]),
         map("contiguous", Tensor::contiguous, Domain::Real).linear(),
         with("cast", |c, x| x.cast(c.dtype("dtype")?), Domain::Real, |_| json!({"dtype": "f64"}))
             .linear()
@@ -788,8 +772,7 @@ fn copies() -> Vec<Op> {
             Changes::Overwrites,
             |c, y| y.fill_(c.scalar("value")?),
             |g| at(json!({"value": 1.5}), g.x(Domain::Real)),
-        )
-        .also(&["fill"]),
+        ),
         in_place("copy_", Changes::Overwrites, |c, y| y.copy_(c.input("src")?), with_source),
         in_place("add_", Changes::All, |c, y| y.add_(c.input("src")?), with_source)
             .class(Arithmetic)
@@ -900,7 +883,7 @@ fn lookup(g: &mut Gen) -> (Vec<usize>, [usize; 2]) {
 fn indexing() -> Vec<Op> {
     vec![
         Op::new(
-            "gather_kernel",
+            "gather",
             |c| one(c.input("x")?.gather(c.dim("dim")?, c.input("index")?)),
             |g| {
                 let (d, shape) = along(g);
@@ -911,9 +894,9 @@ fn indexing() -> Vec<Op> {
         )
         .linear()
         .picks()
-        .also(&["gather"]),
+        .kernels(&["gather_kernel"]),
         Op::new(
-            "scatter_add_kernel",
+            "scatter_add",
             |c| one(c.input("self")?.scatter_add(c.dim("dim")?, c.input("index")?, c.input("src")?)),
             |g| scatter_case(g, "self", false),
         )
@@ -921,7 +904,7 @@ fn indexing() -> Vec<Op> {
         .companion(absolute)
         .linear()
         .collects()
-        .also(&["scatter_add"]),
+        .kernels(&["scatter_add_kernel"]),
         in_place(
             "scatter_add_",
             Changes::Places,
@@ -1041,7 +1024,7 @@ fn indexing() -> Vec<Op> {
             },
         ),
         Op::new(
-            "embedding_forward",
+            "embedding",
             |c| {
                 let padding_idx = c.has("padding_idx").then(|| c.int("padding_idx")).transpose()?;
                 let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag("scale_grad_by_freq")? };
@@ -1056,7 +1039,7 @@ fn indexing() -> Vec<Op> {
         .linear()
         .picks()
         .fused()
-        .also(&["embedding"]),
+        .kernels(&["embedding_forward"]),
         Op::new(
             "embedding_rmsnorm",
             |c| one(c.input("w")?.embedding_rmsnorm(c.input("idx")?, c.optional("gamma"), c.float_or("eps", 1e-6)?)),
@@ -1118,59 +1101,69 @@ fn matmul_case(g: &mut Gen) -> Case {
     Case::new(none(), vec![("a", g.tensor(Domain::Real, &a)), ("b", g.tensor(Domain::Real, &b))])
 }
 
-/// A product with a bias and the activation that the attributes ask for.
-fn dense(name: &'static str, activation: fn(&Invocation<'_>) -> Result<Activation>) -> Op {
-    let turned = |c: &Invocation<'_>, flag: &str| Ok(if c.flag(flag)? { Transpose::Yes } else { Transpose::No });
-    let run = move |c: &Invocation<'_>| {
-        let (trans_a, trans_b) = (turned(c, "trans_a")?, turned(c, "trans_b")?);
-        let options = GemmBias { trans_a, trans_b, activation: activation(c)? };
-        one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), options))
-    };
-    Op::new(name, run, dense_case).class(Dense).companion(dense_terms).also(&["gemm_bias", "gemm"])
+/// Activations that a product takes, by name.
+const ACTIVATIONS: [(&str, Activation); 7] = [
+    ("identity", Activation::Identity),
+    ("relu", Activation::Relu),
+    ("gelu", Activation::Gelu(Approximate::None)),
+    ("gelu_tanh", Activation::Gelu(Approximate::Tanh)),
+    ("sigmoid", Activation::Sigmoid),
+    ("tanh", Activation::Tanh),
+    ("silu", Activation::Silu),
+];
+
+/// The attribute `activation`; without it, none.
+pub(super) fn activation(c: &Invocation<'_>) -> Result<Activation> {
+    if !c.has("activation") {
+        return Ok(Activation::Identity);
+    }
+    let word = c.word("activation")?;
+    let found = ACTIVATIONS.iter().find(|(name, _)| *name == word);
+    found
+        .map_or_else(|| c.fail("identity, relu, gelu, gelu_tanh, sigmoid, tanh or silu", "activation"), |(_, a)| Ok(*a))
 }
 
-fn dense_case(g: &mut Gen) -> Case {
-    let ([m, k, n], turned) = (extents(g), [g.coin(), g.coin()]);
-    let approximate = g.pick(&["none", "tanh"]);
-    let attributes = json!({"trans_a": turned[0], "trans_b": turned[1], "approximate": approximate});
+fn gemm_bias(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let turned = |flag: &str| Ok(if c.flag(flag)? { Transpose::Yes } else { Transpose::No });
+    let options = GemmBias { trans_a: turned("trans_a")?, trans_b: turned("trans_b")?, activation: activation(c)? };
+    one(c.input("a")?.gemm_bias(c.input("b")?, c.optional("bias"), options))
+}
+
+fn gemm_bias_case(g: &mut Gen) -> Case {
+    let ([m, k, n], turned, (activation, _)) = (extents(g), [g.coin(), g.coin()], g.pick(&ACTIVATIONS));
+    let attributes = json!({"trans_a": turned[0], "trans_b": turned[1], "activation": activation});
     let a = match (turned[0], g.coin()) {
         (true, _) => vec![k, m],
         (false, is_matrix) if is_matrix || g.timed().is_some() => vec![m, k],
         (false, _) => vec![2, m, k],
     };
     let b = if turned[1] { [n, k] } else { [k, n] };
-    let inputs = [("a", a), ("b", b.to_vec()), ("bias", vec![n])];
-    Case::new(attributes, inputs.map(|(name, shape)| (name, g.tensor(Domain::Real, &shape))).to_vec())
-}
-
-/// A bias that decides the sign, away from the kink: a product is at most 4.
-fn decided(op: Op) -> Op {
-    let make = op.make;
-    let push = |t: &Tensor, by: usize| t.sign()?.mul_scalar(by as f64);
-    let make = move |g: &mut Gen| {
-        let mut case = make(g);
-        let terms = case.inputs[1].1.dims().iter().copied().max().unwrap_or(0);
-        case.inputs[2].1 = push(&case.inputs[2].1, 4 * terms + 4).expect("floats have a sign");
-        case
-    };
-    Op { make: Box::new(make), ..op }
+    let [a, b] = [a, b.to_vec()].map(|shape| g.tensor(Domain::Real, &shape));
+    let mut bias = g.tensor(Domain::Real, &[n]);
+    if activation == "relu" {
+        // A bias that decides the sign, away from the kink: a product is at most 4.
+        let terms = a.dims().iter().copied().max().unwrap_or(0);
+        bias = bias.sign().and_then(|sign| sign.mul_scalar((4 * terms + 4) as f64)).expect("floats have a sign");
+    }
+    Case::new(attributes, vec![("a", a), ("b", b), ("bias", bias)])
 }
 
 /// The sum of absolute values before the activation, and the result.
-fn dense_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let sum = absolute(&Invocation { op: super::find("gemm_bias").unwrap_or(c.op), ..*c })?;
+fn gemm_bias_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let mut attributes = c.attributes.clone();
+    attributes.values.insert("activation".into(), "identity".into());
+    let sum = absolute(&Invocation { attributes: &attributes, ..*c })?;
     one(sum[0].add(&result(c)?[0]))
 }
 
 fn matrices() -> Vec<Op> {
-    let product = |op: Op, companion: Companion| op.class(Product).companion(companion).also(&["gemm"]);
+    let product = |op: Op, companion: Companion| op.class(Product).companion(companion);
     vec![
         product(Op::new("matmul", |c| one(c.input("a")?.matmul(c.input("b")?)), matmul_case), absolute),
-        product(Op::new("gemm", gemm, gemm_case), gemm_terms).also(&["t"]),
-        product(Op::new("addmm", gemm, gemm_case), gemm_terms),
+        product(Op::new("gemm", gemm, gemm_case), gemm_terms).kernels(&["addmm"]).also(&["t"]),
         product(
             Op::new(
-                "linear_forward",
+                "linear",
                 |c| one(c.input("x")?.linear(c.input("w")?, c.optional("b"))),
                 |g| {
                     g.at_least_rank(1);
@@ -1184,14 +1177,12 @@ fn matrices() -> Vec<Op> {
             ),
             absolute,
         )
-        .also(&["linear", "gemm_bias", "gemm"])
         .fused(),
-        dense("gemm_bias", |_| Ok(Activation::Identity)).fused(),
-        decided(dense("gemm_bias_relu", |_| Ok(Activation::Relu)).fused()),
-        dense("gemm_bias_gelu", |c| Ok(Activation::Gelu(approximate(c)?))).fused(),
-        dense("gemm_bias_sigmoid", |_| Ok(Activation::Sigmoid)).fused(),
-        dense("gemm_bias_tanh", |_| Ok(Activation::Tanh)).fused(),
-        dense("gemm_bias_swish", |_| Ok(Activation::Silu)).fused(),
+        Op::new("gemm_bias", gemm_bias, gemm_bias_case)
+            .class(Dense)
+            .companion(gemm_bias_terms)
+            .kernels(&["gemm_bias_relu", "gemm_bias_gelu", "gemm_bias_sigmoid", "gemm_bias_tanh", "gemm_bias_swish"])
+            .fused(),
     ]
 }
 
@@ -1370,12 +1361,13 @@ fn losses() -> Vec<Op> {
         })
         .constant(&["t"]),
         Op::new(
-            "cross_entropy_loss",
+            "cross_entropy",
             |c| one(c.input("logits")?.cross_entropy_with(c.input("target")?, &options(c)?)),
             |g| classes(g, "logits", Domain::Real, true),
         )
         .class(Stages)
         .fused()
+        .kernels(&["cross_entropy_loss"])
         .constant(&["weight", "token_bytes"]),
         Op::new(
             "nll_loss",
@@ -1460,7 +1452,7 @@ fn normalized(c: &Invocation<'_>) -> Result<usize> {
 fn norms() -> Vec<Op> {
     vec![
         Op::new(
-            "layernorm_forward",
+            "layer_norm",
             |c| {
                 let (dims, eps) = (normalized(c)?, c.float("eps")?);
                 one(c.input("x")?.layer_norm(dims, c.optional("weight"), c.optional("bias"), eps))
@@ -1469,15 +1461,17 @@ fn norms() -> Vec<Op> {
         )
         .class(Stages)
         .slice(Slice::Rows)
-        .fused(),
+        .fused()
+        .kernels(&["layernorm_forward"]),
         Op::new(
-            "rmsnorm_forward",
+            "rms_norm",
             |c| one(c.input("x")?.rms_norm(normalized(c)?, c.optional("weight"), c.float("eps")?)),
             |g| norm_case(g, false),
         )
         .class(Stages)
         .slice(Slice::Rows)
-        .fused(),
+        .fused()
+        .kernels(&["rmsnorm_forward"]),
     ]
 }
 
@@ -1522,7 +1516,7 @@ fn masked(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 fn random() -> Vec<Op> {
     vec![
         Op::new(
-            "dropout_forward",
+            "dropout",
             |c| {
                 let (p, training) = (c.float("p")?, !c.has("training") || c.flag("training")?);
                 one(c.input("x")?.dropout(if training { p } else { 0.0 }, &rng(c)?))
@@ -1536,9 +1530,9 @@ fn random() -> Vec<Op> {
         .definition(masked)
         .linear()
         .fused()
-        .also(&["dropout"]),
+        .kernels(&["dropout_forward"]),
         source(
-            "random_uniform",
+            "rand",
             |c, shape, device| {
                 let (lo, hi, dtype) = (c.float("lo")?, c.float("hi")?, c.dtype_or("dtype", DType::F32)?);
                 Tensor::rand(shape, lo, hi, dtype, device, &rng(c)?)
@@ -1547,29 +1541,32 @@ fn random() -> Vec<Op> {
             &["dtype"],
         )
         // What would round to the upper end is the number below.
-        .class(Arithmetic),
+        .class(Arithmetic)
+        .kernels(&["random_uniform"]),
         source(
-            "random_normal",
+            "randn",
             |c, shape, device| {
                 let (mean, std, dtype) = (c.float("mean")?, c.float("std")?, c.dtype_or("dtype", DType::F32)?);
                 Tensor::randn(shape, mean, std, dtype, device, &rng(c)?)
             },
             json!({"mean": 1.0, "std": 2.0, "dtype": "f64"}),
             &["dtype"],
-        ),
+        )
+        .kernels(&["random_normal"]),
         source(
-            "random_bernoulli",
+            "bernoulli",
             |c, shape, device| Tensor::bernoulli(shape, c.float("p")?, device, &rng(c)?),
             json!({"p": 0.3}),
             &[],
-        ),
+        )
+        .kernels(&["random_bernoulli"]),
         source(
-            "fill_buffer",
+            "full",
             |c, shape, device| Tensor::full(shape, c.scalar("value")?, c.dtype_or("dtype", DType::F64)?, device),
             json!({"value": 3, "dtype": "f64"}),
-            &["fill", "dtype"],
+            &["dtype"],
         )
-        .kernels(&["zeros", "ones"]),
+        .kernels(&["fill_buffer", "zeros", "ones"]),
     ]
 }
 
@@ -1610,20 +1607,33 @@ fn steps<O: nn::Optimizer + 'static>(
         }
         returned(c, &parameters, &optimizer, scaler.as_ref())
     };
-    let make = move |g: &mut Gen| {
-        let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
-        let mut attributes = attributes.clone();
-        attributes["lr"] = 0.1.into();
-        attributes["wd"] = 0.01.into();
-        Case::new(attributes, inputs.to_vec())
-    };
+    let make = move |g: &mut Gen| two_steps(g, &attributes);
     Op::new(name, run, make)
         .derivative(IN_PLACE)
         .class(Optimizer)
         .companion(step_terms)
         .fused()
-        .also(&["adagrad", "adam", "lamb", "lars", "muon", "rmsprop", "sgd", "set_grad", "leaf"])
+        .also(&["set_grad", "leaf"])
         .wide("parameters of 16 bits are rounded after each step")
+}
+
+/// Two steps of one parameter.
+fn two_steps(g: &mut Gen, attributes: &Value) -> Case {
+    let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
+    let mut attributes = attributes.clone();
+    attributes["lr"] = 0.1.into();
+    attributes["wd"] = 0.01.into();
+    Case::new(attributes, inputs.to_vec())
+}
+
+/// Two steps by the gradient, with a momentum, or with Nesterov's.
+fn sgd_case(g: &mut Gen) -> Case {
+    let attributes = match g.below(3) {
+        0 => none(),
+        1 => json!({"momentum": 0.9, "dampening": 0.1}),
+        _ => json!({"momentum": 0.9, "nesterov": true}),
+    };
+    two_steps(g, &attributes)
 }
 
 /// The step of an input such as `g0_3`.
@@ -1793,7 +1803,7 @@ fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
     let Some(lr) = rate(c, 0)? else { return c.fail("a number", "lr") };
     optimizer!(c, Sgd, parameters, lr lr, |of, to| {
         let to = with!(of, to, ["momentum" => momentum, "dampening" => dampening]);
-        if of.flag("nesterov")?.unwrap_or(c.op.name == "nag_step") { to.nesterov() } else { to }
+        if of.flag("nesterov")?.unwrap_or(false) { to.nesterov() } else { to }
     })
 }
 
@@ -1922,28 +1932,30 @@ fn update_scale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 
 fn optimizers() -> Vec<Op> {
     vec![
-        steps("sgd_step", sgd, none()),
-        steps("sgd_momentum_update", sgd, json!({"momentum": 0.9, "dampening": 0.1})),
-        steps("nag_step", sgd, json!({"momentum": 0.9})),
-        steps("adam_step", adam, json!({"amsgrad": false})),
-        steps("adamw_step", adamw, json!({"amsgrad": true})),
-        steps("rmsprop_step", rmsprop, json!({"momentum": 0.9, "centered": true})),
-        steps("adagrad_step", adagrad, json!({"lr_decay": 0.1, "initial_accumulator": 0.5})),
-        steps("lars_step", lars, json!({"trust": 0.5, "nesterov": true})),
-        steps("lamb_step", lamb, json!({"max_trust": 2.0})),
-        Op { make: Box::new(matrix_steps), ..steps("muon_step", muon, none()) }.class(Stages),
-        Op::new("gradient_clip_norm", clip_norm, |g| {
+        Op { make: Box::new(sgd_case), ..steps("sgd", sgd, none()) }.kernels(&[
+            "sgd_step",
+            "sgd_momentum_update",
+            "nag_step",
+        ]),
+        steps("adam", adam, json!({"amsgrad": false})).kernels(&["adam_step"]),
+        steps("adamw", adamw, json!({"amsgrad": true})).kernels(&["adamw_step"]),
+        steps("rmsprop", rmsprop, json!({"momentum": 0.9, "centered": true})).kernels(&["rmsprop_step"]),
+        steps("adagrad", adagrad, json!({"lr_decay": 0.1, "initial_accumulator": 0.5})).kernels(&["adagrad_step"]),
+        steps("lars", lars, json!({"trust": 0.5, "nesterov": true})).kernels(&["lars_step"]),
+        steps("lamb", lamb, json!({"max_trust": 2.0})).kernels(&["lamb_step"]),
+        Op { make: Box::new(matrix_steps), ..steps("muon", muon, none()) }.class(Stages).kernels(&["muon_step"]),
+        Op::new("clip_grad_norm", clip_norm, |g| {
             let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
         .changes(Changes::Every)
         .class(Reduction)
         .fused()
-        .kernels(&["scale_gradient"])
+        .kernels(&["gradient_clip_norm", "scale_gradient"])
         .derivative(IN_PLACE)
         .also(&["leaf"]),
         Op::new(
-            "gradient_clip_value",
+            "clip_grad_value",
             |c| {
                 let parameters = with_gradients(c)?;
                 nn::clip_grad_value(&parameters, c.float("clip")?)?;
@@ -1954,8 +1966,9 @@ fn optimizers() -> Vec<Op> {
         .changes(Changes::Every)
         .fused()
         .derivative(IN_PLACE)
+        .kernels(&["gradient_clip_value"])
         .also(&["leaf"]),
-        Op::new("amp_unscale_check", unscale, |g| {
+        Op::new("unscale_", unscale, |g| {
             let attributes = json!({"scale": 1024.0});
             Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
         })
@@ -1963,8 +1976,9 @@ fn optimizers() -> Vec<Op> {
         .class(Arithmetic)
         .fused()
         .derivative(IN_PLACE)
-        .also(&["leaf", "grad_scaler", "unscale_"]),
-        Op::new("amp_update_scale", update_scale, |g| {
+        .kernels(&["amp_unscale_check"])
+        .also(&["leaf", "grad_scaler"]),
+        Op::new("grad_scaler", update_scale, |g| {
             let bad = g.coin();
             let g0 = g.x(Domain::Real);
             let g0 = if bad { g0.div_scalar(0.0).expect("floats divide") } else { g0 };
@@ -1972,7 +1986,8 @@ fn optimizers() -> Vec<Op> {
         })
         .fused()
         .derivative(IN_PLACE)
-        .also(&["leaf", "grad_scaler", "unscale_"]),
+        .kernels(&["amp_update_scale"])
+        .also(&["leaf", "unscale_"]),
         Op::new(
             "accumulate_grad",
             |c| {

@@ -40,7 +40,7 @@ impl Tensor {
     /// Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an ignore_index with probabilities; `Value`
     /// for a class outside of `0..C`.
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
-        let op = "cross_entropy_loss";
+        let op = "cross_entropy";
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.cross_entropy_with(&target, options);
         }

@@ -127,17 +127,19 @@ impl From<Reduction> for Finish<'static> {
     }
 }
 
-/// A row of the table with its backward rows, computed in the accumulation dtype and reduced.
-fn elementwise(
+/// A pointwise loss with its gradients, by the name of its method.
+#[derive(Clone, Copy)]
+struct Loss {
+    op: &'static str,
     row: Pointwise,
     slopes: &'static Slopes,
-    operands: &[&Tensor],
-    attributes: &[f64],
-    finish: Finish<'_>,
-) -> Result<Tensor> {
+}
+
+/// The losses of all elements, computed in the accumulation dtype and reduced.
+fn elementwise(loss: Loss, operands: &[&Tensor], attributes: &[f64], finish: Finish<'_>) -> Result<Tensor> {
     match divisor(operands[0], finish) {
-        Some(divisor) if is_fused(row, operands) => fused(row, slopes, operands, attributes, divisor),
-        _ => composite(row, slopes, operands, attributes, finish),
+        Some(divisor) if is_fused(loss.row, operands) => fused(loss, operands, attributes, divisor),
+        _ => composite(loss, operands, attributes, finish),
     }
 }
 
@@ -155,18 +157,12 @@ fn moving(operands: &[&Tensor]) -> usize {
 fn is_fused(row: Pointwise, operands: &[&Tensor]) -> bool {
     let (own, shared) = operands.split_at(moving(operands));
     let is_one = |t: &&Tensor| t.layout().strides().iter().all(|&stride| stride == 0);
-    !own.is_empty() && shared.iter().all(is_one) && has_kernel(Fused::RowTotal(row), operands[0])
+    !own.is_empty() && shared.iter().all(is_one) && has_kernel(Fused::PointwiseTotal(row), operands[0])
 }
 
 /// The row and the sum of its results in one pass; the backward pass is that of the row.
-fn fused(
-    row: Pointwise,
-    slopes: &'static Slopes,
-    operands: &[&Tensor],
-    attributes: &[f64],
-    divisor: f64,
-) -> Result<Tensor> {
-    let (op, x) = (row.name(), operands[0]);
+fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> Result<Tensor> {
+    let (Loss { op, row, slopes }, x) = (loss, operands[0]);
     let own = moving(operands);
     let number = |t: &Tensor| (0..t.rank()).fold(t.clone(), |t, _| t.with_layout(t.layout().select(0, 0)));
     let inputs: Vec<Tensor> =
@@ -174,14 +170,14 @@ fn fused(
     let y = Tensor::empty(op, &Shape::from(()), x.dtype(), x.device())?;
     let floats = [attributes, &[divisor]].concat();
     let ints = [(operands.len() - own) as i64, 0, 1];
-    let kernel = Kernel::Fused(Fused::RowTotal(row));
+    let kernel = Kernel::Fused(Fused::PointwiseTotal(row));
     run(op, kernel, &inputs.iter().collect::<Vec<_>>(), &[&y], Attributes { ints: &ints, floats: &floats })?;
     let (dtype, shape) = (x.dtype(), x.shape().clone());
     let second = attributes.to_vec();
     let attributes = [attributes, &[1.0 / divisor]].concat();
     let specified = move |inputs: &[Tensor]| {
         let finish = Finish { factor: 1.0 / divisor, ..Reduction::Sum.into() };
-        composite(row, slopes, &inputs.iter().collect::<Vec<_>>(), &second, finish)
+        composite(loss, &inputs.iter().collect::<Vec<_>>(), &second, finish)
     };
     record_fused(op, operands, y, specified, move |t, x| {
         let dy = t.dy().broadcast_to(&shape)?;
@@ -194,14 +190,8 @@ fn fused(
     })
 }
 
-fn composite(
-    row: Pointwise,
-    slopes: &'static Slopes,
-    operands: &[&Tensor],
-    attributes: &[f64],
-    finish: Finish<'_>,
-) -> Result<Tensor> {
-    let op = row.name();
+fn composite(loss: Loss, operands: &[&Tensor], attributes: &[f64], finish: Finish<'_>) -> Result<Tensor> {
+    let Loss { op, row, slopes } = loss;
     let dtype = operands[0].dtype();
     let wide: Vec<Tensor> = operands.iter().map(|t| t.cast(dtype.acc())).collect::<Result<_>>()?;
     let references: Vec<&Tensor> = wide.iter().collect();
@@ -218,25 +208,18 @@ fn composite(
 
 /// A loss that is as large for `t - a` as for `a - t`: the derivative with respect to the target is that of `a`, of swapped
 /// operands.
-fn of_difference(
-    row: Pointwise,
-    slopes: &'static Slopes,
-    a: &Tensor,
-    t: &Tensor,
-    attributes: &[f64],
-    finish: Finish<'_>,
-) -> Result<Tensor> {
+fn of_difference(loss: Loss, a: &Tensor, t: &Tensor, attributes: &[f64], finish: Finish<'_>) -> Result<Tensor> {
     if let Some(([a, t], _)) = autocast::wide([a, t], None)? {
-        return of_difference(row, slopes, &a, &t, attributes, finish);
+        return of_difference(loss, &a, &t, attributes, finish);
     }
-    check_operands(row.name(), &[a, t])?;
-    elementwise(row, slopes, &[a, t], attributes, finish)
+    check_operands(loss.op, &[a, t])?;
+    elementwise(loss, &[a, t], attributes, finish)
 }
 
 impl Tensor {
     /// `(a - t)^2`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        mse(self, target, reduction.into())
+        mse("mse_loss", self, target, reduction.into())
     }
 
     /// `|a - t|`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
@@ -245,7 +228,8 @@ impl Tensor {
             rows: &[Slope::All(Pointwise::L1Backward), Slope::Of(Pointwise::L1Backward, SWAPPED)],
             both: Some(Pointwise::L1BackwardBoth),
         };
-        of_difference(Pointwise::L1Loss, SLOPES, self, target, &[], reduction.into())
+        let loss = Loss { op: "l1_loss", row: Pointwise::L1Loss, slopes: SLOPES };
+        of_difference(loss, self, target, &[], reduction.into())
     }
 
     /// `d^2 / (2 beta)` where `d = |a - t| < beta`, `d - beta / 2` elsewhere. Both operands have gradients. Float dtypes.
@@ -254,7 +238,7 @@ impl Tensor {
         if beta.is_nan() || beta < 0.0 {
             return Err(Error::attr("smooth_l1_loss", format!("beta is {beta}, expected at least 0")));
         }
-        smooth_l1(self, target, beta, reduction.into())
+        smooth_l1("smooth_l1_loss", self, target, beta, reduction.into())
     }
 
     /// `delta` times [`smooth_l1_loss`](Tensor::smooth_l1_loss) with `beta = delta`; half of the square if delta is infinite.
@@ -267,9 +251,9 @@ impl Tensor {
         // it leaves the dtype's range.
         let largest = if self.dtype() == DType::F64 { f64::MAX } else { f32::MAX as f64 };
         if delta > SQRT_2 * largest.sqrt() {
-            return mse(self, target, Finish { factor: 0.5, ..reduction.into() });
+            return mse("huber_loss", self, target, Finish { factor: 0.5, ..reduction.into() });
         }
-        smooth_l1(self, target, delta, Finish { factor: delta, ..reduction.into() })
+        smooth_l1("huber_loss", self, target, delta, Finish { factor: delta, ..reduction.into() })
     }
 
     /// `-w (t ln p + (1 - t) ln(1 - p))` for probabilities p, with logarithms of at least -100. p and t have gradients.
@@ -285,7 +269,8 @@ impl Tensor {
         }
         check_operands(op, &[self, target])?;
         check_weight(op, self, weight)?;
-        elementwise(Pointwise::BceLoss, SLOPES, &[self, target], &[], Finish { weight, ..reduction.into() })
+        let loss = Loss { op, row: Pointwise::BceLoss, slopes: SLOPES };
+        elementwise(loss, &[self, target], &[], Finish { weight, ..reduction.into() })
     }
 
     /// [`bce_loss`](Tensor::bce_loss) of `sigmoid(x)` without its rounding. `positive_weight`, which broadcasts, weighs
@@ -314,13 +299,8 @@ impl Tensor {
             None => Tensor::ones((), self.dtype(), self.device())?.broadcast_to(self.shape())?,
         };
         check_operands(op, &[self, &positive])?;
-        elementwise(
-            Pointwise::BceWithLogits,
-            SLOPES,
-            &[self, target, &positive],
-            &[],
-            Finish { weight, ..reduction.into() },
-        )
+        let loss = Loss { op, row: Pointwise::BceWithLogits, slopes: SLOPES };
+        elementwise(loss, &[self, target, &positive], &[], Finish { weight, ..reduction.into() })
     }
 
     /// The Kullback-Leibler divergence `t (ln t - x)` for logarithms x of probabilities; 0 where t is 0. Only x has a
@@ -332,13 +312,14 @@ impl Tensor {
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.kl_div(&target, kind, reduction);
         }
-        check_operands("kl_div", &[self, target])?;
-        check_constant("kl_div", "the target", target)?;
+        let op = "kl_div";
+        check_operands(op, &[self, target])?;
+        check_constant(op, "the target", target)?;
         let (row, slopes) = match kind {
             KlTarget::Probabilities => (Pointwise::KlDiv, PLAIN),
             KlTarget::Logarithms => (Pointwise::KlDivLog, LOG),
         };
-        elementwise(row, slopes, &[self, target], &[], reduction.into())
+        elementwise(Loss { op, row, slopes }, &[self, target], &[], reduction.into())
     }
 
     /// Cross entropy of a sigmoid, weighted by `(1 - p_t)^gamma`. Only x has a gradient. Float dtypes. Errors: `Shape` if
@@ -361,24 +342,24 @@ impl Tensor {
             FocalInput::Logits => (Pointwise::FocalLoss, LOGITS),
             FocalInput::Probabilities => (Pointwise::FocalProbability, PROBABILITIES),
         };
-        elementwise(row, slopes, &[self, target], &[alpha, gamma], reduction.into())
+        elementwise(Loss { op, row, slopes }, &[self, target], &[alpha, gamma], reduction.into())
     }
 }
 
-fn mse(a: &Tensor, t: &Tensor, finish: Finish<'_>) -> Result<Tensor> {
+fn mse(op: &'static str, a: &Tensor, t: &Tensor, finish: Finish<'_>) -> Result<Tensor> {
     const SLOPES: &Slopes = &Slopes {
         rows: &[Slope::All(Pointwise::MseBackward), Slope::Of(Pointwise::MseBackward, SWAPPED)],
         both: Some(Pointwise::MseBackwardBoth),
     };
-    of_difference(Pointwise::MseLoss, SLOPES, a, t, &[], finish)
+    of_difference(Loss { op, row: Pointwise::MseLoss, slopes: SLOPES }, a, t, &[], finish)
 }
 
-fn smooth_l1(a: &Tensor, t: &Tensor, beta: f64, finish: Finish<'_>) -> Result<Tensor> {
+fn smooth_l1(op: &'static str, a: &Tensor, t: &Tensor, beta: f64, finish: Finish<'_>) -> Result<Tensor> {
     const SLOPES: &Slopes = &Slopes {
         rows: &[Slope::All(Pointwise::SmoothL1Backward), Slope::Of(Pointwise::SmoothL1Backward, SWAPPED)],
         both: Some(Pointwise::SmoothL1BackwardBoth),
     };
-    of_difference(Pointwise::SmoothL1Loss, SLOPES, a, t, &[beta], finish)
+    of_difference(Loss { op, row: Pointwise::SmoothL1Loss, slopes: SLOPES }, a, t, &[beta], finish)
 }
 
 fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result<()> {
