@@ -242,7 +242,7 @@ fn gradcheck_accepts_a_right_rule_and_finds_a_wrong_one() -> Result<()> {
 #[test]
 fn a_rule_that_forgets_a_gradient_is_an_error() -> Result<()> {
     let x = leaf(&[1.0], 1)?;
-    let y = record("forgetful", &[&x], x.detach().copy()?, |_| Ok([None].into_iter().collect()))?;
+    let y = record("forgetful", &[&x], x.detach().copy()?, |_| Ok([None::<Tensor>].into_iter().collect()))?;
     let error: Error = y.backward().unwrap_err();
     assert_eq!(error.op(), "forgetful");
     Ok(())

@@ -35,6 +35,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "edges",
             "--test",
+            "passes",
+            "--test",
             "sizes",
             "--test",
             "properties",

@@ -12,6 +12,13 @@ struct Cast {
     to: Tensor,
 }
 
+impl Cast {
+    /// False if the leaf was changed in place since, or nobody else holds it.
+    fn is_current(&self) -> bool {
+        self.version == self.leaf.0.storage.version() && Arc::strong_count(&self.leaf.0) > 1
+    }
+}
+
 thread_local! {
     static LOW: Cell<Option<DType>> = const { Cell::new(None) };
     static CASTS: RefCell<Vec<Cast>> = const { RefCell::new(Vec::new()) };
@@ -21,8 +28,8 @@ thread_local! {
 /// `dtype`, f16 or bf16; softmax, losses, norms, `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and
 /// products of elements take 16-bit operands in f32. Other ops run in the dtype that they get. Only f32, f16 and bf16 change.
 ///
-/// Casts are on the tape, so that the gradient of a parameter has the parameter's dtype; a parameter is cast once. Backward
-/// passes take the dtypes of what they differentiate, whether they are in the scope or not. Use [`no_autocast`] inside for what
+/// Casts are on the tape, so that the gradient of a parameter has the parameter's dtype; a parameter is cast once for all
+/// losses of a scope, each of which may have a backward pass of its own. Backward passes take the dtypes of what they differentiate, whether they are in the scope or not. Use [`no_autocast`] inside for what
 /// shall stay as it is, and a loss scaler with f16. Micikevicius et al. 2017, arXiv 1710.03740. Errors: `Attr` for another
 /// dtype; those of `f`.
 ///
@@ -60,12 +67,6 @@ pub(crate) fn with<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
     }
     let _forget = (LOW.get().is_none() && dtype.is_some()).then_some(Forget);
     with_flag(&LOW, dtype, f)
-}
-
-/// Runs a backward pass, after which the nodes of casts are spent.
-pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
-    forget();
-    no_autocast(f)
 }
 
 fn forget() {
@@ -121,6 +122,10 @@ fn cast(x: &Tensor, dtype: DType) -> Result<Tensor> {
         return Ok(to);
     }
     let to = x.cast(dtype)?;
-    CASTS.with_borrow_mut(|casts| casts.push(Cast { leaf: x.clone(), version: x.0.storage.version(), to: to.clone() }));
+    CASTS.with_borrow_mut(|casts| {
+        // A long scope, such as a training loop, changes its leaves.
+        casts.retain(Cast::is_current);
+        casts.push(Cast { leaf: x.clone(), version: x.0.storage.version(), to: to.clone() });
+    });
     Ok(to)
 }

@@ -26,11 +26,32 @@ pub(crate) struct Storage {
     device: Device,
     /// Counts in-place changes, so that the tape sees whether what it saved is still what it was.
     version: AtomicU64,
+    /// How many allocations were made before this one.
+    born: u64,
 }
 
+static BIRTHS: AtomicU64 = AtomicU64::new(0);
+
 impl Storage {
+    fn new(memory: Box<dyn Memory>, device: Device) -> Storage {
+        Storage { memory, device, version: AtomicU64::new(0), born: BIRTHS.fetch_add(1, Ordering::Relaxed) }
+    }
+
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    pub fn set_version(&self, version: u64) {
+        self.version.store(version, Ordering::Release);
+    }
+
+    pub fn born(&self) -> u64 {
+        self.born
+    }
+
+    /// [`born`](Storage::born) of the next allocation.
+    pub fn births() -> u64 {
+        BIRTHS.load(Ordering::Relaxed)
     }
 }
 
@@ -39,7 +60,7 @@ impl Tensor {
     pub fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
         let memory = device.backend().allocate(shape.numel() * dtype.size()).map_err(|e| e.of(op))?;
-        let storage = Arc::new(Storage { memory, device: device.clone(), version: AtomicU64::new(0) });
+        let storage = Arc::new(Storage::new(memory, device.clone()));
         Ok(Tensor(Arc::new(Inner { layout: Layout::contiguous(shape.clone()), dtype, storage, edge: None })))
     }
 
@@ -148,6 +169,11 @@ impl Tensor {
         Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
     }
 
+    /// True if both tensors are the same elements of the same memory.
+    pub(crate) fn is_same(&self, other: &Tensor) -> bool {
+        self.shares_memory(other) && self.layout() == other.layout() && self.dtype() == other.dtype()
+    }
+
     /// True if the tape follows this tensor: it is a leaf, or was computed from one.
     pub fn requires_grad(&self) -> bool {
         self.0.edge.is_some()
@@ -210,7 +236,7 @@ impl Tensor {
         Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
     }
 
-    /// Refuses to change a tensor that the tape follows.
+    /// Comes before every change in place: refuses a tensor that the tape follows, and tells the watch of a checkpoint.
     pub(crate) fn check_in_place(&self, op: &'static str) -> Result<()> {
         if self.requires_grad() && tape::is_grad_enabled() {
             return Err(Error::value(
@@ -218,7 +244,7 @@ impl Tensor {
                 "a tensor that requires a gradient is changed in place; do so within `no_grad`",
             ));
         }
-        Ok(())
+        tape::note_write(self)
     }
 
     pub(crate) fn touch(&self) {
@@ -254,6 +280,7 @@ pub(crate) fn run(
     if outputs[0].numel() == 0 {
         return Ok(());
     }
+    tape::note_read(inputs);
     let device = outputs[0].device();
     let inputs: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|t| t.operand()).collect();
     let outputs: SmallVec<[Operand<'_>; 4]> = outputs.iter().map(|t| t.operand()).collect();

@@ -33,7 +33,7 @@ impl Tensor {
         }
         record(op, parts, y, move |t| {
             let mut start = 0;
-            let mut gradients = Gradients::new();
+            let mut gradients = Gradients::default();
             for (i, &length) in lengths.iter().enumerate() {
                 gradients.push(t.want(i, || t.dy().narrow(d as isize, start, length))?);
                 start += length;

@@ -4,7 +4,7 @@ use super::fused::{has_kernel, record_fused};
 use super::graph::index_reduce;
 use super::{gradients, in_acc};
 use crate::backend::{Fused, IndexReduce, Kernel};
-use crate::tape::record;
+use crate::tape::{Gradient, Saved, record};
 use crate::tensor::{Attributes, check_device, check_float, check_index, describe, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
@@ -33,11 +33,11 @@ impl Tensor {
         dims.push(e);
         let flat = index.reshape(index.numel())?;
         let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
-        let by_freq = options.scale_grad_by_freq;
+        let (by_freq, saved) = (options.scale_grad_by_freq, Saved::input(&flat));
         let y = record(op, &[self], rows, move |t| {
             let is_fused = has_kernel(Fused::IndexReduce(reduce(by_freq)), t.dy()) && !t.creates_graph();
             let gradient = if is_fused { fused_gradient } else { table_gradient };
-            gradients![Some(gradient(t.dy(), &flat, v, padding, by_freq)?)]
+            gradients![gradient(t.dy(), &t.get(&saved)?, v, padding, by_freq)?]
         })?;
         y.reshape(Shape::from(dims))
     }
@@ -73,26 +73,27 @@ impl Tensor {
         let acc = table.dtype().acc();
         let (mean, rstd) = (empty(rows.into(), acc)?, empty(rows.into(), acc)?);
         let gamma = gamma.map(Tensor::contiguous).transpose()?;
-        let inputs: Vec<&Tensor> = [&table].into_iter().chain(&gamma).collect();
-        let operands = [&inputs[..], &[&flat]].concat();
+        let operands: Vec<&Tensor> = [&table].into_iter().chain(&gamma).chain([&flat]).collect();
         let attributes = Attributes { ints: &ints, floats: &[eps] };
         run(op, Kernel::Fused(Fused::EmbeddingNorm), &operands, &[&y, &mean, &rstd], attributes)?;
-        let named = flat.clone();
-        let again = move |x: &[Tensor]| embedding_norm(&x[0], &named, x.get(1), eps);
-        let y = record_fused(op, &inputs, y, again, move |t, x| {
-            let dy = t.dy().contiguous()?;
-            let (wants_table, wants_gamma) = (t.needs(0), x.len() > 1 && t.needs(1));
+        let gamma_of = |x: &[Tensor]| if x.len() == 3 { Some(x[1].clone()) } else { None };
+        let again = move |x: &[Tensor]| embedding_norm(&x[0], &x[x.len() - 1], gamma_of(x).as_ref(), eps);
+        let y = record_fused(op, &operands, y, again, move |t, x| {
+            let (dy, gamma, flat) = (t.dy().contiguous()?, gamma_of(x), &x[x.len() - 1]);
+            let (wants_table, wants_gamma) = (t.needs(0), gamma.is_some() && t.needs(1));
             let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
             let dx = wants_table.then(|| like(&dy)).transpose()?;
             let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
-            let operands: Vec<&Tensor> =
-                [&dy, &x[0], &mean, &rstd].into_iter().chain(x.get(1)).chain([&flat]).collect();
+            let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
             let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
             let ints = [&ints[..], &[wants_table as i64, wants_gamma as i64]].concat();
             let kernel = Kernel::Fused(Fused::EmbeddingNormBackward);
             run(op, kernel, &operands, &outputs, Attributes::ints(&ints))?;
-            let dtable = dx.map(|dx| fused_gradient(&dx, &flat, v, None, false)).transpose()?;
-            Ok([dtable, dgamma].into_iter().take(x.len()).collect())
+            let dtable = dx.map(|dx| fused_gradient(&dx, flat, v, None, false)).transpose()?;
+            match gamma {
+                Some(_) => gradients![dtable, dgamma, Gradient::NONE],
+                None => gradients![dtable, Gradient::NONE],
+            }
         })?;
         let mut dims = Dims::from_slice(index.dims());
         dims.push(length);

@@ -2,7 +2,7 @@
 //! backend has no such kernel, and second derivatives go through it.
 
 use crate::backend::Fused;
-use crate::tape::{Backward, BackwardOptions, First, Gradients, grad_with, record_after};
+use crate::tape::{Backward, BackwardOptions, Gradients, Prologue, gradients_from, record_after};
 use crate::{Result, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -24,25 +24,25 @@ pub(crate) fn record_fused(
     record_fused_after(op, inputs, output, None, composite, backward)
 }
 
-/// [`record_fused`] where `backward` is given what a row makes of dy.
+/// [`record_fused`] with a prologue: `backward` is given `dy` after it.
 pub(crate) fn record_fused_after(
     op: &'static str,
     inputs: &[&Tensor],
     output: Tensor,
-    first: Option<Arc<First>>,
+    prologue: Option<Arc<Prologue>>,
     composite: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
 ) -> Result<Tensor> {
     let saved: SmallVec<[crate::tape::Saved; 4]> = inputs.iter().map(|t| crate::tape::Saved::input(t)).collect();
-    record_after(op, inputs, output, first, move |t| {
+    record_after(op, inputs, output, prologue, move |t| {
         let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
         if !t.creates_graph() {
             return backward(t, &inputs);
         }
         let y = composite(&inputs)?;
         let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
-        let options = BackwardOptions { gradient: Some(t.dy().clone()), create_graph: true, ..Default::default() };
-        let mut found = grad_with(&y, &wanted, options)?.into_iter();
-        Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next() } else { None }).collect())
+        let options = BackwardOptions { create_graph: true, ..Default::default() };
+        let mut found = gradients_from(&[(&y, t.dy().clone())], &wanted, &options)?.into_iter();
+        Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())
     })
 }

@@ -8,6 +8,7 @@ use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run, scalar_for};
 use crate::{DType, Error, Result, Scalar, Tensor};
+use std::iter::once;
 
 impl Tensor {
     /// `cond ? a : b` for this bool tensor; the other side never leaks. All broadcast; `a`, `b` of any one dtype.
@@ -18,8 +19,9 @@ impl Tensor {
         check_device(op, &[self, a])?;
         let shape = common_shape(op, &[self, a, b])?;
         let y = pointwise_one(op, Pointwise::Where, &[self, a, b], Attributes::default(), &shape, a.dtype())?;
-        let (cond, a_shape, b_shape) = (self.clone(), a.shape().clone(), b.shape().clone());
+        let (saved, a_shape, b_shape) = (Saved::input(self), a.shape().clone(), b.shape().clone());
         record(op, &[a, b], y, move |t| {
+            let cond = t.get(&saved)?;
             let parts: [Part<'_>; 2] =
                 [(&a_shape, Pointwise::WhereBackwardA, &[&cond]), (&b_shape, Pointwise::WhereBackwardB, &[&cond])];
             all_or_each(t, 0, (Pointwise::WhereBackward, &[&cond]), &[], &parts)
@@ -35,9 +37,9 @@ impl Tensor {
         let shape = common_shape(op, &[self, a])?;
         let attributes = Attributes { ints: &[int], floats: &[float] };
         let y = pointwise_one(op, Pointwise::WhereScalar, &[self, a], attributes, &shape, a.dtype())?;
-        let (cond, a_shape) = (self.clone(), a.shape().clone());
+        let (saved, a_shape) = (Saved::input(self), a.shape().clone());
         record(op, &[a], y, move |t| {
-            gradients![Some(gradient_of(t, Pointwise::WhereBackwardA, &[&cond], &[], &a_shape)?)]
+            gradients![gradient_of(t, Pointwise::WhereBackwardA, &[&t.get(&saved)?], &[], &a_shape)?]
         })
     }
 
@@ -101,9 +103,9 @@ impl Tensor {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
             let row = Pointwise::AddcmulBackwardA;
             let parts: [Part<'_>; 2] = [(a.shape(), row, &[&b]), (b.shape(), row, &[&a])];
-            let mut found = all_or_each(t, 1, (Pointwise::AddcmulBackward, &[&a, &b]), &[float], &parts)?;
-            found[0] = t.want(0, || t.dy().sum_to_size(&s_shape))?;
-            Ok(found)
+            let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
+            let of_product = all_or_each(t, 1, (Pointwise::AddcmulBackward, &[&a, &b]), &[float], &parts)?;
+            Ok(once(of_sum.into()).chain(of_product).collect())
         })
     }
 
@@ -120,9 +122,9 @@ impl Tensor {
             let (a, b) = (t.get(&sa)?, t.get(&sb)?);
             let (first, second) = (Pointwise::AddcdivBackwardA, Pointwise::AddcdivBackwardB);
             let parts: [Part<'_>; 2] = [(a.shape(), first, &[&b]), (b.shape(), second, &[&a, &b])];
-            let mut found = all_or_each(t, 1, (Pointwise::AddcdivBackward, &[&a, &b]), &[value], &parts)?;
-            found[0] = t.want(0, || t.dy().sum_to_size(&s_shape))?;
-            Ok(found)
+            let of_sum = t.want(0, || t.dy().sum_to_size(&s_shape))?;
+            let of_quotient = all_or_each(t, 1, (Pointwise::AddcdivBackward, &[&a, &b]), &[value], &parts)?;
+            Ok(once(of_sum.into()).chain(of_quotient).collect())
         })
     }
 

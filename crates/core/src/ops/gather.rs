@@ -2,7 +2,7 @@
 
 use super::gradients;
 use crate::backend::{Kernel, Scatter};
-use crate::tape::record;
+use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
 use crate::{Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
@@ -76,8 +76,9 @@ fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tenso
         let inputs = [&at_least_1d(x), &at_least_1d(index)];
         run(op, Kernel::Gather, &inputs, &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
     }
-    let (index, shape) = (index.clone(), x.shape().clone());
+    let (saved, shape) = (Saved::input(index), x.shape().clone());
     record(op, &[x], y, move |t| {
+        let index = t.get(&saved)?;
         let zeros = Tensor::zeros(&shape, t.dy().dtype(), t.dy().device())?;
         gradients![Some(scatter_onto("scatter_add", back, &zeros, zeros.clone(), dim, &index, t.dy())?)]
     })
@@ -209,8 +210,9 @@ fn scatter_onto(
     src: &Tensor,
 ) -> Result<Tensor> {
     put(op, mode, &y, x.shape().dim(op, dim)?, index, src)?;
-    let (index, src_shape) = (index.clone(), src.shape().clone());
+    let (saved, src_shape) = (Saved::input(index), src.shape().clone());
     record(op, &[x, src], y, move |t| {
+        let index = t.get(&saved)?;
         let dself = || match mode {
             Scatter::Add => Ok(t.dy().clone()),
             Scatter::Assign | Scatter::Distinct => {

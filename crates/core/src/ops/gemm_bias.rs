@@ -212,12 +212,12 @@ fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
     launch(op, kernel, inputs, [Some(&y), z.as_ref()], options)?;
     let rows = rows.filter(|_| is_recorded);
-    let first = rows.map(|(_, slope)| Arc::new(slope.first(z.as_ref().unwrap_or(&y), &y, &[])));
+    let prologue = rows.map(|(_, slope)| Arc::new(slope.prologue(z.as_ref().unwrap_or(&y), &y, &[])));
     record_fused_after(
         op,
         inputs,
         y,
-        first,
+        prologue,
         move |inputs| composite(op, inputs, options),
         move |t, inputs| {
             let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);

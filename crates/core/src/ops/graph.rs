@@ -4,7 +4,7 @@ use super::fused::{has_kernel, record_fused};
 use super::gather::along;
 use super::{Order, Rounding, gradients};
 use crate::backend::{Fused, IndexGradient, IndexReduce, Kernel};
-use crate::tape::{Saved, record};
+use crate::tape::{Gradient, Saved, record};
 use crate::tensor::{Attributes, check_device, check_index, describe, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
@@ -29,8 +29,8 @@ impl Tensor {
         }
         let y = Tensor::empty(op, &node_shape(self, nodes), self.dtype(), self.device())?;
         index_reduce(op, IndexReduce::Sum, index, self, None, &[&y])?;
-        let index = index.clone();
-        record(op, &[self], y, move |t| gradients![Some(t.dy().index_select(0, &index)?)])
+        let saved = Saved::input(index);
+        record(op, &[self], y, move |t| gradients![t.dy().index_select(0, &t.get(&saved)?)?])
     }
 
     /// The mean of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. Integers are
@@ -38,17 +38,15 @@ impl Tensor {
     pub fn scatter_mean(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
         let op = "scatter_mean";
         let nodes = nodes(op, self, index, size)?;
-        let index = index.clone();
         if !has_kernel(Fused::IndexReduce(IndexReduce::Mean), self) {
-            return mean(self, &index, nodes).map_err(|e| e.of(op));
+            return mean(self, index, nodes).map_err(|e| e.of(op));
         }
         let y = Tensor::empty(op, &node_shape(self, nodes), self.dtype(), self.device())?;
         let counts = Tensor::empty(op, &Shape::from(nodes), DType::I32, self.device())?;
-        index_reduce(op, IndexReduce::Mean, &index, self, None, &[&y, &counts])?;
-        let at = Saved::input(&index);
-        let composite = move |x: &[Tensor]| mean(&x[0], &index, nodes);
-        record_fused(op, &[self], y, composite, move |t, x| {
-            gradients![Some(index_gradient(IndexGradient::Mean, t.dy(), &t.get(&at)?, &[&counts], &x[0])?)]
+        index_reduce(op, IndexReduce::Mean, index, self, None, &[&y, &counts])?;
+        let composite = move |x: &[Tensor]| mean(&x[0], &x[1], nodes);
+        record_fused(op, &[self, index], y, composite, move |t, x| {
+            gradients![index_gradient(IndexGradient::Mean, t.dy(), &x[1], &[&counts], &x[0])?, Gradient::NONE]
         })
     }
 

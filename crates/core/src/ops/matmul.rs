@@ -4,7 +4,7 @@ use super::fused::has_kernel;
 use super::gemm_bias::{self, GemmBias};
 use super::gradients;
 use crate::backend::{Fused, Kernel};
-use crate::tape::{Backward, Saved, record};
+use crate::tape::{Backward, Gradient, Saved, record};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -53,11 +53,11 @@ fn as_batch(t: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The gradient of input `i` in a rule: `left @ right`, the leading dimensions of which are equal, in this shape. What the input's own
-/// rule would do to it first is done by the same kernel, if there is one.
-pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor, shape: &Shape) -> Result<Tensor> {
+/// The gradient of input `i` in a rule: `left @ right`, the leading dimensions of which are equal, in this shape. The same kernel
+/// applies the prologue of the input's own rule, where it can.
+pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor, shape: &Shape) -> Result<Gradient> {
     let op = "matmul";
-    if let Some((row, beside)) = t.first_of(i)?
+    if let Some((row, beside)) = t.prologue_of(i)?
         && has_kernel(Fused::MatmulPointwise(row), left)
         && right.numel() > 0
     {
@@ -66,10 +66,9 @@ pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
         let y = Tensor::empty(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
         run(op, Kernel::Fused(Fused::MatmulPointwise(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
-        t.mark_past(i);
-        return y.reshape(shape.clone());
+        return Ok(Gradient::after_prologue(y.reshape(shape.clone())?));
     }
-    left.matmul(right)?.reshape(shape.clone())
+    Ok(left.matmul(right)?.reshape(shape.clone())?.into())
 }
 
 impl Tensor {
@@ -178,8 +177,8 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
             if [left, right, x].iter().all(|t| leading(t) == batch) {
                 return gradient(t, i, left, right, x.shape());
             }
-            // What is summed is past no row.
-            left.matmul(right)?.sum_to_size(x.shape())
+            // A prologue cannot be applied before the sum.
+            Ok(left.matmul(right)?.sum_to_size(x.shape())?.into())
         };
         gradients![t.want(0, || of(0, t.dy(), &b.t()?, &a))?, t.want(1, || of(1, &a.t()?, t.dy(), &b))?]
     })

@@ -92,7 +92,7 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
 /// An operand that broadcasts: its shape, the row of its gradient, and what that reads beside dy.
 pub(crate) type Part<'a> = (&'a Shape, Pointwise, &'a [&'a Tensor]);
 
-/// The gradients of the operands of an op from number `first` on: by a row, given dy and `inputs`, with an output for each if all
+/// The gradients of the operands of an op from input `first` on, without those before: by a row, given dy and `inputs`, with an output for each if all
 /// are wanted, else each by its own.
 pub(crate) fn all_or_each(
     t: &Backward<'_>,
@@ -103,15 +103,12 @@ pub(crate) fn all_or_each(
 ) -> Result<Gradients> {
     let needs_all = (0..parts.len()).all(|i| t.needs(first + i));
     let shapes: SmallVec<[&Shape; 4]> = parts.iter().map(|(shape, ..)| *shape).collect();
-    let mut found: Gradients = (0..first).map(|_| None).collect();
     if needs_all && !t.creates_graph() && is_cheaper_at_once(t.dy(), inputs, &shapes, parts)? {
-        found.extend(gradients_of(t, row, inputs, attributes, &shapes)?.into_iter().map(Some));
-        return Ok(found);
+        return Ok(gradients_of(t, row, inputs, attributes, &shapes)?.into_iter().collect());
     }
-    for (i, &(shape, row, of)) in parts.iter().enumerate() {
-        found.push(t.want(first + i, || gradient_of(t, row, of, attributes, shape))?);
-    }
-    Ok(found)
+    let one =
+        |(i, &(shape, row, of)): (usize, &Part<'_>)| t.want(first + i, || gradient_of(t, row, of, attributes, shape));
+    parts.iter().enumerate().map(one).collect()
 }
 
 /// Whether one row reads and writes no more than several: for most operands dy can be summed no further than for all together,
@@ -252,6 +249,11 @@ pub(crate) fn in_acc(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> R
 
 /// Gradients as a rule returns them.
 macro_rules! gradients {
-    ($($g:expr),* $(,)?) => { Ok(smallvec::smallvec![$($g),*]) };
+    ($($g:expr),* $(,)?) => {{
+        #[allow(unused_mut)]
+        let mut found = $crate::tape::Gradients::default();
+        $(found.push($g);)*
+        Ok(found)
+    }};
 }
 pub(crate) use gradients;

@@ -4,7 +4,7 @@ use super::fused::has_kernel;
 use super::reduce::argmax_last_nan;
 use super::{gradients, in_acc};
 use crate::backend::{Fused, Kernel};
-use crate::tape::{is_recording, record};
+use crate::tape::{Saved, is_recording, record};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
 use std::iter::zip;
@@ -522,8 +522,8 @@ fn in_table(table: &Tensor, number: &Tensor) -> Result<Tensor> {
 
 /// The result of a kernel, whose gradient goes where the index says.
 fn on_tape(x: &Tensor, windows: &Windows, y: Tensor, index: &Tensor) -> Result<Tensor> {
-    let (windows, index) = (windows.clone(), index.clone());
-    record(windows.names[0], &[x], y, move |t| gradients![Some(max_gradient(&windows, t.dy(), &index)?)])
+    let (windows, saved) = (windows.clone(), Saved::input(index));
+    record(windows.names[0], &[x], y, move |t| gradients![max_gradient(&windows, t.dy(), &t.get(&saved)?)?])
 }
 
 /// `dx[j] = sum of dy[q] over windows q whose largest element is j`; linear in dy.
@@ -532,9 +532,9 @@ fn max_gradient(windows: &Windows, dy: &Tensor, index: &Tensor) -> Result<Tensor
     let dx = Tensor::empty(op, &windows.from, dy.dtype(), dy.device())?;
     let ints = windows.ints(&[]);
     run(op, Kernel::Fused(Fused::MaxPoolBackward), &[&dy.contiguous()?, index], &[&dx], Attributes::ints(&ints))?;
-    let (windows, index) = (windows.clone(), index.clone());
+    let (windows, saved) = (windows.clone(), Saved::input(index));
     record(op, &[dy], dx, move |t| {
-        let (planes, outputs) = (windows.planes, windows.outputs());
+        let (index, planes, outputs) = (t.get(&saved)?, windows.planes, windows.outputs());
         let index = match index.dtype() {
             DType::U8 => {
                 let number = index.cast(DType::I64)?.reshape((planes, outputs, 1))?;

@@ -1,10 +1,11 @@
 //! Rotary position embedding.
 
 use super::fused::{has_kernel, record_fused};
-use super::{gradients, in_acc};
+use super::in_acc;
 use crate::backend::{Fused, Kernel};
 use crate::tensor::{Attributes, check_device, check_float, check_index, check_same, describe, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use std::iter::{once, repeat};
 
 /// Which elements of a row make a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,13 @@ pub struct Rotary {
     pub positions: Option<Tensor>,
 }
 
+impl Rotary {
+    /// The turn that takes this one back, and the gradient with it.
+    fn back(&self) -> Rotary {
+        Rotary { direction: self.direction.turned(), ..self.clone() }
+    }
+}
+
 impl Tensor {
     /// Queries (this tensor, `[B, Hq, T, D]`) and keys `[B, Hk, T, D]`, in which pairs `(x1, x2)` of each row became
     /// `(x1 cos - x2 sin, x2 cos + x1 sin)` by the tables `cos` and `sin` `[P, R/2]`, of the queries' dtype or f32, where R is
@@ -64,7 +72,7 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         let op = "apply_rotary_embedding";
         check(op, self, k, cos, sin, rotary)?;
-        let turn = Turn::new(cos, sin, rotary);
+        let turn = Turn { cos: cos.detach(), sin: sin.detach(), rotary: rotary.clone() };
         if self.numel() == 0 || k.numel() == 0 || !has_kernel(Fused::Rotary, self) {
             let turned = |x: &Tensor| turn.composite(x).map_err(|e| e.of(op));
             return Ok((turned(self)?, turned(k)?));
@@ -72,10 +80,12 @@ impl Tensor {
         let mut both = turn.fused(op, &[self, k])?.into_iter();
         let mut recorded = |x: &Tensor| {
             let y = both.next().ok_or_else(|| Error::value(op, "an output for each input"))?;
-            let (turn, back) = (turn.clone(), turn.back());
-            let composite = move |x: &[Tensor]| turn.composite(&x[0]);
-            record_fused(op, &[x], y, composite, move |t, _| {
-                gradients![back.fused("apply_rotary_embedding_backward", &[t.dy()])?.pop()]
+            let operands: Vec<&Tensor> = [x, &turn.cos, &turn.sin].into_iter().chain(&turn.rotary.positions).collect();
+            let (again, back) = (rotary.clone(), rotary.back());
+            let composite = move |x: &[Tensor]| Turn::new(x, &again).composite(&x[0]);
+            record_fused(op, &operands, y, composite, move |t, x| {
+                let dx = Turn::new(x, &back).fused("apply_rotary_embedding_backward", &[t.dy()])?.pop();
+                Ok(once(dx).chain(repeat(None)).take(x.len()).collect())
             })
         };
         Ok((recorded(self)?, recorded(k)?))
@@ -133,14 +143,10 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(cos: &Tensor, sin: &Tensor, rotary: &Rotary) -> Turn {
-        Turn { cos: cos.detach(), sin: sin.detach(), rotary: rotary.clone() }
-    }
-
-    /// What the gradient is multiplied with.
-    fn back(&self) -> Turn {
-        let rotary = Rotary { direction: self.rotary.direction.turned(), ..self.rotary.clone() };
-        Turn { rotary, ..self.clone() }
+    /// Of the inputs of the node: x, cos, sin and positions, if there are any.
+    fn new(inputs: &[Tensor], rotary: &Rotary) -> Turn {
+        let rotary = Rotary { positions: inputs.get(3).cloned(), ..rotary.clone() };
+        Turn { cos: inputs[1].clone(), sin: inputs[2].clone(), rotary }
     }
 
     fn fused(&self, op: &'static str, xs: &[&Tensor]) -> Result<Vec<Tensor>> {

@@ -3,7 +3,7 @@
 use super::{gradients, pointwise_one};
 use crate::backend::Kernel;
 use crate::pointwise::{Domain, Pointwise};
-use crate::tape::{First, Saved, record, record_after};
+use crate::tape::{Prologue, Saved, record, record_after, record_stateless};
 use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Error, Result, Tensor, autocast};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub(super) enum Slope {
 }
 
 impl Slope {
-    /// The row with what it reads.
-    pub fn first(self, x: &Tensor, y: &Tensor, attributes: &[f64]) -> First {
-        let (row, saved) = match self {
+    /// The rule's prologue: the function with the tensor that it reads.
+    pub fn prologue(self, x: &Tensor, y: &Tensor, attributes: &[f64]) -> Prologue {
+        let (function, saved) = match self {
             Slope::Input(row) => (row, Saved::input(x)),
             Slope::Output(row) => (row, Saved::output(y)),
         };
-        First { row, saved, attributes: attributes.into() }
+        Prologue { function, saved, attributes: attributes.into() }
     }
 }
 
@@ -61,9 +61,9 @@ pub(super) fn unary(op: &'static str, x: &Tensor, row: Pointwise, slope: Slope, 
     if !x.requires_grad() {
         return record(op, &[x], y, |_| gradients![]);
     }
-    let first = Arc::new(slope.first(x, &y, attributes));
-    record_after(op, &[x], y, Some(first.clone()), move |b| {
-        gradients![Some(if b.creates_graph() { b.first(&first)? } else { b.dy().clone() })]
+    let prologue = Arc::new(slope.prologue(x, &y, attributes));
+    record_after(op, &[x], y, Some(prologue.clone()), move |b| {
+        gradients![if b.creates_graph() { b.apply(&prologue)? } else { b.dy().clone() }]
     })
 }
 
@@ -222,6 +222,6 @@ impl Tensor {
             return Ok(y);
         }
         let from = self.dtype();
-        record("cast", &[self], y, move |b| gradients![Some(b.dy().cast(from)?)])
+        record_stateless("cast", &[self], y, move |b| gradients![Some(b.dy().cast(from)?)])
     }
 }

@@ -1,12 +1,16 @@
 //! The engine: visits nodes in reverse order, adds gradients up, frees what it has used.
 
 use super::observe::Visit;
-use super::{ANOMALY, Action, Backward, Edge, MODE, Meta, Mode, Node, check_finite, with_flag};
+use super::rule::Rule;
+use super::{
+    ANOMALY, Action, Backward, Edge, Gradient, Gradients, MODE, Meta, Mode, Node, OutputHook, Replay, check_finite,
+    with_flag,
+};
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
-use crate::{Error, Result, Tensor};
-use std::cell::RefCell;
+use crate::{Error, Result, Tensor, no_autocast};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,55 +34,101 @@ impl Tensor {
 
     /// [`backward`](Tensor::backward) with options.
     pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
-        crate::autocast::backward(|| engine("backward", self, &options, None).map(drop))
+        let gradient = starting_gradient("backward", self, &options)?;
+        no_autocast(|| engine("backward", &[(self, gradient)], &options, None).map(drop))
     }
 }
 
-/// The gradients of `y` with respect to `inputs`. No leaf's [`grad`](Tensor::grad) changes. Frees the tape.
-/// Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
+/// The gradients of `y` with respect to `inputs`. No leaf's [`grad`](Tensor::grad) changes. Frees the tape. Each result
+/// owns its memory. Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
 pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     grad_with(y, inputs, BackwardOptions::default())
 }
 
 /// [`grad`] with options; `create_graph` is the way to higher derivatives.
 pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
+    let gradient = starting_gradient("grad", y, &options)?;
+    let found = gradients_from(&[(y, gradient)], inputs, &options)?;
+    let unused = |i: usize| Error::value("grad", format!("the result does not depend on input {i}"));
+    handed_out(found, &options, unused)
+}
+
+/// The sum of the gradients of several results, each given with its own gradient, with respect to `inputs`: one pass over what
+/// the results share. Errors: as [`grad`]; `Value` if `options` has a gradient too.
+///
+/// ```
+/// # use isograd_core::{Result, Tensor, tape::{self, BackwardOptions}};
+/// /// `d(sum(u * y) + sum(v * z)) / dx`.
+/// fn of_both(y: &Tensor, u: Tensor, z: &Tensor, v: Tensor, x: &Tensor) -> Result<Tensor> {
+///     Ok(tape::grad_from(&[(y, u), (z, v)], &[x], BackwardOptions::default())?.swap_remove(0))
+/// }
+/// ```
+pub fn grad_from(roots: &[(&Tensor, Tensor)], inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
+    if options.gradient.is_some() {
+        return Err(Error::value("grad", "each result has a gradient of its own; the options have another"));
+    }
+    let unused = |i: usize| Error::value("grad", format!("no result depends on input {i}"));
+    let found = gradients_from(roots, inputs, &options)?;
+    handed_out(found, &options, unused)
+}
+
+/// [`grad_from`], with `None` for an input on which no result depends.
+pub(crate) fn gradients_from(
+    roots: &[(&Tensor, Tensor)],
+    inputs: &[&Tensor],
+    options: &BackwardOptions,
+) -> Result<Vec<Option<Tensor>>> {
     let missing = |i: usize| Error::value("grad", format!("input {i} does not require a gradient"));
     let targets: Vec<&Edge> =
         inputs.iter().enumerate().map(|(i, t)| t.0.edge.as_ref().ok_or_else(|| missing(i))).collect::<Result<_>>()?;
-    let found = crate::autocast::backward(|| engine("grad", y, &options, Some(&targets)))?;
-    let unused = |i: usize| Error::value("grad", format!("the result does not depend on input {i}"));
-    found.into_iter().enumerate().map(|(i, g)| g.ok_or_else(|| unused(i))).collect()
+    no_autocast(|| engine("grad", roots, options, Some(&targets)))
+}
+
+/// Gradients as they are handed out: all are there, and each owns its memory. A rule may return a given gradient or a saved
+/// tensor as it is, and one gradient for several inputs.
+fn handed_out(
+    found: Vec<Option<Tensor>>,
+    options: &BackwardOptions,
+    missing: impl Fn(usize) -> Error,
+) -> Result<Vec<Tensor>> {
+    let one = |(i, g): (usize, Option<Tensor>)| owned(g.ok_or_else(|| missing(i))?);
+    let mode = if options.create_graph { Mode::On } else { Mode::Off };
+    with_flag(&MODE, mode, || found.into_iter().enumerate().map(one).collect())
+}
+
+/// The gradient that a pass from `y` starts with.
+fn starting_gradient(op: &'static str, y: &Tensor, options: &BackwardOptions) -> Result<Tensor> {
+    edge_of(op, y)?;
+    match &options.gradient {
+        Some(gradient) => Ok(gradient.clone()),
+        None if y.numel() == 1 => Tensor::ones(y.shape(), y.dtype(), y.device()),
+        None => {
+            let message = format!("{} has {} elements; give a gradient to start from", y.shape(), y.numel());
+            Err(Error::shape(op, message))
+        }
+    }
+}
+
+fn edge_of<'t>(op: &'static str, y: &'t Tensor) -> Result<&'t Edge> {
+    let message = "the tensor is not on the tape: no input of it requires a gradient, or it was made in `no_grad`";
+    y.0.edge.as_ref().ok_or_else(|| Error::value(op, message))
 }
 
 /// What a node is going to receive.
 struct Pending {
     node: Arc<Node>,
-    dy: Option<Tensor>,
-    /// What is past the row that the node's rule begins with.
-    past: Option<Tensor>,
+    /// The gradient of each output, as far as it has come in.
+    outputs: SmallVec<[Option<Tensor>; 1]>,
+    /// The part of the only output's gradient to which the prologue of the node's rule has been applied.
+    after_prologue: Option<Tensor>,
 }
 
 fn engine(
     op: &'static str,
-    root: &Tensor,
+    roots: &[(&Tensor, Tensor)],
     options: &BackwardOptions,
     targets: Option<&[&Edge]>,
 ) -> Result<Vec<Option<Tensor>>> {
-    let edge = root.0.edge.as_ref().ok_or_else(|| {
-        Error::value(
-            op,
-            "the tensor is not on the tape: no input of it requires a gradient, or it was made in `no_grad`",
-        )
-    })?;
-    let dy = match &options.gradient {
-        Some(gradient) => gradient.clone(),
-        None if root.numel() == 1 => Tensor::ones(root.shape(), root.dtype(), root.device())?,
-        None => {
-            let message = format!("{} has {} elements; give a gradient to start from", root.shape(), root.numel());
-            return Err(Error::shape(op, message));
-        }
-    };
-    check_gradient(op, &edge.output, &dy)?;
     let mut pass = Pass {
         op,
         retain: options.retain || options.create_graph,
@@ -89,7 +139,11 @@ fn engine(
     };
     let mode = if options.create_graph { Mode::On } else { Mode::Off };
     with_flag(&MODE, mode, || {
-        pass.deposit(edge, dy, false)?;
+        for (root, dy) in roots {
+            let edge = edge_of(op, root)?;
+            check_gradient(op, edge.meta(), dy)?;
+            pass.deposit(edge, dy.clone().into())?;
+        }
         pass.run()
     })?;
     Ok(pass.found)
@@ -104,10 +158,17 @@ struct Pass<'a> {
     pending: BTreeMap<u64, Pending>,
 }
 
+/// What a visit does, with what the pass takes from the node: dropped once the visit is over, outside of the node's lock.
+enum Visited {
+    Leaf,
+    Rule(Rule),
+    Replay(Replay),
+}
+
 impl Pass<'_> {
     fn run(&mut self) -> Result<()> {
         // Below the oldest target nothing is asked for.
-        let oldest = self.targets.and_then(|t| t.iter().map(|e| e.sequence).min()).unwrap_or(0);
+        let oldest = self.targets.and_then(|t| t.iter().map(|e| e.node.sequence).min()).unwrap_or(0);
         while let Some((sequence, pending)) = self.pending.pop_last() {
             if sequence < oldest {
                 break;
@@ -117,105 +178,137 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn visit(&mut self, Pending { node, mut dy, past }: Pending) -> Result<()> {
+    fn visit(&mut self, mut pending: Pending) -> Result<()> {
+        let node = pending.node.clone();
         let _visit = Visit::new(&node);
-        let hooks = node.state.lock().hooks.clone();
-        if past.is_some() && !hooks.is_empty() {
-            let message = format!("the pass had come by the result of `{}` when a hook was put on it", node.op);
-            return Err(Error::value("register_hook", message));
-        }
-        if let Some(dy) = &mut dy {
-            for (_, hook) in hooks {
-                if let Some(replaced) = hook(dy)? {
-                    check_gradient("hook", &node.output, &replaced)?;
-                    *dy = replaced;
-                }
-            }
-            for (target, found) in self.targets.unwrap_or_default().iter().zip(&mut self.found) {
-                if Arc::ptr_eq(target, &node) {
-                    *found = Some(dy.clone());
-                }
-            }
-        }
-        let mut state = node.state.lock();
-        match (&mut state.action, dy) {
-            (Action::Leaf(kept), Some(dy)) => {
-                if self.targets.is_none() {
-                    keep(kept, dy, self.create_graph)?;
+        run_hooks(&mut pending)?;
+        self.collect(&pending);
+        let (action, _used) = self.take(&node)?;
+        match action {
+            Visited::Leaf => self.keep(&node, pending),
+            Visited::Rule(rule) => self.apply(&node, rule, pending),
+            Visited::Replay(replay) => {
+                let outputs = with_flag(&MODE, Mode::On, || replay())?;
+                drop(replay);
+                for (output, dy) in outputs.iter().zip(pending.outputs) {
+                    let Some(dy) = dy else { continue };
+                    let edge = output.0.edge.as_ref();
+                    let edge = edge.ok_or_else(|| Error::value(node.op, "the recomputed output is not on the tape"))?;
+                    self.deposit(edge, dy.into())?;
                 }
                 Ok(())
             }
-            (Action::Spent, _) => Err(Error::value(
-                self.op,
-                format!("the tape through `{}` is spent by an earlier pass; set `retain` in that one", node.op),
-            )),
-            (Action::Rule(rule), dy) => {
-                let rule = rule.clone();
-                let used = self.spend(&mut state.action);
-                drop(state);
-                let mut dy = match (&rule.first, dy) {
-                    (Some(first), Some(dy)) if !self.create_graph => Some(self.backward(&node, dy).first(first)?),
-                    (_, dy) => dy,
-                };
-                if let Some(past) = past {
-                    add(&mut dy, past, self.create_graph)?;
-                }
-                let Some(dy) = dy else { return Ok(()) };
-                let backward = self.backward(&node, dy);
-                let gradients = (rule.rest)(&backward)?;
-                let past = backward.past.take();
-                drop((rule, used, backward));
-                self.distribute(&node, gradients, &past)
-            }
-            (Action::Replay(replay), Some(dy)) => {
-                let replay = replay.clone();
-                let used = self.spend(&mut state.action);
-                drop(state);
-                let output = with_flag(&MODE, Mode::On, || replay())?;
-                drop((replay, used));
-                let edge = output.0.edge.as_ref();
-                let edge = edge.ok_or_else(|| Error::value(node.op, "the recomputed output is not on the tape"))?;
-                self.deposit(edge, dy, false)
-            }
-            // What has no rule received nothing past it.
-            (Action::Leaf(_) | Action::Replay(_), None) => Ok(()),
         }
     }
 
-    fn backward<'n>(&'n self, node: &'n Arc<Node>, dy: Tensor) -> Backward<'n> {
+    /// Keeps the gradients that are asked for.
+    fn collect(&mut self, pending: &Pending) {
+        for (target, found) in self.targets.unwrap_or_default().iter().zip(&mut self.found) {
+            if Arc::ptr_eq(&target.node, &pending.node) {
+                found.clone_from(&pending.outputs[target.output]);
+            }
+        }
+    }
+
+    /// The action of a node, and, unless the tape is retained, what the node held: the pass spends it.
+    fn take(&self, node: &Node) -> Result<(Visited, Option<(Action, Vec<OutputHook>)>)> {
+        let mut state = node.state.lock();
+        let (visited, is_spent) = match &state.action {
+            Action::Leaf(_) => return Ok((Visited::Leaf, None)),
+            Action::Rule(rule) => (Visited::Rule(rule.clone()), !rule.is_stateless),
+            Action::Replay(replay) => (Visited::Replay(replay.clone()), true),
+            Action::Spent => {
+                let message = format!("the tape through `{}` is spent by an earlier pass", node.op);
+                return Err(Error::value(self.op, format!("{message}; set `retain` in that one")));
+            }
+        };
+        if self.retain {
+            return Ok((visited, None));
+        }
+        let hooks = std::mem::take(&mut state.hooks);
+        let action = if is_spent { std::mem::replace(&mut state.action, Action::Spent) } else { Action::Spent };
+        Ok((visited, Some((action, hooks))))
+    }
+
+    fn keep(&self, node: &Node, pending: Pending) -> Result<()> {
+        let dy = pending.outputs.into_iter().next().flatten();
+        match (&mut node.state.lock().action, dy, self.targets) {
+            (Action::Leaf(kept), Some(dy), None) => keep(kept, dy, self.create_graph),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a node's rule and hands its gradients on.
+    fn apply(&mut self, node: &Arc<Node>, rule: Rule, pending: Pending) -> Result<()> {
+        let mut outputs = pending.outputs;
+        if let (Some(prologue), [Some(_)], false) = (&rule.prologue, &outputs[..], self.create_graph) {
+            let dy = self.backward(node, std::mem::take(&mut outputs)).apply(prologue)?;
+            outputs = SmallVec::from_iter([Some(dy)]);
+        }
+        if let Some(gradient) = pending.after_prologue {
+            add(&mut outputs[0], gradient, self.create_graph)?;
+        }
+        let backward = self.backward(node, outputs);
+        let gradients = (rule.rest)(&backward)?;
+        drop((rule, backward));
+        self.distribute(node, gradients)
+    }
+
+    fn backward<'n>(&'n self, node: &'n Arc<Node>, outputs: SmallVec<[Option<Tensor>; 1]>) -> Backward<'n> {
         let targets = self.targets.unwrap_or_default();
-        Backward { node, dy, create_graph: self.create_graph, targets, past: RefCell::default() }
+        Backward { node, outputs, create_graph: self.create_graph, targets }
     }
 
-    fn spend(&self, action: &mut Action) -> Option<Action> {
-        if self.retain { None } else { Some(std::mem::replace(action, Action::Spent)) }
-    }
-
-    /// Hands the gradients of a node's inputs on, of which `past` are past the row that the input's rule begins with.
-    fn distribute(&mut self, node: &Arc<Node>, gradients: super::Gradients, past: &[usize]) -> Result<()> {
+    /// Hands the gradients of a node's inputs on.
+    fn distribute(&mut self, node: &Node, gradients: Gradients) -> Result<()> {
         if gradients.len() != node.inputs.len() {
             let message = format!("its rule returned {} gradients for {} inputs", gradients.len(), node.inputs.len());
             return Err(Error::value(node.op, message));
         }
         for (i, (edge, gradient)) in node.inputs.iter().zip(gradients).enumerate() {
             let Some(edge) = edge else { continue };
-            let gradient = gradient
-                .ok_or_else(|| Error::value(node.op, format!("its rule returned no gradient for input {i}")))?;
-            check_gradient(node.op, &edge.output, &gradient)?;
+            let Some(value) = &gradient.value else {
+                return Err(Error::value(node.op, format!("its rule returned no gradient for input {i}")));
+            };
+            check_gradient(node.op, edge.meta(), value)?;
             if ANOMALY.get() {
-                check_finite(node.op, &format!("the gradient of input {i}"), &gradient)?;
+                check_finite(node.op, &format!("the gradient of input {i}"), value)?;
             }
-            self.deposit(edge, gradient, past.contains(&i))?;
+            self.deposit(edge, gradient)?;
         }
         Ok(())
     }
 
     /// Adds a contribution to what a node is going to receive.
-    fn deposit(&mut self, edge: &Edge, gradient: Tensor, is_past: bool) -> Result<()> {
-        let empty = || Pending { node: edge.clone(), dy: None, past: None };
-        let pending = self.pending.entry(edge.sequence).or_insert_with(empty);
-        add(if is_past { &mut pending.past } else { &mut pending.dy }, gradient, self.create_graph)
+    fn deposit(&mut self, edge: &Edge, gradient: Gradient) -> Result<()> {
+        let Gradient { value: Some(value), is_past_prologue } = gradient else { return Ok(()) };
+        let pending = self.pending.entry(edge.node.sequence).or_insert_with(|| Pending {
+            node: edge.node.clone(),
+            outputs: edge.node.outputs.iter().map(|_| None).collect(),
+            after_prologue: None,
+        });
+        let sum = if is_past_prologue { &mut pending.after_prologue } else { &mut pending.outputs[edge.output] };
+        add(sum, value, self.create_graph)
     }
+}
+
+/// Runs the hooks of a node's outputs on their gradients.
+fn run_hooks(pending: &mut Pending) -> Result<()> {
+    let node = &pending.node;
+    let hooks = node.state.lock().hooks.clone();
+    if pending.after_prologue.is_some() && !hooks.is_empty() {
+        let message = format!("the pass had come by the result of `{}` when a hook was put on it", node.op);
+        return Err(Error::value("register_hook", message));
+    }
+    for OutputHook { output, f, .. } in hooks {
+        if let Some(dy) = &mut pending.outputs[output]
+            && let Some(replaced) = f(dy)?
+        {
+            check_gradient("hook", &node.outputs[output], &replaced)?;
+            *dy = replaced;
+        }
+    }
+    Ok(())
 }
 
 /// Adds to a sum that may not have begun.
@@ -245,15 +338,16 @@ fn accumulate(sum: &mut Tensor, term: Tensor, create_graph: bool) -> Result<()> 
 fn keep(kept: &mut Option<Tensor>, dy: Tensor, create_graph: bool) -> Result<()> {
     match kept {
         Some(sum) => accumulate(sum, dy, create_graph),
-        None if create_graph || (dy.is_unique() && dy.is_contiguous()) => {
-            *kept = Some(dy);
-            Ok(())
-        }
         None => {
-            *kept = Some(dy.copy()?);
+            *kept = Some(owned(dy)?);
             Ok(())
         }
     }
+}
+
+/// The gradient itself if it is contiguous and nobody else sees its memory, else a copy, which a recorded pass records.
+fn owned(gradient: Tensor) -> Result<Tensor> {
+    if gradient.is_unique() && gradient.is_contiguous() { Ok(gradient) } else { gradient.copy() }
 }
 
 /// Errors unless a gradient has the shape, dtype and device of what it belongs to.

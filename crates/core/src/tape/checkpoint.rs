@@ -1,42 +1,57 @@
 //! Activation checkpointing: nothing is saved in the forward pass, and the backward pass computes it again.
 
-use super::{Action, MODE, Mode, PROBED, attach, with_flag};
+use super::watch::watch;
+use super::{Action, MODE, Mode, PROBED, Replay, attach, with_flag};
+use crate::capture::Tensors;
 use crate::random::{journal, replayed};
 use crate::{Result, Tensor, autocast};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// `f(inputs)`, of which only `inputs` are kept. The backward pass runs `f` again, with every generator that `f` drew
-/// from set back to where it was, so that the second run gives the same bits. Leaves that `f` holds itself get their
+/// `f(inputs)`, a tensor or a structure of tensors, of which only `inputs` are kept. The backward pass runs `f` again, with every
+/// generator that `f` drew from and every tensor that `f` changed in place (running statistics, counters) set back to
+/// where it was, so that the second run gives the same bits and changes nothing. Leaves that `f` holds itself get their
 /// gradients too.
 ///
-/// Inputs must not be changed in place between forward and backward.
-/// Errors: those of `f`. Chen et al. 2016, arXiv 1604.06174.
-pub fn checkpoint(
-    f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+/// What `f` reads, inputs and tensors that it holds, must not be changed in place between forward and backward: the
+/// backward pass then ends with a `Value` error. Errors: those of `f`. Chen et al. 2016, arXiv 1604.06174.
+pub fn checkpoint<O: Tensors>(
+    f: impl Fn(&[Tensor]) -> Result<O> + Send + Sync + 'static,
     inputs: &[&Tensor],
-) -> Result<Tensor> {
-    if MODE.get() != Mode::On {
-        return f(&inputs.iter().map(|&t| t.clone()).collect::<Vec<_>>());
-    }
+) -> Result<O> {
     let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
-    let (output, touched, journal) = with_flag(&PROBED, false, || {
-        let (output, journal) = journal(|| with_flag(&MODE, Mode::Probe, || f(&inputs)));
-        (output, PROBED.get(), journal)
-    });
-    let output = output?.detach();
-    if !touched {
-        return Ok(output);
+    if MODE.get() != Mode::On {
+        return f(&inputs);
     }
-    let saved: Vec<_> = inputs.iter().map(|t| (t.clone(), t.0.storage.version())).collect();
-    let precision = autocast::current();
-    let replay = move || {
-        if let Some((t, _)) = saved.iter().find(|(t, version)| t.0.storage.version() != *version) {
+    let (((outputs, needs_grad), journal), watched) = watch(|| {
+        journal(|| with_flag(&PROBED, false, || (with_flag(&MODE, Mode::Probe, || f(&inputs)), PROBED.get())))
+    });
+    let outputs = outputs?.map(&mut |t| Ok(t.detach()))?;
+    if !needs_grad {
+        return Ok(outputs);
+    }
+    let versions: Vec<u64> = inputs.iter().map(|t| t.0.storage.version()).collect();
+    let references: Vec<&Tensor> = inputs.iter().collect();
+    let mut fresh = SmallVec::new();
+    outputs.map(&mut |t| {
+        fresh.push(t.with_layout(t.layout().clone()));
+        Ok(t.clone())
+    })?;
+    let (kept, precision) = (inputs.clone(), autocast::current());
+    let replay: Replay = Arc::new(move || {
+        watched.check("checkpoint")?;
+        if let Some((t, _)) = kept.iter().zip(&versions).find(|(t, version)| t.0.storage.version() != **version) {
             let message = format!("an input ({} {}) was changed in place after the forward pass", t.dtype(), t.shape());
             return Err(crate::Error::value("checkpoint", message));
         }
-        let inputs: Vec<Tensor> = saved.iter().map(|(t, _)| t.clone()).collect();
-        autocast::with(precision, || replayed(&journal, || f(&inputs)))
-    };
-    let references: Vec<&Tensor> = inputs.iter().collect();
-    Ok(attach("checkpoint", &references, output, Action::Replay(Arc::new(replay))))
+        let outputs = watched.rewound(|| autocast::with(precision, || replayed(&journal, || f(&kept))))?;
+        let mut all = SmallVec::new();
+        outputs.map(&mut |t| {
+            all.push(t.clone());
+            Ok(t.clone())
+        })?;
+        Ok(all)
+    });
+    let mut recorded = attach("checkpoint", &references, fresh, Action::Replay(replay)).into_iter();
+    outputs.map(&mut |_| Ok(recorded.next().expect("each output was recorded")))
 }

@@ -9,60 +9,69 @@ mod checkpoint;
 mod gradcheck;
 mod observe;
 mod print;
+mod rule;
+mod watch;
 
-pub use backward::{BackwardOptions, grad, grad_with};
+pub use backward::{BackwardOptions, grad, grad_from, grad_with};
 pub use checkpoint::checkpoint;
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use observe::{Event, observe};
 pub use print::{graphviz, text};
+pub use rule::{Backward, Gradient, Gradients, Saved};
 
-use crate::pointwise::{Pointwise, lift};
+pub(crate) use backward::gradients_from;
+pub(crate) use rule::Prologue;
+pub(crate) use watch::{note_read, note_write};
+
 use crate::tensor::check_float;
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use parking_lot::Mutex;
+use rule::Rule;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The gradients that a rule returns: one an input, `None` where [`Backward::needs`] said no.
-pub type Gradients = SmallVec<[Option<Tensor>; 3]>;
-
-type RuleFn = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
-
-/// What returns the gradients of an op's inputs.
-#[derive(Clone)]
-struct Rule {
-    /// What becomes of dy before the rest is given it, unless the pass is itself recorded.
-    first: Option<Arc<First>>,
-    rest: RuleFn,
-}
-
-/// The row that a rule begins with: of dy, in which it is linear, and of what was saved.
-pub(crate) struct First {
-    pub row: Pointwise,
-    pub saved: Saved,
-    pub attributes: SmallVec<[f64; 2]>,
-}
-
-type Replay = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
+type Replay = Arc<dyn Fn() -> Result<SmallVec<[Tensor; 1]>> + Send + Sync>;
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// The node that made a tensor.
-pub(crate) type Edge = Arc<Node>;
+/// An output of a node: what made a tensor, and where its gradient goes.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    node: Arc<Node>,
+    output: usize,
+}
+
+impl Edge {
+    /// True for the same output of the same node.
+    fn is(&self, other: &Edge) -> bool {
+        Arc::ptr_eq(&self.node, &other.node) && self.output == other.output
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.node.outputs[self.output]
+    }
+}
 
 /// One op's entry on the tape.
-pub(crate) struct Node {
+struct Node {
     sequence: u64,
     op: &'static str,
     inputs: SmallVec<[Option<Edge>; 2]>,
-    output: Meta,
+    outputs: SmallVec<[Meta; 1]>,
     state: Mutex<State>,
 }
 
 struct State {
     action: Action,
-    hooks: Vec<(u64, HookFn)>,
+    hooks: Vec<OutputHook>,
+}
+
+#[derive(Clone)]
+struct OutputHook {
+    id: u64,
+    output: usize,
+    f: HookFn,
 }
 
 enum Action {
@@ -70,7 +79,7 @@ enum Action {
     Leaf(Option<Tensor>),
     /// Returns the gradients of the inputs.
     Rule(Rule),
-    /// Computes the output again, this time on the tape, where the gradient then goes on.
+    /// Computes the outputs again, this time on the tape, where their gradients then go on.
     Replay(Replay),
     /// Was used, and its saved tensors freed.
     Spent,
@@ -87,21 +96,24 @@ impl Meta {
     fn of(t: &Tensor) -> Meta {
         Meta { shape: t.shape().clone(), dtype: t.dtype(), device: t.device().clone() }
     }
+
+    fn zeros(&self) -> Result<Tensor> {
+        Tensor::zeros(&self.shape, self.dtype, &self.device)
+    }
 }
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
-    fn new(op: &'static str, inputs: SmallVec<[Option<Edge>; 2]>, output: &Tensor, action: Action) -> Arc<Node> {
+    fn new(
+        op: &'static str,
+        inputs: SmallVec<[Option<Edge>; 2]>,
+        outputs: SmallVec<[Meta; 1]>,
+        action: Action,
+    ) -> Arc<Node> {
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         observe::notify(Event::Recorded { node: sequence, op });
-        Arc::new(Node {
-            sequence,
-            op,
-            inputs,
-            output: Meta::of(output),
-            state: Mutex::new(State { action, hooks: Vec::new() }),
-        })
+        Arc::new(Node { sequence, op, inputs, outputs, state: Mutex::new(State { action, hooks: Vec::new() }) })
     }
 }
 
@@ -207,14 +219,15 @@ fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
 }
 
 pub(crate) fn leaf_edge(t: &Tensor) -> Edge {
-    Node::new("leaf", SmallVec::new(), t, Action::Leaf(None))
+    let node = Node::new("leaf", SmallVec::new(), SmallVec::from_iter([Meta::of(t)]), Action::Leaf(None));
+    Edge { node, output: 0 }
 }
 
 /// Puts an op on the tape: `output` was computed from `inputs`, and `rule` returns their gradients.
 ///
 /// Nothing is recorded, and `output` comes back as it is, if no input requires a gradient or within [`no_grad`].
 /// `output` must be fresh: nobody else holds it. This is how an op from outside of isograd gets its gradient; check it
-/// with [`gradcheck`].
+/// with [`gradcheck`]. What the rule reads goes through [`Saved`], so that a change in place is noticed.
 pub fn record(
     op: &'static str,
     inputs: &[&Tensor],
@@ -224,34 +237,94 @@ pub fn record(
     record_after(op, inputs, output, None, rule)
 }
 
-/// [`record`] of a rule that begins with a row. The rest is given what the row makes of dy, or dy itself if the pass is
-/// itself recorded.
+/// [`record`] of an op with several outputs, each fresh. Outputs whose dtype is no float have no gradient.
+///
+/// The rule runs if any output has a gradient, and asks for each by [`Backward::dy_of`] or [`Backward::dy_or_zeros`].
+///
+/// ```
+/// # use isograd_core::{Result, Tensor, tape};
+/// /// The sum and the difference of two tensors of one shape.
+/// fn sum_and_difference(a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>> {
+///     let (x, y) = (a.detach(), b.detach());
+///     tape::record_outputs("sum_and_difference", &[a, b], vec![x.add(&y)?, x.sub(&y)?], |t| {
+///         let (sum, difference) = (t.dy_or_zeros(0)?, t.dy_or_zeros(1)?);
+///         Ok([sum.add(&difference)?, sum.sub(&difference)?].into_iter().collect())
+///     })
+/// }
+/// ```
+pub fn record_outputs(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: Vec<Tensor>,
+    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Vec<Tensor>> {
+    let rule = Rule { prologue: None, rest: Arc::new(rule), is_stateless: false };
+    Ok(record_rule(op, inputs, outputs.into(), rule)?.into_vec())
+}
+
+/// [`record`] of a rule that has saved no tensor: a pass leaves it usable, as `retain` does, since there is nothing to free.
+pub(crate) fn record_stateless(
+    op: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    record_one(op, inputs, output, Rule { prologue: None, rest: Arc::new(rule), is_stateless: true })
+}
+
+/// [`record`] of a rule with a prologue. `rule` is given `dy` after the prologue, or `dy` itself with `create_graph`.
 pub(crate) fn record_after(
     op: &'static str,
     inputs: &[&Tensor],
     output: Tensor,
-    first: Option<Arc<First>>,
+    prologue: Option<Arc<Prologue>>,
     rule: impl Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    check_finite(op, "the output", &output)?;
-    if !is_recording(inputs) {
-        return Ok(output);
-    }
-    check_float(op, &output)?;
-    let rule = Rule { first, rest: Arc::new(rule) };
-    Ok(attach(op, inputs, output, Action::Rule(rule)))
+    record_one(op, inputs, output, Rule { prologue, rest: Arc::new(rule), is_stateless: false })
 }
 
-fn attach(op: &'static str, inputs: &[&Tensor], mut output: Tensor, action: Action) -> Tensor {
-    let edges = inputs.iter().map(|t| t.0.edge.clone()).collect();
-    let edge = Some(Node::new(op, edges, &output, action));
-    match Arc::get_mut(&mut output.0) {
-        Some(inner) => {
-            inner.edge = edge;
-            output
-        }
-        None => output.with_edge(output.layout().clone(), edge),
+fn record_one(op: &'static str, inputs: &[&Tensor], output: Tensor, rule: Rule) -> Result<Tensor> {
+    Ok(record_rule(op, inputs, SmallVec::from_iter([output]), rule)?.swap_remove(0))
+}
+
+fn record_rule(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: SmallVec<[Tensor; 1]>,
+    rule: Rule,
+) -> Result<SmallVec<[Tensor; 1]>> {
+    outputs.iter().try_for_each(|y| check_finite(op, "the output", y))?;
+    if !is_recording(inputs) {
+        return Ok(outputs);
     }
+    if !outputs.iter().any(|y| y.dtype().is_float()) {
+        check_float(op, &outputs[0])?;
+    }
+    Ok(attach(op, inputs, outputs, Action::Rule(rule)))
+}
+
+fn attach(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: SmallVec<[Tensor; 1]>,
+    action: Action,
+) -> SmallVec<[Tensor; 1]> {
+    let edges = inputs.iter().map(|t| t.0.edge.clone()).collect();
+    let node = Node::new(op, edges, outputs.iter().map(Meta::of).collect(), action);
+    let with_edge = |(output, mut y): (usize, Tensor)| {
+        if !y.dtype().is_float() {
+            return y;
+        }
+        let edge = Some(Edge { node: node.clone(), output });
+        match Arc::get_mut(&mut y.0) {
+            Some(inner) => {
+                inner.edge = edge;
+                y
+            }
+            None => y.with_edge(y.layout().clone(), edge),
+        }
+    };
+    outputs.into_iter().enumerate().map(with_edge).collect()
 }
 
 /// True if an op on these inputs is recorded.
@@ -269,118 +342,6 @@ pub(crate) fn is_recording(inputs: &[&Tensor]) -> bool {
     }
 }
 
-/// A tensor that a rule needs. It is checked when used: a change in place since then is an error.
-pub struct Saved {
-    tensor: Tensor,
-    version: u64,
-    /// The tensor is the recorded op's own output. Holding its edge would be a cycle.
-    is_output: bool,
-}
-
-impl Saved {
-    /// Saves an input of the op.
-    pub fn input(t: &Tensor) -> Saved {
-        Saved { tensor: t.clone(), version: t.0.storage.version(), is_output: false }
-    }
-
-    /// Saves the output of the op.
-    pub fn output(t: &Tensor) -> Saved {
-        let tensor = t.with_layout(t.layout().clone());
-        Saved { tensor, version: t.0.storage.version(), is_output: true }
-    }
-
-    fn check(&self, op: &'static str) -> Result<()> {
-        let (t, now) = (&self.tensor, self.tensor.0.storage.version());
-        if now == self.version {
-            return Ok(());
-        }
-        let message = format!("a tensor saved for backward ({} {}) was changed in place since", t.dtype(), t.shape());
-        Err(Error::value(op, format!("{message}: version {}, saved at {}", now, self.version)))
-    }
-}
-
-/// What a rule is given: the gradients of its op's output, and access to what it saved.
-pub struct Backward<'a> {
-    node: &'a Arc<Node>,
-    dy: Tensor,
-    create_graph: bool,
-    /// The nodes whose gradients are asked for.
-    targets: &'a [&'a Edge],
-    /// The inputs whose gradients are past the row that their own rules begin with.
-    past: RefCell<SmallVec<[usize; 2]>>,
-}
-
-impl Backward<'_> {
-    /// The gradient of the output; its strides may be anything.
-    pub fn dy(&self) -> &Tensor {
-        &self.dy
-    }
-
-    /// True if input `i` requires a gradient.
-    pub fn needs(&self, i: usize) -> bool {
-        self.node.inputs[i].is_some()
-    }
-
-    /// True if this backward pass is itself recorded.
-    pub fn creates_graph(&self) -> bool {
-        self.create_graph
-    }
-
-    /// A saved tensor. Errors: `Value` if it was changed in place after it was saved.
-    pub fn get(&self, saved: &Saved) -> Result<Tensor> {
-        saved.check(self.node.op)?;
-        if saved.is_output && self.create_graph {
-            return Ok(saved.tensor.with_edge(saved.tensor.layout().clone(), Some(self.node.clone())));
-        }
-        Ok(saved.tensor.clone())
-    }
-
-    /// `f()` if input `i` requires a gradient.
-    pub fn want(&self, i: usize, f: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
-        if self.needs(i) { f().map(Some) } else { Ok(None) }
-    }
-
-    /// What a rule's first row makes of dy.
-    pub(crate) fn first(&self, first: &First) -> Result<Tensor> {
-        self.row(first.row, &[&self.dy, &self.get(&first.saved)?], &first.attributes)
-    }
-
-    /// The row that the rule of input `i` begins with, and what it reads beside dy. A rule that applies it to the gradient itself
-    /// calls [`mark_past`](Backward::mark_past). None where somebody asks for the gradient before it, or where it has attributes.
-    pub(crate) fn first_of(&self, i: usize) -> Result<Option<(Pointwise, Tensor)>> {
-        let Some(edge) = self.node.inputs[i].as_ref().filter(|_| !self.create_graph && !ANOMALY.get()) else {
-            return Ok(None);
-        };
-        let state = edge.state.lock();
-        let is_seen = !state.hooks.is_empty() || self.targets.iter().any(|target| Arc::ptr_eq(target, edge));
-        let Action::Rule(Rule { first: Some(first), .. }) = &state.action else { return Ok(None) };
-        if is_seen || !first.attributes.is_empty() {
-            return Ok(None);
-        }
-        first.saved.check(edge.op)?;
-        Ok(Some((first.row, first.saved.tensor.clone())))
-    }
-
-    /// Says that the gradient of input `i` is past the row that its rule begins with.
-    pub(crate) fn mark_past(&self, i: usize) {
-        self.past.borrow_mut().push(i);
-    }
-
-    /// The first output of a backward row: one kernel, or tensor ops if this pass is itself recorded.
-    pub(crate) fn row(&self, row: Pointwise, inputs: &[&Tensor], attributes: &[f64]) -> Result<Tensor> {
-        Ok(self.rows(row, inputs, attributes)?.swap_remove(0))
-    }
-
-    /// All outputs of a backward row.
-    pub(crate) fn rows(&self, row: Pointwise, inputs: &[&Tensor], attributes: &[f64]) -> Result<Vec<Tensor>> {
-        if self.create_graph {
-            let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
-            return lift(row, &inputs, attributes);
-        }
-        crate::ops::pointwise(row.name(), row, inputs, attributes)
-    }
-}
-
 /// A hook that can be taken off again.
 pub struct Hook {
     edge: Edge,
@@ -390,14 +351,14 @@ pub struct Hook {
 impl Hook {
     /// Takes the hook off.
     pub fn remove(self) {
-        self.edge.state.lock().hooks.retain(|(id, ..)| *id != self.id);
+        self.edge.node.state.lock().hooks.retain(|hook| hook.id != self.id);
     }
 }
 
 impl Tensor {
     /// The gradient that `backward` has kept for this leaf, if any.
     pub fn grad(&self) -> Option<Tensor> {
-        match &self.0.edge.as_ref()?.state.lock().action {
+        match &self.0.edge.as_ref()?.node.state.lock().action {
             Action::Leaf(grad) => grad.clone(),
             _ => None,
         }
@@ -405,7 +366,7 @@ impl Tensor {
 
     /// True if this is a leaf: its gradient is kept.
     pub fn is_leaf(&self) -> bool {
-        self.0.edge.as_ref().is_some_and(|e| matches!(e.state.lock().action, Action::Leaf(_)))
+        self.0.edge.as_ref().is_some_and(|e| matches!(e.node.state.lock().action, Action::Leaf(_)))
     }
 
     /// Replaces the kept gradient; `None` forgets it. Errors: `Value` if this is no leaf, `Shape` or `Dtype` if it does
@@ -413,9 +374,9 @@ impl Tensor {
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let edge = self.0.edge.as_ref().ok_or_else(|| Error::value("set_grad", "this tensor is no leaf"))?;
         if let Some(g) = &grad {
-            backward::check_gradient("set_grad", &edge.output, g)?;
+            backward::check_gradient("set_grad", edge.meta(), g)?;
         }
-        match &mut edge.state.lock().action {
+        match &mut edge.node.state.lock().action {
             Action::Leaf(kept) => *kept = grad,
             _ => return Err(Error::value("set_grad", "this tensor is no leaf")),
         }
@@ -423,13 +384,16 @@ impl Tensor {
     }
 
     /// Calls `f` with this tensor's gradient during every backward pass; a tensor that it returns replaces the
-    /// gradient. Hooks run in the order of their registration, once all contributions are added up.
-    /// Errors: `Value` if the tensor is not on the tape.
+    /// gradient. Hooks run in the order of their registration, once all contributions are added up, and their ops are not
+    /// recorded unless the pass is (`create_graph`).
+    ///
+    /// A pass that spends the tape drops the hooks on it. Those of a leaf stay until they are removed, so a hook that holds
+    /// its own leaf keeps it alive. Errors: `Value` if the tensor is not on the tape.
     pub fn register_hook(&self, f: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook> {
         let edge = self.0.edge.clone();
         let edge = edge.ok_or_else(|| Error::value("register_hook", "this tensor does not require a gradient"))?;
         let id = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-        edge.state.lock().hooks.push((id, Arc::new(f)));
+        edge.node.state.lock().hooks.push(OutputHook { id, output: edge.output, f: Arc::new(f) });
         Ok(Hook { edge, id })
     }
 }

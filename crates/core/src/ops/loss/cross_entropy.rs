@@ -1,12 +1,12 @@
 //! Cross entropy and negative log likelihood.
 
 use super::super::fused::{has_kernel, record_fused};
-use super::super::gradients;
 use super::{Reduction, check_constant};
 use crate::backend::{Fused, Kernel, class_error};
 use crate::tape::Backward;
 use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
+use std::iter::{once, repeat};
 
 /// The attributes of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`].
 #[derive(Clone, Debug, Default)]
@@ -179,9 +179,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         let operands: Vec<&Tensor> = operands.chain(&divisor).chain(&all_weights).collect();
         let attributes = Attributes { ints: &ints, floats: &floats };
         run(op, Kernel::Fused(Fused::CrossEntropyBackward), &operands, &[&dx], attributes)?;
-        let mut found = gradients![Some(dx)]?;
-        found.resize(inputs.len(), None);
-        Ok(found)
+        Ok(once(Some(dx)).chain(repeat(None)).take(inputs.len()).collect())
     })
 }
 

@@ -3,7 +3,6 @@
 use super::{Reduction, check_constant, check_operands};
 use crate::backend::{Fused, Kernel, RowLoss};
 use crate::ops::fused::{has_kernel, record_fused};
-use crate::tape::Gradients;
 use crate::tensor::{Attributes, check_same, run};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
@@ -153,9 +152,8 @@ fn fused(
         let attributes = Attributes { ints: &ints, floats: &[margin, order, eps, share] };
         let kernel = Kernel::Fused(Fused::RowLossBackward(loss));
         run(op, kernel, &operands, &found.iter().collect::<Vec<_>>(), attributes)?;
-        let mut found: Gradients = found.into_iter().enumerate().map(|(i, d)| Some(d).filter(|_| t.needs(i))).collect();
-        found.resize(x.len(), None);
-        Ok(found)
+        let found = found.into_iter().enumerate().map(|(i, d)| Some(d).filter(|_| t.needs(i)));
+        Ok(found.chain(std::iter::repeat(None)).take(x.len()).collect())
     })
 }
 

@@ -84,11 +84,11 @@ impl Slopes {
         run: impl Fn(Pointwise, &[&Tensor]) -> Result<Vec<Tensor>>,
     ) -> Result<Gradients> {
         let all = || -> Vec<&Tensor> { [dy].into_iter().chain(x).collect() };
-        let mut found: Gradients = x.iter().map(|_| None).collect();
+        let mut found: Vec<Option<Tensor>> = x.iter().map(|_| None).collect();
         if let (Some(row), true, true) = (self.both, t.needs(0), t.needs(1)) {
             let both = run(row, &all())?;
             found.iter_mut().zip(both).for_each(|(gradient, d)| *gradient = Some(d));
-            return Ok(found);
+            return Ok(found.into_iter().collect());
         }
         for (i, slope) in self.rows.iter().enumerate() {
             found[i] = t.want(i, || {
@@ -101,7 +101,7 @@ impl Slopes {
                 Ok(d?.swap_remove(0))
             })?;
         }
-        Ok(found)
+        Ok(found.into_iter().collect())
     }
 }
 

@@ -1,0 +1,148 @@
+//! What a checkpointed closure reads and changes outside of itself.
+//!
+//! The tape sees a closure's inputs, but not the weights that it holds, nor the running statistics that it updates. While a
+//! watch is on, each kernel's inputs and each tensor that is about to be changed in place are noted. Memory that was allocated
+//! after the watch began is the closure's own, and does not count.
+
+use crate::backend::Kernel;
+use crate::tensor::{Attributes, Storage, run};
+use crate::{Error, Result, Tensor};
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Weak};
+
+/// What was noted, by the memory that it lies in.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// Memory that was read and not changed, with its version after the closure.
+    read: Vec<Read>,
+    changed: Vec<Changed>,
+}
+
+struct Read {
+    storage: Weak<Storage>,
+    version: u64,
+    what: String,
+}
+
+/// A tensor that the closure changed in place.
+struct Changed {
+    tensor: Tensor,
+    /// Its values before the first change.
+    before: Tensor,
+}
+
+struct Watch {
+    /// [`Storage::born`] of the first allocation that is the closure's own.
+    start: u64,
+    watched: Watched,
+}
+
+thread_local! {
+    static IS_ON: Cell<bool> = const { Cell::new(false) };
+    static WATCHES: RefCell<Vec<Watch>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f` and notes what it reads and changes.
+pub(super) fn watch<R>(f: impl FnOnce() -> R) -> (R, Watched) {
+    struct Pop;
+    impl Drop for Pop {
+        fn drop(&mut self) {
+            IS_ON.set(WATCHES.with_borrow_mut(|watches| {
+                watches.pop();
+                !watches.is_empty()
+            }));
+        }
+    }
+    WATCHES.with_borrow_mut(|watches| watches.push(Watch { start: Storage::births(), watched: Watched::default() }));
+    IS_ON.set(true);
+    let _pop = Pop;
+    let result = f();
+    let watched = WATCHES.with_borrow_mut(|watches| watches.last_mut().map(|w| std::mem::take(&mut w.watched)));
+    (result, watched.unwrap_or_default().ended())
+}
+
+/// Notes the inputs of a kernel.
+pub(crate) fn note_read(inputs: &[&Tensor]) {
+    if IS_ON.get() {
+        WATCHES.with_borrow_mut(|watches| {
+            watches.iter_mut().for_each(|w| inputs.iter().for_each(|t| w.watched.note_read(t, w.start)))
+        });
+    }
+}
+
+/// Notes a tensor that is about to be changed in place.
+pub(crate) fn note_write(target: &Tensor) -> Result<()> {
+    if !IS_ON.get() {
+        return Ok(());
+    }
+    let is_new =
+        |w: &Watch| target.0.storage.born() < w.start && !w.watched.changed.iter().any(|c| c.tensor.is_same(target));
+    // The copy must not be noted: it is made while the watches are not borrowed, and the watches are off.
+    if !WATCHES.with_borrow(|watches| watches.iter().any(is_new)) {
+        return Ok(());
+    }
+    IS_ON.set(false);
+    let before = crate::no_grad(|| target.detach().copy());
+    IS_ON.set(true);
+    let before = before?;
+    WATCHES.with_borrow_mut(|watches| {
+        for w in watches.iter_mut().filter(|w| is_new(w)) {
+            w.watched.changed.push(Changed { tensor: target.detach(), before: before.clone() });
+        }
+    });
+    Ok(())
+}
+
+impl Watched {
+    fn note_read(&mut self, t: &Tensor, start: u64) {
+        let storage = &t.0.storage;
+        if storage.born() >= start || self.read.iter().any(|r| r.storage.as_ptr() == Arc::as_ptr(storage)) {
+            return;
+        }
+        let what = format!("{} {}", t.dtype(), t.shape());
+        self.read.push(Read { storage: Arc::downgrade(storage), version: 0, what });
+    }
+
+    /// After the closure: takes versions, and leaves out memory that the closure changed itself.
+    fn ended(mut self) -> Watched {
+        let changed = |storage: &Arc<Storage>| self.changed.iter().any(|c| Arc::ptr_eq(&c.tensor.0.storage, storage));
+        self.read.retain_mut(|r| match r.storage.upgrade() {
+            Some(storage) if !changed(&storage) => {
+                r.version = storage.version();
+                true
+            }
+            _ => false,
+        });
+        self
+    }
+
+    /// Errors if something that the closure read was changed in place since.
+    pub fn check(&self, op: &'static str) -> Result<()> {
+        let is_stale = |r: &&Read| r.storage.upgrade().is_some_and(|storage| storage.version() != r.version);
+        match self.read.iter().find(is_stale) {
+            Some(Read { what, .. }) => {
+                let message = format!("a tensor that the closure reads ({what}) was changed in place");
+                Err(Error::value(op, format!("{message} after the forward pass")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Runs `f` with the tensors that the closure changed as they were before it, and puts back what they are now.
+    pub fn rewound<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        let now = self.changed.iter().map(|c| c.tensor.copy()).collect::<Result<Vec<_>>>()?;
+        let versions: Vec<u64> = self.changed.iter().map(|c| c.tensor.0.storage.version()).collect();
+        // Views may overlap: the first to be changed is written last.
+        let rewind = || self.changed.iter().rev().try_for_each(|c| write(&c.tensor, &c.before));
+        let result = rewind().and_then(|()| f());
+        for ((changed, now), version) in self.changed.iter().zip(&now).zip(versions) {
+            write(&changed.tensor, now)?;
+            changed.tensor.0.storage.set_version(version);
+        }
+        result
+    }
+}
+
+fn write(target: &Tensor, values: &Tensor) -> Result<()> {
+    run("checkpoint", Kernel::Copy, &[values], &[target], Attributes::default())
+}
