@@ -57,5 +57,5 @@ fn describe(ordinal: usize) -> Result<DeviceInfo> {
 }
 
 fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Gpu::new(Cuda::new(ordinal)?)))
+    Ok(Arc::new(Gpu::new(Arc::new(Cuda::new(ordinal)?))))
 }

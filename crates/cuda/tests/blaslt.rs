@@ -174,8 +174,8 @@ fn on_device() -> Vec<Trial> {
 }
 
 /// A device whose settings and launches are this test's alone.
-fn open(blas: Blas) -> Result<(Arc<Gpu<Cuda>>, Device)> {
-    let gpu = Arc::new(Gpu::new(Cuda::new(0)?));
+fn open(blas: Blas) -> Result<(Arc<Gpu>, Device)> {
+    let gpu = Arc::new(Gpu::new(Arc::new(Cuda::new(0)?)));
     let device = Device::from_backend("cuda:0", gpu.clone());
     device.set_blas(blas);
     gpu.launches();

@@ -1,7 +1,7 @@
 //! Normalisation of channels over a batch.
 
 use crate::Gpu;
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Geometry};
 use crate::elementwise::word;
 use crate::fused::{NormGradient, SHORT, addresses, variant};
 use crate::launch::{Arguments, group_size};
@@ -38,7 +38,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, variant: Variant, all: &[Address]) -> (Variant, Parts) {
+    fn new(gpu: &Gpu, call: &Call<'_>, variant: Variant, all: &[Address]) -> (Variant, Parts) {
         let [batch, channels, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
         let (limits, dtype) = (gpu.driver().limits(), call.inputs[0].dtype);
         let threads = group_size(limits);
@@ -88,11 +88,11 @@ fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
 }
 
 /// Two launches: the sums of parts, and what they come to, with which x is normalised. Of running statistics one.
-pub fn batch_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn batch_norm(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [has_weight, has_bias] = [3, 4].map(|i| call.ints[i] != 0);
     let (is_updated, is_given) = (call.ints[5] == 1, call.ints[5] == 2);
     let [is_counted, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let parameters = has_weight as usize + has_bias as usize;
     let p = if parameters > 0 { call.inputs[1].dtype } else { x.dtype };
@@ -122,10 +122,10 @@ pub fn batch_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Two launches: the sums of parts, and what they come to, with which gradients are written. One if no sum is wanted.
-pub fn batch_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [has_weight, has_bias, is_given, wants_dx, wants_parameters] = [3, 4, 5, 6, 7].map(|i| call.ints[i] != 0);
     let acc = call.inputs[1].dtype.acc();
-    let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
     let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters: [dweight, dbias], p } = found;
     let sums_up = wants_parameters || !is_given;
     let flags = [

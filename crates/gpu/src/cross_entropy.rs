@@ -2,7 +2,7 @@
 //! gradient of the logits.
 
 use crate::Gpu;
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Geometry};
 use crate::fused::{Kept, SHORT, addresses, rows, variant};
 use crate::launch::{Arguments, THREADS, each, group_size};
 use crate::source::Variant;
@@ -85,9 +85,9 @@ impl Attributes {
     }
 }
 
-pub fn cross_entropy<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn cross_entropy(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let a = Attributes::of(call);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let bytes = a.acc.size() * if a.is_reduced { a.count() } else { 0 };
     let (losses, counts) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let slot = gpu.status(call.op, Check::Class(a.classes))?;
@@ -120,8 +120,8 @@ pub fn cross_entropy<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Sums losses up. `outputs` are the loss and the divisor.
-fn total<D: Driver>(
-    gpu: &Gpu<D>,
+fn total(
+    gpu: &Gpu,
     a: &Attributes,
     logits: &Operand<'_>,
     [losses, counts]: [Address; 2],
@@ -146,9 +146,9 @@ fn total<D: Driver>(
     finish(of_parts, parts)
 }
 
-pub fn cross_entropy_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let a = Attributes::of(call);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let mut rest = inputs[4..].iter();
     let mut optional = |is_there: bool| if is_there { rest.next().copied() } else { None }.unwrap_or(inputs[0]);
     let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));

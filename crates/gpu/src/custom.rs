@@ -1,7 +1,6 @@
 //! Ops of a program's own, whose text is compiled as those of the repository are.
 
 use crate::Gpu;
-use crate::driver::Driver;
 use crate::fused::addresses;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::source::Variant;
@@ -12,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// The dtypes of inputs.
 const INPUTS: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, op: &'static CustomOp) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, op: &'static CustomOp) -> Result<()> {
     let (dialect, limits) = (gpu.driver().dialect().name, gpu.driver().limits());
     let Some(text) = op.source.of(dialect) else {
         return Err(Error::unsupported(call.op, format!("the op has no kernel in {dialect}")));
@@ -48,7 +47,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, op: &'static CustomOp) -> R
     if all().any(|o| o.layout.shape().numel() > i32::MAX as usize / 2) {
         variant = variant.define("WIDE", true);
     }
-    let tensors = addresses::<D>(call.inputs)?.into_iter().chain(addresses::<D>(call.outputs)?);
+    let tensors = addresses(call.inputs)?.into_iter().chain(addresses(call.outputs)?);
     let arguments = tensors.fold(Arguments::new(), Arguments::pointer).int(n as i64);
     let arguments = call.ints.iter().fold(arguments, |all, &v| all.int(v));
     let arguments = call.floats.iter().fold(arguments, |all, &v| all.float(v, acc));

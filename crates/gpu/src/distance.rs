@@ -1,16 +1,15 @@
 //! Losses of distances between rows: a launch for those of all rows, and one for the gradients.
 
 use crate::Gpu;
-use crate::driver::Driver;
 use crate::fused::{Kept, addresses, rows, variant};
 use crate::launch::Arguments;
 use isograd_core::backend::RowLoss;
 use isograd_core::{Call, Result};
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, loss: RowLoss, is_backward: bool) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, loss: RowLoss, is_backward: bool) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let [margin, order, eps] = [0, 1, 2].map(|i| call.floats[i]);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     // Backward, dy comes first and the distances last.
     let first = is_backward as usize;
     let (x, names) = (&call.inputs[first], &inputs[first..]);

@@ -3,7 +3,9 @@
 use crate::blas;
 use crate::matmul::Tile;
 use isograd_core::{DType, Error, Result, inventory};
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 /// An address in device memory. Arithmetic on it stays within one allocation.
 pub type Address = u64;
@@ -124,19 +126,28 @@ pub struct TileView {
 /// What a kernel is given to have tiles copied.
 pub type TileMap = [u64; 16];
 
+/// A program, an entry, an event or a recording of a driver, which alone knows its type.
+#[derive(Clone)]
+pub struct Handle(Arc<dyn Any + Send + Sync>);
+
+impl Handle {
+    /// Hides the type.
+    pub fn new(made: impl Any + Send + Sync) -> Handle {
+        Handle(Arc::new(made))
+    }
+
+    /// What the handle was made of. Panics if that has another type: drivers get back the handles that they returned.
+    #[track_caller]
+    pub fn get<T: Any>(&self) -> &T {
+        let found = self.0.downcast_ref();
+        found.unwrap_or_else(|| panic!("a driver's handle is no {}", std::any::type_name::<T>()))
+    }
+}
+
 /// A vendor's driver for one device, with one queue in which everything runs in order.
 ///
-/// Errors are of kind `Backend`, or `OutOfMemory` from `allocate`.
+/// Programs, entries, events and recordings are [`Handle`]s. Errors are of kind `Backend`, or `OutOfMemory` from `allocate`.
 pub trait Driver: Send + Sync + 'static {
-    /// A compiled program, loaded.
-    type Program: Send + Sync + 'static;
-    /// One of its entries.
-    type Entry: Send + Sync + 'static;
-    /// A mark in the queue.
-    type Event: Send + Sync + 'static;
-    /// A recording of work.
-    type Graph: Send + Sync + 'static;
-
     /// The language that `compile` takes.
     fn dialect(&self) -> &'static Dialect;
 
@@ -166,20 +177,19 @@ pub trait Driver: Send + Sync + 'static {
     /// Sets bytes.
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()>;
 
-    /// Compiles source. With the program comes what `load` takes, fit to be stored in a file, unless the driver keeps what
+    /// Compiles source to a loaded program. With it comes what `load` takes, fit to be stored in a file, unless the driver keeps what
     /// it compiles itself. The error is the compiler's log.
-    fn compile(&self, source: &str) -> Result<(Self::Program, Option<Vec<u8>>)>;
+    fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)>;
 
-    /// Loads what came with a program. Errors if it is damaged or not for this device.
-    fn load(&self, binary: &[u8]) -> Result<Self::Program>;
+    /// Loads what came with a program, and returns the program. Errors if it is damaged or not for this device.
+    fn load(&self, binary: &[u8]) -> Result<Handle>;
 
-    /// The entry of this name.
-    fn entry(&self, program: &Self::Program, name: &str) -> Result<Self::Entry>;
+    /// The entry of this name of a program.
+    fn entry(&self, program: &Handle, name: &str) -> Result<Handle>;
 
     /// Enqueues an entry. `reached` are allocations that the entry reaches through pointers in memory,
     /// some more than once.
-    fn launch(&self, entry: &Self::Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address])
-    -> Result<()>;
+    fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()>;
 
     /// What kernels of `wgmma.c` are given of a factor.
     fn tile_map(&self, _view: &TileView) -> Result<TileMap> {
@@ -191,11 +201,11 @@ pub trait Driver: Send + Sync + 'static {
         None
     }
 
-    /// Marks where the queue stands now.
-    fn record(&self) -> Result<Self::Event>;
+    /// An event that marks where the queue stands now.
+    fn record(&self) -> Result<Handle>;
 
-    /// Seconds between two marks, after waiting for the second.
-    fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
+    /// Seconds between two events, after waiting for the second.
+    fn elapsed(&self, from: &Handle, to: &Handle) -> Result<f64>;
 
     /// Waits for everything in the queue.
     fn synchronize(&self) -> Result<()>;
@@ -207,12 +217,12 @@ pub trait Driver: Send + Sync + 'static {
     }
 
     /// Ends the recording. Errors if something was enqueued that cannot be recorded.
-    fn end_capture(&self) -> Result<Self::Graph> {
+    fn end_capture(&self) -> Result<Handle> {
         Err(Error::unsupported("capture", "the driver records nothing"))
     }
 
     /// Enqueues a recording.
-    fn replay(&self, _graph: &Self::Graph) -> Result<()> {
+    fn replay(&self, _graph: &Handle) -> Result<()> {
         Err(Error::unsupported("capture", "the driver records nothing"))
     }
 

@@ -1,7 +1,6 @@
 //! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
 //! two.
 
-use crate::driver::Driver;
 use crate::elementwise::{Body, Plan, acc, value_error_of};
 use crate::launch::{Arguments, THREADS, groups};
 use crate::sets::Sets;
@@ -15,7 +14,7 @@ use smallvec::SmallVec;
 use std::fmt::Write;
 use std::ops::Range;
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
     let has_sums = call.kernel != Kernel::Fused(Fused::Each(row));
     let (kind, divisor) = match call.kernel {
@@ -41,7 +40,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
     let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
     let plan = Plan { is_wide: sets.is_wide(), ..plan };
     let table = sets.table(gpu)?;
-    let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place::<D>(operand)?));
+    let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place(operand)?));
     let arguments = shared.iter().try_fold(table.arguments(), add)?;
     let arguments = call.floats[..row.attributes()].iter().fold(arguments, |list, &k| list.float(k, plan.acc));
     let variant = variant(&plan, numbers);
@@ -60,7 +59,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<(
     let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
     launch(arguments.pointer(parts.address))?;
     let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
-    let arguments = arguments.pointer(place::<D>(totals)?);
+    let arguments = arguments.pointer(place(totals)?);
     let variant = crate::total::variant(kind, totals.dtype, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
 }

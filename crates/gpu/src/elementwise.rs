@@ -1,7 +1,6 @@
 //! Fill, copy, cast and the rows of the pointwise table. The text of each kernel is generated for its operands' dtypes,
 //! and for how they lie in memory.
 
-use crate::driver::Driver;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::layout::Joint;
 use crate::source::{FLOATS, Variant, near};
@@ -53,7 +52,7 @@ pub fn bits(dtype: DType) -> &'static str {
     }
 }
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let body = match call.kernel {
         Kernel::Fill => Body::Fill,
         Kernel::Copy => Body::Copy,
@@ -67,7 +66,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let (inputs, outputs) = (dtypes(call.inputs), dtypes(call.outputs));
     let acc = acc(call.op, body, inputs.iter().chain(&outputs).copied())?;
     let addresses: SmallVec<[u64; 8]> =
-        operands.iter().map(|o| Ok(element_address(address::<D>(o.memory)?, o))).collect::<Result<_>>()?;
+        operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect::<Result<_>>()?;
     let plan = Plan {
         body,
         acc,
@@ -104,8 +103,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// What is wrong with element `position` of operands of one shape, or of rank 0.
-pub fn value_error_of<'a, D: Driver>(
-    gpu: &Gpu<D>,
+pub fn value_error_of<'a>(
+    gpu: &Gpu,
     op: &'static str,
     operands: impl Iterator<Item = &'a Operand<'a>>,
     position: usize,
@@ -117,7 +116,7 @@ pub fn value_error_of<'a, D: Driver>(
 }
 
 /// A row whose two results are the halves of a tensor.
-pub fn halves<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+pub fn halves(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let y = &call.outputs[0];
     let dims = y.layout.shape().dims();
     let (last, half) = (dims.len() - 1, dims[dims.len() - 1] / 2);

@@ -1,6 +1,6 @@
 //! A row in front of a reduction: one of its results is summed and the others are written, in one pass over its operands.
 
-use crate::driver::{Address, Driver};
+use crate::driver::Address;
 use crate::elementwise::word;
 use crate::launch::Arguments;
 use crate::place;
@@ -46,9 +46,9 @@ pub struct Front {
 
 impl Front {
     /// Of a call, with the dimensions that are summed over.
-    pub fn new<D: Driver>(call: &Call<'_>, row: Pointwise, is_summed: &[bool]) -> Result<Front> {
+    pub fn new(call: &Call<'_>, row: Pointwise, is_summed: &[bool]) -> Result<Front> {
         let dims = call.inputs[0].layout.shape().dims();
-        let part = |operand: &Operand<'_>, at| Ok(Part { address: place::<D>(operand)?, dtype: operand.dtype, at });
+        let part = |operand: &Operand<'_>, at| Ok(Part { address: place(operand)?, dtype: operand.dtype, at });
         let at = |operand: &Operand<'_>| {
             let steps = operand.layout.strides().iter().zip(dims).zip(is_summed).filter(|((_, d), _)| **d > 1);
             let moves =

@@ -2,7 +2,7 @@
 
 use crate::batch_norm::{batch_norm, batch_norm_backward};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
-use crate::driver::{Address, Driver, Geometry, Limits};
+use crate::driver::{Address, Geometry, Limits};
 use crate::elementwise::{halves, word};
 use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
@@ -73,7 +73,7 @@ impl Kept {
 }
 
 /// True for the dtypes of the fused kernels.
-pub fn supports<D: Driver>(gpu: &Gpu<D>, kernel: Fused, dtype: DType) -> bool {
+pub fn supports(gpu: &Gpu, kernel: Fused, dtype: DType) -> bool {
     let limits = gpu.driver().limits();
     if kernel == Fused::Positions {
         return dtype == DType::Bool;
@@ -82,7 +82,7 @@ pub fn supports<D: Driver>(gpu: &Gpu<D>, kernel: Fused, dtype: DType) -> bool {
     fits && dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
 }
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, kernel: Fused) -> Result<()> {
     match kernel {
         Fused::Softmax | Fused::SoftmaxBackward => softmax::run(gpu, call),
         Fused::Norm => norm(gpu, call, None),
@@ -119,8 +119,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kernel: Fused) -> Result<()
 }
 
 /// Operands' addresses.
-pub fn addresses<D: Driver>(operands: &[Operand<'_>]) -> Result<SmallVec<[Address; 8]>> {
-    operands.iter().map(|o| Ok(element_address(address::<D>(o.memory)?, o))).collect()
+pub fn addresses(operands: &[Operand<'_>]) -> Result<SmallVec<[Address; 8]>> {
+    operands.iter().map(|o| Ok(element_address(address(o.memory)?, o))).collect()
 }
 
 /// A program in the dtypes of `x`.
@@ -132,8 +132,8 @@ pub fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
 }
 
 /// Adds how teams of threads take rows, and returns the launch.
-pub fn rows<D: Driver>(
-    gpu: &Gpu<D>,
+pub fn rows(
+    gpu: &Gpu,
     variant: Variant,
     dtype: DType,
     count: usize,
@@ -209,21 +209,21 @@ fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &
 }
 
 /// Adds an index that names rows of `x`, which is written before the number of rows.
-fn indexed<D: Driver>(
+fn indexed(
     variant: Variant,
     arguments: Arguments,
     index: Option<&Operand<'_>>,
     x: &Operand<'_>,
 ) -> Result<(Variant, Arguments)> {
     let Some(index) = index else { return Ok((variant, arguments)) };
-    let arguments = arguments.pointer(place::<D>(index)?).int(x.layout.shape()[0] as i64);
+    let arguments = arguments.pointer(place(index)?).int(x.layout.shape()[0] as i64);
     Ok((variant.define("INDEX", index.dtype.name()), arguments))
 }
 
 /// `index` names the rows of x, if there is one.
-fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
+fn norm(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let parameters = &call.inputs[1..call.inputs.len() - index.is_some() as usize];
     let p = parameters.first().map_or(x.dtype, |p| p.dtype);
@@ -232,7 +232,7 @@ fn norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operand<'_>>) -
     let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
     let pointers = [inputs[0], optional(3), optional(4), outputs[0], outputs[1], outputs[2]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let (variant, arguments) = indexed::<D>(norm_variant(call, &call.outputs[0], p), arguments, index, x)?;
+    let (variant, arguments) = indexed(norm_variant(call, &call.outputs[0], p), arguments, index, x)?;
     let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(call.floats[0], x.dtype.acc());
     let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
     let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
@@ -262,11 +262,8 @@ pub struct NormGradient {
 }
 
 impl NormGradient {
-    pub fn new<D: Driver>(
-        call: &Call<'_>,
-        [has_weight, has_bias, wants_dx, wants_parameters]: [bool; 4],
-    ) -> Result<NormGradient> {
-        let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    pub fn new(call: &Call<'_>, [has_weight, has_bias, wants_dx, wants_parameters]: [bool; 4]) -> Result<NormGradient> {
+        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let mut found = outputs.iter().copied();
         // A kernel does not touch a pointer that is not there: any other stands for it.
         let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
@@ -286,11 +283,11 @@ impl NormGradient {
 }
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
-fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
+fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
     let x = &call.inputs[0];
-    let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
     let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
     let names = [(wants_dx, "DX"), (wants_parameters, "PARAMETERS"), (true, "BACKWARD")];
     let names = names.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
@@ -309,7 +306,7 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operan
     let sums = [weights.address, biases.address];
     let pointers = [dy, from, mean, rstd, weight, dx, sums[0], sums[1]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let (program, arguments) = indexed::<D>(program, arguments, index, &call.inputs[1])?;
+    let (program, arguments) = indexed(program, arguments, index, &call.inputs[1])?;
     let arguments = arguments.int(count as i64).int(extent as i64);
     let program = with_pieces(program, x.dtype, p, extent, &[weight]);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
@@ -320,8 +317,8 @@ fn norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, index: Option<&Operan
 }
 
 /// Joins parts `[parts, extent]` of the gradients of a weight and a bias.
-pub fn join_parts<D: Driver>(
-    gpu: &Gpu<D>,
+pub fn join_parts(
+    gpu: &Gpu,
     variant: Variant,
     sums: [Address; 2],
     [dweight, dbias]: [Address; 2],
@@ -336,7 +333,7 @@ pub fn join_parts<D: Driver>(
 }
 
 /// Groups that take COLUMNS columns each, in several `lines` of groups.
-pub fn columns<D: Driver>(gpu: &Gpu<D>, variant: Variant, extent: usize, lines: usize) -> (Variant, Geometry) {
+pub fn columns(gpu: &Gpu, variant: Variant, extent: usize, lines: usize) -> (Variant, Geometry) {
     let threads = 1 << gpu.driver().limits().max_group.min(1024).ilog2();
     (variant.define("THREADS", threads), Geometry::new([extent.div_ceil(COLUMNS), lines, 1], threads))
 }

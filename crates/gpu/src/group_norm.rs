@@ -2,7 +2,7 @@
 
 use crate::Gpu;
 use crate::batch_norm::vector_of;
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Geometry};
 use crate::elementwise::word;
 use crate::fused::{Kept, NormGradient, addresses, columns, join_parts, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS};
@@ -27,10 +27,10 @@ fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {
 }
 
 /// One launch: groups are rows, whose parameters are those of channels. One more where running statistics are updated.
-pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn group_norm(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
     let (count, extent) = (batch * groups, channels * inner);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
     let mut parameters = inputs[1..].iter().copied();
@@ -69,11 +69,11 @@ pub fn group_norm<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// One launch, and one that joins what the elements of the batch add to the parameters' gradients.
-pub fn group_norm_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn group_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
     let [has_weight, has_bias, wants_dx, wants_parameters] = [4, 5, 6, 7].map(|i| call.ints[i] != 0);
     let dtype = call.inputs[1].dtype;
-    let found = NormGradient::new::<D>(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
     let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters, p } = found;
     let limits = gpu.driver().limits();
     let vector = vector_of(dtype, inner, &[dy, x, dx]);

@@ -6,7 +6,7 @@
 //! longer, it puts 16 bits of each row into buckets there, or finds the last row of each place; otherwise, all rows are put in the
 //! order of where they point. Where sums may have any order, and the device's memory adds, it does all of that.
 
-use crate::driver::{Driver, Geometry, Limits};
+use crate::driver::{Geometry, Limits};
 use crate::elementwise::{bits, word};
 use crate::launch::{Arguments, MOST_GROUPS, group_size, in_groups};
 use crate::layout::Joint;
@@ -196,7 +196,7 @@ impl<'a> Places<'a> {
     }
 
     /// Ends a call that has looked at the index.
-    fn check<D: Driver>(&self, gpu: &Gpu<D>, op: &'static str, slot: Slot) -> Result<()> {
+    fn check(&self, gpu: &Gpu, op: &'static str, slot: Slot) -> Result<()> {
         gpu.checked(slot, |row| {
             let value = gpu.element(self.index, self.rank, row)?.as_i64(op)?;
             Ok(index_error(op, row as i64, value, self.extent))
@@ -294,12 +294,12 @@ fn in_tiles(joint: &Joint, tile: usize) -> Joint {
     Joint { extents, strides: joint.strides.iter().chain([&contiguous]).map(split).collect() }
 }
 
-pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn gather(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let ([x, index], y) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if y.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, at, to, size) = (place::<D>(x)?, place::<D>(index)?, place::<D>(y)?, x.dtype.size());
+    let (from, at, to, size) = (place(x)?, place(index)?, place(y)?, x.dtype.size());
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, x.layout, None, call.ints[0] as usize, threads);
     let operands = [index.layout.strides(), &places.target[..]];
@@ -356,13 +356,13 @@ pub fn gather<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     places.check(gpu, call.op, slot)
 }
 
-pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Result<()> {
+pub fn scatter(gpu: &Gpu, call: &Call<'_>, mode: Scatter) -> Result<()> {
     let ([index, source], y) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     let dims = index.layout.shape().dims();
     if index.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, to, dim) = (place::<D>(source)?, place::<D>(y)?, call.ints[0] as usize);
+    let (from, to, dim) = (place(source)?, place(y)?, call.ints[0] as usize);
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, y.layout, Some(source.layout), dim, threads).in_words(y.dtype.size(), [from, to]);
     let onto = Onto::Values;
@@ -383,12 +383,12 @@ pub fn scatter<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, mode: Scatter) -> Resul
 }
 
 /// Joins rows by index, and writes zeros to the rows of the table that get none.
-pub fn reduce<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, reduce: IndexReduce) -> Result<()> {
+pub fn reduce(gpu: &Gpu, call: &Call<'_>, reduce: IndexReduce) -> Result<()> {
     let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if table.layout.shape().numel() == 0 {
         return Ok(());
     }
-    let (from, to, size) = (place::<D>(x)?, place::<D>(table)?, table.dtype.size());
+    let (from, to, size) = (place(x)?, place(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
     let onto = Onto::Nothing { padding: call.ints[0], reduce };
@@ -397,15 +397,15 @@ pub fn reduce<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, reduce: IndexReduce) -> 
 }
 
 /// The gradient of rows that were joined by index.
-pub fn reduce_backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
+pub fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
     let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     let n = dx.layout.shape().numel();
     if n == 0 {
         return Ok(());
     }
     let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
-    let places = call.inputs.iter().map(place::<D>).collect::<Result<SmallVec<[u64; 8]>>>()?;
-    let (from, to, size, threads) = (places[0], place::<D>(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
+    let places = call.inputs.iter().map(place).collect::<Result<SmallVec<[u64; 8]>>>()?;
+    let (from, to, size, threads) = (places[0], place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
     // Counts [N], or counts, x and y, or the first rows. Any other pointer stands for one that is not there.
     let [counts, x, y, first] = match kind {
         IndexGradient::Mean => [places[2], from, from, from],
@@ -500,13 +500,13 @@ impl Scattering<'_> {
         (variant, ints)
     }
 
-    fn may_add_in_any_order<D: Driver>(&self, gpu: &Gpu<D>) -> bool {
+    fn may_add_in_any_order(&self, gpu: &Gpu) -> bool {
         let dtype = self.call.outputs[0].dtype;
         let is_asked = self.mode == Scatter::Add && !gpu.is_deterministic.load(Ordering::Relaxed);
         is_asked && gpu.driver().limits().has_adds && dtype.acc() == DType::F32
     }
 
-    fn in_any_order<D: Driver>(mut self, gpu: &Gpu<D>) -> Result<()> {
+    fn in_any_order(mut self, gpu: &Gpu) -> Result<()> {
         let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
         let mut outer = self.places.outer();
         // Neighbours in the index that are neighbours in y and in the source are a word.
@@ -516,7 +516,7 @@ impl Scattering<'_> {
             && outer.strides.iter().all(|s| s[last] == 1)
             && [outer.extents[last], self.places.along].iter().chain(&steps(&outer)).all(|s| s.is_multiple_of(word_of))
             && outer.strides[0][..last].iter().all(|s| (s * index.dtype.size()).is_multiple_of(16))
-            && [self.from, self.to, place::<D>(index)?].iter().all(|start| start.is_multiple_of(16));
+            && [self.from, self.to, place(index)?].iter().all(|start| start.is_multiple_of(16));
         let numbers = if is_word { word_of } else { 1 };
         outer.extents[last] /= numbers;
         outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
@@ -534,7 +534,7 @@ impl Scattering<'_> {
     }
 
     /// Of a list, each row looks at `count`: itself and the others, or itself alone.
-    fn few<D: Driver>(&self, gpu: &Gpu<D>, count: usize) -> Result<()> {
+    fn few(&self, gpu: &Gpu, count: usize) -> Result<()> {
         let (Places { index, dim, .. }, [_, _, apart]) = (&self.places, self.lists());
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
@@ -543,9 +543,9 @@ impl Scattering<'_> {
     }
 
     /// A thread for each word of the source.
-    fn each<D: Driver>(&self, gpu: &Gpu<D>, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
+    fn each(&self, gpu: &Gpu, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
         let ((variant, ints), n) = (program, self.places.rows * self.places.width);
-        let arguments = Arguments::new().pointer(place::<D>(self.places.index)?).pointer(self.from).pointer(self.to);
+        let arguments = Arguments::new().pointer(place(self.places.index)?).pointer(self.from).pointer(self.to);
         let steps = steps.iter().map(|&v| v as i64);
         let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps);
         let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
@@ -560,7 +560,7 @@ impl Scattering<'_> {
         *width >= WIDE_ROW && count <= TEAM_ROWS && count * rows <= TEAM_LOOKS && !self.is_wide
     }
 
-    fn teams<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
+    fn teams(&self, gpu: &Gpu) -> Result<()> {
         let Places { index, dim, rows, width, threads, along, extent, .. } = self.places;
         let [_, count, apart] = self.lists();
         let team = width.next_power_of_two().min(threads);
@@ -569,7 +569,7 @@ impl Scattering<'_> {
         let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", most);
         let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
         let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
-        let pointers = [place::<D>(index)?, self.from, self.to];
+        let pointers = [place(index)?, self.from, self.to];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let numbers = [rows, width, along, extent, count, apart, index.layout.strides()[dim], source_step];
@@ -598,7 +598,7 @@ impl Scattering<'_> {
         if is_f16 && is_one && are_many && !is_slower() { candidates.find(fits) } else { None }
     }
 
-    fn exact<D: Driver>(mut self, gpu: &Gpu<D>, together: usize) -> Result<()> {
+    fn exact(mut self, gpu: &Gpu, together: usize) -> Result<()> {
         let (index, dim, limits) = (self.places.index, self.places.dim, gpu.driver().limits());
         let [lists, count, apart] = self.lists();
         self.places.threads = 1 << (together * count).min(LIST_THREADS).min(limits.max_group).ilog2();
@@ -606,7 +606,7 @@ impl Scattering<'_> {
         let (variant, ints) = self.variant(&self.places.outer(), &[]);
         let variant =
             variant.define("EXACT", true).define("TOGETHER", together).define("BINS", bins.next_multiple_of(BINS));
-        let pointers = [place::<D>(index)?, self.from, self.to];
+        let pointers = [place(index)?, self.from, self.to];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let Places { along, extent, threads, .. } = self.places;
@@ -620,11 +620,11 @@ impl Scattering<'_> {
     }
 
     /// Through local memory if a list has a place there, otherwise in order.
-    fn many<D: Driver>(self, gpu: &Gpu<D>) -> Result<()> {
+    fn many(self, gpu: &Gpu) -> Result<()> {
         // Nobody is the first of no rows: -1.
         let zero = || {
             self.call.outputs.iter().zip([0, 0, !0]).try_for_each(|(output, byte)| {
-                gpu.driver().fill(place::<D>(output)?, byte, output.layout.shape().numel() * output.dtype.size())
+                gpu.driver().fill(place(output)?, byte, output.layout.shape().numel() * output.dtype.size())
             })
         };
         let is_fresh = matches!(self.onto, Onto::Nothing { .. });
@@ -669,7 +669,7 @@ impl Scattering<'_> {
         candidates.filter_map(of).min_by_key(rank)
     }
 
-    fn many_long<D: Driver>(mut self, gpu: &Gpu<D>, long: &Long) -> Result<()> {
+    fn many_long(mut self, gpu: &Gpu, long: &Long) -> Result<()> {
         let (index, dim) = (self.places.index, self.places.dim);
         let ([lists, count, apart], &Long { together, threads, .. }) = (self.lists(), long);
         self.places.threads = threads;
@@ -682,9 +682,9 @@ impl Scattering<'_> {
                 ("buckets", variant.define("ENTRIES", entries))
             }
         };
-        let mut arguments = Arguments::new().pointer(place::<D>(index)?).pointer(self.from).pointer(self.to);
+        let mut arguments = Arguments::new().pointer(place(index)?).pointer(self.from).pointer(self.to);
         if self.mode == Scatter::Add {
-            arguments = self.others::<D>()?.into_iter().fold(arguments, Arguments::pointer);
+            arguments = self.others()?.into_iter().fold(arguments, Arguments::pointer);
         }
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let Places { along, extent, .. } = self.places;
@@ -700,8 +700,8 @@ impl Scattering<'_> {
     }
 
     /// Where counts and first rows go; y stands for what is not wanted.
-    fn others<D: Driver>(&self) -> Result<[u64; 2]> {
-        let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), place::<D>);
+    fn others(&self) -> Result<[u64; 2]> {
+        let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), place);
         Ok([at(1)?, at(2)?])
     }
 
@@ -718,7 +718,7 @@ impl Scattering<'_> {
         if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
     }
 
-    fn local<D: Driver>(mut self, gpu: &Gpu<D>, entries: usize) -> Result<()> {
+    fn local(mut self, gpu: &Gpu, entries: usize) -> Result<()> {
         let (index, dim, width) = (self.places.index, self.places.dim, self.places.width);
         let ([lists, count, apart], limits) = (self.lists(), gpu.driver().limits());
         let [least, most] = if apart > 1 { NEIGHBOURS } else { [1, 1] };
@@ -758,8 +758,8 @@ impl Scattering<'_> {
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let at_once = 1 << (entries / count).max(1).ilog2();
         let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
-        let [counts, first] = self.others::<D>()?;
-        let pointers = [place::<D>(index)?, self.from, self.to, counts, first];
+        let [counts, first] = self.others()?;
+        let pointers = [place(index)?, self.from, self.to, counts, first];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
         let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
@@ -770,7 +770,7 @@ impl Scattering<'_> {
         self.places.check(gpu, self.call.op, slot)
     }
 
-    fn ordered<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
+    fn ordered(&self, gpu: &Gpu) -> Result<()> {
         let Places { index, dim, rank, rows, width, extent, .. } = self.places;
         let ([lists, ..], table) = (self.lists(), &self.call.outputs[0]);
         // A bad index comes after all others.
@@ -798,7 +798,7 @@ impl Scattering<'_> {
         let is_largest = matches!(self.onto, Onto::Nothing { reduce: IndexReduce::Max, .. });
         let entry = table.dtype.acc().size() + if is_largest { of_largest } else { 0 };
         let bytes = n * self.places.vector * entry;
-        let [counts, first] = self.others::<D>()?;
+        let [counts, first] = self.others()?;
         let (heads, tails) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
         let zeros = match self.onto {
             Onto::Values => 0,
@@ -814,7 +814,7 @@ impl Scattering<'_> {
     }
 
     /// Where rows point, in order. `used` becomes 1 for the keys that occur, if rows that get nothing become zeros.
-    fn order<D: Driver>(&self, gpu: &Gpu<D>, bad: usize, key: &'static str, used: &Buffer<D>) -> Result<Ordered<D>> {
+    fn order(&self, gpu: &Gpu, bad: usize, key: &'static str, used: &Buffer) -> Result<Ordered> {
         let Places { index, rank, rows, extent, .. } = self.places;
         let outer = self.places.joint([&index.layout.strides()[..rank]].into_iter());
         let (variant, ints) = self.places.variant(&outer, &[], self.is_wide);
@@ -824,7 +824,7 @@ impl Scattering<'_> {
             variant = variant.define("FRESH", true);
         }
         let keys = gpu.scratch(order::key_bytes(rows, key))?;
-        let arguments = Arguments::new().pointer(place::<D>(index)?).pointer(keys.address).pointer(used.address);
+        let arguments = Arguments::new().pointer(place(index)?).pointer(keys.address).pointer(used.address);
         let [_, count, apart] = self.lists();
         let numbers = [rows, count, apart, extent, bad];
         let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));

@@ -3,7 +3,7 @@
 //! A device has one such memory. It is 0 before each launch that uses it and after it, so that launches of the one queue, and
 //! of recordings in that queue, take turns with it.
 
-use crate::driver::{Address, Driver};
+use crate::driver::Address;
 use crate::pool::{Buffer, Pool};
 use isograd_core::Result;
 use parking_lot::Mutex;
@@ -21,17 +21,17 @@ pub fn has_room(results: usize, parts: usize, words: usize) -> bool {
 }
 
 /// The memory of a device, made when it is first needed.
-pub struct Left<D: Driver>(Mutex<Option<Buffer<D>>>);
+pub struct Left(Mutex<Option<Buffer>>);
 
-impl<D: Driver> Default for Left<D> {
-    fn default() -> Left<D> {
+impl Default for Left {
+    fn default() -> Left {
         Left(Mutex::default())
     }
 }
 
-impl<D: Driver> Left<D> {
+impl Left {
     /// Where words are left, and where groups are counted.
-    pub fn places(&self, pool: &Arc<Pool<D>>) -> Result<[Address; 2]> {
+    pub fn places(&self, pool: &Arc<Pool>) -> Result<[Address; 2]> {
         let mut memory = self.0.lock();
         let bytes = WORDS * WORD + RESULTS * COUNTER;
         let words = match &*memory {

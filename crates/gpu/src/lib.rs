@@ -41,7 +41,7 @@ mod vendor;
 mod wgmma;
 mod window;
 
-pub use driver::{Address, Arg, Dialect, Driver, Geometry, Limits, Registered, TileMap, TileView};
+pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, TileMap, TileView};
 pub use source::Variant;
 
 use half::{bf16, f16};
@@ -66,15 +66,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vendor::Vendor;
 
 /// A device behind a driver, as a backend.
-pub struct Gpu<D: Driver> {
-    status: Arc<Status<D>>,
+pub struct Gpu {
+    status: Arc<Status>,
     /// Held by the thread that records; all others enqueue one by one.
     turn: RwLock<()>,
-    tables: Tables<D>,
-    left: Left<D>,
-    programs: Programs<D>,
-    vendor: Vendor<D>,
-    pool: Arc<Pool<D>>,
+    tables: Tables,
+    left: Left,
+    programs: Programs,
+    vendor: Vendor,
+    pool: Arc<Pool>,
     is_checked: AtomicBool,
     is_deterministic: AtomicBool,
     log: Mutex<Option<Vec<Launch>>>,
@@ -101,14 +101,14 @@ impl fmt::Display for Launch {
     }
 }
 
-impl<D: Driver> Gpu<D> {
+impl Gpu {
     /// Over a driver, with the user's cache of compiled programs.
-    pub fn new(driver: D) -> Gpu<D> {
+    pub fn new(driver: Arc<dyn Driver>) -> Gpu {
         Gpu::with_cache(driver, programs::default_folder())
     }
 
     /// With a folder for compiled programs, or none.
-    pub fn with_cache(driver: D, folder: Option<PathBuf>) -> Gpu<D> {
+    pub fn with_cache(driver: Arc<dyn Driver>, folder: Option<PathBuf>) -> Gpu {
         let pool = Pool::new(driver);
         Gpu {
             status: Arc::new(Status::new(&pool)),
@@ -130,8 +130,8 @@ impl<D: Driver> Gpu<D> {
     }
 
     /// The driver.
-    pub fn driver(&self) -> &D {
-        &self.pool.driver
+    pub fn driver(&self) -> &dyn Driver {
+        &*self.pool.driver
     }
 
     /// Starts to record launches, and returns those recorded since the last call.
@@ -177,8 +177,8 @@ impl<D: Driver> Gpu<D> {
             log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
         }
         self.launched.fetch_add(1, Ordering::Relaxed);
-        let entry = self.programs.entry(&self.pool.driver, variant, entry, text)?;
-        self.pool.driver.launch(&entry, geometry, &arguments, reached)
+        let entry = self.programs.entry(self.driver(), variant, entry, text)?;
+        self.driver().launch(&entry, geometry, &arguments, reached)
     }
 
     /// Where a launch reports bad elements.
@@ -208,7 +208,7 @@ impl<D: Driver> Gpu<D> {
         }
         let mut bytes = [0; 8];
         let (bytes, size) = (&mut bytes, operand.dtype.size());
-        self.driver().download(address::<D>(operand.memory)? + (at * size) as u64, &mut bytes[..size])?;
+        self.driver().download(address(operand.memory)? + (at * size) as u64, &mut bytes[..size])?;
         let bits = u64::from_le_bytes(*bytes);
         Ok(match operand.dtype {
             DType::F64 => Scalar::Float(f64::from_bits(bits)),
@@ -220,25 +220,34 @@ impl<D: Driver> Gpu<D> {
         })
     }
 
+    /// The buffer behind memory of this device.
+    fn own<'a>(&self, memory: &'a dyn Memory) -> Result<&'a Buffer> {
+        let buffer = buffer(memory)?;
+        match buffer.is_of(&self.pool) {
+            true => Ok(buffer),
+            false => Err(Error::backend("memory", "the memory belongs to another device")),
+        }
+    }
+
     /// Memory for the duration of some launches.
-    fn scratch(&self, bytes: usize) -> Result<Buffer<D>> {
+    fn scratch(&self, bytes: usize) -> Result<Buffer> {
         self.pool.take_hidden(bytes)
     }
 }
 
-/// The buffer behind memory of this driver.
-fn buffer<D: Driver>(memory: &dyn Memory) -> Result<&Buffer<D>> {
+/// The buffer behind memory of a GPU.
+fn buffer(memory: &dyn Memory) -> Result<&Buffer> {
     let found = memory.as_any().downcast_ref();
     found.ok_or_else(|| Error::backend("memory", "the memory belongs to another backend"))
 }
 
-fn address<D: Driver>(memory: &dyn Memory) -> Result<Address> {
-    Ok(buffer::<D>(memory)?.address)
+fn address(memory: &dyn Memory) -> Result<Address> {
+    Ok(buffer(memory)?.address)
 }
 
 /// Where an operand's elements begin.
-fn place<D: Driver>(operand: &Operand<'_>) -> Result<Address> {
-    Ok(element_address(address::<D>(operand.memory)?, operand))
+fn place(operand: &Operand<'_>) -> Result<Address> {
+    Ok(element_address(address(operand.memory)?, operand))
 }
 
 thread_local! {
@@ -246,7 +255,7 @@ thread_local! {
     static RECORDS: Cell<usize> = const { Cell::new(0) };
 }
 
-impl<D: Driver> Gpu<D> {
+impl Gpu {
     /// True if this thread records.
     fn records(&self) -> bool {
         RECORDS.get() == std::ptr::from_ref(self) as usize
@@ -272,14 +281,14 @@ impl<D: Driver> Gpu<D> {
 }
 
 /// What was recorded, and what it keeps.
-struct Recording<D: Driver> {
+struct Recording {
     // In this order: the graph goes before the memory that it uses.
-    graph: D::Graph,
-    _slots: status::Kept<D>,
-    _memory: pool::Hold<D>,
+    graph: Handle,
+    _slots: status::Kept,
+    memory: pool::Hold,
 }
 
-impl<D: Driver> Backend for Gpu<D> {
+impl Backend for Gpu {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         let _turn = self.enter();
         Ok(Box::new(self.pool.take(bytes)?))
@@ -287,7 +296,7 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()> {
         let _turn = self.enter();
-        let buffer = buffer::<D>(memory)?;
+        let buffer = self.own(memory)?;
         if bytes.len() > buffer.bytes {
             return Err(Error::backend("upload", format!("{} bytes do not fit", bytes.len())));
         }
@@ -299,7 +308,7 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _turn = self.enter();
-        let buffer = buffer::<D>(memory)?;
+        let buffer = self.own(memory)?;
         if offset.saturating_add(bytes.len()) > buffer.bytes {
             return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
         }
@@ -311,9 +320,11 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
         let _turn = self.enter();
-        if self.records() {
-            for operand in call.inputs.iter().chain(call.outputs) {
-                self.pool.touch(address::<D>(operand.memory)?);
+        let records = self.records();
+        for operand in call.inputs.iter().chain(call.outputs) {
+            let buffer = self.own(operand.memory)?;
+            if records {
+                self.pool.touch(buffer.address);
             }
         }
         // A copy and a gather move bits, whatever they mean.
@@ -391,13 +402,13 @@ impl<D: Driver> Backend for Gpu<D> {
         let graph = self.driver().end_capture();
         let (slots, memory) = (self.status.keep(), self.pool.end_scope());
         done.unwrap_or_else(|panic| resume_unwind(panic))?;
-        Ok(Some(Box::new(Recording { graph: graph?, _slots: slots, _memory: memory })))
+        Ok(Some(Box::new(Recording { graph: graph?, _slots: slots, memory })))
     }
 
     fn replay(&self, recording: &(dyn Any + Send + Sync)) -> Result<()> {
         let _turn = self.enter();
-        let recording = recording.downcast_ref::<Recording<D>>();
-        let recording = recording.ok_or_else(|| Error::backend("capture", "the step is of another backend"))?;
+        let recording = recording.downcast_ref::<Recording>().filter(|recording| recording.memory.is_of(&self.pool));
+        let recording = recording.ok_or_else(|| Error::backend("capture", "the step is of another device"))?;
         self.driver().replay(&recording.graph)
     }
 

@@ -167,10 +167,10 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    fn new<D: Driver>(operand: &Operand<'_>, row: usize, k: usize) -> Result<Side> {
+    fn new(operand: &Operand<'_>, row: usize, k: usize) -> Result<Side> {
         let (dims, strides) = (operand.layout.shape().dims(), operand.layout.strides());
         Ok(Side {
-            address: element_address(address::<D>(operand.memory)?, operand),
+            address: element_address(address(operand.memory)?, operand),
             dtype: operand.dtype,
             rows: dims[row],
             k: dims[k],
@@ -282,8 +282,8 @@ fn vector_threads(limits: &Limits) -> usize {
 }
 
 /// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
-    let product = Product::new::<D>(call)?;
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let product = Product::new(call)?;
     let plan = product.plan(gpu.driver());
     if plan.method.is_for_libraries() && vendor::run(gpu, &product, call)? {
         return Ok(());
@@ -292,13 +292,13 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Runs [`Fused::MatmulSum`]: by the library at once, if it can.
-pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run_with_sums(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (outputs, sums) = call.outputs.split_at(1);
     let multiply = Call { kernel: Kernel::Matmul, outputs, ints: &[], floats: &[1.0, 0.0], ..*call };
-    let product = Product::new::<D>(&multiply)?;
+    let product = Product::new(&multiply)?;
     let (factor, input) = if call.ints[0] == 0 { (Factor::A, 0) } else { (Factor::B, 1) };
     if product.plan(gpu.driver()).method.is_for_libraries()
-        && vendor::run_with_sums(gpu, &product, factor, place::<D>(&sums[0])?)?
+        && vendor::run_with_sums(gpu, &product, factor, place(&sums[0])?)?
     {
         return Ok(());
     }
@@ -314,8 +314,8 @@ pub fn run_with_sums<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Runs [`Fused::MatmulRow`].
-pub fn run_with_row<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
-    let product = Product::new::<D>(call)?;
+pub fn run_with_row(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let product = Product::new(call)?;
     let plan = product.plan(gpu.driver());
     if plan.method.is_for_libraries() && vendor::run_with_row(gpu, &product, row, call)? {
         return Ok(());
@@ -324,14 +324,14 @@ pub fn run_with_row<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) ->
 }
 
 /// The choice among our own kernels for a call.
-pub fn plan<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<Plan> {
-    Ok(Product::new::<D>(call)?.plan(gpu.driver()))
+pub fn plan(gpu: &Gpu, call: &Call<'_>) -> Result<Plan> {
+    Ok(Product::new(call)?.plan(gpu.driver()))
 }
 
 /// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vectors`] and
 /// [`Method::Outer`] are for extents of at most 16.
-pub fn run_as<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, plan: Plan) -> Result<()> {
-    Product::new::<D>(call)?.run(gpu, plan)
+pub fn run_as(gpu: &Gpu, call: &Call<'_>, plan: Plan) -> Result<()> {
+    Product::new(call)?.run(gpu, plan)
 }
 
 /// `y = activation(alpha a @ b + beta c)`, or a row of two operands of `alpha a @ b` and c, with addresses.
@@ -367,11 +367,11 @@ struct Multiply {
 }
 
 impl Product {
-    fn new<D: Driver>(call: &Call<'_>) -> Result<Product> {
+    fn new(call: &Call<'_>) -> Result<Product> {
         let out = &call.outputs[0];
-        let (a, b) = (Side::new::<D>(&call.inputs[0], 1, 2)?, Side::new::<D>(&call.inputs[1], 2, 1)?);
-        let y = element_address(address::<D>(out.memory)?, out);
-        let z = call.outputs.get(1).map(|z| Ok(element_address(address::<D>(z.memory)?, z))).transpose()?;
+        let (a, b) = (Side::new(&call.inputs[0], 1, 2)?, Side::new(&call.inputs[1], 2, 1)?);
+        let y = element_address(address(out.memory)?, out);
+        let z = call.outputs.get(1).map(|z| Ok(element_address(address(z.memory)?, z))).transpose()?;
         let joined = match call.kernel {
             Kernel::Fused(Fused::MatmulRow(row)) => Some(row),
             _ => None,
@@ -381,7 +381,7 @@ impl Product {
         let c = match added {
             Some(c) => {
                 let strides = c.layout.strides();
-                (element_address(address::<D>(c.memory)?, c), [strides[0], strides[1], strides[2]])
+                (element_address(address(c.memory)?, c), [strides[0], strides[1], strides[2]])
             }
             None => (y, [0; 3]),
         };
@@ -403,7 +403,7 @@ impl Product {
         })
     }
 
-    fn plan<D: Driver>(&self, driver: &D) -> Plan {
+    fn plan(&self, driver: &dyn Driver) -> Plan {
         if self.is_scale() {
             return Plan::new(Method::Scale, 0);
         }
@@ -429,7 +429,7 @@ impl Product {
         limits.has_mma && self.dtype.size() == 2 && has_words(&self.a) && has_words(&self.b)
     }
 
-    fn run<D: Driver>(&self, gpu: &Gpu<D>, plan: Plan) -> Result<()> {
+    fn run(&self, gpu: &Gpu, plan: Plan) -> Result<()> {
         if self.numel() == 0 {
             return Ok(());
         }
@@ -476,7 +476,7 @@ impl Product {
     }
 
     /// Launches a kernel that multiplies, and adds up the parts.
-    fn launch<D: Driver>(&self, gpu: &Gpu<D>, multiply: Multiply, plan: Plan) -> Result<()> {
+    fn launch(&self, gpu: &Gpu, multiply: Multiply, plan: Plan) -> Result<()> {
         let Multiply { variant, entry, groups, threads, inputs, parts, mut ints } = multiply;
         let acc = self.dtype.acc();
         let scratch = match parts {
@@ -499,7 +499,7 @@ impl Product {
         if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
     }
 
-    fn tiles<D: Driver>(&self, gpu: &Gpu<D>, tile: Tile, plan: Plan) -> Result<()> {
+    fn tiles(&self, gpu: &Gpu, tile: Tile, plan: Plan) -> Result<()> {
         let Extents { batches, m, n, k } = self.e;
         let (size, acc) = (self.dtype.size(), self.dtype.acc());
         // Global memory is read in words of as many elements as local memory holds in 16 bytes.
@@ -544,7 +544,7 @@ impl Product {
     }
 
     /// y has few columns, or few rows: then those of a are the vectors.
-    fn vectors<D: Driver>(&self, gpu: &Gpu<D>, lanes: usize, plan: Plan) -> Result<()> {
+    fn vectors(&self, gpu: &Gpu, lanes: usize, plan: Plan) -> Result<()> {
         let Extents { batches, n, k, .. } = self.e;
         let [matrix, x] = self.matrix_and_vectors();
         let [c_batch, c_row, c_column] = self.c.1;
@@ -583,7 +583,7 @@ impl Product {
     }
 
     /// K is small.
-    fn outer<D: Driver>(&self, gpu: &Gpu<D>, plan: Plan) -> Result<()> {
+    fn outer(&self, gpu: &Gpu, plan: Plan) -> Result<()> {
         let Extents { batches, m, n, k } = self.e;
         let size = self.dtype.size();
         let written = [self.y, self.z.unwrap_or(self.y)];
@@ -610,7 +610,7 @@ impl Product {
 
     /// Bits that say where a row of 1 and c, which is one matrix and contiguous along its rows, is not 0: `leading` for each row,
     /// a multiple of 32.
-    pub(crate) fn mask<D: Driver>(&self, gpu: &Gpu<D>, row: Pointwise, leading: usize, mask: u64) -> Result<()> {
+    pub(crate) fn mask(&self, gpu: &Gpu, row: Pointwise, leading: usize, mask: u64) -> Result<()> {
         let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
         let (address, [_, step, _]) = self.c;
         let fits = |v| n % v == 0 && step % v == 0 && address.is_multiple_of((v * size) as u64);
@@ -629,7 +629,7 @@ impl Product {
     }
 
     /// `y = activation(alpha (sum of the parts) + beta c)`, or a row of that sum and c.
-    pub(crate) fn sum<D: Driver>(&self, gpu: &Gpu<D>, parts: usize, sums: u64) -> Result<()> {
+    pub(crate) fn sum(&self, gpu: &Gpu, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
         let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();

@@ -1,7 +1,7 @@
 //! A driver without a device: it checks what it is told, records it, and runs nothing.
 
 use crate::blas::{Epilogue, Library, Product};
-use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Limits, TileMap, TileView};
+use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
 use isograd_core::{Error, Kind, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -19,8 +19,11 @@ pub enum Fault {
     Lost,
 }
 
+/// The source of a program.
+struct Program(String);
+
 /// An entry with the source that it is of.
-pub struct Entry {
+struct Entry {
     name: String,
     source: String,
 }
@@ -45,6 +48,9 @@ struct State {
     /// While recording: the bytes that were named.
     recorded: Option<Vec<(Address, usize)>>,
 }
+
+/// The bytes that a recording named.
+struct Graph(Vec<(Address, usize)>);
 
 impl NullDriver {
     /// A device with so many bytes of memory that speaks `dialect`.
@@ -135,11 +141,6 @@ impl Library for Masked {
 }
 
 impl Driver for NullDriver {
-    type Program = String;
-    type Entry = Entry;
-    type Event = ();
-    type Graph = Vec<(Address, usize)>;
-
     fn dialect(&self) -> &'static Dialect {
         self.dialect
     }
@@ -201,27 +202,29 @@ impl Driver for NullDriver {
         self.within("fill", at, bytes)
     }
 
-    fn compile(&self, source: &str) -> Result<(String, Option<Vec<u8>>)> {
+    fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
         let mut state = self.alive("compile")?;
         if state.fault == Fault::Compiler {
             return Err(Error::backend("compile", "line 1: error"));
         }
         state.compiled += 1;
-        Ok((source.into(), Some(source.as_bytes().to_vec())))
+        Ok((Handle::new(Program(source.into())), Some(source.as_bytes().to_vec())))
     }
 
-    fn load(&self, binary: &[u8]) -> Result<String> {
-        String::from_utf8(binary.to_vec()).map_err(|_| Error::backend("load", "not a program"))
+    fn load(&self, binary: &[u8]) -> Result<Handle> {
+        let source = String::from_utf8(binary.to_vec()).map_err(|_| Error::backend("load", "not a program"))?;
+        Ok(Handle::new(Program(source)))
     }
 
-    fn entry(&self, program: &String, name: &str) -> Result<Entry> {
-        match program.contains(&format!("KERNEL({name})")) {
-            true => Ok(Entry { name: name.to_string(), source: program.clone() }),
+    fn entry(&self, program: &Handle, name: &str) -> Result<Handle> {
+        let Program(source) = program.get();
+        match source.contains(&format!("KERNEL({name})")) {
+            true => Ok(Handle::new(Entry { name: name.to_string(), source: source.clone() })),
             false => Err(Error::backend("load", format!("there is no entry {name}"))),
         }
     }
 
-    fn launch(&self, entry: &Entry, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
+    fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
         let Geometry { groups, threads, .. } = geometry;
         if groups.contains(&0) || threads == 0 || threads > self.limits.max_group {
             return Err(Error::backend("launch", format!("{geometry:?} cannot be launched")));
@@ -232,18 +235,19 @@ impl Driver for NullDriver {
         if let Some(inside) = reached.iter().find(|&p| !state.allocations.contains_key(p)) {
             return Err(Error::backend("launch", format!("{inside:#x} is reached, but begins no allocation")));
         }
-        let sources = state.sources.entry(entry.name.clone()).or_default();
-        if !sources.contains(&entry.source) {
-            sources.push(entry.source.clone());
+        let Entry { name, source } = entry.get();
+        let sources = state.sources.entry(name.clone()).or_default();
+        if !sources.contains(source) {
+            sources.push(source.clone());
         }
         Ok(())
     }
 
-    fn record(&self) -> Result<()> {
-        self.alive("record").map(drop)
+    fn record(&self) -> Result<Handle> {
+        self.alive("record").map(|_| Handle::new(()))
     }
 
-    fn elapsed(&self, _: &(), _: &()) -> Result<f64> {
+    fn elapsed(&self, _: &Handle, _: &Handle) -> Result<f64> {
         Ok(0.0)
     }
 
@@ -259,12 +263,13 @@ impl Driver for NullDriver {
         Ok(true)
     }
 
-    fn end_capture(&self) -> Result<Vec<(Address, usize)>> {
-        Ok(self.alive("capture")?.recorded.take().unwrap_or_default())
+    fn end_capture(&self) -> Result<Handle> {
+        Ok(Handle::new(Graph(self.alive("capture")?.recorded.take().unwrap_or_default())))
     }
 
     /// Errors unless all that was recorded is still allocated.
-    fn replay(&self, graph: &Vec<(Address, usize)>) -> Result<()> {
-        graph.iter().try_for_each(|&(at, bytes)| self.within("replay", at, bytes))
+    fn replay(&self, graph: &Handle) -> Result<()> {
+        let Graph(recorded) = graph.get();
+        recorded.iter().try_for_each(|&(at, bytes)| self.within("replay", at, bytes))
     }
 }

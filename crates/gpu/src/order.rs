@@ -1,7 +1,7 @@
 //! The order of keys below a limit: by one digit after the other, the lowest first, equal ones as they were.
 
 use crate::Gpu;
-use crate::driver::{Driver, Geometry};
+use crate::driver::Geometry;
 use crate::launch::{Arguments, group_size};
 use crate::pool::Buffer;
 use crate::source::Variant;
@@ -15,9 +15,9 @@ const DIGIT: usize = 9;
 const PARTS: usize = 256;
 
 /// Keys in order and where they were.
-pub struct Ordered<D: Driver> {
-    pub keys: Buffer<D>,
-    pub order: Buffer<D>,
+pub struct Ordered {
+    pub keys: Buffer,
+    pub order: Buffer,
 }
 
 /// The bytes of so many keys of a type, `u32` or `u64`.
@@ -26,15 +26,15 @@ pub fn key_bytes(n: usize, key: &str) -> usize {
 }
 
 /// Puts `n` keys of a type in order; none is above `highest`.
-pub fn order<D: Driver>(
-    gpu: &Gpu<D>,
+pub fn order(
+    gpu: &Gpu,
     op: &'static str,
-    keys: Buffer<D>,
+    keys: Buffer,
     n: usize,
     highest: usize,
     key: &'static str,
     is_wide: bool,
-) -> Result<Ordered<D>> {
+) -> Result<Ordered> {
     if n > u32::MAX as usize {
         return Err(Error::unsupported(op, format!("{n} indices in one call")));
     }

@@ -13,8 +13,8 @@ const GRAIN: usize = 512;
 const WORD: usize = 16;
 
 /// A driver and its memory.
-pub struct Pool<D: Driver> {
-    pub driver: D,
+pub struct Pool {
+    pub driver: Arc<dyn Driver>,
     /// False with `ISOGRAD_POOL=0`: every buffer is an allocation of its own size, and is given back when it is dropped,
     /// so that tools which watch memory see what belongs to whom.
     keeps: bool,
@@ -48,13 +48,13 @@ struct Scope {
 }
 
 /// The memory that a recording uses, until this is dropped.
-pub struct Hold<D: Driver> {
-    pool: Arc<Pool<D>>,
+pub struct Hold {
+    pool: Arc<Pool>,
     uses: HashSet<Address>,
 }
 
-impl<D: Driver> Pool<D> {
-    pub fn new(driver: D) -> Arc<Pool<D>> {
+impl Pool {
+    pub fn new(driver: Arc<dyn Driver>) -> Arc<Pool> {
         let keeps = std::env::var("ISOGRAD_POOL").as_deref() != Ok("0");
         Arc::new(Pool { driver, keeps, state: Mutex::default() })
     }
@@ -71,16 +71,16 @@ impl<D: Driver> Pool<D> {
     /// Memory for `bytes` bytes, at least one.
     ///
     /// What is free now may still be used by work in the queue, but so will the new owner's work be, after it.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer<D>> {
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
         self.buffer(bytes, bytes)
     }
 
     /// Memory that does not count as held by tensors.
-    pub fn take_hidden(self: &Arc<Self>, bytes: usize) -> Result<Buffer<D>> {
+    pub fn take_hidden(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
         self.buffer(bytes, 0)
     }
 
-    fn buffer(self: &Arc<Self>, bytes: usize, counted: usize) -> Result<Buffer<D>> {
+    fn buffer(self: &Arc<Self>, bytes: usize, counted: usize) -> Result<Buffer> {
         let size = self.size(bytes);
         let mut state = self.state.lock();
         let recorded = state.scope.as_mut().and_then(|scope| scope.free.get_mut(&size)?.pop());
@@ -102,7 +102,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Memory that no recording has as its own, not counted as held by tensors.
-    pub fn take_aside(self: &Arc<Self>, bytes: usize) -> Result<Buffer<D>> {
+    pub fn take_aside(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
         let size = self.size(bytes);
         let mut state = self.state.lock();
         let address = self.fresh(&mut state, size, bytes)?;
@@ -116,7 +116,7 @@ impl<D: Driver> Pool<D> {
         bytes: usize,
         counted: usize,
         size: usize,
-    ) -> Buffer<D> {
+    ) -> Buffer {
         state.stats.in_use += counted;
         state.stats.peak = state.stats.peak.max(state.stats.in_use);
         Buffer { pool: self.clone(), address, bytes, counted, size }
@@ -154,7 +154,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Ends what `begin_scope` began.
-    pub fn end_scope(self: &Arc<Self>) -> Hold<D> {
+    pub fn end_scope(self: &Arc<Self>) -> Hold {
         let mut state = self.state.lock();
         let scope = state.scope.take().unwrap_or_default();
         for (size, list) in scope.free {
@@ -227,7 +227,14 @@ impl State {
     }
 }
 
-impl<D: Driver> Drop for Hold<D> {
+impl Hold {
+    /// Whether a pool has the memory.
+    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+}
+
+impl Drop for Hold {
     fn drop(&mut self) {
         let mut state = self.pool.state.lock();
         for address in &self.uses {
@@ -245,7 +252,7 @@ impl<D: Driver> Drop for Hold<D> {
     }
 }
 
-impl<D: Driver> Drop for Pool<D> {
+impl Drop for Pool {
     fn drop(&mut self) {
         self.trim();
     }
@@ -258,21 +265,28 @@ fn rounded(bytes: usize) -> usize {
 }
 
 /// A piece of device memory, which goes back to the pool.
-pub struct Buffer<D: Driver> {
-    pool: Arc<Pool<D>>,
+pub struct Buffer {
+    pool: Arc<Pool>,
     pub address: Address,
     pub bytes: usize,
     counted: usize,
     size: usize,
 }
 
-impl<D: Driver> Memory for Buffer<D> {
+impl Buffer {
+    /// Whether a pool has the memory.
+    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+}
+
+impl Memory for Buffer {
     fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-impl<D: Driver> Drop for Buffer<D> {
+impl Drop for Buffer {
     fn drop(&mut self) {
         let mut state = self.pool.state.lock();
         state.stats.in_use -= self.counted;

@@ -1,7 +1,7 @@
 //! The gradient of products of rows.
 
 use crate::Gpu;
-use crate::driver::{Driver, Limits};
+use crate::driver::Limits;
 use crate::fused::{Kept, addresses, rows, variant};
 use crate::launch::Arguments;
 use isograd_core::{Call, Result};
@@ -14,10 +14,10 @@ pub fn supports(limits: &Limits) -> bool {
     limits.max_group >= FEWEST
 }
 
-pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let x = &call.inputs[0];
     let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
-    let (inputs, outputs) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let program = variant("prod.c", x).define("SCALED", "i32");
     let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ALL);
     let arguments = [inputs[0], inputs[1], outputs[0]].into_iter().fold(Arguments::new(), Arguments::pointer);

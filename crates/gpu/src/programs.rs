@@ -1,6 +1,6 @@
 //! Programs, compiled when first used and kept: loaded ones in memory, compiled ones on disk.
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Handle};
 use crate::source::{Variant, assemble};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
@@ -22,29 +22,29 @@ struct Key {
 }
 
 /// Where a program will be. It is locked while it is compiled, so that two threads do not compile the same one.
-type Place<D> = Arc<Mutex<Option<Arc<<D as Driver>::Program>>>>;
+type Place = Arc<Mutex<Option<Handle>>>;
 
 /// The programs of one device.
-pub struct Programs<D: Driver> {
-    entries: Mutex<HashMap<Key, Arc<D::Entry>>>,
-    programs: Mutex<HashMap<Variant, Place<D>>>,
+pub struct Programs {
+    entries: Mutex<HashMap<Key, Handle>>,
+    programs: Mutex<HashMap<Variant, Place>>,
     folder: Option<PathBuf>,
 }
 
-impl<D: Driver> Programs<D> {
+impl Programs {
     /// With a cache on disk in `folder`, if there is one.
-    pub fn new(folder: Option<PathBuf>) -> Programs<D> {
+    pub fn new(folder: Option<PathBuf>) -> Programs {
         Programs { entries: Mutex::default(), programs: Mutex::default(), folder }
     }
 
     /// The entry of a variant; `generate` makes the text of one that is not a file.
     pub fn entry(
         &self,
-        driver: &D,
+        driver: &dyn Driver,
         variant: Variant,
         entry: &'static str,
         generate: Option<&dyn Fn() -> String>,
-    ) -> Result<Arc<D::Entry>> {
+    ) -> Result<Handle> {
         let key = Key { variant, entry };
         if let Some(found) = self.entries.lock().get(&key) {
             return Ok(found.clone());
@@ -53,15 +53,15 @@ impl<D: Driver> Programs<D> {
         let mut built = place.lock();
         let program = match &*built {
             Some(program) => program.clone(),
-            None => built.insert(Arc::new(self.build(driver, &key.variant, generate)?)).clone(),
+            None => built.insert(self.build(driver, &key.variant, generate)?).clone(),
         };
         drop(built);
-        let made = Arc::new(driver.entry(&program, entry)?);
+        let made = driver.entry(&program, entry)?;
         self.entries.lock().insert(key, made.clone());
         Ok(made)
     }
 
-    fn build(&self, driver: &D, variant: &Variant, generate: Option<&dyn Fn() -> String>) -> Result<D::Program> {
+    fn build(&self, driver: &dyn Driver, variant: &Variant, generate: Option<&dyn Fn() -> String>) -> Result<Handle> {
         let source = assemble(driver.dialect(), variant, generate.map(|g| g()).as_deref())?;
         let path = self.folder.as_ref().map(|folder| folder.join(name(driver, &source)));
         let kept = || read(path.as_ref()?).and_then(|binary| driver.load(&binary).ok());
@@ -95,7 +95,7 @@ pub fn default_folder() -> Option<PathBuf> {
 }
 
 /// The file name of a program: everything that it depends on.
-fn name<D: Driver>(driver: &D, source: &str) -> String {
+fn name(driver: &dyn Driver, source: &str) -> String {
     let mut hash = Sha256::new();
     for part in [driver.dialect().name, &driver.limits().name, &driver.limits().driver, source] {
         hash.update((part.len() as u64).to_le_bytes());

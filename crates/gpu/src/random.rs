@@ -1,6 +1,6 @@
 //! Random draws, and dropout by them.
 
-use crate::driver::{Address, Driver};
+use crate::driver::Address;
 use crate::elementwise::word;
 use crate::fused::variant;
 use crate::launch::{Arguments, group_size, in_groups};
@@ -10,7 +10,7 @@ use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;
 use isograd_core::{Call, DType, Operand, Result};
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Random) -> Result<()> {
     let y = &call.outputs[0];
     let n = y.layout.shape().numel();
     let (name, [a, b, c]) = match kind {
@@ -24,10 +24,10 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()>
     let threads = group_size(gpu.driver().limits());
     let variant = Variant::new("random.c").define("THREADS", threads).define("T", y.dtype.name()).define(name, true);
     let variant = if y.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
-    let at = place::<D>(y)?;
+    let at = place(y)?;
     let bytes = 4 * y.dtype.size();
     let variant = if bytes <= 16 && at % bytes as u64 == 0 { variant.define("WORD", word(bytes)) } else { variant };
-    let (variant, base) = with_base::<D>(variant, call.inputs.first())?;
+    let (variant, base) = with_base(variant, call.inputs.first())?;
     let arguments = Arguments::new().pointer(at).pointer(base.unwrap_or(at)).int(n as i64);
     let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
     let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
@@ -35,14 +35,14 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Random) -> Result<()>
 }
 
 /// Masks x by draws that are made on the way.
-pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn dropout(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (x, y) = (&call.inputs[0], &call.outputs[0]);
-    let (from, to, n) = (place::<D>(x)?, place::<D>(y)?, y.layout.shape().numel());
+    let (from, to, n) = (place(x)?, place(y)?, y.layout.shape().numel());
     let threads = group_size(gpu.driver().limits());
     let variant = variant("random.c", y).define("THREADS", threads).define("DROPOUT", true);
     let is_aligned = from % 16 == 0 && to % 16 == 0;
     let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
-    let (variant, base) = with_base::<D>(variant, call.inputs.get(1))?;
+    let (variant, base) = with_base(variant, call.inputs.get(1))?;
     let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to)).int(n as i64);
     let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
     let items = if y.dtype.size() == 2 { 8 } else { 4 };
@@ -55,9 +55,9 @@ pub fn dropout<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Adds that there is a state on the device to start from, and says where.
-pub fn with_base<D: Driver>(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
+pub fn with_base(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
     Ok(match base {
-        Some(base) => (variant.define("BASE", true), Some(place::<D>(base)?)),
+        Some(base) => (variant.define("BASE", true), Some(place(base)?)),
         None => (variant, None),
     })
 }

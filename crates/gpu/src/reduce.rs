@@ -6,7 +6,7 @@
 //! memory; otherwise that goes through scratch memory, in the arithmetic's dtype, to a further launch. Cuts depend on
 //! shapes and on the device alone, so every run adds in the same order.
 
-use crate::driver::{Address, Driver, Geometry, Limits};
+use crate::driver::{Address, Geometry, Limits};
 use crate::elementwise::word;
 use crate::front::Front;
 use crate::launch::{Arguments, element_address, group_size};
@@ -110,7 +110,7 @@ struct Task<'a> {
     front: Option<&'a Front>,
 }
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (input, output) = (&call.inputs[0], &call.outputs[0]);
     let refused = || Error::unsupported(call.op, format!("{} does not run on {}", call.kernel, input.dtype));
     let fold = Fold::of(call.kernel).ok_or_else(refused)?;
@@ -133,8 +133,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if kept.numel() == 0 {
         return Ok(());
     }
-    let y = element_address(address::<D>(output.memory)?, output);
-    let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address::<D>(o.memory)?, o)))?;
+    let y = element_address(address(output.memory)?, output);
+    let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
     let divisor = call.floats.first().copied().unwrap_or(reduced.numel() as f64);
     let task = Task {
         op: call.op,
@@ -142,7 +142,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         acc: input.dtype.acc(),
         from: Some(input.dtype),
         to: Some(output.dtype),
-        x: element_address(address::<D>(input.memory)?, input),
+        x: element_address(address(input.memory)?, input),
         y,
         second,
         kept: kept.at_least_one(),
@@ -155,27 +155,27 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
-pub fn row_sum<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, row: Pointwise) -> Result<()> {
+pub fn row_sum(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let x = &call.inputs[0];
     let dims = x.layout.shape().dims();
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
     let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
     let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
-    let front = Front::new::<D>(call, row, &is_summed)?;
+    let front = Front::new(call, row, &is_summed)?;
     let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
         of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
     };
     let [from, to] = [x, y].map(|operand| operand.layout.strides());
     let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
     let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
-    let address = place::<D>(y)?;
+    let address = place(y)?;
     let task = Task {
         op: call.op,
         fold: Fold::plain("JOIN_SUM"),
         acc: x.dtype.acc(),
         from: Some(x.dtype),
         to: Some(y.dtype),
-        x: place::<D>(x)?,
+        x: place(x)?,
         y: address,
         second: address,
         kept: kept.at_least_one(),
@@ -196,7 +196,7 @@ fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
     Joint::of(&pick(dims), strides.iter().map(|s| &s[..]))
 }
 
-fn reduce<D: Driver>(gpu: &Gpu<D>, mut task: Task<'_>) -> Result<()> {
+fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
     let plan = Plan::new(gpu.driver().limits(), &task);
     task.is_wide |= task.needs_wide(&plan);
     if plan.parts == 1 || plan.last_joins {
@@ -461,7 +461,7 @@ impl Task<'_> {
         flags.fold(variant, |variant, name| variant.define(name, true))
     }
 
-    fn launch<D: Driver>(&self, gpu: &Gpu<D>, plan: &Plan) -> Result<()> {
+    fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
         let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
         let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
         if plan.is_columns {

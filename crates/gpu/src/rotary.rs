@@ -1,6 +1,5 @@
 //! Rotary position embedding of one tensor or two in one launch.
 
-use crate::driver::Driver;
 use crate::elementwise::word;
 use crate::index::divider;
 use crate::launch::{Arguments, group_size, in_groups};
@@ -10,14 +9,14 @@ use crate::{Gpu, place};
 use isograd_core::backend::index_error;
 use isograd_core::{Call, DType, Operand, Result};
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [is_interleaved, direction, rotary, count] = [0, 1, 2, 3].map(|i| call.ints[i]);
     let (xs, rest) = call.inputs.split_at(count as usize);
     let (cos, sin, positions) = (&rest[0], &rest[1], rest.get(2));
     let ([x, z], [y_of_x, y_of_z]) = ([&xs[0], &xs[xs.len() - 1]], [&call.outputs[0], &call.outputs[xs.len() - 1]]);
     let (dims, half, size) = (x.layout.shape().dims(), rotary as usize / 2, x.dtype.size());
     let (length, width) = (dims[2], dims[3]);
-    let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(place::<D>);
+    let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(place);
     let pointers = pointers.into_iter().collect::<Result<Vec<_>>>()?;
     // Words that no half, row or stride cuts.
     let v = 16 / size;
@@ -66,7 +65,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer).ints(&shapes);
     let arguments = arguments.int(n_first as i64).int(n as i64).float(direction as f64, x.dtype.acc());
     let Some(positions) = positions else {
-        return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(place::<D>(y_of_x)?));
+        return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(place(y_of_x)?));
     };
     let slot = gpu.status(call.op, Check::Index(extent))?;
     gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(slot.address))?;

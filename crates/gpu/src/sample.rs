@@ -1,6 +1,5 @@
 //! Drawing positions from rows of logits: a group takes a row.
 
-use crate::driver::Driver;
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, groups};
 use crate::random::with_base;
@@ -13,10 +12,10 @@ use isograd_core::{Call, DType, Result};
 /// Threads of a group that joins sums without memory.
 const MANY: usize = 512;
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (x, y) = (&call.inputs[0], &call.outputs[0]);
     let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
-    let (from, to) = (place::<D>(x)?, place::<D>(y)?);
+    let (from, to) = (place(x)?, place(y)?);
     let limits = gpu.driver().limits();
     let most = if limits.wave > 1 { MANY } else { THREADS };
     let threads = 1 << limits.max_group.clamp(1, most).ilog2();
@@ -29,7 +28,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         .define("VECTOR", vector)
         .define("WORD", word(vector * x.dtype.size()));
     let variant = if x.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
-    let (variant, base) = with_base::<D>(variant, call.inputs.get(1))?;
+    let (variant, base) = with_base(variant, call.inputs.get(1))?;
     let slot = gpu.status(call.op, Check::Logits)?;
     let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to));
     let arguments = [rows, extent, samples].iter().fold(arguments, |list, &v| list.int(v as i64));

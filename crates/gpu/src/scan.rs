@@ -7,7 +7,7 @@
 //! Where rows lie side by side, neighbouring threads take neighbours of these columns, line after line. A group takes fewer
 //! of them, and several lines at once, if there are few. Columns that are too few even so are cut into parts as rows are.
 
-use crate::driver::{Address, Driver, Geometry, Limits};
+use crate::driver::{Address, Geometry, Limits};
 use crate::elementwise::word;
 use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
@@ -55,7 +55,7 @@ struct Task {
     positions: SmallVec<[i64; 9]>,
 }
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Scan) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Scan) -> Result<()> {
     let (input, output) = (&call.inputs[0], &call.outputs[0]);
     let (dims, strides) = (input.layout.shape().dims(), [input.layout.strides(), output.layout.strides()]);
     let (n, outer) = dims.split_last().map_or((1, &[][..]), |(&n, outer)| (n, outer));
@@ -71,8 +71,8 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Scan) -> Result<()> {
         acc: input.dtype.acc(),
         from: Some(input.dtype),
         to: Some(output.dtype),
-        x: element_address(address::<D>(input.memory)?, input),
-        y: element_address(address::<D>(output.memory)?, output),
+        x: element_address(address(input.memory)?, input),
+        y: element_address(address(output.memory)?, output),
         kept: kept.at_least_one(),
         n,
         stride,
@@ -87,7 +87,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Scan) -> Result<()> {
 }
 
 /// Where a mask is true, which is counted over all of it.
-pub fn positions<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (mask, found) = (&call.inputs[0], &call.outputs[0]);
     let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
     let n = mask.layout.shape().numel();
@@ -96,8 +96,8 @@ pub fn positions<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
         acc: mask.dtype.acc(),
         from: Some(mask.dtype),
         to: Some(found.dtype),
-        x: place::<D>(mask)?,
-        y: place::<D>(found)?,
+        x: place(mask)?,
+        y: place(found)?,
         kept: Joint::of(&[], [&[][..], &[][..]].into_iter()).at_least_one(),
         n,
         stride: 1,
@@ -110,7 +110,7 @@ pub fn positions<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     scan(gpu, &task)
 }
 
-fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
+fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
     let limits = gpu.driver().limits();
     let (rows, n, threads) = (task.kept.numel(), task.n, task.threads(limits));
     let team = n.div_ceil(ITEMS).next_power_of_two().min(threads);
@@ -169,7 +169,7 @@ fn scan<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
     gpu.launch(variant, "scan", geometry, &arguments)
 }
 
-fn scan_columns<D: Driver>(gpu: &Gpu<D>, task: &Task) -> Result<()> {
+fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
     let limits = gpu.driver().limits();
     let (columns, n, threads) = (task.kept.numel(), task.n, group_size(limits));
     let vector = task.column_vector(limits);

@@ -2,7 +2,7 @@
 //! says how they lie.
 
 use crate::Gpu;
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Geometry};
 use crate::launch::{Arguments, THREADS, element_address, groups};
 use crate::pool::Buffer;
 use isograd_core::{Operand, Result};
@@ -19,27 +19,27 @@ const MOST: usize = 1 << 14;
 const GROUPS_PER_UNIT: usize = 16;
 
 /// The tables of a device, the last used one last.
-pub struct Tables<D: Driver>(Mutex<Vec<Arc<Table<D>>>>);
+pub struct Tables(Mutex<Vec<Arc<Table>>>);
 
-struct Table<D: Driver> {
+struct Table {
     words: Vec<i64>,
-    buffer: Buffer<D>,
+    buffer: Buffer,
 }
 
-impl<D: Driver> Default for Tables<D> {
-    fn default() -> Tables<D> {
+impl Default for Tables {
+    fn default() -> Tables {
         Tables(Mutex::default())
     }
 }
 
-impl<D: Driver> Tables<D> {
+impl Tables {
     /// Forgets all tables.
     pub fn clear(&self) {
         self.0.lock().clear();
     }
 
     /// A table with this content, uploaded unless it is there.
-    fn get(&self, gpu: &Gpu<D>, words: Vec<i64>) -> Result<Arc<Table<D>>> {
+    fn get(&self, gpu: &Gpu, words: Vec<i64>) -> Result<Arc<Table>> {
         // Held while uploading, so that another thread that finds the table launches after the copy.
         let mut kept = self.0.lock();
         let table = match kept.iter().position(|t| t.words == words) {
@@ -75,8 +75,8 @@ pub struct Sets<'a> {
 }
 
 /// A table that is in use. What is launched while it lives finds it in memory.
-pub struct InUse<D: Driver> {
-    table: Arc<Table<D>>,
+pub struct InUse {
+    table: Arc<Table>,
     reached: Vec<Address>,
     tensors: usize,
     chunk: usize,
@@ -91,7 +91,7 @@ impl Sets<'_> {
     }
 
     /// The table of these sets.
-    pub fn table<D: Driver>(&self, gpu: &Gpu<D>) -> Result<InUse<D>> {
+    pub fn table(&self, gpu: &Gpu) -> Result<InUse> {
         let total: usize = self.sets.iter().map(|set| elements(set)).sum();
         let groups = gpu.driver().limits().units * GROUPS_PER_UNIT;
         let chunk = total.div_ceil(groups.max(1)).next_power_of_two().clamp(LEAST, MOST);
@@ -103,7 +103,7 @@ impl Sets<'_> {
             chunks += n.div_ceil(chunk);
             let mut is_aligned = true;
             for (k, operand) in set.iter().enumerate() {
-                let base = crate::address::<D>(operand.memory)?;
+                let base = crate::address(operand.memory)?;
                 let address = element_address(base, operand);
                 is_aligned &= k + self.numbers >= set.len()
                     || address.is_multiple_of((self.vector * operand.dtype.size()) as u64);
@@ -123,7 +123,7 @@ fn elements(set: &[&Operand<'_>]) -> usize {
     set[0].layout.shape().numel()
 }
 
-impl<D: Driver> InUse<D> {
+impl InUse {
     /// The first arguments of a kernel that takes a table: where it is, its tensors, the size of a chunk.
     pub fn arguments(&self) -> Arguments {
         let list = Arguments::new().pointer(self.table.buffer.address).reaching(self.reached.clone());

@@ -2,7 +2,7 @@
 
 use crate::Gpu;
 use crate::batch_norm::vector_of;
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Geometry};
 use crate::elementwise::word;
 use crate::fused::{Kept, SHORT, addresses, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS, group_size};
@@ -26,14 +26,14 @@ struct Extents {
     inner: usize,
 }
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [outer, extent, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
     if outer * extent * inner == 0 {
         return Ok(());
     }
     let (dtype, is_backward) = (call.outputs[0].dtype, call.inputs.len() > 1);
-    let mut all = addresses::<D>(call.inputs)?;
-    all.extend(addresses::<D>(call.outputs)?);
+    let mut all = addresses(call.inputs)?;
+    all.extend(addresses(call.outputs)?);
     let flags = [(call.ints[3] != 0, "LOGARITHM"), (is_backward, "BACKWARD")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     let program = flags.fold(variant("softmax.c", &call.outputs[0]), |variant, (_, name)| variant.define(name, true));
@@ -53,7 +53,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 
 /// One launch, or, where columns are too few for the device, one that leaves what is found of their parts to another. `all`: what
 /// is read, and last what is written.
-fn columns<D: Driver>(gpu: &Gpu<D>, program: Variant, dtype: DType, all: &[Address], of: Extents) -> Result<()> {
+fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], of: Extents) -> Result<()> {
     let (limits, Extents { outer, extent, inner }) = (gpu.driver().limits(), of);
     let threads = group_size(limits);
     let vector = vector_of(dtype, inner, all);

@@ -1,6 +1,6 @@
 //! Sorting of tensors. Tiles are sorted in local memory, then merged.
 
-use crate::driver::{Address, Driver, Limits};
+use crate::driver::{Address, Limits};
 use crate::elementwise::bits;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
@@ -25,12 +25,12 @@ struct Plan {
 }
 
 /// Sorted keys and, unless that is in them, where they were, row by row.
-struct Sorted<D: Driver> {
-    keys: Buffer<D>,
-    order: Option<Buffer<D>>,
+struct Sorted {
+    keys: Buffer,
+    order: Option<Buffer>,
 }
 
-impl<D: Driver> Sorted<D> {
+impl Sorted {
     fn addresses(&self) -> impl Iterator<Item = Address> {
         std::iter::once(&self.keys).chain(&self.order).map(|buffer| buffer.address)
     }
@@ -69,14 +69,14 @@ impl Plan {
     }
 
     /// Sorts `tiles`, whose arguments so far are what is sorted and where it goes.
-    fn tiles<D: Driver>(&self, gpu: &Gpu<D>, variant: Variant, arguments: Arguments) -> Result<()> {
+    fn tiles(&self, gpu: &Gpu, variant: Variant, arguments: Arguments) -> Result<()> {
         let (span, tile) = (self.span(), self.tile());
         let tiles = (self.rows * self.length.div_ceil(span)).div_ceil(tile / span);
         let arguments = arguments.int(self.rows as i64).int(self.length as i64).int(span as i64);
         gpu.launch(variant, "tiles", groups(tiles, self.threads), &arguments)
     }
 
-    fn buffers<D: Driver>(&self, gpu: &Gpu<D>) -> Result<Sorted<D>> {
+    fn buffers(&self, gpu: &Gpu) -> Result<Sorted> {
         let n = self.rows * self.length;
         let position = if self.is_wide { 8 } else { 4 };
         let order = (!self.is_packed).then(|| gpu.scratch(n * position)).transpose()?;
@@ -84,7 +84,7 @@ impl Plan {
     }
 
     /// Merges sorted spans until rows are sorted.
-    fn merge<D: Driver>(&self, gpu: &Gpu<D>, mut sorted: Sorted<D>) -> Result<Sorted<D>> {
+    fn merge(&self, gpu: &Gpu, mut sorted: Sorted) -> Result<Sorted> {
         let mut run = self.span();
         if run >= self.length {
             return Ok(sorted);
@@ -121,7 +121,7 @@ fn key_of(dtype: DType) -> (&'static str, &'static str, Option<&'static str>) {
     }
 }
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (x, [y, positions]) = (&call.inputs[0], [&call.outputs[0], &call.outputs[1]]);
     let n = x.layout.shape().numel();
     if n == 0 {
@@ -141,7 +141,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
     if let Some(infinite) = infinite {
         variant = variant.define("INFINITE", infinite);
     }
-    let (from, to, positions) = (place::<D>(x)?, place::<D>(y)?, place::<D>(positions)?);
+    let (from, to, positions) = (place(x)?, place(y)?, place(positions)?);
     let source = || Arguments::new().pointer(from).ints(&ints).int(call.ints[0]);
     if plan.span() >= length {
         let arguments = source().pointer(to).pointer(positions);

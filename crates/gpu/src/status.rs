@@ -4,7 +4,7 @@
 //! all of them agree on the lowest position; memory stays as it is. Slots are read at the next synchronising call, or, in
 //! checked mode, at once.
 
-use crate::driver::{Address, Driver};
+use crate::driver::Address;
 use crate::pool::{Buffer, Pool};
 use isograd_core::backend::{class_error, index_error, logits_error};
 use isograd_core::{Error, Result};
@@ -39,13 +39,13 @@ pub struct Slot {
 }
 
 /// The slots of a device.
-pub struct Status<D: Driver> {
-    pool: Arc<Pool<D>>,
-    state: Mutex<State<D>>,
+pub struct Status {
+    pool: Arc<Pool>,
+    state: Mutex<State>,
 }
 
-struct State<D: Driver> {
-    slots: Option<Buffer<D>>,
+struct State {
+    slots: Option<Buffer>,
     /// Clean ones.
     free: Vec<Address>,
     /// Those that the next synchronising call reads.
@@ -55,15 +55,15 @@ struct State<D: Driver> {
     recordings: usize,
 }
 
-impl<D: Driver> State<D> {
+impl State {
     /// Slots that may tell of an error.
     fn left(&self) -> impl Iterator<Item = &Slot> {
         self.pending.iter().chain(self.kept.values().flatten())
     }
 }
 
-impl<D: Driver> Status<D> {
-    pub fn new(pool: &Arc<Pool<D>>) -> Status<D> {
+impl Status {
+    pub fn new(pool: &Arc<Pool>) -> Status {
         let state = State { slots: None, free: Vec::new(), pending: Vec::new(), kept: HashMap::new(), recordings: 0 };
         Status { pool: pool.clone(), state: Mutex::new(state) }
     }
@@ -73,7 +73,7 @@ impl<D: Driver> Status<D> {
         self.make(&mut self.state.lock())
     }
 
-    fn make(&self, state: &mut State<D>) -> Result<()> {
+    fn make(&self, state: &mut State) -> Result<()> {
         if state.slots.is_none() {
             let slots = self.pool.take_hidden(SLOTS * SLOT)?;
             self.pool.driver.fill(slots.address, 0, SLOTS * SLOT)?;
@@ -102,7 +102,7 @@ impl<D: Driver> Status<D> {
     }
 
     /// Gives the slots that are pending to a recording: those that were left while it was made.
-    pub fn keep(self: &Arc<Self>) -> Kept<D> {
+    pub fn keep(self: &Arc<Self>) -> Kept {
         let mut state = self.state.lock();
         state.recordings += 1;
         let (recording, slots) = (state.recordings, std::mem::take(&mut state.pending));
@@ -140,7 +140,7 @@ impl<D: Driver> Status<D> {
         self.read(&mut state, Some((from, bytes)))
     }
 
-    fn read(&self, state: &mut State<D>, other: Option<(Address, &mut [u8])>) -> Result<()> {
+    fn read(&self, state: &mut State, other: Option<(Address, &mut [u8])>) -> Result<()> {
         let driver = &self.pool.driver;
         let addresses = || state.left().map(|slot| slot.address);
         // Slots are given out from the lowest on, so that few lie between these.
@@ -164,12 +164,12 @@ impl<D: Driver> Status<D> {
 }
 
 /// The slots of a recording, until this is dropped.
-pub struct Kept<D: Driver> {
-    status: Arc<Status<D>>,
+pub struct Kept {
+    status: Arc<Status>,
     recording: usize,
 }
 
-impl<D: Driver> Drop for Kept<D> {
+impl Drop for Kept {
     fn drop(&mut self) {
         let mut state = self.status.state.lock();
         let slots = state.kept.remove(&self.recording).unwrap_or_default();

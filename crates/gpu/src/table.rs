@@ -75,7 +75,8 @@ impl Entry {
     /// The sources for operands of several sizes, the first of which is [`source`](Entry::source); none for a dtype in which
     /// the kernel does not run.
     pub fn sources(&self, dialect: &'static Dialect, dtype: DType) -> Vec<String> {
-        let gpu = Arc::new(Gpu::with_cache(NullDriver::new(dialect, MEMORY), None));
+        let driver = Arc::new(NullDriver::new(dialect, MEMORY));
+        let gpu = Arc::new(Gpu::with_cache(driver.clone(), None));
         let launched = match self.kernel {
             Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
             None => {
@@ -85,11 +86,11 @@ impl Entry {
                 Some(self.name.as_str())
             }
         };
-        launched.map(|entry| gpu.driver().sources(entry)).unwrap_or_default()
+        launched.map(|entry| driver.sources(entry)).unwrap_or_default()
     }
 }
 
-fn run_generated(gpu: &Gpu<NullDriver>, kernel: Kernel, dtype: DType) -> Result<()> {
+fn run_generated(gpu: &Gpu, kernel: Kernel, dtype: DType) -> Result<()> {
     let (inputs, outputs, attributes) = match kernel {
         Kernel::Pointwise(row) if row.is_inout() => (row.inputs() - row.outputs(), row.outputs(), row.attributes()),
         Kernel::Pointwise(row) => (row.inputs(), row.outputs(), row.attributes()),

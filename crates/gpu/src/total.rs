@@ -1,6 +1,5 @@
 //! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
 
-use crate::driver::Driver;
 use crate::launch::{Arguments, THREADS, groups};
 use crate::sets::Sets;
 use crate::source::Variant;
@@ -9,7 +8,7 @@ use isograd_core::backend::Total;
 use isograd_core::{Call, DType, Result};
 use smallvec::smallvec;
 
-pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> {
+pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
     let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
     let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
@@ -18,16 +17,16 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>, kind: Total) -> Result<()> 
     let arguments = table.arguments().pointer(parts.address);
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
     let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
-    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place::<D>(&call.outputs[0])?))
+    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place(&call.outputs[0])?))
 }
 
 /// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
-pub fn unscale<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn unscale(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (targets, found) = call.outputs.split_at(call.outputs.len() - 1);
     let from = targets[0].dtype;
     let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
-    let arguments = table.arguments().pointer(place::<D>(&call.inputs[0])?).pointer(place::<D>(&found[0])?);
+    let arguments = table.arguments().pointer(place(&call.inputs[0])?).pointer(place(&found[0])?);
     gpu.launch(variant(Total::NotFinite, from, &sets), "unscale", table.geometry(), &arguments)
 }
 

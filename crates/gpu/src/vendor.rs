@@ -5,7 +5,7 @@
 //! as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
 use crate::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
-use crate::driver::{Address, Driver, Geometry};
+use crate::driver::{Address, Geometry};
 use crate::matmul::{self, Extents, Side, tiles};
 use crate::pool::Buffer;
 use crate::{Gpu, Launch, elementwise};
@@ -27,14 +27,14 @@ const MASK_STEP: usize = 128;
 const ALIGNMENT: u64 = 16;
 
 /// The settings of products, and what the library needs.
-pub struct Vendor<D: Driver> {
+pub struct Vendor {
     precision: Mutex<Precision>,
     is_off: AtomicBool,
-    workspace: Mutex<Option<Buffer<D>>>,
+    workspace: Mutex<Option<Buffer>>,
 }
 
-impl<D: Driver> Vendor<D> {
-    pub fn new() -> Vendor<D> {
+impl Vendor {
+    pub fn new() -> Vendor {
         let is_off = std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own");
         Vendor { precision: Mutex::default(), is_off: is_off.into(), workspace: Mutex::default() }
     }
@@ -53,7 +53,7 @@ impl<D: Driver> Vendor<D> {
 }
 
 /// Has the library compute a product of matrices, neither of which is a vector; false if it is left to us.
-pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, call: &Call<'_>) -> Result<bool> {
+pub fn run(gpu: &Gpu, product: &matmul::Product, call: &Call<'_>) -> Result<bool> {
     let Some(library) = library(gpu, product) else { return Ok(false) };
     let precision = gpu.vendor.precision();
     let Some(sums) = sums(product, precision) else { return Ok(false) };
@@ -88,7 +88,7 @@ pub fn run<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, call: &Call<'_>) 
 }
 
 /// Whether what our own kernels do at the end of a product may take another pass, if the library multiplies.
-fn is_worth_a_pass<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, sums: &Product) -> bool {
+fn is_worth_a_pass(gpu: &Gpu, product: &matmul::Product, sums: &Product) -> bool {
     // That kernel is as fast as the library's, and needs none.
     if product.fits_wgmma(gpu.driver().limits()) {
         return false;
@@ -101,12 +101,7 @@ fn is_worth_a_pass<D: Driver>(gpu: &Gpu<D>, product: &matmul::Product, sums: &Pr
 }
 
 /// Has the library compute a product, and this row of it and c; false if it is left to us.
-pub fn run_with_row<D: Driver>(
-    gpu: &Gpu<D>,
-    product: &matmul::Product,
-    row: Pointwise,
-    call: &Call<'_>,
-) -> Result<bool> {
+pub fn run_with_row(gpu: &Gpu, product: &matmul::Product, row: Pointwise, call: &Call<'_>) -> Result<bool> {
     let Some(library) = library(gpu, product) else { return Ok(false) };
     let precision = gpu.vendor.precision();
     let Some(sums) = sums(product, precision).filter(|sums| is_worth_a_pass(gpu, product, sums)) else {
@@ -151,12 +146,7 @@ fn is_reduced(product: &matmul::Product, precision: Precision) -> bool {
 }
 
 /// Has the library compute a product without anything else, and the sums of a factor along K; false if it is left to us.
-pub fn run_with_sums<D: Driver>(
-    gpu: &Gpu<D>,
-    product: &matmul::Product,
-    summed: Factor,
-    sums_at: Address,
-) -> Result<bool> {
+pub fn run_with_sums(gpu: &Gpu, product: &matmul::Product, summed: Factor, sums_at: Address) -> Result<bool> {
     let Some(library) = library(gpu, product).filter(|_| sums_at.is_multiple_of(ALIGNMENT)) else { return Ok(false) };
     let Some(sums) = sums(product, gpu.vendor.precision()) else { return Ok(false) };
     // The library multiplies the transposed matrices.
@@ -168,12 +158,12 @@ pub fn run_with_sums<D: Driver>(
 }
 
 /// The library, if it is to be asked.
-fn library<'a, D: Driver>(gpu: &'a Gpu<D>, product: &matmul::Product) -> Option<&'a dyn Library> {
+fn library<'a>(gpu: &'a Gpu, product: &matmul::Product) -> Option<&'a dyn Library> {
     let off = gpu.vendor.is_off.load(Ordering::Relaxed);
     gpu.driver().blas().filter(|_| !off && product.numel() > 0)
 }
 
-fn multiply<D: Driver>(gpu: &Gpu<D>, library: &dyn Library, mut product: Product) -> Result<bool> {
+fn multiply(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bool> {
     let bytes = library.workspace();
     if bytes > 0 {
         let mut workspace = gpu.vendor.workspace.lock();

@@ -1,7 +1,7 @@
 //! Products on matrix units that read local memory, where an engine copies tiles of the operands: the launch of `wgmma.c`.
 
 use crate::Gpu;
-use crate::driver::{Driver, Geometry, Limits, TileView};
+use crate::driver::{Geometry, Limits, TileView};
 use crate::launch::Arguments;
 use crate::matmul::{Extents, Product, Side};
 use isograd_core::{DType, Result};
@@ -41,7 +41,7 @@ impl Product {
             && [&self.a, &self.b].into_iter().all(|side| is_copied(side, self.e.batches))
     }
 
-    pub(crate) fn wgmma<D: Driver>(&self, gpu: &Gpu<D>) -> Result<()> {
+    pub(crate) fn wgmma(&self, gpu: &Gpu) -> Result<()> {
         let (Extents { batches, m, n, k }, [tiles_m, tiles_n]) = (self.e, tiles(self.e));
         let pairs_m = tiles_m.div_ceil(CLUSTER);
         let pairs = pairs_m * tiles_n * batches;

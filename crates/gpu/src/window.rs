@@ -3,7 +3,7 @@
 //! up first. Gradients are gathered, so that none is added by two threads.
 
 use crate::Gpu;
-use crate::driver::{Address, Driver};
+use crate::driver::Address;
 use crate::elementwise::word;
 use crate::fused::addresses;
 use crate::index::divider;
@@ -206,10 +206,10 @@ impl Columns {
 }
 
 /// The largest elements and, if that is wanted, where they are; or averages.
-pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn forward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let windows = Windows::of(call);
     let size = call.outputs[0].dtype.size();
-    let (x, outputs) = (addresses::<D>(call.inputs)?[0], addresses::<D>(call.outputs)?);
+    let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
     let threads = group_size(gpu.driver().limits());
     let (strip, columns) = (Strip::new(&windows, size, x), Columns::new(&windows, size, x, threads));
     let readers = if columns.is_some() { 1 } else { windows.readers(threads, strip.is_some()) };
@@ -265,10 +265,10 @@ pub fn forward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
 }
 
 /// The gradient of either.
-pub fn backward<D: Driver>(gpu: &Gpu<D>, call: &Call<'_>) -> Result<()> {
+pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let windows = Windows::of(call).flattened();
     let dtype = call.outputs[0].dtype;
-    let (inputs, dx) = (addresses::<D>(call.inputs)?, addresses::<D>(call.outputs)?[0]);
+    let (inputs, dx) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
     let (vector, width) = (16 / dtype.size(), windows.input[2]);
     let per = aligned(vector, width, dx, dtype.size());

@@ -67,7 +67,7 @@ fn describe(runtime: &Runtime, ordinal: usize) -> Result<DeviceInfo> {
 }
 
 fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Gpu::new(Hip::new(ordinal)?)))
+    Ok(Arc::new(Gpu::new(Arc::new(Hip::new(ordinal)?))))
 }
 
 #[cfg(test)]

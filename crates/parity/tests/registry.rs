@@ -127,7 +127,10 @@ fn launches_are_within_the_budgets() {
     let cpu = Device::cpu().unwrap();
     let large = [[67, 131], [2, 4097]].map(|shape| Seeded { shape: shape.to_vec(), seed: 1 });
     for dialect in table::dialects() {
-        let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None)));
+        let device = Device::from_backend(
+            "null:0",
+            Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)),
+        );
         for op in OPS.iter() {
             let tally = tally(&large, 60, 7, |case| {
                 budget(op, &(op.make)(&mut Gen::new(&case.shape, case.seed, &cpu)), DType::F32, &device)
@@ -140,7 +143,8 @@ fn launches_are_within_the_budgets() {
 #[test]
 fn ops_with_fused_kernels_are_compared_with_composites() {
     let (cpu, dialect) = (Device::cpu().unwrap(), table::dialects()[0]);
-    let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None)));
+    let device =
+        Device::from_backend("null:0", Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)));
     for op in OPS.iter() {
         let asks = (0..12).any(|seed| {
             let case = (op.make)(&mut Gen::new(&[3, 5], seed, &cpu));
@@ -156,7 +160,7 @@ const NO_MMA: &str = "OpenCL C has no instructions of matrix units";
 
 /// The kernels of the source files that a row launches where a dialect's compiler runs.
 fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTreeSet<&'static str> {
-    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None));
+    let gpu = Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None));
     let device = Device::from_backend("null:0", gpu.clone());
     let cpu = Device::cpu().unwrap();
     gpu.launches();
