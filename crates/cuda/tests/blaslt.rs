@@ -8,7 +8,7 @@ use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Rng, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_cuda::{CublasLt, Cuda};
-use isograd_gpu::blas::{Epilogue, Factor, Form, Matrices, Product};
+use isograd_gpu::driver::blas::{Epilogue, Factor, Form, Matrices, Product};
 use isograd_gpu::{Driver, Gpu};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::sync::{Arc, OnceLock};

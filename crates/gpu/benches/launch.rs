@@ -5,7 +5,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Backend, Call, DType, Device, Kernel, Layout, Memory, Operand, Tensor};
-use isograd_gpu::null::NullDriver;
+use isograd_gpu::driver::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
 use isograd_nn::optim::{AdamW, Optimizer};
 use std::hint::black_box;

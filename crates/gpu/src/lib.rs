@@ -4,11 +4,10 @@
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
 mod batch_norm;
-pub mod blas;
 mod cross_entropy;
 mod custom;
 mod distance;
-mod driver;
+pub mod driver;
 mod each;
 mod elementwise;
 mod front;
@@ -20,7 +19,6 @@ mod layout;
 mod left;
 pub mod library;
 pub mod matmul;
-pub mod null;
 mod order;
 mod pool;
 mod prod;
@@ -41,7 +39,7 @@ mod vendor;
 mod wgmma;
 mod window;
 
-pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, TileMap, TileView};
+pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};
 pub use source::Variant;
 
 use half::{bf16, f16};

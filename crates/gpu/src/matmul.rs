@@ -1,7 +1,7 @@
 //! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
 
-use crate::blas::Factor;
-use crate::driver::{Driver, Geometry, Limits};
+use crate::driver::blas::Factor;
+use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::source::Variant;
@@ -36,22 +36,9 @@ const MOST_TOGETHER: usize = 4096;
 /// Rows of a thread of `gemm_outer`.
 const OUTER_ROWS: usize = 4;
 
-/// How a group of threads makes `m x n` results, `k` products of each at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tile {
-    /// Rows of results.
-    pub m: usize,
-    /// Columns of results.
-    pub n: usize,
-    /// Products between two barriers.
-    pub k: usize,
-    /// Rows and columns of a thread's results.
-    pub results: [usize; 2],
-}
-
 /// The tiles that are chosen from.
 pub mod tiles {
-    use super::Tile;
+    use crate::driver::Tile;
 
     /// For products that fill the device; not in double precision, where a thread's results do not fit its registers.
     pub const LARGE: Tile = Tile { m: 128, n: 128, k: 8, results: [8, 8] };

@@ -4,11 +4,11 @@
 //! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is left to the kernel of `wgmma.c`, which is
 //! as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
-use crate::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
+use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::driver::{Address, Geometry};
-use crate::matmul::{self, Extents, Side, tiles};
+use crate::matmul::{Extents, Side, tiles};
 use crate::pool::Buffer;
-use crate::{Gpu, Launch, elementwise};
+use crate::{Gpu, Launch, elementwise, matmul};
 use isograd_core::ops::Transpose;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Blas, Call, DType, Kernel, Precision, Result};

@@ -3,7 +3,7 @@
 use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Transpose};
 use isograd_core::tape::BackwardOptions;
 use isograd_core::{Backend, Call, DType, Device, Kernel, Kind, Layout, Operand, Result, Rng, Tensor};
-use isograd_gpu::null::{Fault, NullDriver};
+use isograd_gpu::driver::null::{Fault, NullDriver};
 use isograd_gpu::{Dialect, Gpu};
 use std::path::Path;
 use std::sync::Arc;

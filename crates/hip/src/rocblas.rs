@@ -9,7 +9,7 @@ use crate::sys::{Pointer, functions};
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
-use isograd_gpu::blas::{self, Epilogue, Form, Product};
+use isograd_gpu::driver::blas::{self, Epilogue, Form, Product};
 use isograd_gpu::library::Files;
 use libloading::Library;
 use parking_lot::Mutex;

@@ -1,7 +1,7 @@
 //! How many launches a step takes, on a device that runs nothing.
 
 use isograd_core::{DType, Device, Tensor};
-use isograd_gpu::null::NullDriver;
+use isograd_gpu::driver::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
 use isograd_nn::{
     Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Muon, Optimizer, Relu, Sequential, Sgd, clip_grad_norm,

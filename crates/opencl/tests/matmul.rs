@@ -9,8 +9,8 @@ use isograd_core::{
     Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Result, Shape, Tensor, bf16, f16,
 };
 use isograd_cpu as _;
-use isograd_gpu::matmul::{self, Extents, Method, Plan, Tile, tiles};
-use isograd_gpu::{Gpu, Limits};
+use isograd_gpu::matmul::{self, Extents, Method, Plan, tiles};
+use isograd_gpu::{Gpu, Limits, Tile};
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 

@@ -1,7 +1,8 @@
 //! The registry against the list of kernels, and against what the dialects have.
 
 use isograd_core::{DType, Device};
-use isograd_gpu::{Dialect, Gpu, null::NullDriver, table};
+use isograd_gpu::driver::null::NullDriver;
+use isograd_gpu::{Dialect, Gpu, table};
 use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{asks_for_fused, budget, launches};

@@ -1,7 +1,8 @@
 //! What a vendor's driver must do. Everything else is shared.
 
-use crate::blas;
-use crate::matmul::Tile;
+pub mod blas;
+pub mod null;
+
 use isograd_core::{DType, Error, Result, inventory};
 use std::any::Any;
 use std::fmt;
@@ -19,6 +20,19 @@ pub struct Dialect {
     pub files: &'static [(&'static str, &'static str)],
     /// The tiles of its `mma.c`, the largest first; none where it has none.
     pub mma: &'static [Tile],
+}
+
+/// How a group of threads makes `m x n` results, `k` products of each at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Rows of results.
+    pub m: usize,
+    /// Columns of results.
+    pub n: usize,
+    /// Products between two barriers.
+    pub k: usize,
+    /// Rows and columns of a thread's results.
+    pub results: [usize; 2],
 }
 
 /// A dialect that is in the program. A backend crate that is linked registers its own with `inventory::submit!`.

@@ -1,6 +1,6 @@
 //! A driver without a device: it checks what it is told, records it, and runs nothing.
 
-use crate::blas::{Epilogue, Library, Product};
+use crate::driver::blas::{Epilogue, Library, Product};
 use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
 use isograd_core::{Error, Kind, Result};
 use parking_lot::Mutex;
