@@ -5,8 +5,8 @@ use crate::Gpu;
 use crate::driver::{Address, Geometry};
 use crate::fused::{Kept, SHORT, addresses, rows, variant};
 use crate::launch::{Arguments, THREADS, each, group_size};
+use crate::memory::status::Check;
 use crate::source::Variant;
-use crate::status::Check;
 use isograd_core::backend::{class_error, index_error};
 use isograd_core::{Call, DType, Operand, Result};
 

@@ -16,11 +16,10 @@ mod group_norm;
 mod index;
 mod launch;
 mod layout;
-mod left;
 pub mod library;
 pub mod matmul;
+mod memory;
 mod order;
-mod pool;
 mod prod;
 mod programs;
 mod random;
@@ -32,7 +31,6 @@ mod sets;
 mod softmax;
 mod sort;
 pub mod source;
-mod status;
 pub mod table;
 mod total;
 mod vendor;
@@ -48,12 +46,12 @@ use isograd_core::{
     Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result, Scalar,
 };
 use launch::{Arguments, element_address};
-use left::Left;
+use memory::last_group::Partials;
+use memory::pool::{self, Buffer, Pool};
+use memory::status::{self, Check, Slot, Status};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use pool::{Buffer, Pool};
 use programs::Programs;
 use sets::Tables;
-use status::{Check, Slot, Status};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
@@ -69,7 +67,7 @@ pub struct Gpu {
     /// Held by the thread that records; all others enqueue one by one.
     turn: RwLock<()>,
     tables: Tables,
-    left: Left,
+    partials: Partials,
     programs: Programs,
     vendor: Vendor,
     pool: Arc<Pool>,
@@ -112,7 +110,7 @@ impl Gpu {
             status: Arc::new(Status::new(&pool)),
             turn: RwLock::new(()),
             tables: Tables::default(),
-            left: Left::default(),
+            partials: Partials::default(),
             programs: Programs::new(folder),
             vendor: Vendor::new(),
             pool,
@@ -389,7 +387,7 @@ impl Backend for Gpu {
         self.status.prepare()?;
         // What a recording makes is filled by its replays alone.
         if self.driver().limits().is_coherent {
-            self.left.places(&self.pool)?;
+            self.partials.places(&self.pool)?;
         }
         if !self.driver().begin_capture()? {
             return Ok(None);

@@ -3,7 +3,7 @@
 use crate::Gpu;
 use crate::driver::Geometry;
 use crate::launch::{Arguments, group_size};
-use crate::pool::Buffer;
+use crate::memory::pool::Buffer;
 use crate::source::Variant;
 use isograd_core::{Error, Result};
 

@@ -11,8 +11,9 @@ use crate::elementwise::word;
 use crate::front::Front;
 use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
+use crate::memory::last_group;
 use crate::source::Variant;
-use crate::{Gpu, address, left, place};
+use crate::{Gpu, address, place};
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Kernel, Result};
@@ -282,7 +283,7 @@ impl Plan {
         let wanted = if team == threads { limits.units * groups / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
         let words = task.partial_size().div_ceil(4);
-        let last_joins = parts > 1 && team == threads && limits.is_coherent && left::has_room(rows, parts, words);
+        let last_joins = parts > 1 && team == threads && limits.is_coherent && last_group::has_room(rows, parts, words);
         let (unroll, at_once) = task.reads(limits, vector, parts > 1);
         let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
         let unroll = if is_deep { 8 } else { unroll };
@@ -480,7 +481,7 @@ impl Task<'_> {
         let divisor = if self.acc == DType::F64 { DType::F64 } else { DType::F32 };
         let mut arguments = arguments.float(self.divisor, divisor);
         if plan.last_joins {
-            arguments = gpu.left.places(&gpu.pool)?.into_iter().fold(arguments, Arguments::pointer);
+            arguments = gpu.partials.places(&gpu.pool)?.into_iter().fold(arguments, Arguments::pointer);
         }
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");

@@ -2,9 +2,9 @@
 
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, groups};
+use crate::memory::status::Check;
 use crate::random::with_base;
 use crate::source::Variant;
-use crate::status::Check;
 use crate::{Gpu, place};
 use isograd_core::backend::logits_error;
 use isograd_core::{Call, DType, Result};

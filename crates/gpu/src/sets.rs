@@ -4,7 +4,7 @@
 use crate::Gpu;
 use crate::driver::{Address, Geometry};
 use crate::launch::{Arguments, THREADS, element_address, groups};
-use crate::pool::Buffer;
+use crate::memory::pool::Buffer;
 use isograd_core::{Operand, Result};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -19,17 +19,12 @@ const MOST: usize = 1 << 14;
 const GROUPS_PER_UNIT: usize = 16;
 
 /// The tables of a device, the last used one last.
+#[derive(Default)]
 pub struct Tables(Mutex<Vec<Arc<Table>>>);
 
 struct Table {
     words: Vec<i64>,
     buffer: Buffer,
-}
-
-impl Default for Tables {
-    fn default() -> Tables {
-        Tables(Mutex::default())
-    }
 }
 
 impl Tables {

@@ -4,7 +4,7 @@ use crate::driver::{Address, Limits};
 use crate::elementwise::bits;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
-use crate::pool::Buffer;
+use crate::memory::pool::Buffer;
 use crate::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::{Call, DType, Result};

@@ -7,7 +7,7 @@
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::driver::{Address, Geometry};
 use crate::matmul::{Extents, Side, tiles};
-use crate::pool::Buffer;
+use crate::memory::pool::Buffer;
 use crate::{Gpu, Launch, elementwise, matmul};
 use isograd_core::ops::Transpose;
 use isograd_core::pointwise::Pointwise;

@@ -5,7 +5,7 @@
 //! checked mode, at once.
 
 use crate::driver::Address;
-use crate::pool::{Buffer, Pool};
+use crate::memory::pool::{Buffer, Pool};
 use isograd_core::backend::{class_error, index_error, logits_error};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;

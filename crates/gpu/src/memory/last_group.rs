@@ -4,7 +4,7 @@
 //! of recordings in that queue, take turns with it.
 
 use crate::driver::Address;
-use crate::pool::{Buffer, Pool};
+use crate::memory::pool::{Buffer, Pool};
 use isograd_core::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -21,15 +21,10 @@ pub fn has_room(results: usize, parts: usize, words: usize) -> bool {
 }
 
 /// The memory of a device, made when it is first needed.
-pub struct Left(Mutex<Option<Buffer>>);
+#[derive(Default)]
+pub struct Partials(Mutex<Option<Buffer>>);
 
-impl Default for Left {
-    fn default() -> Left {
-        Left(Mutex::default())
-    }
-}
-
-impl Left {
+impl Partials {
     /// Where words are left, and where groups are counted.
     pub fn places(&self, pool: &Arc<Pool>) -> Result<[Address; 2]> {
         let mut memory = self.0.lock();
