@@ -5,7 +5,7 @@ use crate::driver::{Address, Geometry};
 use crate::elementwise::word;
 use crate::fused::{NormGradient, SHORT, addresses, variant};
 use crate::launch::{Arguments, group_size};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Words that a thread reads at once of an array.

@@ -6,7 +6,7 @@ use crate::driver::{Address, Geometry};
 use crate::fused::{Kept, SHORT, addresses, rows, variant};
 use crate::launch::{Arguments, THREADS, each, group_size};
 use crate::memory::status::Check;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::backend::{class_error, index_error};
 use isograd_core::{Call, DType, Operand, Result};
 

@@ -3,7 +3,7 @@
 use crate::Gpu;
 use crate::fused::addresses;
 use crate::launch::{Arguments, group_size, groups, in_groups};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::custom::{CustomOp, Launch};
 use isograd_core::{Call, DType, Error, Result};
 use sha2::{Digest, Sha256};

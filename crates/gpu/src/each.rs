@@ -4,8 +4,8 @@
 use crate::elementwise::{Body, Plan, acc, value_error_of};
 use crate::launch::{Arguments, THREADS, groups};
 use crate::memory::status::Check;
+use crate::program::source::{Variant, near};
 use crate::sets::Sets;
-use crate::source::{Variant, near};
 use crate::{Gpu, place};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::pointwise::Pointwise;

@@ -4,7 +4,7 @@
 use crate::launch::{Arguments, THREADS, each, element_address};
 use crate::layout::Joint;
 use crate::memory::status::Check;
-use crate::source::{FLOATS, Variant, near};
+use crate::program::source::{FLOATS, Variant, near};
 use crate::{Gpu, address};
 use isograd_core::backend::value_error;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};

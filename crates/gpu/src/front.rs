@@ -4,7 +4,7 @@ use crate::driver::Address;
 use crate::elementwise::word;
 use crate::launch::Arguments;
 use crate::place;
-use crate::source::{FLOATS, Variant, near};
+use crate::program::source::{FLOATS, Variant, near};
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;

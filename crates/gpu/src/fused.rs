@@ -7,7 +7,7 @@ use crate::elementwise::{halves, word};
 use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::{Arguments, element_address, group_size};
 use crate::memory::status::Check;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{
     Gpu, address, distance, each, index, matmul, place, prod, random, reduce, rotary, sample, scan, softmax, total,
     window,

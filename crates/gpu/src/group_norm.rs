@@ -6,7 +6,7 @@ use crate::driver::{Address, Geometry};
 use crate::elementwise::word;
 use crate::fused::{Kept, NormGradient, addresses, columns, join_parts, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::{Call, DType, Result};
 
 /// Words of each array that a thread reads at once, and may keep.

@@ -13,7 +13,7 @@ use crate::layout::Joint;
 use crate::memory::pool::Buffer;
 use crate::memory::status::{Check, Slot};
 use crate::order::Ordered;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{Gpu, order, place, sort};
 use isograd_core::backend::{IndexGradient, IndexReduce, Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};

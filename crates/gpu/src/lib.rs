@@ -4,6 +4,7 @@
 //! kernel for each call, assembles its source, has it compiled once, and owns the memory.
 
 mod batch_norm;
+pub mod catalogue;
 mod cross_entropy;
 mod custom;
 mod distance;
@@ -21,7 +22,7 @@ pub mod matmul;
 mod memory;
 mod order;
 mod prod;
-mod programs;
+mod program;
 mod random;
 mod reduce;
 mod rotary;
@@ -30,15 +31,13 @@ mod scan;
 mod sets;
 mod softmax;
 mod sort;
-pub mod source;
-pub mod table;
 mod total;
 mod vendor;
 mod wgmma;
 mod window;
 
 pub use driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, Registered, Tile, TileMap, TileView};
-pub use source::Variant;
+pub use program::source::{self, Variant};
 
 use half::{bf16, f16};
 use isograd_core::backend::Fused;
@@ -50,7 +49,7 @@ use memory::last_group::Partials;
 use memory::pool::{self, Buffer, Pool};
 use memory::status::{self, Check, Slot, Status};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use programs::Programs;
+use program::cache::{self, Programs};
 use sets::Tables;
 use std::any::Any;
 use std::cell::Cell;
@@ -100,7 +99,7 @@ impl fmt::Display for Launch {
 impl Gpu {
     /// Over a driver, with the user's cache of compiled programs.
     pub fn new(driver: Arc<dyn Driver>) -> Gpu {
-        Gpu::with_cache(driver, programs::default_folder())
+        Gpu::with_cache(driver, cache::default_folder())
     }
 
     /// With a folder for compiled programs, or none.

@@ -4,7 +4,7 @@ use crate::driver::blas::Factor;
 use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, each, element_address};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{Gpu, address, place, reduce, vendor};
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;

@@ -4,7 +4,7 @@ use crate::Gpu;
 use crate::driver::Geometry;
 use crate::launch::{Arguments, group_size};
 use crate::memory::pool::Buffer;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::{Error, Result};
 
 /// Keys that a thread takes at once.

@@ -4,7 +4,7 @@ use crate::driver::Address;
 use crate::elementwise::word;
 use crate::fused::variant;
 use crate::launch::{Arguments, group_size, in_groups};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;

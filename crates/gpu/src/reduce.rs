@@ -12,7 +12,7 @@ use crate::front::Front;
 use crate::launch::{Arguments, element_address, group_size};
 use crate::layout::Joint;
 use crate::memory::last_group;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{Gpu, address, place};
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;

@@ -4,7 +4,7 @@ use crate::elementwise::word;
 use crate::index::divider;
 use crate::launch::{Arguments, group_size, in_groups};
 use crate::memory::status::Check;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::backend::index_error;
 use isograd_core::{Call, DType, Operand, Result};

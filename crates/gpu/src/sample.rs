@@ -3,8 +3,8 @@
 use crate::elementwise::word;
 use crate::launch::{Arguments, THREADS, groups};
 use crate::memory::status::Check;
+use crate::program::source::Variant;
 use crate::random::with_base;
-use crate::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::backend::logits_error;
 use isograd_core::{Call, DType, Result};

@@ -6,7 +6,7 @@ use crate::driver::{Address, Geometry};
 use crate::elementwise::word;
 use crate::fused::{Kept, SHORT, addresses, rows, variant};
 use crate::launch::{Arguments, MOST_GROUPS, group_size};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::{Call, DType, Result};
 
 /// Words that a thread reads at once of a column.

@@ -5,7 +5,7 @@ use crate::elementwise::bits;
 use crate::launch::{Arguments, group_size, groups, in_groups};
 use crate::layout::Joint;
 use crate::memory::pool::Buffer;
-use crate::source::Variant;
+use crate::program::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::{Call, DType, Result};
 

@@ -1,8 +1,8 @@
 //! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
 
 use crate::launch::{Arguments, THREADS, groups};
+use crate::program::source::Variant;
 use crate::sets::Sets;
-use crate::source::Variant;
 use crate::{Gpu, place};
 use isograd_core::backend::Total;
 use isograd_core::{Call, DType, Result};

@@ -8,7 +8,7 @@ use crate::elementwise::word;
 use crate::fused::addresses;
 use crate::index::divider;
 use crate::launch::{Arguments, group_size, groups, in_groups};
-use crate::source::Variant;
+use crate::program::source::Variant;
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Kernel, Result};
 

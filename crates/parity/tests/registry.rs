@@ -2,7 +2,7 @@
 
 use isograd_core::{DType, Device};
 use isograd_gpu::driver::null::NullDriver;
-use isograd_gpu::{Dialect, Gpu, table};
+use isograd_gpu::{Dialect, Gpu, catalogue};
 use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{asks_for_fused, budget, launches};
@@ -127,7 +127,7 @@ fn every_op_has_a_gradient_or_a_reason() {
 fn launches_are_within_the_budgets() {
     let cpu = Device::cpu().unwrap();
     let large = [[67, 131], [2, 4097]].map(|shape| Seeded { shape: shape.to_vec(), seed: 1 });
-    for dialect in table::dialects() {
+    for dialect in catalogue::dialects() {
         let device = Device::from_backend(
             "null:0",
             Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)),
@@ -143,7 +143,7 @@ fn launches_are_within_the_budgets() {
 
 #[test]
 fn ops_with_fused_kernels_are_compared_with_composites() {
-    let (cpu, dialect) = (Device::cpu().unwrap(), table::dialects()[0]);
+    let (cpu, dialect) = (Device::cpu().unwrap(), catalogue::dialects()[0]);
     let device =
         Device::from_backend("null:0", Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)));
     for op in OPS.iter() {
@@ -177,11 +177,11 @@ fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTr
 
 #[test]
 fn what_a_row_launches_is_in_every_dialect_or_there_is_a_reason() {
-    let dialects = table::dialects();
+    let dialects = catalogue::dialects();
     assert_eq!(dialects.len(), 3);
     let entries: BTreeMap<&str, BTreeSet<String>> = dialects
         .iter()
-        .map(|dialect| (dialect.name, table::entries(dialect).unwrap().into_iter().map(|e| e.name).collect()))
+        .map(|dialect| (dialect.name, catalogue::entries(dialect).unwrap().into_iter().map(|e| e.name).collect()))
         .collect();
     let mut needed = BTreeSet::new();
     for op in OPS.iter() {

@@ -1,7 +1,7 @@
 //! Programs, compiled when first used and kept: loaded ones in memory, compiled ones on disk.
 
 use crate::driver::{Driver, Handle};
-use crate::source::{Variant, assemble};
+use crate::program::source::{Variant, assemble};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};

@@ -5,7 +5,7 @@
 use crate::Gpu;
 use crate::driver::null::NullDriver;
 use crate::driver::{Dialect, Registered};
-use crate::source::{FILES, find};
+use crate::program::source::{FILES, find};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{

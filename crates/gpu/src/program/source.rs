@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 macro_rules! files {
-    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../kernels/", $name)))),*] };
+    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../kernels/", $name)))),*] };
 }
 
 /// The common sources, by name.
