@@ -1,10 +1,13 @@
 //! Normalisation of channels over a batch.
 
-use crate::Gpu;
 use crate::driver::{Address, Geometry};
-use crate::elementwise::word;
-use crate::fused::{NormGradient, SHORT, addresses, variant};
-use crate::launch::{Arguments, group_size};
+use crate::fused::NormGradient;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::SHORT;
+use crate::launch::words::{vector_of, word};
 use crate::program::source::Variant;
 use isograd_core::{Call, DType, Operand, Result};
 
@@ -16,17 +19,6 @@ const TOGETHER: usize = 4;
 const COLUMNS: usize = 32;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
-
-/// The largest words in which memory that begins at these addresses can be read, if rows have `extent` elements.
-pub fn vector_of(dtype: DType, extent: usize, addresses: &[Address]) -> usize {
-    let fits =
-        |v: usize| extent.is_multiple_of(v) && addresses.iter().all(|a| a.is_multiple_of((v * dtype.size()) as u64));
-    let mut vector = 16 / dtype.size();
-    while !fits(vector) {
-        vector /= 2;
-    }
-    vector
-}
 
 /// How channels are cut into parts.
 struct Parts {

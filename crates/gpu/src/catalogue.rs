@@ -2,9 +2,9 @@
 //!
 //! No second list of definitions exists: the host code runs on a [`NullDriver`], which keeps what it is told to compile.
 
-use crate::Gpu;
 use crate::driver::null::NullDriver;
 use crate::driver::{Dialect, Registered};
+use crate::launch::device::Gpu;
 use crate::program::source::{FILES, find};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};

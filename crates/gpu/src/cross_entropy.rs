@@ -1,10 +1,12 @@
 //! Cross entropy with class indices: a launch for the losses of all elements, one or two for their mean, and one for the
 //! gradient of the logits.
 
-use crate::Gpu;
 use crate::driver::{Address, Geometry};
-use crate::fused::{Kept, SHORT, addresses, rows, variant};
-use crate::launch::{Arguments, THREADS, each, group_size};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, each, group_size};
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, SHORT, rows};
 use crate::memory::status::Check;
 use crate::program::source::Variant;
 use isograd_core::backend::{class_error, index_error};

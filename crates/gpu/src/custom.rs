@@ -1,8 +1,9 @@
 //! Ops of a program's own, whose text is compiled as those of the repository are.
 
-use crate::Gpu;
-use crate::fused::addresses;
-use crate::launch::{Arguments, group_size, groups, in_groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, groups, in_groups};
+use crate::launch::operands::addresses;
 use crate::program::source::Variant;
 use isograd_core::custom::{CustomOp, Launch};
 use isograd_core::{Call, DType, Error, Result};

@@ -1,8 +1,9 @@
 //! Losses of distances between rows: a launch for those of all rows, and one for the gradients.
 
-use crate::Gpu;
-use crate::fused::{Kept, addresses, rows, variant};
-use crate::launch::Arguments;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, rows};
 use isograd_core::backend::RowLoss;
 use isograd_core::{Call, Result};
 

@@ -2,11 +2,13 @@
 //! two.
 
 use crate::elementwise::{Body, Plan, acc, value_error_of};
-use crate::launch::{Arguments, THREADS, groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::multi_tensor::Sets;
+use crate::launch::operands::place;
 use crate::memory::status::Check;
 use crate::program::source::{Variant, near};
-use crate::sets::Sets;
-use crate::{Gpu, place};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Kernel, Operand, Result};

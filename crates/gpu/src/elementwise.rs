@@ -1,11 +1,14 @@
 //! Fill, copy, cast and the rows of the pointwise table. The text of each kernel is generated for its operands' dtypes,
 //! and for how they lie in memory.
 
-use crate::launch::{Arguments, THREADS, each, element_address};
-use crate::layout::Joint;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, each};
+use crate::launch::layout::Joint;
+use crate::launch::operands::{address, element_address};
+use crate::launch::words::{bits, word};
 use crate::memory::status::Check;
 use crate::program::source::{FLOATS, Variant, near};
-use crate::{Gpu, address};
 use isograd_core::backend::value_error;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
@@ -40,16 +43,6 @@ pub struct Plan {
     pub is_squared: bool,
     /// What the row calls in place of functions that are exact, if all results are rounded to 16 bits.
     pub near: &'static str,
-}
-
-/// The name of a storage type that moves elements of a dtype bit for bit.
-pub fn bits(dtype: DType) -> &'static str {
-    match dtype.size() {
-        8 => "i64",
-        4 => "i32",
-        2 => "u16",
-        _ => "u8",
-    }
 }
 
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -414,17 +407,6 @@ impl Plan {
             }
             let _ = writeln!(text, "        *(GLOBAL {word} *)({} + o{k}) = w{k}.all;", self.operand(k));
         }
-    }
-}
-
-/// A type of so many bytes that moves at once.
-pub fn word(bytes: usize) -> &'static str {
-    match bytes {
-        16 => "u32x4",
-        8 => "u32x2",
-        4 => "u32",
-        2 => "u16",
-        _ => "u8",
     }
 }
 

@@ -1,9 +1,9 @@
 //! A row in front of a reduction: one of its results is summed and the others are written, in one pass over its operands.
 
 use crate::driver::Address;
-use crate::elementwise::word;
-use crate::launch::Arguments;
-use crate::place;
+use crate::launch::arguments::Arguments;
+use crate::launch::operands::place;
+use crate::launch::words::word;
 use crate::program::source::{FLOATS, Variant, near};
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Call, DType, Operand, Result};

@@ -7,14 +7,18 @@
 //! order of where they point. Where sums may have any order, and the device's memory adds, it does all of that.
 
 use crate::driver::{Geometry, Limits};
-use crate::elementwise::{bits, word};
-use crate::launch::{Arguments, MOST_GROUPS, group_size, in_groups};
-use crate::layout::Joint;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{MOST_GROUPS, group_size, in_groups};
+use crate::launch::layout::Joint;
+use crate::launch::operands::place;
+use crate::launch::words;
+use crate::launch::words::{bits, divider, vectors, word};
 use crate::memory::pool::Buffer;
 use crate::memory::status::{Check, Slot};
+use crate::order;
 use crate::order::Ordered;
 use crate::program::source::Variant;
-use crate::{Gpu, order, place, sort};
 use isograd_core::backend::{IndexGradient, IndexReduce, Scatter, index_error};
 use isograd_core::{Call, DType, Layout, Operand, Result};
 use smallvec::{SmallVec, smallvec};
@@ -203,27 +207,11 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What the kernels' QUOTIENT takes for a division by `d`: 2^(31 + s) / d rounded up, where 2^s is d rounded up to a power of
-/// 2, and above it s. The factor is below 2^32; of n below 2^31, what it is too large by changes the quotient by less than 1 / d.
-pub fn divider(d: usize) -> i64 {
-    if d > 1 << 31 {
-        // Kernels for what is so large divide.
-        return 0;
-    }
-    let shift = d.max(1).next_power_of_two().ilog2();
-    (1u64 << (31 + shift)).div_ceil(d.max(1) as u64) as i64 | (shift as i64) << 32
-}
-
 /// Dimensions as the kernels' `walk` takes them.
 fn ints(joint: &Joint) -> SmallVec<[i64; 32]> {
     let strides = joint.strides.iter().flatten().map(|&s| s as i64);
     let extents = joint.extents.iter().map(|&v| v as i64);
     extents.chain(joint.extents.iter().map(|&d| divider(d))).chain(strides).collect()
-}
-
-/// Elements of the words that can be moved at once, the largest first.
-fn vectors(size: usize) -> impl Iterator<Item = usize> {
-    [16, 8, 4, 2].into_iter().map(move |bytes| bytes / size).filter(|&v| v > 1)
 }
 
 /// The bits that stand for what a bad index would have read: NaN, or 0.
@@ -239,7 +227,7 @@ fn bad(dtype: DType) -> i64 {
 
 /// Whether 32 bits cannot count what an operand spans.
 fn is_wide(operands: &[&Operand<'_>]) -> bool {
-    operands.iter().any(|o| sort::is_wide(o.layout.end().max(o.layout.shape().numel())))
+    operands.iter().any(|o| words::is_wide(o.layout.end().max(o.layout.shape().numel())))
 }
 
 /// How many elements of y a thread of `gather` takes side by side.

@@ -2,10 +2,13 @@
 
 use crate::driver::blas::Factor;
 use crate::driver::{Driver, Geometry, Limits, Tile};
-use crate::elementwise::word;
-use crate::launch::{Arguments, THREADS, each, element_address};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, each};
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::word;
 use crate::program::source::Variant;
-use crate::{Gpu, address, place, reduce, vendor};
+use crate::{reduce, vendor};
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};

@@ -1,8 +1,9 @@
 //! The order of keys below a limit: by one digit after the other, the lowest first, equal ones as they were.
 
-use crate::Gpu;
 use crate::driver::Geometry;
-use crate::launch::{Arguments, group_size};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
 use crate::memory::pool::Buffer;
 use crate::program::source::Variant;
 use isograd_core::{Error, Result};

@@ -1,9 +1,10 @@
 //! The gradient of products of rows.
 
-use crate::Gpu;
 use crate::driver::Limits;
-use crate::fused::{Kept, addresses, rows, variant};
-use crate::launch::Arguments;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, rows};
 use isograd_core::{Call, Result};
 
 /// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.

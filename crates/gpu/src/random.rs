@@ -1,11 +1,12 @@
 //! Random draws, and dropout by them.
 
 use crate::driver::Address;
-use crate::elementwise::word;
-use crate::fused::variant;
-use crate::launch::{Arguments, group_size, in_groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::operands::{place, variant};
+use crate::launch::words::word;
 use crate::program::source::Variant;
-use crate::{Gpu, place};
 use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;
 use isograd_core::{Call, DType, Operand, Result};

@@ -7,13 +7,15 @@
 //! shapes and on the device alone, so every run adds in the same order.
 
 use crate::driver::{Address, Geometry, Limits};
-use crate::elementwise::word;
 use crate::front::Front;
-use crate::launch::{Arguments, element_address, group_size};
-use crate::layout::Joint;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::layout::Joint;
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::{vectors, word};
 use crate::memory::last_group;
 use crate::program::source::Variant;
-use crate::{Gpu, address, place};
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Kernel, Result};
@@ -490,9 +492,4 @@ impl Task<'_> {
         let text = || front.text(plan.vector, plan.is_columns);
         gpu.generated(front.variant(variant), entry, &text, geometry, &front.arguments(arguments))
     }
-}
-
-/// How many elements of so many bytes are read at once, from the best on.
-pub fn vectors(size: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(16 / size), |v| Some(v / 2)).take_while(|&v| v > 1)
 }

@@ -1,11 +1,13 @@
 //! Rotary position embedding of one tensor or two in one launch.
 
-use crate::elementwise::word;
-use crate::index::divider;
-use crate::launch::{Arguments, group_size, in_groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::operands::place;
+use crate::launch::words;
+use crate::launch::words::{divider, word};
 use crate::memory::status::Check;
 use crate::program::source::Variant;
-use crate::{Gpu, place};
 use isograd_core::backend::index_error;
 use isograd_core::{Call, DType, Operand, Result};
 
@@ -47,7 +49,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         ("INTERLEAVED", is_interleaved != 0),
         ("POSITIONS", positions.is_some()),
         ("NEEDS_F64", x.dtype == DType::F64),
-        ("WIDE", [x, z, cos].iter().any(|x| crate::sort::is_wide(x.layout.end().max(x.layout.shape().numel())))),
+        ("WIDE", [x, z, cos].iter().any(|x| words::is_wide(x.layout.end().max(x.layout.shape().numel())))),
     ];
     for (name, _) in defines.into_iter().filter(|(_, is)| *is) {
         variant = variant.define(name, true);

@@ -1,11 +1,13 @@
 //! Drawing positions from rows of logits: a group takes a row.
 
-use crate::elementwise::word;
-use crate::launch::{Arguments, THREADS, groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::operands::place;
+use crate::launch::words::word;
 use crate::memory::status::Check;
 use crate::program::source::Variant;
 use crate::random::with_base;
-use crate::{Gpu, place};
 use isograd_core::backend::logits_error;
 use isograd_core::{Call, DType, Result};
 

@@ -8,12 +8,13 @@
 //! of them, and several lines at once, if there are few. Columns that are too few even so are cut into parts as rows are.
 
 use crate::driver::{Address, Geometry, Limits};
-use crate::elementwise::word;
-use crate::launch::{Arguments, element_address, group_size};
-use crate::layout::Joint;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::layout::Joint;
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::{vectors, word};
 use crate::program::source::Variant;
-use crate::reduce::vectors;
-use crate::{Gpu, address, place};
 use isograd_core::backend::Scan;
 use isograd_core::{Call, DType, Layout, Result};
 use smallvec::SmallVec;

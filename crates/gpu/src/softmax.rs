@@ -1,11 +1,12 @@
 //! Softmax and its logarithm, of rows and of columns.
 
-use crate::Gpu;
-use crate::batch_norm::vector_of;
 use crate::driver::{Address, Geometry};
-use crate::elementwise::word;
-use crate::fused::{Kept, SHORT, addresses, rows, variant};
-use crate::launch::{Arguments, MOST_GROUPS, group_size};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{MOST_GROUPS, group_size};
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, SHORT, rows};
+use crate::launch::words::{vector_of, word};
 use crate::program::source::Variant;
 use isograd_core::{Call, DType, Result};
 

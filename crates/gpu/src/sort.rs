@@ -1,12 +1,14 @@
 //! Sorting of tensors. Tiles are sorted in local memory, then merged.
 
 use crate::driver::{Address, Limits};
-use crate::elementwise::bits;
-use crate::launch::{Arguments, group_size, groups, in_groups};
-use crate::layout::Joint;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, groups, in_groups};
+use crate::launch::layout::Joint;
+use crate::launch::operands::place;
+use crate::launch::words::{bits, is_wide};
 use crate::memory::pool::Buffer;
 use crate::program::source::Variant;
-use crate::{Gpu, place};
 use isograd_core::{Call, DType, Result};
 
 /// Elements that a thread sorts in registers.
@@ -101,11 +103,6 @@ impl Plan {
         }
         Ok(sorted)
     }
-}
-
-/// Whether kernels count so many elements with 64 bits: a tile may reach beyond the last.
-pub fn is_wide(n: usize) -> bool {
-    n > i32::MAX as usize / 2
 }
 
 /// The type of a dtype's keys, the sign's bit, and the bits of infinity.

@@ -1,9 +1,11 @@
 //! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
 
-use crate::launch::{Arguments, THREADS, groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::multi_tensor::Sets;
+use crate::launch::operands::place;
 use crate::program::source::Variant;
-use crate::sets::Sets;
-use crate::{Gpu, place};
 use isograd_core::backend::Total;
 use isograd_core::{Call, DType, Result};
 use smallvec::smallvec;

@@ -6,9 +6,10 @@
 
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::driver::{Address, Geometry};
+use crate::launch::device::{Gpu, Launch};
 use crate::matmul::{Extents, Side, tiles};
 use crate::memory::pool::Buffer;
-use crate::{Gpu, Launch, elementwise, matmul};
+use crate::{elementwise, matmul};
 use isograd_core::ops::Transpose;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Blas, Call, DType, Kernel, Precision, Result};

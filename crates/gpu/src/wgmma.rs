@@ -1,8 +1,8 @@
 //! Products on matrix units that read local memory, where an engine copies tiles of the operands: the launch of `wgmma.c`.
 
-use crate::Gpu;
 use crate::driver::{Geometry, Limits, TileView};
-use crate::launch::Arguments;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
 use crate::matmul::{Extents, Product, Side};
 use isograd_core::{DType, Result};
 

@@ -2,12 +2,12 @@
 //! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
 //! up first. Gradients are gathered, so that none is added by two threads.
 
-use crate::Gpu;
 use crate::driver::Address;
-use crate::elementwise::word;
-use crate::fused::addresses;
-use crate::index::divider;
-use crate::launch::{Arguments, group_size, groups, in_groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, groups, in_groups};
+use crate::launch::operands::addresses;
+use crate::launch::words::{divider, word};
 use crate::program::source::Variant;
 use isograd_core::backend::Fused;
 use isograd_core::{Call, DType, Kernel, Result};

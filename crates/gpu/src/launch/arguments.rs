@@ -1,13 +1,8 @@
-//! Launches: argument lists, shapes of grids, and a log.
+//! Argument lists of launches.
 
-use crate::driver::{Address, Arg, Geometry, Limits};
-use isograd_core::{DType, Operand};
+use crate::driver::{Address, Arg};
+use isograd_core::DType;
 use smallvec::SmallVec;
-
-/// Threads of a group where a kernel does not need another number.
-pub const THREADS: usize = 256;
-/// Groups of a launch, at most.
-pub const MOST_GROUPS: usize = 1 << 20;
 
 /// The arguments of a launch: pointers and values in the kernel's order.
 #[derive(Default)]
@@ -77,29 +72,4 @@ impl Arguments {
         };
         self.list.iter().map(arg).collect()
     }
-}
-
-/// One thread for each of `n` items, in groups of [`THREADS`].
-pub fn each(n: usize) -> Geometry {
-    in_groups(n, THREADS)
-}
-
-/// One thread for each of `n` items, in groups of `threads`.
-pub fn in_groups(n: usize, threads: usize) -> Geometry {
-    groups(n.div_ceil(threads), threads)
-}
-
-/// So many groups of `threads`, or fewer, which then loop.
-pub fn groups(n: usize, threads: usize) -> Geometry {
-    Geometry::new([n.clamp(1, MOST_GROUPS), 1, 1], threads)
-}
-
-/// [`THREADS`], or the power of 2 that the device allows.
-pub fn group_size(limits: &Limits) -> usize {
-    THREADS.min(1 << limits.max_group.max(1).ilog2())
-}
-
-/// The size of an operand's elements, for addresses.
-pub fn element_address(base: Address, operand: &Operand<'_>) -> Address {
-    base + (operand.layout.offset() * operand.dtype.size()) as u64
 }

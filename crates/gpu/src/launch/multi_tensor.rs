@@ -1,9 +1,11 @@
 //! Tables in device memory over many tensors, from which the groups of one launch learn what to do. `kernels/common.h`
 //! says how they lie.
 
-use crate::Gpu;
 use crate::driver::{Address, Geometry};
-use crate::launch::{Arguments, THREADS, element_address, groups};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::operands::{address, element_address};
 use crate::memory::pool::Buffer;
 use isograd_core::{Operand, Result};
 use parking_lot::Mutex;
@@ -98,7 +100,7 @@ impl Sets<'_> {
             chunks += n.div_ceil(chunk);
             let mut is_aligned = true;
             for (k, operand) in set.iter().enumerate() {
-                let base = crate::address(operand.memory)?;
+                let base = address(operand.memory)?;
                 let address = element_address(base, operand);
                 is_aligned &= k + self.numbers >= set.len()
                     || address.is_multiple_of((self.vector * operand.dtype.size()) as u64);
