@@ -3,7 +3,8 @@
 use crate::driver::Handle;
 use crate::launch::device::Gpu;
 use crate::memory::{pool, status};
-use crate::{custom, elementwise, fused, index, matmul, random, reduce, scan, sort};
+use crate::ops::matmul;
+use crate::{custom, elementwise, fused, index, random, reduce, scan, sort};
 use isograd_core::backend::Fused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::Any;
@@ -82,11 +83,11 @@ impl Backend for Gpu {
     }
 
     fn set_matmul_precision(&self, precision: Precision) {
-        self.vendor.set_precision(precision);
+        self.set_precision(precision);
     }
 
     fn set_blas(&self, blas: Blas) {
-        self.vendor.set_blas(blas);
+        self.is_blas_off.store(blas == Blas::Own, Ordering::Relaxed);
     }
 
     fn set_checked(&self, is: bool) {

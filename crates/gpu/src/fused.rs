@@ -11,8 +11,9 @@ use crate::launch::operands::{addresses, place, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::word;
 use crate::memory::status::Check;
+use crate::ops::matmul;
 use crate::program::source::Variant;
-use crate::{distance, each, index, matmul, prod, random, reduce, rotary, sample, scan, softmax, total, window};
+use crate::{distance, each, index, prod, random, reduce, rotary, sample, scan, softmax, total, window};
 use isograd_core::backend::{Fused, index_error};
 use isograd_core::{Call, DType, Operand, Result};
 

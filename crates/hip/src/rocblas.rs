@@ -10,7 +10,7 @@ use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
 use isograd_gpu::driver::blas::{self, Epilogue, Form, Product};
-use isograd_gpu::library::Files;
+use isograd_gpu::vendor::dynlib::Files;
 use libloading::Library;
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

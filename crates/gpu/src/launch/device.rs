@@ -7,11 +7,11 @@ use crate::launch::operands::{address, buffer};
 use crate::memory::last_group::Partials;
 use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
-use crate::program::cache::{self, Programs};
+use crate::program::cache;
+use crate::program::cache::Programs;
 use crate::program::source::Variant;
-use crate::vendor::Vendor;
 use half::{bf16, f16};
-use isograd_core::{DType, Error, Memory, Operand, Result, Scalar};
+use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::cell::Cell;
 use std::fmt;
@@ -27,7 +27,10 @@ pub struct Gpu {
     pub(crate) tables: Tables,
     pub(crate) partials: Partials,
     pub(crate) programs: Programs,
-    pub(crate) vendor: Vendor,
+    precision: Mutex<Precision>,
+    pub(crate) is_blas_off: AtomicBool,
+    /// Of the library of products.
+    pub(crate) workspace: Mutex<Option<Buffer>>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) is_checked: AtomicBool,
     pub(crate) is_deterministic: AtomicBool,
@@ -70,7 +73,9 @@ impl Gpu {
             tables: Tables::default(),
             partials: Partials::default(),
             programs: Programs::new(folder),
-            vendor: Vendor::new(),
+            precision: Mutex::default(),
+            is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
+            workspace: Mutex::default(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
                 Ok("1") => true,
@@ -97,6 +102,15 @@ impl Gpu {
     pub fn trim(&self) {
         self.tables.clear();
         self.pool.trim();
+    }
+
+    /// In which products of f32 are computed.
+    pub(crate) fn precision(&self) -> Precision {
+        *self.precision.lock()
+    }
+
+    pub(crate) fn set_precision(&self, precision: Precision) {
+        *self.precision.lock() = precision;
     }
 
     /// Launches an entry of a file.

@@ -4,17 +4,16 @@
 //! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is left to the kernel of `wgmma.c`, which is
 //! as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
+use crate::driver::Address;
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
-use crate::driver::{Address, Geometry};
-use crate::launch::device::{Gpu, Launch};
-use crate::matmul::{Extents, Side, tiles};
-use crate::memory::pool::Buffer;
-use crate::{elementwise, matmul};
+use crate::elementwise;
+use crate::launch::device::Gpu;
+use crate::ops::matmul;
+use crate::ops::matmul::{Extents, Side, tiles};
+use crate::vendor::blas::{library, multiply};
 use isograd_core::ops::Transpose;
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Blas, Call, DType, Kernel, Precision, Result};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use isograd_core::{Call, DType, Kernel, Precision, Result};
 
 /// Another pass over the results costs more than the library gains where each is the sum of fewer products.
 const LEAST_K: usize = 128;
@@ -27,36 +26,10 @@ const MASK_STEP: usize = 128;
 /// Bytes at multiples of which libraries want vectors and second outputs.
 const ALIGNMENT: u64 = 16;
 
-/// The settings of products, and what the library needs.
-pub struct Vendor {
-    precision: Mutex<Precision>,
-    is_off: AtomicBool,
-    workspace: Mutex<Option<Buffer>>,
-}
-
-impl Vendor {
-    pub fn new() -> Vendor {
-        let is_off = std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own");
-        Vendor { precision: Mutex::default(), is_off: is_off.into(), workspace: Mutex::default() }
-    }
-
-    pub fn set_precision(&self, precision: Precision) {
-        *self.precision.lock() = precision;
-    }
-
-    pub fn set_blas(&self, blas: Blas) {
-        self.is_off.store(blas == Blas::Own, Ordering::Relaxed);
-    }
-
-    fn precision(&self) -> Precision {
-        *self.precision.lock()
-    }
-}
-
 /// Has the library compute a product of matrices, neither of which is a vector; false if it is left to us.
 pub fn run(gpu: &Gpu, product: &matmul::Product, call: &Call<'_>) -> Result<bool> {
-    let Some(library) = library(gpu, product) else { return Ok(false) };
-    let precision = gpu.vendor.precision();
+    let Some(library) = library_for(gpu, product) else { return Ok(false) };
+    let precision = gpu.precision();
     let Some(sums) = sums(product, precision) else { return Ok(false) };
     if let Some(whole) = whole(product, product.activation, sums, precision)
         && multiply(gpu, library, whole)?
@@ -103,8 +76,8 @@ fn is_worth_a_pass(gpu: &Gpu, product: &matmul::Product, sums: &Product) -> bool
 
 /// Has the library compute a product, and this row of it and c; false if it is left to us.
 pub fn run_with_row(gpu: &Gpu, product: &matmul::Product, row: Pointwise, call: &Call<'_>) -> Result<bool> {
-    let Some(library) = library(gpu, product) else { return Ok(false) };
-    let precision = gpu.vendor.precision();
+    let Some(library) = library_for(gpu, product) else { return Ok(false) };
+    let precision = gpu.precision();
     let Some(sums) = sums(product, precision).filter(|sums| is_worth_a_pass(gpu, product, sums)) else {
         return Ok(false);
     };
@@ -141,6 +114,11 @@ pub fn run_with_row(gpu: &Gpu, product: &matmul::Product, row: Pointwise, call: 
     Ok(true)
 }
 
+/// The library, if it is to be asked for a product.
+fn library_for<'a>(gpu: &'a Gpu, product: &matmul::Product) -> Option<&'a dyn Library> {
+    library(gpu).filter(|_| product.numel() > 0)
+}
+
 /// Whether functions may be less exact than a rounding to 16 bits.
 fn is_reduced(product: &matmul::Product, precision: Precision) -> bool {
     product.dtype.size() == 2 && precision == Precision::Reduced
@@ -148,38 +126,16 @@ fn is_reduced(product: &matmul::Product, precision: Precision) -> bool {
 
 /// Has the library compute a product without anything else, and the sums of a factor along K; false if it is left to us.
 pub fn run_with_sums(gpu: &Gpu, product: &matmul::Product, summed: Factor, sums_at: Address) -> Result<bool> {
-    let Some(library) = library(gpu, product).filter(|_| sums_at.is_multiple_of(ALIGNMENT)) else { return Ok(false) };
-    let Some(sums) = sums(product, gpu.vendor.precision()) else { return Ok(false) };
+    let Some(library) = library_for(gpu, product).filter(|_| sums_at.is_multiple_of(ALIGNMENT)) else {
+        return Ok(false);
+    };
+    let Some(sums) = sums(product, gpu.precision()) else { return Ok(false) };
     // The library multiplies the transposed matrices.
     let summed = match summed {
         Factor::A => Factor::B,
         Factor::B => Factor::A,
     };
     multiply(gpu, library, Product { form: Form { summed: Some(summed), ..sums.form }, sums: sums_at, ..sums })
-}
-
-/// The library, if it is to be asked.
-fn library<'a>(gpu: &'a Gpu, product: &matmul::Product) -> Option<&'a dyn Library> {
-    let off = gpu.vendor.is_off.load(Ordering::Relaxed);
-    gpu.driver().blas().filter(|_| !off && product.numel() > 0)
-}
-
-fn multiply(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bool> {
-    let bytes = library.workspace();
-    if bytes > 0 {
-        let mut workspace = gpu.vendor.workspace.lock();
-        if workspace.is_none() {
-            *workspace = Some(gpu.scratch(bytes)?);
-        }
-        product.workspace = workspace.as_ref().map_or(0, |buffer| buffer.address);
-    }
-    let is_done = library.multiply(&product)?;
-    gpu.launched.fetch_add(is_done.into(), Ordering::Relaxed);
-    if is_done && let Some(log) = &mut *gpu.log.lock() {
-        let geometry = Geometry::new([0; 3], 0);
-        log.push(Launch { program: format!("{:?}", product.form), entry: "vendor", geometry, arguments: Vec::new() });
-    }
-    Ok(is_done)
 }
 
 /// `y = a b`, if the factors lie as a library reads them.

@@ -3,7 +3,7 @@
 use crate::driver::{Geometry, Limits, TileView};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::matmul::{Extents, Product, Side};
+use crate::ops::matmul::{Extents, Product, Side};
 use isograd_core::{DType, Result};
 
 /// Rows and columns of a group's tile, and products of each result between two waits.

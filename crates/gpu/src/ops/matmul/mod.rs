@@ -1,5 +1,8 @@
 //! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
 
+mod library;
+mod wgmma;
+
 use crate::driver::blas::Factor;
 use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::launch::arguments::Arguments;
@@ -8,7 +11,7 @@ use crate::launch::grid::{THREADS, each};
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::word;
 use crate::program::source::Variant;
-use crate::{reduce, vendor};
+use crate::reduce;
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
@@ -275,7 +278,7 @@ fn vector_threads(limits: &Limits) -> usize {
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let product = Product::new(call)?;
     let plan = product.plan(gpu.driver());
-    if plan.method.is_for_libraries() && vendor::run(gpu, &product, call)? {
+    if plan.method.is_for_libraries() && library::run(gpu, &product, call)? {
         return Ok(());
     }
     product.run(gpu, plan)
@@ -288,7 +291,7 @@ pub fn run_with_sums(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let product = Product::new(&multiply)?;
     let (factor, input) = if call.ints[0] == 0 { (Factor::A, 0) } else { (Factor::B, 1) };
     if product.plan(gpu.driver()).method.is_for_libraries()
-        && vendor::run_with_sums(gpu, &product, factor, place(&sums[0])?)?
+        && library::run_with_sums(gpu, &product, factor, place(&sums[0])?)?
     {
         return Ok(());
     }
@@ -307,7 +310,7 @@ pub fn run_with_sums(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 pub fn run_with_row(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let product = Product::new(call)?;
     let plan = product.plan(gpu.driver());
-    if plan.method.is_for_libraries() && vendor::run_with_row(gpu, &product, row, call)? {
+    if plan.method.is_for_libraries() && library::run_with_row(gpu, &product, row, call)? {
         return Ok(());
     }
     product.run(gpu, plan)

@@ -1,0 +1,3 @@
+//! Kernels by family: which one a call takes, and its launches.
+
+pub mod matmul;
