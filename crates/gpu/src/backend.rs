@@ -3,8 +3,7 @@
 use crate::driver::Handle;
 use crate::launch::device::Gpu;
 use crate::memory::{pool, status};
-use crate::ops::matmul;
-use crate::{custom, elementwise, fused, index, random, reduce, scan, sort};
+use crate::ops;
 use isograd_core::backend::Fused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::Any;
@@ -64,22 +63,11 @@ impl Backend for Gpu {
         if !moves_bits && !self.driver().limits().has_f64 && call.inputs.iter().chain(call.outputs).any(is_f64) {
             return Err(Error::unsupported(call.op, "the device has no f64"));
         }
-        match call.kernel {
-            Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(self, call),
-            Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(self, call),
-            Kernel::Fused(kernel) => fused::run(self, call, kernel),
-            Kernel::Scan(kind) => scan::run(self, call, kind),
-            Kernel::Matmul => matmul::run(self, call),
-            Kernel::Gather => index::gather(self, call),
-            Kernel::Scatter(mode) => index::scatter(self, call, mode),
-            Kernel::Random(kind) => random::run(self, call, kind),
-            Kernel::Sort => sort::run(self, call),
-            Kernel::Custom(op) => custom::run(self, call, op),
-        }
+        ops::run(self, call)
     }
 
     fn supports(&self, kernel: Fused, dtype: DType) -> bool {
-        fused::supports(self, kernel, dtype)
+        ops::supports(self, kernel, dtype)
     }
 
     fn set_matmul_precision(&self, precision: Precision) {

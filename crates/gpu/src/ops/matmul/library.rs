@@ -6,10 +6,9 @@
 
 use crate::driver::Address;
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
-use crate::elementwise;
 use crate::launch::device::Gpu;
-use crate::ops::matmul;
 use crate::ops::matmul::{Extents, Side, tiles};
+use crate::ops::{elementwise, matmul};
 use crate::vendor::blas::{library, multiply};
 use isograd_core::ops::Transpose;
 use isograd_core::pointwise::Pointwise;

@@ -1,13 +1,14 @@
 //! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
 //! two.
 
-use crate::elementwise::{Body, Plan, acc, value_error_of};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::place;
 use crate::memory::status::Check;
+use crate::ops::elementwise::{Body, Plan, acc, value_error_of};
+use crate::ops::total;
 use crate::program::source::{Variant, near};
 use isograd_core::backend::{Fused, Total};
 use isograd_core::pointwise::Pointwise;
@@ -62,7 +63,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     launch(arguments.pointer(parts.address))?;
     let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
     let arguments = arguments.pointer(place(totals)?);
-    let variant = crate::total::variant(kind, totals.dtype, &sets);
+    let variant = total::variant(kind, totals.dtype, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
 }
 

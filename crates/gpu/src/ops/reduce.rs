@@ -7,7 +7,6 @@
 //! shapes and on the device alone, so every run adds in the same order.
 
 use crate::driver::{Address, Geometry, Limits};
-use crate::front::Front;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
@@ -15,6 +14,7 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::{vectors, word};
 use crate::memory::last_group;
+use crate::ops::reduce_prologue::Prologue;
 use crate::program::source::Variant;
 use isograd_core::backend::{Fused, Reduce};
 use isograd_core::pointwise::Pointwise;
@@ -109,8 +109,8 @@ struct Task<'a> {
     /// What a mean divides by.
     divisor: f64,
     is_wide: bool,
-    /// What is in front of it.
-    front: Option<&'a Front>,
+    /// The pointwise function in front of it.
+    prologue: Option<&'a Prologue>,
 }
 
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -152,7 +152,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         reduced: reduced.at_least_one(),
         divisor,
         is_wide: false,
-        front: None,
+        prologue: None,
     };
     reduce(gpu, task)
 }
@@ -164,7 +164,7 @@ pub fn row_sum(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
     let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
     let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
-    let front = Front::new(call, row, &is_summed)?;
+    let prologue = Prologue::new(call, row, &is_summed)?;
     let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
         of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
     };
@@ -185,7 +185,7 @@ pub fn row_sum(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
         reduced: reduced.at_least_one(),
         divisor: 1.0,
         is_wide: false,
-        front: Some(&front),
+        prologue: Some(&prologue),
     };
     reduce(gpu, task)
 }
@@ -220,7 +220,7 @@ fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
         kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
         reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
         fold: Fold { is_squared: false, ..task.fold },
-        front: None,
+        prologue: None,
         ..task
     };
     let first = Task {
@@ -280,7 +280,7 @@ impl Plan {
             team *= 2;
         }
         let least = threads * vector * if vector > 1 { 8 } else { 16 };
-        let is_narrow = task.fold.partial.is_none() && task.size() == Some(2) && task.front.is_none();
+        let is_narrow = task.fold.partial.is_none() && task.size() == Some(2) && task.prologue.is_none();
         let groups = if is_narrow || limits.is_coherent { JOINED_ROW_GROUPS } else { ROW_GROUPS };
         let wanted = if team == threads { limits.units * groups / rows } else { 1 };
         let (part, parts) = cut(count, wanted, least, team * vector);
@@ -347,7 +347,7 @@ impl Task<'_> {
     /// with CUDA's.
     fn reads(&self, limits: &Limits, vector: usize, is_cut: bool) -> (usize, Option<usize>) {
         let is_sum = matches!(self.fold.join, "JOIN_SUM" | "JOIN_PROD");
-        let dtype = self.from.filter(|_| limits.is_coherent && self.front.is_none());
+        let dtype = self.from.filter(|_| limits.is_coherent && self.prologue.is_none());
         match (vector > 1, self.fold, dtype) {
             (false, ..) => (8, None),
             (_, Fold { is_arg: true, .. }, Some(DType::F16 | DType::BF16)) => (4, Some(5)),
@@ -369,11 +369,11 @@ impl Task<'_> {
 
     /// Of what is read, the size of the largest elements; none where these are pairs.
     fn size(&self) -> Option<usize> {
-        self.from.map(|dtype| self.front.map_or(dtype.size(), Front::size))
+        self.from.map(|dtype| self.prologue.map_or(dtype.size(), Prologue::size))
     }
 
     fn has_words(&self, vector: usize, size: usize) -> bool {
-        self.front.map_or(self.x.is_multiple_of((vector * size) as u64), |front| front.has_words(vector))
+        self.prologue.map_or(self.x.is_multiple_of((vector * size) as u64), |prologue| prologue.has_words(vector))
     }
 
     /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
@@ -383,7 +383,7 @@ impl Task<'_> {
         let fits = |&vector: &usize| {
             let is_multiple = |s: &usize| s.is_multiple_of(vector);
             let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
-            (outer == 0 && self.front.is_none())
+            (outer == 0 && self.prologue.is_none())
                 || (last.is_some_and(is_multiple)
                     && self.has_words(vector, size)
                     && self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]).all(is_multiple))
@@ -474,7 +474,7 @@ impl Task<'_> {
         ints.extend(self.reduced.ints());
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
-        let shift = if self.from.is_some() && self.front.is_none() { self.x % 16 } else { 0 };
+        let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
         let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).pointer(self.second).ints(&ints);
         let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
         for number in numbers {
@@ -488,8 +488,8 @@ impl Task<'_> {
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
         let (variant, geometry) = (self.variant(plan, ints.len()), plan.geometry(self).following());
-        let Some(front) = self.front else { return gpu.launch(variant, entry, geometry, &arguments) };
-        let text = || front.text(plan.vector, plan.is_columns);
-        gpu.generated(front.variant(variant), entry, &text, geometry, &front.arguments(arguments))
+        let Some(prologue) = self.prologue else { return gpu.launch(variant, entry, geometry, &arguments) };
+        let text = || prologue.text(plan.vector, plan.is_columns);
+        gpu.generated(prologue.variant(variant), entry, &text, geometry, &prologue.arguments(arguments))
     }
 }

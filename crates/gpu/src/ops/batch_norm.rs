@@ -1,13 +1,13 @@
 //! Normalisation of channels over a batch.
 
 use crate::driver::{Address, Geometry};
-use crate::fused::NormGradient;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::SHORT;
 use crate::launch::words::{vector_of, word};
+use crate::ops::norm::NormGradient;
 use crate::program::source::Variant;
 use isograd_core::{Call, DType, Operand, Result};
 

@@ -4,7 +4,7 @@ use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::{place, variant};
+use crate::launch::operands::place;
 use crate::launch::words::word;
 use crate::program::source::Variant;
 use isograd_core::backend::Random;
@@ -33,26 +33,6 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Random) -> Result<()> {
     let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
     let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
     gpu.launch(variant, "draw", in_groups(n.div_ceil(4), threads), &arguments)
-}
-
-/// Masks x by draws that are made on the way.
-pub fn dropout(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let (x, y) = (&call.inputs[0], &call.outputs[0]);
-    let (from, to, n) = (place(x)?, place(y)?, y.layout.shape().numel());
-    let threads = group_size(gpu.driver().limits());
-    let variant = variant("random.c", y).define("THREADS", threads).define("DROPOUT", true);
-    let is_aligned = from % 16 == 0 && to % 16 == 0;
-    let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
-    let (variant, base) = with_base(variant, call.inputs.get(1))?;
-    let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to)).int(n as i64);
-    let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
-    let items = if y.dtype.size() == 2 { 8 } else { 4 };
-    gpu.launch(
-        variant,
-        "dropout",
-        in_groups(n.div_ceil(items), threads),
-        &arguments.float(call.floats[0], y.dtype.acc()),
-    )
 }
 
 /// Adds that there is a state on the device to start from, and says where.

@@ -1,72 +1,20 @@
 //! Fused kernels: normalisation of rows here, others in files of their own.
 
-use crate::batch_norm::{batch_norm, batch_norm_backward};
-use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::driver::Address;
-use crate::elementwise::halves;
-use crate::group_norm::{group_norm, group_norm_backward};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, place, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::word;
 use crate::memory::status::Check;
-use crate::ops::matmul;
 use crate::program::source::Variant;
-use crate::{distance, each, index, prod, random, reduce, rotary, sample, scan, softmax, total, window};
-use isograd_core::backend::{Fused, index_error};
+use isograd_core::backend::index_error;
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Threads of a multiprocessor whose sums of columns find room in its registers.
 const RESIDENT: usize = 512;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
-
-/// True for the dtypes of the fused kernels.
-pub fn supports(gpu: &Gpu, kernel: Fused, dtype: DType) -> bool {
-    let limits = gpu.driver().limits();
-    if kernel == Fused::Positions {
-        return dtype == DType::Bool;
-    }
-    let fits = kernel != Fused::ProdBackward || prod::supports(limits);
-    fits && dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
-}
-
-pub fn run(gpu: &Gpu, call: &Call<'_>, kernel: Fused) -> Result<()> {
-    match kernel {
-        Fused::Softmax | Fused::SoftmaxBackward => softmax::run(gpu, call),
-        Fused::Norm => norm(gpu, call, None),
-        Fused::EmbeddingNorm => norm(gpu, call, call.inputs.last()),
-        Fused::NormBackward => norm_backward(gpu, call, None),
-        Fused::EmbeddingNormBackward => norm_backward(gpu, call, call.inputs.last()),
-        Fused::BatchNorm => batch_norm(gpu, call),
-        Fused::BatchNormBackward => batch_norm_backward(gpu, call),
-        Fused::GroupNorm => group_norm(gpu, call),
-        Fused::GroupNormBackward => group_norm_backward(gpu, call),
-        Fused::CrossEntropy => cross_entropy(gpu, call),
-        Fused::CrossEntropyBackward => cross_entropy_backward(gpu, call),
-        Fused::RowLoss(loss) => distance::run(gpu, call, loss, false),
-        Fused::RowLossBackward(loss) => distance::run(gpu, call, loss, true),
-        Fused::Dropout => random::dropout(gpu, call),
-        Fused::IndexReduce(kind) => index::reduce(gpu, call, kind),
-        Fused::IndexReduceBackward(kind) => index::reduce_backward(gpu, call, kind),
-        Fused::Rotary => rotary::run(gpu, call),
-        Fused::SampleLogits => sample::run(gpu, call),
-        Fused::GemmBias(_) => matmul::run(gpu, call),
-        Fused::MatmulSum => matmul::run_with_sums(gpu, call),
-        Fused::MatmulRow(row) => matmul::run_with_row(gpu, call, row),
-        Fused::Each(row) | Fused::EachNorms(row) | Fused::RowTotal(row) => each::run(gpu, call, row),
-        Fused::RowSum(row) => reduce::row_sum(gpu, call, row),
-        Fused::Halves(row) => halves(gpu, call, row),
-        Fused::LogSumExp | Fused::Variance => reduce::run(gpu, call),
-        Fused::ProdBackward => prod::backward(gpu, call),
-        Fused::Positions => scan::positions(gpu, call),
-        Fused::Total(kind) => total::run(gpu, call, kind),
-        Fused::Unscale => total::unscale(gpu, call),
-        Fused::MaxPool | Fused::AvgPool => window::forward(gpu, call),
-        Fused::MaxPoolBackward | Fused::AvgPoolBackward => window::backward(gpu, call),
-    }
-}
 
 /// What a norm's program is told of its parameters, which have the dtype `p`.
 fn norm_variant(call: &Call<'_>, x: &Operand<'_>, p: DType) -> Variant {
@@ -97,7 +45,7 @@ fn indexed(
 }
 
 /// `index` names the rows of x, if there is one.
-fn norm(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
+pub fn norm(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
@@ -159,7 +107,7 @@ impl NormGradient {
 }
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
-fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
+pub fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
     let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
     let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
     let x = &call.inputs[0];

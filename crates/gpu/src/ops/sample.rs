@@ -6,8 +6,8 @@ use crate::launch::grid::{THREADS, groups};
 use crate::launch::operands::place;
 use crate::launch::words::word;
 use crate::memory::status::Check;
+use crate::ops::random::with_base;
 use crate::program::source::Variant;
-use crate::random::with_base;
 use isograd_core::backend::logits_error;
 use isograd_core::{Call, DType, Result};
 

@@ -32,7 +32,7 @@ struct Part {
 }
 
 /// A row with its operands.
-pub struct Front {
+pub struct Prologue {
     row: Pointwise,
     /// The first is what is reduced.
     inputs: SmallVec<[Part; 4]>,
@@ -44,9 +44,9 @@ pub struct Front {
     near: &'static str,
 }
 
-impl Front {
+impl Prologue {
     /// Of a call, with the dimensions that are summed over.
-    pub fn new(call: &Call<'_>, row: Pointwise, is_summed: &[bool]) -> Result<Front> {
+    pub fn new(call: &Call<'_>, row: Pointwise, is_summed: &[bool]) -> Result<Prologue> {
         let dims = call.inputs[0].layout.shape().dims();
         let part = |operand: &Operand<'_>, at| Ok(Part { address: place(operand)?, dtype: operand.dtype, at });
         let at = |operand: &Operand<'_>| {
@@ -65,7 +65,7 @@ impl Front {
             false => Ok(None),
         };
         let (acc, results) = (call.inputs[0].dtype.acc(), call.outputs.iter().map(|y| y.dtype));
-        Ok(Front {
+        Ok(Prologue {
             row,
             inputs: call.inputs.iter().map(|x| part(x, at(x))).collect::<Result<_>>()?,
             outputs: call.outputs.iter().map(of).collect::<Result<_>>()?,
@@ -96,7 +96,7 @@ impl Front {
     pub fn variant(&self, reduction: Variant) -> Variant {
         let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
         let written = self.outputs.iter().rev().fold(0, |all, part| 2 * all + part.is_some() as usize);
-        let variant = Variant { file: "front", ..reduction }.define("ROW", self.row.name());
+        let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.row.name());
         let mut variant = variant.define("PLACES", places).define("WRITTEN", written);
         const NAMES: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
         let dtypes = self.inputs.iter().chain(self.outputs.iter().flatten()).map(|part| part.dtype.name());

@@ -1,13 +1,13 @@
 //! Normalisation of groups of channels.
 
 use crate::driver::{Address, Geometry};
-use crate::fused::{NormGradient, join_parts};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::MOST_GROUPS;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::{vector_of, word};
+use crate::ops::norm::{NormGradient, join_parts};
 use crate::program::source::Variant;
 use isograd_core::{Call, DType, Result};
 
