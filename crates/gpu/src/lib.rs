@@ -1,7 +1,10 @@
 //! What the GPU backends of isograd share.
 //!
-//! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a [`Backend`] of it: it chooses a
-//! kernel for each call, assembles its source, has it compiled once, and owns the memory.
+//! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a
+//! [`Backend`](isograd_core::Backend) of it: it chooses a kernel for each call, assembles its source, has it compiled once, and
+//! owns the memory.
+//!
+//! Each folder imports only those before it: `driver`, `memory` and `program`, `launch`, `vendor`, `ops`.
 
 mod backend;
 pub mod catalogue;

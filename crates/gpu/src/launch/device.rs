@@ -2,11 +2,11 @@
 
 use crate::driver::{Driver, Geometry};
 use crate::launch::arguments::Arguments;
-use crate::launch::multi_tensor::Tables;
 use crate::launch::operands::{address, buffer};
 use crate::memory::last_group::Partials;
 use crate::memory::pool::{Buffer, Pool};
 use crate::memory::status::{Check, Slot, Status};
+use crate::memory::tables::Tables;
 use crate::program::cache;
 use crate::program::cache::Programs;
 use crate::program::source::Variant;

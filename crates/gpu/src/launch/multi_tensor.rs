@@ -6,60 +6,16 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::operands::{address, element_address};
-use crate::memory::pool::Buffer;
+use crate::memory::tables::Table;
 use isograd_core::{Operand, Result};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Tables that are kept: those of a training step come back in the next, as memory does from the pool.
-const KEPT: usize = 16;
 /// Elements of a chunk, at least and at most.
 const LEAST: usize = 1 << 10;
 const MOST: usize = 1 << 14;
 /// Groups that a launch should have on each multiprocessor.
 const GROUPS_PER_UNIT: usize = 16;
-
-/// The tables of a device, the last used one last.
-#[derive(Default)]
-pub struct Tables(Mutex<Vec<Arc<Table>>>);
-
-struct Table {
-    words: Vec<i64>,
-    buffer: Buffer,
-}
-
-impl Tables {
-    /// Forgets all tables.
-    pub fn clear(&self) {
-        self.0.lock().clear();
-    }
-
-    /// A table with this content, uploaded unless it is there.
-    fn get(&self, gpu: &Gpu, words: Vec<i64>) -> Result<Arc<Table>> {
-        // Held while uploading, so that another thread that finds the table launches after the copy.
-        let mut kept = self.0.lock();
-        let table = match kept.iter().position(|t| t.words == words) {
-            Some(i) => kept.remove(i),
-            None => {
-                let bytes = bytemuck::cast_slice(&words);
-                // A recording reads the table at every replay and does not write it.
-                let buffer = gpu.pool.take_aside(bytes.len())?;
-                match gpu.pool.is_recording() {
-                    true => gpu.driver().upload_aside(buffer.address, bytes)?,
-                    false => gpu.driver().upload(buffer.address, bytes)?,
-                }
-                Arc::new(Table { words, buffer })
-            }
-        };
-        gpu.pool.touch(table.buffer.address);
-        if kept.len() == KEPT {
-            kept.remove(0);
-        }
-        kept.push(table.clone());
-        Ok(table)
-    }
-}
 
 /// The tensors of a launch, set by set.
 pub struct Sets<'a> {
@@ -111,7 +67,7 @@ impl Sets<'_> {
         }
         firsts.push(chunks as i64);
         firsts.extend(entries);
-        let table = gpu.tables.get(gpu, firsts)?;
+        let table = gpu.tables.get(&gpu.pool, firsts)?;
         Ok(InUse { table, reached, tensors: self.sets.len(), chunk, chunks })
     }
 }

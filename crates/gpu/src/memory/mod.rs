@@ -3,3 +3,4 @@
 pub mod last_group;
 pub mod pool;
 pub mod status;
+pub mod tables;
