@@ -6,7 +6,7 @@ use clap::Args;
 use isograd::pointwise::{Domain, Pointwise};
 use isograd::{DType, Kernel};
 use isograd_gpu::Dialect;
-use isograd_gpu::table::{self, Entry, GENERATED};
+use isograd_gpu::catalogue::{self, Entry, GENERATED};
 use std::process::ExitCode;
 
 /// How alike two names are that somebody may have confused.
@@ -30,7 +30,7 @@ pub struct Kernels {
 /// Lists the kernels, or prints one as the dialect's compiler receives it. No device is needed.
 pub fn run(options: Kernels) -> Result<ExitCode> {
     let dialect = dialect(options.dialect.as_deref())?;
-    let entries = table::entries(dialect)?;
+    let entries = catalogue::entries(dialect)?;
     match &options.name {
         None => list(&entries)?,
         Some(name) => {
@@ -42,7 +42,7 @@ pub fn run(options: Kernels) -> Result<ExitCode> {
 }
 
 fn dialect(name: Option<&str>) -> Result<&'static Dialect> {
-    let all = table::dialects();
+    let all = catalogue::dialects();
     let found = all.iter().find(|dialect| name.is_none_or(|name| dialect.name == name));
     let names: Vec<_> = all.iter().map(|dialect| dialect.name).collect();
     found.copied().ok_or_else(|| {

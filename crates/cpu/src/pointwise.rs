@@ -28,13 +28,15 @@ pub fn run(call: &Call<'_>, row: Pointwise) -> Result<()> {
 /// Elements that are evaluated together.
 const LANES: usize = 16;
 
+/// Inputs and attributes to outputs.
+type Eval<A> = fn(&[&[A]], &[A], &mut [&mut [A]]);
+
 /// A row over slices of one length. Only these two functions are compiled for every row; all else is compiled once for each
 /// type of the arithmetic.
 struct Functions<A> {
     /// Inputs, outputs included where the row changes them.
     inputs: usize,
-    /// Evaluates inputs with attributes.
-    eval: fn(&[&[A]], &[A], &mut [&mut [A]]),
+    eval: Eval<A>,
     /// The first element that the row does not accept.
     refused: fn(&[&[A]], &[A]) -> Option<usize>,
 }

@@ -14,8 +14,8 @@ use cudarc::cublaslt::sys::{
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Precision, Result};
 use isograd_gpu::Address;
-use isograd_gpu::blas::{self, Epilogue, Factor, Form, Matrices, Product};
-use isograd_gpu::library::Files;
+use isograd_gpu::driver::blas::{self, Epilogue, Factor, Form, Matrices, Product};
+use isograd_gpu::vendor::dynlib::Files;
 use libloading::Library;
 use parking_lot::Mutex;
 use std::collections::HashMap;

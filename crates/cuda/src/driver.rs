@@ -8,7 +8,8 @@ use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{DType, Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, TileMap, TileView, blas};
+use isograd_gpu::driver::blas;
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -293,11 +294,6 @@ impl Drop for Graph {
 }
 
 impl Driver for Cuda {
-    type Program = Program;
-    type Entry = Entry;
-    type Event = Event;
-    type Graph = Graph;
-
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
     }
@@ -359,29 +355,31 @@ impl Driver for Cuda {
         self.stream.call("fill", |stream| unsafe { result::memset_d8_async(at, byte, bytes, stream) })
     }
 
-    fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
+    fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
         let cubin = self.nvrtc.compile(source, &self.architecture)?.cubin;
         Ok((self.load(&cubin)?, Some(cubin)))
     }
 
-    fn load(&self, binary: &[u8]) -> Result<Program> {
+    fn load(&self, binary: &[u8]) -> Result<Handle> {
         let _turn = turn();
         self.stream.enter("load")?;
         // SAFETY: a cubin says in its header how long it is; the cache has checked that it is what `compile` gave.
         let module = unsafe { result::module::load_data(binary.as_ptr().cast()) }.map_err(failed("load"))?;
-        Ok(Program { module, stream: self.stream.clone() })
+        Ok(Handle::new(Program { module, stream: self.stream.clone() }))
     }
 
-    fn entry(&self, program: &Program, name: &str) -> Result<Entry> {
+    fn entry(&self, program: &Handle, name: &str) -> Result<Handle> {
         let name =
             CString::new(format!("{PREFIX}{name}")).map_err(|_| Error::backend("load", "a name has a byte 0"))?;
         let _turn = turn();
         self.stream.enter("load")?;
+        let Program { module, .. } = program.get();
         // SAFETY: the module is loaded until `program` is dropped.
-        unsafe { result::module::get_function(program.module, name) }.map(Entry).map_err(failed("load"))
+        let function = unsafe { result::module::get_function(*module, name) }.map_err(failed("load"))?;
+        Ok(Handle::new(Entry(function)))
     }
 
-    fn launch(&self, entry: &Entry, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
+    fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
         let place = |argument: &Arg<'_>| match argument {
             Arg::Pointer(address) => std::ptr::from_ref(address).cast::<c_void>().cast_mut(),
             Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
@@ -389,17 +387,18 @@ impl Driver for Cuda {
         let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(place).collect();
         let Geometry { groups, threads, given, follows } = geometry;
         let [x, y, z] = groups.map(|n| n as u32);
+        let &Entry(function) = entry.get();
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
         self.stream.call("launch", |stream| unsafe {
             // Beyond 48 KiB only if it is asked for.
             if given > 0 {
                 let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                result::function::set_function_attribute(entry.0, most, given as i32)?;
+                result::function::set_function_attribute(function, most, given as i32)?;
             }
             if !(follows && self.may_overlap) {
                 return result::launch_kernel(
-                    entry.0,
+                    function,
                     (x, y, z),
                     (threads as u32, 1, 1),
                     given as u32,
@@ -424,7 +423,7 @@ impl Driver for Cuda {
                 attrs: &mut overlaps,
                 numAttrs: 1,
             };
-            sys::cuLaunchKernelEx(&config, entry.0, places.as_mut_ptr(), null_mut()).result()
+            sys::cuLaunchKernelEx(&config, function, places.as_mut_ptr(), null_mut()).result()
         })
     }
 
@@ -462,20 +461,20 @@ impl Driver for Cuda {
         self.products.as_ref().map(|products| products as _)
     }
 
-    fn record(&self) -> Result<Event> {
+    fn record(&self) -> Result<Handle> {
         self.stream.enter("record")?;
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("record"))?;
         let event = Event { event, stream: self.stream.clone() };
         // SAFETY: the event was made above, in the stream's context.
         self.stream.call("record", |stream| unsafe { result::event::record(event.event, stream) })?;
-        Ok(event)
+        Ok(Handle::new(event))
     }
 
-    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+    fn elapsed(&self, from: &Handle, to: &Handle) -> Result<f64> {
         self.stream.enter("elapsed")?;
+        let [from, to] = [from, to].map(|handle| handle.get::<Event>().event);
         // SAFETY: both events are recorded in the stream; the second is waited for, and so is the first.
-        let milliseconds =
-            unsafe { result::event::synchronize(to.event).and_then(|()| result::event::elapsed(from.event, to.event)) };
+        let milliseconds = unsafe { result::event::synchronize(to).and_then(|()| result::event::elapsed(from, to)) };
         milliseconds.map(|ms| ms as f64 * 1e-3).map_err(failed("elapsed"))
     }
 
@@ -494,7 +493,7 @@ impl Driver for Cuda {
         Ok(true)
     }
 
-    fn end_capture(&self) -> Result<Graph> {
+    fn end_capture(&self) -> Result<Handle> {
         let _turn = OWN_TURN.take();
         let uploads = self.uploads.lock().take().unwrap_or_default();
         self.stream.enter("capture")?;
@@ -505,12 +504,13 @@ impl Driver for Cuda {
             let _ = result::graph::destroy(recorded);
             made.map_err(failed("capture"))?
         };
-        Ok(Graph { graph, stream: self.stream.clone(), _uploads: uploads })
+        Ok(Handle::new(Graph { graph, stream: self.stream.clone(), _uploads: uploads }))
     }
 
-    fn replay(&self, graph: &Graph) -> Result<()> {
+    fn replay(&self, graph: &Handle) -> Result<()> {
+        let Graph { graph, .. } = graph.get();
         // SAFETY: the graph lives until it is dropped, which waits for it; what it reads and writes is kept with it.
-        self.stream.call("capture", |stream| unsafe { result::graph::launch(graph.graph, stream) })
+        self.stream.call("capture", |stream| unsafe { result::graph::launch(*graph, stream) })
     }
 
     fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {

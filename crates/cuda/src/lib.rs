@@ -14,8 +14,7 @@ pub use driver::Cuda;
 pub use nvrtc::Nvrtc;
 
 use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
-use isograd_gpu::matmul::Tile;
-use isograd_gpu::{Dialect, Gpu, Registered};
+use isograd_gpu::{Dialect, Gpu, Registered, Tile};
 use std::sync::Arc;
 
 inventory::submit! {
@@ -57,5 +56,5 @@ fn describe(ordinal: usize) -> Result<DeviceInfo> {
 }
 
 fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Gpu::new(Cuda::new(ordinal)?)))
+    Ok(Arc::new(Gpu::new(Arc::new(Cuda::new(ordinal)?))))
 }

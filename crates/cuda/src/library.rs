@@ -4,7 +4,7 @@
 // Opening a library runs its initialisers.
 #![allow(unsafe_code)]
 
-use isograd_gpu::library::{Files, Places, entries, within};
+use isograd_gpu::vendor::dynlib::{Files, Places, entries, within};
 use libloading::Library;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@
 
 use crate::library::{self, PLACES};
 use isograd_core::{Error, Result};
-use isograd_gpu::library::Files;
+use isograd_gpu::vendor::dynlib::Files;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};

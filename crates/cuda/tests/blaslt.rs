@@ -8,7 +8,7 @@ use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Rng, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_cuda::{CublasLt, Cuda};
-use isograd_gpu::blas::{Epilogue, Factor, Form, Matrices, Product};
+use isograd_gpu::driver::blas::{Epilogue, Factor, Form, Matrices, Product};
 use isograd_gpu::{Driver, Gpu};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::sync::{Arc, OnceLock};
@@ -174,8 +174,8 @@ fn on_device() -> Vec<Trial> {
 }
 
 /// A device whose settings and launches are this test's alone.
-fn open(blas: Blas) -> Result<(Arc<Gpu<Cuda>>, Device)> {
-    let gpu = Arc::new(Gpu::new(Cuda::new(0)?));
+fn open(blas: Blas) -> Result<(Arc<Gpu>, Device)> {
+    let gpu = Arc::new(Gpu::new(Arc::new(Cuda::new(0)?)));
     let device = Device::from_backend("cuda:0", gpu.clone());
     device.set_blas(blas);
     gpu.launches();

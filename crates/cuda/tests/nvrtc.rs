@@ -6,7 +6,7 @@
 
 use isograd_core::DType;
 use isograd_cuda::{DIALECT, Nvrtc};
-use isograd_gpu::table::{Entry, GENERATED, entries};
+use isograd_gpu::catalogue::{Entry, GENERATED, entries};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::BTreeMap;
 use std::fmt::Write;

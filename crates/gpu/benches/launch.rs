@@ -5,7 +5,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Backend, Call, DType, Device, Kernel, Layout, Memory, Operand, Tensor};
-use isograd_gpu::null::NullDriver;
+use isograd_gpu::driver::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
 use isograd_nn::optim::{AdamW, Optimizer};
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
 fn launches(c: &mut Criterion) {
-    let gpu = Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None);
+    let gpu = Gpu::with_cache(Arc::new(NullDriver::new(&DIALECT, 1 << 30)), None);
     let memory: Vec<Box<dyn Memory>> = (0..3).map(|_| gpu.allocate(4 << 20).expect("there is room")).collect();
     let mut measure = |name: &str, kernel: Kernel, layouts: [Layout; 3], floats: &[f64]| {
         let operands: Vec<Operand<'_>> = memory
@@ -36,7 +36,7 @@ fn launches(c: &mut Criterion) {
 
 /// A step over many parameters, whose gradients are where they were in the last one.
 fn steps(c: &mut Criterion) {
-    let gpu = Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None);
+    let gpu = Gpu::with_cache(Arc::new(NullDriver::new(&DIALECT, 1 << 30)), None);
     let device = Device::from_backend("null:0", Arc::new(gpu));
     let zeros = |_| Tensor::zeros(1000, DType::F32, &device).expect("there is room");
     let parameters: Vec<Tensor> = (0..300).map(|i| zeros(i).leaf().expect("it is a float")).collect();

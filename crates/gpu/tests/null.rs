@@ -2,23 +2,25 @@
 
 use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Transpose};
 use isograd_core::tape::BackwardOptions;
-use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
-use isograd_gpu::null::{Fault, NullDriver};
-use isograd_gpu::{Dialect, Driver, Gpu};
+use isograd_core::{Backend, Call, DType, Device, Kernel, Kind, Layout, Operand, Result, Rng, Tensor};
+use isograd_gpu::driver::null::{Fault, NullDriver};
+use isograd_gpu::{Dialect, Gpu};
 use std::path::Path;
 use std::sync::Arc;
 
 static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
 struct Setup {
-    gpu: Arc<Gpu<NullDriver>>,
+    driver: Arc<NullDriver>,
+    gpu: Arc<Gpu>,
     device: Device,
 }
 
 fn setup(memory: usize, cache: Option<&Path>) -> Setup {
-    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, memory), cache.map(Path::to_path_buf)));
+    let driver = Arc::new(NullDriver::new(&DIALECT, memory));
+    let gpu = Arc::new(Gpu::with_cache(driver.clone(), cache.map(Path::to_path_buf)));
     gpu.launches();
-    Setup { device: Device::from_backend("null:0", gpu.clone()), gpu }
+    Setup { driver, device: Device::from_backend("null:0", gpu.clone()), gpu }
 }
 
 fn zeros(device: &Device, shape: impl Into<isograd_core::Shape>) -> Result<Tensor> {
@@ -27,7 +29,7 @@ fn zeros(device: &Device, shape: impl Into<isograd_core::Shape>) -> Result<Tenso
 
 #[test]
 fn launches_are_logged() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     let x = zeros(&device, (4, 256))?;
     x.t()?.add(&x.t()?)?.to_bytes()?;
     let row = x.select(0, 0)?;
@@ -51,7 +53,7 @@ fn launches_are_logged() -> Result<()> {
 
 #[test]
 fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     let options =
         GemmBias { trans_b: Transpose::Yes, activation: Activation::Gelu(Approximate::Tanh), ..Default::default() };
     let x = zeros(&device, (600, 320))?;
@@ -75,7 +77,7 @@ fn a_dense_layer_is_one_launch_and_its_gradients_four() -> Result<()> {
 
 #[test]
 fn a_gradient_passes_an_activation_in_the_kernel_that_makes_it() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     // The rows of the launches of a backward pass.
     let rows = |f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>, options: BackwardOptions| -> Result<Vec<String>> {
         let (x, w) = (zeros(&device, (2, 300, 320))?.leaf()?, zeros(&device, (320, 40))?);
@@ -108,7 +110,7 @@ fn a_gradient_passes_an_activation_in_the_kernel_that_makes_it() -> Result<()> {
 
 #[test]
 fn memory_is_pooled_given_back_and_refused() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 20, None);
+    let Setup { gpu, device, .. } = setup(1 << 20, None);
     let x = zeros(&device, 100_000)?;
     assert_eq!(device.memory().in_use, 400_000);
     drop(x);
@@ -131,21 +133,37 @@ fn memory_is_pooled_given_back_and_refused() -> Result<()> {
 }
 
 #[test]
+fn memory_of_another_device_is_refused() -> Result<()> {
+    let [one, other] = [setup(1 << 20, None).gpu, setup(1 << 20, None).gpu];
+    // Both devices know this address.
+    let [memory, _same] = [one.allocate(64)?, other.allocate(64)?];
+    let layout = Layout::contiguous(16.into());
+    let operands = [Operand { memory: &*memory, layout: &layout, dtype: DType::F32 }];
+    let fill = Call { op: "fill", kernel: Kernel::Fill, inputs: &[], outputs: &operands, ints: &[], floats: &[1.0] };
+    one.run(&fill)?;
+    for result in [other.upload(&*memory, &[0; 4]), other.download(&*memory, 0, &mut [0; 4]), other.run(&fill)] {
+        let error = result.expect_err("the memory is another device's").to_string();
+        assert!(error.contains("the memory belongs to another device"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_failing_compiler_is_an_error_of_the_call() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 20, None);
+    let Setup { driver, device, .. } = setup(1 << 20, None);
     let x = zeros(&device, 4)?;
-    gpu.driver().set_fault(Fault::Compiler);
+    driver.set_fault(Fault::Compiler);
     let error = x.exp().expect_err("nothing compiles");
     assert_eq!(error.kind(), Kind::Backend);
     assert!(error.to_string().contains("ROW=exp") && error.to_string().contains("line 1: error"), "{error}");
-    gpu.driver().set_fault(Fault::None);
+    driver.set_fault(Fault::None);
     x.exp()?;
     Ok(())
 }
 
 #[test]
 fn f64_is_unsupported_where_the_device_lacks_it() -> Result<()> {
-    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 20).without_f64(), None));
+    let gpu = Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(&DIALECT, 1 << 20).without_f64()), None));
     let device = Device::from_backend("null:0", gpu.clone());
     let x = Tensor::from_vec(vec![1f64; 4], (2, 2), &device)?;
     // Bits are moved all the same.
@@ -159,7 +177,7 @@ fn f64_is_unsupported_where_the_device_lacks_it() -> Result<()> {
 
 #[test]
 fn time_is_the_time_of_what_was_enqueued() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 20, None);
+    let Setup { gpu, device, .. } = setup(1 << 20, None);
     let x = zeros(&device, 4)?;
     gpu.launches();
     // This device's clock stands still.
@@ -171,15 +189,15 @@ fn time_is_the_time_of_what_was_enqueued() -> Result<()> {
 
 #[test]
 fn a_lost_device_is_an_error_and_its_tensors_drop() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 20, None);
+    let Setup { driver, device, .. } = setup(1 << 20, None);
     let x = zeros(&device, 4)?;
     x.exp()?;
-    gpu.driver().set_fault(Fault::Lost);
+    driver.set_fault(Fault::Lost);
     assert!(x.exp().expect_err("the device is gone").to_string().contains("the device is lost"));
     assert!(x.to_bytes().expect_err("the device is gone").to_string().contains("the device is lost"));
     assert!(device.synchronize().is_err());
     drop(x);
-    gpu.driver().set_fault(Fault::None);
+    driver.set_fault(Fault::None);
     zeros(&device, 4)?.exp()?;
     Ok(())
 }
@@ -188,9 +206,9 @@ fn a_lost_device_is_an_error_and_its_tensors_drop() -> Result<()> {
 fn compiled_programs_are_kept_on_disk_and_damage_is_noticed() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let step = |expected: usize| -> Result<()> {
-        let Setup { gpu, device } = setup(1 << 20, Some(folder.path()));
+        let Setup { driver, device, .. } = setup(1 << 20, Some(folder.path()));
         zeros(&device, 4)?.exp()?;
-        assert_eq!(gpu.driver().compiled(), expected);
+        assert_eq!(driver.compiled(), expected);
         Ok(())
     };
     step(2)?;
@@ -212,9 +230,9 @@ fn compiled_programs_are_kept_on_disk_and_damage_is_noticed() -> Result<()> {
     files().for_each(|path| std::fs::remove_file(path).expect("a program"));
     let compiled: usize = std::thread::scope(|scope| {
         let each = || -> Result<usize> {
-            let Setup { gpu, device } = setup(1 << 20, Some(folder.path()));
+            let Setup { driver, device, .. } = setup(1 << 20, Some(folder.path()));
             zeros(&device, 4)?.exp()?;
-            Ok(gpu.driver().compiled())
+            Ok(driver.compiled())
         };
         let all: Vec<_> = (0..4).map(|_| scope.spawn(each)).collect();
         all.into_iter().map(|t| t.join().expect("no panic")).sum::<Result<usize>>()
@@ -224,15 +242,15 @@ fn compiled_programs_are_kept_on_disk_and_damage_is_noticed() -> Result<()> {
     // A folder that cannot be written costs compiling, nothing else.
     let file = folder.path().join("file");
     std::fs::write(&file, "").expect("a file");
-    let Setup { device, gpu } = setup(1 << 20, Some(&file.join("below")));
+    let Setup { driver, device, .. } = setup(1 << 20, Some(&file.join("below")));
     zeros(&device, 4)?.exp()?;
-    assert_eq!(gpu.driver().compiled(), 2);
+    assert_eq!(driver.compiled(), 2);
     Ok(())
 }
 
 #[test]
 fn a_thousand_steps_hold_no_more_than_ten() -> Result<()> {
-    let Setup { gpu, device } = setup(64 << 20, None);
+    let Setup { gpu, device, .. } = setup(64 << 20, None);
     let step = || -> Result<()> {
         let x = zeros(&device, (64, 64))?.leaf()?;
         x.exp()?.mul(&x)?.tanh()?;
@@ -247,7 +265,7 @@ fn a_thousand_steps_hold_no_more_than_ten() -> Result<()> {
 }
 
 /// The entries of the kernels that `f` launches.
-fn entries(gpu: &Gpu<NullDriver>, f: impl FnOnce() -> Result<()>) -> Result<Vec<&'static str>> {
+fn entries(gpu: &Gpu, f: impl FnOnce() -> Result<()>) -> Result<Vec<&'static str>> {
     gpu.launches();
     f()?;
     Ok(gpu.launches().iter().map(|launch| launch.entry).collect())
@@ -255,7 +273,7 @@ fn entries(gpu: &Gpu<NullDriver>, f: impl FnOnce() -> Result<()>) -> Result<Vec<
 
 #[test]
 fn losses_and_their_gradients_take_few_launches() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     let (logits, target) = (zeros(&device, (64, 1000))?.leaf()?, Tensor::zeros(64, DType::I64, &device)?);
     let entropy = entries(&gpu, || logits.cross_entropy(&target)?.backward())?;
     let expected = ["cross_entropy_rows", "cross_entropy_total", "elementwise", "cross_entropy_rows_backward"];
@@ -276,7 +294,7 @@ fn losses_and_their_gradients_take_few_launches() -> Result<()> {
 
 #[test]
 fn the_gradient_of_a_product_is_one_launch() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     for (n, expected) in [(1, "prod_backward"), (8192, "prod_backward"), (8193, "scan")] {
         let x = zeros(&device, (64, n))?.leaf()?;
         let y = x.prod(-1)?;
@@ -289,7 +307,7 @@ fn the_gradient_of_a_product_is_one_launch() -> Result<()> {
 
 #[test]
 fn running_sums_of_columns_are_not_copied() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     // Few columns are cut into parts, whose totals are scanned first.
     for (dims, launches) in [((256, 65536), 1), ((4096, 256), 3)] {
         let x = zeros(&device, dims)?.leaf()?;
@@ -305,7 +323,7 @@ fn running_sums_of_columns_are_not_copied() -> Result<()> {
 
 #[test]
 fn indexing_takes_few_launches() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 40, None);
+    let Setup { gpu, device, .. } = setup(1 << 40, None);
     let index = |dims: &[usize]| Tensor::zeros(dims, DType::I64, &device);
     for (rows, n) in [(1024, 128), (16384, 2048)] {
         let (x, by_row, by_element) = (zeros(&device, (rows, 256))?.leaf()?, index(&[n])?, index(&[n, 256])?);
@@ -335,7 +353,7 @@ fn indexing_takes_few_launches() -> Result<()> {
 
 #[test]
 fn a_recording_keeps_its_memory_until_it_is_dropped() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     let kept = zeros(&device, 1000)?;
     let mut step = device.capture(|x: Tensor| {
         // In the first pass this is made, used and gone; a large one must not take the place of one that is read again.
@@ -366,7 +384,7 @@ fn a_recording_keeps_its_memory_until_it_is_dropped() -> Result<()> {
 
 #[test]
 fn other_threads_are_not_recorded() -> Result<()> {
-    let Setup { gpu, device } = setup(1 << 30, None);
+    let Setup { gpu, device, .. } = setup(1 << 30, None);
     let (entered, leave) = (std::sync::Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
     let runs = std::cell::Cell::new(0);
     std::thread::scope(|scope| -> Result<()> {

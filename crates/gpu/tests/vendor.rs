@@ -6,9 +6,9 @@ use isograd_core::ops::{Activation, Approximate, Gemm, GemmBias, Transpose};
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Blas, DType, Device, Error, Precision, Result, Shape, Tensor, bf16, f16, no_grad};
 use isograd_cpu as _;
-use isograd_gpu::blas::{Epilogue, Factor, Library, Matrices, Product};
-use isograd_gpu::null::NullDriver;
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Gpu, Limits};
+use isograd_gpu::driver::blas::{Epilogue, Factor, Library, Matrices, Product};
+use isograd_gpu::driver::null::NullDriver;
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Gpu, Handle, Limits};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -153,6 +153,15 @@ struct Host {
     others: AtomicUsize,
 }
 
+/// A source.
+struct Program(String);
+
+/// A kernel's name and its source.
+struct Entry {
+    name: String,
+    source: String,
+}
+
 /// A launch's source and arguments.
 struct Launched<'a> {
     source: &'a str,
@@ -238,12 +247,6 @@ impl Host {
 }
 
 impl Driver for Host {
-    type Program = String;
-    /// Name and source.
-    type Entry = (String, String);
-    type Event = ();
-    type Graph = Vec<(Address, usize)>;
-
     fn dialect(&self) -> &'static Dialect {
         self.null.dialect()
     }
@@ -282,22 +285,24 @@ impl Driver for Host {
         Ok(())
     }
 
-    fn compile(&self, source: &str) -> Result<(String, Option<Vec<u8>>)> {
-        self.null.compile(source)
+    fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
+        Ok((Handle::new(Program(source.into())), None))
     }
 
-    fn load(&self, binary: &[u8]) -> Result<String> {
-        self.null.load(binary)
+    fn load(&self, _: &[u8]) -> Result<Handle> {
+        Err(Error::backend("load", "nothing is kept"))
     }
 
-    fn entry(&self, program: &String, name: &str) -> Result<(String, String)> {
-        self.null.entry(program, name)?;
-        Ok((name.into(), program.clone()))
+    fn entry(&self, program: &Handle, name: &str) -> Result<Handle> {
+        let Program(source) = program.get();
+        assert!(source.contains(&format!("KERNEL({name})")), "there is no entry {name}");
+        Ok(Handle::new(Entry { name: name.into(), source: source.clone() }))
     }
 
-    fn launch(&self, entry: &Self::Entry, _: Geometry, arguments: &[Arg<'_>], _: &[Address]) -> Result<()> {
-        let launched = Launched::new(&entry.1, arguments);
-        match entry.0.as_str() {
+    fn launch(&self, entry: &Handle, _: Geometry, arguments: &[Arg<'_>], _: &[Address]) -> Result<()> {
+        let Entry { name, source } = entry.get();
+        let launched = Launched::new(source, arguments);
+        match name.as_str() {
             "gemm_sum" => self.sum(&launched),
             "gemm_mask" => self.mask(&launched),
             "elementwise" if launched.define("ROW") == Some("relu") => self.relu(&launched),
@@ -310,11 +315,11 @@ impl Driver for Host {
         Some(&self.library)
     }
 
-    fn record(&self) -> Result<()> {
-        Ok(())
+    fn record(&self) -> Result<Handle> {
+        Ok(Handle::new(()))
     }
 
-    fn elapsed(&self, _: &(), _: &()) -> Result<f64> {
+    fn elapsed(&self, _: &Handle, _: &Handle) -> Result<f64> {
         Ok(0.0)
     }
 
@@ -324,7 +329,8 @@ impl Driver for Host {
 }
 
 struct Setup {
-    gpu: Arc<Gpu<Host>>,
+    host: Arc<Host>,
+    gpu: Arc<Gpu>,
     device: Device,
     cpu: Device,
 }
@@ -333,20 +339,21 @@ impl Setup {
     fn new() -> Setup {
         let memory = Arc::<Memory>::default();
         let library = Columns { memory: memory.clone(), asked: Mutex::default(), refuses: Mutex::new(|_| false) };
-        let host = Host { null: NullDriver::new(&DIALECT, 1 << 28), memory, library, others: AtomicUsize::new(0) };
-        let gpu = Arc::new(Gpu::with_cache(host, None));
+        let null = NullDriver::new(&DIALECT, 1 << 28);
+        let host = Arc::new(Host { null, memory, library, others: AtomicUsize::new(0) });
+        let gpu = Arc::new(Gpu::with_cache(host.clone(), None));
         // Whatever the environment says.
         gpu_device(&gpu).set_blas(Blas::Vendor);
-        Setup { device: gpu_device(&gpu), gpu, cpu: Device::cpu().expect("the CPU backend is linked") }
+        Setup { host, device: gpu_device(&gpu), gpu, cpu: Device::cpu().expect("the CPU backend is linked") }
     }
 
     fn library(&self) -> &Columns {
-        &self.gpu.driver().library
+        &self.host.library
     }
 
     /// What the library was asked since the last call, and how many of our own kernels multiplied.
     fn asked(&self) -> (Vec<Product>, usize) {
-        (std::mem::take(&mut *self.library().asked.lock()), self.gpu.driver().others.swap(0, Ordering::Relaxed))
+        (std::mem::take(&mut *self.library().asked.lock()), self.host.others.swap(0, Ordering::Relaxed))
     }
 
     /// Small integers.
@@ -369,7 +376,7 @@ impl Setup {
     }
 }
 
-fn gpu_device(gpu: &Arc<Gpu<Host>>) -> Device {
+fn gpu_device(gpu: &Arc<Gpu>) -> Device {
     Device::from_backend("host:0", gpu.clone())
 }
 

@@ -5,10 +5,11 @@
 
 use crate::rocblas::Products;
 use crate::runtime::{Described, Runtime};
-use crate::sys::{self, Code, Functions, Handle};
+use crate::sys::{self, Code, Functions, Pointer};
 use crate::{DIALECT, Hiprtc};
 use isograd_core::{Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits, blas};
+use isograd_gpu::driver::blas;
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CString, c_int, c_void};
@@ -46,12 +47,12 @@ struct Uploads {
 /// The functions of graphs.
 #[derive(Clone, Copy)]
 struct Graphs {
-    begin: unsafe extern "C" fn(Handle, c_int) -> Code,
-    end: unsafe extern "C" fn(Handle, *mut Handle) -> Code,
-    instantiate: unsafe extern "C" fn(*mut Handle, Handle, *mut Handle, *mut std::ffi::c_char, usize) -> Code,
-    launch: unsafe extern "C" fn(Handle, Handle) -> Code,
-    destroy: unsafe extern "C" fn(Handle) -> Code,
-    destroy_executable: unsafe extern "C" fn(Handle) -> Code,
+    begin: unsafe extern "C" fn(Pointer, c_int) -> Code,
+    end: unsafe extern "C" fn(Pointer, *mut Pointer) -> Code,
+    instantiate: unsafe extern "C" fn(*mut Pointer, Pointer, *mut Pointer, *mut std::ffi::c_char, usize) -> Code,
+    launch: unsafe extern "C" fn(Pointer, Pointer) -> Code,
+    destroy: unsafe extern "C" fn(Pointer) -> Code,
+    destroy_executable: unsafe extern "C" fn(Pointer) -> Code,
 }
 
 impl Graphs {
@@ -72,7 +73,7 @@ impl Graphs {
 pub struct Stream {
     runtime: &'static Runtime,
     device: c_int,
-    stream: Handle,
+    stream: Pointer,
 }
 
 // SAFETY: HIP's handles belong to no thread, and its functions may be called from all of them at once.
@@ -92,14 +93,14 @@ impl Stream {
     }
 
     /// Makes the device that of the calling thread, which HIP's functions ask for. Returns the stream.
-    pub fn enter(&self, op: &'static str) -> Result<Handle> {
+    pub fn enter(&self, op: &'static str) -> Result<Pointer> {
         // SAFETY: the device is one that HIP counted.
         self.runtime.check(op, unsafe { (self.runtime.functions.hipSetDevice)(self.device) })?;
         Ok(self.stream)
     }
 
     /// Calls HIP with the stream, on its device.
-    fn call(&self, op: &'static str, f: impl FnOnce(Handle) -> Code) -> Result<()> {
+    fn call(&self, op: &'static str, f: impl FnOnce(Pointer) -> Code) -> Result<()> {
         let stream = self.enter(op)?;
         self.runtime.check(op, f(stream))
     }
@@ -166,13 +167,13 @@ impl Hip {
 }
 
 /// An address as HIP takes it.
-pub fn pointer(address: Address) -> Handle {
+pub fn pointer(address: Address) -> Pointer {
     without_provenance_mut(address as usize)
 }
 
 /// A loaded module.
 pub struct Program {
-    module: Handle,
+    module: Pointer,
     stream: Arc<Stream>,
 }
 
@@ -191,7 +192,7 @@ impl Drop for Program {
 }
 
 /// A function of a module.
-pub struct Entry(Handle);
+pub struct Entry(Pointer);
 
 // SAFETY: as for `Stream`.
 unsafe impl Send for Entry {}
@@ -200,7 +201,7 @@ unsafe impl Sync for Entry {}
 
 /// An event with a time.
 pub struct Event {
-    event: Handle,
+    event: Pointer,
     stream: Arc<Stream>,
 }
 
@@ -218,7 +219,7 @@ impl Drop for Event {
 
 /// A graph, ready to be launched.
 pub struct Graph {
-    graph: Handle,
+    graph: Pointer,
     graphs: Graphs,
     stream: Arc<Stream>,
     /// From where it uploads.
@@ -240,11 +241,6 @@ impl Drop for Graph {
 }
 
 impl Driver for Hip {
-    type Program = Program;
-    type Entry = Entry;
-    type Event = Event;
-    type Graph = Graph;
-
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
     }
@@ -315,31 +311,31 @@ impl Driver for Hip {
             .call("fill", |stream| unsafe { (self.functions().hipMemsetD8Async)(pointer(at), byte, bytes, stream) })
     }
 
-    fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
+    fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
         let code = self.hiprtc.compile(source, &self.architecture)?;
         Ok((self.load(&code)?, Some(code)))
     }
 
-    fn load(&self, binary: &[u8]) -> Result<Program> {
+    fn load(&self, binary: &[u8]) -> Result<Handle> {
         let mut module = null_mut();
         // SAFETY: a code object says in its header how long it is; the cache has checked that it is what `compile` gave.
         self.stream
             .call("load", |_| unsafe { (self.functions().hipModuleLoadData)(&mut module, binary.as_ptr().cast()) })?;
-        Ok(Program { module, stream: self.stream.clone() })
+        Ok(Handle::new(Program { module, stream: self.stream.clone() }))
     }
 
-    fn entry(&self, program: &Program, name: &str) -> Result<Entry> {
+    fn entry(&self, program: &Handle, name: &str) -> Result<Handle> {
         let name =
             CString::new(format!("{PREFIX}{name}")).map_err(|_| Error::backend("load", "a name has a byte 0"))?;
+        let Program { module, .. } = program.get();
         let mut entry = null_mut();
         // SAFETY: the module is loaded until `program` is dropped.
-        self.stream.call("load", |_| unsafe {
-            (self.functions().hipModuleGetFunction)(&mut entry, program.module, name.as_ptr())
-        })?;
-        Ok(Entry(entry))
+        self.stream
+            .call("load", |_| unsafe { (self.functions().hipModuleGetFunction)(&mut entry, *module, name.as_ptr()) })?;
+        Ok(Handle::new(Entry(entry)))
     }
 
-    fn launch(&self, entry: &Entry, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
+    fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], _reached: &[Address]) -> Result<()> {
         let place = |argument: &Arg<'_>| match argument {
             Arg::Pointer(address) => std::ptr::from_ref(address).cast::<c_void>().cast_mut(),
             Arg::Value(bytes) => bytes.as_ptr().cast::<c_void>().cast_mut(),
@@ -348,10 +344,11 @@ impl Driver for Hip {
         let [x, y, z] = geometry.groups.map(|n| n as u32);
         let (threads, given) = (geometry.threads as u32, geometry.given as u32);
         let launch = self.functions().hipModuleLaunchKernel;
+        let &Entry(function) = entry.get();
         // SAFETY: the host code writes the list that the kernel's source declares, which the call copies; addresses are
         // within allocations, and the grid is what the kernel was written for. The caller holds the entry's program.
         self.stream.call("launch", |stream| unsafe {
-            launch(entry.0, x, y, z, threads, 1, 1, given, stream, places.as_mut_ptr(), null_mut())
+            launch(function, x, y, z, threads, 1, 1, given, stream, places.as_mut_ptr(), null_mut())
         })
     }
 
@@ -359,23 +356,24 @@ impl Driver for Hip {
         self.products.as_ref().map(|products| products as _)
     }
 
-    fn record(&self) -> Result<Event> {
+    fn record(&self) -> Result<Handle> {
         let mut event = null_mut();
         // SAFETY: the event is written where it is.
         self.stream.call("record", |_| unsafe { (self.functions().hipEventCreateWithFlags)(&mut event, 0) })?;
         let event = Event { event, stream: self.stream.clone() };
         // SAFETY: the event was made above, on the stream's device.
         self.stream.call("record", |stream| unsafe { (self.functions().hipEventRecord)(event.event, stream) })?;
-        Ok(event)
+        Ok(Handle::new(event))
     }
 
-    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+    fn elapsed(&self, from: &Handle, to: &Handle) -> Result<f64> {
+        let [from, to] = [from, to].map(|handle| handle.get::<Event>().event);
         let mut milliseconds = 0f32;
         // SAFETY: both events are recorded in the stream; the second is waited for, and so is the first.
         unsafe {
-            self.stream.call("elapsed", |_| (self.functions().hipEventSynchronize)(to.event))?;
+            self.stream.call("elapsed", |_| (self.functions().hipEventSynchronize)(to))?;
             let ask = self.functions().hipEventElapsedTime;
-            self.stream.call("elapsed", |_| ask(&mut milliseconds, from.event, to.event))?;
+            self.stream.call("elapsed", |_| ask(&mut milliseconds, from, to))?;
         }
         Ok(milliseconds as f64 * 1e-3)
     }
@@ -393,7 +391,7 @@ impl Driver for Hip {
         Ok(true)
     }
 
-    fn end_capture(&self) -> Result<Graph> {
+    fn end_capture(&self) -> Result<Handle> {
         let (graphs, uploads) = (self.graphs()?, self.uploads.lock().recorded.take().unwrap_or_default());
         let (mut recorded, mut graph) = (null_mut(), null_mut());
         // SAFETY: `begin_capture` began to record the stream. The graph is not used once it is instantiated.
@@ -404,12 +402,13 @@ impl Driver for Hip {
             (graphs.destroy)(recorded);
             made?;
         }
-        Ok(Graph { graph, graphs, stream: self.stream.clone(), _uploads: uploads })
+        Ok(Handle::new(Graph { graph, graphs, stream: self.stream.clone(), _uploads: uploads }))
     }
 
-    fn replay(&self, graph: &Graph) -> Result<()> {
+    fn replay(&self, graph: &Handle) -> Result<()> {
+        let Graph { graph, graphs, .. } = graph.get();
         // SAFETY: the graph lives until it is dropped, which waits for it; what it reads and writes is kept with it.
-        self.stream.call("capture", |stream| unsafe { (graph.graphs.launch)(graph.graph, stream) })
+        self.stream.call("capture", |stream| unsafe { (graphs.launch)(*graph, stream) })
     }
 
     fn upload_aside(&self, to: Address, bytes: &[u8]) -> Result<()> {

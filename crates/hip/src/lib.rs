@@ -15,8 +15,7 @@ pub use driver::Hip;
 pub use hiprtc::Hiprtc;
 
 use isograd_core::{Backend, DeviceInfo, Provider, Result, inventory};
-use isograd_gpu::matmul::Tile;
-use isograd_gpu::{Dialect, Gpu, Registered};
+use isograd_gpu::{Dialect, Gpu, Registered, Tile};
 use rocblas::Rocblas;
 use runtime::Runtime;
 use std::sync::Arc;
@@ -67,7 +66,7 @@ fn describe(runtime: &Runtime, ordinal: usize) -> Result<DeviceInfo> {
 }
 
 fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Gpu::new(Hip::new(ordinal)?)))
+    Ok(Arc::new(Gpu::new(Arc::new(Hip::new(ordinal)?))))
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 
 use crate::driver::{Stream, pointer};
 use crate::library::{self, PLACES};
-use crate::sys::{Handle, functions};
+use crate::sys::{Pointer, functions};
 use isograd_core::ops::Transpose;
 use isograd_core::{DType, Error, Result};
 use isograd_gpu::Address;
-use isograd_gpu::blas::{self, Epilogue, Form, Product};
-use isograd_gpu::library::Files;
+use isograd_gpu::driver::blas::{self, Epilogue, Form, Product};
+use isograd_gpu::vendor::dynlib::Files;
 use libloading::Library;
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -45,17 +45,17 @@ functions! {
     /// rocBLAS's functions.
     Functions
     {
-        rocblas_create_handle(*mut Handle) -> Code;
-        rocblas_destroy_handle(Handle) -> Code;
-        rocblas_set_stream(Handle, Handle) -> Code;
-        rocblas_set_atomics_mode(Handle, c_int) -> Code;
-        rocblas_set_workspace(Handle, Handle, usize) -> Code;
+        rocblas_create_handle(*mut Pointer) -> Code;
+        rocblas_destroy_handle(Pointer) -> Code;
+        rocblas_set_stream(Pointer, Pointer) -> Code;
+        rocblas_set_atomics_mode(Pointer, c_int) -> Code;
+        rocblas_set_workspace(Pointer, Pointer, usize) -> Code;
         rocblas_status_to_string(Code) -> *const c_char;
         rocblas_get_version_string(*mut c_char, usize) -> Code;
         rocblas_gemm_strided_batched_ex(
-            Handle, c_int, c_int, c_int, c_int, c_int,
-            *const c_void, Handle, c_int, c_int, i64, Handle, c_int, c_int, i64,
-            *const c_void, Handle, c_int, c_int, i64, Handle, c_int, c_int, i64,
+            Pointer, c_int, c_int, c_int, c_int, c_int,
+            *const c_void, Pointer, c_int, c_int, i64, Pointer, c_int, c_int, i64,
+            *const c_void, Pointer, c_int, c_int, i64, Pointer, c_int, c_int, i64,
             c_int, c_int, c_int, i32, c_uint
         ) -> Code;
     }
@@ -132,7 +132,7 @@ pub struct Products {
 
 /// A handle, and the workspace that it knows.
 struct Ready {
-    handle: Handle,
+    handle: Pointer,
     workspace: Address,
 }
 
@@ -146,7 +146,7 @@ impl Products {
         Some(Products { library: opened.ok()?, stream: stream.clone(), handle: Mutex::default() })
     }
 
-    fn call(&self, what: &str, f: impl FnOnce(&Functions, Handle) -> Code) -> Result<()> {
+    fn call(&self, what: &str, f: impl FnOnce(&Functions, Pointer) -> Code) -> Result<()> {
         let stream = self.stream.enter("blas")?;
         self.library.check(what, f(&self.library.functions, stream))
     }

@@ -8,7 +8,7 @@ use crate::sys::{self, Code, Functions, ROCM_5, ROCM_6, SUCCESS, TEXT};
 use crate::{Hiprtc, has_mma};
 use isograd_core::{Error, Result};
 use isograd_gpu::Limits;
-use isograd_gpu::library::Files;
+use isograd_gpu::vendor::dynlib::Files;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;

@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// What functions return, `hipError_t`.
 pub type Code = c_int;
 /// A stream, an event, a module, an address in device memory.
-pub type Handle = *mut c_void;
+pub type Pointer = *mut c_void;
 
 /// `hipSuccess`.
 pub const SUCCESS: Code = 0;
@@ -113,35 +113,35 @@ functions! {
         hipGetDeviceCount(*mut c_int) -> Code;
         hipSetDevice(c_int) -> Code;
         hipGetDeviceProperties(*mut c_void, c_int) -> Code;
-        hipMalloc(*mut Handle, usize) -> Code;
-        hipFree(Handle) -> Code;
-        hipMemcpyHtoDAsync(Handle, *const c_void, usize, Handle) -> Code;
-        hipMemcpyDtoHAsync(*mut c_void, Handle, usize, Handle) -> Code;
-        hipMemcpyDtoDAsync(Handle, Handle, usize, Handle) -> Code;
-        hipMemsetD8Async(Handle, u8, usize, Handle) -> Code;
-        hipStreamCreateWithFlags(*mut Handle, c_uint) -> Code;
-        hipStreamDestroy(Handle) -> Code;
-        hipStreamSynchronize(Handle) -> Code;
-        hipEventCreateWithFlags(*mut Handle, c_uint) -> Code;
-        hipEventDestroy(Handle) -> Code;
-        hipEventRecord(Handle, Handle) -> Code;
-        hipEventSynchronize(Handle) -> Code;
-        hipEventElapsedTime(*mut f32, Handle, Handle) -> Code;
-        hipModuleLoadData(*mut Handle, *const c_void) -> Code;
-        hipModuleUnload(Handle) -> Code;
-        hipModuleGetFunction(*mut Handle, Handle, *const c_char) -> Code;
+        hipMalloc(*mut Pointer, usize) -> Code;
+        hipFree(Pointer) -> Code;
+        hipMemcpyHtoDAsync(Pointer, *const c_void, usize, Pointer) -> Code;
+        hipMemcpyDtoHAsync(*mut c_void, Pointer, usize, Pointer) -> Code;
+        hipMemcpyDtoDAsync(Pointer, Pointer, usize, Pointer) -> Code;
+        hipMemsetD8Async(Pointer, u8, usize, Pointer) -> Code;
+        hipStreamCreateWithFlags(*mut Pointer, c_uint) -> Code;
+        hipStreamDestroy(Pointer) -> Code;
+        hipStreamSynchronize(Pointer) -> Code;
+        hipEventCreateWithFlags(*mut Pointer, c_uint) -> Code;
+        hipEventDestroy(Pointer) -> Code;
+        hipEventRecord(Pointer, Pointer) -> Code;
+        hipEventSynchronize(Pointer) -> Code;
+        hipEventElapsedTime(*mut f32, Pointer, Pointer) -> Code;
+        hipModuleLoadData(*mut Pointer, *const c_void) -> Code;
+        hipModuleUnload(Pointer) -> Code;
+        hipModuleGetFunction(*mut Pointer, Pointer, *const c_char) -> Code;
         hipModuleLaunchKernel(
-            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+            Pointer, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Pointer, *mut *mut c_void, *mut *mut c_void
         ) -> Code;
     }
     {
         hipGetDevicePropertiesR0600?(*mut c_void, c_int) -> Code;
-        hipStreamBeginCapture?(Handle, c_int) -> Code;
-        hipStreamEndCapture?(Handle, *mut Handle) -> Code;
-        hipGraphInstantiate?(*mut Handle, Handle, *mut Handle, *mut c_char, usize) -> Code;
-        hipGraphLaunch?(Handle, Handle) -> Code;
-        hipGraphDestroy?(Handle) -> Code;
-        hipGraphExecDestroy?(Handle) -> Code;
+        hipStreamBeginCapture?(Pointer, c_int) -> Code;
+        hipStreamEndCapture?(Pointer, *mut Pointer) -> Code;
+        hipGraphInstantiate?(*mut Pointer, Pointer, *mut Pointer, *mut c_char, usize) -> Code;
+        hipGraphLaunch?(Pointer, Pointer) -> Code;
+        hipGraphDestroy?(Pointer) -> Code;
+        hipGraphExecDestroy?(Pointer) -> Code;
     }
 }
 
@@ -151,7 +151,7 @@ const _: () = {
     use hip_sys::hiprt::{hipDeviceProp_t as Theirs, hipError_t as Error, hipStream_t, hipStreamCaptureMode as Mode};
     use std::mem::offset_of;
 
-    assert!(size_of::<Code>() == size_of::<Error>() && size_of::<Handle>() == size_of::<hipStream_t>());
+    assert!(size_of::<Code>() == size_of::<Error>() && size_of::<Pointer>() == size_of::<hipStream_t>());
     assert!(SUCCESS == Error::hipSuccess as Code && OUT_OF_MEMORY == Error::hipErrorOutOfMemory as Code);
     assert!(NO_DEVICE == Error::hipErrorNoDevice as Code && NON_BLOCKING == hip_sys::hiprt::hipStreamNonBlocking);
     assert!(RELAXED == Mode::hipStreamCaptureModeRelaxed as c_int);

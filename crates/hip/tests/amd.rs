@@ -6,7 +6,7 @@
 //! `amd`, as `cargo xtask amd` has it. `ISOGRAD_REPORT=FILE` writes the table that is in `docs/hip-registers.md`.
 
 use isograd_core::DType;
-use isograd_gpu::table::{Entry, GENERATED, entries};
+use isograd_gpu::catalogue::{Entry, GENERATED, entries};
 use isograd_hip::{DIALECT, Hiprtc};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::{BTreeMap, BTreeSet};

@@ -81,7 +81,7 @@ fn check(case: Case, dtype: DType) -> std::result::Result<(), Failed> {
     // A product of 16-bit factors goes through matrix units; 16 more for what is applied to the sum.
     let root = (SHAPE[1] as f64).sqrt();
     let terms = if dtype.size() == 2 { 32.0 + 8.0 * root } else { 8.0 + 2.0 * root } + 16.0;
-    let gpu = Arc::new(Gpu::new(Hip::new(0)?));
+    let gpu = Arc::new(Gpu::new(Arc::new(Hip::new(0)?)));
     let device = Device::from_backend("hip:0", gpu.clone());
     device.set_blas(Blas::Vendor);
     gpu.launches();

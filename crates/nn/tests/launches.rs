@@ -1,7 +1,7 @@
 //! How many launches a step takes, on a device that runs nothing.
 
 use isograd_core::{DType, Device, Tensor};
-use isograd_gpu::null::NullDriver;
+use isograd_gpu::driver::null::NullDriver;
 use isograd_gpu::{Dialect, Gpu};
 use isograd_nn::{
     Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Muon, Optimizer, Relu, Sequential, Sgd, clip_grad_norm,
@@ -12,7 +12,8 @@ use std::sync::Arc;
 static DIALECT: Dialect = Dialect { name: "null", files: &[("prelude.h", "")], mma: &[] };
 
 struct Setup {
-    gpu: Arc<Gpu<NullDriver>>,
+    driver: Arc<NullDriver>,
+    gpu: Arc<Gpu>,
     device: Device,
     parameters: Vec<Tensor>,
 }
@@ -23,10 +24,11 @@ fn setup(dtypes: &[DType]) -> Setup {
 }
 
 fn setup_of(count: usize, parameter: impl Fn(usize, &Device) -> Tensor) -> Setup {
-    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(&DIALECT, 1 << 30), None));
+    let driver = Arc::new(NullDriver::new(&DIALECT, 1 << 30));
+    let gpu = Arc::new(Gpu::with_cache(driver.clone(), None));
     let device = Device::from_backend("null:0", gpu.clone());
     let parameters: Vec<Tensor> = (0..count).map(|i| parameter(i, &device).leaf().unwrap()).collect();
-    Setup { parameters, device, gpu }
+    Setup { driver, parameters, device, gpu }
 }
 
 impl Setup {
@@ -119,9 +121,9 @@ fn later_steps_upload_nothing_and_hold_no_more() {
     let mut adam = AdamW::from_parameters(s.parameters.clone()).clip_norm(1.0);
     let mut steps = |n: usize| (0..n).for_each(|_| assert!(s.launches(|| adam.step().unwrap()) > 0));
     steps(3);
-    let (held, uploads) = (s.device.memory(), s.gpu.driver().uploads());
+    let (held, uploads) = (s.device.memory(), s.driver.uploads());
     steps(20);
-    assert_eq!((s.device.memory(), s.gpu.driver().uploads()), (held, uploads));
+    assert_eq!((s.device.memory(), s.driver.uploads()), (held, uploads));
 }
 
 /// Two products forward and three backward, one of them past relu; relu, the loss and its gradient, two sums of columns, and the

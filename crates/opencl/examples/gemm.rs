@@ -2,7 +2,8 @@
 //! products of at most so many multiplications.
 
 use isograd_core::{Backend, Call, DType, Kernel, Layout, Operand, Result, Shape, f16};
-use isograd_gpu::{Driver, Gpu, matmul};
+use isograd_gpu::{Gpu, matmul};
+use std::sync::Arc;
 
 const RUNS: usize = 9;
 
@@ -44,7 +45,7 @@ fn values(dtype: DType, n: usize) -> Vec<u8> {
 
 fn main() -> Result<()> {
     let ordinal = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(0);
-    let gpu = Gpu::new(isograd_opencl::driver(ordinal)?);
+    let gpu = Gpu::new(Arc::new(isograd_opencl::driver(ordinal)?));
     println!("{}, {}", gpu.driver().limits().name, gpu.driver().limits().driver);
     let most = std::env::args().nth(2).and_then(|a| a.parse().ok()).unwrap_or(u64::MAX);
     for (dtype, [m, k, n]) in PRODUCTS.into_iter().filter(|(_, s)| s.iter().map(|&v| v as u64).product::<u64>() <= most)

@@ -6,7 +6,7 @@
 use crate::DIALECT;
 use cl3::OpenClRuntime;
 use isograd_core::{Error, Kind, Result};
-use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Limits};
+use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits};
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, Device};
@@ -19,7 +19,6 @@ use opencl3::memory::{
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_int, cl_uint};
 use parking_lot::{Mutex, MutexGuard};
-use std::convert::Infallible;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
@@ -253,11 +252,6 @@ impl Drop for OpenCl {
 }
 
 impl Driver for OpenCl {
-    type Program = Program;
-    type Entry = Mutex<Kernel>;
-    type Event = Event;
-    type Graph = Infallible;
-
     fn dialect(&self) -> &'static Dialect {
         &DIALECT
     }
@@ -341,7 +335,7 @@ impl Driver for OpenCl {
         })
     }
 
-    fn compile(&self, source: &str) -> Result<(Program, Option<Vec<u8>>)> {
+    fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)> {
         let op = "compile";
         let _one = self.compiler();
         let mut program = Program::create_from_source(&self.context, source).map_err(failed(op))?;
@@ -354,15 +348,15 @@ impl Driver for OpenCl {
             return Err(Error::backend(op, format!("OpenCL: {error}\n{log}")));
         }
         if self.is_pocl {
-            return Ok((program, None));
+            return Ok((Handle::new(program), None));
         }
         let binary = program.get_binaries().map_err(failed(op))?.into_iter().next();
         // A binary may be text that is compiled again when it is loaded, with the same options.
         let with_options = |binary: Vec<u8>| [options.as_bytes(), &[0], &binary].concat();
-        Ok((program, binary.map(with_options)))
+        Ok((Handle::new(program), binary.map(with_options)))
     }
 
-    fn load(&self, binary: &[u8]) -> Result<Program> {
+    fn load(&self, binary: &[u8]) -> Result<Handle> {
         let op = "load";
         let parts = binary.iter().position(|&byte| byte == 0).map(|end| (&binary[..end], &binary[end + 1..]));
         let options = parts.and_then(|(options, binary)| Some((std::str::from_utf8(options).ok()?, binary)));
@@ -372,23 +366,18 @@ impl Driver for OpenCl {
         let program = unsafe { Program::create_from_binary(&self.context, &[self.device.id()], &[binary]) };
         let mut program = program.map_err(failed(op))?;
         program.build(&[self.device.id()], options).map_err(failed(op))?;
-        Ok(program)
+        Ok(Handle::new(program))
     }
 
-    fn entry(&self, program: &Program, name: &str) -> Result<Mutex<Kernel>> {
-        Kernel::create(program, name).map(Mutex::new).map_err(failed("load"))
+    fn entry(&self, program: &Handle, name: &str) -> Result<Handle> {
+        let kernel = Kernel::create(program.get(), name).map_err(failed("load"))?;
+        Ok(Handle::new(Mutex::new(kernel)))
     }
 
-    fn launch(
-        &self,
-        entry: &Mutex<Kernel>,
-        geometry: Geometry,
-        arguments: &[Arg<'_>],
-        reached: &[Address],
-    ) -> Result<()> {
+    fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()> {
         let failed = |e: i32| failed("launch")(ClError(e));
         // Arguments belong to the kernel until it is enqueued.
-        let kernel = entry.lock();
+        let kernel = entry.get::<Mutex<Kernel>>().lock();
         for (i, argument) in arguments.iter().enumerate() {
             // SAFETY: the host code writes the list that the kernel's source declares; addresses are within allocations
             // of this context.
@@ -431,12 +420,13 @@ impl Driver for OpenCl {
         })
     }
 
-    fn record(&self) -> Result<Event> {
+    fn record(&self) -> Result<Handle> {
         // SAFETY: an empty list of events to wait for.
-        unsafe { self.queue.enqueue_marker_with_wait_list(&[]) }.map_err(failed("record"))
+        unsafe { self.queue.enqueue_marker_with_wait_list(&[]) }.map(Handle::new).map_err(failed("record"))
     }
 
-    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+    fn elapsed(&self, from: &Handle, to: &Handle) -> Result<f64> {
+        let [from, to] = [from, to].map(Handle::get::<Event>);
         let op = failed("elapsed");
         to.wait().map_err(&op)?;
         let (start, end) = (from.profiling_command_end().map_err(&op)?, to.profiling_command_end().map_err(&op)?);

@@ -77,5 +77,5 @@ pub fn driver(ordinal: usize) -> Result<OpenCl> {
 }
 
 fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Gpu::new(driver(ordinal)?)))
+    Ok(Arc::new(Gpu::new(Arc::new(driver(ordinal)?))))
 }

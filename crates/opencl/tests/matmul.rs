@@ -9,13 +9,12 @@ use isograd_core::{
     Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Result, Shape, Tensor, bf16, f16,
 };
 use isograd_cpu as _;
-use isograd_gpu::matmul::{self, Extents, Method, Plan, Tile, tiles};
-use isograd_gpu::{Gpu, Limits};
-use isograd_opencl::OpenCl;
+use isograd_gpu::matmul::{self, Extents, Method, Plan, tiles};
+use isograd_gpu::{Gpu, Limits, Tile};
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-static GPU: LazyLock<Gpu<OpenCl>> = LazyLock::new(|| Gpu::new(isograd_opencl::driver(0).unwrap()));
+static GPU: LazyLock<Gpu> = LazyLock::new(|| Gpu::new(Arc::new(isograd_opencl::driver(0).unwrap())));
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const SIZES: [usize; 18] = [0, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];
@@ -344,7 +343,7 @@ fn sizes() {
 #[test]
 fn tiles_of_every_kind() {
     let mut draws = Draws(2);
-    let limits = Limits { max_group: 256, ..isograd_gpu::Driver::limits(GPU.driver()).clone() };
+    let limits = Limits { max_group: 256, ..GPU.driver().limits().clone() };
     for dtype in FLOATS {
         for tile in tiles::ALL.into_iter().filter(|t| t.fits(dtype.acc(), &limits)) {
             // How a tile is read depends on its dtype's size and on the placing, not on the other tiles.

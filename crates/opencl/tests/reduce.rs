@@ -7,10 +7,10 @@ use common::*;
 use isograd_core::backend::{Reduce, Scan};
 use isograd_core::{Backend, Call, DType, Kernel, Layout, Operand, Shape};
 use isograd_gpu::Gpu;
-use isograd_opencl::{OpenCl, driver};
-use std::sync::LazyLock;
+use isograd_opencl::driver;
+use std::sync::{Arc, LazyLock};
 
-static GPU: LazyLock<Gpu<OpenCl>> = LazyLock::new(|| Gpu::new(driver(0).unwrap()));
+static GPU: LazyLock<Gpu> = LazyLock::new(|| Gpu::new(Arc::new(driver(0).unwrap())));
 
 const SIZES: [usize; 18] = [0, 1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 1025, 4097, 100_003];
 

@@ -1,7 +1,8 @@
 //! The registry against the list of kernels, and against what the dialects have.
 
 use isograd_core::{DType, Device};
-use isograd_gpu::{Dialect, Gpu, null::NullDriver, table};
+use isograd_gpu::driver::null::NullDriver;
+use isograd_gpu::{Dialect, Gpu, catalogue};
 use isograd_parity::Check;
 use isograd_parity::case::Gen;
 use isograd_parity::check::{asks_for_fused, budget, launches};
@@ -129,8 +130,11 @@ fn every_op_has_a_gradient_or_a_reason() {
 fn launches_are_within_the_budgets() {
     let cpu = Device::cpu().unwrap();
     let large = [[67, 131], [2, 4097]].map(|shape| Seeded { shape: shape.to_vec(), seed: 1 });
-    for dialect in table::dialects() {
-        let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None)));
+    for dialect in catalogue::dialects() {
+        let device = Device::from_backend(
+            "null:0",
+            Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)),
+        );
         for op in OPS.iter() {
             let tally = tally(&large, 60, 7, |case| {
                 budget(op, &(op.make)(&mut Gen::new(&case.shape, case.seed, &cpu)), DType::F32, &device)
@@ -142,8 +146,9 @@ fn launches_are_within_the_budgets() {
 
 #[test]
 fn ops_with_fused_kernels_are_compared_with_composites() {
-    let (cpu, dialect) = (Device::cpu().unwrap(), table::dialects()[0]);
-    let device = Device::from_backend("null:0", Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None)));
+    let (cpu, dialect) = (Device::cpu().unwrap(), catalogue::dialects()[0]);
+    let device =
+        Device::from_backend("null:0", Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None)));
     for op in OPS.iter() {
         let asks = (0..12).any(|seed| {
             let case = (op.make)(&mut Gen::new(&[3, 5], seed, &cpu));
@@ -159,7 +164,7 @@ const NO_MMA: &str = "OpenCL C has no instructions of matrix units";
 
 /// The kernels of the source files that a row launches where a dialect's compiler runs.
 fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTreeSet<&'static str> {
-    let gpu = Arc::new(Gpu::with_cache(NullDriver::new(dialect, 1 << 40), None));
+    let gpu = Arc::new(Gpu::with_cache(Arc::new(NullDriver::new(dialect, 1 << 40)), None));
     let device = Device::from_backend("null:0", gpu.clone());
     let cpu = Device::cpu().unwrap();
     gpu.launches();
@@ -175,11 +180,11 @@ fn launched(op: &isograd_parity::registry::Op, dialect: &'static Dialect) -> BTr
 
 #[test]
 fn what_a_row_launches_is_in_every_dialect_or_there_is_a_reason() {
-    let dialects = table::dialects();
+    let dialects = catalogue::dialects();
     assert_eq!(dialects.len(), 3);
     let entries: BTreeMap<&str, BTreeSet<String>> = dialects
         .iter()
-        .map(|dialect| (dialect.name, table::entries(dialect).unwrap().into_iter().map(|e| e.name).collect()))
+        .map(|dialect| (dialect.name, catalogue::entries(dialect).unwrap().into_iter().map(|e| e.name).collect()))
         .collect();
     let mut needed = BTreeSet::new();
     for op in OPS.iter() {

@@ -158,7 +158,10 @@ struct Pass<'a> {
     pending: BTreeMap<u64, Pending>,
 }
 
-/// What a visit does, with what the pass takes from the node: dropped once the visit is over, outside of the node's lock.
+/// What a spent node held. It is dropped once the visit is over, outside of the node's lock.
+type Used = (Action, Vec<OutputHook>);
+
+/// What a visit does.
 enum Visited {
     Leaf,
     Rule(Rule),
@@ -211,7 +214,7 @@ impl Pass<'_> {
     }
 
     /// The action of a node, and, unless the tape is retained, what the node held: the pass spends it.
-    fn take(&self, node: &Node) -> Result<(Visited, Option<(Action, Vec<OutputHook>)>)> {
+    fn take(&self, node: &Node) -> Result<(Visited, Option<Used>)> {
         let mut state = node.state.lock();
         let (visited, is_spent) = match &state.action {
             Action::Leaf(_) => return Ok((Visited::Leaf, None)),

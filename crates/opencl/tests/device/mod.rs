@@ -4,21 +4,21 @@
 use crate::common::{CPU, T};
 use isograd_core::{Backend, Call, Kernel, Memory, Operand, Result};
 use isograd_gpu::Gpu;
-use isograd_opencl::{OpenCl, driver};
-use std::sync::LazyLock;
+use isograd_opencl::driver;
+use std::sync::{Arc, LazyLock};
 
-pub static GPU: LazyLock<Gpu<OpenCl>> = LazyLock::new(gpu);
+pub static GPU: LazyLock<Gpu> = LazyLock::new(gpu);
 
 pub const SIZES: [usize; 14] = [0, 1, 2, 31, 32, 33, 64, 65, 127, 129, 257, 1000, 1025, 4097];
 
 /// A device with a status of its own.
-pub fn gpu() -> Gpu<OpenCl> {
-    Gpu::new(driver(0).unwrap())
+pub fn gpu() -> Gpu {
+    Gpu::new(Arc::new(driver(0).unwrap()))
 }
 
 /// The outputs' whole buffers after a call on copies of all operands.
 pub fn try_on(
-    gpu: &Gpu<OpenCl>,
+    gpu: &Gpu,
     kernel: Kernel,
     inputs: &[&T],
     outputs: &[&T],

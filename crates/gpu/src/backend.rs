@@ -1,0 +1,145 @@
+//! What the library asks of a device: memory, copies, calls and recordings.
+
+use crate::driver::Handle;
+use crate::launch::device::Gpu;
+use crate::memory::{pool, status};
+use crate::ops;
+use isograd_core::backend::Fused;
+use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+
+/// What was recorded, and what it keeps.
+struct Recording {
+    // In this order: the graph goes before the memory that it uses.
+    graph: Handle,
+    _slots: status::Kept,
+    memory: pool::Hold,
+}
+
+impl Backend for Gpu {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        let _turn = self.enter();
+        Ok(Box::new(self.pool.take(bytes)?))
+    }
+
+    fn upload(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<()> {
+        let _turn = self.enter();
+        let buffer = self.own(memory)?;
+        if bytes.len() > buffer.bytes {
+            return Err(Error::backend("upload", format!("{} bytes do not fit", bytes.len())));
+        }
+        if self.records() {
+            self.pool.touch(buffer.address);
+        }
+        if bytes.is_empty() { Ok(()) } else { self.driver().upload(buffer.address, bytes) }
+    }
+
+    fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let _turn = self.enter();
+        let buffer = self.own(memory)?;
+        if offset.saturating_add(bytes.len()) > buffer.bytes {
+            return Err(Error::backend("download", format!("{} bytes are not there", bytes.len())));
+        }
+        if bytes.is_empty() {
+            return self.status.check();
+        }
+        self.status.check_and_download(buffer.address + offset as u64, bytes)
+    }
+
+    fn run(&self, call: &Call<'_>) -> Result<()> {
+        let _turn = self.enter();
+        let records = self.records();
+        for operand in call.inputs.iter().chain(call.outputs) {
+            let buffer = self.own(operand.memory)?;
+            if records {
+                self.pool.touch(buffer.address);
+            }
+        }
+        // A copy and a gather move bits, whatever they mean.
+        let moves_bits = matches!(call.kernel, Kernel::Copy | Kernel::Gather);
+        let is_f64 = |operand: &Operand<'_>| operand.dtype == DType::F64;
+        if !moves_bits && !self.driver().limits().has_f64 && call.inputs.iter().chain(call.outputs).any(is_f64) {
+            return Err(Error::unsupported(call.op, "the device has no f64"));
+        }
+        ops::run(self, call)
+    }
+
+    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
+        ops::supports(self, kernel, dtype)
+    }
+
+    fn set_matmul_precision(&self, precision: Precision) {
+        self.set_precision(precision);
+    }
+
+    fn set_blas(&self, blas: Blas) {
+        self.is_blas_off.store(blas == Blas::Own, Ordering::Relaxed);
+    }
+
+    fn set_checked(&self, is: bool) {
+        self.is_checked.store(is, Ordering::Relaxed);
+    }
+
+    fn set_deterministic(&self, is: bool) {
+        self.is_deterministic.store(is, Ordering::Relaxed);
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _turn = self.enter();
+        self.status.check()?;
+        self.driver().synchronize()
+    }
+
+    fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        let from = self.driver().record()?;
+        f()?;
+        let to = self.driver().record()?;
+        self.driver().elapsed(&from, &to)
+    }
+
+    fn capture(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {
+        if Gpu::any_records() {
+            return Err(Error::value("capture", "a step is captured inside of another"));
+        }
+        let _turn = self.turn.write();
+        // Work that still runs may use memory that is written aside.
+        self.status.check()?;
+        self.driver().synchronize()?;
+        self.status.prepare()?;
+        // What a recording makes is filled by its replays alone.
+        if self.driver().limits().is_coherent {
+            self.partials.places(&self.pool)?;
+        }
+        if !self.driver().begin_capture()? {
+            return Ok(None);
+        }
+        self.pool.begin_scope();
+        // Whatever happens in the closure, the queue must run again.
+        let done = self.recording(|| catch_unwind(AssertUnwindSafe(f)));
+        let graph = self.driver().end_capture();
+        let (slots, memory) = (self.status.keep(), self.pool.end_scope());
+        done.unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(Some(Box::new(Recording { graph: graph?, _slots: slots, memory })))
+    }
+
+    fn replay(&self, recording: &(dyn Any + Send + Sync)) -> Result<()> {
+        let _turn = self.enter();
+        let recording = recording.downcast_ref::<Recording>().filter(|recording| recording.memory.is_of(&self.pool));
+        let recording = recording.ok_or_else(|| Error::backend("capture", "the step is of another device"))?;
+        self.driver().replay(&recording.graph)
+    }
+
+    fn launch_count(&self) -> Option<u64> {
+        Some(self.launched.load(Ordering::Relaxed))
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.pool.stats()
+    }
+
+    fn reset_peak(&self) {
+        self.pool.reset_peak();
+    }
+}

@@ -1,0 +1,245 @@
+//! A device as launchers see it: its driver, memory and programs.
+
+use crate::driver::{Driver, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::operands::{address, buffer};
+use crate::memory::last_group::Partials;
+use crate::memory::pool::{Buffer, Pool};
+use crate::memory::status::{Check, Slot, Status};
+use crate::memory::tables::Tables;
+use crate::program::cache;
+use crate::program::cache::Programs;
+use crate::program::source::Variant;
+use half::{bf16, f16};
+use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use std::cell::Cell;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A device behind a driver, as a backend.
+pub struct Gpu {
+    pub(crate) status: Arc<Status>,
+    /// Held by the thread that records; all others enqueue one by one.
+    pub(crate) turn: RwLock<()>,
+    pub(crate) tables: Tables,
+    pub(crate) partials: Partials,
+    pub(crate) programs: Programs,
+    precision: Mutex<Precision>,
+    pub(crate) is_blas_off: AtomicBool,
+    /// Of the library of products.
+    pub(crate) workspace: Mutex<Option<Buffer>>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) is_checked: AtomicBool,
+    pub(crate) is_deterministic: AtomicBool,
+    pub(crate) log: Mutex<Option<Vec<Launch>>>,
+    pub(crate) launched: AtomicU64,
+}
+
+/// A launch as the log shows it. A call of the vendor's library is one without geometry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// File and definitions, or the form of a vendor's product.
+    pub program: String,
+    /// The entry, or `vendor`.
+    pub entry: &'static str,
+    /// Groups and threads.
+    pub geometry: Geometry,
+    /// The arguments: `pointer`, or the bytes of a value, highest first.
+    pub arguments: Vec<String>,
+}
+
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Launch { program, entry, geometry: Geometry { groups: [x, y, z], threads, .. }, arguments } = self;
+        write!(f, "{program} {entry} {x}x{y}x{z}x{threads} ({})", arguments.join(", "))
+    }
+}
+
+impl Gpu {
+    /// Over a driver, with the user's cache of compiled programs.
+    pub fn new(driver: Arc<dyn Driver>) -> Gpu {
+        Gpu::with_cache(driver, cache::default_folder())
+    }
+
+    /// With a folder for compiled programs, or none.
+    pub fn with_cache(driver: Arc<dyn Driver>, folder: Option<PathBuf>) -> Gpu {
+        let pool = Pool::new(driver);
+        Gpu {
+            status: Arc::new(Status::new(&pool)),
+            turn: RwLock::new(()),
+            tables: Tables::default(),
+            partials: Partials::default(),
+            programs: Programs::new(folder),
+            precision: Mutex::default(),
+            is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
+            workspace: Mutex::default(),
+            pool,
+            is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {
+                Ok("1") => true,
+                Ok("0") => false,
+                _ => cfg!(debug_assertions),
+            }),
+            is_deterministic: AtomicBool::new(true),
+            log: Mutex::new(None),
+            launched: AtomicU64::new(0),
+        }
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> &dyn Driver {
+        &*self.pool.driver
+    }
+
+    /// Starts to record launches, and returns those recorded since the last call.
+    pub fn launches(&self) -> Vec<Launch> {
+        self.log.lock().replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// Gives memory that is kept for reuse back to the device.
+    pub fn trim(&self) {
+        self.tables.clear();
+        self.pool.trim();
+    }
+
+    /// In which products of f32 are computed.
+    pub(crate) fn precision(&self) -> Precision {
+        *self.precision.lock()
+    }
+
+    pub(crate) fn set_precision(&self, precision: Precision) {
+        *self.precision.lock() = precision;
+    }
+
+    /// Launches an entry of a file.
+    pub(crate) fn launch(
+        &self,
+        variant: Variant,
+        entry: &'static str,
+        geometry: Geometry,
+        arguments: &Arguments,
+    ) -> Result<()> {
+        self.enqueue(variant, entry, None, geometry, arguments)
+    }
+
+    /// Launches an entry of generated text.
+    pub(crate) fn generated(
+        &self,
+        variant: Variant,
+        entry: &'static str,
+        text: &dyn Fn() -> String,
+        geometry: Geometry,
+        arguments: &Arguments,
+    ) -> Result<()> {
+        self.enqueue(variant, entry, Some(text), geometry, arguments)
+    }
+
+    fn enqueue(
+        &self,
+        variant: Variant,
+        entry: &'static str,
+        text: Option<&dyn Fn() -> String>,
+        geometry: Geometry,
+        arguments: &Arguments,
+    ) -> Result<()> {
+        let reached = &arguments.reached;
+        let arguments = arguments.list();
+        if let Some(log) = &mut *self.log.lock() {
+            let arguments = arguments.iter().map(|a| format!("{a:?}")).collect();
+            log.push(Launch { program: variant.to_string(), entry, geometry, arguments });
+        }
+        self.launched.fetch_add(1, Ordering::Relaxed);
+        let entry = self.programs.entry(self.driver(), variant, entry, text)?;
+        self.driver().launch(&entry, geometry, &arguments, reached)
+    }
+
+    /// Where a launch reports bad elements.
+    pub(crate) fn status(&self, op: &'static str, check: Check) -> Result<Slot> {
+        self.status.slot(op, check)
+    }
+
+    /// Ends a call that may report bad elements. In checked mode `explain` makes the error of the first one's position.
+    pub(crate) fn checked(&self, slot: Slot, explain: impl FnOnce(usize) -> Result<Error>) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) && !self.records() {
+            return match self.status.finish(slot)? {
+                None => Ok(()),
+                Some(position) => Err(explain(position)?),
+            };
+        }
+        self.status.defer(slot);
+        Ok(())
+    }
+
+    /// The element of an operand at a position in the row-major order of its first `rank` dimensions.
+    pub(crate) fn element(&self, operand: &Operand<'_>, rank: usize, position: usize) -> Result<Scalar> {
+        let (layout, mut rest) = (operand.layout, position);
+        let mut at = layout.offset();
+        for (extent, stride) in layout.shape().dims()[..rank].iter().zip(layout.strides()).rev() {
+            at += rest % extent * stride;
+            rest /= extent;
+        }
+        let mut bytes = [0; 8];
+        let (bytes, size) = (&mut bytes, operand.dtype.size());
+        self.driver().download(address(operand.memory)? + (at * size) as u64, &mut bytes[..size])?;
+        let bits = u64::from_le_bytes(*bytes);
+        Ok(match operand.dtype {
+            DType::F64 => Scalar::Float(f64::from_bits(bits)),
+            DType::F32 => Scalar::Float(f32::from_bits(bits as u32) as f64),
+            DType::F16 => Scalar::Float(f16::from_bits(bits as u16).to_f64()),
+            DType::BF16 => Scalar::Float(bf16::from_bits(bits as u16).to_f64()),
+            DType::I32 => Scalar::Int(bits as i32 as i64),
+            DType::I64 | DType::U8 | DType::Bool => Scalar::Int(bits as i64),
+        })
+    }
+
+    /// The buffer behind memory of this device.
+    pub(crate) fn own<'a>(&self, memory: &'a dyn Memory) -> Result<&'a Buffer> {
+        let buffer = buffer(memory)?;
+        match buffer.is_of(&self.pool) {
+            true => Ok(buffer),
+            false => Err(Error::backend("memory", "the memory belongs to another device")),
+        }
+    }
+
+    /// Memory for the duration of some launches.
+    pub(crate) fn scratch(&self, bytes: usize) -> Result<Buffer> {
+        self.pool.take_hidden(bytes)
+    }
+}
+
+thread_local! {
+    /// The backend for which this thread records, by its place in memory.
+    static RECORDS: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Gpu {
+    /// True if this thread records.
+    pub(crate) fn records(&self) -> bool {
+        RECORDS.get() == std::ptr::from_ref(self) as usize
+    }
+
+    /// Waits while another thread records.
+    pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (!self.records()).then(|| self.turn.read_recursive())
+    }
+
+    /// True if this thread records for any device.
+    pub(crate) fn any_records() -> bool {
+        RECORDS.get() != 0
+    }
+
+    /// Runs `f` as the thread that records.
+    pub(crate) fn recording<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                RECORDS.set(0);
+            }
+        }
+        RECORDS.set(std::ptr::from_ref(self) as usize);
+        let _leave = Leave;
+        f()
+    }
+}

@@ -1,0 +1,42 @@
+//! Memory in which groups of a launch leave results of parts for the last of them, which joins them.
+//!
+//! A device has one such memory. It is 0 before each launch that uses it and after it, so that launches of the one queue, and
+//! of recordings in that queue, take turns with it.
+
+use crate::driver::Address;
+use crate::memory::pool::{Buffer, Pool};
+use isograd_core::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Results at once, and 32-bit words of their parts, which have 8 bytes each.
+const RESULTS: usize = 1 << 12;
+const WORDS: usize = 1 << 15;
+const COUNTER: usize = 4;
+const WORD: usize = 8;
+
+/// Whether there is room for the parts of so many results.
+pub fn has_room(results: usize, parts: usize, words: usize) -> bool {
+    results <= RESULTS && results.saturating_mul(parts * words) <= WORDS
+}
+
+/// The memory of a device, made when it is first needed.
+#[derive(Default)]
+pub struct Partials(Mutex<Option<Buffer>>);
+
+impl Partials {
+    /// Where words are left, and where groups are counted.
+    pub fn places(&self, pool: &Arc<Pool>) -> Result<[Address; 2]> {
+        let mut memory = self.0.lock();
+        let bytes = WORDS * WORD + RESULTS * COUNTER;
+        let words = match &*memory {
+            Some(made) => made.address,
+            None => {
+                let made = pool.take_hidden(bytes)?;
+                pool.driver.fill(made.address, 0, bytes)?;
+                memory.insert(made).address
+            }
+        };
+        Ok([words, words + (WORDS * WORD) as Address])
+    }
+}

@@ -1,0 +1,299 @@
+//! Device memory, kept for the next tensor of its size.
+
+use crate::driver::{Address, Driver};
+use isograd_core::{Error, Kind, Memory, MemoryStats, Result};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Allocations are made of this many bytes, so that buffers of similar sizes can take each other's place.
+const GRAIN: usize = 512;
+/// What kernels read at once: the last word of a tensor may lie partly behind its end.
+const WORD: usize = 16;
+
+/// A driver and its memory.
+pub struct Pool {
+    pub driver: Arc<dyn Driver>,
+    /// False with `ISOGRAD_POOL=0`: every buffer is an allocation of its own size, and is given back when it is dropped,
+    /// so that tools which watch memory see what belongs to whom.
+    keeps: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    stats: MemoryStats,
+    free: HashMap<usize, Vec<Address>>,
+    /// What recordings use.
+    held: HashMap<Address, Held>,
+    /// While one is made.
+    scope: Option<Scope>,
+}
+
+/// Memory that stays as it is while there are recordings that use it.
+struct Held {
+    recordings: usize,
+    /// Its size, once no tensor has it any more.
+    parked: Option<usize>,
+}
+
+/// The memory of a recording that is being made. What it allocates is its own: only within it may freed memory be used
+/// again, because every replay writes it.
+#[derive(Default)]
+struct Scope {
+    uses: HashSet<Address>,
+    own: HashSet<Address>,
+    free: HashMap<usize, Vec<Address>>,
+}
+
+/// The memory that a recording uses, until this is dropped.
+pub struct Hold {
+    pool: Arc<Pool>,
+    uses: HashSet<Address>,
+}
+
+impl Pool {
+    pub fn new(driver: Arc<dyn Driver>) -> Arc<Pool> {
+        let keeps = std::env::var("ISOGRAD_POOL").as_deref() != Ok("0");
+        Arc::new(Pool { driver, keeps, state: Mutex::default() })
+    }
+
+    pub fn stats(&self) -> MemoryStats {
+        self.state.lock().stats
+    }
+
+    pub fn reset_peak(&self) {
+        let mut state = self.state.lock();
+        state.stats.peak = state.stats.in_use;
+    }
+
+    /// Memory for `bytes` bytes, at least one.
+    ///
+    /// What is free now may still be used by work in the queue, but so will the new owner's work be, after it.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
+        self.buffer(bytes, bytes)
+    }
+
+    /// Memory that does not count as held by tensors.
+    pub fn take_hidden(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
+        self.buffer(bytes, 0)
+    }
+
+    fn buffer(self: &Arc<Self>, bytes: usize, counted: usize) -> Result<Buffer> {
+        let size = self.size(bytes);
+        let mut state = self.state.lock();
+        let recorded = state.scope.as_mut().and_then(|scope| scope.free.get_mut(&size)?.pop());
+        let address = match recorded {
+            Some(address) => {
+                state.stats.captured -= size;
+                address
+            }
+            None => {
+                let address = self.fresh(&mut state, size, bytes)?;
+                if let Some(scope) = &mut state.scope {
+                    scope.own.insert(address);
+                    state.hold(address);
+                }
+                address
+            }
+        };
+        Ok(self.owned(&mut state, address, bytes, counted, size))
+    }
+
+    /// Memory that no recording has as its own, not counted as held by tensors.
+    pub fn take_aside(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
+        let size = self.size(bytes);
+        let mut state = self.state.lock();
+        let address = self.fresh(&mut state, size, bytes)?;
+        Ok(self.owned(&mut state, address, bytes, 0, size))
+    }
+
+    fn owned(
+        self: &Arc<Self>,
+        state: &mut State,
+        address: Address,
+        bytes: usize,
+        counted: usize,
+        size: usize,
+    ) -> Buffer {
+        state.stats.in_use += counted;
+        state.stats.peak = state.stats.peak.max(state.stats.in_use);
+        Buffer { pool: self.clone(), address, bytes, counted, size }
+    }
+
+    /// Of the buffer that `bytes` bytes get.
+    fn size(&self, bytes: usize) -> usize {
+        if self.keeps { rounded(bytes) } else { bytes.max(1).next_multiple_of(WORD) }
+    }
+
+    /// Pooled or new memory.
+    fn fresh(&self, state: &mut State, size: usize, bytes: usize) -> Result<Address> {
+        match state.free.get_mut(&size).and_then(Vec::pop) {
+            Some(address) => {
+                state.stats.pooled -= size;
+                Ok(address)
+            }
+            None => self.allocate(state, size, bytes),
+        }
+    }
+
+    /// Starts to note what a recording uses.
+    pub fn begin_scope(&self) {
+        self.state.lock().scope = Some(Scope::default());
+    }
+
+    /// True while a recording is made.
+    pub fn is_recording(&self) -> bool {
+        self.state.lock().scope.is_some()
+    }
+
+    /// Notes that the recording that is being made, if any, uses this.
+    pub fn touch(&self, address: Address) {
+        self.state.lock().hold(address);
+    }
+
+    /// Ends what `begin_scope` began.
+    pub fn end_scope(self: &Arc<Self>) -> Hold {
+        let mut state = self.state.lock();
+        let scope = state.scope.take().unwrap_or_default();
+        for (size, list) in scope.free {
+            for address in list {
+                if let Some(held) = state.held.get_mut(&address) {
+                    held.parked = Some(size);
+                }
+            }
+        }
+        Hold { pool: self.clone(), uses: scope.uses }
+    }
+
+    fn allocate(&self, state: &mut State, size: usize, bytes: usize) -> Result<Address> {
+        let limits = self.driver.limits();
+        let refuse = |why: &str, state: &State| {
+            let MemoryStats { in_use, pooled, .. } = state.stats;
+            let message = format!(
+                "{bytes} bytes were asked for {why}; tensors hold {in_use}, {pooled} are pooled, and the device has {}",
+                limits.memory
+            );
+            Error::new(Kind::OutOfMemory, "allocate", message)
+        };
+        if size > limits.max_allocation {
+            return Err(refuse("at once", state));
+        }
+        self.driver.allocate(size).or_else(|first| {
+            if first.kind() != Kind::OutOfMemory {
+                return Err(first);
+            }
+            // Giving back waits for the queue, which does not run while it is recorded.
+            if state.scope.is_some() {
+                return Err(refuse("and are not there", state));
+            }
+            tracing::debug!(bytes, pooled = state.stats.pooled, "the device is full: giving pooled memory back");
+            self.release(state);
+            self.driver.allocate(size).map_err(|_| refuse("and are not there", state))
+        })
+    }
+
+    fn release(&self, state: &mut State) {
+        state.free.drain().flat_map(|(_, list)| list).for_each(|address| self.driver.free(address));
+        state.stats.pooled = 0;
+    }
+
+    /// Gives pooled memory back to the device.
+    pub fn trim(&self) {
+        self.release(&mut self.state.lock());
+    }
+}
+
+impl State {
+    fn hold(&mut self, address: Address) {
+        if self.scope.as_mut().is_some_and(|scope| scope.uses.insert(address)) {
+            self.held.entry(address).or_insert(Held { recordings: 0, parked: None }).recordings += 1;
+        }
+    }
+
+    /// Takes back what a tensor had.
+    fn put(&mut self, address: Address, size: usize) {
+        if let Some(scope) = self.scope.as_mut().filter(|scope| scope.own.contains(&address)) {
+            self.stats.captured += size;
+            scope.free.entry(size).or_default().push(address);
+        } else if let Some(held) = self.held.get_mut(&address) {
+            self.stats.captured += size;
+            held.parked = Some(size);
+        } else {
+            self.stats.pooled += size;
+            self.free.entry(size).or_default().push(address);
+        }
+    }
+}
+
+impl Hold {
+    /// Whether a pool has the memory.
+    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        for address in &self.uses {
+            let Some(held) = state.held.get_mut(address) else { continue };
+            held.recordings -= 1;
+            if held.recordings > 0 {
+                continue;
+            }
+            let parked = state.held.remove(address).and_then(|held| held.parked);
+            if let Some(size) = parked {
+                state.stats.captured -= size;
+                state.put(*address, size);
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.trim();
+    }
+}
+
+/// A size of which buffers are made: at most an eighth more than is asked for above a few grains.
+fn rounded(bytes: usize) -> usize {
+    let step = (bytes.max(1).next_power_of_two() / 16).max(GRAIN);
+    bytes.max(1).next_multiple_of(step)
+}
+
+/// A piece of device memory, which goes back to the pool.
+pub struct Buffer {
+    pool: Arc<Pool>,
+    pub address: Address,
+    pub bytes: usize,
+    counted: usize,
+    size: usize,
+}
+
+impl Buffer {
+    /// Whether a pool has the memory.
+    pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+}
+
+impl Memory for Buffer {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        state.stats.in_use -= self.counted;
+        state.put(self.address, self.size);
+        // Giving back waits for the queue, which does not run while it is recorded.
+        if !self.pool.keeps && state.scope.is_none() {
+            self.pool.release(&mut state);
+        }
+    }
+}

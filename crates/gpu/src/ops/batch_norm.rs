@@ -1,0 +1,146 @@
+//! Normalisation of channels over a batch.
+
+use crate::driver::{Address, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::SHORT;
+use crate::launch::words::{vector_of, word};
+use crate::ops::norm::NormGradient;
+use crate::program::source::Variant;
+use isograd_core::{Call, DType, Operand, Result};
+
+/// Words that a thread reads at once of an array.
+const BATCH: usize = 4;
+/// Groups of a multiprocessor: as many as run together.
+const TOGETHER: usize = 4;
+/// Threads that read neighbouring channels, where what a channel has side by side is short.
+const COLUMNS: usize = 32;
+/// The longest sum without a tree.
+const TERMS: usize = 4096;
+
+/// How channels are cut into parts.
+struct Parts {
+    geometry: Geometry,
+    channels: usize,
+    words: usize,
+    width: usize,
+    length: usize,
+}
+
+impl Parts {
+    fn new(gpu: &Gpu, call: &Call<'_>, variant: Variant, all: &[Address]) -> (Variant, Parts) {
+        let [batch, channels, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
+        let (limits, dtype) = (gpu.driver().limits(), call.inputs[0].dtype);
+        let threads = group_size(limits);
+        let (vector, columns) = match inner < SHORT {
+            true => (1, COLUMNS.min(channels.next_power_of_two()).min(threads)),
+            false => (vector_of(dtype, inner, all), 1),
+        };
+        let (width, members, groups) = (inner / vector, threads / columns, channels.div_ceil(columns));
+        let words = batch * width;
+        // Each thread of a part reads a batch of words, if not more.
+        let most = words.div_ceil(members * BATCH);
+        let parts = (limits.units * TOGETHER / groups).clamp(1, most).max(most / TERMS);
+        let length = words.div_ceil(parts);
+        let variant = variant
+            .define("THREADS", threads)
+            .define("COLUMNS", columns)
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * dtype.size()))
+            .define("BATCH", BATCH)
+            .define("PER", 0usize);
+        let variant = if threads > COLUMNS { variant.define("AT_ONCE", TOGETHER) } else { variant };
+        let geometry = Geometry::new([groups, words.div_ceil(length), 1], threads);
+        (variant, Parts { geometry, channels, words, width, length })
+    }
+
+    /// The arguments of an entry: pointers, then how channels are cut.
+    fn arguments<const N: usize>(&self, pointers: [Address; N]) -> Arguments {
+        let sizes = [self.channels, self.words, self.width, self.length];
+        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64))
+    }
+
+    /// Bytes of a number of `dtype` for each part.
+    fn bytes(&self, dtype: DType) -> usize {
+        self.geometry.groups[1] * self.channels * dtype.size()
+    }
+}
+
+fn program(call: &Call<'_>, p: DType, running: DType) -> Variant {
+    let variant = variant("batch_norm.c", &call.inputs[0]).define("P", p.name()).define("R", running.name());
+    let names = ["WEIGHT", "BIAS"].into_iter().zip(&call.ints[3..5]);
+    names.filter(|(_, on)| **on != 0).fold(variant, |variant, (name, _)| variant.define(name, true))
+}
+
+fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
+    operands.get(at).map_or(or, |operand| operand.dtype)
+}
+
+/// Two launches: the sums of parts, and what they come to, with which x is normalised. Of running statistics one.
+pub fn batch_norm(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let [has_weight, has_bias] = [3, 4].map(|i| call.ints[i] != 0);
+    let (is_updated, is_given) = (call.ints[5] == 1, call.ints[5] == 2);
+    let [is_counted, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let x = &call.inputs[0];
+    let parameters = has_weight as usize + has_bias as usize;
+    let p = if parameters > 0 { call.inputs[1].dtype } else { x.dtype };
+    let running = if is_given { dtype_of(call.inputs, 1 + parameters, p) } else { dtype_of(call.outputs, 3, p) };
+    let flags = [(is_given, "GIVEN"), (is_updated, "UPDATED"), (is_counted, "COUNTED"), (has_momentum, "MOMENTUM")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let program = flags.fold(program(call, p, running), |variant, (_, name)| variant.define(name, true));
+    let (program, parts) = Parts::new(gpu, call, program, &[inputs[0], outputs[0]]);
+    // A kernel does not read a pointer that is not there: any other stands for it.
+    let mut found = inputs[1..].iter().chain(&outputs[3..]).copied();
+    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(outputs[1]);
+    let (weight, bias) = (optional(has_weight), optional(has_bias));
+    let kept = is_given || is_updated;
+    let (running_mean, running_var, batches) = (optional(kept), optional(kept), optional(is_counted));
+    let bytes = if is_given { 0 } else { parts.bytes(x.dtype.acc()) };
+    let (sums, squares) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    if !is_given {
+        let arguments = parts.arguments([inputs[0], sums.address, squares.address, batches]);
+        gpu.launch(program.clone(), "batch_norm_parts", parts.geometry, &arguments)?;
+    }
+    let [s, q] = [sums.address, squares.address];
+    let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
+    let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, y, mean, rstd];
+    let acc = x.dtype.acc();
+    let arguments = parts.arguments(pointers).float(call.floats[0], acc).float(call.floats[1], acc);
+    gpu.launch(program, "batch_norm", parts.geometry, &arguments)
+}
+
+/// Two launches: the sums of parts, and what they come to, with which gradients are written. One if no sum is wanted.
+pub fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let [has_weight, has_bias, is_given, wants_dx, wants_parameters] = [3, 4, 5, 6, 7].map(|i| call.ints[i] != 0);
+    let acc = call.inputs[1].dtype.acc();
+    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters: [dweight, dbias], p } = found;
+    let sums_up = wants_parameters || !is_given;
+    let flags = [
+        (true, "BACKWARD"),
+        (is_given, "GIVEN"),
+        (sums_up, "SUMS"),
+        (wants_dx, "DX"),
+        (wants_parameters, "PARAMETERS"),
+    ];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let program = flags.fold(program(call, p, p), |variant, (_, name)| variant.define(name, true));
+    let (program, parts) = Parts::new(gpu, call, program, &[dy, x, dx]);
+    let bytes = if sums_up { parts.bytes(acc) } else { 0 };
+    let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    if sums_up {
+        let arguments = parts.arguments([dy, x, mean, rstd, slopes.address, sums.address]);
+        gpu.launch(program.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
+    }
+    let mut geometry = parts.geometry;
+    if !wants_dx {
+        geometry.groups[1] = 1;
+    }
+    let pointers = [dy, x, mean, rstd, weight, slopes.address, sums.address, dx, dweight, dbias];
+    let arguments = parts.arguments(pointers).int(parts.geometry.groups[1] as i64);
+    gpu.launch(program, "batch_norm_backward", geometry, &arguments)
+}

@@ -1,0 +1,170 @@
+//! Cross entropy with class indices: a launch for the losses of all elements, one or two for their mean, and one for the
+//! gradient of the logits.
+
+use crate::driver::{Address, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, each, group_size};
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, SHORT, rows};
+use crate::memory::status::Check;
+use crate::program::source::Variant;
+use isograd_core::backend::{class_error, index_error};
+use isograd_core::{Call, DType, Operand, Result};
+
+/// Losses that one group sums up.
+const PART: usize = 8192;
+
+/// The attributes of a call.
+struct Attributes {
+    outer: usize,
+    classes: usize,
+    inner: usize,
+    ignored: i64,
+    has_weight: bool,
+    has_bytes: bool,
+    is_reduced: bool,
+    is_mean: bool,
+    /// Whether x are logarithms of probabilities.
+    is_logarithm: bool,
+    smoothing: f64,
+    divisor: f64,
+    acc: DType,
+}
+
+impl Attributes {
+    fn of(call: &Call<'_>) -> Attributes {
+        let [outer, classes, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
+        Attributes {
+            outer,
+            classes,
+            inner,
+            ignored: call.ints[3],
+            has_weight: call.ints[4] != 0,
+            has_bytes: call.ints[5] != 0,
+            is_reduced: call.ints[6] != 0,
+            is_mean: call.ints[6] == 2,
+            is_logarithm: call.ints[7] != 0,
+            smoothing: call.floats[0],
+            divisor: call.floats[1],
+            acc: call.outputs[0].dtype.acc(),
+        }
+    }
+
+    /// Targets.
+    fn count(&self) -> usize {
+        self.outer * self.inner
+    }
+
+    fn by_column(&self) -> bool {
+        self.inner > 1 || self.classes < SHORT
+    }
+
+    fn define(&self, variant: Variant) -> Variant {
+        let flags = [
+            ("WEIGHT", self.has_weight),
+            ("BYTES", self.has_bytes),
+            ("SMOOTHING", self.smoothing > 0.0),
+            ("REDUCED", self.is_reduced),
+            ("MEAN", self.is_mean),
+            ("LOGARITHMS", self.is_logarithm),
+        ];
+        flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
+    }
+
+    /// The program for these logits and targets.
+    fn variant(&self, logits: &Operand<'_>, target: &Operand<'_>) -> Variant {
+        let loss = if self.is_reduced { self.acc } else { logits.dtype };
+        let variant = variant("cross_entropy.c", logits).define("I", target.dtype.name()).define("LOSS", loss.name());
+        self.define(variant)
+    }
+
+    /// Adds the numbers that all kernels of logits take.
+    fn numbers(&self, arguments: Arguments) -> Arguments {
+        let arguments = arguments.int(self.count() as i64).int(self.classes as i64).int(self.ignored);
+        let share = self.smoothing / self.classes as f64;
+        arguments.float(1.0 - self.smoothing, self.acc).float(share, self.acc)
+    }
+}
+
+pub fn cross_entropy(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let a = Attributes::of(call);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let bytes = a.acc.size() * if a.is_reduced { a.count() } else { 0 };
+    let (losses, counts) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    let slot = gpu.status(call.op, Check::Class(a.classes))?;
+    // A kernel does not touch what is not there: any other address stands for it.
+    let mut numbers = inputs[2..].iter();
+    let mut optional = |is_there: bool| if is_there { numbers.next().copied() } else { None }.unwrap_or(inputs[0]);
+    let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));
+    let (loss, count) = if a.is_reduced { (losses.address, counts.address) } else { (outputs[0], outputs[1]) };
+    let pointers = [inputs[0], inputs[1], weight, bytes, loss, count, outputs[1]];
+    let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer)).pointer(slot.address);
+    let logits = &call.inputs[0];
+    let variant = a.variant(logits, &call.inputs[1]);
+    if a.by_column() || a.is_logarithm {
+        let variant = variant.define("THREADS", THREADS);
+        gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner as i64))?;
+    } else {
+        let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], Kept::READ);
+        gpu.launch(variant, "cross_entropy_rows", geometry, &arguments)?;
+    }
+    let target = &call.inputs[1];
+    gpu.checked(slot, |i| {
+        let class = gpu.element(target, target.layout.shape().rank(), i)?.as_i64(call.op)?;
+        Ok(class_error(call.op, &index_error(call.op, i as i64, class, a.classes)))
+    })?;
+    if a.is_reduced {
+        total(gpu, &a, logits, [losses.address, counts.address], &[outputs[0], outputs[2]])
+    } else {
+        Ok(())
+    }
+}
+
+/// Sums losses up. `outputs` are the loss and the divisor.
+fn total(
+    gpu: &Gpu,
+    a: &Attributes,
+    logits: &Operand<'_>,
+    [losses, counts]: [Address; 2],
+    outputs: &[Address],
+) -> Result<()> {
+    let threads = group_size(gpu.driver().limits());
+    let program = a.define(variant("cross_entropy.c", logits)).define("TOTAL", true).define("THREADS", threads);
+    let geometry = |groups: usize| Geometry::new([groups, 1, 1], threads);
+    let (n, parts) = (a.count(), a.count().div_ceil(PART));
+    let arguments = |pointers: [Address; 4]| pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let finish = |[losses, counts]: [Address; 2], n: usize| {
+        let arguments = arguments([losses, counts, outputs[0], outputs[1]]).int(n as i64).float(a.divisor, a.acc);
+        gpu.launch(program.clone(), "cross_entropy_total", geometry(1).following(), &arguments)
+    };
+    if parts == 1 {
+        return finish([losses, counts], n);
+    }
+    let (loss_parts, count_parts) = (gpu.scratch(parts * a.acc.size())?, gpu.scratch(parts * a.acc.size())?);
+    let of_parts = [loss_parts.address, count_parts.address];
+    let sums = arguments([losses, counts, of_parts[0], of_parts[1]]).int(n as i64).int(PART as i64);
+    gpu.launch(program.clone(), "cross_entropy_parts", geometry(parts), &sums)?;
+    finish(of_parts, parts)
+}
+
+pub fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let a = Attributes::of(call);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let mut rest = inputs[4..].iter();
+    let mut optional = |is_there: bool| if is_there { rest.next().copied() } else { None }.unwrap_or(inputs[0]);
+    let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));
+    let (divisor, weights) = (optional(a.is_reduced), optional(a.has_weight && a.smoothing > 0.0));
+    let [dy, logits, target, statistics] = [0, 1, 2, 3].map(|i| inputs[i]);
+    let pointers = [dy, divisor, logits, target, weight, weights, bytes, statistics, outputs[0]];
+    let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer));
+    let x = &call.inputs[1];
+    let variant = a.variant(x, &call.inputs[2]);
+    if a.by_column() {
+        let geometry = each(a.count() * a.classes);
+        let arguments = arguments.int(a.inner as i64);
+        return gpu.launch(variant.define("THREADS", THREADS), "cross_entropy_columns_backward", geometry, &arguments);
+    }
+    let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, outputs[0]], Kept::NONE);
+    gpu.launch(variant, "cross_entropy_rows_backward", geometry, &arguments)
+}

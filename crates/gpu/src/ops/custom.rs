@@ -1,0 +1,56 @@
+//! Ops of a program's own, whose text is compiled as those of the repository are.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, groups, in_groups};
+use crate::launch::operands::addresses;
+use crate::program::source::Variant;
+use isograd_core::custom::{CustomOp, Launch};
+use isograd_core::{Call, DType, Error, Result};
+use sha2::{Digest, Sha256};
+
+/// The dtypes of inputs.
+const INPUTS: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
+
+pub fn run(gpu: &Gpu, call: &Call<'_>, op: &'static CustomOp) -> Result<()> {
+    let (dialect, limits) = (gpu.driver().dialect().name, gpu.driver().limits());
+    let Some(text) = op.source.of(dialect) else {
+        return Err(Error::unsupported(call.op, format!("the op has no kernel in {dialect}")));
+    };
+    let (y, all) = (&call.outputs[0], || call.inputs.iter().chain(call.outputs));
+    let n = y.layout.shape().numel();
+    let geometry = match op.launch {
+        Launch::Elements => in_groups(n, group_size(limits)),
+        Launch::Groups { threads, .. } if threads > limits.max_group || !threads.is_power_of_two() => {
+            let message = format!("groups of {threads} threads, expected a power of 2 of at most {}", limits.max_group);
+            return Err(Error::unsupported(call.op, message));
+        }
+        Launch::Groups { threads, groups: count } => groups(count(y.layout.shape()), threads),
+    };
+    let acc = all().map(|o| o.dtype).find(|dtype| dtype.is_float()).map_or(DType::I64, DType::acc);
+    // Another op may have the name.
+    let digest = Sha256::digest(text);
+    let mut variant = Variant::new(op.name)
+        .define("CUSTOM", i64::from(u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])))
+        .define("T", y.dtype.name())
+        .define("ACC", acc.name())
+        .define("THREADS", geometry.threads)
+        .define("EACH(i)", "for (i64 i = GROUP * THREADS + LANE; i < n; i += GROUPS * THREADS)");
+    for (name, input) in INPUTS.into_iter().zip(call.inputs) {
+        variant = variant.define(name, input.dtype.name());
+    }
+    if acc == DType::I64 {
+        variant = variant.define("INTEGER", true);
+    }
+    if all().any(|o| o.dtype == DType::F64) {
+        variant = variant.define("NEEDS_F64", true);
+    }
+    if all().any(|o| o.layout.shape().numel() > i32::MAX as usize / 2) {
+        variant = variant.define("WIDE", true);
+    }
+    let tensors = addresses(call.inputs)?.into_iter().chain(addresses(call.outputs)?);
+    let arguments = tensors.fold(Arguments::new(), Arguments::pointer).int(n as i64);
+    let arguments = call.ints.iter().fold(arguments, |all, &v| all.int(v));
+    let arguments = call.floats.iter().fold(arguments, |all, &v| all.float(v, acc));
+    gpu.generated(variant, op.name, &|| text.to_string(), geometry, &arguments)
+}

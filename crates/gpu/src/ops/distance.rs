@@ -1,0 +1,44 @@
+//! Losses of distances between rows: a launch for those of all rows, and one for the gradients.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, rows};
+use isograd_core::backend::RowLoss;
+use isograd_core::{Call, Result};
+
+pub fn run(gpu: &Gpu, call: &Call<'_>, loss: RowLoss, is_backward: bool) -> Result<()> {
+    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
+    let [margin, order, eps] = [0, 1, 2].map(|i| call.floats[i]);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    // Backward, dy comes first and the distances last.
+    let first = is_backward as usize;
+    let (x, names) = (&call.inputs[first], &inputs[first..]);
+    // A kernel does not touch what is not there: any other address stands for it.
+    let (a, b, third) = (names[0], names[1], names[2]);
+    let (c, like) = if loss == RowLoss::Contrastive { (a, third) } else { (third, a) };
+    let pointers = match is_backward {
+        false => vec![a, b, c, like, outputs[0], outputs[1]],
+        true => vec![inputs[0], a, b, c, like, names[3], outputs[0], outputs[1], outputs[outputs.len() - 1]],
+    };
+    let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.int(count as i64).int(extent as i64);
+    let acc = x.dtype.acc();
+    let arguments = [margin, order, eps].into_iter().fold(arguments, |list, v| list.float(v, acc));
+    let arguments = match is_backward {
+        true => arguments.int(i64::from(call.inputs[0].layout.shape().numel() == count)).float(call.floats[3], acc),
+        false => arguments,
+    };
+    let flags = [
+        (loss == RowLoss::Contrastive, "LIKE"),
+        (loss == RowLoss::NearestTriplet, "NEAREST"),
+        (is_backward, "BACKWARD"),
+    ];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let program = flags.fold(variant("distance.c", x), |variant, (_, name)| variant.define(name, true));
+    let program = if order == 1.0 || order == 2.0 { program.define("ORDER", order as usize) } else { program };
+    let written = if is_backward { &outputs[..] } else { &[] };
+    let all = [&[a, b, c], written].concat();
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &all, Kept::READ);
+    gpu.launch(program, if is_backward { "row_loss_backward" } else { "row_loss" }, geometry, &arguments)
+}

@@ -1,0 +1,29 @@
+//! Dropout by draws that are made on the way.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::operands::{place, variant};
+use crate::launch::words::word;
+use crate::ops::random::with_base;
+use isograd_core::{Call, Result};
+
+/// Masks x by draws that are made on the way.
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let (from, to, n) = (place(x)?, place(y)?, y.layout.shape().numel());
+    let threads = group_size(gpu.driver().limits());
+    let variant = variant("random.c", y).define("THREADS", threads).define("DROPOUT", true);
+    let is_aligned = from % 16 == 0 && to % 16 == 0;
+    let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
+    let (variant, base) = with_base(variant, call.inputs.get(1))?;
+    let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to)).int(n as i64);
+    let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
+    let items = if y.dtype.size() == 2 { 8 } else { 4 };
+    gpu.launch(
+        variant,
+        "dropout",
+        in_groups(n.div_ceil(items), threads),
+        &arguments.float(call.floats[0], y.dtype.acc()),
+    )
+}

@@ -1,0 +1,161 @@
+//! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
+//! two.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::multi_tensor::Sets;
+use crate::launch::operands::place;
+use crate::memory::status::Check;
+use crate::ops::elementwise::{Body, Plan, acc, value_error_of};
+use crate::ops::total;
+use crate::program::source::{Variant, near};
+use isograd_core::backend::{Fused, Total};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Call, DType, Error, Kernel, Operand, Result};
+use smallvec::SmallVec;
+use std::fmt::Write;
+use std::ops::Range;
+
+pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
+    let has_sums = call.kernel != Kernel::Fused(Fused::Each(row));
+    let (kind, divisor) = match call.kernel {
+        Kernel::Fused(Fused::EachNorms(_)) => (Total::Norm, 1.0),
+        // The absolute values are the rows' affair.
+        _ => (Total::AbsSum, call.floats.last().copied().unwrap_or(1.0)),
+    };
+    let written = row.outputs() - kept;
+    let own = row.inputs() - written - shared;
+    let (outputs, totals) = call.outputs.split_at(call.outputs.len() - has_sums as usize);
+    let (inputs, shared) = call.inputs.split_at(call.inputs.len() - shared);
+    let plan = plan(call, row, [&inputs[..own], shared, &outputs[..written]], numbers)?;
+    let plan = Plan { sums: kept, is_squared: kind == Total::Norm, ..plan };
+    let set = |i: usize| {
+        let (read, numbers) = inputs[i * own..][..own].split_at(own - numbers);
+        read.iter().chain(&outputs[i * written..][..written]).chain(numbers).collect()
+    };
+    let count = outputs.len().checked_div(written).unwrap_or(inputs.len() / own.max(1));
+    if row.is_checked() && count != 1 {
+        let why = format!("`{}` checks its elements, which it does not of several tensors", row.name());
+        return Err(Error::unsupported(call.op, why));
+    }
+    let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
+    let plan = Plan { is_wide: sets.is_wide(), ..plan };
+    let table = sets.table(gpu)?;
+    let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place(operand)?));
+    let arguments = shared.iter().try_fold(table.arguments(), add)?;
+    let arguments = call.floats[..row.attributes()].iter().fold(arguments, |list, &k| list.float(k, plan.acc));
+    let variant = variant(&plan, numbers);
+    let launch = |arguments: Arguments| -> Result<()> {
+        let text = || text(&plan, numbers);
+        if !plan.checks() {
+            return gpu.generated(variant, "each", &text, table.geometry(), &arguments);
+        }
+        let slot = gpu.status(call.op, Check::Value)?;
+        gpu.generated(variant, "each", &text, table.geometry(), &arguments.pointer(slot.address))?;
+        gpu.checked(slot, |position| {
+            value_error_of(gpu, call.op, inputs[..own].iter().chain(shared), position, plan.acc)
+        })
+    };
+    let Some(totals) = totals.first() else { return launch(arguments) };
+    let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
+    launch(arguments.pointer(parts.address))?;
+    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
+    let arguments = arguments.pointer(place(totals)?);
+    let variant = total::variant(kind, totals.dtype, &sets);
+    gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
+}
+
+/// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
+fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]; 3], numbers: usize) -> Result<Plan> {
+    let dtype = |o: &Operand<'_>| o.dtype;
+    let all = own.iter().chain(shared).chain(targets).map(dtype);
+    let moving = &own[..own.len() - numbers];
+    let acc = acc(call.op, Body::Row(row), all.clone())?;
+    let results = call.outputs.iter().map(dtype).collect::<SmallVec<[DType; 8]>>();
+    let largest = moving.iter().chain(targets).map(|o| o.dtype.size()).max().unwrap_or(1);
+    let still = moving.len()..own.len() + shared.len();
+    Ok(Plan {
+        body: Body::Row(row),
+        acc,
+        inputs: own.iter().chain(shared).map(dtype).collect(),
+        outputs: targets.iter().map(dtype).collect(),
+        is_still: (0..all.count()).map(|k| still.contains(&k)).collect(),
+        rank: 1,
+        vector: 16 / largest,
+        is_wide: false,
+        sums: 0,
+        is_squared: false,
+        near: near(acc, &results),
+    })
+}
+
+/// The operands of a set that move, its numbers, and what is shared, by their places in the plan.
+fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>) {
+    let moving: Vec<usize> = (0..plan.is_still.len()).filter(|&k| !plan.is_still[k]).collect();
+    let first = plan.is_still.iter().position(|&still| still).unwrap_or(plan.inputs.len());
+    (moving, first..first + numbers, first + numbers..plan.inputs.len())
+}
+
+fn variant(plan: &Plan, numbers: usize) -> Variant {
+    let (moving, ..) = parts(plan, numbers);
+    let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
+    let variant = plan.describe(variant);
+    let variant = if plan.is_squared { variant.define("SQUARED", true) } else { variant };
+    if plan.sums == 0 {
+        return variant;
+    }
+    let variant = variant.define("SUMS", plan.sums).define("ACC", plan.acc.name());
+    if plan.near.is_empty() { variant } else { variant.define("NEAR_SUMS", true) }
+}
+
+fn text(plan: &Plan, numbers: usize) -> String {
+    let mut text = plan.functions();
+    let (moving, numbers, shared) = parts(plan, numbers);
+    let operands = plan.operands();
+    let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
+    let parameters: String = shared.clone().map(|k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
+    let parts = if plan.sums > 0 { ", GLOBAL A *parts" } else { "" };
+    let status = if plan.checks() { ", GLOBAL i64 *status" } else { "" };
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "KERNEL(each)(GLOBAL const i64 *table, i64 tensors, i64 size{parameters}{attributes}{parts}{status}) {{"
+    );
+    // In registers from here on; the body reads them as arrays of one element.
+    for k in shared {
+        let _ = writeln!(text, "    const S_{} {}[1] = {{s{k}[0]}};", operands[k].0, plan.operand(k));
+    }
+    if plan.sums > 0 {
+        text += "    LET_NEXT_START();\n    JOINS(SUMS);\n";
+    }
+    text += "    for (i64 chunk = GROUP; chunk < CHUNKS(table, tensors); chunk += GROUPS) {\n        \
+             CHUNK_OF(table, tensors, chunk, size);\n";
+    for (i, &k) in moving.iter().enumerate() {
+        let ctype = format!("{}S_{}", if k < plan.inputs.len() { "const " } else { "" }, operands[k].0);
+        let _ = writeln!(text, "        GLOBAL {ctype} *{} = POINTER({ctype}, entry[{i}]);", plan.operand(k));
+    }
+    for (i, k) in numbers.enumerate() {
+        let (ctype, entry) = (format!("const S_{}", operands[k].0), moving.len() + i);
+        let _ = writeln!(text, "        {ctype} {}[1] = {{POINTER({ctype}, entry[{entry}])[0]}};", plan.operand(k));
+    }
+    if plan.sums > 0 {
+        text += "        A sums[SUMS];\n        for (int i = 0; i < SUMS; i++) sums[i] = 0;\n";
+    }
+    text += "        EACH_WHOLE(g) {\n";
+    for k in 0..plan.is_still.len() {
+        let _ = writeln!(text, "        idx o{k} = {};", if plan.is_still[k] { "0" } else { "g * VECTOR" });
+    }
+    plan.vector_body(&mut text);
+    text += "        }\n        EACH_OTHER(g) {\n";
+    let at = |k: usize| if plan.is_still[k] { "0".to_string() } else { "g".to_string() };
+    plan.element("            ", &at, "g", &mut text);
+    text += "        }\n";
+    if plan.sums > 0 {
+        text += "        team_join(sums, SUMS, SIDE(SUMS), 0);\n        \
+                 if (LANE == 0)\n            \
+                 for (int i = 0; i < SUMS; i++) parts[chunk * SUMS + i] = sums[i];\n";
+    }
+    text + "    }\n}\n"
+}

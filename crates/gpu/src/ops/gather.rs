@@ -1,0 +1,130 @@
+//! Gather.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::layout::Joint;
+use crate::launch::operands::place;
+use crate::launch::words::{vectors, word};
+use crate::memory::status::Check;
+use crate::ops::index::{Places, bad, ints, is_wide};
+use crate::program::source::Variant;
+use isograd_core::{Call, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// Elements for each multiprocessor, from which on those that are picked are read in tiles, and bytes of a tile's row.
+const MANY_PICKS: usize = 32768;
+const TILE: usize = 128;
+
+/// How many elements of y a thread of `gather` takes side by side.
+#[derive(Clone, Copy)]
+enum Take {
+    /// A word of so many, all by one index.
+    Word(usize),
+    /// Each by an index of its own.
+    Each(usize),
+}
+
+impl Take {
+    /// `joint`: the elements of y, which are contiguous, with the strides of the index and of x.
+    fn new(joint: &Joint, size: usize, index_size: usize, along: usize, [x, index, y]: [u64; 3]) -> Take {
+        let (Some((last, outer)), Some((step, x_outer))) =
+            (joint.strides[0].split_last(), joint.strides[1].split_last())
+        else {
+            return Take::Each(1);
+        };
+        let length = joint.extents[joint.rank() - 1];
+        let fits = |steps: &[usize], v: usize| length.is_multiple_of(v) && steps.iter().all(|s| s % v == 0);
+        let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes.min(16) as u64);
+        if (*last, *step) == (0, 1) {
+            let is_there = |&v: &usize| {
+                fits(x_outer, v) && along.is_multiple_of(v) && [x, y].iter().all(|&a| is_aligned(a, v * size))
+            };
+            return vectors(size).find(is_there).map_or(Take::Each(1), Take::Word);
+        }
+        let v = (16 / size).min(4);
+        let is_there = *last == 1 && fits(outer, v) && is_aligned(y, v * size) && is_aligned(index, v * index_size);
+        Take::Each(if is_there { v } else { 1 })
+    }
+
+    fn elements(self) -> usize {
+        let (Take::Word(v) | Take::Each(v)) = self;
+        v
+    }
+}
+
+/// Dimensions in which `tile` words of the last one are followed by those of all rows, and not by their neighbours: what is
+/// picked along the rows stays in the cache. The strides of what is contiguous follow those of the other operands.
+fn in_tiles(joint: &Joint, tile: usize) -> Joint {
+    let (last, outer) = joint.extents.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
+    let mut contiguous: SmallVec<[usize; 8]> = smallvec![1; joint.rank()];
+    (1..joint.rank()).rev().for_each(|d| contiguous[d - 1] = contiguous[d] * joint.extents[d]);
+    let split = |strides: &SmallVec<[usize; 8]>| {
+        let (step, outer) = strides.split_last().map_or((1, &[][..]), |(step, outer)| (*step, outer));
+        [&[step * tile], outer, &[step]].concat().into()
+    };
+    let extents = [&[last / tile], outer, &[tile]].concat().into();
+    Joint { extents, strides: joint.strides.iter().chain([&contiguous]).map(split).collect() }
+}
+
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let ([x, index], y) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    if y.layout.shape().numel() == 0 {
+        return Ok(());
+    }
+    let (from, at, to, size) = (place(x)?, place(index)?, place(y)?, x.dtype.size());
+    let threads = group_size(gpu.driver().limits());
+    let places = Places::new(index, x.layout, None, call.ints[0] as usize, threads);
+    let operands = [index.layout.strides(), &places.target[..]];
+    let mut joint = Joint::of(index.layout.shape().dims(), operands.into_iter()).at_least_one();
+    let take = Take::new(&joint, size, index.dtype.size(), places.along, [from, at, to]);
+    // Counted in what a thread takes; where that is a word, x is too.
+    let (v, rank) = (take.elements(), joint.rank());
+    let mut along = places.along;
+    joint.extents[rank - 1] /= v;
+    let (numbers, unit, step) = match take {
+        Take::Word(_) => {
+            joint.strides[1][..rank - 1].iter_mut().for_each(|s| *s /= v);
+            along /= v;
+            (1, v * size, 0)
+        }
+        Take::Each(_) => {
+            let step = joint.strides[1][rank - 1];
+            joint.strides.iter_mut().for_each(|s| s[rank - 1] *= v);
+            (v, size, step)
+        }
+    };
+    // The columns of what is indexed by row.
+    let (tile, columns) = (TILE / (v * size), joint.extents[rank - 1]);
+    let is_tiled = rank > 1
+        && joint.strides[1][rank - 1] > 0
+        && matches!(take, Take::Each(_))
+        && y.layout.shape().numel() >= MANY_PICKS * gpu.driver().limits().units
+        && columns > tile
+        && columns.is_multiple_of(tile);
+    let joint = if is_tiled { in_tiles(&joint, tile) } else { joint };
+    let (ints, index_bytes) = (ints(&joint), numbers * index.dtype.size());
+    let variant = Variant::new("index.c")
+        .define("THREADS", threads)
+        .define("I", index.dtype.name())
+        .define("ROWS", joint.rank())
+        .define("INTS", ints.len())
+        .define("GATHER", true)
+        .define("WORD", word(v * size))
+        .define("UNIT", word(unit))
+        .define("NUMBERS", numbers)
+        .define("INDEX_WORD", word(index_bytes.min(16)))
+        .define("INDEX_WORDS", index_bytes.div_ceil(16));
+    let flags = [(is_wide(&[x, index, y]), "WIDE"), (is_tiled, "TILED")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let variant = flags.fold(variant, |variant, (_, name)| variant.define(name, true));
+    let n = y.layout.shape().numel() / v;
+    let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints);
+    let numbers_of = [n, unit / size, places.width, along, places.extent, step];
+    let arguments = numbers_of.iter().fold(arguments, |list, &v| list.int(v as i64));
+    let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(unit / size);
+    let slot = gpu.status(call.op, Check::Index(places.extent))?;
+    let arguments = arguments.bytes(&pattern).pointer(slot.address);
+    gpu.launch(variant, "gather", in_groups(n, threads), &arguments)?;
+    places.check(gpu, call.op, slot)
+}

@@ -1,0 +1,177 @@
+//! An index and what it points into, for the kernels of `index.c`.
+
+use crate::driver::Geometry;
+use crate::launch::device::Gpu;
+use crate::launch::grid::in_groups;
+use crate::launch::layout::Joint;
+use crate::launch::words;
+use crate::launch::words::{divider, vectors, word};
+use crate::memory::status::Slot;
+use crate::program::source::Variant;
+use isograd_core::backend::index_error;
+use isograd_core::{DType, Layout, Operand, Result};
+use smallvec::SmallVec;
+
+pub type Strides = SmallVec<[usize; 8]>;
+/// A program, and the integers that its kernel walks by.
+pub type Program = (Variant, SmallVec<[i64; 32]>);
+
+/// An index and what it points into.
+pub struct Places<'a> {
+    pub index: &'a Operand<'a>,
+    pub dim: usize,
+    /// Dimensions of the index's rows: behind them it does not change.
+    pub rank: usize,
+    pub rows: usize,
+    /// Strides in what it points into, 0 along the indexed dimension, whose stride and extent follow.
+    pub target: Strides,
+    pub along: usize,
+    pub extent: usize,
+    /// Strides in what is written, if there is any.
+    pub source: Option<Strides>,
+    /// Elements of a word: along the last dimension everything is counted in words.
+    pub vector: usize,
+    /// Words that lie at a row.
+    pub width: usize,
+    /// Threads of a group.
+    pub threads: usize,
+}
+
+impl<'a> Places<'a> {
+    pub fn new(
+        index: &'a Operand<'a>,
+        target: &Layout,
+        source: Option<&Layout>,
+        dim: usize,
+        threads: usize,
+    ) -> Places<'a> {
+        let (dims, steps) = (index.layout.shape().dims(), index.layout.strides());
+        let still = (dim + 1..dims.len()).rev().take_while(|&d| steps[d] == 0 || dims[d] == 1).count();
+        let rank = dims.len() - still;
+        let mut strides = Strides::from_slice(target.strides());
+        let along = std::mem::take(&mut strides[dim]);
+        Places {
+            index,
+            dim,
+            rank,
+            rows: dims[..rank].iter().product(),
+            target: strides,
+            along,
+            extent: target.shape()[dim],
+            source: source.map(|layout| Strides::from_slice(layout.strides())),
+            vector: 1,
+            width: dims[rank..].iter().product(),
+            threads,
+        }
+    }
+
+    /// Counts in the largest words of which everything at a row consists. `starts` are the addresses of what is read and
+    /// written.
+    pub fn in_words(mut self, size: usize, starts: [u64; 2]) -> Places<'a> {
+        let inner = self.inner();
+        if inner.rank() != 1 || inner.strides.iter().any(|s| s[0] != 1) {
+            return self;
+        }
+        let dims = self.index.layout.shape().dims();
+        // The steps between rows: a stride along a dimension of size 1 is none.
+        let of_rows = |s: &Strides| (0..self.rank).filter(|&d| dims[d] != 1).map(|d| s[d]).collect::<Strides>();
+        let mut steps: Strides = self.source.iter().chain([&self.target]).flat_map(of_rows).collect();
+        steps.extend([self.along, self.width]);
+        let fits = |&vector: &usize| {
+            let bytes = (vector * size) as u64;
+            steps.iter().all(|s| s % vector == 0) && starts.iter().all(|start| start % bytes == 0)
+        };
+        let Some(vector) = vectors(size).find(fits) else { return self };
+        self.vector = vector;
+        self.width /= vector;
+        self.along /= vector;
+        for strides in self.source.iter_mut().chain([&mut self.target]) {
+            strides[..self.rank].iter_mut().for_each(|s| *s /= vector);
+        }
+        self
+    }
+
+    /// The index's rows, and along them the strides of the index, the target and the source.
+    pub fn outer(&self) -> Joint {
+        let operands = [self.index.layout.strides(), &self.target[..]].into_iter().chain(self.source.as_deref());
+        self.joint(operands.map(|s| &s[..self.rank]))
+    }
+
+    pub fn joint<'b>(&self, operands: impl Iterator<Item = &'b [usize]>) -> Joint {
+        Joint::of(&self.index.layout.shape().dims()[..self.rank], operands).at_least_one()
+    }
+
+    /// What lies at a row, and the strides of the target and the source.
+    pub fn inner(&self) -> Joint {
+        let operands = [&self.target].into_iter().chain(&self.source).map(|s| &s[self.rank..]);
+        let mut inner = Joint::of(&self.index.layout.shape().dims()[self.rank..], operands).at_least_one();
+        if self.vector > 1 {
+            inner.extents[0] = self.width;
+        }
+        inner
+    }
+
+    /// How a kernel is compiled for these rows, and the integers that it takes, of which the last ones are given.
+    pub fn variant(&self, outer: &Joint, last: &[i64], is_wide: bool) -> Program {
+        let inner = self.inner();
+        let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
+        let ints: SmallVec<[i64; 32]> = ints.collect();
+        let variant = Variant::new("index.c")
+            .define("THREADS", self.threads)
+            .define("I", self.index.dtype.name())
+            .define("ROWS", outer.rank())
+            .define("INNER", inner.rank())
+            .define("INTS", ints.len());
+        (if is_wide { variant.define("WIDE", true) } else { variant }, ints)
+    }
+
+    pub fn each(&self, n: usize) -> Geometry {
+        in_groups(n, self.threads)
+    }
+
+    /// The numbers that say which word an index points to.
+    pub fn reach(&self) -> [i64; 4] {
+        [self.width as i64, divider(self.width), self.along as i64, self.extent as i64]
+    }
+
+    /// Ends a call that has looked at the index.
+    pub fn check(&self, gpu: &Gpu, op: &'static str, slot: Slot) -> Result<()> {
+        gpu.checked(slot, |row| {
+            let value = gpu.element(self.index, self.rank, row)?.as_i64(op)?;
+            Ok(index_error(op, row as i64, value, self.extent))
+        })
+    }
+}
+
+/// Dimensions as the kernels' `walk` takes them.
+pub fn ints(joint: &Joint) -> SmallVec<[i64; 32]> {
+    let strides = joint.strides.iter().flatten().map(|&s| s as i64);
+    let extents = joint.extents.iter().map(|&v| v as i64);
+    extents.chain(joint.extents.iter().map(|&d| divider(d))).chain(strides).collect()
+}
+
+/// The bits that stand for what a bad index would have read: NaN, or 0.
+pub fn bad(dtype: DType) -> i64 {
+    match dtype {
+        DType::F64 => f64::NAN.to_bits() as i64,
+        DType::F32 => f32::NAN.to_bits() as i64,
+        DType::F16 => 0x7e00,
+        DType::BF16 => 0x7fc0,
+        _ => 0,
+    }
+}
+
+/// Whether 32 bits cannot count what an operand spans.
+pub fn is_wide(operands: &[&Operand<'_>]) -> bool {
+    operands.iter().any(|o| words::is_wide(o.layout.end().max(o.layout.shape().numel())))
+}
+
+/// Adds the words in which counts and positions, of `elements` elements, are read and written.
+pub fn with_words(variant: Variant, elements: usize) -> Variant {
+    let [counts, rows] = [4, 8].map(|size| size * elements);
+    variant
+        .define("COUNT_WORD", word(counts.min(16)))
+        .define("COUNT_WORDS", counts.div_ceil(16))
+        .define("FIRST_WORD", word(rows.min(16)))
+        .define("FIRST_WORDS", rows.div_ceil(16))
+}

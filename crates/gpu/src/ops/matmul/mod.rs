@@ -1,0 +1,649 @@
+//! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
+
+mod library;
+mod wgmma;
+
+use crate::driver::blas::Factor;
+use crate::driver::{Driver, Geometry, Limits, Tile};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, each};
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::word;
+use crate::ops::reduce;
+use crate::program::source::Variant;
+use isograd_core::backend::{Fused, Reduce};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Call, DType, Kernel, Operand, Result};
+use smallvec::SmallVec;
+
+/// The common kernels.
+const FILE: &str = "matmul.c";
+/// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
+const LEAST_PART: usize = 128;
+/// Elements of 16 bits that operands of matrix units are read by, and results are written by.
+const MMA_WORD: usize = 8;
+/// Bytes that a thread moves at once.
+const WIDEST: usize = 16;
+/// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
+const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
+/// What `gemm_sum` adds up for one result.
+const MOST_PARTS: usize = 256;
+/// Columns, or products of a sum, that are few: such a product is bound by memory.
+const FEW: usize = 16;
+/// The same in 16 bits, where each element becomes one of arithmetic again for each of them; matrix units are faster.
+const FEW_OF_16_BITS: usize = 4;
+/// Multiplications of a product that is bound by its launch, whatever its shape.
+const FEW_MULTIPLIED: usize = 1 << 22;
+/// Sums of a thread, at most.
+const MOST_SUMS: usize = 64;
+/// Numbers that a group of threads puts together at once.
+const MOST_TOGETHER: usize = 4096;
+/// Rows of a thread of `gemm_outer`.
+const OUTER_ROWS: usize = 4;
+
+/// The tiles that are chosen from.
+pub mod tiles {
+    use crate::driver::Tile;
+
+    /// For products that fill the device; not in double precision, where a thread's results do not fit its registers.
+    pub const LARGE: Tile = Tile { m: 128, n: 128, k: 8, results: [8, 8] };
+    /// For products of a few hundred rows and columns.
+    pub const MEDIUM: Tile = Tile { m: 64, n: 64, k: 16, results: [8, 4] };
+    /// For products that would leave multiprocessors idle otherwise.
+    pub const SMALL: Tile = Tile { m: 32, n: 32, k: 32, results: [4, 4] };
+    /// For at most 16 columns.
+    pub const TALL: Tile = Tile { m: 64, n: 16, k: 32, results: [4, 4] };
+    /// For at most 16 rows.
+    pub const FLAT: Tile = Tile { m: 16, n: 64, k: 32, results: [4, 4] };
+    /// For at most 16 rows and columns.
+    pub const TINY: Tile = Tile { m: 16, n: 16, k: 32, results: [2, 2] };
+    /// All of them.
+    pub const ALL: [Tile; 6] = [LARGE, MEDIUM, SMALL, TALL, FLAT, TINY];
+}
+
+impl Tile {
+    /// Threads of a group.
+    pub fn threads(&self) -> usize {
+        (self.m / self.results[0]) * (self.n / self.results[1])
+    }
+
+    /// How many tiles cover `m x n` results.
+    fn count(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.m) * n.div_ceil(self.n)
+    }
+
+    /// Bytes of local memory: two places for each operand.
+    fn local_memory(&self, acc: DType) -> usize {
+        2 * self.k * (self.m * acc.size() + WIDEST + self.n * acc.size() + WIDEST)
+    }
+
+    /// Whether a device runs it, and in few enough registers.
+    pub fn fits(&self, acc: DType, limits: &Limits) -> bool {
+        let is_small = self.results[0] * self.results[1] * acc.size() <= 256;
+        is_small && self.threads() <= limits.max_group && self.local_memory(acc) <= limits.local_memory
+    }
+
+    /// Whether at least half of the results that it makes are wanted.
+    fn is_used(&self, m: usize, n: usize) -> bool {
+        2 * m * n >= self.count(m, n) * self.m * self.n
+    }
+}
+
+/// The extents of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Extents {
+    /// Matrices.
+    pub batches: usize,
+    /// Rows of a.
+    pub m: usize,
+    /// Columns of b.
+    pub n: usize,
+    /// Columns of a.
+    pub k: usize,
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Nothing is multiplied: `beta c`.
+    Scale,
+    /// A matrix times few vectors, with this many threads side by side where the matrix is contiguous.
+    Vectors(usize),
+    /// Sums of few products.
+    Outer,
+    /// By tiles.
+    Tiles(Tile),
+    /// By tiles, on matrix units.
+    Mma(Tile),
+    /// By tiles that an engine copies, on matrix units which read local memory.
+    Wgmma,
+}
+
+impl Method {
+    /// Whether a library may be faster. What is bound by memory our own kernels read as fast.
+    fn is_for_libraries(self) -> bool {
+        matches!(self, Method::Tiles(_) | Method::Mma(_) | Method::Wgmma)
+    }
+}
+
+/// A choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The kernel.
+    pub method: Method,
+    /// Pieces of K that different groups multiply.
+    pub parts: usize,
+    /// Whether positions are computed in 64 bits although they need not be.
+    pub is_wide: bool,
+    /// Groups of a launch, unless a single matrix takes more.
+    pub most_groups: usize,
+}
+
+impl Plan {
+    /// A method, and pieces of K.
+    pub fn new(method: Method, parts: usize) -> Plan {
+        Plan { method, parts, is_wide: false, most_groups: MOST_GROUPS }
+    }
+}
+
+/// The operand of a kernel that multiplies rows: a matrix `[rows, k]`, or the other one turned so.
+#[derive(Clone, Copy)]
+pub(crate) struct Side {
+    pub address: u64,
+    pub dtype: DType,
+    pub rows: usize,
+    pub k: usize,
+    /// Of batch, row and K.
+    pub strides: [usize; 3],
+    pub is_batched: bool,
+}
+
+impl Side {
+    fn new(operand: &Operand<'_>, row: usize, k: usize) -> Result<Side> {
+        let (dims, strides) = (operand.layout.shape().dims(), operand.layout.strides());
+        Ok(Side {
+            address: element_address(address(operand.memory)?, operand),
+            dtype: operand.dtype,
+            rows: dims[row],
+            k: dims[k],
+            strides: [strides[0], strides[row], strides[k]],
+            is_batched: dims[0] > 1,
+        })
+    }
+
+    /// Whether neighbours along K are nearer than neighbours along the rows.
+    pub fn is_along_k(&self) -> bool {
+        let [_, row, k] = self.strides;
+        self.k > 1 && (self.rows == 1 || k <= row)
+    }
+
+    /// Whether `vector` neighbours begin at multiples of their size everywhere, and every row or column is whole.
+    pub fn has_words(&self, vector: usize) -> bool {
+        let [batch, row, k] = self.strides;
+        let (last, other, extent, others) =
+            if self.is_along_k() { (k, row, self.k, self.rows) } else { (row, k, self.rows, self.k) };
+        let is_aligned = self.address.is_multiple_of((vector * self.dtype.size()) as u64);
+        let steps = (others == 1 || other % vector == 0) && (!self.is_batched || batch % vector == 0);
+        last == 1 && extent % vector == 0 && is_aligned && steps
+    }
+
+    /// Whether positions within `rows` rows of `k` elements need more than 31 bits.
+    fn is_wide(&self, rows: usize, k: usize) -> bool {
+        rows.saturating_mul(self.strides[1]).saturating_add(k.saturating_mul(self.strides[2])) > i32::MAX as usize
+    }
+
+    fn ints(&self) -> [i64; 3] {
+        self.strides.map(|s| s as i64)
+    }
+}
+
+/// Whether so many columns, rows, or products of a sum are few.
+fn is_few(extent: usize, e: Extents, dtype: DType) -> bool {
+    let multiplied = e.batches.saturating_mul(e.m).saturating_mul(e.n).saturating_mul(e.k);
+    let is_widened = dtype.size() < dtype.acc().size() && multiplied > FEW_MULTIPLIED;
+    extent <= if is_widened { FEW_OF_16_BITS } else { FEW }
+}
+
+/// Chooses how a product is computed. `along_k`: whether the matrix and the vectors of a matrix times few vectors are contiguous
+/// along K.
+pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> Plan {
+    let (units, acc) = (limits.units.max(1), dtype.acc());
+    let Extents { batches, m, n, k } = e;
+    let [is_along_k, are_vectors_along_k] = along_k;
+    if m.min(n) > 1 && is_few(k, e, dtype) {
+        return Plan::new(Method::Outer, 1);
+    }
+    // Vectors that lie side by side are not read well along K.
+    if m.min(n) == 1 || (is_few(m.min(n), e, dtype) && (are_vectors_along_k || !is_along_k)) {
+        return choose_vectors(batches, m.max(n), k, acc, is_along_k, limits);
+    }
+    let fits = |tile: &Tile| tile.fits(acc, limits);
+    let candidates: &[Tile] = match (m <= tiles::FLAT.m, n <= tiles::TALL.n) {
+        (true, true) => &[tiles::TINY],
+        (true, false) => &[tiles::FLAT],
+        (false, true) => &[tiles::TALL],
+        (false, false) => &[tiles::LARGE, tiles::MEDIUM, tiles::SMALL],
+    };
+    let candidates = candidates.iter().filter(|tile| fits(tile) && tile.is_used(m, n));
+    let groups = |tile: &Tile| tile.count(m, n).saturating_mul(batches);
+    let most = (k / LEAST_PART).clamp(1, MOST_PARTS);
+    let whole = candidates.clone().find(|tile| groups(tile) >= units);
+    let cut = || candidates.clone().find(|tile| groups(tile).saturating_mul(most) >= units);
+    let tile = whole.or_else(cut).or(candidates.clone().next_back()).unwrap_or(&tiles::SMALL);
+    let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
+    Plan::new(Method::Tiles(*tile), parts)
+}
+
+/// [`choose`] for matrix units, of the dialect's tiles for them.
+fn choose_mma(e: Extents, mma: &[Tile], limits: &Limits) -> Option<Plan> {
+    let (units, most) = (limits.units.max(1), (e.k / LEAST_PART).clamp(1, MOST_PARTS));
+    let groups = |tile: &Tile| tile.count(e.m, e.n).saturating_mul(e.batches);
+    let tile = mma.iter().find(|tile| groups(tile) >= units).or(mma.last())?;
+    let parts = if groups(tile) >= units { 1 } else { units.div_ceil(groups(tile).max(1)).min(most) };
+    Some(Plan::new(Method::Mma(*tile), parts))
+}
+
+/// A matrix of `rows` rows times few vectors is as fast as the matrix is read: a few groups for each multiprocessor.
+fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k: bool, limits: &Limits) -> Plan {
+    let threads = vector_threads(limits);
+    let vector = WIDEST / acc.size();
+    let wanted = 8 * limits.units.max(1);
+    let is_small = rows.saturating_mul(k).saturating_mul(batches) < wanted * threads;
+    let lanes = match (is_along_k, k.div_ceil(vector)) {
+        (false, _) if is_small => 8,
+        (false, _) => 32,
+        (true, 0..=16) => 8,
+        (true, _) if rows * batches >= wanted => 32,
+        (true, 17..=256) => 32,
+        (true, _) => threads,
+    };
+    let (block, least) = if is_along_k { (threads / lanes, 4 * lanes * vector) } else { (lanes * vector, LEAST_PART) };
+    let groups = rows.div_ceil(block).saturating_mul(batches).max(1);
+    let parts = wanted.div_ceil(groups).min(k / least).clamp(1, MOST_PARTS);
+    Plan::new(Method::Vectors(lanes), parts)
+}
+
+/// The widest word, in elements, of which a thread can keep as many sums for each of `rows`.
+fn vector(size: usize, rows: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let widths = [WIDEST, 8, 4].map(|bytes| bytes / size);
+    widths.into_iter().find(|&v| 1 < v && v <= (MOST_SUMS / rows).max(1) && fits(v)).unwrap_or(1)
+}
+
+fn vector_threads(limits: &Limits) -> usize {
+    THREADS.min(1 << limits.max_group.max(1).ilog2())
+}
+
+/// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let product = Product::new(call)?;
+    let plan = product.plan(gpu.driver());
+    if plan.method.is_for_libraries() && library::run(gpu, &product, call)? {
+        return Ok(());
+    }
+    product.run(gpu, plan)
+}
+
+/// Runs [`Fused::MatmulSum`]: by the library at once, if it can.
+pub fn run_with_sums(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let (outputs, sums) = call.outputs.split_at(1);
+    let multiply = Call { kernel: Kernel::Matmul, outputs, ints: &[], floats: &[1.0, 0.0], ..*call };
+    let product = Product::new(&multiply)?;
+    let (factor, input) = if call.ints[0] == 0 { (Factor::A, 0) } else { (Factor::B, 1) };
+    if product.plan(gpu.driver()).method.is_for_libraries()
+        && library::run_with_sums(gpu, &product, factor, place(&sums[0])?)?
+    {
+        return Ok(());
+    }
+    run(gpu, &multiply)?;
+    let input = &call.inputs[input];
+    let turned = input.layout.transpose(1, 2);
+    let layout = if factor == Factor::A { input.layout } else { &turned };
+    let inputs = [Operand { layout, ..*input }];
+    reduce::run(
+        gpu,
+        &Call { kernel: Kernel::Reduce(Reduce::Sum), inputs: &inputs, outputs: sums, ints: &[1], floats: &[], ..*call },
+    )
+}
+
+/// Runs [`Fused::MatmulPointwise`].
+pub fn run_with_pointwise(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let product = Product::new(call)?;
+    let plan = product.plan(gpu.driver());
+    if plan.method.is_for_libraries() && library::run_with_pointwise(gpu, &product, row, call)? {
+        return Ok(());
+    }
+    product.run(gpu, plan)
+}
+
+/// The choice among our own kernels for a call.
+pub fn plan(gpu: &Gpu, call: &Call<'_>) -> Result<Plan> {
+    Ok(Product::new(call)?.plan(gpu.driver()))
+}
+
+/// Runs a call on our own kernels as a plan says, whether or not it is the best one. [`Method::Vectors`] and
+/// [`Method::Outer`] are for extents of at most 16.
+pub fn run_as(gpu: &Gpu, call: &Call<'_>, plan: Plan) -> Result<()> {
+    Product::new(call)?.run(gpu, plan)
+}
+
+/// `y = activation(alpha a @ b + beta c)`, or a row of two operands of `alpha a @ b` and c, with addresses.
+pub(crate) struct Product {
+    pub e: Extents,
+    pub dtype: DType,
+    /// `[M, K]` and `[N, K]`.
+    pub a: Side,
+    pub b: Side,
+    /// Address and strides of batch, row and column; y where c is not read.
+    pub c: (u64, [usize; 3]),
+    pub y: u64,
+    pub alpha: f64,
+    pub beta: f64,
+    pub activation: Option<Pointwise>,
+    /// A row of the product and c, in the place of their sum.
+    pub joined: Option<Pointwise>,
+    /// Where what the activation is applied to is kept.
+    pub z: Option<u64>,
+}
+
+/// A launch of `gemm` or `gemv`.
+struct Multiply {
+    variant: Variant,
+    entry: &'static str,
+    /// For one matrix.
+    groups: usize,
+    threads: usize,
+    inputs: [u64; 2],
+    parts: usize,
+    /// The first matrix follows.
+    ints: SmallVec<[i64; 20]>,
+}
+
+impl Product {
+    fn new(call: &Call<'_>) -> Result<Product> {
+        let out = &call.outputs[0];
+        let (a, b) = (Side::new(&call.inputs[0], 1, 2)?, Side::new(&call.inputs[1], 2, 1)?);
+        let y = element_address(address(out.memory)?, out);
+        let z = call.outputs.get(1).map(|z| Ok(element_address(address(z.memory)?, z))).transpose()?;
+        let joined = match call.kernel {
+            Kernel::Fused(Fused::MatmulPointwise(row)) => Some(row),
+            _ => None,
+        };
+        let [alpha, beta] = if joined.is_some() { [1.0; 2] } else { [call.floats[0], call.floats[1]] };
+        let added = call.inputs.get(2).filter(|_| beta != 0.0);
+        let c = match added {
+            Some(c) => {
+                let strides = c.layout.strides();
+                (element_address(address(c.memory)?, c), [strides[0], strides[1], strides[2]])
+            }
+            None => (y, [0; 3]),
+        };
+        Ok(Product {
+            e: Extents { batches: out.layout.shape().dims()[0], m: a.rows, n: b.rows, k: a.k },
+            dtype: out.dtype,
+            a,
+            b,
+            c,
+            y,
+            alpha,
+            beta: if added.is_some() { beta } else { 0.0 },
+            activation: match call.kernel {
+                Kernel::Fused(Fused::GemmBias(row)) => Some(row),
+                _ => None,
+            },
+            joined,
+            z,
+        })
+    }
+
+    fn plan(&self, driver: &dyn Driver) -> Plan {
+        if self.is_scale() {
+            return Plan::new(Method::Scale, 0);
+        }
+        let limits = driver.limits();
+        let is_large = self.e.m > tiles::FLAT.m && self.e.n > tiles::TALL.n && !is_few(self.e.k, self.e, self.dtype);
+        if is_large && self.fits_wgmma(limits) {
+            return Plan::new(Method::Wgmma, 1);
+        }
+        let mma = if is_large && self.fits_mma(limits) { driver.dialect().mma } else { &[] };
+        let along_k = self.matrix_and_vectors().map(|side| side.is_along_k());
+        let otherwise = || choose(self.e, self.dtype, along_k, limits);
+        choose_mma(self.e, mma, limits).unwrap_or_else(otherwise)
+    }
+
+    /// The operand with more rows, which are those of the matrix, and the other, whose rows are vectors.
+    fn matrix_and_vectors(&self) -> [&Side; 2] {
+        if self.e.n <= self.e.m { [&self.a, &self.b] } else { [&self.b, &self.a] }
+    }
+
+    /// Whether matrix units can multiply the operands as they lie.
+    fn fits_mma(&self, limits: &Limits) -> bool {
+        let has_words = |side: &Side| side.has_words(MMA_WORD);
+        limits.has_mma && self.dtype.size() == 2 && has_words(&self.a) && has_words(&self.b)
+    }
+
+    fn run(&self, gpu: &Gpu, plan: Plan) -> Result<()> {
+        if self.numel() == 0 {
+            return Ok(());
+        }
+        match plan.method {
+            Method::Scale => self.sum(gpu, 0, self.y),
+            Method::Vectors(lanes) => self.vectors(gpu, lanes, plan),
+            Method::Outer => self.outer(gpu, plan),
+            Method::Tiles(tile) | Method::Mma(tile) => self.tiles(gpu, tile, plan),
+            Method::Wgmma => self.wgmma(gpu),
+        }
+    }
+
+    pub(crate) fn numel(&self) -> usize {
+        self.e.batches * self.e.m * self.e.n
+    }
+
+    /// Whether a and b are not read.
+    fn is_scale(&self) -> bool {
+        self.alpha == 0.0 || self.e.k == 0
+    }
+
+    pub(crate) fn variant(&self, file: &'static str, threads: usize, is_wide: bool) -> Variant {
+        let mut variant = Variant::new(file)
+            .define("THREADS", threads)
+            .define("T", self.dtype.name())
+            .define("ACC", self.dtype.acc().name());
+        match self.dtype.size() {
+            2 => variant = variant.define("NEAR", true),
+            8 => variant = variant.define("NEEDS_F64", true),
+            _ => {}
+        }
+        if is_wide { variant.define("WIDE", true) } else { variant }
+    }
+
+    /// The variant that writes results, not parts of them.
+    pub(crate) fn finishing(&self, variant: Variant) -> Variant {
+        match (self.activation, self.joined) {
+            (Some(row), _) => {
+                variant.define("ACTIVATION", row.name()).define("KEEPS_SUM", self.z.is_some()).calling(row)
+            }
+            (None, Some(row)) => variant.define("JOIN", row.name()).calling(row),
+            (None, None) => variant,
+        }
+    }
+
+    /// Launches a kernel that multiplies, and adds up the parts.
+    fn launch(&self, gpu: &Gpu, multiply: Multiply, plan: Plan) -> Result<()> {
+        let Multiply { variant, entry, groups, threads, inputs, parts, mut ints } = multiply;
+        let acc = self.dtype.acc();
+        let scratch = match parts {
+            1 => None,
+            _ => Some(gpu.scratch(parts * self.numel() * acc.size())?),
+        };
+        let sums = scratch.as_ref().map_or(self.y, |s| s.address);
+        let at_once = (plan.most_groups / groups).max(1);
+        let variant = variant.define("INTS", ints.len() + 1);
+        let variant = if parts == 1 { self.finishing(variant) } else { variant };
+        for first in (0..self.e.batches).step_by(at_once) {
+            let groups = groups * at_once.min(self.e.batches - first);
+            ints.push(first as i64);
+            let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
+            let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+            let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+            gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
+            ints.pop();
+        }
+        if parts > 1 { self.sum(gpu, parts, sums) } else { Ok(()) }
+    }
+
+    fn tiles(&self, gpu: &Gpu, tile: Tile, plan: Plan) -> Result<()> {
+        let Extents { batches, m, n, k } = self.e;
+        let (size, acc) = (self.dtype.size(), self.dtype.acc());
+        // Global memory is read in words of as many elements as local memory holds in 16 bytes.
+        let vector = WIDEST / acc.size();
+        let is_mma = matches!(plan.method, Method::Mma(_));
+        let run = if is_mma { MMA_WORD } else { vector.min(tile.results[0]).min(tile.results[1]) };
+        let part = k.div_ceil(plan.parts).next_multiple_of(tile.k);
+        let parts = k.div_ceil(part);
+        let spans = [(self.a, tile.m), (self.b, tile.n)];
+        let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
+        let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
+        let y_words = [self.y, self.z.unwrap_or(self.y)].iter().all(|y| y.is_multiple_of((run * size) as u64));
+        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
+        ints.extend([m, n, k, batches, tiles[0], tiles[1], parts, part].map(|v| v as i64));
+        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
+        ints.extend(self.c.1.map(|s| s as i64));
+        ints.push(y_words as i64);
+        let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
+        let (file, entry) = if is_mma { ("mma.c", "gemm_mma") } else { (FILE, "gemm") };
+        let mut variant = self
+            .variant(file, tile.threads(), is_wide)
+            .define("TILE_M", tile.m)
+            .define("TILE_N", tile.n)
+            .define("TILE_K", tile.k)
+            .define("A_ALONG_K", self.a.is_along_k())
+            .define("B_ALONG_K", self.b.is_along_k());
+        if !is_mma {
+            variant = variant
+                .define("RESULTS_M", tile.results[0])
+                .define("RESULTS_N", tile.results[1])
+                .define("VECTOR", vector)
+                .define("WORD", word(vector * size))
+                .define("RUN", run)
+                .define("RUN_WORD", word(run * acc.size()))
+                .define("STORE_WORD", word(run * size))
+                .define("A_VECTOR", words(&self.a))
+                .define("B_VECTOR", words(&self.b));
+        }
+        let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
+        let threads = tile.threads();
+        self.launch(gpu, Multiply { variant, entry, groups, threads, inputs, parts, ints }, plan)
+    }
+
+    /// y has few columns, or few rows: then those of a are the vectors.
+    fn vectors(&self, gpu: &Gpu, lanes: usize, plan: Plan) -> Result<()> {
+        let Extents { batches, n, k, .. } = self.e;
+        let [matrix, x] = self.matrix_and_vectors();
+        let [c_batch, c_row, c_column] = self.c.1;
+        // Of a row of the matrix, and of a vector.
+        let (c, y) =
+            if std::ptr::eq(matrix, &self.a) { ([c_row, c_column], [n, 1]) } else { ([c_column, c_row], [1, n]) };
+        let threads = vector_threads(gpu.driver().limits());
+        let lanes = lanes.min(threads);
+        let size = self.dtype.size();
+        let vector = vector(size, x.rows, |vector| matrix.has_words(vector));
+        let is_along_k = matrix.is_along_k();
+        let has_words = is_along_k && x.is_along_k() && x.has_words(vector);
+        let block = if is_along_k { threads / lanes } else { lanes * vector };
+        let part = k.div_ceil(plan.parts).next_multiple_of(WIDEST);
+        let parts = k.div_ceil(part);
+        // The loop's counter goes past the end by less than this.
+        let reach = part + THREADS * WIDEST;
+        let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(x.rows, reach);
+        let blocks = matrix.rows.div_ceil(block);
+        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
+        ints.extend([matrix.rows, k, batches, blocks, parts, part].map(|v| v as i64));
+        ints.extend(matrix.ints().into_iter().chain(x.ints()));
+        ints.extend([c_batch, c[0], c[1], y[0], y[1]].map(|s| s as i64));
+        let variant = self
+            .variant(FILE, threads, is_wide)
+            .define("LANES", lanes)
+            .define("TEAM", lanes)
+            .define("COLUMNS", x.rows)
+            .define("TOGETHER", (MOST_TOGETHER / (threads * vector)).clamp(1, x.rows))
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("ALONG_K", is_along_k)
+            .define("HAS_WORDS", has_words);
+        let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
+        self.launch(gpu, Multiply { variant, entry: "gemv", groups, threads, inputs, parts, ints }, plan)
+    }
+
+    /// K is small.
+    fn outer(&self, gpu: &Gpu, plan: Plan) -> Result<()> {
+        let Extents { batches, m, n, k } = self.e;
+        let size = self.dtype.size();
+        let written = [self.y, self.z.unwrap_or(self.y)];
+        let fits = |vector| n % vector == 0 && written.iter().all(|y| y.is_multiple_of((vector * size) as u64));
+        let vector = vector(size, OUTER_ROWS, fits);
+        let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
+        let mut ints: SmallVec<[i64; 13]> = [m, n, items].map(|v| v as i64).into_iter().collect();
+        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
+        ints.extend(self.c.1.into_iter().chain([k]).map(|s| s as i64));
+        let variant = self
+            .variant(FILE, THREADS, plan.is_wide || items > i32::MAX as usize)
+            .define("INTS", ints.len())
+            .define("ROWS", OUTER_ROWS)
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("HAS_WORDS", !self.b.is_along_k() && self.b.has_words(vector));
+        let variant = self.finishing(variant);
+        let pointers = [self.a.address, self.b.address, self.c.0, self.y, self.z.unwrap_or(self.y)];
+        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+        let acc = self.dtype.acc();
+        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        gpu.launch(variant, "gemm_outer", each(items), &arguments)
+    }
+
+    /// Bits that say where a row of 1 and c, which is one matrix and contiguous along its rows, is not 0: `leading` for each row,
+    /// a multiple of 32.
+    pub(crate) fn mask(&self, gpu: &Gpu, row: Pointwise, leading: usize, mask: u64) -> Result<()> {
+        let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
+        let (address, [_, step, _]) = self.c;
+        let fits = |v| n % v == 0 && step % v == 0 && address.is_multiple_of((v * size) as u64);
+        let (vector, words) = (vector(size, 1, fits), leading / 32);
+        let ints = [m, n, step, words].map(|v| v as i64);
+        let variant = self
+            .variant(FILE, THREADS, m * leading.max(step) > i32::MAX as usize)
+            .define("INTS", ints.len())
+            .define("MASK", true)
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * size))
+            .define("JOIN", row.name())
+            .calling(row);
+        let arguments = Arguments::new().pointer(address).pointer(mask).ints(&ints);
+        gpu.launch(variant, "gemm_mask", each(m * words), &arguments)
+    }
+
+    /// `y = activation(alpha (sum of the parts) + beta c)`, or a row of that sum and c.
+    pub(crate) fn sum(&self, gpu: &Gpu, parts: usize, sums: u64) -> Result<()> {
+        let Extents { batches, m, n, .. } = self.e;
+        let acc = self.dtype.acc();
+        let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
+        ints.extend(self.c.1.map(|s| s as i64));
+        let written = [self.y, self.z.unwrap_or(self.y)];
+        let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes as u64);
+        let fits = |v| {
+            let at = |address: &u64| is_aligned(*address, v * self.dtype.size());
+            n % v == 0 && written.iter().all(at) && is_aligned(sums, v * acc.size())
+        };
+        let vector = vector(acc.size(), 1, fits);
+        let variant = self
+            .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
+            .define("INTS", ints.len())
+            .define("VECTOR", vector)
+            .define("WORD", word(vector * self.dtype.size()))
+            .define("SUM_WORD", word(vector * acc.size()));
+        let variant = self.finishing(variant);
+        let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
+        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
+        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        gpu.launch(variant, "gemm_sum", each(self.numel() / vector).following(), &arguments)
+    }
+}

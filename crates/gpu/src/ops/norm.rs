@@ -1,0 +1,157 @@
+//! Fused kernels: normalisation of rows here, others in files of their own.
+
+use crate::driver::Address;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, place, variant};
+use crate::launch::rows::{Kept, columns, rows};
+use crate::launch::words::word;
+use crate::memory::status::Check;
+use crate::program::source::Variant;
+use isograd_core::backend::index_error;
+use isograd_core::{Call, DType, Operand, Result};
+
+/// Threads of a multiprocessor whose sums of columns find room in its registers.
+const RESIDENT: usize = 512;
+/// The longest sum without a tree.
+const TERMS: usize = 4096;
+
+/// What a norm's program is told of its parameters, which have the dtype `p`.
+fn norm_variant(call: &Call<'_>, x: &Operand<'_>, p: DType) -> Variant {
+    let names = ["CENTERED", "WEIGHT", "BIAS"];
+    let flags = names.into_iter().zip(&call.ints[2..5]).filter(|(_, on)| **on != 0);
+    flags.fold(variant("norm.c", x).define("P", p.name()), |variant, (name, _)| variant.define(name, true))
+}
+
+/// Adds the words in which parameters are read, if rows and addresses allow these.
+fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &[Address]) -> Variant {
+    let vector = 16 / x.size();
+    let bytes = (vector * p.size()).min(16);
+    let fits = extent.is_multiple_of(vector) && addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
+    let is_read_so = fits && variant.defines.contains(&("VECTOR", vector.into()));
+    if is_read_so { variant.define("PIECE", word(bytes)) } else { variant }
+}
+
+/// Adds an index that names rows of `x`, which is written before the number of rows.
+fn indexed(
+    variant: Variant,
+    arguments: Arguments,
+    index: Option<&Operand<'_>>,
+    x: &Operand<'_>,
+) -> Result<(Variant, Arguments)> {
+    let Some(index) = index else { return Ok((variant, arguments)) };
+    let arguments = arguments.pointer(place(index)?).int(x.layout.shape()[0] as i64);
+    Ok((variant.define("INDEX", index.dtype.name()), arguments))
+}
+
+/// `index` names the rows of x, if there is one.
+pub fn norm(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
+    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let x = &call.inputs[0];
+    let parameters = &call.inputs[1..call.inputs.len() - index.is_some() as usize];
+    let p = parameters.first().map_or(x.dtype, |p| p.dtype);
+    let mut parameters = inputs[1..].iter().copied();
+    // A kernel does not read a pointer that is not there: any other stands for it.
+    let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
+    let pointers = [inputs[0], optional(3), optional(4), outputs[0], outputs[1], outputs[2]];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let (variant, arguments) = indexed(norm_variant(call, &call.outputs[0], p), arguments, index, x)?;
+    let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(call.floats[0], x.dtype.acc());
+    let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
+    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
+    let variant = with_pieces(variant, x.dtype, p, extent, &[pointers[1], pointers[2]]);
+    let Some(index) = index else {
+        return gpu.launch(variant, "norm", geometry, &arguments.pointer(inputs[0]));
+    };
+    let extent = x.layout.shape()[0];
+    let slot = gpu.status(call.op, Check::Index(extent))?;
+    gpu.launch(variant, "norm", geometry, &arguments.pointer(slot.address))?;
+    gpu.checked(slot, |row| {
+        let value = gpu.element(index, 1, row)?.as_i64(call.op)?;
+        Ok(index_error(call.op, row as i64, value, extent))
+    })
+}
+
+/// The operands of a normalisation's gradient.
+pub struct NormGradient {
+    /// dy, x, mean and rstd.
+    pub read: [Address; 4],
+    pub weight: Address,
+    pub dx: Address,
+    /// The gradients of weight and bias.
+    pub parameters: [Address; 2],
+    /// The dtype of weight and bias.
+    pub p: DType,
+}
+
+impl NormGradient {
+    pub fn new(call: &Call<'_>, [has_weight, has_bias, wants_dx, wants_parameters]: [bool; 4]) -> Result<NormGradient> {
+        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+        let mut found = outputs.iter().copied();
+        // A kernel does not touch a pointer that is not there: any other stands for it.
+        let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
+        let p = match (has_weight, call.outputs.last()) {
+            (true, _) => call.inputs[4].dtype,
+            (false, Some(last)) if wants_parameters => last.dtype,
+            _ => call.inputs[1].dtype,
+        };
+        Ok(NormGradient {
+            read: [0, 1, 2, 3].map(|i| inputs[i]),
+            weight: inputs[if has_weight { 4 } else { 0 }],
+            dx: optional(wants_dx),
+            parameters: [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there)),
+            p,
+        })
+    }
+}
+
+/// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
+pub fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
+    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
+    let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
+    let x = &call.inputs[0];
+    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
+    let names = [(wants_dx, "DX"), (wants_parameters, "PARAMETERS"), (true, "BACKWARD")];
+    let names = names.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+    let variant = norm_variant(call, x, p);
+    let program = names.fold(variant.clone(), |variant, name| variant.define(name, true));
+    let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &[dy, from, dx], Kept::COLUMNS);
+    let together = (RESIDENT / geometry.threads).max(1);
+    // They run together if each has its share of the registers.
+    let has_share = program.defines.iter().any(|(name, _)| *name == "AT_ONCE");
+    let program = if has_share { program } else { program.define("AT_ONCE", together) };
+    let resident = gpu.driver().limits().units * together;
+    geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
+    let parts = geometry.groups[0];
+    let bytes = if wants_parameters { parts * extent * x.dtype.acc().size() } else { 0 };
+    let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
+    let sums = [weights.address, biases.address];
+    let pointers = [dy, from, mean, rstd, weight, dx, sums[0], sums[1]];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let (program, arguments) = indexed(program, arguments, index, &call.inputs[1])?;
+    let arguments = arguments.int(count as i64).int(extent as i64);
+    let program = with_pieces(program, x.dtype, p, extent, &[weight]);
+    gpu.launch(program, "norm_backward", geometry, &arguments)?;
+    if !wants_parameters {
+        return Ok(());
+    }
+    join_parts(gpu, variant, sums, parameters, parts, extent, has_bias)
+}
+
+/// Joins parts `[parts, extent]` of the gradients of a weight and a bias.
+pub fn join_parts(
+    gpu: &Gpu,
+    variant: Variant,
+    sums: [Address; 2],
+    [dweight, dbias]: [Address; 2],
+    parts: usize,
+    extent: usize,
+    has_bias: bool,
+) -> Result<()> {
+    let (variant, geometry) = columns(gpu, variant, extent, if has_bias { 2 } else { 1 });
+    let arguments = [sums[0], sums[1], dweight, dbias].into_iter().fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.int(parts as i64).int(extent as i64);
+    gpu.launch(variant, "norm_join", geometry, &arguments)
+}

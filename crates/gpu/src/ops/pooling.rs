@@ -1,0 +1,348 @@
+//! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
+//! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
+//! up first. Gradients are gathered, so that none is added by two threads.
+
+use crate::driver::Address;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, groups, in_groups};
+use crate::launch::operands::addresses;
+use crate::launch::words::{divider, word};
+use crate::program::source::Variant;
+use isograd_core::backend::Fused;
+use isograd_core::{Call, DType, Kernel, Result};
+
+/// Elements of a line that a thread holds, at most.
+const HELD: usize = 64;
+/// Elements of a window up to which loops are unrolled.
+const SMALL: usize = 32;
+/// Groups among which bands are divided before a group takes several at once.
+const GROUPS: usize = 512;
+/// Lines or columns that a thread has at least, where several share them.
+const FEW: usize = 4;
+/// Windows of a strip up to which a loop over them is unrolled.
+const UNROLLED: usize = 4;
+/// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
+const STEP: usize = 32;
+/// Elements of a window from which on the threads of a wave share it, and those of a group.
+const SHARED: [usize; 2] = [64, 2048];
+/// The same for windows that a thread reads in words.
+const SHARED_WORDS: usize = 256;
+/// Threads of the first.
+const READERS: usize = 32;
+
+/// The attributes of a call, by dimension: depth, height, width.
+struct Windows {
+    planes: usize,
+    input: [usize; 3],
+    output: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    padding: [usize; 3],
+    dilation: [usize; 3],
+    is_adaptive: bool,
+}
+
+impl Windows {
+    fn of(call: &Call<'_>) -> Windows {
+        let three = |i: usize| [0, 1, 2].map(|d| call.ints[1 + 3 * i + d] as usize);
+        Windows {
+            planes: call.ints[0] as usize,
+            input: three(0),
+            output: three(1),
+            kernel: three(2),
+            stride: three(3),
+            padding: three(4),
+            dilation: three(5),
+            is_adaptive: call.ints[19] != 0,
+        }
+    }
+
+    /// Of windows that are all of their volumes, lines of one.
+    fn flattened(self) -> Windows {
+        if !self.is_one() {
+            return self;
+        }
+        let line = [1, 1, self.input.iter().product()];
+        Windows { input: line, kernel: line, ..self }
+    }
+
+    /// Whether a window is all of a volume.
+    fn is_one(&self) -> bool {
+        self.is_adaptive && self.output == [1; 3]
+    }
+
+    /// From the first to the last element of a window.
+    fn reach(&self, d: usize) -> usize {
+        self.dilation[d] * (self.kernel[d] - 1)
+    }
+
+    /// Whether a position needs more than 31 bits, with room for a step beyond.
+    fn is_wide(&self) -> bool {
+        let volume = |extents: &[usize; 3]| self.planes * extents.iter().product::<usize>();
+        let end = |d: usize| self.input[d] + 2 * (self.padding[d] + self.reach(d) + self.stride[d]);
+        volume(&self.input).max(volume(&self.output)).max((0..3).map(end).max().unwrap_or(0)) > 1 << 30
+    }
+
+    /// Whether all windows end before what follows the padding, or without it, if there is none.
+    fn is_regular(&self, is_padding_inside: bool) -> bool {
+        let fits = |d: usize| {
+            let end = (self.output[d] - 1) * self.stride[d] + self.reach(d) + 1;
+            end <= self.input[d] + 2 * self.padding[d] && (is_padding_inside || self.padding[d] == 0)
+        };
+        !self.is_adaptive && (0..3).all(fits)
+    }
+
+    /// How many threads share the elements of a window, of groups of `threads`.
+    fn readers(&self, threads: usize, has_words: bool) -> usize {
+        match self.kernel.iter().product::<usize>() {
+            n if n < if has_words { SHARED_WORDS } else { SHARED[0] } => 1,
+            n if n < SHARED[1] => READERS.min(threads),
+            _ => threads,
+        }
+    }
+
+    fn variant(&self, call: &Call<'_>, threads: usize) -> Variant {
+        let dtype = call.outputs[0].dtype;
+        let variant = Variant::new("pool.c")
+            .define("THREADS", threads)
+            .define("T", dtype.name())
+            .define("ACC", dtype.acc().name());
+        let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
+        // Adaptive windows are found by the kernel.
+        let fixed = [[1; 3], [1; 3], [0; 3], [1; 3]];
+        let given = [self.kernel, self.stride, self.padding, self.dilation];
+        let values = if self.is_adaptive { fixed } else { given };
+        let pairs = names.into_iter().flatten().zip(values.into_iter().flatten());
+        let variant = pairs.fold(variant, |variant, (name, value)| variant.define(name, value));
+        let is_far = |d: usize| (self.input[d] + 1).saturating_mul(self.output[d] + 1) > i32::MAX as usize;
+        let is_small = !self.is_adaptive && self.kernel.iter().product::<usize>() <= SMALL;
+        let flags = [
+            ("ADAPTIVE", self.is_adaptive),
+            ("ONE", self.is_one()),
+            ("FAR", self.is_adaptive && (0..3).any(is_far)),
+            ("FLAT", self.input[0] == 1 && self.output[0] == 1),
+            ("SMALL", is_small),
+            ("WIDE", self.is_wide()),
+            ("NEEDS_F64", dtype == DType::F64),
+        ];
+        flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
+    }
+
+    /// Extents, and by what a thread's number is divided, for lines of so many strips in volumes of these extents.
+    fn ints(&self, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
+        let extents = || self.input.iter().chain(&self.output);
+        let by_extents = extents().map(|&d| divider(d));
+        let quotients = [strips, height, depth].into_iter().flat_map(|d| [d as i64, divider(d)]);
+        extents().map(|&v| v as i64).chain(by_extents).chain(quotients).collect()
+    }
+}
+
+/// Windows of which a thread makes the results, and the words in which it reads a line.
+struct Strip {
+    per: usize,
+    head: usize,
+    span: usize,
+    words: usize,
+}
+
+impl Strip {
+    /// If lines are whole words, and a thread can hold what it reads.
+    fn new(windows: &Windows, size: usize, x: Address) -> Option<Strip> {
+        let (vector, stride) = (16 / size, windows.stride[2]);
+        let is_whole = !windows.is_adaptive && windows.input[2].is_multiple_of(vector) && x.is_multiple_of(16);
+        if !is_whole || windows.reach(2) >= HELD || stride >= HELD {
+            return None;
+        }
+        let mut per = vector;
+        let is_much = |per: usize| stride * per * size > STEP || per / 2 >= windows.output[2];
+        while per > 1 && is_much(per) && (stride * per / 2).is_multiple_of(vector) {
+            per /= 2;
+        }
+        let head = (vector - windows.padding[2] % vector) % vector;
+        let span = (per - 1) * stride + windows.reach(2) + 1;
+        let words = (head + span).div_ceil(vector);
+        (words * vector <= HELD).then_some(Strip { per, head, span, words })
+    }
+}
+
+/// How a group makes adaptive windows of columns.
+struct Columns {
+    /// Elements of a word of a line, and words of a line.
+    vector: usize,
+    words: usize,
+    /// Bands that a group takes at once, of all.
+    bands: usize,
+    all: usize,
+    /// Threads that share the lines of a word, and those that share the columns of a window.
+    parts: usize,
+    members: usize,
+}
+
+impl Columns {
+    /// If a group has a thread for each word of a line, and windows have several lines.
+    fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Option<Columns> {
+        let [depth, height, width] = windows.kernel;
+        let vector = aligned(16 / size, windows.input[2], x, size);
+        let words = windows.input[2] / vector;
+        let all = windows.planes * windows.output[0] * windows.output[1];
+        if !windows.is_adaptive || depth * height == 1 || words > threads || windows.is_wide() || all * words > 1 << 30
+        {
+            return None;
+        }
+        let power = |n: usize| 1 << n.max(1).ilog2();
+        let lines = threads / words;
+        let bands = lines.min(all.div_ceil(GROUPS));
+        let parts = power((lines / bands).min(height / FEW));
+        let members = power((threads / (bands * windows.output[2])).min(width / FEW));
+        Some(Columns { vector, words, bands, all, parts, members })
+    }
+
+    /// What the kernel is told of it; of `members` the logarithm.
+    fn ints(&self) -> [i64; 4] {
+        let taken = self.bands * self.words;
+        [self.bands as i64, divider(taken), self.parts as i64, self.members.ilog2() as i64]
+    }
+}
+
+/// The largest elements and, if that is wanted, where they are; or averages.
+pub fn forward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let windows = Windows::of(call);
+    let size = call.outputs[0].dtype.size();
+    let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
+    let threads = group_size(gpu.driver().limits());
+    let (strip, columns) = (Strip::new(&windows, size, x), Columns::new(&windows, size, x, threads));
+    let readers = if columns.is_some() { 1 } else { windows.readers(threads, strip.is_some()) };
+    let strip = strip.filter(|_| readers == 1);
+    let per = strip.as_ref().map_or(1, |strip| strip.per);
+    let width = windows.output[2];
+    let strips = width.div_ceil(per);
+    let mut variant = windows.variant(call, threads).define("STRIP", per);
+    if let Some(Strip { head, span, words, .. }) = strip {
+        variant = variant
+            .define("VECTOR", 16 / size)
+            .define("WORD", word(16))
+            .define("HEAD", head)
+            .define("SPAN", span)
+            .define("WORDS", words);
+        if (strips * per - 1) * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.padding[2] {
+            variant = variant.define("CUT", true);
+        }
+    }
+    let fits = |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes as u64);
+    if fits(outputs[0], per * size) {
+        variant = variant.define("Y_WORD", word(per * size));
+    }
+    if readers > 1 {
+        variant = variant.define("READERS", readers);
+    }
+    let mut count = windows.planes * windows.output[0] * windows.output[1] * strips;
+    let mut geometry = in_groups(count * readers, threads);
+    let mut ints = windows.ints(columns.as_ref().map_or(strips, |columns| columns.words), windows.output);
+    if let Some(columns) = columns {
+        let vector = columns.vector;
+        variant = variant.define("COLUMNS", true).define("VECTOR", vector).define("WORD", word(vector * size));
+        (count, geometry) = (columns.all, groups(columns.all.div_ceil(columns.bands), threads));
+        ints.extend(columns.ints());
+    }
+    let variant = variant.define("INTS", ints.len());
+    let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
+    let arguments = arguments.ints(&ints).int(count as i64);
+    if call.kernel == Kernel::Fused(Fused::AvgPool) {
+        let (variant, divisor) = divided(variant, &windows, call);
+        let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
+        return gpu.launch(variant, "avg_pool", geometry, &arguments);
+    }
+    let mut variant = variant.define("MAX", true);
+    if let Some(index) = call.outputs.get(1) {
+        variant = indexed(variant, index.dtype);
+        let bytes = per * index.dtype.size();
+        if bytes <= 16 && fits(outputs[1], bytes) {
+            variant = variant.define("INDEX_WORD", word(bytes));
+        }
+    }
+    gpu.launch(variant, "max_pool", geometry, &arguments)
+}
+
+/// The gradient of either.
+pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let windows = Windows::of(call).flattened();
+    let dtype = call.outputs[0].dtype;
+    let (inputs, dx) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
+    let threads = group_size(gpu.driver().limits());
+    let (vector, width) = (16 / dtype.size(), windows.input[2]);
+    let per = aligned(vector, width, dx, dtype.size());
+    let strips = width / per;
+    let mut variant = windows
+        .variant(call, threads)
+        .define("STRIP", per)
+        .define("BACKWARD", true)
+        .define("WORD", word(per * dtype.size()));
+    let index = call.inputs.get(1).map(|index| index.dtype);
+    if let Some(dtype) = index {
+        variant = indexed(variant.define("MAX", true), dtype);
+    }
+    let (stride, padding, reach) = (windows.stride[2], windows.padding[2], windows.reach(2));
+    let piece = per / stride.min(per + 1);
+    let has_first = !windows.is_adaptive && per.is_multiple_of(stride) && reach < HELD;
+    if has_first {
+        let (stride, padding, reach) = (stride as i64, padding as i64, reach as i64);
+        let first = -(reach - padding).div_euclid(stride);
+        let most = (per as i64 - 1 + padding) / stride - first + 1;
+        let is_there = strips * piece <= windows.output[2];
+        variant = variant.define("FIRST", first).define("MOST", most).define("IS_WHOLE", is_there);
+        let sizes = [Some(dtype.size()), index.map(DType::size)].into_iter().flatten();
+        let mut bytes = sizes.map(|size| piece * size).zip(&inputs);
+        let fits = bytes.all(|(bytes, address)| bytes <= 16 && address.is_multiple_of(bytes as u64));
+        if piece > 1 && is_there && windows.output[2].is_multiple_of(piece) && fits {
+            variant = variant.define("PIECE", piece).define("G_WORD", word(piece * dtype.size()));
+            if let Some(index) = index {
+                variant = variant.define("INDEX_WORD", word(piece * index.size()));
+            }
+        }
+    }
+    // At most so many windows have elements of a strip.
+    let most = match windows.is_adaptive {
+        true => (windows.output[2] + strips - 1).div_ceil(strips),
+        false => (per - 1 + reach) / stride + 1,
+    };
+    if !has_first && most <= UNROLLED {
+        variant = variant.define("MOST", most);
+    }
+    let count = windows.planes * windows.input[0] * windows.input[1] * strips;
+    let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
+    let ints = windows.ints(strips, windows.input);
+    let variant = variant.define("INTS", ints.len());
+    let arguments = arguments.ints(&ints).int(count as i64);
+    if index.is_some() {
+        return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
+    }
+    let (variant, divisor) = divided(variant, &windows, call);
+    gpu.launch(variant, "avg_pool_backward", in_groups(count, threads), &arguments.float(divisor, dtype.acc()))
+}
+
+/// How many elements of a size words have, a power of 2 up to `most`, of which lines of `width` are made.
+fn aligned(most: usize, width: usize, address: Address, size: usize) -> usize {
+    let is_aligned = |per: usize| width.is_multiple_of(per) && address.is_multiple_of((per * size) as u64);
+    let mut per = most;
+    while per > 1 && !is_aligned(per) {
+        per /= 2;
+    }
+    per
+}
+
+/// What a program is told of where the largest elements are.
+fn indexed(variant: Variant, index: DType) -> Variant {
+    let variant = variant.define("INDEX", index.name());
+    if index == DType::U8 { variant.define("LOCAL_INDEX", true) } else { variant }
+}
+
+/// What a program of averages is told, and what it divides by if that is one number.
+fn divided(variant: Variant, windows: &Windows, call: &Call<'_>) -> (Variant, f64) {
+    let (is_size, is_given) = (call.ints[20] == 1, call.ints[20] == 2);
+    if is_given || windows.is_regular(is_size) {
+        let size = windows.kernel.iter().product::<usize>() as f64;
+        return (variant.define("CONSTANT", true), if is_given { call.floats[0] } else { size });
+    }
+    (if is_size { variant.define("INCLUDE_PAD", true) } else { variant }, 1.0)
+}

@@ -1,0 +1,26 @@
+//! The gradient of products of rows.
+
+use crate::driver::Limits;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, rows};
+use isograd_core::{Call, Result};
+
+/// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
+const FEWEST: usize = 256;
+
+/// True if groups are large enough.
+pub fn supports(limits: &Limits) -> bool {
+    limits.max_group >= FEWEST
+}
+
+pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let x = &call.inputs[0];
+    let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
+    let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+    let program = variant("prod.c", x).define("SCALED", "i32");
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ALL);
+    let arguments = [inputs[0], inputs[1], outputs[0]].into_iter().fold(Arguments::new(), Arguments::pointer);
+    gpu.launch(program, "prod_backward", geometry, &arguments.int(count as i64).int(extent as i64))
+}

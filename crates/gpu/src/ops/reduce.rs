@@ -1,0 +1,495 @@
+//! Reductions and arg-reductions.
+//!
+//! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
+//! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
+//! result are cut into parts. The last group of a row to begin joins what its parts make, where groups see what others leave in
+//! memory; otherwise that goes through scratch memory, in the arithmetic's dtype, to a further launch. Cuts depend on
+//! shapes and on the device alone, so every run adds in the same order.
+
+use crate::driver::{Address, Geometry, Limits};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::layout::Joint;
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::{vectors, word};
+use crate::memory::last_group;
+use crate::ops::reduce_prologue::Prologue;
+use crate::program::source::Variant;
+use isograd_core::backend::{Fused, Reduce};
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{Call, DType, Error, Kernel, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// The longest sum without a tree: threads take no more elements one after the other.
+const TERMS: usize = 4000;
+/// Bytes of what stands for elements until all are joined, if that is more than a value: two numbers or three, at most.
+const PAIR: usize = 16;
+const TRIPLE: usize = 24;
+/// Most local memory of a group, so that several groups share a multiprocessor.
+const LOCAL: usize = 16 << 10;
+/// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
+/// so that multiprocessors which are faster take more of them; fewer where the last one joins what all of them leave.
+const BUSY_GROUPS: usize = 8;
+const ROW_GROUPS: usize = 32;
+const JOINED_ROW_GROUPS: usize = 16;
+const BUSY_THREADS: usize = 1024;
+/// Fewest columns of a group, in vectors: their memory is read in whole lines.
+const FEWEST_COLUMNS: usize = 8;
+
+/// How the elements of one result, or the results of parts of them, become one value.
+#[derive(Clone, Copy)]
+struct Fold {
+    /// What `reduce.c` calls it.
+    join: &'static str,
+    is_squared: bool,
+    finish: Option<&'static str>,
+    /// Whether there is a second result.
+    is_twofold: bool,
+    /// Whether positions count.
+    is_arg: bool,
+    /// Bytes of a partial result that is more than a value.
+    partial: Option<usize>,
+    /// Whether the last NaN is the position, not the first.
+    is_last_nan: bool,
+}
+
+impl Fold {
+    fn plain(join: &'static str) -> Fold {
+        Fold {
+            join,
+            is_squared: false,
+            finish: None,
+            is_twofold: false,
+            is_arg: false,
+            partial: None,
+            is_last_nan: false,
+        }
+    }
+
+    fn of(kernel: Kernel) -> Option<Fold> {
+        let plain = Fold::plain;
+        let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
+        Some(match kernel {
+            Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
+            Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
+            Kernel::Reduce(Reduce::Norm) => Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SUM") },
+            Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
+            Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
+            Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
+            Kernel::ArgMax => arg("JOIN_ARGMAX"),
+            Kernel::ArgMin => arg("JOIN_ARGMIN"),
+            Kernel::Fused(Fused::LogSumExp) => {
+                Fold { finish: Some("FINISH_LOG"), partial: Some(PAIR), ..plain("JOIN_POWERS") }
+            }
+            Kernel::Fused(Fused::Variance) => {
+                Fold { finish: Some("FINISH_MEAN"), partial: Some(TRIPLE), ..plain("JOIN_SPREAD") }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// A reduction of a view.
+struct Task<'a> {
+    op: &'static str,
+    fold: Fold,
+    acc: DType,
+    /// Storage; none where elements or results are pairs.
+    from: Option<DType>,
+    to: Option<DType>,
+    x: Address,
+    y: Address,
+    /// Where the second result goes, beside the first; y if there is none.
+    second: Address,
+    /// Strides in x and in y.
+    kept: Joint,
+    /// Strides in x.
+    reduced: Joint,
+    /// What a mean divides by.
+    divisor: f64,
+    is_wide: bool,
+    /// The pointwise function in front of it.
+    prologue: Option<&'a Prologue>,
+}
+
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let (input, output) = (&call.inputs[0], &call.outputs[0]);
+    let refused = || Error::unsupported(call.op, format!("{} does not run on {}", call.kernel, input.dtype));
+    let fold = Fold::of(call.kernel).ok_or_else(refused)?;
+    if fold.finish.is_some() && !input.dtype.is_float() {
+        return Err(refused());
+    }
+    let fold = match (fold.is_arg, call.outputs.len() == 2) {
+        (true, _) => Fold { is_last_nan: call.ints.get(1) == Some(&1), ..fold },
+        (_, true) => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
+        _ => fold,
+    };
+    let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
+    let at = dims.len() - call.ints[0] as usize;
+    let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
+    let reduced = match fold.is_arg {
+        // Positions are counted in the order that the dimensions have.
+        true => Joint::of(&dims[at..], [&strides[at..]].into_iter()),
+        false => sorted(&dims[at..], &[&strides[at..]]),
+    };
+    if kept.numel() == 0 {
+        return Ok(());
+    }
+    let y = element_address(address(output.memory)?, output);
+    let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
+    let divisor = call.floats.first().copied().unwrap_or(reduced.numel() as f64);
+    let task = Task {
+        op: call.op,
+        fold,
+        acc: input.dtype.acc(),
+        from: Some(input.dtype),
+        to: Some(output.dtype),
+        x: element_address(address(input.memory)?, input),
+        y,
+        second,
+        kept: kept.at_least_one(),
+        reduced: reduced.at_least_one(),
+        divisor,
+        is_wide: false,
+        prologue: None,
+    };
+    reduce(gpu, task)
+}
+
+/// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
+pub fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+    let x = &call.inputs[0];
+    let dims = x.layout.shape().dims();
+    let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
+    let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
+    let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
+    let prologue = Prologue::new(call, row, &is_summed)?;
+    let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
+        of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
+    };
+    let [from, to] = [x, y].map(|operand| operand.layout.strides());
+    let kept = Joint::of(&of(false, dims), [&of(false, from)[..], &of(false, to)[..]].into_iter());
+    let reduced = Joint::of(&of(true, dims), [&of(true, from)[..]].into_iter());
+    let address = place(y)?;
+    let task = Task {
+        op: call.op,
+        fold: Fold::plain("JOIN_SUM"),
+        acc: x.dtype.acc(),
+        from: Some(x.dtype),
+        to: Some(y.dtype),
+        x: place(x)?,
+        y: address,
+        second: address,
+        kept: kept.at_least_one(),
+        reduced: reduced.at_least_one(),
+        divisor: 1.0,
+        is_wide: false,
+        prologue: Some(&prologue),
+    };
+    reduce(gpu, task)
+}
+
+/// Joint dimensions in descending order of the first operand's strides; repeated elements come first.
+fn sorted(dims: &[usize], strides: &[&[usize]]) -> Joint {
+    let mut order: SmallVec<[usize; 8]> = (0..dims.len()).collect();
+    order.sort_by_key(|&d| std::cmp::Reverse(strides[0][d].wrapping_sub(1)));
+    let pick = |of: &[usize]| order.iter().map(|&d| of[d]).collect::<SmallVec<[usize; 8]>>();
+    let strides: SmallVec<[SmallVec<[usize; 8]>; 2]> = strides.iter().map(|s| pick(s)).collect();
+    Joint::of(&pick(dims), strides.iter().map(|s| &s[..]))
+}
+
+fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
+    let plan = Plan::new(gpu.driver().limits(), &task);
+    task.is_wide |= task.needs_wide(&plan);
+    if plan.parts == 1 || plan.last_joins {
+        return task.launch(gpu, &plan);
+    }
+    let (rows, parts) = (task.kept.numel(), plan.parts);
+    let size = task.partial_size();
+    let scratch = gpu.scratch(rows * parts * size)?;
+    let partial = task.fold.partial.is_none().then_some(task.acc);
+    let extents = task.kept.extents.clone();
+    // Parts of a row lie side by side, and so do columns of a part.
+    let (unit, step) = if plan.is_columns { (1, rows) } else { (parts, 1) };
+    let mut strides: SmallVec<[usize; 8]> = smallvec![unit; extents.len()];
+    (1..extents.len()).rev().for_each(|d| strides[d - 1] = strides[d] * extents[d]);
+    let second = Task {
+        from: partial,
+        x: scratch.address,
+        kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
+        reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
+        fold: Fold { is_squared: false, ..task.fold },
+        prologue: None,
+        ..task
+    };
+    let first = Task {
+        to: partial,
+        y: scratch.address,
+        kept: Joint { extents, strides: smallvec![task.kept.strides[0].clone(), strides] },
+        fold: Fold { finish: None, ..task.fold },
+        ..task
+    };
+    first.launch(gpu, &plan)?;
+    reduce(gpu, second)
+}
+
+/// How a task is spread over the device.
+struct Plan {
+    is_columns: bool,
+    /// Elements that a thread reads at once, and such reads in flight together.
+    vector: usize,
+    unroll: usize,
+    /// Groups that shall run together on a multiprocessor, where its registers are shared so that all these reads are
+    /// in flight.
+    at_once: Option<usize>,
+    threads: usize,
+    /// Threads for one row, or columns of a group in vectors.
+    team: usize,
+    /// Elements of a part, and how many parts there are.
+    part: usize,
+    parts: usize,
+    /// Whether the last group of a result joins its parts, and whether threads read what is left of a part at once.
+    last_joins: bool,
+    reads_rest: bool,
+}
+
+impl Plan {
+    fn new(limits: &Limits, task: &Task<'_>) -> Plan {
+        let inner = |joint: &Joint| joint.strides[0].last().map_or(0, |&s| s);
+        let (kept, reduced) = (inner(&task.kept), inner(&task.reduced));
+        let is_columns = task.reduced.numel() == 1 || (kept != 0 && (reduced == 0 || kept < reduced));
+        if is_columns { Plan::columns(limits, task) } else { Plan::rows(limits, task) }
+    }
+
+    fn rows(limits: &Limits, task: &Task<'_>) -> Plan {
+        let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
+        let vector = task.row_vector();
+        let vectors = count.div_ceil(vector);
+        // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join, and
+        // of positions, more also until then.
+        let short = (vectors / task.reads(limits, vector, false).0).min(limits.wave);
+        let few = match task.fold {
+            Fold { partial: None, .. } => short.max(vectors / 8),
+            Fold { is_twofold: true, finish: None, .. } => vectors / 4,
+            Fold { is_arg: true, .. } if task.size() == Some(2) && limits.is_coherent => short.max(vectors / 16),
+            _ => vectors / 16,
+        };
+        let mut team = few.max(1).next_power_of_two().min(threads);
+        while team < threads && team < vectors && rows * team < limits.units * BUSY_THREADS {
+            team *= 2;
+        }
+        let least = threads * vector * if vector > 1 { 8 } else { 16 };
+        let is_narrow = task.fold.partial.is_none() && task.size() == Some(2) && task.prologue.is_none();
+        let groups = if is_narrow || limits.is_coherent { JOINED_ROW_GROUPS } else { ROW_GROUPS };
+        let wanted = if team == threads { limits.units * groups / rows } else { 1 };
+        let (part, parts) = cut(count, wanted, least, team * vector);
+        let words = task.partial_size().div_ceil(4);
+        let last_joins = parts > 1 && team == threads && limits.is_coherent && last_group::has_room(rows, parts, words);
+        let (unroll, at_once) = task.reads(limits, vector, parts > 1);
+        let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
+        let unroll = if is_deep { 8 } else { unroll };
+        // Of 32 bits, it takes more registers than that gains.
+        let reads_rest = last_joins && is_narrow;
+        Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
+    }
+
+    fn columns(limits: &Limits, task: &Task<'_>) -> Plan {
+        let (count, threads) = (task.reduced.numel(), group_size(limits));
+        let vector = task.column_vector(limits);
+        let columns = task.kept.numel() / vector;
+        // Few lines need few threads side by side, few columns need few lines.
+        let most = (threads / 32).max(1);
+        let height = ((count / 8).max(1).next_power_of_two()).min(most);
+        let mut team = (threads / height).min(columns.next_power_of_two());
+        let is_deep = |team: usize| threads / team * 16 <= count;
+        while team > FEWEST_COLUMNS && columns.div_ceil(team) < limits.units && is_deep(team) {
+            team /= 2;
+        }
+        let height = threads / team;
+        let wanted = limits.units * BUSY_GROUPS / columns.div_ceil(team);
+        let (part, parts) = cut(count, wanted, height * 64, height);
+        let unroll = if vector > 1 { 4 } else { 8 };
+        Plan {
+            is_columns: true,
+            vector,
+            unroll,
+            at_once: None,
+            threads,
+            team,
+            part,
+            parts,
+            last_joins: false,
+            reads_rest: false,
+        }
+    }
+
+    fn geometry(&self, task: &Task<'_>) -> Geometry {
+        let x = match self.is_columns {
+            true => (task.kept.numel() / self.vector).div_ceil(self.team),
+            false => task.kept.numel().div_ceil(self.threads / self.team),
+        };
+        Geometry::new([x, self.parts, 1], self.threads)
+    }
+}
+
+/// The length and the number of parts of `count` elements: `wanted` parts, if each has `least` elements. Threads step
+/// through a part by `stride` elements, [`TERMS`] times at most.
+fn cut(count: usize, wanted: usize, least: usize, stride: usize) -> (usize, usize) {
+    let parts = wanted.min(count / least).max(count.div_ceil(stride * TERMS)).max(1);
+    let part = count.div_ceil(parts).next_multiple_of(stride).max(1);
+    (part, count.div_ceil(part).max(1))
+}
+
+impl Task<'_> {
+    /// Reads of a row that a thread has in flight together, and of how many groups, so that a multiprocessor's registers
+    /// suffice for them. A compiler that is not told uses fewer registers, for more groups, and waits in between: measured
+    /// with CUDA's.
+    fn reads(&self, limits: &Limits, vector: usize, is_cut: bool) -> (usize, Option<usize>) {
+        let is_sum = matches!(self.fold.join, "JOIN_SUM" | "JOIN_PROD");
+        let dtype = self.from.filter(|_| limits.is_coherent && self.prologue.is_none());
+        match (vector > 1, self.fold, dtype) {
+            (false, ..) => (8, None),
+            (_, Fold { is_arg: true, .. }, Some(DType::F16 | DType::BF16)) => (4, Some(5)),
+            (_, Fold { is_arg: true, .. }, _) => (2, None),
+            (_, Fold { partial: None, .. }, Some(DType::F16 | DType::BF16)) => match (is_cut, is_sum) {
+                (true, _) => (8, Some(3)),
+                (false, true) => (4, Some(6)),
+                (false, false) => (4, None),
+            },
+            (_, Fold { partial: None, .. }, Some(DType::F32)) if is_cut => (8, Some(4)),
+            _ => (4, None),
+        }
+    }
+
+    /// Bytes of a partial result, or a little fewer in memory.
+    fn partial_size(&self) -> usize {
+        self.fold.partial.unwrap_or(self.acc.size())
+    }
+
+    /// Of what is read, the size of the largest elements; none where these are pairs.
+    fn size(&self) -> Option<usize> {
+        self.from.map(|dtype| self.prologue.map_or(dtype.size(), Prologue::size))
+    }
+
+    fn has_words(&self, vector: usize, size: usize) -> bool {
+        self.prologue.map_or(self.x.is_multiple_of((vector * size) as u64), |prologue| prologue.has_words(vector))
+    }
+
+    /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
+    fn row_vector(&self) -> usize {
+        let Some(size) = self.size() else { return 1 };
+        let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
+        let fits = |&vector: &usize| {
+            let is_multiple = |s: &usize| s.is_multiple_of(vector);
+            let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
+            (outer == 0 && self.prologue.is_none())
+                || (last.is_some_and(is_multiple)
+                    && self.has_words(vector, size)
+                    && self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]).all(is_multiple))
+        };
+        let mut vectors = vectors(size).filter(|v| inner == Some(&1) && count >= 2 * v);
+        vectors.find(fits).unwrap_or(1)
+    }
+
+    /// As many columns side by side as lie in 16 bytes, or fewer.
+    fn column_vector(&self, limits: &Limits) -> usize {
+        let Some(size) = self.size() else { return 1 };
+        let value = self.partial_size();
+        let local = LOCAL.min(limits.local_memory / 2);
+        let outer = self.kept.rank() - 1;
+        let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
+        let fits = |&vector: &usize| {
+            let is_multiple = |s: &usize| s.is_multiple_of(vector);
+            strides[outer] == 1
+                && is_multiple(&columns)
+                && self.has_words(vector, size)
+                && strides[..outer].iter().chain(&self.reduced.strides[0]).all(is_multiple)
+                && group_size(limits) / 2 * vector * value <= local
+        };
+        vectors(size).find(fits).unwrap_or(1)
+    }
+
+    /// Whether a position or a number needs more than 31 bits, with room for a step beyond.
+    fn needs_wide(&self, plan: &Plan) -> bool {
+        let end = |joint: &Joint, operand: usize| -> usize {
+            joint.strides[operand].iter().zip(&joint.extents).map(|(s, d)| s * d).sum()
+        };
+        let numbers = [
+            end(&self.kept, 0) + end(&self.reduced, 0),
+            end(&self.kept, 1),
+            self.kept.numel() * plan.parts,
+            self.reduced.numel(),
+        ];
+        numbers.into_iter().any(|n| n > 1 << 30)
+    }
+
+    fn variant(&self, plan: &Plan, ints: usize) -> Variant {
+        let Fold { join, is_squared, finish, is_twofold, is_last_nan, .. } = self.fold;
+        let mut variant = Variant::new("reduce.c")
+            .define("THREADS", plan.threads)
+            .define("INTS", ints)
+            .define("KEPT", self.kept.rank())
+            .define("REDUCED", self.reduced.rank())
+            .define("VECTOR", plan.vector)
+            .define("UNROLL", plan.unroll)
+            .define("ACC", self.acc.name())
+            .define(join, true);
+        variant = match self.from {
+            Some(dtype) => variant.define("X", dtype.name()),
+            None => variant.define("PARTIAL_X", true),
+        };
+        variant = match self.to {
+            Some(dtype) => variant.define("Y", dtype.name()),
+            None => variant.define("PARTIAL_Y", true),
+        };
+        if let (Some(from), true) = (self.from, plan.vector > 1) {
+            variant = variant.define("WORD", word(plan.vector * from.size()));
+        }
+        if let Some(groups) = plan.at_once {
+            variant = variant.define("AT_ONCE", groups);
+        }
+        let flags = [
+            (!plan.is_columns, "ROWS"),
+            (is_squared, "SQUARES"),
+            (is_twofold, "TWOFOLD"),
+            (is_last_nan, "LAST_NAN"),
+            (self.acc == DType::I64, "INTEGER"),
+            (self.acc == DType::F64, "NEEDS_F64"),
+            (self.is_wide, "WIDE"),
+            (plan.last_joins, "LAST_JOINS"),
+            (plan.reads_rest, "READS_REST"),
+        ];
+        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).chain(finish);
+        flags.fold(variant, |variant, name| variant.define(name, true))
+    }
+
+    fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
+        let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
+        let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
+        if plan.is_columns {
+            ints[self.kept.rank() - 1] /= plan.vector as i64;
+            results /= plan.vector;
+        }
+        ints.extend(self.reduced.ints());
+        // Words are read at their own alignment: x begins at one, `shift` elements before the first.
+        let size = self.from.map_or(1, DType::size);
+        let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
+        let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).pointer(self.second).ints(&ints);
+        let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
+        for number in numbers {
+            arguments = arguments.int(number as i64);
+        }
+        let divisor = if self.acc == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut arguments = arguments.float(self.divisor, divisor);
+        if plan.last_joins {
+            arguments = gpu.partials.places(&gpu.pool)?.into_iter().fold(arguments, Arguments::pointer);
+        }
+        let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
+        tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
+        let (variant, geometry) = (self.variant(plan, ints.len()), plan.geometry(self).following());
+        let Some(prologue) = self.prologue else { return gpu.launch(variant, entry, geometry, &arguments) };
+        let text = || prologue.text(plan.vector, plan.is_columns);
+        gpu.generated(prologue.variant(variant), entry, &text, geometry, &prologue.arguments(arguments))
+    }
+}

@@ -1,0 +1,41 @@
+//! Drawing positions from rows of logits: a group takes a row.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::operands::place;
+use crate::launch::words::word;
+use crate::memory::status::Check;
+use crate::ops::random::with_base;
+use crate::program::source::Variant;
+use isograd_core::backend::logits_error;
+use isograd_core::{Call, DType, Result};
+
+/// Threads of a group that joins sums without memory.
+const MANY: usize = 512;
+
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let (x, y) = (&call.inputs[0], &call.outputs[0]);
+    let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
+    let (from, to) = (place(x)?, place(y)?);
+    let limits = gpu.driver().limits();
+    let most = if limits.wave > 1 { MANY } else { THREADS };
+    let threads = 1 << limits.max_group.clamp(1, most).ilog2();
+    let vector = if from.is_multiple_of(16) { 16 / x.dtype.size() } else { 1 };
+    let variant = Variant::new("sample.c")
+        .define("T", x.dtype.name())
+        .define("ACC", "f32")
+        .define("THREADS", threads)
+        .define("AT_ONCE", true)
+        .define("VECTOR", vector)
+        .define("WORD", word(vector * x.dtype.size()));
+    let variant = if x.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
+    let (variant, base) = with_base(variant, call.inputs.get(1))?;
+    let slot = gpu.status(call.op, Check::Logits)?;
+    let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to));
+    let arguments = [rows, extent, samples].iter().fold(arguments, |list, &v| list.int(v as i64));
+    let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
+    let arguments = arguments.float(call.floats[0], DType::F32).pointer(slot.address);
+    gpu.launch(variant, "sample_logits", groups(rows, threads), &arguments)?;
+    gpu.checked(slot, |row| Ok(logits_error(call.op, row as i64)))
+}

@@ -1,0 +1,292 @@
+//! Running sums and products along a dimension.
+//!
+//! A team of threads takes a row, tile after tile. Rows that are long, or long and few, are cut into parts: the parts'
+//! totals are made, scanned, and then every part is scanned from what is before it. That reads x twice, but fills the
+//! device, and keeps the chains of additions short. The positions of a mask's true elements are found so too.
+//!
+//! Where rows lie side by side, neighbouring threads take neighbours of these columns, line after line. A group takes fewer
+//! of them, and several lines at once, if there are few. Columns that are too few even so are cut into parts as rows are.
+
+use crate::driver::{Address, Geometry, Limits};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::layout::Joint;
+use crate::launch::operands::{address, element_address, place};
+use crate::launch::words::{vectors, word};
+use crate::program::source::Variant;
+use isograd_core::backend::Scan;
+use isograd_core::{Call, DType, Layout, Result};
+use smallvec::SmallVec;
+
+/// Neighbours that a thread takes.
+const ITEMS: usize = 8;
+/// Most local memory of a group.
+const LOCAL: usize = 24 << 10;
+/// Bytes of a product as a fraction and an exponent.
+const SCALED: usize = 16;
+/// Tiles whose totals are added one after the other; fewest tiles of a part.
+const MOST_TILES: usize = 32;
+const FEWEST_TILES: usize = 2;
+/// Groups for each multiprocessor, from which on it is busy.
+const BUSY_GROUPS: usize = 8;
+/// Most turns of a group of columns: so many totals are added one after the other.
+const MOST_TURNS: usize = 512;
+/// Fewest bytes of a line that a group of columns reads: memory comes in pieces of this size.
+const FEWEST_BYTES: usize = 64;
+
+/// A scan of the rows of a view.
+struct Task {
+    kind: Scan,
+    acc: DType,
+    /// Storage; none where elements or results are totals.
+    from: Option<DType>,
+    to: Option<DType>,
+    x: Address,
+    y: Address,
+    /// Strides in x and in y.
+    kept: Joint,
+    n: usize,
+    stride: usize,
+    y_stride: usize,
+    is_reverse: bool,
+    is_exclusive: bool,
+    is_wide: bool,
+    /// Of a mask whose true elements' positions are wanted, its extents and how many these are; else nothing.
+    positions: SmallVec<[i64; 9]>,
+}
+
+pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Scan) -> Result<()> {
+    let (input, output) = (&call.inputs[0], &call.outputs[0]);
+    let (dims, strides) = (input.layout.shape().dims(), [input.layout.strides(), output.layout.strides()]);
+    let (n, outer) = dims.split_last().map_or((1, &[][..]), |(&n, outer)| (n, outer));
+    let kept = Joint::of(outer, strides.iter().map(|strides| &strides[..outer.len()]));
+    let rows = kept.numel();
+    if rows * n == 0 {
+        return Ok(());
+    }
+    let [stride, y_stride] = strides.map(|strides| strides.last().copied().unwrap_or(0));
+    let end = |layout: &Layout| layout.strides().iter().zip(dims).map(|(s, d)| s * d).sum::<usize>();
+    let task = Task {
+        kind,
+        acc: input.dtype.acc(),
+        from: Some(input.dtype),
+        to: Some(output.dtype),
+        x: element_address(address(input.memory)?, input),
+        y: element_address(address(output.memory)?, output),
+        kept: kept.at_least_one(),
+        n,
+        stride,
+        y_stride,
+        is_reverse: call.ints[0] != 0,
+        is_exclusive: call.ints[1] != 0,
+        // With room for a step beyond the end.
+        is_wide: end(input.layout).max(end(output.layout)) > 1 << 30,
+        positions: SmallVec::new(),
+    };
+    if output.layout.is_contiguous() { scan(gpu, &task) } else { scan_columns(gpu, &task) }
+}
+
+/// Where a mask is true, which is counted over all of it.
+pub fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let (mask, found) = (&call.inputs[0], &call.outputs[0]);
+    let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
+    let n = mask.layout.shape().numel();
+    let task = Task {
+        kind: Scan::Sum,
+        acc: mask.dtype.acc(),
+        from: Some(mask.dtype),
+        to: Some(found.dtype),
+        x: place(mask)?,
+        y: place(found)?,
+        kept: Joint::of(&[], [&[][..], &[][..]].into_iter()).at_least_one(),
+        n,
+        stride: 1,
+        y_stride: 1,
+        is_reverse: false,
+        is_exclusive: true,
+        is_wide: n.max(dims.len() * count) > 1 << 30,
+        positions: dims.iter().chain([&count]).map(|&v| v as i64).collect(),
+    };
+    scan(gpu, &task)
+}
+
+fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
+    let limits = gpu.driver().limits();
+    let (rows, n, threads) = (task.kept.numel(), task.n, task.threads(limits));
+    let team = n.div_ceil(ITEMS).next_power_of_two().min(threads);
+    let tile = team * ITEMS;
+    let tiles = n.div_ceil(tile);
+    let wanted = (limits.units * BUSY_GROUPS / rows).min(tiles / FEWEST_TILES);
+    let parts = wanted.max(tiles.div_ceil(MOST_TILES)).max(1);
+    let part = tiles.div_ceil(parts) * tile;
+    let parts = n.div_ceil(part);
+    let x = Arguments::new().pointer(task.x);
+    // Where the scan starts, and how it goes on.
+    let (first, stride) = match task.is_reverse {
+        true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
+        false => (0, task.stride as i64),
+    };
+    let mut ints = task.kept.ints();
+    let scratch = if parts > 1 { Some(gpu.scratch(2 * rows * parts * task.total_size())?) } else { None };
+    let carries = scratch.as_ref().map(|s| s.address + (rows * parts * task.total_size()) as u64);
+    if let (Some(totals), Some(carries)) = (&scratch, carries) {
+        let arguments = x.pointer(totals.address).ints(&ints).int(n as i64).int(part as i64).int(first).int(stride);
+        let variant = task.variant(ints.len(), threads, None).define("TOTALS", true);
+        gpu.launch(variant, "scan_totals", Geometry::new([rows, parts, 1], threads), &arguments)?;
+        let next = Task {
+            from: None,
+            to: None,
+            x: totals.address,
+            y: carries,
+            kept: Joint::of(&[rows], [&[parts][..], &[parts][..]].into_iter()).at_least_one(),
+            n: parts,
+            stride: 1,
+            y_stride: 1,
+            is_reverse: false,
+            is_exclusive: true,
+            positions: SmallVec::new(),
+            ..*task
+        };
+        scan(gpu, &next)?;
+    }
+    ints.extend_from_slice(&task.positions);
+    let mut arguments = Arguments::new().pointer(task.x).pointer(task.y).ints(&ints);
+    let (reverse, exclusive) = (task.is_reverse as i64, task.is_exclusive as i64);
+    for number in [rows as i64, n as i64, part as i64, first, stride, reverse, exclusive, team as i64] {
+        arguments = arguments.int(number);
+    }
+    if let Some(carries) = carries {
+        arguments = arguments.pointer(carries);
+    }
+    let geometry = Geometry::new([rows.div_ceil(threads / team), parts, 1], threads);
+    let mut variant = task.variant(ints.len(), threads, task.to);
+    if carries.is_some() {
+        variant = variant.define("CARRIES", true);
+    }
+    if let Some((_count, extents)) = task.positions.split_last() {
+        variant = variant.define("POSITIONS", extents.len());
+    }
+    gpu.launch(variant, "scan", geometry, &arguments)
+}
+
+fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
+    let limits = gpu.driver().limits();
+    let (columns, n, threads) = (task.kept.numel(), task.n, group_size(limits));
+    let vector = task.column_vector(limits);
+    let vectors = columns / vector;
+    // Few columns need few threads side by side, few lines need few teams.
+    let mut width = vectors.next_power_of_two().min(threads);
+    let fewest = FEWEST_BYTES / (vector * task.from.map_or(task.total_size(), DType::size));
+    while width > fewest && vectors.div_ceil(width) < limits.units * BUSY_GROUPS && 2 * ITEMS * threads / width <= n {
+        width /= 2;
+    }
+    let (groups, turn) = (vectors.div_ceil(width), threads / width * ITEMS);
+    let turns = n.div_ceil(turn);
+    // Reading twice pays where multiprocessors would have nothing to do.
+    let wanted = if groups < limits.units { limits.units * BUSY_GROUPS / groups } else { 1 };
+    let parts = wanted.min(turns / FEWEST_TILES).max(turns.div_ceil(MOST_TURNS)).max(1);
+    let part = turns.div_ceil(parts) * turn;
+    let parts = n.div_ceil(part);
+    let mut ints = task.kept.ints();
+    ints[task.kept.rank() - 1] /= vector as i64;
+    // Where the scan starts in x and in y, and how it goes on.
+    let [x, y] = [task.stride, task.y_stride].map(|stride| match task.is_reverse {
+        true => [((n - 1) * stride) as i64, -(stride as i64)],
+        false => [0, stride as i64],
+    });
+    let numbers =
+        [vectors as i64, n as i64, part as i64, x[0], x[1], y[0], y[1], task.is_exclusive as i64, width as i64];
+    let arguments = |to: Address| {
+        let arguments = Arguments::new().pointer(task.x).pointer(to).ints(&ints);
+        numbers.iter().fold(arguments, |arguments, &number| arguments.int(number))
+    };
+    let variant = |to: Option<DType>| {
+        let mut variant = task.variant(ints.len(), threads, to).define("COLUMNS", true).define("VECTOR", vector);
+        for (name, dtype) in [("X_WORD", task.from), ("Y_WORD", to)] {
+            variant = dtype.into_iter().fold(variant, |v, dtype| v.define(name, word(vector * dtype.size())));
+        }
+        variant
+    };
+    let geometry = Geometry::new([groups, parts, 1], threads);
+    if parts == 1 {
+        return gpu.launch(variant(task.to), "scan_columns", geometry, &arguments(task.y));
+    }
+    let size = columns * parts * task.total_size();
+    let totals = gpu.scratch(2 * size)?;
+    let carries = totals.address + size as u64;
+    gpu.launch(variant(None).define("TOTALS", true), "scan_columns", geometry, &arguments(totals.address))?;
+    let next = Task {
+        from: None,
+        to: None,
+        x: totals.address,
+        y: carries,
+        kept: Joint::of(&[columns], [&[1][..], &[1][..]].into_iter()).at_least_one(),
+        n: parts,
+        stride: columns,
+        y_stride: columns,
+        is_reverse: false,
+        is_exclusive: true,
+        positions: SmallVec::new(),
+        ..*task
+    };
+    scan_columns(gpu, &next)?;
+    let variant = variant(task.to).define("CARRIES", true);
+    gpu.launch(variant, "scan_columns", geometry, &arguments(task.y).pointer(carries))
+}
+
+impl Task {
+    fn is_scaled(&self) -> bool {
+        self.kind == Scan::Prod && self.acc.is_float()
+    }
+
+    fn total_size(&self) -> usize {
+        if self.is_scaled() { SCALED } else { self.acc.size() }
+    }
+
+    /// As many threads as have room for their tile.
+    fn threads(&self, limits: &Limits) -> usize {
+        let room = LOCAL.min(limits.local_memory) / ((ITEMS + 2) * self.total_size());
+        group_size(limits).min(1 << room.max(1).ilog2())
+    }
+
+    /// Columns side by side that lie in 16 bytes of x and of y, or fewer.
+    fn column_vector(&self, limits: &Limits) -> usize {
+        let (Some(from), Some(to)) = (self.from, self.to) else { return 1 };
+        let last = self.kept.rank() - 1;
+        let strides = &self.kept.strides;
+        let fits = |&vector: &usize| {
+            let is_multiple = |s: &usize| s.is_multiple_of(vector);
+            strides.iter().all(|strides| strides[last] == 1 && strides[..last].iter().all(is_multiple))
+                && [self.kept.extents[last], self.stride, self.y_stride].iter().all(is_multiple)
+                && [(self.x, from), (self.y, to)].iter().all(|(at, dtype)| at % (vector * dtype.size()) as u64 == 0)
+                && group_size(limits) * vector * self.total_size() <= LOCAL.min(limits.local_memory)
+        };
+        vectors(from.size().max(to.size())).find(fits).unwrap_or(1)
+    }
+
+    fn variant(&self, ints: usize, threads: usize, to: Option<DType>) -> Variant {
+        let mut variant = Variant::new("scan.c")
+            .define("THREADS", threads)
+            .define("INTS", ints)
+            .define("KEPT", self.kept.rank())
+            .define("ITEMS", ITEMS)
+            .define("ACC", self.acc.name())
+            .define(if self.kind == Scan::Sum { "JOIN_SUM" } else { "JOIN_PROD" }, true);
+        variant = match self.from {
+            Some(dtype) => variant.define("X", dtype.name()),
+            None => variant.define("PARTIAL_X", true),
+        };
+        variant = match to {
+            Some(dtype) => variant.define("Y", dtype.name()),
+            None => variant.define("PARTIAL_Y", true),
+        };
+        if self.is_scaled() {
+            variant = variant.define("SCALED", "i64");
+        }
+        let flags =
+            [(self.acc == DType::I64, "INTEGER"), (self.acc == DType::F64, "NEEDS_F64"), (self.is_wide, "WIDE")];
+        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+        flags.fold(variant, |variant, name| variant.define(name, true))
+    }
+}

@@ -1,0 +1,243 @@
+//! Scatter. Sums have a fixed order: that of the index.
+//!
+//! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
+//! by the length of a list. If it is short, each row looks at the others, and a team of threads does so for a wide row; if it has
+//! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; if there are many that are
+//! longer, it puts 16 bits of each row into buckets there, or finds the last row of each place; otherwise, all rows are put in the
+//! order of where they point. Where sums may have any order, and the device's memory adds, it does all of that.
+
+mod exact;
+mod lists;
+mod long;
+mod ordered;
+
+use crate::driver::Geometry;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::group_size;
+use crate::launch::layout::Joint;
+use crate::launch::operands::place;
+use crate::launch::words::{bits, word};
+use crate::memory::status::Check;
+use crate::ops::index::{Places, Program, Strides, is_wide, with_words};
+use crate::ops::scatter::lists::local_entries;
+use crate::program::source::Variant;
+use isograd_core::backend::{IndexReduce, Scatter};
+use isograd_core::{Call, DType, Result};
+use std::sync::atomic::Ordering;
+
+/// In lists of at most this length each row looks at the others itself.
+const FEW: usize = 32;
+/// Words of a row from which on a team of threads moves it, the longest list that it looks through, and how many rows all teams
+/// look at, at most.
+const WIDE_ROW: usize = 16;
+const TEAM_ROWS: usize = 2048;
+const TEAM_LOOKS: usize = 1 << 22;
+/// Bytes of the largest word.
+const WHOLE: usize = 16;
+const LIST_THREADS: usize = 1024;
+
+pub fn run(gpu: &Gpu, call: &Call<'_>, mode: Scatter) -> Result<()> {
+    let ([index, source], y) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    let dims = index.layout.shape().dims();
+    if index.layout.shape().numel() == 0 {
+        return Ok(());
+    }
+    let (from, to, dim) = (place(source)?, place(y)?, call.ints[0] as usize);
+    let threads = group_size(gpu.driver().limits());
+    let places = Places::new(index, y.layout, Some(source.layout), dim, threads).in_words(y.dtype.size(), [from, to]);
+    let onto = Onto::Values;
+    let scatter = Scattering { call, places, mode, onto, is_wide: is_wide(&[index, source, y]), from, to };
+    if scatter.may_add_in_any_order(gpu) {
+        scatter.in_any_order(gpu)
+    } else if mode == Scatter::Distinct {
+        scatter.few(gpu, 1)
+    } else if dims[dim] <= FEW {
+        scatter.few(gpu, dims[dim])
+    } else if scatter.is_for_teams() {
+        scatter.teams(gpu)
+    } else if let Some(together) = scatter.exact_lists(gpu.driver().limits()) {
+        scatter.exact(gpu, together)
+    } else {
+        scatter.many(gpu)
+    }
+}
+
+/// What a scatter finds where it writes.
+#[derive(Clone, Copy)]
+pub enum Onto {
+    /// Anything.
+    Values,
+    /// A contiguous table without values: rows that get nothing become zeros. One index may be left out.
+    Nothing { padding: i64, reduce: IndexReduce },
+}
+
+/// A scatter under way.
+pub struct Scattering<'a> {
+    pub call: &'a Call<'a>,
+    pub places: Places<'a>,
+    pub mode: Scatter,
+    pub onto: Onto,
+    pub is_wide: bool,
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Scattering<'_> {
+    /// How words are read, added and written.
+    fn variant(&self, outer: &Joint, last: &[i64]) -> Program {
+        let (variant, ints) = self.places.variant(outer, last, self.is_wide);
+        let dtype = self.call.outputs[0].dtype;
+        let bytes = self.places.vector * dtype.size();
+        let variant = variant.define("SCATTER", true).define("WORD", word(bytes)).define("VECTOR", self.places.vector);
+        let variant = match (self.mode, dtype.acc()) {
+            (Scatter::Assign | Scatter::Distinct, _) => return (variant.define("T", bits(dtype)), ints),
+            (Scatter::Add, DType::I64) => variant.define("ACC", "i64").define("INTEGER", true),
+            (Scatter::Add, DType::F64) => variant.define("ACC", "f64").define("NEEDS_F64", true),
+            (Scatter::Add, acc) => variant.define("ACC", acc.name()),
+        };
+        let variant = variant.define("T", dtype.name()).define("ADDING", true);
+        let variant = match self.onto {
+            Onto::Values => variant,
+            Onto::Nothing { reduce: IndexReduce::Sum, .. } => variant.define("FRESH", true),
+            Onto::Nothing { reduce: IndexReduce::Mean, .. } => variant.define("FRESH", true).define("MEAN", true),
+            Onto::Nothing { reduce: IndexReduce::Max, .. } => {
+                with_words(variant.define("FRESH", true), self.places.vector).define("LARGEST", true)
+            }
+        };
+        let variant = if self.call.outputs.len() == 2 { variant.define("COUNTS", true) } else { variant };
+        (variant, ints)
+    }
+
+    fn may_add_in_any_order(&self, gpu: &Gpu) -> bool {
+        let dtype = self.call.outputs[0].dtype;
+        let is_asked = self.mode == Scatter::Add && !gpu.is_deterministic.load(Ordering::Relaxed);
+        is_asked && gpu.driver().limits().has_adds && dtype.acc() == DType::F32
+    }
+
+    fn in_any_order(mut self, gpu: &Gpu) -> Result<()> {
+        let (index, size) = (self.places.index, self.call.outputs[0].dtype.size());
+        let mut outer = self.places.outer();
+        // Neighbours in the index that are neighbours in y and in the source are a word.
+        let (last, word_of) = (outer.rank() - 1, WHOLE / size);
+        let steps = |joint: &Joint| joint.strides[1..].iter().flat_map(|s| s[..last].to_vec()).collect::<Strides>();
+        let is_word = self.places.vector * self.places.width == 1
+            && outer.strides.iter().all(|s| s[last] == 1)
+            && [outer.extents[last], self.places.along].iter().chain(&steps(&outer)).all(|s| s.is_multiple_of(word_of))
+            && outer.strides[0][..last].iter().all(|s| (s * index.dtype.size()).is_multiple_of(16))
+            && [self.from, self.to, place(index)?].iter().all(|start| start.is_multiple_of(16));
+        let numbers = if is_word { word_of } else { 1 };
+        outer.extents[last] /= numbers;
+        outer.strides.iter_mut().for_each(|s| s[last] *= numbers);
+        self.places.vector *= numbers;
+        self.places.rows /= numbers;
+        let index_bytes = numbers * index.dtype.size();
+        let (variant, ints) = self.variant(&outer, &[]);
+        let variant = variant
+            .define("ANY_ORDER", true)
+            .define("NUMBERS", numbers)
+            .define("INDEX_WORD", word(index_bytes.min(16)))
+            .define("INDEX_WORDS", index_bytes.div_ceil(16));
+        let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
+        self.each(gpu, "any", (variant, ints), &[])
+    }
+
+    /// Of a list, each row looks at `count`: itself and the others, or itself alone.
+    fn few(&self, gpu: &Gpu, count: usize) -> Result<()> {
+        let (Places { index, dim, .. }, [_, _, apart]) = (&self.places, self.lists());
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
+        let steps = [count, apart, index.layout.strides()[*dim], source_step];
+        self.each(gpu, "few", (variant.define("FEW", true), ints), &steps)
+    }
+
+    /// A thread for each word of the source.
+    fn each(&self, gpu: &Gpu, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
+        let ((variant, ints), n) = (program, self.places.rows * self.places.width);
+        let arguments = Arguments::new().pointer(place(self.places.index)?).pointer(self.from).pointer(self.to);
+        let steps = steps.iter().map(|&v| v as i64);
+        let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps);
+        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
+        let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
+        gpu.launch(variant, entry, self.places.each(n), &arguments.pointer(slot.address))?;
+        self.places.check(gpu, self.call.op, slot)
+    }
+
+    /// Whether rows are wide, and lists short enough that each row looks at all of its own.
+    fn is_for_teams(&self) -> bool {
+        let ([_, count, _], Places { width, rows, .. }) = (self.lists(), &self.places);
+        *width >= WIDE_ROW && count <= TEAM_ROWS && count * rows <= TEAM_LOOKS && !self.is_wide
+    }
+
+    fn teams(&self, gpu: &Gpu) -> Result<()> {
+        let Places { index, dim, rows, width, threads, along, extent, .. } = self.places;
+        let [_, count, apart] = self.lists();
+        let team = width.next_power_of_two().min(threads);
+        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let most = count.next_power_of_two().max(u32::BITS as usize);
+        let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", most);
+        let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
+        let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
+        let pointers = [place(index)?, self.from, self.to];
+        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
+        let numbers = [rows, width, along, extent, count, apart, index.layout.strides()[dim], source_step];
+        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let slot = gpu.status(self.call.op, Check::Index(extent))?;
+        let geometry = Geometry::new([rows.div_ceil(threads / team), 1, 1], threads);
+        gpu.launch(variant, "teams", geometry, &arguments.pointer(slot.address))?;
+        self.places.check(gpu, self.call.op, slot)
+    }
+
+    /// Through local memory if a list has a place there, otherwise in order.
+    pub fn many(self, gpu: &Gpu) -> Result<()> {
+        // Nobody is the first of no rows: -1.
+        let zero = || {
+            self.call.outputs.iter().zip([0, 0, !0]).try_for_each(|(output, byte)| {
+                gpu.driver().fill(place(output)?, byte, output.layout.shape().numel() * output.dtype.size())
+            })
+        };
+        let is_fresh = matches!(self.onto, Onto::Nothing { .. });
+        if self.places.rows == 0 {
+            return if is_fresh { zero() } else { Ok(()) };
+        }
+        let limits = gpu.driver().limits();
+        let (long, entries) = (self.long(limits), local_entries(limits));
+        let is_short = self.is_short(entries);
+        if is_fresh && (is_short || long.is_some()) {
+            zero()?;
+        }
+        match long {
+            Some(long) => self.many_long(gpu, &long),
+            None if is_short => self.local(gpu, entries),
+            None => self.ordered(gpu),
+        }
+    }
+
+    /// Where counts and first rows go; y stands for what is not wanted.
+    fn others(&self) -> Result<[u64; 2]> {
+        let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), place);
+        Ok([at(1)?, at(2)?])
+    }
+
+    /// How many lists there are, the rows of one, and the distance between these.
+    fn lists(&self) -> [usize; 3] {
+        let Places { index, dim, rank, .. } = self.places;
+        let dims = index.layout.shape().dims();
+        let apart = dims[dim + 1..rank].iter().product();
+        [self.places.rows / dims[dim], dims[dim], apart]
+    }
+
+    /// The index that is left out; none is negative.
+    fn padding(&self) -> i64 {
+        if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
+    }
+}
+
+/// With what a thread keeps, for which it has the registers that LIST_THREADS leave to each.
+fn keeping(variant: Variant, kept: Option<usize>, threads: usize) -> Variant {
+    match kept {
+        Some(kept) => variant.define("KEPT", kept).define("AT_ONCE", (LIST_THREADS / threads).max(1)),
+        None => variant,
+    }
+}

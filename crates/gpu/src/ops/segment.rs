@@ -1,0 +1,76 @@
+//! Rows that are joined by index, as the edges of a graph are for its nodes, and their gradients.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, in_groups};
+use crate::launch::operands::place;
+use crate::launch::words::{divider, vectors, word};
+use crate::memory::status::Check;
+use crate::ops::index::{Places, bad, is_wide, with_words};
+use crate::ops::scatter::{Onto, Scattering};
+use crate::program::source::Variant;
+use isograd_core::backend::{IndexGradient, IndexReduce, Scatter, index_error};
+use isograd_core::{Call, DType, Result};
+use smallvec::SmallVec;
+
+/// Joins rows by index, and writes zeros to the rows of the table that get none.
+pub fn reduce(gpu: &Gpu, call: &Call<'_>, reduce: IndexReduce) -> Result<()> {
+    let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    if table.layout.shape().numel() == 0 {
+        return Ok(());
+    }
+    let (from, to, size) = (place(x)?, place(table)?, table.dtype.size());
+    let threads = group_size(gpu.driver().limits());
+    let places = Places::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
+    let onto = Onto::Nothing { padding: call.ints[0], reduce };
+    let is_wide = is_wide(&[index, x, table]);
+    Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
+}
+
+/// The gradient of rows that were joined by index.
+pub fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
+    let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
+    let n = dx.layout.shape().numel();
+    if n == 0 {
+        return Ok(());
+    }
+    let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
+    let places = call.inputs.iter().map(place).collect::<Result<SmallVec<[u64; 8]>>>()?;
+    let (from, to, size, threads) = (places[0], place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
+    // Counts [N], or counts, x and y, or the first rows. Any other pointer stands for one that is not there.
+    let [counts, x, y, first] = match kind {
+        IndexGradient::Mean => [places[2], from, from, from],
+        IndexGradient::Even => [places[2], places[3], places[4], from],
+        IndexGradient::First => [from, from, from, places[2]],
+    };
+    let fits =
+        |v: &usize| features.is_multiple_of(*v) && [from, x, y, to].iter().all(|a| a.is_multiple_of((v * size) as u64));
+    let v = vectors(size).find(fits).unwrap_or(1);
+    let width = features / v;
+    let variant = with_words(Variant::new("index.c"), v)
+        .define("SHARES", true)
+        .define("THREADS", threads)
+        .define("I", index.dtype.name())
+        .define("T", dx.dtype.name())
+        .define("ACC", dx.dtype.acc().name())
+        .define("WORD", word(v * size))
+        .define("VECTOR", v);
+    let variant = if dx.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
+    let variant = match kind {
+        IndexGradient::Mean => variant,
+        IndexGradient::Even => variant.define("EVEN", true),
+        IndexGradient::First => variant.define("FIRST", true),
+    };
+    let variant = if is_wide(&[dy, dx]) { variant.define("WIDE", true) } else { variant };
+    let pointers = [from, places[1], counts, x, y, first, to];
+    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let numbers = [(n / v) as i64, width as i64, divider(width), nodes as i64];
+    let arguments = numbers.into_iter().fold(arguments, Arguments::int);
+    let slot = gpu.status(call.op, Check::Index(nodes))?;
+    let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);
+    gpu.launch(variant, "shares", in_groups(n / v, threads), &arguments)?;
+    gpu.checked(slot, |row| {
+        let value = gpu.element(index, 1, row)?.as_i64(call.op)?;
+        Ok(index_error(call.op, row as i64, value, nodes))
+    })
+}

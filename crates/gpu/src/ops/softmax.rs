@@ -1,0 +1,100 @@
+//! Softmax and its logarithm, of rows and of columns.
+
+use crate::driver::{Address, Geometry};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{MOST_GROUPS, group_size};
+use crate::launch::operands::{addresses, variant};
+use crate::launch::rows::{Kept, SHORT, rows};
+use crate::launch::words::{vector_of, word};
+use crate::program::source::Variant;
+use isograd_core::{Call, DType, Result};
+
+/// Words that a thread reads at once of a column.
+const BATCH: usize = 4;
+/// Bytes that lie side by side, of which no part is left to others.
+const LINE: usize = 128;
+/// Groups of a multiprocessor: as many as run together.
+const TOGETHER: usize = 4;
+/// The longest sum without a tree.
+const TERMS: usize = 4096;
+
+/// The extents around the dimension, and its own.
+#[derive(Clone, Copy)]
+struct Extents {
+    outer: usize,
+    extent: usize,
+    inner: usize,
+}
+
+pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let [outer, extent, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
+    if outer * extent * inner == 0 {
+        return Ok(());
+    }
+    let (dtype, is_backward) = (call.outputs[0].dtype, call.inputs.len() > 1);
+    let mut all = addresses(call.inputs)?;
+    all.extend(addresses(call.outputs)?);
+    let flags = [(call.ints[3] != 0, "LOGARITHM"), (is_backward, "BACKWARD")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let program = flags.fold(variant("softmax.c", &call.outputs[0]), |variant, (_, name)| variant.define(name, true));
+    if inner > 1 || extent < SHORT {
+        return columns(gpu, program, dtype, &all, Extents { outer, extent, inner });
+    }
+    let kept = match dtype.size() {
+        _ if is_backward => Kept::TWO,
+        2 => Kept::HALVES,
+        _ => Kept::ONE,
+    };
+    let (program, geometry) = rows(gpu, program, dtype, outer, extent, &all, kept);
+    let entry = if is_backward { "softmax_rows_backward" } else { "softmax_rows" };
+    let arguments = all.iter().copied().fold(Arguments::new(), Arguments::pointer);
+    gpu.launch(program, entry, geometry, &arguments.int(outer as i64).int(extent as i64))
+}
+
+/// One launch, or, where columns are too few for the device, one that leaves what is found of their parts to another. `all`: what
+/// is read, and last what is written.
+fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], of: Extents) -> Result<()> {
+    let (limits, Extents { outer, extent, inner }) = (gpu.driver().limits(), of);
+    let threads = group_size(limits);
+    let vector = vector_of(dtype, inner, all);
+    let (width, bytes) = (inner / vector, vector * dtype.size());
+    let members = extent.div_ceil(BATCH).next_power_of_two().min(threads);
+    let side = width.next_power_of_two().min(LINE / bytes).min(threads);
+    let columns = side.max(threads / members);
+    let taken = threads / columns * BATCH;
+    let (count, rounds) = (outer * width, extent.div_ceil(taken));
+    let groups = count.div_ceil(columns);
+    let parts = (limits.units * TOGETHER / groups).clamp(1, rounds).max(rounds / TERMS);
+    let length = rounds.div_ceil(parts) * taken;
+    let parts = extent.div_ceil(length);
+    let program = program
+        .define("THREADS", threads)
+        .define("COLUMNS", columns)
+        .define("ABREAST", side)
+        .define("VECTOR", vector)
+        .define("WORD", word(bytes))
+        .define("BATCH", BATCH)
+        .define("PER", 0usize);
+    let flags = [(rounds == 1, "KEPT"), (parts > 1, "PARTS")].into_iter().filter(|(is_set, _)| *is_set);
+    let program = flags.fold(program, |variant, (_, name)| variant.define(name, true));
+    let geometry = Geometry::new([groups.min(MOST_GROUPS), parts, 1], threads);
+    // Largest elements and sums, of a gradient sums alone.
+    let (entries, found) = match all.len() {
+        2 => (["softmax_parts", "softmax_columns"], 2),
+        _ => (["softmax_parts_backward", "softmax_columns_backward"], 1),
+    };
+    let bytes = if parts > 1 { parts * count * vector * dtype.acc().size() } else { 0 };
+    let scratch = gpu.scratch(found * bytes)?;
+    let found = (0..found).map(|k| scratch.address + (k * bytes) as u64);
+    let sizes = [count, extent, width, length];
+    let arguments = |pointers: &[Address]| {
+        let pointers = pointers.iter().copied().chain(found.clone());
+        let arguments = pointers.fold(Arguments::new(), Arguments::pointer);
+        sizes.iter().fold(arguments, |arguments, &v| arguments.int(v as i64))
+    };
+    if parts > 1 {
+        gpu.launch(program.clone(), entries[0], geometry, &arguments(&all[..all.len() - 1]))?;
+    }
+    gpu.launch(program, entries[1], geometry, &arguments(all))
+}

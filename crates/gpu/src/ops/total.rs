@@ -1,0 +1,58 @@
+//! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
+
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{THREADS, groups};
+use crate::launch::multi_tensor::Sets;
+use crate::launch::operands::place;
+use crate::program::source::Variant;
+use isograd_core::backend::Total;
+use isograd_core::{Call, DType, Result};
+use smallvec::smallvec;
+
+pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
+    let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
+    let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
+    let table = sets.table(gpu)?;
+    let parts = gpu.scratch(table.chunks * acc.size())?;
+    let variant = variant(kind, from, &sets);
+    let arguments = table.arguments().pointer(parts.address);
+    gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
+    let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
+    gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place(&call.outputs[0])?))
+}
+
+/// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
+pub fn unscale(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let (targets, found) = call.outputs.split_at(call.outputs.len() - 1);
+    let from = targets[0].dtype;
+    let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
+    let table = sets.table(gpu)?;
+    let arguments = table.arguments().pointer(place(&call.inputs[0])?).pointer(place(&found[0])?);
+    gpu.launch(variant(Total::NotFinite, from, &sets), "unscale", table.geometry(), &arguments)
+}
+
+/// The program of a total over sets of one dtype, or of norms over parts in it.
+pub fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
+    let term = match kind {
+        Total::Norm => "TERM_SQUARE",
+        Total::AbsSum | Total::AbsMax => "TERM_ABS",
+        Total::NotFinite => "TERM_NOT_FINITE",
+    };
+    let variant = Variant::new("total.c")
+        .define("T", from.name())
+        .define("ACC", from.acc().name())
+        .define("THREADS", THREADS)
+        .define("OPERANDS", 1usize)
+        .define("VECTOR", sets.vector)
+        .define("WORD", "u32x4")
+        .define("TERM", term);
+    let flags = [
+        (kind == Total::Norm, "FINISH_NORM"),
+        (matches!(kind, Total::AbsMax | Total::NotFinite), "JOIN_MAX"),
+        (from == DType::F64, "NEEDS_F64"),
+        (sets.is_wide(), "WIDE"),
+    ];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    flags.fold(variant, |variant, (_, name)| variant.define(name, true))
+}

@@ -1,0 +1,185 @@
+//! Sources of kernels: which text a device's compiler receives.
+//!
+//! A text is the definitions of a variant, the dialect's prelude, what all dialects share, the function of a row of the
+//! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the
+//! common one. With `ISOGRAD_KERNELS` the files are read from that folder, which is laid out as the repository is.
+
+use crate::driver::Dialect;
+use isograd_core::pointwise::{Pointwise, c_source};
+use isograd_core::{DType, Error, Result};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+
+macro_rules! files {
+    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../kernels/", $name)))),*] };
+}
+
+/// The common sources, by name.
+pub const FILES: &[(&str, &str)] = files! {
+    "common.h" "ptx.h" "finish.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "index.c" "sort.c" "scan.c" "cross_entropy.c"
+    "total.c" "pool.c" "batch_norm.c" "group_norm.c" "rotary.c" "philox.h" "moments.h" "sample.c" "distance.c" "prod.c"
+};
+
+/// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
+/// elements most need no logarithm. With `NEAR`, its result is rounded to 16 bits.
+pub const FLOATS: &str = "\
+#ifdef NEAR
+#define divide_(a, b) divide_near_(a, b)
+#else
+#define divide_(a, b) ((a) / (b))
+#endif
+#define abs_ fabs_
+#define pow_ powr_
+#define pow_of_(x, y) ((y) == 1 ? (x) : (y) == 2 ? (x) * (x) : powr_(x, y))
+";
+
+/// Functions whose results are rounded to 16 bits.
+const NEAR: &str = "\
+#undef expm1_
+#define expm1_ expm1_near_
+#undef log_
+#define log_ log_near_
+#undef log1p_
+#define log1p_ log1p_near_
+#undef powr_
+#define powr_ pow_near_
+";
+
+/// What the function of a row calls in place of functions that are exact, if all its results are rounded to 16 bits.
+pub fn near(acc: DType, results: &[DType]) -> &'static str {
+    if acc == DType::F32 && results.iter().all(|d| d.size() == 2) { NEAR } else { "" }
+}
+
+/// The value of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A number.
+    Int(i64),
+    /// A word.
+    Word(&'static str),
+}
+
+impl From<i64> for Value {
+    fn from(v: i64) -> Value {
+        Value::Int(v)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(v: usize) -> Value {
+        Value::Int(v as i64)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(v: bool) -> Value {
+        Value::Int(v as i64)
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(v: &'static str) -> Value {
+        Value::Word(v)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Int(v) => write!(f, "{v}"),
+            Value::Word(v) => f.write_str(v),
+        }
+    }
+}
+
+/// A program: a file, or the name of what generates the text, and definitions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// The file's name.
+    pub file: &'static str,
+    /// Definitions, in the order that the host code writes them.
+    pub defines: SmallVec<[(&'static str, Value); 8]>,
+    /// The row of floats whose function the file calls, by its name. Its arithmetic is in the type `A`, which is defined.
+    pub row: Option<Pointwise>,
+}
+
+impl Variant {
+    /// A file without definitions.
+    pub fn new(file: &'static str) -> Variant {
+        Variant { file, defines: SmallVec::new(), row: None }
+    }
+
+    /// Adds a definition.
+    pub fn define(mut self, name: &'static str, value: impl Into<Value>) -> Variant {
+        self.defines.push((name, value.into()));
+        self
+    }
+
+    /// Puts the function of a row of floats before the file.
+    pub fn calling(self, row: Pointwise) -> Variant {
+        Variant { row: Some(row), ..self }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file)?;
+        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))?;
+        self.row.map_or(Ok(()), |row| write!(f, " {}", row.name()))
+    }
+}
+
+/// The whole text of a variant. `generated` takes the place of the file.
+pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -> Result<String> {
+    let mut text = String::new();
+    for (name, value) in &variant.defines {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "#define {name} {value}");
+    }
+    for file in ["prelude.h", "common.h"] {
+        append(&mut text, dialect, file, &find(dialect, file)?)?;
+    }
+    if let Some(row) = variant.row {
+        append(&mut text, dialect, row.name(), &(FLOATS.to_string() + &c_source(row)))?;
+    }
+    match generated {
+        Some(generated) => append(&mut text, dialect, variant.file, generated)?,
+        None => append(&mut text, dialect, variant.file, &find(dialect, variant.file)?)?,
+    }
+    Ok(text)
+}
+
+/// Adds a file with those that it includes, so that compilers and debuggers name each and its own lines.
+fn append(text: &mut String, dialect: &Dialect, name: &str, contents: &str) -> Result<()> {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "#line 1 \"{name}\"");
+    for (i, line) in contents.lines().enumerate() {
+        match line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"')) {
+            Some(file) => {
+                append(text, dialect, file, &find(dialect, file)?)?;
+                let _ = writeln!(text, "#line {} \"{name}\"", i + 2);
+            }
+            None => {
+                let _ = writeln!(text, "{line}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file of the dialect, or else the common one.
+pub(crate) fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
+    if let Some(root) = std::env::var_os("ISOGRAD_KERNELS") {
+        let root = PathBuf::from(root);
+        let own = root.join(format!("kernels-{}", dialect.name)).join(name);
+        let path = if own.exists() { own } else { root.join("kernels").join(name) };
+        return std::fs::read_to_string(&path).map(Cow::Owned).map_err(|e| Error::io(&path, "reading", e));
+    }
+    let mut all = dialect.files.iter().chain(FILES);
+    match all.find(|(file, _)| *file == name) {
+        Some((_, text)) => Ok(Cow::Borrowed(*text)),
+        None => Err(Error::backend("compile", format!("there is no kernel file {name}"))),
+    }
+}
