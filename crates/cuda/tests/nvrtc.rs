@@ -150,10 +150,10 @@ fn usage(log: &str, name: &str, is_generated: bool) -> Option<Usage> {
 
 fn table() -> String {
     let mut text = String::from("# Registers and local memory of the CUDA kernels\n\n");
-    text += "Of each kernel as it is compiled for large contiguous operands: registers of a thread, bytes of local memory of a group,\n";
-    text += "and, if there are any, bytes of memory of a thread: what it indexes by a variable, what functions as sin keep there, and registers\n";
-    text += "that are put aside, of which the bytes follow with an `s`. Why, also for operands of other sizes, is in the list `SPILLS` of\n";
-    text += "`crates/cuda/tests/nvrtc.rs`.\n\n";
+    text += "Each kernel is compiled for large contiguous operands. A cell has the registers of a thread, the bytes of local memory of a group, and,\n";
+    text += "if there are any, the bytes of a thread's own memory: arrays with a variable index, the stack of functions such as sin, and spilled\n";
+    text += "registers, whose bytes follow with an `s`. The list `SPILLS` of `crates/cuda/tests/nvrtc.rs` has the reasons, also for operands of other\n";
+    text += "sizes.\n\n";
     text += &format!("| kernel | dtype | {} |\n| --- | --- |{}\n", ARCHITECTURES.join(" | "), " ---: |".repeat(3));
     let Ok(report) = REPORT.lock() else { return text };
     for ((kernel, dtype), usages) in report.iter() {

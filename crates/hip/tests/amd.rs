@@ -336,11 +336,10 @@ fn read(notes: &str) -> BTreeMap<String, Usage> {
 
 fn table() -> String {
     let mut text = String::from("# Registers and local memory of the HIP kernels\n\n");
-    text += "Of each kernel as it is compiled for large contiguous operands: vector registers of a thread, where `144 (64)` are 144 of\n";
-    text += "which only matrix units use 64; bytes of local memory of a group; and, if there are any, bytes of memory of a thread, and how\n";
-    text += "many vector (`v`) and scalar (`s`) registers are put aside. Why, also for operands of other sizes, is in the list `SPILLS` of\n";
-    text +=
-        "`crates/hip/tests/amd.rs`. By HIPRTC of ROCm 5.2 for gfx90a and gfx1030, and by clang 19 for the others.\n\n";
+    text += "Each kernel is compiled for large contiguous operands. A cell has the vector registers of a thread (`144 (64)`: 144, of which 64 are for matrix\n";
+    text += "units only), the bytes of local memory of a group, and, if there are any, the bytes of a thread's own memory and the numbers of spilled\n";
+    text += "vector (`v`) and scalar (`s`) registers. The list `SPILLS` of `crates/hip/tests/amd.rs` has the reasons, also for operands of other sizes.\n";
+    text += "HIPRTC of ROCm 5.2 compiled for gfx90a and gfx1030, clang 19 for the others.\n\n";
     let names = TARGETS.map(|target| target.name);
     let _ =
         writeln!(text, "| kernel | dtype | {} |\n| --- | --- |{}", names.join(" | "), " ---: |".repeat(names.len()));
