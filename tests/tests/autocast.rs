@@ -1,5 +1,8 @@
 //! Mixed precision on every device: which dtypes come out, where gradients go, and training through an overflow.
 
+// Each example has what it prints with.
+#![allow(clippy::duplicate_mod)]
+
 #[allow(dead_code)]
 #[path = "../../crates/isograd/examples/amp.rs"]
 mod amp;

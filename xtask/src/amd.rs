@@ -9,7 +9,7 @@ pub fn run() -> Result<(), Failure> {
         if tools::is_required("amd") {
             return Err(missing.into());
         }
-        println!("xtask: {missing}: HIP kernels are not compiled");
+        say!("xtask: {missing}: HIP kernels are not compiled");
         return Ok(());
     }
     tools::run_with("cargo", &["test", "--workspace", "--test", "amd"], &[("ISOGRAD_REQUIRE", "amd".as_ref())])

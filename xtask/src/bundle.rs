@@ -42,6 +42,10 @@ const PROGRAMS: &[Programs] = &[
             "properties",
             "--test",
             "devices",
+            "--test",
+            "printing",
+            "--test",
+            "scaling",
         ],
     },
     Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt"] },
@@ -80,7 +84,7 @@ pub fn build(out: Option<&str>) -> Result<(), Failure> {
     tools::run("tar", &["-C", &from, "--use-compress-program", XZ, "-cf", &to, "."])?;
     fs::remove_dir_all(&unpacked).map_err(failed("cannot remove", &unpacked))?;
     let bytes = fs::metadata(&archive).map_err(failed("cannot read", &archive))?.len();
-    println!("xtask: {} has {:.1} MiB; copy it and start its run.sh", out.display(), bytes as f64 / (1 << 20) as f64);
+    say!("xtask: {} has {:.1} MiB; copy it and start its run.sh", out.display(), bytes as f64 / (1 << 20) as f64);
     Ok(())
 }
 

@@ -8,6 +8,6 @@ pub fn build() -> Result<(), Failure> {
         return Err("the book needs mdBook; install it with `cargo install mdbook --locked`".to_string());
     }
     tools::run("mdbook", &["build", "docs"])?;
-    println!("xtask: open {}", tools::root().join("docs/book/index.html").display());
+    say!("xtask: open {}", tools::root().join("docs/book/index.html").display());
     Ok(())
 }

@@ -1,6 +1,14 @@
 //! The repository's chores: `cargo xtask test`, `cargo xtask simt`, `cargo xtask mutate`, `cargo xtask bundle`, `cargo
 //! xtask docs`.
 
+/// Prints a line. Where stdout takes nothing, the chore goes on: its exit code says how it ended.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod amd;
 mod bundle;
 mod docs;
@@ -10,6 +18,7 @@ mod simt;
 mod test;
 mod tools;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -49,7 +58,7 @@ fn main() -> ExitCode {
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),
         ["help" | "--help" | "-h"] => {
-            println!("{USAGE}");
+            say!("{USAGE}");
             Ok(())
         }
         _ => Err(format!("cannot do {words:?}\n\n{USAGE}")),
@@ -57,7 +66,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("\nxtask: {failure}");
+            let _ = writeln!(std::io::stderr(), "\nxtask: {failure}");
             ExitCode::FAILURE
         }
     }

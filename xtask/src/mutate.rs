@@ -70,7 +70,7 @@ enum Verdict {
 /// Prints the list.
 pub fn show() -> Result<(), Failure> {
     for (k, mutation) in (1..).zip(list()?) {
-        println!("{k:>2} {}", mutation.shown(&read(&tools::root().join(&mutation.file))?)?);
+        say!("{k:>2} {}", mutation.shown(&read(&tools::root().join(&mutation.file))?)?);
     }
     Ok(())
 }
@@ -103,9 +103,9 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
             Verdict::Bad(why) => format!("BAD: {why}"),
         };
         let shown = mutation.shown(&read(&tools::root().join(&mutation.file))?)?;
-        println!("{shown}: {verdict} ({:.1} s)", started.elapsed().as_secs_f64());
+        say!("{shown}: {verdict} ({:.1} s)", started.elapsed().as_secs_f64());
     }
-    println!("{caught} of {} caught", chosen.len());
+    say!("{caught} of {} caught", chosen.len());
     if caught == chosen.len() { Ok(()) } else { Err("the quick suite has holes, or the list has bad mutations".into()) }
 }
 
@@ -130,7 +130,7 @@ impl Stand {
         for file in files.split_terminator('\0') {
             copy(&tools::root().join(file), &stand.source().join(file)).map_err(|e| format!("{file}: {e}"))?;
         }
-        println!("xtask: building isograd in {}", stand.folder.display());
+        say!("xtask: building isograd in {}", stand.folder.display());
         let built = stand.build()?.map_err(|log| format!("isograd does not compile:\n{log}"))?;
         fs::copy(built, stand.unchanged()).map_err(|e| format!("{}: {e}", stand.unchanged().display()))?;
         Ok(stand)

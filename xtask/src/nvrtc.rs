@@ -9,7 +9,7 @@ pub fn run() -> Result<(), Failure> {
         if tools::is_required("nvrtc") {
             return Err(missing.into());
         }
-        println!("xtask: {missing}: CUDA kernels are not compiled");
+        say!("xtask: {missing}: CUDA kernels are not compiled");
         return Ok(());
     };
     let environment = [("ISOGRAD_CUDA_LIB", folder.as_os_str()), ("ISOGRAD_REQUIRE", "nvrtc".as_ref())];

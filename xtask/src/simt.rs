@@ -71,6 +71,8 @@ const RUNS: &[Run] = &[
     run_of("golden", "fast, threads shuffled", &[], &[("SIMT_ORDER", "7")]),
     run_of("devices", "checked", ALL, CHECKED),
     run_of("passes", "checked", ON_HIP_32, CHECKED),
+    run_of("printing", "checked", ON_CUDA, CHECKED),
+    run_of("scaling", "checked", ON_CUDA, CHECKED),
     Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("rocblas", "checked", ON_HIP_64, CHECKED) },
@@ -118,7 +120,7 @@ fn build() -> Result<Option<PathBuf>, Failure> {
         if tools::is_required("simt") {
             return Err(missing.to_string());
         }
-        println!("xtask: {missing}");
+        say!("xtask: {missing}");
         return Ok(None);
     }
     let folder = tools::root().join("target/simt");
@@ -177,7 +179,7 @@ impl Job {
         let output = command.output().map_err(|error| format!("{name}: could not be started: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let result = text.lines().rfind(|line| line.starts_with("test result")).unwrap_or("it ended early").to_string();
-        println!("{:>7.1} s  {name}: {result}", started.elapsed().as_secs_f64());
+        say!("{:>7.1} s  {name}: {result}", started.elapsed().as_secs_f64());
         if output.status.success() {
             let words: Vec<&str> = result.split_whitespace().collect();
             let passed = words.windows(2).find(|pair| pair[1] == "passed;").and_then(|pair| pair[0].parse().ok());

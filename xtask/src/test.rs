@@ -96,11 +96,11 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     }
     let mut done = Vec::new();
     for step in STEPS.iter().filter(|step| extent == Extent::Everything || step.extent == Extent::Quick) {
-        println!("\n== {}: cargo {}", step.name, step.task.arguments());
+        say!("\n== {}: cargo {}", step.name, step.task.arguments());
         let started = Instant::now();
         let result = step.task.run();
         done.push((step.name, started.elapsed(), result.is_ok()));
-        println!("== {}: {}", step.name, seconds(started.elapsed()));
+        say!("== {}: {}", step.name, seconds(started.elapsed()));
         if let Err(failure) = result {
             summarize(&done);
             return Err(format!("{}: {failure}\nrepeat it with: cargo {}", step.name, step.task.arguments()));
@@ -111,12 +111,12 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
 }
 
 fn summarize(done: &[(&str, Duration, bool)]) {
-    println!();
+    say!();
     for (name, time, passed) in done {
-        println!("{} {:>8}  {name}", if *passed { "passed" } else { "FAILED" }, seconds(*time));
+        say!("{} {:>8}  {name}", if *passed { "passed" } else { "FAILED" }, seconds(*time));
     }
     let total = done.iter().map(|(_, time, _)| *time).sum();
-    println!("       {:>8}  in all", seconds(total));
+    say!("       {:>8}  in all", seconds(total));
 }
 
 fn seconds(time: Duration) -> String {

@@ -89,7 +89,7 @@ pub fn ensure_component(subcommand: &str, component: &str) -> Result<(), Failure
         let advice = format!("install {component} as you installed Rust, or Rust through https://rustup.rs");
         return Err(format!("`cargo {subcommand}` is missing and so is rustup; {advice}"));
     }
-    println!("xtask: installing {component}");
+    say!("xtask: installing {component}");
     run("rustup", &["component", "add", component])
 }
 
@@ -101,7 +101,7 @@ pub fn ensure_opencl() {
         return;
     }
     if !apt_install("PoCL, an OpenCL device on the CPU", &["pocl-opencl-icd", "ocl-icd-libopencl1"]) {
-        println!("xtask: there is no OpenCL device, and PoCL could not be installed: OpenCL is not tested");
+        say!("xtask: there is no OpenCL device, and PoCL could not be installed: OpenCL is not tested");
     }
 }
 
@@ -113,7 +113,7 @@ pub fn ensure_chromium() {
         return;
     }
     if !apt_install("Chromium", &["chromium"]) {
-        println!("xtask: there is no Chromium, and it could not be installed: the parity page is not tested");
+        say!("xtask: there is no Chromium, and it could not be installed: the parity page is not tested");
     }
 }
 
@@ -139,7 +139,7 @@ pub fn ensure_nvrtc() -> Option<PathBuf> {
         if !works("python3", &pip) && !apt_install("pip", &["python3-pip"]) {
             return None;
         }
-        println!("xtask: installing NVRTC");
+        say!("xtask: installing NVRTC");
         let target = packages.to_string_lossy();
         let install = ["-m", "pip", "install", "--quiet", "--target", &target, "nvidia-cuda-nvrtc"];
         run("python3", &install).ok().and_then(|()| library())
@@ -170,7 +170,7 @@ fn apt_install(what: &str, packages: &[&str]) -> bool {
         if !works(prefix[0], &[&prefix[1..], &["--version"]].concat()) {
             return false;
         }
-        println!("xtask: installing {what}");
+        say!("xtask: installing {what}");
         let apt = |arguments: &[&str]| run(prefix[0], &[&prefix[1..], arguments].concat());
         apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install))).is_ok()
     })

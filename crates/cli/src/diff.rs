@@ -2,11 +2,10 @@
 
 use crate::config::{Config, Model};
 use crate::train::{Learner, datasets, loader};
-use crate::{check_writable, print};
+use crate::{check_writable, report};
 use anyhow::{Result, bail};
 use clap::Args;
-use isograd::nn::replace_file;
-use isograd::{Device, Error, tape};
+use isograd::{Device, Error, replace_file, tape};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -39,6 +38,5 @@ pub fn run(options: Diff) -> Result<ExitCode> {
     if let Some(path) = &options.json {
         replace_file(path, &[&serde_json::to_vec(&found)?, b"\n"])?;
     }
-    print(&found.text())?;
-    Ok(if found.first().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    report(&found.text(), found.first().is_none())
 }

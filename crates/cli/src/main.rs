@@ -13,7 +13,8 @@ mod train;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::Write;
+use std::fmt;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -43,9 +44,38 @@ enum Command {
     Train(config::Train),
 }
 
+/// The error of printing to a pipe that nobody reads any more, which ends the command without a word.
+#[derive(Debug)]
+struct Unread;
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads stdout any more")
+    }
+}
+
+impl std::error::Error for Unread {}
+
 /// Writes a line to stdout, which may be a closed pipe or a file on a full disk.
 fn print(line: &str) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Unread.into()),
+        written => written.context("cannot write to stdout"),
+    }
+}
+
+/// Writes a line to stderr. Where that takes nothing, nobody can be told.
+fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Prints what a check has found; the exit code says whether it has passed, even if nobody reads the rest.
+fn report(text: &str, has_passed: bool) -> anyhow::Result<ExitCode> {
+    match print(text) {
+        Err(error) if !error.is::<Unread>() => Err(error),
+        _ if has_passed => Ok(ExitCode::SUCCESS),
+        _ => Ok(ExitCode::FAILURE),
+    }
 }
 
 /// Makes sure that a file can be written before any work is done.
@@ -64,7 +94,14 @@ fn progress_bar(rows: usize) -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
+/// Warnings of the library, such as that of a folder that compiled kernels cannot be kept in, go to stderr.
+fn show_warnings() {
+    let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(io::stderr);
+    lines.without_time().with_target(false).log_internal_errors(false).init();
+}
+
 fn main() -> ExitCode {
+    show_warnings();
     let result = match Arguments::parse().command {
         Command::Devices => devices::list(),
         Command::Bench(bench) => bench::run(bench),
@@ -76,8 +113,9 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
+        Err(error) if error.is::<Unread>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            tell(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

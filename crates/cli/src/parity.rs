@@ -1,11 +1,10 @@
 //! `isograd parity`.
 
-use crate::{check_writable, print, progress_bar};
+use crate::{check_writable, progress_bar, report};
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args};
-use isograd::nn::replace_file;
 use isograd::parity::{self, Apart, Extent, Folder, Options, Progress, Repeat, Report, cases, registry};
-use isograd::{DType, Device};
+use isograd::{DType, Device, replace_file};
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -104,10 +103,11 @@ pub fn run(options: Parity) -> Result<ExitCode> {
     if let Some(path) = &options.json {
         write(path, &reports[0])?;
     }
-    if options.from.is_empty() {
-        print(&reports[0].text())?;
+    let has_passed = reports.iter().all(Report::passed);
+    match options.from.is_empty() {
+        true => report(&reports[0].text(), has_passed),
+        false => Ok(if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     }
-    Ok(if reports.iter().all(Report::passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Does what another process of this program asks for.

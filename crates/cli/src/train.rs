@@ -3,16 +3,17 @@
 use crate::config::{Config, DatasetName, Model, OptimizerName, Train};
 use crate::curves::{self, Epoch};
 use crate::mixed::Mixed;
-use crate::print;
+use crate::{print, tell};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isograd::data::{self, Dataset, Loader};
 use isograd::nn::{
-    Activation, Adagrad, Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Module, Optimizer, RmsProp, Sgd,
-    StateDict, Visitor, load, replace_file, save,
+    Activation, Adagrad, Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Metadata, Module, Optimizer,
+    RmsProp, Sgd, StateDict, Visitor, load_checked, save,
 };
-use isograd::{DType, Device, Tensor, no_grad};
+use isograd::{DType, Device, Tensor, no_grad, remove_abandoned, replace_file};
 use serde::{Deserialize, Serialize};
+use signal_hook::{consts, flag};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,8 +23,17 @@ use std::time::Instant;
 
 const CHECKPOINT: &str = "checkpoint.safetensors";
 const CURVES: &str = "curves.svg";
+/// The key of a checkpoint's metadata under which configuration and progress are.
+const KEY: &str = "isograd.train";
 /// How a program ends that Ctrl-C stopped.
 const INTERRUPTED: u8 = 130;
+/// What asks a program to end: Ctrl-C, another process, and a terminal that closes.
+const SIGNALS: &[i32] = &[
+    consts::SIGINT,
+    consts::SIGTERM,
+    #[cfg(unix)]
+    consts::SIGHUP,
+];
 /// Samples of a batch when nothing is learnt.
 const TEST_BATCH: usize = 512;
 
@@ -74,11 +84,9 @@ struct Run {
 
 /// Trains, or goes on training, until the last epoch or Ctrl-C.
 pub fn run(options: Train) -> Result<ExitCode> {
+    let stop = listen().context("cannot listen for Ctrl-C")?;
     let saved = options.resume.as_deref().map(|folder| read_saved(folder, &options)).transpose()?;
     let resumed = saved.as_ref().map(|(path, ..)| path.clone());
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;
     let mut run = Run::new(&options, saved)?;
     if !options.json {
         run.announce(resumed.as_deref())?;
@@ -89,20 +97,30 @@ pub fn run(options: Train) -> Result<ExitCode> {
         let (dataset, out) = (run.config.dataset.name(), run.out.display());
         let data = options.model.data.map(|d| format!(" --data {}", d.display())).unwrap_or_default();
         let device = options.device.map(|d| format!(" --device {d}")).unwrap_or_default();
-        eprintln!(
-            "stopped after {} steps; go on with: isograd train {dataset}{data}{device} --resume {out}",
-            run.progress.steps
-        );
+        let steps = run.progress.steps;
+        tell(&format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     run.report(options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the folder if need be and makes sure that it can be written to, before any work is done.
+/// What the first Ctrl-C sets, and a signal to end; a second one ends the process at once, whatever it waits for.
+fn listen() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for &signal in SIGNALS {
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), stop.clone())?;
+        flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+/// Creates the folder if need be and makes sure that it can be written to, before any work is done; removes what a killed run left
+/// in it.
 fn prepare(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write to the folder {}", folder.display()))?;
+    remove_abandoned(folder);
     Ok(())
 }
 
@@ -110,9 +128,10 @@ fn prepare(folder: &Path) -> Result<()> {
 fn read_saved(folder: &Path, options: &Train) -> Result<(PathBuf, Saved, StateDict)> {
     let path = folder.join(CHECKPOINT);
     let device = device(options)?;
-    let contents = load(&path, &device).with_context(|| format!("cannot resume from {}", folder.display()))?;
-    let mut saved: Saved = serde_json::from_str(&contents.metadata)
-        .with_context(|| format!("{} is not a checkpoint of `isograd train`", path.display()))?;
+    let contents = load_checked(&path, &device).with_context(|| format!("cannot resume from {}", folder.display()))?;
+    let foreign = || format!("{} is not a checkpoint of `isograd train`", path.display());
+    let text = contents.metadata.get(KEY).with_context(foreign)?;
+    let mut saved: Saved = serde_json::from_str(text).with_context(foreign)?;
     let dataset = options.model.dataset;
     if saved.config.dataset != dataset {
         bail!("{} is a run of {}, not {}", path.display(), saved.config.dataset.name(), dataset.name());
@@ -272,7 +291,8 @@ impl Run {
 
     fn save(&self) -> Result<()> {
         let saved = Saved { config: self.config.clone(), progress: self.progress.clone() };
-        save(self.out.join(CHECKPOINT), &self.learner.state()?, &serde_json::to_string(&saved)?)?;
+        let metadata = Metadata::from([(KEY.into(), serde_json::to_string(&saved)?)]);
+        save(self.out.join(CHECKPOINT), &self.learner.state()?, &metadata)?;
         let title = format!("{}, {} on {}", self.config.dataset.name(), self.config.dtype, self.device);
         let curves = curves::svg(&title, &self.progress.history)?;
         Ok(replace_file(self.out.join(CURVES), &[curves.as_bytes()])?)

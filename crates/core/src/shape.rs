@@ -187,7 +187,7 @@ from_tuple!(A B C D);
 from_tuple!(A B C D E);
 
 /// How a tensor's elements lie in memory: element `i` is at `offset + sum(i[k] * strides[k])`, counted in elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     strides: Dims,

@@ -5,7 +5,6 @@ use crate::capture::check_wait;
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
 use smallvec::SmallVec;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +18,14 @@ pub(crate) struct Inner {
     pub dtype: DType,
     pub storage: Arc<Storage>,
     pub edge: Option<Edge>,
+}
+
+/// Where a tensor's elements are, to find tensors by: two that live have one place if they are the same elements of the same memory
+/// in the same order, as clones are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    memory: usize,
+    layout: Layout,
 }
 
 pub(crate) struct Storage {
@@ -155,6 +162,11 @@ impl Tensor {
     /// True if both tensors look at the same memory.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0.storage, &other.0.storage)
+    }
+
+    /// Where the elements are.
+    pub fn place(&self) -> Place {
+        Place { memory: Arc::as_ptr(&self.0.storage) as usize, layout: self.layout().clone() }
     }
 
     /// Where the memory's owner is on the host, and which of its bytes lie between the first and the last element of a
@@ -333,31 +345,4 @@ pub(crate) fn describe(operands: &[&Tensor]) -> String {
 /// How a scalar enters a kernel of `dtype`: as an integer or as a float. Errors: `Dtype` for a float with integers.
 pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
     if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64(op)?, 0.0)) }
-}
-
-impl fmt::Debug for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for Tensor {
-    /// Prints dtype, shape and device, then at most eight elements of each row and eight rows.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} on {}", self.dtype(), self.shape(), self.device())?;
-        let values = self.to_f64_vec().map_err(|_| fmt::Error)?;
-        let row = self.dims().last().copied().unwrap_or(1).max(1);
-        let number = |v: &f64| match self.dtype().is_float() {
-            true => format!("{v:.6}"),
-            false => format!("{v}"),
-        };
-        for (i, chunk) in values.chunks(row).enumerate() {
-            if i == 8 {
-                return write!(f, "\n  ... {} more rows", values.len() / row - 8);
-            }
-            let shown: Vec<_> = chunk.iter().take(8).map(number).collect();
-            write!(f, "\n  {}{}", shown.join(" "), if row > 8 { " ..." } else { "" })?;
-        }
-        Ok(())
-    }
 }

@@ -2,10 +2,14 @@
 
 use crate::Dataset;
 use crate::file::{self, invalid};
-use ::csv::{ByteRecord, ReaderBuilder};
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use isograd_core::{Error, Result};
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+
+/// The most bytes of a line, 16 MiB; a longer one is an error.
+pub const MAX_LINE: usize = 1 << 24;
 
 /// Where the label is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,31 +52,110 @@ impl Default for Options {
     }
 }
 
-/// Reads a table, gzipped or not: every column but the label's is a feature, samples have shape `[columns - 1]`.
+/// Reads a table, gzipped or not: every column but the label's is a feature, samples have shape `[columns - 1]`. Beside the samples
+/// no more than a line is in memory.
 ///
 /// Errors: `Io` if the file cannot be read; `Format`, with line and column counted from 1, if a cell is not a finite number, a label is not
-/// a class index, a line is longer or shorter than the first, or there are no samples.
+/// a class index, a line is longer or shorter than the first or has more than [`MAX_LINE`] bytes, or there are no samples.
 pub fn read(path: impl AsRef<Path>, options: &Options) -> Result<Dataset> {
     let path = path.as_ref();
-    parse(path, &file::read(path)?, options)
+    let file = File::open(path).map_err(|e| file::failed(path, e))?;
+    parse_content(path, BufReader::new(file), options)
 }
 
 /// Reads the bytes of a table, gzipped or not; errors name `path`, and the dataset is called by its file name.
 pub fn parse(path: &Path, bytes: &[u8], options: &Options) -> Result<Dataset> {
-    let mut text = Vec::new();
-    let read = file::content(bytes).read_to_end(&mut text);
-    read.map_err(|e| invalid(path, format!("the gzip stream is corrupt or truncated: {e}")).with_source(e))?;
-    let mut reader = ReaderBuilder::new()
-        .delimiter(options.delimiter)
-        .has_headers(options.header == Header::Present)
-        .flexible(true)
-        .from_reader(text.as_slice());
+    parse_content(path, bytes, options)
+}
+
+fn parse_content(path: &Path, bytes: impl BufRead, options: &Options) -> Result<Dataset> {
+    let text = file::content(bytes).map_err(|e| file::failed(path, e))?;
+    let mut records = Records::new(path, text, options.delimiter);
+    if options.header == Header::Present {
+        records.next()?;
+    }
     let mut table = Table { path, options, columns: 0, features: Vec::new(), labels: Vec::new() };
-    let mut record = ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(|e| unreadable(path, e))? {
-        table.push(&record, line_of(&record, &text))?;
+    while let Some(record) = records.next()? {
+        table.push(&record)?;
     }
     table.finish()
+}
+
+/// The lines of a table, of which one is in memory. A cell in quotes may go on in the next lines.
+struct Records<'a, R> {
+    path: &'a Path,
+    text: R,
+    parser: Reader,
+    /// The line that comes next, counted from 1.
+    line: u64,
+    cells: Vec<u8>,
+    /// Where each cell ends in `cells`.
+    ends: Vec<usize>,
+}
+
+/// A line, cut into cells.
+struct Record<'a> {
+    /// The first line of it, counted from 1.
+    line: u64,
+    cells: &'a [u8],
+    ends: &'a [usize],
+}
+
+impl<'a, R: BufRead> Records<'a, R> {
+    fn new(path: &'a Path, text: R, delimiter: u8) -> Self {
+        let parser = ReaderBuilder::new().delimiter(delimiter).build();
+        Records { path, text, parser, line: 1, cells: vec![0; 1024], ends: vec![0; 64] }
+    }
+
+    /// The next line that is not blank.
+    fn next(&mut self) -> Result<Option<Record<'_>>> {
+        self.skip_blank_lines()?;
+        let (line, mut length, mut bytes, mut count) = (self.line, 0, 0, 0);
+        loop {
+            let input = self.text.fill_buf().map_err(|e| file::failed(self.path, e))?;
+            let (result, read, written, ended) =
+                self.parser.read_record(input, &mut self.cells[bytes..], &mut self.ends[count..]);
+            self.line += line_ends(&input[..read]);
+            self.text.consume(read);
+            (length, bytes, count) = (length + read, bytes + written, count + ended);
+            if length > MAX_LINE {
+                return Err(invalid(self.path, format!("line {line} is longer than {MAX_LINE} bytes")));
+            }
+            match result {
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::OutputFull => self.cells.resize(2 * bytes, 0),
+                ReadRecordResult::OutputEndsFull => self.ends.resize(2 * count, 0),
+                ReadRecordResult::Record => {
+                    return Ok(Some(Record { line, cells: &self.cells[..bytes], ends: &self.ends[..count] }));
+                }
+                ReadRecordResult::End => return Ok(None),
+            }
+        }
+    }
+
+    fn skip_blank_lines(&mut self) -> Result<()> {
+        loop {
+            let input = self.text.fill_buf().map_err(|e| file::failed(self.path, e))?;
+            let blank = input.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+            let goes_on = blank > 0 && blank == input.len();
+            self.line += line_ends(&input[..blank]);
+            self.text.consume(blank);
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn line_ends(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|&&b| b == b'\n').count() as u64
+}
+
+impl Record<'_> {
+    fn cells(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(&0).chain(self.ends);
+        starts.zip(self.ends).map(|(&start, &end)| &self.cells[start..end])
+    }
 }
 
 struct Table<'a> {
@@ -84,17 +167,17 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    fn push(&mut self, record: &ByteRecord, line: u64) -> Result<()> {
+    fn push(&mut self, record: &Record<'_>) -> Result<()> {
+        let (line, columns) = (record.line, record.ends.len());
         if self.labels.is_empty() {
-            self.columns = record.len();
+            self.columns = columns;
         }
-        if record.len() != self.columns {
-            let message =
-                format!("line {line} has {} columns, expected {} as in the first", record.len(), self.columns);
+        if columns != self.columns {
+            let message = format!("line {line} has {columns} columns, expected {} as in the first", self.columns);
             return Err(invalid(self.path, message));
         }
         let label = self.label_column(line)?;
-        for (i, cell) in record.iter().enumerate() {
+        for (i, cell) in record.cells().enumerate() {
             if i == label {
                 self.labels.push(self.label(cell, line, i + 1)?);
             } else {
@@ -146,18 +229,6 @@ impl Table<'_> {
     }
 }
 
-/// The line on which a record begins, counted from 1. The reader's own position is before the blank lines that it skips.
-fn line_of(record: &ByteRecord, text: &[u8]) -> u64 {
-    let Some(position) = record.position() else { return 0 };
-    let rest = text.get(position.byte() as usize..).unwrap_or_default();
-    let blank = rest.iter().take_while(|b| matches!(b, b'\r' | b'\n')).filter(|&&b| b == b'\n').count();
-    position.line() + blank as u64
-}
-
 fn number(cell: &[u8]) -> Option<f64> {
     std::str::from_utf8(cell).ok()?.trim().parse().ok()
-}
-
-fn unreadable(path: &Path, error: ::csv::Error) -> Error {
-    invalid(path, format!("the table cannot be read to its end: {error}")).with_source(error)
 }

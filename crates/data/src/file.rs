@@ -2,7 +2,7 @@
 
 use flate2::bufread::MultiGzDecoder;
 use isograd_core::{Error, Result};
-use std::io::Read;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -15,9 +15,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Error::io(path, "reading", e))
 }
 
-/// The content of a file's bytes: unpacked if they begin as gzip does.
-pub(crate) fn content(bytes: &[u8]) -> Box<dyn Read + '_> {
-    if is_gzip(bytes) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
+/// The content of a file's bytes: unpacked, as they are read, if they begin as gzip does.
+pub(crate) fn content<'a>(mut bytes: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    let is_packed = is_gzip(bytes.fill_buf()?);
+    Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(bytes))) } else { Box::new(bytes) })
+}
+
+/// The error of reading content: the system's, or else that of unpacking.
+pub(crate) fn failed(path: &Path, error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(_) => Error::io(path, "reading", error),
+        None => invalid(path, format!("the gzip stream is corrupt or truncated: {error}")).with_source(error),
+    }
 }
 
 /// The longest content that these bytes can hold, before anything is unpacked.

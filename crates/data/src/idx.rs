@@ -67,7 +67,7 @@ pub fn read_labels(path: impl AsRef<Path>) -> Result<Vec<u8>> {
 
 /// Reads the bytes of an IDX file, gzipped or not; errors name `path`.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
-    let mut content = file::content(bytes);
+    let mut content = file::content(bytes).map_err(|e| file::failed(path, e))?;
     let magic = read_exact(path, &mut content, 4, "the magic number")?;
     let header = Header::parse(path, &magic)?;
     let extents = read_exact(path, &mut content, 4 * header.rank, "the extents")?;
@@ -126,7 +126,7 @@ fn read_exact(path: &Path, content: &mut dyn Read, n: usize, what: &str) -> Resu
     Err(invalid(path, format!("the file ends within {what}: expected {n} bytes, got {}", bytes.len())))
 }
 
-fn read_body(path: &Path, mut content: Box<dyn Read + '_>, expected: usize, shape: &[usize]) -> Result<Vec<u8>> {
+fn read_body(path: &Path, mut content: impl Read, expected: usize, shape: &[usize]) -> Result<Vec<u8>> {
     // One byte more shows whether the file goes on, and makes the decoder check the sum at its end.
     let body = read_up_to(path, &mut content, expected + 1)?;
     let promise = || format!("shape {shape:?} needs {expected} bytes after the header");
@@ -140,7 +140,7 @@ fn read_body(path: &Path, mut content: Box<dyn Read + '_>, expected: usize, shap
 fn read_up_to(path: &Path, content: &mut dyn Read, n: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = content.take(n as u64).read_to_end(&mut bytes);
-    read.map_err(|e| invalid(path, format!("the gzip stream is corrupt or truncated: {e}")).with_source(e))?;
+    read.map_err(|e| file::failed(path, e))?;
     Ok(bytes)
 }
 

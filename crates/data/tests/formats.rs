@@ -215,6 +215,36 @@ fn csv_errors_name_line_and_column() {
     assert_format(&error, path, "corrupt or truncated");
 }
 
+#[test]
+fn a_packed_table_is_judged_line_by_line() {
+    // The first line is wrong, and all of the stream behind it cut off: whoever unpacks it whole does not come to the line.
+    let lines = "3,1\n".repeat(1 << 16);
+    let packed = gzip(format!("x,1\n{lines}").as_bytes());
+    let error = csv::parse(Path::new("some.csv"), &packed[..packed.len() - 9], &csv::Options::default()).unwrap_err();
+    assert_format(&error, Path::new("some.csv"), "line 1, column 1: expected a finite number, got \"x\"");
+}
+
+#[test]
+fn a_line_that_does_not_end_is_refused() {
+    let long = vec![b'1'; (csv_limit() + 10) as usize];
+    let quoted = [b"2,1\n\"", "\n".repeat(csv_limit() as usize).as_bytes(), b"\",1\n"].concat();
+    for (bytes, line) in
+        [(long.clone(), 1), (gzip(&long), 1), (gzip(&quoted), 2), ([b"\n\n5,1\n\r\n", &long[..]].concat(), 5)]
+    {
+        let error = csv::parse(Path::new("some.csv"), &bytes, &csv::Options::default()).unwrap_err();
+        let expected = format!("line {line} is longer than {} bytes", csv_limit());
+        assert_format(&error, Path::new("some.csv"), &expected);
+    }
+    // Blank lines are no part of one.
+    let blank = ["\n".repeat(csv_limit() as usize).as_bytes(), b"7,0\n"].concat();
+    let table = csv::parse(Path::new("some.csv"), &gzip(&blank), &csv::Options::default()).unwrap();
+    assert_eq!(table.features(), [7.0]);
+}
+
+fn csv_limit() -> u64 {
+    1 << 24
+}
+
 fn is_named(error: &Error) -> bool {
     error.kind() == Kind::Format && error.op() == "some file"
 }

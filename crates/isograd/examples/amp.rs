@@ -2,9 +2,12 @@
 //! loss scaler that leaves out steps whose gradients overflow. `cargo run --example amp -- --device opencl:0`; without a
 //! device, on the best.
 
+mod print;
+
 use clap::Parser;
 use isograd::data::{Loader, digits};
 use isograd::prelude::*;
+use print::print;
 use std::sync::Arc;
 
 #[derive(Parser)]
@@ -50,7 +53,7 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let device = options.device.map_or_else(Device::best, |name| name.parse())?;
     let (accuracy, left_out) = train(&device, options.epochs)?;
-    println!("{device}: test accuracy {accuracy:.4}, {left_out} steps left out");
+    print(&format!("{device}: test accuracy {accuracy:.4}, {left_out} steps left out"));
     assert!(accuracy > 0.95, "the accuracy is {accuracy}");
     Ok(())
 }

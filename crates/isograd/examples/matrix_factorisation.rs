@@ -3,9 +3,12 @@
 //!
 //! The ratings come from factors that are drawn, with noise of deviation 0.1, so that it is known how well they can be told.
 
+mod print;
+
 use clap::Parser;
 use isograd::ops::loss::Reduction;
 use isograd::prelude::*;
+use print::print;
 
 const USERS: usize = 400;
 const ITEMS: usize = 300;
@@ -97,7 +100,8 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let device = options.device.map_or_else(Device::best, |name| name.parse())?;
     let [before, after] = train(&device, options.steps)?;
-    println!("{device}: RMSE {before:.3} before, {after:.3} after {} steps; of the noise {NOISE}", options.steps);
+    let steps = options.steps;
+    print(&format!("{device}: RMSE {before:.3} before, {after:.3} after {steps} steps; of the noise {NOISE}"));
     assert!(after < 1.5 * NOISE, "the RMSE is {after}");
     Ok(())
 }

@@ -2,7 +2,10 @@
 //! of JSON: `first_step_s` from opening the device to the first loss, compilation included, and `step_ms`, the median of
 //! later ones. `benches/mlp.sh` compares it with PyTorch.
 
+mod print;
+
 use isograd::prelude::*;
+use print::print;
 use std::time::Instant;
 
 fn main() -> Result<()> {
@@ -33,6 +36,6 @@ fn main() -> Result<()> {
     let mut times = times.split_off(50);
     times.sort_by(f64::total_cmp);
     let step_ms = 1e3 * times[times.len() / 2];
-    println!(r#"{{"framework": "isograd", "device": "{name}", "first_step_s": {first}, "step_ms": {step_ms}}}"#);
+    print(&format!(r#"{{"framework": "isograd", "device": "{name}", "first_step_s": {first}, "step_ms": {step_ms}}}"#));
     Ok(())
 }

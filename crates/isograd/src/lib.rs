@@ -42,5 +42,5 @@ use isograd_opencl as _;
 /// What most programs need.
 pub mod prelude {
     pub use crate::nn::*;
-    pub use crate::{DType, Device, Error, Result, Rng, Tensor, autocast, no_grad, tape};
+    pub use crate::{DType, Device, Error, Result, Rng, Tensor, autocast, no_autocast, no_grad, tape};
 }

@@ -1,6 +1,6 @@
 //! Everything that training needs to go on, in one file.
 
-use crate::{GradScaler, Module, Optimizer, StateDict, load, save};
+use crate::{GradScaler, Metadata, Module, Optimizer, StateDict, load_checked, save};
 use isograd_core::{Device, Error, Result, Rng, RngState};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ pub struct Checkpoint {
     pub texts: BTreeMap<String, String>,
 }
 
+/// The key of a file's metadata under which generators and texts are.
+const KEY: &str = "isograd.checkpoint";
 /// The parts of a checkpoint as they are named in the file.
 const PARTS: [&str; 3] = ["model.", "optimizer.", "scaler."];
 
@@ -90,17 +92,18 @@ impl Checkpoint {
             tensors.extend(state.iter().map(|(name, t)| (format!("{part}{name}"), t.clone())));
         }
         let rngs = self.rngs.iter().map(|(name, s)| (name.clone(), json!([s.seed, s.offset, s.stream])));
-        let metadata = json!({ "rngs": rngs.collect::<BTreeMap<_, _>>(), "texts": self.texts });
-        save(path, &tensors, &metadata.to_string())
+        let text = json!({ "rngs": rngs.collect::<BTreeMap<_, _>>(), "texts": self.texts });
+        save(path, &tensors, &Metadata::from([(KEY.into(), text.to_string())]))
     }
 
-    /// Reads the file. Errors: as [`load`](crate::load), and `Format` if it is no checkpoint.
+    /// Reads the file. Errors: as [`load_checked`], and `Format` if it is no checkpoint.
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
         let path = path.as_ref();
-        let file = load(path, device)?;
+        let file = load_checked(path, device)?;
         let invalid =
             || Error::format(path.display().to_string(), "a safetensors file, but no checkpoint of a training run");
-        let metadata: Value = serde_json::from_str(&file.metadata).map_err(|_| invalid())?;
+        let text = file.metadata.get(KEY).ok_or_else(invalid)?;
+        let metadata: Value = serde_json::from_str(text).map_err(|_| invalid())?;
         let mut checkpoint = Checkpoint {
             rngs: rngs(&metadata["rngs"]).ok_or_else(invalid)?,
             texts: serde_json::from_value(metadata["texts"].clone()).map_err(|_| invalid())?,

@@ -1,16 +1,19 @@
 //! Bounds for gradients.
 
+use crate::module::check_distinct;
+use crate::number::{Checks, Range};
 use isograd_core::backend::Total;
 use isograd_core::ops::{Update, total, update_each_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Device, Error, Result, Tensor, no_grad};
+use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
 pub(crate) const CLIP_NORM: &str = "clip_grad_norm";
 
 /// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))` and returns their total norm before that, a
 /// device scalar (f64 if a gradient is, else f32); nothing is read back. `norm_type` is 1, 2 or infinity. A NaN in the
 /// norm makes all gradients NaN; an infinite norm makes finite elements 0 and infinite ones NaN. Without gradients the
-/// norm is 0. Errors: `Attr` for another norm or a negative bound. Pascanu et al. 2013, ICML.
+/// norm is 0. Errors: `Attr` for another norm or a negative bound; `Value` if a parameter is listed twice. Pascanu et al. 2013,
+/// ICML.
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
     no_grad(|| {
         let gradients = gradients_of(parameters);
@@ -33,12 +36,13 @@ pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f6
 }
 
 /// The norm of the norms of the gradients of `parameters`, a device scalar. `norm_type` is 1, 2 or infinity. Errors:
-/// `Attr` for another.
+/// `Attr` for another, `Value` if a parameter is listed twice.
 pub fn grad_norm(parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
     norm_of("grad_norm", parameters, norm_type)
 }
 
 fn norm_of(op: &'static str, parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
+    check_distinct(op, parameters)?;
     let gradients = gradients_of(parameters);
     match (gradients.is_empty(), parameters.first()) {
         (false, _) => no_grad(|| total_norm(op, &gradients, norm_type)),
@@ -48,12 +52,11 @@ fn norm_of(op: &'static str, parameters: &[Tensor], norm_type: f64) -> Result<Te
 }
 
 /// Holds every element of the gradients of `parameters` between `-limit` and `limit`, in place; NaN stays. Errors: `Attr`
-/// for a negative limit.
+/// for a negative limit, `Value` if a parameter is listed twice.
 pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
     let op = "clip_grad_value";
-    if limit.is_nan() || limit < 0.0 {
-        return Err(Error::attr(op, format!("the limit is {limit}, expected at least 0")));
-    }
+    check_bound(op, "limit", limit)?;
+    check_distinct(op, parameters)?;
     no_grad(|| update_all(op, Pointwise::ClipValue, &gradients_of(parameters), &[], &[limit]))
 }
 
@@ -88,10 +91,12 @@ fn total_norm(op: &'static str, gradients: &[Tensor], norm_type: f64) -> Result<
     total(op, kind, &gradients.iter().collect::<Vec<_>>())
 }
 
+fn check_bound(op: &'static str, name: &str, bound: f64) -> Result<()> {
+    Checks { op, dtype: DType::F64 }.number(name, bound, Range::Bound)
+}
+
 /// `min(1, max_norm / (total + 1e-6))`; NaN stays NaN.
 fn clip_factor(total: &Tensor, max_norm: f64) -> Result<Tensor> {
-    if max_norm.is_nan() || max_norm < 0.0 {
-        return Err(Error::attr(CLIP_NORM, format!("max_norm is {max_norm}, expected at least 0")));
-    }
+    check_bound(CLIP_NORM, "max_norm", max_norm)?;
     total.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.clamp(None, Some(1.0.into()))
 }

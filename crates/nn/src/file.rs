@@ -1,43 +1,52 @@
-//! Tensors in files: safetensors, written aside and renamed.
+//! Tensors in files: safetensors, with a checksum.
 
 use crate::StateDict;
-use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
+use crc32fast::Hasher;
+use isograd_core::{DType, Device, Error, Kind, Result, Tensor, replace_file};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::io::Write;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The key under which the file's header keeps the caller's text.
-const TEXT: &str = "isograd";
-/// The key of the checksum, by which a damaged file is known.
-const CHECKSUM: &str = "isograd.checksum";
+/// The key under which a header keeps metadata, which no tensor can have for a name.
+const METADATA: &str = "__metadata__";
+/// The key of the checksum in the metadata.
+const CHECKSUM: &str = "isograd.crc32";
+/// The key of a checksum of another kind, which files had before this one.
+const EARLIER_CHECKSUM: &str = "isograd.checksum";
+
+/// Texts by name that a file holds beside its tensors, such as `format: pt`, which transformers asks for.
+pub type Metadata = BTreeMap<String, String>;
 
 /// What a file holds.
 #[derive(Debug)]
 pub struct Contents {
     /// The tensors by name.
     pub tensors: StateDict,
-    /// The text that was saved with them, empty if there was none.
-    pub metadata: String,
+    /// The texts that were saved with them, by this library or another.
+    pub metadata: Metadata,
 }
 
-/// Writes tensors and a text (JSON, say) to a safetensors file as [`replace_file`] does; the same tensors give the same
-/// bytes. Errors: `Io` naming the path.
-pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &str) -> Result<()> {
+/// Writes tensors and texts to a safetensors file as [`replace_file`] does, with a checksum of both beside the caller's texts
+/// (`isograd.crc32`); the same tensors and texts give the same bytes. Errors: `Io` naming the path; `Value` for a tensor or a
+/// text that has a name of the format's or of the checksum's.
+pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &Metadata) -> Result<()> {
     let path = path.as_ref();
+    check_names(tensors, metadata)?;
     let mut data = Vec::new();
     let mut header = Map::new();
-    let mut sum = digest(BASIS, metadata.as_bytes());
+    let mut sum = Checksum::of(metadata);
     for (name, t) in tensors {
         let start = data.len();
         data.extend(little_endian(&t.to_bytes()?, t.dtype().size()).as_ref());
-        sum = digest_tensor(sum, name, t.dtype(), t.dims(), &data[start..]);
+        sum.tensor(name, t.dtype(), t.dims(), &data[start..]);
         let (dtype, shape) = (format!("{:?}", to_file(t.dtype())), t.dims());
         header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, data.len()] }));
     }
-    let sum = format!("{sum:016x}");
-    header.insert("__metadata__".into(), json!({ TEXT: metadata, CHECKSUM: sum }));
+    let mut metadata = metadata.clone();
+    metadata.insert(CHECKSUM.into(), sum.text());
+    header.insert(METADATA.into(), json!(metadata));
     let mut header = Value::Object(header).to_string();
     // Blanks at the end align the data, for readers that map the file.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
@@ -45,55 +54,57 @@ pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &str) -> Resu
     replace_file(path, &[&length, header.as_bytes(), &data])
 }
 
-/// Replaces a file by these parts, one after the other: they are written under another name in the same folder, flushed
-/// to the disk and renamed, so that `path` is the old file or the new one whatever happens. Errors: `Io` naming the path;
-/// then nothing is left beside it.
-pub fn replace_file(path: impl AsRef<Path>, parts: &[&[u8]]) -> Result<()> {
-    let path = path.as_ref();
-    write_aside(path, parts).map_err(|e| Error::io(path, "writing", e))
+fn check_names(tensors: &StateDict, metadata: &Metadata) -> Result<()> {
+    if tensors.contains_key(METADATA) {
+        return Err(Error::value("save", format!("a tensor is called {METADATA}, which the format has for itself")));
+    }
+    match [CHECKSUM, EARLIER_CHECKSUM].into_iter().find(|key| metadata.contains_key(*key)) {
+        Some(key) => Err(Error::value("save", format!("the metadata has {key}, which is the name of the checksum"))),
+        None => Ok(()),
+    }
 }
 
-fn write_aside(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".isograd-").suffix(".tmp");
-    // Readable by whom the user's mask allows, as other files are.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder)?;
-    parts.iter().try_for_each(|part| file.write_all(part))?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|e| e.error)?;
-    // The new name is on the disk once the folder is.
-    #[cfg(unix)]
-    std::fs::File::open(folder)?.sync_all()?;
-    Ok(())
-}
-
-/// Reads a safetensors file, from this library or another. Errors: `Io` if it cannot be read; `Format` if it is
-/// truncated, damaged or no safetensors file; both name the path.
+/// Reads a safetensors file, from this library or another; a checksum that it has must be right. Errors: `Io` if it cannot be
+/// read; `Format` if it is truncated, damaged or no safetensors file; both name the path.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
-    let path = path.as_ref();
+    read(path.as_ref(), device, Demand::IfPresent)
+}
+
+/// Reads a file that [`save`] has written, and insists on its checksum. Errors: as [`load`], and `Format` where there is none.
+pub fn load_checked(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
+    read(path.as_ref(), device, Demand::Always)
+}
+
+/// Of which files a checksum is demanded.
+#[derive(Clone, Copy, PartialEq)]
+enum Demand {
+    IfPresent,
+    Always,
+}
+
+fn read(path: &Path, device: &Device, demand: Demand) -> Result<Contents> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, "reading", e))?;
-    parse(&bytes, device).map_err(|e| match e.kind() {
+    parse(&bytes, device, demand).map_err(|e| match e.kind() {
         Kind::Format => Error::format(path.display().to_string(), e.message()),
         _ => e,
     })
 }
 
-fn parse(bytes: &[u8], device: &Device) -> Result<Contents> {
-    let invalid = |why: String| Error::format("load", format!("not a whole safetensors file: {why}"));
+fn parse(bytes: &[u8], device: &Device, demand: Demand) -> Result<Contents> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| invalid(e.to_string()))?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| invalid(e.to_string()))?;
-    let header = header.metadata().clone().unwrap_or_default();
-    let metadata = header.get(TEXT).cloned().unwrap_or_default();
+    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let expected = metadata.remove(CHECKSUM);
+    if demand == Demand::Always && expected.is_none() {
+        return Err(no_checksum(&metadata));
+    }
     let mut views: Vec<_> = file.iter().collect();
     views.sort_by_key(|(name, _)| *name);
-    let mut sum = digest(BASIS, metadata.as_bytes());
+    let mut sum = Checksum::of(&metadata);
     let mut tensors = StateDict::new();
     for (name, view) in views {
         let dtype = from_file(view.dtype()).ok_or_else(|| invalid(format!("{name} is {:?}", view.dtype())))?;
-        sum = digest_tensor(sum, name, dtype, view.shape(), view.data());
+        sum.tensor(name, dtype, view.shape(), view.data());
         if dtype == DType::Bool && view.data().iter().any(|&b| b > 1) {
             return Err(invalid(format!("{name} is bool, but has bytes other than 0 and 1")));
         }
@@ -101,10 +112,27 @@ fn parse(bytes: &[u8], device: &Device) -> Result<Contents> {
         let t = t.map_err(|e| if e.kind() == Kind::Shape { invalid(format!("{name}: {e}")) } else { e })?;
         tensors.insert(name.to_string(), t);
     }
-    if header.get(CHECKSUM).is_some_and(|expected| *expected != format!("{sum:016x}")) {
-        return Err(invalid("its checksum is not that of its content".into()));
+    if expected.is_some_and(|expected| expected != sum.text()) {
+        return Err(invalid("its checksum is not that of its content"));
     }
+    metadata.remove(EARLIER_CHECKSUM);
     Ok(Contents { tensors, metadata })
+}
+
+fn invalid(why: impl std::fmt::Display) -> Error {
+    Error::format("load", format!("not a whole safetensors file: {why}"))
+}
+
+fn no_checksum(metadata: &Metadata) -> Error {
+    Error::format(
+        "load",
+        match metadata.contains_key(EARLIER_CHECKSUM) {
+            true => format!(
+                "it has the checksum of an earlier version of this library ({EARLIER_CHECKSUM}), which this one cannot check"
+            ),
+            false => format!("not a whole file of this library: it has no checksum ({CHECKSUM})"),
+        },
+    )
 }
 
 /// Between the machine's byte order and little endian.
@@ -115,23 +143,31 @@ fn little_endian(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
     Cow::Owned(bytes.chunks(size).flat_map(|element| element.iter().rev()).copied().collect())
 }
 
-/// Where a checksum starts: FNV's offset basis.
-const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
+/// The CRC-32 of metadata and tensors in the order of their names: of each part its length and its bytes.
+struct Checksum(Hasher);
 
-fn digest_tensor(sum: u64, name: &str, dtype: DType, dims: &[usize], data: &[u8]) -> u64 {
-    let about = format!("{dtype} {dims:?}");
-    [name.as_bytes(), about.as_bytes(), data].into_iter().fold(sum, digest)
-}
+impl Checksum {
+    fn of(metadata: &Metadata) -> Checksum {
+        let mut sum = Checksum(Hasher::new());
+        sum.0.update(&(metadata.len() as u64).to_le_bytes());
+        metadata.iter().for_each(|(key, text)| sum.parts(&[key.as_bytes(), text.as_bytes()]));
+        sum
+    }
 
-/// FNV-1a by words, with a shift that carries high bits back to low ones.
-fn digest(sum: u64, bytes: &[u8]) -> u64 {
-    let step = |sum: u64, word: u64| {
-        let product = (sum ^ word).wrapping_mul(0x0000_0100_0000_01B3);
-        product ^ (product >> 32)
-    };
-    let (words, rest) = bytes.as_chunks::<8>();
-    let sum = words.iter().fold(step(sum, bytes.len() as u64), |sum, word| step(sum, u64::from_le_bytes(*word)));
-    rest.iter().fold(sum, |sum, &byte| step(sum, byte as u64))
+    fn tensor(&mut self, name: &str, dtype: DType, dims: &[usize], data: &[u8]) {
+        self.parts(&[name.as_bytes(), format!("{dtype} {dims:?}").as_bytes(), data]);
+    }
+
+    fn parts(&mut self, parts: &[&[u8]]) {
+        for part in parts {
+            self.0.update(&(part.len() as u64).to_le_bytes());
+            self.0.update(part);
+        }
+    }
+
+    fn text(self) -> String {
+        format!("{:08x}", self.0.finalize())
+    }
 }
 
 fn to_file(dtype: DType) -> Dtype {
@@ -149,32 +185,4 @@ fn to_file(dtype: DType) -> Dtype {
 
 fn from_file(dtype: Dtype) -> Option<DType> {
     DType::ALL.into_iter().find(|d| to_file(*d) == dtype)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("taken");
-        // A folder cannot be replaced by a file: the last step fails, when all has been written.
-        std::fs::create_dir(&path).unwrap();
-        assert!(write_aside(&path, &[b"new"]).is_err());
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["taken"]);
-    }
-
-    #[test]
-    fn the_checksum_sees_every_bit() {
-        let bytes: Vec<u8> = (0..37).collect();
-        let sum = digest(1, &bytes);
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(digest(1, &flipped), sum, "bit {bit}");
-        }
-        assert_ne!(digest(1, &bytes[..36]), sum);
-    }
 }

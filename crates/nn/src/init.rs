@@ -1,5 +1,6 @@
 //! Initial values of parameters.
 
+use crate::number::{Checks, Range};
 use isograd_core::{DType, Device, Error, Result, Rng, Shape, Tensor};
 
 /// Where and how parameters are made: device, dtype and the generator that a model's layers share.
@@ -94,8 +95,9 @@ impl Init {
         self.dtype
     }
 
-    /// Every element is `value`.
+    /// Every element is `value`. Errors: `Attr` unless that is finite in the dtype.
     pub fn constant(&self, shape: impl Into<Shape>, value: f64) -> Result<Tensor> {
+        self.check("constant", &[("value", value, Range::Finite)])?;
         Tensor::full(shape, value, self.dtype, &self.device)?.leaf()
     }
 
@@ -109,21 +111,24 @@ impl Init {
         self.constant(shape, 1.0)
     }
 
-    /// Uniform in `[lo, hi)`.
+    /// Uniform in `[lo, hi)`. Errors: `Attr` unless both are finite in the dtype and in order.
     pub fn uniform(&self, shape: impl Into<Shape>, lo: f64, hi: f64) -> Result<Tensor> {
+        self.check("uniform", &[("lo", lo, Range::Finite), ("hi", hi, Range::Finite)])?;
         Tensor::rand(shape, lo, hi, self.dtype, &self.device, &self.rng)?.leaf()
     }
 
-    /// Normal.
+    /// Normal. Errors: `Attr` unless mean and deviation are finite in the dtype, and `std >= 0`.
     pub fn normal(&self, shape: impl Into<Shape>, mean: f64, std: f64) -> Result<Tensor> {
+        self.check("normal", &[("mean", mean, Range::Finite), ("std", std, Range::AtLeast0)])?;
         Tensor::randn(shape, mean, std, self.dtype, &self.device, &self.rng)?.leaf()
     }
 
-    /// Normal, drawn again where outside of `[lo, hi]`; on the host. Errors: `Attr` unless `lo < hi`, or if next to nothing
-    /// of the distribution lies between.
+    /// Normal, drawn again where outside of `[lo, hi]`, which may be infinite; on the host. Errors: `Attr` unless `lo < hi` and mean
+    /// and deviation are as for [`normal`](Init::normal), or if next to nothing of the distribution lies between.
     pub fn truncated_normal(&self, shape: impl Into<Shape>, mean: f64, std: f64, lo: f64, hi: f64) -> Result<Tensor> {
         const ROUNDS: usize = 1000;
         let op = "truncated_normal";
+        self.check(op, &[("mean", mean, Range::Finite), ("std", std, Range::AtLeast0)])?;
         if lo.is_nan() || hi.is_nan() || lo >= hi {
             return Err(Error::attr(op, format!("the range is {lo}..={hi}, expected lo < hi")));
         }
@@ -144,39 +149,45 @@ impl Init {
         self.host_values(values, shape)
     }
 
-    /// Uniform with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852.
+    /// Uniform with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852. Errors: `Shape` below
+    /// rank 2; `Attr` for a gain that is negative, or not finite in the dtype.
     pub fn kaiming_uniform(&self, shape: impl Into<Shape>, fan: Fan, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
-        let bound = gain.value() * (3.0 / fan.of("kaiming_uniform", &shape)?).sqrt();
+        let gain = self.gain("kaiming_uniform", gain)?;
+        let bound = gain * (3.0 / fan.of("kaiming_uniform", &shape)?).sqrt();
         self.uniform(shape, -bound, bound)
     }
 
-    /// Normal with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852.
+    /// Normal with variance `gain^2 / fan`. He et al. 2015, arXiv 1502.01852. Errors: `Shape` below
+    /// rank 2; `Attr` for a gain that is negative, or not finite in the dtype.
     pub fn kaiming_normal(&self, shape: impl Into<Shape>, fan: Fan, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
-        let std = gain.value() / fan.of("kaiming_normal", &shape)?.sqrt();
+        let std = self.gain("kaiming_normal", gain)? / fan.of("kaiming_normal", &shape)?.sqrt();
         self.normal(shape, 0.0, std)
     }
 
-    /// Uniform with variance `2 gain^2 / (fan_in + fan_out)`. Glorot, Bengio 2010, AISTATS.
+    /// Uniform with variance `2 gain^2 / (fan_in + fan_out)`. Glorot, Bengio 2010, AISTATS. Errors: `Shape` below
+    /// rank 2; `Attr` for a gain that is negative, or not finite in the dtype.
     pub fn xavier_uniform(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
         let (input, output) = fans("xavier_uniform", &shape)?;
-        let bound = gain.value() * (6.0 / (input + output)).sqrt();
+        let bound = self.gain("xavier_uniform", gain)? * (6.0 / (input + output)).sqrt();
         self.uniform(shape, -bound, bound)
     }
 
-    /// Normal with variance `2 gain^2 / (fan_in + fan_out)`. Glorot, Bengio 2010, AISTATS.
+    /// Normal with variance `2 gain^2 / (fan_in + fan_out)`. Glorot, Bengio 2010, AISTATS. Errors: `Shape` below
+    /// rank 2; `Attr` for a gain that is negative, or not finite in the dtype.
     pub fn xavier_normal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
         let (input, output) = fans("xavier_normal", &shape)?;
-        self.normal(shape, 0.0, gain.value() * (2.0 / (input + output)).sqrt())
+        self.normal(shape, 0.0, self.gain("xavier_normal", gain)? * (2.0 / (input + output)).sqrt())
     }
 
     /// `gain` times a matrix `[rows, rest]` with orthonormal rows or columns, whichever are fewer; in f64 on the host. Saxe et al. 2013, arXiv
-    /// 1312.6120. Errors: `Shape` below rank 2.
+    /// 1312.6120. Errors: `Shape` below rank 2; `Attr` for a gain that is negative, or not finite in the dtype.
     pub fn orthogonal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
+        let gain = self.gain("orthogonal", gain)?;
         if shape.rank() < 2 {
             return Err(Error::shape("orthogonal", format!("{shape} has rank {}, expected at least 2", shape.rank())));
         }
@@ -187,7 +198,21 @@ impl Init {
         let mut vectors: Vec<Vec<f64>> = drawn.chunks(length.max(1)).take(count).map(<[f64]>::to_vec).collect();
         orthonormalise(&mut vectors);
         let at = |i: usize| if rows <= rest { vectors[i / rest][i % rest] } else { vectors[i % rest][i / rest] };
-        self.host_values((0..shape.numel()).map(|i| gain.value() * at(i)).collect(), shape)
+        self.host_values((0..shape.numel()).map(|i| gain * at(i)).collect(), shape)
+    }
+
+    fn check(&self, op: &'static str, numbers: &[(&str, f64, Range)]) -> Result<()> {
+        let checks = Checks { op, dtype: self.dtype };
+        numbers.iter().try_for_each(|&(name, value, range)| checks.number(name, value, range))
+    }
+
+    /// A gain as a number. Errors: `Attr` if it is negative, or not finite in the dtype.
+    fn gain(&self, op: &'static str, gain: Gain) -> Result<f64> {
+        if let Gain::LeakyRelu(slope) = gain {
+            self.check(op, &[("slope", slope, Range::Finite)])?;
+        }
+        self.check(op, &[("gain", gain.value(), Range::AtLeast0)])?;
+        Ok(gain.value())
     }
 
     fn host_values(&self, values: Vec<f64>, shape: Shape) -> Result<Tensor> {

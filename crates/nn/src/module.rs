@@ -1,7 +1,7 @@
 //! What a model is: parts with names, some of which are parameters.
 
 use isograd_core::{Error, Result, Tensor, no_grad};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tensors by name, as they are saved.
@@ -101,8 +101,9 @@ pub trait Module {
         tensors_of(self).into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
 
-    /// Copies tensors, from whatever device, into parameters and buffers of the same names. Errors: `Value` naming every
-    /// missing and unexpected tensor and every one of another shape or dtype; then nothing has changed.
+    /// Copies tensors, from whatever device, into parameters and buffers of the same names. Of a tensor that the module has under
+    /// several names, a state needs no more than one. Errors: `Value` naming every missing and unexpected tensor and every one of
+    /// another shape or dtype; then nothing has changed.
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
         self.load_state_dict_with(state, LoadOptions::default()).map(drop)
     }
@@ -110,7 +111,10 @@ pub trait Module {
     /// [`load_state_dict`](Module::load_state_dict) of what is there, or of other float dtypes, as the options say. Returns
     /// the names that were left out. Errors: as there, for what the options do not allow.
     fn load_state_dict_with(&self, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
-        let own = self.state_dict();
+        let mut own = self.state_dict();
+        let given: Vec<Tensor> =
+            own.iter().filter(|(name, _)| state.contains_key(*name)).map(|(_, t)| t.clone()).collect();
+        own.retain(|name, t| state.contains_key(name) || !given.iter().any(|other| has_same_elements(t, other)));
         let unmatched = compare_states("load_state_dict", &own, state, options)?;
         // Whatever may fail for want of memory comes first.
         let mut copies = Vec::new();
@@ -191,6 +195,33 @@ fn tensors_of(module: &(impl Module + ?Sized)) -> Vec<(String, Tensor)> {
 /// True if both are the same elements of the same memory, as clones are.
 pub(crate) fn same_tensor(a: &Tensor, b: &Tensor) -> bool {
     a.shares_memory(b) && a.layout() == b.layout()
+}
+
+/// True if both have the same elements of the same memory, in whatever order: one may be the other's transpose.
+fn has_same_elements(a: &Tensor, b: &Tensor) -> bool {
+    let axes = |t: &Tensor| {
+        let axes = t.dims().iter().zip(t.layout().strides()).filter(|(extent, _)| **extent != 1);
+        let mut axes: Vec<(usize, usize)> = axes.map(|(&extent, &stride)| (stride, extent)).collect();
+        axes.sort_unstable();
+        axes
+    };
+    a.shares_memory(b) && a.layout().offset() == b.layout().offset() && axes(a) == axes(b)
+}
+
+/// Errors with `Value` if a tensor is in a list of parameters twice.
+pub(crate) fn check_distinct(op: &'static str, parameters: &[Tensor]) -> Result<()> {
+    let mut places = HashMap::new();
+    for (i, place) in parameters.iter().map(Tensor::place).enumerate() {
+        if let Some(first) = places.insert(place, i) {
+            return Err(listed_twice(op, &first.to_string(), &i.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// The error of a parameter that a list has under two names.
+pub(crate) fn listed_twice(op: &'static str, first: &str, second: &str) -> Error {
+    Error::value(op, format!("a parameter is listed twice, as number {first} and as number {second}"))
 }
 
 /// Errors with `Value`, naming everything that does not fit, unless `state` can be copied into `own`.

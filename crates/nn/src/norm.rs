@@ -156,6 +156,13 @@ pub struct NormOptions {
     pub track_running_stats: bool,
 }
 
+impl Default for NormOptions {
+    /// Of batch normalisation, [`NormOptions::BATCH`].
+    fn default() -> NormOptions {
+        NormOptions::BATCH
+    }
+}
+
 impl NormOptions {
     /// Of batch normalisation: all, with eps 1e-5 and momentum 0.1.
     pub const BATCH: NormOptions =

@@ -2,19 +2,23 @@
 
 use crate::StateDict;
 use crate::clip::gradients_of;
-use crate::module::{check_state, same_tensor};
+use crate::module::{check_distinct, check_state};
+use crate::number::{Checks, Range};
 use crate::optim::{Optimizer, Scaling};
 use isograd_core::backend::Total;
 use isograd_core::ops::{total, unscale_, update_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
+use isograd_core::{DType, Device, Error, Place, Result, Tensor, no_grad};
+use std::collections::{BTreeSet, HashMap};
 
 /// Scales the loss up so that small gradients survive in 16 bits, and the gradients down again; a step whose gradients
 /// are not finite is left out and the scale lowered. All of it happens on the device. Micikevicius et al. 2017, arXiv
 /// 1710.03740.
 ///
 /// In a step: `scaler.scale(&loss)?.backward()?`, then, to look at or clip the gradients, `unscale_`, then `step`, then
-/// `update`. Several optimizers may share a scaler; a step is left out only for those whose gradients were not finite.
+/// `update`. Several optimizers may share a scaler; a step is left out only for those whose gradients were not finite. They may
+/// also share parameters: what was done with a gradient is known of each parameter, and gradients that were unscaled together
+/// are judged together.
 pub struct GradScaler {
     /// Rank 0, f32.
     scale: Tensor,
@@ -23,16 +27,18 @@ pub struct GradScaler {
     growth: f64,
     backoff: f64,
     interval: i64,
-    /// The optimizers of this step.
-    seen: Vec<Seen>,
+    /// Of each check of gradients in this step: 1 if one was not finite, else 0; rank 0, f32.
+    checks: Vec<Tensor>,
+    /// The parameters whose gradients were unscaled or used in this step.
+    seen: HashMap<Place, Seen>,
 }
 
-/// What was done with an optimizer's gradients in this step.
+/// What was done with a parameter's gradient in this step.
 struct Seen {
-    /// A parameter, by which the optimizer is known again.
-    parameter: Tensor,
-    /// 1 if a gradient was not finite, else 0; rank 0, f32.
-    found_inf: Tensor,
+    /// Keeps the memory, by which the parameter is known.
+    _parameter: Tensor,
+    /// The number of the check that its gradient was in.
+    check: usize,
     stage: Stage,
 }
 
@@ -41,6 +47,10 @@ enum Stage {
     Unscaled,
     Stepped,
 }
+
+const OP: &str = "grad_scaler";
+/// The scale and its factors are f32 on the device.
+const CHECKS: Checks = Checks { op: OP, dtype: DType::F32 };
 
 impl GradScaler {
     /// Starts at 65536, doubles after 2000 good steps, halves after a bad one.
@@ -51,21 +61,20 @@ impl GradScaler {
             growth: 2.0,
             backoff: 0.5,
             interval: 2000,
-            seen: Vec::new(),
+            checks: Vec::new(),
+            seen: HashMap::new(),
         })
     }
 
-    /// Another first scale. Errors: `Attr` unless it is positive and finite.
+    /// Another first scale. Errors: `Attr` unless it is positive and finite in f32.
     pub fn init_scale(self, scale: f64) -> Result<Self> {
-        if !scale.is_finite() || scale <= 0.0 {
-            return Err(Error::attr("grad_scaler", format!("init_scale is {scale}, expected a positive number")));
-        }
+        CHECKS.number("init_scale", scale, Range::Above(0.0))?;
         self.scale.fill_(scale)?;
         Ok(self)
     }
 
     /// The factors after `growth_interval` good steps and after a bad one. Errors: `Attr` unless `growth > 1` and
-    /// `0 < backoff < 1`.
+    /// `0 < backoff < 1`, also in f32.
     pub fn factors(self, growth: f64, backoff: f64) -> Result<Self> {
         check_factors(growth, backoff)?;
         Ok(GradScaler { growth, backoff, ..self })
@@ -73,8 +82,8 @@ impl GradScaler {
 
     /// Steps without an infinity after which the scale grows. Errors: `Attr` for 0.
     pub fn growth_interval(self, interval: u32) -> Result<Self> {
-        check_interval(interval as i64)?;
-        Ok(GradScaler { interval: interval as i64, ..self })
+        check_interval(interval.into())?;
+        Ok(GradScaler { interval: interval.into(), ..self })
     }
 
     /// The scale, rank 0 f32 on the device.
@@ -89,53 +98,58 @@ impl GradScaler {
         wide.mul(&self.scale.copy()?.cast(wide.dtype())?)
     }
 
-    /// Divides the optimizer's gradients by the scale, once a step: what clips or looks at gradients comes after this.
-    /// Errors: `Value` if called twice in a step, or after `step`.
+    /// Divides the optimizer's gradients by the scale, once a step: what clips or looks at gradients comes after this. Gradients that
+    /// are unscaled already, with those of another optimizer, stay as they are. Errors: `Value` if there are no others: it was
+    /// called twice in a step, or after `step`; and if the optimizer has a parameter twice.
     pub fn unscale_(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
+        let op = "unscale_";
         let parameters = optimizer.parameters();
-        let Some(parameter) = parameters.first() else { return Ok(()) };
-        if self.position(parameter).is_some() {
+        check_distinct(op, &parameters)?;
+        let (known, new): (Vec<_>, Vec<_>) = parameters.into_iter().partition(|p| self.seen.contains_key(&p.place()));
+        let new: Vec<Tensor> = new.into_iter().filter(|p| p.grad().is_some()).collect();
+        if new.is_empty() && !known.is_empty() {
             let message = "the optimizer's gradients of this step are unscaled already; call `update` first";
-            return Err(Error::value("unscale_", message));
+            return Err(Error::value(op, message));
         }
-        no_grad(|| {
-            let found_inf = self.scale.full_like(0.0)?;
-            unscale_("unscale_", &gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
-            self.seen.push(Seen { parameter: parameter.clone(), found_inf, stage: Stage::Unscaled });
-            Ok(())
-        })
+        self.unscale_all(op, new)
     }
 
-    /// Steps the optimizer with unscaled gradients, or leaves everything as it is if one was not finite.
-    /// Errors: `Value` if called twice in a step; the optimizer's.
+    /// Steps the optimizer with unscaled gradients, or leaves everything as it is if one was not finite. Errors: `Value` if all of its
+    /// parameters have stepped in this step, as if called twice, and if it has one twice; the optimizer's.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
         let parameters = optimizer.parameters();
-        let Some(parameter) = parameters.first() else { return Ok(()) };
-        let scaling = match self.position(parameter).map(|i| &self.seen[i]) {
-            None => no_grad(|| self.scaling(&gradients_of(&parameters), optimizer.clips_by_norm()))?,
-            Some(Seen { stage: Stage::Unscaled, found_inf, .. }) => {
-                Scaling { inv_scale: self.scale.full_like(1.0)?, found_inf: found_inf.clone(), norm: None }
-            }
-            Some(_) => {
-                let message = "the optimizer has stepped already; call `update` first";
-                return Err(Error::value("grad_scaler", message));
+        check_distinct(OP, &parameters)?;
+        if parameters.is_empty() {
+            return Ok(());
+        }
+        let has_stepped = |p: &Tensor| self.stage(p) == Some(Stage::Stepped);
+        let with_gradients: Vec<Tensor> = parameters.iter().filter(|p| p.grad().is_some()).cloned().collect();
+        if with_gradients.iter().all(has_stepped) && parameters.iter().any(has_stepped) {
+            return Err(Error::value(OP, "the optimizer has stepped already; call `update` first"));
+        }
+        let is_unscaled = |p: &Tensor| self.stage(p) == Some(Stage::Unscaled);
+        let scaling = match with_gradients.iter().any(is_unscaled) {
+            false => no_grad(|| self.scaling(&gradients_of(&parameters), optimizer.clips_by_norm()))?,
+            true => {
+                let scaled = with_gradients.iter().filter(|p| !is_unscaled(p)).cloned().collect();
+                self.unscale_all(OP, scaled)?;
+                no_grad(|| self.unscaled(&with_gradients))?
             }
         };
         optimizer.step_scaled(Some(&scaling))?;
-        let done = Seen { parameter: parameter.clone(), found_inf: scaling.found_inf, stage: Stage::Stepped };
-        match self.position(parameter) {
-            Some(i) => self.seen[i] = done,
-            None => self.seen.push(done),
-        }
+        self.note(scaling.found_inf, with_gradients, Stage::Stepped);
         Ok(())
     }
 
     /// Ends the step: lowers the scale if a gradient was not finite, raises it after enough good steps.
     pub fn update(&mut self) -> Result<()> {
-        let seen = std::mem::take(&mut self.seen);
-        let Some((first, rest)) = seen.split_first() else { return Ok(()) };
+        self.seen.clear();
+        let checks = std::mem::take(&mut self.checks);
+        if checks.is_empty() {
+            return Ok(());
+        }
         no_grad(|| {
-            let found = rest.iter().try_fold(first.found_inf.clone(), |all, s| all.maximum(&s.found_inf))?;
+            let found = largest(&checks)?;
             let floats = [self.growth, self.backoff, self.interval as f64];
             let targets = [&self.scale, &self.tracker];
             update_("grad_scaler", Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
@@ -169,6 +183,7 @@ impl GradScaler {
         let interval = state["growth_interval"].to_vec::<i64>()?[0];
         check_factors(growth, backoff)?;
         check_interval(interval)?;
+        CHECKS.number("scale", state["scale"].item()?, Range::Above(0.0))?;
         let copy = |name: &str| state[name].to_device(self.scale.device())?.copy();
         let (scale, tracker) = (copy("scale")?, copy("growth_tracker")?);
         self.scale.copy_(&scale)?;
@@ -177,14 +192,46 @@ impl GradScaler {
         Ok(())
     }
 
-    fn position(&self, parameter: &Tensor) -> Option<usize> {
-        self.seen.iter().position(|s| same_tensor(&s.parameter, parameter))
+    fn stage(&self, parameter: &Tensor) -> Option<Stage> {
+        self.seen.get(&parameter.place()).map(|seen| seen.stage)
+    }
+
+    /// Notes what was done with gradients, and what was found of them.
+    fn note(&mut self, found_inf: Tensor, parameters: Vec<Tensor>, stage: Stage) {
+        let known = self.checks.iter().position(|check| check.shares_memory(&found_inf));
+        let check = known.unwrap_or(self.checks.len());
+        if known.is_none() {
+            self.checks.push(found_inf);
+        }
+        let seen = |p: Tensor| (p.place(), Seen { _parameter: p, check, stage });
+        self.seen.extend(parameters.into_iter().map(seen));
+    }
+
+    /// Unscales the gradients of these parameters together.
+    fn unscale_all(&mut self, op: &'static str, parameters: Vec<Tensor>) -> Result<()> {
+        if parameters.is_empty() {
+            return Ok(());
+        }
+        let found_inf = no_grad(|| {
+            let found_inf = self.scale.full_like(0.0)?;
+            unscale_(op, &gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
+            Ok(found_inf)
+        })?;
+        self.note(found_inf, parameters, Stage::Unscaled);
+        Ok(())
+    }
+
+    /// What a step needs of gradients that are unscaled.
+    fn unscaled(&self, parameters: &[Tensor]) -> Result<Scaling> {
+        let checks = parameters.iter().filter_map(|p| Some(self.seen.get(&p.place())?.check));
+        let found: Vec<Tensor> = checks.collect::<BTreeSet<_>>().into_iter().map(|i| self.checks[i].clone()).collect();
+        Ok(Scaling { inv_scale: self.scale.full_like(1.0)?, found_inf: largest(&found)?, norm: None })
     }
 
     /// What a step needs of gradients that are scaled. One whose norm is wanted is not looked at twice: the norm is finite if
     /// they all are, unless it overflows, which only a smaller scale helps against.
     fn scaling(&self, gradients: &[Tensor], wants_norm: bool) -> Result<Scaling> {
-        let of_all = |kind| total("grad_scaler", kind, &gradients.iter().collect::<Vec<_>>());
+        let of_all = |kind| total(OP, kind, &gradients.iter().collect::<Vec<_>>());
         let (found_inf, norm) = match (gradients.is_empty(), wants_norm) {
             (true, _) => (self.scale.full_like(0.0)?, None),
             (_, false) => (of_all(Total::NotFinite)?.cast(DType::F32)?, None),
@@ -197,17 +244,17 @@ impl GradScaler {
     }
 }
 
+/// The largest of one or more tensors.
+fn largest(all: &[Tensor]) -> Result<Tensor> {
+    let (first, rest) = all.split_first().ok_or_else(|| Error::value(OP, "there is no check of gradients"))?;
+    rest.iter().try_fold(first.clone(), |largest, t| largest.maximum(t))
+}
+
 fn check_factors(growth: f64, backoff: f64) -> Result<()> {
-    if !growth.is_finite() || growth <= 1.0 || backoff.is_nan() || backoff <= 0.0 || backoff >= 1.0 {
-        let got = format!("growth is {growth} and backoff {backoff}");
-        return Err(Error::attr("grad_scaler", format!("{got}, expected growth > 1 and 0 < backoff < 1")));
-    }
-    Ok(())
+    CHECKS.number("growth", growth, Range::Above(1.0))?;
+    CHECKS.number("backoff", backoff, Range::Between0And1)
 }
 
 fn check_interval(interval: i64) -> Result<()> {
-    match interval {
-        1.. => Ok(()),
-        _ => Err(Error::attr("grad_scaler", format!("growth_interval is {interval}, expected at least 1"))),
-    }
+    CHECKS.number("growth_interval", interval as f64, Range::Count(1.0, u32::MAX.into()))
 }

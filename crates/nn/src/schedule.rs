@@ -1,11 +1,13 @@
 //! Learning rates as functions of the step, so that a resumed run needs nothing but its step.
 
+use crate::number::{Checks, Range};
+use isograd_core::{DType, Result};
 use std::f64::consts::PI;
 
 /// A learning rate for every step, counted from 0.
 pub trait Schedule: Send + Sync {
-    /// The rate of this step.
-    fn lr(&self, step: u64) -> f64;
+    /// The rate of this step. Errors: `Attr` for a field of the schedule that is out of its range.
+    fn lr(&self, step: u64) -> Result<f64>;
 
     /// This schedule after a warm-up of `steps` steps.
     fn after_warm_up(self, steps: u64) -> WarmUp<Self>
@@ -17,9 +19,15 @@ pub trait Schedule: Send + Sync {
 }
 
 impl<S: Schedule + ?Sized> Schedule for Box<S> {
-    fn lr(&self, step: u64) -> f64 {
+    fn lr(&self, step: u64) -> Result<f64> {
         (**self).lr(step)
     }
+}
+
+/// Errors with `Attr` unless each number is in its range.
+fn check(schedule: &'static str, fields: &[(&str, f64, Range)]) -> Result<()> {
+    let checks = Checks { op: schedule, dtype: DType::F64 };
+    fields.iter().try_for_each(|&(name, value, range)| checks.number(name, value, range))
 }
 
 /// Always the same.
@@ -27,8 +35,9 @@ impl<S: Schedule + ?Sized> Schedule for Box<S> {
 pub struct Constant(pub f64);
 
 impl Schedule for Constant {
-    fn lr(&self, _: u64) -> f64 {
-        self.0
+    fn lr(&self, _: u64) -> Result<f64> {
+        check("constant", &[("lr", self.0, Range::AtLeast0)])?;
+        Ok(self.0)
     }
 }
 
@@ -44,8 +53,9 @@ pub struct Step {
 }
 
 impl Schedule for Step {
-    fn lr(&self, step: u64) -> f64 {
-        self.lr * self.gamma.powf((step / self.every.max(1)) as f64)
+    fn lr(&self, step: u64) -> Result<f64> {
+        check("step", &[("lr", self.lr, Range::AtLeast0), ("gamma", self.gamma, Range::AtLeast0)])?;
+        Ok(self.lr * self.gamma.powf((step / self.every.max(1)) as f64))
     }
 }
 
@@ -62,8 +72,9 @@ pub struct Cosine {
 }
 
 impl Schedule for Cosine {
-    fn lr(&self, step: u64) -> f64 {
-        self.min + (self.lr - self.min) * (1.0 + (PI * share(step, self.steps)).cos()) / 2.0
+    fn lr(&self, step: u64) -> Result<f64> {
+        check("cosine", &[("lr", self.lr, Range::AtLeast0), ("min", self.min, Range::AtLeast0)])?;
+        Ok(self.min + (self.lr - self.min) * (1.0 + (PI * share(step, self.steps)).cos()) / 2.0)
     }
 }
 
@@ -77,10 +88,10 @@ pub struct WarmUp<S> {
 }
 
 impl<S: Schedule> Schedule for WarmUp<S> {
-    fn lr(&self, step: u64) -> f64 {
+    fn lr(&self, step: u64) -> Result<f64> {
         match step.checked_sub(self.steps) {
             Some(after) => self.then.lr(after),
-            None => self.then.lr(0) * (step + 1) as f64 / self.steps as f64,
+            None => Ok(self.then.lr(0)? * (step + 1) as f64 / self.steps as f64),
         }
     }
 }
@@ -110,18 +121,27 @@ impl OneCycle {
 }
 
 impl Schedule for OneCycle {
-    fn lr(&self, step: u64) -> f64 {
+    fn lr(&self, step: u64) -> Result<f64> {
+        check(
+            "one_cycle",
+            &[
+                ("max", self.max, Range::AtLeast0),
+                ("rise", self.rise, Range::Share),
+                ("start_divisor", self.start_divisor, Range::Above(0.0)),
+                ("end_divisor", self.end_divisor, Range::Above(0.0)),
+            ],
+        )?;
         let first = self.max / self.start_divisor;
         let peak = self.rise * self.steps as f64 - 1.0;
         let end = self.steps.saturating_sub(1) as f64;
         let between = |from: f64, to: f64, share: f64| to + (from - to) * (1.0 + (PI * share).cos()) / 2.0;
         let step = (step as f64).min(end);
-        if step <= peak {
+        Ok(if step <= peak {
             between(first, self.max, if peak > 0.0 { step / peak } else { 1.0 })
         } else {
             let share = if end > peak { (step - peak) / (end - peak) } else { 1.0 };
             between(self.max, first / self.end_divisor, share)
-        }
+        })
     }
 }
 

@@ -98,3 +98,21 @@ fn a_gradient_is_clipped_that_two_parameters_had_in_common() {
     assert_eq!((values(&a.grad().unwrap()), values(&b.grad().unwrap())), (vec![1.0], vec![10.0]));
     assert_eq!(a.grad().unwrap().device(), &cpu());
 }
+
+#[test]
+fn a_parameter_listed_twice_is_an_error() {
+    let p = parameter(&[1.0, 2.0], DType::F32);
+    set_grad(&p, &[3.0, 4.0]);
+    let list = [p.clone(), p.clone()];
+    for error in [
+        clip_grad_norm(&list, 1.0, 2.0).map(drop),
+        clip_grad_norm_finite(&list, 1.0, 2.0).map(drop),
+        grad_norm(&list, 2.0).map(drop),
+        clip_grad_value(&list, 1.0),
+    ] {
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), Kind::Value, "{error}");
+        assert!(error.message().contains("twice"), "{error}");
+        assert_eq!(values(&p.grad().unwrap()), [3.0, 4.0]);
+    }
+}

@@ -3,10 +3,10 @@
 mod common;
 
 use common::{cpu, values};
-use isograd_core::{DType, Kind, Result, Tensor};
+use isograd_core::{DType, Kind, Result, Tensor, replace_file};
 use isograd_nn::{
-    Adam, Checkpoint, Contents, Dropout, Forward, GradScaler, Init, Linear, Module, Optimizer, Relu, Sequential,
-    StateDict, load, replace_file, save,
+    Adam, Checkpoint, Contents, Dropout, Forward, GradScaler, Init, Linear, Metadata, Module, Optimizer, Relu,
+    Sequential, StateDict, load, load_checked, save,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -34,8 +34,12 @@ fn small(path: &Path) -> StateDict {
         ("b".to_string(), Tensor::from_vec(vec![true, false], 2, &cpu()).unwrap()),
     ]
     .into();
-    save(path, &state, "text").unwrap();
+    save(path, &state, &texts(&[("format", "pt"), ("text", "some")])).unwrap();
     state
+}
+
+fn texts(texts: &[(&str, &str)]) -> Metadata {
+    texts.iter().map(|(key, text)| (key.to_string(), text.to_string())).collect()
 }
 
 fn bytes(state: &StateDict) -> Vec<(&String, DType, Vec<usize>, Vec<u8>)> {
@@ -47,10 +51,11 @@ fn every_dtype_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.safetensors");
     let state = every_dtype();
-    save(&path, &state, r#"{"epoch": 3}"#).unwrap();
-    let loaded = load(&path, &cpu()).unwrap();
+    let metadata = texts(&[("progress", r#"{"epoch": 3}"#), ("", "ü")]);
+    save(&path, &state, &metadata).unwrap();
+    let loaded = load_checked(&path, &cpu()).unwrap();
     assert_eq!(bytes(&loaded.tensors), bytes(&state));
-    assert_eq!(loaded.metadata, r#"{"epoch": 3}"#);
+    assert_eq!(loaded.metadata, metadata);
     // The same tensors are the same bytes, and others can read them.
     let written = fs::read(&path).unwrap();
     save(&path, &loaded.tensors, &loaded.metadata).unwrap();
@@ -61,7 +66,7 @@ fn every_dtype_comes_back() {
     assert_eq!(u64::from_le_bytes(written[..8].try_into().unwrap()) % 8, 0);
     // Nothing is left beside it.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    save(&path, &StateDict::new(), "").unwrap();
+    save(&path, &StateDict::new(), &Metadata::new()).unwrap();
     assert!(load(&path, &cpu()).unwrap().tensors.is_empty());
 }
 
@@ -70,10 +75,25 @@ fn files_of_others_load() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.safetensors");
     let data: Vec<u8> = [1.0f32, 2.0].iter().flat_map(|v| v.to_le_bytes()).collect();
-    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2], &data).unwrap();
-    fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
+    let view = || safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2], &data).unwrap();
+    fs::write(&path, safetensors::serialize([("w", view())], None).unwrap()).unwrap();
     let loaded = load(&path, &cpu()).unwrap();
-    assert_eq!((values(&loaded.tensors["w"]), loaded.metadata.as_str()), (vec![1.0, 2.0], ""));
+    assert_eq!((values(&loaded.tensors["w"]), loaded.metadata), (vec![1.0, 2.0], Metadata::new()));
+    // Their texts come with them, and go on with the next save.
+    let metadata = texts(&[("format", "pt"), ("modelspec.title", "a model")]);
+    let given = Some(metadata.clone().into_iter().collect());
+    fs::write(&path, safetensors::serialize([("w", view())], given).unwrap()).unwrap();
+    let loaded = load(&path, &cpu()).unwrap();
+    assert_eq!(loaded.metadata, metadata);
+    save(&path, &loaded.tensors, &loaded.metadata).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
+    assert_eq!(load_checked(&path, &cpu()).unwrap().metadata, metadata);
+    // No checksum is asked of them, unless somebody insists on it.
+    fs::write(&path, safetensors::serialize([("w", view())], None).unwrap()).unwrap();
+    let error = load_checked(&path, &cpu()).unwrap_err();
+    assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()));
+    assert!(error.message().contains("no checksum"), "{error}");
     let odd = safetensors::tensor::TensorView::new(safetensors::Dtype::U16, vec![4], &data).unwrap();
     fs::write(&path, safetensors::serialize([("odd", odd)], None).unwrap()).unwrap();
     let error = load(&path, &cpu()).unwrap_err();
@@ -98,6 +118,28 @@ fn a_file_cut_anywhere_is_a_format_error_that_names_it() {
 }
 
 #[test]
+fn the_checksum_of_an_earlier_version_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.safetensors");
+    let data = 1f32.to_le_bytes();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1], &data).unwrap();
+    let metadata = [("isograd", "text"), ("isograd.checksum", "0123456789abcdef")];
+    let metadata = metadata.map(|(key, text)| (key.to_string(), text.to_string())).into();
+    fs::write(&path, safetensors::serialize([("w", view)], Some(metadata)).unwrap()).unwrap();
+    // Its weights can be taken, but no run goes on with what nobody has checked.
+    assert_eq!(load(&path, &cpu()).unwrap().metadata, texts(&[("isograd", "text")]));
+    for error in [load_checked(&path, &cpu()).map(drop), Checkpoint::load(&path, &cpu()).map(drop)] {
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), Kind::Format);
+        assert!(error.message().contains("of an earlier version"), "{error}");
+    }
+    for name in ["isograd.crc32", "isograd.checksum"] {
+        let error = save(&path, &StateDict::new(), &texts(&[(name, "mine")])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Value, "{error}");
+    }
+}
+
+#[test]
 fn a_flipped_bit_is_noticed_unless_it_means_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.safetensors");
@@ -108,17 +150,79 @@ fn a_flipped_bit_is_noticed_unless_it_means_nothing() {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, flipped).unwrap();
+        assert_eq!(load_checked(&path, &cpu()).map(drop).unwrap_err().kind(), Kind::Format, "bit {bit}");
         match load(&path, &cpu()) {
             Err(error) => assert_eq!(error.kind(), Kind::Format, "bit {bit}: {error}"),
-            // Blanks of the header, and the name of the checksum itself.
+            // The name of the checksum itself.
             Ok(loaded) => {
                 unnoticed += 1;
                 assert_eq!(bytes(&loaded.tensors), bytes(&state), "bit {bit}");
-                assert_eq!(loaded.metadata, "text", "bit {bit}");
+                assert_eq!(loaded.metadata["text"], "some", "bit {bit}");
             }
         }
     }
-    assert!(unnoticed < 200, "{unnoticed}");
+    assert!(unnoticed < 8 * "isograd.crc32".len(), "{unnoticed}");
+}
+
+#[test]
+fn a_checkpoint_whose_checksum_has_another_name_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.safetensors");
+    Run::new(1).checkpoint().save(&path).unwrap();
+    let whole = fs::read(&path).unwrap();
+    let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let key = b"isograd.c";
+    let at = whole[..header].windows(key.len()).position(|w| w == key).unwrap();
+    for bit in 0..key.len() * 8 {
+        let mut flipped = whole.clone();
+        flipped[at + bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, flipped).unwrap();
+        let error = Checkpoint::load(&path, &cpu()).map(drop).expect_err(&format!("bit {bit}"));
+        assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()), "{error}");
+    }
+}
+
+#[test]
+fn what_a_killed_write_left_is_removed_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in [".isograd-abc123.tmp", ".isograd-held.tmp", ".isograd-abc123", "other.tmp"] {
+        fs::write(path(name), "half of a file").unwrap();
+    }
+    // As a process holds what it still writes.
+    let held = fs::File::open(path(".isograd-held.tmp")).unwrap();
+    held.lock().unwrap();
+    small(&path("file"));
+    let names = || {
+        let entries = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        std::collections::BTreeSet::from_iter(entries)
+    };
+    assert_eq!(names(), [".isograd-abc123", ".isograd-held.tmp", "file", "other.tmp"].map(String::from).into());
+    drop(held);
+    replace_file(path("file"), &[b"again"]).unwrap();
+    assert_eq!(names(), [".isograd-abc123", "file", "other.tmp"].map(String::from).into());
+}
+
+#[test]
+#[cfg(unix)]
+fn what_only_looks_like_a_killed_write_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (aside, other) = (folder.path().join(".isograd-folder.tmp"), folder.path().join("other"));
+    fs::create_dir(&aside).unwrap();
+    fs::write(&other, "kept").unwrap();
+    std::os::unix::fs::symlink(&other, folder.path().join(".isograd-link.tmp")).unwrap();
+    small(&folder.path().join("file"));
+    assert_eq!(fs::read(&other).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+}
+
+#[test]
+fn a_tensor_cannot_have_the_name_of_the_metadata() {
+    let folder = tempfile::tempdir().unwrap();
+    let state: StateDict = [("__metadata__".to_string(), Tensor::ones(1, DType::F32, &cpu()).unwrap())].into();
+    let error = save(folder.path().join("file"), &state, &Metadata::new()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Value, "{error}");
+    assert!(error.message().contains("__metadata__"), "{error}");
 }
 
 #[test]
@@ -129,7 +233,7 @@ fn files_that_cannot_be_read_or_written() {
     assert_eq!(load(&missing, &cpu()).unwrap_err().kind(), Kind::Io);
     assert_eq!(load(folder.path(), &cpu()).unwrap_err().kind(), Kind::Io);
     for path in [missing.join("x"), folder.path().join("file").join("x"), folder.path().to_path_buf()] {
-        let error = save(&path, &state, "").unwrap_err();
+        let error = save(&path, &state, &Metadata::new()).unwrap_err();
         assert_eq!(error.kind(), Kind::Io, "{error}");
         assert_eq!(error.op(), path.display().to_string());
     }
@@ -141,7 +245,7 @@ fn files_that_cannot_be_read_or_written() {
 #[cfg(target_os = "linux")]
 fn an_unwritable_folder() {
     // Not even root writes here.
-    let error = save("/proc/self/model.safetensors", &StateDict::new(), "").unwrap_err();
+    let error = save("/proc/self/model.safetensors", &StateDict::new(), &Metadata::new()).unwrap_err();
     assert_eq!((error.kind(), error.op()), (Kind::Io, "/proc/self/model.safetensors"));
 }
 

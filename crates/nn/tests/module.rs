@@ -134,6 +134,35 @@ fn a_tied_tensor_is_one_parameter_with_two_names() {
 }
 
 #[test]
+fn a_tied_tensor_may_be_saved_under_one_of_its_names() {
+    let init = Init::new(&cpu());
+    // The second weight is the first, the third its transpose.
+    let first = Linear::without_bias(2, 2, &init).unwrap();
+    let turned = first.weight.t().unwrap();
+    let tied = vec![first.weight.clone(), first.weight.clone(), turned, init.ones((2, 2)).unwrap()];
+    let whole = tied.state_dict();
+    let new = Tensor::from_vec(vec![1f32, 2.0, 3.0, 4.0], (2, 2), &cpu()).unwrap();
+    for kept in ["0", "1", "2"] {
+        let state: StateDict = [(kept.into(), new.clone()), ("3".into(), new.clone())].into();
+        tied.load_state_dict(&state).unwrap();
+        let expected = if kept == "2" { [1.0, 3.0, 2.0, 4.0] } else { [1.0, 2.0, 3.0, 4.0] };
+        assert_eq!((values(&tied[0]), values(&tied[1])), (expected.to_vec(), expected.to_vec()), "{kept}");
+        let options = LoadOptions { names: LoadNames::Shared, ..LoadOptions::default() };
+        assert_eq!(tied.load_state_dict_with(&state, options).unwrap(), Unmatched::default());
+    }
+    // Not of another's memory, nor of a part.
+    for missing in [&["0", "1", "2"][..], &["3"]] {
+        let mut state = whole.clone();
+        state.retain(|name, _| !missing.contains(&name.as_str()));
+        let error = tied.load_state_dict(&state).unwrap_err();
+        assert!(missing.iter().all(|name| error.message().contains(&format!("{name} is missing"))), "{error}");
+    }
+    let parts = vec![first.weight.clone(), first.weight.narrow(0, 0, 1).unwrap()];
+    let part: StateDict = [("1".to_string(), new.narrow(0, 0, 1).unwrap())].into();
+    assert!(parts.load_state_dict(&part).unwrap_err().message().contains("0 is missing"));
+}
+
+#[test]
 fn train_and_eval_reach_every_layer() {
     let init = Init::new(&cpu()).seed(1);
     let model = Mlp::new(&init).unwrap();

@@ -423,7 +423,7 @@ fn a_group_keeps_what_another_one_set() {
     let alone = matrix(DType::F64);
     let mut both = AdamW::from_parameters(vec![p.clone(), q.clone()])
         .group(vec![p.clone(), q.clone()], |g| g.weight_decay(0.0).lr(0.2))
-        .group(vec![q.clone(), q.clone()], |g| g.lr(0.1).betas(0.5, 0.9))
+        .group(vec![q.clone()], |g| g.lr(0.1).betas(0.5, 0.9))
         .weight_decay(0.5);
     let mut one = AdamW::from_parameters(vec![alone.clone()]).lr(0.1).weight_decay(0.0).betas(0.5, 0.9);
     for g in &GRADIENTS {
@@ -602,15 +602,15 @@ fn options_out_of_range_are_errors_of_the_first_step() {
         (Box::new(Sgd::from_parameters(p()).nesterov()), "nesterov needs a momentum"),
         (Box::new(Sgd::from_parameters(p()).momentum(0.9).dampening(0.1).nesterov()), "no dampening"),
         (Box::new(Sgd::from_parameters(p()).weight_decay(-1.0)), "weight_decay is -1"),
-        (Box::new(Adam::from_parameters(p()).betas(1.0, 0.9)), "beta is 1"),
-        (Box::new(Adam::from_parameters(p()).betas(0.9, -0.1)), "beta is -0.1"),
+        (Box::new(Adam::from_parameters(p()).betas(1.0, 0.9)), "beta1 is 1"),
+        (Box::new(Adam::from_parameters(p()).betas(0.9, -0.1)), "beta2 is -0.1"),
         (Box::new(AdamW::from_parameters(p()).eps(-1.0)), "eps is -1"),
         (Box::new(AdamW::from_parameters(p()).clip_norm(-1.0)), "clip_norm is -1"),
         (Box::new(Lars::from_parameters(p()).trust(f64::NAN)), "trust is NaN"),
         (Box::new(Lamb::from_parameters(p()).max_trust(0.0)), "max_trust is 0"),
         (Box::new(AdamW::from_parameters(p()).clip_value(-1.0)), "clip_value is -1"),
         (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.weight_decay(-1.0))), "weight_decay is -1"),
-        (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.betas(0.9, 1.0))), "beta is 1"),
+        (Box::new(AdamW::from_parameters(vec![]).group(p(), |g| g.betas(0.9, 1.0))), "beta2 is 1"),
         (Box::new(Sgd::from_parameters(vec![]).group(p(), |g| g.nesterov())), "nesterov needs a momentum"),
         (Box::new(Muon::from_parameters(vec![]).group(vec![matrix(DType::F64)], |g| g.lr(-1.0))), "lr is -1"),
         (Box::new(Muon::from_parameters(vec![matrix(DType::F64)]).ns_dtype(DType::F16)), "ns_dtype is f16"),
@@ -803,4 +803,25 @@ fn a_tiny_regression_converges() {
         assert!((values(model.bias.as_ref().unwrap())[0] - 0.25).abs() < 1e-2);
     }
     assert_eq!(Linear::new(3, 1, &init).unwrap().num_parameters(), 4);
+}
+
+#[test]
+fn a_parameter_listed_twice_is_an_error() {
+    let (p, q) = (parameter(&START, DType::F32), parameter(&START, DType::F32));
+    let list = || vec![p.clone(), q.clone(), p.clone()];
+    for mut sgd in [
+        Sgd::from_parameters(list()),
+        Sgd::from_parameters(vec![]).group(list(), |g| g.lr(0.1)),
+        Sgd::from_parameters(vec![p.clone()]).group(list(), |g| g.lr(0.1)),
+    ] {
+        set_grad(&p, &GRADIENTS[0]);
+        let error = sgd.step().unwrap_err();
+        assert_eq!(error.kind(), Kind::Value, "{error}");
+        assert!(error.message().contains("twice"), "{error}");
+        assert_eq!(sgd.state_dict().unwrap_err().kind(), Kind::Value);
+        assert_eq!(values(&p), START);
+    }
+    // A parameter that moves to another group is not listed twice, nor is a tied one.
+    let mut moved = Sgd::from_parameters(vec![p.clone(), q.clone()]).lr(0.0).group(vec![p.clone()], |g| g.lr(0.0));
+    moved.step().unwrap();
 }

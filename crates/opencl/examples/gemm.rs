@@ -1,8 +1,12 @@
 //! The speed of matrix products: `gemm [ordinal [multiplications]]` prints TFLOP/s and GB/s by the device's clock, for
 //! products of at most so many multiplications.
 
+#[path = "../../isograd/examples/print/mod.rs"]
+mod print;
+
 use isograd_core::{Backend, Call, DType, Kernel, Layout, Operand, Result, Shape, f16};
 use isograd_gpu::{Gpu, matmul};
+use print::print;
 use std::sync::Arc;
 
 const RUNS: usize = 9;
@@ -46,7 +50,8 @@ fn values(dtype: DType, n: usize) -> Vec<u8> {
 fn main() -> Result<()> {
     let ordinal = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(0);
     let gpu = Gpu::new(Arc::new(isograd_opencl::driver(ordinal)?));
-    println!("{}, {}", gpu.driver().limits().name, gpu.driver().limits().driver);
+    let limits = gpu.driver().limits();
+    print(&format!("{}, {}", limits.name, limits.driver));
     let most = std::env::args().nth(2).and_then(|a| a.parse().ok()).unwrap_or(u64::MAX);
     for (dtype, [m, k, n]) in PRODUCTS.into_iter().filter(|(_, s)| s.iter().map(|&v| v as u64).product::<u64>() <= most)
     {
@@ -84,14 +89,14 @@ fn main() -> Result<()> {
             let median = seconds[RUNS / 2];
             let bytes = (m * k + k * n + m * n) * dtype.size();
             let plan = matmul::plan(&gpu, &call)?;
-            println!(
+            print(&format!(
                 "{dtype:5} {name} {m:5} x {k:5} x {n:5}: {:8.3} TFLOP/s {:8.1} GB/s {:10.1} us  {:?}, parts {}",
                 2.0 * (m * n * k) as f64 / median * 1e-12,
                 bytes as f64 / median * 1e-9,
                 median * 1e6,
                 plan.method,
                 plan.parts,
-            );
+            ));
         }
     }
     Ok(())

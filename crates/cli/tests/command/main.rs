@@ -65,6 +65,11 @@ fn checkpoint(folder: &Path) -> Contents {
     load(folder.join("checkpoint.safetensors"), &isograd::Device::cpu().unwrap()).unwrap()
 }
 
+/// What a folder's checkpoint says of its run.
+fn saved(folder: &Path) -> Value {
+    serde_json::from_str(&checkpoint(folder).metadata["isograd.train"]).unwrap()
+}
+
 /// Stands for bytes in comparisons, so that a failure is short.
 fn fingerprint(bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();

@@ -1,7 +1,7 @@
 //! Runs that cannot be: each ends with one line that says why and leaves every file as it was.
 
-use crate::{Ended, IMAGES, ISOGRAD, LABELS, checkpoint, files, gzip, idx, isograd, names, train, write_mnist};
-use isograd::nn::save;
+use crate::{Ended, IMAGES, ISOGRAD, LABELS, checkpoint, files, gzip, idx, isograd, names, saved, train, write_mnist};
+use isograd::nn::{Metadata, save};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -80,6 +80,46 @@ fn stdout_that_takes_nothing() {
         let ended = Command::new(ISOGRAD).args(arguments).stdout(full()).output().unwrap().into();
         assert_refused(&ended, &["cannot write to stdout: No space left"]);
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn stderr_that_takes_nothing() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for arguments in [
+        &["train", "digits", "--device", "quantum"][..],
+        &["kernels", "xyzzy"],
+        &["diff", "digits", "--devices", "cpu"],
+    ] {
+        let status = Command::new(ISOGRAD).args(arguments).stderr(full()).stdout(full()).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+    }
+}
+
+/// Runs a shell's pipeline whose first part is this command; returns how that one ended, without what it printed.
+#[cfg(unix)]
+fn piped(arguments: &str, reader: &str) -> Ended {
+    let script = format!("\"$0\" {arguments} | {reader} > /dev/null; exit ${{PIPESTATUS[0]}}");
+    Command::new("bash").args(["-c", &script, ISOGRAD]).output().unwrap().into()
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_that_is_closed_ends_the_command_quietly() {
+    let out = tempfile::tempdir().unwrap();
+    let train = format!("train digits --epochs 1 --hidden 4 --device cpu --out {}", out.path().display());
+    for arguments in
+        ["devices", "kernels", "kernels gelu", &train, "parity --device cpu --filter ^abs$ --dtype f32 --quick"]
+    {
+        // Closed before anything is written.
+        let ended = piped(arguments, "exec 0<&-; sleep 0.2");
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{arguments}");
+    }
+    let ended = piped("kernels", "head -n 1");
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    // A check that fails says so, whoever reads its report.
+    let failing = "parity --device cpu --repeat none";
+    assert_ne!(piped(failing, "exec 0<&-").code, Some(0));
 }
 
 #[test]
@@ -193,12 +233,11 @@ fn checkpoints_of_something_else() {
     let missing = isograd(&format!("train digits --json --resume {}", folder.path().display()), folder.path());
     assert_refused(&missing, &[path.to_str().unwrap(), "reading failed"]);
     train("--epochs 1", folder.path());
-    let saved = checkpoint(folder.path());
-    let metadata: Value = serde_json::from_str(&saved.metadata).unwrap();
+    let (contents, metadata) = (checkpoint(folder.path()), saved(folder.path()));
     let refused = |change: &dyn Fn(&mut Value), expected: &str| {
         let mut metadata = metadata.clone();
         change(&mut metadata);
-        save(&path, &saved.tensors, &metadata.to_string()).unwrap();
+        save(&path, &contents.tensors, &Metadata::from([("isograd.train".into(), metadata.to_string())])).unwrap();
         let before = files(folder.path());
         assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), expected]);
         assert_eq!(files(folder.path()), before, "{expected}");
@@ -210,6 +249,14 @@ fn checkpoints_of_something_else() {
     refused(&|m| m["config"]["dataset"] = json!("mnist"), "is a run of mnist, not digits");
     refused(&|m| m["config"]["optimizer"] = json!("lion"), "is not a checkpoint of `isograd train`");
     refused(&|m| *m = json!({ "rngs": {}, "texts": {} }), "is not a checkpoint of `isograd train`");
+    // Weights without this program's texts, and without its checksum.
+    save(&path, &contents.tensors, &Metadata::new()).unwrap();
+    assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "is not a checkpoint of `isograd train`"]);
+    let whole = fs::read(&path).unwrap();
+    let text = String::from_utf8_lossy(&whole[8..]).find("isograd.crc32").unwrap() + 8;
+    let renamed = [&whole[..text], b"isograd.crc3-", &whole[text + 13..]].concat();
+    fs::write(&path, renamed).unwrap();
+    assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "it has no checksum (isograd.crc32)"]);
 }
 
 #[test]

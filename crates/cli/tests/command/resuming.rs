@@ -1,6 +1,6 @@
 //! Runs that stop and go on.
 
-use crate::{ISOGRAD, bits, checkpoint, files, isograd, names, train};
+use crate::{ISOGRAD, bits, files, isograd, names, saved, train};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -69,8 +69,7 @@ fn interrupted(arguments: &str, folder: &Path) -> u64 {
     assert!(Command::new("sh").args(["-c", &signal]).status().unwrap().success());
     let ended: crate::Ended = child.wait_with_output().unwrap().into();
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-    let progress: Value = serde_json::from_str(&checkpoint(folder).metadata).unwrap();
-    let progress = &progress["progress"];
+    let progress = &saved(folder)["progress"];
     let expected = format!(
         "stopped after {} steps; go on with: isograd train digits --device cpu --resume {}\n",
         progress["steps"],
@@ -80,6 +79,40 @@ fn interrupted(arguments: &str, folder: &Path) -> u64 {
     assert!(progress["batch"].as_u64().unwrap() > 0, "not in mid-epoch: {progress}");
     assert_eq!(names(folder), ["checkpoint.safetensors", "curves.svg"]);
     progress["epoch"].as_u64().unwrap()
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_interrupt_ends_a_command_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    // A pipe that nobody writes to: whoever opens it to read waits for ever.
+    assert!(Command::new("mkfifo").arg(folder.path().join("checkpoint.safetensors")).status().unwrap().success());
+    let mut command = Command::new(ISOGRAD);
+    let mut child =
+        command.args(["train", "digits", "--device", "cpu", "--resume"]).arg(folder.path()).spawn().unwrap();
+    let interrupt = || {
+        // Until it waits.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    };
+    interrupt();
+    interrupt();
+    let ended = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.try_wait().unwrap()
+    });
+    child.kill().unwrap();
+    assert_eq!(ended.and_then(|status| status.code()), Some(130));
+}
+
+#[test]
+#[cfg(unix)]
+fn what_a_killed_run_left_is_removed_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(".isograd-killed.tmp"), "half of a checkpoint").unwrap();
+    let ended = isograd("train digits --device cpu --epochs 1 --data nowhere", folder.path());
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(names(folder.path()), [""; 0]);
 }
 
 #[test]

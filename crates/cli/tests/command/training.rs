@@ -1,6 +1,6 @@
 //! Runs that end well.
 
-use crate::{IMAGES, ISOGRAD, bits, checkpoint, files, gzip, isograd, names, train, write_mnist};
+use crate::{IMAGES, ISOGRAD, bits, checkpoint, files, gzip, isograd, names, saved, train, write_mnist};
 use isograd::DType;
 use serde_json::Value;
 use std::fs;
@@ -68,7 +68,7 @@ fn a_run_leaves_curves_and_a_checkpoint_of_each_epoch() {
     let curves = fs::read_to_string(folder.join("curves.svg")).unwrap();
     assert!(curves.starts_with("<svg") && curves.ends_with("</svg>\n"), "{curves}");
     assert!(curves.contains("digits, f32 on cpu") && curves.contains("test accuracy"));
-    let metadata: Value = serde_json::from_str(&checkpoint(&folder).metadata).unwrap();
+    let metadata = saved(&folder);
     assert_eq!(metadata["config"]["hidden"], serde_json::json!([16]));
     let history = metadata["progress"]["history"].as_array().unwrap();
     assert_eq!(history.len(), 2);

@@ -1,18 +1,14 @@
 //! Programs, compiled when first used and kept: loaded ones in memory, compiled ones on disk.
 
 use crate::driver::{Driver, Handle};
+use crate::program::folder::Folder;
 use crate::program::source::{Variant, assemble};
 use isograd_core::{Error, Result};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// The first bytes of a file of the cache, and its format.
-const MAGIC: &[u8; 8] = b"isograd1";
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 /// An entry of a program: what is looked up at every launch.
 #[derive(PartialEq, Eq, Hash, Clone)]
@@ -28,13 +24,19 @@ type Place = Arc<Mutex<Option<Handle>>>;
 pub struct Programs {
     entries: Mutex<HashMap<Key, Handle>>,
     programs: Mutex<HashMap<Variant, Place>>,
-    folder: Option<PathBuf>,
+    path: Option<PathBuf>,
+    /// Opened when the first program is compiled.
+    folder: OnceLock<Option<Folder>>,
 }
 
 impl Programs {
-    /// With a cache on disk in `folder`, if there is one.
-    pub fn new(folder: Option<PathBuf>) -> Programs {
-        Programs { entries: Mutex::default(), programs: Mutex::default(), folder }
+    /// With a cache on disk in the folder `path`, if there is one. A folder that others own or may write to is not used.
+    pub fn new(path: Option<PathBuf>) -> Programs {
+        Programs { entries: Mutex::default(), programs: Mutex::default(), path, folder: OnceLock::new() }
+    }
+
+    fn folder(&self) -> Option<&Folder> {
+        self.folder.get_or_init(|| Folder::open(self.path.as_ref()?)).as_ref()
     }
 
     /// The entry of a variant; `generate` makes the text of one that is not a file.
@@ -63,12 +65,12 @@ impl Programs {
 
     fn build(&self, driver: &dyn Driver, variant: &Variant, generate: Option<&dyn Fn() -> String>) -> Result<Handle> {
         let source = assemble(driver.dialect(), variant, generate.map(|g| g()).as_deref())?;
-        let path = self.folder.as_ref().map(|folder| folder.join(name(driver, &source)));
-        let kept = || read(path.as_ref()?).and_then(|binary| driver.load(&binary).ok());
+        let (folder, name) = (self.folder(), name(driver, &source));
+        let kept = || folder?.read(&name).and_then(|binary| driver.load(&binary).ok());
         if let Some(program) = kept() {
             return Ok(program);
         }
-        let _alone = path.as_ref().and_then(|path| lock(path));
+        let _alone = folder.and_then(|folder| folder.lock(&name));
         if let Some(program) = kept() {
             return Ok(program);
         }
@@ -76,10 +78,8 @@ impl Programs {
         let (program, binary) =
             driver.compile(&source).map_err(|e| Error::backend("compile", format!("{variant}: {}", e.message())))?;
         tracing::debug!(%variant, seconds = started.elapsed().as_secs_f64(), "compiled");
-        if let (Some(path), Some(binary)) = (&path, binary)
-            && let Err(error) = write(path, &binary)
-        {
-            tracing::warn!(path = %path.display(), %error, "the program cache cannot be written");
+        if let (Some(folder), Some(binary)) = (folder, binary) {
+            folder.write(&name, &binary);
         }
         Ok(program)
     }
@@ -102,34 +102,4 @@ fn name(driver: &dyn Driver, source: &str) -> String {
         hash.update(part);
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Held while a program is compiled: of several processes one does it, and the others find it. A driver's own cache, as
-/// PoCL's is, may not bear that two compile the same. None if there can be no lock, which costs no more than that.
-fn lock(program: &Path) -> Option<File> {
-    let folder = program.parent()?.join("locks");
-    std::fs::create_dir_all(&folder).ok()?;
-    let file = File::create(folder.join(program.file_name()?.to_str()?.get(..2)?)).ok()?;
-    file.lock().ok()?;
-    Some(file)
-}
-
-/// What a file of the cache holds, if it is whole.
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(path).ok()?;
-    let (head, binary) = bytes.split_at_checked(MAGIC.len() + 32)?;
-    let whole = head.starts_with(MAGIC) && head[MAGIC.len()..] == Sha256::digest(binary)[..];
-    whole.then(|| binary.to_vec())
-}
-
-/// Written aside and renamed, so that no reader and no second process sees a part of it.
-fn write(path: &Path, binary: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(MAGIC)?;
-    file.write_all(&Sha256::digest(binary))?;
-    file.write_all(binary)?;
-    file.persist(path)?;
-    Ok(())
 }

@@ -1,8 +1,12 @@
 //! What the examples on images share: data, a convolution made of tensor ops, and the loop that trains.
 
+#[path = "../print/mod.rs"]
+mod print;
+
 use clap::Parser;
 use isograd::data::{Dataset, Loader, digits, mnist};
 use isograd::prelude::*;
+use print::print;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -86,7 +90,7 @@ pub fn train<M: Layer>(options: &Options, make: impl Fn(Size, &Init) -> Result<M
     let (count, train, test) = (test.len(), loader(train)?.shuffle(42), loader(test)?);
     let model = make(size, &Init::new(&device).seed(42))?;
     let mut optimizer = AdamW::new(&model).lr(3e-3);
-    println!("{} parameters on {device}", model.num_parameters());
+    print(&format!("{} parameters on {device}", model.num_parameters()));
     let mut accuracy = 0.0;
     for epoch in 0..options.epochs {
         model.train();
@@ -108,7 +112,7 @@ pub fn train<M: Layer>(options: &Options, make: impl Fn(Size, &Init) -> Result<M
         accuracy = right / count as f64;
         let losses = losses.iter().map(Tensor::item).collect::<Result<Vec<_>>>()?;
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
-        println!("epoch {}: loss {loss:.4}, test accuracy {accuracy:.4}", epoch + 1);
+        print(&format!("epoch {}: loss {loss:.4}, test accuracy {accuracy:.4}", epoch + 1));
     }
     Ok(accuracy)
 }

@@ -1,8 +1,9 @@
 //! Adagrad.
 
-use super::engine::{Engine, Named, Rule, Step, check_at_least_0};
+use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::Range;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
@@ -31,15 +32,13 @@ pub struct AdagradRule {
 impl Rule for AdagradRule {
     const NAME: &'static str = "adagrad";
 
-    fn check(&self) -> Result<()> {
-        let options =
-            [("lr_decay", self.lr_decay), ("initial_accumulator", self.initial_accumulator), ("eps", self.eps)];
-        check_at_least_0(Self::NAME, &options)
-    }
-
     fn fields(&mut self) -> Vec<Named<'_>> {
         let AdagradRule { lr_decay, initial_accumulator, eps } = self;
-        let all: [Named<'_>; 3] = [("lr_decay", lr_decay), ("initial_accumulator", initial_accumulator), ("eps", eps)];
+        let all: [Named<'_>; 3] = [
+            ("lr_decay", lr_decay, Range::AtLeast0),
+            ("initial_accumulator", initial_accumulator, Range::AtLeast0),
+            ("eps", eps, Range::AtLeast0),
+        ];
         all.into()
     }
 

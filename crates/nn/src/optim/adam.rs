@@ -1,8 +1,9 @@
 //! Adam and AdamW.
 
-use super::engine::{Engine, Named, Rule, Step, check_at_least_0, check_rate};
+use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
@@ -49,14 +50,14 @@ impl<const DECOUPLED: bool> AdamRule<DECOUPLED> {
 impl<const DECOUPLED: bool> Rule for AdamRule<DECOUPLED> {
     const NAME: &'static str = if DECOUPLED { "adamw" } else { "adam" };
 
-    fn check(&self) -> Result<()> {
-        check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
-        [self.beta1, self.beta2].into_iter().try_for_each(|beta| check_rate(Self::NAME, "a beta", beta))
-    }
-
     fn fields(&mut self) -> Vec<Named<'_>> {
         let AdamRule { beta1, beta2, eps, amsgrad } = self;
-        let all: [Named<'_>; 4] = [("beta1", beta1), ("beta2", beta2), ("eps", eps), ("amsgrad", amsgrad)];
+        let all: [Named<'_>; 4] = [
+            ("beta1", beta1, Range::Rate),
+            ("beta2", beta2, Range::Rate),
+            ("eps", eps, Range::AtLeast0),
+            ("amsgrad", amsgrad, FLAG),
+        ];
         all.into()
     }
 

@@ -3,7 +3,8 @@
 use super::Scaling;
 use crate::StateDict;
 use crate::clip::CLIP_NORM;
-use crate::module::{check_state, same_tensor};
+use crate::module::{check_state, listed_twice, same_tensor};
+use crate::number::{Checks, FLAG, Range};
 use isograd_core::backend::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
@@ -23,10 +24,12 @@ pub(super) trait Rule: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Errors with `Attr` if an option is out of its range.
-    fn check(&self) -> Result<()>;
+    /// Errors with `Attr` if options do not fit together; the range of each is in `fields`.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 
-    /// The options by name, as they are saved.
+    /// The options by name, as they are saved, and what they may be.
     fn fields(&mut self) -> Vec<Named<'_>>;
 
     /// The names of the states that a parameter has.
@@ -45,8 +48,8 @@ pub(super) trait Rule: Clone + Send + Sync + 'static {
     fn update(&self, step: &Step<'_>) -> Result<()>;
 }
 
-/// An option and its name.
-pub(super) type Named<'a> = (&'static str, &'a mut dyn Field);
+/// An option, its name and its range.
+pub(super) type Named<'a> = (&'static str, &'a mut dyn Field, Range);
 
 /// An option, as the number that is saved of it.
 pub(super) trait Field {
@@ -95,7 +98,8 @@ pub(crate) struct Options<R> {
 
 impl<R: Rule> Options<R> {
     fn fields(&mut self) -> Vec<Named<'_>> {
-        let all: [Named<'_>; 2] = [("weight_decay", &mut self.weight_decay), ("maximize", &mut self.maximize)];
+        let all: [Named<'_>; 2] =
+            [("weight_decay", &mut self.weight_decay, Range::AtLeast0), ("maximize", &mut self.maximize, FLAG)];
         all.into_iter().chain(self.rule.fields()).collect()
     }
 }
@@ -214,6 +218,8 @@ pub(super) struct Engine<R> {
     lanes: Vec<Lane>,
     /// Whether the lanes have every parameter, in its group, and the groups' rates and states.
     is_current: bool,
+    /// The places in its list of a parameter that was listed twice, which is an error of the first step.
+    repeated: Option<[String; 2]>,
 }
 
 #[derive(Clone)]
@@ -254,8 +260,14 @@ impl<R: Rule> Engine<R> {
             base_lr: lr,
             lanes: Vec::new(),
             is_current: false,
+            repeated: None,
         };
-        parameters.into_iter().for_each(|(name, tensor)| engine.place(Some(name), tensor, 0));
+        for (name, tensor) in parameters {
+            match engine.parameters.iter().find(|p| same_tensor(&p.tensor, &tensor)) {
+                Some(known) => engine.repeated = Some([known.name.clone(), name]),
+                None => engine.parameters.push(Parameter { name, tensor, group: 0 }),
+            }
+        }
         engine
     }
 
@@ -278,11 +290,12 @@ impl<R: Rule> Engine<R> {
     pub fn add_group(&mut self, parameters: Vec<Tensor>, own: &Own<R>) {
         let first = self.groups.len();
         let mut origins: Vec<usize> = Vec::new();
-        for tensor in parameters {
-            let known = self.parameters.iter().find(|p| same_tensor(&p.tensor, &tensor));
+        for (i, tensor) in parameters.iter().enumerate() {
+            let known = self.parameters.iter().find(|p| same_tensor(&p.tensor, tensor));
             let from = known.map_or(0, |p| p.group);
             if from >= first {
-                // It was given twice.
+                let earlier = parameters.iter().position(|t| same_tensor(t, tensor)).unwrap_or(i);
+                self.repeated = Some([earlier.to_string(), i.to_string()]);
                 continue;
             }
             let at = origins.iter().position(|&o| o == from).unwrap_or(origins.len());
@@ -290,7 +303,7 @@ impl<R: Rule> Engine<R> {
                 origins.push(from);
                 self.groups.push(self.groups[from].then(own));
             }
-            self.place(None, tensor, first + at);
+            self.place(tensor, first + at);
         }
     }
 
@@ -301,13 +314,13 @@ impl<R: Rule> Engine<R> {
     }
 
     /// Puts a parameter into a group; one that was there already moves.
-    fn place(&mut self, name: Option<String>, tensor: Tensor, group: usize) {
+    fn place(&mut self, tensor: &Tensor, group: usize) {
         self.is_current = false;
-        match self.parameters.iter_mut().find(|p| same_tensor(&p.tensor, &tensor)) {
+        match self.parameters.iter_mut().find(|p| same_tensor(&p.tensor, tensor)) {
             Some(known) => known.group = group,
             None => {
-                let name = name.unwrap_or_else(|| self.parameters.len().to_string());
-                self.parameters.push(Parameter { name, tensor, group });
+                let name = self.parameters.len().to_string();
+                self.parameters.push(Parameter { name, tensor: tensor.clone(), group });
             }
         }
     }
@@ -511,16 +524,25 @@ impl<R: Rule> Engine<R> {
         }
     }
 
+    /// Checks numbers in the narrowest dtype of the arithmetic of a step.
+    fn checks(&self) -> Checks {
+        let is_wide = !self.parameters.is_empty() && self.parameters.iter().all(|p| p.tensor.dtype() == DType::F64);
+        Checks { op: R::NAME, dtype: if is_wide { DType::F64 } else { DType::F32 } }
+    }
+
     fn check(&self) -> Result<()> {
-        check_at_least_0(R::NAME, &[("lr", self.lr), ("weight_decay", self.options.weight_decay)])?;
-        self.options.rule.check()?;
-        for (i, group) in self.groups.iter().enumerate() {
-            let options = self.options_of(i);
-            check_at_least_0(R::NAME, &[("lr", group.lr.unwrap_or(0.0)), ("weight_decay", options.weight_decay)])?;
+        let checks = self.checks();
+        self.check_rates()?;
+        for group in 0..self.groups.len() {
+            let mut options = self.options_of(group);
+            options.fields().iter().try_for_each(|(name, field, range)| checks.number(name, field.get(), *range))?;
             options.rule.check()?;
         }
-        let bounds = [("clip_norm", self.clip_norm.unwrap_or(0.0)), ("clip_value", self.clip_value.unwrap_or(0.0))];
-        check_at_least_0(R::NAME, &bounds)?;
+        checks.number("clip_norm", self.clip_norm.unwrap_or(0.0), Range::Bound)?;
+        checks.number("clip_value", self.clip_value.unwrap_or(0.0), Range::Bound)?;
+        if let Some([first, second]) = &self.repeated {
+            return Err(listed_twice(R::NAME, first, second));
+        }
         self.parameters.iter().try_for_each(|p| self.options.rule.accept(&p.tensor))?;
         match self.parameters.iter().find(|p| !p.tensor.is_leaf()) {
             Some(p) => Err(Error::value(R::NAME, format!("parameter {} is no leaf; it can have no gradient", p.name))),
@@ -528,13 +550,21 @@ impl<R: Rule> Engine<R> {
         }
     }
 
+    /// The rates of all groups, as they are set and as they are now.
+    fn check_rates(&self) -> Result<()> {
+        let checks = self.checks();
+        let groups = self.groups.iter().enumerate().flat_map(|(i, group)| [group.lr.unwrap_or(0.0), self.lr_of(i)]);
+        let mut rates = [self.lr, self.base_lr].into_iter().chain(groups);
+        rates.try_for_each(|lr| checks.number("lr", lr, Range::AtLeast0))
+    }
+
     pub fn set_lr(&mut self, lr: f64) -> Result<()> {
-        check_at_least_0(R::NAME, &[("lr", lr)])?;
         if self.base_lr == 0.0 && lr != 0.0 && self.groups.iter().any(|g| g.lr.is_some()) {
             let message = "the optimizer was built with lr 0, to which the groups' own rates have no ratio";
             return Err(Error::attr(R::NAME, message));
         }
-        self.lr = lr;
+        let before = std::mem::replace(&mut self.lr, lr);
+        self.check_rates().inspect_err(|_| self.lr = before)?;
         self.fill_lr()
     }
 
@@ -575,7 +605,7 @@ impl<R: Rule> Engine<R> {
             let count = members.len();
             state.insert(name("params"), Tensor::from_vec(members, count, device)?);
             state.insert(name(INITIAL_LR), number(self.groups[group].lr.unwrap_or(self.base_lr))?);
-            for (option, field) in self.options_of(group).fields() {
+            for (option, field, _) in self.options_of(group).fields() {
                 state.insert(name(option), number(field.get())?);
             }
         }
@@ -614,17 +644,21 @@ impl<R: Rule> Engine<R> {
     /// Takes over the options of all groups, as far as the state has them. A group is then as it was saved, whatever becomes
     /// of the optimizer's options.
     fn load_options(&mut self, state: &StateDict) -> Result<()> {
+        let checks = self.checks();
         let number = |name: &str| state.get(name).map(Tensor::item).transpose();
         self.base_lr = number(INITIAL_LR)?.unwrap_or(self.base_lr);
         for (k, (group, _)) in self.used_groups().into_iter().enumerate() {
             let mut options = self.options_of(group);
-            for (option, field) in options.fields() {
+            for (option, field, range) in options.fields() {
                 if let Some(value) = number(&format!("group.{k}.{option}"))? {
+                    checks.number(option, value, range)?;
                     field.set(value);
                 }
             }
             // A rate that is the optimizer's is none of the group's own.
-            let lr = number(&format!("group.{k}.{INITIAL_LR}"))?.filter(|&lr| lr != self.base_lr);
+            let lr = number(&format!("group.{k}.{INITIAL_LR}"))?;
+            checks.number(INITIAL_LR, lr.unwrap_or(0.0), Range::AtLeast0)?;
+            let lr = lr.filter(|&lr| lr != self.base_lr);
             match group {
                 0 => self.options = options,
                 _ => self.groups[group] = Own { lr, edits: vec![Arc::new(move |all| *all = options.clone())] },
@@ -637,18 +671,4 @@ impl<R: Rule> Engine<R> {
 /// What a rule's states start with for a parameter.
 fn start(rule: &impl Rule, t: &Tensor) -> Result<Tensor> {
     Tensor::full(t.shape(), rule.initial(), t.dtype().acc(), t.device())
-}
-
-pub(super) fn check_at_least_0(op: &'static str, options: &[(&str, f64)]) -> Result<()> {
-    match options.iter().find(|(_, v)| v.is_nan() || *v < 0.0) {
-        Some((name, v)) => Err(Error::attr(op, format!("{name} is {v}, expected at least 0"))),
-        None => Ok(()),
-    }
-}
-
-pub(super) fn check_rate(op: &'static str, name: &str, rate: f64) -> Result<()> {
-    match (0.0..1.0).contains(&rate) {
-        true => Ok(()),
-        false => Err(Error::attr(op, format!("{name} is {rate}, expected 0 to below 1"))),
-    }
 }

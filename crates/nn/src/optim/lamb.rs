@@ -1,11 +1,12 @@
 //! LAMB.
 
-use super::engine::{Engine, Named, Rule, Step, check_at_least_0, check_rate};
+use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::{FLAG, Range};
 use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Error, Result, Tensor};
+use isograd_core::{Result, Tensor};
 
 /// Adam with layer-wise rates: of Adam's direction with the weight decay added, r, a parameter steps by `lr min(|p| / |r|, 10) r`;
 /// the factor is 1 if a norm is 0. Rate 1e-3, betas 0.9 and 0.999, eps 1e-6, weight decay 0.01. You et al. 2020, arXiv
@@ -42,23 +43,15 @@ pub struct LambRule {
 impl Rule for LambRule {
     const NAME: &'static str = "lamb";
 
-    fn check(&self) -> Result<()> {
-        check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
-        if self.max_trust.is_nan() || self.max_trust <= 0.0 {
-            return Err(Error::attr(Self::NAME, format!("max_trust is {}, expected above 0", self.max_trust)));
-        }
-        [self.beta1, self.beta2].into_iter().try_for_each(|beta| check_rate(Self::NAME, "a beta", beta))
-    }
-
     fn fields(&mut self) -> Vec<Named<'_>> {
         let LambRule { beta1, beta2, eps, max_trust, corrects_bias, skips_trust_ratio } = self;
         let all: [Named<'_>; 6] = [
-            ("beta1", beta1),
-            ("beta2", beta2),
-            ("eps", eps),
-            ("max_trust", max_trust),
-            ("bias_correction", corrects_bias),
-            ("skip_trust_ratio", skips_trust_ratio),
+            ("beta1", beta1, Range::Rate),
+            ("beta2", beta2, Range::Rate),
+            ("eps", eps, Range::AtLeast0),
+            ("max_trust", max_trust, Range::BoundAbove0),
+            ("bias_correction", corrects_bias, FLAG),
+            ("skip_trust_ratio", skips_trust_ratio, FLAG),
         ];
         all.into()
     }

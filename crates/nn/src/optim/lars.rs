@@ -1,8 +1,9 @@
 //! LARS.
 
-use super::engine::{Engine, Named, Rule, Step, check_at_least_0};
+use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::{FLAG, Range};
 use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
@@ -41,18 +42,14 @@ pub struct LarsRule {
 impl Rule for LarsRule {
     const NAME: &'static str = "lars";
 
-    fn check(&self) -> Result<()> {
-        check_at_least_0(Self::NAME, &[("momentum", self.momentum), ("trust", self.trust), ("eps", self.eps)])
-    }
-
     fn fields(&mut self) -> Vec<Named<'_>> {
         let LarsRule { momentum, trust, eps, nesterov, skips_trust_ratio } = self;
         let all: [Named<'_>; 5] = [
-            ("momentum", momentum),
-            ("trust", trust),
-            ("eps", eps),
-            ("nesterov", nesterov),
-            ("skip_trust_ratio", skips_trust_ratio),
+            ("momentum", momentum, Range::AtLeast0),
+            ("trust", trust, Range::AtLeast0),
+            ("eps", eps, Range::AtLeast0),
+            ("nesterov", nesterov, FLAG),
+            ("skip_trust_ratio", skips_trust_ratio, FLAG),
         ];
         all.into()
     }

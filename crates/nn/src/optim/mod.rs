@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// What a training loop needs of an optimizer.
 pub trait Optimizer {
     /// Updates every parameter that has a gradient, then forgets the gradients. A parameter without one stays as it is,
-    /// its step count included. Errors: `Attr` for an option out of its range, `Value` for a parameter that is no leaf, and where
-    /// there is no parameter.
+    /// its step count included. Errors: `Attr` for an option out of its range, `Value` for a parameter that is no leaf or that was
+    /// listed twice, and where there is no parameter.
     fn step(&mut self) -> Result<()> {
         self.step_scaled(None)
     }
@@ -39,7 +39,8 @@ pub trait Optimizer {
     /// The parameters of all groups.
     fn parameters(&self) -> Vec<Tensor>;
 
-    /// Sets the learning rate; groups with a rate of their own keep its ratio to this one. Errors: `Attr` if negative.
+    /// Sets the learning rate; groups with a rate of their own keep its ratio to this one. Errors: `Attr` if it is negative, or not
+    /// finite in the dtype of the arithmetic.
     fn set_lr(&mut self, lr: f64) -> Result<()>;
 
     /// The learning rate of the parameters without a rate of their own.

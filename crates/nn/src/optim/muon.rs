@@ -1,8 +1,9 @@
 //! Muon.
 
-use super::engine::{Engine, Field, Moved, Named, Rule, Step, check_at_least_0, check_rate};
+use super::engine::{Engine, Field, Moved, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::{FLAG, Range};
 use isograd_core::ops::{Gemm, Update, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Shape, Tensor};
@@ -110,29 +111,24 @@ impl Rule for MuonRule {
     }
 
     fn check(&self) -> Result<()> {
-        check_at_least_0(Self::NAME, &[("eps", self.eps)])?;
-        check_rate(Self::NAME, "momentum", self.momentum)?;
-        if !(1..100).contains(&self.steps) {
-            return Err(Error::attr(Self::NAME, format!("ns_steps is {}, expected 1 to 99", self.steps)));
+        match self.dtype {
+            DType::BF16 | DType::F32 | DType::F64 => Ok(()),
+            other => Err(Error::attr(Self::NAME, format!("ns_dtype is {other}, expected bf16, f32 or f64"))),
         }
-        if !matches!(self.dtype, DType::BF16 | DType::F32 | DType::F64) {
-            return Err(Error::attr(Self::NAME, format!("ns_dtype is {}, expected bf16, f32 or f64", self.dtype)));
-        }
-        Ok(())
     }
 
     fn fields(&mut self) -> Vec<Named<'_>> {
         let MuonRule { momentum, nesterov, steps, coefficients: [a, b, c], eps, adjust, dtype } = self;
         let all: [Named<'_>; 9] = [
-            ("momentum", momentum),
-            ("eps", eps),
-            ("a", a),
-            ("b", b),
-            ("c", c),
-            ("nesterov", nesterov),
-            ("ns_steps", steps),
-            ("adjust", adjust),
-            ("ns_bytes", dtype),
+            ("momentum", momentum, Range::Rate),
+            ("eps", eps, Range::AtLeast0),
+            ("a", a, Range::Finite),
+            ("b", b, Range::Finite),
+            ("c", c, Range::Finite),
+            ("nesterov", nesterov, FLAG),
+            ("ns_steps", steps, Range::Count(1.0, 99.0)),
+            ("adjust", adjust, FLAG),
+            ("ns_bytes", dtype, Range::OneOf(&[2.0, 4.0, 8.0])),
         ];
         all.into()
     }

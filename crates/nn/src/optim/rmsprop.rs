@@ -1,8 +1,9 @@
 //! RMSprop.
 
-use super::engine::{Engine, Named, Rule, Step, check_at_least_0, check_rate};
+use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
@@ -37,14 +38,14 @@ pub struct RmsPropRule {
 impl Rule for RmsPropRule {
     const NAME: &'static str = "rmsprop";
 
-    fn check(&self) -> Result<()> {
-        check_at_least_0(Self::NAME, &[("eps", self.eps), ("momentum", self.momentum)])?;
-        check_rate(Self::NAME, "alpha", self.alpha)
-    }
-
     fn fields(&mut self) -> Vec<Named<'_>> {
         let RmsPropRule { alpha, eps, momentum, is_centered } = self;
-        let all: [Named<'_>; 4] = [("alpha", alpha), ("eps", eps), ("momentum", momentum), ("centered", is_centered)];
+        let all: [Named<'_>; 4] = [
+            ("alpha", alpha, Range::Rate),
+            ("eps", eps, Range::AtLeast0),
+            ("momentum", momentum, Range::AtLeast0),
+            ("centered", is_centered, FLAG),
+        ];
         all.into()
     }
 

@@ -1,8 +1,9 @@
 //! Stochastic gradient descent.
 
-use super::engine::{Engine, Named, Rule, Step, check_at_least_0};
+use super::engine::{Engine, Named, Rule, Step};
 use super::{Group, Grouped, Optimizer, Scaling, optimizer, options};
 use crate::StateDict;
+use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Error, Result, Tensor};
 
@@ -34,8 +35,7 @@ impl Rule for SgdRule {
     const COUNTS_WITH_STATES: bool = true;
 
     fn check(&self) -> Result<()> {
-        check_at_least_0(Self::NAME, &[("momentum", self.momentum)])?;
-        if self.dampening.is_nan() || (self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0)) {
+        if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
             let got = format!("momentum is {} and dampening {}", self.momentum, self.dampening);
             return Err(Error::attr(Self::NAME, format!("{got}; nesterov needs a momentum and no dampening")));
         }
@@ -44,7 +44,11 @@ impl Rule for SgdRule {
 
     fn fields(&mut self) -> Vec<Named<'_>> {
         let SgdRule { momentum, dampening, nesterov } = self;
-        let all: [Named<'_>; 3] = [("momentum", momentum), ("dampening", dampening), ("nesterov", nesterov)];
+        let all: [Named<'_>; 3] = [
+            ("momentum", momentum, Range::AtLeast0),
+            ("dampening", dampening, Range::Finite),
+            ("nesterov", nesterov, FLAG),
+        ];
         all.into()
     }
 

@@ -289,7 +289,7 @@ fn schedule(name: &'static str, attributes: &'static str) -> Op {
             }
         };
         let schedule = if c.has("warm_up") { Box::new(schedule.after_warm_up(number("warm_up")?)) } else { schedule };
-        let rates: Vec<f64> = (0..number("count")?).map(|step| schedule.lr(step)).collect();
+        let rates = (0..number("count")?).map(|step| schedule.lr(step)).collect::<Result<Vec<f64>>>()?;
         one(Tensor::from_slice(&rates, rates.len(), &Device::cpu()?))
     };
     Op::new(name, run, move |_| Case::new(parsed(attributes), vec![])).class(Class::Arithmetic).derivative(NO_GRADIENT)
