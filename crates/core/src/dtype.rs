@@ -148,11 +148,11 @@ impl Scalar {
         }
     }
 
-    /// The value as an operand of an integer tensor; `Dtype` error for floats (even integral ones).
-    pub fn as_i64(self, op: &'static str) -> Result<i64> {
+    /// The value as an operand of an integer tensor. Errors: `Dtype` for floats (even integral ones).
+    pub fn as_i64(self) -> Result<i64> {
         match self {
             Scalar::Int(v) => Ok(v),
-            Scalar::Float(v) => Err(Error::dtype(op, format!("scalar {v} is a float, expected an integer"))),
+            Scalar::Float(v) => Err(Error::dtype("scalar", format!("scalar {v} is a float, expected an integer"))),
         }
     }
 }

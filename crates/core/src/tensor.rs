@@ -56,8 +56,13 @@ impl Storage {
 }
 
 impl Tensor {
-    /// A tensor of unspecified content, which the caller overwrites; errors are of `op`. Errors: `Shape`, `OutOfMemory`.
-    pub fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+    /// A tensor of unspecified content, which the caller overwrites. Errors: `Shape`, `OutOfMemory`.
+    pub fn empty(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::allocate("empty", &shape.into(), dtype, device)
+    }
+
+    /// [`empty`](Tensor::empty), with errors of `op`.
+    pub(crate) fn allocate(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
         let memory = device.backend().allocate(shape.numel() * dtype.size()).map_err(|e| e.of(op))?;
         let storage = Arc::new(Storage::new(memory, device.clone()));
@@ -97,7 +102,7 @@ impl Tensor {
             let message = format!("shape {shape} of {dtype} has {} bytes", shape.numel() * dtype.size());
             return Err(Error::shape("from_bytes", format!("{message}, got {}", bytes.len())));
         }
-        let t = Tensor::empty("from_bytes", &shape, dtype, device)?;
+        let t = Tensor::allocate("from_bytes", &shape, dtype, device)?;
         t.upload(bytes)?;
         Ok(t)
     }
@@ -332,7 +337,7 @@ pub(crate) fn describe(operands: &[&Tensor]) -> String {
 
 /// How a scalar enters a kernel of `dtype`: as an integer or as a float. Errors: `Dtype` for a float with integers.
 pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
-    if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64(op)?, 0.0)) }
+    if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64().map_err(|e| e.of(op))?, 0.0)) }
 }
 
 impl fmt::Debug for Tensor {

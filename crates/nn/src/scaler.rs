@@ -100,7 +100,7 @@ impl GradScaler {
         }
         no_grad(|| {
             let found_inf = self.scale.full_like(0.0)?;
-            unscale_("unscale_", &gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
+            unscale_(&gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
             self.seen.push(Seen { parameter: parameter.clone(), found_inf, stage: Stage::Unscaled });
             Ok(())
         })
@@ -138,8 +138,9 @@ impl GradScaler {
             let found = rest.iter().try_fold(first.found_inf.clone(), |all, s| all.maximum(&s.found_inf))?;
             let floats = [self.growth, self.backoff, self.interval as f64];
             let targets = [&self.scale, &self.tracker];
-            update_("grad_scaler", Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
+            update_(Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
         })
+        .map_err(|e: Error| e.of("grad_scaler"))
     }
 
     /// Scale and counter, which share memory with the scaler, and the factors and the interval (f64, i64), by PyTorch's
@@ -184,7 +185,8 @@ impl GradScaler {
     /// What a step needs of gradients that are scaled. One whose norm is wanted is not looked at twice: the norm is finite if
     /// they all are, unless it overflows, which only a smaller scale helps against.
     fn scaling(&self, gradients: &[Tensor], wants_norm: bool) -> Result<Scaling> {
-        let of_all = |kind| total("grad_scaler", kind, &gradients.iter().collect::<Vec<_>>());
+        let gradients: Vec<&Tensor> = gradients.iter().collect();
+        let of_all = |kind| total(kind, &gradients).map_err(|e| e.of("grad_scaler"));
         let (found_inf, norm) = match (gradients.is_empty(), wants_norm) {
             (true, _) => (self.scale.full_like(0.0)?, None),
             (_, false) => (of_all(Total::NotFinite)?.cast(DType::F32)?, None),

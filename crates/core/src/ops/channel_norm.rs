@@ -2,7 +2,7 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
-use super::in_place::update_;
+use super::in_place::update_for;
 use super::norm::{gradients, in_f32};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
@@ -302,7 +302,7 @@ impl Form {
             };
             let new = [&rows(x.mean(axes)?)?, &rows(x.var(axes, 0.0)?)?, &share];
             let unbiased = count / (count - 1.0);
-            update_(self.op, Pointwise::RunningUpdate, &[running.mean, running.var], &new, &[unbiased])
+            update_for(self.op, Pointwise::RunningUpdate, &[running.mean, running.var], &new, &[unbiased])
         })
     }
 
@@ -315,9 +315,9 @@ impl Form {
     ) -> Result<Tensor> {
         let (op, form, x) = (self.op, *self, x.contiguous()?);
         let acc = x.dtype().acc();
-        let statistics = || Tensor::empty(op, &Shape::from(self.groups), acc, x.device());
+        let statistics = || Tensor::allocate(op, &Shape::from(self.groups), acc, x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
-        let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+        let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
         let parameters = contiguous(weight, bias)?;
         let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
         let (used, updated) = (of.used(), of.updated());
@@ -366,9 +366,9 @@ impl Form {
         }
         let x = x.contiguous()?;
         let acc = x.dtype().acc();
-        let statistics = || Tensor::empty(op, &Shape::from(self.batch * self.groups), acc, x.device());
+        let statistics = || Tensor::allocate(op, &Shape::from(self.batch * self.groups), acc, x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
-        let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+        let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
         let parameters = contiguous(weight, bias)?;
         let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());

@@ -11,7 +11,7 @@ impl Tensor {
         let op = "concat";
         let first = *parts.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
         check_same(op, parts)?;
-        let d = first.shape().dim(op, dim)?;
+        let d = first.shape().dim_for(op, dim)?;
         let fits =
             |t: &&Tensor| t.rank() == first.rank() && (0..t.rank()).all(|k| k == d || t.dims()[k] == first.dims()[k]);
         if first.rank() == 0 || !parts.iter().all(fits) {
@@ -21,7 +21,7 @@ impl Tensor {
         let mut dims = Dims::from_slice(first.dims());
         let lengths: Dims = parts.iter().map(|t| t.dims()[d]).collect();
         dims[d] = lengths.iter().sum();
-        let y = Tensor::empty(op, &Shape::from(dims), first.dtype(), first.device())?;
+        let y = Tensor::allocate(op, &Shape::from(dims), first.dtype(), first.device())?;
         let mut start = 0;
         for part in parts {
             let length = part.dims()[d];
@@ -55,7 +55,7 @@ impl Tensor {
 
     /// Splits one dimension into pieces of `size`, the last one smaller if need be. Views. Errors: `Attr`.
     pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Tensor>> {
-        let d = self.shape().dim("split", dim)?;
+        let d = self.shape().dim_for("split", dim)?;
         if size == 0 || self.rank() == 0 {
             return Err(Error::attr("split", format!("{} cannot be split into pieces of {size}", self.shape())));
         }

@@ -42,7 +42,7 @@ impl Tensor {
     /// `0, 1, .., n - 1` as i64.
     pub fn arange(n: usize, device: &Device) -> Result<Tensor> {
         let op = "arange";
-        let y = Tensor::empty(op, &Shape::from(n), DType::I64, device)?;
+        let y = Tensor::allocate(op, &Shape::from(n), DType::I64, device)?;
         let one = Tensor::ones((), DType::I64, device)?;
         let ones = one.with_layout(one.layout().expand(y.shape()));
         // The sum of the ones before each, which no host memory is needed for.
@@ -61,7 +61,7 @@ impl Tensor {
 }
 
 fn filled(op: &'static str, shape: Shape, value: Scalar, dtype: DType, device: &Device) -> Result<Tensor> {
-    let t = Tensor::empty(op, &shape, dtype, device)?;
+    let t = Tensor::allocate(op, &shape, dtype, device)?;
     fill(op, &t, value)?;
     Ok(t)
 }

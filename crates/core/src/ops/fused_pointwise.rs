@@ -202,7 +202,7 @@ impl Tensor {
         };
         record_fused(op, &[self], y, composite, move |t, x| {
             let (gate, up) = halves(&x[0])?;
-            let dx = Tensor::empty(op, x[0].shape(), x[0].dtype(), x[0].device())?;
+            let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
             run(op, Kernel::Fused(both), &[t.dy(), &gate, &up], &[&dx], Attributes::default())?;
             gradients![Some(dx)]
         })

@@ -39,7 +39,7 @@ impl Tensor {
     /// Slices of `x` along `dim`, as many as the index `[L]` or `[]` has elements, repeats allowed. Errors: `Shape`,
     /// `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
     pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
-        let d = self.shape().dim("index_select", dim)?;
+        let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
         at_least_1d_on_tape(self)?.gather(d as isize, &expanded)
     }
@@ -65,13 +65,13 @@ fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tenso
     let op = "gather";
     check_index(op, index)?;
     check_device(op, &[x, index])?;
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     let fits = |k: usize| k == d || index.dims()[k] <= x.dims()[k];
     if x.rank() != index.rank() || !(0..x.rank()).all(fits) {
         let message = format!("the index {} must have x's rank and fit {}", index.shape(), x.shape());
         return Err(Error::shape(op, format!("{message} except in dimension {dim}")));
     }
-    let y = Tensor::empty(op, index.shape(), x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, index.shape(), x.dtype(), x.device())?;
     if y.numel() > 0 {
         let inputs = [&at_least_1d(x), &at_least_1d(index)];
         run(op, Kernel::Gather, &inputs, &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
@@ -93,7 +93,7 @@ fn addends(
     src: &Tensor,
     alpha: Scalar,
 ) -> Result<(isize, Tensor, Tensor)> {
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     let expanded = along(op, x, d, index)?;
     let (given, src) = (src, at_least_1d_on_tape(src)?);
     if src.shape() != expanded.shape() {
@@ -172,7 +172,7 @@ fn check_scatter(op: &'static str, x: &Tensor, dim: isize, index: &Tensor, src: 
     check_index(op, index)?;
     check_same(op, &[x, src])?;
     check_device(op, &[x, index])?;
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     let fits = |k: usize| index.dims()[k] <= src.dims()[k] && (k == d || index.dims()[k] <= x.dims()[k]);
     if x.rank() != index.rank() || x.rank() != src.rank() || !(0..x.rank()).all(fits) {
         let operands = describe(&[x, index, src]);
@@ -209,7 +209,7 @@ fn scatter_onto(
     index: &Tensor,
     src: &Tensor,
 ) -> Result<Tensor> {
-    put(op, mode, &y, x.shape().dim(op, dim)?, index, src)?;
+    put(op, mode, &y, x.shape().dim_for(op, dim)?, index, src)?;
     let (saved, src_shape) = (Saved::input(index), src.shape().clone());
     record(op, &[x, src], y, move |t| {
         let index = t.get(&saved)?;

@@ -48,7 +48,7 @@ impl Tensor {
     }
 
     fn update(&self, op: &'static str, row: Pointwise, inputs: &[&Tensor], floats: &[f64]) -> Result<()> {
-        update_(op, row, &[self], inputs, floats)
+        update_for(op, row, &[self], inputs, floats)
     }
 }
 
@@ -68,7 +68,12 @@ fn check_fits(op: &'static str, target: &Tensor, src: &Tensor) -> Result<()> {
 ///
 /// Errors: `Attr` if the number of operands is not the row's, `Shape`, `Device`; `Value` on the tape, or if an input
 /// shares memory with a target.
-pub fn update_(
+pub fn update_(row: Pointwise, targets: &[&Tensor], inputs: &[&Tensor], floats: &[f64]) -> Result<()> {
+    update_for(row.name(), row, targets, inputs, floats)
+}
+
+/// [`update_`], with errors of `op`.
+pub(super) fn update_for(
     op: &'static str,
     row: Pointwise,
     targets: &[&Tensor],

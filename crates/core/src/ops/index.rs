@@ -152,7 +152,7 @@ impl Tensor {
 fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
     let mask = mask.contiguous()?;
     let count = mask.sum(..)?.to_vec::<i64>()?[0] as usize;
-    let found = Tensor::empty("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
+    let found = Tensor::allocate("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
     run("nonzero", Kernel::Fused(Fused::Positions), &[&mask], &[&found], Attributes::default())?;
     (0..mask.rank()).map(|d| found.select(0, d as isize)).collect()
 }

@@ -104,8 +104,8 @@ fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     let (rows, length, acc) = (x.dims()[0], x.dims()[1], x.dtype().acc());
     let ints = [rows, length, (norm == Norm::Layer) as usize, weight.is_some() as usize, bias.is_some() as usize];
     let ints = ints.map(|v| v as i64);
-    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
-    let statistics = || Tensor::empty(op, &Shape::from(rows), acc, x.device());
+    let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
+    let statistics = || Tensor::allocate(op, &Shape::from(rows), acc, x.device());
     let (mean, rstd) = (statistics()?, statistics()?);
     let parameters: Vec<Tensor> = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
     let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
@@ -132,7 +132,7 @@ pub(super) fn gradients(
     ints: &[i64],
 ) -> Result<Gradients> {
     let dy = t.dy().contiguous()?;
-    let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
     let (wants_dx, wants_parameters) = (t.needs(0), (1..inputs.len()).any(|i| t.needs(i)));
     let wants = |i: usize| if i == 0 { wants_dx } else { wants_parameters };
     let wanted = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());

@@ -457,7 +457,7 @@ fn max_values(x: &Tensor, windows: &Windows) -> Result<Tensor> {
         return Ok(max_pool(x, windows, Want::Values)?.0);
     }
     let op = windows.names[0];
-    let y = Tensor::empty(op, &windows.to, x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, &windows.to, x.dtype(), x.device())?;
     run(op, Kernel::Fused(Fused::MaxPool), &[&x.contiguous()?], &[&y], Attributes::ints(&windows.ints(&[])))?;
     Ok(y)
 }
@@ -494,8 +494,8 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
         Want::Values if windows.volume() <= i32::MAX as usize => DType::I32,
         Want::Values => DType::I64,
     };
-    let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
-    let index = Tensor::empty(op, shape, dtype, x.device())?;
+    let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
+    let index = Tensor::allocate(op, shape, dtype, x.device())?;
     run(op, Kernel::Fused(Fused::MaxPool), &[&x], &[&y, &index], Attributes::ints(&windows.ints(&[])))?;
     Ok((on_tape(&x, windows, y, &index)?, index))
 }
@@ -529,7 +529,7 @@ fn on_tape(x: &Tensor, windows: &Windows, y: Tensor, index: &Tensor) -> Result<T
 /// `dx[j] = sum of dy[q] over windows q whose largest element is j`; linear in dy.
 fn max_gradient(windows: &Windows, dy: &Tensor, index: &Tensor) -> Result<Tensor> {
     let op = windows.names[1];
-    let dx = Tensor::empty(op, &windows.from, dy.dtype(), dy.device())?;
+    let dx = Tensor::allocate(op, &windows.from, dy.dtype(), dy.device())?;
     let ints = windows.ints(&[]);
     run(op, Kernel::Fused(Fused::MaxPoolBackward), &[&dy.contiguous()?, index], &[&dx], Attributes::ints(&ints))?;
     let (windows, saved) = (windows.clone(), Saved::input(index));
@@ -594,7 +594,7 @@ fn linear(x: &Tensor, windows: &Windows, divisor: Divisor, way: Way) -> Result<T
         Divisor::Window => (1, 0.0),
         Divisor::Number(number) => (2, number as f64),
     };
-    let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
     let ints = windows.ints(&[rule]);
     run(op, Kernel::Fused(kernel), &[&x], &[&y], Attributes { ints: &ints, floats: &[number] })?;
     let windows = windows.clone();

@@ -65,7 +65,7 @@ impl Tensor {
             true => Draw { state: RngState { seed: 0, offset: 0, stream: 0 }, base: None },
             false => rng.advance(rows * n)?,
         };
-        let (x, y) = (x.contiguous()?, Tensor::empty(op, &(rows, n).into(), DType::I64, self.device())?);
+        let (x, y) = (x.contiguous()?, Tensor::allocate(op, &(rows, n).into(), DType::I64, self.device())?);
         let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
         let RngState { seed, offset, stream } = draw.state;
         let top_k = if is_greedy(sampling) { 1 } else { sampling.top_k.min(x.dims()[1]) };

@@ -1,9 +1,9 @@
 //! Gradients without the scale of the loss.
 
-use super::each::{Update, are_apart, update_each_};
+use super::each::{Update, are_apart, update_each_for};
 use super::fused::has_kernel;
 use super::in_place::check_update;
-use super::total::total;
+use super::total::total_for;
 use crate::backend::{Fused, Kernel, Total};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_float, run};
@@ -14,7 +14,8 @@ use crate::{DType, Error, Result, Tensor};
 /// tensors of a dtype in one launch, which reads them once.
 ///
 /// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape.
-pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
+pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
+    let op = "unscale_";
     for (name, t) in [("scale", scale), ("found_inf", found_inf)] {
         if t.rank() != 0 {
             return Err(Error::shape(op, format!("{name} has shape {}, expected rank 0", t.shape())));
@@ -46,8 +47,8 @@ pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf
     if others.is_empty() {
         return Ok(());
     }
-    let found = total(op, Total::NotFinite, &others)?.cast(DType::F32)?;
+    let found = total_for(op, Total::NotFinite, &others)?.cast(DType::F32)?;
     found_inf.copy_(&found_inf.maximum(&found)?)?;
     let sets: Vec<Update<'_>> = others.into_iter().map(set).collect();
-    update_each_(op, Pointwise::ScaleInPlace, &sets, &[&scale.reciprocal()?], &[])
+    update_each_for(op, Pointwise::ScaleInPlace, &sets, &[&scale.reciprocal()?], &[])
 }

@@ -752,7 +752,7 @@ fn copies() -> Vec<Op> {
             |g| {
                 g.at_least_rank(1);
                 let dim = g.dim();
-                let d = Shape::new(&g.shape).dim("concat", dim).expect("a dimension of the shape");
+                let d = Shape::new(&g.shape).dim(dim).expect("a dimension of the shape");
                 Case { inputs: parts(g, Some(d)), ..Case::new(json!({"dim": dim}), vec![]) }
             },
         )
@@ -1992,7 +1992,7 @@ fn optimizers() -> Vec<Op> {
             "accumulate_grad",
             |c| {
                 let y = c.changed("y")?;
-                no_grad(|| update_("accumulate_grad", Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
+                no_grad(|| update_(Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
                 Ok(vec![y])
             },
             |g| Case::new(none(), vec![("y", g.x(Domain::Real)), ("x", g.broadcast(Domain::Real))]),

@@ -134,8 +134,8 @@ fn fused(
         RowLoss::NearestTriplet => 3,
     };
     let device = x[0].device();
-    let losses = Tensor::empty(op, &Shape::from(rows), acc, device)?;
-    let distances = Tensor::empty(op, &Shape::from((distances, rows)), acc, device)?;
+    let losses = Tensor::allocate(op, &Shape::from(rows), acc, device)?;
+    let distances = Tensor::allocate(op, &Shape::from((distances, rows)), acc, device)?;
     let references: Vec<&Tensor> = x.iter().collect();
     let attributes = Attributes { ints: &ints, floats: &floats };
     run(op, Kernel::Fused(Fused::RowLoss(loss)), &references, &[&losses, &distances], attributes)?;
@@ -146,7 +146,7 @@ fn fused(
     record_fused(op, &references, y, again, move |t, x| {
         let dy = t.dy().contiguous()?;
         let moving = if loss == RowLoss::Contrastive { 2 } else { 3 };
-        let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+        let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
         let found = x[..moving].iter().map(like).collect::<Result<Vec<_>>>()?;
         let operands: Vec<&Tensor> = [&dy].into_iter().chain(x).chain([&distances]).collect();
         let attributes = Attributes { ints: &ints, floats: &[margin, order, eps, share] };
