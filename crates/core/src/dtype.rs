@@ -97,8 +97,15 @@ pub trait Element: Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     const DTYPE: DType;
     /// Appends the elements' bytes, in the machine's order.
     fn extend_bytes(values: &[Self], bytes: &mut Vec<u8>);
-    /// Reads elements from their bytes.
-    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+    /// Appends the elements that have these bytes.
+    fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>);
+
+    /// The elements that have these bytes.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+        let mut elements = Vec::new();
+        Self::extend_elements(bytes, &mut elements);
+        elements
+    }
 }
 
 macro_rules! element {
@@ -109,8 +116,8 @@ macro_rules! element {
                 bytes.reserve(values.len() * size_of::<$t>());
                 values.iter().for_each(|v| bytes.extend_from_slice(&v.to_ne_bytes()));
             }
-            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
-                bytes.as_chunks().0.iter().map(|chunk| <$t>::from_ne_bytes(*chunk)).collect()
+            fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>) {
+                elements.extend(bytes.as_chunks().0.iter().map(|chunk| <$t>::from_ne_bytes(*chunk)));
             }
         }
     )*};
@@ -125,8 +132,8 @@ impl Element for bool {
         bytes.extend(values.iter().map(|&v| v as u8));
     }
 
-    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
-        bytes.iter().map(|&b| b != 0).collect()
+    fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>) {
+        elements.extend(bytes.iter().map(|&b| b != 0));
     }
 }
 

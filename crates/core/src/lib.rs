@@ -9,6 +9,7 @@ pub mod custom;
 mod device;
 mod dtype;
 mod error;
+pub mod host;
 pub mod ops;
 pub mod pointwise;
 pub mod random;

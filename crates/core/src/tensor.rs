@@ -2,6 +2,7 @@
 
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
+use crate::host;
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
 use smallvec::SmallVec;
@@ -78,15 +79,15 @@ impl Tensor {
         Tensor(Arc::new(Inner { layout, dtype: self.dtype(), storage: self.0.storage.clone(), edge }))
     }
 
-    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's.
+    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's; `OutOfMemory`.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&values, shape, device)
     }
 
-    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's.
+    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's; `OutOfMemory`.
     pub fn from_slice<T: Element>(values: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
-        let mut bytes = Vec::new();
+        let mut bytes = host::with_room("from_vec", size_of_val(values))?;
         T::extend_bytes(values, &mut bytes);
         Tensor::from_bytes(&bytes, shape, T::DTYPE, device).map_err(|e| match e.kind() {
             crate::Kind::Shape => Error::shape("from_vec", format!("{} values do not fill {e}", values.len())),
@@ -198,12 +199,14 @@ impl Tensor {
         if self.requires_grad() { self.with_layout(self.layout().clone()) } else { self.clone() }
     }
 
-    /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type.
+    /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type; `OutOfMemory`.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             return Err(Error::dtype("to_vec", format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE)));
         }
-        Ok(T::from_bytes(&self.to_bytes()?))
+        let mut elements = host::with_room("to_vec", self.numel())?;
+        T::extend_elements(&self.to_bytes()?, &mut elements);
+        Ok(elements)
     }
 
     /// The elements converted to f64, in row-major order. Waits for the device.
@@ -215,7 +218,7 @@ impl Tensor {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         check_wait("to_vec")?;
         let t = self.detach().contiguous()?;
-        let mut bytes = vec![0; t.numel() * t.dtype().size()];
+        let mut bytes = host::repeated("to_vec", 0, t.numel() * t.dtype().size())?;
         let offset = t.layout().offset() * t.dtype().size();
         t.device().backend().download(&*t.0.storage.memory, offset, &mut bytes)?;
         Ok(bytes)

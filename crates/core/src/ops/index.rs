@@ -6,7 +6,7 @@ use super::{common_shape, pointwise_one};
 use crate::backend::{Fused, Kernel, Scatter};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_index, describe, run};
-use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
 
 /// One entry of an advanced index.
 #[derive(Clone, Debug)]
@@ -130,9 +130,10 @@ impl Tensor {
         let count = mask.iter().filter(|&&is_set| is_set).count();
         let Some((&length, outer)) = self.dims().split_last() else { return Ok(Vec::new()) };
         let strides = Shape::new(outer).strides();
-        let mut columns: Vec<Vec<i64>> = outer.iter().map(|_| Vec::with_capacity(count)).collect();
+        let mut columns: Vec<Vec<i64>> =
+            outer.iter().map(|_| host::with_room("nonzero", count)).collect::<Result<_>>()?;
         // Every position is written where the next true one belongs, so that nothing branches on the mask.
-        let (mut last, mut found) = (vec![0; count + 1], 0);
+        let (mut last, mut found) = (host::repeated("nonzero", 0, count + 1)?, 0);
         for (row, elements) in mask.chunks(length.max(1)).enumerate() {
             for (i, &is_set) in elements.iter().enumerate() {
                 last[found] = i as i64;
