@@ -4,7 +4,7 @@ use super::gradients;
 use crate::backend::{Kernel, Scatter};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
-use crate::{Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
@@ -51,8 +51,8 @@ impl Tensor {
         at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape())
     }
 
-    /// [`index_add`](Tensor::index_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
-    /// memory with this tensor.
+    /// [`index_add`](Tensor::index_add) in place. Errors: as that; `Value` on the tape, if `src` or the index shares
+    /// memory with this tensor, or if several elements of this tensor are one place.
     pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
         self.check_in_place("index_add_")?;
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
@@ -131,7 +131,15 @@ pub(super) fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> R
     index.reshape(Shape::from(column))?.broadcast_to(Shape::from(dims))
 }
 
-fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+/// `x` with what a scatter writes. With [`Scatter::Distinct`] no two rows of the index have one place.
+pub(super) fn scatter(
+    op: &'static str,
+    mode: Scatter,
+    x: &Tensor,
+    dim: isize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<Tensor> {
     check_scatter(op, x, dim, index, src)?;
     scatter_onto(op, mode, x, x.detach().copy()?, dim, index, src)
 }
@@ -220,10 +228,28 @@ fn scatter_onto(
                 t.dy().scatter(dim, &index, &zeros)
             }
         };
-        let back = if mode == Scatter::Distinct { mode } else { Scatter::Add };
-        let dsrc = || gather(t.dy(), dim, &index, back)?.pad_to(&src_shape);
+        let dsrc = || source_gradient(mode, t.dy(), dim, &index)?.pad_to(&src_shape);
         gradients![t.want(0, dself)?, t.want(1, dsrc)?]
     })
+}
+
+/// The gradient of what a scatter wrote, in the index's shape: 0 for what was overwritten.
+fn source_gradient(mode: Scatter, dy: &Tensor, dim: isize, index: &Tensor) -> Result<Tensor> {
+    match mode {
+        Scatter::Add => dy.gather(dim, index),
+        Scatter::Distinct => dy.gather_distinct(dim, index),
+        Scatter::Assign => last_written(dy.shape(), dim, index)?.where_scalar(&dy.gather(dim, index)?, 0),
+    }
+}
+
+/// For each element of an index into `shape` whether no later one names its place.
+fn last_written(shape: &Shape, dim: isize, index: &Tensor) -> Result<Tensor> {
+    let op = "scatter";
+    let number = Tensor::arange(index.numel(), index.device())?.reshape(index.shape())?;
+    // Only what is written is read again.
+    let last = Tensor::allocate(op, shape, DType::I64, index.device())?;
+    put(op, Scatter::Assign, &last, shape.dim_for(op, dim)?, index, &number)?;
+    last.gather(dim, index)?.eq(&number)
 }
 
 impl Tensor {
