@@ -238,6 +238,23 @@ impl Layout {
         true
     }
 
+    /// True if several elements have one position. Views of a tensor whose elements are apart, which expand nothing, never do.
+    pub fn overlaps(&self) -> bool {
+        if self.shape.numel() == 0 {
+            return false;
+        }
+        let mut runs: SmallVec<[(usize, usize); 4]> =
+            self.strides.iter().copied().zip(self.shape.iter().copied()).filter(|&(_, d)| d > 1).collect();
+        runs.sort_unstable();
+        // Where each stride is longer than what all smaller ones reach, elements are apart.
+        let mut reach = 0;
+        runs.iter().any(|&(stride, extent)| {
+            let is_within = stride <= reach;
+            reach += stride * (extent - 1);
+            is_within
+        })
+    }
+
     /// One past the highest position that an element has; 0 if there are none.
     pub fn end(&self) -> usize {
         if self.shape.numel() == 0 {

@@ -244,13 +244,21 @@ impl Tensor {
         Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
     }
 
-    /// Comes before every change in place: refuses a tensor that the tape follows, and tells the watch of a checkpoint.
+    /// Comes before every change in place, and tells the watch of a checkpoint. Errors unless the elements may be changed: the
+    /// tape must not follow them, and each must have a place of its own, for what several would write to one place is not
+    /// defined.
     pub(crate) fn check_in_place(&self, op: &'static str) -> Result<()> {
         if self.requires_grad() && tape::is_grad_enabled() {
             return Err(Error::value(
                 op,
                 "a tensor that requires a gradient is changed in place; do so within `no_grad`",
             ));
+        }
+        if self.layout().overlaps() {
+            let strides = self.layout().strides();
+            let message =
+                format!("several elements of {} are one place: its strides are {strides:?}", describe(&[self]));
+            return Err(Error::value(op, format!("{message}; write to a `copy` of it")));
         }
         tape::note_write(self)
     }

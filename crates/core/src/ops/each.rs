@@ -1,7 +1,7 @@
 //! One row over many sets of tensors, as an optimizer steps all of its parameters.
 
 use super::fused::has_kernel;
-use super::in_place::{check_update, update_for};
+use super::in_place::{check_row, check_update, update_for};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
@@ -64,7 +64,8 @@ pub fn update_each_norms_(
     check_numbers(op, sets, shared)?;
     for set in sets {
         let (changed, read) = set.parts(row);
-        check_update(op, row, &changed, &[read, &set.numbers, shared].concat(), floats)?;
+        set.targets.iter().try_for_each(|target| target.check_in_place(op))?;
+        check_row(op, row, &changed, &[read, &set.numbers, shared].concat(), floats)?;
     }
     let is_apart = are_apart(sets);
     let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); sets.len()];

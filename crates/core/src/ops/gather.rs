@@ -24,14 +24,14 @@ impl Tensor {
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
     }
 
-    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
-    /// memory with this tensor.
+    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, if `src` or the index shares
+    /// memory with this tensor, or if several elements of this tensor are one place.
     pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
         scatter_("scatter_add_", Scatter::Add, self, dim, index, src)
     }
 
-    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays.
-    /// Errors: as [`gather`](Tensor::gather).
+    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays, and
+    /// the others have gradient 0. Errors: as [`gather`](Tensor::gather).
     pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         scatter("scatter", Scatter::Assign, self, dim, index, src)
     }

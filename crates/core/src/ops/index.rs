@@ -107,8 +107,8 @@ impl Tensor {
         scatter(op, put.mode(is_distinct), &onto, 0, &index, &values)?.reshape(self.shape())
     }
 
-    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as that; `Value` on the tape, or if `values` or
-    /// an index shares memory with this tensor.
+    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as that; `Value` on the tape, if `values` or an
+    /// index shares memory with this tensor, or if several elements of this tensor are one place.
     pub fn index_put_(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<()> {
         let op = "index_put_";
         self.check_in_place(op)?;

@@ -2,6 +2,7 @@
 
 use super::each::{Update, are_apart, update_each_for};
 use super::fused::has_kernel;
+use super::gather::check_apart;
 use super::in_place::check_update;
 use super::total::total_for;
 use crate::backend::{Fused, Kernel, Total};
@@ -13,7 +14,8 @@ use crate::{DType, Error, Result, Tensor};
 /// of one of them was NaN or infinite before; otherwise that stays. Both are of rank 0 and f32. A device that can runs all
 /// tensors of a dtype in one launch, which reads them once.
 ///
-/// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape.
+/// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape, if a tensor shares memory with one of the
+/// two, or if several elements of a tensor are one place.
 pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
     let op = "unscale_";
     for (name, t) in [("scale", scale), ("found_inf", found_inf)] {
@@ -27,6 +29,7 @@ pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Resu
     let set = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
     let sets: Vec<Update<'_>> = tensors.iter().copied().map(set).collect();
     check_update(op, Pointwise::ScaleInPlace, &[found_inf], &[scale], &[])?;
+    check_apart(op, found_inf, tensors)?;
     for t in tensors {
         check_float(op, t)?;
         check_update(op, Pointwise::ScaleInPlace, &[t], &[scale], &[])?;
