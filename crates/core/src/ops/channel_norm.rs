@@ -3,7 +3,7 @@
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
 use super::in_place::update_for;
-use super::norm::{gradients, in_f32};
+use super::norm::{check_eps, gradients, in_f32};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, no_grad};
@@ -177,9 +177,7 @@ impl Form {
         let [batch, all, inner @ ..] = x.dims() else {
             return Err(Error::shape(op, format!("x must be [N, C, ..]: {}", describe(operands))));
         };
-        if eps.is_nan() || eps < 0.0 {
-            return Err(Error::attr(op, format!("eps is {eps}, expected 0 or more")));
-        }
+        check_eps(op, eps)?;
         let groups = groups.unwrap_or(*all);
         let is_divided = if groups == 0 { *all == 0 && op != "group_norm" } else { all % groups == 0 };
         if !is_divided {

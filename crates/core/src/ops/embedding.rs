@@ -2,6 +2,7 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::graph::index_reduce;
+use super::norm::check_eps;
 use super::{gradients, in_acc};
 use crate::backend::{Fused, IndexReduce, Kernel};
 use crate::tape::{Gradient, Saved, record};
@@ -43,10 +44,11 @@ impl Tensor {
     }
 
     /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`, which has the table's
-    /// dtype or f32. Errors: as [`embedding`](Tensor::embedding).
+    /// dtype or f32. Errors: as [`embedding`](Tensor::embedding), and `Attr` for a negative eps.
     pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let op = "embedding_rmsnorm";
         check_table(op, self, index)?;
+        check_eps(op, eps)?;
         if let Some(gamma) = gamma {
             check_device(op, &[self, gamma])?;
             if gamma.dims() != &self.dims()[1..] {

@@ -164,6 +164,11 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         dims.extend([r, c]);
         Shape::from(dims)
     };
+    for (r, c) in [(m, k), (k, n), (m, n)] {
+        with_batch(r, c)
+            .check(op)
+            .map_err(|e| Error::shape(op, format!("{} times {}: {}", a.shape(), b.shape(), e.message())))?;
+    }
     let flat = |t: &Tensor, r: usize, c: usize| {
         let expanded = t.with_layout(t.layout().expand(&with_batch(r, c)));
         expanded.reshape((batch.numel(), r, c))

@@ -26,7 +26,7 @@ impl Norm {
 impl Tensor {
     /// `(x - mean) / sqrt(var + eps) * weight + bias` over the last `dims` dimensions, with the biased variance. Weight and
     /// bias have the shape of these dimensions and the dtype of x or f32; without them they are 1 and 0. Float dtypes. Ba
-    /// et al. 2016, arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank`, `Shape`, `Dtype`.
+    /// et al. 2016, arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank` and `eps >= 0`, `Shape`, `Dtype`.
     pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         norm(Norm::Layer, self, dims, weight, bias, eps)
     }
@@ -55,6 +55,7 @@ fn norm(
         let message = format!("{dims} dimensions of {} were asked for, expected 1 to {}", x.shape(), x.rank());
         return Err(Error::attr(op, message));
     }
+    check_eps(op, eps)?;
     let (rows, row) = x.dims().split_at(x.rank() - dims);
     for p in weight.into_iter().chain(bias) {
         check_device(op, &[x, p])?;
@@ -75,6 +76,14 @@ fn norm(
         false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
     };
     y.reshape(x.shape())
+}
+
+/// Errors unless a variance can be added to it.
+pub(super) fn check_eps(op: &'static str, eps: f64) -> Result<()> {
+    match eps >= 0.0 {
+        true => Ok(()),
+        false => Err(Error::attr(op, format!("eps is {eps}, expected 0 or more"))),
+    }
 }
 
 /// A parameter, for what an [`autocast`](crate::autocast()) takes in f32.

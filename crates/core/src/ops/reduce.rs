@@ -289,13 +289,16 @@ impl Tensor {
     }
 
     /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). Float
-    /// dtypes. Errors: `Attr`, `Dtype`.
+    /// dtypes. Errors: `Attr`, also for a correction that is NaN; `Dtype`.
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.var(axes, correction);
         }
-        check_float("var", self)?;
         let (op, axes) = ("var", axes.into());
+        check_float(op, self)?;
+        if correction.is_nan() {
+            return Err(Error::attr(op, "the correction is NaN, expected a number"));
+        }
         let plan = Plan::new(op, self, &axes)?;
         let divisor = (plan.count as f64 - correction).max(0.0);
         let composite = move |x: &Tensor| {
