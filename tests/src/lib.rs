@@ -1,6 +1,7 @@
 //! What the tests share. Ops, their cases and how results are compared are in `isograd_parity`.
 
 pub mod harness;
+mod times;
 
 use isograd::{Device, Result, Tensor};
 
