@@ -9,6 +9,7 @@ mod nvrtc;
 mod simt;
 mod test;
 mod tools;
+mod watched;
 
 use std::process::ExitCode;
 
