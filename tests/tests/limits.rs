@@ -4,7 +4,7 @@
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::ops::loss::{Reduction, Triplet};
 use isograd::ops::{AvgPool, INFER, MaxPool, Order, Statistics, TieGrad};
-use isograd::{DType, Device, Kind, Result, Tensor};
+use isograd::{DType, Device, Kind, Result, Scalar, Tensor};
 use isograd_tests::harness::{self, text, trial};
 use libtest_mimic::Trial;
 use std::process::Command;
@@ -19,7 +19,7 @@ fn main() {
         return within_little_memory();
     }
     harness::main(|device| {
-        let checks: [(&str, &str, fn(&Device) -> Result<Outcome>); 8] = [
+        let checks: [(&str, &str, fn(&Device) -> Result<Outcome>); 9] = [
             ("pool", "windows_that_kernels_cannot_count_are_refused", uncountable_windows),
             ("pool", "a_window_as_far_apart_as_can_be", sparse_windows),
             ("pool", "windows_of_an_empty_batch_take_no_time", empty_batch),
@@ -28,6 +28,7 @@ fn main() {
             ("matmul", "batches_that_multiply_beyond_a_word_are_refused", overflowing_batches),
             ("norm", "an_eps_that_is_no_number_is_refused", eps),
             ("attributes", "what_is_no_number_is_refused", not_numbers),
+            ("attributes", "integers_that_the_dtype_does_not_hold_are_refused", integers),
         ];
         let checks = checks.map(|(op, aspect, check)| {
             let at = device.clone();
@@ -187,6 +188,32 @@ fn not_numbers(device: &Device) -> Result<Outcome> {
         .and(refused("contrastive", x.contrastive_loss(&x, &y, nan, Reduction::Mean), Kind::Attr, "margin"))
         .and(refused("triplet", triplet(Triplet { eps: nan, ..Triplet::default() }), Kind::Attr, "eps"))
         .and(refused("triplet", triplet(Triplet { margin: nan, ..Triplet::default() }), Kind::Attr, "margin")))
+}
+
+fn integers(device: &Device) -> Result<Outcome> {
+    let x = Tensor::arange(3, device)?;
+    let mask = x.gt_scalar(0)?;
+    let mut outcome = Ok(());
+    for (dtype, below, above) in [(DType::I32, i32::MIN as i64 - 1, 1 << 31), (DType::U8, -1, 256)] {
+        for value in [below, above, 1 << 40, i64::MIN] {
+            let y = x.cast(dtype)?;
+            outcome = outcome.and(refused("full", y.full_like(value), Kind::Attr, "does not fit")).and(refused(
+                "where_scalar",
+                mask.where_scalar(&y, value),
+                Kind::Attr,
+                "does not fit",
+            ));
+        }
+    }
+    let y = x.cast(DType::I32)?;
+    let clamp = |lo: Option<i64>, hi: Option<i64>| y.clamp(lo.map(Scalar::Int), hi.map(Scalar::Int));
+    // A bound that no element can cross changes nothing.
+    let (least, most) = (Some(i64::MIN), Some(1i64 << 40));
+    Ok(outcome
+        .and(refused("a lower bound", clamp(most, None), Kind::Attr, "does not fit"))
+        .and(refused("an upper bound", clamp(None, Some(-(1 << 40))), Kind::Attr, "does not fit"))
+        .and(equal("bounds beyond", clamp(least, most)?.to_f64_vec()?, vec![0.0, 1.0, 2.0]))
+        .and(equal("bounds within", clamp(Some(1), most)?.to_f64_vec()?, vec![1.0, 1.0, 2.0])))
 }
 
 /// Runs calls on the CPU in a process of its own, which has 2 GB.

@@ -3,6 +3,7 @@
 use crate::{Error, Result};
 use half::{bf16, f16};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// The type of a tensor's elements.
@@ -57,6 +58,16 @@ impl DType {
             DType::F64 => DType::F64,
             DType::F32 | DType::F16 | DType::BF16 => DType::F32,
             _ => DType::I64,
+        }
+    }
+
+    /// The integers that elements can be: all of i64 for floats.
+    pub(crate) fn integers(self) -> RangeInclusive<i64> {
+        match self {
+            DType::I32 => i32::MIN as i64..=i32::MAX as i64,
+            DType::U8 => 0..=255,
+            DType::Bool => 0..=1,
+            DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::I64 => i64::MIN..=i64::MAX,
         }
     }
 

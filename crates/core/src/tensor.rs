@@ -351,6 +351,16 @@ pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Resu
     if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64().map_err(|e| e.of(op))?, 0.0)) }
 }
 
+/// Errors unless elements of `dtype` can be this integer.
+pub(crate) fn check_holds(op: &'static str, dtype: DType, int: i64) -> Result<()> {
+    let range = dtype.integers();
+    if !range.contains(&int) {
+        let message = format!("{int} does not fit {dtype}, which holds {}..={}", range.start(), range.end());
+        return Err(Error::attr(op, message));
+    }
+    Ok(())
+}
+
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

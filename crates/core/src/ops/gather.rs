@@ -242,14 +242,22 @@ fn source_gradient(mode: Scatter, dy: &Tensor, dim: isize, index: &Tensor) -> Re
     }
 }
 
-/// For each element of an index into `shape` whether no later one names its place.
+/// For each element of an index into `shape` whether no later one names its place. It has extent 1 where the index is
+/// expanded, along which places are alike.
 fn last_written(shape: &Shape, dim: isize, index: &Tensor) -> Result<Tensor> {
     let op = "scatter";
+    let d = shape.dim_for(op, dim)?;
+    let (mut layout, mut extents) = (index.layout().clone(), Dims::from_slice(shape));
+    for k in (0..index.rank()).filter(|&k| k != d && index.layout().strides()[k] == 0 && index.numel() > 0) {
+        layout = layout.narrow(k, 0, 1, 1);
+        extents[k] = 1;
+    }
+    let index = index.with_layout(layout);
     let number = Tensor::arange(index.numel(), index.device())?.reshape(index.shape())?;
     // Only what is written is read again.
-    let last = Tensor::allocate(op, shape, DType::I64, index.device())?;
-    put(op, Scatter::Assign, &last, shape.dim_for(op, dim)?, index, &number)?;
-    last.gather(dim, index)?.eq(&number)
+    let last = Tensor::allocate(op, &Shape::from(extents), DType::I64, index.device())?;
+    put(op, Scatter::Assign, &last, d, &index, &number)?;
+    last.gather(dim, &index)?.eq(&number)
 }
 
 impl Tensor {
