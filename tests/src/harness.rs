@@ -1,5 +1,6 @@
-//! Tests by name, device and op: `cpu::gelu::backward`.
+//! Tests by name, device and op: `cpu::gelu::backward`. One that hangs ends the program with its name.
 
+use crate::times;
 use isograd::{Device, Error};
 use isograd_parity::case::{Case, Gen};
 use isograd_parity::check::Found;
@@ -45,8 +46,10 @@ pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {
     }
     if !arguments.list {
         println!("seed {SEED}");
+        times::watch();
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
+    times::report();
     // What is still in a queue must not run while the process takes its driver down. Its errors were those of a test.
     devices.iter().for_each(|device| drop(device.synchronize()));
     conclusion.exit();
@@ -60,7 +63,12 @@ pub fn trial(
     run: impl FnOnce() -> Result<(), String> + Send + 'static,
 ) -> Trial {
     let device = device.name().trim_end_matches(":0");
-    Trial::test(format!("{device}::{op}::{aspect}"), || run().map_err(Failed::from))
+    let name = format!("{device}::{op}::{aspect}");
+    let timed = name.clone();
+    Trial::test(name, move || {
+        let _running = times::begin(timed);
+        run().map_err(Failed::from)
+    })
 }
 
 /// Runs `check` on these shapes and on `drawn` others, with the cases that the op makes around them on the CPU, the same ones

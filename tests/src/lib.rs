@@ -1,6 +1,7 @@
 //! What the tests share. Ops, their cases and how results are compared are in `isograd_parity`.
 
 pub mod harness;
+mod times;
 
 use isograd::{Device, Result, Tensor};
 
@@ -44,7 +45,29 @@ mod pages {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn no_crate_has_unit_tests_that_are_not_run() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        for folder in fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+            if manifest.contains("test = false") {
+                sources(&folder.join("src")).for_each(|(path, text)| {
+                    assert!(!text.contains("#[test]"), "{} has tests, and its crate `test = false`", path.display());
+                });
+            }
+        }
+    }
+
+    /// The sources in a folder and those below.
+    fn sources(folder: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+        let paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.into_iter().flat_map(|path| match path.is_dir() {
+            true => sources(&path).collect::<Vec<_>>(),
+            false => vec![(path.clone(), fs::read_to_string(&path).unwrap())],
+        })
+    }
 
     #[test]
     fn every_chapter_is_in_the_summary_and_its_code_is_run() {

@@ -19,6 +19,7 @@ fn main() {
             check("triplet_loss", "infinite_norm", infinite_norm),
             check("huber_loss", "infinite_delta", infinite_delta),
             check("cross_entropy", "integer_weight", integer_weight),
+            check("cross_entropy", "second_derivatives_one_after_the_other", second_derivatives),
             check("embedding_rmsnorm", "dtype_of_gamma", dtype_of_gamma),
             check("embedding_rmsnorm", "autocast", normalised_in_f32),
             check("global_avg_pool3d", "adaptive", global_pools),
@@ -122,6 +123,24 @@ fn integer_weight(device: &Device) -> Result<Outcome> {
     }
     let loss = x.cross_entropy_with(&target, &of(DType::F32)?)?.item()?;
     Ok(if (loss - 3f64.ln()).abs() < 1e-6 { Ok(()) } else { Err(format!("{loss} of an f32 weight")) })
+}
+
+/// Of the gradients of logits and of probabilities each is differentiated by a pass of its own. Neither needs what the other
+/// has spent, on any device.
+fn second_derivatives(device: &Device) -> Result<Outcome> {
+    let leaf = |values: &[f32]| Tensor::from_slice(values, (2, 3), device)?.leaf();
+    let (x, t) = (leaf(&[0.5, -1.0, 2.0, 0.1, 0.7, -0.3])?, leaf(&[0.2, 0.3, 0.5, 0.6, 0.3, 0.1])?);
+    let slopes = || {
+        let loss = x.cross_entropy(&t)?;
+        let options = BackwardOptions { create_graph: true, ..Default::default() };
+        grad_with(&loss, &[&x, &t], options)
+    };
+    let derivative = |slope: &Tensor| grad(&slope.square()?.sum(..)?, &[&x])?[0].to_f64_vec();
+    let found = slopes()?;
+    let forward = [derivative(&found[0])?, derivative(&found[1])?];
+    let found = slopes()?;
+    let [second, first] = [derivative(&found[1])?, derivative(&found[0])?];
+    Ok(equal("in either order", [first, second], forward))
 }
 
 fn dtype_of_gamma(device: &Device) -> Result<Outcome> {

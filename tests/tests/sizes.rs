@@ -248,7 +248,7 @@ const SIZES: &[Size] = &[
         let options = CrossEntropy { reduction: Reduction::Sum, ..Default::default() };
         x[0].cross_entropy_with(&indices(&x[0], &[3, 130], 11)?, &options)
     }),
-    size("total", "norm", &[&[40001], &[3]], |x| total("total", Total::Norm, &[&x[0], &x[1]])),
+    size("total", "norm", &[&[40001], &[3]], |x| total(Total::Norm, &[&x[0], &x[1]])),
 ];
 
 /// Indices below `n` of which many are alike.

@@ -17,6 +17,7 @@ mod nvrtc;
 mod simt;
 mod test;
 mod tools;
+mod watched;
 
 use std::io::Write;
 use std::process::ExitCode;

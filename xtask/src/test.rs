@@ -12,6 +12,9 @@ pub enum Extent {
     Quick,
 }
 
+/// Most of PoCL's time would go into optimising kernels that run once.
+const OPENCL_OPTIONS: &str = "-cl-opt-disable";
+
 struct Step {
     name: &'static str,
     extent: Extent,
@@ -37,7 +40,9 @@ impl Task {
                 // These tests are the chores'.
                 let required = tools::required().filter(|name| !["nvrtc", "amd"].contains(&name.as_str()));
                 let required = required.collect::<Vec<_>>().join(",");
-                tools::run_with("cargo", arguments, &[("ISOGRAD_REQUIRE", required.as_ref())])
+                let options = std::env::var_os("ISOGRAD_OPENCL_OPTIONS").unwrap_or(OPENCL_OPTIONS.into());
+                let environment = [("ISOGRAD_REQUIRE", required.as_ref()), ("ISOGRAD_OPENCL_OPTIONS", &*options)];
+                tools::run_with("cargo", arguments, &environment)
             }
             Task::Chore(chore, _) => chore(),
         }

@@ -1,6 +1,6 @@
 //! Programs that chores start.
 
-use crate::Failure;
+use crate::{Failure, watched};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub fn works(program: &str, arguments: &[&str]) -> bool {
     status.is_ok_and(|s| s.success())
 }
 
-/// Runs `program` in the repository, with its output shown.
+/// Runs `program` in the repository, with its output shown. One that prints nothing for long is stopped.
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
     run_with(program, arguments, &[])
 }
@@ -28,11 +28,10 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
 pub fn run_with(program: &str, arguments: &[&str], environment: &[(&str, &OsStr)]) -> Result<(), Failure> {
     let command = || format!("{program} {}", arguments.join(" "));
     let environment = environment.iter().copied();
-    let status = Command::new(program).args(arguments).envs(environment).current_dir(root()).status();
-    match status {
+    match watched::status(Command::new(program).args(arguments).envs(environment).current_dir(root())) {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{}` failed ({status})", command())),
-        Err(error) => Err(format!("`{}` could not be started: {error}", command())),
+        Err(failure) => Err(format!("`{}` {failure}", command())),
     }
 }
 

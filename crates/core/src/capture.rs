@@ -250,7 +250,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         let own = inputs.map(&mut Tensor::copy)?;
         let mut bases = Vec::new();
         for (rng, _) in generators {
-            let place = Tensor::empty(OP, &Shape::from(3), DType::I64, &self.device)?;
+            let place = Tensor::allocate(OP, &Shape::from(3), DType::I64, &self.device)?;
             bases.push(Base { start: rng.state(), rng, place });
         }
         let mut outputs = None;

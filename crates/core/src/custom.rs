@@ -146,7 +146,7 @@ impl CustomOp {
         let (shape, dtype) = (self.output)(inputs)?;
         let inputs: Vec<Tensor> = inputs.iter().map(|x| x.contiguous()).collect::<Result<_>>()?;
         let references: Vec<&Tensor> = inputs.iter().collect();
-        let y = Tensor::empty(op, &shape, dtype, inputs[0].device())?;
+        let y = Tensor::allocate(op, &shape, dtype, inputs[0].device())?;
         if y.numel() > 0 {
             run(op, Kernel::Custom(self), &references, &[&y], Attributes { ints, floats })?;
         }

@@ -3,6 +3,7 @@
 use crate::{Error, Result};
 use half::{bf16, f16};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// The type of a tensor's elements.
@@ -60,6 +61,16 @@ impl DType {
         }
     }
 
+    /// The integers that elements can be: all of i64 for floats.
+    pub(crate) fn integers(self) -> RangeInclusive<i64> {
+        match self {
+            DType::I32 => i32::MIN as i64..=i32::MAX as i64,
+            DType::U8 => 0..=255,
+            DType::Bool => 0..=1,
+            DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::I64 => i64::MIN..=i64::MAX,
+        }
+    }
+
     /// The name, as in `"f32"`.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,8 +108,15 @@ pub trait Element: Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     const DTYPE: DType;
     /// Appends the elements' bytes, in the machine's order.
     fn extend_bytes(values: &[Self], bytes: &mut Vec<u8>);
-    /// Reads elements from their bytes.
-    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+    /// Appends the elements that have these bytes.
+    fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>);
+
+    /// The elements that have these bytes.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+        let mut elements = Vec::new();
+        Self::extend_elements(bytes, &mut elements);
+        elements
+    }
 }
 
 macro_rules! element {
@@ -109,8 +127,8 @@ macro_rules! element {
                 bytes.reserve(values.len() * size_of::<$t>());
                 values.iter().for_each(|v| bytes.extend_from_slice(&v.to_ne_bytes()));
             }
-            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
-                bytes.as_chunks().0.iter().map(|chunk| <$t>::from_ne_bytes(*chunk)).collect()
+            fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>) {
+                elements.extend(bytes.as_chunks().0.iter().map(|chunk| <$t>::from_ne_bytes(*chunk)));
             }
         }
     )*};
@@ -125,8 +143,8 @@ impl Element for bool {
         bytes.extend(values.iter().map(|&v| v as u8));
     }
 
-    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
-        bytes.iter().map(|&b| b != 0).collect()
+    fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>) {
+        elements.extend(bytes.iter().map(|&b| b != 0));
     }
 }
 
@@ -148,11 +166,11 @@ impl Scalar {
         }
     }
 
-    /// The value as an operand of an integer tensor; `Dtype` error for floats (even integral ones).
-    pub fn as_i64(self, op: &'static str) -> Result<i64> {
+    /// The value as an operand of an integer tensor. Errors: `Dtype` for floats (even integral ones).
+    pub fn as_i64(self) -> Result<i64> {
         match self {
             Scalar::Int(v) => Ok(v),
-            Scalar::Float(v) => Err(Error::dtype(op, format!("scalar {v} is a float, expected an integer"))),
+            Scalar::Float(v) => Err(Error::dtype("scalar", format!("scalar {v} is a float, expected an integer"))),
         }
     }
 }

@@ -60,8 +60,13 @@ impl Shape {
         strides
     }
 
-    /// Resolves a dimension in `-rank..rank` (rank 0 counts as rank 1).
-    pub fn dim(&self, op: &'static str, dim: isize) -> Result<usize> {
+    /// Resolves a dimension in `-rank..rank` (rank 0 counts as rank 1). Errors: `Attr`.
+    pub fn dim(&self, dim: isize) -> Result<usize> {
+        self.dim_for("dim", dim)
+    }
+
+    /// [`dim`](Shape::dim), with errors of `op`.
+    pub(crate) fn dim_for(&self, op: &'static str, dim: isize) -> Result<usize> {
         let rank = self.rank().max(1) as isize;
         let resolved = if dim < 0 { dim.saturating_add(rank) } else { dim };
         if (0..rank).contains(&resolved) {
@@ -70,8 +75,13 @@ impl Shape {
         Err(Error::attr(op, format!("dimension {dim} is outside of {}..{rank} for shape {self}", -rank)))
     }
 
-    /// The common shape of two operands by NumPy's rule; `Shape` error naming both.
-    pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
+    /// The common shape of two operands by NumPy's rule. Errors: `Shape`, naming both.
+    pub fn broadcast(&self, other: &Shape) -> Result<Shape> {
+        self.broadcast_for("broadcast", other)
+    }
+
+    /// [`broadcast`](Shape::broadcast), with errors of `op`.
+    pub(crate) fn broadcast_for(&self, op: &'static str, other: &Shape) -> Result<Shape> {
         if self == other {
             return Ok(self.clone());
         }
@@ -226,6 +236,23 @@ impl Layout {
             expected *= d;
         }
         true
+    }
+
+    /// True if several elements have one position. Views of a tensor whose elements are apart, which expand nothing, never do.
+    pub fn overlaps(&self) -> bool {
+        if self.shape.numel() == 0 {
+            return false;
+        }
+        let mut runs: SmallVec<[(usize, usize); 4]> =
+            self.strides.iter().copied().zip(self.shape.iter().copied()).filter(|&(_, d)| d > 1).collect();
+        runs.sort_unstable();
+        // Where each stride is longer than what all smaller ones reach, elements are apart.
+        let mut reach = 0;
+        runs.iter().any(|&(stride, extent)| {
+            let is_within = stride <= reach;
+            reach += stride * (extent - 1);
+            is_within
+        })
     }
 
     /// One past the highest position that an element has; 0 if there are none.

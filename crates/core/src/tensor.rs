@@ -2,6 +2,7 @@
 
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
+use crate::host;
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
 use smallvec::SmallVec;
@@ -63,8 +64,13 @@ impl Storage {
 }
 
 impl Tensor {
-    /// A tensor of unspecified content, which the caller overwrites; errors are of `op`. Errors: `Shape`, `OutOfMemory`.
-    pub fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+    /// A tensor of unspecified content, which the caller overwrites. Errors: `Shape`, `OutOfMemory`.
+    pub fn empty(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::allocate("empty", &shape.into(), dtype, device)
+    }
+
+    /// [`empty`](Tensor::empty), with errors of `op`.
+    pub(crate) fn allocate(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         shape.check(op)?;
         let memory = device.backend().allocate(shape.numel() * dtype.size()).map_err(|e| e.of(op))?;
         let storage = Arc::new(Storage::new(memory, device.clone()));
@@ -80,15 +86,15 @@ impl Tensor {
         Tensor(Arc::new(Inner { layout, dtype: self.dtype(), storage: self.0.storage.clone(), edge }))
     }
 
-    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's.
+    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's; `OutOfMemory`.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&values, shape, device)
     }
 
-    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's.
+    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's; `OutOfMemory`.
     pub fn from_slice<T: Element>(values: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
-        let mut bytes = Vec::new();
+        let mut bytes = host::with_room("from_vec", size_of_val(values))?;
         T::extend_bytes(values, &mut bytes);
         Tensor::from_bytes(&bytes, shape, T::DTYPE, device).map_err(|e| match e.kind() {
             crate::Kind::Shape => Error::shape("from_vec", format!("{} values do not fill {e}", values.len())),
@@ -104,7 +110,7 @@ impl Tensor {
             let message = format!("shape {shape} of {dtype} has {} bytes", shape.numel() * dtype.size());
             return Err(Error::shape("from_bytes", format!("{message}, got {}", bytes.len())));
         }
-        let t = Tensor::empty("from_bytes", &shape, dtype, device)?;
+        let t = Tensor::allocate("from_bytes", &shape, dtype, device)?;
         t.upload(bytes)?;
         Ok(t)
     }
@@ -205,12 +211,14 @@ impl Tensor {
         if self.requires_grad() { self.with_layout(self.layout().clone()) } else { self.clone() }
     }
 
-    /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type.
+    /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type; `OutOfMemory`.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             return Err(Error::dtype("to_vec", format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE)));
         }
-        Ok(T::from_bytes(&self.to_bytes()?))
+        let mut elements = host::with_room("to_vec", self.numel())?;
+        T::extend_elements(&self.to_bytes()?, &mut elements);
+        Ok(elements)
     }
 
     /// The elements converted to f64, in row-major order. Waits for the device.
@@ -222,7 +230,7 @@ impl Tensor {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         check_wait("to_vec")?;
         let t = self.detach().contiguous()?;
-        let mut bytes = vec![0; t.numel() * t.dtype().size()];
+        let mut bytes = host::repeated("to_vec", 0, t.numel() * t.dtype().size())?;
         let offset = t.layout().offset() * t.dtype().size();
         t.device().backend().download(&*t.0.storage.memory, offset, &mut bytes)?;
         Ok(bytes)
@@ -248,13 +256,21 @@ impl Tensor {
         Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
     }
 
-    /// Comes before every change in place: refuses a tensor that the tape follows, and tells the watch of a checkpoint.
+    /// Comes before every change in place, and tells the watch of a checkpoint. Errors unless the elements may be changed: the
+    /// tape must not follow them, and each must have a place of its own, for what several would write to one place is not
+    /// defined.
     pub(crate) fn check_in_place(&self, op: &'static str) -> Result<()> {
         if self.requires_grad() && tape::is_grad_enabled() {
             return Err(Error::value(
                 op,
                 "a tensor that requires a gradient is changed in place; do so within `no_grad`",
             ));
+        }
+        if self.layout().overlaps() {
+            let strides = self.layout().strides();
+            let message =
+                format!("several elements of {} are one place: its strides are {strides:?}", describe(&[self]));
+            return Err(Error::value(op, format!("{message}; write to a `copy` of it")));
         }
         tape::note_write(self)
     }
@@ -344,5 +360,15 @@ pub(crate) fn describe(operands: &[&Tensor]) -> String {
 
 /// How a scalar enters a kernel of `dtype`: as an integer or as a float. Errors: `Dtype` for a float with integers.
 pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
-    if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64(op)?, 0.0)) }
+    if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64().map_err(|e| e.of(op))?, 0.0)) }
+}
+
+/// Errors unless elements of `dtype` can be this integer.
+pub(crate) fn check_holds(op: &'static str, dtype: DType, int: i64) -> Result<()> {
+    let range = dtype.integers();
+    if !range.contains(&int) {
+        let message = format!("{int} does not fit {dtype}, which holds {}..={}", range.start(), range.end());
+        return Err(Error::attr(op, message));
+    }
+    Ok(())
 }

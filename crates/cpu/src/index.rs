@@ -6,6 +6,7 @@ use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, load, store, with_acc, with_bits,
     with_scratch,
 };
+use crate::memory::scratch;
 use bytemuck::Pod;
 use isograd_core::backend::{Scatter, index_error};
 use isograd_core::{Call, Layout, Result};
@@ -133,7 +134,7 @@ pub fn scatter(call: &Call<'_>, mode: Scatter) -> Result<()> {
     let sharing = Sharing::new(&places, index.layout, y.layout, dim);
     match mode {
         Scatter::Assign | Scatter::Distinct => with_bits!(y.dtype, assign(&places, sharing, &source, y.elements())),
-        Scatter::Add => with_acc!(y.dtype, add(&places, sharing, &source, &mut y)),
+        Scatter::Add => with_acc!(y.dtype, add(call, &places, sharing, &source, &mut y))?,
     }
     Ok(())
 }
@@ -191,34 +192,50 @@ fn assign<T: Pod + Send + Sync>(places: &Places<'_>, sharing: Sharing, source: &
 }
 
 /// Adds in the accumulation type and rounds once.
-fn add<A: Acc>(places: &Places<'_>, sharing: Sharing, source: &Source<'_>, y: &mut Target<'_>) {
+fn add<A: Acc>(
+    call: &Call<'_>,
+    places: &Places<'_>,
+    sharing: Sharing,
+    source: &Source<'_>,
+    y: &mut Target<'_>,
+) -> Result<()> {
     let dtype = y.dtype;
     if dtype == A::DTYPE {
-        return sum::<A>(places, sharing, source, bytemuck::cast_slice_mut(y.elements()));
+        sum::<A>(places, sharing, source, bytemuck::cast_slice_mut(y.elements()));
+        return Ok(());
     }
     let bytes = y.elements();
     let n = bytes.len() / dtype.size();
-    let mut wide = vec![A::from_i64(0); n];
+    let mut wide = scratch::<A>(call, n)?;
     load(View { bytes, dtype }, &Strided::line(0, n), 0, &mut wide);
     sum(places, sharing, source, &mut wide);
     store(&wide, dtype, bytes);
+    Ok(())
+}
+
+/// Adds values to the elements of y from number `start` of a layout on.
+fn add_block<A: Acc>(y: &mut [A], layout: &Strided, start: usize, values: &[A]) {
+    for_runs(layout, start, values.len(), |at, to, stride, n| {
+        let values = &values[at..at + n];
+        let add = |(y, &v): (&mut A, &A)| *y = A::back(y.number() + v.number());
+        match stride {
+            1 => y[to..to + n].iter_mut().zip(values).for_each(add),
+            _ => y[to..].iter_mut().step_by(stride.max(1)).zip(values).for_each(add),
+        }
+    });
 }
 
 fn sum<A: Acc>(places: &Places<'_>, sharing: Sharing, source: &Source<'_>, y: &mut [A]) {
     let (layout, view, width) = (Strided::new(source.layout), source.view(), places.width);
     sharing.run(places, y, |rows, first, y| {
-        with_scratch(width, |scratch: &mut [A]| {
+        with_scratch(BLOCK.min(width), |scratch: &mut [A]| {
             places.each(rows, |row, position| {
                 let Some(position) = position.checked_sub(first).filter(|&p| p < y.len()) else { return };
-                let values = borrow(view, &layout, row * width, scratch);
-                for_runs(&places.inner.at(position), 0, width, |at, to, stride, n| {
-                    let values = &values[at..at + n];
-                    let add = |(y, &v): (&mut A, &A)| *y = A::back(y.number() + v.number());
-                    match stride {
-                        1 => y[to..to + n].iter_mut().zip(values).for_each(add),
-                        _ => y[to..].iter_mut().step_by(stride.max(1)).zip(values).for_each(add),
-                    }
-                });
+                let onto = places.inner.at(position);
+                for start in (0..width).step_by(BLOCK) {
+                    let scratch = &mut scratch[..BLOCK.min(width - start)];
+                    add_block(y, &onto, start, borrow(view, &layout, row * width + start, scratch));
+                }
             });
         });
     });

@@ -4,10 +4,11 @@
 #![allow(unsafe_code)]
 
 use crate::access::{Acc, Source, Strided, Target, load, store};
+use crate::memory::{Scratch, scratch};
 use gemm::Parallelism;
 use isograd_core::{Call, DType, Result};
 use rayon::prelude::*;
-use std::borrow::Cow;
+use std::ops::Deref;
 
 /// Products of fewer multiplications are not worth a second thread.
 const PARALLEL: usize = 64 * 64 * 64;
@@ -28,7 +29,7 @@ fn product<A: Acc>(call: &Call<'_>) -> Result<()> {
     if dtype == A::DTYPE {
         return compute(call, bytemuck::cast_slice_mut::<u8, A>(bytes));
     }
-    let mut wide = vec![A::from_i64(0); bytes.len() / dtype.size()];
+    let mut wide = scratch::<A>(call, bytes.len() / dtype.size())?;
     compute(call, &mut wide)?;
     store(&wide, dtype, bytes);
     Ok(())
@@ -45,7 +46,7 @@ fn compute<A: Acc>(call: &Call<'_>, y: &mut [A]) -> Result<()> {
     }
     if alpha != 0.0 && k > 0 {
         let (a, b) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
-        let (a, b) = (Matrices::<A>::new(&a), Matrices::<A>::new(&b));
+        let (a, b) = (Matrices::<A>::new(call, &a)?, Matrices::<A>::new(call, &b)?);
         multiply(y, [shape[0], shape[1], shape[2], k], &a, &b, alpha, added.map(|_| beta));
         return Ok(());
     }
@@ -59,29 +60,46 @@ fn compute<A: Acc>(call: &Call<'_>, y: &mut [A]) -> Result<()> {
 
 /// A batch of matrices in the arithmetic's own type, wherever its elements lie.
 struct Matrices<'a, A: Acc> {
-    values: Cow<'a, [A]>,
+    values: Values<'a, A>,
     offset: usize,
     /// Of batch, row and column.
     strides: [usize; 3],
 }
 
+enum Values<'a, A> {
+    /// As they lie in memory.
+    Borrowed(&'a [A]),
+    Converted(Scratch<'a, A>),
+}
+
+impl<A: Acc> Deref for Values<'_, A> {
+    type Target = [A];
+
+    fn deref(&self) -> &[A] {
+        match self {
+            Values::Borrowed(values) => values,
+            Values::Converted(values) => values,
+        }
+    }
+}
+
 impl<'a, A: Acc> Matrices<'a, A> {
-    fn new(source: &'a Source<'_>) -> Self {
+    fn new(call: &Call<'a>, source: &'a Source<'_>) -> Result<Self> {
         let (layout, strides) = (source.layout, source.layout.strides());
         if source.dtype == A::DTYPE {
-            let values = Cow::Borrowed(bytemuck::cast_slice(&source.bytes));
-            return Matrices { values, offset: layout.offset(), strides: [strides[0], strides[1], strides[2]] };
+            let values = Values::Borrowed(bytemuck::cast_slice(&source.bytes));
+            return Ok(Matrices { values, offset: layout.offset(), strides: [strides[0], strides[1], strides[2]] });
         }
         // Converted in the order of memory, and what is repeated only once.
         let is_turned = strides[1] < strides[2];
         let layout = if is_turned { layout.transpose(1, 2) } else { layout.clone() };
         let once = if strides[0] == 0 { layout.narrow(0, 0, 1, 1) } else { layout };
-        let mut values = vec![A::from_i64(0); once.shape().numel()];
+        let mut values = scratch(call, once.shape().numel())?;
         load(source.view(), &Strided::new(&once), 0, &mut values);
         let (rows, columns) = (once.shape()[1], once.shape()[2]);
         let batch = if strides[0] == 0 { 0 } else { rows * columns };
         let strides = if is_turned { [batch, 1, columns] } else { [batch, columns, 1] };
-        Matrices { values: Cow::Owned(values), offset: 0, strides }
+        Ok(Matrices { values: Values::Converted(values), offset: 0, strides })
     }
 
     /// The position one past the last element of any matrix, given the extents.

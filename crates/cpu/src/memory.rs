@@ -1,9 +1,12 @@
 //! Host memory behind a lock, and a pool that keeps large buffers for the next tensor of their size.
 
-use isograd_core::{Error, Kind, Memory, MemoryStats, Result};
+use bytemuck::Pod;
+use isograd_core::{Call, Error, Kind, Memory, MemoryStats, Result, host};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::any::Any;
 use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,8 +29,6 @@ mod plain {
 const POOLED_FROM: usize = 4096;
 /// The pool holds no more than this.
 const POOL_LIMIT: usize = 256 << 20;
-/// Larger buffers are asked for only if the system has them: it may promise more than it can give.
-const CHECKED_FROM: usize = 1 << 30;
 
 /// What the tensors of the device hold.
 #[derive(Default)]
@@ -67,9 +68,9 @@ impl Pool {
             }
         }
         let mut buffer = Vec::new();
-        if !reserve(&mut buffer, lines) {
+        if !host::reserve(&mut buffer, lines) {
             *self.free.lock() = Free::default();
-            if !reserve(&mut buffer, lines) {
+            if !host::reserve(&mut buffer, lines) {
                 return Err(self.exhausted(bytes));
             }
         }
@@ -79,7 +80,7 @@ impl Pool {
 
     fn exhausted(&self, bytes: usize) -> Error {
         let held = self.in_use.load(Ordering::Relaxed);
-        let free = available().map_or("an unknown number".into(), |n| n.to_string());
+        let free = host::available().map_or("an unknown number".into(), |n| n.to_string());
         let message = format!("{bytes} bytes were asked for; tensors hold {held}, the system has {free} free");
         Error::new(Kind::OutOfMemory, "allocate", message)
     }
@@ -99,18 +100,39 @@ impl Pool {
     }
 }
 
-/// False if the memory is not there.
-fn reserve(buffer: &mut Vec<Line>, lines: usize) -> bool {
-    let bytes = lines * size_of::<Line>();
-    let is_there = bytes < CHECKED_FROM || available().is_none_or(|free| bytes <= free);
-    is_there && buffer.try_reserve_exact(lines).is_ok()
+/// Elements of unspecified content that a kernel needs for itself, from the pool.
+pub struct Scratch<'a, T> {
+    lines: Vec<Line>,
+    len: usize,
+    pool: &'a Pool,
+    element: PhantomData<T>,
 }
 
-/// Bytes that the system could still give, where it tells.
-fn available() -> Option<usize> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? << 10)
+/// Room for `n` elements in the pool of a call's memory. Errors: `OutOfMemory`.
+pub fn scratch<'a, T: Pod>(call: &Call<'a>, n: usize) -> Result<Scratch<'a, T>> {
+    let pool = &of(call.outputs[0].memory)?.pool;
+    let lines = pool.take(n.saturating_mul(size_of::<T>())).map_err(|e| e.of(call.op))?;
+    Ok(Scratch { lines, len: n, pool, element: PhantomData })
+}
+
+impl<T: Pod> Deref for Scratch<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+
+impl<T: Pod> DerefMut for Scratch<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+}
+
+impl<T> Drop for Scratch<'_, T> {
+    fn drop(&mut self) {
+        self.pool.give(std::mem::take(&mut self.lines));
+    }
 }
 
 /// The memory of one tensor.

@@ -3,7 +3,7 @@
 use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, load, store, with_scratch};
 use isograd_core::backend::value_error;
 use isograd_core::pointwise::{Pointwise, Row, Visitor};
-use isograd_core::{Call, DType, Error, Result};
+use isograd_core::{Call, DType, Error, Result, host};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -86,7 +86,7 @@ fn evaluate<A: Acc>(call: &Call<'_>, row: Pointwise, functions: Functions<A>, at
         return work.chunk(0, numel, &mut bytes);
     }
     let chunk = 16 * BLOCK;
-    let mut chunks: Vec<SmallVec<[&mut [u8]; 4]>> = Vec::new();
+    let mut chunks: Vec<SmallVec<[&mut [u8]; 4]>> = host::with_room(call.op, numel.div_ceil(chunk))?;
     chunks.resize_with(numel.div_ceil(chunk), SmallVec::new);
     for target in &mut targets {
         let size = target.dtype.size();
@@ -97,7 +97,8 @@ fn evaluate<A: Acc>(call: &Call<'_>, row: Pointwise, functions: Functions<A>, at
         work.chunk(start, chunk.min(numel - start), bytes)
     };
     // All chunks run, so that the error is that of the first failing element on any number of threads.
-    chunks.par_iter_mut().enumerate().map(run).collect::<Vec<_>>().into_iter().collect()
+    let failures = chunks.par_iter_mut().enumerate().filter_map(|(i, bytes)| Some((i, run((i, bytes)).err()?)));
+    failures.min_by_key(|(i, _)| *i).map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// One call.

@@ -8,7 +8,7 @@ use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, store, with_acc, with_scratch,
 };
 use isograd_core::backend::Reduce;
-use isograd_core::{Call, Result};
+use isograd_core::{Call, Result, host};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
@@ -141,19 +141,19 @@ pub fn run(call: &Call<'_>, kind: Reduce) -> Result<()> {
     let rows = Rows::new(&source, call.ints[0] as usize);
     let mut targets = call.outputs.iter().map(Target::new).collect::<Result<SmallVec<[Target<'_>; 2]>>>()?;
     if rows.rows > 0 {
-        with_acc!(source.dtype, reduce(&rows, &mut targets, kind));
+        with_acc!(source.dtype, reduce(call.op, &rows, &mut targets, kind))?;
     }
     Ok(())
 }
 
-fn reduce<A: Acc>(rows: &Rows<'_>, targets: &mut [Target<'_>], kind: Reduce) {
+fn reduce<A: Acc>(op: &'static str, rows: &Rows<'_>, targets: &mut [Target<'_>], kind: Reduce) -> Result<()> {
     let mut y = match kind {
-        Reduce::Sum | Reduce::Mean => fold::<A, Sum>(rows),
-        Reduce::Norm => fold::<A, Squares>(rows),
-        Reduce::Prod => fold::<A, Product>(rows),
-        Reduce::Max => fold::<A, Max>(rows),
-        Reduce::Min => fold::<A, Min>(rows),
-    };
+        Reduce::Sum | Reduce::Mean => fold::<A, Sum>(op, rows),
+        Reduce::Norm => fold::<A, Squares>(op, rows),
+        Reduce::Prod => fold::<A, Product>(op, rows),
+        Reduce::Max => fold::<A, Max>(op, rows),
+        Reduce::Min => fold::<A, Min>(op, rows),
+    }?;
     match kind {
         Reduce::Mean => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64() / rows.count as f64)),
         Reduce::Norm => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64().sqrt())),
@@ -165,27 +165,37 @@ fn reduce<A: Acc>(rows: &Rows<'_>, targets: &mut [Target<'_>], kind: Reduce) {
     };
     put(&mut targets[0], &y);
     if let Some(second) = targets.get_mut(1) {
-        put(second, &shares(rows, &y));
+        shares(rows, &mut y);
+        put(second, &y);
     }
+    Ok(())
 }
 
-/// 1 over how many elements of each row are the one that it is given.
-fn shares<A: Acc>(rows: &Rows<'_>, of: &[A]) -> SmallVec<[A; 32]> {
-    let count = |(row, &value): (usize, &A)| {
+/// Results of rows, of which few need no allocation.
+type Results<A> = SmallVec<[A; 32]>;
+
+/// `n` times `v`. Errors: `OutOfMemory`, of `op`.
+fn results<A: Acc>(op: &'static str, v: A, n: usize) -> Result<Results<A>> {
+    if n > 32 { Ok(host::repeated(op, v, n)?.into()) } else { Ok(smallvec![v; n]) }
+}
+
+/// Replaces an element of each row by 1 over how many elements of the row are it.
+fn shares<A: Acc>(rows: &Rows<'_>, of: &mut [A]) {
+    let count = |(row, value): (usize, &mut A)| {
         let mut count = 0;
-        rows.blocks(row, 0, rows.count, |_, block: &[A]| count += block.iter().filter(|&&v| v == value).count());
-        A::from_f64(1.0 / count as f64)
+        rows.blocks(row, 0, rows.count, |_, block: &[A]| count += block.iter().filter(|&v| v == value).count());
+        *value = A::from_f64(1.0 / count as f64);
     };
     match rows.is_large() {
-        false => of.iter().enumerate().map(count).collect(),
-        true => of.par_iter().enumerate().map(count).collect::<Vec<_>>().into(),
+        false => of.iter_mut().enumerate().for_each(count),
+        true => of.par_iter_mut().enumerate().for_each(count),
     }
 }
 
 /// The results of all rows.
-fn fold<A: Acc, F: Fold<A>>(rows: &Rows<'_>) -> SmallVec<[A; 32]> {
+fn fold<A: Acc, F: Fold<A>>(op: &'static str, rows: &Rows<'_>) -> Result<Results<A>> {
     let segments = rows.count.div_ceil(SEGMENT).max(1);
-    let mut partial: SmallVec<[A; 32]> = smallvec![F::identity(); segments * rows.rows];
+    let mut partial = results(op, F::identity(), segments * rows.rows)?;
     let columns = rows.columns();
     // Work that must not be cut further: so many results, of one segment, that lie side by side.
     let (line, piece) = match columns {
@@ -202,20 +212,26 @@ fn fold<A: Acc, F: Fold<A>>(rows: &Rows<'_>) -> SmallVec<[A; 32]> {
             None => y.iter_mut().enumerate().for_each(|(k, y)| *y = fold_row::<A, F>(rows, row + k, start, end)),
         }
     };
+    let count = (segments * rows.rows).div_ceil(line) * line.div_ceil(piece);
     let pieces = partial.chunks_mut(line).flat_map(|line| line.chunks_mut(piece)).enumerate();
     match rows.is_large() {
         false => pieces.for_each(work),
-        true => pieces.collect::<Vec<_>>().into_par_iter().for_each(work),
+        true => {
+            let mut all = host::with_room(op, count)?;
+            all.extend(pieces);
+            all.into_par_iter().for_each(work);
+        }
     }
     if segments > 1 {
-        let total = |row| {
+        // Each total takes the place of the row's first part.
+        for row in 0..rows.rows {
             let mut counter = Counter::new();
             (0..segments).for_each(|s| counter.push::<F>(partial[s * rows.rows + row]));
-            counter.total::<F>()
-        };
-        partial = (0..rows.rows).map(total).collect();
+            partial[row] = counter.total::<F>();
+        }
+        partial.truncate(rows.rows);
     }
-    partial
+    Ok(partial)
 }
 
 /// Joins partial results pairwise, as a binary counter carries.

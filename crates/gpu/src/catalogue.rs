@@ -332,15 +332,15 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         let running = Running { mean: &mean, var: &var, batches: Some(&batches), momentum: None };
         zeros(d, t, &[64, 256, 784])?.instance_norm(None, None, Statistics::Update(running), 0.0).map(drop)
     },
-    |d, t| total("kernels", Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
+    |d, t| total(Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
     |d, t| {
         let [scale, found] = [zeros(d, DType::F32, &[])?, zeros(d, DType::F32, &[])?];
-        unscale_("kernels", &[&zeros(d, t, &[1024, 1024])?], &scale, &found)
+        unscale_(&[&zeros(d, t, &[1024, 1024])?], &scale, &found)
     },
     |d, t| {
         let (p, g, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
-        update_each_norms_("kernels", Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
+        update_each_norms_(Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
     },
 ];
 

@@ -73,7 +73,7 @@ fn update_all(
     attributes: &[f64],
 ) -> Result<()> {
     let update = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
-    update_each_(op, row, &targets.iter().map(update).collect::<Vec<_>>(), shared, attributes)
+    update_each_(row, &targets.iter().map(update).collect::<Vec<_>>(), shared, attributes).map_err(|e| e.of(op))
 }
 
 pub(crate) fn gradients_of(parameters: &[Tensor]) -> Vec<Tensor> {
@@ -88,7 +88,7 @@ fn total_norm(op: &'static str, gradients: &[Tensor], norm_type: f64) -> Result<
         f64::INFINITY => Total::AbsMax,
         _ => return Err(Error::attr(op, format!("norm_type is {norm_type}, expected 1, 2 or infinity"))),
     };
-    total(op, kind, &gradients.iter().collect::<Vec<_>>())
+    total(kind, &gradients.iter().collect::<Vec<_>>()).map_err(|e| e.of(op))
 }
 
 fn check_bound(op: &'static str, name: &str, bound: f64) -> Result<()> {

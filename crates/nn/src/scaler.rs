@@ -152,8 +152,9 @@ impl GradScaler {
             let found = largest(&checks)?;
             let floats = [self.growth, self.backoff, self.interval as f64];
             let targets = [&self.scale, &self.tracker];
-            update_("grad_scaler", Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
+            update_(Pointwise::AmpUpdateScale, &targets, &[&found], &floats)
         })
+        .map_err(|e: Error| e.of("grad_scaler"))
     }
 
     /// Scale and counter, which share memory with the scaler, and the factors and the interval (f64, i64), by PyTorch's
@@ -231,7 +232,8 @@ impl GradScaler {
     /// What a step needs of gradients that are scaled. One whose norm is wanted is not looked at twice: the norm is finite if
     /// they all are, unless it overflows, which only a smaller scale helps against.
     fn scaling(&self, gradients: &[Tensor], wants_norm: bool) -> Result<Scaling> {
-        let of_all = |kind| total(OP, kind, &gradients.iter().collect::<Vec<_>>());
+        let gradients: Vec<&Tensor> = gradients.iter().collect();
+        let of_all = |kind| total(kind, &gradients).map_err(|e| e.of(OP));
         let (found_inf, norm) = match (gradients.is_empty(), wants_norm) {
             (true, _) => (self.scale.full_like(0.0)?, None),
             (_, false) => (of_all(Total::NotFinite)?.cast(DType::F32)?, None),

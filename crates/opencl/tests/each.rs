@@ -48,14 +48,14 @@ impl Sets {
         let shared = Self::shared()?;
         let updates: Vec<Update<'_>> = self.0.iter().map(update).collect();
         let shared: Vec<&Tensor> = shared.iter().collect();
-        update_each_("test", Pointwise::AdamStep, &updates, &shared, &ATTRIBUTES)
+        update_each_(Pointwise::AdamStep, &updates, &shared, &ATTRIBUTES)
     }
 
     fn step_in_turn(&self) -> Result<()> {
         let shared = Self::shared()?;
         self.0.iter().try_for_each(|[p, m, v, g]| {
             let inputs: Vec<&Tensor> = std::iter::once(g).chain(&shared).collect();
-            update_("test", Pointwise::AdamStep, &[p, m, v], &inputs, &ATTRIBUTES)
+            update_(Pointwise::AdamStep, &[p, m, v], &inputs, &ATTRIBUTES)
         })
     }
 }
@@ -114,7 +114,7 @@ fn nothing_around_a_view_is_written() -> Result<()> {
     whole.fill_(1.0)?;
     let updates: Vec<Update<'_>> =
         parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() }).collect();
-    update_each_("test", Pointwise::ScaleInPlace, &updates, &[&limit], &[])?;
+    update_each_(Pointwise::ScaleInPlace, &updates, &[&limit], &[])?;
     let values = whole.to_vec::<f32>()?;
     let expected = |i: usize| if (1..4998).contains(&(i % 5000)) { 3.0 } else { 1.0 };
     assert!(values.iter().enumerate().all(|(i, &v)| v == expected(i)));
@@ -127,13 +127,13 @@ fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
     let (a, b) = (whole.narrow(0, 0, 4)?, whole.narrow(0, 2, 4)?);
     let two = Tensor::full((), 2.0, F32, &device())?;
     let updates = [&a, &b].map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() });
-    update_each_("test", Pointwise::ScaleInPlace, &updates, &[&two], &[])?;
+    update_each_(Pointwise::ScaleInPlace, &updates, &[&two], &[])?;
     assert_eq!(whole.to_vec::<f32>()?, [2.0, 2.0, 4.0, 4.0, 2.0, 2.0]);
     // The second set reads what the first has changed.
     let (y, x) = (Tensor::zeros(4, F32, &device())?, Tensor::full(4, 5.0, F32, &device())?);
     let z = Tensor::zeros(4, F32, &device())?;
     let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
-    update_each_("test", Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
+    update_each_(Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
     assert_eq!(z.to_vec::<f32>()?, [5.0; 4]);
     Ok(())
 }
@@ -144,7 +144,7 @@ fn one_bad_set_changes_none() -> Result<()> {
     let (a, b, c, two) = (full(3)?, full(4)?, full(5)?, Tensor::full((), 2.0, F32, &device())?);
     let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     let run = |sets: &[Update<'_>], shared: &[&Tensor]| {
-        update_each_("test", Pointwise::Accumulate, sets, shared, &[]).expect_err("a bad set").kind()
+        update_each_(Pointwise::Accumulate, sets, shared, &[]).expect_err("a bad set").kind()
     };
     let before = full(3)?;
     assert_eq!(run(&[set(&a, &before), set(&b, &c)], &[]), Kind::Shape);
@@ -174,7 +174,7 @@ fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
         .zip(inputs)
         .map(|(y, x)| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() })
         .collect();
-    update_each_("test", Pointwise::Accumulate, &updates, &[], &[])?;
+    update_each_(Pointwise::Accumulate, &updates, &[], &[])?;
     assert_eq!(targets.map(|t| t.to_vec::<f32>().unwrap()), expected);
     Ok(())
 }
@@ -186,7 +186,7 @@ fn moments(sets: &Sets, device: &Device) -> Result<Vec<Vec<Tensor>>> {
     let updates = sets.0.iter().map(|[p, m, v, g]| Update { targets: vec![m, v], inputs: vec![p, g], numbers: vec![] });
     let shared: Vec<&Tensor> = shared.iter().collect();
     let attributes = [0.5, 0.1, 0.1, 0.999, 0.001, 1e-6];
-    update_each_norms_("test", Pointwise::LambMoments, &updates.collect::<Vec<_>>(), &shared, &attributes)
+    update_each_norms_(Pointwise::LambMoments, &updates.collect::<Vec<_>>(), &shared, &attributes)
 }
 
 #[test]
@@ -231,9 +231,9 @@ fn each_set_has_numbers_of_its_own() -> Result<()> {
         let copies = sets.copy()?;
         let each = sets.0.iter().zip(&numbers);
         let updates = each.map(|([p, ..], s)| Update { targets: vec![p], inputs: vec![], numbers: vec![s] });
-        update_each_("test", Pointwise::ScaleInPlace, &updates.collect::<Vec<_>>(), &[], &[])?;
+        update_each_(Pointwise::ScaleInPlace, &updates.collect::<Vec<_>>(), &[], &[])?;
         for ([p, ..], s) in copies.0.iter().zip(&numbers) {
-            update_("test", Pointwise::ScaleInPlace, &[p], &[s], &[])?;
+            update_(Pointwise::ScaleInPlace, &[p], &[s], &[])?;
         }
         assert_eq!(sets.bytes()?, copies.bytes()?);
     }
@@ -251,11 +251,11 @@ fn totals_are_those_of_the_cpu() -> Result<()> {
             tensors.extend(other.0.iter().flatten());
             let there: Vec<Tensor> = tensors.iter().map(|t| t.to_device(&cpu)?.cast(F64)).collect::<Result<_>>()?;
             for kind in [Total::Norm, Total::AbsSum, Total::AbsMax, Total::NotFinite] {
-                let got = total("test", kind, &tensors)?;
+                let got = total(kind, &tensors)?;
                 assert_eq!((got.rank(), got.dtype()), (0, F64));
-                let expected = total("test", kind, &there.iter().collect::<Vec<_>>())?.item()?;
+                let expected = total(kind, &there.iter().collect::<Vec<_>>())?.item()?;
                 assert!((got.item()? - expected).abs() <= 1e-6 * expected, "{kind:?} {dtype}: {got} {expected}");
-                assert_eq!(got.to_bytes()?, total("test", kind, &tensors)?.to_bytes()?);
+                assert_eq!(got.to_bytes()?, total(kind, &tensors)?.to_bytes()?);
             }
         }
     }
@@ -271,11 +271,11 @@ fn bad_numbers_are_found_wherever_they_are() -> Result<()> {
                 values[at] = bad;
                 let bad_one = Tensor::from_vec(values, n, &device())?;
                 let good = Tensor::full(7, -2.0, F32, &device())?;
-                let found = |kind| total("test", kind, &[&good, &bad_one])?.item();
+                let found = |kind| total(kind, &[&good, &bad_one])?.item();
                 assert_eq!(found(Total::NotFinite)?, 1.0);
                 assert_eq!(found(Total::AbsMax)?.is_nan(), bad.is_nan());
                 assert!(!found(Total::Norm)?.is_finite() && !found(Total::AbsSum)?.is_finite());
-                assert_eq!(total("test", Total::NotFinite, &[&good])?.item()?, 0.0);
+                assert_eq!(total(Total::NotFinite, &[&good])?.item()?, 0.0);
             }
         }
     }
@@ -297,7 +297,7 @@ fn gradients_are_unscaled_and_checked_at_once() -> Result<()> {
             let there: Vec<Tensor> = tensors.iter().map(|t| t.to_device(&cpu)?.copy()).collect::<Result<_>>()?;
             let run = |tensors: &[&Tensor], device: &Device, found: f32| {
                 let found = Tensor::scalar(found, device)?;
-                unscale_("test", tensors, &Tensor::scalar(3f32, device)?, &found)?;
+                unscale_(tensors, &Tensor::scalar(3f32, device)?, &found)?;
                 found.item()
             };
             let is_bad = if bad.is_some() { 1.0 } else { 0.0 };

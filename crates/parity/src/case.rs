@@ -176,8 +176,17 @@ impl Gen {
         self.from(values, shape)
     }
 
-    /// Distinct indices along dimension `dim`, in `0..n`.
-    pub fn distinct_indices(&mut self, n: usize, shape: &[usize], dim: usize) -> Tensor {
+    /// [`indices`](Gen::indices) along any dimension.
+    pub fn indices_along(&mut self, n: usize, shape: &[usize], _dim: usize) -> Tensor {
+        self.indices(n, shape)
+    }
+
+    /// Indices along dimension `dim`, in `0..n`, of what is overwritten: any, several of one place among them; where the time is
+    /// measured all different.
+    pub fn overwriting_indices(&mut self, n: usize, shape: &[usize], dim: usize) -> Tensor {
+        if self.timed().is_none() {
+            return self.indices(n, shape);
+        }
         let first = self.below(n);
         let inner: usize = shape[dim + 1..].iter().product();
         let values = (0..shape.iter().product()).map(|i: usize| ((first + i / inner % shape[dim]) % n) as i64);

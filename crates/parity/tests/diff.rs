@@ -71,10 +71,10 @@ fn step(device: &Device, dtype: DType) -> Result<Tensor> {
     let parameters = vec![table, gamma, beta, w, bias];
     let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
     for kind in [Total::Norm, Total::AbsSum, Total::AbsMax, Total::NotFinite] {
-        total("total", kind, &gradients.iter().collect::<Vec<_>>())?;
+        total(kind, &gradients.iter().collect::<Vec<_>>())?;
     }
     let number = |v: f32| Tensor::scalar(v, device);
-    unscale_("unscale", &gradients.iter().collect::<Vec<_>>(), &number(2.0)?, &number(0.0)?)?;
+    unscale_(&gradients.iter().collect::<Vec<_>>(), &number(2.0)?, &number(0.0)?)?;
     Adam::from_parameters(parameters.clone()).lr(1e-2).step()?;
     Ok(parameters[0].detach())
 }

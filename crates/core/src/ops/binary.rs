@@ -173,7 +173,7 @@ impl Tensor {
         }
         let s = s.into();
         if self.dtype().is_int() {
-            if s.as_i64("pow_scalar")? < 0 {
+            if s.as_i64().map_err(|e| e.of("pow_scalar"))? < 0 {
                 return Err(Error::attr(
                     "pow_scalar",
                     format!("the exponent of integers is {s:?}, expected at least 0"),

@@ -2,8 +2,8 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
-use super::in_place::update_;
-use super::norm::{gradients, in_f32};
+use super::in_place::update_for;
+use super::norm::{check_eps, gradients, in_f32};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, no_grad};
@@ -177,9 +177,7 @@ impl Form {
         let [batch, all, inner @ ..] = x.dims() else {
             return Err(Error::shape(op, format!("x must be [N, C, ..]: {}", describe(operands))));
         };
-        if eps.is_nan() || eps < 0.0 {
-            return Err(Error::attr(op, format!("eps is {eps}, expected 0 or more")));
-        }
+        check_eps(op, eps)?;
         let groups = groups.unwrap_or(*all);
         let is_divided = if groups == 0 { *all == 0 && op != "group_norm" } else { all % groups == 0 };
         if !is_divided {
@@ -302,7 +300,7 @@ impl Form {
             };
             let new = [&rows(x.mean(axes)?)?, &rows(x.var(axes, 0.0)?)?, &share];
             let unbiased = count / (count - 1.0);
-            update_(self.op, Pointwise::RunningUpdate, &[running.mean, running.var], &new, &[unbiased])
+            update_for(self.op, Pointwise::RunningUpdate, &[running.mean, running.var], &new, &[unbiased])
         })
     }
 
@@ -315,9 +313,9 @@ impl Form {
     ) -> Result<Tensor> {
         let (op, form, x) = (self.op, *self, x.contiguous()?);
         let acc = x.dtype().acc();
-        let statistics = || Tensor::empty(op, &Shape::from(self.groups), acc, x.device());
+        let statistics = || Tensor::allocate(op, &Shape::from(self.groups), acc, x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
-        let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+        let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
         let parameters = contiguous(weight, bias)?;
         let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
         let (used, updated) = (of.used(), of.updated());
@@ -366,9 +364,9 @@ impl Form {
         }
         let x = x.contiguous()?;
         let acc = x.dtype().acc();
-        let statistics = || Tensor::empty(op, &Shape::from(self.batch * self.groups), acc, x.device());
+        let statistics = || Tensor::allocate(op, &Shape::from(self.batch * self.groups), acc, x.device());
         let (mean, rstd) = (statistics()?, statistics()?);
-        let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+        let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
         let parameters = contiguous(weight, bias)?;
         let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());

@@ -5,13 +5,16 @@ use crate::tape::{Gradients, record};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor};
 
+/// The most pieces of a split: each is a tensor on the host.
+const PIECES: usize = 1 << 22;
+
 impl Tensor {
     /// Joins tensors along an existing dimension. Errors: `Attr` for an empty list, `Shape` if other dimensions differ.
     pub fn concat(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
         let op = "concat";
         let first = *parts.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
         check_same(op, parts)?;
-        let d = first.shape().dim(op, dim)?;
+        let d = first.shape().dim_for(op, dim)?;
         let fits =
             |t: &&Tensor| t.rank() == first.rank() && (0..t.rank()).all(|k| k == d || t.dims()[k] == first.dims()[k]);
         if first.rank() == 0 || !parts.iter().all(fits) {
@@ -20,8 +23,11 @@ impl Tensor {
         }
         let mut dims = Dims::from_slice(first.dims());
         let lengths: Dims = parts.iter().map(|t| t.dims()[d]).collect();
-        dims[d] = lengths.iter().sum();
-        let y = Tensor::empty(op, &Shape::from(dims), first.dtype(), first.device())?;
+        let sum = lengths.iter().try_fold(0, |sum: usize, &length| sum.checked_add(length));
+        dims[d] = sum.ok_or_else(|| {
+            Error::shape(op, format!("more elements than can be counted along dimension {dim}: {}", describe(parts)))
+        })?;
+        let y = Tensor::allocate(op, &Shape::from(dims), first.dtype(), first.device())?;
         let mut start = 0;
         for part in parts {
             let length = part.dims()[d];
@@ -53,13 +59,19 @@ impl Tensor {
         Tensor::concat(&unsqueezed.iter().collect::<Vec<_>>(), at)
     }
 
-    /// Splits one dimension into pieces of `size`, the last one smaller if need be. Views. Errors: `Attr`.
+    /// Splits one dimension into pieces of `size`, the last one smaller if need be. Views. Errors: `Attr` for a dimension out of
+    /// range, a size of 0, and one that gives more than 2^22 pieces.
     pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Tensor>> {
-        let d = self.shape().dim("split", dim)?;
+        let d = self.shape().dim_for("split", dim)?;
         if size == 0 || self.rank() == 0 {
             return Err(Error::attr("split", format!("{} cannot be split into pieces of {size}", self.shape())));
         }
         let extent = self.dims()[d];
+        let pieces = extent.div_ceil(size);
+        if pieces > PIECES {
+            let message = format!("{} in pieces of {size} are {pieces} along dimension {dim}", self.shape());
+            return Err(Error::attr("split", format!("{message}, at most {PIECES} are allowed")));
+        }
         (0..extent).step_by(size).map(|start| self.narrow(dim, start, size.min(extent - start))).collect()
     }
 }

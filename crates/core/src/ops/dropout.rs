@@ -44,7 +44,7 @@ impl Tensor {
 /// `x mask scale` with these draws, which the gradient makes anew: no mask is saved.
 fn fused(op: &'static str, x: &Tensor, draw: Draw, threshold: i64, scale: f64) -> Result<Tensor> {
     let x = x.contiguous()?;
-    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
     let ints = draw.ints(threshold);
     run(op, Kernel::Fused(Fused::Dropout), &inputs, &[&y], Attributes { ints: &ints, floats: &[scale] })?;

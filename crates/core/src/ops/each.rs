@@ -1,7 +1,7 @@
 //! One row over many sets of tensors, as an optimizer steps all of its parameters.
 
 use super::fused::has_kernel;
-use super::in_place::{check_update, update_};
+use super::in_place::{check_row, check_update, update_for};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, run};
@@ -18,12 +18,17 @@ pub struct Update<'a> {
     pub numbers: Vec<&'a Tensor>,
 }
 
-/// [`update_`] of every set, one after the other, with inputs of rank 0 that all sets share after the set's own. A device
+/// [`update_`](super::update_) of every set, one after the other, with inputs of rank 0 that all sets share after the set's own. A device
 /// that can runs all sets of the same dtypes in one launch.
 ///
-/// Errors: as [`update_`], for any of the sets; then none has changed. `Shape` if a number or a shared input is not of
+/// Errors: as [`update_`](super::update_), for any of the sets; then none has changed. `Shape` if a number or a shared input is not of
 /// rank 0.
-pub fn update_each_(
+pub fn update_each_(row: Pointwise, sets: &[Update<'_>], shared: &[&Tensor], floats: &[f64]) -> Result<()> {
+    update_each_for(row.name(), row, sets, shared, floats)
+}
+
+/// [`update_each_`], with errors of `op`.
+pub(super) fn update_each_for(
     op: &'static str,
     row: Pointwise,
     sets: &[Update<'_>],
@@ -32,7 +37,7 @@ pub fn update_each_(
 ) -> Result<()> {
     check_numbers(op, sets, shared)?;
     sets.iter().try_for_each(|set| check_update(op, row, &set.targets, &set.all_inputs(shared), floats))?;
-    let alone = |set: &Update<'_>| update_(op, row, &set.targets, &set.all_inputs(shared), floats);
+    let alone = |set: &Update<'_>| update_for(op, row, &set.targets, &set.all_inputs(shared), floats);
     if !are_apart(sets) {
         return sets.iter().try_for_each(alone);
     }
@@ -50,16 +55,17 @@ pub fn update_each_(
 ///
 /// Errors: as [`update_each_`], for sets that are apart.
 pub fn update_each_norms_(
-    op: &'static str,
     row: Pointwise,
     sets: &[Update<'_>],
     shared: &[&Tensor],
     floats: &[f64],
 ) -> Result<Vec<Vec<Tensor>>> {
+    let op = row.name();
     check_numbers(op, sets, shared)?;
     for set in sets {
         let (changed, read) = set.parts(row);
-        check_update(op, row, &changed, &[read, &set.numbers, shared].concat(), floats)?;
+        set.targets.iter().try_for_each(|target| target.check_in_place(op))?;
+        check_row(op, row, &changed, &[read, &set.numbers, shared].concat(), floats)?;
     }
     let is_apart = are_apart(sets);
     let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); sets.len()];
@@ -73,7 +79,8 @@ pub fn update_each_norms_(
     for group in by_dtypes(simple, |(_, set)| set.dtypes()) {
         let kept = row.outputs() - group[0].1.targets.len();
         let first = group[0].1;
-        let norms = Tensor::empty(op, &Shape::from([group.len(), kept]), first.acc(shared), first.inputs[0].device())?;
+        let norms =
+            Tensor::allocate(op, &Shape::from([group.len(), kept]), first.acc(shared), first.inputs[0].device())?;
         launch(op, row, &group.iter().map(|(_, set)| *set).collect::<Vec<_>>(), shared, floats, Some(&norms))?;
         for (line, (i, _)) in group.iter().enumerate() {
             let norm = |k| norms.select(0, line as isize)?.select(0, k as isize);
@@ -96,7 +103,7 @@ fn norms_alone(
     let copy = |t: &&Tensor| t.detach().cast(acc)?.copy();
     let copies: Vec<Tensor> = changed[set.targets.len()..].iter().map(copy).collect::<Result<_>>()?;
     let targets: Vec<&Tensor> = set.targets.iter().copied().chain(&copies).collect();
-    update_(op, row, &targets, &[read, &set.numbers, shared].concat(), floats)?;
+    update_for(op, row, &targets, &[read, &set.numbers, shared].concat(), floats)?;
     copies.iter().map(|t| t.l2_norm(..)).collect()
 }
 

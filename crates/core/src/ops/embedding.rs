@@ -2,6 +2,7 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::graph::index_reduce;
+use super::norm::check_eps;
 use super::{gradients, in_acc};
 use crate::backend::{Fused, IndexReduce, Kernel};
 use crate::tape::{Gradient, Saved, record};
@@ -43,10 +44,11 @@ impl Tensor {
     }
 
     /// Rows of this table by index, each divided by its root mean square and scaled by `gamma: [E]`, which has the table's
-    /// dtype or f32. Errors: as [`embedding`](Tensor::embedding).
+    /// dtype or f32. Errors: as [`embedding`](Tensor::embedding), and `Attr` for a negative eps.
     pub fn embedding_rmsnorm(&self, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let op = "embedding_rmsnorm";
         check_table(op, self, index)?;
+        check_eps(op, eps)?;
         if let Some(gamma) = gamma {
             check_device(op, &[self, gamma])?;
             if gamma.dims() != &self.dims()[1..] {
@@ -68,7 +70,7 @@ impl Tensor {
         let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);
         let (rows, v, length) = (flat.numel(), table.dims()[0], table.dims()[1]);
         let ints = [rows, length, 0, gamma.is_some() as usize, 0].map(|v| v as i64);
-        let empty = |shape: Shape, dtype| Tensor::empty(op, &shape, dtype, table.device());
+        let empty = |shape: Shape, dtype| Tensor::allocate(op, &shape, dtype, table.device());
         let y = empty((rows, length).into(), table.dtype())?;
         let acc = table.dtype().acc();
         let (mean, rstd) = (empty(rows.into(), acc)?, empty(rows.into(), acc)?);
@@ -81,7 +83,7 @@ impl Tensor {
         let y = record_fused(op, &operands, y, again, move |t, x| {
             let (dy, gamma, flat) = (t.dy().contiguous()?, gamma_of(x), &x[x.len() - 1]);
             let (wants_table, wants_gamma) = (t.needs(0), gamma.is_some() && t.needs(1));
-            let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+            let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
             let dx = wants_table.then(|| like(&dy)).transpose()?;
             let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
             let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
@@ -146,7 +148,7 @@ fn table_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, b
 /// What [`table_gradient`] computes, by a kernel.
 fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
     let op = "embedding_backward";
-    let table = Tensor::empty(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;
+    let table = Tensor::allocate(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;
     index_reduce(op, reduce(by_freq), index, dy, padding, &[&table])?;
     Ok(table)
 }

@@ -1,8 +1,8 @@
 //! Tensors from nothing.
 
 use crate::backend::{Kernel, Scan};
-use crate::tensor::{Attributes, run, scalar_for};
-use crate::{DType, Device, Error, Result, Scalar, Shape, Tensor};
+use crate::tensor::{Attributes, check_holds, run, scalar_for};
+use crate::{DType, Device, Result, Scalar, Shape, Tensor};
 
 /// In a shape given to `reshape`: whatever is left.
 pub const INFER: usize = usize::MAX;
@@ -42,7 +42,7 @@ impl Tensor {
     /// `0, 1, .., n - 1` as i64.
     pub fn arange(n: usize, device: &Device) -> Result<Tensor> {
         let op = "arange";
-        let y = Tensor::empty(op, &Shape::from(n), DType::I64, device)?;
+        let y = Tensor::allocate(op, &Shape::from(n), DType::I64, device)?;
         let one = Tensor::ones((), DType::I64, device)?;
         let ones = one.with_layout(one.layout().expand(y.shape()));
         // The sum of the ones before each, which no host memory is needed for.
@@ -61,7 +61,7 @@ impl Tensor {
 }
 
 fn filled(op: &'static str, shape: Shape, value: Scalar, dtype: DType, device: &Device) -> Result<Tensor> {
-    let t = Tensor::empty(op, &shape, dtype, device)?;
+    let t = Tensor::allocate(op, &shape, dtype, device)?;
     fill(op, &t, value)?;
     Ok(t)
 }
@@ -73,16 +73,7 @@ pub(super) fn fill(op: &'static str, t: &Tensor, value: Scalar) -> Result<()> {
         (Scalar::Int(v), false) => (v, 0.0),
         _ => scalar_for(op, value, t.dtype())?,
     };
-    let range = match t.dtype() {
-        DType::I32 => i32::MIN as i64..=i32::MAX as i64,
-        DType::U8 => 0..=255,
-        DType::Bool => 0..=1,
-        _ => i64::MIN..=i64::MAX,
-    };
-    if !range.contains(&int) {
-        let message = format!("{int} does not fit {}, which holds {}..={}", t.dtype(), range.start(), range.end());
-        return Err(Error::attr(op, message));
-    }
+    check_holds(op, t.dtype(), int)?;
     if t.numel() == 0 {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use super::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_o
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run, scalar_for};
+use crate::tensor::{Attributes, check_device, check_float, check_holds, check_same, describe, run, scalar_for};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
 
@@ -28,12 +28,13 @@ impl Tensor {
         })
     }
 
-    /// `cond ? a : s` for this bool tensor. Operands broadcast.
+    /// `cond ? a : s` for this bool tensor. Operands broadcast. Errors: `Attr` if the dtype of `a` cannot hold an integer s.
     pub fn where_scalar(&self, a: &Tensor, s: impl Into<Scalar>) -> Result<Tensor> {
         let op = "where_cond";
         check_bool(op, self)?;
         check_device(op, &[self, a])?;
         let (int, float) = scalar_for(op, s.into(), a.dtype())?;
+        check_holds(op, a.dtype(), int)?;
         let shape = common_shape(op, &[self, a])?;
         let attributes = Attributes { ints: &[int], floats: &[float] };
         let y = pointwise_one(op, Pointwise::WhereScalar, &[self, a], attributes, &shape, a.dtype())?;
@@ -44,7 +45,7 @@ impl Tensor {
     }
 
     /// `min(max(x, lo), hi)`, either bound optional; the gradient at the bounds is 1. Float and integer dtypes.
-    /// Errors: `Attr` if both bounds are absent.
+    /// Errors: `Attr` if both bounds are absent, or if an integer dtype cannot hold one that elements would become.
     pub fn clamp(&self, lo: Option<Scalar>, hi: Option<Scalar>) -> Result<Tensor> {
         let op = "clamp";
         if lo.is_none() && hi.is_none() {
@@ -53,6 +54,9 @@ impl Tensor {
         check_numbers(op, self)?;
         let lo = lo.map(|s| scalar_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MIN, f64::NEG_INFINITY));
         let hi = hi.map(|s| scalar_for(op, s, self.dtype())).transpose()?.unwrap_or((i64::MAX, f64::INFINITY));
+        let held = self.dtype().integers();
+        check_holds(op, self.dtype(), lo.0.max(*held.start()))?;
+        check_holds(op, self.dtype(), hi.0.min(*held.end()))?;
         let attributes = Attributes { ints: &[lo.0, hi.0], floats: &[lo.1, hi.1] };
         let y = pointwise_one(op, Pointwise::ClampScalar, &[self], attributes, self.shape(), self.dtype())?;
         let saved = Saved::input(self);
@@ -202,7 +206,7 @@ impl Tensor {
         };
         record_fused(op, &[self], y, composite, move |t, x| {
             let (gate, up) = halves(&x[0])?;
-            let dx = Tensor::empty(op, x[0].shape(), x[0].dtype(), x[0].device())?;
+            let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
             run(op, Kernel::Fused(both), &[t.dy(), &gate, &up], &[&dx], Attributes::default())?;
             gradients![Some(dx)]
         })

@@ -4,7 +4,7 @@ use super::gradients;
 use crate::backend::{Kernel, Scatter};
 use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_device, check_index, check_same, describe, run};
-use crate::{Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Result, Scalar, Shape, Tensor, no_grad};
 
 impl Tensor {
     /// `y[p] = x[p with p[dim] = index[p]]`; the result has the index's shape. The index is i64 or i32 and may be smaller
@@ -24,14 +24,14 @@ impl Tensor {
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
     }
 
-    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
-    /// memory with this tensor.
+    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, if `src` or the index shares
+    /// memory with this tensor, or if several elements of this tensor are one place.
     pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
         scatter_("scatter_add_", Scatter::Add, self, dim, index, src)
     }
 
-    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays.
-    /// Errors: as [`gather`](Tensor::gather).
+    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays, and
+    /// the others have gradient 0. Errors: as [`gather`](Tensor::gather).
     pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         scatter("scatter", Scatter::Assign, self, dim, index, src)
     }
@@ -39,7 +39,7 @@ impl Tensor {
     /// Slices of `x` along `dim`, as many as the index `[L]` or `[]` has elements, repeats allowed. Errors: `Shape`,
     /// `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
     pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
-        let d = self.shape().dim("index_select", dim)?;
+        let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
         at_least_1d_on_tape(self)?.gather(d as isize, &expanded)
     }
@@ -51,8 +51,8 @@ impl Tensor {
         at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape())
     }
 
-    /// [`index_add`](Tensor::index_add) in place. Errors: as that; `Value` on the tape, or if `src` or the index shares
-    /// memory with this tensor.
+    /// [`index_add`](Tensor::index_add) in place. Errors: as that; `Value` on the tape, if `src` or the index shares
+    /// memory with this tensor, or if several elements of this tensor are one place.
     pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
         self.check_in_place("index_add_")?;
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
@@ -65,13 +65,13 @@ fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tenso
     let op = "gather";
     check_index(op, index)?;
     check_device(op, &[x, index])?;
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     let fits = |k: usize| k == d || index.dims()[k] <= x.dims()[k];
     if x.rank() != index.rank() || !(0..x.rank()).all(fits) {
         let message = format!("the index {} must have x's rank and fit {}", index.shape(), x.shape());
         return Err(Error::shape(op, format!("{message} except in dimension {dim}")));
     }
-    let y = Tensor::empty(op, index.shape(), x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, index.shape(), x.dtype(), x.device())?;
     if y.numel() > 0 {
         let inputs = [&at_least_1d(x), &at_least_1d(index)];
         run(op, Kernel::Gather, &inputs, &[&at_least_1d(&y)], Attributes::ints(&[d as i64]))?;
@@ -93,7 +93,7 @@ fn addends(
     src: &Tensor,
     alpha: Scalar,
 ) -> Result<(isize, Tensor, Tensor)> {
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     let expanded = along(op, x, d, index)?;
     let (given, src) = (src, at_least_1d_on_tape(src)?);
     if src.shape() != expanded.shape() {
@@ -131,7 +131,15 @@ pub(super) fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> R
     index.reshape(Shape::from(column))?.broadcast_to(Shape::from(dims))
 }
 
-fn scatter(op: &'static str, mode: Scatter, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+/// `x` with what a scatter writes. With [`Scatter::Distinct`] no two rows of the index have one place.
+pub(super) fn scatter(
+    op: &'static str,
+    mode: Scatter,
+    x: &Tensor,
+    dim: isize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<Tensor> {
     check_scatter(op, x, dim, index, src)?;
     scatter_onto(op, mode, x, x.detach().copy()?, dim, index, src)
 }
@@ -172,7 +180,7 @@ fn check_scatter(op: &'static str, x: &Tensor, dim: isize, index: &Tensor, src: 
     check_index(op, index)?;
     check_same(op, &[x, src])?;
     check_device(op, &[x, index])?;
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     let fits = |k: usize| index.dims()[k] <= src.dims()[k] && (k == d || index.dims()[k] <= x.dims()[k]);
     if x.rank() != index.rank() || x.rank() != src.rank() || !(0..x.rank()).all(fits) {
         let operands = describe(&[x, index, src]);
@@ -209,7 +217,7 @@ fn scatter_onto(
     index: &Tensor,
     src: &Tensor,
 ) -> Result<Tensor> {
-    put(op, mode, &y, x.shape().dim(op, dim)?, index, src)?;
+    put(op, mode, &y, x.shape().dim_for(op, dim)?, index, src)?;
     let (saved, src_shape) = (Saved::input(index), src.shape().clone());
     record(op, &[x, src], y, move |t| {
         let index = t.get(&saved)?;
@@ -220,10 +228,36 @@ fn scatter_onto(
                 t.dy().scatter(dim, &index, &zeros)
             }
         };
-        let back = if mode == Scatter::Distinct { mode } else { Scatter::Add };
-        let dsrc = || gather(t.dy(), dim, &index, back)?.pad_to(&src_shape);
+        let dsrc = || source_gradient(mode, t.dy(), dim, &index)?.pad_to(&src_shape);
         gradients![t.want(0, dself)?, t.want(1, dsrc)?]
     })
+}
+
+/// The gradient of what a scatter wrote, in the index's shape: 0 for what was overwritten.
+fn source_gradient(mode: Scatter, dy: &Tensor, dim: isize, index: &Tensor) -> Result<Tensor> {
+    match mode {
+        Scatter::Add => dy.gather(dim, index),
+        Scatter::Distinct => dy.gather_distinct(dim, index),
+        Scatter::Assign => last_written(dy.shape(), dim, index)?.where_scalar(&dy.gather(dim, index)?, 0),
+    }
+}
+
+/// For each element of an index into `shape` whether no later one names its place. It has extent 1 where the index is
+/// expanded, along which places are alike.
+fn last_written(shape: &Shape, dim: isize, index: &Tensor) -> Result<Tensor> {
+    let op = "scatter";
+    let d = shape.dim_for(op, dim)?;
+    let (mut layout, mut extents) = (index.layout().clone(), Dims::from_slice(shape));
+    for k in (0..index.rank()).filter(|&k| k != d && index.layout().strides()[k] == 0 && index.numel() > 0) {
+        layout = layout.narrow(k, 0, 1, 1);
+        extents[k] = 1;
+    }
+    let index = index.with_layout(layout);
+    let number = Tensor::arange(index.numel(), index.device())?.reshape(index.shape())?;
+    // Only what is written is read again.
+    let last = Tensor::allocate(op, &Shape::from(extents), DType::I64, index.device())?;
+    put(op, Scatter::Assign, &last, d, &index, &number)?;
+    last.gather(dim, &index)?.eq(&number)
 }
 
 impl Tensor {

@@ -86,7 +86,7 @@ impl Transpose {
     fn gradient_and_sums(self, op: &'static str, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
         let [a, b] = self.factors(left, right)?;
         let summed = (self == Transpose::No) as i64;
-        let like = |shape: &[usize]| Tensor::empty(op, &Shape::new(shape), a.dtype(), a.device());
+        let like = |shape: &[usize]| Tensor::allocate(op, &Shape::new(shape), a.dtype(), a.device());
         let (y, sums) = (like(&[a.dims()[0], b.dims()[1]])?, like(&[1, right.dims()[1]])?);
         let (inputs, outputs) = ([&batched(&a), &batched(&b)], [&batched(&y), &sums]);
         run(op, Kernel::Fused(Fused::MatmulSum), &inputs, &outputs, Attributes::ints(&[summed]))?;
@@ -204,7 +204,7 @@ fn shape(a: &Tensor, b: &Tensor, options: GemmBias) -> Shape {
 
 fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
-    let like = || Tensor::empty(op, &shape(a, b, options), a.dtype(), a.device());
+    let like = || Tensor::allocate(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
     // Without a tape nobody reads z.
     let is_recorded = is_recording(inputs);

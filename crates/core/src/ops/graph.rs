@@ -27,7 +27,7 @@ impl Tensor {
         if !has_kernel(Fused::IndexReduce(IndexReduce::Sum), self) {
             return sum(self, index, nodes).map_err(|e| e.of(op));
         }
-        let y = Tensor::empty(op, &node_shape(self, nodes), self.dtype(), self.device())?;
+        let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
         index_reduce(op, IndexReduce::Sum, index, self, None, &[&y])?;
         let saved = Saved::input(index);
         record(op, &[self], y, move |t| gradients![t.dy().index_select(0, &t.get(&saved)?)?])
@@ -41,8 +41,8 @@ impl Tensor {
         if !has_kernel(Fused::IndexReduce(IndexReduce::Mean), self) {
             return mean(self, index, nodes).map_err(|e| e.of(op));
         }
-        let y = Tensor::empty(op, &node_shape(self, nodes), self.dtype(), self.device())?;
-        let counts = Tensor::empty(op, &Shape::from(nodes), DType::I32, self.device())?;
+        let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
+        let counts = Tensor::allocate(op, &Shape::from(nodes), DType::I32, self.device())?;
         index_reduce(op, IndexReduce::Mean, index, self, None, &[&y, &counts])?;
         let composite = move |x: &[Tensor]| mean(&x[0], &x[1], nodes);
         record_fused(op, &[self, index], y, composite, move |t, x| {
@@ -59,7 +59,7 @@ impl Tensor {
         let mut counts = None;
         let (y, first) = if has_kernel(Fused::IndexReduce(IndexReduce::Max), self) {
             let shape = node_shape(self, nodes);
-            let empty = |dtype| Tensor::empty(op, &shape, dtype, self.device());
+            let empty = |dtype| Tensor::allocate(op, &shape, dtype, self.device());
             let (y, many, first) = (empty(self.dtype())?, empty(DType::I32)?, empty(DType::I64)?);
             index_reduce(op, IndexReduce::Max, index, self, None, &[&y, &many, &first])?;
             counts = Some(many);
@@ -212,7 +212,7 @@ pub(super) fn index_reduce(
 /// The gradient of rows like `x` by the kernel; see [`IndexGradient`] for what it reads of the result.
 fn index_gradient(kind: IndexGradient, dy: &Tensor, index: &Tensor, of: &[&Tensor], x: &Tensor) -> Result<Tensor> {
     let op = "scatter_backward";
-    let dx = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+    let dx = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     let inputs = [Ok(flat(dy)?), index.contiguous()].into_iter().chain(of.iter().map(|&t| flat(t)));
     let inputs = inputs.collect::<Result<Vec<Tensor>>>()?;
     let inputs: Vec<&Tensor> = inputs.iter().collect();

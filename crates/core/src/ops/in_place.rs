@@ -1,15 +1,16 @@
 //! Changes in place, outside of the tape: every one raises the version by which the tape sees that a saved tensor
-//! changed. They fail on tensors that require a gradient unless within `no_grad`.
+//! changed. They fail on tensors that require a gradient unless within `no_grad`, and on those that have several elements
+//! in one place.
 
 use super::{common_shape, run_expanded};
 use crate::backend::Kernel;
-use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_same, run};
-use crate::{Error, Result, Scalar, Tensor};
+use crate::pointwise::{Domain, Pointwise};
+use crate::tensor::{Attributes, check_float, check_same, run};
+use crate::{DType, Error, Result, Scalar, Tensor};
 use smallvec::SmallVec;
 
 impl Tensor {
-    /// Every element becomes `value`. Errors: as [`Tensor::full`], and `Value` on the tape.
+    /// Every element becomes `value`. Errors: as [`Tensor::full`]; `Value` on the tape, or if several elements are one place.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
         let op = "fill_";
         self.check_in_place(op)?;
@@ -18,8 +19,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Takes the values of `src`, which broadcasts to this shape. Errors: `Shape`, `Dtype`, `Device`; `Value` on the tape
-    /// or if both look at the same memory.
+    /// Takes the values of `src`, which broadcasts to this shape and has this dtype. Errors: `Shape`, `Dtype`, `Device`; `Value`
+    /// on the tape, if both look at the same memory, or if several elements of this tensor are one place.
     pub fn copy_(&self, src: &Tensor) -> Result<()> {
         let op = "copy_";
         self.check_in_place(op)?;
@@ -36,19 +37,19 @@ impl Tensor {
         Ok(())
     }
 
-    /// Adds `x`, which broadcasts to this shape. Float and integer dtypes. Errors: as [`copy_`](Tensor::copy_).
+    /// Adds `x`, which broadcasts to this shape and has this dtype: a float or an integer. Errors: as [`copy_`](Tensor::copy_).
     pub fn add_(&self, x: &Tensor) -> Result<()> {
-        check_same("add_", &[self, x])?;
-        self.update("add_", Pointwise::Accumulate, &[x], &[])
+        self.update_by("add_", Pointwise::Accumulate, x)
     }
 
-    /// Multiplies by `x`, which broadcasts to this shape. Float dtypes. Errors: as [`copy_`](Tensor::copy_).
+    /// Multiplies by `x`, which broadcasts to this shape and has this float dtype. Errors: as [`copy_`](Tensor::copy_).
     pub fn mul_(&self, x: &Tensor) -> Result<()> {
-        self.update("mul_", Pointwise::ScaleInPlace, &[x], &[])
+        self.update_by("mul_", Pointwise::ScaleInPlace, x)
     }
 
-    fn update(&self, op: &'static str, row: Pointwise, inputs: &[&Tensor], floats: &[f64]) -> Result<()> {
-        update_(op, row, &[self], inputs, floats)
+    fn update_by(&self, op: &'static str, row: Pointwise, x: &Tensor) -> Result<()> {
+        check_same(op, &[self, x])?;
+        update_for(op, row, &[self], &[x], &[])
     }
 }
 
@@ -64,11 +65,17 @@ fn check_fits(op: &'static str, target: &Tensor, src: &Tensor) -> Result<()> {
 }
 
 /// Runs an `inout` row: `targets` are read and written in one pass, `inputs` broadcast to them. This is how optimizers
-/// step; dtypes of targets and inputs may differ among the floats.
+/// step. Targets and inputs have float dtypes, which may differ; rows that run on integers also take one integer dtype, and
+/// the count of steps of [`Pointwise::AmpUpdateScale`] may be i32.
 ///
-/// Errors: `Attr` if the number of operands is not the row's, `Shape`, `Device`; `Value` on the tape, or if an input
-/// shares memory with a target.
-pub fn update_(
+/// Errors: `Attr` if the number of operands is not the row's; `Dtype`, `Shape`, `Device`; `Value` on the tape, if an operand
+/// shares memory with a target, or if several elements of a target are one place.
+pub fn update_(row: Pointwise, targets: &[&Tensor], inputs: &[&Tensor], floats: &[f64]) -> Result<()> {
+    update_for(row.name(), row, targets, inputs, floats)
+}
+
+/// [`update_`], with errors of `op`.
+pub(super) fn update_for(
     op: &'static str,
     row: Pointwise,
     targets: &[&Tensor],
@@ -99,6 +106,18 @@ pub(super) fn check_update(
     inputs: &[&Tensor],
     floats: &[f64],
 ) -> Result<()> {
+    targets.iter().try_for_each(|target| target.check_in_place(op))?;
+    check_row(op, row, targets, inputs, floats)
+}
+
+/// Errors unless this row makes `targets` from themselves and `inputs`.
+pub(super) fn check_row(
+    op: &'static str,
+    row: Pointwise,
+    targets: &[&Tensor],
+    inputs: &[&Tensor],
+    floats: &[f64],
+) -> Result<()> {
     let counts = (row.outputs(), row.inputs() - row.outputs().min(row.inputs()), row.attributes());
     if !row.is_inout() || counts != (targets.len(), inputs.len(), floats.len()) {
         return Err(Error::attr(
@@ -108,14 +127,26 @@ pub(super) fn check_update(
     }
     let first = targets[0];
     crate::tensor::check_device(op, &targets.iter().chain(inputs).copied().collect::<SmallVec<[_; 16]>>())?;
-    for target in targets {
-        target.check_in_place(op)?;
+    check_dtypes(op, row, targets, inputs)?;
+    for (i, target) in targets.iter().enumerate() {
         if target.shape() != first.shape() {
             return Err(Error::shape(op, format!("targets have shapes {} and {}", first.shape(), target.shape())));
         }
-        if inputs.iter().any(|x| x.shares_memory(target)) {
-            return Err(Error::value(op, "an input shares memory with what is changed; copy it first"));
+        if inputs.iter().chain(&targets[..i]).any(|x| x.shares_memory(target)) {
+            return Err(Error::value(op, "an operand shares memory with what is changed; copy it first"));
         }
     }
     inputs.iter().try_for_each(|x| check_fits(op, first, x))
+}
+
+/// Errors unless the row runs on operands of these dtypes.
+fn check_dtypes(op: &'static str, row: Pointwise, targets: &[&Tensor], inputs: &[&Tensor]) -> Result<()> {
+    let operands: SmallVec<[&Tensor; 16]> = targets.iter().chain(inputs).copied().collect();
+    if row.domain() != Domain::Real && targets[0].dtype().is_int() {
+        return check_same(op, &operands);
+    }
+    // Steps since the scale changed are counted in i32, as PyTorch counts them.
+    let is_count = |i: usize, t: &Tensor| row == Pointwise::AmpUpdateScale && i == 1 && t.dtype() == DType::I32;
+    let mut numbers = operands.iter().enumerate().filter(|(i, t)| !is_count(*i, t));
+    numbers.try_for_each(|(_, t)| check_float(op, t))
 }

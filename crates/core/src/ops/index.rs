@@ -1,12 +1,12 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
 use super::fused::has_kernel;
-use super::gather::{along, check_apart, scatter_};
+use super::gather::{along, check_apart, scatter, scatter_};
 use super::{common_shape, pointwise_one};
 use crate::backend::{Fused, Kernel, Scatter};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_index, describe, run};
-use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, no_grad};
+use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
 
 /// One entry of an advanced index.
 #[derive(Clone, Debug)]
@@ -51,6 +51,17 @@ pub enum Put {
     Accumulate,
 }
 
+impl Put {
+    /// The scatter that does it; `is_distinct`: no two rows of its index have one place.
+    fn mode(self, is_distinct: bool) -> Scatter {
+        match self {
+            Put::Assign if is_distinct => Scatter::Distinct,
+            Put::Assign => Scatter::Assign,
+            Put::Accumulate => Scatter::Add,
+        }
+    }
+}
+
 /// The dimensions that have index tensors, with these, after slices have been taken as views.
 struct Resolved {
     view: Tensor,
@@ -91,16 +102,13 @@ impl Tensor {
 
     /// This tensor with `values`, which broadcast, written at an advanced index. Errors: as [`index`](Tensor::index).
     pub fn index_put(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<Tensor> {
-        let Places { onto, index, values } = places("index_put", self, indices, values)?;
-        match put {
-            Put::Assign => onto.scatter(0, &index, &values),
-            Put::Accumulate => onto.scatter_add(0, &index, &values),
-        }?
-        .reshape(self.shape())
+        let Places { onto, index, values, is_distinct } = places("index_put", self, indices, values)?;
+        let op = if put == Put::Assign { "scatter" } else { "scatter_add" };
+        scatter(op, put.mode(is_distinct), &onto, 0, &index, &values)?.reshape(self.shape())
     }
 
-    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as that; `Value` on the tape, or if `values` or
-    /// an index shares memory with this tensor.
+    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as that; `Value` on the tape, if `values` or an
+    /// index shares memory with this tensor, or if several elements of this tensor are one place.
     pub fn index_put_(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<()> {
         let op = "index_put_";
         self.check_in_place(op)?;
@@ -109,13 +117,9 @@ impl Tensor {
             Index::Slice { .. } => None,
         });
         check_apart(op, self, &tensors.chain([values]).collect::<Vec<_>>())?;
-        let mode = match put {
-            Put::Assign => Scatter::Assign,
-            Put::Accumulate => Scatter::Add,
-        };
         let y = self.detach().contiguous()?;
-        let Places { onto, index, values } = places(op, &y, indices, values)?;
-        scatter_(op, mode, &onto, 0, &index, &values)?;
+        let Places { onto, index, values, is_distinct } = places(op, &y, indices, values)?;
+        scatter_(op, put.mode(is_distinct), &onto, 0, &index, &values)?;
         if y.shares_memory(self) { Ok(()) } else { no_grad(|| self.copy_(&y)) }
     }
 
@@ -130,9 +134,10 @@ impl Tensor {
         let count = mask.iter().filter(|&&is_set| is_set).count();
         let Some((&length, outer)) = self.dims().split_last() else { return Ok(Vec::new()) };
         let strides = Shape::new(outer).strides();
-        let mut columns: Vec<Vec<i64>> = outer.iter().map(|_| Vec::with_capacity(count)).collect();
+        let mut columns: Vec<Vec<i64>> =
+            outer.iter().map(|_| host::with_room("nonzero", count)).collect::<Result<_>>()?;
         // Every position is written where the next true one belongs, so that nothing branches on the mask.
-        let (mut last, mut found) = (vec![0; count + 1], 0);
+        let (mut last, mut found) = (host::repeated("nonzero", 0, count + 1)?, 0);
         for (row, elements) in mask.chunks(length.max(1)).enumerate() {
             for (i, &is_set) in elements.iter().enumerate() {
                 last[found] = i as i64;
@@ -152,7 +157,7 @@ impl Tensor {
 fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
     let mask = mask.contiguous()?;
     let count = mask.sum(..)?.to_vec::<i64>()?[0] as usize;
-    let found = Tensor::empty("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
+    let found = Tensor::allocate("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
     run("nonzero", Kernel::Fused(Fused::Positions), &[&mask], &[&found], Attributes::default())?;
     (0..mask.rank()).map(|d| found.select(0, d as isize)).collect()
 }
@@ -163,6 +168,8 @@ struct Places {
     onto: Tensor,
     index: Tensor,
     values: Tensor,
+    /// No two rows of the index have one place, as where slices and masks name them.
+    is_distinct: bool,
 }
 
 fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> Result<Places> {
@@ -172,6 +179,7 @@ fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> R
     };
     let x = &x.contiguous()?;
     let Resolved { view, indices: found } = resolve(x, indices)?;
+    let is_distinct = found.iter().all(|p| p.is_of_mask);
     let is_leading = found.iter().enumerate().all(|(k, p)| k == p.dim);
     if view.shape() == x.shape() && is_leading && !found.is_empty() {
         // Whole rows.
@@ -181,11 +189,11 @@ fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> R
         let rows = |n: usize| Shape::new(&[&[n], others].concat());
         let values = values.broadcast_to(&shape).map_err(|_| wrong(&shape))?.reshape(rows(flat.numel()))?;
         let onto = x.reshape(rows(leading.iter().product()))?;
-        return Ok(Places { index: along(op, &onto, 0, &flat)?, onto, values });
+        return Ok(Places { index: along(op, &onto, 0, &flat)?, onto, values, is_distinct });
     }
     let index = numbers(&view, &found, view.layout().offset() - x.layout().offset())?;
     let values = values.broadcast_to(index.shape()).map_err(|_| wrong(index.shape()))?.reshape(index.numel())?;
-    Ok(Places { onto: x.reshape(x.numel())?, index: index.reshape(index.numel())?, values })
+    Ok(Places { onto: x.reshape(x.numel())?, index: index.reshape(index.numel())?, values, is_distinct })
 }
 
 fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {

@@ -25,7 +25,7 @@ impl Default for Gemm {
 
 /// `alpha a @ b + beta c` of batches of matrices, outside of the tape: `a: [B, M, K]`, `b: [B, K, N]`, `c: [B, M, N]`.
 fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
-    let y = Tensor::empty(op, &Shape::from([a.dims()[0], a.dims()[1], b.dims()[2]]), a.dtype(), a.device())?;
+    let y = Tensor::allocate(op, &Shape::from([a.dims()[0], a.dims()[1], b.dims()[2]]), a.dtype(), a.device())?;
     if y.numel() > 0 {
         let floats = [scale.alpha, scale.beta];
         let attributes = Attributes::floats(&floats);
@@ -63,7 +63,7 @@ pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
     {
         let (left, right) = (as_batch(left)?, as_batch(right)?);
         let extents = Shape::from([left.dims()[0], left.dims()[1], right.dims()[2]]);
-        let y = Tensor::empty(op, &extents, left.dtype(), left.device())?;
+        let y = Tensor::allocate(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
         run(op, Kernel::Fused(Fused::MatmulPointwise(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
         return Ok(Gradient::after_prologue(y.reshape(shape.clone())?));
@@ -122,7 +122,7 @@ impl Tensor {
             }
         };
         if let Some(c) = c
-            && c.shape().broadcast(&shape, op).ok().as_ref() != Some(&shape)
+            && c.shape().broadcast(&shape).ok().as_ref() != Some(&shape)
         {
             let message = format!("c {} does not broadcast to {shape}, which is", c.shape());
             return Err(Error::shape(op, format!("{message} a {} times b {}", self.shape(), b.shape())));
@@ -158,12 +158,17 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (m, k, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1], b.dims()[b.rank() - 1]);
     let leading = |t: &Tensor| Shape::new(&t.dims()[..t.rank() - 2]);
     let wrong = |_| Error::shape(op, format!("the batches of {} and {} do not broadcast", a.shape(), b.shape()));
-    let batch = leading(a).broadcast(&leading(b), op).map_err(wrong)?;
+    let batch = leading(a).broadcast(&leading(b)).map_err(wrong)?;
     let with_batch = |r: usize, c: usize| {
         let mut dims = Dims::from_slice(&batch);
         dims.extend([r, c]);
         Shape::from(dims)
     };
+    for (r, c) in [(m, k), (k, n), (m, n)] {
+        with_batch(r, c)
+            .check(op)
+            .map_err(|e| Error::shape(op, format!("{} times {}: {}", a.shape(), b.shape(), e.message())))?;
+    }
     let flat = |t: &Tensor, r: usize, c: usize| {
         let expanded = t.with_layout(t.layout().expand(&with_batch(r, c)));
         expanded.reshape((batch.numel(), r, c))

@@ -69,7 +69,7 @@ pub(crate) fn pointwise_one(
     shape: &Shape,
     dtype: DType,
 ) -> Result<Tensor> {
-    let y = Tensor::empty(op, shape, dtype, inputs[0].device())?;
+    let y = Tensor::allocate(op, shape, dtype, inputs[0].device())?;
     if y.numel() > 0 {
         run_expanded(op, row, inputs, &[&y], attributes)?;
     }
@@ -81,7 +81,7 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
     let shape = common_shape(op, inputs)?;
     let dtype = inputs[0].dtype();
     let outputs: Vec<Tensor> =
-        (0..row.outputs()).map(|_| Tensor::empty(op, &shape, dtype, inputs[0].device())).collect::<Result<_>>()?;
+        (0..row.outputs()).map(|_| Tensor::allocate(op, &shape, dtype, inputs[0].device())).collect::<Result<_>>()?;
     let references: Vec<&Tensor> = outputs.iter().collect();
     if outputs[0].numel() > 0 {
         run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
@@ -159,7 +159,7 @@ fn gradients_of(
         pointwise_sum(row, &g, others, attributes, shapes, dtype)?
     } else {
         let rounded = |shape: &&Shape| if shape.numel() == g.numel() { dtype } else { dtype.acc() };
-        let empty = |shape| Tensor::empty(row.name(), g.shape(), rounded(shape), g.device());
+        let empty = |shape| Tensor::allocate(row.name(), g.shape(), rounded(shape), g.device());
         let d = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
         if g.numel() > 0 {
             let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(others.iter().copied()).collect();
@@ -200,7 +200,12 @@ fn pointwise_sum(
     let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
     let empty = |shape: &&Shape| {
         let ones = iter::repeat_n(1, dy.rank() - shape.rank());
-        Tensor::empty(row.name(), &Shape::from(ones.chain(shape.iter().copied()).collect::<Dims>()), dtype, dy.device())
+        Tensor::allocate(
+            row.name(),
+            &Shape::from(ones.chain(shape.iter().copied()).collect::<Dims>()),
+            dtype,
+            dy.device(),
+        )
     };
     let outputs = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
     let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
@@ -211,7 +216,7 @@ fn pointwise_sum(
 /// The common shape of some tensors and some operands; dy's if that has no more elements.
 fn extent(dy: &Tensor, tensors: &[&Tensor], shapes: &[&Shape]) -> Result<Shape> {
     let mut all = shapes.iter().copied().chain(tensors.iter().map(|x| x.shape()));
-    let extent = all.try_fold(Shape::from(()), |extent, shape| extent.broadcast(shape, "sum_to_size"))?;
+    let extent = all.try_fold(Shape::from(()), |extent, shape| extent.broadcast_for("sum_to_size", shape))?;
     Ok(if extent.numel() == dy.numel() { dy.shape().clone() } else { extent })
 }
 
@@ -235,7 +240,7 @@ pub(crate) fn run_expanded(
 /// The shape to which all operands broadcast; `Shape` error naming all of theirs.
 pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Shape> {
     let first = operands[0].shape().clone();
-    operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape(), op)).map_err(|_| {
+    operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape())).map_err(|_| {
         let shapes: Vec<String> = operands.iter().map(|t| t.shape().to_string()).collect();
         Error::shape(op, format!("{} do not broadcast", shapes.join(" and ")))
     })

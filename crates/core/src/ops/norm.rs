@@ -26,7 +26,7 @@ impl Norm {
 impl Tensor {
     /// `(x - mean) / sqrt(var + eps) * weight + bias` over the last `dims` dimensions, with the biased variance. Weight and
     /// bias have the shape of these dimensions and the dtype of x or f32; without them they are 1 and 0. Float dtypes. Ba
-    /// et al. 2016, arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank`, `Shape`, `Dtype`.
+    /// et al. 2016, arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank` and `eps >= 0`, `Shape`, `Dtype`.
     pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         norm(Norm::Layer, self, dims, weight, bias, eps)
     }
@@ -55,6 +55,7 @@ fn norm(
         let message = format!("{dims} dimensions of {} were asked for, expected 1 to {}", x.shape(), x.rank());
         return Err(Error::attr(op, message));
     }
+    check_eps(op, eps)?;
     let (rows, row) = x.dims().split_at(x.rank() - dims);
     for p in weight.into_iter().chain(bias) {
         check_device(op, &[x, p])?;
@@ -75,6 +76,14 @@ fn norm(
         false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
     };
     y.reshape(x.shape())
+}
+
+/// Errors unless a variance can be added to it.
+pub(super) fn check_eps(op: &'static str, eps: f64) -> Result<()> {
+    match eps >= 0.0 {
+        true => Ok(()),
+        false => Err(Error::attr(op, format!("eps is {eps}, expected 0 or more"))),
+    }
 }
 
 /// A parameter, for what an [`autocast`](crate::autocast()) takes in f32.
@@ -104,8 +113,8 @@ fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     let (rows, length, acc) = (x.dims()[0], x.dims()[1], x.dtype().acc());
     let ints = [rows, length, (norm == Norm::Layer) as usize, weight.is_some() as usize, bias.is_some() as usize];
     let ints = ints.map(|v| v as i64);
-    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
-    let statistics = || Tensor::empty(op, &Shape::from(rows), acc, x.device());
+    let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
+    let statistics = || Tensor::allocate(op, &Shape::from(rows), acc, x.device());
     let (mean, rstd) = (statistics()?, statistics()?);
     let parameters: Vec<Tensor> = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
     let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
@@ -132,7 +141,7 @@ pub(super) fn gradients(
     ints: &[i64],
 ) -> Result<Gradients> {
     let dy = t.dy().contiguous()?;
-    let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+    let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
     let (wants_dx, wants_parameters) = (t.needs(0), (1..inputs.len()).any(|i| t.needs(i)));
     let wants = |i: usize| if i == 0 { wants_dx } else { wants_parameters };
     let wanted = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());

@@ -6,7 +6,7 @@ use super::{gradients, in_acc};
 use crate::backend::{Fused, Kernel};
 use crate::tape::{Saved, is_recording, record};
 use crate::tensor::{Attributes, check_float, run};
-use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, host};
 use std::iter::zip;
 
 /// As an output extent of an adaptive pooling: that of the input.
@@ -62,6 +62,8 @@ impl<const N: usize> AvgPool<N> {
 
 /// Elements of a window whose numbers fit into a byte.
 const BYTE: usize = 256;
+/// The most elements that a window spans along a dimension, and that it has: kernels count them in 32 bits with a sign.
+const MOST: usize = i32::MAX as usize;
 
 /// The names of an op and of its gradient.
 type Names = [&'static str; 2];
@@ -72,9 +74,9 @@ macro_rules! pools {
         impl Tensor {$(
             #[doc = concat!("The largest element of each window over the last ", stringify!($n), " dimensions of ")]
             /// `[N, C, ..]` or `[C, ..]`; NaN is the largest. Float dtypes. The gradient goes to the first of equal elements,
-            /// and to the last NaN. Errors: `Dtype`; `Attr` for a kernel, stride or dilation of 0 and a padding of more
-            /// than half a window; `Shape` for another rank, no channels, an empty dimension, no window, or one that lies
-            /// in the padding.
+            /// and to the last NaN. Errors: `Dtype`; `Attr` for a kernel, stride or dilation of 0, a padding of more than half
+            /// a window, a stride or padding of 2^31 and more, and a window of as many elements or that spans as many;
+            /// `Shape` for another rank, no channels, an empty dimension, no window, or one that lies in the padding.
             pub fn $max(&self, pool: MaxPool<$n>) -> Result<Tensor> {
                 max_values(self, &of_max($names[0], self, pool)?)
             }
@@ -240,20 +242,11 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
     let MaxPool { kernel, stride, padding, dilation, ceil_mode } = pool;
     let op = names[0];
     let (planes, input) = check::<N>(op, x)?;
+    check_attributes(op, &pool)?;
     let mut output = [0; N];
     for d in 0..N {
-        let (l, k, s, p, step) = (input[d], kernel[d], stride[d], padding[d], dilation[d]);
-        if k == 0 || s == 0 || step == 0 {
-            let message = format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must be at least 1");
-            return Err(Error::attr(op, message));
-        }
-        let reach = step.saturating_mul(k - 1);
-        if p > reach.saturating_add(1) / 2 {
-            let message =
-                format!("padding {padding:?} is more than half a window of {kernel:?}, dilation {dilation:?}");
-            return Err(Error::attr(op, message));
-        }
-        output[d] = extent(l, reach, s, p, ceil_mode).filter(|&q| q > 0).ok_or_else(|| {
+        let reach = dilation[d] * (kernel[d] - 1);
+        output[d] = extent(input[d], reach, stride[d], padding[d], ceil_mode).filter(|&q| q > 0).ok_or_else(|| {
             let message = format!("no window {kernel:?} with dilation {dilation:?} and padding {padding:?} fits into");
             Error::shape(op, format!("{message} {}", x.shape()))
         })?;
@@ -272,14 +265,37 @@ fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<
         from: x.shape().clone(),
         to,
     };
-    // Elements of a window that are far apart may all lie in the padding.
-    let is_hollow = |d: usize| (0..windows.output[d]).any(|q| windows.elements(d, q).all(|at| at.is_none()));
-    if (0..3).any(|d| windows.dilation[d] > 1 && windows.padding[d] > 0 && is_hollow(d)) {
+    if (0..3).any(|d| windows.has_hollow(d)) {
         let message =
             format!("a window {kernel:?} with dilation {dilation:?} and padding {padding:?} has no element of");
         return Err(Error::shape(op, format!("{message} {}", x.shape())));
     }
     Ok(windows)
+}
+
+/// Errors unless windows can be made, and kernels can count their elements.
+fn check_attributes<const N: usize>(op: &'static str, pool: &MaxPool<N>) -> Result<()> {
+    let MaxPool { kernel, stride, padding, dilation, .. } = pool;
+    let wrong = |message: String| Err(Error::attr(op, message));
+    if [kernel, stride, dilation].iter().any(|of| of.contains(&0)) {
+        return wrong(format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must be at least 1"));
+    }
+    for (name, of) in [("stride", stride), ("padding", padding)] {
+        if of.iter().any(|&v| v > MOST) {
+            return wrong(format!("{name} is {of:?}, expected at most {MOST}"));
+        }
+    }
+    let span = |d: usize| dilation[d].saturating_mul(kernel[d] - 1).saturating_add(1);
+    if (0..N).any(|d| span(d) > MOST) {
+        return wrong(format!("a window of {kernel:?}, dilation {dilation:?}, spans more than {MOST} elements"));
+    }
+    if (0..N).any(|d| padding[d] > span(d) / 2) {
+        return wrong(format!("padding {padding:?} is more than half a window of {kernel:?}, dilation {dilation:?}"));
+    }
+    if kernel.iter().try_fold(1, |n: usize, &k| n.checked_mul(k)).is_none_or(|n| n > MOST) {
+        return wrong(format!("a window of {kernel:?} has more than {MOST} elements"));
+    }
+    Ok(())
 }
 
 /// How many windows there are along `l` elements, if any.
@@ -360,6 +376,11 @@ impl Windows {
         self.input.iter().product()
     }
 
+    /// Elements of a window.
+    fn window(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
     fn outputs(&self) -> usize {
         self.output.iter().product()
     }
@@ -379,6 +400,14 @@ impl Windows {
         })
     }
 
+    /// Whether a window has no element along a dimension: if they are farther apart than there are elements, all may lie in the
+    /// padding. Only what begins before the first element can be such a window.
+    fn has_hollow(&self, d: usize) -> bool {
+        let before = self.padding[d].div_ceil(self.stride[d]).min(self.output[d]);
+        let is_hollow = |q| self.elements(d, q).all(|at| at.is_none());
+        self.dilation[d] > self.input[d] && (0..before).any(is_hollow)
+    }
+
     /// How many elements window `q` has along a dimension, with the padding.
     fn size(&self, d: usize, q: usize) -> usize {
         let (l, s, p) = (self.input[d], self.stride[d], self.padding[d]);
@@ -388,19 +417,19 @@ impl Windows {
     /// For all windows, the positions of all their elements in the volume, none in the padding. Errors: `OutOfMemory`.
     fn positions(&self) -> Result<Vec<Option<usize>>> {
         let [_, height, width] = self.input;
-        let count = self.kernel.iter().try_fold(self.outputs(), |n, &k| n.checked_mul(k));
-        let mut all = Vec::new();
-        if count.is_none_or(|n| all.try_reserve_exact(n).is_err()) {
-            let message = format!("{} windows of {:?} elements are too many", self.outputs(), self.kernel);
-            return Err(Error::new(Kind::OutOfMemory, self.names[0], message));
-        }
-        let along = |d: usize| -> Vec<Vec<Option<usize>>> {
-            (0..self.output[d]).map(|q| self.elements(d, q).collect()).collect()
+        let op = self.names[0];
+        let mut all = host::with_room(op, self.outputs().saturating_mul(self.window()))?;
+        // The elements of each window along a dimension, one window after the other.
+        let along = |d: usize| -> Result<Vec<Option<usize>>> {
+            let mut all = host::with_room(op, self.output[d].saturating_mul(self.kernel[d]))?;
+            (0..self.output[d]).for_each(|q| all.extend(self.elements(d, q)));
+            Ok(all)
         };
-        let (depths, rows, columns) = (along(0), along(1), along(2));
-        for depths in &depths {
-            for rows in &rows {
-                for columns in &columns {
+        let (depths, rows, columns) = (along(0)?, along(1)?, along(2)?);
+        let [per_depth, per_row, per_column] = self.kernel;
+        for depths in depths.chunks(per_depth) {
+            for rows in rows.chunks(per_row) {
+                for columns in columns.chunks(per_column) {
                     for z in depths {
                         for y in rows {
                             let row = z.zip(*y).map(|(z, y)| (z * height + y) * width);
@@ -416,9 +445,9 @@ impl Windows {
     /// Positions as an index `[outputs, window]`. In place of what is padding, a window has the element before it again, or
     /// its first, so that which is the first of equals and which is the last of all remains.
     fn table(&self, x: &Tensor) -> Result<Tensor> {
-        let window = self.kernel.iter().product();
+        let window = self.window();
         let positions = self.positions()?;
-        let mut table = Vec::with_capacity(positions.len());
+        let mut table = host::with_room(self.names[0], positions.len())?;
         for positions in positions.chunks(window) {
             let mut last = positions.iter().flatten().next().copied().unwrap_or(0);
             for position in positions {
@@ -431,18 +460,18 @@ impl Windows {
 
     /// What the sum of each window is divided by, `[outputs]`.
     fn divisors(&self, divisor: Divisor) -> Result<Vec<f64>> {
-        let window = self.kernel.iter().product();
+        let (op, outputs) = (self.names[0], self.outputs());
         let [_, height, width] = self.output;
         let size = |i: usize| {
             let at = [i / width / height, i / width % height, i % width];
             (0..3).map(|d| self.size(d, at[d])).product::<usize>() as f64
         };
         let inside = |all: &[Option<usize>]| all.iter().flatten().count() as f64;
-        Ok(match divisor {
-            Divisor::Number(number) => vec![number as f64; self.outputs()],
-            Divisor::Window => (0..self.outputs()).map(size).collect(),
-            Divisor::Inside => self.positions()?.chunks(window).map(inside).collect(),
-        })
+        match divisor {
+            Divisor::Number(number) => host::repeated(op, number as f64, outputs),
+            Divisor::Window => host::collect(op, (0..outputs).map(size)),
+            Divisor::Inside => host::collect(op, self.positions()?.chunks(self.window()).map(inside)),
+        }
     }
 }
 
@@ -457,7 +486,7 @@ fn max_values(x: &Tensor, windows: &Windows) -> Result<Tensor> {
         return Ok(max_pool(x, windows, Want::Values)?.0);
     }
     let op = windows.names[0];
-    let y = Tensor::empty(op, &windows.to, x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, &windows.to, x.dtype(), x.device())?;
     run(op, Kernel::Fused(Fused::MaxPool), &[&x.contiguous()?], &[&y], Attributes::ints(&windows.ints(&[])))?;
     Ok(y)
 }
@@ -486,7 +515,7 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
         return Ok((on_tape(x, windows, y, &found)?, found));
     }
     let x = x.contiguous()?;
-    let window: usize = windows.kernel.iter().product();
+    let window = windows.window();
     let dtype = match want {
         Want::Indices => DType::I64,
         // The number of an element within its window has fewer bits than its position.
@@ -494,8 +523,8 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
         Want::Values if windows.volume() <= i32::MAX as usize => DType::I32,
         Want::Values => DType::I64,
     };
-    let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
-    let index = Tensor::empty(op, shape, dtype, x.device())?;
+    let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
+    let index = Tensor::allocate(op, shape, dtype, x.device())?;
     run(op, Kernel::Fused(Fused::MaxPool), &[&x], &[&y, &index], Attributes::ints(&windows.ints(&[])))?;
     Ok((on_tape(&x, windows, y, &index)?, index))
 }
@@ -529,7 +558,7 @@ fn on_tape(x: &Tensor, windows: &Windows, y: Tensor, index: &Tensor) -> Result<T
 /// `dx[j] = sum of dy[q] over windows q whose largest element is j`; linear in dy.
 fn max_gradient(windows: &Windows, dy: &Tensor, index: &Tensor) -> Result<Tensor> {
     let op = windows.names[1];
-    let dx = Tensor::empty(op, &windows.from, dy.dtype(), dy.device())?;
+    let dx = Tensor::allocate(op, &windows.from, dy.dtype(), dy.device())?;
     let ints = windows.ints(&[]);
     run(op, Kernel::Fused(Fused::MaxPoolBackward), &[&dy.contiguous()?, index], &[&dx], Attributes::ints(&ints))?;
     let (windows, saved) = (windows.clone(), Saved::input(index));
@@ -563,7 +592,7 @@ fn avg_pool(x: &Tensor, windows: &Windows, divisor: Divisor) -> Result<Tensor> {
     // What the kernels compute, in tensor ops.
     let (outputs, device) = (windows.outputs(), x.device());
     let table = windows.table(x)?;
-    let is_inside = windows.positions()?.iter().map(Option::is_some).collect();
+    let is_inside = host::collect(windows.names[0], windows.positions()?.iter().map(Option::is_some))?;
     let is_inside = Tensor::from_vec(is_inside, table.shape(), device)?;
     in_acc(&rows, |rows| {
         let elements = rows.index_select(1, &table.reshape(table.numel())?)?;
@@ -594,7 +623,7 @@ fn linear(x: &Tensor, windows: &Windows, divisor: Divisor, way: Way) -> Result<T
         Divisor::Window => (1, 0.0),
         Divisor::Number(number) => (2, number as f64),
     };
-    let y = Tensor::empty(op, shape, x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
     let ints = windows.ints(&[rule]);
     run(op, Kernel::Fused(kernel), &[&x], &[&y], Attributes { ints: &ints, floats: &[number] })?;
     let windows = windows.clone();

@@ -59,7 +59,7 @@ fn draw(
     if !dtype.is_float() && kind != Random::Bernoulli {
         return Err(Error::dtype(op, format!("{dtype} was asked for, expected a float dtype")));
     }
-    let y = Tensor::empty(op, &shape, dtype, device)?;
+    let y = Tensor::allocate(op, &shape, dtype, device)?;
     if y.numel() > 0 {
         let draw = rng.advance(y.numel())?;
         let base: SmallVec<[&Tensor; 1]> = draw.base.iter().collect();

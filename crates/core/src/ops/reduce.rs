@@ -62,7 +62,7 @@ impl Plan {
     fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<Plan> {
         let mut is_reduced = [axes.0.is_empty(); crate::MAX_RANK];
         for &axis in &axes.0 {
-            let d = x.shape().dim(op, axis)?;
+            let d = x.shape().dim_for(op, axis)?;
             if std::mem::replace(&mut is_reduced[d], true) {
                 return Err(Error::attr(op, format!("dimension {axis} is named twice in {:?}", axes.0.as_slice())));
             }
@@ -87,7 +87,7 @@ impl Plan {
 
     /// All results of a kernel, which have these dtypes.
     fn run_all(&self, op: &'static str, kernel: Kernel, dtypes: &[DType], floats: &[f64]) -> Result<Vec<Tensor>> {
-        let empty = |&dtype: &DType| Tensor::empty(op, &self.kept, dtype, self.view.device());
+        let empty = |&dtype: &DType| Tensor::allocate(op, &self.kept, dtype, self.view.device());
         let y = dtypes.iter().map(empty).collect::<Result<Vec<_>>>()?;
         if self.kept.numel() > 0 {
             let attributes = Attributes { ints: &[self.reduced as i64], floats };
@@ -289,13 +289,16 @@ impl Tensor {
     }
 
     /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). Float
-    /// dtypes. Errors: `Attr`, `Dtype`.
+    /// dtypes. Errors: `Attr`, also for a correction that is NaN; `Dtype`.
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.var(axes, correction);
         }
-        check_float("var", self)?;
         let (op, axes) = ("var", axes.into());
+        check_float(op, self)?;
+        if correction.is_nan() {
+            return Err(Error::attr(op, "the correction is NaN, expected a number"));
+        }
         let plan = Plan::new(op, self, &axes)?;
         let divisor = (plan.count as f64 - correction).max(0.0);
         let composite = move |x: &Tensor| {
@@ -401,7 +404,7 @@ fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tens
 /// The position of the largest element of each row `[.., n]`, the first of equal ones, but the last NaN.
 pub(super) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let plan = Plan::new(op, x, &Axes::from(-1))?;
-    let y = Tensor::empty(op, &plan.kept, DType::I64, x.device())?;
+    let y = Tensor::allocate(op, &plan.kept, DType::I64, x.device())?;
     run(op, Kernel::ArgMax, &[&plan.view], &[&y], Attributes::ints(&[1, 1]))?;
     Ok(y)
 }
@@ -415,14 +418,14 @@ fn with_index(
     if x.rank() == 0 {
         return Ok((x.clone(), index));
     }
-    let d = x.shape().dim("max", dim)? as isize;
+    let d = x.shape().dim_for("max", dim)? as isize;
     Ok((x.gather_distinct(d, &index.unsqueeze(d)?)?.squeeze(d)?, index))
 }
 
 /// The gradient of the products of rows `[rows, K]`, by their kernel.
 fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (rows, dy) = (rows.contiguous()?, dy.contiguous()?);
-    let dx = Tensor::empty("prod", rows.shape(), rows.dtype(), rows.device())?;
+    let dx = Tensor::allocate("prod", rows.shape(), rows.dtype(), rows.device())?;
     run("prod", Kernel::Fused(Fused::ProdBackward), &[&rows, &dy], &[&dx], Attributes::default())?;
     Ok(dx)
 }

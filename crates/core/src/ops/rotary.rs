@@ -157,7 +157,8 @@ impl Turn {
         if let Some(positions) = &self.rotary.positions {
             inputs.push(positions.contiguous()?);
         }
-        let ys = xs.iter().map(|x| Tensor::empty(op, x.shape(), x.dtype(), x.device())).collect::<Result<Vec<_>>>()?;
+        let ys =
+            xs.iter().map(|x| Tensor::allocate(op, x.shape(), x.dtype(), x.device())).collect::<Result<Vec<_>>>()?;
         let is_interleaved = (self.rotary.style == RotaryStyle::Interleaved) as i64;
         let ints = [is_interleaved, self.rotary.direction.sign(), 2 * self.cos.dims()[1] as i64, xs.len() as i64];
         let (inputs, outputs): (Vec<_>, Vec<_>) = (inputs.iter().collect(), ys.iter().collect());

@@ -65,7 +65,7 @@ impl Tensor {
             true => Draw { state: RngState { seed: 0, offset: 0, stream: 0 }, base: None },
             false => rng.advance(rows * n)?,
         };
-        let (x, y) = (x.contiguous()?, Tensor::empty(op, &(rows, n).into(), DType::I64, self.device())?);
+        let (x, y) = (x.contiguous()?, Tensor::allocate(op, &(rows, n).into(), DType::I64, self.device())?);
         let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
         let RngState { seed, offset, stream } = draw.state;
         let top_k = if is_greedy(sampling) { 1 } else { sampling.top_k.min(x.dims()[1]) };
@@ -143,9 +143,12 @@ fn composite(op: &'static str, x: &Tensor, sampling: &Sampling, rng: &Rng) -> Re
     let all = up_to.narrow(1, extent - 1, 1)?;
     let draws = Tensor::rand((rows, n), 0.0, 1.0, DType::F32, x.device(), rng)?;
     let drawn = share(&all, &draws.mul_scalar(UNIT)?.cast(DType::I64)?)?;
-    let sample = |i: usize| up_to.le(&drawn.narrow(1, i, 1)?)?.sum(-1);
-    let samples = (0..n).map(sample).collect::<Result<Vec<_>>>()?;
-    Tensor::stack(&samples.iter().collect::<Vec<_>>(), 1)
+    let positions = Tensor::allocate(op, &(rows, n).into(), DType::I64, x.device())?;
+    for i in 0..n {
+        let at = positions.narrow(1, i, 1)?;
+        at.copy_(&up_to.le(&drawn.narrow(1, i, 1)?)?.sum_keepdim(-1)?)?;
+    }
+    Ok(positions)
 }
 
 /// `2^(slope d)` of distances d of at most 0, in units of 2^-40 and cut off (i64). Each step is rounded alike everywhere.

@@ -28,7 +28,7 @@ impl Tensor {
         if self.dtype() == DType::Bool {
             return Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[self]))));
         }
-        let d = self.shape().dim(op, dim)?;
+        let d = self.shape().dim_for(op, dim)?;
         if self.rank() == 0 {
             return Ok(self.clone());
         }
@@ -51,7 +51,7 @@ impl Tensor {
         let mut inverse = order.clone();
         order.iter().enumerate().for_each(|(k, &d)| inverse[d] = k);
         let shape = Shape::from(order.iter().map(|&d| self.dims()[d]).collect::<Dims>());
-        let y = Tensor::empty(op, &shape, dtype, self.device())?;
+        let y = Tensor::allocate(op, &shape, dtype, self.device())?;
         let y = y.with_layout(y.layout().permute(&inverse));
         order.retain(|k| *k != d);
         order.push(d);

@@ -32,14 +32,14 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
         return softmax(op, &x, dim, form);
     }
     check_float(op, x)?;
-    let d = x.shape().dim(op, dim)?;
+    let d = x.shape().dim_for(op, dim)?;
     if !has_kernel(Fused::Softmax, x) || x.rank() == 0 {
         return composite(x, dim, form);
     }
     let x = x.contiguous()?;
     let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
     let ints = [outer, x.dims()[d], inner, (form == Form::Logarithm) as usize].map(|v| v as i64);
-    let y = Tensor::empty(op, x.shape(), x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     run(op, Kernel::Fused(Fused::Softmax), &[&x], &[&y], Attributes::ints(&ints))?;
     let saved = Saved::output(&y);
     record_fused(
@@ -49,7 +49,7 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
         move |x| composite(&x[0], dim, form),
         move |t, _| {
             let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
-            let dx = Tensor::empty(op, y.shape(), y.dtype(), y.device())?;
+            let dx = Tensor::allocate(op, y.shape(), y.dtype(), y.device())?;
             run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y], &[&dx], Attributes::ints(&ints))?;
             gradients![Some(dx)]
         },

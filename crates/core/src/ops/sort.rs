@@ -27,14 +27,14 @@ impl Tensor {
         if self.dtype() == DType::Bool {
             return Err(Error::dtype(op, format!("{} was given, expected numbers", describe(&[self]))));
         }
-        let d = self.shape().dim(op, dim)?;
+        let d = self.shape().dim_for(op, dim)?;
         if self.rank() == 0 {
             return Tensor::zeros((), DType::I64, self.device());
         }
         let last = self.rank() - 1;
         let view = self.with_layout(self.layout().transpose(d, last));
-        let values = Tensor::empty(op, view.shape(), self.dtype(), self.device())?;
-        let index = Tensor::empty(op, view.shape(), DType::I64, self.device())?;
+        let values = Tensor::allocate(op, view.shape(), self.dtype(), self.device())?;
+        let index = Tensor::allocate(op, view.shape(), DType::I64, self.device())?;
         if values.numel() > 0 {
             let ints = [(order == Order::Descending) as i64];
             run(op, Kernel::Sort, &[&view], &[&values, &index], Attributes::ints(&ints))?;
@@ -45,7 +45,7 @@ impl Tensor {
     /// The first `k` of the sorted values along `dim`, and where they were (i64); ties by the lowest position. Errors:
     /// `Attr` if `k` is larger than the extent; otherwise as [`sort`](Tensor::sort).
     pub fn topk(&self, k: usize, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
-        let d = self.shape().dim("topk", dim)?;
+        let d = self.shape().dim_for("topk", dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(1);
         if k > extent {
             let message = format!("k is {k}, but dimension {dim} of {} has {extent} elements", self.shape());

@@ -7,7 +7,12 @@ use crate::{DType, Error, Result, Shape, Tensor};
 
 /// What `kind` says of all elements of one or more float tensors: rank 0, f64 if one of them is, else f32. Outside of the
 /// tape. Errors: `Dtype`, `Device`; `Value` without tensors.
-pub fn total(op: &'static str, kind: Total, tensors: &[&Tensor]) -> Result<Tensor> {
+pub fn total(kind: Total, tensors: &[&Tensor]) -> Result<Tensor> {
+    total_for("total", kind, tensors)
+}
+
+/// [`total`], with errors of `op`.
+pub(super) fn total_for(op: &'static str, kind: Total, tensors: &[&Tensor]) -> Result<Tensor> {
     tensors.iter().try_for_each(|t| check_float(op, t))?;
     check_device(op, tensors)?;
     let tensors: Vec<Tensor> = tensors.iter().map(|t| t.detach()).collect();
@@ -31,7 +36,7 @@ pub fn total(op: &'static str, kind: Total, tensors: &[&Tensor]) -> Result<Tenso
 
 fn fused(op: &'static str, kind: Total, tensors: &[&Tensor], dtype: DType) -> Result<Tensor> {
     let tensors: Vec<Tensor> = tensors.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
-    let y = Tensor::empty(op, &Shape::from(()), tensors[0].dtype().acc(), tensors[0].device())?;
+    let y = Tensor::allocate(op, &Shape::from(()), tensors[0].dtype().acc(), tensors[0].device())?;
     run(op, Kernel::Fused(Fused::Total(kind)), &tensors.iter().collect::<Vec<_>>(), &[&y], Attributes::default())?;
     y.cast(dtype)
 }

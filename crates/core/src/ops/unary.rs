@@ -214,7 +214,7 @@ impl Tensor {
         if dtype == self.dtype() {
             return Ok(self.clone());
         }
-        let y = Tensor::empty("cast", self.shape(), dtype, self.device())?;
+        let y = Tensor::allocate("cast", self.shape(), dtype, self.device())?;
         if y.numel() > 0 {
             run("cast", Kernel::Cast, &[self], &[&y], Attributes::default())?;
         }

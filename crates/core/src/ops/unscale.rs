@@ -1,9 +1,10 @@
 //! Gradients without the scale of the loss.
 
-use super::each::{Update, are_apart, update_each_};
+use super::each::{Update, are_apart, update_each_for};
 use super::fused::has_kernel;
+use super::gather::check_apart;
 use super::in_place::check_update;
-use super::total::total;
+use super::total::total_for;
 use crate::backend::{Fused, Kernel, Total};
 use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_float, run};
@@ -13,8 +14,10 @@ use crate::{DType, Error, Result, Tensor};
 /// of one of them was NaN or infinite before; otherwise that stays. Both are of rank 0 and f32. A device that can runs all
 /// tensors of a dtype in one launch, which reads them once.
 ///
-/// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape.
-pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
+/// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape, if a tensor shares memory with one of the
+/// two, or if several elements of a tensor are one place.
+pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
+    let op = "unscale_";
     for (name, t) in [("scale", scale), ("found_inf", found_inf)] {
         if t.rank() != 0 {
             return Err(Error::shape(op, format!("{name} has shape {}, expected rank 0", t.shape())));
@@ -26,6 +29,7 @@ pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf
     let set = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
     let sets: Vec<Update<'_>> = tensors.iter().copied().map(set).collect();
     check_update(op, Pointwise::ScaleInPlace, &[found_inf], &[scale], &[])?;
+    check_apart(op, found_inf, tensors)?;
     for t in tensors {
         check_float(op, t)?;
         check_update(op, Pointwise::ScaleInPlace, &[t], &[scale], &[])?;
@@ -46,8 +50,8 @@ pub fn unscale_(op: &'static str, tensors: &[&Tensor], scale: &Tensor, found_inf
     if others.is_empty() {
         return Ok(());
     }
-    let found = total(op, Total::NotFinite, &others)?.cast(DType::F32)?;
+    let found = total_for(op, Total::NotFinite, &others)?.cast(DType::F32)?;
     found_inf.copy_(&found_inf.maximum(&found)?)?;
     let sets: Vec<Update<'_>> = others.into_iter().map(set).collect();
-    update_each_(op, Pointwise::ScaleInPlace, &sets, &[&scale.reciprocal()?], &[])
+    update_each_for(op, Pointwise::ScaleInPlace, &sets, &[&scale.reciprocal()?], &[])
 }

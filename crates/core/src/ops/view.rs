@@ -35,7 +35,7 @@ impl Tensor {
 
     /// Swaps two dimensions (negative ones count from the end). A view. Errors: `Attr` for a dimension out of range.
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
-        let (i, j) = (self.shape().dim("transpose", a)?, self.shape().dim("transpose", b)?);
+        let (i, j) = (self.shape().dim_for("transpose", a)?, self.shape().dim_for("transpose", b)?);
         self.view("transpose", self.layout().transpose(i, j), move |dy| dy.transpose(a, b))
     }
 
@@ -54,7 +54,7 @@ impl Tensor {
         if perm.len() != self.rank() {
             return Err(wrong());
         }
-        let resolved: Dims = perm.iter().map(|&p| self.shape().dim(op, p)).collect::<Result<_>>()?;
+        let resolved: Dims = perm.iter().map(|&p| self.shape().dim_for(op, p)).collect::<Result<_>>()?;
         let mut inverse = vec![isize::MAX; self.rank()];
         resolved.iter().enumerate().for_each(|(k, &p)| inverse[p] = k as isize);
         if inverse.contains(&isize::MAX) {
@@ -73,7 +73,7 @@ impl Tensor {
     /// range or step 0, `Index` unless `start <= stop <= extent`.
     pub fn slice(&self, dim: isize, start: usize, stop: usize, step: usize) -> Result<Tensor> {
         let op = "narrow";
-        let d = self.shape().dim(op, dim)?;
+        let d = self.shape().dim_for(op, dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(0);
         if step == 0 {
             return Err(Error::attr(
@@ -92,7 +92,7 @@ impl Tensor {
 
     /// Drops dimension `dim` at `index` (negative ones count from the end). A view. Errors: `Attr`, `Index`.
     pub fn select(&self, dim: isize, index: isize) -> Result<Tensor> {
-        let d = self.shape().dim("select", dim)?;
+        let d = self.shape().dim_for("select", dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(0) as isize;
         let resolved = if index < 0 { index.saturating_add(extent) } else { index };
         if !(0..extent).contains(&resolved) {
@@ -133,7 +133,7 @@ impl Tensor {
 
     /// Drops a dimension of size 1. A view. Errors: `Attr` for a dimension out of range, `Shape` if its size is not 1.
     pub fn squeeze(&self, dim: isize) -> Result<Tensor> {
-        let d = self.shape().dim("squeeze", dim)?;
+        let d = self.shape().dim_for("squeeze", dim)?;
         if self.dims().get(d) != Some(&1) {
             return Err(Error::shape("squeeze", format!("dimension {dim} of {} is not of size 1", self.shape())));
         }
@@ -144,7 +144,7 @@ impl Tensor {
 
     /// Merges dimensions `first..=last` into one. Errors: `Attr`.
     pub fn flatten(&self, first: isize, last: isize) -> Result<Tensor> {
-        let (a, b) = (self.shape().dim("flatten", first)?, self.shape().dim("flatten", last)?);
+        let (a, b) = (self.shape().dim_for("flatten", first)?, self.shape().dim_for("flatten", last)?);
         if a > b {
             return Err(Error::attr("flatten", format!("dimension {first} comes after dimension {last}")));
         }
@@ -163,7 +163,7 @@ impl Tensor {
         let shape = shape.into();
         let op = "broadcast_to";
         shape.check(op).map_err(|e| Error::shape(op, format!("{} to {}", self.shape(), e.message())))?;
-        if self.shape().broadcast(&shape, op)? != shape {
+        if self.shape().broadcast_for(op, &shape)? != shape {
             return Err(Error::shape(op, format!("{} does not broadcast to {shape}", self.shape())));
         }
         let from = self.shape().clone();
@@ -193,7 +193,7 @@ impl Tensor {
 
     /// A contiguous copy in memory of its own.
     pub fn copy(&self) -> Result<Tensor> {
-        let y = Tensor::empty("copy", self.shape(), self.dtype(), self.device())?;
+        let y = Tensor::allocate("copy", self.shape(), self.dtype(), self.device())?;
         if y.numel() > 0 {
             run("copy", Kernel::Copy, &[self], &[&y], Attributes::default())?;
         }
@@ -207,7 +207,7 @@ fn sum_to_size(x: &Tensor, shape: Shape, sum: impl FnOnce(&Tensor, Axes) -> Resu
         return Ok(x.clone());
     }
     let op = "sum_to_size";
-    if shape.broadcast(x.shape(), op)? != *x.shape() {
+    if shape.broadcast_for(op, x.shape())? != *x.shape() {
         return Err(Error::shape(op, format!("{shape} does not broadcast to {}", x.shape())));
     }
     let new = x.rank() - shape.rank();

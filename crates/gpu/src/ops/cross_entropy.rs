@@ -111,7 +111,7 @@ pub fn cross_entropy(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     }
     let target = &call.inputs[1];
     gpu.checked(slot, |i| {
-        let class = gpu.element(target, target.layout.shape().rank(), i)?.as_i64(call.op)?;
+        let class = gpu.element(target, target.layout.shape().rank(), i)?.as_i64()?;
         Ok(class_error(call.op, &index_error(call.op, i as i64, class, a.classes)))
     })?;
     if a.is_reduced {

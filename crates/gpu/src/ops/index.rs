@@ -137,7 +137,7 @@ impl<'a> Places<'a> {
     /// Ends a call that has looked at the index.
     pub fn check(&self, gpu: &Gpu, op: &'static str, slot: Slot) -> Result<()> {
         gpu.checked(slot, |row| {
-            let value = gpu.element(self.index, self.rank, row)?.as_i64(op)?;
+            let value = gpu.element(self.index, self.rank, row)?.as_i64()?;
             Ok(index_error(op, row as i64, value, self.extent))
         })
     }

@@ -68,7 +68,7 @@ pub fn norm(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<(
     let slot = gpu.status(call.op, Check::Index(extent))?;
     gpu.launch(variant, "norm", geometry, &arguments.pointer(slot.address))?;
     gpu.checked(slot, |row| {
-        let value = gpu.element(index, 1, row)?.as_i64(call.op)?;
+        let value = gpu.element(index, 1, row)?.as_i64()?;
         Ok(index_error(call.op, row as i64, value, extent))
     })
 }

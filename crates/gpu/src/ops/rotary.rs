@@ -72,7 +72,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let slot = gpu.status(call.op, Check::Index(extent))?;
     gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(slot.address))?;
     gpu.checked(slot, |at| {
-        let value = gpu.element(positions, positions.layout.shape().rank(), at)?.as_i64(call.op)?;
+        let value = gpu.element(positions, positions.layout.shape().rank(), at)?.as_i64()?;
         Ok(index_error(call.op, at as i64, value, extent))
     })
 }

@@ -70,7 +70,7 @@ pub fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Resul
     let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);
     gpu.launch(variant, "shares", in_groups(n / v, threads), &arguments)?;
     gpu.checked(slot, |row| {
-        let value = gpu.element(index, 1, row)?.as_i64(call.op)?;
+        let value = gpu.element(index, 1, row)?.as_i64()?;
         Ok(index_error(call.op, row as i64, value, nodes))
     })
 }

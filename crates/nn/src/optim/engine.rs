@@ -135,8 +135,6 @@ impl<R> Own<R> {
 
 /// What the parameters of a lane step by.
 pub(super) struct Step<'a> {
-    /// The optimizer's name.
-    pub op: &'static str,
     pub numbers: &'a Numbers,
     pub found_inf: &'a Tensor,
     pub weight_decay: f64,
@@ -160,7 +158,7 @@ impl Step<'_> {
             inputs: vec![m.gradient],
             numbers: Vec::new(),
         });
-        update_each_(self.op, row, &updates.collect::<Vec<_>>(), shared, attributes)
+        update_each_(row, &updates.collect::<Vec<_>>(), shared, attributes)
     }
 
     /// Norms of each member for which the trust ratio is 1.
@@ -339,7 +337,8 @@ impl<R: Rule> Engine<R> {
         let gradients: Vec<Option<Tensor>> = self.parameters.iter().map(|p| p.tensor.grad()).collect();
         let scale = Scale { scaling, norm: self.norm(&gradients, scaling)? };
         self.split_lanes(&gradients)?;
-        self.lanes.iter().try_for_each(|lane| self.step_lane(lane, &gradients, &scale))
+        let step = |lane| self.step_lane(lane, &gradients, &scale).map_err(|e| e.of(R::NAME));
+        self.lanes.iter().try_for_each(step)
     }
 
     /// The total norm of the gradients as they are, if they are clipped.
@@ -350,7 +349,7 @@ impl<R: Rule> Engine<R> {
         }
         let norm = match scaling.and_then(|s| s.norm.clone()) {
             Some(norm) => norm,
-            None => total(CLIP_NORM, Total::Norm, &present)?,
+            None => total(Total::Norm, &present).map_err(|e| e.of(CLIP_NORM))?,
         };
         self.grad_norm = Some(match scaling {
             None => norm.clone(),
@@ -371,7 +370,6 @@ impl<R: Rule> Engine<R> {
             Some(Moved { parameter: &self.parameters[*index].tensor, states, gradient: gradients[*index].as_ref()? })
         });
         options.rule.update(&Step {
-            op: R::NAME,
             numbers,
             found_inf,
             weight_decay: options.weight_decay,
@@ -389,7 +387,7 @@ impl<R: Rule> Engine<R> {
         let targets: Vec<&Tensor> = std::iter::once(steps).chain(prepared).collect();
         let inputs = [inv_scale, scale.norm.as_ref().unwrap_or(zero), found_inf, lr];
         let attributes = [vec![sign, self.clip_norm.unwrap_or(f64::INFINITY)], attributes].concat();
-        update_(R::NAME, row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
+        update_(row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
     }
 
     /// Brings the lanes up to date before a step.

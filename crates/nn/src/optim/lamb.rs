@@ -74,12 +74,12 @@ impl Rule for LambRule {
         let sets = step.members.iter().map(|m| of(m.states.iter().collect(), vec![m.parameter, m.gradient], vec![]));
         let shared = [correction1, correction2, scale, step.found_inf];
         let row = Pointwise::LambMoments;
-        let norms = update_each_norms_(Self::NAME, row, &sets.collect::<Vec<_>>(), &shared, &attributes)?;
+        let norms = update_each_norms_(row, &sets.collect::<Vec<_>>(), &shared, &attributes)?;
         let norms = if self.skips_trust_ratio { step.no_norms() } else { norms };
         let sets = step.members.iter().zip(&norms);
         let sets = sets.map(|(m, norms)| of(vec![m.parameter], m.states.iter().collect(), norms.iter().collect()));
         let shared = [&step.numbers.lr, correction1, correction2, step.found_inf];
         let attributes = [decay, self.eps, self.max_trust];
-        update_each_(Self::NAME, Pointwise::LambStep, &sets.collect::<Vec<_>>(), &shared, &attributes)
+        update_each_(Pointwise::LambStep, &sets.collect::<Vec<_>>(), &shared, &attributes)
     }
 }

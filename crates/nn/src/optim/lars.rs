@@ -69,13 +69,13 @@ impl Rule for LarsRule {
             false => {
                 let sets = step.members.iter().map(|m| of(vec![], vec![m.parameter, m.gradient], vec![]));
                 let (sets, scale): (Vec<_>, _) = (sets.collect(), &step.numbers.prepared[0]);
-                update_each_norms_(Self::NAME, Pointwise::LarsNorms, &sets, &[scale], &[step.limit])?
+                update_each_norms_(Pointwise::LarsNorms, &sets, &[scale], &[step.limit])?
             }
         };
         let sets = step.members.iter().zip(&norms);
         let sets = sets.map(|(m, norms)| of(vec![m.parameter, &m.states[0]], vec![m.gradient], norms.iter().collect()));
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
         let attributes = [step.limit, step.weight_decay, self.momentum, self.trust, self.eps, nesterov];
-        update_each_(Self::NAME, Pointwise::LarsStep, &sets.collect::<Vec<_>>(), &step.rated(), &attributes)
+        update_each_(Pointwise::LarsStep, &sets.collect::<Vec<_>>(), &step.rated(), &attributes)
     }
 }

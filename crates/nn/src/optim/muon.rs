@@ -6,7 +6,7 @@ use crate::StateDict;
 use crate::number::{FLAG, Range};
 use isograd_core::ops::{Gemm, Update, update_each_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Error, Result, Shape, Tensor};
+use isograd_core::{DType, Error, Result, Tensor};
 
 /// Momentum whose matrix is made nearly orthogonal before each step, for parameters `[A, ..]` of rank 2 or more, as matrices
 /// `[A, B]`; others need another optimizer. Rate 1e-3, momentum 0.95 of Nesterov's kind, weight decay 0.1, which shrinks the
@@ -149,7 +149,7 @@ impl Rule for MuonRule {
         let sets: Vec<Update<'_>> = sets.map(|(m, x)| set(vec![&m.states[0], x], m.gradient)).collect();
         let nesterov = if self.nesterov { 1.0 } else { 0.0 };
         let attributes = [step.limit, self.momentum, 1.0 - self.momentum, nesterov];
-        update_each_(Self::NAME, Pointwise::MuonMomentum, &sets, &step.prepared(), &attributes)?;
+        update_each_(Pointwise::MuonMomentum, &sets, &step.prepared(), &attributes)?;
         for (members, stack) in alike.iter().zip(&stacks) {
             let shape = stack.shape().clone();
             let (count, a) = (shape[0], shape[1]);
@@ -161,7 +161,7 @@ impl Rule for MuonRule {
             let sets: Vec<_> = members.iter().zip(&x).map(|(m, x)| set(vec![m.parameter], x)).collect();
             let attributes = [step.weight_decay, self.adjust.factor(a, b)];
             let shared = [&step.numbers.lr, step.found_inf];
-            update_each_(Self::NAME, Pointwise::MuonStep, &sets, &shared, &attributes)?;
+            update_each_(Pointwise::MuonStep, &sets, &shared, &attributes)?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl MuonRule {
     fn stack(&self, members: &[&Moved<'_>]) -> Result<Tensor> {
         let first = members[0].parameter;
         let dims: Vec<usize> = std::iter::once(members.len()).chain(first.dims().iter().copied()).collect();
-        Tensor::empty(Self::NAME, &Shape::from(dims), self.dtype, first.device())
+        Tensor::empty(dims, self.dtype, first.device())
     }
 
     /// Matrices `x: [count, A, B]` with singular values near 1. Of M, the smaller of the two products is taken.

@@ -317,10 +317,10 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let found = inputs[0].nonzero()?;
             Ok(vec![Some(Tensor::stack(&found.iter().collect::<Vec<_>>(), 0)?)])
         }
-        Fused::Total(kind) => Ok(vec![Some(total(call.op, kind, &inputs.iter().collect::<Vec<_>>())?)]),
+        Fused::Total(kind) => Ok(vec![Some(total(kind, &inputs.iter().collect::<Vec<_>>())?)]),
         Fused::Unscale => {
             let (targets, found) = before.split_at(before.len() - 1);
-            let is_bad = total(call.op, Total::NotFinite, &targets.iter().collect::<Vec<_>>())?;
+            let is_bad = total(Total::NotFinite, &targets.iter().collect::<Vec<_>>())?;
             let found = found[0].maximum(&is_bad.cast(found[0].dtype())?)?;
             let scaled = targets.iter().map(|t| t.div(&inputs[0].cast(t.dtype())?).map(Some));
             scaled.chain([Ok(Some(found))]).collect()

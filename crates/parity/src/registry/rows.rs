@@ -752,7 +752,7 @@ fn copies() -> Vec<Op> {
             |g| {
                 g.at_least_rank(1);
                 let dim = g.dim();
-                let d = Shape::new(&g.shape).dim("concat", dim).expect("a dimension of the shape");
+                let d = Shape::new(&g.shape).dim(dim).expect("a dimension of the shape");
                 Case { inputs: parts(g, Some(d)), ..Case::new(json!({"dim": dim}), vec![]) }
             },
         )
@@ -831,11 +831,12 @@ fn along(g: &mut Gen) -> (usize, Vec<usize>) {
     (d, shape)
 }
 
-fn scatter_case(g: &mut Gen, onto: &'static str, distinct: bool) -> Case {
+/// `index` draws from `0..n`, in this shape and along this dimension.
+fn scatter_case(g: &mut Gen, onto: &'static str, index: fn(&mut Gen, usize, &[usize], usize) -> Tensor) -> Case {
     let (d, mut shape) = along(g);
     let n = g.shape[d];
     shape[d] = shape[d].min(n);
-    let index = if distinct { g.distinct_indices(n, &shape, d) } else { g.indices(n, &shape) };
+    let index = index(g, n, &shape, d);
     let (x, src) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
     Case::new(json!({"dim": d}), vec![(onto, x), ("index", index), ("src", src)])
 }
@@ -855,7 +856,7 @@ fn index_put_case(g: &mut Gen, onto: &'static str) -> Case {
     let few = g.below(n + 1);
     let count = g.timed().map_or(few, |_| n);
     let accumulate = g.coin();
-    let index = if accumulate { g.indices(n, &[count]) } else { g.distinct_indices(n, &[count], 0) };
+    let index = if accumulate { g.indices(n, &[count]) } else { g.overwriting_indices(n, &[count], 0) };
     let mut shape = g.shape.clone();
     shape[0] = count;
     let (x, values) = (g.x(Domain::Real), g.tensor(Domain::Real, &shape));
@@ -898,7 +899,7 @@ fn indexing() -> Vec<Op> {
         Op::new(
             "scatter_add",
             |c| one(c.input("self")?.scatter_add(c.dim("dim")?, c.input("index")?, c.input("src")?)),
-            |g| scatter_case(g, "self", false),
+            |g| scatter_case(g, "self", Gen::indices_along),
         )
         .class(Reduction)
         .companion(absolute)
@@ -909,14 +910,14 @@ fn indexing() -> Vec<Op> {
             "scatter_add_",
             Changes::Places,
             |c, y| y.scatter_add_(c.dim("dim")?, c.input("index")?, c.input("src")?),
-            |g| scatter_case(g, "x", false),
+            |g| scatter_case(g, "x", Gen::indices_along),
         )
         .class(Reduction)
         .companion(absolute),
         Op::new(
             "scatter",
             |c| one(c.input("self")?.scatter(c.dim("dim")?, c.input("index")?, c.input("src")?)),
-            |g| scatter_case(g, "self", true),
+            |g| scatter_case(g, "self", Gen::overwriting_indices),
         )
         .linear(),
         Op::new(
@@ -1992,7 +1993,7 @@ fn optimizers() -> Vec<Op> {
             "accumulate_grad",
             |c| {
                 let y = c.changed("y")?;
-                no_grad(|| update_("accumulate_grad", Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
+                no_grad(|| update_(Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
                 Ok(vec![y])
             },
             |g| Case::new(none(), vec![("y", g.x(Domain::Real)), ("x", g.broadcast(Domain::Real))]),

@@ -158,9 +158,9 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
     let ints = [extents.as_slice(), &given].concat();
     let floats = [options.label_smoothing, given_divisor];
     let shape = if form == 0 { target.shape().clone() } else { Shape::from(()) };
-    let y = Tensor::empty(op, &shape, x.dtype(), device)?;
-    let statistics = Tensor::empty(op, &Shape::from((2, target.numel())), acc, device)?;
-    let divisor = if form == 0 { None } else { Some(Tensor::empty(op, &shape, acc, device)?) };
+    let y = Tensor::allocate(op, &shape, x.dtype(), device)?;
+    let statistics = Tensor::allocate(op, &Shape::from((2, target.numel())), acc, device)?;
+    let divisor = if form == 0 { None } else { Some(Tensor::allocate(op, &shape, acc, device)?) };
     let inputs: Vec<&Tensor> = [&x, &target].into_iter().chain(&weight).chain(&bytes).collect();
     let outputs: Vec<&Tensor> = [&y, &statistics].into_iter().chain(&divisor).collect();
     let attributes = Attributes { ints: &ints, floats: &floats };
@@ -172,7 +172,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
     };
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
         let (dy, dx) =
-            (t.dy().contiguous()?, Tensor::empty(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
+            (t.dy().contiguous()?, Tensor::allocate(op, inputs[0].shape(), inputs[0].dtype(), t.dy().device())?);
         let (fixed, numbers) = inputs.split_at(2);
         let all_weights = if spreads_weights { Some(numbers[0].sum(..)?) } else { None };
         let operands = [&dy].into_iter().chain(fixed).chain([&statistics]).chain(numbers);

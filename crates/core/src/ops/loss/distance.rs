@@ -49,8 +49,9 @@ impl Tensor {
         check_operands(op, &[self, positive, negative])?;
         check_rows(op, self)?;
         let Triplet { margin, p, eps, .. } = options;
-        if margin.is_nan() || margin <= 0.0 || p.is_nan() || p < 1.0 {
-            return Err(Error::attr(op, format!("margin is {margin} and p {p}, expected margin > 0 and p >= 1")));
+        if margin.is_nan() || margin <= 0.0 || p.is_nan() || p < 1.0 || eps.is_nan() {
+            let got = format!("margin is {margin}, p {p} and eps {eps}");
+            return Err(Error::attr(op, format!("{got}, expected margin > 0, p >= 1 and a number")));
         }
         let composite = move |a: &Tensor, positive: &Tensor, negative: &Tensor| {
             let a = a.cast(a.dtype().acc())?;
@@ -76,8 +77,8 @@ impl Tensor {
     }
 
     /// `y d^2 + (1 - y) max(0, margin - d)^2` with the Euclidean distance `d` of rows of this tensor and `other`
-    /// (`[N, D]`); `y: [N]` is 1 where they are alike. The rows have gradients. Float dtypes. Errors: `Shape`. Hadsell et
-    /// al. 2006, CVPR (with labels inverted and without the factor 1/2).
+    /// (`[N, D]`); `y: [N]` is 1 where they are alike. The rows have gradients. Float dtypes. Errors: `Shape`; `Attr` for a
+    /// margin that is NaN. Hadsell et al. 2006, CVPR (with labels inverted and without the factor 1/2).
     pub fn contrastive_loss(&self, other: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
         let op = "contrastive_loss";
         if let Some(([x, other, y], _)) = autocast::wide([self, other, y], None)? {
@@ -85,6 +86,9 @@ impl Tensor {
         }
         check_operands(op, &[self, other])?;
         check_rows(op, self)?;
+        if margin.is_nan() {
+            return Err(Error::attr(op, "the margin is NaN, expected a number"));
+        }
         check_constant(op, "y", y)?;
         check_same(op, &[self, y])?;
         if y.rank() != 1 || y.dims()[0] != self.dims()[0] {
@@ -134,8 +138,8 @@ fn fused(
         RowLoss::NearestTriplet => 3,
     };
     let device = x[0].device();
-    let losses = Tensor::empty(op, &Shape::from(rows), acc, device)?;
-    let distances = Tensor::empty(op, &Shape::from((distances, rows)), acc, device)?;
+    let losses = Tensor::allocate(op, &Shape::from(rows), acc, device)?;
+    let distances = Tensor::allocate(op, &Shape::from((distances, rows)), acc, device)?;
     let references: Vec<&Tensor> = x.iter().collect();
     let attributes = Attributes { ints: &ints, floats: &floats };
     run(op, Kernel::Fused(Fused::RowLoss(loss)), &references, &[&losses, &distances], attributes)?;
@@ -146,7 +150,7 @@ fn fused(
     record_fused(op, &references, y, again, move |t, x| {
         let dy = t.dy().contiguous()?;
         let moving = if loss == RowLoss::Contrastive { 2 } else { 3 };
-        let like = |t: &Tensor| Tensor::empty(op, t.shape(), t.dtype(), t.device());
+        let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
         let found = x[..moving].iter().map(like).collect::<Result<Vec<_>>>()?;
         let operands: Vec<&Tensor> = [&dy].into_iter().chain(x).chain([&distances]).collect();
         let attributes = Attributes { ints: &ints, floats: &[margin, order, eps, share] };

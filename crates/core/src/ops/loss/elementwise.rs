@@ -167,7 +167,7 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
     let number = |t: &Tensor| (0..t.rank()).fold(t.clone(), |t, _| t.with_layout(t.layout().select(0, 0)));
     let inputs: Vec<Tensor> =
         operands.iter().enumerate().map(|(i, t)| if i < own { t.detach() } else { number(t) }).collect();
-    let y = Tensor::empty(op, &Shape::from(()), x.dtype(), x.device())?;
+    let y = Tensor::allocate(op, &Shape::from(()), x.dtype(), x.device())?;
     let floats = [attributes, &[divisor]].concat();
     let ints = [(operands.len() - own) as i64, 0, 1];
     let kernel = Kernel::Fused(Fused::PointwiseTotal(row));
@@ -182,7 +182,7 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
     record_fused(op, operands, y, specified, move |t, x| {
         let dy = t.dy().broadcast_to(&shape)?;
         slopes.gradients(t, &dy, x, |row, inputs| {
-            let empty = |_| Tensor::empty(op, &shape, dtype, dy.device());
+            let empty = |_| Tensor::allocate(op, &shape, dtype, dy.device());
             let outputs: Vec<Tensor> = (0..row.outputs()).map(empty).collect::<Result<_>>()?;
             run_expanded(op, row, inputs, &outputs.iter().collect::<Vec<_>>(), Attributes::floats(&attributes))?;
             Ok(outputs)
