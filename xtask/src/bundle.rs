@@ -37,6 +37,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "passes",
             "--test",
+            "extremes",
+            "--test",
             "sizes",
             "--test",
             "properties",

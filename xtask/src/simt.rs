@@ -71,6 +71,7 @@ const RUNS: &[Run] = &[
     run_of("golden", "fast, threads shuffled", &[], &[("SIMT_ORDER", "7")]),
     run_of("devices", "checked", ALL, CHECKED),
     run_of("passes", "checked", ON_HIP_32, CHECKED),
+    run_of("extremes", "checked", ON_CUDA, CHECKED),
     Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("rocblas", "checked", ON_HIP_64, CHECKED) },
