@@ -18,11 +18,15 @@ typedef u32 place;
 #define WORKER (LANE / COLUMNS)
 
 #if COLUMNS == 1
-#define CHANNEL_JOINS() JOINS(1)
-#define CHANNEL_SUM(v) TEAM_SUM(v)
+#define CHANNEL_JOINS() JOINS(2)
+#define CHANNEL_SUM(v) team_join_one(v, SIDE(2), JOIN_TO_SUM)
+#define CHANNEL_SUMS(v) team_join(v, 2, SIDE(2), JOIN_TO_SUM)
 #else
 #define CHANNEL_JOINS() SHARED(A, shared, THREADS)
 #define CHANNEL_SUM(v) column_sum(v, shared)
+#define CHANNEL_SUMS(v) \
+    (v)[0] = column_sum((v)[0], shared); \
+    (v)[1] = column_sum((v)[1], shared)
 
 // The sum of a channel's threads, in a fixed order.
 LOCAL_FUNCTION A column_sum(A v, LOCAL A *shared) {
@@ -84,18 +88,36 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx w) {
 #ifndef BACKWARD
 #include "moments.h"
 
-// The sums and squares of a part, [parts, channels]. A batch more is counted.
-KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, GLOBAL i64 *batches, i64 channels, i64 words,
+// The mean of all, and the mean of squared deviations from that, of sets of which `deviations` are the sums of what differs from
+// `mean` and of its squares. A mean is as exact as what differs from it is small.
+FUNCTION void correct(A *mean, A *square, const A *deviations, A count) {
+    A shift = deviations[0] / count;
+    *mean += shift;
+    *square = deviations[1] / count - shift * shift;
+    *square = *square < 0 ? (A)0 : *square;
+}
+
+// The first element of a channel, from which others may hardly differ: what means are relative to until the end.
+FUNCTION A pivot_of(GLOBAL const S *x, Part p) {
+    A v = LOAD(T, x, (idx)p.channel * p.width * VECTOR);
+    return fabs_(v) < (A)1e30f ? v : (A)0;
+}
+
+// The means of parts, less the pivot, and the means of their squared deviations, [parts, channels]. A batch more is counted.
+KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part_squares, GLOBAL i64 *batches, i64 channels, i64 words,
                          i64 width, i64 length) {
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
     Moments m = NO_MOMENTS;
+    A pivot = pivot_of(x, p);
     idx round = 0;
     for (; ROUND_WORD(p, round, BATCH - 1) < p.end; round++) {
         Read r[BATCH];
         A v[BATCH * VECTOR];
         read_round(r, x, p, round);
         EACH_OF_BATCH(u) numbers_of(v + u * VECTOR, r[u], 1, 0);
+#pragma unroll
+        for (int i = 0; i < BATCH * VECTOR; i++) v[i] -= pivot;
         add_values(&m, v, BATCH * VECTOR);
     }
     for (idx w = ROUND_WORD(p, round, 0); w < p.end; w += MEMBERS) {
@@ -103,13 +125,17 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, G
         A v[VECTOR];
         r.all = ((GLOBAL const WORD *)x)[word_of(p, w)];
         numbers_of(v, r, 1, 0);
+        EACH_ELEMENT(j) v[j] -= pivot;
         add_values(&m, v, VECTOR);
     }
-    A sum = CHANNEL_SUM(m.sum), mean = sum / (A)((p.end - p.start) * VECTOR);
-    A square = CHANNEL_SUM(squares_about(mean, m.count, m.mean, m.squares));
+    A count = (A)((p.end - p.start) * VECTOR), mean = CHANNEL_SUM(m.sum) / count, square, deviations[2];
+    deviations[0] = m.count * (m.mean - mean);
+    deviations[1] = squares_about(mean, m.count, m.mean, m.squares);
+    CHANNEL_SUMS(deviations);
+    correct(&mean, &square, deviations, count);
     if (WORKER == 0 && p.is_there) {
-        sums[GROUP_Y * channels + p.channel] = sum;
-        squares[GROUP_Y * channels + p.channel] = square;
+        part_means[GROUP_Y * channels + p.channel] = mean;
+        part_squares[GROUP_Y * channels + p.channel] = square;
     }
 #ifdef COUNTED
     if (GROUP == 0 && GROUP_Y == 0 && LANE == 0) batches[0] += 1;
@@ -118,28 +144,40 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *sums, GLOBAL A *squares, G
 
 // GIVEN: mean and variance are the running ones. UPDATED: these are updated, with a weight that is MOMENTUM, or such that all
 // batches weigh the same.
-KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const A *sums,
-                   GLOBAL const A *squares, GLOBAL SR *running_mean, GLOBAL SR *running_var, GLOBAL const i64 *batches,
+KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const A *part_means,
+                   GLOBAL const A *part_squares, GLOBAL SR *running_mean, GLOBAL SR *running_var, GLOBAL const i64 *batches,
                    GLOBAL S *y, GLOBAL A *means, GLOBAL A *rstds, i64 channels, i64 words, i64 width, i64 length, A eps,
                    A momentum) {
     i64 part = GROUPS_Y - 1 - GROUP_Y;
     Part p = part_of(GROUPS - 1 - GROUP, part, channels, words, width, length);
 #ifdef GIVEN
-    A mean = LOAD(R, running_mean, p.channel), var = LOAD(R, running_var, p.channel);
+    A mean = LOAD(R, running_mean, p.channel), var = LOAD(R, running_var, p.channel), rstd = (A)1 / sqrt_(var + eps);
 #else
     CHANNEL_JOINS();
-    A count = (A)words * VECTOR, sum = 0, square = 0;
-    for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum += sums[i * channels + p.channel];
+    A count = (A)words * VECTOR, sum = 0, var, deviations[2];
+#define OWN(i) ((A)((i) < GROUPS_Y - 1 ? length : words - (i) * length) * VECTOR)
+    for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum += OWN(i) * part_means[i * channels + p.channel];
     A mean = CHANNEL_SUM(sum) / count;
+    deviations[0] = deviations[1] = 0;
     for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) {
         i64 at = i * channels + p.channel;
-        A own = (A)(i < GROUPS_Y - 1 ? length : words - i * length) * VECTOR;
-        square += squares_about(mean, own, sums[at] / own, squares[at]);
+        A own = OWN(i), of_part = part_means[at];
+        deviations[0] += own * (of_part - mean);
+        deviations[1] += squares_about(mean, own, of_part, own * part_squares[at]);
     }
-    square = CHANNEL_SUM(square);
-    A var = square / count;
-#endif
+    CHANNEL_SUMS(deviations);
+    correct(&mean, &var, deviations, count);
+    mean += pivot_of(x, p);
     A rstd = (A)1 / sqrt_(var + eps);
+    if (!IS_IN_RANGE(var, eps)) {
+        idx inner = (idx)width * VECTOR;
+        Slice slice = {(idx)p.channel * inner, inner, (idx)channels * inner, (idx)words * VECTOR};
+        Spread spread = spread_of(x, slice, 1);
+        mean = spread.mean;
+        var = spread.deviation * spread.deviation;
+        rstd = inverse_of(spread.deviation, eps);
+    }
+#endif
     if (part == 0 && WORKER == 0 && p.is_there) {
         means[p.channel] = mean;
         rstds[p.channel] = rstd;
@@ -148,7 +186,7 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
         momentum = (A)1 / (A)batches[0];
 #endif
         STORE(R, running_mean, p.channel, ((A)1 - momentum) * LOAD(R, running_mean, p.channel) + momentum * mean);
-        var = square / (count - 1);
+        var = var * (count / (count - 1));
         STORE(R, running_var, p.channel, ((A)1 - momentum) * LOAD(R, running_var, p.channel) + momentum * var);
 #endif
     }
@@ -165,7 +203,7 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
         EACH_OF_BATCH(u) {
             A v[VECTOR];
             numbers_of(v, r[u], 1, 0);
-            EACH_ELEMENT(j) v[j] = (v[j] - mean) * rstd * scale + shift;
+            EACH_ELEMENT(j) v[j] = STANDARDISED(v[j], mean, rstd) * scale + shift;
             put_word(y, v, p, ROUND_WORD(p, round, u));
         }
     }
@@ -189,7 +227,7 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
             numbers_of(dy, gs[u], ROUND_WORD(p, round, u) < p.end, 0);
             numbers_of(v, xs[u], 1, 0);
             EACH_ELEMENT(j) {
-                of_round += dy[j] * ((v[j] - mean) * rstd);
+                of_round += dy[j] * STANDARDISED(v[j], mean, rstd);
                 sum_of_round += dy[j];
             }
         }
@@ -253,7 +291,7 @@ KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
 #ifndef GIVEN
             A v[VECTOR];
             numbers_of(v, xs[u], 1, 0);
-            EACH_ELEMENT(j) dy[j] = dy[j] - sum - (v[j] - mean) * rstd * slope;
+            EACH_ELEMENT(j) dy[j] = dy[j] - sum - STANDARDISED(v[j], mean, rstd) * slope;
 #endif
             EACH_ELEMENT(j) dy[j] *= scale;
             put_word(dx, dy, p, ROUND_WORD(p, round, u));

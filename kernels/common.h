@@ -58,6 +58,16 @@ FUNCTION f32 to_odd(f64 x) {
 #define to_odd(x) ((f32)(x))
 #endif
 
+// An integer on its way to 16 bits: its upper 24 bits, of which the last one is 1 if what is cut off was not 0.
+FUNCTION f32 integer_to_odd(i64 x) {
+    u64 size = x < 0 ? 0 - (u64)x : (u64)x;
+    int cut = 40 - leading_zeros_u64(size | 1);
+    if (cut <= 0) return (f32)x;
+    u32 bits = (u32)(size >> cut) | (size << (64 - cut) != 0);
+    f32 v = (f32)bits * as_f32((u32)(127 + cut) << 23);
+    return x < 0 ? -v : v;
+}
+
 #define LOAD_f32(p, i) ((p)[i])
 #define LOAD_f16(p, i) f16_to_f32((p)[i])
 #define LOAD_bf16(p, i) bf16_to_f32((p)[i])
@@ -130,6 +140,92 @@ typedef ACC A;
 #define LARGER(a, b) ((b) > (a) || IS_NAN(b) ? (b) : (a))
 #define SMALLER(a, b) ((b) < (a) || IS_NAN(b) ? (b) : (a))
 #endif
+#endif
+
+#if defined(ACC) && !defined(INTEGER)
+// Squares are summed up as they are, and again in another way where their sum leaves this range: above it is infinite, and below
+// terms were subnormal.
+#ifdef NEEDS_F64
+#define LEAST_SQUARES 1e-280
+#define MOST_SQUARES 1.7976931348623157e308
+#define MARK_OF(v) ((u32)((v) != 0))
+#else
+#define LEAST_SQUARES 7.88860905e-31f
+#define MOST_SQUARES 3.40282347e38f
+#define MARK_OF(v) as_u32(v)
+#endif
+#define HAS_SQUARES(sum) ((sum) >= LEAST_SQUARES && (sum) <= MOST_SQUARES)
+
+// The root of a sum of squares in units of the largest: `scale` times that of `sum`.
+typedef struct {
+    A scale, sum;
+} Root;
+#define NO_ROOT {0, 0}
+
+// NaN goes to the sum, where it stays.
+FUNCTION void add_to_root(Root *r, A v) {
+    v = fabs_(v);
+    if (v > r->scale) {
+        A share = r->scale / v;
+        r->sum = (A)1 + r->sum * share * share;
+        r->scale = v;
+    } else if (v == r->scale) {
+        r->sum += (A)1;
+    } else {
+        A share = v / r->scale;
+        r->sum += share * share;
+    }
+}
+
+// A sum of squares as parts of it are joined: the sum itself, or if that leaves the range its root as a negative number.
+FUNCTION A negative_root(Root r) {
+    A root = r.scale * sqrt_(r.sum);
+    return root > 0 ? -root : root;
+}
+
+FUNCTION A root_of(A squares) { return squares >= 0 ? sqrt_(squares) : -squares; }
+
+FUNCTION A joined_squares(A a, A b) {
+    A sum = a + b;
+    if (a >= 0 && b >= 0 && sum <= MOST_SQUARES) return sum;
+    Root r = NO_ROOT;
+    add_to_root(&r, root_of(a));
+    add_to_root(&r, root_of(b));
+    return negative_root(r);
+}
+
+// Sums of squares: as they are, and of numbers that are smaller or larger by a power of 2, so that one of them is in range.
+typedef struct {
+    A as_is, down, up;
+} Squares;
+#ifdef NEEDS_F64
+#define SCALE_UP 4.1495155688809930e180
+#define SCALE_DOWN 2.4099198651028841e-181
+#else
+#define SCALE_UP 1.20892582e24f
+#define SCALE_DOWN 8.27180613e-25f
+#endif
+
+FUNCTION Squares no_squares(void) {
+    Squares s = {0, 0, 0};
+    return s;
+}
+
+FUNCTION void add_squares(Squares *s, A v) {
+    A down = v * SCALE_DOWN, up = v * SCALE_UP;
+    s->as_is += v * v;
+    s->down += down * down;
+    s->up += up * up;
+}
+
+FUNCTION A sum_of_squares(Squares s) {
+    if (HAS_SQUARES(s.as_is) || s.as_is != s.as_is) return s.as_is;
+    A root = s.as_is > 1 ? sqrt_(s.down) * SCALE_UP : sqrt_(s.up) * SCALE_DOWN;
+    return root > 0 ? -root : root;
+}
+
+// (v - mean) rstd, in halves, of which no difference is out of range.
+#define STANDARDISED(v, mean, rstd) (((A)0.5 * (v) - (A)0.5 * (mean)) * ((rstd) + (rstd)))
 #endif
 
 // A number as a fraction and an exponent of 2, which is a SCALED.
@@ -295,10 +391,15 @@ WAVE_EXCHANGE(from_lane, A)
 #define JOIN_PARTS THREADS
 #endif
 
+// How values are joined: to their sum, to the largest, or as sums of squares.
+#define JOIN_TO_SUM 0
+#define JOIN_TO_MAX 1
+#define JOIN_TO_SQUARES 2
+#define BOTH(a, b) (kind == JOIN_TO_MAX ? LARGER(a, b) : kind == JOIN_TO_SQUARES ? joined_squares(a, b) : (a) + (b))
+
 // `n` values at once; `shared` has n * JOIN_PARTS elements, which no thread touches before all have come to another
 // barrier: joins that follow each other take turns with two of them.
-LOCAL_FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
-#define BOTH(a, b) (is_max ? LARGER(a, b) : (a) + (b))
+LOCAL_FUNCTION void team_join(A *v, int n, LOCAL A *shared, int kind) {
 #if WAVE > 1
 #pragma unroll
     for (int k = 0; k < n; k++) {
@@ -333,8 +434,8 @@ LOCAL_FUNCTION void team_join(A *v, int n, LOCAL A *shared, int is_max) {
 #endif
 }
 
-LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int is_max) {
-    team_join(&v, 1, shared, is_max);
+LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int kind) {
+    team_join(&v, 1, shared, kind);
     return v;
 }
 
@@ -343,8 +444,8 @@ LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int is_max) {
     SHARED(A, shared, 2 * (n) * JOIN_PARTS); \
     int side = 0
 #define SIDE(n) (shared + (side ^= 1) * (n) * JOIN_PARTS)
-#define TEAM_SUM(v) team_join_one(v, SIDE(1), 0)
-#define TEAM_MAX(v) team_join_one(v, SIDE(1), 1)
+#define TEAM_SUM(v) team_join_one(v, SIDE(1), JOIN_TO_SUM)
+#define TEAM_MAX(v) team_join_one(v, SIDE(1), JOIN_TO_MAX)
 #endif
 
 // Rows of `extent` elements of dtype T, each taken by a team, TEAMS at once by a group. They are read as aligned words of

@@ -150,6 +150,9 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
     return s;
 }
 
+// Whether a row has no softmax: then logits of -infinity have no gradient, and all others NaN.
+#define IS_BAD(logarithm) ((logarithm) - (logarithm) != 0)
+
 #ifdef LOGARITHMS
 #define PART_OF_ALL(x, max, logarithm, sum) ((A)0)
 #else
@@ -235,6 +238,7 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
         Slopes s = slopes(dy, divisor, weight, weights, bytes, row, t, extent, rest, share);
 #ifndef LOGARITHMS
         A max = statistics[row], logarithm = statistics[rows + row];
+        int is_bad = IS_BAD(logarithm);
 #endif
         EACH_BATCH(at, b) {
 #ifndef LOGARITHMS
@@ -256,6 +260,11 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
                     EACH_ELEMENT(j) v[j] -= s.even * WEIGHT_OF(POSITION(at, w, j));
                 }
 #endif
+#ifndef LOGARITHMS
+                if (is_bad && w < at.words)
+                    for (int j = 0; j < VECTOR; j++)
+                        if (LOAD(T, x, at.first + POSITION(at, w, j)) == LOWEST) v[j] = 0;
+#endif
                 put_numbers(dx, v, at, w);
             }
         }
@@ -264,7 +273,11 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
 #ifdef SMOOTHING
             d -= s.even * WEIGHT_OF(at.edge);
 #endif
-            put_edge(dx, at.edge == (idx)t ? d - s.own : d, at);
+            if (at.edge == (idx)t) d -= s.own;
+#ifndef LOGARITHMS
+            if (is_bad && edge_of(x, at, 0) == LOWEST) d = 0;
+#endif
+            put_edge(dx, d, at);
         }
     }
 }
@@ -348,6 +361,9 @@ KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divis
             d -= s.even * WEIGHT_OF(k);
 #endif
             if (k == (idx)t) d -= s.own;
+#ifndef LOGARITHMS
+            if (IS_BAD(statistics[columns + c]) && LOAD(T, x, e) == LOWEST) d = 0;
+#endif
         }
         STORE(T, dx, e, d);
     }

@@ -41,6 +41,29 @@ FUNCTION void add_terms(A *sums, const A *v, A eps, A order) {
     EACH_DISTANCE(k) sums[k] += POWERED(fabs_(v[FROM(k)] - v[TO(k)] + eps));
 }
 
+#ifdef ORDER
+#define CAN_LEAVE_RANGE (ORDER != 1)
+#else
+#define CAN_LEAVE_RANGE 1
+#endif
+
+// The distance of two rows whose powers leave the range, by one thread alone: seldom met. Differences are in units of the largest.
+FUNCTION A distance_alone(GLOBAL const S *a, GLOBAL const S *b, idx first, idx extent, A eps, A order) {
+    A largest = 0, sum = 0;
+    for (idx i = first; i < first + extent; i++) {
+        A d = fabs_((A)LOAD(T, a, i) - (A)LOAD(T, b, i) + eps);
+        // NaN stays.
+        largest = d <= largest ? largest : d;
+    }
+    // Rows that are alike, infinity or NaN.
+    if (largest == 0 || largest - largest != 0) return largest;
+    for (idx i = first; i < first + extent; i++) {
+        A d = fabs_((A)LOAD(T, a, i) - (A)LOAD(T, b, i) + eps) / largest;
+        sum += POWERED(d);
+    }
+    return largest * ROOT(sum);
+}
+
 // `like`: 1 for rows that shall be near, else 0.
 KERNEL(row_loss)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL const S *like, GLOBAL A *losses,
                  GLOBAL A *distances, i64 rows, i64 extent, A margin, A order, A eps) {
@@ -68,7 +91,10 @@ KERNEL(row_loss)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         team_join(sums, DISTANCES, SIDE(DISTANCES), 0);
         if (MEMBER > 0 || row >= rows) continue;
         EACH_DISTANCE(k) {
-            sums[k] = ROOT(sums[k]);
+            if (CAN_LEAVE_RANGE && !HAS_SQUARES(sums[k]))
+                sums[k] = distance_alone(x[FROM(k)], x[TO(k)], at.first, (idx)extent, eps, order);
+            else
+                sums[k] = ROOT(sums[k]);
             distances[k * rows + row] = sums[k];
         }
 #ifdef LIKE

@@ -57,7 +57,7 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
                     numbers_of(dy, gs[u], WORD_OF(at, u) < (idx)width, 0);
                     numbers_of(v, xs[u], 1, 0);
                     EACH_ELEMENT(j) {
-                        part[0] += dy[j] * ((v[j] - mean) * rstd);
+                        part[0] += dy[j] * STANDARDISED(v[j], mean, rstd);
                         part[1] += dy[j];
                     }
                 }
@@ -91,6 +91,8 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
             all[1] += of_teams[TEAMS + i];
         }
         A count = (A)(channels * width) * VECTOR, slope = all[0] / count, shift = all[1] / count;
+        // What is alone does not move the result, and roundings of the products below are no gradient.
+        A factor = count > 1 ? rstd : (A)0;
         EACH_CHANNELS_BACK(base) {
             i64 c = base + FIRST_CHANNEL;
             if (c >= channels) continue;
@@ -110,7 +112,7 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
                     numbers_of(dy, gs[u], 1, 0);
                     numbers_of(v, xs[u], 1, 0);
                     EACH_ELEMENT(j) {
-                        A d = rstd * (dy[j] * scale - shift - (v[j] - mean) * rstd * slope);
+                        A d = factor * (dy[j] * scale - shift - STANDARDISED(v[j], mean, rstd) * slope);
                         STORE(T, r.each, j, d);
                     }
                     if (WORD_OF(at, u) < (idx)width) store_once((GLOBAL WORD *)dx + first + WORD_OF(at, u), r.all);

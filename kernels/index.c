@@ -597,17 +597,8 @@ FUNCTION i64 units_of(S h) {
     return h & 0x8000 ? -size : size;
 }
 
-// The number of f16 that is nearest. What is cut off of 24 bits leaves a trace in the last one.
-FUNCTION S nearest(i64 units) {
-    u64 size = units < 0 ? 0 - (u64)units : (u64)units;
-    int more = 40 - leading_zeros_u64(size | 1);
-    if (more > 0)
-        size = size >> more | (size << (64 - more) != 0);
-    else
-        more = 0;
-    f32 v = (f32)(u32)size * as_f32((u32)(127 - 24 + more) << 23);
-    return f32_to_f16(units < 0 ? -v : v);
-}
+// The number of f16 that is nearest: a unit is 2^-24.
+FUNCTION S nearest(i64 units) { return f32_to_f16(integer_to_odd(units) * 5.96046448e-08f); }
 
 // Of infinities and NaN, which of the infinities they hold: NaN holds both.
 #define IS_SPECIAL(h) (((h) & 0x7c00) == 0x7c00)

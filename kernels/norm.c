@@ -55,17 +55,22 @@ FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) 
 #endif
 }
 
-// Adds the squares of what differs from the mean.
-FUNCTION A squares_of(A sum, const A *v, A mean, int is_inside) {
-    A part = 0;
-    EACH_ELEMENT(j) part += (v[j] - mean) * (v[j] - mean);
-    return is_inside ? sum + part : sum;
+// Adds to sums of what differs from the mean, and of the squares of that.
+FUNCTION void add_deviations(A *sums, const A *v, A mean, int is_inside) {
+    A part = 0, squares = 0;
+    EACH_ELEMENT(j) {
+        A d = v[j] - mean;
+        part += d;
+        squares += d * d;
+    }
+    sums[0] = is_inside ? sums[0] + part : sums[0];
+    sums[1] = is_inside ? sums[1] + squares : sums[1];
 }
 
 FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd, Row at,
                              idx w, idx inner) {
     A p[VECTOR];
-    EACH_ELEMENT(j) v[j] = (v[j] - mean) * rstd;
+    EACH_ELEMENT(j) v[j] = STANDARDISED(v[j], mean, rstd);
 #ifdef WEIGHT
     parameters_of(p, weight, at, w, inner);
     EACH_ELEMENT(j) v[j] *= p[j];
@@ -83,7 +88,7 @@ FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL 
 FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLOBAL const SP *bias, A mean, A rstd,
                                   Row at, idx inner) {
     if (at.edge < 0) return;
-    v = (v - mean) * rstd;
+    v = STANDARDISED(v, mean, rstd);
 #ifdef WEIGHT
     v *= LOAD(P, weight, PARAMETER(at.edge, inner));
 #endif
@@ -92,6 +97,15 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
 #endif
     put_edge(y, v, at);
 }
+
+// Sums over rows, of which the first is that of what differs from a mean.
+#ifdef CENTERED
+#define FIRST_SUM 0
+#define SUMS 2
+#else
+#define FIRST_SUM 1
+#define SUMS 1
+#endif
 
 // The parameters of a row.
 #ifdef CHANNELS
@@ -105,7 +119,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
 #ifdef UPDATED
     LET_NEXT_START();
 #endif
-    JOINS(1);
+    JOINS(SUMS);
 #ifdef OTHERS
     SHARED_GIVEN(WORD, held, HELD_WORDS);
 #endif
@@ -113,7 +127,8 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         Row at = row_of(row, rows, extent);
         GLOBAL const SP *ws = OF_ROW(weight), *bs = OF_ROW(bias);
         GLOBAL const S *from = SOURCE(x, at);
-        A v[PER][VECTOR], mean = 0, squares = 0;
+        A v[PER][VECTOR], mean = 0, sums[2];
+        sums[0] = sums[1] = 0;
 #ifdef OTHERS
         // Before what is kept takes registers.
         Moments others = NO_MOMENTS;
@@ -127,7 +142,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
 #ifdef CENTERED
                 if (BATCH_WORD(b, u) < at.words) add_values(&others, n, VECTOR);
 #else
-                squares = squares_of(squares, n, 0, 1);
+                add_deviations(sums, n, 0, 1);
 #endif
             }
         }
@@ -137,14 +152,33 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         A edge = edge_of(from, at, 0);
 #ifdef CENTERED
         EACH_KEPT(turn) EACH_ELEMENT(j) mean += v[turn][j];
-        mean = TEAM_SUM(mean + edge) / (A)extent;
+        mean = team_join_one(mean + edge, SIDE(SUMS), JOIN_TO_SUM) / (A)extent;
 #endif
-        EACH_KEPT(turn) squares = squares_of(squares, v[turn], mean, IS_KEPT(at, turn));
-        if (at.edge >= 0) squares += (edge - mean) * (edge - mean);
+        EACH_KEPT(turn) add_deviations(sums, v[turn], mean, IS_KEPT(at, turn));
+        if (at.edge >= 0) {
+            sums[0] += edge - mean;
+            sums[1] += (edge - mean) * (edge - mean);
+        }
 #ifdef OTHERS
-        squares += squares_about(mean, others.count, others.mean, others.squares);
+        sums[0] += others.count * (others.mean - mean);
+        sums[1] += squares_about(mean, others.count, others.mean, others.squares);
 #endif
-        A rstd = (A)1 / sqrt_(TEAM_SUM(squares) / (A)extent + eps);
+        team_join(sums + FIRST_SUM, SUMS, SIDE(SUMS), JOIN_TO_SUM);
+        A square = sums[1] / (A)extent;
+#ifdef CENTERED
+        // A mean is as exact as what differs from it is small.
+        A shift = sums[0] / (A)extent;
+        mean += shift;
+        square -= shift * shift;
+        square = square < 0 ? (A)0 : square;
+#endif
+        A rstd = (A)1 / sqrt_(square + eps);
+        if (!IS_IN_RANGE(square, eps)) {
+            Slice slice = {at.first, (idx)extent, 0, (idx)extent};
+            Spread spread = spread_of(from, slice, FIRST_SUM == 0);
+            mean = spread.mean;
+            rstd = inverse_of(spread.deviation, eps);
+        }
 #ifdef INDEX
         i64 named = index[at.row];
         if ((u64)named >= (u64)table_rows) {
@@ -181,7 +215,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
 FUNCTION void slopes_of(A *sums, const A *dy, A *x, const A *weight, A mean, A rstd) {
     EACH_ELEMENT(j) {
         A h = dy[j] * weight[j];
-        x[j] = (x[j] - mean) * rstd;
+        x[j] = STANDARDISED(x[j], mean, rstd);
         sums[0] += h * x[j];
         sums[1] += h;
     }
@@ -280,6 +314,10 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
 #endif
 #ifdef DX
         joined_sums(sums, SIDE(2), extent);
+#ifdef CENTERED
+        // What is alone does not move the result, and roundings of the products above are no gradient.
+        if (extent == 1) s = 0;
+#endif
         if (row < rows) {
             EACH_KEPT(turn) put_slopes(dx, dy[turn], n[turn], ws[turn], sums, s, here, KEPT_WORD(turn));
         }
@@ -294,7 +332,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
                 numbers_of(p, a[u], w < here.words, 0);
                 numbers_of(q, c[u], w < here.words, 0);
                 weights_of(r, weight, here, w);
-                EACH_ELEMENT(j) q[j] = (q[j] - m) * s;
+                EACH_ELEMENT(j) q[j] = STANDARDISED(q[j], m, s);
                 put_slopes(dx, p, q, r, sums, s, here, w);
             }
         }

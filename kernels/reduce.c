@@ -8,7 +8,9 @@
 // the count arrives while they read. Both are 0 before the launch and after it.
 //
 // X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
-// elements have the value that is found; of a variance, the mean; of powers, what y gets, in ACC. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
+// elements have the value that is found; of a variance, the mean; of powers, the largest elements and then the logarithms of the
+// sums in units of these. SQUARES: squares are joined; EDGES: their sums may leave the range. SHARES: elements are multiplied by a
+// power of 2 below 1 / count, so that sums do not. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
 // joined. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in flight. ROWS: which of the two
 // kernels is meant. READS_REST: what is left of a part is in flight together, too. LAST_NAN: a position is that of the last NaN,
 // not of the first. ROW: what is summed is a result of this row of the pointwise table; the text before this has how its other
@@ -32,7 +34,8 @@ typedef struct {
     A s;
 } P;
 #elif defined(JOIN_SPREAD)
-// The mean of some elements, the sum of their squared deviations, and how many they are.
+// The mean of some elements less the pivot, the mean of their squared deviations, and how many they are. The pivot is the first
+// element of a slice, from which others may hardly differ; in a further launch it is 0.
 typedef struct {
     A v;
     A s;
@@ -55,6 +58,9 @@ typedef A P;
 #elif defined(JOIN_PROD)
 #define IDENTITY 1
 #define JOINED(a, b) MULTIPLY(a, b)
+#elif defined(JOIN_SQUARES)
+#define IDENTITY 0
+#define JOINED(a, b) joined_squares(a, b)
 #elif defined(JOIN_POWERS) || defined(JOIN_SPREAD)
 #elif defined(JOIN_MAX) || defined(JOIN_ARGMAX)
 #define IDENTITY LOWEST
@@ -116,12 +122,15 @@ FUNCTION P spread(A v, A s, idx i) {
 }
 #define NOTHING spread(0, 0, 0)
 
-// Chan et al. 1982.
+// Chan et al. 1982. Nothing here is larger than the result, unless means are so far apart that it is infinite.
 FUNCTION P join(P a, P b) {
     idx n = a.i + b.i;
-    A share = (A)b.i / (A)(n > 0 ? n : 1), d = b.v - a.v;
-    return spread(a.v + d * share, a.s + b.s + d * d * ((A)a.i * share), n);
+    A unit = (A)1 / (A)(n > 0 ? n : 1), rest = (A)a.i * unit, share = (A)b.i * unit, d = b.v - a.v;
+    A mean = d - d == 0 ? a.v + d * share : a.v * rest + b.v * share;
+    return spread(mean, a.s * rest + b.s * share + d * rest * (d * share), n);
 }
+
+FUNCTION A pivot_of(A v) { return fabs_(v) < (A)1e30f ? v : (A)0; }
 #elif defined(TWOFOLD)
 #define NOTHING pair(IDENTITY, 0)
 
@@ -155,7 +164,7 @@ typedef STORAGE(Y) To;
 #define PUT(y, at, result) \
     do { \
         STORE(Y, y, at, FINISHED(result)); \
-        second[at] = SECOND(result); \
+        PUT_SECOND(at, result); \
     } while (0)
 #else
 typedef STORAGE(Y) To;
@@ -164,11 +173,17 @@ typedef STORAGE(Y) To;
 #ifdef JOIN_SPREAD
 // 0, or NaN of an infinite mean: nothing has a distance from that.
 #define NAN_IF_INFINITE(result) ((result).v - (result).v)
-#define SECOND(result) ((result).v + NAN_IF_INFINITE(result))
+#define PUT_SECOND(at, result) second[at] = (result).v + NAN_IF_INFINITE(result)
 #elif defined(JOIN_POWERS)
-#define SECOND FINISHED
+// 0 and 0 of nothing but -infinity, whose powers are relative to that; not of NaN, which is in the sum.
+#define HAS_LARGEST(result) ((result).v != LOWEST)
+#define PUT_SECOND(at, result) \
+    do { \
+        second[at] = HAS_LARGEST(result) ? (result).v : (A)0; \
+        second[RESULTS + (at)] = HAS_LARGEST(result) || IS_NAN((result).s) ? log_((result).s) : (A)0; \
+    } while (0)
 #else
-#define SECOND(result) ((A)1 / (A)(result).i)
+#define PUT_SECOND(at, result) second[at] = (A)1 / (A)(result).i
 #endif
 
 #ifdef INTEGER
@@ -177,7 +192,7 @@ typedef f32 Divisor;
 typedef A Divisor;
 #endif
 #if defined(JOIN_SPREAD)
-#define FINISHED(result) (((result).s + NAN_IF_INFINITE(result)) / divisor)
+#define FINISHED(result) (((result).s + NAN_IF_INFINITE(result)) * ((A)(result).i / divisor))
 #elif defined(FINISH_LOG)
 #define FINISHED(result) ((result).v + log_((result).s))
 #elif defined(PAIRS)
@@ -185,7 +200,7 @@ typedef A Divisor;
 #elif defined(FINISH_MEAN)
 #define FINISHED(result) ((result) / divisor)
 #elif defined(FINISH_NORM)
-#define FINISHED(result) sqrt_(result)
+#define FINISHED(result) root_of(result)
 #else
 #define FINISHED(result) (result)
 #endif
@@ -200,12 +215,35 @@ FUNCTION P take(A v, idx i) {
     return spread(v, 0, 1);
 #elif defined(TWOFOLD)
     return pair(v, !IS_NAN(v));
-#elif defined(SQUARES)
-    return v * v;
 #else
     return v;
 #endif
 }
+
+// `a` with element `at` of x, which is element `i` of a result. MORE: what that needs beside these, for lane `j`.
+#if defined(SQUARES)
+#define MORE_PARAMETERS , u32 *marks
+#define MORE , marks
+#define ADDED(a, x, at, i, j) ((a) + square_of((A)LOAD(X, x, at), marks))
+FUNCTION A square_of(A v, u32 *marks) {
+    marks[0] |= MARK_OF(v);
+    return v * v;
+}
+#elif defined(SHARES)
+#define MORE_PARAMETERS , A share
+#define MORE , share
+#define ADDED(a, x, at, i, j) ((a) + (A)LOAD(X, x, at) * share)
+// 2^-n, of which `count` is less than 2^n.
+#define SHARE_OF(count) as_f32((u32)(126 - LOG2(count)) << 23)
+#elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
+#define MORE_PARAMETERS , const A *pivot
+#define MORE , pivot
+#define ADDED(a, x, at, i, j) join(a, spread((A)LOAD(X, x, at) - pivot[j], 0, 1))
+#else
+#define MORE_PARAMETERS
+#define MORE
+#define ADDED(a, x, at, i, j) join(a, ELEMENT(x, at, i))
+#endif
 
 #ifdef ROW
 #define FIXED(number) Fixed fixed = fixed_of((idx)(number) ROW_ARGUMENTS)
@@ -253,6 +291,22 @@ FUNCTION idx element(Ints p, idx number) {
 
 #if defined(ROWS) && WAVE > 1
 WAVE_EXCHANGE(exchange, P)
+#endif
+
+// What a thread has of its results, `n` side by side.
+#if defined(SQUARES)
+#define START_OF_RESULTS(n) \
+    u32 marks[1]; \
+    marks[0] = 0;
+#elif defined(SHARES)
+#define START_OF_RESULTS(n) A share = SHARE_OF(count);
+#elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
+#define HAS_PIVOT
+#define START_OF_RESULTS(n) \
+    A pivot[n]; \
+    _Pragma("unroll") for (int j = 0; j < (n); j++) pivot[j] = 0;
+#else
+#define START_OF_RESULTS(n)
 #endif
 
 #ifdef ROWS
@@ -323,29 +377,41 @@ FUNCTION void take_vector(P *acc, Read w) {
 }
 #define TAKE(w, at, i) take_vector(acc, w)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
-// The mean of `n` vectors and their deviations, and then one division.
+// The mean of `n` vectors and their deviations, and then one division. Sums that are out of range are made again, of shares.
 #define LANES 1
-FUNCTION void take_vectors(P *acc, const Read *w, int n) {
-    A mean = 0, s = 0;
-#pragma unroll
-    for (int i = 0; i < n * VECTOR; i++) mean += (A)LOAD(X, w[i / VECTOR].each, i % VECTOR);
-    mean *= (A)1 / (n * VECTOR);
-#pragma unroll
-    for (int i = 0; i < n * VECTOR; i++) {
-        A d = (A)LOAD(X, w[i / VECTOR].each, i % VECTOR) - mean;
+#define OF_VECTORS(i) ((A)LOAD(X, w[(i) / VECTOR].each, (i) % VECTOR) - pivot[0])
+#define EACH_OF_VECTORS(i) _Pragma("unroll") for (int i = 0; i < n * VECTOR; i++)
+FUNCTION void take_vectors(P *acc, const Read *w, int n, const A *pivot) {
+    A share = (A)1 / (A)(n * VECTOR), mean = 0, s = 0;
+    EACH_OF_VECTORS(i) mean += OF_VECTORS(i);
+    mean *= share;
+    if (mean - mean != 0) {
+        mean = 0;
+        EACH_OF_VECTORS(i) mean += OF_VECTORS(i) * share;
+    }
+    EACH_OF_VECTORS(i) {
+        A d = OF_VECTORS(i) - mean;
         s += d * d;
+    }
+    s *= share;
+    if (s - s != 0) {
+        s = 0;
+        EACH_OF_VECTORS(i) {
+            A d = OF_VECTORS(i) - mean;
+            s += d * share * d;
+        }
     }
     acc[0] = join(acc[0], spread(mean, s, n * VECTOR));
 }
-#define TAKE(w, at, i) take_vectors(acc, &w, 1)
-#define TAKE_ALL(w) take_vectors(acc, w, UNROLL)
+#define TAKE(w, at, i) take_vectors(acc, &w, 1, pivot)
+#define TAKE_ALL(w) take_vectors(acc, w, UNROLL, pivot)
 #else
 #define LANES VECTOR
-FUNCTION void take_vector(P *acc, Read w, idx i) {
+FUNCTION void take_vector(P *acc, Read w, idx i MORE_PARAMETERS) {
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, i + j));
+    for (int j = 0; j < VECTOR; j++) acc[j] = ADDED(acc[j], w.each, j, i + j, 0);
 }
-#define TAKE(w, at, i) take_vector(acc, w, i)
+#define TAKE(w, at, i) take_vector(acc, w, i MORE)
 #endif
 
 // Joins the values of a team's threads; its first member gets the result. Every thread of the group must come.
@@ -445,9 +511,13 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 #if defined(ARG) && !defined(PARTIAL_X)
     Read kept;
 #endif
+    START_OF_RESULTS(1)
     if (number < results) {
         place(p, (idx)number, 1, &from, &to);
         FIXED(number);
+#ifdef HAS_PIVOT
+        pivot[0] = pivot_of((A)LOAD(X, x, from));
+#endif
         idx start = (idx)(GROUP_Y * part), n = (idx)count - start;
         if (n > (idx)part) n = (idx)part;
         // Elements before the first word that is aligned.
@@ -505,16 +575,35 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
             acc[0] = pair(IDENTITY, start + head + member * VECTOR);
 #endif
 #if VECTOR > 1 && !defined(ROW)
-        for (idx k = member; k < head; k += members) acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
+        for (idx k = member; k < head; k += members) acc[0] = ADDED(acc[0], x, AT(k), start + k, 0);
         for (idx k = head + vectors * VECTOR + member; k < n; k += members)
-            acc[0] = join(acc[0], ELEMENT(x, AT(k), start + k));
+            acc[0] = ADDED(acc[0], x, AT(k), start + k, 0);
+#endif
+#ifdef SQUARES
+#pragma unroll
+        for (int below = LANES / 2; below > 0; below /= 2) {
+#pragma unroll
+            for (int j = 0; j < below; j++) acc[j] += acc[j + below];
+        }
+#endif
+#ifdef EDGES
+        if (!HAS_SQUARES(acc[0]) && marks[0] != 0) {
+            Root r = NO_ROOT;
+            for (v = member; v < vectors; v += members)
+                for (int j = 0; j < VECTOR; j++) add_to_root(&r, (A)LOAD(X, x, AT(head + v * VECTOR + j)));
+            for (idx k = member; k < head; k += members) add_to_root(&r, (A)LOAD(X, x, AT(k)));
+            for (idx k = head + vectors * VECTOR + member; k < n; k += members) add_to_root(&r, (A)LOAD(X, x, AT(k)));
+            acc[0] = negative_root(r);
+        }
 #endif
     }
+#ifndef SQUARES
 #pragma unroll
     for (int below = LANES / 2; below > 0; below /= 2) {
 #pragma unroll
         for (int j = 0; j < below; j++) acc[j] = join(acc[j], acc[j + below]);
     }
+#endif
     P mine = team_joined(acc[0], member, members, shared);
 #ifdef LAST_JOINS
     GLOBAL u64 *of_result = left + number * parts * LEFT_WORDS;
@@ -530,16 +619,20 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
     mine = team_joined(take_left(of_result, parts, (int)GROUP_Y, own[0]), LANE, THREADS, shared);
 #endif
     if (member > 0 || number >= results) return;
+#ifdef HAS_PIVOT
+    mine.v += pivot[0];
+#endif
+#define RESULTS results
     PUT(y, to, mine);
 }
 
 #else
 #ifndef ROW
-FUNCTION void take_line(P *acc, Read w, idx line) {
+FUNCTION void take_line(P *acc, Read w, idx line MORE_PARAMETERS) {
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) acc[j] = join(acc[j], ELEMENT(w.each, j, line));
+    for (int j = 0; j < VECTOR; j++) acc[j] = ADDED(acc[j], w.each, j, line, j);
 }
-#define TAKE(w, at, i) take_line(acc, w, i)
+#define TAKE(w, at, i) take_line(acc, w, i MORE)
 #endif
 
 // Neighbouring threads make neighbouring results, VECTOR each: a group covers `width` of these, a power of 2, and its
@@ -556,9 +649,14 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Int
     P acc[VECTOR];
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) acc[j] = NOTHING;
+    START_OF_RESULTS(VECTOR)
     if (number < results) {
         place(p, (idx)number, VECTOR, &from, &to);
         FIXED(number);
+#ifdef HAS_PIVOT
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) pivot[j] = pivot_of((A)LOAD(X, x, from + j));
+#endif
         idx start = (idx)(GROUP_Y * part), end = (idx)count - start > (idx)part ? start + (idx)part : (idx)count;
         idx line = start + member;
         for (; line + (UNROLL - 1) * members < end; line += UNROLL * members) {
@@ -573,6 +671,15 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Int
             READ(w, x, from + element(p, line));
             TAKE(w, from + element(p, line), line);
         }
+#ifdef EDGES
+        for (int j = 0; j < VECTOR; j++) {
+            if (HAS_SQUARES(acc[j]) || marks[0] == 0) continue;
+            Root r = NO_ROOT;
+            for (line = start + member; line < end; line += members)
+                add_to_root(&r, (A)LOAD(X, x, from + element(p, line) + j));
+            acc[j] = negative_root(r);
+        }
+#endif
     }
     for (int below = members / 2; below > 0; below /= 2) {
         int at = LANE - below * columns;
@@ -588,8 +695,14 @@ KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Int
         BARRIER();
     }
     if (member == 0 && number < results) {
+#define RESULTS results * VECTOR
 #pragma unroll
-        for (int j = 0; j < VECTOR; j++) PUT(y, to + j * KEPT_Y(KEPT - 1), acc[j]);
+        for (int j = 0; j < VECTOR; j++) {
+#ifdef HAS_PIVOT
+            acc[j].v += pivot[j];
+#endif
+            PUT(y, to + j * KEPT_Y(KEPT - 1), acc[j]);
+        }
     }
 }
 #endif

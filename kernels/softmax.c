@@ -17,6 +17,20 @@
 
 // A maximum is never NaN, but a sum of powers is, if an element was.
 
+#ifdef BACKWARD
+// In a slice without a softmax, whose y is NaN, elements of x that are -infinity have no gradient. `x` points at those of a word.
+FUNCTION void drop_masked(A *d, const A *y, GLOBAL const STORAGE(T) *x, int is_inside) {
+    int is_bad = y[0] != y[0];
+#ifdef COLUMNS
+#pragma unroll
+    for (int j = 1; j < VECTOR; j++) is_bad |= y[j] != y[j];
+#endif
+    if (!is_bad || !is_inside) return;
+    for (int j = 0; j < VECTOR; j++)
+        if (y[j] != y[j] && LOAD(T, x, j) == LOWEST) d[j] = 0;
+}
+#endif
+
 #ifdef COLUMNS
 // A column has a word of VECTOR elements of each of `extent` lines, in which `width` words lie side by side. A group takes one
 // part (GROUP_Y), `length` lines, of COLUMNS neighbouring columns, and each of its MEMBERS reads BATCH words at once. Threads take
@@ -94,7 +108,7 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx line) {
 #define SLOT(j, joined) (((j) * (THREADS / JOINED) + (joined)) * ABREAST + LANE % ABREAST)
 
 // Joins what the members of a column have, in a fixed order; all of them get the result.
-LOCAL_FUNCTION void column_join(A *v, LOCAL A *shared, int is_max) {
+LOCAL_FUNCTION void column_join(A *v, LOCAL A *shared, int kind) {
 #if WAVE > ABREAST
     EACH_ELEMENT(j) {
 #pragma unroll
@@ -125,9 +139,9 @@ FUNCTION A lowered(A sum, A max, A most) { return max == most ? sum : sum * POWE
 LOCAL_FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
     A own[VECTOR];
     EACH_ELEMENT(j) own[j] = max[j];
-    column_join(max, shared, 1);
+    column_join(max, shared, JOIN_TO_MAX);
     EACH_ELEMENT(j) sum[j] = lowered(sum[j], own[j], max[j]);
-    column_join(sum, shared, 0);
+    column_join(sum, shared, JOIN_TO_SUM);
 }
 
 // The largest of a part's elements, and the sum of the powers below it.
@@ -218,7 +232,7 @@ LOCAL_FUNCTION void sums_of(A *sum, Read *gs, Read *ys, GLOBAL const S *g, GLOBA
         }
         EACH_ELEMENT(j) sum[j] += part[j];
     }
-    column_join(sum, shared, 0);
+    column_join(sum, shared, JOIN_TO_SUM);
 }
 
 KERNEL(softmax_parts_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL A *sums, i64 columns, i64 extent, i64 width,
@@ -235,8 +249,8 @@ KERNEL(softmax_parts_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL A *s
     }
 }
 
-KERNEL(softmax_columns_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, GLOBAL const A *sums, i64 columns,
-                                 i64 extent, i64 width, i64 length) {
+KERNEL(softmax_columns_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL const S *x, GLOBAL S *dx,
+                                 GLOBAL const A *sums, i64 columns, i64 extent, i64 width, i64 length) {
     SHARED(A, shared, SLOTS);
     EACH_COLUMN(c, GROUPS - 1 - GROUP) {
         Part p = part_of(c, GROUPS_Y - 1 - GROUP_Y, columns, extent, width, length);
@@ -247,7 +261,7 @@ KERNEL(softmax_columns_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S 
             sum[j] = 0;
             for (i64 i = WORKER; i < GROUPS_Y; i += MEMBERS) sum[j] += sums[FOUND(i, j)];
         }
-        column_join(sum, shared, 0);
+        column_join(sum, shared, JOIN_TO_SUM);
 #else
         sums_of(sum, gs, ys, g, y, p, shared);
 #endif
@@ -259,7 +273,9 @@ KERNEL(softmax_columns_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S 
                 numbers_of(dy, gs[u], 1, 0);
                 numbers_of(v, ys[u], 1, 0);
                 EACH_ELEMENT(j) dy[j] = SLOPE(dy[j], v[j], sum[j]);
-                put_word(dx, dy, p, LINE(p, round, u));
+                idx line = LINE(p, round, u);
+                drop_masked(dy, v, x + (p.first + line * p.step) * VECTOR, line < p.end);
+                put_word(dx, dy, p, line);
             }
         }
     }
@@ -338,7 +354,7 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
 }
 
 #else
-KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx, i64 rows, i64 extent) {
+KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL const S *x, GLOBAL S *dx, i64 rows, i64 extent) {
     JOINS(1);
 #ifdef OTHERS
     SHARED_GIVEN(WORD, held, 2 * HELD_WORDS);
@@ -368,9 +384,12 @@ KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx
         EACH_KEPT(turn) EACH_ELEMENT(j) sum += SLOPE_TERM(gs[turn][j], ys[turn][j]);
         sum = TEAM_SUM(sum + SLOPE_TERM(edge_g, edge_y));
         if (row < rows) {
-            put_edge(dx, SLOPE(edge_g, edge_y, sum), at);
+            A edge = SLOPE(edge_g, edge_y, sum);
+            if (edge_y != edge_y && edge_of(x, at, 0) == LOWEST) edge = 0;
+            put_edge(dx, edge, at);
             EACH_KEPT(turn) {
                 EACH_ELEMENT(j) gs[turn][j] = SLOPE(gs[turn][j], ys[turn][j], sum);
+                drop_masked(gs[turn], ys[turn], x + at.first + POSITION(at, KEPT_WORD(turn), 0), IS_KEPT(at, turn));
                 put_numbers(dx, gs[turn], at, KEPT_WORD(turn));
             }
         }
@@ -384,7 +403,9 @@ KERNEL(softmax_rows_backward)(GLOBAL const S *g, GLOBAL const S *y, GLOBAL S *dx
                 numbers_of(m, a[u], 1, 0);
                 numbers_of(n, c[u], 1, 0);
                 EACH_ELEMENT(j) m[j] = SLOPE(m[j], n[j], sum);
-                put_numbers(dx, m, at, BATCH_WORD(b, u));
+                idx w = BATCH_WORD(b, u);
+                drop_masked(m, n, x + at.first + POSITION(at, w, 0), w < at.words);
+                put_numbers(dx, m, at, w);
             }
         }
 #endif

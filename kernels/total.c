@@ -1,15 +1,18 @@
 // One number of all elements of many tensors of dtype T, in two launches: one for each chunk of elements, in the
 // arithmetic ACC, then one of these. TERM(v): what an element contributes; JOIN_MAX: whether the largest is kept, or else
-// the sum; FINISH_NORM: the root is taken. `totals` joins what an own kernel made of each chunk. VECTOR: elements that lie in a WORD of 16 bytes.
+// the sum; FINISH_NORM: squares are summed up, and the root is taken. `totals` joins what an own kernel made of each chunk. VECTOR:
+// elements that lie in a WORD of 16 bytes.
 
-#ifdef JOIN_MAX
-#define IS_MAX 1
+#if defined(JOIN_MAX)
+#define KIND JOIN_TO_MAX
+#elif defined(FINISH_NORM)
+#define KIND JOIN_TO_SQUARES
 #else
-#define IS_MAX 0
+#define KIND JOIN_TO_SUM
 #endif
 
 #ifdef FINISH_NORM
-#define FINISHED(v) sqrt_(v)
+#define FINISHED(v) root_of(v)
 #else
 #define FINISHED(v) (v)
 #endif
@@ -27,12 +30,22 @@ typedef union {
 
 // NaN is the largest.
 FUNCTION A joined(A a, A b) {
-#ifdef JOIN_MAX
+#if defined(JOIN_MAX)
     return b > a || b != b ? b : a;
+#elif defined(FINISH_NORM)
+    return joined_squares(a, b);
 #else
     return a + b;
 #endif
 }
+
+#ifdef FINISH_NORM
+#define ADDED(a, b) ((a) + (b))
+#define MARK(v) marks |= MARK_OF(v)
+#else
+#define ADDED joined
+#define MARK(v) ((void)0)
+#endif
 
 KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *parts) {
     LET_NEXT_START();
@@ -43,19 +56,38 @@ KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *pa
         A acc[VECTOR];
 #pragma unroll
         for (int j = 0; j < VECTOR; j++) acc[j] = 0;
+#ifdef FINISH_NORM
+        u32 marks = 0;
+#endif
         EACH_WHOLE(g) {
             Read w;
             w.all = *(GLOBAL const WORD *)(x + g * VECTOR);
 #pragma unroll
-            for (int j = 0; j < VECTOR; j++) acc[j] = joined(acc[j], TERM((A)LOAD(T, w.each, j)));
+            for (int j = 0; j < VECTOR; j++) {
+                A v = LOAD(T, w.each, j);
+                MARK(v);
+                acc[j] = ADDED(acc[j], TERM(v));
+            }
         }
-        EACH_OTHER(g) acc[0] = joined(acc[0], TERM((A)LOAD(T, x, g)));
+        EACH_OTHER(g) {
+            A v = LOAD(T, x, g);
+            MARK(v);
+            acc[0] = ADDED(acc[0], TERM(v));
+        }
 #pragma unroll
         for (int below = VECTOR / 2; below > 0; below /= 2) {
 #pragma unroll
-            for (int j = 0; j < below; j++) acc[j] = joined(acc[j], acc[j + below]);
+            for (int j = 0; j < below; j++) acc[j] = ADDED(acc[j], acc[j + below]);
         }
-        A all = team_join_one(acc[0], SIDE(1), IS_MAX);
+#ifdef FINISH_NORM
+        if (!HAS_SQUARES(acc[0]) && marks != 0) {
+            Root r = NO_ROOT;
+            EACH_WHOLE(g) for (int j = 0; j < VECTOR; j++) add_to_root(&r, (A)LOAD(T, x, g * VECTOR + j));
+            EACH_OTHER(g) add_to_root(&r, (A)LOAD(T, x, g));
+            acc[0] = negative_root(r);
+        }
+#endif
+        A all = team_join_one(acc[0], SIDE(1), KIND);
         if (LANE == 0) parts[chunk] = all;
     }
 }
@@ -66,7 +98,7 @@ KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
     JOINS(1);
     A acc = 0;
     for (i64 i = LANE; i < count; i += THREADS) acc = joined(acc, parts[i]);
-    acc = team_join_one(acc, SIDE(1), IS_MAX);
+    acc = team_join_one(acc, SIDE(1), KIND);
     if (LANE == 0) y[0] = FINISHED(acc);
 }
 
@@ -108,7 +140,7 @@ KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *p
         A acc = 0;
         for (i64 chunk = table[tensor] + LANE; chunk < table[tensor + 1]; chunk += THREADS)
             acc = joined(acc, parts[chunk * kinds + i % kinds]);
-        acc = team_join_one(acc, SIDE(1), IS_MAX);
+        acc = team_join_one(acc, SIDE(1), KIND);
         if (LANE == 0) STORE(T, y, i, FINISHED(acc) / divisor);
     }
 }

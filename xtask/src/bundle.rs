@@ -41,6 +41,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "limits",
             "--test",
+            "extremes",
+            "--test",
             "sizes",
             "--test",
             "properties",

@@ -192,7 +192,7 @@ pub const LONGEST_PRODUCT: usize = 1 << 15;
 pub enum Fused {
     /// x to y; `ints` = outer, extent, inner, logarithm.
     Softmax,
-    /// dy, y to dx; `ints` as above.
+    /// dy, y, x to dx; `ints` as above. Of a slice without a softmax, whose y is NaN, dx is 0 where x is -infinity.
     SoftmaxBackward,
     /// Rows x `[rows, length]`, weight and bias where there are any, to y, mean and rstd; `ints` = rows, length, whether the
     /// mean is subtracted, whether there are a weight and a bias; `floats` = eps.
@@ -286,19 +286,24 @@ pub enum Fused {
     PointwiseSum(Pointwise),
     /// The two results of a row without attributes side by side in y `[.., 2H]`; inputs `[.., H]` of any strides.
     Halves(Pointwise),
-    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, and, where there is a second output, to
-    /// the same in the accumulation dtype; `ints` = how many these are.
+    /// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, and, where there is a second output `[2, ..]`,
+    /// to the largest elements and the logarithms of the sums of `e^(x - max)`, both 0 of nothing but -infinity; `ints` = how many
+    /// dimensions these are.
     LogSumExp,
     /// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided by `floats[0]`, and,
     /// in the accumulation dtype, the mean; `ints` as above.
     Variance,
+    /// x, of any strides, to the mean over its last dimensions and `1 / sqrt(var + eps)` of the biased variance, in the accumulation
+    /// dtype, neither of which leaves the range on the way; `ints` = how many dimensions these are, and whether the mean is
+    /// subtracted, which is 0 otherwise; `floats` = eps. For backends that have none of the norms.
+    Moments,
     /// Rows x `[rows, length]` and dy `[rows]` to the gradient of the rows' products. A row is at most [`LONGEST_PRODUCT`]
     /// bytes in the accumulation dtype.
     ProdBackward,
     /// A mask of one dimension or more to the positions (i64) of its true elements, row-major: `[rank, count]`, a row for each
     /// dimension. There are count of them.
     Positions,
-    /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype.
+    /// All elements of all inputs, which have one dtype and are not empty, to one number in the accumulation dtype or in f64.
     Total(Total),
     /// Divides the outputs but the last, which are contiguous, have one dtype and are not empty, by the only input, as a product
     /// with its inverse in f32. The last output becomes 1 if an element was NaN or infinite before, and stays otherwise. It
@@ -411,6 +416,19 @@ pub enum Scan {
     Sum,
     /// Running product.
     Prod,
+}
+
+/// Rounds to an f32 that becomes the same 16-bit float as `v` does when it is rounded once: of the two neighbours of an inexact
+/// value it takes the one with an odd last bit, which lies on no boundary between numbers of 16 bits. Boldo and Melquiond 2008,
+/// "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd".
+pub fn round_to_odd(v: f64) -> f32 {
+    let near = v as f32;
+    let back = near as f64;
+    if back == v || v.is_nan() {
+        return near;
+    }
+    let toward_zero = near.to_bits() - (back.abs() > v.abs()) as u32;
+    f32::from_bits(toward_zero | 1)
 }
 
 /// The error of an index out of range. Positions count the index's elements without its trailing dimensions along which

@@ -3,6 +3,7 @@
 use crate::memory;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use isograd_core::backend::round_to_odd;
 use isograd_core::pointwise::{Int, Value};
 use isograd_core::{DType, Layout, MAX_RANK, Operand, Result};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
@@ -97,16 +98,14 @@ fn rank(v: f64) -> u64 {
     }
 }
 
-/// Rounds to f32 such that rounding the result to 16 bits is rounding `v` once: of the two neighbours of an inexact value
-/// it takes the one with an odd last bit, which lies on no boundary. Boldo and Melquiond 2008, "Emulation of FMA and
-/// correctly rounded sums: proved algorithms using rounding to odd".
-fn round_to_odd(v: f64) -> f32 {
+/// [`round_to_odd`] of an integer, which an f64 need not hold.
+fn integer_to_odd(v: i64) -> f32 {
     let near = v as f32;
-    let back = near as f64;
-    if back == v || v.is_nan() {
+    let back = near as i128;
+    if back == v as i128 {
         return near;
     }
-    let toward_zero = near.to_bits() - (back.abs() > v.abs()) as u32;
+    let toward_zero = near.to_bits() - (back.abs() > (v as i128).abs()) as u32;
     f32::from_bits(toward_zero | 1)
 }
 
@@ -173,7 +172,7 @@ macro_rules! acc {
 
 acc!(f32 F32 f32, |v| v, |v| v, f32::is_nan, |v| v, |v| rank(v as f64));
 acc!(f64 F64 f64, |v| v, |v| v, f64::is_nan, round_to_odd, rank);
-acc!(i64 I64 Int, Int, |v: Int| v.0, |_| false, |v| round_to_odd(v as f64), |v: i64| v as u64 ^ 1 << 63);
+acc!(i64 I64 Int, Int, |v: Int| v.0, |_| false, integer_to_odd, |v: i64| v as u64 ^ 1 << 63);
 
 /// A layout without extents of 1 and with neighbours merged that are one run in memory: the same elements in the same order.
 #[derive(Clone, Copy)]

@@ -8,13 +8,15 @@ mod custom;
 mod index;
 mod matmul;
 mod memory;
+mod moments;
 mod pointwise;
 mod random;
 mod reduce;
 mod scan;
 mod sort;
 
-use isograd_core::{Backend, Call, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
+use isograd_core::backend::Fused;
+use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
 use std::sync::Arc;
 
@@ -84,8 +86,15 @@ impl Backend for Cpu {
             Kernel::Sort => sort::run(call),
             Kernel::Scan(kind) => scan::run(call, kind),
             Kernel::Custom(op) => custom::run(call, op),
+            Kernel::Fused(Fused::Variance) => moments::variance(call),
+            Kernel::Fused(Fused::Moments) => moments::moments(call),
             Kernel::Fused(_) => Err(Error::unsupported(call.op, "the CPU runs composites")),
         }
+    }
+
+    /// Of statistics, whose sums need more than the dtype has.
+    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
+        matches!(kernel, Fused::Variance | Fused::Moments) && dtype.is_float()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -7,15 +7,16 @@
 use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, store, with_acc, with_scratch,
 };
+use crate::moments;
 use isograd_core::backend::Reduce;
 use isograd_core::{Call, Result, host};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
 /// Elements of a row that one thread reduces at a time.
-const SEGMENT: usize = 64 * BLOCK;
+pub const SEGMENT: usize = 64 * BLOCK;
 /// Columns that are reduced side by side, and their lines that are joined one after the other.
-const COLUMNS: usize = 128;
+pub const COLUMNS: usize = 128;
 const LINES: usize = 32;
 
 /// Which element an arg-reduction looks for.
@@ -98,16 +99,16 @@ impl<A: Acc> Fold<A> for Min {
 }
 
 /// A view whose last dimensions are reduced.
-struct Rows<'a> {
-    view: View<'a>,
-    kept: Strided,
-    reduced: Strided,
-    rows: usize,
-    count: usize,
+pub struct Rows<'a> {
+    pub view: View<'a>,
+    pub kept: Strided,
+    pub reduced: Strided,
+    pub rows: usize,
+    pub count: usize,
 }
 
 impl<'a> Rows<'a> {
-    fn new(source: &'a Source<'_>, reduced: usize) -> Rows<'a> {
+    pub fn new(source: &'a Source<'_>, reduced: usize) -> Rows<'a> {
         let (dims, strides) = (source.layout.shape().dims(), source.layout.strides());
         let at = dims.len() - reduced;
         let kept = Strided::of(&dims[..at], &strides[..at], source.layout.offset());
@@ -116,7 +117,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Calls `f(first element's number, block)` for the blocks of a part of a row.
-    fn blocks<A: Acc>(&self, row: usize, start: usize, end: usize, mut f: impl FnMut(usize, &[A])) {
+    pub fn blocks<A: Acc>(&self, row: usize, start: usize, end: usize, mut f: impl FnMut(usize, &[A])) {
         let layout = self.reduced.at(self.kept.position(row));
         with_scratch(BLOCK.min(end - start), |scratch: &mut [A]| {
             for at in (start..end).step_by(BLOCK) {
@@ -126,12 +127,12 @@ impl<'a> Rows<'a> {
     }
 
     /// The extent of columns that lie side by side, if reading rows would jump about in memory.
-    fn columns(&self) -> Option<usize> {
+    pub fn columns(&self) -> Option<usize> {
         let (columns, stride) = self.kept.last();
         (stride == 1 && columns >= 8 && self.count > 1 && self.reduced.last().1 != 1).then_some(columns)
     }
 
-    fn is_large(&self) -> bool {
+    pub fn is_large(&self) -> bool {
         self.rows * self.count >= PARALLEL
     }
 }
@@ -155,8 +156,8 @@ fn reduce<A: Acc>(op: &'static str, rows: &Rows<'_>, targets: &mut [Target<'_>],
         Reduce::Min => fold::<A, Min>(op, rows),
     }?;
     match kind {
-        Reduce::Mean => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64() / rows.count as f64)),
-        Reduce::Norm => y.iter_mut().for_each(|v| *v = A::from_f64(v.to_f64().sqrt())),
+        Reduce::Mean => y.iter_mut().enumerate().for_each(|(row, v)| *v = mean(rows, row, *v)),
+        Reduce::Norm => y.iter_mut().enumerate().for_each(|(row, v)| *v = moments::norm(rows, row, *v)),
         _ => {}
     }
     let put = |target: &mut Target<'_>, v: &[A]| {
@@ -177,6 +178,14 @@ type Results<A> = SmallVec<[A; 32]>;
 /// `n` times `v`. Errors: `OutOfMemory`, of `op`.
 fn results<A: Acc>(op: &'static str, v: A, n: usize) -> Result<Results<A>> {
     if n > 32 { Ok(host::repeated(op, v, n)?.into()) } else { Ok(smallvec![v; n]) }
+}
+
+/// The mean of a row that has this sum.
+fn mean<A: Acc>(rows: &Rows<'_>, row: usize, sum: A) -> A {
+    match sum.to_f64().is_finite() {
+        true => A::from_f64(sum.to_f64() / rows.count as f64),
+        false => moments::mean(rows, row),
+    }
 }
 
 /// Replaces an element of each row by 1 over how many elements of the row are it.

@@ -215,7 +215,8 @@ impl GradScaler {
         }
         let found_inf = no_grad(|| {
             let found_inf = self.scale.full_like(0.0)?;
-            unscale_(op, &gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)?;
+            unscale_(&gradients_of(&parameters).iter().collect::<Vec<_>>(), &self.scale, &found_inf)
+                .map_err(|e| e.of(op))?;
             Ok(found_inf)
         })?;
         self.note(found_inf, parameters, Stage::Unscaled);

@@ -1,5 +1,6 @@
 //! Comparison of tensors with expected values.
 
+use isograd_core::backend::round_to_odd;
 use isograd_core::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -127,20 +128,10 @@ pub fn largest(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
 fn round(v: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F64 => v,
-        DType::F16 => isograd_core::f16::from_f32(to_odd(v)).to_f64(),
-        DType::BF16 => isograd_core::bf16::from_f32(to_odd(v)).to_f64(),
+        DType::F16 => isograd_core::f16::from_f32(round_to_odd(v)).to_f64(),
+        DType::BF16 => isograd_core::bf16::from_f32(round_to_odd(v)).to_f64(),
         _ => v as f32 as f64,
     }
-}
-
-/// A number between the same two of 16 bits, and as near to each, of f32: where bits are cut off, the last one is 1.
-fn to_odd(v: f64) -> f32 {
-    let nearest = v as f32;
-    if nearest as f64 == v || v.is_nan() {
-        return nearest;
-    }
-    let is_further = (nearest as f64).abs() > v.abs();
-    f32::from_bits((nearest.to_bits() - u32::from(is_further)) | 1)
 }
 
 /// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the

@@ -3,7 +3,7 @@
 use super::fused::{has_kernel, record_fused};
 use super::in_acc;
 use super::in_place::update_for;
-use super::norm::{check_eps, gradients, in_f32};
+use super::norm::{Norm, alike, check_eps, gradients, in_f32, standardise};
 use crate::backend::{Fused, Kernel};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, no_grad};
@@ -79,6 +79,8 @@ impl Tensor {
         let op = "batch_norm";
         let form = Form::new(op, &operands(self, weight, bias, statistics), None, eps)?;
         form.check(self, weight, bias, statistics)?;
+        let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
+        let (weight, bias) = (weight.as_ref(), bias.as_ref());
         let count = form.batch * form.inner;
         if statistics.used().is_none() && count == 1 {
             let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
@@ -107,6 +109,8 @@ impl Tensor {
         let op = "group_norm";
         let form = Form::new(op, &operands(self, weight, bias, Statistics::Batch), Some(groups), eps)?;
         form.check(self, weight, bias, Statistics::Batch)?;
+        let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
+        let (weight, bias) = (weight.as_ref(), bias.as_ref());
         if form.batch * form.channels * form.inner == 1 {
             let message = format!("a group has one value: x is {}, of {groups} groups", describe(&[self]));
             return Err(Error::value(op, message));
@@ -133,6 +137,8 @@ impl Tensor {
         let channels = self.dims().get(1).copied().unwrap_or(0);
         let form = Form::new(op, &operands(self, weight, bias, statistics), Some(channels), eps)?;
         form.check(self, weight, bias, statistics)?;
+        let (weight, bias) = &alike(weight.cloned(), bias.cloned())?;
+        let (weight, bias) = (weight.as_ref(), bias.as_ref());
         let x = self.reshape(form.shape())?;
         let y = match statistics {
             Statistics::Running(_) => form.over_batch(&x, weight, bias, statistics)?,
@@ -237,7 +243,7 @@ impl Form {
         bias: Option<&Tensor>,
         of: Statistics<'_>,
     ) -> Result<Tensor> {
-        if has_fused(Fused::BatchNorm, x, weight, bias, of.running()) {
+        if has_fused(Fused::BatchNorm, x, of.running()) {
             return self.fused_over_batch(x, weight, bias, of);
         }
         let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
@@ -267,10 +273,7 @@ impl Form {
         in_acc(x, |x| {
             let mut y = match given {
                 Some((mean, rstd)) => x.sub(&spread(mean, x.dtype())?)?.mul(&spread(rstd, x.dtype())?)?,
-                None => {
-                    let x = x.sub(&x.mean_keepdim(axes)?)?;
-                    x.mul(&x.square()?.mean_keepdim(axes)?.add_scalar(self.eps)?.rsqrt()?)?
-                }
+                None => standardise(self.op, Norm::Layer, x, axes, self.eps)?,
             };
             if let Some(weight) = weight {
                 y = y.mul(&spread(weight, y.dtype())?)?;
@@ -355,7 +358,7 @@ impl Form {
         updated: Option<Running<'_>>,
     ) -> Result<Tensor> {
         let (op, form) = (self.op, *self);
-        if !has_fused(Fused::GroupNorm, x, weight, bias, updated) {
+        if !has_fused(Fused::GroupNorm, x, updated) {
             let y = self.composite(x, weight, bias, None, &[2, 3])?;
             if let Some(running) = updated {
                 self.update(x, running, &[2, 3])?;
@@ -393,19 +396,12 @@ impl Form {
 }
 
 /// Whether a kernel takes these operands.
-fn has_fused(
-    kernel: Fused,
-    x: &Tensor,
-    weight: Option<&Tensor>,
-    bias: Option<&Tensor>,
-    running: Option<Running<'_>>,
-) -> bool {
-    let is_alike = bias.is_none_or(|b| weight.is_none_or(|w| w.dtype() == b.dtype()));
+fn has_fused(kernel: Fused, x: &Tensor, running: Option<Running<'_>>) -> bool {
     let is_fit = |r: Running<'_>| {
         let is_contiguous = [r.mean, r.var].into_iter().chain(r.batches).all(Tensor::is_contiguous);
         r.mean.dtype() == r.var.dtype() && is_contiguous
     };
-    is_alike && running.is_none_or(is_fit) && has_kernel(kernel, x)
+    running.is_none_or(is_fit) && has_kernel(kernel, x)
 }
 
 /// Counts a batch more.

@@ -2,7 +2,7 @@
 
 use super::fused::{has_kernel, record_fused};
 use super::graph::index_reduce;
-use super::norm::check_eps;
+use super::norm::{Norm, check_eps, standardise};
 use super::{gradients, in_acc};
 use crate::backend::{Fused, IndexReduce, Kernel};
 use crate::tape::{Gradient, Saved, record};
@@ -118,8 +118,7 @@ fn check_table(op: &'static str, table: &Tensor, index: &Tensor) -> Result<()> {
 /// What the kernel computes, in tensor ops.
 fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     in_acc(&table.embedding(index, EmbeddingOptions::default())?, |x| {
-        let r = x.square()?.mean_keepdim(-1)?.add_scalar(eps)?.rsqrt()?;
-        let y = x.mul(&r)?;
+        let y = standardise("embedding_rmsnorm", Norm::Rms, x, &[-1], eps)?;
         match gamma {
             Some(gamma) => y.mul(&gamma.cast(y.dtype())?),
             None => Ok(y),

@@ -1,15 +1,17 @@
 //! Normalisation of rows.
 
 use super::fused::{has_kernel, record_fused};
-use super::in_acc;
+use super::reduce::Plan;
+use super::{Axes, in_acc, pointwise_one};
 use crate::backend::{Fused, Kernel};
-use crate::tape::{Backward, Gradients};
+use crate::pointwise::Pointwise;
+use crate::tape::{Backward, Gradients, Saved};
 use crate::tensor::{Attributes, check_device, check_float, describe, run};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq)]
-enum Norm {
+pub(super) enum Norm {
     Layer,
     Rms,
 }
@@ -69,9 +71,8 @@ fn norm(
     let (count, length) = (rows.iter().product::<usize>(), row.iter().product::<usize>());
     let rows = x.reshape((count, length))?;
     let flat = |p: Option<&Tensor>| p.map(|p| p.reshape(length)).transpose();
-    let (weight, bias) = (flat(weight)?, flat(bias)?);
-    let same = |p: &Option<Tensor>| p.as_ref().is_none_or(|p| weight.as_ref().is_none_or(|w| w.dtype() == p.dtype()));
-    let y = match has_kernel(Fused::Norm, x) && same(&bias) {
+    let (weight, bias) = alike(flat(weight)?, flat(bias)?)?;
+    let y = match has_kernel(Fused::Norm, x) {
         true => fused(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
         false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
     };
@@ -91,11 +92,77 @@ pub(super) fn in_f32(p: Option<&Tensor>) -> Result<Option<Tensor>> {
     p.map(|p| p.cast(DType::F32)).transpose()
 }
 
+/// Weight and bias in one dtype, as kernels take them: if they differ, in the one in which is computed.
+pub(super) fn alike(weight: Option<Tensor>, bias: Option<Tensor>) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    match (&weight, &bias) {
+        (Some(w), Some(b)) if w.dtype() != b.dtype() => {
+            let dtype = if [w.dtype(), b.dtype()].contains(&DType::F64) { DType::F64 } else { DType::F32 };
+            Ok((Some(w.cast(dtype)?), Some(b.cast(dtype)?)))
+        }
+        _ => Ok((weight, bias)),
+    }
+}
+
+/// `(x - mean) / sqrt(var + eps)` over `axes`, and `x / sqrt(mean(x^2) + eps)` without a mean, for x in an accumulation dtype.
+pub(super) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
+    if !has_kernel(Fused::Moments, x) {
+        return standardise_in_ops(norm, x, axes, eps);
+    }
+    let axes = Axes::from(axes);
+    let [mean, rstd] = Plan::new(op, x, &axes)?.moments(op, norm == Norm::Layer, eps)?;
+    let row = |row, inputs: &[&Tensor]| pointwise_one(op, row, inputs, Attributes::default(), x.shape(), x.dtype());
+    let y = row(Pointwise::Standardise, &[x, &mean, &rstd])?;
+    let saved = Saved::output(&y);
+    let of = axes.clone();
+    record_fused(
+        op,
+        &[x],
+        y,
+        move |x| standardise_in_ops(norm, &x[0], of.as_slice(), eps),
+        move |t, _| {
+            let (dy, y) = (t.dy(), t.get(&saved)?);
+            let slope = dy.mul(&y)?.mean_keepdim(axes.clone())?;
+            let mean = if norm == Norm::Layer { dy.mean_keepdim(axes.clone())? } else { slope.zeros_like()? };
+            let (inputs, row) = ([dy, &y, &mean, &slope, &rstd], Pointwise::StandardiseBackward);
+            super::gradients![Some(pointwise_one(op, row, &inputs, Attributes::default(), y.shape(), y.dtype())?)]
+        },
+    )
+}
+
+/// [`standardise`] in tensor ops, of slices that are scaled so that no square leaves the range.
+fn standardise_in_ops(norm: Norm, x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
+    let scale = scale(x, axes, eps)?;
+    let x = x.mul(&scale)?;
+    // The mean of what is left is that of roundings.
+    let centre = |x: &Tensor| x.sub(&x.mean_keepdim(axes)?);
+    let x = if norm == Norm::Layer { centre(&centre(&x)?)? } else { x };
+    let eps = scale.mul_scalar(eps.sqrt())?.square()?;
+    x.mul(&x.square()?.mean_keepdim(axes)?.add(&eps)?.rsqrt()?)
+}
+
+/// Powers of 2 by which slices are multiplied: 1, unless squares of the largest elements are out of range or, if eps does not
+/// outweigh them, subnormal.
+fn scale(x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
+    let (limit, step) = if x.dtype() == DType::F64 { (400, 600) } else { (50, 80) };
+    let (limit, step) = (2f64.powi(limit), 2f64.powi(step));
+    if x.numel() == 0 {
+        return Tensor::ones((), x.dtype(), x.device());
+    }
+    let fixed = x.detach();
+    let reduce = |which: fn(&Tensor, Axes) -> Result<Tensor>| fixed.keepdim(axes, which);
+    let largest = reduce(|x, axes| x.amax(axes))?.maximum(&reduce(|x, axes| x.amin(axes))?.neg()?)?;
+    let ones = largest.ones_like()?;
+    let scale = largest.gt_scalar(limit)?.where_cond(&ones.full_like(step.recip())?, &ones)?;
+    match eps < (limit * limit).recip() {
+        true => largest.lt_scalar(limit.recip())?.where_cond(&ones.full_like(step)?, &scale),
+        false => Ok(scale),
+    }
+}
+
 /// What the kernel computes, in tensor ops, for rows `[rows, length]`.
 fn composite(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     in_acc(x, |x| {
-        let x = if norm == Norm::Layer { x.sub(&x.mean_keepdim(1)?)? } else { x.clone() };
-        let y = x.mul(&x.square()?.mean_keepdim(1)?.add_scalar(eps)?.rsqrt()?)?;
+        let y = standardise(norm.op(), norm, x, &[1], eps)?;
         let y = match weight {
             Some(weight) => y.mul(&weight.cast(y.dtype())?)?,
             None => y,

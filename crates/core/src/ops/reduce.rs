@@ -14,6 +14,13 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes(SmallVec<[isize; 4]>);
 
+impl Axes {
+    /// The dimensions; none for all.
+    pub(super) fn as_slice(&self) -> &[isize] {
+        &self.0
+    }
+}
+
 impl From<std::ops::RangeFull> for Axes {
     fn from(_: std::ops::RangeFull) -> Self {
         Axes(SmallVec::new())
@@ -45,7 +52,7 @@ impl From<Vec<isize>> for Axes {
 }
 
 /// A tensor seen with the reduced dimensions last.
-struct Plan {
+pub(super) struct Plan {
     /// `[kept.., reduced..]`, a view outside of the tape.
     view: Tensor,
     kept: Shape,
@@ -59,7 +66,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<Plan> {
+    pub(super) fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<Plan> {
         let mut is_reduced = [axes.0.is_empty(); crate::MAX_RANK];
         for &axis in &axes.0 {
             let d = x.shape().dim_for(op, axis)?;
@@ -89,10 +96,8 @@ impl Plan {
     fn run_all(&self, op: &'static str, kernel: Kernel, dtypes: &[DType], floats: &[f64]) -> Result<Vec<Tensor>> {
         let empty = |&dtype: &DType| Tensor::allocate(op, &self.kept, dtype, self.view.device());
         let y = dtypes.iter().map(empty).collect::<Result<Vec<_>>>()?;
-        if self.kept.numel() > 0 {
-            let attributes = Attributes { ints: &[self.reduced as i64], floats };
-            run(op, kernel, &[&self.view], &y.iter().collect::<Vec<_>>(), attributes)?;
-        }
+        let attributes = Attributes { ints: &[self.reduced as i64], floats };
+        run(op, kernel, &[&self.view], &y.iter().collect::<Vec<_>>(), attributes)?;
         Ok(y)
     }
 
@@ -103,6 +108,16 @@ impl Plan {
         self.perm.iter().enumerate().for_each(|(k, &p)| inverse[p] = k as isize);
         let rows = x.permute(&perm)?.reshape((self.kept.numel(), self.count))?;
         f(&rows)?.reshape(self.view.shape())?.permute(&inverse)
+    }
+
+    /// The means of slices and `1 / sqrt(var + eps)` of their biased variances, or of the means of their squares if they are not
+    /// `centred`; the mean is 0 then. By a kernel that the device must have.
+    pub(super) fn moments(&self, op: &'static str, is_centred: bool, eps: f64) -> Result<[Tensor; 2]> {
+        let empty = || Tensor::allocate(op, &self.keepdim, self.view.dtype().acc(), self.view.device());
+        let found = [empty()?, empty()?];
+        let attributes = Attributes { ints: &[self.reduced as i64, is_centred as i64], floats: &[eps] };
+        run(op, Kernel::Fused(Fused::Moments), &[&self.view], &[&found[0], &found[1]], attributes)?;
+        Ok(found)
     }
 
     fn check_not_empty(&self, op: &'static str) -> Result<()> {
@@ -168,7 +183,9 @@ impl Tensor {
         })
     }
 
-    /// The mean over `axes`; NaN of nothing. Float dtypes. Errors: `Attr`, `Dtype`.
+    /// The mean over `axes`; NaN of nothing. It is right where the sum is out of range; a term below the number of elements
+    /// times the smallest normal number may be rounded to a multiple of the smallest subnormal one before it is added. Float
+    /// dtypes. Errors: `Attr`, `Dtype`.
     pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.mean(axes);
@@ -211,7 +228,8 @@ impl Tensor {
         })
     }
 
-    /// The Euclidean norm over `axes`; 0 of nothing, with gradient 0 at 0. Float dtypes. Errors: `Attr`, `Dtype`.
+    /// The Euclidean norm over `axes`; 0 of nothing, with gradient 0 at 0. It is right where the squares are out of range.
+    /// Float dtypes. Errors: `Attr`, `Dtype`.
     pub fn l2_norm(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.l2_norm(axes);
@@ -288,8 +306,9 @@ impl Tensor {
         reduce(self, axes)?.reshape(shape)
     }
 
-    /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). Float
-    /// dtypes. Errors: `Attr`, also for a correction that is NaN; `Dtype`.
+    /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). It is right
+    /// where sums are out of range; of a slice with infinite elements it is NaN. Float dtypes. Errors: `Attr`, also for a
+    /// correction that is NaN; `Dtype`.
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.var(axes, correction);
@@ -328,6 +347,9 @@ impl Tensor {
     }
 
     /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
+    ///
+    /// The gradient of a slice that is -inf throughout is 0, where PyTorch has NaN: what is masked has no share in a loss. With
+    /// +inf in a slice, that element's gradient is NaN and that of the others 0.
     pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         let op = "logsumexp";
         if let Some(([x], _)) = autocast::wide([self], None)? {
@@ -341,11 +363,15 @@ impl Tensor {
                 if x.numel() == 0 {
                     return x.exp()?.sum(axes.clone())?.log();
                 }
-                let max = x.detach().amax_keepdim(axes.clone())?;
-                // An infinite maximum would make infinity minus infinity.
-                let max = max.not_finite()?.logical_not()?.where_scalar(&max, 0.0)?;
+                // An infinite maximum would be subtracted from itself.
+                let largest = if x.dtype() == DType::F64 { f64::MAX } else { f32::MAX as f64 };
+                let max =
+                    x.detach().amax_keepdim(axes.clone())?.clamp(Some((-largest).into()), Some(largest.into()))?;
                 let sum = x.sub(&max)?.exp()?.sum(axes.clone())?;
-                sum.log()?.add(&max.reshape(sum.shape())?)
+                // Only of nothing but -infinity, from which no gradient comes back.
+                let has_powers = sum.ne_scalar(0.0)?;
+                let log = has_powers.where_scalar(&sum, 1.0)?.log()?;
+                has_powers.where_scalar(&log.add(&max.reshape(sum.shape())?)?, f64::NEG_INFINITY)
             })
         };
         if !has_kernel(Fused::LogSumExp, self) {
@@ -355,17 +381,20 @@ impl Tensor {
         if !is_recording(&[self]) {
             return plan.run(op, kernel, dtype);
         }
-        let dtypes = if dtype == dtype.acc() { &[dtype][..] } else { &[dtype, dtype.acc()] };
-        let found = plan.run_all(op, kernel, dtypes, &[])?;
-        let (y, wide, keepdim) = (found[0].clone(), found[dtypes.len() - 1].clone(), plan.keepdim);
+        let y = Tensor::allocate(op, &plan.kept, dtype, self.device())?;
+        let parts: Dims = [2].into_iter().chain(plan.kept.iter().copied()).collect();
+        let parts = Tensor::allocate(op, &Shape::from(parts), dtype.acc(), self.device())?;
+        run(op, kernel, &[&plan.view], &[&y, &parts], Attributes::ints(&[plan.reduced as i64]))?;
+        let keepdim = plan.keepdim;
         record_fused(
             op,
             &[self],
             y,
             move |x| composite(&x[0]),
             move |t, x| {
-                let [dy, y] = [t.dy(), &wide].map(|v| v.reshape(&keepdim));
-                let (inputs, row) = ([&dy?, &x[0], &y?], Pointwise::LogSumExpBackward);
+                let (max, log) = (parts.select(0, 0)?, parts.select(0, 1)?);
+                let [dy, max, log] = [t.dy(), &max, &log].map(|v| v.reshape(&keepdim));
+                let (inputs, row) = ([&dy?, &x[0], &max?, &log?], Pointwise::LogSumExpBackward);
                 gradients![Some(pointwise_one(op, row, &inputs, Attributes::default(), x[0].shape(), x[0].dtype())?)]
             },
         )

@@ -1,8 +1,9 @@
 //! Softmax and its logarithm.
 
 use super::fused::{has_kernel, record_fused};
-use super::{gradients, in_acc};
+use super::{gradients, in_acc, pointwise_one};
 use crate::backend::{Fused, Kernel};
+use crate::pointwise::Pointwise;
 use crate::tape::Saved;
 use crate::tensor::{Attributes, check_float, run};
 use crate::{Result, Tensor, autocast};
@@ -17,11 +18,15 @@ enum Form {
 impl Tensor {
     /// `e^x / sum(e^x)` along `dim`, without overflow. Float dtypes. NaN where the slice has NaN or +inf, or is all -inf.
     /// Errors: `Attr` for a dimension out of range.
+    ///
+    /// In such a slice the gradient of elements that are -inf is 0, where PyTorch has NaN: one that is masked throughout
+    /// does not spoil the others. Other elements have NaN.
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
         softmax("softmax", self, dim, Form::Plain)
     }
 
-    /// `ln softmax(x)` along `dim`. Float dtypes. Errors: `Attr`.
+    /// `ln softmax(x)` along `dim`. Float dtypes. NaN, and gradients of it, are as in [`softmax`](Tensor::softmax). Errors:
+    /// `Attr`.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
         softmax("log_softmax", self, dim, Form::Logarithm)
     }
@@ -34,7 +39,7 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     check_float(op, x)?;
     let d = x.shape().dim_for(op, dim)?;
     if !has_kernel(Fused::Softmax, x) || x.rank() == 0 {
-        return composite(x, dim, form);
+        return unfused(op, x, dim, form);
     }
     let x = x.contiguous()?;
     let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
@@ -47,11 +52,48 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
         &[&x],
         y,
         move |x| composite(&x[0], dim, form),
-        move |t, _| {
+        move |t, x| {
             let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
             let dx = Tensor::allocate(op, y.shape(), y.dtype(), y.device())?;
-            run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y], &[&dx], Attributes::ints(&ints))?;
+            run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y, &x[0]], &[&dx], Attributes::ints(&ints))?;
             gradients![Some(dx)]
+        },
+    )
+}
+
+/// Without a kernel: tensor ops and a rule of its own, which needs fewer passes than theirs.
+fn unfused(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
+    if x.numel() == 0 {
+        return composite(x, dim, form);
+    }
+    let acc = x.dtype().acc();
+    let z = shifted(&x.detach().cast(acc)?, dim)?;
+    let power = z.exp()?;
+    let sum = power.sum_keepdim(dim)?;
+    let wide = if form == Form::Plain { power.div(&sum)? } else { z.sub(&sum.log()?)? };
+    let y = wide.cast(x.dtype())?;
+    let saved = Saved::input(if form == Form::Plain { &wide } else { &power });
+    record_fused(
+        op,
+        &[x],
+        y,
+        move |x| composite(&x[0], dim, form),
+        move |t, x| {
+            let (dy, kept) = (t.dy(), t.get(&saved)?);
+            let wide = dy.cast(acc)?;
+            let run = |row, inputs: &[&Tensor]| {
+                pointwise_one(op, row, inputs, Attributes::default(), x[0].shape(), x[0].dtype())
+            };
+            gradients![Some(match form {
+                Form::Plain => {
+                    let dot = wide.mul(&kept)?.sum_keepdim(dim)?;
+                    run(Pointwise::SoftmaxBackward, &[dy, &x[0], &kept, &dot])?
+                }
+                Form::Logarithm => {
+                    let total = wide.sum_keepdim(dim)?;
+                    run(Pointwise::LogSoftmaxBackward, &[dy, &x[0], &kept, &sum, &total])?
+                }
+            })]
         },
     )
 }
@@ -59,11 +101,21 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
 /// What the kernel computes, in tensor ops.
 fn composite(x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
     in_acc(x, |x| {
-        let z = shifted(x, dim)?;
+        let z = shifted(&unmasked(x, dim)?, dim)?;
         let e = z.exp()?;
         let sum = e.sum_keepdim(dim)?;
         if form == Form::Plain { e.div(&sum) } else { z.sub(&sum.log()?) }
     })
+}
+
+/// x, of whose slices without a softmax elements that are -inf are constants.
+fn unmasked(x: &Tensor, dim: isize) -> Result<Tensor> {
+    if x.numel() == 0 {
+        return Ok(x.clone());
+    }
+    let fixed = x.detach();
+    let has_none = fixed.amax_keepdim(dim)?.not_finite()?.broadcast_to(x.shape())?;
+    has_none.logical_and(&fixed.eq_scalar(f64::NEG_INFINITY)?)?.where_cond(&fixed, x)
 }
 
 /// `x - max(x)`; the maximum is a constant, since the result does not depend on it.

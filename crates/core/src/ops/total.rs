@@ -22,7 +22,8 @@ pub(super) fn total_for(op: &'static str, kind: Total, tensors: &[&Tensor]) -> R
     let dtype = if tensors.iter().any(|t| t.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
     let mut totals = Vec::new();
     for group in groups.into_iter().filter(|group| !group.is_empty()) {
-        match has_kernel(Fused::Total(kind), group[0]) {
+        let has_wide = first.device().backend().supports(Fused::Total(kind), dtype);
+        match has_kernel(Fused::Total(kind), group[0]) && has_wide {
             true => totals.push(fused(op, kind, &group, dtype)?),
             false => totals.push(composite(kind, &group, dtype)?),
         }
@@ -36,9 +37,9 @@ pub(super) fn total_for(op: &'static str, kind: Total, tensors: &[&Tensor]) -> R
 
 fn fused(op: &'static str, kind: Total, tensors: &[&Tensor], dtype: DType) -> Result<Tensor> {
     let tensors: Vec<Tensor> = tensors.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
-    let y = Tensor::allocate(op, &Shape::from(()), tensors[0].dtype().acc(), tensors[0].device())?;
+    let y = Tensor::allocate(op, &Shape::from(()), dtype, tensors[0].device())?;
     run(op, Kernel::Fused(Fused::Total(kind)), &tensors.iter().collect::<Vec<_>>(), &[&y], Attributes::default())?;
-    y.cast(dtype)
+    Ok(y)
 }
 
 fn composite(kind: Total, tensors: &[&Tensor], dtype: DType) -> Result<Tensor> {

@@ -225,6 +225,12 @@ fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
     [zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))), zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
 }
 
+/// Whether a number is -infinity.
+fn is_lowest<V: Value>(x: V) -> V::Mask {
+    let zero = V::c(0.0);
+    x.lt(zero) & (x * zero).ne(zero)
+}
+
 /// Whether a probability is valid; NaN is let through, so that it reaches `found_inf`.
 fn is_probability<V: Value>(p: V) -> V::Mask {
     !(p.lt(V::c(0.0)) | p.gt(V::c(1.0)))
@@ -488,10 +494,28 @@ rows! {
     // Of a largest or smallest element y; `share` is 1 over how many are. NaN is none of them: 0 times infinity makes all of
     // x's gradient NaN.
     Real ExtremumBackward "extremum_backward" (g, x, y, share) [] -> 1 { [g * V::one_if(x.eq(y)) * share] }
-    Real LogSumExpBackward "logsumexp_backward" (g, x, y) [] -> 1 { [g * (x - y).exp()] }
+    // `max` and `log` are apart: their sum, the result, may be too large for the digits of the logarithm.
+    Real LogSumExpBackward "logsumexp_backward" (g, x, max, log) [] -> 1 { [g * ((x - max) - log).exp()] }
+    // `dot`: the sum of g y over the slice. -infinity has no gradient in a slice without a softmax, where y is NaN.
+    Real SoftmaxBackward "softmax_backward" (g, x, y, dot) [] -> 1 {
+        [zero_if(y.ne(y) & is_lowest(x), y * (g - dot))]
+    }
+    // `power`: e^(x - max); `sum` and `total`: the sums of powers and of g over the slice.
+    Real LogSoftmaxBackward "log_softmax_backward" (g, x, power, sum, total) [] -> 1 {
+        [zero_if(sum.ne(sum) & is_lowest(x), g - (total / sum) * power)]
+    }
+    // In halves, of which no difference is out of range.
+    Real Standardise "standardise" (x, mean, rstd) [] -> 1 {
+        let half = V::c(0.5);
+        [(half * x - half * mean) * (rstd + rstd)]
+    }
+    // `mean` and `slope`: the means of g and of g y over the slice.
+    Real StandardiseBackward "standardise_backward" (g, y, mean, slope, rstd) [] -> 1 {
+        [rstd * (g - mean - y * slope)]
+    }
     // `factor`: 2 / (count - correction).
     Real VarBackward "var_backward" (g, x, mean) [factor] -> 1 { [factor * g * (x - mean)] }
-    Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * x / y)] }
+    Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * (x / y))] }
 
     // Losses, before their reduction. Of the gradient g of their sum, an element's loss has a `share`.
     Real MseLoss "mse_loss" (a, t) [] -> 1 { [(a - t) * (a - t)] }

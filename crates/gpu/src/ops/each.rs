@@ -25,6 +25,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
         // The absolute values are the rows' affair.
         _ => (Total::AbsSum, call.floats.last().copied().unwrap_or(1.0)),
     };
+    let share = if divisor > 1.0 { share_of(divisor) } else { 1.0 };
     let written = row.outputs() - kept;
     let own = row.inputs() - written - shared;
     let (outputs, totals) = call.outputs.split_at(call.outputs.len() - has_sums as usize);
@@ -60,11 +61,16 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     };
     let Some(totals) = totals.first() else { return launch(arguments) };
     let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
-    launch(arguments.pointer(parts.address))?;
-    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor, plan.acc);
+    launch(arguments.float(share, plan.acc).pointer(parts.address))?;
+    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor * share, plan.acc);
     let arguments = arguments.pointer(place(totals)?);
-    let variant = total::variant(kind, totals.dtype, &sets);
+    let variant = total::variant(kind, totals.dtype, plan.acc, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
+}
+
+/// The largest power of 2 below `1 / count`, by which the terms of a mean are multiplied, so that their sum is in range; 1 of nothing.
+pub fn share_of(count: f64) -> f64 {
+    if count >= 1.0 && count.is_finite() { 0.5 / count.log2().floor().exp2() } else { 1.0 }
 }
 
 /// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
@@ -116,7 +122,7 @@ fn text(plan: &Plan, numbers: usize) -> String {
     let operands = plan.operands();
     let attributes: String = (0..plan.attributes()).map(|i| format!(", A k{i}")).collect();
     let parameters: String = shared.clone().map(|k| format!(", GLOBAL const S_{} *s{k}", operands[k].0)).collect();
-    let parts = if plan.sums > 0 { ", GLOBAL A *parts" } else { "" };
+    let parts = if plan.sums > 0 { ", A share, GLOBAL A *parts" } else { "" };
     let status = if plan.checks() { ", GLOBAL i64 *status" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(
@@ -143,6 +149,9 @@ fn text(plan: &Plan, numbers: usize) -> String {
     if plan.sums > 0 {
         text += "        A sums[SUMS];\n        for (int i = 0; i < SUMS; i++) sums[i] = 0;\n";
     }
+    if plan.is_squared {
+        text += "        Squares squares[SUMS];\n        for (int i = 0; i < SUMS; i++) squares[i] = no_squares();\n";
+    }
     text += "        EACH_WHOLE(g) {\n";
     for k in 0..plan.is_still.len() {
         let _ = writeln!(text, "        idx o{k} = {};", if plan.is_still[k] { "0" } else { "g * VECTOR" });
@@ -152,10 +161,18 @@ fn text(plan: &Plan, numbers: usize) -> String {
     let at = |k: usize| if plan.is_still[k] { "0".to_string() } else { "g".to_string() };
     plan.element("            ", &at, "g", &mut text);
     text += "        }\n";
+    if plan.is_squared {
+        text += "        for (int i = 0; i < SUMS; i++) sums[i] = sum_of_squares(squares[i]);\n";
+    }
     if plan.sums > 0 {
-        text += "        team_join(sums, SUMS, SIDE(SUMS), 0);\n        \
-                 if (LANE == 0)\n            \
-                 for (int i = 0; i < SUMS; i++) parts[chunk * SUMS + i] = sums[i];\n";
+        let kind = if plan.is_squared { "JOIN_TO_SQUARES" } else { "JOIN_TO_SUM" };
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "        team_join(sums, SUMS, SIDE(SUMS), {kind});\n        \
+             if (LANE == 0)\n            \
+             for (int i = 0; i < SUMS; i++) parts[chunk * SUMS + i] = sums[i];\n"
+        );
     }
     text + "    }\n}\n"
 }

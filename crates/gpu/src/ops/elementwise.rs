@@ -9,7 +9,7 @@ use crate::launch::operands::{address, element_address};
 use crate::launch::words::{bits, word};
 use crate::memory::status::Check;
 use crate::program::source::{FLOATS, Variant, near};
-use isograd_core::backend::value_error;
+use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
 use smallvec::SmallVec;
@@ -81,6 +81,10 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let mut arguments = addresses.iter().fold(Arguments::new(), |list, &a| list.pointer(a)).ints(&ints).int(n as i64);
     match body {
         Body::Fill if acc == DType::I64 => arguments = arguments.int(call.ints[0]),
+        // The kernel rounds an f32 to 16 bits.
+        Body::Fill if plan.outputs[0].size() == 2 => {
+            arguments = arguments.float(round_to_odd(call.floats[0]).into(), acc)
+        }
         Body::Fill => arguments = arguments.float(call.floats[0], acc),
         Body::Row(_) if acc == DType::I64 => arguments = call.ints.iter().fold(arguments, |list, &k| list.int(k)),
         Body::Row(_) => arguments = call.floats.iter().fold(arguments, |list, &k| list.float(k, acc)),
@@ -356,12 +360,15 @@ impl Plan {
         }
     }
 
-    /// Adds up the results that are not stored.
+    /// Adds up the results that are not stored: as shares of a mean, or their squares in three ways, of which two are far inside of
+    /// the range where the first is not.
     fn add(&self, indent: &str, text: &mut String) {
         for i in 0..self.sums {
-            let m = self.outputs.len() + i;
-            let square = if self.is_squared { format!(" * r{m}") } else { String::new() };
-            let _ = writeln!(text, "{indent}sums[{i}] += r{m}{square};");
+            let r = format!("r{}", self.outputs.len() + i);
+            let _ = match self.is_squared {
+                true => writeln!(text, "{indent}add_squares(squares + {i}, {r});"),
+                false => writeln!(text, "{indent}sums[{i}] += {r} * share;"),
+            };
         }
     }
 
@@ -410,10 +417,13 @@ impl Plan {
     }
 }
 
-/// The type and the value of `x` converted: floats to integers are cut off and saturate, NaN becomes 0.
+/// The type and the value of `x` converted: floats to integers are cut off and saturate, NaN becomes 0. What goes to 16 bits keeps
+/// what decides how it is rounded.
 fn cast(x: &str, from: DType, to: DType) -> (&'static str, String) {
     match (from.is_float(), to) {
         (_, DType::F64) => ("f64", format!("(f64){x}")),
+        (true, DType::F16 | DType::BF16) if from == DType::F64 => ("f64", x.to_string()),
+        (false, DType::F16 | DType::BF16) => ("f32", format!("integer_to_odd({x})")),
         (_, to) if to.is_float() => ("f32", format!("(f32){x}")),
         (true, DType::Bool) => ("int", format!("{x} != 0")),
         (true, DType::I64) => ("i64", format!("saturate({x}, -9223372036854775808.0, 9223372036854775807)")),

@@ -29,7 +29,7 @@ mod total;
 
 use crate::launch::device::Gpu;
 use isograd_core::backend::Fused;
-use isograd_core::{Call, DType, Kernel, Result};
+use isograd_core::{Call, DType, Error, Kernel, Result};
 
 /// Launches the kernels of a call.
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -53,7 +53,12 @@ pub fn supports(gpu: &Gpu, kernel: Fused, dtype: DType) -> bool {
     if kernel == Fused::Positions {
         return dtype == DType::Bool;
     }
-    let fits = kernel != Fused::ProdBackward || prod::supports(limits);
+    let fits = match kernel {
+        Fused::ProdBackward => prod::supports(limits),
+        // There are all of the norms.
+        Fused::Moments => false,
+        _ => true,
+    };
     fits && dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
 }
 
@@ -84,6 +89,7 @@ fn run_fused(gpu: &Gpu, call: &Call<'_>, kernel: Fused) -> Result<()> {
         Fused::PointwiseSum(row) => reduce::pointwise_sum(gpu, call, row),
         Fused::Halves(row) => elementwise::halves(gpu, call, row),
         Fused::LogSumExp | Fused::Variance => reduce::run(gpu, call),
+        Fused::Moments => Err(Error::unsupported(call.op, "norms have kernels of their own")),
         Fused::ProdBackward => prod::backward(gpu, call),
         Fused::Positions => scan::positions(gpu, call),
         Fused::Total(kind) => total::run(gpu, call, kind),

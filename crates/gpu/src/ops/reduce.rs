@@ -14,6 +14,7 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::{vectors, word};
 use crate::memory::last_group;
+use crate::ops::each::share_of;
 use crate::ops::reduce_prologue::Prologue;
 use crate::program::source::Variant;
 use isograd_core::backend::{Fused, Reduce};
@@ -43,6 +44,8 @@ struct Fold {
     /// What `reduce.c` calls it.
     join: &'static str,
     is_squared: bool,
+    /// Whether elements are multiplied so that sums of them are in range: those of a mean.
+    is_shared: bool,
     finish: Option<&'static str>,
     /// Whether there is a second result.
     is_twofold: bool,
@@ -59,6 +62,7 @@ impl Fold {
         Fold {
             join,
             is_squared: false,
+            is_shared: false,
             finish: None,
             is_twofold: false,
             is_arg: false,
@@ -72,8 +76,10 @@ impl Fold {
         let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
         Some(match kernel {
             Kernel::Reduce(Reduce::Sum) => plain("JOIN_SUM"),
-            Kernel::Reduce(Reduce::Mean) => Fold { finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
-            Kernel::Reduce(Reduce::Norm) => Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SUM") },
+            Kernel::Reduce(Reduce::Mean) => Fold { is_shared: true, finish: Some("FINISH_MEAN"), ..plain("JOIN_SUM") },
+            Kernel::Reduce(Reduce::Norm) => {
+                Fold { is_squared: true, finish: Some("FINISH_NORM"), ..plain("JOIN_SQUARES") }
+            }
             Kernel::Reduce(Reduce::Prod) => plain("JOIN_PROD"),
             Kernel::Reduce(Reduce::Max) => plain("JOIN_MAX"),
             Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
@@ -138,7 +144,10 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     }
     let y = element_address(address(output.memory)?, output);
     let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
-    let divisor = call.floats.first().copied().unwrap_or(reduced.numel() as f64);
+    // The sum of 65504 numbers of f16 is far inside of the range of f32, and so are those of more than memory holds.
+    let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
+    let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
+    let divisor = share * call.floats.first().copied().unwrap_or(reduced.numel() as f64);
     let task = Task {
         op: call.op,
         fold,
@@ -219,7 +228,7 @@ fn reduce(gpu: &Gpu, mut task: Task<'_>) -> Result<()> {
         x: scratch.address,
         kept: Joint::of(&extents, [&strides[..], &task.kept.strides[1]].into_iter()).at_least_one(),
         reduced: Joint::of(&[parts], [&[step][..]].into_iter()).at_least_one(),
-        fold: Fold { is_squared: false, ..task.fold },
+        fold: Fold { is_squared: false, is_shared: false, ..task.fold },
         prologue: None,
         ..task
     };
@@ -346,7 +355,7 @@ impl Task<'_> {
     /// suffice for them. A compiler that is not told uses fewer registers, for more groups, and waits in between: measured
     /// with CUDA's.
     fn reads(&self, limits: &Limits, vector: usize, is_cut: bool) -> (usize, Option<usize>) {
-        let is_sum = matches!(self.fold.join, "JOIN_SUM" | "JOIN_PROD");
+        let is_sum = matches!(self.fold.join, "JOIN_SUM" | "JOIN_PROD" | "JOIN_SQUARES");
         let dtype = self.from.filter(|_| limits.is_coherent && self.prologue.is_none());
         match (vector > 1, self.fold, dtype) {
             (false, ..) => (8, None),
@@ -425,7 +434,7 @@ impl Task<'_> {
     }
 
     fn variant(&self, plan: &Plan, ints: usize) -> Variant {
-        let Fold { join, is_squared, finish, is_twofold, is_last_nan, .. } = self.fold;
+        let Fold { join, is_squared, is_shared, finish, is_twofold, is_last_nan, .. } = self.fold;
         let mut variant = Variant::new("reduce.c")
             .define("THREADS", plan.threads)
             .define("INTS", ints)
@@ -452,6 +461,8 @@ impl Task<'_> {
         let flags = [
             (!plan.is_columns, "ROWS"),
             (is_squared, "SQUARES"),
+            (is_squared && self.from != Some(DType::F16), "EDGES"),
+            (is_shared, "SHARES"),
             (is_twofold, "TWOFOLD"),
             (is_last_nan, "LAST_NAN"),
             (self.acc == DType::I64, "INTEGER"),

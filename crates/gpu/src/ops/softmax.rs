@@ -35,29 +35,31 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (dtype, is_backward) = (call.outputs[0].dtype, call.inputs.len() > 1);
     let mut all = addresses(call.inputs)?;
     all.extend(addresses(call.outputs)?);
+    // In words move x and y, or dy, y and dx.
+    let moved = if is_backward { vec![all[0], all[1], all[3]] } else { all.to_vec() };
     let flags = [(call.ints[3] != 0, "LOGARITHM"), (is_backward, "BACKWARD")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     let program = flags.fold(variant("softmax.c", &call.outputs[0]), |variant, (_, name)| variant.define(name, true));
     if inner > 1 || extent < SHORT {
-        return columns(gpu, program, dtype, &all, Extents { outer, extent, inner });
+        return columns(gpu, program, dtype, &all, &moved, Extents { outer, extent, inner });
     }
     let kept = match dtype.size() {
         _ if is_backward => Kept::TWO,
         2 => Kept::HALVES,
         _ => Kept::ONE,
     };
-    let (program, geometry) = rows(gpu, program, dtype, outer, extent, &all, kept);
+    let (program, geometry) = rows(gpu, program, dtype, outer, extent, &moved, kept);
     let entry = if is_backward { "softmax_rows_backward" } else { "softmax_rows" };
     let arguments = all.iter().copied().fold(Arguments::new(), Arguments::pointer);
     gpu.launch(program, entry, geometry, &arguments.int(outer as i64).int(extent as i64))
 }
 
 /// One launch, or, where columns are too few for the device, one that leaves what is found of their parts to another. `all`: what
-/// is read, and last what is written.
-fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], of: Extents) -> Result<()> {
+/// is read, and last what is written; `moved` are those that move in words.
+fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Extents) -> Result<()> {
     let (limits, Extents { outer, extent, inner }) = (gpu.driver().limits(), of);
     let threads = group_size(limits);
-    let vector = vector_of(dtype, inner, all);
+    let vector = vector_of(dtype, inner, moved);
     let (width, bytes) = (inner / vector, vector * dtype.size());
     let members = extent.div_ceil(BATCH).next_power_of_two().min(threads);
     let side = width.next_power_of_two().min(LINE / bytes).min(threads);
@@ -94,7 +96,7 @@ fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], of: Exten
         sizes.iter().fold(arguments, |arguments, &v| arguments.int(v as i64))
     };
     if parts > 1 {
-        gpu.launch(program.clone(), entries[0], geometry, &arguments(&all[..all.len() - 1]))?;
+        gpu.launch(program.clone(), entries[0], geometry, &arguments(&moved[..moved.len() - 1]))?;
     }
     gpu.launch(program, entries[1], geometry, &arguments(all))
 }

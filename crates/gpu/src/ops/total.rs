@@ -15,7 +15,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
     let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
     let parts = gpu.scratch(table.chunks * acc.size())?;
-    let variant = variant(kind, from, &sets);
+    let variant = variant(kind, from, acc, &sets);
     let arguments = table.arguments().pointer(parts.address);
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
     let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
@@ -29,11 +29,11 @@ pub fn unscale(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
     let arguments = table.arguments().pointer(place(&call.inputs[0])?).pointer(place(&found[0])?);
-    gpu.launch(variant(Total::NotFinite, from, &sets), "unscale", table.geometry(), &arguments)
+    gpu.launch(variant(Total::NotFinite, from, from.acc(), &sets), "unscale", table.geometry(), &arguments)
 }
 
-/// The program of a total over sets of one dtype, or of norms over parts in it.
-pub fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
+/// The program of a total over sets of one dtype, or of norms over parts in it, in the arithmetic of `acc`.
+pub fn variant(kind: Total, from: DType, acc: DType, sets: &Sets<'_>) -> Variant {
     let term = match kind {
         Total::Norm => "TERM_SQUARE",
         Total::AbsSum | Total::AbsMax => "TERM_ABS",
@@ -41,7 +41,7 @@ pub fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
     };
     let variant = Variant::new("total.c")
         .define("T", from.name())
-        .define("ACC", from.acc().name())
+        .define("ACC", acc.name())
         .define("THREADS", THREADS)
         .define("OPERANDS", 1usize)
         .define("VECTOR", sets.vector)
@@ -50,7 +50,7 @@ pub fn variant(kind: Total, from: DType, sets: &Sets<'_>) -> Variant {
     let flags = [
         (kind == Total::Norm, "FINISH_NORM"),
         (matches!(kind, Total::AbsMax | Total::NotFinite), "JOIN_MAX"),
-        (from == DType::F64, "NEEDS_F64"),
+        (acc == DType::F64, "NEEDS_F64"),
         (sets.is_wide(), "WIDE"),
     ];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);

@@ -226,11 +226,14 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             Ok(vec![Some(if call.ints[3] == 0 { x.softmax(1)? } else { x.log_softmax(1)? })])
         }
         Fused::SoftmaxBackward => {
-            let (dy, y) = (inputs[0].reshape(extents())?, inputs[1].reshape(extents())?);
-            Ok(vec![Some(match call.ints[3] {
+            let [dy, y, x] = [0, 1, 2].map(|i| inputs[i].reshape(extents()));
+            let (dy, y, x) = (dy?, y?, x?);
+            let dx = match call.ints[3] {
                 0 => y.mul(&dy.sub(&dy.mul(&y)?.sum_keepdim(1)?)?)?,
                 _ => dy.sub(&y.exp()?.mul(&dy.sum_keepdim(1)?)?)?,
-            })])
+            };
+            let is_masked = y.ne(&y)?.logical_and(&x.eq_scalar(f64::NEG_INFINITY)?)?;
+            Ok(vec![Some(is_masked.logical_not()?.where_scalar(&dx, 0.0)?)])
         }
         Fused::Norm => norm(call, inputs),
         Fused::NormBackward => norm_backward(call, inputs),
@@ -301,12 +304,15 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             let rank = inputs[0].rank() as isize;
             let axes: Vec<isize> = (rank - call.ints[0] as isize..rank).collect();
             if kernel == Fused::LogSumExp {
-                return Ok(vec![Some(inputs[0].logsumexp(axes)?); before.len()]);
+                return Ok(
+                    [vec![Some(inputs[0].logsumexp(axes.clone())?)], powers(&inputs[0], &axes, before.len())?].concat()
+                );
             }
             let count: usize = axes.iter().map(|&d| inputs[0].dims()[d as usize]).product();
             let correction = count as f64 - call.floats[0];
             Ok(vec![Some(inputs[0].var(axes.clone(), correction)?), Some(inputs[0].mean(axes)?)])
         }
+        Fused::Moments => moments_of_norm(call, &inputs[0]),
         Fused::ProdBackward => {
             let x = inputs[0].leaf()?;
             let options = BackwardOptions { gradient: Some(inputs[1].clone()), ..Default::default() };
@@ -354,6 +360,19 @@ fn fused(kernel: Fused, call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -
             gradient(&x, &inputs[0], || avg_pool(call, &x))
         }
     }
+}
+
+/// The largest elements, and the logarithms of the sums of powers in units of these, if there is a second result.
+fn powers(x: &Tensor, axes: &[isize], results: usize) -> Result<Vec<Option<Tensor>>> {
+    if results < 2 {
+        return Ok(Vec::new());
+    }
+    let max = x.amax_keepdim(axes)?;
+    let has_numbers = max.ne_scalar(f64::NEG_INFINITY)?;
+    let max = has_numbers.where_scalar(&max, 0.0)?;
+    let sum = x.sub(&max)?.exp()?.sum_keepdim(axes)?;
+    let log = has_numbers.where_scalar(&sum, 1.0)?.log()?;
+    Ok(vec![Some(Tensor::stack(&[&max, &log], 0)?.reshape((2, max.numel()))?)])
 }
 
 /// What a pooling is told of each dimension: extents, numbers of windows, kernel, stride, padding, dilation.
@@ -486,6 +505,16 @@ fn norm_backward(call: &Call<'_>, inputs: &[Tensor]) -> Result<Vec<Option<Tensor
         found.push(Some(dy.sum(0)?));
     }
     Ok(found)
+}
+
+/// The mean, if it is subtracted, or else 0, and the inverse of the deviation over the last dimensions.
+fn moments_of_norm(call: &Call<'_>, x: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    let rank = x.rank() as isize;
+    let axes: Vec<isize> = (rank - call.ints[0] as isize..rank).collect();
+    let mean = x.mean_keepdim(&axes[..])?;
+    let mean = if call.ints[1] != 0 { mean } else { mean.zeros_like()? };
+    let var = x.sub(&mean)?.square()?.mean_keepdim(&axes[..])?;
+    Ok(vec![Some(mean), Some(var.add_scalar(call.floats[0])?.rsqrt()?)])
 }
 
 /// Mean and biased variance over some dimensions, which are kept.

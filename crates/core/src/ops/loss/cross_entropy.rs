@@ -35,7 +35,8 @@ impl Tensor {
     }
 
     /// [`cross_entropy`](Tensor::cross_entropy) with weights, ignored targets, label smoothing and a reduction. If all
-    /// targets are ignored the mean is NaN and the gradient 0. Float dtypes; probabilities have a gradient too.
+    /// targets are ignored the mean is NaN and the gradient 0. Float dtypes; probabilities have a gradient too. Of logits that
+    /// are -inf throughout the loss is NaN and the gradient 0, as of [`log_softmax`](Tensor::log_softmax).
     ///
     /// Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an ignore_index with probabilities; `Value`
     /// for a class outside of `0..C`.

@@ -100,7 +100,8 @@ impl Tensor {
             let y = y.cast(x.dtype())?;
             let d = x.sub(&other.cast(x.dtype())?)?.l2_norm(1)?;
             let apart = d.rsub_scalar(margin)?.clamp(Some(0.0.into()), None)?.square()?;
-            y.mul(&d.square()?)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)
+            // Not the square of d, which may be infinite where y is 0.
+            y.mul(&d)?.mul(&d)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)
         };
         let (loss, inputs) = (RowLoss::Contrastive, [self, other, y]);
         let reduced = reduced(reduction, self.dtype(), composite);
@@ -176,8 +177,15 @@ fn norm(x: &Tensor, p: f64) -> Result<Tensor> {
     if p == f64::INFINITY {
         return x.abs()?.amax(1);
     }
-    let sum = x.abs()?.pow_scalar(p)?.sum(1)?;
-    let zero = sum.eq_scalar(0.0)?;
-    let positive = zero.logical_not()?;
-    positive.where_scalar(&positive.where_scalar(&sum, 1.0)?.pow_scalar(1.0 / p)?, 0.0)
+    if x.numel() == 0 {
+        return x.sum(1);
+    }
+    // Powers of what is relative to the largest component are in range.
+    let largest = x.detach().abs()?.amax_keepdim(1)?;
+    let is_scaled = largest.gt_scalar(0.0)?.logical_and(&largest.not_finite()?.logical_not()?)?;
+    let scale = is_scaled.where_scalar(&largest, 1.0)?;
+    let sum = x.div(&scale)?.abs()?.pow_scalar(p)?.sum(1)?;
+    let positive = sum.ne_scalar(0.0)?;
+    let root = positive.where_scalar(&sum, 1.0)?.pow_scalar(1.0 / p)?;
+    positive.where_scalar(&root, 0.0)?.mul(&scale.squeeze(1)?)
 }
