@@ -180,7 +180,7 @@ fn of_arithmetic(device: &Device) -> Result<Outcome> {
         let x = Tensor::from_slice(&values, values.len(), device)?;
         let y = Tensor::zeros(values.len(), to, device)?;
         let row = isograd::pointwise::Pointwise::Accumulate;
-        isograd::ops::update_("test", row, &[&y], &[&x], &[])?;
+        isograd::ops::update_(row, &[&y], &[&x], &[])?;
         // 0 + -0 is 0.
         let expected: Vec<f64> = values.iter().zip(&expected).map(|(v, r)| if *v == 0.0 { 0.0 } else { *r }).collect();
         Ok(compare(&format!("f64 arithmetic to {to}"), &values, &y.to_device(&cpu())?.to_f64_vec()?, &expected))

@@ -251,7 +251,7 @@ fn totals(device: &Device) -> Result<Outcome> {
             values.extend(rounded(&of, dtype)?);
         }
         let norm = norm_of(&values);
-        let got = total("test", Total::Norm, &held.iter().collect::<Vec<_>>())?.to_f64_vec()?;
+        let got = total(Total::Norm, &held.iter().collect::<Vec<_>>())?.to_f64_vec()?;
         Ok(near(&format!("{tensors:?}"), &got, &[norm], |_| 1e-5 * norm))
     }))
 }
@@ -273,7 +273,7 @@ fn exact_totals(device: &Device) -> Result<Outcome> {
     let sum: f64 = values.iter().map(|v| v.abs()).sum();
     let kinds = [(Total::Norm, norm_of(&values)), (Total::AbsSum, sum), (Total::AbsMax, largest_magnitude(&values))];
     all(kinds.map(|(kind, expected)| {
-        let got = total("test", kind, &tensors.iter().collect::<Vec<_>>())?;
+        let got = total(kind, &tensors.iter().collect::<Vec<_>>())?;
         let outcome = near(&format!("{kind:?}"), &got.to_f64_vec()?, &[expected], |_| 1e-13 * expected);
         Ok(outcome.and(if got.dtype() == DType::F64 { Ok(()) } else { Err(format!("{kind:?} is {}", got.dtype())) }))
     }))
@@ -289,7 +289,7 @@ fn norms_of_updates(device: &Device) -> Result<Outcome> {
         let one = Tensor::ones((), DType::F32, device)?;
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
         let row = Pointwise::LarsNorms;
-        let found = update_each_norms_("test", row, &[set], &[&one], &[INF])?;
+        let found = update_each_norms_(row, &[set], &[&one], &[INF])?;
         let got = found[0].iter().map(|norm| norm.item()).collect::<Result<Vec<_>>>()?;
         let expected = [&rounded(&values, DType::F32)?, &numbers(n)].map(|v| norm_of(v));
         Ok(near(&format!("{n} of {scale:e}"), &got, &expected, |i| 1e-5 * expected[i]))
