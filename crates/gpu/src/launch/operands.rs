@@ -7,11 +7,13 @@ use isograd_core::{DType, Error, Memory, Operand, Result};
 use smallvec::SmallVec;
 
 /// The buffer behind memory of a GPU.
+#[inline]
 pub fn buffer(memory: &dyn Memory) -> Result<&Buffer> {
     let found = memory.as_any().downcast_ref();
     found.ok_or_else(|| Error::backend("memory", "the memory belongs to another backend"))
 }
 
+#[inline]
 pub fn address(memory: &dyn Memory) -> Result<Address> {
     Ok(buffer(memory)?.address)
 }
@@ -27,6 +29,7 @@ pub fn addresses(operands: &[Operand<'_>]) -> Result<SmallVec<[Address; 8]>> {
 }
 
 /// Where an operand's elements begin in memory at `base`.
+#[inline]
 pub fn element_address(base: Address, operand: &Operand<'_>) -> Address {
     base + (operand.layout.offset() * operand.dtype.size()) as u64
 }
