@@ -95,8 +95,8 @@ fn the_cpu_is_right() {
     for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
         let found = diff(&cpu(), &cpu(), |device| step(device, dtype)).unwrap();
         assert_right(&found);
-        let has = |direction| found.entries.iter().any(|entry| entry.direction == direction && entry.op == "softmax");
-        assert!(found.entries.len() > 200 && !has(Direction::Backward), "{}", found.text());
+        let has = |kernel| found.entries.iter().any(|entry| entry.kernel.starts_with(kernel));
+        assert!(found.entries.len() > 200 && !has("Fused(Softmax"), "{}", found.text());
     }
 }
 
@@ -112,7 +112,7 @@ fn fused_kernels_are_right_and_all_compared() {
             let mut kernels: Vec<&str> = fused.map(|entry| entry.kernel.split(['(', ' ']).nth(1).unwrap()).collect();
             kernels.sort();
             kernels.dedup();
-            assert_eq!(kernels.len(), 20, "{kernels:?}");
+            assert_eq!(kernels.len(), 19, "{kernels:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::range::{Norm, normalised};
 use super::{Check, Outcome, all, near, numbers, tensor};
+use isograd::ops::loss::{Focal, FocalInput, Reduction};
 use isograd::{DType, Device, Result, Tensor};
 use isograd_tests::cpu;
 
@@ -12,6 +13,8 @@ pub const CHECKS: &[(&str, &str, Check)] = &[
     ("batch_norm", "mean_of_values_that_hardly_differ", |d| means(d, Norm::Batch)),
     ("batch_norm", "mean_of_images_that_hardly_differ", |d| means(d, Norm::BatchOfImages)),
     ("var", "values_that_hardly_differ", variances),
+    ("bce_with_logits", "losses_of_sure_logits", sure_logits),
+    ("focal_loss", "losses_of_sure_logits", sure_focal_logits),
 ];
 
 /// What numbers of f32 lie around, of which neighbours are 2^-14 apart.
@@ -53,4 +56,38 @@ fn variances(device: &Device) -> Result<Outcome> {
         let got = [row.var(0, 0.0)?.to_f64_vec()?, columns.var(0, 0.0)?.to_f64_vec()?].concat();
         Ok(near(&format!("{n} values around {middle}"), &got, &[expected; 4], |_| 2e-3 * expected))
     }))
+}
+
+/// Logits of which a sigmoid is sure, their classes, and `ln(1 + e^-|x|)`, plus |x| of the wrong class.
+fn logits() -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let cases = [-60.0, -20.0, -10.0, -0.5, 0.5, 10.0, 20.0, 60.0].into_iter().flat_map(|x: f64| [(x, 0.0), (x, 1.0)]);
+    let loss = |(x, t): (f64, f64)| (-x.abs()).exp().ln_1p() + if (x > 0.0) == (t > 0.0) { 0.0 } else { x.abs() };
+    let (x, t): (Vec<f64>, Vec<f64>) = cases.clone().unzip();
+    (x, t, cases.map(loss).collect())
+}
+
+fn sure_logits(device: &Device) -> Result<Outcome> {
+    let (x, t, expected) = logits();
+    let n = x.len();
+    let [x, t] = [&x, &t].map(|v| tensor(v, n, DType::F32, device));
+    let (x, t) = (x?, t?);
+    let weight = tensor(&[3.0], 1, DType::F32, device)?;
+    let plain = x.bce_with_logits(&t, None, None, Reduction::None)?.to_f64_vec()?;
+    let weighted = x.bce_with_logits(&t, None, Some(&weight), Reduction::None)?.to_f64_vec()?;
+    let of_weight: Vec<f64> = expected.iter().enumerate().map(|(i, r)| if i % 2 == 1 { 3.0 * r } else { *r }).collect();
+    Ok(near("losses", &plain, &expected, |i| 1e-6 * expected[i]).and(near(
+        "weighted losses",
+        &weighted,
+        &of_weight,
+        |i| 1e-6 * of_weight[i],
+    )))
+}
+
+fn sure_focal_logits(device: &Device) -> Result<Outcome> {
+    let (x, t, expected) = logits();
+    let n = x.len();
+    let [x, t] = [&x, &t].map(|v| tensor(v, n, DType::F32, device));
+    let options = Focal { alpha: -1.0, gamma: 0.0, input: FocalInput::Logits, reduction: Reduction::None };
+    let got = x?.focal_loss(&t?, options)?.to_f64_vec()?;
+    Ok(near("losses", &got, &expected, |i| 1e-6 * expected[i]))
 }

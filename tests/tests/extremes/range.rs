@@ -4,7 +4,7 @@ use super::{Check, Outcome, all, near, near_largest, numbers, rounding, supporte
 use isograd::backend::Total;
 use isograd::nn::clip_grad_norm;
 use isograd::ops::loss::{Reduction, Triplet, TripletNegative};
-use isograd::ops::{Statistics, Update, total, update_each_norms_};
+use isograd::ops::{AvgPool, Statistics, Update, total, update_each_norms_};
 use isograd::pointwise::Pointwise;
 use isograd::tape::{BackwardOptions, grad_with};
 use isograd::{DType, Device, Result, Tensor};
@@ -13,6 +13,8 @@ use isograd_tests::cpu;
 pub const CHECKS: &[(&str, &str, Check)] = &[
     ("mean", "sums_out_of_range", means),
     ("l1_loss", "mean_of_sums_out_of_range", mean_losses),
+    ("avg_pool2d", "sums_out_of_range_are_infinite", sums_of_windows),
+    ("scatter_mean", "sums_out_of_range_are_infinite", sums_of_segments),
     ("var", "sums_out_of_range", variances_of_large_values),
     ("var", "squares_out_of_range", variances),
     ("l2_norm", "squares_out_of_range", norms),
@@ -93,14 +95,31 @@ fn largest_magnitude(values: &[f64]) -> f64 {
 
 /// A loss that is reduced to a mean is that mean, not a quotient of a sum.
 fn mean_losses(device: &Device) -> Result<Outcome> {
-    all(LENGTHS.map(|n| {
+    let cases = LENGTHS.into_iter().flat_map(|n| [Reduction::Mean, Reduction::BatchMean].map(|of| (n, of)));
+    all(cases.map(|(n, reduction)| {
         let x = tensor(&vec![3e38; n], n, DType::F32, device)?;
         let target = x.zeros_like()?;
-        let (loss, dx) = with_gradient(&x, &[1.0], |x| x.l1_loss(&target, Reduction::Mean))?;
+        let (loss, dx) = with_gradient(&x, &[1.0], |x| x.l1_loss(&target, reduction))?;
         let share = 1.0 / n as f64;
-        let found = near(&format!("loss of {n}"), &loss, &[3e38], |_| 3e38 * 1e-6);
+        let found = near(&format!("loss of {n}, {reduction:?}"), &loss, &[3e38], |_| 3e38 * 1e-6);
         Ok(found.and(near(&format!("gradient of {n}"), &dx, &vec![share; n], |_| share * 1e-6)))
     }))
+}
+
+/// Windows and segments are summed up before they are divided, on every device.
+fn sums_of_windows(device: &Device) -> Result<Outcome> {
+    let x = tensor(&[3e38; 16], (1, 4, 4), DType::F32, device)?;
+    let y = x.avg_pool2d(AvgPool::new([2, 2]))?.to_f64_vec()?;
+    let whole = x.global_avg_pool2d()?.to_f64_vec()?;
+    let found = near("windows", &y, &[INF; 4], |_| 0.0);
+    Ok(found.and(near("all of a plane", &whole, &[3e38], |_| 3e38 * 1e-6)))
+}
+
+fn sums_of_segments(device: &Device) -> Result<Outcome> {
+    let x = tensor(&[3e38; 5], (5, 1), DType::F32, device)?;
+    let index = Tensor::from_slice(&[0i64, 0, 0, 1, 2], 5, device)?;
+    let y = x.scatter_mean(&index, Some(3))?.to_f64_vec()?;
+    Ok(near("segments", &y, &[INF, 3e38, 3e38], |_| 3e38 * 1e-6))
 }
 
 fn variances_of_large_values(device: &Device) -> Result<Outcome> {

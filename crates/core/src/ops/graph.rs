@@ -34,7 +34,7 @@ impl Tensor {
     }
 
     /// The mean of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. Integers are
-    /// rounded down. `size` and errors are as for [`scatter_sum`](Tensor::scatter_sum).
+    /// rounded down; a mean whose sum is out of range is infinite. `size` and errors are as for [`scatter_sum`](Tensor::scatter_sum).
     pub fn scatter_mean(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
         let op = "scatter_mean";
         let nodes = nodes(op, self, index, size)?;

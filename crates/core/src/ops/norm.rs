@@ -105,6 +105,9 @@ pub(super) fn alike(weight: Option<Tensor>, bias: Option<Tensor>) -> Result<(Opt
 
 /// `(x - mean) / sqrt(var + eps)` over `axes`, and `x / sqrt(mean(x^2) + eps)` without a mean, for x in an accumulation dtype.
 pub(super) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
+    if x.numel() == 0 {
+        return Ok(x.clone());
+    }
     if !has_kernel(Fused::Moments, x) {
         return standardise_in_ops(norm, x, axes, eps);
     }
@@ -145,9 +148,6 @@ fn standardise_in_ops(norm: Norm, x: &Tensor, axes: &[isize], eps: f64) -> Resul
 fn scale(x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
     let (limit, step) = if x.dtype() == DType::F64 { (400, 600) } else { (50, 80) };
     let (limit, step) = (2f64.powi(limit), 2f64.powi(step));
-    if x.numel() == 0 {
-        return Tensor::ones((), x.dtype(), x.device());
-    }
     let fixed = x.detach();
     let reduce = |which: fn(&Tensor, Axes) -> Result<Tensor>| fixed.keepdim(axes, which);
     let largest = reduce(|x, axes| x.amax(axes))?.maximum(&reduce(|x, axes| x.amin(axes))?.neg()?)?;

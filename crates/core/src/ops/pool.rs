@@ -35,7 +35,8 @@ impl<const N: usize> MaxPool<N> {
     }
 }
 
-/// The windows of an average over the last `N` dimensions, and what a sum is divided by.
+/// The windows of an average over the last `N` dimensions, and what a sum is divided by. The average of a window whose sum is out
+/// of range is infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPool<const N: usize> {
     /// Elements of a window.

@@ -225,6 +225,17 @@ fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
     [zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))), zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
 }
 
+/// `ln(1 + e^-|x|)`: what [`softplus`](Real::softplus) has beside the larger of x and 0. Apart from that, it is not lost where they
+/// cancel with another term.
+fn softplus_tail<V: Real>(x: V) -> V {
+    (-x.abs()).exp().log1p()
+}
+
+/// The cross entropy of the sigmoid of x with t: `ln(1 + e^x) - x t`.
+fn logistic_loss<V: Real>(x: V, t: V) -> V {
+    (x.max(V::c(0.0)) - x * t) + softplus_tail(x)
+}
+
 /// Whether a number is -infinity.
 fn is_lowest<V: Value>(x: V) -> V::Mask {
     let zero = V::c(0.0);
@@ -562,7 +573,8 @@ rows! {
     Real BceWithLogits "bce_with_logits" (x, t, weight) [] -> 1 {
         // With weight w of the positive class: (1 - t) x + (1 + (w - 1) t) ln(1 + e^-x).
         let one = V::c(1.0);
-        [(one - t) * x + (one + (weight - one) * t) * (-x).softplus()]
+        let share = one + (weight - one) * t;
+        [((one - t) * x + share * (-x).max(V::c(0.0))) + share * softplus_tail(x)]
     }
     Real BceWithLogitsBackward "bce_with_logits_backward" (g, x, t, weight) [share] -> 1 {
         let one = V::c(1.0);
@@ -578,7 +590,7 @@ rows! {
         let one = V::c(1.0);
         let p = x.sigmoid();
         let p_t = p * t + (one - p) * (one - t);
-        let ce = x.softplus() - x * t;
+        let ce = logistic_loss(x, t);
         let alpha_t = V::select(alpha.ge(V::c(0.0)), alpha * t + (one - alpha) * (one - t), one);
         [alpha_t * ce * (one - p_t).pow(gamma)]
     }
@@ -586,7 +598,7 @@ rows! {
         let (zero, one) = (V::c(0.0), V::c(1.0));
         let p = x.sigmoid();
         let p_t = p * t + (one - p) * (one - t);
-        let ce = x.softplus() - x * t;
+        let ce = logistic_loss(x, t);
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
         // p (1-p) / (1-p_t), which is p_t for hard targets, where it could be 0 / 0.
         let slope = V::select(t.eq(zero) | t.eq(one), p_t, p * (one - p) / (one - p_t));

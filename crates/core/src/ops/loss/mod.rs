@@ -31,7 +31,13 @@ impl Reduction {
             Reduction::None => Ok(loss.clone()),
             Reduction::Mean => loss.mean(..),
             Reduction::Sum => loss.sum(..),
-            Reduction::BatchMean => loss.sum(..)?.div_scalar(self.divisor(loss.dims()).unwrap_or(1.0)),
+            Reduction::BatchMean if loss.numel() == 0 => {
+                loss.sum(..)?.div_scalar(self.divisor(loss.dims()).unwrap_or(1.0))
+            }
+            // The sum itself may be out of range.
+            Reduction::BatchMean => {
+                loss.mean(..)?.mul_scalar(loss.numel() as f64 / self.divisor(loss.dims()).unwrap_or(1.0))
+            }
         }
     }
 
