@@ -91,7 +91,7 @@ const WRITES: &[(&str, Write)] = &[
         p.mul(&p)?.sum(..)?.backward()?;
         Sgd::from_parameters(vec![p]).lr(0.1).step()
     }),
-    ("gradient_clip_value", |y| {
+    ("clip_grad_value", |y| {
         let p = ones(y.device(), &[3, 4])?.leaf()?;
         p.set_grad(Some(y.clone()))?;
         clip_grad_value(&[p], 1.0)
