@@ -9,6 +9,7 @@ use isograd_tests::harness::{self, text, trial};
 use libtest_mimic::Trial;
 
 type Outcome = std::result::Result<(), String>;
+type Check = fn(&Device) -> Result<Outcome>;
 
 fn main() {
     harness::main(|device| {
@@ -20,7 +21,7 @@ fn main() {
             let at = device.clone();
             trial(device, op, "a_dtype_that_its_documentation_excludes", move || refuses_dtypes(&at, attempts))
         });
-        let checks: [(&str, &str, fn(&Device) -> Result<Outcome>); 5] = [
+        let checks: [(&str, &str, Check); 5] = [
             ("update_", "targets_in_one_memory_are_refused", targets_in_one_memory),
             ("unscale_", "found_inf_among_the_gradients_is_refused", found_inf_among_gradients),
             ("in_place", "views_of_distinct_places_are_written", distinct_places),
@@ -62,7 +63,7 @@ const WRITES: &[(&str, Write)] = &[
     ("index_add_", |y| y.index_add_(0, &Tensor::zeros(1, DType::I64, y.device())?, &ones(y.device(), &[1, 4])?, 1)),
     ("index_put_", |y| {
         let index = Index::Tensor(Tensor::zeros(1, DType::I64, y.device())?);
-        y.index_put_(&[index.clone()], &ones(y.device(), &[1, 4])?, Put::Assign)?;
+        y.index_put_(std::slice::from_ref(&index), &ones(y.device(), &[1, 4])?, Put::Assign)?;
         y.index_put_(&[index], &ones(y.device(), &[1, 4])?, Put::Accumulate)
     }),
     ("update_", |y| update_(Pointwise::Accumulate, &[y], &[&ones(y.device(), &[3, 4])?], &[])),

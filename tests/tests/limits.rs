@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 use std::process::Command;
 
 type Outcome = std::result::Result<(), String>;
+type Check = fn(&Device) -> Result<Outcome>;
 
 /// Set for the process that runs with little memory.
 const LITTLE_MEMORY: &str = "ISOGRAD_TEST_LITTLE_MEMORY";
@@ -19,7 +20,7 @@ fn main() {
         return within_little_memory();
     }
     harness::main(|device| {
-        let checks: [(&str, &str, fn(&Device) -> Result<Outcome>); 9] = [
+        let checks: [(&str, &str, Check); 9] = [
             ("pool", "windows_that_kernels_cannot_count_are_refused", uncountable_windows),
             ("pool", "a_window_as_far_apart_as_can_be", sparse_windows),
             ("pool", "windows_of_an_empty_batch_take_no_time", empty_batch),
