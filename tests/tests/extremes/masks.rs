@@ -172,7 +172,7 @@ fn second_derivative(device: &Device, op: Op) -> Result<Outcome> {
         grad_with(&slope.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0).to_f64_vec()
     };
     let [plain, masked] = [slices(n)[0].clone(), vec![-INF; n]];
-    let alone = of(&[plain.clone()])?;
+    let alone = of(std::slice::from_ref(&plain))?;
     let together = of(&[masked.clone(), plain, masked])?;
     let expected = [vec![0.0; n], alone, vec![0.0; n]].concat();
     Ok(near("second derivative", &together, &expected, |i| 1e-5 * expected[i].abs().max(1e-3)))
