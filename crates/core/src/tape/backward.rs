@@ -40,7 +40,8 @@ impl Tensor {
 }
 
 /// The gradients of `y` with respect to `inputs`. No leaf's [`grad`](Tensor::grad) changes. Frees the tape. Each result
-/// owns its memory. Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
+/// owns its memory; one that is constant along a dimension, as that of a mean, may be an expanded view, which is refused where it
+/// would be changed in place. Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
 pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     grad_with(y, inputs, BackwardOptions::default())
 }
@@ -91,7 +92,10 @@ fn handed_out(
     options: &BackwardOptions,
     missing: impl Fn(usize) -> Error,
 ) -> Result<Vec<Tensor>> {
-    let one = |(i, g): (usize, Option<Tensor>)| owned(g.ok_or_else(|| missing(i))?);
+    let one = |(i, gradient): (usize, Option<Tensor>)| {
+        let gradient = gradient.ok_or_else(|| missing(i))?;
+        if gradient.is_unique() { Ok(gradient) } else { gradient.copy() }
+    };
     let mode = if options.create_graph { Mode::On } else { Mode::Off };
     with_flag(&MODE, mode, || found.into_iter().enumerate().map(one).collect())
 }
@@ -342,15 +346,10 @@ fn keep(kept: &mut Option<Tensor>, dy: Tensor, create_graph: bool) -> Result<()>
     match kept {
         Some(sum) => accumulate(sum, dy, create_graph),
         None => {
-            *kept = Some(owned(dy)?);
+            *kept = Some(if dy.is_unique() && dy.is_contiguous() { dy } else { dy.copy()? });
             Ok(())
         }
     }
-}
-
-/// The gradient itself if it is contiguous and nobody else sees its memory, else a copy, which a recorded pass records.
-fn owned(gradient: Tensor) -> Result<Tensor> {
-    if gradient.is_unique() && gradient.is_contiguous() { Ok(gradient) } else { gradient.copy() }
 }
 
 /// Errors unless a gradient has the shape, dtype and device of what it belongs to.
