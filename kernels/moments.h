@@ -73,13 +73,18 @@ FUNCTION Spread spread_of(GLOBAL const S *x, Slice slice, int is_centred) {
     A largest = 0, sum = 0, shift = 0, squares = 0, part = 0, count = (A)slice.count;
     EACH_OF_SLICE(at, slice) {
         A v = fabs_((A)LOAD(T, x, at));
-        // NaN stays.
-        largest = v <= largest ? largest : v;
+        // Nothing is larger than NaN, so that it stays.
+        largest = v > largest || v != v ? v : largest;
     }
-    found.mean = is_centred ? largest - largest : (A)0;
-    found.deviation = largest + found.mean;
-    // Zeros, infinity or NaN.
-    if (largest == 0 || largest - largest != 0) return found;
+    if (largest == 0 || largest - largest != 0) {
+        // Of zeros, infinities and NaN. Quotients are added, since sums of the others could be infinite too.
+        if (is_centred) {
+            EACH_OF_SLICE(at, slice) sum += (A)LOAD(T, x, at) / count;
+        }
+        found.mean = sum;
+        found.deviation = is_centred ? largest - largest : largest;
+        return found;
+    }
     A scale = scale_of(largest);
     idx seen = 0;
     if (is_centred) {
