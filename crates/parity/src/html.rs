@@ -1,6 +1,6 @@
 //! The page for browsers: a map of kernels by backend and a table of ops, from which the worst case of each opens.
 
-use crate::kernels::{KERNELS, Kernel, checks, rows};
+use crate::kernels::{KERNELS, Kernel, checks, ops};
 use crate::report::{Finding, Report};
 use crate::run::Check;
 use serde::Serialize;
@@ -33,7 +33,7 @@ struct Row {
 /// The page, of the results of some runs: one file that needs no other. Where several are of one backend, all of them count.
 pub fn html(reports: &[Report]) -> String {
     let row = |kernel: &'static Kernel| {
-        let ops = rows(kernel).iter().map(|op| (op.name, checks(op, kernel).collect())).collect();
+        let ops = ops(kernel).iter().map(|op| (op.name, checks(op, kernel).collect())).collect();
         Row { name: &kernel.name, category: &kernel.category, ops }
     };
     let commands = |report: &Report| report.findings.iter().map(Finding::command).collect();

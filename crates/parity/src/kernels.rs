@@ -51,75 +51,16 @@ pub static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
     table.kernel
 });
 
-/// Kernels that no op has yet. One that is built leaves this list.
-pub const PLANNED: &[&str] = &[
-    "im2col",
-    "conv2d_direct",
-    "depthwise_conv2d",
-    "conv_transpose2d",
-    "conv3d_direct",
-    "dilated_conv2d",
-    "col2im",
-    "conv2d_backward_input",
-    "conv2d_backward_weights",
-    "conv3d_backward_input",
-    "conv3d_backward_weights",
-    "deconv_backward_input",
-    "deconv_backward_weights",
-    "depthwise_conv2d_backward",
-    "dilated_conv2d_backward",
-    "conv_backward_bias",
-    "scaled_dot_product_attention",
-    "flash_attention_v2",
-    "grouped_query_attention",
-    "scaled_dot_product_attention_backward",
-    "flash_attention_backward",
-    "grouped_query_attention_backward",
-    "multi_head_attention_forward",
-    "multi_head_attention_backward",
-    "cross_attention_forward",
-    "cross_attention_backward",
-    "lstm_forward",
-    "lstm_backward",
-    "lstm_cell_forward",
-    "lstm_cell_backward",
-    "gru_forward",
-    "gru_backward",
-    "gru_cell_forward",
-    "gru_cell_backward",
-    "convlstm_forward",
-    "convlstm_backward",
-    "convlstm_cell_forward",
-    "convlstm_cell_backward",
-    "layernorm_relu",
-    "layernorm_gelu",
-    "residual_layernorm",
-    "bias_dropout",
-    "layernorm_relu_backward",
-    "layernorm_gelu_backward",
-    "residual_layernorm_backward",
-    "bias_dropout_backward",
-    "sparse_mm_forward",
-    "sparse_mm_backward",
-    "message_passing_forward",
-    "message_passing_backward",
-    "edge_softmax",
-    "diffusion_conv_forward",
-    "diffusion_conv_backward",
-    "edge_softmax_backward",
-    "upsample3d_nearest",
-    "upsample3d_nearest_backward",
-    "mesh_conv_forward",
-    "mesh_conv_backward",
-    "spiral_conv_forward",
-    "spiral_conv_backward",
-];
+/// The kernels that no op has yet.
+pub fn planned() -> impl Iterator<Item = &'static Kernel> {
+    KERNELS.iter().filter(|kernel| ops(kernel).is_empty())
+}
 
 fn is_named(op: &Op, kernel: &Kernel) -> bool {
     op.name == kernel.name || op.kernels.contains(&&*kernel.name)
 }
 
-/// The kernels that a row stands for: those of its name and of its list, and their gradients.
+/// The kernels that an op stands for: those of its name and of its list, and their gradients.
 pub fn of(op: &Op) -> Vec<&'static Kernel> {
     let own: Vec<&Kernel> = KERNELS.iter().filter(|kernel| is_named(op, kernel)).collect();
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
@@ -128,12 +69,12 @@ pub fn of(op: &Op) -> Vec<&'static Kernel> {
     own.iter().copied().chain(KERNELS.iter().filter(is_gradient)).collect()
 }
 
-/// The rows that stand for a kernel.
-pub fn rows(kernel: &Kernel) -> Vec<&'static Op> {
+/// The ops that stand for a kernel.
+pub fn ops(kernel: &Kernel) -> Vec<&'static Op> {
     OPS.iter().filter(|op| of(op).iter().any(|k| k.name == kernel.name)).collect()
 }
 
-/// The checks of a row that run a kernel for which it stands: of its gradient, not those that look at results alone; of one
+/// The checks of an op that run a kernel for which it stands: of its gradient, not those that look at results alone; of one
 /// whose gradient is another kernel, not those that look at gradients alone.
 pub fn checks(op: &Op, kernel: &Kernel) -> impl Iterator<Item = Check> {
     let is_own = is_named(op, kernel);

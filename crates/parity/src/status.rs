@@ -1,6 +1,6 @@
 //! The status page: one row a kernel, one column a backend.
 
-use crate::kernels::{KERNELS, Kernel, checks, rows};
+use crate::kernels::{KERNELS, Kernel, checks, ops, planned};
 use crate::report::{Finding, Outcome, Report};
 use std::fmt::Write;
 
@@ -51,31 +51,27 @@ pub fn status(reports: &[Report]) -> String {
             let cells: Vec<String> = BACKENDS.iter().map(|(backend, _)| cell(kernel, backend, &findings)).collect();
             let _ = writeln!(page, "| {} | {} | {} |", kernel.name, cells.join(" | "), note(kernel));
         }
-        let done = of_category.iter().filter(|kernel| !rows(kernel).is_empty()).count();
+        let done = of_category.iter().filter(|kernel| !ops(kernel).is_empty()).count();
         let total = of_category.len();
         let _ = writeln!(summary, "| {title} | {total} | {done} | {} | {}% |", total - done, 100 * done / total);
     }
     page +=
         "\n## Summary\n\n| Category | Kernels | Built | Planned | % |\n|----------|---------|-------|---------|---|\n";
     page += &summary;
-    let built = KERNELS.iter().filter(|kernel| !rows(kernel).is_empty()).count();
-    let total = KERNELS.len();
-    let _ = writeln!(
-        page,
-        "| **Total** | **{total}** | **{built}** | **{}** | **{}%** |",
-        total - built,
-        100 * built / total
-    );
+    let (total, planned) = (KERNELS.len(), planned().count());
+    let built = total - planned;
+    let share = 100 * built / total;
+    let _ = writeln!(page, "| **Total** | **{total}** | **{built}** | **{planned}** | **{share}%** |");
     page
 }
 
 fn cell(kernel: &Kernel, backend: &str, findings: &[&Finding]) -> String {
-    let rows = rows(kernel);
-    if rows.is_empty() {
+    let ops = ops(kernel);
+    if ops.is_empty() {
         return "🔧".into();
     }
     let runs = |f: &Finding| {
-        let mut of_op = rows.iter().filter(|op| op.name == f.op);
+        let mut of_op = ops.iter().filter(|op| op.name == f.op);
         of_op.any(|op| checks(op, kernel).any(|check| check == f.check))
     };
     let of = |f: &&&Finding| f.device.split(':').next() == Some(backend) && runs(f);
@@ -94,8 +90,8 @@ fn cell(kernel: &Kernel, backend: &str, findings: &[&Finding]) -> String {
 
 /// The op that stands for a kernel of another name.
 fn note(kernel: &Kernel) -> String {
-    let rows = rows(kernel);
-    let names: Vec<&str> = rows.iter().map(|op| op.name).filter(|name| *name != kernel.name).collect();
+    let ops = ops(kernel);
+    let names: Vec<&str> = ops.iter().map(|op| op.name).filter(|name| *name != kernel.name).collect();
     match (names.is_empty(), kernel.backward_of.is_empty()) {
         (true, _) => String::new(),
         (false, false) => format!("gradient of {}", names.join(", ")),
