@@ -16,27 +16,31 @@ DTYPES = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "f64": "fp64"}
 # Of isograd's names: what PyTorch's rows call the same.
 NAMES = {
     "softmax": "softmax", "log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm",
-    "batch_norm": "batch_norm", "group_norm32": "group_norm32", "instance_norm": "instance_norm",
-    "cross_entropy": "cross_entropy", "relu": "relu", "gelu": "gelu", "add": "add", "mul": "mul", "copy": "copy",
-    "embedding": "embedding", "gather": "gather_d0", "scatter_add": "scatter_add_d0", "scatter_add_": "scatter_add_d0",
-    "index_select": "gather_rows", "index_add_": "scatter_add_rows", "linear + gelu": "linear_gelu", "linear + gelu, r": "linear_gelu",
-    "linear + gelu, no grad": "linear_gelu",
-    "scatter_add, any": "scatter_add_d0", "scatter_add_, any": "scatter_add_d0", "index_add_, any": "scatter_add_rows", "matmul": "gemm", "adamw": "adamw",
-    "sgd, momentum": "sgd_momentum", "clip by norm": "clip_grad_norm", "muon": "muon", "mse_loss": "mse_loss", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp",
-    "captured mlp tf32": "mnist_mlp",
-    **{name: name for name in ("max_pool2d_k3s2", "max_pool2d_k2s2", "avg_pool2d_k2s2", "adapt_avg_1", "adapt_avg_7", "adapt_max_7")},
+    "batch_norm": "batch_norm", "group_norm": "group_norm32", "instance_norm": "instance_norm",
+    "cross_entropy": "cross_entropy", "relu": "relu", "gelu": "gelu", "add": "add", "mul": "mul", "copy_": "copy",
+    "embedding": "embedding", "gather": "gather_d0", "index_select": "gather_rows", "matmul": "gemm",
+    "scatter_add": "scatter_add_d0", "scatter_add, any order": "scatter_add_d0",
+    "scatter_add_": "scatter_add_d0", "scatter_add_, any order": "scatter_add_d0",
+    "index_add_": "scatter_add_rows", "index_add_, any order": "scatter_add_rows",
+    "gemm_bias, gelu": "linear_gelu", "gemm_bias, gelu, no grad": "linear_gelu", "gemm_bias, gelu, reduced": "linear_gelu",
+    "adamw": "adamw", "sgd, momentum": "sgd_momentum", "clip_grad_norm": "clip_grad_norm", "muon": "muon",
+    "mse_loss": "mse_loss", "mlp step": "mnist_mlp", "captured mlp": "mnist_mlp", "captured mlp tf32": "mnist_mlp",
+    "max_pool2d, k3s2": "max_pool2d_k3s2", "max_pool2d, k2s2": "max_pool2d_k2s2", "avg_pool2d, k2s2": "avg_pool2d_k2s2",
+    "adaptive_avg_pool2d, 1": "adapt_avg_1", "adaptive_avg_pool2d, 7": "adapt_avg_7", "adaptive_max_pool2d, 7": "adapt_max_7",
 }
 # Of the rows of graphs: the name and the variant of PyTorch's.
 GRAPHS = {
-    "index_select": ("index_select", "eager"), "index_add": ("index_add", "eager"), "scatter_sum": ("scatter_reduce", "sum"),
-    "scatter_mean": ("scatter_reduce", "mean"), "scatter_max": ("scatter_reduce", "amax"),
+    "index_select, graph": ("index_select", "eager"), "index_add, graph": ("index_add", "eager"),
+    "scatter_sum": ("scatter_reduce", "sum"), "scatter_mean": ("scatter_reduce", "mean"), "scatter_max": ("scatter_reduce", "amax"),
 }
+# Rows whose shape is one long dimension.
+ELEMENTWISE = {"relu", "gelu", "add", "mul", "copy_", "mse_loss"}
 
 
 def shape(row):
     """The shape as PyTorch's rows write it."""
     dims, name = row["shape"], row["name"]
-    if row["group"] == "graph":
+    if name in GRAPHS:
         nodes, edges, features = dims
         return f"N{nodes // 1000}k E{edges / 1e6:g}M d{features}"
     if name == "gather" or name.startswith(("scatter", "index_")):
@@ -46,7 +50,7 @@ def shape(row):
         return f"{dims[1]}x{dims[2]} tok{dims[0]}"
     if name == "matmul":
         return f"{dims[0]}^3"
-    if name.startswith("linear + gelu"):
+    if name.startswith("gemm_bias"):
         return f"{dims[0]}x{dims[2]}x{dims[1]}"
     if "mlp" in name:
         return f"784-256-10 B{dims[0]}"
@@ -54,7 +58,7 @@ def shape(row):
         return "48 mats"
     if row["group"] == "optimizer":
         return "1x100M" if dims[0] == 1 else "300 tensors"
-    if row["group"] == "elementwise" or name == "mse_loss":
+    if name in ELEMENTWISE:
         return "64Mi"
     return "x".join(map(str, dims))
 
@@ -62,8 +66,8 @@ def shape(row):
 def counterparts(row, torch):
     """PyTorch's rows for one of isograd's."""
     name, of, impl = NAMES.get(row["name"]), shape(row), None
-    if row["group"] == "graph":
-        name, impl = GRAPHS.get(row["name"], (None, None))
+    if row["name"] in GRAPHS:
+        name, impl = GRAPHS[row["name"]]
     dtype = DTYPES.get(row["dtype"])
     step = row["group"] in ("optimizer", "training")
     for other in torch:
@@ -111,14 +115,14 @@ def main():
         torch = [json.loads(line) for line in file]
     copy = {"isograd": [r for r in ours if r["group"] == "ceiling"], "PyTorch": [r for r in torch if r.get("section") == "ceilings"]}
     for who, rows in copy.items():
-        rates = [f"{r['name']} {r['dtype']} {r['gbps']:.0f} GB/s" for r in rows if r.get("gbps") and r["name"] == "copy"]
+        rates = [f"{r['name']} {r['dtype']} {r['gbps']:.0f} GB/s" for r in rows if r.get("gbps") and r["name"] in ("copy_", "copy")]
         rates += [f"matmul {r['dtype']} {r['tflops']:.0f} TFLOP/s" for r in rows if r.get("tflops")]
         print(f"{who}: {', '.join(rates)}")
     columns = ["op", "shape", "dtype", "pass", "of the limit", "PyTorch", "ratio", "in a row", "captured"]
     if options.markdown:
         print("\n| " + " | ".join(columns) + " |\n|" + "|".join([" --- "] * 4 + [" ---: "] * 5) + "|")
     else:
-        print(f"\n{columns[0]:<15} {columns[1]:<22} {columns[2]:<5} {columns[3]:<5}" + "".join(f"{c:>13}" for c in columns[4:]))
+        print(f"\n{columns[0]:<31} {columns[1]:<22} {columns[2]:<5} {columns[3]:<5}" + "".join(f"{c:>13}" for c in columns[4:]))
     for row in ours:
         if row["group"] == "ceiling" or not row.get("milliseconds"):
             continue
@@ -133,7 +137,7 @@ def main():
         if options.markdown:
             print("| " + " | ".join(cells) + " |")
         else:
-            print(f"{cells[0]:<15} {cells[1]:<22} {cells[2]:<5} {cells[3]:<5}" + "".join(f"{c:>13}" for c in cells[4:]))
+            print(f"{cells[0]:<31} {cells[1]:<22} {cells[2]:<5} {cells[3]:<5}" + "".join(f"{c:>13}" for c in cells[4:]))
 
 
 if __name__ == "__main__":

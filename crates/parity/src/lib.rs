@@ -17,6 +17,7 @@
 //! ```
 
 mod apart;
+pub mod bench;
 pub mod case;
 pub mod cases;
 pub mod check;

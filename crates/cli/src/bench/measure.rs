@@ -1,7 +1,8 @@
 //! How a row is measured.
 
-use super::rows::{Action, Case, Clock, Cost, Op, Work};
+use super::rows::{Clock, Op};
 use anyhow::Result;
+use isograd::parity::bench::{Action, Call, Cost, Work};
 use isograd::tape::{BackwardOptions, grad_with};
 use isograd::{DType, Device, Tensor};
 use serde::Serialize;
@@ -55,8 +56,8 @@ pub struct Limits {
 
 impl Op {
     fn shrunk(&self, divisor: usize) -> Vec<usize> {
-        let shrunk = |(i, &n): (usize, &usize)| if i < self.shrinks { (n / divisor).max(1) } else { n };
-        self.dims.iter().enumerate().map(shrunk).collect()
+        let shrunk = |(i, &n): (usize, &usize)| if i < self.bench.shrinks { (n / divisor).max(1) } else { n };
+        self.bench.dims.iter().enumerate().map(shrunk).collect()
     }
 
     /// The least power of two by which the first extents are divided so that every row of the op is within the limits:
@@ -64,10 +65,10 @@ impl Op {
     fn divisor(&self, device: &Device, limits: &Limits) -> usize {
         let fits = |divisor: &usize| {
             let dims = self.shrunk(*divisor);
-            let is_least = dims[..self.shrinks].iter().all(|&n| n == 1);
+            let is_least = dims[..self.bench.shrinks].iter().all(|&n| n == 1);
             is_least
                 || Row::of(self).all(|row| {
-                    let cost = row.cost(&Case::new(device, dims.clone(), row.dtype));
+                    let cost = row.cost(&Call::new(device, dims.clone(), row.dtype));
                     cost.bytes <= limits.bytes && cost.flops <= limits.flops
                 })
         };
@@ -86,38 +87,38 @@ pub struct Row {
 impl Row {
     /// The rows of an op.
     pub fn of(op: &Op) -> impl Iterator<Item = Row> {
-        let passes = [Some(Pass::Forward), op.backward.map(|_| Pass::Backward)];
+        let passes = [Some(Pass::Forward), op.bench.backward.map(|_| Pass::Backward)];
         let pairs =
-            op.dtypes.iter().flat_map(move |&dtype| passes.into_iter().flatten().map(move |pass| (dtype, pass)));
+            op.bench.dtypes.iter().flat_map(move |&dtype| passes.into_iter().flatten().map(move |pass| (dtype, pass)));
         pairs.map(|(dtype, pass)| Row { op: op.clone(), dtype, pass })
     }
 
     /// What a filter looks at: `softmax [4096, 4096] bf16 bwd`.
     pub fn label(&self) -> String {
-        format!("{} {:?} {} {}", self.op.name, self.op.dims, self.dtype, self.pass)
+        format!("{} {:?} {} {}", self.op.name, self.op.bench.dims, self.dtype, self.pass)
     }
 
     /// What the row needs at a shape.
-    pub fn cost(&self, case: &Case) -> Cost {
-        match (self.pass, self.op.backward) {
+    pub fn cost(&self, case: &Call) -> Cost {
+        match (self.pass, self.op.bench.backward) {
             (Pass::Backward, Some(backward)) => backward(case),
-            _ => (self.op.forward)(case),
+            _ => (self.op.bench.forward)(case),
         }
     }
 
     /// The row at its shape, with what its first extents are divided by.
-    pub fn fit(&self, device: &Device, limits: &Limits) -> (Case, usize) {
+    pub fn fit(&self, device: &Device, limits: &Limits) -> (Call, usize) {
         let divisor = self.op.divisor(device, limits);
-        (Case::new(device, self.op.shrunk(divisor), self.dtype), divisor)
+        (Call::new(device, self.op.shrunk(divisor), self.dtype), divisor)
     }
 
     /// What is timed.
-    fn work(&self, case: Case) -> Result<Work> {
-        let (inputs, call) = match self.op.action {
-            Action::Work(work) => return work(&case),
+    fn work(&self, case: Call) -> Result<Work> {
+        let (inputs, call) = match self.op.bench.action {
+            Action::Work(work) => return Ok(work(&case)?),
             Action::Call { inputs, call } => (inputs(&case)?, call),
         };
-        let is_leaf = |x: &Tensor| self.op.backward.is_some() && x.dtype().is_float();
+        let is_leaf = |x: &Tensor| self.op.bench.backward.is_some() && x.dtype().is_float();
         let leaf = |x: Tensor| if is_leaf(&x) { x.leaf() } else { Ok(x) };
         let inputs: Vec<Tensor> = inputs.into_iter().map(leaf).collect::<isograd::Result<_>>()?;
         if self.pass == Pass::Forward {
@@ -133,7 +134,7 @@ impl Row {
     }
 
     /// Seconds of each timed call.
-    pub fn measure(&self, case: Case, bench: &Stand) -> Result<Vec<f64>> {
+    pub fn measure(&self, case: Call, bench: &Stand) -> Result<Vec<f64>> {
         let device = case.device.clone();
         let mut work = self.work(case)?;
         // The first call compiles, the second finds its memory in the pool.
@@ -162,14 +163,14 @@ impl Row {
     /// Of a short call: the seconds of one of many in a row by the host's clock, launches included, and, on a device that
     /// records, those of one in a recording of calls with inputs that no cache holds all of.
     pub fn measure_in_a_row(&self, stand: &Stand, seconds: f64) -> Result<(Option<f64>, Option<f64>)> {
-        let Action::Call { inputs, .. } = self.op.action else { return Ok((None, None)) };
+        let Action::Call { inputs, .. } = self.op.bench.action else { return Ok((None, None)) };
         if self.op.clock != Clock::Device || seconds > SHORT {
             return Ok((None, None));
         }
         let (case, _) = self.fit(&stand.device, &stand.limits);
         let bytes: usize = inputs(&case)?.iter().map(|x| x.numel() * x.dtype().size()).sum();
         let calls = (COLD / bytes.max(1)).clamp(1, RECORDED);
-        let alike = || self.work(Case::new(&stand.device, case.dims.clone(), self.dtype));
+        let alike = || self.work(Call::new(&stand.device, case.dims.clone(), self.dtype));
         let mut all: Vec<Work> = (0..calls).map(|_| alike()).collect::<Result<_>>()?;
         let mut turn = 0;
         let mut in_turn: Work = Box::new(move || {
@@ -219,7 +220,7 @@ impl Stand {
         let mut seen = HashSet::new();
         let mut is_new = |row: &Row| {
             let (case, _) = row.fit(&self.device, &self.limits);
-            seen.insert((row.op.name, case.dims, row.dtype, row.pass))
+            seen.insert((row.op.name.clone(), case.dims, row.dtype, row.pass))
         };
         rows.into_iter().filter(|row| is_new(row)).collect()
     }

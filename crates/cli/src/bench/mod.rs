@@ -7,11 +7,12 @@ mod rows;
 use crate::{check_writable, progress_bar};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use isograd::parity::bench::Cost;
 use isograd::{DType, Device, DeviceInfo, Kind, replace_file};
 use measure::{Limits, Row, Stand};
 use regex::Regex;
 use report::{Outcome, Record, Table};
-use rows::{Clock, Cost, Op};
+use rows::{Clock, Op};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -123,12 +124,13 @@ struct Session {
 impl Session {
     /// Measures the copy bandwidth, and the matrix rates of the dtypes in which `rows` multiply.
     fn ceilings(&mut self, rows: &[Row]) -> Result<Ceilings> {
-        let copy = self.ceiling(rows::copy_ceiling(), DType::F32)?;
+        let [copy, product] = Op::ceilings();
+        let copy = self.ceiling(copy, DType::F32)?;
         let copy = copy.and_then(|record| record.gbps).context("the device cannot copy")? * 1e9;
         let mut matrix: Vec<(DType, Option<f64>)> = Vec::new();
-        for row in rows.iter().filter(|row| row.op.group == "matmul") {
+        for row in rows.iter().filter(|row| row.op.group == "matrix") {
             if matrix.iter().all(|(dtype, _)| *dtype != row.dtype) {
-                let record = self.ceiling(rows::matrix_ceiling(), row.dtype)?;
+                let record = self.ceiling(product.clone(), row.dtype)?;
                 matrix.push((row.dtype, record.and_then(|record| record.tflops).map(|rate| rate * 1e12)));
             }
         }
@@ -136,7 +138,7 @@ impl Session {
     }
 
     fn ceiling(&mut self, op: Op, dtype: DType) -> Result<Option<&Record>> {
-        let row = Row { op: Op { group: "ceiling", ..op }, dtype, pass: measure::Pass::Forward };
+        let row = Row { op, dtype, pass: measure::Pass::Forward };
         let record = self.record(&row, None);
         self.keep(record)?;
         Ok(self.records.last())

@@ -1,10 +1,11 @@
 //! What a measurement says: a line of the table, a line of JSON, and the summary.
 
 use super::measure::{Pass, Row};
-use super::rows::{Clock, Cost};
+use super::rows::Clock;
 use crate::print;
 use anyhow::Result;
 use isograd::DeviceInfo;
+use isograd::parity::bench::Cost;
 use serde::Serialize;
 
 /// How a row ended.
@@ -56,7 +57,7 @@ impl Record {
             hardware: info.description.clone(),
             driver: info.driver.clone(),
             group: row.op.group.into(),
-            name: row.op.name.into(),
+            name: row.op.name.clone(),
             shape: dims.to_vec(),
             divisor,
             dtype: row.dtype.to_string(),
@@ -122,7 +123,7 @@ impl Table {
         )?;
         print("one of a recording with cold caches.\n")?;
         print(&format!(
-            "{:<16} {:<22} {:>4} {:<4} {:<3} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>5} {:>4}",
+            "{:<31} {:<22} {:>4} {:<4} {:<3} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>5} {:>4}",
             "name", "shape", "/", "", "", "ms", "min", "in a row", "captured", "GB/s", "TFLOP/s", "of", "runs"
         ))?;
         Ok(Table { info: info.clone() })
@@ -138,7 +139,7 @@ impl Table {
         let Record { name, shape, divisor, dtype, pass, runs, .. } = record;
         let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
         let divisor = if *divisor > 1 { divisor.to_string() } else { String::new() };
-        let head = format!("{name:<16} {:<22} {divisor:>4} {dtype:<4} {pass:<3}", shape.join("x"));
+        let head = format!("{name:<31} {:<22} {divisor:>4} {dtype:<4} {pass:<3}", shape.join("x"));
         let number = |v: Option<f64>, digits: usize| v.map_or("-".to_string(), |v| format!("{v:.digits$}"));
         match &record.outcome {
             Outcome::Measured => print(&format!(
@@ -160,7 +161,7 @@ impl Table {
     pub fn summary(&self, records: &[Record]) -> Result<()> {
         let mut groups: Vec<&str> = records.iter().map(|record| record.group.as_str()).collect();
         groups.dedup();
-        print(&format!("\n{:<12} {:>4} {:>6} {:>6}  fractions of the ceilings", "group", "rows", "median", "worst"))?;
+        print(&format!("\n{:<15} {:>4} {:>6} {:>6}  fractions of the ceilings", "group", "rows", "median", "worst"))?;
         for group in groups {
             let of = |record: &&Record| record.group == group && record.fraction.is_some();
             let mut measured: Vec<&Record> = records.iter().filter(of).collect();
@@ -168,7 +169,7 @@ impl Table {
             let Some(worst) = measured.first() else { continue };
             let fraction = |record: &Record| record.fraction.unwrap_or(0.0);
             let (count, median) = (measured.len(), fraction(measured[measured.len() / 2]));
-            print(&format!("{group:<12} {count:>4} {median:>6.3} {:>6.3}  {}", fraction(worst), worst.what()))?;
+            print(&format!("{group:<15} {count:>4} {median:>6.3} {:>6.3}  {}", fraction(worst), worst.what()))?;
         }
         Ok(())
     }

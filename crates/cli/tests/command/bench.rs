@@ -32,7 +32,7 @@ const KEYS: [&str; 20] = [
 fn rows_are_measured_against_ceilings_of_the_same_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bench.json");
-    let filter = "^(launch|norm rms_norm .* f32|matmul matmul .* f32|optimizer)";
+    let filter = "^(launch|normalization rms_norm .* f32|matrix matmul .* f32|optimizer)";
     let file = path.to_str().unwrap();
     let ended = run(&["bench", "--device", "cpu", "--quick", "--filter", filter, "--json", file]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -53,7 +53,7 @@ fn rows_are_measured_against_ceilings_of_the_same_run() {
     assert_eq!(of("ceiling").len(), 2);
     assert!(records[0]["gbps"].as_f64() > Some(0.0) && records[1]["tflops"].as_f64() > Some(0.0), "{text}");
     // Both shapes with both passes; a launch has no ceiling.
-    let norms = of("norm");
+    let norms = of("normalization");
     assert_eq!(norms.iter().map(|r| r["pass"].as_str().unwrap()).collect::<Vec<_>>(), ["fwd", "bwd", "fwd", "bwd"]);
     assert!(norms.iter().chain(&of("optimizer")).all(|r| r["fraction"].as_f64() > Some(0.0)), "{text}");
     assert!(of("launch")[0]["fraction"].is_null());

@@ -1,10 +1,12 @@
 //! Graphs: what edges bring to nodes.
 
-use super::rows::{absolute, one, two};
+use super::common::{absolute, one, two};
+use super::indexing::{of_graph, reads};
 use super::{Class, Invocation, Op};
+use crate::bench::{Bench, Call, Cost, INDEX, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::Result;
 use isograd_core::ops::TieGrad;
+use isograd_core::{Result, Tensor};
 use serde_json::json;
 
 /// `size`, and rows of the case's shape with an index below it.
@@ -32,7 +34,9 @@ pub(super) fn ops() -> Vec<Op> {
         .collects()
         .fused()
         .kernels(&["scatter_add"])
-        .also(&["scatter_add", "index_add"]),
+        .also(&["scatter_add", "index_add"])
+        .launches(2, 1)
+        .bench([joins(|c, x| x[0].scatter_sum(&x[1], Some(c.dims[0])))]),
         Op::new(
             "scatter_mean",
             |c| one(c.input("src")?.scatter_mean(c.input("index")?, size(c)?)),
@@ -43,7 +47,9 @@ pub(super) fn ops() -> Vec<Op> {
         .linear()
         .collects()
         .fused()
-        .also(&["scatter_add", "index_add"]),
+        .also(&["scatter_add", "index_add"])
+        .launches(2, 1)
+        .bench([joins(|c, x| x[0].scatter_mean(&x[1], Some(c.dims[0])))]),
         Op::new(
             "scatter_max",
             |c| {
@@ -58,6 +64,18 @@ pub(super) fn ops() -> Vec<Op> {
             },
         )
         .fused()
-        .also(&["scatter", "gather", "index_select"]),
+        .also(&["scatter", "gather", "index_select"])
+        .launches(2, 1)
+        .bench([
+            joins(|c, x| Ok(x[0].scatter_max(&x[1], Some(c.dims[0]), TieGrad::Even)?.0)),
+            joins(|c, x| Ok(x[0].scatter_max(&x[1], Some(c.dims[0]), TieGrad::First)?.0)).variant("first"),
+        ]),
     ]
+}
+
+/// Joins edges for nodes: rows `[n, C]` of a shape `[R, n, C]`, with an index of n rows below R.
+fn joins(f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
+    let inputs = |c: &Call| Ok(vec![c.normal(&c.dims[1..])?, c.indices(c.dims[0], &c.dims[1..2])?]);
+    let joined = |c: &Call| Cost::bytes(c.bytes((c.dims[0] + c.dims[1]) * c.dims[2]) + c.dims[1] * INDEX);
+    of_graph(call(inputs, f), joined).backward(|c| reads(c, c.dims[1]))
 }

@@ -1,16 +1,31 @@
 //! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
 
-mod channels;
+mod activation;
+mod binary;
+mod common;
+mod comparison;
+mod copy;
 mod custom;
+mod fused_pointwise;
 mod graph;
-mod launches;
+mod indexing;
+mod loss;
+mod matrix;
 mod modules;
-mod pools;
-mod rows;
+mod normalization;
+mod optimizer;
+mod pooling;
+mod random;
+mod reduction;
 mod sequence;
+mod unary;
+mod view;
 
+pub(crate) use copy::copies;
 pub use custom::custom;
+pub(crate) use matrix::squares;
 
+use crate::bench::Bench;
 use crate::case::{Case, Gen};
 use isograd_core::ops::loss::Reduction;
 use isograd_core::{DType, Device, Error, Result, Scalar, Tensor};
@@ -21,7 +36,29 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 /// All ops.
-pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(rows::ops);
+pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
+    let families = [
+        ("activation", activation::ops()),
+        ("unary", unary::ops()),
+        ("binary", binary::ops()),
+        ("comparison", comparison::ops()),
+        ("fused pointwise", fused_pointwise::ops()),
+        ("reduction", reduction::ops()),
+        ("view", view::ops()),
+        ("copy", copy::ops()),
+        ("indexing", indexing::ops()),
+        ("graph", graph::ops()),
+        ("matrix", matrix::ops()),
+        ("loss", loss::ops()),
+        ("normalization", normalization::ops()),
+        ("pooling", pooling::ops()),
+        ("sequence", sequence::ops()),
+        ("random", random::ops()),
+        ("optimizer", optimizer::ops()),
+    ];
+    let named = |(category, ops): (&'static str, Vec<Op>)| ops.into_iter().map(move |op| Op { category, ..op });
+    families.into_iter().flat_map(named).collect()
+});
 
 /// Modules, schedules and calls that no kernel of the table stands for. Cases from outside reach them by name; of their own
 /// they have none.
@@ -79,6 +116,8 @@ pub struct Op {
     pub fused: bool,
     /// The most kernels that a device launches for the result, and for all gradients.
     pub launches: [u64; 2],
+    /// What `isograd bench` measures of it.
+    pub bench: Vec<Bench>,
     /// Why a run in 16 bits is not compared with one of f64.
     pub wide: Option<&'static str>,
     /// What of its inputs it changes, where a call changes copies of them.
@@ -158,7 +197,7 @@ impl Op {
             run: Box::new(run),
             make: Box::new(make),
             class: Class::Exact,
-            companion: rows::result,
+            companion: common::result,
             definition: None,
             derivative: Derivative::Twice,
             constant: &[],
@@ -169,6 +208,7 @@ impl Op {
             slice: Slice::Whole,
             fused: false,
             launches: [1, 1],
+            bench: Vec::new(),
             wide: None,
             changes: None,
         }
@@ -236,6 +276,18 @@ impl Op {
 
     fn fused(mut self) -> Op {
         self.fused = true;
+        self
+    }
+
+    /// At most so many launches for the result and for all gradients. A faster op makes its numbers smaller; none grows
+    /// without a reason.
+    fn launches(mut self, forward: u64, backward: u64) -> Op {
+        self.launches = [forward, backward];
+        self
+    }
+
+    fn bench(mut self, measured: impl IntoIterator<Item = Bench>) -> Op {
+        self.bench.extend(measured);
         self
     }
 

@@ -1,8 +1,13 @@
 //! Modules by the names of their types, with what they are built from as attributes and their parameters as inputs, by the
 //! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
 
-use super::pools::{avg_of, max_of, output_of};
-use super::rows::{activation, approximate_of, found, none, one, order, rng, with_gradients};
+use super::activation::approximate_of;
+use super::common::{none, one};
+use super::indexing::order;
+use super::matrix::activation;
+use super::optimizer::{found, with_gradients};
+use super::pooling::{avg_of, max_of, output_of};
+use super::random::rng;
 use super::{Class, Derivative, Invocation, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::{Approximate, EmbeddingOptions};

@@ -1,7 +1,9 @@
 //! What models of sequences have of their own.
 
-use super::rows::{NO_GRADIENT, one, rng};
+use super::common::{NO_GRADIENT, one};
+use super::random::rng;
 use super::{Class, Invocation, Op};
+use crate::bench::{self, Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Direction, Rotary, RotaryStyle, Sampling};
 use isograd_core::{DType, Result, Tensor};
@@ -15,9 +17,15 @@ pub(super) fn ops() -> Vec<Op> {
             .constant(&["cos", "sin"])
             .linear()
             .fused()
-            .also(&["narrow", "index_select"]),
+            .also(&["narrow", "index_select"])
+            .launches(1, 2)
+            .bench([
+                turned("", |_, x| turn(x, RotaryStyle::Half, Direction::Forward)),
+                turned("inverse", |_, x| turn(x, RotaryStyle::Half, Direction::Inverse)),
+                turned("pairs", |_, x| turn(x, RotaryStyle::Interleaved, Direction::Forward)),
+            ]),
         // Its sums are of whole numbers: every device draws the same.
-        Op::new("sample_logits", sample_logits, sample_case).derivative(NO_GRADIENT).fused(),
+        Op::new("sample_logits", sample_logits, sample_case).derivative(NO_GRADIENT).fused().bench(samples()),
     ]
 }
 
@@ -99,4 +107,37 @@ fn sample_case(g: &mut Gen) -> Case {
         "seed": g.bits(),
     });
     Case::new(attributes, vec![("logits", logits)])
+}
+
+fn turn(x: &[Tensor], style: RotaryStyle, direction: Direction) -> Result<Tensor> {
+    let rotary = Rotary { style, direction, ..Default::default() };
+    Ok(x[0].apply_rotary_embedding(&x[1], &x[2], &x[3], &rotary)?.0)
+}
+
+/// Queries and keys `[B, H, T, D]` turned by tables of f32. The gradient is the same kernel with the other direction.
+fn turned(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
+    fn inputs(c: &Call) -> Result<Vec<Tensor>> {
+        let table = || Tensor::randn([c.dims[2], c.dims[3] / 2], 0.0, 1.0, DType::F32, &c.device, &c.rng);
+        Ok([c.alike(2)?, vec![table()?, table()?]].concat())
+    }
+    let cost = |c: &Call| Cost::bytes(c.bytes(4 * c.numel()) + c.dims[2] * c.dims[3] * 4);
+    Bench::new(&[8, 32, 2048, 128], call(inputs, f), cost).dtypes(STORED).variant(variant)
+}
+
+/// Tokens drawn from logits: of all, of a list of the largest, of a nucleus, and of both.
+fn samples() -> Vec<Bench> {
+    fn draw(c: &Call, x: &[Tensor], top_k: usize, top_p: f64) -> Result<Tensor> {
+        x[0].sample_logits(&Sampling { top_k, top_p, ..Sampling::default() }, &c.rng)
+    }
+    type Draw = fn(&Call, &[Tensor]) -> Result<Tensor>;
+    let draws: [(&str, Draw); 4] = [
+        ("", |c, x| draw(c, x, 0, 1.0)),
+        ("top 50", |c, x| draw(c, x, 50, 1.0)),
+        ("top p 0.9", |c, x| draw(c, x, 0, 0.9)),
+        ("top 50, p 0.9", |c, x| draw(c, x, 50, 0.9)),
+    ];
+    let of = |dims: [usize; 2]| {
+        draws.map(|(variant, f)| Bench::new(&dims, call(bench::one, f), |c| c.whole(1)).dtypes(STORED).variant(variant))
+    };
+    [[64, 50257], [8, 128_256]].into_iter().flat_map(of).collect()
 }

@@ -1,32 +1,74 @@
 //! Pooling.
 
 use super::Class::Reduction;
-use super::rows::{absolute, none, one, two};
+use super::common::{absolute, none, one, two};
 use super::{Invocation, Op};
+use crate::bench::{self, Bench, Call, Cost, INDEX, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{AvgPool, KEEP, MaxPool};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
-pub(super) fn pools() -> Vec<Op> {
+pub(super) fn ops() -> Vec<Op> {
     vec![
         max::<1>("max_pool1d", Tensor::max_pool1d, Tensor::max_pool1d_with_indices),
-        max::<2>("max_pool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices).kernels(&["maxpool2d"]),
-        max::<3>("max_pool3d", Tensor::max_pool3d, Tensor::max_pool3d_with_indices).kernels(&["maxpool3d"]),
-        avg::<1>("avg_pool1d", Tensor::avg_pool1d),
-        avg::<2>("avg_pool2d", Tensor::avg_pool2d).kernels(&["avgpool2d"]),
-        avg::<3>("avg_pool3d", Tensor::avg_pool3d).kernels(&["avgpool3d"]),
+        max::<2>("max_pool2d", Tensor::max_pool2d, Tensor::max_pool2d_with_indices).kernels(&["maxpool2d"]).bench([
+            halved("k3s2", IMAGES, 1, |_, x| {
+                x[0].max_pool2d(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
+            }),
+            halved("k2s2", IMAGES, 1, |_, x| x[0].max_pool2d(MaxPool::new([2, 2]))),
+        ]),
+        max::<3>("max_pool3d", Tensor::max_pool3d, Tensor::max_pool3d_with_indices)
+            .kernels(&["maxpool3d"])
+            .bench([halved("k2s2", VOLUMES, 1, |_, x| x[0].max_pool3d(MaxPool::new([2, 2, 2])))]),
+        avg::<1>("avg_pool1d", Tensor::avg_pool1d)
+            // The gradient of a window that covers the volume is that of the mean: two kernels.
+            .launches(1, 2),
+        avg::<2>("avg_pool2d", Tensor::avg_pool2d).kernels(&["avgpool2d"]).launches(1, 2).bench([
+            halved("k3s2", IMAGES, 0, |_, x| {
+                x[0].avg_pool2d(AvgPool { stride: [2, 2], padding: [1, 1], ..AvgPool::new([3, 3]) })
+            }),
+            halved("k2s2", IMAGES, 0, |_, x| x[0].avg_pool2d(AvgPool::new([2, 2]))),
+        ]),
+        avg::<3>("avg_pool3d", Tensor::avg_pool3d).kernels(&["avgpool3d"]).launches(1, 2).bench([halved(
+            "k2s2",
+            VOLUMES,
+            0,
+            |_, x| x[0].avg_pool3d(AvgPool::new([2, 2, 2])),
+        )]),
         global_max::<2>("global_max_pool2d", Tensor::global_max_pool2d, Tensor::global_max_pool2d_with_indices)
-            .kernels(&["global_maxpool2d"]),
-        global_max::<3>("global_max_pool3d", Tensor::global_max_pool3d, Tensor::global_max_pool3d_with_indices),
-        global_avg::<2>("global_avg_pool2d", Tensor::global_avg_pool2d).kernels(&["global_avgpool2d"]),
-        global_avg::<3>("global_avg_pool3d", Tensor::global_avg_pool3d),
-        adaptive_max::<1>("adaptive_max_pool1d", Tensor::adaptive_max_pool1d, Tensor::adaptive_max_pool1d_with_indices),
-        adaptive_max::<2>("adaptive_max_pool2d", Tensor::adaptive_max_pool2d, Tensor::adaptive_max_pool2d_with_indices),
-        adaptive_max::<3>("adaptive_max_pool3d", Tensor::adaptive_max_pool3d, Tensor::adaptive_max_pool3d_with_indices),
-        adaptive_avg::<1>("adaptive_avg_pool1d", Tensor::adaptive_avg_pool1d),
-        adaptive_avg::<2>("adaptive_avg_pool2d", Tensor::adaptive_avg_pool2d).kernels(&["adaptive_avgpool2d"]),
-        adaptive_avg::<3>("adaptive_avg_pool3d", Tensor::adaptive_avg_pool3d),
+            .kernels(&["global_maxpool2d"])
+            // The position of the largest element, then its value.
+            .launches(2, 1),
+        global_max::<3>("global_max_pool3d", Tensor::global_max_pool3d, Tensor::global_max_pool3d_with_indices)
+            // Position and value, and a long volume is searched in parts.
+            .launches(3, 1),
+        global_avg::<2>("global_avg_pool2d", Tensor::global_avg_pool2d).kernels(&["global_avgpool2d"]).launches(1, 2),
+        global_avg::<3>("global_avg_pool3d", Tensor::global_avg_pool3d).launches(2, 2),
+        adaptive_max::<1>("adaptive_max_pool1d", Tensor::adaptive_max_pool1d, Tensor::adaptive_max_pool1d_with_indices)
+            .launches(2, 1),
+        adaptive_max::<2>("adaptive_max_pool2d", Tensor::adaptive_max_pool2d, Tensor::adaptive_max_pool2d_with_indices)
+            .launches(2, 1)
+            .bench([
+                adapted("1", |_, x| x[0].adaptive_max_pool2d([1, 1]), |c| pooled(c, c.dims[0] * c.dims[1], INDEX)),
+                adapted("7", |_, x| x[0].adaptive_max_pool2d([7, 7]), |c| pooled(c, 49 * c.dims[0] * c.dims[1], 1)),
+                // Windows that several threads read.
+                adapted("3", |_, x| x[0].adaptive_max_pool2d([3, 3]), |c| pooled(c, 9 * c.dims[0] * c.dims[1], 4)),
+            ]),
+        adaptive_max::<3>("adaptive_max_pool3d", Tensor::adaptive_max_pool3d, Tensor::adaptive_max_pool3d_with_indices)
+            .launches(2, 1),
+        adaptive_avg::<1>("adaptive_avg_pool1d", Tensor::adaptive_avg_pool1d).launches(1, 2),
+        adaptive_avg::<2>("adaptive_avg_pool2d", Tensor::adaptive_avg_pool2d)
+            .kernels(&["adaptive_avgpool2d"])
+            .launches(1, 2)
+            .bench([
+                adapted("1", |_, x| x[0].adaptive_avg_pool2d([1, 1]), |c| pooled(c, c.dims[0] * c.dims[1], 0)),
+                adapted("7", |_, x| x[0].adaptive_avg_pool2d([7, 7]), |c| pooled(c, 49 * c.dims[0] * c.dims[1], 0)),
+                // No divisor of the extents.
+                adapted("13", |_, x| x[0].adaptive_avg_pool2d([13, 13]), |c| pooled(c, 169 * c.dims[0] * c.dims[1], 0)),
+                adapted("3", |_, x| x[0].adaptive_avg_pool2d([3, 3]), |c| pooled(c, 9 * c.dims[0] * c.dims[1], 0)),
+            ]),
+        adaptive_avg::<3>("adaptive_avg_pool3d", Tensor::adaptive_avg_pool3d).launches(1, 2),
     ]
 }
 
@@ -198,4 +240,35 @@ fn outputs<const N: usize>(g: &mut Gen) -> Vec<Value> {
     (0..N)
         .map(|_| g.pick(&[None, Some(0), Some(1), Some(2), Some(3), Some(5)]).map_or(Value::Null, |o| o.into()))
         .collect()
+}
+
+const IMAGES: &[usize] = &[64, 64, 112, 112];
+const VOLUMES: &[usize] = &[8, 64, 16, 56, 56];
+
+/// x and so many results, each with an index of so many bytes.
+fn pooled(c: &Call, outputs: usize, index: usize) -> Cost {
+    Cost::bytes(c.bytes(c.numel() + outputs) + outputs * index)
+}
+
+/// Windows two apart over `[N, C, ..]`. A maximum keeps a byte for each result: the number of an element within its window.
+fn halved(variant: &'static str, dims: &[usize], index: usize, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
+    fn halves(c: &Call) -> usize {
+        c.dims[..2].iter().product::<usize>() * c.dims[2..].iter().map(|l| l / 2).product::<usize>()
+    }
+    let costs: [fn(&Call) -> Cost; 2] = [|c| pooled(c, halves(c), 0), |c| pooled(c, halves(c), 1)];
+    windowed(variant, dims, f, costs[index])
+}
+
+/// A fixed number of windows over images.
+fn adapted(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>, cost: fn(&Call) -> Cost) -> Bench {
+    windowed(variant, &[64, 256, 56, 56], f, cost)
+}
+
+fn windowed(
+    variant: &'static str,
+    dims: &[usize],
+    f: fn(&Call, &[Tensor]) -> Result<Tensor>,
+    cost: fn(&Call) -> Cost,
+) -> Bench {
+    Bench::new(dims, call(bench::one, f), cost).dtypes(STORED).backward(cost).variant(variant)
 }

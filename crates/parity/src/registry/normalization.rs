@@ -1,51 +1,134 @@
-//! Normalisation of channels.
+//! Normalisation of rows and of channels.
 
-use super::rows::one;
-use super::{Class, Derivative, Invocation, Op, Slice};
+use super::Class::Stages;
+use super::common::{IN_PLACE, one};
+use super::{Invocation, Op, Slice};
+use crate::bench::{Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Running, Statistics};
 use isograd_core::{Error, Result, Tensor};
 use serde_json::json;
 
+/// `x [rows, D]` or `[rows, D1, D2]` with parameters of the normalised shape.
+fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
+    let (rows, row) = match g.side() {
+        _ if g.timed().is_some() => (vec![g.shape[0]], vec![g.shape[1]]),
+        // Of short rows, a group takes several.
+        side @ 4.. => (vec![side], [vec![3, 61], vec![40], vec![7], vec![1009], vec![1024]][g.below(5)].clone()),
+        rows => (
+            [vec![3], vec![], vec![2, 2], vec![0]][rows].clone(),
+            [vec![5], vec![2, 3], vec![1], vec![40]][g.below(4)].clone(),
+        ),
+    };
+    let x = g.tensor(Domain::Real, &[rows, row.clone()].concat());
+    let mut inputs = vec![("x", x)];
+    if g.coin() {
+        inputs.push(("weight", g.tensor(Domain::Positive, &row)));
+        if has_bias && g.coin() {
+            inputs.push(("bias", g.tensor(Domain::Real, &row)));
+        }
+    }
+    // Rows of one element are all zeros without their mean: only a large eps keeps their slope in sight.
+    Case::new(json!({"dims": row.len(), "eps": 0.5}), inputs)
+}
+
+/// How many of the last dimensions are normalised: `dims`, or as many as `normalized_shape` has, which must be theirs.
+fn normalized(c: &Invocation<'_>) -> Result<usize> {
+    if !c.has("normalized_shape") {
+        return c.size("dims");
+    }
+    let (shape, x) = (c.shape("normalized_shape")?, c.input("x")?);
+    match x.dims().ends_with(&shape) {
+        true => Ok(shape.len()),
+        false => Err(Error::shape(c.op.name, format!("normalized_shape is {shape:?}, x has shape {}", x.shape()))),
+    }
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    of_rows().into_iter().chain(of_channels()).collect()
+}
+
+fn of_rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "layer_norm",
+            |c| {
+                let (dims, eps) = (normalized(c)?, c.float("eps")?);
+                one(c.input("x")?.layer_norm(dims, c.optional("weight"), c.optional("bias"), eps))
+            },
+            |g| norm_case(g, true),
+        )
+        .class(Stages)
+        .slice(Slice::Rows)
+        .fused()
+        .kernels(&["layernorm_forward"])
+        .launches(1, 2)
+        .bench(of_each_row(
+            |c| c.normals([&c.dims, &c.dims[1..], &c.dims[1..]]),
+            |_, x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5),
+        )),
+        Op::new(
+            "rms_norm",
+            |c| one(c.input("x")?.rms_norm(normalized(c)?, c.optional("weight"), c.float("eps")?)),
+            |g| norm_case(g, false),
+        )
+        .class(Stages)
+        .slice(Slice::Rows)
+        .fused()
+        .kernels(&["rmsnorm_forward"])
+        .launches(1, 2)
+        .bench(of_each_row(|c| c.normals([&c.dims, &c.dims[1..]]), |_, x| x[0].rms_norm(1, Some(&x[1]), 1e-5))),
+    ]
+}
+
 const STATISTICS: &[&str] = &["running_mean", "running_var"];
 
-pub(super) fn norms() -> Vec<Op> {
+fn of_channels() -> Vec<Op> {
     vec![
-        Op::new("batch_norm", |c| one(Kept::of(c)?.batch_norm(c)), |g| case(g, Kind::Batch))
-            .class(Class::Stages)
+        Op::new("batch_norm", |c| one(Kept::of(c)?.batch_norm(c)), |g| channels_case(g, Kind::Batch))
+            .class(Stages)
             .constant(STATISTICS)
             .kernels(&["batchnorm_forward"])
-            .fused(),
-        Op::new("group_norm", group_norm, |g| case(g, Kind::Group))
-            .class(Class::Stages)
+            .fused()
+            // Copies of both running statistics, then two kernels; the gradient is two as well.
+            .launches(4, 2)
+            .bench([of_images(|_, x| x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
+        Op::new("group_norm", group_norm, |g| channels_case(g, Kind::Group))
+            .class(Stages)
             .slice(Slice::From(1))
             .kernels(&["groupnorm_forward"])
-            .fused(),
-        Op::new("instance_norm", |c| one(Kept::of(c)?.instance_norm(c)), |g| case(g, Kind::Instance))
-            .class(Class::Stages)
+            .fused()
+            .launches(1, 2)
+            .bench([of_images(|_, x| x[0].group_norm(32, Some(&x[1]), Some(&x[2]), 1e-5))]),
+        Op::new("instance_norm", |c| one(Kept::of(c)?.instance_norm(c)), |g| channels_case(g, Kind::Instance))
+            .class(Stages)
             .constant(STATISTICS)
             .slice(Slice::From(2))
             .kernels(&["instancenorm_forward"])
-            .fused(),
+            .fused()
+            // As `batch_norm`.
+            .launches(4, 2)
+            .bench([of_images(|_, x| x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
         // The running statistics that the two leave, and the number of batches.
         Op::new("batch_norm_running", |c| Kept::of(c)?.after(c, Kept::batch_norm), |g| running_case(g, Kind::Batch))
-            .class(Class::Stages)
-            .derivative(Derivative::None(UPDATED))
+            .class(Stages)
+            .derivative(IN_PLACE)
             .also(&["batch_norm"])
-            .fused(),
+            .fused()
+            .launches(5, 0),
         Op::new(
             "instance_norm_running",
             |c| Kept::of(c)?.after(c, Kept::instance_norm),
             |g| running_case(g, Kind::Instance),
         )
-        .class(Class::Stages)
-        .derivative(Derivative::None(UPDATED))
+        .class(Stages)
+        .derivative(IN_PLACE)
         .also(&["instance_norm"])
-        .fused(),
+        .fused()
+        // As `batch_norm_running`, and two kernels that count the batch.
+        .launches(7, 0),
     ]
 }
-
-const UPDATED: &str = "in place, outside of the tape";
 
 /// Running statistics: of a case that updates them, copies.
 struct Kept {
@@ -113,7 +196,7 @@ enum Kind {
 }
 
 /// x `[N, C, ..]`.
-fn shape(g: &mut Gen, kind: Kind) -> Vec<usize> {
+fn channels_shape(g: &mut Gen, kind: Kind) -> Vec<usize> {
     let mut shape = match g.side() {
         _ if g.timed().is_some() => vec![g.shape.iter().product::<usize>() >> 18, 64, 64, 64],
         side @ 4.. => match g.below(6) {
@@ -140,8 +223,8 @@ fn shape(g: &mut Gen, kind: Kind) -> Vec<usize> {
     shape
 }
 
-fn case(g: &mut Gen, kind: Kind) -> Case {
-    let shape = shape(g, kind);
+fn channels_case(g: &mut Gen, kind: Kind) -> Case {
+    let shape = channels_shape(g, kind);
     let channels = [shape[1]];
     let mut inputs = vec![("x", g.tensor(Domain::Real, &shape))];
     if g.coin() {
@@ -165,7 +248,7 @@ fn case(g: &mut Gen, kind: Kind) -> Case {
 
 /// A case that updates running statistics, with a momentum or as an average of some batches.
 fn running_case(g: &mut Gen, kind: Kind) -> Case {
-    let shape = shape(g, kind);
+    let shape = channels_shape(g, kind);
     let channels = [shape[1]];
     let mut inputs = vec![
         ("x", g.tensor(Domain::Real, &shape)),
@@ -178,4 +261,15 @@ fn running_case(g: &mut Gen, kind: Kind) -> Case {
         inputs.push(("num_batches", batches));
     }
     Case::new(json!({"momentum": momentum, "eps": 0.5}), inputs)
+}
+
+fn of_each_row(inputs: fn(&Call) -> Result<Vec<Tensor>>, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> [Bench; 2] {
+    let of =
+        |dims: [usize; 2]| Bench::new(&dims, call(inputs, f), |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3));
+    [[16384, 4096], [32768, 768]].map(of)
+}
+
+fn of_images(f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
+    let inputs = |c: &Call| c.normals([&c.dims, &c.dims[1..2], &c.dims[1..2]]);
+    Bench::new(&[64, 256, 56, 56], call(inputs, f), |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
 }

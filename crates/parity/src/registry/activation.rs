@@ -1,0 +1,133 @@
+//! Activations.
+
+use super::Class::{Arithmetic, Stages, Transcendental};
+use super::common::{at, map, none, one, with};
+use super::{Invocation, Op, Slice};
+use crate::bench::{self, Bench, Call, STORED, call};
+use crate::case::{Case, Domain};
+use isograd_core::ops::Approximate;
+use isograd_core::{Result, Tensor};
+use serde_json::json;
+
+const HAS_KINKS: &[f64] = &[-3.0, -1.0, -0.5, 0.0, 0.125, 0.5, 0.75, 1.0, 2.5, 3.0];
+
+fn approximate(c: &Invocation<'_>) -> Result<Approximate> {
+    approximate_of(c, "approximate")
+}
+
+pub(super) fn approximate_of(c: &Invocation<'_>, name: &str) -> Result<Approximate> {
+    match c.word(name)? {
+        "none" => Ok(Approximate::None),
+        "tanh" => Ok(Approximate::Tanh),
+        _ => c.fail("none or tanh", name),
+    }
+}
+
+fn gelu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+    x.gelu(approximate(c)?)
+}
+
+/// |x| where `1 + erf` and `1 + tanh` cancel.
+fn magnitude(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs())
+}
+
+/// `|x| (|x| + 3) / 6`.
+fn hardswish_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let x = c.input("x")?.abs()?;
+    one(x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0))
+}
+
+fn hardsigmoid_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs()?.add_scalar(3.0)?.div_scalar(6.0))
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    let kinks = Domain::Away(HAS_KINKS);
+    vec![
+        map("relu", Tensor::relu, kinks)
+            .bench([Bench::elementwise(bench::one, |_, x| x[0].relu()).backward(|c| c.whole(3))]),
+        with("leaky_relu", |c, x| x.leaky_relu(c.float("slope")?), kinks, |_| json!({"slope": 0.01})).class(Arithmetic),
+        map("sigmoid", Tensor::sigmoid, Domain::Real).class(Transcendental),
+        map("tanh", Tensor::tanh, Domain::Real).class(Transcendental),
+        with("gelu", gelu, Domain::Real, |g| json!({"approximate": if g.coin() { "none" } else { "tanh" }}))
+            .class(Transcendental)
+            .companion(magnitude)
+            .bench([Bench::elementwise(bench::one, |_, x| x[0].gelu(Approximate::None)).backward(|c| c.whole(3))]),
+        map("silu", Tensor::silu, Domain::Real).class(Transcendental),
+        with("elu", |c, x| x.elu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
+        with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
+        map("selu", Tensor::selu, kinks).class(Transcendental),
+        map("mish", Tensor::mish, Domain::Real).class(Transcendental),
+        with(
+            "softplus",
+            |c, x| x.softplus(c.float("beta")?, c.float("threshold")?),
+            kinks,
+            |_| json!({"beta": 2.0, "threshold": 5.0}),
+        )
+        .class(Transcendental),
+        map("hardswish", Tensor::hardswish, kinks).class(Arithmetic).companion(hardswish_terms),
+        map("hardsigmoid", Tensor::hardsigmoid, kinks).class(Arithmetic).companion(hardsigmoid_terms),
+        map("relu6", Tensor::relu6, kinks),
+        with(
+            "hardtanh",
+            |c, x| x.hardtanh(c.float("min")?, c.float("max")?),
+            kinks,
+            |_| json!({"min": -0.5, "max": 0.75}),
+        ),
+        with(
+            "threshold",
+            |c, x| x.threshold(c.float("threshold")?, c.float("value")?),
+            kinks,
+            |_| json!({"threshold": 0.125, "value": -2.0}),
+        ),
+        map("relu_squared", Tensor::relu_squared, kinks).class(Arithmetic),
+        with("softmax", |c, x| x.softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(5, 4)
+            .bench(softmaxes(|_, x| x[0].softmax(-1), |_, x| x[0].softmax(-2))),
+        with("log_softmax", |c, x| x.log_softmax(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .fused()
+            .launches(6, 4)
+            .bench(softmaxes(|_, x| x[0].log_softmax(-1), |_, x| x[0].log_softmax(-2))),
+        Op::new(
+            "swiglu",
+            |c| one(c.input("gate")?.swiglu(c.input("up")?)),
+            |g| Case::new(none(), vec![("gate", g.x(Domain::Real)), ("up", g.x(Domain::Real))]),
+        )
+        .class(Transcendental),
+        Op::new(
+            "silu_and_mul",
+            |c| one(c.input("x")?.silu_and_mul()),
+            |g| {
+                g.at_least_rank(1);
+                if let Some(d) = g.shape.last_mut() {
+                    *d *= 2;
+                }
+                at(none(), g.x(Domain::Real))
+            },
+        )
+        .class(Transcendental)
+        .fused(),
+    ]
+}
+
+/// Batches of rows; and few long columns, many of them, and channels of images.
+const ROWS: [[usize; 2]; 4] = [[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
+const COLUMNS: [&[usize]; 3] = [&[1 << 20, 16], &[65536, 1024], &[8, 21, 512 * 512]];
+
+/// Along the last dimension, and along the one before it.
+fn softmaxes(
+    of_rows: fn(&Call, &[Tensor]) -> Result<Tensor>,
+    of_columns: fn(&Call, &[Tensor]) -> Result<Tensor>,
+) -> Vec<Bench> {
+    let of = |dims: &[usize], f| {
+        Bench::new(dims, call(bench::one, f), |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(3))
+    };
+    let rows = ROWS.iter().map(|dims| of(dims, of_rows));
+    rows.chain(COLUMNS.iter().map(|dims| of(dims, of_columns).variant("columns"))).collect()
+}

@@ -1,0 +1,117 @@
+//! Arithmetic of two operands, or of one and a number.
+
+use super::Class::{Arithmetic, Transcendental};
+use super::common::{absolute, none, one, sum_of_two, with};
+use super::{Invocation, Op};
+use crate::bench::{self, Bench, MANY, STORED, call};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::Rounding;
+use isograd_core::{Result, Tensor};
+use serde_json::{Value, json};
+
+/// A function of `a` and `b`, which broadcast.
+fn binary(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
+    domains: [Domain; 2],
+    attributes: fn(&mut Gen) -> Value,
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.input("a")?, c.input("b")?)),
+        move |g| {
+            let attributes = attributes(g);
+            Case::new(attributes, vec![("a", g.broadcast(domains[0])), ("b", g.x(domains[1]))])
+        },
+    )
+}
+
+fn add(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if c.has("alpha") { a.add_scaled(b, c.scalar("alpha")?) } else { a.add(b) }
+}
+
+/// Subtraction has no factor of its own: another is negated and added.
+fn sub(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match c.given("alpha").and_then(Value::as_i64) {
+        None if c.has("alpha") => a.add_scaled(b, -c.float("alpha")?),
+        None | Some(1) => a.sub(b),
+        Some(alpha) => a.add_scaled(b, -alpha),
+    }
+}
+
+/// A quotient, by default not rounded.
+fn div(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match c.has("rounding").then(|| c.word("rounding")).transpose()? {
+        None | Some("none") => a.div(b),
+        Some("floor") => a.div_rounded(b, Rounding::Floor),
+        Some("trunc") => a.div_rounded(b, Rounding::Trunc),
+        Some(_) => c.fail("none, floor or trunc", "rounding"),
+    }
+}
+
+fn pow(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let a = c.input("a")?;
+    one(if c.has("exponent") { a.pow_scalar(c.scalar("exponent")?) } else { a.pow(c.input("b")?) })
+}
+
+fn pow_case(g: &mut Gen) -> Case {
+    if g.coin() {
+        let attributes = json!({"exponent": g.pick(&[1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.5])});
+        return Case::new(attributes, vec![("a", g.x(Domain::Positive))]);
+    }
+    Case::new(none(), vec![("a", g.broadcast(Domain::Positive)), ("b", g.x(Domain::Real))])
+}
+
+/// An op of a tensor and a number.
+fn scalar(name: &'static str, run: fn(&Invocation<'_>, &Tensor) -> Result<Tensor>, domain: Domain) -> Op {
+    with(name, run, domain, |_| json!({"scalar": 1.5})).class(Arithmetic)
+}
+
+/// `|x| + |scalar|`.
+fn scalar_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs()?.add_scalar(c.float("scalar")?.abs()))
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    let real = [Domain::Real, Domain::Real];
+    let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
+    vec![
+        binary("add", add, real, |_| json!({"alpha": 1.5}))
+            .class(Arithmetic)
+            .companion(absolute)
+            .linear()
+            .also(&["add_scaled"])
+            .launches(1, 2)
+            .bench([Bench::new(&[MANY], call(bench::two, |_, x| x[0].add(&x[1])), |c| c.whole(3)).dtypes(STORED)]),
+        binary("sub", sub, real, |_| none())
+            .class(Arithmetic)
+            .companion(sum_of_two)
+            .linear()
+            .also(&["add_scaled"])
+            .launches(1, 2),
+        binary("mul", |_, a, b| a.mul(b), real, |_| none())
+            .class(Arithmetic)
+            .fused()
+            .launches(1, 3)
+            .bench([Bench::new(&[MANY], call(bench::two, |_, x| x[0].mul(&x[1])), |c| c.whole(3)).dtypes(STORED)]),
+        binary("div", div, [Domain::Real, Domain::Positive], |_| none())
+            .class(Arithmetic)
+            .fused()
+            .also(&["div_rounded"])
+            .launches(1, 3),
+        Op::new("pow", pow, pow_case)
+            .class(Transcendental)
+            .fused()
+            .also(&["pow_scalar", "square", "reciprocal"])
+            .launches(2, 3),
+        binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()).fused().launches(1, 3),
+        binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()).fused().launches(1, 3),
+        scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),
+        scalar("sub_scalar", |c, x| x.sub_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),
+        scalar("rsub_scalar", |c, x| x.rsub_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),
+        scalar("mul_scalar", |c, x| x.mul_scalar(c.scalar("scalar")?), Domain::Real).linear(),
+        scalar("div_scalar", |c, x| x.div_scalar(c.scalar("scalar")?), Domain::Real).linear(),
+        scalar("rdiv_scalar", |c, x| x.rdiv_scalar(c.scalar("scalar")?), Domain::Positive),
+        scalar("rpow_scalar", |c, x| x.rpow_scalar(c.scalar("scalar")?), Domain::Real).class(Transcendental),
+    ]
+}

@@ -1,0 +1,89 @@
+//! What rows of several families are made with.
+
+use super::{Changes, Derivative, Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::{Result, Tensor};
+use serde_json::{Value, json};
+
+/// Why ops have no derivative.
+pub(super) const CONSTANT: Derivative = Derivative::None("piecewise constant");
+pub(super) const NO_GRADIENT: Derivative = Derivative::None("the result is no function of float inputs");
+pub(super) const IN_PLACE: Derivative = Derivative::None("in place, outside of the tape");
+
+pub(super) fn one(t: Result<Tensor>) -> Result<Vec<Tensor>> {
+    Ok(vec![t?])
+}
+
+pub(super) fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
+    pair.map(|(a, b)| vec![a, b])
+}
+
+/// The result itself: nothing cancels.
+pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let y = c.op.invoke(c.attributes, c.inputs)?;
+    y.iter().map(|t| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) }).collect()
+}
+
+/// The op of the absolute values of its inputs.
+pub(super) fn absolute(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let abs = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
+    let inputs: Vec<(String, Tensor)> =
+        c.inputs.iter().map(|(n, t)| Ok((n.clone(), abs(t)?))).collect::<Result<_>>()?;
+    result(&Invocation { inputs: &inputs, ..*c })
+}
+
+/// `|a| + |b|` of a difference, times a factor of 1.
+pub(super) fn sum_of_two(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.inputs[0].1.abs()?.add(&c.inputs[1].1.abs()?))
+}
+
+pub(super) fn at(attributes: Value, x: Tensor) -> Case {
+    Case::new(attributes, vec![("x", x)])
+}
+
+pub(super) fn none() -> Value {
+    json!({})
+}
+
+/// A function of `x` alone.
+pub(super) fn map(name: &'static str, f: fn(&Tensor) -> Result<Tensor>, domain: Domain) -> Op {
+    Op::new(name, move |c| one(f(c.input("x")?)), move |g| at(none(), g.x(domain)))
+}
+
+/// A function of `x` and attributes.
+pub(super) fn with(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor) -> Result<Tensor>,
+    domain: Domain,
+    attributes: fn(&mut Gen) -> Value,
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.input("x")?)),
+        move |g| {
+            let attributes = attributes(g);
+            at(attributes, g.x(domain))
+        },
+    )
+}
+
+/// An op that changes a copy of `x`.
+pub(super) fn in_place(
+    name: &'static str,
+    changes: Changes,
+    run: fn(&Invocation<'_>, &Tensor) -> Result<()>,
+    make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let y = c.changed("x")?;
+        run(c, &y)?;
+        Ok(vec![y])
+    };
+    Op::new(name, run, make).changes(changes).derivative(IN_PLACE)
+}
+
+/// Values of which no two are alike; of large cases, which no quotient of differences checks, half have many that are.
+pub(super) fn ordered(g: &mut Gen) -> Tensor {
+    let (is_large, x) = (g.is_large(), g.x(Domain::Distinct));
+    if is_large && g.coin() { g.x(Domain::Real).round().expect("floats round") } else { x }
+}

@@ -1,0 +1,259 @@
+//! Losses.
+
+use super::Class::Stages;
+use super::common::{none, one};
+use super::{Invocation, Op};
+use crate::bench::{self, Bench, Call, MANY, STORED, call};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
+use isograd_core::{DType, Result, Tensor};
+use serde_json::{Value, json};
+
+const REDUCTIONS: [&str; 3] = ["none", "mean", "sum"];
+
+/// A loss of two operands of one shape.
+fn loss(
+    name: &'static str,
+    operands: [&'static str; 2],
+    domains: [Domain; 2],
+    attributes: Value,
+    run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
+) -> Op {
+    let make = move |g: &mut Gen| {
+        Case::new(attributes.clone(), vec![(operands[0], g.x(domains[0])), (operands[1], g.x(domains[1]))])
+    };
+    loss_of(name, operands, make, run)
+}
+
+/// A loss of two operands, to whose cases a reduction is added.
+fn loss_of(
+    name: &'static str,
+    operands: [&'static str; 2],
+    make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static,
+    run: fn(&Invocation<'_>, &Tensor, &Tensor) -> Result<Tensor>,
+) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c, c.input(operands[0])?, c.input(operands[1])?)),
+        move |g| {
+            let reduction = g.pick(&REDUCTIONS);
+            let mut case = make(g);
+            case.attributes["reduction"] = reduction.into();
+            case
+        },
+    )
+    .class(Stages)
+    .fused()
+}
+
+fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
+    Ok(CrossEntropy {
+        weight: c.optional("weight").cloned(),
+        ignore_index: c.has("ignore_index").then(|| c.int("ignore_index")).transpose()?,
+        label_smoothing: c.float_or("label_smoothing", 0.0)?,
+        // `byte_mean` is the mean that `token_bytes` weighs.
+        reduction: if c.word("reduction")? == "byte_mean" { loss::Reduction::Mean } else { c.reduction()? },
+        token_bytes: c.optional("token_bytes").cloned(),
+    })
+}
+
+/// Scores `[N, C, rest..]` in `domain` and targets: class indices, or probabilities.
+fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool) -> Case {
+    let timed = g.timed().map(usize::isqrt);
+    let n = timed.unwrap_or_else(|| g.side());
+    let c = if let Some(c) = timed {
+        c
+    } else if n < 4 {
+        g.pick(&[1, 2, 3, 4, 35])
+    } else {
+        g.pick(&[4, 35, 1009])
+    };
+    let rest = if g.coin() || timed.is_some() { vec![] } else { vec![g.below(3)] };
+    let target: Vec<usize> = [n].into_iter().chain(rest.clone()).collect();
+    let scores: Vec<usize> = [n, c].into_iter().chain(rest).collect();
+    let x = (name, g.tensor(domain, &scores));
+    let mut attributes = json!({"reduction": g.pick(&REDUCTIONS)});
+    if probabilities && g.below(4) == 0 {
+        attributes["label_smoothing"] = 0.1.into();
+        return Case::new(attributes, vec![x, ("target", g.tensor(Domain::Unit, &scores))]);
+    }
+    // A mean over nothing but ignored targets is NaN.
+    if attributes["reduction"] != "mean" && g.coin() {
+        attributes["ignore_index"] = 0.into();
+    }
+    let target = g.indices(c, &target);
+    let target = if g.coin() { target.cast(DType::I32).expect("classes are small") } else { target };
+    let mut inputs = vec![x, ("target", target)];
+    // What one of them does without the other is a part of what both do.
+    let [is_weighted, is_smoothed] =
+        g.pick(&[[true, true], [true, true], [true, false], [false, true], [false, false]]);
+    if is_weighted {
+        inputs.push(("weight", g.tensor(Domain::Positive, &[c])));
+    }
+    if probabilities && is_smoothed {
+        attributes["label_smoothing"] = 0.1.into();
+    }
+    if g.below(4) == 0 {
+        attributes["reduction"] = "byte_mean".into();
+        inputs.push(("token_bytes", g.tensor(Domain::Positive, &[c])));
+    }
+    Case::new(attributes, inputs)
+}
+
+fn kl_target(c: &Invocation<'_>) -> Result<KlTarget> {
+    Ok(if c.flag("log_target")? { KlTarget::Logarithms } else { KlTarget::Probabilities })
+}
+
+/// Two operands, the second of probabilities, and some of the weights. That of the positive term may also be one for all.
+fn weighted(g: &mut Gen, operands: [&'static str; 2], domain: Domain, weights: &[&'static str]) -> Case {
+    let mut inputs = vec![(operands[0], g.x(domain)), (operands[1], g.x(Domain::Unit))];
+    for weight in weights {
+        match g.below(4) {
+            0 => inputs.push((weight, g.x(Domain::Positive))),
+            1 if *weight == "pos_weight" => inputs.push((weight, g.tensor(Domain::Positive, &[]))),
+            _ => {}
+        }
+    }
+    Case::new(none(), inputs)
+}
+
+fn focal_case(g: &mut Gen) -> Case {
+    let is_from_logits = g.coin();
+    let x = g.x(if is_from_logits { Domain::Real } else { Domain::Unit });
+    let alpha = g.pick(&[0.25, 0.25, -1.0]);
+    let gamma = g.pick(&[2.0, 1.0, 1.5, 0.0]);
+    let attributes = json!({"alpha": alpha, "gamma": gamma, "from_logits": is_from_logits});
+    Case::new(attributes, vec![("x", x), ("t", g.x(Domain::Unit))])
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
+    let beside = |g: &mut Gen, name, phase| {
+        let shape = match g.timed() {
+            Some(_) => g.shape.clone(),
+            None if g.is_large() => vec![67, 131],
+            None => vec![3, 2],
+        };
+        (name, g.tensor(Domain::Grid(phase), &shape))
+    };
+    let (unit, real) = (Domain::Unit, Domain::Real);
+    vec![
+        loss("mse_loss", ["a", "t"], apart, none(), |c, a, t| a.mse_loss(t, c.reduction()?)).launches(2, 1).bench([
+            Bench::new(&[MANY], call(bench::two, |_, x| x[0].mse_loss(&x[1], Default::default())), |c| c.whole(2))
+                .dtypes(STORED),
+        ]),
+        loss("l1_loss", ["a", "t"], apart, none(), |c, a, t| a.l1_loss(t, c.reduction()?)).launches(2, 1),
+        loss("smooth_l1_loss", ["a", "t"], apart, json!({"beta": 0.75}), |c, a, t| {
+            a.smooth_l1_loss(t, c.float("beta")?, c.reduction()?)
+        })
+        .launches(2, 1),
+        loss("huber_loss", ["a", "t"], apart, json!({"delta": 0.75}), |c, a, t| {
+            a.huber_loss(t, c.float("delta")?, c.reduction()?)
+        })
+        .also(&["smooth_l1_loss"])
+        .launches(2, 2),
+        loss_of(
+            "bce_loss",
+            ["p", "t"],
+            move |g| weighted(g, ["p", "t"], unit, &["weight"]),
+            |c, p, t| p.bce_loss(t, c.optional("weight"), c.reduction()?),
+        )
+        .constant(&["weight"])
+        .launches(3, 3),
+        loss_of(
+            "bce_with_logits",
+            ["x", "t"],
+            move |g| weighted(g, ["x", "t"], real, &["weight", "pos_weight"]),
+            |c, x, t| x.bce_with_logits(t, c.optional("weight"), c.optional("pos_weight"), c.reduction()?),
+        )
+        .constant(&["t", "weight", "pos_weight"])
+        .launches(4, 3),
+        loss_of(
+            "kl_div",
+            ["input", "target"],
+            move |g| {
+                let is_log = g.coin();
+                let target = g.x(if is_log { real } else { unit });
+                Case::new(json!({"log_target": is_log}), vec![("input", g.x(real)), ("target", target)])
+            },
+            |c, x, t| x.kl_div(t, kl_target(c)?, c.reduction()?),
+        )
+        .constant(&["target"])
+        .also(&["kl_div_log"])
+        .launches(2, 1),
+        loss_of("focal_loss", ["x", "t"], focal_case, |c, x, t| {
+            let input = if c.get("from_logits", "a bool", Value::as_bool).unwrap_or(true) {
+                FocalInput::Logits
+            } else {
+                FocalInput::Probabilities
+            };
+            let (alpha, gamma, reduction) = (c.float("alpha")?, c.float("gamma")?, c.reduction()?);
+            x.focal_loss(t, Focal { alpha, gamma, input, reduction })
+        })
+        .constant(&["t"])
+        .launches(2, 1),
+        Op::new(
+            "cross_entropy",
+            |c| one(c.input("logits")?.cross_entropy_with(c.input("target")?, &options(c)?)),
+            |g| classes(g, "logits", Domain::Real, true),
+        )
+        .class(Stages)
+        .fused()
+        .kernels(&["cross_entropy_loss"])
+        .constant(&["weight", "token_bytes"])
+        .launches(8, 6)
+        .bench([tokens()]),
+        Op::new(
+            "nll_loss",
+            |c| one(c.input("logp")?.nll_loss(c.input("target")?, &options(c)?)),
+            |g| classes(g, "logp", Domain::Real, false),
+        )
+        .class(Stages)
+        .fused()
+        .constant(&["weight", "token_bytes"])
+        // The composite, which runs where there are no elements.
+        .launches(8, 2),
+        Op::new(
+            "triplet_loss",
+            |c| {
+                let nearest = c.flag("swap")?;
+                let negative = if nearest { TripletNegative::Nearest } else { TripletNegative::FromAnchor };
+                let (margin, p, eps) = (c.float("margin")?, c.float("p")?, c.float("eps")?);
+                let options = Triplet { margin, p, eps, negative, reduction: c.reduction()? };
+                one(c.input("a")?.triplet_loss(c.input("p")?, c.input("n")?, options))
+            },
+            move |g| {
+                let p = g.pick(&[1.0, 2.0, 3.0]);
+                let attributes = json!({"margin": 1.0, "p": p, "eps": 1e-6, "swap": g.coin(),
+                    "reduction": g.pick(&REDUCTIONS)});
+                Case::new(attributes, vec![beside(g, "a", 0.0), beside(g, "p", 0.03), beside(g, "n", 0.06)])
+            },
+        )
+        .class(Stages)
+        .fused()
+        .launches(2, 1),
+        Op::new(
+            "contrastive_loss",
+            |c| {
+                let (x1, x2, y) = (c.input("x1")?, c.input("x2")?, c.input("y")?);
+                one(x1.contrastive_loss(x2, y, c.float("margin")?, c.reduction()?))
+            },
+            move |g| {
+                let attributes = json!({"margin": 1.0, "reduction": g.pick(&REDUCTIONS)});
+                let (x1, x2) = (beside(g, "x1", 0.0), beside(g, "x2", 0.03));
+                let y = g.tensor(Domain::Unit, &x1.1.dims()[..1]).round().expect("floats round");
+                Case::new(attributes, vec![x1, x2, ("y", y)])
+            },
+        )
+        .class(Stages)
+        .fused()
+        .constant(&["y"])
+        .launches(2, 1),
+    ]
+}
+
+fn tokens() -> Bench {
+    let inputs = |c: &Call| Ok(vec![c.normal(&c.dims)?, c.indices(c.dims[1], &c.dims[..1])?]);
+    let action = call(inputs, |_, x| x[0].cross_entropy(&x[1]));
+    Bench::new(&[8192, 50257], action, |c| c.whole(1)).dtypes(STORED).backward(|c| c.whole(2))
+}

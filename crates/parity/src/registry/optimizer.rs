@@ -1,0 +1,542 @@
+//! Steps of optimizers, clipping and loss scaling.
+
+use super::Class::{Arithmetic, Optimizer, Reduction, Stages};
+use super::common::{IN_PLACE, none, sum_of_two};
+use super::{Changes, Invocation, Op};
+use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::update_;
+use isograd_core::pointwise::Pointwise;
+use isograd_core::{DType, Result, Tensor, no_grad};
+use isograd_nn::optim::Scaling;
+use isograd_nn::{self as nn, Adagrad, Adam, AdamW, Adjust, GradScaler, Group, Lamb, Lars, Muon, RmsProp, Sgd};
+use serde_json::{Value, json};
+
+/// Steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`, of which any may be missing, and states by
+/// the names of its dictionary of them. The results are the parameters, or what `returns` lists.
+fn steps<O: nn::Optimizer + 'static>(
+    name: &'static str,
+    make: fn(&Invocation<'_>, Vec<Tensor>) -> Result<O>,
+    attributes: Value,
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.leaf());
+        let parameters: Vec<Tensor> = copies.collect::<Result<_>>()?;
+        let mut optimizer = make(c, parameters.clone())?;
+        if c.inputs.iter().any(|(name, _)| name.contains('.')) {
+            let mut state = optimizer.state_dict()?;
+            state.iter_mut().for_each(|(name, t)| *t = c.optional(name).unwrap_or(t).clone());
+            optimizer.load_state_dict(&state)?;
+        }
+        let mut scaler = scaler(c, &parameters)?;
+        for step in 0..step_count(c) {
+            for (i, p) in parameters.iter().enumerate() {
+                let gradient = c.optional(&format!("g{i}_{step}"));
+                p.set_grad(gradient.map(|g| g.detach().copy()).transpose()?)?;
+            }
+            if c.given("lr").is_some_and(Value::is_array)
+                && let Some(lr) = rate(c, step)?
+            {
+                optimizer.set_lr(lr)?;
+            }
+            match &mut scaler {
+                Some(scaler) => {
+                    scaler.step(&mut optimizer)?;
+                    scaler.update()?;
+                }
+                None => optimizer.step_scaled(scaling(c, step)?.as_ref())?,
+            }
+        }
+        returned(c, &parameters, &optimizer, scaler.as_ref())
+    };
+    let make = move |g: &mut Gen| two_steps(g, &attributes);
+    Op::new(name, run, make)
+        .derivative(IN_PLACE)
+        .class(Optimizer)
+        .companion(step_terms)
+        .fused()
+        .also(&["set_grad", "leaf"])
+        .wide("parameters of 16 bits are rounded after each step")
+}
+
+/// Two steps of one parameter.
+fn two_steps(g: &mut Gen, attributes: &Value) -> Case {
+    let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
+    let mut attributes = attributes.clone();
+    attributes["lr"] = 0.1.into();
+    attributes["wd"] = 0.01.into();
+    Case::new(attributes, inputs.to_vec())
+}
+
+/// Two steps by the gradient, with a momentum, or with Nesterov's.
+fn sgd_case(g: &mut Gen) -> Case {
+    let attributes = match g.below(3) {
+        0 => none(),
+        1 => json!({"momentum": 0.9, "dampening": 0.1}),
+        _ => json!({"momentum": 0.9, "nesterov": true}),
+    };
+    two_steps(g, &attributes)
+}
+
+/// The step of an input such as `g0_3`.
+fn step_of(name: &str) -> Option<usize> {
+    name.rsplit_once('_')?.1.parse().ok()
+}
+
+fn step_count(c: &Invocation<'_>) -> usize {
+    let of_gradients = c.inputs.iter().filter(|(name, _)| name.starts_with('g'));
+    of_gradients.filter_map(|(name, _)| step_of(name)).map(|step| step + 1).max().unwrap_or(0)
+}
+
+/// The rate of a step: `lr` is a number or has one for each.
+fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
+    match c.given("lr").and_then(Value::as_array).map(|rates| rates.get(step).and_then(Value::as_f64)) {
+        Some(Some(rate)) => Ok(Some(rate)),
+        Some(None) => c.fail("a number for every step", "lr"),
+        None => c.has("lr").then(|| c.float("lr")).transpose(),
+    }
+}
+
+/// What a scaler of its own tells the optimizer in a step: `inv_scale_<step>` and `found_inf_<step>`.
+fn scaling(c: &Invocation<'_>, step: usize) -> Result<Option<Scaling>> {
+    let [inv_scale, found_inf] = ["inv_scale", "found_inf"].map(|name| c.optional(&format!("{name}_{step}")));
+    match (inv_scale, found_inf) {
+        (Some(inv_scale), Some(found_inf)) => Ok(Some(Scaling {
+            inv_scale: inv_scale.cast(DType::F32)?,
+            found_inf: found_inf.cast(DType::F32)?,
+            norm: None,
+        })),
+        (None, None) => Ok(None),
+        _ => c.fail("given with the other", "inv_scale` or `found_inf"),
+    }
+}
+
+/// A scaler of losses, if `init_scale` gives its first scale.
+fn scaler(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Option<GradScaler>> {
+    let (true, Some(first)) = (c.has("init_scale"), parameters.first()) else { return Ok(None) };
+    let mut scaler = GradScaler::new(first.device())?.init_scale(c.float("init_scale")?)?;
+    scaler = scaler.factors(c.float_or("growth", 2.0)?, c.float_or("backoff", 0.5)?)?;
+    if c.has("interval") {
+        scaler = scaler.growth_interval(interval(c)?)?;
+    }
+    if let Some(tracker) = c.optional("growth_tracker") {
+        let mut state = scaler.state_dict()?;
+        state.insert("growth_tracker".into(), tracker.clone());
+        scaler.load_state_dict(&state)?;
+    }
+    Ok(Some(scaler))
+}
+
+fn interval(c: &Invocation<'_>) -> Result<u32> {
+    c.int("interval")?.try_into().or_else(|_| c.fail("a count", "interval"))
+}
+
+/// The parameters, or what `returns` names: `p0`, states as `0.exp_avg`, `grad_norm`, and of a scaler `scale` and
+/// `growth_tracker`.
+fn returned(
+    c: &Invocation<'_>,
+    parameters: &[Tensor],
+    optimizer: &dyn nn::Optimizer,
+    scaler: Option<&GradScaler>,
+) -> Result<Vec<Tensor>> {
+    if !c.has("returns") {
+        return Ok(parameters.iter().map(Tensor::detach).collect());
+    }
+    let names = c.words("returns")?;
+    let mut all: nn::StateDict = parameters.iter().enumerate().map(|(i, p)| (format!("p{i}"), p.detach())).collect();
+    if names.iter().any(|name| name.contains('.') || name == "lr") {
+        all.extend(optimizer.state_dict()?);
+    }
+    all.extend(scaler.map(GradScaler::state_dict).transpose()?.unwrap_or_default());
+    // Before the first step there is none.
+    let norm = optimizer.grad_norm().map_or_else(
+        || parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(),
+        |norm| Ok(Some(norm)),
+    )?;
+    all.extend(norm.map(|norm| ("grad_norm".to_string(), norm)));
+    names.iter().map(|name| found(c, &all, name)?.copy()).collect()
+}
+
+/// One of those that `returns` may name.
+pub(super) fn found<'a>(c: &Invocation<'_>, all: &'a nn::StateDict, name: &str) -> Result<&'a Tensor> {
+    all.get(name).map_or_else(|| c.fail(&format!("a list of tensors that are there, but has {name}"), "returns"), Ok)
+}
+
+/// `|p|`, and what each step adds to it; of states the same.
+fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let after = |steps: usize| {
+        let is_later = |name: &str| step_of(name).is_some_and(|step| step >= steps);
+        let inputs: Vec<_> = c.inputs.iter().filter(|(name, _)| !is_later(name)).cloned().collect();
+        c.op.invoke(c.attributes, &inputs)
+    };
+    let mut before = after(0)?;
+    let mut terms: Vec<Tensor> = before.iter().map(Tensor::abs).collect::<Result<_>>()?;
+    for steps in 1..=step_count(c) {
+        let now = after(steps)?;
+        for (i, y) in now.iter().enumerate() {
+            terms[i] = terms[i].add(&y.sub(&before[i])?.abs()?)?;
+        }
+        before = now;
+    }
+    Ok(terms)
+}
+
+/// Groups of parameters by their numbers, such as `[[1], [2, 3]]`.
+fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
+    let one = |v: &Value| v.as_array()?.iter().map(|i| parameters.get(i.as_u64()? as usize).cloned()).collect();
+    let all = |v: &Value| v.as_array()?.iter().map(one).collect();
+    if c.has("groups") { c.get("groups", "lists of the parameters' numbers", all) } else { Ok(Vec::new()) }
+}
+
+/// The options of an optimizer, or of one of its groups: these have `group<number>_` in front.
+struct Given<'a, 'b> {
+    c: &'a Invocation<'b>,
+    prefix: String,
+}
+
+impl Given<'_, '_> {
+    fn number(&self, option: &str) -> Result<Option<f64>> {
+        let name = format!("{}{option}", self.prefix);
+        self.c.has(&name).then(|| self.c.float(&name)).transpose()
+    }
+
+    fn flag(&self, option: &str) -> Result<Option<bool>> {
+        let name = format!("{}{option}", self.prefix);
+        self.c.has(&name).then(|| self.c.flag(&name)).transpose()
+    }
+
+    /// Two options that are set together: a group may give one of them.
+    fn pair(&self, first: (&str, f64), second: (&str, f64)) -> Result<(f64, f64)> {
+        let one = |(name, default)| Ok(self.number(name)?.unwrap_or(self.c.float_or(name, default)?));
+        Ok((one(first)?, one(second)?))
+    }
+}
+
+/// Sets the numbers that are given.
+macro_rules! with {
+    ($of:ident, $to:expr, [$($name:literal => $option:ident),*]) => {{
+        let to = $to;
+        $(let to = if let Some(v) = $of.number($name)? { to.$option(v) } else { to };)*
+        to
+    }};
+}
+
+/// An optimizer with the options that all have, and those that `$options` sets of itself and of its groups.
+macro_rules! optimizer {
+    ($c:ident, $name:ident, $parameters:ident, lr $lr:expr, |$of:ident, $to:ident| $options:block) => {{
+        let groups = groups($c, &$parameters)?;
+        let $of = Given { c: $c, prefix: String::new() };
+        let $to = with!($of, $name::from_parameters($parameters).lr($lr), ["wd" => weight_decay]);
+        let $to = with!($of, $to, ["clip_norm" => clip_norm, "clip_value" => clip_value]);
+        let $to = if $of.flag("maximize")?.unwrap_or(false) { $to.maximize() } else { $to };
+        let mut optimizer = $options;
+        for (i, members) in groups.into_iter().enumerate() {
+            let $of = Given { c: $c, prefix: format!("group{i}_") };
+            let $to = with!($of, Group::<$name>::default(), ["lr" => lr, "wd" => weight_decay]);
+            let $to = if $of.flag("maximize")?.unwrap_or(false) { $to.maximize() } else { $to };
+            let group = $options;
+            optimizer = optimizer.group(members, |_| group);
+        }
+        Ok(optimizer)
+    }};
+}
+
+fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
+    let Some(lr) = rate(c, 0)? else { return c.fail("a number", "lr") };
+    optimizer!(c, Sgd, parameters, lr lr, |of, to| {
+        let to = with!(of, to, ["momentum" => momentum, "dampening" => dampening]);
+        if of.flag("nesterov")?.unwrap_or(false) { to.nesterov() } else { to }
+    })
+}
+
+macro_rules! adam {
+    ($name:ident, $optimizer:ident) => {
+        fn $name(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<$optimizer> {
+            optimizer!(c, $optimizer, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+                let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+                let to = with!(of, to.betas(beta1, beta2), ["eps" => eps]);
+                if of.flag("amsgrad")?.unwrap_or(false) { to.amsgrad() } else { to }
+            })
+        }
+    };
+}
+
+adam!(adam, Adam);
+adam!(adamw, AdamW);
+
+fn rmsprop(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<RmsProp> {
+    optimizer!(c, RmsProp, parameters, lr rate(c, 0)?.unwrap_or(1e-2), |of, to| {
+        let to = with!(of, to, ["alpha" => alpha, "eps" => eps, "momentum" => momentum]);
+        if of.flag("centered")?.unwrap_or(false) { to.centered() } else { to }
+    })
+}
+
+fn adagrad(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adagrad> {
+    optimizer!(c, Adagrad, parameters, lr rate(c, 0)?.unwrap_or(1e-2), |of, to| {
+        with!(of, to, ["lr_decay" => lr_decay, "initial_accumulator" => initial_accumulator, "eps" => eps])
+    })
+}
+
+fn lars(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lars> {
+    optimizer!(c, Lars, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+        let to = with!(of, to, ["momentum" => momentum, "trust" => trust, "eps" => eps]);
+        let to = if of.flag("skip")?.unwrap_or(false) { to.skip_trust_ratio() } else { to };
+        if of.flag("nesterov")?.unwrap_or(false) { to.nesterov() } else { to }
+    })
+}
+
+fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
+    optimizer!(c, Lamb, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+        let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        let to = with!(of, to.betas(beta1, beta2), ["eps" => eps, "max_trust" => max_trust]);
+        let to = if of.flag("skip")?.unwrap_or(false) { to.skip_trust_ratio() } else { to };
+        if of.flag("bias_correction")?.unwrap_or(true) { to } else { to.no_bias_correction() }
+    })
+}
+
+/// Unless `ns_dtype` says otherwise, the iteration is in the arithmetic of the parameters, which the table asks for where it
+/// is compared.
+fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
+    let dtype = c.dtype_or("ns_dtype", parameters.first().map_or(DType::F32, |p| p.dtype().acc()))?;
+    let steps = if c.has("ns_steps") { c.int("ns_steps")? } else { 5 };
+    let steps = steps.try_into().or_else(|_| c.fail("a count", "ns_steps"))?;
+    let adjust = match c.has("adjust") && c.word("adjust")? == "match_rms_adamw" {
+        true => Adjust::MatchRmsAdamW,
+        false => Adjust::Original,
+    };
+    let coefficients = [c.float_or("a", 3.4445)?, c.float_or("b", -4.7750)?, c.float_or("c", 2.0315)?];
+    optimizer!(c, Muon, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+        let to = with!(of, to, ["momentum" => momentum, "eps" => eps]);
+        let to = to.ns_steps(steps).ns_coefficients(coefficients).adjust(adjust).ns_dtype(dtype);
+        if of.flag("nesterov")?.unwrap_or(true) { to } else { to.no_nesterov() }
+    })
+}
+
+/// Two steps of matrices, two of which are of one shape.
+fn matrix_steps(g: &mut Gen) -> Case {
+    // A step has some hundred products.
+    let [a, b] = [g.side(), g.side()].map(|side| side.div_ceil(2));
+    let shapes = [vec![a, b], vec![a, b], vec![b, 1, a]];
+    let mut inputs = Vec::new();
+    for (i, shape) in shapes.iter().enumerate() {
+        for name in [format!("p{i}"), format!("g{i}_0"), format!("g{i}_1")] {
+            inputs.push((name, g.tensor(Domain::Real, shape)));
+        }
+    }
+    Case { inputs, ..Case::new(json!({"lr": 0.1, "wd": 0.1}), vec![]) }
+}
+
+fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let parameters = with_gradients(c)?;
+    let clip = if c.flag("error_if_nonfinite")? { nn::clip_grad_norm_finite } else { nn::clip_grad_norm };
+    let total = clip(&parameters, c.float("max_norm")?, c.float("norm_type")?)?;
+    Ok(gradients(&parameters).into_iter().chain([total]).collect())
+}
+
+/// Leaves whose gradients are the inputs: of a call that does not work in place, copies.
+pub(super) fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let leaf = |g: &Tensor| {
+        let (p, g) =
+            if c.is_in_place { (g.leaf()?, g.detach()) } else { (g.zeros_like()?.leaf()?, g.detach().copy()?) };
+        p.set_grad(Some(g))?;
+        Ok(p)
+    };
+    c.all().into_iter().map(leaf).collect()
+}
+
+fn gradients(parameters: &[Tensor]) -> Vec<Tensor> {
+    parameters.iter().filter_map(Tensor::grad).collect()
+}
+
+/// The gradients divided by a loss scale, and the scale after a step with them: lower if one was not finite.
+fn unscale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let parameters = with_gradients(c)?;
+    let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
+    let mut scaler = GradScaler::new(first.device())?.init_scale(c.float("scale")?)?;
+    scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
+    scaler.update()?;
+    Ok(gradients(&parameters).into_iter().chain([scaler.current().copy()?]).collect())
+}
+
+/// Scale and counter after three steps with the same gradients.
+fn update_scale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let parameters = with_gradients(c)?;
+    let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
+    let scaler = GradScaler::new(first.device())?.init_scale(c.float("scale")?)?;
+    let mut scaler = scaler.factors(c.float("growth")?, c.float("backoff")?)?.growth_interval(interval(c)?)?;
+    for _ in 0..3 {
+        scaler.unscale_(&Sgd::from_parameters(parameters.clone()))?;
+        scaler.update()?;
+    }
+    let state = scaler.state_dict()?;
+    ["scale", "growth_tracker"].map(|name| state[name].copy()).into_iter().collect()
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        Op { make: Box::new(sgd_case), ..steps("sgd", sgd, none()) }
+            .kernels(&["sgd_step", "sgd_momentum_update", "nag_step"])
+            .launches(13, 0)
+            .bench(stepped("", |c| training(c, &parameters(c), |p| Box::new(Sgd::from_parameters(p))), |c| c.whole(3)))
+            .bench(with_momentum()),
+        steps("adam", adam, json!({"amsgrad": false})).kernels(&["adam_step"]).launches(17, 0).bench(stepped(
+            "",
+            |c| training(c, &parameters(c), |p| Box::new(Adam::from_parameters(p))),
+            |c| c.whole(7),
+        )),
+        steps("adamw", adamw, json!({"amsgrad": true})).kernels(&["adamw_step"]).launches(18, 0).bench(stepped(
+            "",
+            |c| training(c, &parameters(c), |p| Box::new(AdamW::from_parameters(p))),
+            |c| c.whole(7),
+        )),
+        steps("rmsprop", rmsprop, json!({"momentum": 0.9, "centered": true}))
+            .kernels(&["rmsprop_step"])
+            .launches(15, 0)
+            .bench(stepped(
+                "",
+                |c| training(c, &parameters(c), |p| Box::new(RmsProp::from_parameters(p))),
+                |c| c.whole(5),
+            )),
+        steps("adagrad", adagrad, json!({"lr_decay": 0.1, "initial_accumulator": 0.5}))
+            .kernels(&["adagrad_step"])
+            .launches(14, 0)
+            .bench(stepped(
+                "",
+                |c| training(c, &parameters(c), |p| Box::new(Adagrad::from_parameters(p))),
+                |c| c.whole(5),
+            )),
+        steps("lars", lars, json!({"trust": 0.5, "nesterov": true})).kernels(&["lars_step"]).launches(17, 0).bench(
+            // The norms read the parameters and the gradients first.
+            stepped("", |c| training(c, &parameters(c), |p| Box::new(Lars::from_parameters(p))), |c| c.whole(7)),
+        ),
+        steps("lamb", lamb, json!({"max_trust": 2.0})).kernels(&["lamb_step"]).launches(20, 0).bench(
+            // The moments are written before the norms are known, and read again after.
+            stepped("", |c| training(c, &parameters(c), |p| Box::new(Lamb::from_parameters(p))), |c| c.whole(10)),
+        ),
+        Op { make: Box::new(matrix_steps), ..steps("muon", muon, none()) }
+            .class(Stages)
+            .kernels(&["muon_step"])
+            .launches(101, 0)
+            .bench([of_gpt2()]),
+        Op::new("clip_grad_norm", clip_norm, |g| {
+            let attributes = json!({"max_norm": 1.0, "norm_type": g.pick(&["1", "2", "inf"])});
+            Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
+        })
+        .changes(Changes::Every)
+        .class(Reduction)
+        .fused()
+        .kernels(&["gradient_clip_norm", "scale_gradient"])
+        .derivative(IN_PLACE)
+        .also(&["leaf"])
+        .launches(10, 0)
+        .bench(stepped("", clipping, |c| c.whole(3))),
+        Op::new(
+            "clip_grad_value",
+            |c| {
+                let parameters = with_gradients(c)?;
+                nn::clip_grad_value(&parameters, c.float("clip")?)?;
+                Ok(gradients(&parameters))
+            },
+            |g| Case::new(json!({"clip": 1.0}), vec![("g0", g.x(Domain::Real))]),
+        )
+        .changes(Changes::Every)
+        .fused()
+        .derivative(IN_PLACE)
+        .kernels(&["gradient_clip_value"])
+        .also(&["leaf"])
+        .launches(3, 0),
+        Op::new("unscale_", unscale, |g| {
+            let attributes = json!({"scale": 1024.0});
+            Case::new(attributes, vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))])
+        })
+        .changes(Changes::Every)
+        .class(Arithmetic)
+        .fused()
+        .derivative(IN_PLACE)
+        .kernels(&["amp_unscale_check"])
+        .also(&["leaf", "grad_scaler"])
+        .launches(9, 0),
+        Op::new("grad_scaler", update_scale, |g| {
+            let bad = g.coin();
+            let g0 = g.x(Domain::Real);
+            let g0 = if bad { g0.div_scalar(0.0).expect("floats divide") } else { g0 };
+            Case::new(json!({"scale": 8.0, "growth": 2.0, "backoff": 0.5, "interval": 2}), vec![("g0", g0)])
+        })
+        .fused()
+        .derivative(IN_PLACE)
+        .kernels(&["amp_update_scale"])
+        .also(&["leaf", "unscale_"])
+        .launches(14, 0),
+        Op::new(
+            "accumulate_grad",
+            |c| {
+                let y = c.changed("y")?;
+                no_grad(|| update_(Pointwise::Accumulate, &[&y], &[c.input("x")?], &[]))?;
+                Ok(vec![y])
+            },
+            |g| Case::new(none(), vec![("y", g.x(Domain::Real)), ("x", g.broadcast(Domain::Real))]),
+        )
+        .changes(Changes::All)
+        .class(Arithmetic)
+        .companion(sum_of_two)
+        .derivative(IN_PLACE)
+        .launches(2, 0),
+    ]
+}
+
+/// A hundred million parameters in one tensor, and in 300.
+const PARAMETERS: [[usize; 2]; 2] = [[1, 100_000_000], [300, 333_333]];
+
+/// What is timed of so many parameters. Gradients are read, and parameters and states are read and written.
+fn stepped(variant: &'static str, work: fn(&Call) -> Result<Work>, cost: fn(&Call) -> Cost) -> [Bench; 2] {
+    PARAMETERS.map(|dims| Bench::new(&dims, Action::Work(work), cost).shrinks(2).variant(variant))
+}
+
+/// The momentum is f32 beside 16 bits too.
+fn with_momentum() -> [Bench; 2] {
+    let cost = |c: &Call| Cost::bytes(c.bytes(3 * c.numel()) + 2 * c.numel() * size_of::<f32>());
+    stepped("momentum", |c| training(c, &parameters(c), |p| Box::new(Sgd::from_parameters(p).momentum(0.9))), cost)
+        .map(|bench| bench.dtypes(STORED))
+}
+
+/// The matrices of GPT-2, for a shape of layers and their width. The products are not of the parameters' dtype: the bytes are
+/// those of the step alone.
+fn of_gpt2() -> Bench {
+    let work = Action::Work(|c| training(c, &of_layers(c), |p| Box::new(Muon::from_parameters(p))));
+    let cost = |c: &Call| Cost::bytes(c.bytes(5 * 12 * c.dims[0] * c.dims[1].pow(2)));
+    Bench::new(&[12, 768], work, cost)
+}
+
+fn of_layers(c: &Call) -> Vec<Vec<usize>> {
+    let w = c.dims[1];
+    vec![[vec![w, 3 * w], vec![w, w], vec![w, 4 * w], vec![4 * w, w]]; c.dims[0]].concat()
+}
+
+fn parameters(c: &Call) -> Vec<Vec<usize>> {
+    vec![c.dims[1..].to_vec(); c.dims[0]]
+}
+
+/// Leaves of these shapes and their gradients.
+fn leaves(c: &Call, shapes: &[Vec<usize>]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    shapes.iter().map(|dims| Ok((c.normal(dims)?.leaf()?, c.normal(dims)?))).collect()
+}
+
+/// Steps of an optimizer, which forgets the gradients each time.
+fn training(c: &Call, shapes: &[Vec<usize>], optimizer: fn(Vec<Tensor>) -> Box<dyn nn::Optimizer>) -> Result<Work> {
+    let (parameters, gradients) = leaves(c, shapes)?;
+    let mut optimizer = optimizer(parameters.clone());
+    Ok(Box::new(move || {
+        for (parameter, gradient) in parameters.iter().zip(&gradients) {
+            parameter.set_grad(Some(gradient.clone()))?;
+        }
+        optimizer.step()
+    }))
+}
+
+fn clipping(c: &Call) -> Result<Work> {
+    let (parameters, gradients) = leaves(c, &parameters(c))?;
+    for (parameter, gradient) in parameters.iter().zip(gradients) {
+        parameter.set_grad(Some(gradient))?;
+    }
+    Ok(Box::new(move || nn::clip_grad_norm(&parameters, 1.0, 2.0).map(drop)))
+}

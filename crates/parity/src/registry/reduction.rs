@@ -1,0 +1,148 @@
+//! Reductions, extrema and scans.
+
+use super::Class::{Factors, Reduction, Stages};
+use super::common::{NO_GRADIENT, absolute, at, none, one, ordered, with};
+use super::{Invocation, Op};
+use crate::bench::{self, Bench, Call, MANY, STORED, call};
+use crate::case::{Domain, Gen};
+use isograd_core::ops::Axes;
+use isograd_core::{Result, Tensor};
+use serde_json::json;
+
+/// By default all dimensions, or the last one of an op that is named for it.
+fn axes(c: &Invocation<'_>) -> Result<Axes> {
+    let is_given = c.given("dims").is_some_and(|dims| *dims != json!([]));
+    match (is_given, c.op.name) {
+        (true, _) => Ok(c.dims("dims")?.into()),
+        (false, "l2_norm") => Ok((-1).into()),
+        (false, _) => Ok((..).into()),
+    }
+}
+
+/// A reduction over `dims`, with `keepdim`.
+fn reduce(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor, Axes) -> Result<Tensor>,
+    domain: Domain,
+    prepare: fn(&mut Gen),
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let (x, axes) = (c.input("x")?, axes(c)?);
+        one(if c.flag("keepdim")? { x.keepdim(axes, |x, axes| run(c, x, axes)) } else { run(c, x, axes) })
+    };
+    Op::new(name, run, move |g| {
+        prepare(g);
+        let attributes = json!({"dims": g.dims(), "keepdim": g.coin()});
+        at(attributes, g.x(domain))
+    })
+    .also(&["keepdim"])
+}
+
+fn any_shape(_: &mut Gen) {}
+
+fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>) -> Op {
+    Op::new(
+        name,
+        move |c| {
+            let x = c.input("x")?;
+            let axes = if c.has("dim") { c.dim("dim")?.into() } else { (..).into() };
+            one(if c.flag("keepdim")? { x.keepdim(axes, run) } else { run(x, axes) })
+        },
+        |g| {
+            g.not_empty();
+            let attributes = if g.coin() { json!({"dim": g.dim()}) } else { json!({"keepdim": g.coin()}) };
+            at(attributes, ordered(g))
+        },
+    )
+    .derivative(NO_GRADIENT)
+    .also(&["keepdim"])
+}
+
+/// Extrema along `dim` with their positions; without `dim`, of everything.
+fn with_position(
+    name: &'static str,
+    along: fn(&Tensor, isize) -> Result<(Tensor, Tensor)>,
+    of_all: fn(&Tensor, Axes) -> Result<Tensor>,
+    also: &'static [&'static str],
+) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let x = c.input("x")?;
+        let keeps = c.flag("keepdim")?;
+        if !c.has("dim") {
+            let all: Axes = (..).into();
+            return one(if keeps { x.keepdim(all, of_all) } else { of_all(x, all) });
+        }
+        let dim = c.dim("dim")?;
+        let (values, positions) = along(x, dim)?;
+        if !keeps {
+            return Ok(vec![values, positions]);
+        }
+        let kept = |t: Tensor| x.keepdim(dim, |_, _| Ok(t));
+        Ok(vec![kept(values)?, kept(positions)?])
+    };
+    Op::new(name, run, |g| {
+        g.not_empty();
+        let attributes = if g.coin() { json!({"dim": g.dim(), "keepdim": g.coin()}) } else { none() };
+        at(attributes, ordered(g))
+    })
+    .also(also)
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    let distinct = Domain::Distinct;
+    vec![
+        reduce("sum", |_, x, axes| x.sum(axes), Domain::Real, any_shape)
+            .class(Reduction)
+            .companion(absolute)
+            .linear()
+            .kernels(&["reduce_sum"])
+            .bench([reduced("of all", |_, x| x[0].sum(..)), reduced("of rows", |_, x| x[0].sum(-1))]),
+        reduce("mean", |_, x, axes| x.mean(axes), Domain::Real, any_shape)
+            .class(Reduction)
+            .companion(absolute)
+            .linear()
+            .launches(1, 2)
+            .bench([reduced("of all", |_, x| x[0].mean(..)), reduced("of rows", |_, x| x[0].mean(-1))]),
+        reduce("l2_norm", |_, x, axes| x.l2_norm(axes), Domain::Positive, any_shape)
+            .class(Reduction)
+            .kernels(&["rowwise_l2_norm"]),
+        reduce("amax", |_, x, axes| x.amax(axes), distinct, Gen::not_empty).kernels(&["reduce_max"]).bench([
+            reduced("of all", |_, x| x[0].amax(..)),
+            reduced("of rows", |_, x| x[0].amax(-1)).backward(|c| c.whole(2)),
+        ]),
+        reduce("amin", |_, x, axes| x.amin(axes), distinct, Gen::not_empty),
+        reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape)
+            .class(Factors)
+            .fused()
+            // The gradient of rows that a group cannot hold: two scans and products.
+            .launches(1, 8),
+        reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
+            .class(Stages)
+            .fused()
+            .also(&["keepdim", "mean"]),
+        reduce("logsumexp", |_, x, axes| x.logsumexp(axes), Domain::Real, any_shape)
+            .class(Stages)
+            .fused()
+            // The composite, which runs where there are no elements.
+            .launches(2, 1),
+        with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax", "amax", "keepdim"]).launches(2, 2),
+        with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin", "amin", "keepdim"]).launches(2, 2),
+        arg("argmax", |x, axes| x.argmax(axes))
+            .kernels(&["argmax_axis"])
+            .bench([reduced("of rows", |_, x| x[0].argmax(-1))]),
+        arg("argmin", |x, axes| x.argmin(axes)).kernels(&["argmin_axis"]),
+        with("cumsum", |c, x| x.cumsum(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Reduction)
+            .collects()
+            .companion(absolute)
+            .linear()
+            .launches(1, 2)
+            .bench([1 << 20, MANY].map(|n| Bench::new(&[n], call(bench::one, |_, x| x[0].cumsum(0)), |c| c.whole(2)))),
+    ]
+}
+
+/// Of rows of 1024 elements.
+fn reduced(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
+    let dims = [MANY / 1024, 1024];
+    Bench::new(&dims, call(bench::one, f), |c| c.whole(1)).dtypes(STORED).variant(variant)
+}
