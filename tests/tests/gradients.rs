@@ -24,6 +24,7 @@ fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {
         named("gradcheck", 48, check::gradcheck),
         named("alone", 16, |op, case, device| check::alone(op, case, DType::F64, device)),
         named("twice", 16, |op, case, device| check::twice(op, case, DType::F64, device)),
+        named("stale", 12, check::stale),
         named("names", 12, |op, case, device| names(op, case, device).map_err(Into::into)),
     ];
     if op.derivative == Derivative::Twice {

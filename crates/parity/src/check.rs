@@ -7,7 +7,7 @@ use crate::registry::{Class, Derivative, Op};
 use crate::tolerance::{Arriving, Measures, Slices, Sums, bounds, gradient_bounds};
 use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
-use isograd_core::{DType, Device, Error, Result, Tensor, tape};
+use isograd_core::{DType, Device, Error, Result, Tensor, no_grad, tape};
 
 /// What a check finds.
 pub type Found = std::result::Result<Distance, Miss>;
@@ -536,4 +536,70 @@ pub fn unrecorded(op: &Op, case: &Case, device: &Device) -> Found {
         true => Err("the result is on the tape".to_string().into()),
         false => Ok(Distance::default()),
     }
+}
+
+/// An input or an output that is changed in place between the forward and the backward pass either is not read by the backward
+/// pass, whose gradients are those without the change, or is reported by it.
+pub fn stale(op: &Op, case: &Case, device: &Device) -> Found {
+    let case = case.to(device).map_err(text)?;
+    let Changed::Backward(plain) = after_change(op, &case, |_, _| None).map_err(text)? else {
+        return Ok(Distance::default());
+    };
+    let outputs = op.call(&case).map_err(text)?.len();
+    let inputs = case.inputs.iter().enumerate().map(|(i, (name, _))| (format!("the input {name}"), Ok(i)));
+    let all = inputs.chain((0..outputs).map(|k| (format!("the output {k}"), Err(k))));
+    worst(all.map(|(what, place)| {
+        let changed = after_change(op, &case, |inputs, outputs| match place {
+            Ok(i) => Some(inputs[i].1.clone()),
+            Err(k) => Some(outputs[k].clone()),
+        });
+        match changed {
+            Ok(Changed::Refused) => Ok(Distance::default()),
+            Ok(Changed::Backward(gradients)) => {
+                let what = format!("a gradient after a change of {what} in {}", shown(&case));
+                worst(gradients.iter().zip(&plain).map(|(g, expected)| same_bits(&what, g, expected)))
+            }
+            Err(error) if error.to_string().contains("was changed in place") => Ok(Distance::default()),
+            Err(error) => Err(format!("after a change of {what} in {}: {error}", shown(&case)).into()),
+        }
+    }))
+}
+
+/// What became of a change.
+enum Changed {
+    /// Several elements of the tensor are one place: it cannot be changed.
+    Refused,
+    /// The gradients after it.
+    Backward(Vec<Tensor>),
+}
+
+/// The gradients of copies of the inputs, where a tensor of the call is overwritten after the forward pass.
+fn after_change(
+    op: &Op,
+    case: &Case,
+    which: impl Fn(&[(String, Tensor)], &[Tensor]) -> Option<Tensor>,
+) -> Result<Changed> {
+    let mut case = case.map(Tensor::copy)?;
+    let differentiable = op.differentiable(&case);
+    for &i in &differentiable {
+        case.inputs[i].1 = case.inputs[i].1.leaf()?;
+    }
+    let outputs = op.call(&case)?;
+    if let Some(t) = which(&case.inputs, &outputs) {
+        if t.layout().overlaps() {
+            return Ok(Changed::Refused);
+        }
+        overwrite(&t)?;
+    }
+    outputs.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+    Ok(Changed::Backward(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()).collect()))
+}
+
+/// Other values, which are valid wherever the old ones are: NaN, the first index, and the mask's opposite.
+fn overwrite(t: &Tensor) -> Result<()> {
+    no_grad(|| match t.dtype() {
+        DType::Bool => t.copy_(&t.logical_not()?),
+        dtype if dtype.is_float() => t.fill_(f64::NAN),
+        _ => t.fill_(0),
+    })
 }
