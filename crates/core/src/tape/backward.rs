@@ -162,7 +162,7 @@ struct Pass<'a> {
     pending: BTreeMap<u64, Pending>,
 }
 
-/// What a spent node held. It is dropped once the visit is over, outside of the node's lock.
+/// What a spent node held. It is dropped outside of the node's lock, before the gradients are handed on.
 type Used = (Action, Vec<OutputHook>);
 
 /// What a visit does.
@@ -190,13 +190,17 @@ impl Pass<'_> {
         let _visit = Visit::new(&node);
         run_hooks(&mut pending)?;
         self.collect(&pending);
-        let (action, _used) = self.take(&node)?;
+        let (action, used) = self.take(&node)?;
         match action {
             Visited::Leaf => self.keep(&node, pending),
-            Visited::Rule(rule) => self.apply(&node, rule, pending),
+            Visited::Rule(rule) => {
+                let gradients = self.gradients(&node, rule, pending)?;
+                drop(used);
+                self.distribute(&node, gradients)
+            }
             Visited::Replay(replay) => {
                 let outputs = with_flag(&MODE, Mode::On, || replay())?;
-                drop(replay);
+                drop((replay, used));
                 for (output, dy) in outputs.iter().zip(pending.outputs) {
                     let Some(dy) = dy else { continue };
                     let edge = output.0.edge.as_ref();
@@ -245,8 +249,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Runs a node's rule and hands its gradients on.
-    fn apply(&mut self, node: &Arc<Node>, rule: Rule, pending: Pending) -> Result<()> {
+    /// Runs a node's rule.
+    fn gradients(&self, node: &Arc<Node>, rule: Rule, pending: Pending) -> Result<Gradients> {
         let mut outputs = pending.outputs;
         if let (Some(prologue), [Some(_)], false) = (&rule.prologue, &outputs[..], self.create_graph) {
             let dy = self.backward(node, std::mem::take(&mut outputs)).apply(prologue)?;
@@ -255,10 +259,7 @@ impl Pass<'_> {
         if let Some(gradient) = pending.after_prologue {
             add(&mut outputs[0], gradient, self.create_graph)?;
         }
-        let backward = self.backward(node, outputs);
-        let gradients = (rule.rest)(&backward)?;
-        drop((rule, backward));
-        self.distribute(node, gradients)
+        (rule.rest)(&self.backward(node, outputs))
     }
 
     fn backward<'n>(&'n self, node: &'n Arc<Node>, outputs: SmallVec<[Option<Tensor>; 1]>) -> Backward<'n> {
