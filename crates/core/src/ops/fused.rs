@@ -42,7 +42,7 @@ pub(crate) fn record_fused_after(
         let y = composite(&inputs)?;
         let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
         let options = BackwardOptions { create_graph: true, ..Default::default() };
-        let mut found = gradients_from(&[(&y, t.dy().clone())], &wanted, &options)?.into_iter();
+        let mut found = gradients_from([(&y, t.dy().clone())], &wanted, &options)?.into_iter();
         Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())
     })
 }

@@ -35,7 +35,7 @@ impl Tensor {
     /// [`backward`](Tensor::backward) with options.
     pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
         let gradient = starting_gradient("backward", self, &options)?;
-        no_autocast(|| engine("backward", &[(self, gradient)], &options, None).map(drop))
+        no_autocast(|| engine("backward", [(self, gradient)], &options, None).map(drop))
     }
 }
 
@@ -49,7 +49,7 @@ pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 /// [`grad`] with options; `create_graph` is the way to higher derivatives.
 pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
     let gradient = starting_gradient("grad", y, &options)?;
-    let found = gradients_from(&[(y, gradient)], inputs, &options)?;
+    let found = gradients_from([(y, gradient)], inputs, &options)?;
     let unused = |i: usize| Error::value("grad", format!("the result does not depend on input {i}"));
     handed_out(found, &options, unused)
 }
@@ -69,13 +69,13 @@ pub fn grad_from(roots: &[(&Tensor, Tensor)], inputs: &[&Tensor], options: Backw
         return Err(Error::value("grad", "each result has a gradient of its own; the options have another"));
     }
     let unused = |i: usize| Error::value("grad", format!("no result depends on input {i}"));
-    let found = gradients_from(roots, inputs, &options)?;
+    let found = gradients_from(roots.iter().cloned(), inputs, &options)?;
     handed_out(found, &options, unused)
 }
 
 /// [`grad_from`], with `None` for an input on which no result depends.
-pub(crate) fn gradients_from(
-    roots: &[(&Tensor, Tensor)],
+pub(crate) fn gradients_from<'r>(
+    roots: impl IntoIterator<Item = (&'r Tensor, Tensor)>,
     inputs: &[&Tensor],
     options: &BackwardOptions,
 ) -> Result<Vec<Option<Tensor>>> {
@@ -127,9 +127,9 @@ struct Pending {
     after_prologue: Option<Tensor>,
 }
 
-fn engine(
+fn engine<'r>(
     op: &'static str,
-    roots: &[(&Tensor, Tensor)],
+    roots: impl IntoIterator<Item = (&'r Tensor, Tensor)>,
     options: &BackwardOptions,
     targets: Option<&[&Edge]>,
 ) -> Result<Vec<Option<Tensor>>> {
@@ -145,8 +145,8 @@ fn engine(
     with_flag(&MODE, mode, || {
         for (root, dy) in roots {
             let edge = edge_of(op, root)?;
-            check_gradient(op, edge.meta(), dy)?;
-            pass.deposit(edge, dy.clone().into())?;
+            check_gradient(op, edge.meta(), &dy)?;
+            pass.deposit(edge, dy.into())?;
         }
         pass.run()
     })?;
