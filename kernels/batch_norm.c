@@ -97,10 +97,18 @@ FUNCTION void correct(A *mean, A *square, const A *deviations, A count) {
     *square = *square < 0 ? (A)0 : *square;
 }
 
-// The first element of a channel, from which others may hardly differ: what means are relative to until the end.
-FUNCTION A pivot_of(GLOBAL const S *x, Part p) {
-    A v = LOAD(T, x, (idx)p.channel * p.width * VECTOR);
-    return fabs_(v) < (A)1e30f ? v : (A)0;
+// An element of a channel if others hardly differ from it, else 0: what means are relative to until the end. Relative to an
+// element like any other, a mean would be rounded to the digits of that element.
+FUNCTION A pivot_of(GLOBAL const S *x, Part p, i64 words) {
+    idx inner = (idx)p.width * VECTOR, count = (idx)words * VECTOR;
+    A pivot = 0, apart = 0;
+    for (int i = 0; i < 4; i++) {
+        idx at = i < 3 ? count / 4 * (idx)i : count - 1;
+        A v = LOAD(T, x, (at / inner * (idx)p.channels + (idx)p.channel) * inner + at % inner);
+        if (i == 0) pivot = v;
+        apart = fabs_(v - pivot) > apart ? fabs_(v - pivot) : apart;
+    }
+    return apart * 256 <= fabs_(pivot) && fabs_(pivot) < (A)1e30f ? pivot : (A)0;
 }
 
 // The means of parts, less the pivot, and the means of their squared deviations, [parts, channels]. A batch more is counted.
@@ -109,7 +117,7 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
     CHANNEL_JOINS();
     Part p = part_of(GROUP, GROUP_Y, channels, words, width, length);
     Moments m = NO_MOMENTS;
-    A pivot = pivot_of(x, p);
+    A pivot = pivot_of(x, p, words);
     idx round = 0;
     for (; ROUND_WORD(p, round, BATCH - 1) < p.end; round++) {
         Read r[BATCH];
@@ -167,7 +175,7 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
     }
     CHANNEL_SUMS(deviations);
     correct(&mean, &var, deviations, count);
-    mean += pivot_of(x, p);
+    mean += pivot_of(x, p, words);
     A rstd = (A)1 / sqrt_(var + eps);
     if (!IS_IN_RANGE(var, eps)) {
         idx inner = (idx)width * VECTOR;
