@@ -385,17 +385,18 @@ FUNCTION void take_vectors(P *acc, const Read *w, int n, const A *pivot) {
     A share = (A)1 / (A)(n * VECTOR), mean = 0, s = 0;
     EACH_OF_VECTORS(i) mean += OF_VECTORS(i);
     mean *= share;
-    if (mean - mean != 0) {
-        mean = 0;
-        EACH_OF_VECTORS(i) mean += OF_VECTORS(i) * share;
-    }
     EACH_OF_VECTORS(i) {
         A d = OF_VECTORS(i) - mean;
         s += d * d;
     }
     s *= share;
     if (s - s != 0) {
-        s = 0;
+        // Relative to one of them, the mean of elements that are alike is not rounded, which would be a deviation with an infinite
+        // square.
+        A first = OF_VECTORS(0) * share;
+        mean = s = 0;
+        EACH_OF_VECTORS(i) mean += OF_VECTORS(i) * share - first;
+        mean += OF_VECTORS(0);
         EACH_OF_VECTORS(i) {
             A d = OF_VECTORS(i) - mean;
             s += d * share * d;
