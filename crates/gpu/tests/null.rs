@@ -4,7 +4,8 @@ use isograd_core::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Tra
 use isograd_core::tape::BackwardOptions;
 use isograd_core::{Backend, Call, DType, Device, Kernel, Kind, Layout, Operand, Result, Rng, Tensor};
 use isograd_gpu::driver::null::{Fault, NullDriver};
-use isograd_gpu::{Dialect, Gpu};
+use isograd_gpu::source::assemble;
+use isograd_gpu::{Dialect, Gpu, Variant};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -435,4 +436,13 @@ fn a_panic_while_recording_leaves_the_queue_running() -> Result<()> {
     }
     assert!(step.is_recorded());
     Ok(())
+}
+
+/// A kernel computes with its definitions in `int`, where 2^31 is negative and 2^32 is 0.
+#[test]
+fn a_definition_that_does_not_fit_32_bits_is_refused_before_it_is_compiled() {
+    for (value, fits) in [(i32::MAX as i64, true), (i32::MIN as i64, true), (1 << 31, false), (1 << 40, false)] {
+        let found = assemble(&DIALECT, &Variant::new("reduce.c").define("STRIDE", value), None);
+        assert_eq!(found.is_ok(), fits, "{value}");
+    }
 }

@@ -31,7 +31,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, op: &'static CustomOp) -> Result<()> {
     // Another op may have the name.
     let digest = Sha256::digest(text);
     let mut variant = Variant::new(op.name)
-        .define("CUSTOM", i64::from(u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])))
+        .define("CUSTOM", i64::from(i32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])))
         .define("T", y.dtype.name())
         .define("ACC", acc.name())
         .define("THREADS", geometry.threads)

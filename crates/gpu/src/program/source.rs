@@ -131,10 +131,16 @@ impl fmt::Display for Variant {
     }
 }
 
-/// The whole text of a variant. `generated` takes the place of the file.
+/// The whole text of a variant. `generated` takes the place of the file. An integer that does not fit a kernel's `int`, in
+/// which definitions are computed with, is an error.
 pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -> Result<String> {
     let mut text = String::new();
     for (name, value) in &variant.defines {
+        if let Value::Int(v) = value
+            && i32::try_from(*v).is_err()
+        {
+            return Err(Error::backend("compile", format!("{name} is {v}, which does not fit 32 bits")));
+        }
         // Writing to a String cannot fail.
         let _ = writeln!(text, "#define {name} {value}");
     }
