@@ -41,6 +41,8 @@ activations! {
     Mish => |_, x| x.mish();
     /// [`Tensor::selu`].
     Selu => |_, x| x.selu();
+    /// [`Tensor::softsign`].
+    Softsign => |_, x| x.softsign();
     /// [`Tensor::hardswish`].
     Hardswish => |_, x| x.hardswish();
     /// [`Tensor::hardsigmoid`].

@@ -97,6 +97,8 @@ unary! {
     relu6 Relu6 Input Relu6Backward;
     /// The self-normalising elu. Float dtypes. Klambauer et al. 2017, arXiv 1706.02515.
     selu Selu Input SeluBackward;
+    /// `x / (1 + |x|)`. Float dtypes. Turian et al. 2009.
+    softsign Softsign Input SoftsignBackward;
     /// `max(x, 0)^2`. Float dtypes. So et al. 2021, arXiv 2109.08668.
     relu_squared ReluSquared Input ReluSquaredBackward;
     /// `e^x`. Float dtypes.

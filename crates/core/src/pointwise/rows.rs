@@ -343,6 +343,11 @@ rows! {
     Real SeluBackward "selu_backward" (g, x) [] -> 1 {
         [V::select(x.le(V::c(0.0)), V::c(SELU_SCALE * SELU_ALPHA) * x.exp() * g, V::c(SELU_SCALE) * g)]
     }
+    Real Softsign "softsign" (x) [] -> 1 { [x / (V::c(1.0) + x.abs())] }
+    Real SoftsignBackward "softsign_backward" (g, x) [] -> 1 {
+        let d = V::c(1.0) + x.abs();
+        [g / (d * d)]
+    }
     Real Celu "celu" (x) [alpha] -> 1 {
         [V::select(x.gt(V::c(0.0)), x, alpha * (x * (V::c(1.0) / alpha)).expm1())]
     }

@@ -58,6 +58,7 @@ pub(super) fn ops() -> Vec<Op> {
         with("elu", |c, x| x.elu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
         with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
         map("selu", Tensor::selu, kinks).class(Transcendental),
+        map("softsign", Tensor::softsign, kinks).class(Arithmetic),
         map("mish", Tensor::mish, Domain::Real).class(Transcendental),
         with(
             "softplus",

@@ -45,6 +45,7 @@ const LAYERS: &[Example] = &[
     ("Silu", "{}", &[("x", &[2, 3])]),
     ("Mish", "{}", &[("x", &[2, 3])]),
     ("Selu", "{}", &[("x", &[2, 3])]),
+    ("Softsign", "{}", &[("x", &[2, 3])]),
     ("Hardswish", "{}", &[("x", &[2, 3])]),
     ("Hardsigmoid", "{}", &[("x", &[2, 3])]),
     ("Gelu", r#"{"approximate": "tanh"}"#, &[("x", &[2, 3])]),
@@ -149,6 +150,7 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "Silu" => Box::new(nn::Silu),
         "Mish" => Box::new(nn::Mish),
         "Selu" => Box::new(nn::Selu),
+        "Softsign" => Box::new(nn::Softsign),
         "Hardswish" => Box::new(nn::Hardswish),
         "Hardsigmoid" => Box::new(nn::Hardsigmoid),
         "Gelu" => {
