@@ -5,17 +5,19 @@
 use crate::driver::null::NullDriver;
 use crate::driver::{Dialect, Registered};
 use crate::launch::device::Gpu;
+use crate::ops;
 use crate::program::source::{FILES, find};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
-    Approximate, AvgPool, EmbeddingOptions, Index, MaxPool, Order, Put, Rotary, RotaryStyle, Running, Sampling,
-    Statistics, TieGrad, Total, Update, index, total, unscale_, update_each_norms_,
+    Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, Index, MaxPool, Order, Put, Rotary, RotaryStyle,
+    Running, Sampling, Statistics, TieGrad, Total, Update, index, total, unscale_, update_each_, update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
     Backend, Call, DType, Device, Error, Kernel, Layout, Memory, Operand, Result, Rng, Tensor, inventory,
 };
+use std::any::TypeId;
 use std::sync::Arc;
 
 /// Memory of the device that compiles nothing: more than any op below asks for.
@@ -81,13 +83,22 @@ impl Entry {
             Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
             None => {
                 let device = Device::from_backend("null:0", gpu.clone());
-                // An op that does not take this dtype launches nothing.
-                LAUNCHES.iter().for_each(|launch| drop(launch(&device, dtype)));
+                launch_all(&device, dtype);
                 Some(self.name.as_str())
             }
         };
         launched.map(|entry| driver.sources(entry)).unwrap_or_default()
     }
+}
+
+/// Launches every kernel of the files on a device, in programs of several sizes. An op that does not take this dtype launches nothing.
+pub fn launch_all(device: &Device, dtype: DType) {
+    LAUNCHES.iter().for_each(|launch| drop(launch(device, dtype)));
+}
+
+/// The types of the descriptors of all fused ops that have kernels, and the paths of these types.
+pub fn fused() -> impl Iterator<Item = (TypeId, &'static str)> {
+    ops::types()
 }
 
 fn run_generated(gpu: &Gpu, kernel: Kernel<'_>, dtype: DType) -> Result<()> {
@@ -216,6 +227,14 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| differentiate(d, t, &[&[1024, 1024], &[1024, 1024]], |x| x[0].silu()?.matmul(&x[1])),
     |d, t| differentiate(d, t, &[&[128, 1024], &[1024, 10]], |x| x[0].gelu(Approximate::None)?.matmul(&x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024], &[1024, 1024]], |x| x[0].relu()?.matmul(&x[1])),
+    // An activation of a product, and the gradients of the second factor and of the bias at once.
+    |d, t| {
+        differentiate(d, t, &[&[1024, 1024], &[1024, 1024], &[1024]], |x| {
+            let activation = Activation::Gelu(Approximate::None);
+            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+        })
+    },
+    |d, t| differentiate(d, t, &[&[4096, 2048]], |x| x[0].silu_and_mul()),
     |d, t| zeros(d, t, &[1024, 1024])?.gather(0, &zeros(d, DType::I64, &[1024, 1024])?).map(drop),
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
@@ -341,6 +360,11 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         let (p, g, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
         update_each_norms_(Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
+    },
+    |d, t| {
+        let (x, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
+        let set = Update { targets: vec![&x], inputs: Vec::new(), numbers: Vec::new() };
+        update_each_(Pointwise::ScaleInPlace, &[set], &[&scale], &[])
     },
 ];
 

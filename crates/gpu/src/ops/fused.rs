@@ -27,8 +27,7 @@ pub fn is_float(dtype: DType, limits: &Limits) -> bool {
 /// What runs the descriptors of one type.
 pub struct Launcher {
     id: fn() -> TypeId,
-    /// The path of the descriptor's type.
-    pub path: fn() -> &'static str,
+    path: fn() -> &'static str,
     run: fn(&Gpu, &Call<'_>, &dyn Fused) -> Result<()>,
     takes: fn(DType, &Limits) -> bool,
 }
@@ -48,6 +47,11 @@ fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<
 /// All launchers, by the type of the descriptor.
 static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher>> =
     LazyLock::new(|| super::FAMILIES.iter().copied().flatten().map(|launcher| ((launcher.id)(), launcher)).collect());
+
+/// The types of the descriptors that have launchers, and the paths of these types.
+pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
+    super::FAMILIES.iter().copied().flatten().map(|launcher| ((launcher.id)(), (launcher.path)()))
+}
 
 /// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
 pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {

@@ -32,7 +32,7 @@ use crate::launch::device::Gpu;
 use fused::Launcher;
 use isograd_core::{Call, Kernel, Result};
 
-pub use fused::supports;
+pub use fused::{supports, types};
 
 macro_rules! families {
     ($($family:ident)*) => {
