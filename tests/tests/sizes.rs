@@ -3,7 +3,7 @@
 //! the CPU in f64, forward and backward; the sizes are those of a device with two multiprocessors, and a larger one computes
 //! them all the same.
 
-use isograd::backend::Total;
+use isograd::ops::Total;
 use isograd::ops::loss::{CrossEntropy, Reduction};
 use isograd::ops::{Activation, AvgPool, EmbeddingOptions, GemmBias, Index, MaxPool, Order, Put, total};
 use isograd::tape::BackwardOptions;

@@ -10,6 +10,7 @@ mod device;
 mod dtype;
 mod error;
 mod file;
+pub mod fused;
 pub mod host;
 pub mod ops;
 pub mod pointwise;

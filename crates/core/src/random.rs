@@ -4,7 +4,7 @@
 #![allow(clippy::excessive_precision)]
 
 use crate::capture::{Draw, draw};
-use crate::{DType, Result, bf16, f16};
+use crate::{DType, Result, Tensor, bf16, f16};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,6 +18,16 @@ pub struct RngState {
     pub offset: u64,
     /// Separates generators of one seed.
     pub stream: u64,
+}
+
+impl RngState {
+    /// A generator at this state, plus an i64 `[3]` if there is a base.
+    pub(crate) fn generator(&self, base: Option<&Tensor>) -> Result<Rng> {
+        let base = base.map_or(Ok(vec![0; 3]), Tensor::to_vec::<i64>)?;
+        let RngState { seed, offset, stream } = *self;
+        let [seed, offset, stream] = [(seed, 0), (offset, 1), (stream, 2)].map(|(v, i)| v.wrapping_add(base[i] as u64));
+        Ok(Rng::from_state(RngState { seed, offset, stream }))
+    }
 }
 
 /// A counter-based random generator. Clones share their state, so that a model's layers draw from one sequence and a

@@ -300,7 +300,7 @@ impl<'a> Attributes<'a> {
 /// Runs a kernel: the one place where core meets a backend. Empty outputs need no kernel.
 pub(crate) fn run(
     op: &'static str,
-    kernel: Kernel,
+    kernel: Kernel<'_>,
     inputs: &[&Tensor],
     outputs: &[&Tensor],
     attributes: Attributes<'_>,

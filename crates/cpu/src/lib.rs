@@ -15,9 +15,10 @@ mod reduce;
 mod scan;
 mod sort;
 
-use isograd_core::backend::Fused;
+use isograd_core::ops::reduce::{Moments, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
+use std::any::TypeId;
 use std::sync::Arc;
 
 inventory::submit! {
@@ -86,15 +87,17 @@ impl Backend for Cpu {
             Kernel::Sort => sort::run(call),
             Kernel::Scan(kind) => scan::run(call, kind),
             Kernel::Custom(op) => custom::run(call, op),
-            Kernel::Fused(Fused::Variance) => moments::variance(call),
-            Kernel::Fused(Fused::Moments) => moments::moments(call),
-            Kernel::Fused(_) => Err(Error::unsupported(call.op, "the CPU runs composites")),
+            Kernel::Fused(fused) => match (fused.downcast_ref::<Variance>(), fused.downcast_ref::<Moments>()) {
+                (Some(variance), _) => moments::variance(call, variance),
+                (_, Some(of_norm)) => moments::moments(call, of_norm),
+                _ => Err(Error::unsupported(call.op, "the CPU runs composites")),
+            },
         }
     }
 
     /// Of statistics, whose sums need more than the dtype has.
-    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
-        matches!(kernel, Fused::Variance | Fused::Moments) && dtype.is_float()
+    fn supports(&self, fused: TypeId, dtype: DType) -> bool {
+        [TypeId::of::<Variance>(), TypeId::of::<Moments>()].contains(&fused) && dtype.is_float()
     }
 
     fn synchronize(&self) -> Result<()> {

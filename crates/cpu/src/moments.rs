@@ -4,6 +4,7 @@
 
 use crate::access::{Acc, Source, Strided, Target, borrow, for_runs, store, with_acc, with_scratch};
 use crate::reduce::{COLUMNS, Rows, SEGMENT};
+use isograd_core::ops::reduce::{self, Variance};
 use isograd_core::{Call, DType, Result};
 use rayon::prelude::*;
 use smallvec::SmallVec;
@@ -30,25 +31,24 @@ impl Moments {
 /// The mean of squares of f64 from which on what is subnormal among them does not count.
 const LEAST_SQUARE: f64 = 1e-280;
 
-/// The variance and the mean: [`Fused::Variance`](isograd_core::backend::Fused::Variance).
-pub fn variance(call: &Call<'_>) -> Result<()> {
+/// The variance and the mean.
+pub fn variance(call: &Call<'_>, of: &Variance) -> Result<()> {
     let put = |m: &Moments, count: f64| {
-        let share = count / call.floats[0];
+        let share = count / of.divisor;
         [m.square * share / m.scale / m.scale, m.mean / m.scale]
     };
-    run(call, true, put)
+    run(call, of.dims, true, put)
 }
 
-/// The mean and the inverse of the deviation: [`Fused::Moments`](isograd_core::backend::Fused::Moments).
-pub fn moments(call: &Call<'_>) -> Result<()> {
-    let eps = call.floats[0];
-    run(call, call.ints[1] != 0, |m, _| [m.mean / m.scale, m.deviation().hypot(eps.sqrt()).recip()])
+/// The mean and the inverse of the deviation.
+pub fn moments(call: &Call<'_>, of: &reduce::Moments) -> Result<()> {
+    run(call, of.dims, of.is_centred, |m, _| [m.mean / m.scale, m.deviation().hypot(of.eps.sqrt()).recip()])
 }
 
 /// Writes what `put` makes of the moments of each slice, and of the number of its elements, to the two outputs.
-fn run(call: &Call<'_>, is_centred: bool, put: impl Fn(&Moments, f64) -> [f64; 2]) -> Result<()> {
+fn run(call: &Call<'_>, dims: usize, is_centred: bool, put: impl Fn(&Moments, f64) -> [f64; 2]) -> Result<()> {
     let source = Source::new(&call.inputs[0])?;
-    let rows = Rows::new(&source, call.ints[0] as usize);
+    let rows = Rows::new(&source, dims);
     let found = with_acc!(source.dtype, all(&rows, is_centred));
     let results: Vec<[f64; 2]> = found.iter().map(|m| put(m, rows.count as f64)).collect();
     for (k, output) in call.outputs.iter().enumerate() {

@@ -4,9 +4,8 @@ use crate::driver::Handle;
 use crate::launch::device::Gpu;
 use crate::memory::{pool, status};
 use crate::ops;
-use isograd_core::backend::Fused;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
@@ -66,8 +65,8 @@ impl Backend for Gpu {
         ops::run(self, call)
     }
 
-    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
-        ops::supports(self, kernel, dtype)
+    fn supports(&self, fused: TypeId, dtype: DType) -> bool {
+        ops::supports(self, fused, dtype)
     }
 
     fn set_matmul_precision(&self, precision: Precision) {

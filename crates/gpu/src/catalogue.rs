@@ -5,18 +5,19 @@
 use crate::driver::null::NullDriver;
 use crate::driver::{Dialect, Registered};
 use crate::launch::device::Gpu;
+use crate::ops;
 use crate::program::source::{FILES, find};
-use isograd_core::backend::{Fused, Total};
 use isograd_core::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd_core::ops::{
-    Approximate, AvgPool, EmbeddingOptions, Index, MaxPool, Order, Put, Rotary, RotaryStyle, Running, Sampling,
-    Statistics, TieGrad, Update, total, unscale_, update_each_norms_,
+    Activation, Approximate, AvgPool, EmbeddingOptions, GemmBias, Index, MaxPool, Order, Put, Rotary, RotaryStyle,
+    Running, Sampling, Statistics, TieGrad, Total, Update, index, total, unscale_, update_each_, update_each_norms_,
 };
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
     Backend, Call, DType, Device, Error, Kernel, Layout, Memory, Operand, Result, Rng, Tensor, inventory,
 };
+use std::any::TypeId;
 use std::sync::Arc;
 
 /// Memory of the device that compiles nothing: more than any op below asks for.
@@ -25,14 +26,14 @@ const MEMORY: usize = 1 << 40;
 const ELEMENTS: usize = 1 << 20;
 
 /// A kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// Its name. An entry of a file and a row of the pointwise table may have the same one.
     pub name: String,
     /// The file's name, or [`GENERATED`].
     pub file: &'static str,
     /// What is run, where the text is generated for it.
-    pub kernel: Option<Kernel>,
+    pub kernel: Option<Kernel<'static>>,
 }
 
 /// Stands for the file of kernels whose text is generated: fill, copy, cast and the rows of the pointwise table.
@@ -57,7 +58,8 @@ pub fn entries(dialect: &Dialect) -> Result<Vec<Entry>> {
     }
     let rows = Pointwise::ALL.iter().map(|&row| (row.name(), Kernel::Pointwise(row)));
     let generated = [("fill", Kernel::Fill), ("copy", Kernel::Copy), ("cast", Kernel::Cast)].into_iter().chain(rows);
-    let entry = |(name, kernel): (&str, Kernel)| Entry { name: name.into(), file: GENERATED, kernel: Some(kernel) };
+    let entry =
+        |(name, kernel): (&str, Kernel<'static>)| Entry { name: name.into(), file: GENERATED, kernel: Some(kernel) };
     entries.extend(generated.map(entry));
     Ok(entries)
 }
@@ -81,8 +83,7 @@ impl Entry {
             Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
             None => {
                 let device = Device::from_backend("null:0", gpu.clone());
-                // An op that does not take this dtype launches nothing.
-                LAUNCHES.iter().for_each(|launch| drop(launch(&device, dtype)));
+                launch_all(&device, dtype);
                 Some(self.name.as_str())
             }
         };
@@ -90,7 +91,17 @@ impl Entry {
     }
 }
 
-fn run_generated(gpu: &Gpu, kernel: Kernel, dtype: DType) -> Result<()> {
+/// Launches every kernel of the files on a device, in programs of several sizes. An op that does not take this dtype launches nothing.
+pub fn launch_all(device: &Device, dtype: DType) {
+    LAUNCHES.iter().for_each(|launch| drop(launch(device, dtype)));
+}
+
+/// The types of the descriptors of all fused ops that have kernels, and the paths of these types.
+pub fn fused() -> impl Iterator<Item = (TypeId, &'static str)> {
+    ops::types()
+}
+
+fn run_generated(gpu: &Gpu, kernel: Kernel<'_>, dtype: DType) -> Result<()> {
     let (inputs, outputs, attributes) = match kernel {
         Kernel::Pointwise(row) if row.is_inout() => (row.inputs() - row.outputs(), row.outputs(), row.attributes()),
         Kernel::Pointwise(row) => (row.inputs(), row.outputs(), row.attributes()),
@@ -176,7 +187,7 @@ fn positions(device: &Device) -> Result<()> {
     let (from, to) = (backend.allocate(1 << 20)?, backend.allocate((2 * size_of::<i64>()) << 20)?);
     let inputs = [Operand { memory: &*from, layout: &mask, dtype: DType::Bool }];
     let outputs = [Operand { memory: &*to, layout: &found, dtype: DType::I64 }];
-    let kernel = Kernel::Fused(Fused::Positions);
+    let kernel = Kernel::Fused(&index::MaskPositions);
     backend.run(&Call { op: "kernels", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &[] })
 }
 
@@ -216,6 +227,14 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     |d, t| differentiate(d, t, &[&[1024, 1024], &[1024, 1024]], |x| x[0].silu()?.matmul(&x[1])),
     |d, t| differentiate(d, t, &[&[128, 1024], &[1024, 10]], |x| x[0].gelu(Approximate::None)?.matmul(&x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024], &[1024, 1024]], |x| x[0].relu()?.matmul(&x[1])),
+    // An activation of a product, and the gradients of the second factor and of the bias at once.
+    |d, t| {
+        differentiate(d, t, &[&[1024, 1024], &[1024, 1024], &[1024]], |x| {
+            let activation = Activation::Gelu(Approximate::None);
+            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+        })
+    },
+    |d, t| differentiate(d, t, &[&[4096, 2048]], |x| x[0].silu_and_mul()),
     |d, t| zeros(d, t, &[1024, 1024])?.gather(0, &zeros(d, DType::I64, &[1024, 1024])?).map(drop),
     |d, t| scatter(d, t, 16),
     |d, t| scatter(d, t, 4096),
@@ -342,6 +361,11 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
         update_each_norms_(Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
     },
+    |d, t| {
+        let (x, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
+        let set = Update { targets: vec![&x], inputs: Vec::new(), numbers: Vec::new() };
+        update_each_(Pointwise::ScaleInPlace, &[set], &[&scale], &[])
+    },
 ];
 
 #[cfg(test)]
@@ -353,7 +377,7 @@ mod tests {
     #[test]
     fn every_kernel_has_a_source() {
         let entries = entries(&DIALECT).unwrap();
-        assert!(entries.contains(&Entry { name: "softmax_rows".into(), file: "softmax.c", kernel: None }));
+        assert!(entries.iter().any(|entry| (&*entry.name, entry.file) == ("softmax_rows", "softmax.c")));
         for entry in entries {
             let mut sources =
                 [DType::F32, DType::F16, DType::I64].into_iter().map(|dtype| entry.source(&DIALECT, dtype));

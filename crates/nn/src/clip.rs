@@ -2,7 +2,7 @@
 
 use crate::module::check_distinct;
 use crate::number::{Checks, Range};
-use isograd_core::backend::Total;
+use isograd_core::ops::Total;
 use isograd_core::ops::{Update, total, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};

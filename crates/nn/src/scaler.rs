@@ -5,7 +5,7 @@ use crate::clip::gradients_of;
 use crate::module::{check_distinct, check_state};
 use crate::number::{Checks, Range};
 use crate::optim::{Optimizer, Scaling};
-use isograd_core::backend::Total;
+use isograd_core::ops::Total;
 use isograd_core::ops::{total, unscale_, update_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Place, Result, Tensor, no_grad};

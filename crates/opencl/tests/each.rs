@@ -1,6 +1,6 @@
 //! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
 
-use isograd_core::backend::Total;
+use isograd_core::ops::Total;
 use isograd_core::ops::{Update, total, unscale_, update_, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};

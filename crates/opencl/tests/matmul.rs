@@ -1,8 +1,9 @@
 //! Matrix products against the CPU in f64, within the bound of a dot product: an error of `(8 + 2 sqrt K)` roundings of
 //! `|a| @ |b|`, and the rounding of the result.
 
-use isograd_core::backend::Fused;
-use isograd_core::ops::Approximate;
+use isograd_core::ops::gemm_bias::GemmActivation;
+use isograd_core::ops::matmul::MatmulPointwise;
+use isograd_core::ops::{Approximate, Gemm};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{
@@ -183,7 +184,7 @@ impl Case {
     }
 
     /// The bytes of so many results. Nothing is written beside them.
-    fn outputs(&self, kernel: Kernel, count: usize, plan: Option<Plan>) -> Vec<Vec<u8>> {
+    fn outputs(&self, kernel: Kernel<'_>, count: usize, plan: Option<Plan>) -> Vec<Vec<u8>> {
         const BESIDE: usize = 8;
         let dtype = self.a.dtype;
         let n: usize = self.dims().iter().product();
@@ -276,7 +277,9 @@ impl Case {
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
         let what = format!("{} {plan:?}", row.name());
         for count in [1, 2] {
-            let got = self.outputs(Kernel::Fused(Fused::GemmBias(row)), count, plan);
+            let [alpha, beta] = self.scale;
+            let fused = GemmActivation { activation: row, scale: Gemm { alpha, beta } };
+            let got = self.outputs(Kernel::Fused(&fused), count, plan);
             self.compare(&got[0], &y, &steep, 40.0, &what);
             if count == 2 {
                 self.compare(&got[1], &sum, &size, 0.0, &what);
@@ -310,7 +313,7 @@ impl Case {
         let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
         // As of activations.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let got = self.outputs(Kernel::Fused(Fused::MatmulPointwise(row)), 1, plan);
+        let got = self.outputs(Kernel::Fused(&MatmulPointwise(row)), 1, plan);
         self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", row.name()));
     }
 }

@@ -1,10 +1,9 @@
 //! Devices that are watched: guard zones around every buffer, fused kernels out of sight.
 
-use isograd_core::backend::Fused;
 use isograd_core::{
     Backend, Blas, Call, DType, Device, Error, Memory, MemoryStats, Operand, Precision, Provider, Result,
 };
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -157,8 +156,8 @@ impl Backend for Watch {
         self.under().run(&Call { inputs: &inputs, outputs: &outputs, ..*call })
     }
 
-    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
-        let is_there = self.under().supports(kernel, dtype);
+    fn supports(&self, fused: TypeId, dtype: DType) -> bool {
+        let is_there = self.under().supports(fused, dtype);
         self.0.asked.fetch_add(is_there.into(), Ordering::Relaxed);
         is_there && self.0.kernels == Kernels::Any
     }

@@ -1,8 +1,8 @@
 //! Reductions whose squares or sums leave the range of a dtype though their results do not.
 
 use super::{Check, Outcome, all, near, near_largest, numbers, rounding, supported, tensor, with_gradient};
-use isograd::backend::Total;
 use isograd::nn::clip_grad_norm;
+use isograd::ops::Total;
 use isograd::ops::loss::{Reduction, Triplet, TripletNegative};
 use isograd::ops::{AvgPool, Statistics, Update, total, update_each_norms_};
 use isograd::pointwise::Pointwise;

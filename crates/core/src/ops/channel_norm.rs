@@ -1,13 +1,12 @@
 //! Normalisation of channels: over a batch, over groups of channels, and each alone.
 
-use super::fused::{has_kernel, record_fused};
 use super::in_acc;
 use super::in_place::update_for;
-use super::norm::{Norm, alike, check_eps, gradients, in_f32, standardise};
-use crate::backend::{Fused, Kernel};
+use super::norm::{Norm, Wanted, alike, check_eps, gradients, in_f32, standardise};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, no_grad};
-use crate::tensor::{Attributes, check_device, check_float, describe, run};
+use crate::tensor::{check_device, check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Mean and variance over all batches, which training updates in place.
@@ -152,6 +151,241 @@ impl Tensor {
     }
 }
 
+/// x `[batch, channels, inner]`, the weight and the bias of channels, if there are any, and given means and variances of channels
+/// to y, and mean and `1 / sqrt(var + eps)` of channels, and, read and written, the running mean and variance and the number of
+/// batches, if there are any.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNorm {
+    /// Elements of the batch.
+    pub batch: usize,
+    /// Channels.
+    pub channels: usize,
+    /// Elements of a channel of one element of the batch.
+    pub inner: usize,
+    /// Whether there is a weight.
+    pub has_weight: bool,
+    /// Whether there is a bias.
+    pub has_bias: bool,
+    /// Where mean and variance come from.
+    pub moments: ChannelMoments,
+    /// Whether batches are counted, before running statistics are updated.
+    pub counts_batches: bool,
+    /// The weight of this batch in running statistics; without one, all batches weigh the same.
+    pub momentum: Option<f64>,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+/// Where mean and variance of a channel come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelMoments {
+    /// From x.
+    Batch,
+    /// From x; running ones are updated with them.
+    Update,
+    /// They are inputs.
+    Given,
+}
+
+/// dy, x, mean, rstd and the weight, if there is one, to dx and the gradients of the weight and of the bias, those that exist and
+/// are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNormBackward {
+    /// The forward kernel.
+    pub norm: BatchNorm,
+    /// The outputs that there are.
+    pub wanted: Wanted,
+}
+
+/// x `[batch, groups, channels, inner]`, the weight and the bias of all channels, if there are any, and the number of batches if
+/// running statistics are updated and all batches weigh the same, to y, and mean and `1 / sqrt(var + eps)` of each group, and,
+/// read and written, the running mean and variance of the groups, if they are updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNorm {
+    /// Elements of the batch.
+    pub batch: usize,
+    /// Groups of an element.
+    pub groups: usize,
+    /// Channels of a group.
+    pub channels: usize,
+    /// Elements of a channel.
+    pub inner: usize,
+    /// Whether there is a weight.
+    pub has_weight: bool,
+    /// Whether there is a bias.
+    pub has_bias: bool,
+    /// Whether running statistics are updated.
+    pub is_updated: bool,
+    /// The weight of this batch in running statistics; without one, all batches weigh the same.
+    pub momentum: Option<f64>,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+/// As [`BatchNormBackward`], of groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNormBackward {
+    /// The forward kernel.
+    pub norm: GroupNorm,
+    /// The outputs that there are.
+    pub wanted: Wanted,
+}
+
+impl Fused for BatchNorm {
+    fn name(&self) -> &'static str {
+        "batch_norm"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (channels, given) = (self.channels, &inputs[inputs.len() - 2..]);
+        let x = inputs[0].reshape((self.batch, channels, self.inner))?;
+        let (mean, var) = match self.moments {
+            ChannelMoments::Given => (given[0].reshape((1, channels, 1))?, given[1].reshape((1, channels, 1))?),
+            _ => moments(&x, &[0, 2])?,
+        };
+        let rstd = var.add_scalar(self.eps)?.rsqrt()?;
+        let y = scaled(&x.sub(&mean)?.mul(&rstd)?, &inputs[1..], self.has_weight, self.has_bias)?;
+        let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
+        if self.moments == ChannelMoments::Update {
+            let batches = if self.counts_batches { Some(before[5].add_scalar(1)?) } else { None };
+            let var = unbiased(&var, self.batch * self.inner)?;
+            found.extend(updated(&before[3..5], [mean, var], share(self.momentum, batches.as_ref())?)?);
+            found.extend(batches.map(Some));
+        }
+        Ok(found)
+    }
+}
+
+impl Fused for BatchNormBackward {
+    fn name(&self) -> &'static str {
+        "batch_norm_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let BatchNorm { batch, channels, inner, has_weight, has_bias, moments, .. } = self.norm;
+        let is_given = moments == ChannelMoments::Given;
+        let gradients =
+            ChannelGradients { shape: &[batch, channels, inner], has_weight, has_bias, wanted: self.wanted };
+        gradients.of(inputs, &[0, 2], is_given)
+    }
+}
+
+impl Fused for GroupNorm {
+    fn name(&self) -> &'static str {
+        "group_norm"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let x = inputs[0].reshape((self.batch, self.groups, self.channels, self.inner))?;
+        let (mean, var) = moments(&x, &[2, 3])?;
+        let rstd = var.add_scalar(self.eps)?.rsqrt()?;
+        let y = scaled(&x.sub(&mean)?.mul(&rstd)?, &inputs[1..], self.has_weight, self.has_bias)?;
+        let mut found = vec![Some(y), Some(mean.clone()), Some(rstd)];
+        if self.is_updated {
+            let var = unbiased(&var, self.channels * self.inner)?;
+            let share = share(self.momentum, inputs.last())?;
+            found.extend(updated(&before[3..5], [mean.mean(0)?, var.mean(0)?], share)?);
+        }
+        Ok(found)
+    }
+}
+
+impl Fused for GroupNormBackward {
+    fn name(&self) -> &'static str {
+        "group_norm_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let GroupNorm { batch, groups, channels, inner, has_weight, has_bias, .. } = self.norm;
+        let shape = &[batch, groups, channels, inner];
+        ChannelGradients { shape, has_weight, has_bias, wanted: self.wanted }.of(inputs, &[2, 3], false)
+    }
+}
+
+/// Mean and biased variance over some dimensions, which are kept.
+fn moments(x: &Tensor, axes: &[isize]) -> Result<(Tensor, Tensor)> {
+    let mean = x.mean_keepdim(axes)?;
+    let var = x.sub(&mean)?.square()?.mean_keepdim(axes)?;
+    Ok((mean, var))
+}
+
+/// A biased variance of `count` elements, unbiased.
+fn unbiased(var: &Tensor, count: usize) -> Result<Tensor> {
+    var.mul_scalar(count as f64 / (count as f64 - 1.0))
+}
+
+/// `y weight + bias` with the parameters that there are, of the channels between the first and the last dimension of y.
+fn scaled(y: &Tensor, parameters: &[Tensor], has_weight: bool, has_bias: bool) -> Result<Tensor> {
+    let shape: Vec<usize> = y.dims()[1..].iter().copied().take(y.rank() - 2).chain([1]).collect();
+    let mut y = y.clone();
+    if has_weight {
+        y = y.mul(&parameters[0].reshape(&*shape)?)?;
+    }
+    if has_bias {
+        y = y.add(&parameters[has_weight as usize].reshape(&*shape)?)?;
+    }
+    Ok(y)
+}
+
+/// The weight of a batch in running statistics: the momentum, or else one over the number of batches.
+fn share(momentum: Option<f64>, batches: Option<&Tensor>) -> Result<f64> {
+    match (momentum, batches) {
+        (None, Some(batches)) => Ok(1.0 / batches.item()?),
+        (momentum, _) => Ok(momentum.unwrap_or_default()),
+    }
+}
+
+/// Running statistics with new ones.
+fn updated(old: &[Tensor], new: [Tensor; 2], share: f64) -> Result<Vec<Option<Tensor>>> {
+    let one = |(old, new): (&Tensor, Tensor)| {
+        old.mul_scalar(1.0 - share)?.add(&new.reshape(old.shape())?.mul_scalar(share)?).map(Some)
+    };
+    old.iter().zip(new).map(one).collect()
+}
+
+/// The gradients of a normalisation of x `[batch, .., inner]`, of which the dimensions between are channels.
+struct ChannelGradients<'a> {
+    shape: &'a [usize],
+    has_weight: bool,
+    has_bias: bool,
+    wanted: Wanted,
+}
+
+impl ChannelGradients<'_> {
+    /// From dy, x, mean, rstd and the weight, where statistics are over `axes`.
+    // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight, and rstd h if mean and variance were given
+    fn of(&self, inputs: &[Tensor], axes: &[isize], is_given: bool) -> Result<Vec<Option<Tensor>>> {
+        let ChannelGradients { shape, wanted, .. } = *self;
+        let rank = shape.len();
+        let extent = |d: usize| if axes.contains(&(d as isize)) { 1 } else { shape[d] };
+        let statistics: Vec<usize> = (0..rank).map(extent).collect();
+        let (dy, x) = (inputs[0].reshape(shape)?, inputs[1].reshape(shape)?);
+        let (mean, rstd) = (inputs[2].reshape(&*statistics)?, inputs[3].reshape(&*statistics)?);
+        let xhat = x.sub(&mean)?.mul(&rstd)?;
+        let channels: Vec<usize> = shape[1..rank - 1].iter().copied().chain([1]).collect();
+        let others = [0, rank as isize - 1];
+        let mut found = Vec::new();
+        if wanted.dx {
+            let h = if self.has_weight { dy.mul(&inputs[4].reshape(&*channels)?)? } else { dy.clone() };
+            let h = match is_given {
+                true => h,
+                false => {
+                    let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(axes)?)?;
+                    h.sub(&h.mean_keepdim(axes)?)?.sub(&along)?
+                }
+            };
+            found.push(Some(h.mul(&rstd)?));
+        }
+        if wanted.parameters && self.has_weight {
+            found.push(Some(dy.mul(&xhat)?.sum(others)?));
+        }
+        if wanted.parameters && self.has_bias {
+            found.push(Some(dy.sum(others)?));
+        }
+        Ok(found)
+    }
+}
+
 /// x and what is there besides.
 fn operands<'a>(
     x: &'a Tensor,
@@ -243,7 +477,7 @@ impl Form {
         bias: Option<&Tensor>,
         of: Statistics<'_>,
     ) -> Result<Tensor> {
-        if has_fused(Fused::BatchNorm, x, of.running()) {
+        if has_fused::<BatchNorm>(x, of.running()) {
             return self.fused_over_batch(x, weight, bias, of);
         }
         let given = of.used().map(|running| self.given(running, x.dtype().acc())).transpose()?;
@@ -326,25 +560,32 @@ impl Form {
         let changed: Vec<&Tensor> = changed.collect();
         let read: Vec<&Tensor> = inputs.iter().copied().chain(used.iter().flat_map(|r| [r.mean, r.var])).collect();
         let written: Vec<&Tensor> = [&y, &mean, &rstd].into_iter().chain(changed.iter().copied()).collect();
-        let kind = if used.is_some() { 2 } else { updated.is_some() as i64 };
-        let counts = updated.is_some_and(|r| r.batches.is_some()) as i64;
-        let momentum = updated.and_then(|r| r.momentum);
-        let shape = [self.batch, self.groups, self.inner].map(|v| v as i64);
-        let has = [weight.is_some() as i64, bias.is_some() as i64];
-        let ints = [&shape[..], &has, &[kind, counts, momentum.is_some() as i64]].concat();
-        let floats = [self.eps, momentum.unwrap_or_default()];
-        run(op, Kernel::Fused(Fused::BatchNorm), &read, &written, Attributes { ints: &ints, floats: &floats })?;
-        changed.iter().for_each(|t| t.touch());
-        let is_given = used.is_some();
-        let given = is_given.then(|| (mean.clone(), rstd.clone()));
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+        let fused = BatchNorm {
+            batch: self.batch,
+            channels: self.groups,
+            inner: self.inner,
+            has_weight,
+            has_bias,
+            moments: match (used, updated) {
+                (Some(_), _) => ChannelMoments::Given,
+                (_, Some(_)) => ChannelMoments::Update,
+                _ => ChannelMoments::Batch,
+            },
+            counts_batches: updated.is_some_and(|r| r.batches.is_some()),
+            momentum: updated.and_then(|r| r.momentum),
+            eps: self.eps,
+        };
+        run_fused(op, &fused, &read, &written)?;
+        changed.iter().for_each(|t| t.touch());
+        let given = used.is_some().then(|| (mean.clone(), rstd.clone()));
         let again = move |x: &[Tensor]| {
             let (weight, bias) = split(x, has_weight, has_bias);
             form.composite(&x[0], weight, bias, given.as_ref(), &[0, 3])
         };
         record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-            let ints = [&shape[..], &has, &[is_given as i64]].concat();
-            gradients(op, Fused::BatchNormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
+            let backward = |wanted| BatchNormBackward { norm: fused, wanted };
+            gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
         })
     }
 
@@ -358,7 +599,7 @@ impl Form {
         updated: Option<Running<'_>>,
     ) -> Result<Tensor> {
         let (op, form) = (self.op, *self);
-        if !has_fused(Fused::GroupNorm, x, updated) {
+        if !has_fused::<GroupNorm>(x, updated) {
             let y = self.composite(x, weight, bias, None, &[2, 3])?;
             if let Some(running) = updated {
                 self.update(x, running, &[2, 3])?;
@@ -379,29 +620,37 @@ impl Form {
         let read: Vec<&Tensor> = inputs.iter().copied().chain(batches.filter(|_| momentum.is_none())).collect();
         let changed: Vec<&Tensor> = updated.iter().flat_map(|r| [r.mean, r.var]).collect();
         let written: Vec<&Tensor> = [&y, &mean, &rstd].into_iter().chain(changed.iter().copied()).collect();
-        let [n, groups, channels, inner] = self.shape().map(|v| v as i64);
-        let ints = [n, groups, channels, inner, has_weight as i64, has_bias as i64];
-        let all = [&ints[..], &[updated.is_some() as i64, momentum.is_some() as i64]].concat();
-        let floats = [self.eps, momentum.unwrap_or_default()];
-        run(op, Kernel::Fused(Fused::GroupNorm), &read, &written, Attributes { ints: &all, floats: &floats })?;
+        let fused = GroupNorm {
+            batch: self.batch,
+            groups: self.groups,
+            channels: self.channels,
+            inner: self.inner,
+            has_weight,
+            has_bias,
+            is_updated: updated.is_some(),
+            momentum,
+            eps: self.eps,
+        };
+        run_fused(op, &fused, &read, &written)?;
         changed.iter().for_each(|t| t.touch());
         let again = move |x: &[Tensor]| {
             let (weight, bias) = split(x, has_weight, has_bias);
             form.composite(&x[0], weight, bias, None, &[2, 3])
         };
         record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-            gradients(op, Fused::GroupNormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
+            let backward = |wanted| GroupNormBackward { norm: fused, wanted };
+            gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
         })
     }
 }
 
 /// Whether a kernel takes these operands.
-fn has_fused(kernel: Fused, x: &Tensor, running: Option<Running<'_>>) -> bool {
+fn has_fused<F: Fused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
     let is_fit = |r: Running<'_>| {
         let is_contiguous = [r.mean, r.var].into_iter().chain(r.batches).all(Tensor::is_contiguous);
         r.mean.dtype() == r.var.dtype() && is_contiguous
     };
-    running.is_none_or(is_fit) && has_kernel(kernel, x)
+    running.is_none_or(is_fit) && has_kernel::<F>(x)
 }
 
 /// Counts a batch more.

@@ -1,15 +1,38 @@
 //! Dropout.
 
-use super::fused::has_kernel;
 use super::random::threshold;
 use super::{gradients, pointwise_one};
-use crate::backend::{Fused, Kernel};
 use crate::capture::Draw;
+use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::record;
-use crate::tensor::{Attributes, check_float, run};
-use crate::{Error, Result, Rng, Tensor};
+use crate::tensor::{Attributes, check_float};
+use crate::{Error, Result, Rng, RngState, Tensor};
 use smallvec::SmallVec;
+
+/// x to `x m scale`, where m is 1 where a draw of 32 bits is below the threshold, else 0. A second input, if there is one, is an
+/// i64 `[3]` that is added to the generator's state. It is its own backward kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// The state of the generator at the first draw.
+    pub state: RngState,
+    /// The number below which draws keep an element, up to 2^32.
+    pub threshold: i64,
+    /// By what kept elements are multiplied.
+    pub scale: f64,
+}
+
+impl Fused for Dropout {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (x, rng) = (&inputs[0], self.state.generator(inputs.get(1))?);
+        let mask = Tensor::bernoulli(x.shape(), self.threshold as f64 / 4_294_967_296.0, x.device(), &rng)?;
+        Ok(vec![Some(x.mul(&mask.cast(x.dtype())?)?.mul_scalar(self.scale)?)])
+    }
+}
 
 impl Tensor {
     /// Multiplies each element by 0 with probability `p` and by `1 / (1 - p)` otherwise. With `p` 0 nothing is drawn; at
@@ -25,7 +48,7 @@ impl Tensor {
             return Ok(self.clone());
         }
         let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
-        if has_kernel(Fused::Dropout, self) {
+        if has_kernel::<Dropout>(self) {
             return fused(op, self, rng.advance(self.numel())?, threshold(1.0 - p), scale);
         }
         let mask = Tensor::bernoulli(self.shape(), 1.0 - p, self.device(), rng)?;
@@ -46,8 +69,7 @@ fn fused(op: &'static str, x: &Tensor, draw: Draw, threshold: i64, scale: f64) -
     let x = x.contiguous()?;
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
-    let ints = draw.ints(threshold);
-    run(op, Kernel::Fused(Fused::Dropout), &inputs, &[&y], Attributes { ints: &ints, floats: &[scale] })?;
+    run_fused(op, &Dropout { state: draw.state, threshold, scale }, &inputs, &[&y])?;
     drop(inputs);
     record(op, &[&x], y, move |t| gradients![Some(fused("dropout_backward", t.dy(), draw.clone(), threshold, scale)?)])
 }

@@ -1,12 +1,92 @@
 //! One row over many sets of tensors, as an optimizer steps all of its parameters.
 
-use super::fused::has_kernel;
 use super::in_place::{check_row, check_update, update_for};
-use crate::backend::{Fused, Kernel};
+use super::row_like;
+use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, run};
 use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
+
+/// An `inout` row over sets of tensors, in one launch. Inputs are each set's own and then its numbers, set after set, then those
+/// that all sets share; outputs are each set's targets, set after set. The operands of a set have one number of elements, not 0;
+/// its numbers and the shared inputs have one. No set reads or writes a tensor that another writes. All sets have the dtypes of
+/// the first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Each {
+    /// The row.
+    pub row: Pointwise,
+    /// How many inputs are shared.
+    pub shared: usize,
+    /// How many numbers a set has.
+    pub numbers: usize,
+    /// The row's attributes.
+    pub attributes: SmallVec<[f64; 8]>,
+}
+
+/// [`Each`] that does not write the last operands of those that the row changes: they are the first of a set's own inputs. A last
+/// output `[sets, kept]` in the accumulation dtype gets the square root of the sum of squares of each that would be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EachNorms {
+    /// The row and its operands.
+    pub each: Each,
+    /// How many operands are not written.
+    pub kept: usize,
+}
+
+impl Each {
+    /// The results of the row over one set after the other, where the last `kept` of them are not written.
+    fn results(&self, inputs: &[Tensor], before: &[Tensor], kept: usize) -> Result<Vec<Vec<Tensor>>> {
+        let written = self.row.outputs() - kept;
+        let (own, shared) = inputs.split_at(inputs.len() - self.shared);
+        let each = self.row.inputs() - written - self.shared;
+        let sets = before.len().checked_div(written).unwrap_or(own.len() / each.max(1));
+        let one = |set: usize| {
+            let (read, numbers) = own[set * each..][..each].split_at(each - self.numbers);
+            let targets = [&before[set * written..][..written], &read[..kept]].concat();
+            let shape = targets[0].shape();
+            let numbers = numbers.iter().chain(shared).map(|t| t.reshape(())?.broadcast_to(shape));
+            let inputs = read[kept..].iter().map(|t| t.reshape(shape)).chain(numbers).collect::<Result<Vec<_>>>()?;
+            row_like(self.row, &inputs, &targets, &self.attributes)
+        };
+        (0..sets).map(one).collect()
+    }
+}
+
+impl Fused for Each {
+    fn name(&self) -> &'static str {
+        "each"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.row)
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(self.results(inputs, before, 0)?.into_iter().flatten().map(Some).collect())
+    }
+}
+
+impl Fused for EachNorms {
+    fn name(&self) -> &'static str {
+        "each_norms"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.each.row)
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let results = self.each.results(inputs, before, self.kept)?;
+        let (mut found, mut norms) = (Vec::new(), Vec::new());
+        for mut result in results {
+            let kept = result.split_off(result.len() - self.kept);
+            norms.extend(kept.iter().map(|t| t.l2_norm(..)).collect::<Result<Vec<_>>>()?);
+            found.extend(result.into_iter().map(Some));
+        }
+        found.push(Some(Tensor::stack(&norms.iter().collect::<Vec<_>>(), 0)?));
+        Ok(found)
+    }
+}
 
 /// A set of tensors that [`update_each_`] updates together.
 pub struct Update<'a> {
@@ -41,7 +121,7 @@ pub(super) fn update_each_for(
     if !are_apart(sets) {
         return sets.iter().try_for_each(alone);
     }
-    let is_simple = |set: &&Update<'_>| set.is_simple(row, shared);
+    let is_simple = |set: &&Update<'_>| set.is_simple(shared);
     let (simple, others): (Vec<_>, Vec<_>) = sets.iter().filter(|s| s.targets[0].numel() > 0).partition(is_simple);
     for group in by_dtypes(simple, |set| set.dtypes()) {
         launch(op, row, &group, shared, floats, None)?;
@@ -71,7 +151,7 @@ pub fn update_each_norms_(
     let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); sets.len()];
     let mut simple = Vec::new();
     for (i, set) in sets.iter().enumerate() {
-        match is_apart && set.is_simple(row, shared) {
+        match is_apart && set.is_simple(shared) {
             true => simple.push((i, set)),
             false => found[i] = norms_alone(op, row, set, shared, floats)?,
         }
@@ -129,10 +209,13 @@ fn launch(
     let inputs: Vec<&Tensor> = own.chain(shared).copied().collect();
     let targets: Vec<&Tensor> = sets.iter().flat_map(|s| s.targets.iter()).copied().collect();
     let kept = row.outputs() - sets[0].targets.len();
-    let kernel = if norms.is_some() { Fused::EachNorms(row) } else { Fused::Each(row) };
-    let ints = [shared.len(), sets[0].numbers.len(), kept].map(|n| n as i64);
+    let (numbers, attributes) = (sets[0].numbers.len(), SmallVec::from_slice(floats));
+    let each = Each { row, shared: shared.len(), numbers, attributes };
     let outputs: Vec<&Tensor> = targets.iter().copied().chain(norms).collect();
-    run(op, Kernel::Fused(kernel), &inputs, &outputs, Attributes { ints: &ints, floats })?;
+    match norms {
+        None => run_fused(op, &each, &inputs, &outputs)?,
+        Some(_) => run_fused(op, &EachNorms { each, kept }, &inputs, &outputs)?,
+    }
     targets.iter().for_each(|t| t.touch());
     Ok(())
 }
@@ -165,11 +248,11 @@ impl<'a> Update<'a> {
     }
 
     /// True if the device's kernel takes the set as it lies in memory.
-    fn is_simple(&self, row: Pointwise, shared: &[&Tensor]) -> bool {
+    fn is_simple(&self, shared: &[&Tensor]) -> bool {
         let Some(first) = self.operands().next() else { return false };
         let numbers = self.numbers.iter().chain(shared).copied();
         self.operands().all(|t| t.shape() == first.shape() && t.is_contiguous())
-            && self.operands().chain(numbers).all(|t| has_kernel(Fused::Each(row), t))
+            && self.operands().chain(numbers).all(|t| has_kernel::<Each>(t))
     }
 }
 

@@ -1,12 +1,11 @@
 //! Rows of a table by index.
 
-use super::fused::{has_kernel, record_fused};
-use super::graph::index_reduce;
-use super::norm::{Norm, check_eps, standardise};
+use super::graph::{IndexReduce, RowReduction, index_reduce};
+use super::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
 use super::{gradients, in_acc};
-use crate::backend::{Fused, IndexReduce, Kernel};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::tape::{Gradient, Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_index, describe, run};
+use crate::tensor::{check_device, check_float, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
 /// What [`Tensor::embedding`] does with the gradient.
@@ -16,6 +15,43 @@ pub struct EmbeddingOptions {
     pub padding_idx: Option<i64>,
     /// Divide each row's gradient by how often its index occurs.
     pub scale_grad_by_freq: bool,
+}
+
+/// [`RowNorm`] of rows of a table x `[v, length]` that an index `[rows]`, the last input, names; there is no bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingNorm(pub RowNorm);
+
+/// [`RowNormBackward`] of [`EmbeddingNorm`], with the table for x and the index as the last input; dx is the gradient of the rows
+/// `[rows, length]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingNormBackward(pub RowNormBackward);
+
+impl Fused for EmbeddingNorm {
+    fn name(&self) -> &'static str {
+        "embedding_norm"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.0.composite(&with_rows(inputs, 0)?, before)
+    }
+}
+
+impl Fused for EmbeddingNormBackward {
+    fn name(&self) -> &'static str {
+        "embedding_norm_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.0.composite(&with_rows(inputs, 1)?, before)
+    }
+}
+
+/// Inputs without the last, an index, by which rows of the table at place `at` are taken.
+fn with_rows(inputs: &[Tensor], at: usize) -> Result<Vec<Tensor>> {
+    let Some((index, named)) = inputs.split_last() else { return Ok(Vec::new()) };
+    let mut named = named.to_vec();
+    named[at] = named[at].index_select(0, index)?;
+    Ok(named)
 }
 
 impl Tensor {
@@ -36,7 +72,7 @@ impl Tensor {
         let rows = self.detach().index_select(0, &flat).map_err(|e| e.of(op))?;
         let (by_freq, saved) = (options.scale_grad_by_freq, Saved::input(&flat));
         let y = record(op, &[self], rows, move |t| {
-            let is_fused = has_kernel(Fused::IndexReduce(reduce(by_freq)), t.dy()) && !t.creates_graph();
+            let is_fused = has_kernel::<RowReduction>(t.dy()) && !t.creates_graph();
             let gradient = if is_fused { fused_gradient } else { table_gradient };
             gradients![gradient(t.dy(), &t.get(&saved)?, v, padding, by_freq)?]
         })?;
@@ -64,20 +100,19 @@ impl Tensor {
             let message = format!("gamma must have the dtype of the table or f32: {}", describe(&[self, gamma]));
             return Err(Error::dtype(op, message));
         }
-        if !has_kernel(Fused::EmbeddingNorm, self) || index.numel() == 0 {
+        if !has_kernel::<EmbeddingNorm>(self) || index.numel() == 0 {
             return embedding_norm(self, index, gamma, eps);
         }
         let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);
         let (rows, v, length) = (flat.numel(), table.dims()[0], table.dims()[1]);
-        let ints = [rows, length, 0, gamma.is_some() as usize, 0].map(|v| v as i64);
+        let norm = RowNorm { rows, length, is_centred: false, has_weight: gamma.is_some(), has_bias: false, eps };
         let empty = |shape: Shape, dtype| Tensor::allocate(op, &shape, dtype, table.device());
         let y = empty((rows, length).into(), table.dtype())?;
         let acc = table.dtype().acc();
         let (mean, rstd) = (empty(rows.into(), acc)?, empty(rows.into(), acc)?);
         let gamma = gamma.map(Tensor::contiguous).transpose()?;
         let operands: Vec<&Tensor> = [&table].into_iter().chain(&gamma).chain([&flat]).collect();
-        let attributes = Attributes { ints: &ints, floats: &[eps] };
-        run(op, Kernel::Fused(Fused::EmbeddingNorm), &operands, &[&y, &mean, &rstd], attributes)?;
+        run_fused(op, &EmbeddingNorm(norm), &operands, &[&y, &mean, &rstd])?;
         let gamma_of = |x: &[Tensor]| if x.len() == 3 { Some(x[1].clone()) } else { None };
         let again = move |x: &[Tensor]| embedding_norm(&x[0], &x[x.len() - 1], gamma_of(x).as_ref(), eps);
         let y = record_fused(op, &operands, y, again, move |t, x| {
@@ -88,9 +123,8 @@ impl Tensor {
             let dgamma = wants_gamma.then(|| like(&x[1])).transpose()?;
             let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
             let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
-            let ints = [&ints[..], &[wants_table as i64, wants_gamma as i64]].concat();
-            let kernel = Kernel::Fused(Fused::EmbeddingNormBackward);
-            run(op, kernel, &operands, &outputs, Attributes::ints(&ints))?;
+            let wanted = Wanted { dx: wants_table, parameters: wants_gamma };
+            run_fused(op, &EmbeddingNormBackward(RowNormBackward { norm, wanted }), &operands, &outputs)?;
             let dtable = dx.map(|dx| fused_gradient(&dx, flat, v, None, false)).transpose()?;
             match gamma {
                 Some(_) => gradients![dtable, dgamma, Gradient::NONE],
@@ -127,7 +161,13 @@ fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f
 }
 
 /// Sums the gradient's rows by index, leaving out the padding row.
-fn table_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
+pub(super) fn table_gradient(
+    dy: &Tensor,
+    index: &Tensor,
+    v: usize,
+    padding: Option<i64>,
+    by_freq: bool,
+) -> Result<Tensor> {
     let zeros = Tensor::zeros((v, dy.dims()[1]), dy.dtype(), dy.device())?;
     let masked = match padding {
         Some(padding) => index.ne_scalar(padding)?.unsqueeze(1)?.where_scalar(dy, 0.0)?,

@@ -1,14 +1,33 @@
 //! Several arithmetic steps as one kernel: selection, clamping, addcmul, addcdiv, lerp, swiglu.
 
 use super::compare::check_bool;
-use super::fused::{has_kernel, record_fused};
-use super::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one};
-use crate::backend::{Fused, Kernel};
+use super::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_holds, check_same, describe, run, scalar_for};
+use crate::tensor::{Attributes, check_device, check_float, check_holds, check_same, describe, scalar_for};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
+
+/// Inputs `[.., H]` of any strides to y `[.., 2H]`, whose halves are the two results of this row, which has no attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halves(pub Pointwise);
+
+impl Fused for Halves {
+    fn name(&self) -> &'static str {
+        "halves"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.0)
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let like = inputs[0].zeros_like()?;
+        let found = row_like(self.0, inputs, &[like.clone(), like], &[])?;
+        Ok(vec![Some(Tensor::concat(&[&found[0], &found[1]], -1)?)])
+    }
+}
 
 impl Tensor {
     /// `cond ? a : b` for this bool tensor; the other side never leaks. All broadcast; `a`, `b` of any one dtype.
@@ -195,8 +214,7 @@ impl Tensor {
             })?;
         let halves = move |x: &Tensor| Ok((x.narrow(-1, 0, width / 2)?, x.narrow(-1, width / 2, width / 2)?));
         let (gate, up) = halves(self)?;
-        let both = Fused::Halves(Pointwise::SwigluBackward);
-        if !has_kernel(both, self) {
+        if !has_kernel::<Halves>(self) {
             return gate.swiglu(&up);
         }
         let y = pointwise_one(op, Pointwise::Swiglu, &[&gate, &up], Attributes::default(), gate.shape(), self.dtype())?;
@@ -207,7 +225,7 @@ impl Tensor {
         record_fused(op, &[self], y, composite, move |t, x| {
             let (gate, up) = halves(&x[0])?;
             let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
-            run(op, Kernel::Fused(both), &[t.dy(), &gate, &up], &[&dx], Attributes::default())?;
+            run_fused(op, &Halves(Pointwise::SwigluBackward), &[t.dy(), &gate, &up], &[&dx])?;
             gradients![Some(dx)]
         })
     }

@@ -1,10 +1,10 @@
 //! A matrix product with a bias and an activation: the dense layer.
 
-use super::fused::{has_kernel, record_fused_after};
 use super::matmul::{batched, gradient};
 use super::unary::{Slope, unary};
-use super::{Approximate, Gemm, gradients, in_acc};
-use crate::backend::{Fused, Kernel};
+use super::{Approximate, Gemm, gradients, in_acc, row_like};
+use crate::backend::Kernel;
+use crate::fused::{Fused, Sum, has_kernel, has_kernel_for, record_fused_after, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::is_recording;
 use crate::tensor::{Attributes, check_float, check_same, run};
@@ -85,12 +85,87 @@ impl Transpose {
     /// The product of [`factors`](Transpose::factors), and the sums of the columns of `right`, in one kernel outside of the tape.
     fn gradient_and_sums(self, op: &'static str, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
         let [a, b] = self.factors(left, right)?;
-        let summed = (self == Transpose::No) as i64;
+        let summed = if self == Transpose::No { Summed::Columns } else { Summed::Rows };
         let like = |shape: &[usize]| Tensor::allocate(op, &Shape::new(shape), a.dtype(), a.device());
         let (y, sums) = (like(&[a.dims()[0], b.dims()[1]])?, like(&[1, right.dims()[1]])?);
         let (inputs, outputs) = ([&batched(&a), &batched(&b)], [&batched(&y), &sums]);
-        run(op, Kernel::Fused(Fused::MatmulSum), &inputs, &outputs, Attributes::ints(&[summed]))?;
+        run_fused(op, &MatmulSum(summed), &inputs, &outputs)?;
         Ok([y, sums.squeeze(0)?])
+    }
+}
+
+/// [`Kernel::Matmul`], inputs of any strides as there, and a row of its result before that is rounded. A second output, if there is
+/// one, gets the values that the row is applied to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GemmActivation {
+    /// The row, of one input and no attributes.
+    pub activation: Pointwise,
+    /// The factors of the product and of the third input.
+    pub scale: Gemm,
+}
+
+/// [`Kernel::Matmul`] of two inputs of any strides, one matrix each, and sums of one of its factors as a second output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulSum(pub Summed);
+
+/// Which sums of a factor a [`MatmulSum`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summed {
+    /// Of the rows of the first factor, `[1, M]`.
+    Rows,
+    /// Of the columns of the second factor, `[1, N]`.
+    Columns,
+}
+
+impl Fused for GemmActivation {
+    fn name(&self) -> &'static str {
+        "gemm_bias"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.activation)
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let z = [inputs[0].gemm(&inputs[1], inputs.get(2), self.scale)?];
+        let y = row_like(self.activation, &z, &z, &[])?;
+        Ok(y.into_iter().chain(z).take(before.len()).map(Some).collect())
+    }
+
+    // No slope of an activation is much larger than 1.
+    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        let sizes = inputs.iter().map(Tensor::abs).collect::<Result<Vec<_>>>()?;
+        let scale = Gemm { alpha: self.scale.alpha.abs(), beta: self.scale.beta.abs() };
+        Ok(Some(vec![sizes[0].gemm(&sizes[1], sizes.get(2), scale)?; before.len()]))
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Product
+    }
+}
+
+impl MatmulSum {
+    fn outputs(&self, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>> {
+        let sums = if self.0 == Summed::Rows { a.sum(-1)? } else { b.sum(-2)? };
+        Ok(vec![a.matmul(b)?, sums])
+    }
+}
+
+impl Fused for MatmulSum {
+    fn name(&self) -> &'static str {
+        "matmul_sum"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(self.outputs(&inputs[0], &inputs[1])?.into_iter().map(Some).collect())
+    }
+
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        self.outputs(&inputs[0].abs()?, &inputs[1].abs()?).map(Some)
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Product
     }
 }
 
@@ -164,17 +239,11 @@ pub(super) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -
         let inputs: SmallVec<[&Tensor; 3]> = [&a].into_iter().chain(inputs[1..].iter().copied()).collect();
         return product(op, &inputs, options);
     }
-    let kernel = match options.activation.rows() {
-        None => Kernel::Matmul,
-        Some((row, _)) if a.device().backend().supports(Fused::GemmBias(row), a.dtype()) => {
-            Kernel::Fused(Fused::GemmBias(row))
-        }
-        Some(_) => {
-            let inputs: SmallVec<[Tensor; 3]> = inputs.iter().map(|&t| t.clone()).collect();
-            return composite(op, &inputs, options);
-        }
-    };
-    fused(op, kernel, inputs, options)
+    if options.activation != Activation::Identity && !has_kernel_for::<GemmActivation>(a, a.dtype()) {
+        let inputs: SmallVec<[Tensor; 3]> = inputs.iter().map(|&t| t.clone()).collect();
+        return composite(op, &inputs, options);
+    }
+    fused(op, inputs, options)
 }
 
 /// What the kernel computes, in tensor ops.
@@ -202,7 +271,7 @@ fn shape(a: &Tensor, b: &Tensor, options: GemmBias) -> Shape {
     Shape::from(dims)
 }
 
-fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
+fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
     let like = || Tensor::allocate(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
@@ -210,7 +279,7 @@ fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias
     let is_recorded = is_recording(inputs);
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };
-    launch(op, kernel, inputs, [Some(&y), z.as_ref()], options)?;
+    launch(op, inputs, [Some(&y), z.as_ref()], options)?;
     let rows = rows.filter(|_| is_recorded);
     let prologue = rows.map(|(_, slope)| Arc::new(slope.prologue(z.as_ref().unwrap_or(&y), &y, &[])));
     record_fused_after(
@@ -230,7 +299,7 @@ fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias
             let Some(bias) = inputs.get(2) else {
                 return gradients![da, t.want(1, || of(1, options.trans_b, &read_a.t()?, &dz))?];
             };
-            if t.needs(1) && t.needs(2) && has_kernel(Fused::MatmulSum, &dz) && a.numel() > 0 {
+            if t.needs(1) && t.needs(2) && has_kernel::<MatmulSum>(&dz) && a.numel() > 0 {
                 let [db, sums] = options.trans_b.gradient_and_sums(op, &read_a.t()?, &dz)?;
                 return gradients![da, Some(db), Some(sums)];
             }
@@ -244,13 +313,7 @@ fn fused(op: &'static str, kernel: Kernel, inputs: &[&Tensor], options: GemmBias
 }
 
 /// Runs `Kernel::Matmul` or the fused kernel of the same operands, outside of the tape.
-fn launch(
-    op: &'static str,
-    kernel: Kernel,
-    inputs: &[&Tensor],
-    outputs: [Option<&Tensor>; 2],
-    options: GemmBias,
-) -> Result<()> {
+fn launch(op: &'static str, inputs: &[&Tensor], outputs: [Option<&Tensor>; 2], options: GemmBias) -> Result<()> {
     let matrix = |t: &Tensor| t.detach().reshape(flat(t));
     let written = outputs.into_iter().flatten().map(matrix).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
     if written[0].numel() == 0 {
@@ -262,5 +325,8 @@ fn launch(
     let written: SmallVec<[Tensor; 2]> = written.iter().map(batched).collect();
     let (read, written): (SmallVec<[&Tensor; 3]>, SmallVec<[&Tensor; 2]>) =
         (read.iter().collect(), written.iter().collect());
-    run(op, kernel, &read, &written, Attributes::floats(&[1.0, 1.0]))
+    match options.activation.rows() {
+        None => run(op, Kernel::Matmul, &read, &written, Attributes::floats(&[1.0, 1.0])),
+        Some((activation, _)) => run_fused(op, &GemmActivation { activation, scale: Gemm::default() }, &read, &written),
+    }
 }

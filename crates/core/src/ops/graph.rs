@@ -1,11 +1,11 @@
 //! Graphs: what edges bring to nodes. An edge is a row, and an index says to which node it leads.
 
-use super::fused::{has_kernel, record_fused};
+use super::embedding::table_gradient;
 use super::gather::along;
 use super::{Order, Rounding, gradients};
-use crate::backend::{Fused, IndexGradient, IndexReduce, Kernel};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::tape::{Gradient, Saved, record};
-use crate::tensor::{Attributes, check_device, check_index, describe, run};
+use crate::tensor::{check_device, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// Where the gradient of a maximum goes if several rows have it.
@@ -18,13 +18,92 @@ pub enum TieGrad {
     First,
 }
 
+/// An index expanded to `[E, F]` along F and rows `[E, F]`, strided, to a table `[N, F]` of the rows that are joined by index; zeros
+/// for an index without rows. The mean may have a second output, the number of rows (i32, `[N]`). The largest has two more: how
+/// many rows have it, none if it is NaN (i32, `[N, F]`), and the first of them (i64, `[N, F]`), or -1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowReduction {
+    /// How rows are joined.
+    pub reduce: IndexReduce,
+    /// An index whose rows are left out.
+    pub left_out: Option<i64>,
+}
+
+/// How rows that have one index are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexReduce {
+    /// Their sum.
+    Sum,
+    /// Their sum divided by how many there are.
+    Mean,
+    /// The largest of each element; NaN wins.
+    Max,
+}
+
+/// dy `[N, F]`, an index `[E]` and more inputs to the gradient of rows `[E, F]` that are joined by index: how much of its index's
+/// gradient a row gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexGradient {
+    /// As much as all others; the input is the number of rows `[N, 1]`.
+    Mean,
+    /// As much as all that have the largest value; inputs are how many do `[N, F]`, the rows, and the result.
+    Even,
+    /// All, if it is the first that has the largest value; the input is the first `[N, F]`.
+    First,
+}
+
+impl Fused for RowReduction {
+    fn name(&self) -> &'static str {
+        "index_reduce"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (index, x, nodes) = (inputs[0].narrow(1, 0, 1)?.squeeze(1)?, &inputs[1], before[0].dims()[0]);
+        let found = match self.reduce {
+            IndexReduce::Max => {
+                let (y, first) = largest(x, &index, nodes)?;
+                let is_largest = x.eq(&y.index_select(0, &index)?)?;
+                let ties = counts(&is_largest, &index, nodes)?;
+                vec![y, ties, first]
+            }
+            _ => {
+                let is_mean = self.reduce == IndexReduce::Mean;
+                let ones = Tensor::ones(index.shape(), DType::I64, index.device())?;
+                vec![table_gradient(x, &index, nodes, self.left_out, is_mean)?, counts(&ones, &index, nodes)?]
+            }
+        };
+        Ok(found.into_iter().take(before.len()).map(Some).collect())
+    }
+}
+
+impl Fused for IndexGradient {
+    fn name(&self) -> &'static str {
+        "index_reduce_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (dy, index) = (&inputs[0], &inputs[1]);
+        let of_rows = |t: &Tensor| t.index_select(0, index);
+        let share = || of_rows(dy)?.div(&of_rows(&inputs[2].cast(dy.dtype())?)?);
+        let dx = match self {
+            IndexGradient::Mean => share()?,
+            IndexGradient::Even => share()?.mul(&inputs[3].eq(&of_rows(&inputs[4])?)?.cast(dy.dtype())?)?,
+            IndexGradient::First => {
+                let rows = Tensor::arange(index.numel(), index.device())?.unsqueeze(1)?;
+                of_rows(&inputs[2])?.eq(&rows)?.where_scalar(&of_rows(dy)?, 0.0)?
+            }
+        };
+        Ok(vec![Some(dx)])
+    }
+}
+
 impl Tensor {
     /// The sum of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. Without a `size` it
     /// is the largest index plus 1, which is read back. Errors: `Shape`, `Dtype`; `Index` for an index outside of `0..size`.
     pub fn scatter_sum(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
         let op = "scatter_sum";
         let nodes = nodes(op, self, index, size)?;
-        if !has_kernel(Fused::IndexReduce(IndexReduce::Sum), self) {
+        if !has_kernel::<RowReduction>(self) {
             return sum(self, index, nodes).map_err(|e| e.of(op));
         }
         let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
@@ -38,7 +117,7 @@ impl Tensor {
     pub fn scatter_mean(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
         let op = "scatter_mean";
         let nodes = nodes(op, self, index, size)?;
-        if !has_kernel(Fused::IndexReduce(IndexReduce::Mean), self) {
+        if !has_kernel::<RowReduction>(self) {
             return mean(self, index, nodes).map_err(|e| e.of(op));
         }
         let y = Tensor::allocate(op, &node_shape(self, nodes), self.dtype(), self.device())?;
@@ -57,7 +136,7 @@ impl Tensor {
         let op = "scatter_max";
         let nodes = nodes(op, self, index, size)?;
         let mut counts = None;
-        let (y, first) = if has_kernel(Fused::IndexReduce(IndexReduce::Max), self) {
+        let (y, first) = if has_kernel::<RowReduction>(self) {
             let shape = node_shape(self, nodes);
             let empty = |dtype| Tensor::allocate(op, &shape, dtype, self.device());
             let (y, many, first) = (empty(self.dtype())?, empty(DType::I32)?, empty(DType::I64)?);
@@ -191,10 +270,10 @@ fn largest_gradient(
     part.index_select(0, index)?.mul(&is_largest.cast(x.dtype())?)
 }
 
-/// Joins rows `[E, *]` by index `[E]`, leaving out one index, by the kernel; see [`Fused::IndexReduce`] for the outputs.
+/// Joins rows `[E, *]` by index `[E]`, leaving out one index, by the kernel; see [`RowReduction`] for the outputs.
 pub(super) fn index_reduce(
     op: &'static str,
-    kind: IndexReduce,
+    reduce: IndexReduce,
     index: &Tensor,
     x: &Tensor,
     left_out: Option<i64>,
@@ -205,8 +284,7 @@ pub(super) fn index_reduce(
     let others = outputs[1..].iter().map(|&t| if t.rank() > 1 { flat(t) } else { Ok(t.clone()) });
     let outputs = [Ok(y)].into_iter().chain(others).collect::<Result<Vec<Tensor>>>()?;
     let outputs: Vec<&Tensor> = outputs.iter().collect();
-    let ints = [left_out.unwrap_or(-1)];
-    run(op, Kernel::Fused(Fused::IndexReduce(kind)), &[&index, &x], &outputs, Attributes::ints(&ints))
+    run_fused(op, &RowReduction { reduce, left_out }, &[&index, &x], &outputs)
 }
 
 /// The gradient of rows like `x` by the kernel; see [`IndexGradient`] for what it reads of the result.
@@ -216,7 +294,7 @@ fn index_gradient(kind: IndexGradient, dy: &Tensor, index: &Tensor, of: &[&Tenso
     let inputs = [Ok(flat(dy)?), index.contiguous()].into_iter().chain(of.iter().map(|&t| flat(t)));
     let inputs = inputs.collect::<Result<Vec<Tensor>>>()?;
     let inputs: Vec<&Tensor> = inputs.iter().collect();
-    run(op, Kernel::Fused(Fused::IndexReduceBackward(kind)), &inputs, &[&flat(&dx)?], Attributes::default())?;
+    run_fused(op, &kind, &inputs, &[&flat(&dx)?])?;
     Ok(dx)
 }
 

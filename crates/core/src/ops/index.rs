@@ -1,12 +1,28 @@
 //! Advanced indexing: slices, index tensors and masks, as in NumPy.
 
-use super::fused::has_kernel;
 use super::gather::{along, check_apart, scatter, scatter_};
 use super::{common_shape, pointwise_one};
-use crate::backend::{Fused, Kernel, Scatter};
+use crate::backend::Scatter;
+use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_index, describe, run};
+use crate::tensor::{Attributes, check_index, describe};
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
+
+/// A mask of one dimension or more to the positions (i64) of its true elements, row-major: `[rank, count]`, a row for each
+/// dimension. There are count of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskPositions;
+
+impl Fused for MaskPositions {
+    fn name(&self) -> &'static str {
+        "positions"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let found = inputs[0].nonzero()?;
+        Ok(vec![Some(Tensor::stack(&found.iter().collect::<Vec<_>>(), 0)?)])
+    }
+}
 
 /// One entry of an advanced index.
 #[derive(Clone, Debug)]
@@ -127,7 +143,7 @@ impl Tensor {
     /// are, or the mask where the backend does not find them. Errors: `Dtype`.
     pub fn nonzero(&self) -> Result<Vec<Tensor>> {
         super::compare::check_bool("nonzero", self)?;
-        if self.rank() > 0 && has_kernel(Fused::Positions, self) {
+        if self.rank() > 0 && has_kernel::<MaskPositions>(self) {
             return positions(self);
         }
         let mask = self.to_vec::<bool>()?;
@@ -158,7 +174,7 @@ fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
     let mask = mask.contiguous()?;
     let count = mask.sum(..)?.to_vec::<i64>()?[0] as usize;
     let found = Tensor::allocate("nonzero", &Shape::new(&[mask.rank(), count]), DType::I64, mask.device())?;
-    run("nonzero", Kernel::Fused(Fused::Positions), &[&mask], &[&found], Attributes::default())?;
+    run_fused("nonzero", &MaskPositions, &[&mask], &[&found])?;
     (0..mask.rank()).map(|d| found.select(0, d as isize)).collect()
 }
 

@@ -1,9 +1,10 @@
 //! Matrix products.
 
-use super::fused::has_kernel;
 use super::gemm_bias::{self, GemmBias};
-use super::gradients;
-use crate::backend::{Fused, Kernel};
+use super::{gradients, row_like};
+use crate::backend::Kernel;
+use crate::fused::{Fused, Sum, has_kernel, run_fused};
+use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradient, Saved, record};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
@@ -20,6 +21,46 @@ pub struct Gemm {
 impl Default for Gemm {
     fn default() -> Self {
         Gemm { alpha: 1.0, beta: 1.0 }
+    }
+}
+
+/// [`Kernel::Matmul`] of two inputs of any strides, and this row of the result and of a third input `[B, M, N]` of any strides. The
+/// row has two inputs and no attributes. The result is rounded once, or before the row too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulPointwise(pub Pointwise);
+
+impl MatmulPointwise {
+    fn output(&self, a: &Tensor, b: &Tensor, beside: &Tensor) -> Result<Tensor> {
+        let product = a.matmul(b)?;
+        let like = product.zeros_like()?;
+        Ok(row_like(self.0, &[product, beside.clone()], &[like], &[])?.swap_remove(0))
+    }
+}
+
+impl Fused for MatmulPointwise {
+    fn name(&self) -> &'static str {
+        "matmul_pointwise"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.0)
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(self.output(&inputs[0], &inputs[1], &inputs[2])?)])
+    }
+
+    // The row is linear in the product.
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        Ok(Some(vec![self.output(&inputs[0].abs()?, &inputs[1].abs()?, &inputs[2])?.abs()?]))
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Product
+    }
+
+    fn roundings(&self) -> usize {
+        2
     }
 }
 
@@ -58,14 +99,14 @@ fn as_batch(t: &Tensor) -> Result<Tensor> {
 pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor, shape: &Shape) -> Result<Gradient> {
     let op = "matmul";
     if let Some((row, beside)) = t.prologue_of(i)?
-        && has_kernel(Fused::MatmulPointwise(row), left)
+        && has_kernel::<MatmulPointwise>(left)
         && right.numel() > 0
     {
         let (left, right) = (as_batch(left)?, as_batch(right)?);
         let extents = Shape::from([left.dims()[0], left.dims()[1], right.dims()[2]]);
         let y = Tensor::allocate(op, &extents, left.dtype(), left.device())?;
         let beside = beside.detach().reshape(extents)?;
-        run(op, Kernel::Fused(Fused::MatmulPointwise(row)), &[&left, &right, &beside], &[&y], Attributes::default())?;
+        run_fused(op, &MatmulPointwise(row), &[&left, &right, &beside], &[&y])?;
         return Ok(Gradient::after_prologue(y.reshape(shape.clone())?));
     }
     Ok(left.matmul(right)?.reshape(shape.clone())?.into())

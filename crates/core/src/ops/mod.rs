@@ -1,35 +1,35 @@
 //! The ops, one file a family: what is computed, and under it the gradient.
 
 mod binary;
-mod channel_norm;
+pub mod channel_norm;
 mod compare;
 mod concat;
-mod dropout;
-mod each;
-mod embedding;
+pub mod dropout;
+pub mod each;
+pub mod embedding;
 mod factory;
-mod fused;
-mod fused_pointwise;
+pub mod fused_pointwise;
 mod gather;
-mod gemm_bias;
-mod graph;
+pub mod gemm_bias;
+pub mod graph;
 mod in_place;
-mod index;
+pub mod index;
 pub mod loss;
-mod matmul;
-mod norm;
+pub mod matmul;
+pub mod norm;
 mod operators;
-mod pool;
+pub mod pointwise_sum;
+pub mod pool;
 mod random;
-mod reduce;
-mod rotary;
-mod sample;
+pub mod reduce;
+pub mod rotary;
+pub mod sample;
 mod scan;
-mod softmax;
+pub mod softmax;
 mod sort;
-mod total;
+pub mod total;
 mod unary;
-mod unscale;
+pub mod unscale;
 mod view;
 
 pub use binary::Rounding;
@@ -47,16 +47,17 @@ pub use reduce::Axes;
 pub use rotary::{Direction, Rotary, RotaryStyle};
 pub use sample::Sampling;
 pub use sort::Order;
-pub use total::total;
+pub use total::{Total, total};
 pub use unary::Approximate;
 pub use unscale::unscale_;
 
-use self::fused::has_kernel;
-use crate::backend::{Fused, Kernel};
+use self::pointwise_sum::{PointwiseSum, can_sum, pointwise_sum};
+use crate::backend::Kernel;
+use crate::fused::has_kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Error, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
 
@@ -120,8 +121,7 @@ fn is_cheaper_at_once(dy: &Tensor, inputs: &[&Tensor], shapes: &[&Shape], parts:
         further += usize::from(extent(dy, of, &[shape])? != least);
     }
     let mut summed = parts.iter().filter(|(shape, ..)| shape.numel() < least.numel());
-    let is_one_pass =
-        |(shape, row, of): &Part<'_>| can_sum(dy, of, &[shape]) && has_kernel(Fused::PointwiseSum(*row), dy);
+    let is_one_pass = |(shape, _, of): &Part<'_>| can_sum(dy, of, &[shape]) && has_kernel::<PointwiseSum>(dy);
     let are_passes = summed.clone().count() > 1 && summed.all(is_one_pass);
     Ok(2 * further < parts.len() && !are_passes)
 }
@@ -155,7 +155,7 @@ fn gradients_of(
         let others = others.iter().map(wide).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
         let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(&others).collect();
         t.rows(row, &inputs, attributes)?
-    } else if can_sum(&g, others, shapes) && has_kernel(Fused::PointwiseSum(row), &g) {
+    } else if can_sum(&g, others, shapes) && has_kernel::<PointwiseSum>(&g) {
         pointwise_sum(row, &g, others, attributes, shapes, dtype)?
     } else {
         let rounded = |shape: &&Shape| if shape.numel() == g.numel() { dtype } else { dtype.acc() };
@@ -169,48 +169,6 @@ fn gradients_of(
         d
     };
     d.iter().zip(shapes).map(|(d, shape)| d.sum_to_size_as(shape, dtype)).collect()
-}
-
-/// Whether [`Fused::PointwiseSum`] takes these: one of `shapes` is smaller than dy, and what else is smaller is so along the same
-/// dimensions or along all others.
-fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> bool {
-    let mut smaller = shapes.iter().filter(|shape| shape.numel() != dy.numel());
-    let (Some(sum), None) = (smaller.next(), smaller.next()) else { return false };
-    // Of a shape, its extent along dimension d of dy.
-    let along = |shape: &Shape, d: usize| (d + shape.rank()).checked_sub(dy.rank()).map_or(1, |d| shape[d]);
-    let dims = || (0..dy.rank()).filter(|&d| dy.dims()[d] > 1);
-    let is_along =
-        |x: &Tensor, is_summed: bool| dims().all(|d| (along(x.shape(), d) > 1) == ((along(sum, d) == 1) == is_summed));
-    let fits = |x: &&Tensor| [1, dy.numel()].contains(&x.numel()) || is_along(x, true) || is_along(x, false);
-    others.iter().all(fits)
-}
-
-/// The results of a row in these shapes, one of which is smaller than dy: it gets sums. They have the same bits however operands
-/// lie in memory.
-fn pointwise_sum(
-    row: Pointwise,
-    dy: &Tensor,
-    others: &[&Tensor],
-    attributes: &[f64],
-    shapes: &[&Shape],
-    dtype: DType,
-) -> Result<Vec<Tensor>> {
-    let expand = |t: &Tensor| t.contiguous().map(|t| t.with_layout(t.layout().expand(dy.shape())));
-    let inputs = iter::once(dy).chain(others.iter().copied()).map(expand).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
-    let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
-    let empty = |shape: &&Shape| {
-        let ones = iter::repeat_n(1, dy.rank() - shape.rank());
-        Tensor::allocate(
-            row.name(),
-            &Shape::from(ones.chain(shape.iter().copied()).collect::<Dims>()),
-            dtype,
-            dy.device(),
-        )
-    };
-    let outputs = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
-    let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
-    run(row.name(), Kernel::Fused(Fused::PointwiseSum(row)), &inputs, &references, Attributes::floats(attributes))?;
-    outputs.iter().zip(shapes).map(|(y, shape)| y.reshape((*shape).clone())).collect()
 }
 
 /// The common shape of some tensors and some operands; dy's if that has no more elements.
@@ -235,6 +193,16 @@ pub(crate) fn run_expanded(
     let expanded: SmallVec<[Tensor; 4]> = inputs.iter().map(|t| t.with_layout(t.layout().expand(shape))).collect();
     let references: SmallVec<[&Tensor; 4]> = expanded.iter().collect();
     run(op, Kernel::Pointwise(row), &references, outputs, attributes)
+}
+
+/// The results of a row of inputs that broadcast, each like one of `like`. A row that changes operands begins with copies of these.
+pub(crate) fn row_like(row: Pointwise, inputs: &[Tensor], like: &[Tensor], floats: &[f64]) -> Result<Vec<Tensor>> {
+    let outputs = like.iter().map(|t| t.detach().copy()).collect::<Result<Vec<_>>>()?;
+    let (read, written): (Vec<&Tensor>, Vec<&Tensor>) = (inputs.iter().collect(), outputs.iter().collect());
+    if outputs.iter().all(|y| y.numel() > 0) {
+        run_expanded(row.name(), row, &read, &written, Attributes::floats(floats))?;
+    }
+    Ok(outputs)
 }
 
 /// The shape to which all operands broadcast; `Shape` error naming all of theirs.

@@ -1,12 +1,11 @@
 //! Normalisation of rows.
 
-use super::fused::{has_kernel, record_fused};
-use super::reduce::Plan;
+use super::reduce::{Moments, Plan};
 use super::{Axes, in_acc, pointwise_one};
-use crate::backend::{Fused, Kernel};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved};
-use crate::tensor::{Attributes, check_device, check_float, describe, run};
+use crate::tensor::{Attributes, check_device, check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// Which of the two.
@@ -22,6 +21,91 @@ impl Norm {
             Norm::Layer => "layer_norm",
             Norm::Rms => "rms_norm",
         }
+    }
+}
+
+/// Rows x `[rows, length]`, and the weight and the bias, if there are any, to y, and the mean and `1 / sqrt(var + eps)` of each
+/// row. The mean of rows from which it is not subtracted has no meaning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowNorm {
+    /// How many rows there are.
+    pub rows: usize,
+    /// The elements of a row.
+    pub length: usize,
+    /// Whether the mean is subtracted, as in [`Tensor::layer_norm`]; otherwise it is [`Tensor::rms_norm`].
+    pub is_centred: bool,
+    /// Whether there is a weight.
+    pub has_weight: bool,
+    /// Whether there is a bias.
+    pub has_bias: bool,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+/// dy, x, mean, rstd and the weight, if there is one, to dx and the gradients of the weight and of the bias, those that exist and
+/// are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowNormBackward {
+    /// The forward kernel.
+    pub norm: RowNorm,
+    /// The outputs that there are.
+    pub wanted: Wanted,
+}
+
+/// Which gradients of a normalisation are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// That of x.
+    pub dx: bool,
+    /// Those of the weight and the bias.
+    pub parameters: bool,
+}
+
+impl Fused for RowNorm {
+    fn name(&self) -> &'static str {
+        "norm"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let x = &inputs[0];
+        let mean = x.mean_keepdim(1)?;
+        let centred = if self.is_centred { x.sub(&mean)? } else { x.clone() };
+        let rstd = centred.square()?.mean_keepdim(1)?.add_scalar(self.eps)?.rsqrt()?;
+        let mut y = centred.mul(&rstd)?;
+        if self.has_weight {
+            y = y.mul(&inputs[1])?;
+        }
+        if self.has_bias {
+            y = y.add(&inputs[1 + self.has_weight as usize])?;
+        }
+        Ok(vec![Some(y), Some(mean).filter(|_| self.is_centred), Some(rstd)])
+    }
+}
+
+impl Fused for RowNormBackward {
+    fn name(&self) -> &'static str {
+        "norm_backward"
+    }
+
+    // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (RowNormBackward { norm, wanted }, dy, x) = (self, &inputs[0], &inputs[1]);
+        let (mean, rstd) = (inputs[2].unsqueeze(1)?, inputs[3].unsqueeze(1)?);
+        let xhat = if norm.is_centred { x.sub(&mean)? } else { x.clone() }.mul(&rstd)?;
+        let mut found = Vec::new();
+        if wanted.dx {
+            let h = if norm.has_weight { dy.mul(&inputs[4])? } else { dy.clone() };
+            let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(1)?)?;
+            let h = if norm.is_centred { h.sub(&h.mean_keepdim(1)?)? } else { h };
+            found.push(Some(h.sub(&along)?.mul(&rstd)?));
+        }
+        if wanted.parameters && norm.has_weight {
+            found.push(Some(dy.mul(&xhat)?.sum(0)?));
+        }
+        if wanted.parameters && norm.has_bias {
+            found.push(Some(dy.sum(0)?));
+        }
+        Ok(found)
     }
 }
 
@@ -72,7 +156,7 @@ fn norm(
     let rows = x.reshape((count, length))?;
     let flat = |p: Option<&Tensor>| p.map(|p| p.reshape(length)).transpose();
     let (weight, bias) = alike(flat(weight)?, flat(bias)?)?;
-    let y = match has_kernel(Fused::Norm, x) {
+    let y = match has_kernel::<RowNorm>(x) {
         true => fused(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
         false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
     };
@@ -108,7 +192,7 @@ pub(super) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isiz
     if x.numel() == 0 {
         return Ok(x.clone());
     }
-    if !has_kernel(Fused::Moments, x) {
+    if !has_kernel::<Moments>(x) {
         return standardise_in_ops(norm, x, axes, eps);
     }
     let axes = Axes::from(axes);
@@ -178,34 +262,34 @@ fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     let op = norm.op();
     let x = x.contiguous()?;
     let (rows, length, acc) = (x.dims()[0], x.dims()[1], x.dtype().acc());
-    let ints = [rows, length, (norm == Norm::Layer) as usize, weight.is_some() as usize, bias.is_some() as usize];
-    let ints = ints.map(|v| v as i64);
+    let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+    let fused = RowNorm { rows, length, is_centred: norm == Norm::Layer, has_weight, has_bias, eps };
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
     let statistics = || Tensor::allocate(op, &Shape::from(rows), acc, x.device());
     let (mean, rstd) = (statistics()?, statistics()?);
     let parameters: Vec<Tensor> = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
     let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
-    run(op, Kernel::Fused(Fused::Norm), &inputs, &[&y, &mean, &rstd], Attributes { ints: &ints, floats: &[eps] })?;
-    let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+    run_fused(op, &fused, &inputs, &[&y, &mean, &rstd])?;
     let again = move |x: &[Tensor]| {
         let weight = has_weight.then(|| &x[1]);
         let bias = has_bias.then(|| &x[1 + has_weight as usize]);
         composite(norm, &x[0], weight, bias, eps)
     };
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-        gradients(op, Fused::NormBackward, t, inputs, &[&mean, &rstd], has_weight, &ints)
+        let backward = |wanted| RowNormBackward { norm: fused, wanted };
+        gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
     })
 }
 
-/// Runs a backward kernel: dy, x, the statistics and the weight to dx and the gradients of weight and bias.
-pub(super) fn gradients(
+/// Runs a backward kernel, that of the gradients which are wanted: dy, x, the statistics and the weight to dx and the gradients
+/// of weight and bias.
+pub(super) fn gradients<F: Fused>(
     op: &'static str,
-    kernel: Fused,
     t: &Backward<'_>,
     inputs: &[Tensor],
     statistics: &[&Tensor; 2],
     has_weight: bool,
-    ints: &[i64],
+    kernel: impl FnOnce(Wanted) -> F,
 ) -> Result<Gradients> {
     let dy = t.dy().contiguous()?;
     let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
@@ -215,8 +299,7 @@ pub(super) fn gradients(
     let wanted: Vec<Option<Tensor>> = wanted.collect::<Result<_>>()?;
     let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
     operands.extend(has_weight.then(|| &inputs[1]));
-    let ints = [ints, &[wants_dx as i64, wants_parameters as i64]].concat();
     let outputs: Vec<&Tensor> = wanted.iter().flatten().collect();
-    run(op, Kernel::Fused(kernel), &operands, &outputs, Attributes::ints(&ints))?;
+    run_fused(op, &kernel(Wanted { dx: wants_dx, parameters: wants_parameters }), &operands, &outputs)?;
     Ok(wanted.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
 }

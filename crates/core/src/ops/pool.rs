@@ -1,11 +1,10 @@
 //! Pooling: the maximum or the average of windows. One and two dimensions are three, of which the first have extent 1.
 
-use super::fused::has_kernel;
 use super::reduce::argmax_last_nan;
 use super::{gradients, in_acc};
-use crate::backend::{Fused, Kernel};
+use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
 use crate::tape::{Saved, is_recording, record};
-use crate::tensor::{Attributes, check_float, run};
+use crate::tensor::check_float;
 use crate::{DType, Dims, Error, Result, Shape, Tensor, host};
 use std::iter::zip;
 
@@ -173,14 +172,175 @@ enum Want {
     Indices,
 }
 
-/// What a sum is divided by.
-#[derive(Clone, Copy, PartialEq)]
-enum Divisor {
+/// What the sum of a window is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divisor {
     /// The number of its elements.
     Inside,
     /// The size of the window, with the padding.
     Window,
+    /// This number.
     Number(i64),
+}
+
+/// The windows of a pooling over volumes `[planes, depth, height, width]`, by dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolWindows {
+    /// The product of batch and channels.
+    pub planes: usize,
+    /// The extents of x.
+    pub input: [usize; 3],
+    /// The numbers of windows.
+    pub output: [usize; 3],
+    /// The extents of a window, of adaptive ones the largest.
+    pub kernel: [usize; 3],
+    /// From window to window.
+    pub stride: [usize; 3],
+    /// By how much windows begin before the first element and end after the last.
+    pub padding: [usize; 3],
+    /// From element to element of a window.
+    pub dilation: [usize; 3],
+    /// Whether window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`.
+    pub is_adaptive: bool,
+}
+
+/// x to the largest element of each window and, if there is a second output, its position: its number within the window if that is
+/// u8, else its position in the volume (i32, i64).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPoolForward(pub PoolWindows);
+
+/// dy and the positions of [`MaxPoolForward`] to dx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPoolBackward(pub PoolWindows);
+
+/// x to the sum of each window, divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPoolForward {
+    /// The windows.
+    pub windows: PoolWindows,
+    /// What sums are divided by.
+    pub divisor: Divisor,
+}
+
+/// dy of [`AvgPoolForward`] to dx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPoolBackward(pub AvgPoolForward);
+
+impl PoolWindows {
+    fn volumes(&self, x: &Tensor) -> Result<Tensor> {
+        let [depth, height, width] = self.input;
+        x.reshape((self.planes, depth, height, width))
+    }
+
+    /// Whether a last window ends behind the padding.
+    fn is_cut(&self) -> bool {
+        let end = |d: usize| (self.output[d] - 1) * self.stride[d] + self.dilation[d] * (self.kernel[d] - 1) + 1;
+        (0..3).any(|d| end(d) > self.input[d] + 2 * self.padding[d])
+    }
+
+    fn max_pool(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (x, PoolWindows { kernel, stride, padding, dilation, .. }) = (self.volumes(x)?, *self);
+        if self.is_adaptive {
+            return x.adaptive_max_pool3d_with_indices(self.output);
+        }
+        x.max_pool3d_with_indices(MaxPool { kernel, stride, padding, dilation, ceil_mode: self.is_cut() })
+    }
+
+    /// Elements of windows, which an index tells by digits of `from`, by digits of `to`: `f` of one of these, of where the window
+    /// begins, and of the step between its elements.
+    fn renumbered(
+        &self,
+        index: &Tensor,
+        [from, to]: [[usize; 3]; 2],
+        f: impl Fn(i64, i64, i64) -> i64,
+    ) -> Result<Tensor> {
+        let digits = |v: usize, of: [usize; 3]| [v / of[2] / of[1], v / of[2] % of[1], v % of[2]];
+        let outputs = self.output.iter().product::<usize>();
+        let one = |(i, &v): (usize, &i64)| {
+            let (window, v) = (digits(i % outputs, self.output), digits(v as usize, from));
+            let first = |d: usize| (window[d] * self.stride[d]) as i64 - self.padding[d] as i64;
+            let found = [0, 1, 2].map(|d| f(v[d] as i64, first(d), self.dilation[d] as i64));
+            (found[0] * to[1] as i64 + found[1]) * to[2] as i64 + found[2]
+        };
+        let values: Vec<i64> = index.cast(DType::I64)?.to_vec::<i64>()?.iter().enumerate().map(one).collect();
+        Tensor::from_vec(values, index.shape(), index.device())
+    }
+
+    /// The numbers within windows of elements at these positions in volumes.
+    fn numbers(&self, index: &Tensor) -> Result<Tensor> {
+        self.renumbered(index, [self.input, self.kernel], |at, first, step| (at - first) / step)
+    }
+
+    /// The positions in volumes of elements with these numbers within windows.
+    fn places(&self, index: &Tensor) -> Result<Tensor> {
+        self.renumbered(index, [self.kernel, self.input], |number, first, step| first + number * step)
+    }
+}
+
+impl Fused for MaxPoolForward {
+    fn name(&self) -> &'static str {
+        "max_pool"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (y, index) = self.0.max_pool(&inputs[0])?;
+        let index = match before.get(1).map(Tensor::dtype) {
+            Some(DType::U8) => self.0.numbers(&index)?,
+            _ => index,
+        };
+        Ok(vec![Some(y), Some(index)])
+    }
+}
+
+impl Fused for MaxPoolBackward {
+    fn name(&self) -> &'static str {
+        "max_pool_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let PoolWindows { planes, input, output, .. } = self.0;
+        let index = match inputs[1].dtype() {
+            DType::U8 => self.0.places(&inputs[1])?,
+            _ => inputs[1].cast(DType::I64)?,
+        };
+        let shape = (planes, output.iter().product::<usize>());
+        let (index, dy) = (index.reshape(shape)?, inputs[0].reshape(shape)?);
+        let zeros = Tensor::zeros((planes, input.iter().product::<usize>()), dy.dtype(), dy.device())?;
+        Ok(vec![Some(zeros.scatter_add(1, &index, &dy)?)])
+    }
+}
+
+impl AvgPoolForward {
+    fn output(&self, x: &Tensor) -> Result<Tensor> {
+        let (x, PoolWindows { kernel, stride, padding, .. }) = (self.windows.volumes(x)?, self.windows);
+        if self.windows.is_adaptive {
+            return x.adaptive_avg_pool3d(self.windows.output);
+        }
+        let divisor_override = if let Divisor::Number(number) = self.divisor { Some(number) } else { None };
+        let (ceil_mode, count_include_pad) = (self.windows.is_cut(), self.divisor == Divisor::Window);
+        x.avg_pool3d(AvgPool { kernel, stride, padding, ceil_mode, count_include_pad, divisor_override })
+    }
+}
+
+impl Fused for AvgPoolForward {
+    fn name(&self) -> &'static str {
+        "avg_pool"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(self.output(&inputs[0])?)])
+    }
+}
+
+impl Fused for AvgPoolBackward {
+    fn name(&self) -> &'static str {
+        "avg_pool_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let x = before[0].leaf()?;
+        gradient_by_ops(&x, &inputs[0], || self.0.output(&x))
+    }
 }
 
 /// All windows of a pooling.
@@ -365,12 +525,9 @@ fn longest(l: usize, o: usize) -> usize {
 }
 
 impl Windows {
-    /// The attributes of the kernels.
-    fn ints(&self, more: &[i64]) -> Vec<i64> {
-        let Windows { input, output, kernel, stride, padding, dilation, .. } = self;
-        let all = [input, output, kernel, stride, padding, dilation].into_iter().flatten();
-        let ints = std::iter::once(&self.planes).chain(all).map(|&v| v as i64);
-        ints.chain([self.is_adaptive as i64]).chain(more.iter().copied()).collect()
+    fn geometry(&self) -> PoolWindows {
+        let Windows { planes, input, output, kernel, stride, padding, dilation, is_adaptive, .. } = *self;
+        PoolWindows { planes, input, output, kernel, stride, padding, dilation, is_adaptive }
     }
 
     fn volume(&self) -> usize {
@@ -488,14 +645,14 @@ fn max_values(x: &Tensor, windows: &Windows) -> Result<Tensor> {
     }
     let op = windows.names[0];
     let y = Tensor::allocate(op, &windows.to, x.dtype(), x.device())?;
-    run(op, Kernel::Fused(Fused::MaxPool), &[&x.contiguous()?], &[&y], Attributes::ints(&windows.ints(&[])))?;
+    run_fused(op, &MaxPoolForward(windows.geometry()), &[&x.contiguous()?], &[&y])?;
     Ok(y)
 }
 
 /// Whether a kernel finds the largest elements of windows. What a thread does for a window, a reduction does better for a long
 /// row.
 fn is_by_windows(x: &Tensor, windows: &Windows) -> bool {
-    has_kernel(Fused::MaxPool, x) && !(windows.is_global() && windows.volume() > BYTE)
+    has_kernel::<MaxPoolForward>(x) && !(windows.is_global() && windows.volume() > BYTE)
 }
 
 /// The largest elements, and where they are.
@@ -509,7 +666,7 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
         let rows = x.reshape((windows.planes, windows.volume()))?;
         let index = largest(&rows.detach(), windows)?;
         let found = index.reshape(shape)?;
-        if !has_kernel(Fused::MaxPool, x) {
+        if !has_kernel::<MaxPoolForward>(x) {
             return Ok((rows.gather(1, &index)?.reshape(shape)?, found));
         }
         let y = x.detach().reshape(rows.shape())?.gather(1, &index)?.reshape(shape)?;
@@ -526,7 +683,7 @@ fn max_pool(x: &Tensor, windows: &Windows, want: Want) -> Result<(Tensor, Tensor
     };
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
     let index = Tensor::allocate(op, shape, dtype, x.device())?;
-    run(op, Kernel::Fused(Fused::MaxPool), &[&x], &[&y, &index], Attributes::ints(&windows.ints(&[])))?;
+    run_fused(op, &MaxPoolForward(windows.geometry()), &[&x], &[&y, &index])?;
     Ok((on_tape(&x, windows, y, &index)?, index))
 }
 
@@ -560,8 +717,7 @@ fn on_tape(x: &Tensor, windows: &Windows, y: Tensor, index: &Tensor) -> Result<T
 fn max_gradient(windows: &Windows, dy: &Tensor, index: &Tensor) -> Result<Tensor> {
     let op = windows.names[1];
     let dx = Tensor::allocate(op, &windows.from, dy.dtype(), dy.device())?;
-    let ints = windows.ints(&[]);
-    run(op, Kernel::Fused(Fused::MaxPoolBackward), &[&dy.contiguous()?, index], &[&dx], Attributes::ints(&ints))?;
+    run_fused(op, &MaxPoolBackward(windows.geometry()), &[&dy.contiguous()?, index], &[&dx])?;
     let (windows, saved) = (windows.clone(), Saved::input(index));
     record(op, &[dy], dx, move |t| {
         let (index, planes, outputs) = (t.get(&saved)?, windows.planes, windows.outputs());
@@ -586,7 +742,7 @@ fn avg_pool(x: &Tensor, windows: &Windows, divisor: Divisor) -> Result<Tensor> {
         let volume = shape.dims().iter().rev().take_while(|&&extent| extent == 1).count() as isize;
         return x.mean_keepdim((-volume..0).collect::<Vec<_>>());
     }
-    if has_kernel(Fused::AvgPool, x) {
+    if has_kernel::<AvgPoolForward>(x) {
         return linear(x, windows, divisor, Way::Forward);
     }
     let rows = x.reshape((windows.planes, windows.volume()))?;
@@ -615,18 +771,14 @@ enum Way {
 /// The kernel of an average or of its gradient, each of which is the other's gradient.
 fn linear(x: &Tensor, windows: &Windows, divisor: Divisor, way: Way) -> Result<Tensor> {
     let x = x.contiguous()?;
-    let (op, kernel, shape, back) = match way {
-        Way::Forward => (windows.names[0], Fused::AvgPool, &windows.to, Way::Backward),
-        Way::Backward => (windows.names[1], Fused::AvgPoolBackward, &windows.from, Way::Forward),
-    };
-    let (rule, number) = match divisor {
-        Divisor::Inside => (0, 0.0),
-        Divisor::Window => (1, 0.0),
-        Divisor::Number(number) => (2, number as f64),
+    let forward = AvgPoolForward { windows: windows.geometry(), divisor };
+    let backward = AvgPoolBackward(forward);
+    let (op, kernel, shape, back): (_, &dyn Fused, _, _) = match way {
+        Way::Forward => (windows.names[0], &forward, &windows.to, Way::Backward),
+        Way::Backward => (windows.names[1], &backward, &windows.from, Way::Forward),
     };
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
-    let ints = windows.ints(&[rule]);
-    run(op, Kernel::Fused(kernel), &[&x], &[&y], Attributes { ints: &ints, floats: &[number] })?;
+    run_fused(op, kernel, &[&x], &[&y])?;
     let windows = windows.clone();
     record(op, &[&x], y, move |t| gradients![Some(linear(t.dy(), &windows, divisor, back)?)])
 }

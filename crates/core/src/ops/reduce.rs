@@ -1,9 +1,9 @@
 //! Reductions over one, several or all dimensions.
 
-use super::fused::{has_kernel, record_fused};
 use super::scan::Direction;
 use super::{gradients, in_acc, pointwise_one};
-use crate::backend::{Fused, Kernel, LONGEST_PRODUCT, Reduce};
+use crate::backend::{Kernel, Reduce};
+use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, is_recording, record};
 use crate::tensor::{Attributes, check_float, run};
@@ -89,16 +89,13 @@ impl Plan {
 
     /// The reduction outside of the tape, of shape `kept`.
     fn run(&self, op: &'static str, kernel: Kernel, dtype: DType) -> Result<Tensor> {
-        Ok(self.run_all(op, kernel, &[dtype], &[])?.swap_remove(0))
+        let y = self.empty(op, dtype)?;
+        run(op, kernel, &[&self.view], &[&y], Attributes::ints(&[self.reduced as i64]))?;
+        Ok(y)
     }
 
-    /// All results of a kernel, which have these dtypes.
-    fn run_all(&self, op: &'static str, kernel: Kernel, dtypes: &[DType], floats: &[f64]) -> Result<Vec<Tensor>> {
-        let empty = |&dtype: &DType| Tensor::allocate(op, &self.kept, dtype, self.view.device());
-        let y = dtypes.iter().map(empty).collect::<Result<Vec<_>>>()?;
-        let attributes = Attributes { ints: &[self.reduced as i64], floats };
-        run(op, kernel, &[&self.view], &y.iter().collect::<Vec<_>>(), attributes)?;
-        Ok(y)
+    fn empty(&self, op: &'static str, dtype: DType) -> Result<Tensor> {
+        Tensor::allocate(op, &self.kept, dtype, self.view.device())
     }
 
     /// What `f` makes of the slices of a tensor, rows `[kept, count]`, in the tensor's shape.
@@ -115,8 +112,7 @@ impl Plan {
     pub(super) fn moments(&self, op: &'static str, is_centred: bool, eps: f64) -> Result<[Tensor; 2]> {
         let empty = || Tensor::allocate(op, &self.keepdim, self.view.dtype().acc(), self.view.device());
         let found = [empty()?, empty()?];
-        let attributes = Attributes { ints: &[self.reduced as i64, is_centred as i64], floats: &[eps] };
-        run(op, Kernel::Fused(Fused::Moments), &[&self.view], &[&found[0], &found[1]], attributes)?;
+        run_fused(op, &Moments { dims: self.reduced, is_centred, eps }, &[&self.view], &[&found[0], &found[1]])?;
         Ok(found)
     }
 
@@ -125,6 +121,107 @@ impl Plan {
             return Err(Error::value(op, format!("{} has nothing to reduce", self.view.shape())));
         }
         Ok(())
+    }
+}
+
+/// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, and, if there is a second output `[2, ..]`, to
+/// the largest elements and the logarithms of the sums of `e^(x - max)`. Both are 0 for a slice of nothing but -infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSumExp {
+    /// How many dimensions are reduced.
+    pub dims: usize,
+}
+
+/// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided, and, in the accumulation
+/// dtype, the mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variance {
+    /// How many dimensions are reduced.
+    pub dims: usize,
+    /// What the sums are divided by.
+    pub divisor: f64,
+}
+
+/// x, of any strides, to the mean over its last dimensions and `1 / sqrt(var + eps)` of the biased variance, in the accumulation
+/// dtype, neither of which leaves the range on the way. For backends that have none of the norms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    /// How many dimensions are reduced.
+    pub dims: usize,
+    /// Whether the mean is subtracted; it is 0 otherwise.
+    pub is_centred: bool,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+/// Rows x `[rows, length]` and dy `[rows]` to the gradient of the rows' products. A row is at most [`LONGEST_PRODUCT`] bytes in the
+/// accumulation dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProdBackward;
+
+/// The bytes of the longest row that [`ProdBackward`] takes.
+pub const LONGEST_PRODUCT: usize = 1 << 15;
+
+/// The last dimensions of x.
+fn last_axes(x: &Tensor, dims: usize) -> Vec<isize> {
+    (0..x.rank() as isize).skip(x.rank() - dims).collect()
+}
+
+impl Fused for LogSumExp {
+    fn name(&self) -> &'static str {
+        "logsumexp"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (x, axes) = (&inputs[0], &last_axes(&inputs[0], self.dims)[..]);
+        let y = x.logsumexp(axes)?;
+        if before.len() == 1 {
+            return Ok(vec![Some(y)]);
+        }
+        let max = x.amax_keepdim(axes)?;
+        let has_numbers = max.ne_scalar(f64::NEG_INFINITY)?;
+        let max = has_numbers.where_scalar(&max, 0.0)?;
+        let sum = x.sub(&max)?.exp()?.sum_keepdim(axes)?;
+        let log = has_numbers.where_scalar(&sum, 1.0)?.log()?;
+        Ok(vec![Some(y), Some(Tensor::stack(&[&max, &log], 0)?)])
+    }
+}
+
+impl Fused for Variance {
+    fn name(&self) -> &'static str {
+        "variance"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (x, axes) = (&inputs[0], last_axes(&inputs[0], self.dims));
+        let count: usize = axes.iter().map(|&d| x.dims()[d as usize]).product();
+        let variance = x.var(axes.clone(), count as f64 - self.divisor)?;
+        Ok(vec![Some(variance), Some(x.mean(axes)?)])
+    }
+}
+
+impl Fused for Moments {
+    fn name(&self) -> &'static str {
+        "moments"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (x, axes) = (&inputs[0], &last_axes(&inputs[0], self.dims)[..]);
+        let mean = x.mean_keepdim(axes)?;
+        let mean = if self.is_centred { mean } else { mean.zeros_like()? };
+        let var = x.sub(&mean)?.square()?.mean_keepdim(axes)?;
+        Ok(vec![Some(mean), Some(var.add_scalar(self.eps)?.rsqrt()?)])
+    }
+}
+
+impl Fused for ProdBackward {
+    fn name(&self) -> &'static str {
+        "prod_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let x = inputs[0].leaf()?;
+        gradient_by_ops(&x, &inputs[1], || x.prod(-1))
     }
 }
 
@@ -148,14 +245,14 @@ enum Extremum {
 }
 
 impl Extremum {
-    fn reduce(self) -> Kernel {
+    fn reduce(self) -> Kernel<'static> {
         Kernel::Reduce(match self {
             Extremum::Max => Reduce::Max,
             Extremum::Min => Reduce::Min,
         })
     }
 
-    fn arg(self) -> Kernel {
+    fn arg(self) -> Kernel<'static> {
         match self {
             Extremum::Max => Kernel::ArgMax,
             Extremum::Min => Kernel::ArgMin,
@@ -213,7 +310,7 @@ impl Tensor {
             let x = t.get(&saved)?;
             let plan = Plan::new("prod", &x, &axes)?;
             let is_short = plan.count * x.dtype().acc().size() <= LONGEST_PRODUCT;
-            if is_short && !t.creates_graph() && has_kernel(Fused::ProdBackward, &x) {
+            if is_short && !t.creates_graph() && has_kernel::<ProdBackward>(&x) {
                 return gradients![Some(plan.in_rows(&x, |rows| prod_backward(rows, t.dy()))?)];
             }
             let dy = t.dy().reshape(&plan.keepdim)?;
@@ -326,12 +423,12 @@ impl Tensor {
                 deviation.square()?.sum(axes.clone())?.div_scalar(divisor)
             })
         };
-        if !has_kernel(Fused::Variance, self) {
+        if !has_kernel::<Variance>(self) {
             return composite(self);
         }
-        let dtypes = [self.dtype(), self.dtype().acc()];
-        let mut found = plan.run_all(op, Kernel::Fused(Fused::Variance), &dtypes, &[divisor])?;
-        let (y, mean, keepdim) = (found.swap_remove(0), found.swap_remove(0), plan.keepdim);
+        let (y, mean) = (plan.empty(op, self.dtype())?, plan.empty(op, self.dtype().acc())?);
+        run_fused(op, &Variance { dims: plan.reduced, divisor }, &[&plan.view], &[&y, &mean])?;
+        let keepdim = plan.keepdim;
         record_fused(
             op,
             &[self],
@@ -374,17 +471,17 @@ impl Tensor {
                 has_powers.where_scalar(&log.add(&max.reshape(sum.shape())?)?, f64::NEG_INFINITY)
             })
         };
-        if !has_kernel(Fused::LogSumExp, self) {
+        if !has_kernel::<LogSumExp>(self) {
             return composite(self);
         }
-        let (kernel, dtype) = (Kernel::Fused(Fused::LogSumExp), self.dtype());
+        let (kernel, dtype, y) = (LogSumExp { dims: plan.reduced }, self.dtype(), plan.empty(op, self.dtype())?);
         if !is_recording(&[self]) {
-            return plan.run(op, kernel, dtype);
+            run_fused(op, &kernel, &[&plan.view], &[&y])?;
+            return Ok(y);
         }
-        let y = Tensor::allocate(op, &plan.kept, dtype, self.device())?;
         let parts: Dims = [2].into_iter().chain(plan.kept.iter().copied()).collect();
         let parts = Tensor::allocate(op, &Shape::from(parts), dtype.acc(), self.device())?;
-        run(op, kernel, &[&plan.view], &[&y, &parts], Attributes::ints(&[plan.reduced as i64]))?;
+        run_fused(op, &kernel, &[&plan.view], &[&y, &parts])?;
         let keepdim = plan.keepdim;
         record_fused(
             op,
@@ -409,8 +506,8 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
     if !is_recording(&[x]) {
         return plan.run(op, which.reduce(), x.dtype());
     }
-    let mut found = plan.run_all(op, which.reduce(), &[x.dtype(), acc], &[])?;
-    let (y, share) = (found.swap_remove(0), found.swap_remove(0));
+    let (y, share) = (plan.empty(op, x.dtype())?, plan.empty(op, acc)?);
+    run(op, which.reduce(), &[&plan.view], &[&y, &share], Attributes::ints(&[plan.reduced as i64]))?;
     let (sx, sy, keepdim) = (Saved::input(x), Saved::output(&y), plan.keepdim);
     record(op, &[x], y, move |t| {
         // g [x = y], shared by all that are alike.
@@ -455,7 +552,7 @@ fn with_index(
 fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (rows, dy) = (rows.contiguous()?, dy.contiguous()?);
     let dx = Tensor::allocate("prod", rows.shape(), rows.dtype(), rows.device())?;
-    run("prod", Kernel::Fused(Fused::ProdBackward), &[&rows, &dy], &[&dx], Attributes::default())?;
+    run_fused("prod", &ProdBackward, &[&rows, &dy], &[&dx])?;
     Ok(dx)
 }
 

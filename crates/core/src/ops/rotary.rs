@@ -1,9 +1,8 @@
 //! Rotary position embedding.
 
-use super::fused::{has_kernel, record_fused};
 use super::in_acc;
-use crate::backend::{Fused, Kernel};
-use crate::tensor::{Attributes, check_device, check_float, check_index, check_same, describe, run};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::tensor::{check_device, check_float, check_index, check_same, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 use std::iter::{once, repeat};
 
@@ -28,7 +27,8 @@ pub enum Direction {
 }
 
 impl Direction {
-    fn sign(self) -> i64 {
+    /// 1, or -1 of the inverse.
+    pub fn sign(self) -> i64 {
         if self == Direction::Forward { 1 } else { -1 }
     }
 
@@ -57,6 +57,34 @@ impl Rotary {
     }
 }
 
+/// One tensor or two `[B, H, T, D]`, their last dimension contiguous, cos and sin `[P, R/2]`, and positions, if there are any, `[T]`
+/// or `[B, T]`, to the tensors with pairs turned. In the other direction it is its own backward kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotaryTurn {
+    /// Which elements are a pair.
+    pub style: RotaryStyle,
+    /// Which way pairs are turned.
+    pub direction: Direction,
+    /// R: how many of a row's elements are turned.
+    pub rotary_dim: usize,
+    /// How many tensors are turned.
+    pub tensors: usize,
+}
+
+impl Fused for RotaryTurn {
+    fn name(&self) -> &'static str {
+        "rotary"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (xs, rest) = inputs.split_at(self.tensors);
+        let RotaryTurn { style, direction, rotary_dim, .. } = *self;
+        let rotary = Rotary { style, direction, rotary_dim: Some(rotary_dim), positions: rest.get(2).cloned() };
+        let turn = Turn { cos: rest[0].clone(), sin: rest[1].clone(), rotary };
+        xs.iter().map(|x| turn.composite(x).map(Some)).collect()
+    }
+}
+
 impl Tensor {
     /// Queries (this tensor, `[B, Hq, T, D]`) and keys `[B, Hk, T, D]`, in which pairs `(x1, x2)` of each row became
     /// `(x1 cos - x2 sin, x2 cos + x1 sin)` by the tables `cos` and `sin` `[P, R/2]`, of the queries' dtype or f32, where R is
@@ -73,7 +101,7 @@ impl Tensor {
         let op = "apply_rotary_embedding";
         check(op, self, k, cos, sin, rotary)?;
         let turn = Turn { cos: cos.detach(), sin: sin.detach(), rotary: rotary.clone() };
-        if self.numel() == 0 || k.numel() == 0 || !has_kernel(Fused::Rotary, self) {
+        if self.numel() == 0 || k.numel() == 0 || !has_kernel::<RotaryTurn>(self) {
             let turned = |x: &Tensor| turn.composite(x).map_err(|e| e.of(op));
             return Ok((turned(self)?, turned(k)?));
         }
@@ -159,10 +187,10 @@ impl Turn {
         }
         let ys =
             xs.iter().map(|x| Tensor::allocate(op, x.shape(), x.dtype(), x.device())).collect::<Result<Vec<_>>>()?;
-        let is_interleaved = (self.rotary.style == RotaryStyle::Interleaved) as i64;
-        let ints = [is_interleaved, self.rotary.direction.sign(), 2 * self.cos.dims()[1] as i64, xs.len() as i64];
+        let Rotary { style, direction, .. } = self.rotary;
+        let turn = RotaryTurn { style, direction, rotary_dim: 2 * self.cos.dims()[1], tensors: xs.len() };
         let (inputs, outputs): (Vec<_>, Vec<_>) = (inputs.iter().collect(), ys.iter().collect());
-        run(op, Kernel::Fused(Fused::Rotary), &inputs, &outputs, Attributes::ints(&ints))?;
+        run_fused(op, &turn, &inputs, &outputs)?;
         Ok(ys)
     }
 

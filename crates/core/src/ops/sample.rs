@@ -1,10 +1,10 @@
 //! Drawing the next token of a sequence.
 
-use super::fused::has_kernel;
 use super::{Order, Rounding};
-use crate::backend::{Fused, Kernel, logits_error};
+use crate::backend::logits_error;
 use crate::capture::Draw;
-use crate::tensor::{Attributes, check_float, describe, run};
+use crate::fused::{Fused, has_kernel, run_fused};
+use crate::tensor::{check_float, describe};
 use crate::{DType, Error, Result, Rng, RngState, Tensor};
 use smallvec::SmallVec;
 
@@ -24,6 +24,37 @@ pub struct Sampling {
 impl Default for Sampling {
     fn default() -> Sampling {
         Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, num_samples: 1 }
+    }
+}
+
+/// Logits `[B, V]` to positions `[B, n]`, as [`Tensor::sample_logits`] says. A second input, if there is one, is an i64 `[3]` that is
+/// added to the generator's state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleLogits {
+    /// The state of the generator at the first draw.
+    pub state: RngState,
+    /// How many of the largest logits are kept; 0 for all.
+    pub top_k: usize,
+    /// `(1 - top_p) 2^24`.
+    pub left_out: i64,
+    /// `log2(e) / temperature`.
+    pub slope: f64,
+}
+
+impl Fused for SampleLogits {
+    fn name(&self) -> &'static str {
+        "sample_logits"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let sampling = Sampling {
+            temperature: std::f64::consts::LOG2_E / self.slope,
+            top_k: self.top_k,
+            top_p: 1.0 - self.left_out as f64 / UNIT,
+            num_samples: before[0].dims()[1],
+        };
+        let rng = self.state.generator(inputs.get(1))?;
+        Ok(vec![Some(composite("sample_logits", &inputs[0], &sampling, &rng)?)])
     }
 }
 
@@ -58,7 +89,7 @@ impl Tensor {
             return shaped(Tensor::zeros((0, n), DType::I64, self.device())?);
         }
         let x = self.detach();
-        if !has_kernel(Fused::SampleLogits, &x) {
+        if !has_kernel::<SampleLogits>(&x) {
             return shaped(composite(op, &x, sampling, rng).map_err(|e| e.of(op))?);
         }
         let draw = match is_greedy(sampling) {
@@ -67,11 +98,9 @@ impl Tensor {
         };
         let (x, y) = (x.contiguous()?, Tensor::allocate(op, &(rows, n).into(), DType::I64, self.device())?);
         let inputs: SmallVec<[&Tensor; 2]> = std::iter::once(&x).chain(&draw.base).collect();
-        let RngState { seed, offset, stream } = draw.state;
         let top_k = if is_greedy(sampling) { 1 } else { sampling.top_k.min(x.dims()[1]) };
-        let ints = [seed as i64, offset as i64, stream as i64, top_k as i64, left_out(sampling)];
-        let attributes = Attributes { ints: &ints, floats: &[slope(sampling)] };
-        run(op, Kernel::Fused(Fused::SampleLogits), &inputs, &[&y], attributes)?;
+        let (state, left_out, slope) = (draw.state, left_out(sampling), slope(sampling));
+        run_fused(op, &SampleLogits { state, top_k, left_out, slope }, &inputs, &[&y])?;
         shaped(y)
     }
 }

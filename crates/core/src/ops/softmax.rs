@@ -1,11 +1,10 @@
 //! Softmax and its logarithm.
 
-use super::fused::{has_kernel, record_fused};
 use super::{gradients, in_acc, pointwise_one};
-use crate::backend::{Fused, Kernel};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::Saved;
-use crate::tensor::{Attributes, check_float, run};
+use crate::tensor::{Attributes, check_float};
 use crate::{Result, Tensor, autocast};
 
 /// Which of the two.
@@ -13,6 +12,60 @@ use crate::{Result, Tensor, autocast};
 enum Form {
     Plain,
     Logarithm,
+}
+
+/// x to y, its softmax along the middle dimension, or the logarithm of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// The product of the extents before the dimension.
+    pub outer: usize,
+    /// The extent of the dimension.
+    pub extent: usize,
+    /// The product of the extents after the dimension.
+    pub inner: usize,
+    /// Whether y is the logarithm of the softmax.
+    pub is_logarithm: bool,
+}
+
+/// dy, y and x of [`Softmax`] to dx. In a slice without a softmax, where y is NaN, dx is 0 where x is -infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftmaxBackward(pub Softmax);
+
+impl Softmax {
+    fn form(&self) -> Form {
+        if self.is_logarithm { Form::Logarithm } else { Form::Plain }
+    }
+
+    fn shaped(&self, t: &Tensor) -> Result<Tensor> {
+        t.reshape((self.outer, self.extent, self.inner))
+    }
+}
+
+impl Fused for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(composite(&self.shaped(&inputs[0])?, 1, self.form())?)])
+    }
+}
+
+impl Fused for SoftmaxBackward {
+    fn name(&self) -> &'static str {
+        "softmax_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let [dy, y, x] = [0, 1, 2].map(|i| self.0.shaped(&inputs[i]));
+        let (dy, y, x) = (dy?, y?, x?);
+        let dx = match self.0.form() {
+            Form::Plain => y.mul(&dy.sub(&dy.mul(&y)?.sum_keepdim(1)?)?)?,
+            Form::Logarithm => dy.sub(&y.exp()?.mul(&dy.sum_keepdim(1)?)?)?,
+        };
+        let is_masked = y.ne(&y)?.logical_and(&x.eq_scalar(f64::NEG_INFINITY)?)?;
+        Ok(vec![Some(is_masked.logical_not()?.where_scalar(&dx, 0.0)?)])
+    }
 }
 
 impl Tensor {
@@ -38,14 +91,14 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     }
     check_float(op, x)?;
     let d = x.shape().dim_for(op, dim)?;
-    if !has_kernel(Fused::Softmax, x) || x.rank() == 0 {
+    if !has_kernel::<Softmax>(x) || x.rank() == 0 {
         return unfused(op, x, dim, form);
     }
     let x = x.contiguous()?;
     let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
-    let ints = [outer, x.dims()[d], inner, (form == Form::Logarithm) as usize].map(|v| v as i64);
+    let fused = Softmax { outer, extent: x.dims()[d], inner, is_logarithm: form == Form::Logarithm };
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-    run(op, Kernel::Fused(Fused::Softmax), &[&x], &[&y], Attributes::ints(&ints))?;
+    run_fused(op, &fused, &[&x], &[&y])?;
     let saved = Saved::output(&y);
     record_fused(
         op,
@@ -55,7 +108,7 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
         move |t, x| {
             let (dy, y) = (t.dy().contiguous()?, t.get(&saved)?);
             let dx = Tensor::allocate(op, y.shape(), y.dtype(), y.device())?;
-            run(op, Kernel::Fused(Fused::SoftmaxBackward), &[&dy, &y, &x[0]], &[&dx], Attributes::ints(&ints))?;
+            run_fused(op, &SoftmaxBackward(fused), &[&dy, &y, &x[0]], &[&dx])?;
             gradients![Some(dx)]
         },
     )

@@ -1,9 +1,34 @@
 //! One number of all elements of many tensors, as clipping by norm and loss scaling need it.
 
-use super::fused::has_kernel;
-use crate::backend::{Fused, Kernel, Total};
-use crate::tensor::{Attributes, check_device, check_float, run};
+use crate::fused::{Fused, has_kernel, has_kernel_for, run_fused};
+use crate::tensor::{check_device, check_float};
 use crate::{DType, Error, Result, Shape, Tensor};
+
+/// What a total over many tensors computes. As a kernel, all elements of all inputs, which have one dtype and are not empty, to one
+/// number in the accumulation dtype or in f64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Total {
+    /// The square root of the sum of squares.
+    Norm,
+    /// The sum of absolute values.
+    AbsSum,
+    /// The largest absolute value; NaN wins.
+    AbsMax,
+    /// 1 if an element is NaN or infinite, else 0.
+    NotFinite,
+}
+
+impl Fused for Total {
+    fn name(&self) -> &'static str {
+        "total"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let wide = inputs.iter().any(|t| t.dtype() == DType::F64);
+        let dtype = if wide { DType::F64 } else { DType::F32 };
+        Ok(vec![Some(composite(*self, &inputs.iter().collect::<Vec<_>>(), dtype)?)])
+    }
+}
 
 /// What `kind` says of all elements of one or more float tensors: rank 0, f64 if one of them is, else f32. Outside of the
 /// tape. Errors: `Dtype`, `Device`; `Value` without tensors.
@@ -22,8 +47,7 @@ pub(super) fn total_for(op: &'static str, kind: Total, tensors: &[&Tensor]) -> R
     let dtype = if tensors.iter().any(|t| t.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
     let mut totals = Vec::new();
     for group in groups.into_iter().filter(|group| !group.is_empty()) {
-        let has_wide = first.device().backend().supports(Fused::Total(kind), dtype);
-        match has_kernel(Fused::Total(kind), group[0]) && has_wide {
+        match has_kernel::<Total>(group[0]) && has_kernel_for::<Total>(first, dtype) {
             true => totals.push(fused(op, kind, &group, dtype)?),
             false => totals.push(composite(kind, &group, dtype)?),
         }
@@ -38,7 +62,7 @@ pub(super) fn total_for(op: &'static str, kind: Total, tensors: &[&Tensor]) -> R
 fn fused(op: &'static str, kind: Total, tensors: &[&Tensor], dtype: DType) -> Result<Tensor> {
     let tensors: Vec<Tensor> = tensors.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
     let y = Tensor::allocate(op, &Shape::from(()), dtype, tensors[0].device())?;
-    run(op, Kernel::Fused(Fused::Total(kind)), &tensors.iter().collect::<Vec<_>>(), &[&y], Attributes::default())?;
+    run_fused(op, &kind, &tensors.iter().collect::<Vec<_>>(), &[&y])?;
     Ok(y)
 }
 

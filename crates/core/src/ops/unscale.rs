@@ -1,14 +1,33 @@
 //! Gradients without the scale of the loss.
 
 use super::each::{Update, are_apart, update_each_for};
-use super::fused::has_kernel;
 use super::gather::check_apart;
 use super::in_place::check_update;
-use super::total::total_for;
-use crate::backend::{Fused, Kernel, Total};
+use super::total::{Total, total, total_for};
+use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_float, run};
+use crate::tensor::check_float;
 use crate::{DType, Error, Result, Tensor};
+
+/// Divides the outputs but the last, which are contiguous, have one dtype and are not empty, by the only input, as a product with
+/// its inverse in f32. The last output becomes 1 if an element was NaN or infinite before, and stays otherwise. It and the input
+/// are f32 and have one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unscale;
+
+impl Fused for Unscale {
+    fn name(&self) -> &'static str {
+        "unscale"
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (targets, found) = before.split_at(before.len() - 1);
+        let is_bad = total(Total::NotFinite, &targets.iter().collect::<Vec<_>>())?;
+        let found = found[0].maximum(&is_bad.cast(found[0].dtype())?)?;
+        let scaled = targets.iter().map(|t| t.div(&inputs[0].cast(t.dtype())?).map(Some));
+        scaled.chain([Ok(Some(found))]).collect()
+    }
+}
 
 /// Divides float tensors by `scale` in place, as a product with its inverse in f32, and sets `found_inf` to 1 if an element
 /// of one of them was NaN or infinite before; otherwise that stays. Both are of rank 0 and f32. A device that can runs all
@@ -34,7 +53,7 @@ pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Resu
         check_float(op, t)?;
         check_update(op, Pointwise::ScaleInPlace, &[t], &[scale], &[])?;
     }
-    let is_simple = |t: &&Tensor| t.is_contiguous() && has_kernel(Fused::Unscale, t);
+    let is_simple = |t: &&Tensor| t.is_contiguous() && has_kernel::<Unscale>(t);
     let (simple, others): (Vec<&Tensor>, Vec<&Tensor>) = match are_apart(&sets) {
         true => tensors.iter().filter(|t| t.numel() > 0).partition(|t| is_simple(t)),
         false => (Vec::new(), tensors.to_vec()),
@@ -43,7 +62,7 @@ pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Resu
         let group: Vec<&Tensor> = simple.iter().copied().filter(|t| t.dtype() == dtype).collect();
         if !group.is_empty() {
             let outputs: Vec<&Tensor> = group.iter().copied().chain([found_inf]).collect();
-            run(op, Kernel::Fused(Fused::Unscale), &[scale], &outputs, Attributes::default())?;
+            run_fused(op, &Unscale, &[scale], &outputs)?;
             outputs.iter().for_each(|t| t.touch());
         }
     }

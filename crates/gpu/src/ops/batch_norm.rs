@@ -7,8 +7,10 @@ use crate::launch::grid::group_size;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::SHORT;
 use crate::launch::words::{vector_of, word};
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::norm::NormGradient;
 use crate::program::source::Variant;
+use isograd_core::ops::channel_norm::{BatchNorm, BatchNormBackward, ChannelMoments};
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Words that a thread reads at once of an array.
@@ -20,6 +22,20 @@ const COLUMNS: usize = 32;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<BatchNorm>(), Launcher::of::<BatchNormBackward>()];
+
+impl FusedLaunch for BatchNorm {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        batch_norm(gpu, call, self)
+    }
+}
+
+impl FusedLaunch for BatchNormBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        batch_norm_backward(gpu, call, self)
+    }
+}
+
 /// How channels are cut into parts.
 struct Parts {
     geometry: Geometry,
@@ -30,9 +46,9 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(gpu: &Gpu, call: &Call<'_>, variant: Variant, all: &[Address]) -> (Variant, Parts) {
-        let [batch, channels, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
-        let (limits, dtype) = (gpu.driver().limits(), call.inputs[0].dtype);
+    fn new(gpu: &Gpu, norm: &BatchNorm, dtype: DType, variant: Variant, all: &[Address]) -> (Variant, Parts) {
+        let BatchNorm { batch, channels, inner, .. } = *norm;
+        let limits = gpu.driver().limits();
         let threads = group_size(limits);
         let (vector, columns) = match inner < SHORT {
             true => (1, COLUMNS.min(channels.next_power_of_two()).min(threads)),
@@ -69,10 +85,10 @@ impl Parts {
     }
 }
 
-fn program(call: &Call<'_>, p: DType, running: DType) -> Variant {
+fn program(call: &Call<'_>, norm: &BatchNorm, p: DType, running: DType) -> Variant {
     let variant = variant("batch_norm.c", &call.inputs[0]).define("P", p.name()).define("R", running.name());
-    let names = ["WEIGHT", "BIAS"].into_iter().zip(&call.ints[3..5]);
-    names.filter(|(_, on)| **on != 0).fold(variant, |variant, (name, _)| variant.define(name, true))
+    let names = [("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)].into_iter();
+    names.filter(|(_, is_set)| *is_set).fold(variant, |variant, (name, _)| variant.define(name, true))
 }
 
 fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
@@ -80,19 +96,19 @@ fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
 }
 
 /// Two launches: the sums of parts, and what they come to, with which x is normalised. Of running statistics one.
-pub fn batch_norm(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let [has_weight, has_bias] = [3, 4].map(|i| call.ints[i] != 0);
-    let (is_updated, is_given) = (call.ints[5] == 1, call.ints[5] == 2);
-    let [is_counted, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
+fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
+    let BatchNorm { has_weight, has_bias, moments, counts_batches: is_counted, momentum, .. } = *norm;
+    let (is_updated, is_given) = (moments == ChannelMoments::Update, moments == ChannelMoments::Given);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let parameters = has_weight as usize + has_bias as usize;
     let p = if parameters > 0 { call.inputs[1].dtype } else { x.dtype };
     let running = if is_given { dtype_of(call.inputs, 1 + parameters, p) } else { dtype_of(call.outputs, 3, p) };
-    let flags = [(is_given, "GIVEN"), (is_updated, "UPDATED"), (is_counted, "COUNTED"), (has_momentum, "MOMENTUM")];
+    let flags =
+        [(is_given, "GIVEN"), (is_updated, "UPDATED"), (is_counted, "COUNTED"), (momentum.is_some(), "MOMENTUM")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(program(call, p, running), |variant, (_, name)| variant.define(name, true));
-    let (program, parts) = Parts::new(gpu, call, program, &[inputs[0], outputs[0]]);
+    let program = flags.fold(program(call, norm, p, running), |variant, (_, name)| variant.define(name, true));
+    let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &[inputs[0], outputs[0]]);
     // A kernel does not read a pointer that is not there: any other stands for it.
     let mut found = inputs[1..].iter().chain(&outputs[3..]).copied();
     let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(outputs[1]);
@@ -109,27 +125,28 @@ pub fn batch_norm(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
     let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, y, mean, rstd];
     let acc = x.dtype.acc();
-    let arguments = parts.arguments(pointers).float(call.floats[0], acc).float(call.floats[1], acc);
+    let arguments = parts.arguments(pointers).float(norm.eps, acc).float(momentum.unwrap_or_default(), acc);
     gpu.launch(program, "batch_norm", parts.geometry, &arguments)
 }
 
 /// Two launches: the sums of parts, and what they come to, with which gradients are written. One if no sum is wanted.
-pub fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let [has_weight, has_bias, is_given, wants_dx, wants_parameters] = [3, 4, 5, 6, 7].map(|i| call.ints[i] != 0);
+fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
+    let BatchNormBackward { norm, wanted } = of;
+    let is_given = norm.moments == ChannelMoments::Given;
     let acc = call.inputs[1].dtype.acc();
-    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters: [dweight, dbias], p } = found;
-    let sums_up = wants_parameters || !is_given;
+    let sums_up = wanted.parameters || !is_given;
     let flags = [
         (true, "BACKWARD"),
         (is_given, "GIVEN"),
         (sums_up, "SUMS"),
-        (wants_dx, "DX"),
-        (wants_parameters, "PARAMETERS"),
+        (wanted.dx, "DX"),
+        (wanted.parameters, "PARAMETERS"),
     ];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(program(call, p, p), |variant, (_, name)| variant.define(name, true));
-    let (program, parts) = Parts::new(gpu, call, program, &[dy, x, dx]);
+    let program = flags.fold(program(call, norm, p, p), |variant, (_, name)| variant.define(name, true));
+    let (program, parts) = Parts::new(gpu, norm, call.inputs[0].dtype, program, &[dy, x, dx]);
     let bytes = if sums_up { parts.bytes(acc) } else { 0 };
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     if sums_up {
@@ -137,7 +154,7 @@ pub fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         gpu.launch(program.clone(), "batch_norm_backward_parts", parts.geometry, &arguments)?;
     }
     let mut geometry = parts.geometry;
-    if !wants_dx {
+    if !wanted.dx {
         geometry.groups[1] = 1;
     }
     let pointers = [dy, x, mean, rstd, weight, slopes.address, sums.address, dx, dweight, dbias];

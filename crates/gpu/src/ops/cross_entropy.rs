@@ -8,47 +8,47 @@ use crate::launch::grid::{THREADS, each, group_size};
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::memory::status::Check;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
 use isograd_core::backend::{class_error, index_error};
+use isograd_core::ops::loss::cross_entropy::{CrossEntropyBackward, CrossEntropyForward, LossTotal};
 use isograd_core::{Call, DType, Operand, Result};
+use std::ops::Deref;
 
 /// Losses that one group sums up.
 const PART: usize = 8192;
 
-/// The attributes of a call.
-struct Attributes {
-    outer: usize,
-    classes: usize,
-    inner: usize,
-    ignored: i64,
-    has_weight: bool,
-    has_bytes: bool,
-    is_reduced: bool,
-    is_mean: bool,
-    /// Whether x are logarithms of probabilities.
-    is_logarithm: bool,
-    smoothing: f64,
-    divisor: f64,
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<CrossEntropyForward>(), Launcher::of::<CrossEntropyBackward>()];
+
+impl FusedLaunch for CrossEntropyForward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        cross_entropy(gpu, call, &Loss::of(self, call))
+    }
+}
+
+impl FusedLaunch for CrossEntropyBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        cross_entropy_backward(gpu, call, &Loss::of(&self.0, call))
+    }
+}
+
+/// The attributes of a call, and the dtype of its arithmetic.
+struct Loss<'a> {
+    of: &'a CrossEntropyForward,
     acc: DType,
 }
 
-impl Attributes {
-    fn of(call: &Call<'_>) -> Attributes {
-        let [outer, classes, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
-        Attributes {
-            outer,
-            classes,
-            inner,
-            ignored: call.ints[3],
-            has_weight: call.ints[4] != 0,
-            has_bytes: call.ints[5] != 0,
-            is_reduced: call.ints[6] != 0,
-            is_mean: call.ints[6] == 2,
-            is_logarithm: call.ints[7] != 0,
-            smoothing: call.floats[0],
-            divisor: call.floats[1],
-            acc: call.outputs[0].dtype.acc(),
-        }
+impl Deref for Loss<'_> {
+    type Target = CrossEntropyForward;
+
+    fn deref(&self) -> &CrossEntropyForward {
+        self.of
+    }
+}
+
+impl Loss<'_> {
+    fn of<'a>(of: &'a CrossEntropyForward, call: &Call<'_>) -> Loss<'a> {
+        Loss { of, acc: call.outputs[0].dtype.acc() }
     }
 
     /// Targets.
@@ -60,13 +60,22 @@ impl Attributes {
         self.inner > 1 || self.classes < SHORT
     }
 
+    fn is_reduced(&self) -> bool {
+        self.total != LossTotal::None
+    }
+
+    /// What the sum of losses is divided by, if that is known beforehand.
+    fn divisor(&self) -> f64 {
+        if let LossTotal::Sum { divisor } = self.total { divisor } else { 0.0 }
+    }
+
     fn define(&self, variant: Variant) -> Variant {
         let flags = [
             ("WEIGHT", self.has_weight),
             ("BYTES", self.has_bytes),
             ("SMOOTHING", self.smoothing > 0.0),
-            ("REDUCED", self.is_reduced),
-            ("MEAN", self.is_mean),
+            ("REDUCED", self.is_reduced()),
+            ("MEAN", self.total == LossTotal::Mean),
             ("LOGARITHMS", self.is_logarithm),
         ];
         flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
@@ -74,7 +83,7 @@ impl Attributes {
 
     /// The program for these logits and targets.
     fn variant(&self, logits: &Operand<'_>, target: &Operand<'_>) -> Variant {
-        let loss = if self.is_reduced { self.acc } else { logits.dtype };
+        let loss = if self.is_reduced() { self.acc } else { logits.dtype };
         let variant = variant("cross_entropy.c", logits).define("I", target.dtype.name()).define("LOSS", loss.name());
         self.define(variant)
     }
@@ -87,17 +96,16 @@ impl Attributes {
     }
 }
 
-pub fn cross_entropy(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let a = Attributes::of(call);
+fn cross_entropy(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()> {
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let bytes = a.acc.size() * if a.is_reduced { a.count() } else { 0 };
+    let bytes = a.acc.size() * if a.is_reduced() { a.count() } else { 0 };
     let (losses, counts) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let slot = gpu.status(call.op, Check::Class(a.classes))?;
     // A kernel does not touch what is not there: any other address stands for it.
     let mut numbers = inputs[2..].iter();
     let mut optional = |is_there: bool| if is_there { numbers.next().copied() } else { None }.unwrap_or(inputs[0]);
     let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));
-    let (loss, count) = if a.is_reduced { (losses.address, counts.address) } else { (outputs[0], outputs[1]) };
+    let (loss, count) = if a.is_reduced() { (losses.address, counts.address) } else { (outputs[0], outputs[1]) };
     let pointers = [inputs[0], inputs[1], weight, bytes, loss, count, outputs[1]];
     let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer)).pointer(slot.address);
     let logits = &call.inputs[0];
@@ -114,8 +122,8 @@ pub fn cross_entropy(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let class = gpu.element(target, target.layout.shape().rank(), i)?.as_i64()?;
         Ok(class_error(call.op, &index_error(call.op, i as i64, class, a.classes)))
     })?;
-    if a.is_reduced {
-        total(gpu, &a, logits, [losses.address, counts.address], &[outputs[0], outputs[2]])
+    if a.is_reduced() {
+        total(gpu, a, logits, [losses.address, counts.address], &[outputs[0], outputs[2]])
     } else {
         Ok(())
     }
@@ -124,7 +132,7 @@ pub fn cross_entropy(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 /// Sums losses up. `outputs` are the loss and the divisor.
 fn total(
     gpu: &Gpu,
-    a: &Attributes,
+    a: &Loss<'_>,
     logits: &Operand<'_>,
     [losses, counts]: [Address; 2],
     outputs: &[Address],
@@ -135,7 +143,7 @@ fn total(
     let (n, parts) = (a.count(), a.count().div_ceil(PART));
     let arguments = |pointers: [Address; 4]| pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let finish = |[losses, counts]: [Address; 2], n: usize| {
-        let arguments = arguments([losses, counts, outputs[0], outputs[1]]).int(n as i64).float(a.divisor, a.acc);
+        let arguments = arguments([losses, counts, outputs[0], outputs[1]]).int(n as i64).float(a.divisor(), a.acc);
         gpu.launch(program.clone(), "cross_entropy_total", geometry(1).following(), &arguments)
     };
     if parts == 1 {
@@ -148,13 +156,12 @@ fn total(
     finish(of_parts, parts)
 }
 
-pub fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let a = Attributes::of(call);
+fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()> {
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let mut rest = inputs[4..].iter();
     let mut optional = |is_there: bool| if is_there { rest.next().copied() } else { None }.unwrap_or(inputs[0]);
     let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));
-    let (divisor, weights) = (optional(a.is_reduced), optional(a.has_weight && a.smoothing > 0.0));
+    let (divisor, weights) = (optional(a.is_reduced()), optional(a.has_weight && a.smoothing > 0.0));
     let [dy, logits, target, statistics] = [0, 1, 2, 3].map(|i| inputs[i]);
     let pointers = [dy, divisor, logits, target, weight, weights, bytes, statistics, outputs[0]];
     let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer));

@@ -4,16 +4,32 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, rows};
-use isograd_core::backend::RowLoss;
+use crate::ops::fused::{FusedLaunch, Launcher};
+use isograd_core::ops::loss::distance::{DistanceLoss, DistanceLossBackward, RowLoss};
 use isograd_core::{Call, Result};
 
-pub fn run(gpu: &Gpu, call: &Call<'_>, loss: RowLoss, is_backward: bool) -> Result<()> {
-    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
-    let [margin, order, eps] = [0, 1, 2].map(|i| call.floats[i]);
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<DistanceLoss>(), Launcher::of::<DistanceLossBackward>()];
+
+impl FusedLaunch for DistanceLoss {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, *self, None)
+    }
+}
+
+impl FusedLaunch for DistanceLossBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self.forward, Some(self.share))
+    }
+}
+
+/// The losses, or the gradients by which dy is multiplied with a share.
+fn run(gpu: &Gpu, call: &Call<'_>, of: DistanceLoss, share: Option<f64>) -> Result<()> {
+    let (DistanceLoss { loss, margin, order, eps }, is_backward) = (of, share.is_some());
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     // Backward, dy comes first and the distances last.
     let first = is_backward as usize;
     let (x, names) = (&call.inputs[first], &inputs[first..]);
+    let [count, extent] = [0, 1].map(|d| x.layout.shape()[d]);
     // A kernel does not touch what is not there: any other address stands for it.
     let (a, b, third) = (names[0], names[1], names[2]);
     let (c, like) = if loss == RowLoss::Contrastive { (a, third) } else { (third, a) };
@@ -25,9 +41,9 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, loss: RowLoss, is_backward: bool) -> Resu
     let arguments = arguments.int(count as i64).int(extent as i64);
     let acc = x.dtype.acc();
     let arguments = [margin, order, eps].into_iter().fold(arguments, |list, v| list.float(v, acc));
-    let arguments = match is_backward {
-        true => arguments.int(i64::from(call.inputs[0].layout.shape().numel() == count)).float(call.floats[3], acc),
-        false => arguments,
+    let arguments = match share {
+        Some(share) => arguments.int(i64::from(call.inputs[0].layout.shape().numel() == count)).float(share, acc),
+        None => arguments,
     };
     let flags = [
         (loss == RowLoss::Contrastive, "LIKE"),

@@ -5,11 +5,21 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::{place, variant};
 use crate::launch::words::word;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::random::with_base;
-use isograd_core::{Call, Result};
+use isograd_core::ops::dropout::Dropout;
+use isograd_core::{Call, Result, RngState};
+
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Dropout>()];
+
+impl FusedLaunch for Dropout {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self)
+    }
+}
 
 /// Masks x by draws that are made on the way.
-pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+fn run(gpu: &Gpu, call: &Call<'_>, of: &Dropout) -> Result<()> {
     let (x, y) = (&call.inputs[0], &call.outputs[0]);
     let (from, to, n) = (place(x)?, place(y)?, y.layout.shape().numel());
     let threads = group_size(gpu.driver().limits());
@@ -18,12 +28,8 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let variant = if is_aligned { variant.define("WORD", word(16)) } else { variant };
     let (variant, base) = with_base(variant, call.inputs.get(1))?;
     let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to)).int(n as i64);
-    let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
+    let RngState { seed, offset, stream } = of.state;
+    let arguments = [seed, offset, stream].iter().fold(arguments, |list, &v| list.int(v as i64)).int(of.threshold);
     let items = if y.dtype.size() == 2 { 8 } else { 4 };
-    gpu.launch(
-        variant,
-        "dropout",
-        in_groups(n.div_ceil(items), threads),
-        &arguments.float(call.floats[0], y.dtype.acc()),
-    )
+    gpu.launch(variant, "dropout", in_groups(n.div_ceil(items), threads), &arguments.float(of.scale, y.dtype.acc()))
 }

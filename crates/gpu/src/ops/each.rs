@@ -8,23 +8,54 @@ use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::place;
 use crate::memory::status::Check;
 use crate::ops::elementwise::{Body, Plan, acc, value_error_of};
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::total;
 use crate::program::source::{Variant, near};
-use isograd_core::backend::{Fused, Total};
+use isograd_core::ops::Total;
+use isograd_core::ops::each::{Each, EachNorms};
+use isograd_core::ops::loss::elementwise::PointwiseTotal;
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Call, DType, Error, Kernel, Operand, Result};
+use isograd_core::{Call, DType, Error, Operand, Result};
 use smallvec::SmallVec;
 use std::fmt::Write;
 use std::ops::Range;
 
-pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
-    let [shared, numbers, kept] = [0, 1, 2].map(|i| call.ints[i] as usize);
-    let has_sums = call.kernel != Kernel::Fused(Fused::Each(row));
-    let (kind, divisor) = match call.kernel {
-        Kernel::Fused(Fused::EachNorms(_)) => (Total::Norm, 1.0),
+pub const LAUNCHERS: &[Launcher] =
+    &[Launcher::of::<Each>(), Launcher::of::<EachNorms>(), Launcher::of::<PointwiseTotal>()];
+
+impl FusedLaunch for Each {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self, None)
+    }
+}
+
+impl FusedLaunch for EachNorms {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, &self.each, Some(Sums { kept: self.kept, kind: Total::Norm, divisor: 1.0 }))
+    }
+}
+
+impl FusedLaunch for PointwiseTotal {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (row, attributes) = (self.row, self.attributes.iter().copied().collect());
+        let each = Each { row, shared: self.numbers, numbers: 0, attributes };
         // The absolute values are the rows' affair.
-        _ => (Total::AbsSum, call.floats.last().copied().unwrap_or(1.0)),
-    };
+        run(gpu, call, &each, Some(Sums { kept: 1, kind: Total::AbsSum, divisor: self.divisor }))
+    }
+}
+
+/// Sums or norms of a row's last results, which are not written.
+struct Sums {
+    /// How many results these are.
+    kept: usize,
+    kind: Total,
+    divisor: f64,
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()> {
+    let Each { row, shared, numbers, ref attributes } = *each;
+    let (has_sums, sums) = (sums.is_some(), sums.unwrap_or(Sums { kept: 0, kind: Total::AbsSum, divisor: 1.0 }));
+    let Sums { kept, kind, divisor } = sums;
     let share = if divisor > 1.0 { share_of(divisor) } else { 1.0 };
     let written = row.outputs() - kept;
     let own = row.inputs() - written - shared;
@@ -46,7 +77,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let table = sets.table(gpu)?;
     let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place(operand)?));
     let arguments = shared.iter().try_fold(table.arguments(), add)?;
-    let arguments = call.floats[..row.attributes()].iter().fold(arguments, |list, &k| list.float(k, plan.acc));
+    let arguments = attributes.iter().fold(arguments, |list, &k| list.float(k, plan.acc));
     let variant = variant(&plan, numbers);
     let launch = |arguments: Arguments| -> Result<()> {
         let text = || text(&plan, numbers);

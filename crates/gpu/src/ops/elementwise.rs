@@ -8,8 +8,10 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address};
 use crate::launch::words::{bits, word};
 use crate::memory::status::Check;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::{FLOATS, Variant, near};
 use isograd_core::backend::{round_to_odd, value_error};
+use isograd_core::ops::fused_pointwise::Halves;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
 use smallvec::SmallVec;
@@ -112,8 +114,16 @@ pub fn value_error_of<'a>(
     Ok(value_error(op, position, &values.join(", ")))
 }
 
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Halves>()];
+
+impl FusedLaunch for Halves {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        halves(gpu, call, self.0)
+    }
+}
+
 /// A row whose two results are the halves of a tensor.
-pub fn halves(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+fn halves(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let y = &call.outputs[0];
     let dims = y.layout.shape().dims();
     let (last, half) = (dims.len() - 1, dims[dims.len() - 1] / 2);

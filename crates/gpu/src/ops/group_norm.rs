@@ -7,8 +7,10 @@ use crate::launch::grid::MOST_GROUPS;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::{vector_of, word};
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::norm::{NormGradient, join_parts};
 use crate::program::source::Variant;
+use isograd_core::ops::channel_norm::{GroupNorm, GroupNormBackward};
 use isograd_core::{Call, DType, Result};
 
 /// Words of each array that a thread reads at once, and may keep.
@@ -21,61 +23,75 @@ const LEAST: usize = 64;
 const MOST: usize = 512;
 const MOST_F32: usize = 1024;
 
-/// What a program is told of the parameters, which have the dtype `p`.
-fn program(file: &'static str, call: &Call<'_>, p: DType) -> Variant {
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<GroupNorm>(), Launcher::of::<GroupNormBackward>()];
+
+impl FusedLaunch for GroupNorm {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        group_norm(gpu, call, self)
+    }
+}
+
+impl FusedLaunch for GroupNormBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        group_norm_backward(gpu, call, self)
+    }
+}
+
+/// A program, whose parameters have the dtype `p`.
+fn program(file: &'static str, call: &Call<'_>, norm: &GroupNorm, p: DType) -> Variant {
     let variant = variant(file, &call.inputs[0]).define("P", p.name());
-    let names = ["WEIGHT", "BIAS"].into_iter().zip(&call.ints[4..6]);
-    names.filter(|(_, on)| **on != 0).fold(variant, |variant, (name, _)| variant.define(name, true))
+    let names = [("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)].into_iter();
+    names.filter(|(_, is_set)| *is_set).fold(variant, |variant, (name, _)| variant.define(name, true))
 }
 
 /// One launch: groups are rows, whose parameters are those of channels. One more where running statistics are updated.
-pub fn group_norm(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
+fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
+    let GroupNorm { batch, groups, channels, inner, .. } = *norm;
     let (count, extent) = (batch * groups, channels * inner);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
     let mut parameters = inputs[1..].iter().copied();
-    let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
-    let pointers = [inputs[0], optional(4), optional(5), outputs[0], outputs[1], outputs[2]];
+    let mut optional = |is_there: bool| if is_there { parameters.next() } else { None }.unwrap_or(inputs[0]);
+    let (weight, bias) = (optional(norm.has_weight), optional(norm.has_bias));
+    let pointers = [inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let sizes = [count, extent, groups, inner];
     let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
-    let arguments = arguments.float(call.floats[0], x.dtype.acc());
-    let program = program("norm.c", call, p).define("CENTERED", true).define("CHANNELS", true);
+    let arguments = arguments.float(norm.eps, x.dtype.acc());
+    let program = program("norm.c", call, norm, p).define("CENTERED", true).define("CHANNELS", true);
     let kept = Kept::normalised(x.dtype, extent);
     let (mut program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
     if inner.is_multiple_of(16 / x.dtype.size()) {
         program = program.define("ALIKE", true);
     }
-    let [is_updated, has_momentum] = [6, 7].map(|i| call.ints[i] != 0);
-    if is_updated {
+    if norm.is_updated {
         program = program.define("UPDATED", true);
     }
     // The norm of rows that an index names has a status.
     gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))?;
-    if !is_updated {
+    if !norm.is_updated {
         return Ok(());
     }
     let update = variant("norm.c", x).define("P", call.outputs[3].dtype.name()).define("UPDATED", true);
     let (mut update, geometry) = columns(gpu, update, groups, 2);
-    if has_momentum {
+    if norm.momentum.is_some() {
         update = update.define("MOMENTUM", true);
     }
     // Without one, the number of batches is the last input.
     let pointers = outputs[1..].iter().chain(inputs.last()).copied();
     let arguments = pointers.fold(Arguments::new(), Arguments::pointer).int(batch as i64).int(groups as i64);
-    let floats = [call.floats[0], call.floats[1], extent as f64 / (extent as f64 - 1.0)];
+    let floats = [norm.eps, norm.momentum.unwrap_or_default(), extent as f64 / (extent as f64 - 1.0)];
     let arguments = floats.into_iter().fold(arguments, |arguments, v| arguments.float(v, x.dtype.acc()));
     gpu.launch(update, "norm_update", geometry.following(), &arguments)
 }
 
 /// One launch, and one that joins what the elements of the batch add to the parameters' gradients.
-pub fn group_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let [batch, groups, channels, inner] = [0, 1, 2, 3].map(|i| call.ints[i] as usize);
-    let [has_weight, has_bias, wants_dx, wants_parameters] = [4, 5, 6, 7].map(|i| call.ints[i] != 0);
+fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Result<()> {
+    let GroupNormBackward { norm, wanted } = of;
+    let GroupNorm { batch, groups, channels, inner, .. } = *norm;
     let dtype = call.inputs[1].dtype;
-    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters, p } = found;
     let limits = gpu.driver().limits();
     let vector = vector_of(dtype, inner, &[dy, x, dx]);
@@ -88,14 +104,14 @@ pub fn group_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let threads = (team * teams).max(least).next_power_of_two().min(most);
     let teams = threads / team;
     let per = width.div_ceil(team).min(MOST_WORDS);
-    let mut backward = program("group_norm.c", call, p)
+    let mut backward = program("group_norm.c", call, norm, p)
         .define("THREADS", threads)
         .define("TEAM", team)
         .define("VECTOR", vector)
         .define("WORD", word(vector * dtype.size()))
         .define("BATCH", 1usize)
         .define("PER", per);
-    if wants_dx {
+    if wanted.dx {
         backward = backward.define("DX", true);
     }
     if channels <= teams && width <= per * team {
@@ -111,8 +127,8 @@ pub fn group_norm_backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
     let geometry = Geometry::new([slices.clamp(1, MOST_GROUPS), 1, 1], threads);
     gpu.launch(backward, "group_norm_backward", geometry, &arguments)?;
-    if !wants_parameters {
+    if !wanted.parameters {
         return Ok(());
     }
-    join_parts(gpu, program("norm.c", call, p), sums, parameters, batch, groups * channels, has_bias)
+    join_parts(gpu, program("norm.c", call, norm, p), sums, parameters, batch, groups * channels, norm.has_bias)
 }

@@ -1,4 +1,4 @@
-//! Fused kernels: normalisation of rows here, others in files of their own.
+//! Normalisation of rows, and of rows of a table by index.
 
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
@@ -7,8 +7,11 @@ use crate::launch::operands::{addresses, place, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::word;
 use crate::memory::status::Check;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
 use isograd_core::backend::index_error;
+use isograd_core::ops::embedding::{EmbeddingNorm, EmbeddingNormBackward};
+use isograd_core::ops::norm::{RowNorm, RowNormBackward, Wanted};
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Threads of a multiprocessor whose sums of columns find room in its registers.
@@ -16,10 +19,41 @@ const RESIDENT: usize = 512;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
-/// What a norm's program is told of its parameters, which have the dtype `p`.
-fn norm_variant(call: &Call<'_>, x: &Operand<'_>, p: DType) -> Variant {
-    let names = ["CENTERED", "WEIGHT", "BIAS"];
-    let flags = names.into_iter().zip(&call.ints[2..5]).filter(|(_, on)| **on != 0);
+pub const LAUNCHERS: &[Launcher] = &[
+    Launcher::of::<RowNorm>(),
+    Launcher::of::<EmbeddingNorm>(),
+    Launcher::of::<RowNormBackward>(),
+    Launcher::of::<EmbeddingNormBackward>(),
+];
+
+impl FusedLaunch for RowNorm {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        norm(gpu, call, self, None)
+    }
+}
+
+impl FusedLaunch for EmbeddingNorm {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        norm(gpu, call, &self.0, call.inputs.last())
+    }
+}
+
+impl FusedLaunch for RowNormBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        norm_backward(gpu, call, self, None)
+    }
+}
+
+impl FusedLaunch for EmbeddingNormBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        norm_backward(gpu, call, &self.0, call.inputs.last())
+    }
+}
+
+/// The program of a norm, whose parameters have the dtype `p`.
+fn norm_variant(norm: &RowNorm, x: &Operand<'_>, p: DType) -> Variant {
+    let flags = [("CENTERED", norm.is_centred), ("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)];
+    let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
     flags.fold(variant("norm.c", x).define("P", p.name()), |variant, (name, _)| variant.define(name, true))
 }
 
@@ -45,19 +79,20 @@ fn indexed(
 }
 
 /// `index` names the rows of x, if there is one.
-pub fn norm(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
-    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
+fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>) -> Result<()> {
+    let (count, extent) = (norm.rows, norm.length);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let parameters = &call.inputs[1..call.inputs.len() - index.is_some() as usize];
     let p = parameters.first().map_or(x.dtype, |p| p.dtype);
     let mut parameters = inputs[1..].iter().copied();
     // A kernel does not read a pointer that is not there: any other stands for it.
-    let mut optional = |i: usize| if call.ints[i] != 0 { parameters.next() } else { None }.unwrap_or(inputs[0]);
-    let pointers = [inputs[0], optional(3), optional(4), outputs[0], outputs[1], outputs[2]];
+    let mut optional = |is_there: bool| if is_there { parameters.next() } else { None }.unwrap_or(inputs[0]);
+    let (weight, bias) = (optional(norm.has_weight), optional(norm.has_bias));
+    let pointers = [inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]];
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let (variant, arguments) = indexed(norm_variant(call, &call.outputs[0], p), arguments, index, x)?;
-    let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(call.floats[0], x.dtype.acc());
+    let (variant, arguments) = indexed(norm_variant(norm, &call.outputs[0], p), arguments, index, x)?;
+    let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(norm.eps, x.dtype.acc());
     let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
     let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
     let variant = with_pieces(variant, x.dtype, p, extent, &[pointers[1], pointers[2]]);
@@ -86,36 +121,37 @@ pub struct NormGradient {
 }
 
 impl NormGradient {
-    pub fn new(call: &Call<'_>, [has_weight, has_bias, wants_dx, wants_parameters]: [bool; 4]) -> Result<NormGradient> {
+    /// Of a normalisation with a weight or a bias, or without.
+    pub fn new(call: &Call<'_>, [has_weight, has_bias]: [bool; 2], wanted: Wanted) -> Result<NormGradient> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
         let mut found = outputs.iter().copied();
         // A kernel does not touch a pointer that is not there: any other stands for it.
         let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
         let p = match (has_weight, call.outputs.last()) {
             (true, _) => call.inputs[4].dtype,
-            (false, Some(last)) if wants_parameters => last.dtype,
+            (false, Some(last)) if wanted.parameters => last.dtype,
             _ => call.inputs[1].dtype,
         };
         Ok(NormGradient {
             read: [0, 1, 2, 3].map(|i| inputs[i]),
             weight: inputs[if has_weight { 4 } else { 0 }],
-            dx: optional(wants_dx),
-            parameters: [has_weight, has_bias].map(|is_there| optional(wants_parameters && is_there)),
+            dx: optional(wanted.dx),
+            parameters: [has_weight, has_bias].map(|is_there| optional(wanted.parameters && is_there)),
             p,
         })
     }
 }
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
-pub fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) -> Result<()> {
-    let (count, extent) = (call.ints[0] as usize, call.ints[1] as usize);
-    let [has_weight, has_bias, wants_dx, wants_parameters] = [3, 4, 5, 6].map(|i| call.ints[i] != 0);
+fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option<&Operand<'_>>) -> Result<()> {
+    let RowNormBackward { norm, wanted } = of;
+    let (count, extent) = (norm.rows, norm.length);
     let x = &call.inputs[0];
-    let found = NormGradient::new(call, [has_weight, has_bias, wants_dx, wants_parameters])?;
+    let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
-    let names = [(wants_dx, "DX"), (wants_parameters, "PARAMETERS"), (true, "BACKWARD")];
+    let names = [(wanted.dx, "DX"), (wanted.parameters, "PARAMETERS"), (true, "BACKWARD")];
     let names = names.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
-    let variant = norm_variant(call, x, p);
+    let variant = norm_variant(norm, x, p);
     let program = names.fold(variant.clone(), |variant, name| variant.define(name, true));
     let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &[dy, from, dx], Kept::COLUMNS);
     let together = (RESIDENT / geometry.threads).max(1);
@@ -125,7 +161,7 @@ pub fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) ->
     let resident = gpu.driver().limits().units * together;
     geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
     let parts = geometry.groups[0];
-    let bytes = if wants_parameters { parts * extent * x.dtype.acc().size() } else { 0 };
+    let bytes = if wanted.parameters { parts * extent * x.dtype.acc().size() } else { 0 };
     let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums = [weights.address, biases.address];
     let pointers = [dy, from, mean, rstd, weight, dx, sums[0], sums[1]];
@@ -134,10 +170,10 @@ pub fn norm_backward(gpu: &Gpu, call: &Call<'_>, index: Option<&Operand<'_>>) ->
     let arguments = arguments.int(count as i64).int(extent as i64);
     let program = with_pieces(program, x.dtype, p, extent, &[weight]);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
-    if !wants_parameters {
+    if !wanted.parameters {
         return Ok(());
     }
-    join_parts(gpu, variant, sums, parameters, parts, extent, has_bias)
+    join_parts(gpu, variant, sums, parameters, parts, extent, norm.has_bias)
 }
 
 /// Joins parts `[parts, extent]` of the gradients of a weight and a bias.

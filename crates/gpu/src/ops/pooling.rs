@@ -8,9 +8,11 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::addresses;
 use crate::launch::words::{divider, word};
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
-use isograd_core::backend::Fused;
-use isograd_core::{Call, DType, Kernel, Result};
+use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolForward, PoolWindows};
+use isograd_core::{Call, DType, Result};
+use std::ops::Deref;
 
 /// Elements of a line that a thread holds, at most.
 const HELD: usize = 64;
@@ -31,40 +33,56 @@ const SHARED_WORDS: usize = 256;
 /// Threads of the first.
 const READERS: usize = 32;
 
-/// The attributes of a call, by dimension: depth, height, width.
-struct Windows {
-    planes: usize,
-    input: [usize; 3],
-    output: [usize; 3],
-    kernel: [usize; 3],
-    stride: [usize; 3],
-    padding: [usize; 3],
-    dilation: [usize; 3],
-    is_adaptive: bool,
+pub const LAUNCHERS: &[Launcher] = &[
+    Launcher::of::<MaxPoolForward>(),
+    Launcher::of::<MaxPoolBackward>(),
+    Launcher::of::<AvgPoolForward>(),
+    Launcher::of::<AvgPoolBackward>(),
+];
+
+impl FusedLaunch for MaxPoolForward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        forward(gpu, call, self.0, None)
+    }
+}
+
+impl FusedLaunch for MaxPoolBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        backward(gpu, call, self.0, None)
+    }
+}
+
+impl FusedLaunch for AvgPoolForward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        forward(gpu, call, self.windows, Some(self.divisor))
+    }
+}
+
+impl FusedLaunch for AvgPoolBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        backward(gpu, call, self.0.windows, Some(self.0.divisor))
+    }
+}
+
+/// The windows of a call.
+struct Windows(PoolWindows);
+
+impl Deref for Windows {
+    type Target = PoolWindows;
+
+    fn deref(&self) -> &PoolWindows {
+        &self.0
+    }
 }
 
 impl Windows {
-    fn of(call: &Call<'_>) -> Windows {
-        let three = |i: usize| [0, 1, 2].map(|d| call.ints[1 + 3 * i + d] as usize);
-        Windows {
-            planes: call.ints[0] as usize,
-            input: three(0),
-            output: three(1),
-            kernel: three(2),
-            stride: three(3),
-            padding: three(4),
-            dilation: three(5),
-            is_adaptive: call.ints[19] != 0,
-        }
-    }
-
     /// Of windows that are all of their volumes, lines of one.
     fn flattened(self) -> Windows {
         if !self.is_one() {
             return self;
         }
         let line = [1, 1, self.input.iter().product()];
-        Windows { input: line, kernel: line, ..self }
+        Windows(PoolWindows { input: line, kernel: line, ..self.0 })
     }
 
     /// Whether a window is all of a volume.
@@ -206,8 +224,8 @@ impl Columns {
 }
 
 /// The largest elements and, if that is wanted, where they are; or averages.
-pub fn forward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let windows = Windows::of(call);
+fn forward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Divisor>) -> Result<()> {
+    let windows = Windows(windows);
     let size = call.outputs[0].dtype.size();
     let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
     let threads = group_size(gpu.driver().limits());
@@ -248,8 +266,8 @@ pub fn forward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let variant = variant.define("INTS", ints.len());
     let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.ints(&ints).int(count as i64);
-    if call.kernel == Kernel::Fused(Fused::AvgPool) {
-        let (variant, divisor) = divided(variant, &windows, call);
+    if let Some(divisor) = divisor {
+        let (variant, divisor) = divided(variant, &windows, divisor);
         let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
         return gpu.launch(variant, "avg_pool", geometry, &arguments);
     }
@@ -265,8 +283,8 @@ pub fn forward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 }
 
 /// The gradient of either.
-pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let windows = Windows::of(call).flattened();
+fn backward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Divisor>) -> Result<()> {
+    let windows = Windows(windows).flattened();
     let dtype = call.outputs[0].dtype;
     let (inputs, dx) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
@@ -314,10 +332,10 @@ pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let ints = windows.ints(strips, windows.input);
     let variant = variant.define("INTS", ints.len());
     let arguments = arguments.ints(&ints).int(count as i64);
-    if index.is_some() {
+    let Some(divisor) = divisor else {
         return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
-    }
-    let (variant, divisor) = divided(variant, &windows, call);
+    };
+    let (variant, divisor) = divided(variant, &windows, divisor);
     gpu.launch(variant, "avg_pool_backward", in_groups(count, threads), &arguments.float(divisor, dtype.acc()))
 }
 
@@ -338,11 +356,15 @@ fn indexed(variant: Variant, index: DType) -> Variant {
 }
 
 /// What a program of averages is told, and what it divides by if that is one number.
-fn divided(variant: Variant, windows: &Windows, call: &Call<'_>) -> (Variant, f64) {
-    let (is_size, is_given) = (call.ints[20] == 1, call.ints[20] == 2);
-    if is_given || windows.is_regular(is_size) {
-        let size = windows.kernel.iter().product::<usize>() as f64;
-        return (variant.define("CONSTANT", true), if is_given { call.floats[0] } else { size });
+fn divided(variant: Variant, windows: &Windows, divisor: Divisor) -> (Variant, f64) {
+    let is_size = divisor == Divisor::Window;
+    let constant = match divisor {
+        Divisor::Number(number) => Some(number as f64),
+        _ if windows.is_regular(is_size) => Some(windows.kernel.iter().product::<usize>() as f64),
+        _ => None,
+    };
+    if let Some(constant) = constant {
+        return (variant.define("CONSTANT", true), constant);
     }
     (if is_size { variant.define("INCLUDE_PAD", true) } else { variant }, 1.0)
 }

@@ -5,17 +5,27 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, rows};
-use isograd_core::{Call, Result};
+use crate::ops::fused::{FusedLaunch, Launcher, is_float};
+use isograd_core::ops::reduce::ProdBackward;
+use isograd_core::{Call, DType, Result};
 
 /// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
 const FEWEST: usize = 256;
 
-/// True if groups are large enough.
-pub fn supports(limits: &Limits) -> bool {
-    limits.max_group >= FEWEST
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<ProdBackward>()];
+
+impl FusedLaunch for ProdBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        backward(gpu, call)
+    }
+
+    /// Groups must be large enough.
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        limits.max_group >= FEWEST && is_float(dtype, limits)
+    }
 }
 
-pub fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let x = &call.inputs[0];
     let (count, extent) = (x.layout.shape()[0], x.layout.shape()[1]);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);

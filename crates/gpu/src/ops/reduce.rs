@@ -15,10 +15,12 @@ use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::{vectors, word};
 use crate::memory::last_group;
 use crate::ops::each::share_of;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::reduce_prologue::Prologue;
 use crate::program::source::Variant;
-use isograd_core::backend::{Fused, Reduce};
-use isograd_core::pointwise::Pointwise;
+use isograd_core::backend::Reduce;
+use isograd_core::ops::pointwise_sum::PointwiseSum;
+use isograd_core::ops::reduce::{LogSumExp, Variance};
 use isograd_core::{Call, DType, Error, Kernel, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -71,7 +73,7 @@ impl Fold {
         }
     }
 
-    fn of(kernel: Kernel) -> Option<Fold> {
+    fn of(kernel: Kernel<'_>) -> Option<Fold> {
         let plain = Fold::plain;
         let arg = |join| Fold { is_arg: true, partial: Some(PAIR), ..plain(join) };
         Some(match kernel {
@@ -85,12 +87,6 @@ impl Fold {
             Kernel::Reduce(Reduce::Min) => plain("JOIN_MIN"),
             Kernel::ArgMax => arg("JOIN_ARGMAX"),
             Kernel::ArgMin => arg("JOIN_ARGMIN"),
-            Kernel::Fused(Fused::LogSumExp) => {
-                Fold { finish: Some("FINISH_LOG"), partial: Some(PAIR), ..plain("JOIN_POWERS") }
-            }
-            Kernel::Fused(Fused::Variance) => {
-                Fold { finish: Some("FINISH_MEAN"), partial: Some(TRIPLE), ..plain("JOIN_SPREAD") }
-            }
             _ => return None,
         })
     }
@@ -119,20 +115,50 @@ struct Task<'a> {
     prologue: Option<&'a Prologue>,
 }
 
+pub const LAUNCHERS: &[Launcher] =
+    &[Launcher::of::<LogSumExp>(), Launcher::of::<Variance>(), Launcher::of::<PointwiseSum>()];
+
+impl FusedLaunch for LogSumExp {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let fold = Fold { finish: Some("FINISH_LOG"), partial: Some(PAIR), ..Fold::plain("JOIN_POWERS") };
+        run_fold(gpu, call, fold, self.dims, None)
+    }
+}
+
+impl FusedLaunch for Variance {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let fold = Fold { finish: Some("FINISH_MEAN"), partial: Some(TRIPLE), ..Fold::plain("JOIN_SPREAD") };
+        run_fold(gpu, call, fold, self.dims, Some(self.divisor))
+    }
+}
+
+impl FusedLaunch for PointwiseSum {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        pointwise_sum(gpu, call, self)
+    }
+}
+
+/// Runs a primitive.
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let (input, output) = (&call.inputs[0], &call.outputs[0]);
+    let input = &call.inputs[0];
     let refused = || Error::unsupported(call.op, format!("{} does not run on {}", call.kernel, input.dtype));
     let fold = Fold::of(call.kernel).ok_or_else(refused)?;
     if fold.finish.is_some() && !input.dtype.is_float() {
         return Err(refused());
     }
+    run_fold(gpu, call, fold, call.ints[0] as usize, None)
+}
+
+/// Folds the last `dims` dimensions of the input; a mean divides by `divisor`, or else by the number of elements.
+fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option<f64>) -> Result<()> {
+    let (input, output, reduced) = (&call.inputs[0], &call.outputs[0], dims);
     let fold = match (fold.is_arg, call.outputs.len() == 2) {
         (true, _) => Fold { is_last_nan: call.ints.get(1) == Some(&1), ..fold },
         (_, true) => Fold { is_twofold: true, partial: fold.partial.or(Some(PAIR)), ..fold },
         _ => fold,
     };
     let (dims, strides) = (input.layout.shape().dims(), input.layout.strides());
-    let at = dims.len() - call.ints[0] as usize;
+    let at = dims.len() - reduced;
     let kept = sorted(&dims[..at], &[&strides[..at], output.layout.strides()]);
     let reduced = match fold.is_arg {
         // Positions are counted in the order that the dimensions have.
@@ -147,7 +173,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     // The sum of 65504 numbers of f16 is far inside of the range of f32, and so are those of more than memory holds.
     let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
     let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
-    let divisor = share * call.floats.first().copied().unwrap_or(reduced.numel() as f64);
+    let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
     let task = Task {
         op: call.op,
         fold,
@@ -167,13 +193,13 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 }
 
 /// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
-pub fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     let x = &call.inputs[0];
     let dims = x.layout.shape().dims();
     let missing = || Error::backend(call.op, "no result of the row has fewer elements than its first input");
     let y = call.outputs.iter().find(|y| y.layout.shape() != x.layout.shape()).ok_or_else(missing)?;
     let is_summed: SmallVec<[bool; 8]> = dims.iter().zip(y.layout.shape().dims()).map(|(d, y)| d != y).collect();
-    let prologue = Prologue::new(call, row, &is_summed)?;
+    let prologue = Prologue::new(call, of, &is_summed)?;
     let of = |summed: bool, of: &[usize]| -> SmallVec<[usize; 8]> {
         of.iter().zip(&is_summed).filter(|(_, is)| **is == summed).map(|(v, _)| *v).collect()
     };

@@ -5,6 +5,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::operands::place;
 use crate::launch::words::word;
 use crate::program::source::{FLOATS, Variant, near};
+use isograd_core::ops::pointwise_sum::PointwiseSum;
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Call, DType, Operand, Result};
 use smallvec::SmallVec;
@@ -46,7 +47,7 @@ pub struct Prologue {
 
 impl Prologue {
     /// Of a call, with the dimensions that are summed over.
-    pub fn new(call: &Call<'_>, row: Pointwise, is_summed: &[bool]) -> Result<Prologue> {
+    pub fn new(call: &Call<'_>, sum: &PointwiseSum, is_summed: &[bool]) -> Result<Prologue> {
         let dims = call.inputs[0].layout.shape().dims();
         let part = |operand: &Operand<'_>, at| Ok(Part { address: place(operand)?, dtype: operand.dtype, at });
         let at = |operand: &Operand<'_>| {
@@ -66,10 +67,10 @@ impl Prologue {
         };
         let (acc, results) = (call.inputs[0].dtype.acc(), call.outputs.iter().map(|y| y.dtype));
         Ok(Prologue {
-            row,
+            row: sum.row,
             inputs: call.inputs.iter().map(|x| part(x, at(x))).collect::<Result<_>>()?,
             outputs: call.outputs.iter().map(of).collect::<Result<_>>()?,
-            floats: call.floats.iter().copied().collect(),
+            floats: sum.attributes.clone(),
             acc,
             near: near(acc, &results.collect::<SmallVec<[DType; 4]>>()),
         })

@@ -7,26 +7,37 @@ use crate::launch::operands::place;
 use crate::launch::words;
 use crate::launch::words::{divider, word};
 use crate::memory::status::Check;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
 use isograd_core::backend::index_error;
+use isograd_core::ops::RotaryStyle;
+use isograd_core::ops::rotary::RotaryTurn;
 use isograd_core::{Call, DType, Operand, Result};
 
-pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let [is_interleaved, direction, rotary, count] = [0, 1, 2, 3].map(|i| call.ints[i]);
-    let (xs, rest) = call.inputs.split_at(count as usize);
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<RotaryTurn>()];
+
+impl FusedLaunch for RotaryTurn {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
+    let (is_interleaved, rotary) = (of.style == RotaryStyle::Interleaved, of.rotary_dim);
+    let (xs, rest) = call.inputs.split_at(of.tensors);
     let (cos, sin, positions) = (&rest[0], &rest[1], rest.get(2));
     let ([x, z], [y_of_x, y_of_z]) = ([&xs[0], &xs[xs.len() - 1]], [&call.outputs[0], &call.outputs[xs.len() - 1]]);
-    let (dims, half, size) = (x.layout.shape().dims(), rotary as usize / 2, x.dtype.size());
+    let (dims, half, size) = (x.layout.shape().dims(), rotary / 2, x.dtype.size());
     let (length, width) = (dims[2], dims[3]);
     let pointers = [x, z, cos, sin, positions.unwrap_or(cos), y_of_x, y_of_z].map(place);
     let pointers = pointers.into_iter().collect::<Result<Vec<_>>>()?;
     // Words that no half, row or stride cuts.
     let v = 16 / size;
-    let part = if is_interleaved != 0 { rotary as usize } else { half };
+    let part = if is_interleaved { rotary } else { half };
     let steps = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
     let fits = steps.chain([part, width]).all(|step| step.is_multiple_of(v));
     let v = if fits && pointers.iter().all(|a| a.is_multiple_of(16)) { v } else { 1 };
-    let angles = if is_interleaved != 0 && v > 1 { v / 2 } else { v };
+    let angles = if is_interleaved && v > 1 { v / 2 } else { v };
     let angle_bytes = angles * cos.dtype.size();
     let turned = half / angles;
     let units = turned + (width - 2 * half) / v;
@@ -46,7 +57,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         .define("ANGLE_WORD", word(angle_bytes.min(16)))
         .define("ANGLE_WORDS", angle_bytes.div_ceil(16));
     let defines = [
-        ("INTERLEAVED", is_interleaved != 0),
+        ("INTERLEAVED", is_interleaved),
         ("POSITIONS", positions.is_some()),
         ("NEEDS_F64", x.dtype == DType::F64),
         ("WIDE", [x, z, cos].iter().any(|x| words::is_wide(x.layout.end().max(x.layout.shape().numel())))),
@@ -65,7 +76,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         .chain(strides)
         .collect();
     let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer).ints(&shapes);
-    let arguments = arguments.int(n_first as i64).int(n as i64).float(direction as f64, x.dtype.acc());
+    let arguments = arguments.int(n_first as i64).int(n as i64).float(of.direction.sign() as f64, x.dtype.acc());
     let Some(positions) = positions else {
         return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(place(y_of_x)?));
     };

@@ -6,15 +6,25 @@ use crate::launch::grid::{THREADS, groups};
 use crate::launch::operands::place;
 use crate::launch::words::word;
 use crate::memory::status::Check;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::random::with_base;
 use crate::program::source::Variant;
 use isograd_core::backend::logits_error;
-use isograd_core::{Call, DType, Result};
+use isograd_core::ops::sample::SampleLogits;
+use isograd_core::{Call, DType, Result, RngState};
 
 /// Threads of a group that joins sums without memory.
 const MANY: usize = 512;
 
-pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<SampleLogits>()];
+
+impl FusedLaunch for SampleLogits {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
     let (x, y) = (&call.inputs[0], &call.outputs[0]);
     let ([rows, extent], samples) = ([0, 1].map(|d| x.layout.shape()[d]), y.layout.shape()[1]);
     let (from, to) = (place(x)?, place(y)?);
@@ -34,8 +44,9 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let slot = gpu.status(call.op, Check::Logits)?;
     let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to));
     let arguments = [rows, extent, samples].iter().fold(arguments, |list, &v| list.int(v as i64));
-    let arguments = call.ints.iter().fold(arguments, |list, &v| list.int(v));
-    let arguments = arguments.float(call.floats[0], DType::F32).pointer(slot.address);
+    let RngState { seed, offset, stream } = of.state;
+    let arguments = [seed, offset, stream].iter().fold(arguments, |list, &v| list.int(v as i64));
+    let arguments = arguments.int(of.top_k as i64).int(of.left_out).float(of.slope, DType::F32).pointer(slot.address);
     gpu.launch(variant, "sample_logits", groups(rows, threads), &arguments)?;
     gpu.checked(slot, |row| Ok(logits_error(call.op, row as i64)))
 }

@@ -14,8 +14,10 @@ use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::{vectors, word};
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
 use isograd_core::backend::Scan;
+use isograd_core::ops::index::MaskPositions;
 use isograd_core::{Call, DType, Layout, Result};
 use smallvec::SmallVec;
 
@@ -87,8 +89,20 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Scan) -> Result<()> {
     if output.layout.is_contiguous() { scan(gpu, &task) } else { scan_columns(gpu, &task) }
 }
 
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<MaskPositions>()];
+
+impl FusedLaunch for MaskPositions {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        positions(gpu, call)
+    }
+
+    fn takes(dtype: DType, _limits: &Limits) -> bool {
+        dtype == DType::Bool
+    }
+}
+
 /// Where a mask is true, which is counted over all of it.
-pub fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (mask, found) = (&call.inputs[0], &call.outputs[0]);
     let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
     let n = mask.layout.shape().numel();

@@ -6,15 +6,31 @@ use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::place;
 use crate::launch::words::{divider, vectors, word};
 use crate::memory::status::Check;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::index::{Places, bad, is_wide, with_words};
 use crate::ops::scatter::{Onto, Scattering};
 use crate::program::source::Variant;
-use isograd_core::backend::{IndexGradient, IndexReduce, Scatter, index_error};
+use isograd_core::backend::{Scatter, index_error};
+use isograd_core::ops::graph::{IndexGradient, RowReduction};
 use isograd_core::{Call, DType, Result};
 use smallvec::SmallVec;
 
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<RowReduction>(), Launcher::of::<IndexGradient>()];
+
+impl FusedLaunch for RowReduction {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        reduce(gpu, call, self)
+    }
+}
+
+impl FusedLaunch for IndexGradient {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        reduce_backward(gpu, call, *self)
+    }
+}
+
 /// Joins rows by index, and writes zeros to the rows of the table that get none.
-pub fn reduce(gpu: &Gpu, call: &Call<'_>, reduce: IndexReduce) -> Result<()> {
+fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
     let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if table.layout.shape().numel() == 0 {
         return Ok(());
@@ -22,13 +38,13 @@ pub fn reduce(gpu: &Gpu, call: &Call<'_>, reduce: IndexReduce) -> Result<()> {
     let (from, to, size) = (place(x)?, place(table)?, table.dtype.size());
     let threads = group_size(gpu.driver().limits());
     let places = Places::new(index, table.layout, Some(x.layout), 0, threads).in_words(size, [from, to]);
-    let onto = Onto::Nothing { padding: call.ints[0], reduce };
+    let onto = Onto::Nothing { padding: of.left_out.unwrap_or(-1), reduce: of.reduce };
     let is_wide = is_wide(&[index, x, table]);
     Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
 }
 
 /// The gradient of rows that were joined by index.
-pub fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
+fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
     let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     let n = dx.layout.shape().numel();
     if n == 0 {

@@ -7,7 +7,9 @@ use crate::launch::grid::{MOST_GROUPS, group_size};
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::launch::words::{vector_of, word};
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
+use isograd_core::ops::softmax::{Softmax, SoftmaxBackward};
 use isograd_core::{Call, DType, Result};
 
 /// Words that a thread reads at once of a column.
@@ -19,29 +21,35 @@ const TOGETHER: usize = 4;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
-/// The extents around the dimension, and its own.
-#[derive(Clone, Copy)]
-struct Extents {
-    outer: usize,
-    extent: usize,
-    inner: usize,
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Softmax>(), Launcher::of::<SoftmaxBackward>()];
+
+impl FusedLaunch for Softmax {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, *self, false)
+    }
 }
 
-pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-    let [outer, extent, inner] = [0, 1, 2].map(|i| call.ints[i] as usize);
+impl FusedLaunch for SoftmaxBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, self.0, true)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()> {
+    let Softmax { outer, extent, inner, is_logarithm } = of;
     if outer * extent * inner == 0 {
         return Ok(());
     }
-    let (dtype, is_backward) = (call.outputs[0].dtype, call.inputs.len() > 1);
+    let dtype = call.outputs[0].dtype;
     let mut all = addresses(call.inputs)?;
     all.extend(addresses(call.outputs)?);
     // In words move x and y, or dy, y and dx.
     let moved = if is_backward { vec![all[0], all[1], all[3]] } else { all.to_vec() };
-    let flags = [(call.ints[3] != 0, "LOGARITHM"), (is_backward, "BACKWARD")];
+    let flags = [(is_logarithm, "LOGARITHM"), (is_backward, "BACKWARD")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     let program = flags.fold(variant("softmax.c", &call.outputs[0]), |variant, (_, name)| variant.define(name, true));
     if inner > 1 || extent < SHORT {
-        return columns(gpu, program, dtype, &all, &moved, Extents { outer, extent, inner });
+        return columns(gpu, program, dtype, &all, &moved, of);
     }
     let kept = match dtype.size() {
         _ if is_backward => Kept::TWO,
@@ -56,8 +64,8 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
 
 /// One launch, or, where columns are too few for the device, one that leaves what is found of their parts to another. `all`: what
 /// is read, and last what is written; `moved` are those that move in words.
-fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Extents) -> Result<()> {
-    let (limits, Extents { outer, extent, inner }) = (gpu.driver().limits(), of);
+fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Softmax) -> Result<()> {
+    let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), of);
     let threads = group_size(limits);
     let vector = vector_of(dtype, inner, moved);
     let (width, bytes) = (inner / vector, vector * dtype.size());

@@ -5,12 +5,28 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::place;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::program::source::Variant;
-use isograd_core::backend::Total;
+use isograd_core::ops::Total;
+use isograd_core::ops::unscale::Unscale;
 use isograd_core::{Call, DType, Result};
 use smallvec::smallvec;
 
-pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
+pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Total>(), Launcher::of::<Unscale>()];
+
+impl FusedLaunch for Total {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call, *self)
+    }
+}
+
+impl FusedLaunch for Unscale {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        unscale(gpu, call)
+    }
+}
+
+fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
     let (from, acc) = (call.inputs[0].dtype, call.outputs[0].dtype);
     let sets = Sets { sets: call.inputs.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };
     let table = sets.table(gpu)?;
@@ -23,7 +39,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
 }
 
 /// Tensors of one dtype without the loss scale, and whether a number was not finite, in one launch.
-pub fn unscale(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+fn unscale(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (targets, found) = call.outputs.split_at(call.outputs.len() - 1);
     let from = targets[0].dtype;
     let sets = Sets { sets: targets.iter().map(|x| smallvec![x]).collect(), numbers: 0, vector: 16 / from.size() };

@@ -5,7 +5,7 @@ use crate::StateDict;
 use crate::clip::CLIP_NORM;
 use crate::module::{check_state, listed_twice, same_tensor};
 use crate::number::{Checks, FLAG, Range};
-use isograd_core::backend::Total;
+use isograd_core::ops::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor, no_autocast, no_grad};

@@ -5,13 +5,12 @@ use super::place::Places;
 use super::reference::{Expected, expected};
 use super::{Direction, Entry, Off};
 use crate::compare::largest;
-use isograd_core::backend::Fused;
 use isograd_core::tape::{Event, observe};
 use isograd_core::{
     Backend, Blas, Call, DType, Device, Error, Kernel, Kind, Layout, Memory, MemoryStats, Operand, Precision, Result,
     Tensor, no_grad,
 };
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -201,8 +200,8 @@ impl Backend for Lockstep {
         Ok(())
     }
 
-    fn supports(&self, kernel: Fused, dtype: DType) -> bool {
-        self.devices.iter().any(|device| device.backend().supports(kernel, dtype))
+    fn supports(&self, fused: TypeId, dtype: DType) -> bool {
+        self.devices.iter().any(|device| device.backend().supports(fused, dtype))
     }
 
     fn set_matmul_precision(&self, precision: Precision) {

@@ -1,10 +1,10 @@
 //! Cross entropy and negative log likelihood.
 
-use super::super::fused::{has_kernel, record_fused};
 use super::{Reduction, check_constant};
-use crate::backend::{Fused, Kernel, class_error};
+use crate::backend::class_error;
+use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
 use crate::tape::Backward;
-use crate::tensor::{Attributes, check_device, check_float, check_same, describe, run};
+use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast};
 use std::iter::{once, repeat};
 
@@ -22,6 +22,132 @@ pub struct CrossEntropy {
     /// With bytes for each class, `[C]`: the loss is the sum of the losses times the bytes of their targets, divided by
     /// the sum of these bytes (0 if that is 0). Takes the place of the reduction.
     pub token_bytes: Option<Tensor>,
+}
+
+/// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then bytes) to
+/// the loss, statistics `[2, outer, inner]` for the backward pass and, if the losses are added up, the divisor of their sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropyForward {
+    /// The product of the extents before the classes.
+    pub outer: usize,
+    /// Classes.
+    pub classes: usize,
+    /// The product of the extents after the classes.
+    pub inner: usize,
+    /// The target that is left out.
+    pub ignored: i64,
+    /// Whether classes have weights.
+    pub has_weight: bool,
+    /// Whether classes have bytes; see [`CrossEntropy::token_bytes`].
+    pub has_bytes: bool,
+    /// Whether losses are added up.
+    pub total: LossTotal,
+    /// Whether the logits are logarithms of probabilities already.
+    pub is_logarithm: bool,
+    /// Label smoothing.
+    pub smoothing: f64,
+}
+
+/// What becomes of the losses of all targets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossTotal {
+    /// They are the result.
+    None,
+    /// Their sum over a divisor.
+    Sum {
+        /// The divisor.
+        divisor: f64,
+    },
+    /// Their mean: the divisor is the sum of the targets' bytes, or else of their weights, or else their number.
+    Mean,
+}
+
+/// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the losses are added up, and the sum of
+/// the weights if there is smoothing too, to the gradient of the logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropyBackward(pub CrossEntropyForward);
+
+impl CrossEntropyForward {
+    /// The weights and the bytes among numbers of classes.
+    fn split<'a>(&self, numbers: &'a [Tensor]) -> [Option<&'a Tensor>; 2] {
+        [self.has_weight.then(|| &numbers[0]), self.has_bytes.then(|| &numbers[self.has_weight as usize])]
+    }
+
+    /// The loss of logits, targets and numbers of classes.
+    fn loss(&self, x: &Tensor, target: &Tensor, numbers: &[Tensor]) -> Result<Tensor> {
+        let x = x.reshape((self.outer, self.classes, self.inner))?;
+        let target = target.reshape((self.outer, self.inner))?;
+        let [weight, token_bytes] = self.split(numbers).map(|t| t.cloned());
+        let (reduction, divisor) = match self.total {
+            LossTotal::None => (Reduction::None, 1.0),
+            LossTotal::Sum { divisor } => (Reduction::Sum, divisor),
+            LossTotal::Mean => (Reduction::Mean, 1.0),
+        };
+        let (ignore_index, label_smoothing) = (Some(self.ignored), self.smoothing);
+        let options = CrossEntropy { weight, ignore_index, label_smoothing, reduction, token_bytes };
+        let op = if self.is_logarithm { NLL } else { "cross_entropy" };
+        composite(op, &x, &target, 1, &options)?.div_scalar(divisor)
+    }
+
+    /// The divisor of the sum of the losses, if they are added up.
+    fn divisor(&self, x: &Tensor, target: &Tensor, numbers: &[Tensor]) -> Result<Option<Tensor>> {
+        match self.total {
+            LossTotal::None => return Ok(None),
+            LossTotal::Sum { divisor } => return Tensor::full((), divisor, x.dtype(), x.device()).map(Some),
+            LossTotal::Mean => {}
+        }
+        let is_counted = target.ne_scalar(self.ignored)?;
+        let [weight, bytes] = self.split(numbers);
+        let counts = match bytes.or(weight) {
+            None => Tensor::ones(target.shape(), x.dtype(), x.device())?,
+            Some(numbers) => {
+                let index = is_counted.where_scalar(target, 0)?.reshape(target.numel())?;
+                numbers.cast(x.dtype())?.index_select(0, &index)?.reshape(target.shape())?
+            }
+        };
+        is_counted.where_scalar(&counts, 0.0)?.sum(..).map(Some)
+    }
+}
+
+impl Fused for CrossEntropyForward {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (x, target, numbers) = (&inputs[0], &inputs[1], &inputs[2..]);
+        // The loss of logarithms needs no statistics.
+        let statistics = match self.is_logarithm {
+            true => None,
+            false => {
+                let x = x.reshape((self.outer, self.classes, self.inner))?;
+                let max = x.amax_keepdim(1)?;
+                Some(Tensor::stack(&[&max, &x.sub(&max)?.exp()?.sum_keepdim(1)?.log()?], 0)?)
+            }
+        };
+        let divisor = self.divisor(x, target, numbers)?.map(Some);
+        Ok([Some(self.loss(x, target, numbers)?), statistics].into_iter().chain(divisor).collect())
+    }
+
+    // The statistics of a target that is left out are not read.
+    fn is_read(&self, inputs: &[Tensor], output: usize) -> Result<Option<Tensor>> {
+        if output != 1 {
+            return Ok(None);
+        }
+        let is_counted = inputs[1].ne_scalar(self.ignored)?;
+        Tensor::stack(&[&is_counted, &is_counted], 0).map(Some)
+    }
+}
+
+impl Fused for CrossEntropyBackward {
+    fn name(&self) -> &'static str {
+        "cross_entropy_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let x = inputs[1].leaf()?;
+        gradient_by_ops(&x, &inputs[0], || self.0.loss(&x, &inputs[2], &inputs[4..]))
+    }
 }
 
 /// The op whose input are logarithms of probabilities already.
@@ -52,7 +178,7 @@ impl Tensor {
             return Err(Error::attr(op, message));
         }
         let dim = class_dim(op, self, target)?;
-        if target.dtype().is_float() || !has_kernel(Fused::CrossEntropy, self) {
+        if target.dtype().is_float() || !has_kernel::<CrossEntropyForward>(self) {
             return composite(op, self, target, dim, options);
         }
         check_indices(op, self, target, dim)?;
@@ -70,7 +196,7 @@ impl Tensor {
         check_weight(op, options)?;
         let dim = class_dim(op, self, target)?;
         let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };
-        if !has_kernel(Fused::CrossEntropy, self) {
+        if !has_kernel::<CrossEntropyForward>(self) {
             return composite(op, self, target, dim, &options);
         }
         check_indices(op, self, target, dim)?;
@@ -146,26 +272,32 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         None => Ok(None),
     };
     let (weight, bytes) = (numbers("weight", &options.weight)?, numbers("token_bytes", &options.token_bytes)?);
-    let (form, given_divisor) = match options.reduction {
-        _ if bytes.is_some() => (2, 0.0),
-        Reduction::Mean => (2, 0.0),
-        Reduction::None => (0, 0.0),
-        Reduction::Sum => (1, 1.0),
-        Reduction::BatchMean => (1, target.dims().first().copied().unwrap_or(1) as f64),
+    let total = match options.reduction {
+        _ if bytes.is_some() => LossTotal::Mean,
+        Reduction::Mean => LossTotal::Mean,
+        Reduction::None => LossTotal::None,
+        Reduction::Sum => LossTotal::Sum { divisor: 1.0 },
+        Reduction::BatchMean => LossTotal::Sum { divisor: target.dims().first().copied().unwrap_or(1) as f64 },
     };
     let (outer, inner): (usize, usize) = (x.dims()[..d].iter().product(), x.dims()[d + 1..].iter().product());
-    let extents = [outer, x.dims()[d], inner].map(|v| v as i64);
-    let given = [ignored(options), weight.is_some() as i64, bytes.is_some() as i64, form, (op == NLL) as i64];
-    let ints = [extents.as_slice(), &given].concat();
-    let floats = [options.label_smoothing, given_divisor];
-    let shape = if form == 0 { target.shape().clone() } else { Shape::from(()) };
+    let kernel = CrossEntropyForward {
+        outer,
+        classes: x.dims()[d],
+        inner,
+        ignored: ignored(options),
+        has_weight: weight.is_some(),
+        has_bytes: bytes.is_some(),
+        total,
+        is_logarithm: op == NLL,
+        smoothing: options.label_smoothing,
+    };
+    let shape = if total == LossTotal::None { target.shape().clone() } else { Shape::from(()) };
     let y = Tensor::allocate(op, &shape, x.dtype(), device)?;
     let statistics = Tensor::allocate(op, &Shape::from((2, target.numel())), acc, device)?;
-    let divisor = if form == 0 { None } else { Some(Tensor::allocate(op, &shape, acc, device)?) };
+    let divisor = if total == LossTotal::None { None } else { Some(Tensor::allocate(op, &shape, acc, device)?) };
     let inputs: Vec<&Tensor> = [&x, &target].into_iter().chain(&weight).chain(&bytes).collect();
     let outputs: Vec<&Tensor> = [&y, &statistics].into_iter().chain(&divisor).collect();
-    let attributes = Attributes { ints: &ints, floats: &floats };
-    run(op, Kernel::Fused(Fused::CrossEntropy), &inputs, &outputs, attributes)?;
+    run_fused(op, &kernel, &inputs, &outputs)?;
     let spreads_weights = weight.is_some() && options.label_smoothing > 0.0;
     let again = {
         let options = options.clone();
@@ -178,8 +310,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         let all_weights = if spreads_weights { Some(numbers[0].sum(..)?) } else { None };
         let operands = [&dy].into_iter().chain(fixed).chain([&statistics]).chain(numbers);
         let operands: Vec<&Tensor> = operands.chain(&divisor).chain(&all_weights).collect();
-        let attributes = Attributes { ints: &ints, floats: &floats };
-        run(op, Kernel::Fused(Fused::CrossEntropyBackward), &operands, &[&dx], attributes)?;
+        run_fused(op, &CrossEntropyBackward(kernel), &operands, &[&dx])?;
         Ok(once(Some(dx)).chain(repeat(None)).take(inputs.len()).collect())
     })
 }

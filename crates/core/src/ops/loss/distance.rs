@@ -1,10 +1,10 @@
 //! Losses of distances between vectors.
 
 use super::{Reduction, check_constant, check_operands};
-use crate::backend::{Fused, Kernel, RowLoss};
-use crate::ops::fused::{has_kernel, record_fused};
-use crate::tensor::{Attributes, check_same, run};
-use crate::{DType, Error, Result, Shape, Tensor, autocast};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::tape::{BackwardOptions, grad_with};
+use crate::tensor::check_same;
+use crate::{DType, Error, Result, Shape, Tensor, autocast, enable_grad};
 
 /// The attributes of [`Tensor::triplet_loss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +35,107 @@ impl Default for Triplet {
     fn default() -> Self {
         let (negative, reduction) = (TripletNegative::default(), Reduction::default());
         Triplet { margin: 1.0, p: 2.0, eps: 1e-6, negative, reduction }
+    }
+}
+
+/// A loss of distances between rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLoss {
+    /// Of two, which are alike or not.
+    Contrastive,
+    /// Of an anchor, a positive and a negative.
+    Triplet,
+    /// The same with the smaller of the negative's distances.
+    NearestTriplet,
+}
+
+impl RowLoss {
+    /// The inputs between which distances are.
+    fn pairs(self) -> &'static [(usize, usize)] {
+        match self {
+            RowLoss::Contrastive => &[(0, 1)],
+            RowLoss::Triplet => &[(0, 1), (0, 2)],
+            RowLoss::NearestTriplet => &[(0, 1), (0, 2), (1, 2)],
+        }
+    }
+
+    /// How many inputs, the first ones, have gradients.
+    fn moving(self) -> usize {
+        if self == RowLoss::Contrastive { 2 } else { 3 }
+    }
+}
+
+/// Two or three inputs with rows `[N, D]` of one dtype, and for a contrastive loss a third, `[N]`, that is 1 for rows which are
+/// alike, to the losses `[N]` and the distances `[1 to 3, N]` between rows, both in the accumulation dtype.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DistanceLoss {
+    /// Which loss.
+    pub loss: RowLoss,
+    /// The margin.
+    pub margin: f64,
+    /// The order of the norm, which is finite.
+    pub order: f64,
+    /// Added to every component of a difference.
+    pub eps: f64,
+}
+
+/// dy, one number or `[N]`, and the inputs and the distances of [`DistanceLoss`] to the gradients of the rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DistanceLossBackward {
+    /// The forward kernel.
+    pub forward: DistanceLoss,
+    /// By what dy is multiplied: 1 for a sum of losses, `1 / N` for their mean.
+    pub share: f64,
+}
+
+impl DistanceLoss {
+    fn losses(&self, x: &[Tensor]) -> Result<Tensor> {
+        let (DistanceLoss { margin, order: p, eps, .. }, reduction) = (*self, Reduction::None);
+        let negative = match self.loss {
+            RowLoss::Contrastive => return x[0].contrastive_loss(&x[1], &x[2], margin, reduction),
+            RowLoss::Triplet => TripletNegative::FromAnchor,
+            RowLoss::NearestTriplet => TripletNegative::Nearest,
+        };
+        x[0].triplet_loss(&x[1], &x[2], Triplet { margin, p, eps, negative, reduction })
+    }
+
+    fn distances(&self, x: &[Tensor]) -> Result<Tensor> {
+        let p = self.order;
+        let of = |&(a, b): &(usize, usize)| {
+            x[a].sub(&x[b])?.add_scalar(self.eps)?.abs()?.pow_scalar(p)?.sum(1)?.pow_scalar(1.0 / p)
+        };
+        let all = self.loss.pairs().iter().map(of).collect::<Result<Vec<_>>>()?;
+        Tensor::stack(&all.iter().collect::<Vec<_>>(), 0)
+    }
+}
+
+impl Fused for DistanceLoss {
+    fn name(&self) -> &'static str {
+        "row_loss"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(self.losses(inputs)?), Some(self.distances(inputs)?)])
+    }
+}
+
+impl Fused for DistanceLossBackward {
+    fn name(&self) -> &'static str {
+        "row_loss_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (moving, mut x) = (self.forward.loss.moving(), inputs[1..4].to_vec());
+        for x in &mut x[..moving] {
+            *x = x.leaf()?;
+        }
+        enable_grad(|| {
+            let losses = self.forward.losses(&x)?;
+            let dy = inputs[0].mul_scalar(self.share)?.broadcast_to(losses.shape())?;
+            let options = BackwardOptions { gradient: Some(dy), ..Default::default() };
+            let wanted: Vec<&Tensor> = x[..moving].iter().collect();
+            Ok(grad_with(&losses, &wanted, options)?.into_iter().map(Some).collect())
+        })
     }
 }
 
@@ -70,8 +171,8 @@ impl Tensor {
         };
         let reduced = reduced(options.reduction, self.dtype(), composite);
         let inputs = [self, positive, negative];
-        match has_kernel(Fused::RowLoss(loss), self) && p.is_finite() {
-            true => fused(op, loss, inputs, [margin, p, eps], options.reduction, reduced),
+        match has_kernel::<DistanceLoss>(self) && p.is_finite() {
+            true => fused(op, DistanceLoss { loss, margin, order: p, eps }, inputs, options.reduction, reduced),
             false => reduced(inputs),
         }
     }
@@ -105,8 +206,8 @@ impl Tensor {
         };
         let (loss, inputs) = (RowLoss::Contrastive, [self, other, y]);
         let reduced = reduced(reduction, self.dtype(), composite);
-        match has_kernel(Fused::RowLoss(loss), self) {
-            true => fused(op, loss, inputs, [margin, 2.0, 0.0], reduction, reduced),
+        match has_kernel::<DistanceLoss>(self) {
+            true => fused(op, DistanceLoss { loss, margin, order: 2.0, eps: 0.0 }, inputs, reduction, reduced),
             false => reduced(inputs),
         }
     }
@@ -124,39 +225,28 @@ fn reduced(
 /// The losses of rows by a kernel, reduced. All inputs have gradients but the last of a contrastive loss.
 fn fused(
     op: &'static str,
-    loss: RowLoss,
+    kernel: DistanceLoss,
     inputs: [&Tensor; 3],
-    floats: [f64; 3],
     reduction: Reduction,
     composite: impl Fn([&Tensor; 3]) -> Result<Tensor> + Send + Sync + 'static,
 ) -> Result<Tensor> {
     let x = inputs.iter().map(|t| t.contiguous()).collect::<Result<Vec<_>>>()?;
-    let (rows, extent, acc) = (x[0].dims()[0], x[0].dims()[1], x[0].dtype().acc());
-    let ints = [rows, extent].map(|v| v as i64);
-    let distances = match loss {
-        RowLoss::Contrastive => 1,
-        RowLoss::Triplet => 2,
-        RowLoss::NearestTriplet => 3,
-    };
-    let device = x[0].device();
+    let (rows, acc, device) = (x[0].dims()[0], x[0].dtype().acc(), x[0].device());
+    let distances = kernel.loss.pairs().len();
     let losses = Tensor::allocate(op, &Shape::from(rows), acc, device)?;
     let distances = Tensor::allocate(op, &Shape::from((distances, rows)), acc, device)?;
     let references: Vec<&Tensor> = x.iter().collect();
-    let attributes = Attributes { ints: &ints, floats: &floats };
-    run(op, Kernel::Fused(Fused::RowLoss(loss)), &references, &[&losses, &distances], attributes)?;
+    run_fused(op, &kernel, &references, &[&losses, &distances])?;
     let y = reduction.apply(&losses)?.cast(x[0].dtype())?;
     let share = 1.0 / reduction.divisor(&[rows]).unwrap_or(1.0);
-    let [margin, order, eps] = floats;
     let again = move |x: &[Tensor]| composite([&x[0], &x[1], &x[2]]);
     record_fused(op, &references, y, again, move |t, x| {
         let dy = t.dy().contiguous()?;
-        let moving = if loss == RowLoss::Contrastive { 2 } else { 3 };
         let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-        let found = x[..moving].iter().map(like).collect::<Result<Vec<_>>>()?;
+        let found = x[..kernel.loss.moving()].iter().map(like).collect::<Result<Vec<_>>>()?;
         let operands: Vec<&Tensor> = [&dy].into_iter().chain(x).chain([&distances]).collect();
-        let attributes = Attributes { ints: &ints, floats: &[margin, order, eps, share] };
-        let kernel = Kernel::Fused(Fused::RowLossBackward(loss));
-        run(op, kernel, &operands, &found.iter().collect::<Vec<_>>(), attributes)?;
+        let backward = DistanceLossBackward { forward: kernel, share };
+        run_fused(op, &backward, &operands, &found.iter().collect::<Vec<_>>())?;
         let found = found.into_iter().enumerate().map(|(i, d)| Some(d).filter(|_| t.needs(i)));
         Ok(found.chain(std::iter::repeat(None)).take(x.len()).collect())
     })

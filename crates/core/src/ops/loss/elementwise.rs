@@ -1,13 +1,13 @@
 //! Losses that are a row of the pointwise table, then reduced.
 
 use super::{Reduction, check_constant, check_operands};
-use crate::backend::{Fused, Kernel};
-use crate::ops::fused::{has_kernel, record_fused};
-use crate::ops::{pointwise_one, run_expanded};
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::ops::{pointwise_one, row_like, run_expanded};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved, record};
-use crate::tensor::{Attributes, run};
+use crate::tensor::Attributes;
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
+use smallvec::SmallVec;
 use std::f64::consts::SQRT_2;
 
 /// What the target of [`Tensor::kl_div`] holds.
@@ -46,6 +46,38 @@ pub struct Focal {
 impl Default for Focal {
     fn default() -> Self {
         Focal { alpha: 0.25, gamma: 2.0, input: FocalInput::default(), reduction: Reduction::default() }
+    }
+}
+
+/// The sum of the only result of a row over contiguous inputs of one dtype and shape, which are not empty, divided and rounded
+/// once. The last inputs may have one element.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PointwiseTotal {
+    /// The row.
+    pub row: Pointwise,
+    /// How many inputs, the last ones, have one element.
+    pub numbers: usize,
+    /// The row's attributes.
+    pub attributes: SmallVec<[f64; 4]>,
+    /// What the sum is divided by.
+    pub divisor: f64,
+}
+
+impl Fused for PointwiseTotal {
+    fn name(&self) -> &'static str {
+        "pointwise_total"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.row)
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (own, numbers) = inputs.split_at(inputs.len() - self.numbers);
+        let number = |t: &Tensor| t.reshape(())?.broadcast_to(inputs[0].shape());
+        let expanded = own.iter().cloned().map(Ok).chain(numbers.iter().map(number)).collect::<Result<Vec<_>>>()?;
+        let y = row_like(self.row, &expanded, &[inputs[0].zeros_like()?], &self.attributes)?;
+        Ok(vec![Some(y[0].sum(..)?.div_scalar(self.divisor)?)])
     }
 }
 
@@ -138,7 +170,7 @@ struct Loss {
 /// The losses of all elements, computed in the accumulation dtype and reduced.
 fn elementwise(loss: Loss, operands: &[&Tensor], attributes: &[f64], finish: Finish<'_>) -> Result<Tensor> {
     match divisor(operands[0], finish) {
-        Some(divisor) if is_fused(loss.row, operands) => fused(loss, operands, attributes, divisor),
+        Some(divisor) if is_fused(operands) => fused(loss, operands, attributes, divisor),
         _ => composite(loss, operands, attributes, finish),
     }
 }
@@ -154,10 +186,10 @@ fn moving(operands: &[&Tensor]) -> usize {
     operands.iter().position(|t| !t.is_contiguous()).unwrap_or(operands.len())
 }
 
-fn is_fused(row: Pointwise, operands: &[&Tensor]) -> bool {
+fn is_fused(operands: &[&Tensor]) -> bool {
     let (own, shared) = operands.split_at(moving(operands));
     let is_one = |t: &&Tensor| t.layout().strides().iter().all(|&stride| stride == 0);
-    !own.is_empty() && shared.iter().all(is_one) && has_kernel(Fused::PointwiseTotal(row), operands[0])
+    !own.is_empty() && shared.iter().all(is_one) && has_kernel::<PointwiseTotal>(operands[0])
 }
 
 /// The row and the sum of its results in one pass; the backward pass is that of the row.
@@ -168,10 +200,9 @@ fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> 
     let inputs: Vec<Tensor> =
         operands.iter().enumerate().map(|(i, t)| if i < own { t.detach() } else { number(t) }).collect();
     let y = Tensor::allocate(op, &Shape::from(()), x.dtype(), x.device())?;
-    let floats = [attributes, &[divisor]].concat();
-    let ints = [(operands.len() - own) as i64, 0, 1];
-    let kernel = Kernel::Fused(Fused::PointwiseTotal(row));
-    run(op, kernel, &inputs.iter().collect::<Vec<_>>(), &[&y], Attributes { ints: &ints, floats: &floats })?;
+    let (numbers, own_attributes) = (operands.len() - own, SmallVec::from_slice(attributes));
+    let kernel = PointwiseTotal { row, numbers, attributes: own_attributes, divisor };
+    run_fused(op, &kernel, &inputs.iter().collect::<Vec<_>>(), &[&y])?;
     let (dtype, shape) = (x.dtype(), x.shape().clone());
     let second = attributes.to_vec();
     let attributes = [attributes, &[1.0 / divisor]].concat();

@@ -1,8 +1,8 @@
 //! Losses. Targets are constants unless a gradient is named; inputs and targets have one shape (nothing broadcasts).
 
-mod cross_entropy;
-mod distance;
-mod elementwise;
+pub mod cross_entropy;
+pub mod distance;
+pub mod elementwise;
 
 pub use cross_entropy::CrossEntropy;
 pub use distance::{Triplet, TripletNegative};

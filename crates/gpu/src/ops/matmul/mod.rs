@@ -10,9 +10,12 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::word;
+use crate::ops::fused::{FusedLaunch, Launcher};
 use crate::ops::reduce;
 use crate::program::source::Variant;
-use isograd_core::backend::{Fused, Reduce};
+use isograd_core::backend::Reduce;
+use isograd_core::ops::gemm_bias::{GemmActivation, MatmulSum, Summed};
+use isograd_core::ops::matmul::MatmulPointwise;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
 use smallvec::SmallVec;
@@ -274,7 +277,28 @@ fn vector_threads(limits: &Limits) -> usize {
     THREADS.min(1 << limits.max_group.max(1).ilog2())
 }
 
-/// Runs [`Kernel::Matmul`] or [`Fused::GemmBias`].
+pub(super) const LAUNCHERS: &[Launcher] =
+    &[Launcher::of::<GemmActivation>(), Launcher::of::<MatmulSum>(), Launcher::of::<MatmulPointwise>()];
+
+impl FusedLaunch for GemmActivation {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run(gpu, call)
+    }
+}
+
+impl FusedLaunch for MatmulSum {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run_with_sums(gpu, call, self.0)
+    }
+}
+
+impl FusedLaunch for MatmulPointwise {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        run_with_pointwise(gpu, call, self.0)
+    }
+}
+
+/// Runs [`Kernel::Matmul`] or [`GemmActivation`].
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let product = Product::new(call)?;
     let plan = product.plan(gpu.driver());
@@ -284,12 +308,12 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     product.run(gpu, plan)
 }
 
-/// Runs [`Fused::MatmulSum`]: by the library at once, if it can.
-pub fn run_with_sums(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+/// Runs [`MatmulSum`]: by the library at once, if it can.
+fn run_with_sums(gpu: &Gpu, call: &Call<'_>, summed: Summed) -> Result<()> {
     let (outputs, sums) = call.outputs.split_at(1);
     let multiply = Call { kernel: Kernel::Matmul, outputs, ints: &[], floats: &[1.0, 0.0], ..*call };
     let product = Product::new(&multiply)?;
-    let (factor, input) = if call.ints[0] == 0 { (Factor::A, 0) } else { (Factor::B, 1) };
+    let (factor, input) = if summed == Summed::Rows { (Factor::A, 0) } else { (Factor::B, 1) };
     if product.plan(gpu.driver()).method.is_for_libraries()
         && library::run_with_sums(gpu, &product, factor, place(&sums[0])?)?
     {
@@ -306,8 +330,8 @@ pub fn run_with_sums(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     )
 }
 
-/// Runs [`Fused::MatmulPointwise`].
-pub fn run_with_pointwise(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
+/// Runs [`MatmulPointwise`].
+fn run_with_pointwise(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
     let product = Product::new(call)?;
     let plan = product.plan(gpu.driver());
     if plan.method.is_for_libraries() && library::run_with_pointwise(gpu, &product, row, call)? {
@@ -365,11 +389,14 @@ impl Product {
         let (a, b) = (Side::new(&call.inputs[0], 1, 2)?, Side::new(&call.inputs[1], 2, 1)?);
         let y = element_address(address(out.memory)?, out);
         let z = call.outputs.get(1).map(|z| Ok(element_address(address(z.memory)?, z))).transpose()?;
-        let joined = match call.kernel {
-            Kernel::Fused(Fused::MatmulPointwise(row)) => Some(row),
-            _ => None,
+        let fused = if let Kernel::Fused(fused) = call.kernel { Some(fused) } else { None };
+        let joined = fused.and_then(|fused| fused.downcast_ref::<MatmulPointwise>()).map(|fused| fused.0);
+        let activated = fused.and_then(|fused| fused.downcast_ref::<GemmActivation>());
+        let [alpha, beta] = match activated {
+            Some(fused) => [fused.scale.alpha, fused.scale.beta],
+            None if joined.is_some() => [1.0; 2],
+            None => [call.floats[0], call.floats[1]],
         };
-        let [alpha, beta] = if joined.is_some() { [1.0; 2] } else { [call.floats[0], call.floats[1]] };
         let added = call.inputs.get(2).filter(|_| beta != 0.0);
         let c = match added {
             Some(c) => {
@@ -387,10 +414,7 @@ impl Product {
             y,
             alpha,
             beta: if added.is_some() { beta } else { 0.0 },
-            activation: match call.kernel {
-                Kernel::Fused(Fused::GemmBias(row)) => Some(row),
-                _ => None,
-            },
+            activation: activated.map(|fused| fused.activation),
             joined,
             z,
         })

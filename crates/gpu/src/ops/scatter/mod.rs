@@ -22,7 +22,8 @@ use crate::memory::status::Check;
 use crate::ops::index::{Places, Program, Strides, is_wide, with_words};
 use crate::ops::scatter::lists::local_entries;
 use crate::program::source::Variant;
-use isograd_core::backend::{IndexReduce, Scatter};
+use isograd_core::backend::Scatter;
+use isograd_core::ops::graph::IndexReduce;
 use isograd_core::{Call, DType, Result};
 use std::sync::atomic::Ordering;
 

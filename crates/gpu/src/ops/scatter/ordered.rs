@@ -11,7 +11,8 @@ use crate::ops::radix_sort;
 use crate::ops::radix_sort::Ordered;
 use crate::ops::scatter::{Onto, Scattering};
 use isograd_core::Result;
-use isograd_core::backend::{IndexReduce, Scatter};
+use isograd_core::backend::Scatter;
+use isograd_core::ops::graph::IndexReduce;
 
 /// As many rows of y as the kernel `sums` takes to write zeros.
 const ZERO_ROWS: usize = 32;

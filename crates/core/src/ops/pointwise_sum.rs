@@ -1,0 +1,95 @@
+//! A pointwise row one of whose results is summed: the gradients of operands that broadcast.
+
+use super::row_like;
+use crate::fused::{Fused, run_fused};
+use crate::pointwise::Pointwise;
+use crate::{DType, Dims, Result, Shape, Tensor};
+use smallvec::SmallVec;
+use std::iter;
+
+/// A row to its results, one of which is summed over all dimensions in which it has one element, and rounded once. The other
+/// results, and the first input, have one shape. Every other input is expanded to it from all of its elements, from one, from
+/// one along all dimensions that are summed over, or from one along all others.
+#[derive(Clone, Debug)]
+pub struct PointwiseSum {
+    /// The row.
+    pub row: Pointwise,
+    /// Its attributes.
+    pub attributes: SmallVec<[f64; 4]>,
+}
+
+impl PointwiseSum {
+    /// The results of the row in the shape of its first input, none of them summed.
+    fn results(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Tensor>> {
+        let empty = inputs[0].zeros_like()?;
+        row_like(self.row, inputs, &vec![empty; before.len()], &self.attributes)
+    }
+}
+
+impl Fused for PointwiseSum {
+    fn name(&self) -> &'static str {
+        "pointwise_sum"
+    }
+
+    fn row(&self) -> Option<Pointwise> {
+        Some(self.row)
+    }
+
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let found = self.results(inputs, before)?;
+        found.iter().zip(before).map(|(y, before)| y.sum_to_size(before.shape()).map(Some)).collect()
+    }
+
+    fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        let found = self.results(inputs, before)?;
+        found
+            .iter()
+            .zip(before)
+            .map(|(y, before)| y.abs()?.sum_to_size(before.shape()))
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+}
+
+/// Whether [`PointwiseSum`] takes these: one of `shapes` is smaller than dy, and what else is smaller is so along the same
+/// dimensions or along all others.
+pub(super) fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> bool {
+    let mut smaller = shapes.iter().filter(|shape| shape.numel() != dy.numel());
+    let (Some(sum), None) = (smaller.next(), smaller.next()) else { return false };
+    // Of a shape, its extent along dimension d of dy.
+    let along = |shape: &Shape, d: usize| (d + shape.rank()).checked_sub(dy.rank()).map_or(1, |d| shape[d]);
+    let dims = || (0..dy.rank()).filter(|&d| dy.dims()[d] > 1);
+    let is_along =
+        |x: &Tensor, is_summed: bool| dims().all(|d| (along(x.shape(), d) > 1) == ((along(sum, d) == 1) == is_summed));
+    let fits = |x: &&Tensor| [1, dy.numel()].contains(&x.numel()) || is_along(x, true) || is_along(x, false);
+    others.iter().all(fits)
+}
+
+/// The results of a row in these shapes, one of which is smaller than dy: it gets sums. They have the same bits however operands
+/// lie in memory.
+pub(super) fn pointwise_sum(
+    row: Pointwise,
+    dy: &Tensor,
+    others: &[&Tensor],
+    attributes: &[f64],
+    shapes: &[&Shape],
+    dtype: DType,
+) -> Result<Vec<Tensor>> {
+    let expand = |t: &Tensor| t.contiguous().map(|t| t.with_layout(t.layout().expand(dy.shape())));
+    let inputs = iter::once(dy).chain(others.iter().copied()).map(expand).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
+    let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
+    let empty = |shape: &&Shape| {
+        let ones = iter::repeat_n(1, dy.rank() - shape.rank());
+        Tensor::allocate(
+            row.name(),
+            &Shape::from(ones.chain(shape.iter().copied()).collect::<Dims>()),
+            dtype,
+            dy.device(),
+        )
+    };
+    let outputs = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
+    let references: SmallVec<[&Tensor; 4]> = outputs.iter().collect();
+    let fused = PointwiseSum { row, attributes: SmallVec::from_slice(attributes) };
+    run_fused(row.name(), &fused, &inputs, &references)?;
+    outputs.iter().zip(shapes).map(|(y, shape)| y.reshape((*shape).clone())).collect()
+}

@@ -1,0 +1,67 @@
+//! Which kernels launch a fused op, by the type of its descriptor.
+
+use crate::driver::Limits;
+use crate::launch::device::Gpu;
+use isograd_core::fused::Fused;
+use isograd_core::{Call, DType, Error, Result};
+use std::any::{TypeId, type_name};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// A fused op with kernels for GPUs.
+pub trait FusedLaunch: Fused {
+    /// Launches the kernels of a call, whose attributes are those of this descriptor.
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()>;
+
+    /// True if a device of these limits has the kernels for a dtype. Unless said otherwise, it has them for all floats that it has.
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        is_float(dtype, limits)
+    }
+}
+
+/// True for the floats of a device.
+pub fn is_float(dtype: DType, limits: &Limits) -> bool {
+    dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
+}
+
+/// What runs the descriptors of one type.
+pub struct Launcher {
+    id: fn() -> TypeId,
+    path: fn() -> &'static str,
+    run: fn(&Gpu, &Call<'_>, &dyn Fused) -> Result<()>,
+    takes: fn(DType, &Limits) -> bool,
+}
+
+impl Launcher {
+    /// The launcher of a type.
+    pub const fn of<F: FusedLaunch>() -> Launcher {
+        Launcher { id: TypeId::of::<F>, path: type_name::<F>, run: run::<F>, takes: F::takes }
+    }
+}
+
+fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+    let fused = fused.downcast_ref::<F>().expect("a launcher is found by the type of the descriptor");
+    fused.launch(gpu, call)
+}
+
+/// All launchers, by the type of the descriptor.
+static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher>> =
+    LazyLock::new(|| super::FAMILIES.iter().copied().flatten().map(|launcher| ((launcher.id)(), launcher)).collect());
+
+/// The types of the descriptors that have launchers, and the paths of these types.
+pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
+    super::FAMILIES.iter().copied().flatten().map(|launcher| ((launcher.id)(), (launcher.path)()))
+}
+
+/// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
+pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+    match LAUNCHERS.get(&fused.id()) {
+        Some(launcher) => (launcher.run)(gpu, call, fused),
+        None => Err(Error::unsupported(call.op, format!("{} has no kernel on GPUs", fused.name()))),
+    }
+}
+
+/// True if the device has the kernels of a fused op for a dtype.
+pub fn supports(gpu: &Gpu, fused: TypeId, dtype: DType) -> bool {
+    LAUNCHERS.get(&fused).is_some_and(|launcher| (launcher.takes)(dtype, gpu.driver().limits()))
+}
