@@ -196,6 +196,16 @@ impl Job {
 /// Kernels that only one device is given; nothing emulates the units and the copies of Hopper.
 const ALONE: &[(&str, &str)] = &[("any", "cuda"), ("gemm_mask", "cuda"), ("gemm_wgmma", "hopper")];
 
+/// The files of a folder and of those in it.
+fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { all.extend(files(&path)?) } else { all.push(path) }
+    }
+    Ok(all)
+}
+
 /// Every entry of a kernel file must have run on one of these: an emulator that runs nothing finds nothing.
 fn all_launched(folder: &Path, targets: &[&Target]) -> Result<(), Failure> {
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -204,9 +214,8 @@ fn all_launched(folder: &Path, targets: &[&Target]) -> Result<(), Failure> {
         launched.extend(read(&target.log(folder))?.lines().map(str::to_string));
         for name in ["kernels".to_string(), format!("kernels-{}", target.device)] {
             let sources = tools::root().join(name);
-            let files = fs::read_dir(&sources).map_err(|error| format!("{}: {error}", sources.display()))?;
-            for file in files.flatten() {
-                let text = read(&file.path())?;
+            for file in files(&sources).map_err(|error| format!("{}: {error}", sources.display()))? {
+                let text = read(&file)?;
                 let entries = text.lines().filter_map(|line| Some(line.strip_prefix("KERNEL(")?.split_once(')')?.0));
                 let is_given = |entry: &&str| ALONE.iter().all(|(name, on)| name != entry || *on == target.device);
                 idle.extend(entries.filter(is_given).map(str::to_string));

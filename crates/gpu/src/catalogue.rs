@@ -324,7 +324,10 @@ const LAUNCHES: &[fn(&Device, DType) -> Result<()>] = &[
     // Windows that the kernel finds.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([13, 13])),
-    // Large windows.
+    // Large windows, that several threads read.
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(MaxPool::new([16, 16])).map(drop),
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.avg_pool2d(AvgPool::new([16, 16])).map(drop),
+    // Large windows that are made of columns.
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([3, 3])),
     |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([3, 1])),
     |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], batch_norm),

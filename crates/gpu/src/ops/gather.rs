@@ -104,12 +104,11 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         && columns.is_multiple_of(tile);
     let joint = if is_tiled { in_tiles(&joint, tile) } else { joint };
     let (ints, index_bytes) = (ints(&joint), numbers * index.dtype.size());
-    let variant = Variant::new("index.c")
+    let variant = Variant::new("gather.c")
         .define("THREADS", threads)
         .define("I", index.dtype.name())
         .define("ROWS", joint.rank())
         .define("INTS", ints.len())
-        .define("GATHER", true)
         .define("WORD", word(v * size))
         .define("UNIT", word(unit))
         .define("NUMBERS", numbers)

@@ -1,4 +1,4 @@
-//! An index and what it points into, for the kernels of `index.c`.
+//! An index and what it points into, for the kernels that include `index.h`.
 
 use crate::driver::Geometry;
 use crate::launch::device::Gpu;
@@ -111,12 +111,12 @@ impl<'a> Places<'a> {
         inner
     }
 
-    /// How a kernel is compiled for these rows, and the integers that it takes, of which the last ones are given.
-    pub fn variant(&self, outer: &Joint, last: &[i64], is_wide: bool) -> Program {
+    /// How the kernel of a file is compiled for these rows, and the integers that it takes, of which the last ones are given.
+    pub fn variant(&self, file: &'static str, outer: &Joint, last: &[i64], is_wide: bool) -> Program {
         let inner = self.inner();
         let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
         let ints: SmallVec<[i64; 32]> = ints.collect();
-        let variant = Variant::new("index.c")
+        let variant = Variant::new(file)
             .define("THREADS", self.threads)
             .define("I", self.index.dtype.name())
             .define("ROWS", outer.rank())

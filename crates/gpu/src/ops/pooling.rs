@@ -2,7 +2,7 @@
 //! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
 //! up first. Gradients are gathered, so that none is added by two threads.
 
-use crate::driver::Address;
+use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
@@ -122,7 +122,7 @@ impl Windows {
 
     fn variant(&self, call: &Call<'_>, threads: usize) -> Variant {
         let dtype = call.outputs[0].dtype;
-        let variant = Variant::new("pool.c")
+        let variant = Variant::new("pooling.c")
             .define("THREADS", threads)
             .define("T", dtype.name())
             .define("ACC", dtype.acc().name());
@@ -182,6 +182,20 @@ impl Strip {
         let words = (head + span).div_ceil(vector);
         (words * vector <= HELD).then_some(Strip { per, head, span, words })
     }
+
+    /// What a program is told of the words in which it reads lines.
+    fn define(&self, variant: Variant, windows: &Windows, size: usize) -> Variant {
+        let Strip { per, head, span, words } = *self;
+        let variant = variant
+            .define("VECTOR", 16 / size)
+            .define("WORD", word(16))
+            .define("HEAD", head)
+            .define("SPAN", span)
+            .define("WORDS", words);
+        let last = windows.output[2].next_multiple_of(per) - 1;
+        let is_cut = last * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.padding[2];
+        if is_cut { variant.define("CUT", true) } else { variant }
+    }
 }
 
 /// How a group makes adaptive windows of columns.
@@ -223,63 +237,108 @@ impl Columns {
     }
 }
 
+/// How windows are made.
+enum Method {
+    /// A thread makes neighbours of a line, and reads the line in words if there is a strip.
+    Strips(Option<Strip>),
+    /// So many threads share a window.
+    Shared(usize),
+    /// A group makes adaptive windows of columns.
+    Columns(Columns),
+}
+
+impl Method {
+    fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Method {
+        let strip = Strip::new(windows, size, x);
+        match (Columns::new(windows, size, x, threads), windows.readers(threads, strip.is_some())) {
+            (Some(columns), _) => Method::Columns(columns),
+            (None, 1) => Method::Strips(strip),
+            (None, readers) => Method::Shared(readers),
+        }
+    }
+
+    /// The kernels of a maximum and of an average.
+    fn entries(&self) -> [&'static str; 2] {
+        match self {
+            Method::Strips(_) => ["max_pool", "avg_pool"],
+            Method::Shared(_) => ["max_pool_shared", "avg_pool_shared"],
+            Method::Columns(_) => ["max_pool_columns", "avg_pool_columns"],
+        }
+    }
+
+    /// Windows of a line that a thread makes.
+    fn per(&self) -> usize {
+        if let Method::Strips(Some(strip)) = self { strip.per } else { 1 }
+    }
+
+    /// What a program is told of how x is read.
+    fn define(&self, variant: Variant, windows: &Windows, size: usize) -> Variant {
+        let variant = variant.define("STRIP", self.per());
+        match self {
+            Method::Strips(strip) => match strip {
+                Some(strip) => strip.define(variant, windows, size),
+                None => variant,
+            },
+            Method::Shared(readers) => variant.define("READERS", *readers),
+            Method::Columns(Columns { vector, .. }) => {
+                variant.define("COLUMNS", true).define("VECTOR", *vector).define("WORD", word(vector * size))
+            }
+        }
+    }
+
+    /// Strips of a line, windows or bands, as the kernel counts them; its integers; and the launch.
+    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Vec<i64>, Geometry) {
+        let strips = windows.output[2].div_ceil(self.per());
+        let count = windows.planes * windows.output[0] * windows.output[1] * strips;
+        match self {
+            Method::Strips(_) => (count, windows.ints(strips, windows.output), in_groups(count, threads)),
+            Method::Shared(readers) => {
+                (count, windows.ints(strips, windows.output), in_groups(count * readers, threads))
+            }
+            Method::Columns(columns) => {
+                let mut ints = windows.ints(columns.words, windows.output);
+                ints.extend(columns.ints());
+                (columns.all, ints, groups(columns.all.div_ceil(columns.bands), threads))
+            }
+        }
+    }
+}
+
+/// The type of a strip's results, if every strip of the output is an aligned word of them.
+fn strip_word(windows: &Windows, method: &Method, address: Address, size: usize) -> Option<&'static str> {
+    let (per, width) = (method.per(), windows.output[2]);
+    let bytes = per * size;
+    let fits = bytes <= 16 && width.is_multiple_of(per) && address.is_multiple_of(bytes as u64);
+    (matches!(method, Method::Strips(_)) && fits).then(|| word(bytes))
+}
+
 /// The largest elements and, if that is wanted, where they are; or averages.
 fn forward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Divisor>) -> Result<()> {
     let windows = Windows(windows);
-    let size = call.outputs[0].dtype.size();
+    let (y, threads) = (&call.outputs[0], group_size(gpu.driver().limits()));
     let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
-    let threads = group_size(gpu.driver().limits());
-    let (strip, columns) = (Strip::new(&windows, size, x), Columns::new(&windows, size, x, threads));
-    let readers = if columns.is_some() { 1 } else { windows.readers(threads, strip.is_some()) };
-    let strip = strip.filter(|_| readers == 1);
-    let per = strip.as_ref().map_or(1, |strip| strip.per);
-    let width = windows.output[2];
-    let strips = width.div_ceil(per);
-    let mut variant = windows.variant(call, threads).define("STRIP", per);
-    if let Some(Strip { head, span, words, .. }) = strip {
-        variant = variant
-            .define("VECTOR", 16 / size)
-            .define("WORD", word(16))
-            .define("HEAD", head)
-            .define("SPAN", span)
-            .define("WORDS", words);
-        if (strips * per - 1) * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.padding[2] {
-            variant = variant.define("CUT", true);
-        }
+    let method = Method::new(&windows, y.dtype.size(), x, threads);
+    let (count, ints, geometry) = method.launch(&windows, threads);
+    let [max, avg] = method.entries();
+    let variant = windows.variant(call, threads).define("INTS", ints.len());
+    let mut variant = method.define(variant, &windows, y.dtype.size());
+    if let Some(word) = strip_word(&windows, &method, outputs[0], y.dtype.size()) {
+        variant = variant.define("Y_WORD", word);
     }
-    let fits = |address: Address, bytes: usize| width.is_multiple_of(per) && address.is_multiple_of(bytes as u64);
-    if fits(outputs[0], per * size) {
-        variant = variant.define("Y_WORD", word(per * size));
-    }
-    if readers > 1 {
-        variant = variant.define("READERS", readers);
-    }
-    let mut count = windows.planes * windows.output[0] * windows.output[1] * strips;
-    let mut geometry = in_groups(count * readers, threads);
-    let mut ints = windows.ints(columns.as_ref().map_or(strips, |columns| columns.words), windows.output);
-    if let Some(columns) = columns {
-        let vector = columns.vector;
-        variant = variant.define("COLUMNS", true).define("VECTOR", vector).define("WORD", word(vector * size));
-        (count, geometry) = (columns.all, groups(columns.all.div_ceil(columns.bands), threads));
-        ints.extend(columns.ints());
-    }
-    let variant = variant.define("INTS", ints.len());
     let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
     let arguments = arguments.ints(&ints).int(count as i64);
     if let Some(divisor) = divisor {
         let (variant, divisor) = divided(variant, &windows, divisor);
-        let arguments = arguments.float(divisor, call.outputs[0].dtype.acc());
-        return gpu.launch(variant, "avg_pool", geometry, &arguments);
+        return gpu.launch(variant, avg, geometry, &arguments.float(divisor, y.dtype.acc()));
     }
     let mut variant = variant.define("MAX", true);
     if let Some(index) = call.outputs.get(1) {
         variant = indexed(variant, index.dtype);
-        let bytes = per * index.dtype.size();
-        if bytes <= 16 && fits(outputs[1], bytes) {
-            variant = variant.define("INDEX_WORD", word(bytes));
+        if let Some(word) = strip_word(&windows, &method, outputs[1], index.dtype.size()) {
+            variant = variant.define("INDEX_WORD", word);
         }
     }
-    gpu.launch(variant, "max_pool", geometry, &arguments)
+    gpu.launch(variant, max, geometry, &arguments)
 }
 
 /// The gradient of either.

@@ -45,7 +45,8 @@ pub fn order(
     let chunk = threads * ITEMS;
     let part = n.div_ceil(PARTS).next_multiple_of(chunk);
     let parts = n.div_ceil(part);
-    let variant = Variant::new("index.c").define("THREADS", threads).define("K", key).define("DIGITS", 1usize << DIGIT);
+    let variant =
+        Variant::new("radix_sort.c").define("THREADS", threads).define("K", key).define("DIGITS", 1usize << DIGIT);
     let variant = variant.define("ITEMS", ITEMS);
     let variant = if is_wide { variant.define("WIDE", true) } else { variant };
     let position = if is_wide { 8 } else { 4 };

@@ -63,8 +63,7 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         |v: &usize| features.is_multiple_of(*v) && [from, x, y, to].iter().all(|a| a.is_multiple_of((v * size) as u64));
     let v = vectors(size).find(fits).unwrap_or(1);
     let width = features / v;
-    let variant = with_words(Variant::new("index.c"), v)
-        .define("SHARES", true)
+    let variant = with_words(Variant::new("segment.c"), v)
         .define("THREADS", threads)
         .define("I", index.dtype.name())
         .define("T", dx.dtype.name())

@@ -41,9 +41,8 @@ impl Scattering<'_> {
         let [lists, count, apart] = self.lists();
         self.places.threads = 1 << (together * count).min(LIST_THREADS).min(limits.max_group).ilog2();
         let bins = together * self.places.extent;
-        let (variant, ints) = self.variant(&self.places.outer(), &[]);
-        let variant =
-            variant.define("EXACT", true).define("TOGETHER", together).define("BINS", bins.next_multiple_of(BINS));
+        let (variant, ints) = self.variant("scatter/exact.c", &self.places.outer(), &[]);
+        let variant = variant.define("TOGETHER", together).define("BINS", bins.next_multiple_of(BINS));
         let pointers = [place(index)?, self.from, self.to];
         let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);

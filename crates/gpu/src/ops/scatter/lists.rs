@@ -61,8 +61,8 @@ impl Scattering<'_> {
         }
         let threads = self.places.threads;
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
-        let (variant, ints) = self.variant(&self.places.outer(), &[]);
-        let variant = variant.define("LISTS", true).define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
+        let (variant, ints) = self.variant("scatter/lists.c", &self.places.outer(), &[]);
+        let variant = variant.define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
         let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
         let variant = if width == 1 { variant.define("ONE", true) } else { variant };
         let kept = words.div_ceil(threads).next_power_of_two();

@@ -56,13 +56,16 @@ impl Scattering<'_> {
         let (index, dim) = (self.places.index, self.places.dim);
         let ([lists, count, apart], &Long { together, threads, .. }) = (self.lists(), long);
         self.places.threads = threads;
-        let (variant, ints) = self.variant(&self.places.outer(), &[]);
-        let variant = keeping(variant.define("LONG", true).define("TOGETHER", together), long.kept, threads);
-        let (entry, variant) = match long.kind {
-            Kind::Last { places } => ("last", variant.define("PLACES", places)),
+        let (file, entry) = match long.kind {
+            Kind::Last { .. } => ("scatter/last.c", "last"),
+            Kind::Buckets { .. } => ("scatter/buckets.c", "buckets"),
+        };
+        let (variant, ints) = self.variant(file, &self.places.outer(), &[]);
+        let variant = keeping(variant.define("TOGETHER", together), long.kept, threads);
+        let variant = match long.kind {
+            Kind::Last { places } => variant.define("PLACES", places),
             Kind::Buckets { shift, buckets, entries } => {
-                let variant = variant.define("SHIFT", shift).define("BUCKETS", buckets);
-                ("buckets", variant.define("ENTRIES", entries))
+                variant.define("SHIFT", shift).define("BUCKETS", buckets).define("ENTRIES", entries)
             }
         };
         let mut arguments = Arguments::new().pointer(place(index)?).pointer(self.from).pointer(self.to);

@@ -86,11 +86,11 @@ pub struct Scattering<'a> {
 
 impl Scattering<'_> {
     /// How words are read, added and written.
-    fn variant(&self, outer: &Joint, last: &[i64]) -> Program {
-        let (variant, ints) = self.places.variant(outer, last, self.is_wide);
+    fn variant(&self, file: &'static str, outer: &Joint, last: &[i64]) -> Program {
+        let (variant, ints) = self.places.variant(file, outer, last, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
         let bytes = self.places.vector * dtype.size();
-        let variant = variant.define("SCATTER", true).define("WORD", word(bytes)).define("VECTOR", self.places.vector);
+        let variant = variant.define("WORD", word(bytes)).define("VECTOR", self.places.vector);
         let variant = match (self.mode, dtype.acc()) {
             (Scatter::Assign | Scatter::Distinct, _) => return (variant.define("T", bits(dtype)), ints),
             (Scatter::Add, DType::I64) => variant.define("ACC", "i64").define("INTEGER", true),
@@ -133,9 +133,8 @@ impl Scattering<'_> {
         self.places.vector *= numbers;
         self.places.rows /= numbers;
         let index_bytes = numbers * index.dtype.size();
-        let (variant, ints) = self.variant(&outer, &[]);
+        let (variant, ints) = self.variant("scatter/any.c", &outer, &[]);
         let variant = variant
-            .define("ANY_ORDER", true)
             .define("NUMBERS", numbers)
             .define("INDEX_WORD", word(index_bytes.min(16)))
             .define("INDEX_WORDS", index_bytes.div_ceil(16));
@@ -146,10 +145,10 @@ impl Scattering<'_> {
     /// Of a list, each row looks at `count`: itself and the others, or itself alone.
     fn few(&self, gpu: &Gpu, count: usize) -> Result<()> {
         let (Places { index, dim, .. }, [_, _, apart]) = (&self.places, self.lists());
-        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let program = self.variant("scatter/few.c", &self.places.outer(), &[]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[*dim]);
         let steps = [count, apart, index.layout.strides()[*dim], source_step];
-        self.each(gpu, "few", (variant.define("FEW", true), ints), &steps)
+        self.each(gpu, "few", program, &steps)
     }
 
     /// A thread for each word of the source.
@@ -174,9 +173,9 @@ impl Scattering<'_> {
         let Places { index, dim, rows, width, threads, along, extent, .. } = self.places;
         let [_, count, apart] = self.lists();
         let team = width.next_power_of_two().min(threads);
-        let (variant, ints) = self.variant(&self.places.outer(), &[]);
+        let (variant, ints) = self.variant("scatter/teams.c", &self.places.outer(), &[]);
         let most = count.next_power_of_two().max(u32::BITS as usize);
-        let variant = variant.define("BY_TEAMS", true).define("TEAM", team).define("COUNT", most);
+        let variant = variant.define("TEAM", team).define("COUNT", most);
         let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
         let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
         let pointers = [place(index)?, self.from, self.to];

@@ -31,7 +31,8 @@ impl Scattering<'_> {
         let source = self.places.source.as_deref().unwrap_or_default();
         let without = |all: &[usize]| all[..dim].iter().chain(&all[dim + 1..rank]).copied().collect::<Strides>();
         let list = Joint::of(&without(index.layout.shape().dims()), [&without(&self.places.target)[..]].into_iter());
-        let (variant, ints) = self.variant(&self.places.joint([&source[..rank]].into_iter()), &ints(&list));
+        let file = if self.mode == Scatter::Add { "scatter/sums.c" } else { "scatter/assign.c" };
+        let (variant, ints) = self.variant(file, &self.places.joint([&source[..rank]].into_iter()), &ints(&list));
         let variant = variant.define("K", key).define("LIST", list.rank());
         let launch = |variant, entry, pointers: &[u64], part: Option<usize>, n| {
             let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer).ints(&ints);
@@ -67,8 +68,8 @@ impl Scattering<'_> {
     pub(super) fn order(&self, gpu: &Gpu, bad: usize, key: &'static str, used: &Buffer) -> Result<Ordered> {
         let Places { index, rank, rows, extent, .. } = self.places;
         let outer = self.places.joint([&index.layout.strides()[..rank]].into_iter());
-        let (variant, ints) = self.places.variant(&outer, &[], self.is_wide);
-        let mut variant = variant.define("K", key).define("KEYS", true);
+        let (variant, ints) = self.places.variant("scatter/keys.c", &outer, &[], self.is_wide);
+        let mut variant = variant.define("K", key);
         if matches!(self.onto, Onto::Nothing { .. }) {
             gpu.driver().fill(used.address, 0, extent)?;
             variant = variant.define("FRESH", true);

@@ -1,0 +1,56 @@
+// What kernels that go by an index share: how they find elements, and the words in which they read them.
+//
+// An index has rows. Dimensions behind them, along which the index does not change, are moved as a whole: at a row lie `width`
+// words. Along the indexed dimension the index says the position. An index out of range is reported with note(), and touches no
+// memory.
+//
+// I: dtype of the index
+// INTS: 1.., length of `p`; not defined where a kernel has no `p`
+// NUMBERS: 1.., indices that a thread reads at once; not defined where it reads one
+// INDEX_WORD: u8 .. u32x4, the type in which it reads them
+// INDEX_WORDS: 1.., how many of these it reads
+// T: storage dtype of elements
+// VECTOR: 1 .. 16, elements of a word; not defined where a kernel moves no words of T
+// WORD: u8 .. u32x4, the type of a word
+
+#ifdef I
+typedef STORAGE(I) SI;
+#endif
+
+#ifdef INTS
+// The position of element `number` of a space of `rank` dimensions. `p` has, from `base` on: `rank` extents, `rank` dividers for
+// QUOTIENT, and `rank` strides of each operand.
+FUNCTION idx walk(const Ints *p, int base, int rank, int operand, idx number) {
+    idx at = 0;
+#pragma unroll
+    for (int d = rank - 1; d >= 0; d--) {
+        idx above = d == 0 ? 0 : QUOTIENT(number, p->v[base + d], p->v[base + rank + d]);
+        at += (number - above * (idx)p->v[base + d]) * (idx)p->v[base + rank * (2 + operand) + d];
+        number = above;
+    }
+    return at;
+}
+#endif
+
+#ifdef NUMBERS
+typedef union {
+    INDEX_WORD all[INDEX_WORDS];
+    SI each[NUMBERS];
+} Indices;
+#endif
+
+#ifdef VECTOR
+typedef STORAGE(T) S;
+typedef union {
+    WORD all;
+    WORD_PARTS
+    S each[VECTOR];
+} Word;
+
+#define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
+#endif
+
+// A list: the `count` rows of the index that differ in the indexed dimension only. They are `apart` rows from each other. Only rows
+// of one list can point to one place.
+#define FIRST_ROW(list, count, apart) ((list) / (apart) * ((count) * (apart)) + (list) % (apart))
+#define LIST_OF(row, count, apart) ((row) / ((count) * (apart)) * (apart) + (row) % (apart))

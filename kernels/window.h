@@ -1,0 +1,115 @@
+// The geometry of windows in volumes [planes, D, H, W]: extents, which windows there are, and which of them have an element.
+//
+// Window q along a dimension X (D, H or W) begins at element q * S##X - P##X and has K##X elements, D##X apart. The first P##X
+// elements of the first window lie before the volume, in the padding. With ADAPTIVE, window q of N along an extent L is
+// floor(q L / N) .. ceil((q + 1) L / N).
+//
+// `p`: D, H, W; the numbers of windows along these; dividers of these six for QUOTIENT; then three divisors, each with its divider:
+// strips of a line, lines of a slice, and slices of a volume that a launch writes.
+//
+// INTS: 18.., length of `p`
+// KD, KH, KW: 1.., elements of a window
+// SD, SH, SW: 1.., elements from window to window
+// PD, PH, PW: 0.., elements of the padding before the volume
+// DD, DH, DW: 1.., elements from element to element of a window
+// ADAPTIVE: flag, windows lie between fractions of the extents; the defines above are then 1 and 0
+// ONE: flag, with ADAPTIVE, there is one window, all of the volume
+// FAR: flag, with ADAPTIVE, a product of an extent and a number of windows needs more than 31 bits
+// FLAT: flag, D is 1 and there is one window along it
+// SMALL: flag, a window has so few elements that loops over them are unrolled
+// WIDE: flag, positions have 64 bits
+
+// What QUOTIENT takes of 1.
+#define BY_1 ((i64)1 << 31)
+#ifdef FLAT
+#define IN_D 1
+#define OUT_D 1
+#define BY_IN_D BY_1
+#define BY_OUT_D BY_1
+#else
+#define IN_D ((idx)p.v[0])
+#define OUT_D ((idx)p.v[3])
+#define BY_IN_D p.v[6]
+#define BY_OUT_D p.v[9]
+#endif
+#define IN_H ((idx)p.v[1])
+#define IN_W ((idx)p.v[2])
+#define OUT_H ((idx)p.v[4])
+#define OUT_W ((idx)p.v[5])
+#define BY_IN_H p.v[7]
+#define BY_IN_W p.v[8]
+#define BY_OUT_H p.v[10]
+#define BY_OUT_W p.v[11]
+#define DIVISOR(k) ((idx)p.v[12 + 2 * (k)])
+#define BY_DIVISOR(k) p.v[13 + 2 * (k)]
+
+#define IS_INSIDE(at, extent) ((at) >= 0 && (at) < (extent))
+#ifdef SMALL
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+// A strip of a line: neighbours along W that a thread writes.
+typedef struct {
+    idx plane, z, y, strip;
+} At;
+
+FUNCTION At place(Ints p, idx item) {
+    idx line = QUOTIENT(item, DIVISOR(0), BY_DIVISOR(0)), slice = QUOTIENT(line, DIVISOR(1), BY_DIVISOR(1));
+    At at;
+    at.strip = item - line * DIVISOR(0);
+    at.y = line - slice * DIVISOR(1);
+#ifdef FLAT
+    at.z = 0;
+    at.plane = slice;
+#else
+    at.plane = QUOTIENT(slice, DIVISOR(2), BY_DIVISOR(2));
+    at.z = slice - at.plane * DIVISOR(2);
+#endif
+    return at;
+}
+
+// Along the dimension X: the first element of window q and how many it has, and the first and the last window that have an element.
+#if defined(ONE)
+#define BEGIN(q, X) 0
+#define END(q, X) IN_##X
+#define LENGTH END
+#define FIRST_OF(at, X) 0
+#define LAST_OF(at, X) 0
+#elif defined(ADAPTIVE)
+#ifdef FAR
+#define SHARE(n, d, by) ((idx)((u64)(n) / (u64)(d)))
+typedef u64 Product;
+#else
+// QUOTIENT, also of WIDE positions.
+#define SHARE(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
+typedef u32 Product;
+#endif
+#define BEGIN(q, X) SHARE((Product)(q) * (Product)IN_##X, OUT_##X, BY_OUT_##X)
+#define END(q, X) SHARE(((Product)(q) + 1) * (Product)IN_##X + (Product)OUT_##X - 1, OUT_##X, BY_OUT_##X)
+#define LENGTH(q, X) (END(q, X) - BEGIN(q, X))
+#define FIRST_OF(at, X) SHARE((Product)(at) * (Product)OUT_##X, IN_##X, BY_IN_##X)
+#define LAST_OF(at, X) SHARE(((Product)(at) + 1) * (Product)OUT_##X - 1, IN_##X, BY_IN_##X)
+#else
+#define BEGIN(q, X) ((q) * (S##X) - (P##X))
+#define LENGTH(q, X) (K##X)
+FUNCTION idx first_of(idx at, int k, int s, int p, int d) {
+    idx after = at + p - d * (k - 1);
+    return after > 0 ? (after + s - 1) / s : 0;
+}
+FUNCTION idx last_of(idx at, idx n, int s, int p) {
+    idx last = (at + p) / s;
+    return last < n ? last : n - 1;
+}
+#define FIRST_OF(at, X) first_of(at, K##X, S##X, P##X, D##X)
+#define LAST_OF(at, X) last_of(at, OUT_##X, S##X, P##X)
+#endif
+
+// The windows that have an element along X. If windows are not ADAPTIVE, the compiler sees how many there are at most.
+#ifdef ADAPTIVE
+#define EACH_WINDOW(q, at, X) _Pragma("unroll 1") for (idx q = FIRST_OF(at, X), last = LAST_OF(at, X); q <= last; q++)
+#else
+#define EACH_WINDOW(q, at, X) \
+    for (idx q = FIRST_OF(at, X), last = LAST_OF(at, X), end = q + (K##X - 1) * D##X / S##X; q <= last && q <= end; q++)
+#endif
