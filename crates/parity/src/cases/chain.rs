@@ -170,7 +170,8 @@ impl State<'_> {
                 Ok(Vec::new())
             }
             Pass::Gradients { of } => {
-                let of_one = |x: &Tensor| x.grad().map_or_else(|| x.detach().zeros_like(), Ok);
+                // The next pass adds to the gradients of leaves where they are.
+                let of_one = |x: &Tensor| x.grad().map_or_else(|| x.detach().zeros_like(), |g| g.copy());
                 Ok(of.iter().map(|name| of_one(&self.tensors[name])).collect::<Result<_>>()?)
             }
             Pass::Grad { of, with_respect_to, create_graph } => {
