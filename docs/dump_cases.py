@@ -36,9 +36,19 @@ class Cases:
         """A call that must be refused with this kind of error."""
         self.record(name, op, attributes, {"in": inputs}, error=kind)
 
+    def chain(self, name, calls, inputs, outputs, **fields):
+        """Several calls, and what some of their results must be, in f64 or in the dtype of the inputs."""
+        exact = all(y.dtype == torch.float64 for y in outputs.values() if y.is_floating_point())
+        case = {"name": name, "calls": calls, "inputs": list(inputs), "outputs": list(outputs), "exact": exact}
+        self.keep(case | fields, {"in": inputs, "out": outputs})
+
     def record(self, name, op, attributes, parts, **fields):
         case = {"name": name, "op": op, "attributes": attributes, "inputs": list(parts["in"])}
-        self.cases.append(case | fields)
+        self.keep(case | fields, parts)
+
+    def keep(self, case, parts):
+        name = case["name"]
+        self.cases.append(case)
         for part, tensors in parts.items():
             for key, x in tensors.items():
                 self.tensors[f"{name}/{part}/{key}"] = x.detach().clone(memory_format=torch.contiguous_format)
@@ -72,6 +82,33 @@ def batch_norm(x, **state):
     return norm(x), *norm.state_dict().values()
 
 
+def chains(cases):
+    """Gradients of gradients, and a module that is trained and then evaluated."""
+    x, v = torch.randn(5), torch.rand(5)
+    leaf = x.double().requires_grad_()
+    (dx,) = torch.autograd.grad(torch.logsumexp(leaf, 0), leaf, create_graph=True)
+    (hv,) = torch.autograd.grad(dx, leaf, v.double())
+    calls = [
+        {"leaves": ["x"]},
+        {"op": "logsumexp", "inputs": ["x"], "outputs": ["y"]},
+        {"grad": ["y"], "for": ["x"], "create_graph": True, "outputs": ["dx"]},
+        {"grad": ["dx"], "cotangents": ["v"], "for": ["x"], "outputs": ["hv"]},
+    ]
+    cases.chain("curvature", calls, {"x": x, "v": v}, {"dx": dx, "hv": hv})
+    norm = torch.nn.BatchNorm1d(3, affine=False).double()
+    inputs = {f"x{k}": torch.randn(4, 3) for k in range(3)} | {"running_mean": torch.zeros(3), "running_var": torch.ones(3)}
+    norm(inputs["x0"].double())
+    results = {"y1": norm(inputs["x1"].double()), "mean": norm.running_mean}
+    results["y2"] = norm.eval()(inputs["x2"].double())
+    state = {"running_mean": "running_mean", "running_var": "running_var"}
+    calls = [
+        {"op": "BatchNorm1d", "module": "norm", "inputs": {"x": "x0"} | state},
+        {"module": "norm", "attributes": {"returns": ["y", "running_mean"]}, "inputs": {"x": "x1"}, "outputs": ["y1", "mean"]},
+        {"module": "norm", "attributes": {"training": False}, "inputs": {"x": "x2"}, "outputs": ["y2"]},
+    ]
+    cases.chain("norm", calls, inputs, results)
+
+
 def main(folder):
     torch.manual_seed(7)
     cases, returns = Cases(), ["p0", "0.exp_avg", "0.exp_avg_sq", "0.step"]
@@ -92,6 +129,7 @@ def main(folder):
     inputs = {name: torch.randn(3, 2) for name in ["p0", "g0_0", "g0_1", "g0_2"]}
     adam = steps(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.05), returns)
     cases.add("adamw", "adamw", adam, inputs, lr=0.1, wd=0.05, returns=returns)
+    chains(cases)
     cases.error("rows_and_columns", "matmul", "Shape", {"a": torch.ones(2, 3), "b": torch.ones(2, 3)})
     cases.save(folder)
 

@@ -43,6 +43,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "extremes",
             "--test",
+            "cases",
+            "--test",
             "sizes",
             "--test",
             "properties",

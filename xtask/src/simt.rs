@@ -75,6 +75,7 @@ const RUNS: &[Run] = &[
     run_of("scaling", "checked", ON_CUDA, CHECKED),
     run_of("in_place", "checked", ON_CUDA, CHECKED),
     run_of("limits", "checked", ON_CUDA, CHECKED),
+    run_of("cases", "checked", ON_CUDA, CHECKED),
     run_of("extremes", "checked", ON_CUDA, CHECKED),
     Run { filter: "training::hip", on: ON_HIP, ..run_of("command", "checked", ON_HIP, CHECKED) },
     Run { on: ON_HIP_64, ..run_of("failures", "checked", ON_HIP_64, CHECKED) },

@@ -69,6 +69,12 @@ pub struct Parity {
     /// Only this case, as the report gives it
     #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "dtype", "cases", "quick", "speeds", "pages"])]
     repeat: Option<Repeat>,
+    /// Run nothing: print every op with the inputs, attributes, defaults and dtypes that a case may give it
+    #[arg(long, conflicts_with_all = ["device", "dtype", "cases", "quick", "speeds", "repeat", "json", "pages"])]
+    list: bool,
+    /// Write what the cases of a folder compute to this folder, as <device>/<case>.safetensors
+    #[arg(long, value_name = "DIR", requires = "cases")]
+    dump: Option<PathBuf>,
     /// Write all results to this file, and every 10 seconds what there is
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,6 +92,12 @@ pub struct Parity {
 
 /// Runs the checks, or takes what was found, and reports. The exit code is 1 if anything is outside of its bound.
 pub fn run(options: Parity) -> Result<ExitCode> {
+    if options.list {
+        return list(options.filter.as_ref());
+    }
+    if options.dump.is_some() && !matches!(options.cases, Some(Cases::Recorded(_))) {
+        bail!("--dump is of the cases of a folder, which --cases names");
+    }
     if let (Some(Cases::Recorded(_)), Some(_)) = (&options.cases, &options.status) {
         bail!("--status is a page of the checks of this program, of which a folder of cases has none");
     }
@@ -108,6 +120,17 @@ pub fn run(options: Parity) -> Result<ExitCode> {
         true => report(&reports[0].text(), has_passed),
         false => Ok(if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     }
+}
+
+/// Prints the ops and modules whose names `filter` finds.
+fn list(filter: Option<&Regex>) -> Result<ExitCode> {
+    let chosen = registry::OPS.iter().chain(registry::MODULES.iter());
+    let chosen = chosen.filter(|op| filter.is_none_or(|re| re.is_match(op.name)));
+    let texts = chosen.map(|op| Ok(parity::signature(op)?.text())).collect::<Result<Vec<_>>>()?;
+    if texts.is_empty() {
+        bail!("--filter finds none of the ops");
+    }
+    report(&texts.join("\n"), true)
 }
 
 /// Does what another process of this program asks for.
@@ -168,6 +191,7 @@ fn check(options: &Parity) -> Result<Report> {
             _ => Extent::Whole,
         },
         repeat: options.repeat.clone(),
+        dump: options.dump.clone(),
         commit: option_env!("ISOGRAD_COMMIT").map(String::from),
         apart: Some(apart),
     };

@@ -38,7 +38,7 @@ pub(crate) enum Work {
     /// The checks of an op of the registry.
     Op { op: String, dtype: String, extent: Extent, cases: Option<u32>, seed: u64 },
     /// Cases of a folder, by their names.
-    Cases { folder: String, names: Vec<String> },
+    Cases { folder: String, names: Vec<String>, dump: Option<PathBuf> },
 }
 
 /// Tasks of one process: NVIDIA's OpenCL has no memory left for a queue after some forty.

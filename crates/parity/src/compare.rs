@@ -31,6 +31,11 @@ pub struct Miss {
 }
 
 impl Miss {
+    /// Two that are wrong.
+    pub fn and(self, other: Miss) -> Miss {
+        Miss { why: format!("{}; {}", self.why, other.why), distance: self.distance.or(other.distance) }
+    }
+
     /// The same with other words.
     pub fn told(self, words: impl FnOnce(&str) -> String) -> Miss {
         Miss { why: words(&self.why), ..self }
@@ -72,13 +77,13 @@ const MANY: usize = 10_000;
 
 /// Measures `y` by what is exact, `r`, element by element; NaN and infinities must sit where `r` has them once it is
 /// rounded to the dtype of the results. A bound of 0 demands the rounded value itself. The error names the first element
-/// that is off, and has how far that is at most.
+/// that is off, says how many are, and has how far that is at most.
 pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> Result<Distance, Miss> {
     if y.len() != r.len() {
         return Err(format!("{} elements, expected {}", y.len(), r.len()).into());
     }
     let mut worst = Distance::default();
-    let mut first = None;
+    let (mut first, mut count) = (None, 0);
     for (i, (&y, &r)) in y.iter().zip(r).enumerate() {
         let bound = bound(i);
         let bounds = off(y, r, dtype, bound);
@@ -86,11 +91,13 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
             continue;
         }
         if bounds > 1.0 {
+            count += 1;
             first.get_or_insert_with(|| format!("element {i}: got {y:e}, expected {r:e} within {bound:e}"));
         }
         worst = worst.or(Distance { bounds, ulps: ulps(y, r, dtype) });
     }
-    first.map_or(Ok(worst), |why| Err(Miss { why, distance: worst }))
+    let why = first.map(|first| format!("{first}; {count} of {} elements are off", y.len()));
+    why.map_or(Ok(worst), |why| Err(Miss { why, distance: worst }))
 }
 
 /// How far `y` is from `r` in units of the bound: not at all where it is what r is rounded to, also if that is too large for
@@ -147,10 +154,15 @@ pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance
         return Err(format!("{what} is {}, expected {}", describe(got), describe(expected)).into());
     }
     let bytes = |t: &Tensor| t.to_bytes().map_err(|e| e.to_string());
-    if bytes(got)? != bytes(expected)? {
-        return Err(format!("{what}: got {got}, expected the same bits as {expected}").into());
+    let (y, r) = (bytes(got)?, bytes(expected)?);
+    if y == r {
+        return Ok(Distance::default());
     }
-    Ok(Distance::default())
+    let size = got.dtype().size();
+    let count = y.chunks(size).zip(r.chunks(size)).filter(|(y, r)| y != r).count();
+    let elements = got.numel();
+    Err(format!("{what}: {count} of {elements} elements are off: got {got}, expected the same bits as {expected}")
+        .into())
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub enum Outcome {
     Failed(String),
     /// It says nothing here, for this reason.
     Skipped(String),
+    /// The library does not take this call, and says why: nothing was computed.
+    Refused(String),
 }
 
 /// The case that came nearest to its bound, or failed.
@@ -169,15 +171,18 @@ impl Report {
         self.date = now();
     }
 
-    /// How many checks passed, failed and were skipped.
-    pub fn counts(&self) -> [usize; 3] {
+    /// How many checks passed, failed, were skipped and were refused.
+    pub fn counts(&self) -> [usize; 4] {
         let count = |f: fn(&Outcome) -> bool| self.findings.iter().filter(|finding| f(&finding.outcome)).count();
-        let passed = count(|o| *o == Outcome::Passed);
-        let failed = count(|o| matches!(o, Outcome::Failed(_)));
-        [passed, failed, self.findings.len() - passed - failed]
+        [
+            count(|o| *o == Outcome::Passed),
+            count(|o| matches!(o, Outcome::Failed(_))),
+            count(|o| matches!(o, Outcome::Skipped(_))),
+            count(|o| matches!(o, Outcome::Refused(_))),
+        ]
     }
 
-    /// Why what was skipped was, most frequent first, as in `: the device has no f64 (3), unknown op foo (1)`.
+    /// Why checks were skipped, most frequent reason first, as in `: the device has no f64 (3), unknown op foo (1)`.
     fn reasons(&self) -> String {
         let mut counts = BTreeMap::new();
         for finding in &self.findings {
@@ -193,7 +198,7 @@ impl Report {
 
     /// True if the run ended, something was checked or was not to be, and nothing failed.
     pub fn passed(&self) -> bool {
-        let [passed, failed, _] = self.counts();
+        let [passed, failed, ..] = self.counts();
         self.complete && failed == 0 && (passed > 0 || self.extent == Extent::Speeds)
     }
 
@@ -227,18 +232,25 @@ impl Report {
             ));
         }
         lines.push(String::new());
-        for finding in self.findings.iter().filter(|f| f.has_failed()) {
+        for finding in &self.findings {
             let Finding { op, device, dtype, check, .. } = finding;
-            let Outcome::Failed(why) = &finding.outcome else { continue };
-            lines.push(format!("FAILED {op} {check} {dtype} on {device}: {why:.600}"));
+            let (word, why) = match &finding.outcome {
+                Outcome::Failed(why) => ("FAILED", why),
+                Outcome::Refused(why) => ("REFUSED", why),
+                _ => continue,
+            };
+            lines.push(format!("{word} {op} {check} {dtype} on {device}: {why:.600}"));
             lines.extend(finding.command().map(|command| format!("  repeat it with: {command}")));
         }
-        let [passed, failed, skipped] = self.counts();
+        let [passed, failed, skipped, refused] = self.counts();
         for run in &self.devices {
             let bandwidth = run.bandwidth.map(|b| format!(", copies {:.1} GB/s", b * 1e-9)).unwrap_or_default();
             lines.push(format!("{}: {}{bandwidth}", run.name, run.hardware));
         }
         lines.push(format!("{:.0} s, seed {}", self.seconds, self.seed));
+        if refused > 0 {
+            lines.push(format!("{refused} refused"));
+        }
         lines.push(format!("{skipped} skipped{}", self.reasons()));
         lines.push(format!("{passed} passed, {failed} failed"));
         lines.join("\n")

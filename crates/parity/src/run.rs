@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Mutex, mpsc};
 use std::thread;
@@ -166,6 +166,8 @@ pub struct Options {
     pub extent: Extent,
     /// This case alone.
     pub repeat: Option<Repeat>,
+    /// The folder that gets what cases from outside computed, as `<device>/<case>.safetensors`.
+    pub dump: Option<PathBuf>,
     /// The commit of the program that runs, for the report.
     pub commit: Option<String>,
     /// How processes are started that check the registry's ops, for devices that need them; a repeated case runs here.
@@ -464,14 +466,14 @@ pub fn serve() -> io::Result<()> {
                 let options = Options { devices: vec![device], extent, cases, seed, ..Options::default() };
                 Ok(here(&options, &item, has_f64))
             }
-            Work::Cases { folder: path, names } => {
+            Work::Cases { folder: path, names, dump } => {
                 if folder.as_ref().is_none_or(|folder| folder.path != path) {
                     folder = Some(Folder::read(Path::new(&path))?);
                 }
                 let all = folder.iter().flat_map(|folder| &folder.cases);
                 let device = cases::opened(&device).map_err(|e| e.to_string())?;
                 let chosen = all.filter(|case| names.iter().any(|name| name == case.name()));
-                Ok(chosen.map(|case| case.finding(&path, &device, has_f64)).collect())
+                Ok(chosen.map(|case| case.finding(&path, &device, has_f64, dump.as_deref())).collect())
             }
         }
     })

@@ -85,6 +85,21 @@ pub fn bounds(
     Ok(exact.iter().zip(within).map(|(r, within)| rounding * r.abs() + within + eta).collect())
 }
 
+/// The bounds of a result of several calls, as of an op of so many stages, within the whole result: `exact` and `near` are the
+/// CPU's results in f64 and in the dtype that is tested.
+pub fn stage_bounds(exact: &[f64], near: &[f64], dtype: DType, calls: usize) -> Vec<f64> {
+    let (u_out, eta) = precision(dtype);
+    let (u_acc, calls) = (precision(dtype.acc()).0, calls.max(1) as f64);
+    let finite = |v: f64| if v.is_finite() { v.abs() } else { 0.0 };
+    let scale = exact.iter().fold(0.0, |most: f64, &r| most.max(finite(r)));
+    let error = exact.iter().zip(near).fold(0.0, |most: f64, (r, y)| most.max(finite(y - r)));
+    // Each call rounds once more.
+    let error = capped(error / calls, scale.max(1.0), dtype) * calls;
+    let within = (8.0 * error).max(32.0 * calls * u_acc * scale);
+    let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
+    exact.iter().map(|r| rounding * r.abs() + within + eta).collect()
+}
+
 /// The error of the CPU that counts: what others are measured with must be right itself. Sums in the dtype of the result
 /// round at each of their terms.
 fn capped(error: f64, scale: f64, dtype: DType) -> f64 {

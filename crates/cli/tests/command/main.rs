@@ -1,6 +1,7 @@
 //! The `isograd` command, as a user runs it.
 
 mod bench;
+mod cases;
 mod diff;
 mod kernels;
 mod parity;

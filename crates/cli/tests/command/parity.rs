@@ -6,12 +6,12 @@ use isograd::Device;
 use isograd::parity::{self, Apart, Extent, Options};
 use serde_json::{Value, json as json_of};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-fn json(path: &Path) -> Value {
+pub fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
@@ -139,7 +139,7 @@ fn found_by(program: &str, arguments: &[&str]) -> Vec<Value> {
     found(Some(apart(program, arguments)))
 }
 
-fn apart(program: &str, arguments: &[&str]) -> Apart {
+pub fn apart(program: &str, arguments: &[&str]) -> Apart {
     let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
     let environment = std::env::vars_os().collect();
     Apart { program: program.into(), arguments, environment, devices: vec!["cpu".into()] }
@@ -185,33 +185,6 @@ fn a_process_that_crashes_is_a_failure_of_its_checks_alone() {
     assert_eq!(ops, [["gelu"; 4], ["pow"; 4]].concat());
     let absent = found_by("/no/such/program", &[]);
     assert!(absent.iter().all(|finding| finding["outcome"]["failed"].is_string()), "{absent:?}");
-}
-
-#[cfg(unix)]
-#[test]
-fn cases_of_a_folder_are_checked_by_other_processes() {
-    let folder = parity::Folder::read(&recorded()).unwrap();
-    let by = |apart| {
-        let options = Options { devices: vec![Device::cpu().unwrap()], apart, ..Options::default() };
-        parity::run_cases(&folder, &options, &mut |_| ()).unwrap().findings
-    };
-    let outcomes = |findings: Vec<_>| {
-        let outcome = |finding| json_of!(finding)["outcome"].clone();
-        findings.into_iter().map(outcome).collect::<Vec<Value>>()
-    };
-    let here = by(None);
-    assert_eq!(outcomes(by(Some(apart(ISOGRAD, &["parity-worker"])))), outcomes(here));
-    // One case ends its process whenever it is asked for, and takes no other with it.
-    let name = folder.cases[0].name();
-    let crash = format!(
-        r#"while read -r task; do case $task in *'"{name}"'*) kill -SEGV $$;; *) echo "$task" | {ISOGRAD} parity-worker;; esac; done"#
-    );
-    let found = by(Some(apart("sh", &["-c", &crash])));
-    let crashed: Vec<Value> =
-        found.into_iter().map(|finding| json_of!(finding)).filter(|f| f["outcome"] != "passed").collect();
-    let [one] = &crashed[..] else { panic!("{crashed:?}") };
-    assert!(one["outcome"]["failed"].as_str().unwrap().contains("signal: 11"), "{one}");
-    assert_eq!(one["worst"]["case"], name);
 }
 
 #[test]
@@ -265,175 +238,4 @@ fn what_cannot_be_checked_is_said_at_once() {
     let page = folder.path().join("page.md");
     let missing = ["parity", "--from", "missing.json", "--status", page.to_str().unwrap()];
     assert_refused(&run(&missing), &["cannot read missing.json"]);
-}
-
-/// Cases from PyTorch, which generate.py beside them wrote.
-fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
-}
-
-/// A copy of the cases after `change`.
-fn changed(folder: &Path, change: impl Fn(&mut Vec<Value>)) -> String {
-    let mut file = json(&recorded().join("cases.json"));
-    change(file["cases"].as_array_mut().unwrap());
-    fs::write(folder.join("cases.json"), file.to_string()).unwrap();
-    fs::copy(recorded().join("pytorch.safetensors"), folder.join("pytorch.safetensors")).unwrap();
-    folder.to_str().unwrap().to_string()
-}
-
-fn case<'a>(cases: &'a mut [Value], name: &str) -> &'a mut Value {
-    cases.iter_mut().find(|case| case["name"] == name).unwrap()
-}
-
-#[test]
-fn cases_of_another_program_pass_on_every_device() {
-    let file = json(&recorded().join("cases.json"));
-    let count = file["cases"].as_array().unwrap().len();
-    let listed = run(&["devices"]).stdout;
-    let devices = ["cpu", "opencl:0"].into_iter().filter(|name| listed.contains(name));
-    for device in devices {
-        let ended = run(&["parity", "--device", device, "--cases", recorded().to_str().unwrap()]);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-        assert!(ended.stdout.ends_with(&format!("\n0 skipped\n{count} passed, 0 failed\n")), "{}", ended.stdout);
-    }
-    assert!(count > 10 && file["cases"].as_array().unwrap().iter().any(|case| case["error"] == "Shape"));
-}
-
-#[test]
-fn cases_that_say_nothing_are_counted_and_no_success() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = changed(folder.path(), |cases| {
-        case(cases, "leaky")["op"] = "LeakierRelu".into();
-        case(cases, "layer_norm")["attributes"]["axis"] = 0.into();
-        case(cases, "Cosine")["attributes"]["restarts"] = 2.into();
-        case(cases, "outer_sizes")["attributes"]["transpose"] = true.into();
-        // What is absent is not looked at.
-        case(cases, "fused")["attributes"]["slope"] = Value::Null;
-    });
-    let ended = run(&["parity", "--device", "cpu", "--cases", &path]);
-    let reasons = [
-        "op LeakierRelu",
-        "attribute axis of layer_norm",
-        "attribute restarts of Cosine",
-        "attribute transpose of matmul",
-    ];
-    let line = ended.stdout.lines().rev().nth(1).unwrap();
-    assert!(
-        line.starts_with("4 skipped: ") && reasons.iter().all(|r| line.contains(&format!("unknown {r} (1)"))),
-        "{line}"
-    );
-    assert!(ended.stdout.ends_with("\n13 passed, 0 failed\n"), "{}", ended.stdout);
-    // Nothing that passed is no success.
-    let ended = run(&["parity", "--device", "cpu", "--cases", &path, "--filter", "leaky"]);
-    assert_eq!(ended.code, Some(1));
-    assert!(
-        ended.stdout.ends_with("\n1 skipped: unknown op LeakierRelu (1)\n0 passed, 0 failed\n"),
-        "{}",
-        ended.stdout
-    );
-}
-
-#[test]
-fn cases_that_differ_fail_and_are_repeated_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = changed(folder.path(), |cases| {
-        case(cases, "leaky")["attributes"]["slope"] = 0.30001.into();
-        case(cases, "sequential")["attributes"]["1.approximate"] = "none".into();
-        case(cases, "outer_sizes")["error"] = "Dtype".into();
-        // Of its own tolerance, one is wide enough and one is not.
-        case(cases, "momentum")["attributes"]["lr"] = 0.1001.into();
-        case(cases, "momentum")["tolerance"] = json_of!({"rtol": 0.1, "atol": 0.1});
-        case(cases, "fused")["tolerance"] = json_of!({"rtol": 1e-30});
-    });
-    let file = folder.path().join("results.json");
-    let ended = run(&["parity", "--device", "cpu", "--cases", &path, "--json", file.to_str().unwrap()]);
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stdout.ends_with("\n0 skipped\n13 passed, 4 failed\n"), "{}", ended.stdout);
-    for part in ["output 0, element", "expected an error of kind Dtype, got matmul: Shape"] {
-        assert!(ended.stdout.contains(part), "{}", ended.stdout);
-    }
-    let command = format!("isograd parity --device cpu --cases {path} --filter '^leaky$'");
-    assert!(ended.stdout.contains(&command), "{}", ended.stdout);
-    let failed: Vec<Value> = json(&file)["findings"].as_array().unwrap().clone();
-    let failed =
-        failed.iter().filter(|f| !f["outcome"]["failed"].is_null()).map(|f| f["worst"]["case"].as_str().unwrap());
-    assert_eq!(failed.collect::<Vec<_>>(), ["leaky", "fused", "sequential", "outer_sizes"]);
-    let ended = run(&["parity", "--device", "cpu", "--cases", &path, "--filter", "^leaky$"]);
-    assert!(ended.stdout.ends_with("\n0 passed, 1 failed\n"), "{}", ended.stdout);
-}
-
-#[test]
-fn files_with_mistakes_are_refused_with_file_case_and_field() {
-    let folder = tempfile::tempdir().unwrap();
-    let refused = |expected: &str| {
-        let path = folder.path().to_str().unwrap();
-        let ended = run(&["parity", "--device", "cpu", "--cases", path]);
-        assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{}", ended.stderr);
-        assert!(ended.stderr.contains(expected), "{expected:?} is not in {}", ended.stderr);
-    };
-    type Change = fn(&mut Vec<Value>);
-    let changes: [(Change, &str); 13] = [
-        (|all| all[0]["op"] = 1.into(), "cases.json: case momentum: op: expected a text"),
-        (|all| all[0]["name"] = 1.into(), "cases.json: case 0: name: expected a text"),
-        (|all| all[1] = all[0].clone(), "case momentum: inputs: there is no tensor momentum/in/p0"),
-        (|all| all[0]["outptus"] = 1.into(), "case momentum: outptus: no such field; there are name, op,"),
-        (|all| all[0]["outputs"] = Value::Null, "case momentum: outputs: expected a number"),
-        (|all| all[0]["outputs"] = 4.into(), "case momentum: outputs: there is no tensor momentum/out/3"),
-        (|all| all[0]["inputs"][0] = "q".into(), "case momentum: inputs: there is no tensor momentum/in/q"),
-        (|all| drop(all.pop()), "pytorch.safetensors: tensor outer_sizes/in/a: no case of"),
-        (|all| case(all, "leaky")["grads"] = json_of!(["y"]), "case leaky: grads: there is no tensor leaky/grad/y"),
-        (
-            |all| case(all, "leaky")["error"] = "Shape".into(),
-            "case leaky: error: a call that is refused has no outputs",
-        ),
-        (|all| case(all, "outer_sizes")["error"] = "Form".into(), "error: \"Form\" is none of Shape, Dtype"),
-        (|all| all[0]["tolerance"] = json_of!({"rtol": -1.0}), "case momentum: tolerance: expected"),
-        (|all| all[0]["attributes"] = json_of!([1]), "case momentum: attributes: expected an object"),
-    ];
-    for (change, expected) in changes {
-        changed(folder.path(), change);
-        refused(expected);
-    }
-    for (text, expected) in [("{", "cases.json: EOF while parsing"), ("{}", "cases.json: cases: expected a list")] {
-        fs::write(folder.path().join("cases.json"), text).unwrap();
-        refused(expected);
-    }
-    // Tensors of other shapes and dtypes.
-    let tensors = |x: &[usize], cotangent: &[usize], dtype: &str| {
-        let entry = |name: &str, dtype: &str, shape: &[usize], at: usize| {
-            let bytes = shape.iter().product::<usize>() * if dtype == "F32" { 4 } else { 2 };
-            (
-                format!("a/{name}"),
-                json_of!({"dtype": dtype, "shape": shape, "data_offsets": [at, at + bytes]}),
-                at + bytes,
-            )
-        };
-        let (mut header, mut end) = (serde_json::Map::new(), 0);
-        for (name, dtype, shape) in
-            [("in/x", dtype, x), ("out/0", "F32", &[2]), ("cotangent/0", "F32", cotangent), ("grad/x", "F32", &[2])]
-        {
-            let (name, entry, to) = entry(name, dtype, shape, end);
-            header.insert(name, entry);
-            end = to;
-        }
-        let header = Value::Object(header).to_string();
-        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; end]].concat()
-    };
-    let cases = r#"{"cases": [{"name": "a", "op": "relu", "inputs": ["x"], "outputs": 1, "grads": ["x"]}]}"#;
-    fs::write(folder.path().join("cases.json"), cases).unwrap();
-    let wrong: [(&[usize], &[usize], &str, &str); 3] = [
-        (&[2], &[3], "F32", "case a: grads: cotangent/0 has shape [3], out/0 [2]"),
-        (&[3], &[2], "F32", "case a: grads: grad/x has shape [2], and in/x is f32 [3]"),
-        (&[2], &[2], "U16", "tensor a/in/x: no tensor is U16"),
-    ];
-    for (x, cotangent, dtype, expected) in wrong {
-        fs::write(folder.path().join("pytorch.safetensors"), tensors(x, cotangent, dtype)).unwrap();
-        refused(expected);
-    }
-    fs::write(folder.path().join("pytorch.safetensors"), "no header").unwrap();
-    refused("pytorch.safetensors: ");
-    // The same tensors in a second file.
-    changed(folder.path(), |_| ());
-    fs::copy(recorded().join("pytorch.safetensors"), folder.path().join("twice.safetensors")).unwrap();
-    refused("pytorch.safetensors has it, too");
 }

@@ -80,15 +80,16 @@ function summary(list) {
   const count = (state) => list.filter((finding) => finding.state === state).length;
   const largest = (field) => list.reduce((most, finding) => Math.max(most, finding[field]), 0);
   const seconds = list.reduce((sum, finding) => sum + finding.seconds, 0);
-  const [passed, failed, skipped] = ["passed", "failed", "skipped"].map(count);
-  return { passed, failed, skipped, bounds: largest("bounds"), ulps: largest("ulps"), seconds };
+  const [passed, failed, skipped, refused] = ["passed", "failed", "skipped", "refused"].map(count);
+  return { passed, failed, skipped, refused, bounds: largest("bounds"), ulps: largest("ulps"), seconds };
 }
 
-function counts({ passed, failed, skipped }) {
+function counts({ passed, failed, skipped, refused }) {
   const parts = [];
   if (failed) parts.push(el("span", { class: "bad" }, `✗ ${failed.toLocaleString("en")} failed`));
   if (passed || !failed) parts.push(`${passed.toLocaleString("en")} passed`);
   if (skipped) parts.push(`${skipped.toLocaleString("en")} skipped`);
+  if (refused) parts.push(`${refused.toLocaleString("en")} refused`);
   return parts.flatMap((part, k) => (k ? [", ", part] : [part]));
 }
 
@@ -123,7 +124,7 @@ function cell(kernel, column, list) {
   const kind = failed ? "failed" : passed ? `l${level}` : "skipped";
   const text = failed ? (worst.bounds > 1 ? `✗ ${short(worst.bounds)}` : "✗") : passed ? short(bounds) : "skip";
   const id = `kernel ${kernel.name} ${column.backend} ${column.dtype}`;
-  const said = failed ? `failed, ${worst.check}` : passed ? `passed, ${short(bounds)} of its bound` : `skipped, ${worst.why}`;
+  const said = failed ? `failed, ${worst.check}` : passed ? `passed, ${short(bounds)} of its bound` : `${worst.state}, ${worst.why}`;
   const title = `${kernel.name} on ${BACKENDS[column.backend] ?? column.backend} in ${column.dtype}`;
   shown.set(id, { title, list });
   const label = `${title}: ${said}`;

@@ -15,12 +15,11 @@ fn approximate(c: &Invocation<'_>) -> Result<Approximate> {
     approximate_of(c, "approximate")
 }
 
+/// How gelu is computed, by the values of the attribute `approximate`.
+pub(super) const APPROXIMATIONS: [(&str, Approximate); 2] = [("none", Approximate::None), ("tanh", Approximate::Tanh)];
+
 pub(super) fn approximate_of(c: &Invocation<'_>, name: &str) -> Result<Approximate> {
-    match c.word(name)? {
-        "none" => Ok(Approximate::None),
-        "tanh" => Ok(Approximate::Tanh),
-        _ => c.fail("none or tanh", name),
-    }
+    c.choice(name, &APPROXIMATIONS)
 }
 
 fn gelu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {

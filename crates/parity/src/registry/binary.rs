@@ -27,31 +27,35 @@ fn binary(
 }
 
 fn add(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if c.has("alpha") { a.add_scaled(b, c.scalar("alpha")?) } else { a.add(b) }
+    let alpha = c.scalar_or("alpha", 1)?;
+    if c.has("alpha") { a.add_scaled(b, alpha) } else { a.add(b) }
 }
 
 /// Subtraction has no factor of its own: another is negated and added.
 fn sub(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match c.given("alpha").and_then(Value::as_i64) {
         None if c.has("alpha") => a.add_scaled(b, -c.float("alpha")?),
-        None | Some(1) => a.sub(b),
+        // Also for the list of ops.
+        None | Some(1) => c.scalar_or("alpha", 1).and_then(|_| a.sub(b)),
         Some(alpha) => a.add_scaled(b, -alpha),
     }
 }
 
 /// A quotient, by default not rounded.
 fn div(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match c.has("rounding").then(|| c.word("rounding")).transpose()? {
-        None | Some("none") => a.div(b),
-        Some("floor") => a.div_rounded(b, Rounding::Floor),
-        Some("trunc") => a.div_rounded(b, Rounding::Trunc),
-        Some(_) => c.fail("none, floor or trunc", "rounding"),
+    let roundings = [("none", None), ("floor", Some(Rounding::Floor)), ("trunc", Some(Rounding::Trunc))];
+    match c.choice_or_first("rounding", &roundings)? {
+        None => a.div(b),
+        Some(rounding) => a.div_rounded(b, rounding),
     }
 }
 
 fn pow(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let a = c.input("a")?;
-    one(if c.has("exponent") { a.pow_scalar(c.scalar("exponent")?) } else { a.pow(c.input("b")?) })
+    one(match c.optional_of("exponent", Invocation::scalar)? {
+        Some(exponent) => a.pow_scalar(exponent),
+        None => a.pow(c.input("b")?),
+    })
 }
 
 fn pow_case(g: &mut Gen) -> Case {

@@ -1,7 +1,7 @@
 //! Comparisons and logic.
 
-use super::Op;
 use super::common::{NO_GRADIENT, at, none, one};
+use super::{Invocation, Op};
 use crate::case::{Case, Domain};
 use isograd_core::{Result, Tensor};
 use serde_json::json;
@@ -15,7 +15,10 @@ fn compare(
         name,
         move |c| {
             let a = c.input("a")?;
-            one(if c.has("scalar") { scalars(a, c.scalar("scalar")?) } else { tensors(a, c.input("b")?) })
+            one(match c.optional_of("scalar", Invocation::scalar)? {
+                Some(scalar) => scalars(a, scalar),
+                None => tensors(a, c.input("b")?),
+            })
         },
         |g| {
             // Few different values, so that some are equal.

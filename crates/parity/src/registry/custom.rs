@@ -7,8 +7,8 @@ use isograd_core::custom::{CustomOp, Gradient};
 /// The row of an op of a program's own. The attributes `ints` and `floats` of a case are the numbers of its call.
 pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static) -> Op {
     let run = |c: &Invocation<'_>| {
-        let ints = if c.has("ints") { c.list("ints", |v| v.as_i64())? } else { Vec::new() };
-        let floats = if c.has("floats") { c.list("floats", |v| v.as_f64())? } else { Vec::new() };
+        let ints = c.list_or_empty("ints", |v| v.as_i64())?;
+        let floats = c.list_or_empty("floats", |v| v.as_f64())?;
         Ok(vec![op.call_with(&c.all(), &ints, &floats)?])
     };
     let derivative = match op.gradient {

@@ -13,7 +13,7 @@ fn clamp(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     if lo.is_some() || hi.is_some() {
         return one(x.clamp_tensor(lo, hi));
     }
-    let bound = |name: &str| c.has(name).then(|| c.scalar(name)).transpose();
+    let bound = |name: &str| c.optional_of(name, Invocation::scalar);
     one(x.clamp(bound("min")?, bound("max")?))
 }
 

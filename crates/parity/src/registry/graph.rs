@@ -18,7 +18,7 @@ fn edges(g: &mut Gen, domain: Domain) -> Case {
 }
 
 fn size(c: &Invocation<'_>) -> Result<Option<usize>> {
-    c.has("size").then(|| c.size("size")).transpose()
+    c.optional_of("size", Invocation::size)
 }
 
 pub(super) fn ops() -> Vec<Op> {
@@ -53,7 +53,7 @@ pub(super) fn ops() -> Vec<Op> {
         Op::new(
             "scatter_max",
             |c| {
-                let ties = if c.has("ties") && c.word("ties")? == "first" { TieGrad::First } else { TieGrad::Even };
+                let ties = c.choice_or_first("ties", &[("even", TieGrad::Even), ("first", TieGrad::First)])?;
                 two(c.input("src")?.scatter_max(c.input("index")?, size(c)?, ties))
             },
             |g| {

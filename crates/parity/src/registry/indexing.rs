@@ -296,7 +296,7 @@ pub(super) fn ops() -> Vec<Op> {
         Op::new(
             "embedding",
             |c| {
-                let padding_idx = c.has("padding_idx").then(|| c.int("padding_idx")).transpose()?;
+                let padding_idx = c.optional_of("padding_idx", Invocation::int)?;
                 let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag("scale_grad_by_freq")? };
                 one(c.input("w")?.embedding(c.input("idx")?, options))
             },

@@ -49,10 +49,11 @@ fn loss_of(
 fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
     Ok(CrossEntropy {
         weight: c.optional("weight").cloned(),
-        ignore_index: c.has("ignore_index").then(|| c.int("ignore_index")).transpose()?,
+        ignore_index: c.optional_of("ignore_index", Invocation::int)?,
         label_smoothing: c.float_or("label_smoothing", 0.0)?,
         // `byte_mean` is the mean that `token_bytes` weighs.
-        reduction: if c.word("reduction")? == "byte_mean" { loss::Reduction::Mean } else { c.reduction()? },
+        reduction: c
+            .choice("reduction", &[&super::REDUCTIONS[..], &[("byte_mean", loss::Reduction::Mean)]].concat())?,
         token_bytes: c.optional("token_bytes").cloned(),
     })
 }
@@ -182,11 +183,7 @@ pub(super) fn ops() -> Vec<Op> {
         .also(&["kl_div_log"])
         .launches(2, 1),
         loss_of("focal_loss", ["x", "t"], focal_case, |c, x, t| {
-            let input = if c.get("from_logits", "a bool", Value::as_bool).unwrap_or(true) {
-                FocalInput::Logits
-            } else {
-                FocalInput::Probabilities
-            };
+            let input = if c.flag_or("from_logits", true)? { FocalInput::Logits } else { FocalInput::Probabilities };
             let (alpha, gamma, reduction) = (c.float("alpha")?, c.float("gamma")?, c.reduction()?);
             x.focal_loss(t, Focal { alpha, gamma, input, reduction })
         })

@@ -66,13 +66,7 @@ const ACTIVATIONS: [(&str, Activation); 7] = [
 
 /// The attribute `activation`; without it, none.
 pub(super) fn activation(c: &Invocation<'_>) -> Result<Activation> {
-    if !c.has("activation") {
-        return Ok(Activation::Identity);
-    }
-    let word = c.word("activation")?;
-    let found = ACTIVATIONS.iter().find(|(name, _)| *name == word);
-    found
-        .map_or_else(|| c.fail("identity, relu, gelu, gelu_tanh, sigmoid, tanh or silu", "activation"), |(_, a)| Ok(*a))
+    c.choice_or_first("activation", &ACTIVATIONS)
 }
 
 fn gemm_bias(c: &Invocation<'_>) -> Result<Vec<Tensor>> {

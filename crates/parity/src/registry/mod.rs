@@ -29,9 +29,10 @@ use crate::bench::Bench;
 use crate::case::{Case, Gen};
 use isograd_core::ops::loss::Reduction;
 use isograd_core::{DType, Device, Error, Result, Scalar, Tensor};
+use isograd_nn::Layer;
 use serde_json::{Map, Value};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -80,6 +81,12 @@ type Run = Box<dyn Fn(&Invocation<'_>) -> Result<Vec<Tensor>> + Send + Sync>;
 type Make = Box<dyn Fn(&mut Gen) -> Case + Send + Sync>;
 type Companion = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
 
+/// How the layer of a module is built from a call's attributes and inputs, and what a call returns of it.
+pub struct LayerOf {
+    build: Box<dyn Fn(&Invocation<'_>) -> Result<Box<dyn Layer>> + Send + Sync>,
+    run: Box<dyn Fn(&Invocation<'_>, &dyn Layer) -> Result<Vec<Tensor>> + Send + Sync>,
+}
+
 /// A row of the registry.
 pub struct Op {
     /// The name of its method, which errors and the tape call it by.
@@ -122,6 +129,8 @@ pub struct Op {
     pub wide: Option<&'static str>,
     /// What of its inputs it changes, where a call changes copies of them.
     pub changes: Option<Changes>,
+    /// Of a module: builds its layer, and runs one that was built.
+    pub layer: Option<LayerOf>,
 }
 
 /// What an op in place does to its first input, or to each.
@@ -211,6 +220,7 @@ impl Op {
             bench: Vec::new(),
             wide: None,
             changes: None,
+            layer: None,
         }
     }
 
@@ -338,7 +348,7 @@ impl Op {
         Invocation { op: self, attributes, inputs, is_in_place: false }
     }
 
-    fn invoke(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
+    pub(crate) fn invoke(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
         (self.run)(&self.invocation(attributes, inputs))
     }
 
@@ -356,15 +366,39 @@ impl Op {
 
     /// The attributes and inputs that its generated calls look at.
     pub fn names(&self) -> BTreeSet<Name> {
-        let Ok(cpu) = Device::cpu() else { return BTreeSet::new() };
-        let read = |seed| {
-            let case = (self.make)(&mut Gen::new(&[2, 3], seed, &cpu));
-            let attributes = Attributes::of(&case);
-            // What is refused has been looked at as well.
-            let _ = self.invoke(&attributes, &case.inputs);
-            attributes.read.into_inner()
-        };
-        (0..8).flat_map(read).collect()
+        let cases = self.examples().unwrap_or_default();
+        cases.iter().flat_map(|case| self.parameters(case).0.into_keys()).collect()
+    }
+
+    /// Generated calls of a small shape.
+    pub(crate) fn examples(&self) -> Result<Vec<Case>> {
+        let cpu = Device::cpu()?;
+        Ok((0..8).map(|seed| (self.make)(&mut Gen::new(&[2, 3], seed, &cpu))).collect())
+    }
+
+    /// The attributes and inputs that a call looks at, and whether it succeeds. A refused call has looked at those before
+    /// its error.
+    pub(crate) fn parameters(&self, case: &Case) -> (BTreeMap<Name, Parameter>, bool) {
+        let attributes = Attributes { is_listing: true, ..Attributes::of(case) };
+        let has_run = self.invoke(&attributes, &case.inputs).is_ok();
+        (attributes.read.into_inner(), has_run)
+    }
+
+    /// Builds the layer of a module from a call's attributes and inputs.
+    pub(crate) fn build(&self, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Box<dyn Layer>> {
+        let layer = self.layer.as_ref().ok_or_else(|| Error::attr(self.name, "it is no module"))?;
+        (layer.build)(&self.invocation(attributes, inputs))
+    }
+
+    /// Runs the layer of a module.
+    pub(crate) fn forward(
+        &self,
+        layer: &dyn Layer,
+        attributes: &Attributes,
+        inputs: &[(String, Tensor)],
+    ) -> Result<Vec<Tensor>> {
+        let run = self.layer.as_ref().ok_or_else(|| Error::attr(self.name, "it is no module"))?.run.as_ref();
+        run(&self.invocation(attributes, inputs), layer)
     }
 
     /// The positions of the inputs of a case that have gradients.
@@ -380,13 +414,26 @@ impl Op {
 /// `attribute` or `input`, and its name.
 pub type Name = (&'static str, String);
 
+/// An attribute or an input, as calls look for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameter {
+    /// What an attribute must be, as in `a number`; empty if it is not known.
+    pub expected: String,
+    /// Whether calls go without it.
+    pub is_optional: bool,
+    /// The value that takes its place, if there is one.
+    pub default: Option<Value>,
+}
+
 /// Attributes by name.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     values: Map<String, Value>,
     device: Option<Device>,
     /// What calls with these have looked at.
-    read: RefCell<BTreeSet<Name>>,
+    read: RefCell<BTreeMap<Name, Parameter>>,
+    /// Whether a call looks at every name that it knows.
+    is_listing: bool,
 }
 
 impl Attributes {
@@ -405,16 +452,39 @@ impl Attributes {
         Attributes { device: Some(device.clone()), ..self }
     }
 
+    /// Those that `chooses` chooses by name.
+    pub(crate) fn only(mut self, chooses: impl Fn(&str) -> bool) -> Attributes {
+        self.values.retain(|name, _| chooses(name));
+        self
+    }
+
     /// The attributes and inputs that no call with these has looked at.
     pub fn unread(&self, inputs: &[(String, Tensor)]) -> Vec<Name> {
         let attributes = self.values.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| ("attribute", name));
         let all = attributes.chain(inputs.iter().map(|(name, _)| ("input", name)));
         let all = all.map(|(what, name)| (what, name.clone()));
-        all.filter(|name| !self.read.borrow().contains(name)).collect()
+        all.filter(|name| !self.read.borrow().contains_key(name)).collect()
     }
 
-    fn note(&self, what: &'static str, name: &str) {
-        self.read.borrow_mut().insert((what, name.to_string()));
+    /// Notes that a call has looked at a name, and what it says of the parameter.
+    fn note(&self, what: &'static str, name: &str, tell: impl FnOnce(&mut Parameter)) {
+        tell(self.read.borrow_mut().entry((what, name.to_string())).or_default());
+    }
+}
+
+/// The reductions of a loss, by the names of the attribute `reduction`.
+const REDUCTIONS: [(&str, Reduction); 4] = [
+    ("none", Reduction::None),
+    ("mean", Reduction::Mean),
+    ("sum", Reduction::Sum),
+    ("batchmean", Reduction::BatchMean),
+];
+
+/// As in `none, mean or sum`.
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -433,22 +503,66 @@ impl Invocation<'_> {
     }
 
     fn given(&self, name: &str) -> Option<&Value> {
-        self.attributes.note("attribute", name);
+        self.attributes.note("attribute", name, |_| ());
         self.attributes.values.get(name).filter(|v| !v.is_null())
     }
 
+    /// Whether an optional attribute is given.
     fn has(&self, name: &str) -> bool {
+        self.attributes.note("attribute", name, |parameter| parameter.is_optional = true);
         self.given(name).is_some()
     }
 
     /// Whether it is given as null, where that means something else than to be absent.
     fn is_null(&self, name: &str) -> bool {
-        self.attributes.note("attribute", name);
+        self.attributes.note("attribute", name, |parameter| parameter.is_optional = true);
         self.attributes.values.get(name).is_some_and(Value::is_null)
     }
 
+    /// Notes what an attribute must be.
+    fn expect(&self, name: &str, what: &str) {
+        self.attributes.note("attribute", name, |parameter| parameter.expected = what.to_string());
+    }
+
     fn get<T>(&self, name: &str, what: &str, convert: impl Fn(&Value) -> Option<T>) -> Result<T> {
+        self.expect(name, what);
         self.given(name).and_then(convert).map_or_else(|| self.fail(what, name), Ok)
+    }
+
+    /// What `read` makes of an attribute, which has a default.
+    fn or<T: Clone + Into<Value>>(
+        &self,
+        name: &str,
+        default: T,
+        read: impl FnOnce(&Self, &str) -> Result<T>,
+    ) -> Result<T> {
+        let given = self.optional_of(name, read)?;
+        self.defaults_to(name, default.clone());
+        Ok(given.unwrap_or(default))
+    }
+
+    /// Notes the value of an attribute that is absent.
+    fn defaults_to(&self, name: &str, default: impl Into<Value>) {
+        self.attributes.note("attribute", name, |parameter| parameter.default = Some(default.into()));
+    }
+
+    /// As `defaults_to`, if this call has looked at the attribute; of a flag, 0 or 1.
+    fn suppose(&self, name: &str, default: f64) {
+        let looked = self.attributes.read.borrow().get(&("attribute", name.to_string())).cloned();
+        match looked {
+            Some(parameter) if parameter.expected == "a bool" => self.defaults_to(name, default != 0.0),
+            Some(_) => self.defaults_to(name, default),
+            None => {}
+        }
+    }
+
+    /// What `read` makes of an attribute; none if it is absent. Then it is read only for the list of ops, for what it must be.
+    fn optional_of<T>(&self, name: &str, read: impl FnOnce(&Self, &str) -> Result<T>) -> Result<Option<T>> {
+        let is_given = self.has(name);
+        match is_given || self.attributes.is_listing {
+            true => read(self, name).map(Some).or_else(|e| if is_given { Err(e) } else { Ok(None) }),
+            false => Ok(None),
+        }
     }
 
     /// A number, also `"inf"`, `"-inf"` or `"nan"`.
@@ -457,41 +571,69 @@ impl Invocation<'_> {
     }
 
     fn float_or(&self, name: &str, default: f64) -> Result<f64> {
-        if self.has(name) { self.float(name) } else { Ok(default) }
+        self.or(name, default, Self::float)
     }
 
     fn scalar(&self, name: &str) -> Result<Scalar> {
         match self.given(name).and_then(Value::as_i64) {
-            Some(v) => Ok(v.into()),
+            Some(v) => self.get(name, "a number", |_| Some(v.into())),
             None => Ok(self.float(name)?.into()),
         }
     }
 
-    fn scalar_or(&self, name: &str, default: impl Into<Scalar>) -> Result<Scalar> {
-        if self.has(name) { self.scalar(name) } else { Ok(default.into()) }
+    /// An integer or a number; `default` where it is absent.
+    fn scalar_or(&self, name: &str, default: i64) -> Result<Scalar> {
+        let given = self.optional_of(name, Self::scalar)?;
+        self.defaults_to(name, default);
+        Ok(given.unwrap_or_else(|| default.into()))
+    }
+
+    /// One of the values that an attribute may name.
+    fn choice<T: Clone>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let found = |v: &Value| choices.iter().find(|(name, _)| v.as_str() == Some(name)).map(|(_, t)| t.clone());
+        self.get(name, &one_of(&names), found)
+    }
+
+    /// The same; the first of them where the attribute is absent.
+    fn choice_or_first<T: Clone>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
+        let (first, value) = &choices[0];
+        let read = |c: &Self, name: &str| c.choice(name, choices);
+        let chosen = self.optional_of(name, read)?;
+        self.defaults_to(name, *first);
+        Ok(chosen.unwrap_or_else(|| value.clone()))
     }
 
     fn int(&self, name: &str) -> Result<i64> {
         self.get(name, "an integer", Value::as_i64)
     }
 
+    fn int_or(&self, name: &str, default: i64) -> Result<i64> {
+        self.or(name, default, Self::int)
+    }
+
     fn dim(&self, name: &str) -> Result<isize> {
         Ok(self.int(name)? as isize)
+    }
+
+    fn dim_or(&self, name: &str, default: isize) -> Result<isize> {
+        Ok(self.int_or(name, default as i64)? as isize)
     }
 
     fn size(&self, name: &str) -> Result<usize> {
         self.get(name, "a size", |v| v.as_u64().map(|v| v as usize))
     }
 
-    fn flag(&self, name: &str) -> Result<bool> {
-        if self.has(name) { self.get(name, "a bool", Value::as_bool) } else { Ok(false) }
+    fn size_or(&self, name: &str, default: usize) -> Result<usize> {
+        self.or(name, default, Self::size)
     }
 
-    fn word(&self, name: &str) -> Result<&str> {
-        match self.given(name).and_then(Value::as_str) {
-            Some(word) => Ok(word),
-            None => self.fail("a word", name),
-        }
+    fn flag(&self, name: &str) -> Result<bool> {
+        self.flag_or(name, false)
+    }
+
+    fn flag_or(&self, name: &str, default: bool) -> Result<bool> {
+        self.or(name, default, |c, name| c.get(name, "a bool", Value::as_bool))
     }
 
     fn words(&self, name: &str) -> Result<Vec<String>> {
@@ -503,6 +645,10 @@ impl Invocation<'_> {
         self.get(name, "a list of integers", |v| v.as_array()?.iter().map(&convert).collect())
     }
 
+    fn list_or_empty<T>(&self, name: &str, convert: impl Fn(&Value) -> Option<T>) -> Result<Vec<T>> {
+        Ok(self.optional_of(name, |c, name| c.list(name, convert))?.unwrap_or_default())
+    }
+
     fn dims(&self, name: &str) -> Result<Vec<isize>> {
         self.list(name, |v| Some(v.as_i64()? as isize))
     }
@@ -512,11 +658,11 @@ impl Invocation<'_> {
     }
 
     fn dtype(&self, name: &str) -> Result<DType> {
-        self.word(name)?.parse()
+        self.get(name, "a dtype", |v| v.as_str().map(String::from))?.parse()
     }
 
     fn dtype_or(&self, name: &str, default: DType) -> Result<DType> {
-        if self.has(name) { self.dtype(name) } else { Ok(default) }
+        self.or(name, default.to_string(), |c, name| Ok(c.dtype(name)?.to_string()))?.parse()
     }
 
     /// The device of an op without inputs: the CPU unless the case says another.
@@ -525,22 +671,18 @@ impl Invocation<'_> {
     }
 
     fn reduction(&self) -> Result<Reduction> {
-        match self.word("reduction")? {
-            "none" => Ok(Reduction::None),
-            "mean" => Ok(Reduction::Mean),
-            "sum" => Ok(Reduction::Sum),
-            "batchmean" => Ok(Reduction::BatchMean),
-            _ => self.fail("none, mean, sum or batchmean", "reduction"),
-        }
+        self.choice("reduction", &REDUCTIONS)
     }
 
     fn optional(&self, name: &str) -> Option<&Tensor> {
-        self.attributes.note("input", name);
+        self.attributes.note("input", name, |parameter| parameter.is_optional = true);
         self.inputs.iter().find(|(n, _)| n == name).map(|(_, t)| t)
     }
 
     fn input(&self, name: &str) -> Result<&Tensor> {
-        self.optional(name).map_or_else(|| self.fail("a tensor", name), Ok)
+        self.attributes.note("input", name, |_| ());
+        let found = self.inputs.iter().find(|(n, _)| n == name);
+        found.map_or_else(|| self.fail("a tensor", name), |(_, t)| Ok(t))
     }
 
     /// The input that an op in place changes.
@@ -550,7 +692,7 @@ impl Invocation<'_> {
     }
 
     fn all(&self) -> Vec<&Tensor> {
-        self.inputs.iter().for_each(|(name, _)| self.attributes.note("input", name));
+        self.inputs.iter().for_each(|(name, _)| self.attributes.note("input", name, |_| ()));
         self.inputs.iter().map(|(_, t)| t).collect()
     }
 }

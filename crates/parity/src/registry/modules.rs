@@ -1,19 +1,19 @@
 //! Modules by the names of their types, with what they are built from as attributes and their parameters as inputs, by the
 //! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
 
-use super::activation::approximate_of;
+use super::activation::APPROXIMATIONS;
 use super::common::{none, one};
 use super::indexing::order;
 use super::matrix::activation;
 use super::optimizer::{found, with_gradients};
 use super::pooling::{avg_of, max_of, output_of};
 use super::random::rng;
-use super::{Class, Derivative, Invocation, Op, Slice};
+use super::{Class, Derivative, Invocation, LayerOf, Op, Slice};
 use crate::case::{Case, Domain};
-use isograd_core::ops::{Approximate, EmbeddingOptions};
+use isograd_core::ops::EmbeddingOptions;
 use isograd_core::{DType, Device, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
-use isograd_nn::{self as nn, Embedding, Forward, Init, Layer, Linear, Module, NormOptions, Sequential};
+use isograd_nn::{self as nn, Embedding, Init, Layer, Linear, NormOptions, Sequential};
 use serde_json::{Value, json};
 
 const NO_GRADIENT: Derivative = Derivative::None("no function of float inputs");
@@ -96,43 +96,51 @@ fn parsed(attributes: &str) -> Value {
 }
 
 fn module(name: &'static str, attributes: &'static str, inputs: &'static [(&'static str, &'static [usize])]) -> Op {
-    let run = move |c: &Invocation<'_>| {
-        let (x, layer) = (c.input("x")?, layer(c, name, "")?);
-        if c.has("training") && !c.flag("training")? {
-            layer.eval();
+    let build = move |c: &Invocation<'_>| layer(c, name, "");
+    let run = move |c: &Invocation<'_>, layer: &dyn Layer| {
+        if c.flag_or("training", true)? {
+            layer.train()
+        } else {
+            layer.eval()
         }
         let y = match name == "Linear" && c.has("activation") {
-            true => linear(c, "")?.forward_with(x, activation(c)?)?,
-            false => layer.forward(x)?,
+            true => linear(c, "")?.forward_with(c.input("x")?, activation(c)?)?,
+            false => layer.forward(c.input("x")?)?,
         };
-        returned(c, y, &*layer)
+        returned(c, y, layer)
     };
-    Op::new(name, run, move |g| {
-        let inputs = inputs.iter().map(|&(name, shape)| match name.strip_suffix('?') {
-            Some(name) => (name, g.indices(2, shape)),
-            None => (name, g.tensor(Domain::Real, shape)),
-        });
-        Case::new(parsed(attributes), inputs.collect())
-    })
+    let layer = Some(LayerOf { build: Box::new(build), run: Box::new(run) });
+    let op = Op::new(
+        name,
+        move |c| run(c, &*build(c)?),
+        move |g| {
+            let inputs = inputs.iter().map(|&(name, shape)| match name.strip_suffix('?') {
+                Some(name) => (name, g.indices(2, shape)),
+                None => (name, g.tensor(Domain::Real, shape)),
+            });
+            Case::new(parsed(attributes), inputs.collect())
+        },
+    )
     .class(Class::Stages)
-    .slice(Slice::Whole)
+    .slice(Slice::Whole);
+    Op { layer, ..op }
 }
 
 /// `y`, or what `returns` names: `y`, and parameters and buffers after it.
 fn returned(c: &Invocation<'_>, y: Tensor, layer: &dyn Layer) -> Result<Vec<Tensor>> {
-    if !c.has("returns") {
-        return one(Ok(y));
-    }
+    let Some(names) = c.optional_of("returns", Invocation::words)? else { return one(Ok(y)) };
     let mut all = layer.state_dict();
     all.insert("y".into(), y);
-    c.words("returns")?.iter().map(|name| found(c, &all, name).cloned()).collect()
+    // A later call of the layer changes its buffers.
+    let value = |t: &Tensor| if t.is_leaf() { t.detach().copy() } else { Ok(t.clone()) };
+    names.iter().map(|name| found(c, &all, name).and_then(value)).collect()
 }
 
 /// The layer of this type, with attributes and tensors whose names begin with `at`.
 fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
     let of = |name: &str| format!("{at}{name}");
     let float = |name: &str, default: f64| c.float_or(&of(name), default);
-    let dim = || if c.has(&of("dim")) { c.dim(&of("dim")) } else { Ok(-1) };
+    let dim = || c.dim_or(&of("dim"), -1);
     Ok(match kind {
         "Linear" => Box::new(linear(c, at)?),
         "Embedding" => Box::new(embedding(c, at)?),
@@ -153,11 +161,7 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "Softsign" => Box::new(nn::Softsign),
         "Hardswish" => Box::new(nn::Hardswish),
         "Hardsigmoid" => Box::new(nn::Hardsigmoid),
-        "Gelu" => {
-            let is_given = c.has(&of("approximate"));
-            let approximate = if is_given { approximate_of(c, &of("approximate"))? } else { Approximate::None };
-            Box::new(nn::Gelu { approximate })
-        }
+        "Gelu" => Box::new(nn::Gelu { approximate: c.choice_or_first(&of("approximate"), &APPROXIMATIONS)? }),
         "LeakyRelu" => Box::new(nn::LeakyRelu { slope: float("slope", 0.01)? }),
         "Elu" => Box::new(nn::Elu { alpha: float("alpha", 1.0)? }),
         "Celu" => Box::new(nn::Celu { alpha: float("alpha", 1.0)? }),
@@ -256,16 +260,13 @@ fn linear(c: &Invocation<'_>, at: &str) -> Result<Linear> {
 
 fn embedding(c: &Invocation<'_>, at: &str) -> Result<Embedding> {
     let (padding, scale) = (format!("{at}padding_idx"), format!("{at}scale_grad_by_freq"));
-    let padding_idx = c.has(&padding).then(|| c.int(&padding)).transpose()?;
+    let padding_idx = c.optional_of(&padding, Invocation::int)?;
     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq: c.flag(&scale)? };
     Embedding::from_pretrained(c.input(&format!("{at}weight"))?.clone(), options)
 }
 
 fn flatten(c: &Invocation<'_>, at: &str) -> Result<nn::Flatten> {
-    let of = |name: &str, default: isize| {
-        let name = format!("{at}{name}");
-        if c.has(&name) { c.dim(&name) } else { Ok(default) }
-    };
+    let of = |name: &str, default: isize| c.dim_or(&format!("{at}{name}"), default);
     let whole = nn::Flatten::default();
     Ok(nn::Flatten { start: of("start_dim", whole.start)?, end: of("end_dim", whole.end)? })
 }
@@ -295,7 +296,10 @@ fn schedule(name: &'static str, attributes: &'static str) -> Op {
                 })
             }
         };
-        let schedule = if c.has("warm_up") { Box::new(schedule.after_warm_up(number("warm_up")?)) } else { schedule };
+        let schedule = match c.optional_of("warm_up", Invocation::size)? {
+            Some(steps) => Box::new(schedule.after_warm_up(steps as u64)),
+            None => schedule,
+        };
         let rates = (0..number("count")?).map(|step| schedule.lr(step)).collect::<Result<Vec<f64>>>()?;
         one(Tensor::from_slice(&rates, rates.len(), &Device::cpu()?))
     };
@@ -325,7 +329,7 @@ fn others() -> Vec<Op> {
         Op::new(
             "grad_norm",
             |c| {
-                let norm_type = if c.has("norm_type") { c.float("norm_type")? } else { 2.0 };
+                let norm_type = c.float_or("norm_type", 2.0)?;
                 one(nn::grad_norm(&with_gradients(c)?, norm_type))
             },
             |g| Case::new(none(), vec![("g0", g.x(Domain::Real)), ("g1", g.x(Domain::Real))]),

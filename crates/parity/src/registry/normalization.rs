@@ -34,10 +34,8 @@ fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
 
 /// How many of the last dimensions are normalised: `dims`, or as many as `normalized_shape` has, which must be theirs.
 fn normalized(c: &Invocation<'_>) -> Result<usize> {
-    if !c.has("normalized_shape") {
-        return c.size("dims");
-    }
-    let (shape, x) = (c.shape("normalized_shape")?, c.input("x")?);
+    let Some(shape) = c.optional_of("normalized_shape", Invocation::shape)? else { return c.size("dims") };
+    let x = c.input("x")?;
     match x.dims().ends_with(&shape) {
         true => Ok(shape.len()),
         false => Err(Error::shape(c.op.name, format!("normalized_shape is {shape:?}, x has shape {}", x.shape()))),
@@ -142,11 +140,11 @@ struct Kept {
 impl Kept {
     fn of(c: &Invocation<'_>) -> Result<Kept> {
         let name = if c.op.name.starts_with("instance") { "use_input_stats" } else { "training" };
-        let is_own = !c.has(name) || c.flag(name)?;
+        let is_own = c.flag_or(name, true)?;
         let kept = |t: &Tensor| if is_own && !c.is_in_place { t.detach().copy() } else { Ok(t.clone()) };
         let find = |name| c.optional(name).map(kept).transpose();
         let mean_and_var = find("running_mean")?.zip(find("running_var")?);
-        let momentum = c.has("momentum").then(|| c.float("momentum")).transpose()?;
+        let momentum = c.optional_of("momentum", Invocation::float)?;
         Ok(Kept { mean_and_var, batches: find("num_batches")?, momentum, is_own })
     }
 

@@ -2,7 +2,7 @@
 
 use super::Class::{Arithmetic, Optimizer, Reduction, Stages};
 use super::common::{IN_PLACE, none, sum_of_two};
-use super::{Changes, Invocation, Op};
+use super::{Attributes, Changes, Invocation, Op};
 use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::update_;
@@ -23,9 +23,12 @@ fn steps<O: nn::Optimizer + 'static>(
         let copies = (0..).map_while(|i| c.optional(&format!("p{i}"))).map(|p| p.detach().copy()?.leaf());
         let parameters: Vec<Tensor> = copies.collect::<Result<_>>()?;
         let mut optimizer = make(c, parameters.clone())?;
-        if c.inputs.iter().any(|(name, _)| name.contains('.')) {
-            let mut state = optimizer.state_dict()?;
-            state.iter_mut().for_each(|(name, t)| *t = c.optional(name).unwrap_or(t).clone());
+        if c.attributes.is_listing {
+            let attributes = Attributes::new(&json!({"lr": 0.1}));
+            list_defaults(c, &make(&Invocation { attributes: &attributes, ..*c }, parameters.clone())?)?;
+        }
+        if c.attributes.is_listing || c.inputs.iter().any(|(name, _)| name.contains('.')) {
+            let state = initial_state(c, optimizer.state_dict()?)?;
             optimizer.load_state_dict(&state)?;
         }
         let mut scaler = scaler(c, &parameters)?;
@@ -59,6 +62,42 @@ fn steps<O: nn::Optimizer + 'static>(
         .wide("parameters of 16 bits are rounded after each step")
 }
 
+/// The options of an optimizer that was given a rate alone are the defaults of the attributes of their names.
+fn list_defaults(c: &Invocation<'_>, optimizer: &dyn nn::Optimizer) -> Result<()> {
+    for (name, t) in optimizer.state_dict()? {
+        match name.strip_prefix("group.0.") {
+            Some("weight_decay") => c.suppose("wd", t.item()?),
+            Some(option) if t.numel() == 1 => c.suppose(option, t.item()?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The states that the inputs give, by the names of the dictionary of states, and those of a new optimizer for the others. A
+/// momentum alone comes from an optimizer that does not count steps: some have been taken. Errors: `Attr` if a step count is
+/// missing that other states come with.
+fn initial_state(c: &Invocation<'_>, mut state: nn::StateDict) -> Result<nn::StateDict> {
+    let is_state =
+        |name: &&String| name.split_once('.').is_some_and(|(parameter, _)| parameter.parse::<usize>().is_ok());
+    let given: Vec<String> =
+        { state.keys() }.filter(is_state).filter(|name| c.optional(name).is_some()).cloned().collect();
+    for name in &given {
+        let (Some(t), Some((parameter, kind))) = (c.optional(name), name.split_once('.')) else { continue };
+        let step = format!("{parameter}.step");
+        if !given.contains(&step) {
+            let others = given.iter().filter_map(|name| name.strip_prefix(&format!("{parameter}.")));
+            if { others }.any(|other| other != "momentum_buffer") {
+                return c.fail(&format!("a tensor, but {parameter}.{kind} is there"), &step);
+            }
+            let taken = state[&step].ones_like()?;
+            state.insert(step, taken);
+        }
+        state.insert(name.clone(), t.clone());
+    }
+    Ok(state)
+}
+
 /// Two steps of one parameter.
 fn two_steps(g: &mut Gen, attributes: &Value) -> Case {
     let inputs = ["p0", "g0_0", "g0_1"].map(|name| (name, g.x(Domain::Real)));
@@ -90,11 +129,22 @@ fn step_count(c: &Invocation<'_>) -> usize {
 
 /// The rate of a step: `lr` is a number or has one for each.
 fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
-    match c.given("lr").and_then(Value::as_array).map(|rates| rates.get(step).and_then(Value::as_f64)) {
-        Some(Some(rate)) => Ok(Some(rate)),
-        Some(None) => c.fail("a number for every step", "lr"),
-        None => c.has("lr").then(|| c.float("lr")).transpose(),
+    c.expect("lr", "a number, or a list of one for each step");
+    match c.given("lr") {
+        Some(Value::Array(rates)) => match rates.get(step).and_then(Value::as_f64) {
+            Some(rate) => Ok(Some(rate)),
+            None => c.fail("a number for every step", "lr"),
+        },
+        Some(_) => c.float("lr").map(Some),
+        None => Ok(None),
     }
+}
+
+/// The rate of the first step, by default an optimizer's own.
+fn rate_or(c: &Invocation<'_>, default: f64) -> Result<f64> {
+    c.has("lr");
+    c.defaults_to("lr", default);
+    Ok(rate(c, 0)?.unwrap_or(default))
 }
 
 /// What a scaler of its own tells the optimizer in a step: `inv_scale_<step>` and `found_inf_<step>`.
@@ -113,11 +163,12 @@ fn scaling(c: &Invocation<'_>, step: usize) -> Result<Option<Scaling>> {
 
 /// A scaler of losses, if `init_scale` gives its first scale.
 fn scaler(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Option<GradScaler>> {
-    let (true, Some(first)) = (c.has("init_scale"), parameters.first()) else { return Ok(None) };
-    let mut scaler = GradScaler::new(first.device())?.init_scale(c.float("init_scale")?)?;
-    scaler = scaler.factors(c.float_or("growth", 2.0)?, c.float_or("backoff", 0.5)?)?;
-    if c.has("interval") {
-        scaler = scaler.growth_interval(interval(c)?)?;
+    let first_scale = c.optional_of("init_scale", Invocation::float)?;
+    let (growth, backoff) = (c.float_or("growth", 2.0)?, c.float_or("backoff", 0.5)?);
+    let (Some(first_scale), Some(first)) = (first_scale, parameters.first()) else { return Ok(None) };
+    let mut scaler = GradScaler::new(first.device())?.init_scale(first_scale)?.factors(growth, backoff)?;
+    if let Some(steps) = c.optional_of("interval", |c, _| interval(c))? {
+        scaler = scaler.growth_interval(steps)?;
     }
     if let Some(tracker) = c.optional("growth_tracker") {
         let mut state = scaler.state_dict()?;
@@ -139,10 +190,9 @@ fn returned(
     optimizer: &dyn nn::Optimizer,
     scaler: Option<&GradScaler>,
 ) -> Result<Vec<Tensor>> {
-    if !c.has("returns") {
+    let Some(names) = c.optional_of("returns", Invocation::words)? else {
         return Ok(parameters.iter().map(Tensor::detach).collect());
-    }
-    let names = c.words("returns")?;
+    };
     let mut all: nn::StateDict = parameters.iter().enumerate().map(|(i, p)| (format!("p{i}"), p.detach())).collect();
     if names.iter().any(|name| name.contains('.') || name == "lr") {
         all.extend(optimizer.state_dict()?);
@@ -185,7 +235,8 @@ fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
 fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
     let one = |v: &Value| v.as_array()?.iter().map(|i| parameters.get(i.as_u64()? as usize).cloned()).collect();
     let all = |v: &Value| v.as_array()?.iter().map(one).collect();
-    if c.has("groups") { c.get("groups", "lists of the parameters' numbers", all) } else { Ok(Vec::new()) }
+    let given = c.optional_of("groups", |c, name| c.get(name, "lists of the parameters' numbers", all))?;
+    Ok(given.unwrap_or_default())
 }
 
 /// The options of an optimizer, or of one of its groups: these have `group<number>_` in front.
@@ -196,13 +247,11 @@ struct Given<'a, 'b> {
 
 impl Given<'_, '_> {
     fn number(&self, option: &str) -> Result<Option<f64>> {
-        let name = format!("{}{option}", self.prefix);
-        self.c.has(&name).then(|| self.c.float(&name)).transpose()
+        self.c.optional_of(&format!("{}{option}", self.prefix), Invocation::float)
     }
 
     fn flag(&self, option: &str) -> Result<Option<bool>> {
-        let name = format!("{}{option}", self.prefix);
-        self.c.has(&name).then(|| self.c.flag(&name)).transpose()
+        self.c.optional_of(&format!("{}{option}", self.prefix), Invocation::flag)
     }
 
     /// Two options that are set together: a group may give one of them.
@@ -252,7 +301,7 @@ fn sgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Sgd> {
 macro_rules! adam {
     ($name:ident, $optimizer:ident) => {
         fn $name(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<$optimizer> {
-            optimizer!(c, $optimizer, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+            optimizer!(c, $optimizer, parameters, lr rate_or(c, 1e-3)?, |of, to| {
                 let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
                 let to = with!(of, to.betas(beta1, beta2), ["eps" => eps]);
                 if of.flag("amsgrad")?.unwrap_or(false) { to.amsgrad() } else { to }
@@ -265,20 +314,20 @@ adam!(adam, Adam);
 adam!(adamw, AdamW);
 
 fn rmsprop(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<RmsProp> {
-    optimizer!(c, RmsProp, parameters, lr rate(c, 0)?.unwrap_or(1e-2), |of, to| {
+    optimizer!(c, RmsProp, parameters, lr rate_or(c, 1e-2)?, |of, to| {
         let to = with!(of, to, ["alpha" => alpha, "eps" => eps, "momentum" => momentum]);
         if of.flag("centered")?.unwrap_or(false) { to.centered() } else { to }
     })
 }
 
 fn adagrad(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adagrad> {
-    optimizer!(c, Adagrad, parameters, lr rate(c, 0)?.unwrap_or(1e-2), |of, to| {
+    optimizer!(c, Adagrad, parameters, lr rate_or(c, 1e-2)?, |of, to| {
         with!(of, to, ["lr_decay" => lr_decay, "initial_accumulator" => initial_accumulator, "eps" => eps])
     })
 }
 
 fn lars(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lars> {
-    optimizer!(c, Lars, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+    optimizer!(c, Lars, parameters, lr rate_or(c, 1e-3)?, |of, to| {
         let to = with!(of, to, ["momentum" => momentum, "trust" => trust, "eps" => eps]);
         let to = if of.flag("skip")?.unwrap_or(false) { to.skip_trust_ratio() } else { to };
         if of.flag("nesterov")?.unwrap_or(false) { to.nesterov() } else { to }
@@ -286,7 +335,7 @@ fn lars(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lars> {
 }
 
 fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
-    optimizer!(c, Lamb, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+    optimizer!(c, Lamb, parameters, lr rate_or(c, 1e-3)?, |of, to| {
         let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
         let to = with!(of, to.betas(beta1, beta2), ["eps" => eps, "max_trust" => max_trust]);
         let to = if of.flag("skip")?.unwrap_or(false) { to.skip_trust_ratio() } else { to };
@@ -298,14 +347,11 @@ fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
 /// is compared.
 fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
     let dtype = c.dtype_or("ns_dtype", parameters.first().map_or(DType::F32, |p| p.dtype().acc()))?;
-    let steps = if c.has("ns_steps") { c.int("ns_steps")? } else { 5 };
-    let steps = steps.try_into().or_else(|_| c.fail("a count", "ns_steps"))?;
-    let adjust = match c.has("adjust") && c.word("adjust")? == "match_rms_adamw" {
-        true => Adjust::MatchRmsAdamW,
-        false => Adjust::Original,
-    };
+    let steps = c.int_or("ns_steps", 5)?.try_into().or_else(|_| c.fail("a count", "ns_steps"))?;
+    let adjust = [("original", Adjust::Original), ("match_rms_adamw", Adjust::MatchRmsAdamW)];
+    let adjust = c.choice_or_first("adjust", &adjust)?;
     let coefficients = [c.float_or("a", 3.4445)?, c.float_or("b", -4.7750)?, c.float_or("c", 2.0315)?];
-    optimizer!(c, Muon, parameters, lr rate(c, 0)?.unwrap_or(1e-3), |of, to| {
+    optimizer!(c, Muon, parameters, lr rate_or(c, 1e-3)?, |of, to| {
         let to = with!(of, to, ["momentum" => momentum, "eps" => eps]);
         let to = to.ns_steps(steps).ns_coefficients(coefficients).adjust(adjust).ns_dtype(dtype);
         if of.flag("nesterov")?.unwrap_or(true) { to } else { to.no_nesterov() }

@@ -162,23 +162,25 @@ fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) 
         .fused()
 }
 
+const PER_DIMENSION: &str = "a size, or a list of one for each dimension";
+
 /// An attribute of `N` extents, or one for all.
-fn extents<const N: usize>(c: &Invocation<'_>, name: &str, default: [usize; N]) -> Result<[usize; N]> {
-    if !c.has(name) {
-        return Ok(default);
-    }
+fn extents<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<[usize; N]>) -> Result<[usize; N]> {
     let size = |v: &Value| if v.is_null() { Some(KEEP) } else { v.as_u64().map(|v| v as usize) };
     let of = |v: &Value| match v.as_array() {
         Some(all) => all.iter().map(size).collect::<Option<Vec<usize>>>()?.try_into().ok(),
         None => size(v).map(|v| [v; N]),
     };
-    c.get(name, "a size for each dimension", of)
+    match default {
+        Some(default) => Ok(c.optional_of(name, |c, name| c.get(name, PER_DIMENSION, of))?.unwrap_or(default)),
+        None => c.get(name, PER_DIMENSION, of),
+    }
 }
 
 /// The windows of a maximum, from attributes whose names begin with `at`.
 pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<MaxPool<N>> {
-    let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), default);
-    let pool = MaxPool::new(of("kernel_size", [0; N])?);
+    let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), Some(default));
+    let pool = MaxPool::new(extents(c, &format!("{at}kernel_size"), None)?);
     Ok(MaxPool {
         stride: of("stride", pool.stride)?,
         padding: of("padding", pool.padding)?,
@@ -190,20 +192,20 @@ pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Max
 
 pub(super) fn avg_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<AvgPool<N>> {
     let (include, divisor) = (format!("{at}count_include_pad"), format!("{at}divisor_override"));
-    let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), default);
-    let pool = AvgPool::new(of("kernel_size", [0; N])?);
+    let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), Some(default));
+    let pool = AvgPool::new(extents(c, &format!("{at}kernel_size"), None)?);
     Ok(AvgPool {
         stride: of("stride", pool.stride)?,
         padding: of("padding", pool.padding)?,
         ceil_mode: c.flag(&format!("{at}ceil_mode"))?,
-        count_include_pad: !c.has(&include) || c.flag(&include)?,
-        divisor_override: c.has(&divisor).then(|| c.int(&divisor)).transpose()?,
+        count_include_pad: c.flag_or(&include, pool.count_include_pad)?,
+        divisor_override: c.optional_of(&divisor, Invocation::int)?,
         ..pool
     })
 }
 
 pub(super) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[usize; N]> {
-    extents(c, &format!("{at}output_size"), [0; N])
+    extents(c, &format!("{at}output_size"), None)
 }
 
 /// An input of N dimensions behind channels and, with luck, a batch, that may be empty.

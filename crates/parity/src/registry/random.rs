@@ -31,7 +31,7 @@ fn source(
 
 /// A generator at an offset in a stream of a seed; 0 where the attributes do not say.
 pub(super) fn rng(c: &Invocation<'_>) -> Result<Rng> {
-    let number = |name| if c.has(name) { c.get(name, "a number from 0 on", Value::as_u64) } else { Ok(0) };
+    let number = |name| c.or(name, 0, |c, name| c.get(name, "a number from 0 on", Value::as_u64));
     Ok(Rng::from_state(RngState { seed: number("seed")?, offset: number("offset")?, stream: number("stream")? }))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn ops() -> Vec<Op> {
         Op::new(
             "dropout",
             |c| {
-                let (p, training) = (c.float("p")?, !c.has("training") || c.flag("training")?);
+                let (p, training) = (c.float("p")?, c.flag_or("training", true)?);
                 one(c.input("x")?.dropout(if training { p } else { 0.0 }, &rng(c)?))
             },
             |g| {

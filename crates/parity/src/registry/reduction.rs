@@ -11,11 +11,10 @@ use serde_json::json;
 
 /// By default all dimensions, or the last one of an op that is named for it.
 fn axes(c: &Invocation<'_>) -> Result<Axes> {
-    let is_given = c.given("dims").is_some_and(|dims| *dims != json!([]));
-    match (is_given, c.op.name) {
-        (true, _) => Ok(c.dims("dims")?.into()),
-        (false, "l2_norm") => Ok((-1).into()),
-        (false, _) => Ok((..).into()),
+    match (c.optional_of("dims", Invocation::dims)?.filter(|dims| !dims.is_empty()), c.op.name) {
+        (Some(dims), _) => Ok(dims.into()),
+        (None, "l2_norm") => Ok((-1).into()),
+        (None, _) => Ok((..).into()),
     }
 }
 
@@ -45,7 +44,7 @@ fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>) -> Op {
         name,
         move |c| {
             let x = c.input("x")?;
-            let axes = if c.has("dim") { c.dim("dim")?.into() } else { (..).into() };
+            let axes = c.optional_of("dim", Invocation::dim)?.map_or((..).into(), Axes::from);
             one(if c.flag("keepdim")? { x.keepdim(axes, run) } else { run(x, axes) })
         },
         |g| {
@@ -68,11 +67,10 @@ fn with_position(
     let run = move |c: &Invocation<'_>| {
         let x = c.input("x")?;
         let keeps = c.flag("keepdim")?;
-        if !c.has("dim") {
+        let Some(dim) = c.optional_of("dim", Invocation::dim)? else {
             let all: Axes = (..).into();
             return one(if keeps { x.keepdim(all, of_all) } else { of_all(x, all) });
-        }
-        let dim = c.dim("dim")?;
+        };
         let (values, positions) = along(x, dim)?;
         if !keeps {
             return Ok(vec![values, positions]);

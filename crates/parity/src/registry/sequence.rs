@@ -11,7 +11,7 @@ use serde_json::json;
 
 pub(super) fn ops() -> Vec<Op> {
     vec![
-        Op::new("apply_rotary_embedding", |c| rotary(c, c.has("direction") && c.int("direction")? < 0), rotary_case)
+        Op::new("apply_rotary_embedding", |c| rotary(c, c.int_or("direction", 1)? < 0), rotary_case)
             .class(Class::Arithmetic)
             .companion(of_sums)
             .constant(&["cos", "sin"])
@@ -31,12 +31,9 @@ pub(super) fn ops() -> Vec<Op> {
 
 fn rotary(c: &Invocation<'_>, is_inverse: bool) -> Result<Vec<Tensor>> {
     let rotary = Rotary {
-        style: match c.has("style") && c.word("style")? == "interleaved" {
-            true => RotaryStyle::Interleaved,
-            false => RotaryStyle::Half,
-        },
+        style: c.choice_or_first("style", &[("half", RotaryStyle::Half), ("interleaved", RotaryStyle::Interleaved)])?,
         direction: if is_inverse { Direction::Inverse } else { Direction::Forward },
-        rotary_dim: c.has("rotary_dim").then(|| c.size("rotary_dim")).transpose()?,
+        rotary_dim: c.optional_of("rotary_dim", Invocation::size)?,
         positions: c.optional("positions").cloned(),
     };
     let (q, k) = c.input("q")?.apply_rotary_embedding(c.input("k")?, c.input("cos")?, c.input("sin")?, &rotary)?;
@@ -75,12 +72,11 @@ fn rotary_case(g: &mut Gen) -> Case {
 }
 
 fn sample_logits(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let size = |name, default| if c.has(name) { c.size(name) } else { Ok(default) };
     let sampling = Sampling {
         temperature: c.float_or("temperature", 1.0)?,
-        top_k: size("top_k", 0)?,
+        top_k: c.size_or("top_k", 0)?,
         top_p: c.float_or("top_p", 1.0)?,
-        num_samples: size("num_samples", 1)?,
+        num_samples: c.size_or("num_samples", 1)?,
     };
     one(c.input("logits")?.sample_logits(&sampling, &rng(c)?))
 }
