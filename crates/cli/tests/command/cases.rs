@@ -2,7 +2,7 @@
 
 use crate::parity::{apart, json};
 use crate::refusing::assert_refused;
-use crate::{ISOGRAD, names, run};
+use crate::{ISOGRAD, run};
 use isograd::nn::{Metadata, StateDict, load, save};
 use isograd::parity::{self, Options};
 use isograd::{Device, Tensor};
