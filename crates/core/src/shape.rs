@@ -293,6 +293,39 @@ impl Layout {
         to
     }
 
+    /// Dimension `dim` becomes two, given by their extents and by the steps between their neighbours in elements of the old one.
+    pub fn split(&self, dim: usize, parts: [(usize, usize); 2]) -> Layout {
+        let stride = self.strides[dim];
+        let mut to = self.clone();
+        to.shape.0.remove(dim);
+        to.strides.remove(dim);
+        for (extent, step) in parts.into_iter().rev() {
+            to.shape.0.insert(dim, extent);
+            to.strides.insert(dim, step * stride);
+        }
+        to
+    }
+
+    /// Of `[n, c, kernel, extents]`, where kernel and extents are three each, the view `[n, c, output, kernel]` whose element l of
+    /// the output and i of the kernel is element `before + padding + l - i dilation` of extents, which must be there.
+    pub fn gathered(
+        &self,
+        before: [usize; 3],
+        padding: [usize; 3],
+        dilation: [usize; 3],
+        output: [usize; 3],
+    ) -> Layout {
+        let mut to = self.permute(&[0, 1, 5, 6, 7, 2, 3, 4]);
+        for d in 0..3 {
+            let step = self.strides[d + 5];
+            to.shape.0[d + 2] = output[d];
+            to.offset += (before[d] + padding[d]) * step;
+            // Elements of extents that follow one of the kernel are more than dilation; a kernel of one element takes no step.
+            to.strides[d + 5] = if self.shape[d + 2] > 1 { self.strides[d + 2] - dilation[d] * step } else { 0 };
+        }
+        to
+    }
+
     /// The same layout in a buffer with `by` elements more at its start.
     pub fn shift(&self, by: usize) -> Layout {
         Layout { offset: self.offset + by, ..self.clone() }

@@ -35,7 +35,7 @@ impl Linear {
 }
 
 /// What Kaiming's uniform rule gives for a leaky relu of slope sqrt(5).
-fn bound(input: usize) -> f64 {
+pub(crate) fn bound(input: usize) -> f64 {
     if input == 0 { 0.0 } else { 1.0 / (input as f64).sqrt() }
 }
 

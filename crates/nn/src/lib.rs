@@ -6,6 +6,7 @@
 mod activation;
 mod checkpoint;
 mod clip;
+mod conv;
 mod file;
 mod init;
 mod layers;
@@ -21,6 +22,7 @@ pub mod schedule;
 pub use activation::*;
 pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
+pub use conv::*;
 pub use file::{Contents, Metadata, load, load_checked, save};
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::Activation;

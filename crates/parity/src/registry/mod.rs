@@ -4,6 +4,7 @@ mod activation;
 mod binary;
 mod common;
 mod comparison;
+mod convolution;
 mod copy;
 mod custom;
 mod fused_pointwise;
@@ -50,6 +51,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("indexing", indexing::ops()),
         ("graph", graph::ops()),
         ("matrix", matrix::ops()),
+        ("convolution", convolution::ops()),
         ("loss", loss::ops()),
         ("normalization", normalization::ops()),
         ("pooling", pooling::ops()),

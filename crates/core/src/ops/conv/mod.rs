@@ -1,0 +1,250 @@
+//! Convolution and transposed convolution. One and two dimensions are three, of which the first have extent 1.
+//!
+//! A convolution is linear in its input and in its weight, so three maps are enough for gradients of every order: the
+//! convolution itself, its gradient with respect to the input, which is also the transposed convolution, and its gradient with
+//! respect to the weight. The gradients of each are the other two (`maps.rs`).
+
+pub(super) mod columns;
+mod geometry;
+mod maps;
+
+pub(super) use self::geometry::{Geometry, extents, outputs};
+
+use self::geometry::three;
+use self::maps::{Maps, Names};
+use crate::tensor::{check_float, check_same};
+use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
+
+/// Zeros around the input of a convolution over `N` dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding<const N: usize> {
+    /// None.
+    Valid,
+    /// As many as give the output the extents of the input; the odd one is at the end. For a stride of 1.
+    Same,
+    /// As many before the first element of a dimension as behind its last.
+    Each([usize; N]),
+    /// So many before the first element of a dimension, and so many behind its last.
+    Ends([[usize; 2]; N]),
+}
+
+/// A convolution over the last `N` dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv<const N: usize> {
+    /// From window to window.
+    pub stride: [usize; N],
+    /// Zeros around the input.
+    pub padding: Padding<N>,
+    /// From element to element of a window.
+    pub dilation: [usize; N],
+    /// Parts of the channels. The outputs of a part are made of its own inputs.
+    pub groups: usize,
+}
+
+impl<const N: usize> Default for Conv<N> {
+    fn default() -> Conv<N> {
+        Conv { stride: [1; N], padding: Padding::Valid, dilation: [1; N], groups: 1 }
+    }
+}
+
+/// A transposed convolution over the last `N` dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvTranspose<const N: usize> {
+    /// From window to window, in the output.
+    pub stride: [usize; N],
+    /// By how much the output is cut at both ends.
+    pub padding: [usize; N],
+    /// Elements that the output has more at its end; less than the stride or the dilation.
+    pub output_padding: [usize; N],
+    /// From element to element of a window.
+    pub dilation: [usize; N],
+    /// Parts of the channels. The outputs of a part are made of its own inputs.
+    pub groups: usize,
+}
+
+impl<const N: usize> Default for ConvTranspose<N> {
+    fn default() -> ConvTranspose<N> {
+        ConvTranspose { stride: [1; N], padding: [0; N], output_padding: [0; N], dilation: [1; N], groups: 1 }
+    }
+}
+
+macro_rules! convolutions {
+    ($($n:literal $conv:ident $transpose:ident $extents:literal $names:expr, $transposed:expr;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("The convolution, without a flip, of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
+            #[doc = concat!("`[O, C / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
+            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes, one for all operands. A value that is
+            /// not finite stays within the windows that it lies in.
+            ///
+            /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for what kernels cannot
+            /// count in 32 bits, and for padding that is to keep the extents while the stride is not 1; `Shape` for ranks,
+            /// channels and a bias that do not fit each other, and for a window that does not fit.
+            pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<$n>) -> Result<Tensor> {
+                convolution($names, self, weight, bias, &conv)
+            }
+
+            #[doc = concat!("The transposed convolution of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
+            #[doc = concat!("`[C, O / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
+            /// `(L - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1`. It is the gradient of a convolution
+            /// with respect to its input. Float dtypes, one for all operands.
+            ///
+            /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for what kernels cannot
+            /// count in 32 bits, and for an output padding that is neither less than the stride nor than the dilation;
+            /// `Shape` for ranks, channels and a bias that do not fit each other, and for an output without elements.
+            pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, conv: ConvTranspose<$n>) -> Result<Tensor> {
+                transposed($transposed, self, weight, bias, &conv)
+            }
+        )*}
+    };
+}
+
+macro_rules! names {
+    ($name:literal) => {
+        Names { conv: $name, input: concat!($name, "_backward_input"), weight: concat!($name, "_backward_weight") }
+    };
+    (transposed $name:literal) => {
+        Names { conv: concat!($name, "_backward_input"), input: $name, weight: concat!($name, "_backward_weight") }
+    };
+}
+
+convolutions! {
+    1 conv1d conv_transpose1d "L" names!("conv1d"), names!(transposed "conv_transpose1d");
+    2 conv2d conv_transpose2d "H, W" names!("conv2d"), names!(transposed "conv_transpose2d");
+    3 conv3d conv_transpose3d "D, H, W" names!("conv3d"), names!(transposed "conv_transpose3d");
+}
+
+/// A batch, and whether it is one sample that was given without a dimension for the batch.
+fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)> {
+    match x.rank() {
+        rank if rank == N + 1 => Ok((x.unsqueeze(0)?, true)),
+        rank if rank == N + 2 => Ok((x.clone(), false)),
+        rank => {
+            let message = format!("the input {} has {rank} dimensions, expected {} or {}", x.shape(), N + 1, N + 2);
+            Err(Error::shape(op, message))
+        }
+    }
+}
+
+/// Errors unless a weight is `[outer, inner / groups, k..]`, and a bias is a number for each output.
+fn check_channels<const N: usize>(
+    op: &'static str,
+    [x, weight]: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    [outer, inner, outputs]: [usize; 3],
+    groups: usize,
+) -> Result<()> {
+    if groups == 0 {
+        return Err(Error::attr(op, "groups is 0, expected 1 or more"));
+    }
+    let fits =
+        outer.is_multiple_of(groups) && inner.is_multiple_of(groups) && weight.dims()[..2] == [outer, inner / groups];
+    if !fits {
+        let message =
+            format!("the weight {} does not fit the input {} in groups of {groups}", weight.shape(), x.shape());
+        return Err(Error::shape(op, message));
+    }
+    match bias {
+        Some(bias) if bias.dims() != [outputs] => {
+            Err(Error::shape(op, format!("the bias is {}, expected [{outputs}]", bias.shape())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<()> {
+    let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
+    check_float(op, x)?;
+    check_same(op, &operands)?;
+    if weight.rank() != N + 2 {
+        let message = format!("the weight {} has {} dimensions, expected {}", weight.shape(), weight.rank(), N + 2);
+        return Err(Error::shape(op, message));
+    }
+    Ok(())
+}
+
+fn convolution<const N: usize>(
+    names: Names,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    conv: &Conv<N>,
+) -> Result<Tensor> {
+    let op = names.conv;
+    if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
+        return no_autocast(|| convolution(names, &x, &weight, bias.as_ref(), conv));
+    }
+    check_operands::<N>(op, x, weight, bias)?;
+    let (x, is_sample) = batch::<N>(op, x)?;
+    let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
+    let operands = [&x, weight];
+    if conv.groups > 0 && weight.dims()[1].checked_mul(conv.groups) != Some(channels) {
+        let message =
+            format!("the weight {} does not fit the input {} in {} groups", weight.shape(), x.shape(), conv.groups);
+        return Err(Error::shape(op, message));
+    }
+    check_channels::<N>(op, operands, bias, [outputs, channels, outputs], conv.groups)?;
+    let (input, kernel) = (extents::<N>(&x), extents::<N>(weight));
+    let Conv { stride, dilation, groups, .. } = *conv;
+    let ends = conv.padding.ends(op, kernel, stride, dilation)?;
+    let output = geometry::outputs(op, input, kernel, stride, ends, dilation)?;
+    let geometry = Geometry {
+        batch: x.dims()[0],
+        groups,
+        channels: channels / groups,
+        outputs: outputs / groups,
+        input: three(input, 1),
+        output: three(output, 1),
+        kernel: three(kernel, 1),
+        stride: three(stride, 1),
+        padding: three(ends.map(|[low, _]| low), 0),
+        dilation: three(dilation, 1),
+    };
+    let to = with_extents(op, &x, outputs, &output)?;
+    let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output: to };
+    let y = maps.conv(&x, weight, bias)?;
+    if is_sample { y.squeeze(0) } else { Ok(y) }
+}
+
+fn transposed<const N: usize>(
+    names: Names,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    conv: &ConvTranspose<N>,
+) -> Result<Tensor> {
+    let op = names.input;
+    if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
+        return no_autocast(|| transposed(names, &x, &weight, bias.as_ref(), conv));
+    }
+    check_operands::<N>(op, x, weight, bias)?;
+    let (x, is_sample) = batch::<N>(op, x)?;
+    let (channels, per_group) = (x.dims()[1], weight.dims()[1]);
+    let outputs = per_group.saturating_mul(conv.groups);
+    check_channels::<N>(op, [&x, weight], bias, [channels, outputs, outputs], conv.groups)?;
+    let (input, kernel) = (extents::<N>(&x), extents::<N>(weight));
+    let output = geometry::transposed(op, input, kernel, conv)?;
+    let geometry = Geometry {
+        batch: x.dims()[0],
+        groups: conv.groups,
+        channels: per_group,
+        outputs: channels / conv.groups,
+        input: three(output, 1),
+        output: three(input, 1),
+        kernel: three(kernel, 1),
+        stride: three(conv.stride, 1),
+        padding: three(conv.padding, 0),
+        dilation: three(conv.dilation, 1),
+    };
+    let to = with_extents(op, &x, outputs, &output)?;
+    let maps = Maps { names, geometry, input: to, weight: weight.shape().clone(), output: x.shape().clone() };
+    let y = maps.input(&x, weight, bias)?;
+    if is_sample { y.squeeze(0) } else { Ok(y) }
+}
+
+/// The shape of an output. Errors: `Shape` if its elements cannot be counted.
+fn with_extents(op: &'static str, x: &Tensor, channels: usize, extents: &[usize]) -> Result<Shape> {
+    let dims = [x.dims()[0], channels].into_iter().chain(extents.iter().copied());
+    let shape = Shape::from(dims.collect::<Dims>());
+    shape.check(op)?;
+    Ok(shape)
+}

@@ -1,0 +1,108 @@
+//! Windows as columns, and back.
+
+use super::conv::{Geometry, Padding, columns, extents, outputs};
+use super::gradients;
+use crate::tape::record;
+use crate::tensor::check_float;
+use crate::{Error, Result, Tensor};
+
+/// Windows over two dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfold {
+    /// Elements of a window.
+    pub kernel: [usize; 2],
+    /// From element to element of a window.
+    pub dilation: [usize; 2],
+    /// Zeros before the first element and after the last.
+    pub padding: [usize; 2],
+    /// From window to window.
+    pub stride: [usize; 2],
+}
+
+impl Unfold {
+    /// Windows one element apart, without padding.
+    pub fn new(kernel: [usize; 2]) -> Unfold {
+        Unfold { kernel, dilation: [1; 2], padding: [0; 2], stride: [1; 2] }
+    }
+
+    fn geometry(&self, op: &'static str, batch: usize, channels: usize, input: [usize; 2]) -> Result<Geometry> {
+        let Unfold { kernel, dilation, padding, stride } = *self;
+        let ends = Padding::Each(padding).ends(op, kernel, stride, dilation)?;
+        let [rows, columns] = outputs(op, input, kernel, stride, ends, dilation)?;
+        Ok(Geometry {
+            batch,
+            groups: 1,
+            channels,
+            outputs: 0,
+            input: [1, input[0], input[1]],
+            output: [1, rows, columns],
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1, stride[0], stride[1]],
+            padding: [0, padding[0], padding[1]],
+            dilation: [1, dilation[0], dilation[1]],
+        })
+    }
+}
+
+impl Tensor {
+    /// The elements of the windows of `[N, C, H, W]` or `[C, H, W]` as columns `[N, C k, Q]`, k elements of Q windows, both
+    /// row-major (im2col). Float dtypes. The gradient is [`fold`](Tensor::fold). Errors: `Dtype`; `Attr` for a kernel, stride or
+    /// dilation of 0, and for what kernels cannot count in 32 bits; `Shape` for another rank, and a window that does not fit.
+    pub fn unfold(&self, unfold: Unfold) -> Result<Tensor> {
+        let op = "unfold";
+        check_float(op, self)?;
+        let x = match self.rank() {
+            3 => self.unsqueeze(0)?,
+            4 => self.clone(),
+            rank => {
+                return Err(Error::shape(
+                    op,
+                    format!("the input {} has {rank} dimensions, expected 3 or 4", self.shape()),
+                ));
+            }
+        };
+        let geometry = unfold.geometry(op, x.dims()[0], x.dims()[1], extents(&x))?;
+        let y = unfolded(op, &geometry, &x)?;
+        if self.rank() == 3 { y.squeeze(0) } else { Ok(y) }
+    }
+
+    /// Columns `[N, C k, Q]` or `[C k, Q]` as [`unfold`](Tensor::unfold) makes them of images of `size`, added up where they came
+    /// from: `[N, C, H, W]` (col2im). Float dtypes. The gradient is [`unfold`](Tensor::unfold). Errors: `Dtype`; `Attr` as there;
+    /// `Shape` for another rank, rows that are no multiple of k, and another number of windows.
+    pub fn fold(&self, size: [usize; 2], unfold: Unfold) -> Result<Tensor> {
+        let op = "fold";
+        check_float(op, self)?;
+        let x = match self.rank() {
+            2 => self.unsqueeze(0)?,
+            3 => self.clone(),
+            rank => {
+                return Err(Error::shape(
+                    op,
+                    format!("the input {} has {rank} dimensions, expected 2 or 3", self.shape()),
+                ));
+            }
+        };
+        let (batch, rows, windows) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+        let geometry = unfold.geometry(op, batch, 0, size)?;
+        let window = geometry.window();
+        if !rows.is_multiple_of(window) || windows != geometry.windows() {
+            let message =
+                format!("columns {} are not those of windows {:?} over {size:?}", self.shape(), unfold.kernel);
+            return Err(Error::shape(op, format!("{message}: [N, C {window}, {}] was expected", geometry.windows())));
+        }
+        let y = folded(op, &Geometry { channels: rows / window, ..geometry }, &x)?;
+        if self.rank() == 2 { y.squeeze(0) } else { Ok(y) }
+    }
+}
+
+fn unfolded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
+    let (y, geometry) = (columns::unfold(op, geometry, x)?, *geometry);
+    record(op, &[x], y, move |t| gradients![Some(folded("unfold_backward", &geometry, t.dy())?)])
+}
+
+fn folded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
+    let [_, height, width] = geometry.input;
+    let shape = (geometry.batch, geometry.channels, height, width);
+    let (y, geometry) = (columns::fold(op, geometry, x)?.reshape(shape)?, *geometry);
+    record(op, &[x], y, move |t| gradients![Some(unfolded("fold_backward", &geometry, t.dy())?)])
+}

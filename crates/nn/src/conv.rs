@@ -1,0 +1,125 @@
+//! Convolutions as layers, with PyTorch's names, defaults and initial values.
+
+use crate::layers::bound;
+use crate::{Forward, Init, Module, Visitor};
+use isograd_core::ops::{Conv, ConvTranspose, Unfold};
+use isograd_core::{Error, Result, Shape, Tensor};
+
+/// A convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
+#[derive(Debug)]
+pub struct Convolution<const N: usize> {
+    /// `[out, in / groups, k..]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Option<Tensor>,
+    /// Stride, padding, dilation and groups.
+    pub options: Conv<N>,
+}
+
+/// A transposed convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
+#[derive(Debug)]
+pub struct TransposedConvolution<const N: usize> {
+    /// `[in, out / groups, k..]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Option<Tensor>,
+    /// Stride, padding, output padding, dilation and groups.
+    pub options: ConvTranspose<N>,
+}
+
+/// `[outer, inner / groups, k..]`, and the bound of uniform initial values: what Kaiming's rule gives for a leaky relu of slope
+/// sqrt(5).
+fn weight_shape(op: &'static str, outer: usize, inner: usize, kernel: &[usize], groups: usize) -> Result<(Shape, f64)> {
+    if groups == 0 || !outer.is_multiple_of(groups) || !inner.is_multiple_of(groups) {
+        return Err(Error::attr(op, format!("{inner} and {outer} channels are no multiples of {groups} groups")));
+    }
+    let dims: Vec<usize> = [outer, inner / groups].into_iter().chain(kernel.iter().copied()).collect();
+    let bound = bound(dims[1..].iter().product());
+    Ok((Shape::new(&dims), bound))
+}
+
+macro_rules! layers {
+    ($($layer:ident $options:ident ($extents:expr) $($n:literal $name:ident $method:ident)*;)*) => {$(
+        impl<const N: usize> $layer<N> {
+            /// Weight and bias uniform in `±1 / sqrt(fan)`, where the fan is the product of the weight's extents but the first.
+            /// Errors: `Attr` if channels are no multiples of the groups.
+            pub fn new(input: usize, output: usize, kernel: [usize; N], options: $options<N>, init: &Init) -> Result<Self> {
+                let [outer, inner] = ($extents)(input, output);
+                let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
+                let weight = init.uniform(shape, -bound, bound)?;
+                Ok($layer { weight, bias: Some(init.uniform(output, -bound, bound)?), options })
+            }
+
+            /// Without a bias. Errors: as [`new`](Self::new).
+            pub fn without_bias(
+                input: usize,
+                output: usize,
+                kernel: [usize; N],
+                options: $options<N>,
+                init: &Init,
+            ) -> Result<Self> {
+                let [outer, inner] = ($extents)(input, output);
+                let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
+                Ok($layer { weight: init.uniform(shape, -bound, bound)?, bias: None, options })
+            }
+        }
+
+        $(
+            #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
+            pub type $name = $layer<$n>;
+
+            impl Module for $layer<$n> {
+                fn visit(&self, visitor: &mut Visitor<'_>) {
+                    visitor.part("weight", &self.weight);
+                    visitor.part("bias", &self.bias);
+                }
+
+                fn type_name(&self) -> &'static str {
+                    concat!(module_path!(), "::", stringify!($name))
+                }
+            }
+
+            impl Forward for $layer<$n> {
+                fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                    x.$method(&self.weight, self.bias.as_ref(), self.options)
+                }
+            }
+        )*
+    )*};
+}
+
+layers! {
+    Convolution Conv (|input, output| [output, input]) 1 Conv1d conv1d 2 Conv2d conv2d 3 Conv3d conv3d;
+    TransposedConvolution ConvTranspose (|input, output| [input, output])
+        1 ConvTranspose1d conv_transpose1d 2 ConvTranspose2d conv_transpose2d 3 ConvTranspose3d conv_transpose3d;
+}
+
+impl Module for Unfold {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+/// [`Tensor::unfold`].
+impl Forward for Unfold {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.unfold(*self)
+    }
+}
+
+/// [`Tensor::fold`]: columns of windows over images of a size, added up where they came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Height and width.
+    pub size: [usize; 2],
+    /// The windows.
+    pub windows: Unfold,
+}
+
+impl Module for Fold {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+impl Forward for Fold {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.fold(self.size, self.windows)
+    }
+}

@@ -1,0 +1,221 @@
+//! Convolution, and windows as columns.
+
+use super::Class::{Exact, Product, Reduction};
+use super::common::{absolute, one};
+use super::{Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{Conv, ConvTranspose, Padding, Unfold};
+use isograd_core::{Result, Tensor};
+use serde_json::{Value, json};
+
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        conv("conv1d", Tensor::conv1d),
+        conv("conv2d", Tensor::conv2d).kernels(&["conv2d_direct", "depthwise_conv2d", "dilated_conv2d"]),
+        conv("conv3d", Tensor::conv3d).kernels(&["conv3d_direct"]),
+        transposed("conv_transpose1d", Tensor::conv_transpose1d),
+        transposed("conv_transpose2d", Tensor::conv_transpose2d),
+        transposed("conv_transpose3d", Tensor::conv_transpose3d),
+        Op::new("unfold", |c| one(c.input("x")?.unfold(unfold_of(c)?)), unfold_case)
+            .kernels(&["im2col"])
+            .class(Exact)
+            .linear()
+            .launches(3, 4),
+        Op::new("fold", |c| one(c.input("x")?.fold(of(c, "output_size", None)?, unfold_of(c)?)), fold_case)
+            .kernels(&["col2im"])
+            .class(Reduction)
+            .companion(absolute)
+            .linear()
+            .launches(5, 3),
+    ]
+}
+
+type Run<const N: usize, O> = fn(&Tensor, &Tensor, Option<&Tensor>, O) -> Result<Tensor>;
+
+fn conv<const N: usize>(name: &'static str, run: Run<N, Conv<N>>) -> Op {
+    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), conv_of(c)?));
+    Op::new(name, run, conv_case::<N>).class(Product).companion(absolute).launches(8, 16)
+}
+
+fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>) -> Op {
+    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), transposed_of(c)?));
+    Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).launches(12, 16)
+}
+
+/// A number for each dimension, from a list or from one for all.
+fn of<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<usize>) -> Result<[usize; N]> {
+    if let Some(default) = default.filter(|_| !c.has(name)) {
+        return Ok([default; N]);
+    }
+    c.get(name, "a size for each dimension", |v| match v.as_array() {
+        Some(all) => all.iter().map(size).collect::<Option<Vec<usize>>>()?.try_into().ok(),
+        None => size(v).map(|v| [v; N]),
+    })
+}
+
+fn size(v: &Value) -> Option<usize> {
+    v.as_u64().map(|v| v as usize)
+}
+
+/// `"valid"`, `"same"`, a size for all dimensions, one for each, or pairs.
+fn padding<const N: usize>(c: &Invocation<'_>) -> Result<Padding<N>> {
+    if !c.has("padding") {
+        return Ok(Padding::Valid);
+    }
+    c.get("padding", "valid, same, a size for each dimension, or pairs", |v| match (v.as_str(), v.as_array()) {
+        (Some("valid"), _) => Some(Padding::Valid),
+        (Some("same"), _) => Some(Padding::Same),
+        (Some(_), _) => None,
+        (_, Some(all)) if all.iter().all(Value::is_array) => {
+            let pair = |v: &Value| Some([size(v.get(0)?)?, size(v.get(1)?)?]);
+            Some(Padding::Ends(all.iter().map(pair).collect::<Option<Vec<_>>>()?.try_into().ok()?))
+        }
+        (_, Some(all)) => Some(Padding::Each(all.iter().map(size).collect::<Option<Vec<_>>>()?.try_into().ok()?)),
+        (_, None) => size(v).map(|v| Padding::Each([v; N])),
+    })
+}
+
+fn groups(c: &Invocation<'_>) -> Result<usize> {
+    if c.has("groups") { c.size("groups") } else { Ok(1) }
+}
+
+fn conv_of<const N: usize>(c: &Invocation<'_>) -> Result<Conv<N>> {
+    let (stride, dilation) = (of(c, "stride", Some(1))?, of(c, "dilation", Some(1))?);
+    Ok(Conv { stride, padding: padding(c)?, dilation, groups: groups(c)? })
+}
+
+fn transposed_of<const N: usize>(c: &Invocation<'_>) -> Result<ConvTranspose<N>> {
+    Ok(ConvTranspose {
+        stride: of(c, "stride", Some(1))?,
+        padding: of(c, "padding", Some(0))?,
+        output_padding: of(c, "output_padding", Some(0))?,
+        dilation: of(c, "dilation", Some(1))?,
+        groups: groups(c)?,
+    })
+}
+
+fn unfold_of(c: &Invocation<'_>) -> Result<Unfold> {
+    Ok(Unfold {
+        kernel: of(c, "kernel_size", None)?,
+        dilation: of(c, "dilation", Some(1))?,
+        padding: of(c, "padding", Some(0))?,
+        stride: of(c, "stride", Some(1))?,
+    })
+}
+
+/// Windows along a dimension.
+struct Side {
+    length: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    padding: usize,
+}
+
+impl Side {
+    /// One of so many; now and then its windows are longer than what they lie over.
+    fn new(g: &mut Gen, dims: usize) -> Side {
+        // Extents multiply, and so do the elements of a second derivative.
+        let (most, longest) = [(9, 4), (5, 3), (2, 2)][dims - 1];
+        let (kernel, stride): (usize, usize) = (1 + g.below(longest), g.pick(&[1, 1, 2, 3]));
+        let (dilation, padding) = (g.pick(&[1, 1, 2]), g.pick(&[0, 1, 2]));
+        let span = dilation * (kernel - 1) + 1;
+        let length = (1 + g.below(most)).max(span.saturating_sub(2 * padding));
+        Side { length, kernel, stride, dilation, padding }
+    }
+
+    fn windows(&self) -> usize {
+        (self.length + 2 * self.padding - self.dilation * (self.kernel - 1) - 1) / self.stride + 1
+    }
+}
+
+/// Groups, and input and output channels of a group; now and then one of each, as many groups as channels.
+fn channels(g: &mut Gen) -> [usize; 3] {
+    g.pick(&[[1, 3, 2], [1, 1, 2], [2, 2, 1], [3, 1, 1], [2, 1, 2]])
+}
+
+/// x `[n, ..]` or one sample, a weight, and a bias where there is one.
+fn operands(
+    g: &mut Gen,
+    inputs: usize,
+    weight: [usize; 2],
+    bias: usize,
+    sides: &[Side],
+) -> Vec<(&'static str, Tensor)> {
+    let lengths = || sides.iter().map(|side| side.length);
+    let batch = g.pick(&[Some(0), Some(1), Some(2), Some(3), None]);
+    let x: Vec<usize> = batch.into_iter().chain([inputs]).chain(lengths()).collect();
+    let w: Vec<usize> = weight.into_iter().chain(sides.iter().map(|side| side.kernel)).collect();
+    let mut all = vec![("x", g.tensor(Domain::Real, &x)), ("w", g.tensor(Domain::Real, &w))];
+    if g.coin() {
+        all.push(("b", g.tensor(Domain::Real, &[bias])));
+    }
+    all
+}
+
+fn list(sides: &[Side], f: fn(&Side) -> usize) -> Vec<usize> {
+    sides.iter().map(f).collect()
+}
+
+fn conv_case<const N: usize>(g: &mut Gen) -> Case {
+    let sides: Vec<Side> = (0..N).map(|_| Side::new(g, N)).collect();
+    let [groups, inputs, outputs] = channels(g);
+    let padding = match g.below(4) {
+        0 if sides.iter().all(|side| side.stride == 1) => json!("same"),
+        1 => json!(sides.iter().map(|side| [side.padding, side.padding + 1]).collect::<Vec<_>>()),
+        _ => json!(list(&sides, |side| side.padding)),
+    };
+    let attributes = json!({
+        "stride": list(&sides, |side| side.stride),
+        "padding": padding,
+        "dilation": list(&sides, |side| side.dilation),
+        "groups": groups,
+    });
+    Case::new(attributes, operands(g, groups * inputs, [groups * outputs, inputs], groups * outputs, &sides))
+}
+
+fn transposed_case<const N: usize>(g: &mut Gen) -> Case {
+    let mut sides: Vec<Side> = (0..N).map(|_| Side::new(g, N)).collect();
+    for side in &mut sides {
+        // At least one element stays.
+        let all = |side: &Side| (side.length - 1) * side.stride + side.dilation * (side.kernel - 1) + 1;
+        side.padding = side.padding.min((all(side) - 1) / 2);
+    }
+    let [groups, inputs, outputs] = channels(g);
+    let output_padding: Vec<usize> = sides.iter().map(|side| g.below(side.stride.max(side.dilation))).collect();
+    let attributes = json!({
+        "stride": list(&sides, |side| side.stride),
+        "padding": list(&sides, |side| side.padding),
+        "output_padding": output_padding,
+        "dilation": list(&sides, |side| side.dilation),
+        "groups": groups,
+    });
+    Case::new(attributes, operands(g, groups * inputs, [groups * inputs, outputs], groups * outputs, &sides))
+}
+
+fn windows(sides: &[Side]) -> Value {
+    json!({
+        "kernel_size": list(sides, |side| side.kernel),
+        "stride": list(sides, |side| side.stride),
+        "padding": list(sides, |side| side.padding),
+        "dilation": list(sides, |side| side.dilation),
+    })
+}
+
+fn unfold_case(g: &mut Gen) -> Case {
+    let sides: Vec<Side> = (0..2).map(|_| Side::new(g, 2)).collect();
+    let batch = g.pick(&[Some(0), Some(1), Some(2), None]);
+    let shape: Vec<usize> = batch.into_iter().chain([3]).chain(list(&sides, |side| side.length)).collect();
+    Case::new(windows(&sides), vec![("x", g.tensor(Domain::Real, &shape))])
+}
+
+fn fold_case(g: &mut Gen) -> Case {
+    let sides: Vec<Side> = (0..2).map(|_| Side::new(g, 2)).collect();
+    let product = |f: fn(&Side) -> usize| sides.iter().map(f).product::<usize>();
+    let columns = [2 * product(|side| side.kernel), product(Side::windows)];
+    let batch = g.pick(&[Some(0), Some(1), Some(2), None]);
+    let shape: Vec<usize> = batch.into_iter().chain(columns).collect();
+    let mut attributes = windows(&sides);
+    attributes["output_size"] = json!(list(&sides, |side| side.length));
+    Case::new(attributes, vec![("x", g.tensor(Domain::Real, &shape))])
+}
