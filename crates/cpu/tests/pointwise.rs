@@ -6,7 +6,7 @@ use common::*;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Kernel, Kind};
 
-fn row(row: Pointwise) -> Kernel {
+fn row(row: Pointwise) -> Kernel<'static> {
     Kernel::Pointwise(row)
 }
 
