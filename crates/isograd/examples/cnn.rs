@@ -4,18 +4,19 @@
 mod images;
 
 use clap::Parser;
-use images::{Conv3x3, Options, Size};
+use images::{Options, Size};
+use isograd::ops::{Conv, Padding};
 use isograd::prelude::*;
 
 /// Two convolutions, each with a relu and the largest of 2x2, and a linear layer.
 fn network(size: Size, init: &Init) -> Result<Sequential> {
-    let half = [size[0] / 2, size[1] / 2];
-    let features = 16 * (half[0] / 2) * (half[1] / 2);
+    let same = Conv { padding: Padding::Same, ..Conv::default() };
+    let features = 16 * (size[0] / 4) * (size[1] / 4);
     Ok(Sequential::new()
-        .push(Conv3x3::new([1, 8], size, 1, init)?)
+        .push(Conv2d::new(1, 8, [3, 3], same, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
-        .push(Conv3x3::new([8, 16], half, 1, init)?)
+        .push(Conv2d::new(8, 16, [3, 3], same, init)?)
         .push(Relu)
         .push(MaxPool2d::new([2, 2]))
         .push(Flatten::default())

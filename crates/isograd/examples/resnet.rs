@@ -4,20 +4,22 @@
 mod images;
 
 use clap::Parser;
-use images::{Conv3x3, Options, Size};
+use images::{Options, Size};
+use isograd::ops::{Conv, Padding};
 use isograd::prelude::*;
 
 /// A convolution, and the normalisation of its channels.
 #[derive(Module)]
 struct Unit {
-    conv: Conv3x3,
+    conv: Conv2d,
     norm: BatchNorm2d,
 }
 
 impl Unit {
-    fn new(channels: [usize; 2], size: Size, stride: usize, init: &Init) -> Result<Unit> {
-        let conv = Conv3x3::new(channels, size, stride, init)?;
-        Ok(Unit { conv, norm: BatchNorm2d::new(channels[1], init)? })
+    fn new([input, output]: [usize; 2], stride: usize, init: &Init) -> Result<Unit> {
+        let conv = Conv { stride: [stride; 2], padding: Padding::Each([1; 2]), ..Conv::default() };
+        let conv = Conv2d::without_bias(input, output, [3, 3], conv, init)?;
+        Ok(Unit { conv, norm: BatchNorm2d::new(output, init)? })
     }
 }
 
@@ -36,16 +38,12 @@ struct Block {
 }
 
 impl Block {
-    fn new(channels: [usize; 2], size: Size, stride: usize, init: &Init) -> Result<Block> {
-        let first = Unit::new(channels, size, stride, init)?;
-        let second = Unit::new([channels[1], channels[1]], first.conv.output, 1, init)?;
+    fn new(channels: [usize; 2], stride: usize, init: &Init) -> Result<Block> {
+        let first = Unit::new(channels, stride, init)?;
+        let second = Unit::new([channels[1], channels[1]], 1, init)?;
         let is_changed = stride != 1 || channels[0] != channels[1];
-        let shortcut = is_changed.then(|| Unit::new(channels, size, stride, init)).transpose()?;
+        let shortcut = is_changed.then(|| Unit::new(channels, stride, init)).transpose()?;
         Ok(Block { first, second, shortcut })
-    }
-
-    fn output(&self) -> Size {
-        self.first.conv.output
     }
 }
 
@@ -60,16 +58,13 @@ impl Forward for Block {
 }
 
 /// A convolution, three blocks of 16, 32 and 64 channels, their averages, and a linear layer.
-fn network(size: Size, init: &Init) -> Result<Sequential> {
-    let first = Block::new([16, 16], size, 1, init)?;
-    let second = Block::new([16, 32], first.output(), 2, init)?;
-    let third = Block::new([32, 64], second.output(), 2, init)?;
+fn network(_: Size, init: &Init) -> Result<Sequential> {
     Ok(Sequential::new()
-        .push(Unit::new([1, 16], size, 1, init)?)
+        .push(Unit::new([1, 16], 1, init)?)
         .push(Relu)
-        .push(first)
-        .push(second)
-        .push(third)
+        .push(Block::new([16, 16], 1, init)?)
+        .push(Block::new([16, 32], 2, init)?)
+        .push(Block::new([32, 64], 2, init)?)
         .push(AdaptiveAvgPool2d::new([1, 1]))
         .push(Flatten::default())
         .push(Linear::new(64, 10, init)?))

@@ -1,4 +1,4 @@
-//! What the examples on images share: data, a convolution made of tensor ops, and the loop that trains.
+//! What the examples on images share: data, and the loop that trains.
 
 #[path = "../print/mod.rs"]
 mod print;
@@ -23,56 +23,8 @@ pub struct Options {
     pub epochs: u64,
 }
 
-/// Rows and columns of what a layer gets.
+/// Rows and columns of the images.
 pub type Size = [usize; 2];
-
-/// `x [N, C, H, W]` to `[N, O, H / stride, W / stride]`: windows of 3x3 elements, zeros around the image, no bias. Each window's
-/// elements become a column, and all columns are multiplied with the weight at once.
-#[derive(Module)]
-pub struct Conv3x3 {
-    /// `[O, 9 C]`.
-    weight: Tensor,
-    /// Where the elements of all windows lie in an image with a zero behind it: `[9 * outputs]`.
-    #[module(skip)]
-    windows: Tensor,
-    /// Rows and columns of the result.
-    #[module(skip)]
-    pub output: Size,
-}
-
-impl Conv3x3 {
-    /// Kaiming's normal rule for relu.
-    pub fn new(channels: [usize; 2], size: Size, stride: usize, init: &Init) -> Result<Conv3x3> {
-        let [input, output] = channels;
-        let deviation = (2.0 / (9.0 * input as f64)).sqrt();
-        let weight = init.normal((output, 9 * input), 0.0, deviation)?;
-        let [rows, columns] = size;
-        let shape = [rows.div_ceil(stride), columns.div_ceil(stride)];
-        let mut windows = Vec::new();
-        for k in 0..9 {
-            for p in 0..shape[0] * shape[1] {
-                // One more than the element's place, since there is a border of one.
-                let (r, c) = (p / shape[1] * stride + k / 3, p % shape[1] * stride + k % 3);
-                let is_inside = (1..=rows).contains(&r) && (1..=columns).contains(&c);
-                let place = if is_inside { (r - 1) * columns + c - 1 } else { rows * columns };
-                windows.push(place as i64);
-            }
-        }
-        let windows = Tensor::from_vec(windows, 9 * shape[0] * shape[1], init.device())?;
-        Ok(Conv3x3 { weight, windows, output: shape })
-    }
-}
-
-impl Forward for Conv3x3 {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (n, c, [rows, columns]) = (x.dims()[0], x.dims()[1], self.output);
-        let images = x.reshape([n * c, x.dims()[2] * x.dims()[3]])?;
-        let zeros = Tensor::zeros([n * c, 1], x.dtype(), x.device())?;
-        let windows = Tensor::concat(&[&images, &zeros], 1)?.index_select(1, &self.windows)?;
-        let y = self.weight.matmul(&windows.reshape([n, 9 * c, rows * columns])?)?;
-        y.reshape([n, self.weight.dims()[0], rows, columns])
-    }
-}
 
 fn datasets(options: &Options) -> Result<(Dataset, Dataset, Size)> {
     match &options.data {
