@@ -1,7 +1,7 @@
 //! Calls on a GPU over copies of tensors that the CPU holds.
 
 use crate::common::{CPU, T};
-use isograd::{Backend, Device, Call, Kernel, Memory, Operand, Result};
+use isograd::{Backend, Call, Device, Kernel, Memory, Operand, Result};
 use isograd_gpu::Gpu;
 use isograd_gpu::driver::Driver;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub fn open(device: &Device) -> Option<Gpu> {
     Some(Gpu::new(driver))
 }
 
-/// A GPU over the same driver, with a status of its own.
-pub fn fresh(gpu: &Gpu) -> Gpu {
-    Gpu::new(gpu.driver().clone())
+/// The GPU of a device, with a status of its own.
+pub fn opened(device: &Device) -> Gpu {
+    open(device).expect("the device is a GPU")
 }
 
 /// The outputs' whole buffers after a call on copies of all operands.

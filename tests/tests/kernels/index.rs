@@ -1,10 +1,10 @@
 //! Gather and scatter against the CPU.
 
 use crate::common::*;
-use crate::device::{SIZES, fresh, on_gpu, same, try_on, values_in};
+use crate::device::{SIZES, on_gpu, opened, same, try_on, values_in};
 use isograd::backend::Scatter;
-use isograd_gpu::Gpu;
 use isograd::{Backend, Call, DType, Device, Kernel, Kind, Operand, Tensor};
+use isograd_gpu::Gpu;
 use std::sync::Arc;
 
 const ASSIGN: Kernel = Kernel::Scatter(Scatter::Assign);
@@ -196,8 +196,8 @@ pub fn nan_and_zeros_move_as_they_are(gpu: &Gpu) {
 }
 
 /// In checked mode every call fails as the CPU's, with the first bad element.
-pub fn checked_errors_are_those_of_the_cpu(gpu: &Gpu) {
-    let gpu = &fresh(gpu);
+pub fn checked_errors_are_those_of_the_cpu(device: &Device) {
+    let gpu = &opened(device);
     gpu.set_checked(true);
     for of in [DType::I64, DType::I32] {
         for (n, bad) in
@@ -228,10 +228,10 @@ pub fn checked_errors_are_those_of_the_cpu(gpu: &Gpu) {
 }
 
 /// Otherwise the next call that waits fails, once; good elements have been moved, and nothing else was written.
-pub fn deferred_errors_come_with_the_next_wait(gpu: &Gpu) {
-    let gpu = Arc::new(fresh(gpu));
+pub fn deferred_errors_come_with_the_next_wait(device: &Device) {
+    let gpu = Arc::new(opened(device));
     gpu.set_checked(false);
-    let device = Device::from_backend("gpu:0", gpu.clone());
+    let device = Device::from_backend(device.name(), gpu.clone());
     let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], 3, &device).unwrap();
     for n in [3, 3000] {
         let index = |bad: i64| {
@@ -264,8 +264,8 @@ pub fn deferred_errors_come_with_the_next_wait(gpu: &Gpu) {
 }
 
 /// However many indices are bad, what lies before and behind the output stays.
-pub fn bad_indices_touch_nothing(gpu: &Gpu) {
-    let gpu = &fresh(gpu);
+pub fn bad_indices_touch_nothing(device: &Device) {
+    let gpu = &opened(device);
     gpu.set_checked(false);
     for n in [20, 70, 5000] {
         for bad in [-1.0, 4.0, 1e15] {
@@ -344,8 +344,8 @@ pub fn two_runs_give_the_same_bits(gpu: &Gpu) {
 
 /// A short index is looked through, a list that fits goes through local memory, a longer one is put in order: one digit
 /// after the other.
-pub fn the_kernels_that_run(gpu: &Gpu) {
-    let gpu = &fresh(gpu);
+pub fn the_kernels_that_run(device: &Device) {
+    let gpu = &opened(device);
     let entries = |kernel, n: usize, extent: usize| {
         gpu.launches();
         let index = T::new(DType::I64, &[n], &indices(n, n, extent));

@@ -58,8 +58,9 @@ impl From<isograd::Result<()>> for Ended {
 
 fn of_kernels(device: &Device, gpu: &Arc<isograd_gpu::Gpu>) -> Vec<Trial> {
     [
-        trials!(device, gpu, index: sizes_of_rows sizes_of_indices dtypes views expanded_indices rows_at_offsets long_and_short_sums integers_wrap_and_sums_round_once nan_and_zeros_move_as_they_are checked_errors_are_those_of_the_cpu deferred_errors_come_with_the_next_wait bad_indices_touch_nothing lists_of_all_lengths many_lists large_tables two_runs_give_the_same_bits the_kernels_that_run),
-        trials!(device, gpu, matmul: sizes tiles_of_every_kind vectors_of_every_kind few_products_of_every_kind choices_for_a_large_device choices_fit_small_devices positions_of_64_bits operands_without_a_factor_are_not_read infinities_and_zeros_are_multiplied two_runs_give_the_same_bits activations_of_every_method activations_of_nothing_multiplied gradients_of_activations_of_every_method what_relu_cut_off_gets_nothing),
+        trials!(device, gpu, index: sizes_of_rows sizes_of_indices dtypes views expanded_indices rows_at_offsets long_and_short_sums integers_wrap_and_sums_round_once nan_and_zeros_move_as_they_are lists_of_all_lengths many_lists large_tables two_runs_give_the_same_bits),
+        trials!(device, device, index: checked_errors_are_those_of_the_cpu deferred_errors_come_with_the_next_wait bad_indices_touch_nothing the_kernels_that_run),
+        trials!(device, gpu, matmul: sizes tiles_of_every_kind vectors_of_every_kind few_products_of_every_kind choices_for_a_large_device positions_of_64_bits operands_without_a_factor_are_not_read infinities_and_zeros_are_multiplied two_runs_give_the_same_bits activations_of_every_method activations_of_nothing_multiplied gradients_of_activations_of_every_method what_relu_cut_off_gets_nothing),
         trials!(device, gpu, random: states_and_ranges an_output_that_is_not_aligned),
         trials!(device, gpu, reduce: sizes_of_sums sizes_of_positions sizes_of_others dtypes_of_floats dtypes_of_integers views_of_sums views_of_positions many_long_columns_and_rows_take_several_launches nan_infinities_and_ties integers_wrap sizes_of_scans dtypes_of_scans views_of_scans columns_of_scans dtypes_of_columns_of_scans running_products_do_not_overflow_between special_values_in_scans),
         trials!(device, gpu, sort: sizes dtypes views ties_keep_their_order sorted_and_reversed),

@@ -94,7 +94,13 @@ struct Matrices {
 }
 
 impl Matrices {
-    fn new(gpu: &Gpu, dtype: DType, [batches, rows, columns]: [usize; 3], placing: Placing, draws: &mut Draws) -> Matrices {
+    fn new(
+        gpu: &Gpu,
+        dtype: DType,
+        [batches, rows, columns]: [usize; 3],
+        placing: Placing,
+        draws: &mut Draws,
+    ) -> Matrices {
         let whole = |dims: [usize; 3]| Layout::contiguous(Shape::from(dims));
         let layout = match placing {
             Placing::Rows => whole([batches, rows, columns]),
@@ -395,24 +401,11 @@ pub fn few_products_of_every_kind(gpu: &Gpu) {
     }
 }
 
-fn h100() -> Limits {
-    Limits {
-        name: "H100".into(),
-        driver: String::new(),
-        memory: 80 << 30,
-        max_allocation: 80 << 30,
-        max_group: 1024,
-        local_memory: 48 << 10,
-        given_memory: 48 << 10,
-        wave: 32,
-        units: 132,
-        has_f64: true,
-        has_mma: false,
-        has_wgmma: false,
-        has_adds: false,
-        is_coherent: false,
-        keeps_arrays: true,
-    }
+/// The limits of a large device without matrix units.
+fn large(gpu: &Gpu) -> Limits {
+    let (max_group, local_memory, wave, units) = (1024, 48 << 10, 32, 132);
+    let own = gpu.driver().limits().clone();
+    Limits { max_group, local_memory, given_memory: local_memory, wave, units, has_mma: false, has_wgmma: false, ..own }
 }
 
 /// What the rule chooses on a large device, run here: every method is among it.
@@ -441,7 +434,7 @@ pub fn choices_for_a_large_device(gpu: &Gpu) {
                 let e = extents(shape);
                 // Of a and b.
                 let [a, b] = [placing == Placing::Rows, placing == Placing::Columns];
-                let plan = matmul::choose(e, dtype, if e.n <= e.m { [a, b] } else { [b, a] }, &h100());
+                let plan = matmul::choose(e, dtype, if e.n <= e.m { [a, b] } else { [b, a] }, &large(gpu));
                 reached.insert((format!("{:?}", plan.method), plan.parts > 1));
                 Case::new(gpu, dtype, e, [placing, placing], 5).check(gpu, Some(plan));
             }
@@ -460,22 +453,6 @@ pub fn choices_for_a_large_device(gpu: &Gpu) {
         wanted.push((format!("{:?}", Method::Outer), false));
         for method in wanted {
             assert!(reached.contains(&method), "{method:?} is not among {reached:?}");
-        }
-    }
-}
-
-pub fn choices_fit_small_devices(gpu: &Gpu) {
-    for max_group in [64, 128, 256] {
-        for local_memory in [32 << 10, 48 << 10] {
-            let limits = Limits { max_group, local_memory, ..h100() };
-            for (m, n) in [(4096, 4096), (300, 200), (4096, 10), (10, 300), (9, 9), (40, 40)] {
-                for acc in [DType::F32, DType::F64] {
-                    let plan = matmul::choose(extents([1, m, n, 1000]), acc, [true, false], &limits);
-                    let Method::Tiles(tile) = plan.method else { panic!("{plan:?}") };
-                    let fits = tile.fits(acc, &limits) || acc == DType::F64 && local_memory < 48 << 10;
-                    assert!(fits, "{plan:?} for {limits:?}");
-                }
-            }
         }
     }
 }
@@ -554,7 +531,8 @@ pub fn activations_of_every_method(gpu: &Gpu) {
         for (i, (method, [m, n])) in methods.into_iter().enumerate() {
             for (parts, row) in [(1, ACTIVATIONS[2 * i % 6]), (3, ACTIVATIONS[(2 * i + 1) % 6])] {
                 let bias = Matrices::new(gpu, dtype, [2, m, n], Placing::Expanded, &mut draws);
-                let case = Case::new(gpu, dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
+                let case =
+                    Case::new(gpu, dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
                 case.plus(bias, [1.0, 1.0]).check_activated(gpu, row, Some(Plan::new(method, parts)));
             }
         }
@@ -591,7 +569,8 @@ pub fn gradients_of_activations_of_every_method(gpu: &Gpu) {
             for (parts, row) in [(1, GRADIENTS[2 * i % 6]), (3, GRADIENTS[(2 * i + 1) % 6])] {
                 let parts = if method == Method::Outer { 1 } else { parts };
                 let saved = Matrices::new(gpu, dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
-                let case = Case::new(gpu, dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
+                let case =
+                    Case::new(gpu, dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
                 case.plus(saved, [1.0, 0.0]).check_joined(gpu, row, Some(Plan::new(method, parts)));
             }
         }

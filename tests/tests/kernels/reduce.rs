@@ -65,7 +65,16 @@ fn rounded(dtype: DType, values: &[f64]) -> Vec<f64> {
 /// Runs the kernel twice on the GPU and compares with the CPU: bits with bits, values with values. `all` is the whole
 /// buffer of x; `y` is the output's layout; `count` elements make one of its elements.
 #[track_caller]
-fn check(gpu: &Gpu, kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout, y: &Layout, count: usize, ints: &[i64]) {
+fn check(
+    gpu: &Gpu,
+    kernel: Kernel,
+    dtype: DType,
+    all: &[f64],
+    layout: &Layout,
+    y: &Layout,
+    count: usize,
+    ints: &[i64],
+) {
     let what = || format!("{kernel} {dtype} of {layout:?}, {ints:?}");
     let to = out_dtype(kernel, dtype);
     let buffer = |dtype, values: &[f64]| T::new(dtype, &[values.len()], values).with(|_| layout.clone());
@@ -343,7 +352,9 @@ pub fn special_values_in_scans(gpu: &Gpu) {
             x[n / 3] = special;
             x[n / 2] = -special;
             SCANS.into_iter().for_each(|kernel| check_scan(gpu, kernel, DType::F32, &x, &contiguous(&[n])));
-            SCANS.into_iter().for_each(|kernel| check_columns(gpu, kernel, DType::F32, &x, &contiguous(&[n / 2, 2]), 0));
+            SCANS
+                .into_iter()
+                .for_each(|kernel| check_columns(gpu, kernel, DType::F32, &x, &contiguous(&[n / 2, 2]), 0));
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::common::Lcg;
 use isograd::ops::EmbeddingOptions;
 use isograd::ops::loss::{CrossEntropy, Reduction};
 use isograd::tape::BackwardOptions;
-use isograd::{DType, Device, Kind, Result, Rng, Tensor};
+use isograd::{DType, Device, Kind, Result, Tensor};
 use std::sync::LazyLock;
 
 static CPU: LazyLock<Device> = LazyLock::new(isograd_tests::cpu);
@@ -71,7 +71,7 @@ fn options(bits: usize, classes: usize, dtype: DType, reduction: Reduction, devi
 fn check_entropy(device: &Device, x: &Tensor, target: &Tensor, bits: usize, reduction: Reduction) -> Result<()> {
     let what = format!("{} {} by {}, options {bits}, {reduction:?}", x.dtype(), x.shape(), target.dtype());
     let classes = x.dims()[1];
-    let on = |at: &Device, dtype: DType| {
+    let on = |device: &Device, dtype: DType| {
         // What the narrow dtype holds, also in f64.
         let options = options(bits, classes, x.dtype(), reduction, device)?;
         let wide = |t: Option<Tensor>| t.map(|t| t.cast(dtype)).transpose();
@@ -117,7 +117,7 @@ pub fn softmax_of_rows(device: &Device) -> Result<()> {
         for &dtype in dtypes(extent) {
             let x = reals(extent, &[rows, extent], 8.0, dtype)?;
             for is_log in [false, true] {
-                let on = |at: &Device, dtype: DType| {
+                let on = |device: &Device, dtype: DType| {
                     let x = x.cast(dtype)?.to_device(device)?;
                     with_gradient(&x, |x| if is_log { x.log_softmax(-1) } else { x.softmax(-1) })
                 };
@@ -159,7 +159,7 @@ pub fn norms_of_rows(device: &Device) -> Result<()> {
             for bits in [7, 32 + 3, [1, 2, 6, 8 + 3, 16 + 5, 16 + 32 + 1, 16 + 8 + 1][k % 7]] {
                 let p = if bits == 7 && k % 2 == 0 { DType::F32 } else { dtype };
                 let parameters = [reals(k + 1, &[extent], 1.0, p)?, reals(k + 2, &[extent], 1.0, p)?];
-                let on = |at: &Device, is_wide: bool| {
+                let on = |device: &Device, is_wide: bool| {
                     let [x, w, b] = [&x, &parameters[0], &parameters[1]]
                         .map(|t| if is_wide { t.cast(DType::F64)?.to_device(device) } else { t.to_device(device) });
                     norm(&x?, &w?, &b?, bits)
@@ -229,7 +229,7 @@ pub fn cross_entropy_of_a_view(device: &Device) -> Result<()> {
     let x = reals(1, &[3 * 77 + 3], 2.0, DType::BF16)?;
     for start in 0..4 {
         let rows = |x: &Tensor| x.narrow(0, start, 3 * 77)?.reshape((3, 77));
-        let on = |at: &Device, dtype: DType| {
+        let on = |device: &Device, dtype: DType| {
             let target = target.to_device(device)?;
             with_gradient(&x.cast(dtype)?.to_device(device)?, |x| rows(x)?.cross_entropy(&target))
         };
@@ -246,7 +246,7 @@ pub fn a_class_out_of_range_is_an_error_with_its_place(device: &Device) -> Resul
         let mut targets = vec![0i64; n * inner];
         targets[n * inner - 1] = bad;
         targets[1] = -100;
-        let error = |at: &Device| -> Result<_> {
+        let error = |device: &Device| -> Result<_> {
             let x = Tensor::zeros((n, classes, inner), DType::F32, device)?;
             Ok(x.cross_entropy(&Tensor::from_vec(targets.clone(), (n, inner), device)?).expect_err("a bad class"))
         };
@@ -263,7 +263,7 @@ pub fn gradients_of_tables(device: &Device) -> Result<()> {
             for (padding_idx, scale_grad_by_freq) in [(None, false), (Some(1), false), (None, true), (Some(-1), true)] {
                 let index = indices(l, &[l], v)?.cast([DType::I64, DType::I32][k % 2])?;
                 let table = reals(v, &[v, e], 1.0, dtype)?;
-                let on = |at: &Device, dtype: DType| {
+                let on = |device: &Device, dtype: DType| {
                     let index = index.to_device(device)?;
                     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq };
                     with_gradient(&table.cast(dtype)?.to_device(device)?, |w| w.embedding(&index, options))
