@@ -34,7 +34,7 @@ fn on_gpu(gpu: &Gpu, kernel: Kernel, x: &T, y: T, ints: &[i64]) -> T {
 
 fn out_dtype(kernel: Kernel, dtype: DType) -> DType {
     match kernel {
-        SUM | PROD | Kernel::Scan(_) if !dtype.is_float() => DType::I64,
+        Kernel::Reduce(Reduce::Sum | Reduce::Prod) | Kernel::Scan(_) if !dtype.is_float() => DType::I64,
         Kernel::ArgMax | Kernel::ArgMin => DType::I64,
         _ => dtype,
     }
@@ -51,7 +51,7 @@ fn tolerance(kernel: Kernel, dtype: DType, count: usize, r: f64, companion: f64)
     };
     let acc = if dtype == DType::F64 { 1.1e-16 } else { 6e-8 };
     let c = match kernel {
-        PROD | Kernel::Scan(Scan::Prod) => 8.0 + 2.0 * (count as f64).sqrt(),
+        Kernel::Reduce(Reduce::Prod) | Kernel::Scan(Scan::Prod) => 8.0 + 2.0 * (count as f64).sqrt(),
         _ => 8.0 + 4.0 * (count as f64 + 1.0).log2(),
     };
     1.5 * unit * r.abs() + c * acc * companion + tiny
@@ -92,7 +92,8 @@ fn check(
     }
     let wide = rounded(dtype, all);
     let r = reference(DType::F64, &wide);
-    let is_exact = !matches!(kernel, SUM | MEAN | PROD | NORM | Kernel::Scan(_));
+    let is_exact =
+        !matches!(kernel, Kernel::Reduce(Reduce::Sum | Reduce::Mean | Reduce::Prod | Reduce::Norm) | Kernel::Scan(_));
     if is_exact {
         return assert_same(&y.values(), &r, what());
     }
@@ -113,8 +114,8 @@ fn check_reduce(gpu: &Gpu, kernel: Kernel, dtype: DType, all: &[f64], layout: &L
     let dims = layout.shape().dims();
     let (kept, gone) = dims.split_at(dims.len() - reduced);
     let count: usize = gone.iter().product();
-    let is_real = matches!(kernel, MEAN | NORM);
-    let is_extremum = matches!(kernel, MAX | MIN | Kernel::ArgMax | Kernel::ArgMin);
+    let is_real = matches!(kernel, Kernel::Reduce(Reduce::Mean | Reduce::Norm));
+    let is_extremum = matches!(kernel, Kernel::Reduce(Reduce::Max | Reduce::Min) | Kernel::ArgMax | Kernel::ArgMin);
     if is_real && !dtype.is_float() || is_extremum && count == 0 {
         return;
     }
@@ -125,7 +126,9 @@ fn check_reduce(gpu: &Gpu, kernel: Kernel, dtype: DType, all: &[f64], layout: &L
 fn data(kernel: Kernel, dtype: DType, n: usize) -> Vec<f64> {
     let mut lcg = Lcg(n as u64 + 1);
     match (kernel, dtype.is_float()) {
-        (PROD | Kernel::Scan(Scan::Prod), true) => lcg.reals(n).iter().map(|v| 1.0 + v * 0.01).collect(),
+        (Kernel::Reduce(Reduce::Prod) | Kernel::Scan(Scan::Prod), true) => {
+            lcg.reals(n).iter().map(|v| 1.0 + v * 0.01).collect()
+        }
         (_, true) => lcg.reals(n),
         _ => lcg.small(n),
     }
@@ -163,7 +166,7 @@ pub fn sizes_of_positions(gpu: &Gpu) {
 
 pub fn sizes_of_others(gpu: &Gpu) {
     ALL.into_iter()
-        .filter(|&k| k != SUM && k != Kernel::ArgMax)
+        .filter(|k| !matches!(k, Kernel::Reduce(Reduce::Sum) | Kernel::ArgMax))
         .for_each(|k| sizes(gpu, k, DType::F16, &[0, 1, 33, 1025, 4097]));
 }
 
