@@ -261,11 +261,11 @@ impl Case {
     }
 
     /// The activation of the result, with and without the sum that it is applied to.
-    fn check_activated(&self, gpu: &Gpu, row: Pointwise, plan: Option<Plan>) {
+    fn check_activated(&self, gpu: &Gpu, function: Pointwise, plan: Option<Plan>) {
         let (sum, size) = self.expected();
         let cpu: Device = "cpu".parse().unwrap();
         let z = Tensor::from_slice(&sum, sum.len(), &cpu).unwrap();
-        let y = match row {
+        let y = match function {
             Pointwise::Relu => z.relu(),
             Pointwise::Gelu => z.gelu(Approximate::None),
             Pointwise::GeluTanh => z.gelu(Approximate::Tanh),
@@ -277,10 +277,10 @@ impl Case {
         let y = y.unwrap().to_vec::<f64>().unwrap();
         // No slope is larger than 1.13; functions may be off by 16 units in the last place, and |z| + 1 is what cancels.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let what = format!("{} {plan:?}", row.name());
+        let what = format!("{} {plan:?}", function.name());
         for count in [1, 2] {
             let [alpha, beta] = self.scale;
-            let fused = GemmActivation { activation: row, scale: Gemm { alpha, beta } };
+            let fused = GemmActivation { activation: function, scale: Gemm { alpha, beta } };
             let got = self.outputs(gpu, Kernel::Fused(&fused), count, plan);
             self.compare(&got[0], &y, &steep, 40.0, &what);
             if count == 2 {
@@ -291,10 +291,10 @@ impl Case {
 }
 
 impl Case {
-    /// A row of the result and c.
-    fn check_joined(&self, gpu: &Gpu, row: Pointwise, plan: Option<Plan>) {
+    /// A function of the result and c.
+    fn check_joined(&self, gpu: &Gpu, function: Pointwise, plan: Option<Plan>) {
         let (sum, size) = self.expected();
-        let c = self.c.as_ref().expect("a row has two operands").on_cpu(|v| v);
+        let c = self.c.as_ref().expect("a function has two operands").on_cpu(|v| v);
         let dy = Tensor::from_slice(&sum, c.shape(), &c.device().clone()).unwrap();
         let slope = |f: fn(&Tensor) -> Result<Tensor>| {
             let x = c.leaf()?;
@@ -302,7 +302,7 @@ impl Case {
             Ok(grad_with(&f(&x)?, &[&x], options)?.swap_remove(0))
         };
         let one_less = |t: Tensor| t.neg()?.add_scalar(1.0);
-        let y: Result<Tensor> = match row {
+        let y: Result<Tensor> = match function {
             Pointwise::ReluBackward => slope(Tensor::relu),
             Pointwise::GeluBackward => slope(|x| x.gelu(Approximate::None)),
             Pointwise::GeluTanhBackward => slope(|x| x.gelu(Approximate::Tanh)),
@@ -315,8 +315,8 @@ impl Case {
         let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
         // As of activations.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let got = self.outputs(gpu, Kernel::Fused(&MatmulPointwise(row)), 1, plan);
-        self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", row.name()));
+        let got = self.outputs(gpu, Kernel::Fused(&MatmulPointwise(function)), 1, plan);
+        self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", function.name()));
     }
 }
 
@@ -529,23 +529,23 @@ pub fn activations_of_every_method(gpu: &Gpu) {
             (Method::Vectors(32), [139, 5]),
         ];
         for (i, (method, [m, n])) in methods.into_iter().enumerate() {
-            for (parts, row) in [(1, ACTIVATIONS[2 * i % 6]), (3, ACTIVATIONS[(2 * i + 1) % 6])] {
+            for (parts, function) in [(1, ACTIVATIONS[2 * i % 6]), (3, ACTIVATIONS[(2 * i + 1) % 6])] {
                 let bias = Matrices::new(gpu, dtype, [2, m, n], Placing::Expanded, &mut draws);
                 let case =
                     Case::new(gpu, dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
-                case.plus(bias, [1.0, 1.0]).check_activated(gpu, row, Some(Plan::new(method, parts)));
+                case.plus(bias, [1.0, 1.0]).check_activated(gpu, function, Some(Plan::new(method, parts)));
             }
         }
     }
 }
 
 pub fn activations_of_nothing_multiplied(gpu: &Gpu) {
-    for row in ACTIVATIONS {
+    for function in ACTIVATIONS {
         for dtype in [DType::F32, DType::F64] {
             let bias = Matrices::new(gpu, dtype, [1, 5, 7], Placing::Expanded, &mut Draws(15));
             let case = Case::new(gpu, dtype, extents([1, 5, 7, 0]), [Placing::Rows; 2], 16);
-            case.plus(bias, [1.0, 1.0]).check_activated(gpu, row, None);
-            Case::new(gpu, dtype, extents([1, 0, 7, 3]), [Placing::Rows; 2], 17).check_activated(gpu, row, None);
+            case.plus(bias, [1.0, 1.0]).check_activated(gpu, function, None);
+            Case::new(gpu, dtype, extents([1, 0, 7, 3]), [Placing::Rows; 2], 17).check_activated(gpu, function, None);
         }
     }
 }
@@ -566,12 +566,12 @@ pub fn gradients_of_activations_of_every_method(gpu: &Gpu) {
             (Method::Outer, [136, 64], 10),
         ];
         for (i, (method, [m, n], k)) in methods.into_iter().enumerate() {
-            for (parts, row) in [(1, GRADIENTS[2 * i % 6]), (3, GRADIENTS[(2 * i + 1) % 6])] {
+            for (parts, function) in [(1, GRADIENTS[2 * i % 6]), (3, GRADIENTS[(2 * i + 1) % 6])] {
                 let parts = if method == Method::Outer { 1 } else { parts };
                 let saved = Matrices::new(gpu, dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
                 let case =
                     Case::new(gpu, dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
-                case.plus(saved, [1.0, 0.0]).check_joined(gpu, row, Some(Plan::new(method, parts)));
+                case.plus(saved, [1.0, 0.0]).check_joined(gpu, function, Some(Plan::new(method, parts)));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
+//! Pointwise functions and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
 
 use isograd::ops::Total;
 use isograd::ops::{Update, total, unscale_, update_, update_each_, update_each_norms_};
