@@ -1,6 +1,6 @@
 //! The C text of the pointwise table, compiled for the host and compared with the CPU backend.
 //!
-//! Both do the same operations in the same order, so rows of arithmetic and comparisons agree to the bit. Rows that call
+//! Both do the same operations in the same order, so functions of arithmetic and comparisons agree to the bit. Functions that call
 //! functions may differ by 16 units in the last place, as two libraries may; where `1 + erf` cancels, measured by the
 //! product of the inputs.
 
@@ -13,11 +13,11 @@ use std::fmt::Write;
 use std::fs::{self, File};
 use std::process::Command;
 
-/// Elements of one call, and calls of one row: each has attributes of its own.
+/// Elements of one call, and calls of one function: each has attributes of its own.
 const COUNT: usize = 400;
 const CALLS: usize = 8;
 
-/// What the text of a row calls, for floating point.
+/// What the text of a function calls, for floating point.
 const MATH: &str = "#include <math.h>
 #define abs_ MATH(fabs)
 #define exp_ MATH(exp)
@@ -59,16 +59,16 @@ static A pow_(A base, A exponent) {
 
 /// An arithmetic type of the C text.
 trait Number: Element {
-    /// What the text of a row needs.
+    /// What the text of a function needs.
     const PRELUDE: [&'static str; 2];
     fn draw(g: &mut Gen) -> Self;
-    fn accepts(row: Pointwise, x: &[Self], attributes: &[Self]) -> bool;
+    fn accepts(function: Pointwise, x: &[Self], attributes: &[Self]) -> bool;
     fn attributes(k: &[Self]) -> (Vec<i64>, Vec<f64>);
-    /// Whether a result of inputs `x` is right, by this text of the row.
+    /// Whether a result of inputs `x` is right, by this text of the function.
     fn agrees(text: &str, got: Self, expected: Self, x: &[Self]) -> bool;
 }
 
-/// Asks a row whether it accepts an element.
+/// Asks a function whether it accepts an element.
 struct Accepts<'a, V> {
     x: &'a [V],
     k: &'a [V],
@@ -128,8 +128,8 @@ macro_rules! float {
                 draw_float(g) as $t
             }
 
-            fn accepts(row: Pointwise, x: &[$t], k: &[$t]) -> bool {
-                row.visit_real(Accepts { x, k }).expect("a row of floats")
+            fn accepts(function: Pointwise, x: &[$t], k: &[$t]) -> bool {
+                function.visit_real(Accepts { x, k }).expect("a function of floats")
             }
 
             fn attributes(k: &[$t]) -> (Vec<i64>, Vec<f64>) {
@@ -163,9 +163,9 @@ impl Number for i64 {
         }
     }
 
-    fn accepts(row: Pointwise, x: &[i64], k: &[i64]) -> bool {
+    fn accepts(function: Pointwise, x: &[i64], k: &[i64]) -> bool {
         let [x, k] = [x, k].map(|list| list.iter().map(|&v| isograd::pointwise::Int(v)).collect::<Vec<_>>());
-        row.visit_integer(Accepts { x: &x, k: &k }).expect("a row of integers")
+        function.visit_integer(Accepts { x: &x, k: &k }).expect("a function of integers")
     }
 
     fn attributes(k: &[i64]) -> (Vec<i64>, Vec<f64>) {
@@ -177,26 +177,26 @@ impl Number for i64 {
     }
 }
 
-/// A row's calls: attributes, and for each element the inputs.
+/// A function's calls: attributes, and for each element the inputs.
 struct Samples<T> {
-    row: Pointwise,
+    function: Pointwise,
     calls: Vec<(Vec<T>, Vec<Vec<T>>)>,
 }
 
 impl<T: Number> Samples<T> {
-    fn new(row: Pointwise, g: &mut Gen) -> Samples<T> {
+    fn new(function: Pointwise, g: &mut Gen) -> Samples<T> {
         let mut call = || {
             // Attributes that accept nothing (a negative size of an index) are drawn again.
             loop {
-                let k: Vec<T> = (0..row.attributes()).map(|_| T::draw(g)).collect();
-                let mut draw = || (0..row.inputs()).map(|_| T::draw(g)).collect::<Vec<T>>();
-                let x: Vec<Vec<T>> = (0..20 * COUNT).map(|_| draw()).filter(|x| T::accepts(row, x, &k)).collect();
+                let k: Vec<T> = (0..function.attributes()).map(|_| T::draw(g)).collect();
+                let mut draw = || (0..function.inputs()).map(|_| T::draw(g)).collect::<Vec<T>>();
+                let x: Vec<Vec<T>> = (0..20 * COUNT).map(|_| draw()).filter(|x| T::accepts(function, x, &k)).collect();
                 if x.len() >= COUNT {
                     return (k, x[..COUNT].to_vec());
                 }
             }
         };
-        Samples { row, calls: (0..CALLS).map(|_| call()).collect() }
+        Samples { function, calls: (0..CALLS).map(|_| call()).collect() }
     }
 
     /// Inputs and attributes of every element, one after the other, as the program reads them.
@@ -209,13 +209,13 @@ impl<T: Number> Samples<T> {
     fn reference(&self, device: &Device) -> Result<Vec<Vec<T>>> {
         let mut all = Vec::new();
         for (k, x) in &self.calls {
-            all.extend(call(self.row, k, x, device)?);
+            all.extend(call(self.function, k, x, device)?);
         }
         Ok(all)
     }
 }
 
-fn call<T: Number>(row: Pointwise, k: &[T], x: &[Vec<T>], device: &Device) -> Result<Vec<Vec<T>>> {
+fn call<T: Number>(function: Pointwise, k: &[T], x: &[Vec<T>], device: &Device) -> Result<Vec<Vec<T>>> {
     let backend = device.backend();
     let layout = Layout::contiguous(Shape::from(x.len()));
     let memory = |values: &[T]| -> Result<Box<dyn Memory>> {
@@ -225,15 +225,23 @@ fn call<T: Number>(row: Pointwise, k: &[T], x: &[Vec<T>], device: &Device) -> Re
         backend.upload(&*memory, &bytes)?;
         Ok(memory)
     };
-    let columns: Vec<Vec<T>> = (0..row.inputs()).map(|i| x.iter().map(|x| x[i]).collect()).collect();
+    let columns: Vec<Vec<T>> = (0..function.inputs()).map(|i| x.iter().map(|x| x[i]).collect()).collect();
     let inputs = columns.iter().map(|c| memory(c)).collect::<Result<Vec<_>>>()?;
-    let outputs = (0..row.outputs()).map(|i| memory(&columns[i.min(columns.len() - 1)])).collect::<Result<Vec<_>>>()?;
-    let read = if row.is_inout() { row.outputs() } else { 0 };
+    let outputs =
+        (0..function.outputs()).map(|i| memory(&columns[i.min(columns.len() - 1)])).collect::<Result<Vec<_>>>()?;
+    let read = if function.is_inout() { function.outputs() } else { 0 };
     let [inputs, operands] = [&inputs[read..], &outputs[..]]
         .map(|all| all.iter().map(|m| Operand { memory: &**m, layout: &layout, dtype: T::DTYPE }).collect::<Vec<_>>());
     let (ints, floats) = T::attributes(k);
-    let kernel = Kernel::Pointwise(row);
-    backend.run(&Call { op: row.name(), kernel, inputs: &inputs, outputs: &operands, ints: &ints, floats: &floats })?;
+    let kernel = Kernel::Pointwise(function);
+    backend.run(&Call {
+        op: function.name(),
+        kernel,
+        inputs: &inputs,
+        outputs: &operands,
+        ints: &ints,
+        floats: &floats,
+    })?;
     let read_back = |memory: &dyn Memory| -> Result<Vec<T>> {
         let mut bytes = vec![0; x.len() * T::DTYPE.size()];
         backend.download(memory, 0, &mut bytes)?;
@@ -243,27 +251,27 @@ fn call<T: Number>(row: Pointwise, k: &[T], x: &[Vec<T>], device: &Device) -> Re
     Ok((0..x.len()).map(|i| columns.iter().map(|c| c[i]).collect()).collect())
 }
 
-/// A program that reads elements of one row after the other and writes their outputs.
-fn program<T: Number>(rows: &[Pointwise]) -> String {
+/// A program that reads elements of one function after the other and writes their outputs.
+fn program<T: Number>(functions: &[Pointwise]) -> String {
     let mut text = format!("#include <stdio.h>\n#define FUNCTION static\n{}", T::PRELUDE.concat());
     let mut main = String::new();
-    for row in rows {
-        let name = row.name();
-        // Rows have names that `math.h` has too.
-        text += &c_source(*row).replacen(&format!("void {name}("), &format!("void row_{name}("), 1);
-        let read = row.inputs() + row.attributes();
-        let arguments = (0..read).map(|i| format!("x[{i}]")).chain((0..row.outputs()).map(|i| format!("&y[{i}]")));
+    for function in functions {
+        let name = function.name();
+        // Functions have names that `math.h` has too.
+        text += &c_source(*function).replacen(&format!("void {name}("), &format!("void function_{name}("), 1);
+        let read = function.inputs() + function.attributes();
+        let arguments = (0..read).map(|i| format!("x[{i}]")).chain((0..function.outputs()).map(|i| format!("&y[{i}]")));
         let arguments = arguments.collect::<Vec<_>>().join(", ");
         let _ = writeln!(
             main,
             "    for (int i = 0; i < {}; i++) {{
         A x[{read}], y[{outputs}];
         if (fread(x, sizeof(A), {read}, stdin) != {read}) return 1;
-        row_{name}({arguments});
+        function_{name}({arguments});
         if (fwrite(y, sizeof(A), {outputs}, stdout) != {outputs}) return 1;
     }}",
             CALLS * COUNT,
-            outputs = row.outputs(),
+            outputs = function.outputs(),
         );
     }
     format!("{text}int main(void) {{\n{main}    return 0;\n}}\n")
@@ -273,14 +281,15 @@ fn program<T: Number>(rows: &[Pointwise]) -> String {
 fn run(source: &str, input: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
-    fs::write(path("rows.c"), source).expect("the source is written");
+    fs::write(path("functions.c"), source).expect("the source is written");
     fs::write(path("input"), input).expect("the input is written");
     let flags = ["-std=c99", "-O1", "-ffp-contract=off", "-fwrapv", "-Werror=implicit-function-declaration"];
-    let compiled = Command::new("cc").args(flags).arg("-o").args([path("rows"), path("rows.c")]).arg("-lm").output();
+    let compiled =
+        Command::new("cc").args(flags).arg("-o").args([path("functions"), path("functions.c")]).arg("-lm").output();
     let compiled = compiled.expect("this test needs a C compiler by the name of `cc`, as Rust's linker does");
     assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
     let [input, output] = [File::open(path("input")), File::create(path("output"))].map(|f| f.expect("a file"));
-    let status = Command::new(path("rows")).stdin(input).stdout(output).status().expect("the program runs");
+    let status = Command::new(path("functions")).stdin(input).stdout(output).status().expect("the program runs");
     assert!(status.success(), "the program ended with {status}");
     fs::read(path("output")).expect("the output is read")
 }
@@ -288,29 +297,30 @@ fn run(source: &str, input: &[u8]) -> Vec<u8> {
 fn check<T: Number>(domains: &[Domain]) -> Result<()> {
     let device = cpu();
     let mut g = Gen::new(&[], 1, &device);
-    let rows: Vec<Pointwise> = Pointwise::ALL.iter().copied().filter(|row| domains.contains(&row.domain())).collect();
-    assert!(rows.len() > 20, "{} rows", rows.len());
-    let samples: Vec<Samples<T>> = rows.iter().map(|&row| Samples::new(row, &mut g)).collect();
+    let functions: Vec<Pointwise> =
+        Pointwise::ALL.iter().copied().filter(|function| domains.contains(&function.domain())).collect();
+    assert!(functions.len() > 20, "{} functions", functions.len());
+    let samples: Vec<Samples<T>> = functions.iter().map(|&function| Samples::new(function, &mut g)).collect();
     let mut input = Vec::new();
     samples.iter().for_each(|s| T::extend_bytes(&s.flat(), &mut input));
-    let output = T::from_bytes(&run(&program::<T>(&rows), &input));
+    let output = T::from_bytes(&run(&program::<T>(&functions), &input));
     let mut output = output.as_slice();
     let mut wrong = Vec::new();
     for sample in &samples {
-        let (row, text) = (sample.row, c_source(sample.row));
+        let (function, text) = (sample.function, c_source(sample.function));
         let elements = sample.calls.iter().flat_map(|(k, x)| x.iter().map(move |x| (k, x)));
         let mut differences = Vec::new();
         for (expected, (k, x)) in sample.reference(&device)?.iter().zip(elements) {
             let (got, rest) = output.split_at(expected.len());
             output = rest;
             if !got.iter().zip(expected).all(|(&got, &expected)| T::agrees(&text, got, expected, x)) {
-                differences.push(format!("{}({x:?}) {k:?}: {got:?} in C, {expected:?} on the CPU", row.name()));
+                differences.push(format!("{}({x:?}) {k:?}: {got:?} in C, {expected:?} on the CPU", function.name()));
             }
         }
         wrong.extend(differences.into_iter().next());
     }
     assert!(output.is_empty(), "{} numbers too many", output.len());
-    assert!(wrong.is_empty(), "{} rows differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} functions differ:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
 

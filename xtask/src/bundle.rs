@@ -45,6 +45,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "cases",
             "--test",
+            "kernels",
+            "--test",
             "sizes",
             "--test",
             "properties",
@@ -58,10 +60,6 @@ const PROGRAMS: &[Programs] = &[
     },
     Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt"] },
     Programs { folder: "hip", arguments: &["test", "--no-run", "-p", "isograd-hip", "--test", "rocblas"] },
-    Programs {
-        folder: "opencl",
-        arguments: &["test", "--no-run", "-p", "isograd-opencl", "--features", "device-tests", "--test", "*"],
-    },
 ];
 
 /// Builds the bundle in `out`, or in target/bundle. What was there of an earlier bundle is replaced.

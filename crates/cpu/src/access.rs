@@ -65,7 +65,7 @@ pub struct View<'a> {
 pub trait Acc: bytemuck::Pod + Send + Sync + PartialOrd + std::fmt::Debug {
     /// The dtype stored as this type itself.
     const DTYPE: DType;
-    /// What rows of the pointwise table compute with.
+    /// What pointwise functions compute with.
     type Number: Value<Mask = bool> + Send + Sync;
     fn number(self) -> Self::Number;
     fn back(number: Self::Number) -> Self;

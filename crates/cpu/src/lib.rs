@@ -76,7 +76,7 @@ impl Backend for Cpu {
             Kernel::Fill => copy::fill(call),
             Kernel::Copy => copy::copy(call),
             Kernel::Cast => copy::cast(call),
-            Kernel::Pointwise(row) => pointwise::run(call, row),
+            Kernel::Pointwise(function) => pointwise::run(call, function),
             Kernel::Reduce(kind) => reduce::run(call, kind),
             Kernel::ArgMax => reduce::arg(call, reduce::Extremum::Max),
             Kernel::ArgMin => reduce::arg(call, reduce::Extremum::Min),

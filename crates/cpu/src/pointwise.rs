@@ -1,4 +1,4 @@
-//! Rows of the pointwise table: every row compiled once for f32, f64 and i64, over blocks that fit the first cache.
+//! Pointwise functions: each is compiled once for f32, f64 and i64, over blocks that fit the first cache.
 
 use crate::access::{Acc, BLOCK, PARALLEL, Source, Strided, Target, View, load, store, with_scratch};
 use isograd_core::backend::value_error;
@@ -8,20 +8,20 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
-pub fn run(call: &Call<'_>, row: Pointwise) -> Result<()> {
+pub fn run(call: &Call<'_>, function: Pointwise) -> Result<()> {
     let dtypes = || call.inputs.iter().chain(call.outputs).map(|o| o.dtype);
     let unsupported =
-        || Error::unsupported(call.op, format!("`{}` does not run on {}", row.name(), call.outputs[0].dtype));
+        || Error::unsupported(call.op, format!("`{}` does not run on {}", function.name(), call.outputs[0].dtype));
     if dtypes().any(|d| d == DType::F64) {
-        let functions = row.visit_real::<f64, _>(Compiled::<f64>(PhantomData)).ok_or_else(unsupported)?;
-        evaluate(call, row, functions, call.floats)
+        let functions = function.visit_real::<f64, _>(Compiled::<f64>(PhantomData)).ok_or_else(unsupported)?;
+        evaluate(call, function, functions, call.floats)
     } else if dtypes().any(DType::is_float) {
         let attributes: SmallVec<[f32; 4]> = call.floats.iter().map(|&v| v as f32).collect();
-        let functions = row.visit_real::<f32, _>(Compiled::<f32>(PhantomData)).ok_or_else(unsupported)?;
-        evaluate(call, row, functions, &attributes)
+        let functions = function.visit_real::<f32, _>(Compiled::<f32>(PhantomData)).ok_or_else(unsupported)?;
+        evaluate(call, function, functions, &attributes)
     } else {
-        let functions = row.visit_integer(Compiled::<i64>(PhantomData)).ok_or_else(unsupported)?;
-        evaluate(call, row, functions, call.ints)
+        let functions = function.visit_integer(Compiled::<i64>(PhantomData)).ok_or_else(unsupported)?;
+        evaluate(call, function, functions, call.ints)
     }
 }
 
@@ -31,13 +31,13 @@ const LANES: usize = 16;
 /// Inputs and attributes to outputs.
 type Eval<A> = fn(&[&[A]], &[A], &mut [&mut [A]]);
 
-/// A row over slices of one length. Only these two functions are compiled for every row; all else is compiled once for each
+/// A pointwise function over slices of one length. Only these two are compiled for every function; all else is compiled once for each
 /// type of the arithmetic.
 struct Functions<A> {
-    /// Inputs, outputs included where the row changes them.
+    /// Inputs, outputs included where the function changes them.
     inputs: usize,
     eval: Eval<A>,
-    /// The first element that the row does not accept.
+    /// The first element that the function does not accept.
     refused: fn(&[&[A]], &[A]) -> Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Input<'a> {
     }
 }
 
-fn evaluate<A: Acc>(call: &Call<'_>, row: Pointwise, functions: Functions<A>, attributes: &[A]) -> Result<()> {
+fn evaluate<A: Acc>(call: &Call<'_>, function: Pointwise, functions: Functions<A>, attributes: &[A]) -> Result<()> {
     let sources: SmallVec<[Source<'_>; 4]> = call.inputs.iter().map(Source::new).collect::<Result<_>>()?;
     let mut targets: SmallVec<[Target<'_>; 4]> = call.outputs.iter().map(Target::new).collect::<Result<_>>()?;
     let inputs: SmallVec<[Input<'_>; 4]> = sources.iter().map(Input::new::<A>).collect();
@@ -79,7 +79,7 @@ fn evaluate<A: Acc>(call: &Call<'_>, row: Pointwise, functions: Functions<A>, at
     if numel == 0 {
         return Ok(());
     }
-    let read = if row.is_inout() { targets.len() } else { 0 };
+    let read = if function.is_inout() { targets.len() } else { 0 };
     let work = Work { op: call.op, inputs: &inputs, read, dtypes: &dtypes, attributes, functions };
     if numel < PARALLEL {
         let mut bytes: SmallVec<[&mut [u8]; 4]> = targets.iter_mut().map(Target::elements).collect();
@@ -105,7 +105,7 @@ fn evaluate<A: Acc>(call: &Call<'_>, row: Pointwise, functions: Functions<A>, at
 struct Work<'a, A: Acc> {
     op: &'static str,
     inputs: &'a [Input<'a>],
-    /// How many of the row's inputs are its outputs.
+    /// How many of the function's inputs are its outputs.
     read: usize,
     dtypes: &'a [DType],
     attributes: &'a [A],
@@ -183,19 +183,19 @@ impl<A: Acc> Work<'_, A> {
     }
 }
 
-/// The first element that a row does not accept.
+/// The first element that a function does not accept.
 fn refused<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],
 ) -> Option<usize> {
     let attributes = std::array::from_fn(|i| attributes[i].number());
     let check = |i: usize| R::check(std::array::from_fn(|k| x[k][i].number()), attributes);
-    // A row that accepts everything says so of any element.
+    // A function that accepts everything says so of any element.
     check(0)?;
     (0..x[0].len()).find(|&i| check(i) == Some(false))
 }
 
-/// Evaluates a row, several elements at a time: arrays of a fixed length are what the compiler turns into vectors.
+/// Evaluates a function, several elements at a time: arrays of a fixed length are what the compiler turns into vectors.
 fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],

@@ -1,4 +1,4 @@
-//! Rows of the pointwise table on every dtype and layout.
+//! Pointwise functions on every dtype and layout.
 
 mod common;
 
@@ -6,8 +6,8 @@ use common::*;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Kernel, Kind};
 
-fn row(row: Pointwise) -> Kernel<'static> {
-    Kernel::Pointwise(row)
+fn pointwise(function: Pointwise) -> Kernel<'static> {
+    Kernel::Pointwise(function)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn add_on_every_dtype_and_placing() {
                 let (x, w) = (lcg.small(n), lcg.small(n));
                 let (ta, tb) = (T::placed(dtype, dims, &x, a), T::placed(dtype, dims, &w, b));
                 let y = T::out(dtype, dims);
-                run(row(Pointwise::Add), &[&ta, &tb], &[&y], &[2], &[2.0]);
+                run(pointwise(Pointwise::Add), &[&ta, &tb], &[&y], &[2], &[2.0]);
                 let sum: Vec<f64> = x.iter().zip(&w).map(|(x, w)| x + 2.0 * w).collect();
                 assert_same(&y.values(), &sum, (dtype, a, b, dims));
             }
@@ -40,7 +40,7 @@ fn large_and_broadcast_operands_share_threads() {
         let ts = T::new(dtype, &[], &[3.0]).expand(&[m, n]);
         for (operand, at) in [(&tb, 0), (&tc, 1), (&ts, 2)] {
             let y = T::out(dtype, &[m, n]);
-            run(row(Pointwise::Mul), &[&tx, operand], &[&y], &[], &[]);
+            run(pointwise(Pointwise::Mul), &[&tx, operand], &[&y], &[], &[]);
             let factor = |i: usize| [bias[i % n], column[i / n], 3.0][at];
             let expected: Vec<f64> = x.iter().enumerate().map(|(i, x)| x * factor(i)).collect();
             assert_same(&y.values(), &expected, (dtype, at));
@@ -52,7 +52,7 @@ fn large_and_broadcast_operands_share_threads() {
 fn one_buffer_may_be_read_twice() {
     let x = T::new(DType::F32, &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let y = T::out(DType::F32, &[2, 2]);
-    run(row(Pointwise::Mul), &[&x, &x], &[&y], &[], &[]);
+    run(pointwise(Pointwise::Mul), &[&x, &x], &[&y], &[], &[]);
     assert_same(&y.values(), &[1.0, 4.0, 9.0, 16.0], "square");
 }
 
@@ -62,10 +62,10 @@ fn comparisons_and_selection_mix_dtypes() {
         let a = T::new(dtype, &[4], &[1.0, 2.0, 3.0, 0.0]);
         let b = T::new(dtype, &[], &[2.0]).expand(&[4]);
         let mask = T::out(DType::Bool, &[4]);
-        run(row(Pointwise::Lt), &[&a, &b], &[&mask], &[], &[]);
+        run(pointwise(Pointwise::Lt), &[&a, &b], &[&mask], &[], &[]);
         assert_same(&mask.values(), &[1.0, 0.0, 0.0, 1.0], dtype);
         let y = T::out(dtype, &[4]);
-        run(row(Pointwise::Where), &[&mask, &a, &b], &[&y], &[], &[]);
+        run(pointwise(Pointwise::Where), &[&mask, &a, &b], &[&y], &[], &[]);
         assert_same(&y.values(), &[1.0, 2.0, 2.0, 0.0], dtype);
     }
     for dtype in FLOATS {
@@ -77,7 +77,7 @@ fn comparisons_and_selection_mix_dtypes() {
             (Pointwise::Maximum, [f64::NAN, 1.0, f64::INFINITY]),
         ] {
             let y = T::out(if r == Pointwise::Maximum { dtype } else { DType::Bool }, &[3]);
-            run(row(r), &[&a, &a], &[&y], &[], &[]);
+            run(pointwise(r), &[&a, &a], &[&y], &[], &[]);
             assert_same(&y.values(), &expected, (dtype, r));
         }
     }
@@ -87,7 +87,7 @@ fn comparisons_and_selection_mix_dtypes() {
 fn bool_operands_compare() {
     let (a, b) = (T::new(DType::Bool, &[3], &[0.0, 1.0, 1.0]), T::new(DType::Bool, &[3], &[1.0, 1.0, 0.0]));
     let y = T::out(DType::Bool, &[3]);
-    run(row(Pointwise::Eq), &[&a, &b], &[&y], &[], &[]);
+    run(pointwise(Pointwise::Eq), &[&a, &b], &[&y], &[], &[]);
     assert_same(&y.values(), &[0.0, 1.0, 0.0], "eq");
 }
 
@@ -95,11 +95,11 @@ fn bool_operands_compare() {
 fn integers_wrap() {
     let a = T::new(DType::I32, &[2], &[i32::MAX as f64, 5.0]);
     let y = T::out(DType::I32, &[2]);
-    run(row(Pointwise::AddScalar), &[&a], &[&y], &[1], &[]);
+    run(pointwise(Pointwise::AddScalar), &[&a], &[&y], &[1], &[]);
     assert_same(&y.values(), &[i32::MIN as f64, 6.0], "i32");
     let a = T::new(DType::U8, &[1], &[255.0]);
     let y = T::out(DType::U8, &[1]);
-    run(row(Pointwise::AddScalar), &[&a], &[&y], &[2], &[]);
+    run(pointwise(Pointwise::AddScalar), &[&a], &[&y], &[2], &[]);
     assert_same(&y.values(), &[1.0], "u8");
 }
 
@@ -112,7 +112,7 @@ fn a_value_does_not_depend_on_its_place() {
             let n = 50_000;
             let x: Vec<f64> = (0..n).map(|i| v[i % v.len()]).collect();
             let y = T::out(dtype, &[n]);
-            run(row(r), &[&T::new(dtype, &[n], &x)], &[&y], &[], &[]);
+            run(pointwise(r), &[&T::new(dtype, &[n], &x)], &[&y], &[], &[]);
             let y = y.values();
             (0..n).for_each(|i| assert_eq!(y[i], y[i % v.len()], "{r:?} {dtype}"));
         }
@@ -125,7 +125,7 @@ fn inout_rows_read_and_write_their_outputs() {
         for n in [1, 5, 513, 40_000] {
             let (y, x) = (Lcg(5).small(n), Lcg(6).small(n));
             let (ty, tx) = (T::new(dtype, &[n], &y), T::new(dtype, &[n], &x));
-            run(row(Pointwise::Accumulate), &[&tx], &[&ty], &[], &[]);
+            run(pointwise(Pointwise::Accumulate), &[&tx], &[&ty], &[], &[]);
             let expected: Vec<f64> = y.iter().zip(&x).map(|(y, x)| y + x).collect();
             assert_same(&ty.values(), &expected, (dtype, n));
         }
@@ -144,7 +144,13 @@ fn adam_writes_three_states() {
                 |v: f64| T::new(if dtype == DType::F64 { DType::F64 } else { DType::F32 }, &[], &[v]).expand(&[n]);
             let (step, one, shrink, scale, inf) = (scalar(0.5), scalar(1.0), scalar(1.0), scalar(1.0), scalar(0.0));
             let inputs = [&g, &step, &one, &shrink, &scale, &inf];
-            run(row(Pointwise::AdamStep), &inputs, &[&p, &m, &v], &[], &[f64::INFINITY, 0.0, 0.5, 0.75, 0.25, 0.0]);
+            run(
+                pointwise(Pointwise::AdamStep),
+                &inputs,
+                &[&p, &m, &v],
+                &[],
+                &[f64::INFINITY, 0.0, 0.5, 0.75, 0.25, 0.0],
+            );
             assert_same(&m.values(), &vec![1.0; n], "m");
             assert_same(&v.values(), &vec![1.0; n], "v");
             assert_same(&p.values(), &vec![0.5; n], "p");
@@ -161,20 +167,20 @@ fn the_first_invalid_element_is_named() {
             b[n - 1] = 0.0;
             let (ta, tb) = (T::new(DType::I64, &[n], &vec![8.0; n]), T::new(DType::I64, &[n], &b));
             let y = T::out(DType::I64, &[n]);
-            let error = try_run(row(Pointwise::IntDivFloor), &[&ta, &tb], &[&y], &[], &[]).unwrap_err();
+            let error = try_run(pointwise(Pointwise::IntDivFloor), &[&ta, &tb], &[&y], &[], &[]).unwrap_err();
             assert_eq!((error.kind(), error.op()), (Kind::Value, "test"));
             assert!(error.message().contains(&format!("element {bad} ")), "{error}");
         }
     }
     let y = T::out(DType::F32, &[2]);
     let inputs = [&T::new(DType::F32, &[2], &[0.5, 1.5]), &T::new(DType::F32, &[2], &[1.0, 1.0])];
-    let error = try_run(row(Pointwise::BceLoss), &inputs, &[&y], &[], &[]).unwrap_err();
+    let error = try_run(pointwise(Pointwise::BceLoss), &inputs, &[&y], &[], &[]).unwrap_err();
     assert!(error.message().contains("element 1 ") && error.message().contains("1.5"), "{error}");
 }
 
 #[test]
 fn rows_of_another_domain_are_unsupported() {
     let (x, y) = (T::out(DType::I32, &[2]), T::out(DType::I32, &[2]));
-    let error = try_run(row(Pointwise::Exp), &[&x], &[&y], &[], &[]).unwrap_err();
+    let error = try_run(pointwise(Pointwise::Exp), &[&x], &[&y], &[], &[]).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
 }

@@ -67,13 +67,13 @@ fn scale_gradients(gradients: &[Tensor], factor: &Tensor) -> Result<()> {
 
 fn update_all(
     op: &'static str,
-    row: Pointwise,
+    function: Pointwise,
     targets: &[Tensor],
     shared: &[&Tensor],
     attributes: &[f64],
 ) -> Result<()> {
     let update = |t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() };
-    update_each_(row, &targets.iter().map(update).collect::<Vec<_>>(), shared, attributes).map_err(|e| e.of(op))
+    update_each_(function, &targets.iter().map(update).collect::<Vec<_>>(), shared, attributes).map_err(|e| e.of(op))
 }
 
 pub(crate) fn gradients_of(parameters: &[Tensor]) -> Vec<Tensor> {

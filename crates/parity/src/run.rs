@@ -361,7 +361,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 }
 
 /// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and f16
-/// for ops that are not of a table of rows, which run the same code around other loads and stores, and of pools, which have
+/// for ops that are not pointwise functions, which run the same code around other loads and stores, and of pools, which have
 /// the same code in all dimensions, those in two.
 fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
     let is_whole = (op.fused || op.class == Class::Dense) && !op.is_pointwise() && op.wide.is_none();
@@ -522,7 +522,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
     }
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
-    // Where the code around all rows is the same, it is looked at in one dtype.
+    // Where the code around all functions is the same, it is looked at in one dtype.
     let is_in_all = extent == Extent::Whole && !op.is_pointwise();
     match check {
         Check::Golden => is_f64,
@@ -531,7 +531,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || is_in_all),
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent == Extent::Whole),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
-        // Rows read a tensor as those of several tensors do, and each layout is a kernel to compile.
+        // Functions of one tensor read it as those of several do, and each layout is a kernel to compile.
         Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !has_layouts(op) => false,
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
@@ -590,7 +590,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
     // Each new shape may be a kernel to compile, and again in each dtype.
     let is_first = item.dtype == DType::F32 || is_cpu(device.name());
     let saves = extent == Extent::Quick && !is_cpu(device.name());
-    // What a row's other dtypes share with the first, other rows have too.
+    // What the other dtypes of a pointwise function share with the first, other functions have too.
     let is_repeated = item.op.is_pointwise() && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
         (DType::F32, Extent::Whole) => {

@@ -161,7 +161,7 @@ pub fn gradient_bounds(
     if op.class == Class::Exact && sums.is_none() && op.category != "reduction" {
         return vec![0.0; r.len()];
     }
-    // What rows compute of an element has nothing to do with other elements.
+    // What pointwise functions compute of an element has nothing to do with other elements.
     let size = |r: f64, scale: f64| if op.is_pointwise() { r.abs().max(arriving).min(scale) } else { scale };
     let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };

@@ -119,7 +119,7 @@ fn fused_kernels_are_right_and_all_compared() {
 
 /// The CPU, with one kernel that is off in one element.
 struct Wrong {
-    row: Pointwise,
+    function: Pointwise,
     by: f64,
 }
 
@@ -136,7 +136,7 @@ impl Backend for Wrong {
     fn run(&self, call: &Call<'_>) -> Result<()> {
         cpu().backend().run(call)?;
         let Operand { memory, layout, .. } = call.outputs[0];
-        if matches!(call.kernel, Kernel::Pointwise(row) if row == self.row) {
+        if matches!(call.kernel, Kernel::Pointwise(function) if function == self.function) {
             let mut bytes = vec![0; layout.end() * 4];
             self.download(memory, 0, &mut bytes)?;
             let last = bytes.len() - 4;
@@ -155,8 +155,8 @@ impl Backend for Wrong {
     fn reset_peak(&self) {}
 }
 
-fn wrong(row: Pointwise, by: f64) -> Device {
-    Device::from_backend("wrong", Arc::new(Wrong { row, by }))
+fn wrong(function: Pointwise, by: f64) -> Device {
+    Device::from_backend("wrong", Arc::new(Wrong { function, by }))
 }
 
 fn small(device: &Device) -> Result<Tensor> {
@@ -166,11 +166,12 @@ fn small(device: &Device) -> Result<Tensor> {
 
 #[test]
 fn what_is_off_is_named_on_the_device_where_it_is() {
-    for (row, direction) in [(Pointwise::Gelu, Direction::Forward), (Pointwise::GeluBackward, Direction::Backward)] {
-        for (a, b, k) in [(cpu(), wrong(row, 1e-4), 1), (wrong(row, 1e-4), cpu(), 0)] {
+    for (function, direction) in [(Pointwise::Gelu, Direction::Forward), (Pointwise::GeluBackward, Direction::Backward)]
+    {
+        for (a, b, k) in [(cpu(), wrong(function, 1e-4), 1), (wrong(function, 1e-4), cpu(), 0)] {
             let found = diff(&a, &b, small).unwrap();
             let first = found.first().unwrap();
-            assert_eq!((first.direction, &*first.op, &*first.kernel), (direction, "gelu", row.name()));
+            assert_eq!((first.direction, &*first.op, &*first.kernel), (direction, "gelu", function.name()));
             assert_eq!(
                 (&*first.outputs[0], first.inputs.len()),
                 ("f32 [2, 3]", 1 + (direction == Direction::Backward) as usize)

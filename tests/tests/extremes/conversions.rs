@@ -179,8 +179,8 @@ fn of_arithmetic(device: &Device) -> Result<Outcome> {
         let (values, expected): (Vec<f64>, Vec<f64>) = around_midpoints(DType::F64, to).into_iter().unzip();
         let x = Tensor::from_slice(&values, values.len(), device)?;
         let y = Tensor::zeros(values.len(), to, device)?;
-        let row = isograd::pointwise::Pointwise::Accumulate;
-        isograd::ops::update_(row, &[&y], &[&x], &[])?;
+        let function = isograd::pointwise::Pointwise::Accumulate;
+        isograd::ops::update_(function, &[&y], &[&x], &[])?;
         // 0 + -0 is 0.
         let expected: Vec<f64> = values.iter().zip(&expected).map(|(v, r)| if *v == 0.0 { 0.0 } else { *r }).collect();
         Ok(compare(&format!("f64 arithmetic to {to}"), &values, &y.to_device(&cpu())?.to_f64_vec()?, &expected))

@@ -307,8 +307,8 @@ fn norms_of_updates(device: &Device) -> Result<Outcome> {
         let g = tensor(&numbers(n), n, DType::F32, device)?;
         let one = Tensor::ones((), DType::F32, device)?;
         let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
-        let row = Pointwise::LarsNorms;
-        let found = update_each_norms_(row, &[set], &[&one], &[INF])?;
+        let function = Pointwise::LarsNorms;
+        let found = update_each_norms_(function, &[set], &[&one], &[INF])?;
         let got = found[0].iter().map(|norm| norm.item()).collect::<Result<Vec<_>>>()?;
         let expected = [&rounded(&values, DType::F32)?, &numbers(n)].map(|v| norm_of(v));
         Ok(near(&format!("{n} of {scale:e}"), &got, &expected, |i| 1e-5 * expected[i]))

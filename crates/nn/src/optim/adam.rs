@@ -71,9 +71,9 @@ impl<const DECOUPLED: bool> Rule for AdamRule<DECOUPLED> {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let row = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
+        let function = if self.amsgrad { Pointwise::AdamAmsgradStep } else { Pointwise::AdamStep };
         let in_gradient = if DECOUPLED { 0.0 } else { step.weight_decay };
         let attributes = [step.limit, in_gradient, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
-        step.each(row, &attributes, &step.prepared())
+        step.each(function, &attributes, &step.prepared())
     }
 }

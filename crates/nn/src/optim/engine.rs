@@ -11,7 +11,7 @@ use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor, no_autocast, no_grad};
 use std::sync::Arc;
 
-/// The update rule of one kind of optimizer, with its options. For each lane a step runs a row on numbers, and then the
+/// The update rule of one kind of optimizer, with its options. For each lane a step runs a pointwise function on numbers, and then the
 /// update of all parameters.
 pub(super) trait Rule: Clone + Send + Sync + 'static {
     /// For errors.
@@ -40,8 +40,8 @@ pub(super) trait Rule: Clone + Send + Sync + 'static {
         0.0
     }
 
-    /// The row that counts the step and updates what is computed once for all parameters of a lane, from `inv_scale`,
-    /// `norm`, `found_inf` and, if the row reads it, the rate; with its attributes after the sign and the largest norm.
+    /// The pointwise function that counts the step and updates what is computed once for all parameters of a lane, from `inv_scale`,
+    /// `norm`, `found_inf` and, if the function reads it, the rate; with its attributes after the sign and the largest norm.
     fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
 
     /// Updates parameters and states.
@@ -151,14 +151,14 @@ pub(super) struct Moved<'a> {
 }
 
 impl Step<'_> {
-    /// A row that updates each parameter and its states from its gradient, and from what all share.
-    pub fn each(&self, row: Pointwise, attributes: &[f64], shared: &[&Tensor]) -> Result<()> {
+    /// Runs a pointwise function that updates each parameter and its states from its gradient, and from what all share.
+    pub fn each(&self, function: Pointwise, attributes: &[f64], shared: &[&Tensor]) -> Result<()> {
         let updates = self.members.iter().map(|m| Update {
             targets: std::iter::once(m.parameter).chain(m.states).collect(),
             inputs: vec![m.gradient],
             numbers: Vec::new(),
         });
-        update_each_(row, &updates.collect::<Vec<_>>(), shared, attributes)
+        update_each_(function, &updates.collect::<Vec<_>>(), shared, attributes)
     }
 
     /// Norms of each member for which the trust ratio is 1.
@@ -183,7 +183,7 @@ pub(super) struct Numbers {
     pub lr: Tensor,
     /// The number of steps, while one runs with this one.
     pub steps: Tensor,
-    /// What the rule's first row updates beside the steps, in its order.
+    /// What the rule's first function updates beside the steps, in its order.
     pub prepared: Vec<Tensor>,
     one: Tensor,
     pub zero: Tensor,
@@ -381,13 +381,13 @@ impl<R: Rule> Engine<R> {
     /// Counts the step, and computes what it needs once.
     fn prepare(&self, numbers: &Numbers, options: &Options<R>, scale: &Scale<'_>, found_inf: &Tensor) -> Result<()> {
         let Numbers { lr, steps, prepared, one, zero } = numbers;
-        let (row, attributes) = options.rule.prepare(options.weight_decay);
+        let (function, attributes) = options.rule.prepare(options.weight_decay);
         let sign = if options.maximize { -1.0 } else { 1.0 };
         let inv_scale = scale.scaling.map_or(one, |s| &s.inv_scale);
         let targets: Vec<&Tensor> = std::iter::once(steps).chain(prepared).collect();
         let inputs = [inv_scale, scale.norm.as_ref().unwrap_or(zero), found_inf, lr];
         let attributes = [vec![sign, self.clip_norm.unwrap_or(f64::INFINITY)], attributes].concat();
-        update_(row, &targets, &inputs[..row.inputs() - row.outputs()], &attributes)
+        update_(function, &targets, &inputs[..function.inputs() - function.outputs()], &attributes)
     }
 
     /// Brings the lanes up to date before a step.

@@ -73,8 +73,8 @@ impl Rule for LambRule {
         let attributes = [step.limit, decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         let sets = step.members.iter().map(|m| of(m.states.iter().collect(), vec![m.parameter, m.gradient], vec![]));
         let shared = [correction1, correction2, scale, step.found_inf];
-        let row = Pointwise::LambMoments;
-        let norms = update_each_norms_(row, &sets.collect::<Vec<_>>(), &shared, &attributes)?;
+        let function = Pointwise::LambMoments;
+        let norms = update_each_norms_(function, &sets.collect::<Vec<_>>(), &shared, &attributes)?;
         let norms = if self.skips_trust_ratio { step.no_norms() } else { norms };
         let sets = step.members.iter().zip(&norms);
         let sets = sets.map(|(m, norms)| of(vec![m.parameter], m.states.iter().collect(), norms.iter().collect()));

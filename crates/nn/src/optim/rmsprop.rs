@@ -63,13 +63,13 @@ impl Rule for RmsPropRule {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let row = match (self.is_centered, self.momentum == 0.0) {
+        let function = match (self.is_centered, self.momentum == 0.0) {
             (false, true) => Pointwise::RmsPropStep,
             (true, true) => Pointwise::RmsPropCenteredStep,
             (false, false) => Pointwise::RmsPropMomentumStep,
             (true, false) => Pointwise::RmsPropCenteredMomentumStep,
         };
         let attributes = [step.limit, step.weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum];
-        step.each(row, &attributes[..row.attributes()], &step.rated())
+        step.each(function, &attributes[..function.attributes()], &step.rated())
     }
 }

@@ -129,15 +129,16 @@ fn step_count(c: &Invocation<'_>) -> usize {
 
 /// The rate of a step: `lr` is a number or has one for each.
 fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
-    c.expect("lr", "a number, or a list of one for each step");
-    match c.given("lr") {
+    let rate = match c.given("lr") {
         Some(Value::Array(rates)) => match rates.get(step).and_then(Value::as_f64) {
             Some(rate) => Ok(Some(rate)),
             None => c.fail("a number for every step", "lr"),
         },
         Some(_) => c.float("lr").map(Some),
         None => Ok(None),
-    }
+    };
+    c.expect("lr", "a number, or a list of one for each step");
+    rate
 }
 
 /// The rate of the first step, by default an optimizer's own.

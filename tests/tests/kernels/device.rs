@@ -1,19 +1,29 @@
-//! Calls on the GPU over copies of tensors that the CPU holds.
-#![allow(dead_code)]
+//! Calls on a GPU over copies of tensors that the CPU holds.
 
 use crate::common::{CPU, T};
-use isograd_core::{Backend, Call, Kernel, Memory, Operand, Result};
+use isograd::{Backend, Call, Device, Kernel, Memory, Operand, Result};
 use isograd_gpu::Gpu;
-use isograd_opencl::driver;
-use std::sync::{Arc, LazyLock};
-
-pub static GPU: LazyLock<Gpu> = LazyLock::new(gpu);
+use isograd_gpu::driver::Driver;
+use std::sync::Arc;
 
 pub const SIZES: [usize; 14] = [0, 1, 2, 31, 32, 33, 64, 65, 127, 129, 257, 1000, 1025, 4097];
 
-/// A device with a status of its own.
-pub fn gpu() -> Gpu {
-    Gpu::new(Arc::new(driver(0).unwrap()))
+/// The GPU of a device, opened again; none for the CPU.
+pub fn open(device: &Device) -> Option<Gpu> {
+    let (kind, ordinal) = device.name().split_once(':').unwrap_or((device.name(), "0"));
+    let ordinal = ordinal.parse().expect("a device has a number");
+    let driver: Arc<dyn Driver> = match kind {
+        "cuda" => Arc::new(isograd_cuda::Cuda::new(ordinal).expect("the device opens twice")),
+        "hip" => Arc::new(isograd_hip::Hip::new(ordinal).expect("the device opens twice")),
+        "opencl" => Arc::new(isograd_opencl::driver(ordinal).expect("the device opens twice")),
+        _ => return None,
+    };
+    Some(Gpu::new(driver))
+}
+
+/// The GPU of a device, with a status of its own.
+pub fn opened(device: &Device) -> Gpu {
+    open(device).expect("the device is a GPU")
 }
 
 /// The outputs' whole buffers after a call on copies of all operands.
@@ -40,9 +50,9 @@ pub fn try_on(
     Ok(all)
 }
 
-/// As the above on the common device, run twice: the bits must be the same.
-pub fn on_gpu(kernel: Kernel, inputs: &[&T], outputs: &[&T], ints: &[i64], floats: &[f64]) -> Vec<Vec<u8>> {
-    let once = || try_on(&GPU, kernel, inputs, outputs, ints, floats).unwrap();
+/// As the above run twice: the bits must be the same.
+pub fn on_gpu(gpu: &Gpu, kernel: Kernel, inputs: &[&T], outputs: &[&T], ints: &[i64], floats: &[f64]) -> Vec<Vec<u8>> {
+    let once = || try_on(gpu, kernel, inputs, outputs, ints, floats).unwrap();
     let first = once();
     assert!(first == once(), "{kernel}: two runs differ");
     first
@@ -50,8 +60,8 @@ pub fn on_gpu(kernel: Kernel, inputs: &[&T], outputs: &[&T], ints: &[i64], float
 
 /// Runs a call on both devices; the outputs must be the same bit for bit.
 #[track_caller]
-pub fn same(kernel: Kernel, inputs: &[&T], outputs: &[&T], ints: &[i64], floats: &[f64], what: &str) {
-    let got = on_gpu(kernel, inputs, outputs, ints, floats);
+pub fn same(gpu: &Gpu, kernel: Kernel, inputs: &[&T], outputs: &[&T], ints: &[i64], floats: &[f64], what: &str) {
+    let got = on_gpu(gpu, kernel, inputs, outputs, ints, floats);
     crate::common::run(kernel, inputs, outputs, ints, floats);
     for (k, (got, t)) in got.iter().zip(outputs).enumerate() {
         let expected = t.bytes();

@@ -1,13 +1,8 @@
 //! What edges bring to nodes, against the CPU.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-mod device;
-
-use common::Lcg;
-use isograd_core::ops::TieGrad;
-use isograd_core::{DType, Device, Result, Tensor};
-use std::sync::Arc;
+use crate::common::Lcg;
+use isograd::ops::TieGrad;
+use isograd::{DType, Device, Result, Tensor};
 
 type Join = fn(&Tensor, &Tensor, usize) -> Result<Tensor>;
 
@@ -23,9 +18,8 @@ fn join(f: Join, nodes: usize, x: &Tensor, index: &Tensor, device: &Device) -> [
 
 /// Lists in local memory and rows in order, segments within a part and over many, words and single elements: whole numbers,
 /// whose sums are exact, with many ties.
-#[test]
-fn all_sizes_and_dtypes() {
-    let (gpu, cpu) = (Device::from_backend("opencl:0", Arc::new(device::gpu())), Device::cpu().unwrap());
+pub fn all_sizes_and_dtypes(device: &Device) {
+    let cpu = isograd_tests::cpu();
     let joins: [(&str, Join); 4] = [
         ("sum", |x, index, nodes| x.scatter_sum(index, Some(nodes))),
         ("mean", |x, index, nodes| x.scatter_mean(index, Some(nodes))),
@@ -40,7 +34,7 @@ fn all_sizes_and_dtypes() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let x = Tensor::from_vec(x.clone(), (edges, features), &cpu).unwrap().cast(dtype).unwrap();
             for (name, f) in joins {
-                let [got, expected] = [&gpu, &cpu].map(|device| join(f, nodes, &x, &index, device));
+                let [got, expected] = [device, &cpu].map(|device| join(f, nodes, &x, &index, device));
                 assert!(got == expected, "{name} of {edges} edges, {nodes} nodes, {features} {dtype}");
             }
         }

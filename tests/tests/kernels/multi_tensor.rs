@@ -1,27 +1,21 @@
-//! Rows and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
+//! Pointwise functions and totals over many tensors: one launch has the bits of a launch for each, and nothing around is written.
 
-use isograd_core::ops::Total;
-use isograd_core::ops::{Update, total, unscale_, update_, update_each_, update_each_norms_};
-use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
-use isograd_cpu as _;
-use isograd_opencl as _;
+use isograd::ops::Total;
+use isograd::ops::{Update, total, unscale_, update_, update_each_, update_each_norms_};
+use isograd::pointwise::Pointwise;
+use isograd::{DType, Device, Kind, Result, Rng, Tensor};
 
 const SIZES: [usize; 12] = [0, 1, 3, 4, 5, 7, 8, 1000, 1024, 4097, 16385, 100_003];
-
-fn device() -> Device {
-    "opencl".parse().expect("an OpenCL device")
-}
 
 /// Parameters, means, means of squares and gradients of an Adam step.
 struct Sets(Vec<[Tensor; 4]>);
 
 impl Sets {
     /// Tensors of these sizes, each `shift` elements into a buffer that ends some elements later.
-    fn new(sizes: &[usize], dtypes: [DType; 4], shift: usize) -> Result<Sets> {
+    fn new(device: &Device, sizes: &[usize], dtypes: [DType; 4], shift: usize) -> Result<Sets> {
         let rng = Rng::new(sizes.len() as u64);
         let one = |dtype, n: usize| {
-            Tensor::rand([n + shift + 3], 0.0, 1.0, DType::F32, &device(), &rng)?.cast(dtype)?.narrow(0, shift, n)
+            Tensor::rand([n + shift + 3], 0.0, 1.0, DType::F32, device, &rng)?.cast(dtype)?.narrow(0, shift, n)
         };
         let set = |&n: &usize| -> Result<_> {
             let [p, m, v, g] = dtypes;
@@ -40,19 +34,19 @@ impl Sets {
         self.0.iter().flatten().map(Tensor::to_bytes).collect()
     }
 
-    fn shared() -> Result<Vec<Tensor>> {
-        [0.5f32, 1.5, 0.9, 0.25, 0.0].iter().map(|&v| Tensor::scalar(v, &device())).collect()
+    fn shared(device: &Device) -> Result<Vec<Tensor>> {
+        [0.5f32, 1.5, 0.9, 0.25, 0.0].iter().map(|&v| Tensor::scalar(v, device)).collect()
     }
 
-    fn step_each(&self) -> Result<()> {
-        let shared = Self::shared()?;
+    fn step_each(&self, device: &Device) -> Result<()> {
+        let shared = Self::shared(device)?;
         let updates: Vec<Update<'_>> = self.0.iter().map(update).collect();
         let shared: Vec<&Tensor> = shared.iter().collect();
         update_each_(Pointwise::AdamStep, &updates, &shared, &ATTRIBUTES)
     }
 
-    fn step_in_turn(&self) -> Result<()> {
-        let shared = Self::shared()?;
+    fn step_in_turn(&self, device: &Device) -> Result<()> {
+        let shared = Self::shared(device)?;
         self.0.iter().try_for_each(|[p, m, v, g]| {
             let inputs: Vec<&Tensor> = std::iter::once(g).chain(&shared).collect();
             update_(Pointwise::AdamStep, &[p, m, v], &inputs, &ATTRIBUTES)
@@ -67,10 +61,10 @@ fn update([p, m, v, g]: &[Tensor; 4]) -> Update<'_> {
 }
 
 #[track_caller]
-fn check(sets: &Sets) -> Result<()> {
+fn check(device: &Device, sets: &Sets) -> Result<()> {
     let expected = sets.copy()?;
-    expected.step_in_turn()?;
-    sets.step_each()?;
+    expected.step_in_turn(device)?;
+    sets.step_each(device)?;
     for (set, alone) in sets.0.iter().zip(&expected.0) {
         for (name, (t, e)) in ["p", "m", "v", "g"].iter().zip(set.iter().zip(alone)) {
             let same = t.to_bytes()? == e.to_bytes()?;
@@ -82,35 +76,32 @@ fn check(sets: &Sets) -> Result<()> {
 
 use DType::{BF16, F16, F32, F64};
 
-#[test]
-fn one_launch_has_the_bits_of_many() -> Result<()> {
+pub fn one_launch_has_the_bits_of_many(device: &Device) -> Result<()> {
     for dtypes in [[F32; 4], [F64; 4], [F16, F32, F32, F16], [BF16, F32, F32, F32], [F16; 4]] {
         for shift in [0, 1, 4] {
-            check(&Sets::new(&SIZES, dtypes, shift)?)?;
+            check(device, &Sets::new(device, &SIZES, dtypes, shift)?)?;
         }
     }
-    check(&Sets::new(&[], [F32; 4], 0)?)?;
-    check(&Sets::new(&[0], [F32; 4], 0)?)
+    check(device, &Sets::new(device, &[], [F32; 4], 0)?)?;
+    check(device, &Sets::new(device, &[0], [F32; 4], 0)?)
 }
 
-#[test]
-fn three_hundred_tensors_of_several_dtypes() -> Result<()> {
+pub fn three_hundred_tensors_of_several_dtypes(device: &Device) -> Result<()> {
     let sizes: Vec<usize> = (0..100).map(|i| (i * 37) % 1500).collect();
-    let mut sets = Sets::new(&sizes, [F32; 4], 0)?;
-    sets.0.extend(Sets::new(&sizes, [F16, F32, F32, F16], 0)?.0);
-    sets.0.extend(Sets::new(&sizes, [F64; 4], 1)?.0);
+    let mut sets = Sets::new(device, &sizes, [F32; 4], 0)?;
+    sets.0.extend(Sets::new(device, &sizes, [F16, F32, F32, F16], 0)?.0);
+    sets.0.extend(Sets::new(device, &sizes, [F64; 4], 1)?.0);
     // Steps follow each other, so that a table is used twice and another between.
     for _ in 0..3 {
-        check(&sets)?;
+        check(device, &sets)?;
     }
     Ok(())
 }
 
-#[test]
-fn nothing_around_a_view_is_written() -> Result<()> {
-    let whole = Tensor::zeros([4, 5000], F32, &device())?;
+pub fn nothing_around_a_view_is_written(device: &Device) -> Result<()> {
+    let whole = Tensor::zeros([4, 5000], F32, device)?;
     let parts: Vec<Tensor> = (0..4).map(|i| whole.select(0, i)?.narrow(0, 1, 4997)).collect::<Result<_>>()?;
-    let limit = Tensor::full((), 3.0, F32, &device())?;
+    let limit = Tensor::full((), 3.0, F32, device)?;
     whole.fill_(1.0)?;
     let updates: Vec<Update<'_>> =
         parts.iter().map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() }).collect();
@@ -121,27 +112,25 @@ fn nothing_around_a_view_is_written() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn sets_that_overlap_are_updated_in_turn() -> Result<()> {
-    let whole = Tensor::full(6, 1.0, F32, &device())?;
+pub fn sets_that_overlap_are_updated_in_turn(device: &Device) -> Result<()> {
+    let whole = Tensor::full(6, 1.0, F32, device)?;
     let (a, b) = (whole.narrow(0, 0, 4)?, whole.narrow(0, 2, 4)?);
-    let two = Tensor::full((), 2.0, F32, &device())?;
+    let two = Tensor::full((), 2.0, F32, device)?;
     let updates = [&a, &b].map(|t| Update { targets: vec![t], inputs: Vec::new(), numbers: Vec::new() });
     update_each_(Pointwise::ScaleInPlace, &updates, &[&two], &[])?;
     assert_eq!(whole.to_vec::<f32>()?, [2.0, 2.0, 4.0, 4.0, 2.0, 2.0]);
     // The second set reads what the first has changed.
-    let (y, x) = (Tensor::zeros(4, F32, &device())?, Tensor::full(4, 5.0, F32, &device())?);
-    let z = Tensor::zeros(4, F32, &device())?;
+    let (y, x) = (Tensor::zeros(4, F32, device)?, Tensor::full(4, 5.0, F32, device)?);
+    let z = Tensor::zeros(4, F32, device)?;
     let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     update_each_(Pointwise::Accumulate, &[set(&y, &x), set(&z, &y)], &[], &[])?;
     assert_eq!(z.to_vec::<f32>()?, [5.0; 4]);
     Ok(())
 }
 
-#[test]
-fn one_bad_set_changes_none() -> Result<()> {
-    let full = |n: usize| Tensor::full(n, 1.0, F32, &device());
-    let (a, b, c, two) = (full(3)?, full(4)?, full(5)?, Tensor::full((), 2.0, F32, &device())?);
+pub fn one_bad_set_changes_none(device: &Device) -> Result<()> {
+    let full = |n: usize| Tensor::full(n, 1.0, F32, device);
+    let (a, b, c, two) = (full(3)?, full(4)?, full(5)?, Tensor::full((), 2.0, F32, device)?);
     let set = |y, x| Update { targets: vec![y], inputs: vec![x], numbers: Vec::new() };
     let run = |sets: &[Update<'_>], shared: &[&Tensor]| {
         update_each_(Pointwise::Accumulate, sets, shared, &[]).expect_err("a bad set").kind()
@@ -158,10 +147,9 @@ fn one_bad_set_changes_none() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn strided_and_broadcast_sets_run_beside_the_others() -> Result<()> {
+pub fn strided_and_broadcast_sets_run_beside_the_others(device: &Device) -> Result<()> {
     let rng = Rng::new(1);
-    let normal = |shape: [usize; 2]| Tensor::randn(shape, 0.0, 1.0, F32, &device(), &rng);
+    let normal = |shape: [usize; 2]| Tensor::randn(shape, 0.0, 1.0, F32, device, &rng);
     let (a, b, c) = (normal([30, 40])?, normal([30, 40])?, normal([30, 40])?);
     let (x, row) = (normal([40, 30])?, normal([1, 40])?);
     let expected = [a.add(&x.t()?)?, b.add(&row)?, c.add(&a)?].map(|t| t.to_vec::<f32>().unwrap());
@@ -189,19 +177,18 @@ fn moments(sets: &Sets, device: &Device) -> Result<Vec<Vec<Tensor>>> {
     update_each_norms_(Pointwise::LambMoments, &updates.collect::<Vec<_>>(), &shared, &attributes)
 }
 
-#[test]
-fn norms_of_each_are_those_of_the_cpu() -> Result<()> {
+pub fn norms_of_each_are_those_of_the_cpu(device: &Device) -> Result<()> {
     let cpu = Device::cpu()?;
     for (dtypes, shift) in
         [([F32; 4], 0), ([F32; 4], 1), ([F16, F32, F32, F16], 3), ([BF16, F32, F32, F32], 4), ([F64; 4], 1)]
     {
-        let sets = Sets::new(&SIZES, dtypes, shift)?;
+        let sets = Sets::new(device, &SIZES, dtypes, shift)?;
         let there = |t: &[Tensor; 4]| -> Result<[Tensor; 4]> {
             let [p, m, v, g] = t;
             Ok([p.to_device(&cpu)?, m.to_device(&cpu)?, v.to_device(&cpu)?, g.to_device(&cpu)?])
         };
         let other = Sets(sets.0.iter().map(there).collect::<Result<_>>()?);
-        let (got, expected) = (moments(&sets, &device())?, moments(&other, &cpu)?);
+        let (got, expected) = (moments(&sets, device)?, moments(&other, &cpu)?);
         for ((got, expected), n) in got.iter().zip(&expected).zip(SIZES) {
             assert_eq!(got.len(), 2);
             for (got, expected) in got.iter().zip(expected) {
@@ -222,11 +209,10 @@ fn norms_of_each_are_those_of_the_cpu() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn each_set_has_numbers_of_its_own() -> Result<()> {
+pub fn each_set_has_numbers_of_its_own(device: &Device) -> Result<()> {
     for shift in [0, 1] {
-        let sets = Sets::new(&SIZES, [F32; 4], shift)?;
-        let numbers = Tensor::rand([SIZES.len()], 1.0, 2.0, F32, &device(), &Rng::new(3))?;
+        let sets = Sets::new(device, &SIZES, [F32; 4], shift)?;
+        let numbers = Tensor::rand([SIZES.len()], 1.0, 2.0, F32, device, &Rng::new(3))?;
         let numbers: Vec<Tensor> = (0..SIZES.len()).map(|i| numbers.select(0, i as isize)).collect::<Result<_>>()?;
         let copies = sets.copy()?;
         let each = sets.0.iter().zip(&numbers);
@@ -240,14 +226,13 @@ fn each_set_has_numbers_of_its_own() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn totals_are_those_of_the_cpu() -> Result<()> {
+pub fn totals_are_those_of_the_cpu(device: &Device) -> Result<()> {
     let cpu = Device::cpu()?;
     for dtype in [F64, F32, F16, BF16] {
         for shift in [0, 1, 4] {
-            let sets = Sets::new(&SIZES, [dtype; 4], shift)?;
+            let sets = Sets::new(device, &SIZES, [dtype; 4], shift)?;
             let mut tensors: Vec<&Tensor> = sets.0.iter().flatten().collect();
-            let other = Sets::new(&[33, 0], [F32, F64, F16, BF16], 1)?;
+            let other = Sets::new(device, &[33, 0], [F32, F64, F16, BF16], 1)?;
             tensors.extend(other.0.iter().flatten());
             let there: Vec<Tensor> = tensors.iter().map(|t| t.to_device(&cpu)?.cast(F64)).collect::<Result<_>>()?;
             for kind in [Total::Norm, Total::AbsSum, Total::AbsMax, Total::NotFinite] {
@@ -262,15 +247,14 @@ fn totals_are_those_of_the_cpu() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn bad_numbers_are_found_wherever_they_are() -> Result<()> {
+pub fn bad_numbers_are_found_wherever_they_are(device: &Device) -> Result<()> {
     for n in [1, 5, 1000, 100_003] {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for at in [0, n / 2, n - 1] {
                 let mut values = vec![-1f32; n];
                 values[at] = bad;
-                let bad_one = Tensor::from_vec(values, n, &device())?;
-                let good = Tensor::full(7, -2.0, F32, &device())?;
+                let bad_one = Tensor::from_vec(values, n, device)?;
+                let good = Tensor::full(7, -2.0, F32, device)?;
                 let found = |kind| total(kind, &[&good, &bad_one])?.item();
                 assert_eq!(found(Total::NotFinite)?, 1.0);
                 assert_eq!(found(Total::AbsMax)?.is_nan(), bad.is_nan());
@@ -283,13 +267,12 @@ fn bad_numbers_are_found_wherever_they_are() -> Result<()> {
 }
 
 /// In every dtype, of whole words and others, at addresses that are aligned and not.
-#[test]
-fn gradients_are_unscaled_and_checked_at_once() -> Result<()> {
+pub fn gradients_are_unscaled_and_checked_at_once(device: &Device) -> Result<()> {
     let cpu = Device::cpu()?;
     for dtype in [F64, F32, F16, BF16] {
         for (shift, bad) in [(0, None), (1, Some(f64::INFINITY)), (4, Some(f64::NAN)), (3, None)] {
-            let sets = Sets::new(&SIZES, [dtype; 4], shift)?;
-            let other = Sets::new(&[33, 0], [F32, F64, F16, BF16], 1)?;
+            let sets = Sets::new(device, &SIZES, [dtype; 4], shift)?;
+            let other = Sets::new(device, &[33, 0], [F32, F64, F16, BF16], 1)?;
             let tensors: Vec<&Tensor> = sets.0.iter().chain(&other.0).flatten().collect();
             if let (Some(bad), Some(last)) = (bad, tensors.iter().rev().find(|t| t.numel() > 4)) {
                 last.narrow(0, 3, 1)?.fill_(bad)?;
@@ -302,26 +285,25 @@ fn gradients_are_unscaled_and_checked_at_once() -> Result<()> {
             };
             let is_bad = if bad.is_some() { 1.0 } else { 0.0 };
             assert_eq!(run(&there.iter().collect::<Vec<_>>(), &cpu, 0.0)?, is_bad);
-            assert_eq!(run(&tensors, &device(), 0.0)?, is_bad);
+            assert_eq!(run(&tensors, device, 0.0)?, is_bad);
             for (got, expected) in tensors.iter().zip(&there) {
                 let close =
                     |(g, e): (f64, f64)| g == e || (g - e).abs() <= 2e-7 * e.abs() || (g.is_nan() && e.is_nan());
                 assert!(got.to_f64_vec()?.into_iter().zip(expected.to_f64_vec()?).all(close), "{dtype} {shift}");
             }
             // What was found before stays.
-            assert_eq!(run(&tensors[..1], &device(), 1.0)?, 1.0);
+            assert_eq!(run(&tensors[..1], device, 1.0)?, 1.0);
         }
     }
     Ok(())
 }
 
 /// Two threads that make, use and evict tables of one device.
-#[test]
-fn two_threads_update_at_once() -> Result<()> {
+pub fn two_threads_update_at_once(device: &Device) -> Result<()> {
     let steps = |seed: usize| -> Result<Vec<Vec<Vec<u8>>>> {
         let sets: Vec<Sets> =
-            (0..12).map(|i| Sets::new(&[seed + i, 1000 + i, 3000], [F32; 4], 0)).collect::<Result<_>>()?;
-        (0..5).try_for_each(|_| sets.iter().try_for_each(Sets::step_each))?;
+            (0..12).map(|i| Sets::new(device, &[seed + i, 1000 + i, 3000], [F32; 4], 0)).collect::<Result<_>>()?;
+        (0..5).try_for_each(|_| sets.iter().try_for_each(|set| set.step_each(device)))?;
         sets.iter().map(Sets::bytes).collect()
     };
     let in_turn = [steps(1)?, steps(2)?];

@@ -1,20 +1,13 @@
 //! Softmax, norms, cross entropy, dropout and the gradient of an embedding against what the CPU makes of tensor ops.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-mod device;
+use crate::common::Lcg;
+use isograd::ops::EmbeddingOptions;
+use isograd::ops::loss::{CrossEntropy, Reduction};
+use isograd::tape::BackwardOptions;
+use isograd::{DType, Device, Kind, Result, Tensor};
+use std::sync::LazyLock;
 
-use common::Lcg;
-use device::gpu;
-use isograd_core::ops::EmbeddingOptions;
-use isograd_core::ops::loss::{CrossEntropy, Reduction};
-use isograd_core::tape::BackwardOptions;
-use isograd_core::{DType, Device, Kind, Result, Rng, Tensor};
-use isograd_cpu::Cpu;
-use std::sync::{Arc, LazyLock};
-
-static CPU: LazyLock<Device> = LazyLock::new(|| Device::from_backend("cpu:0", Arc::new(Cpu::default())));
-static GPU: LazyLock<Device> = LazyLock::new(|| Device::from_backend("opencl:0", Arc::new(gpu())));
+static CPU: LazyLock<Device> = LazyLock::new(isograd_tests::cpu);
 
 const REDUCTIONS: [Reduction; 4] = [Reduction::None, Reduction::Mean, Reduction::Sum, Reduction::BatchMean];
 
@@ -75,7 +68,7 @@ fn options(bits: usize, classes: usize, dtype: DType, reduction: Reduction, devi
     })
 }
 
-fn check_entropy(x: &Tensor, target: &Tensor, bits: usize, reduction: Reduction) -> Result<()> {
+fn check_entropy(device: &Device, x: &Tensor, target: &Tensor, bits: usize, reduction: Reduction) -> Result<()> {
     let what = format!("{} {} by {}, options {bits}, {reduction:?}", x.dtype(), x.shape(), target.dtype());
     let classes = x.dims()[1];
     let on = |device: &Device, dtype: DType| {
@@ -87,7 +80,7 @@ fn check_entropy(x: &Tensor, target: &Tensor, bits: usize, reduction: Reduction)
         let (x, target) = (x.cast(dtype)?.to_device(device)?, target.to_device(device)?);
         with_gradient(&x, |x| x.cross_entropy_with(&target, &options))
     };
-    let (got, again, expected) = (on(&GPU, x.dtype())?, on(&GPU, x.dtype())?, on(&CPU, DType::F64)?);
+    let (got, again, expected) = (on(device, x.dtype())?, on(device, x.dtype())?, on(&CPU, DType::F64)?);
     for (k, (y, r)) in got.iter().zip(&expected).enumerate() {
         assert_close(y, r, &format!("{what}, {}", ["the loss", "the gradient"][k]))?;
         assert_eq!(y.to_bytes()?, again[k].to_bytes()?, "{what}: two runs differ");
@@ -119,8 +112,7 @@ fn dtypes(extent: usize) -> &'static [DType] {
     }
 }
 
-#[test]
-fn softmax_of_rows() -> Result<()> {
+pub fn softmax_of_rows(device: &Device) -> Result<()> {
     for [rows, extent] in ROWS {
         for &dtype in dtypes(extent) {
             let x = reals(extent, &[rows, extent], 8.0, dtype)?;
@@ -129,7 +121,7 @@ fn softmax_of_rows() -> Result<()> {
                     let x = x.cast(dtype)?.to_device(device)?;
                     with_gradient(&x, |x| if is_log { x.log_softmax(-1) } else { x.softmax(-1) })
                 };
-                let ([y, dx], expected) = (on(&GPU, dtype)?, on(&CPU, DType::F64)?);
+                let ([y, dx], expected) = (on(device, dtype)?, on(&CPU, DType::F64)?);
                 let what = format!("{dtype} {rows} x {extent}, logarithm: {is_log}");
                 assert_close(&y, &expected[0], &what)?;
                 // dx = y (dy - sum(dy y)), or dy - e^y sum(dy), of y as it was rounded.
@@ -141,25 +133,6 @@ fn softmax_of_rows() -> Result<()> {
                     true => dy.sub(&y.exp()?.mul(&dy.sum_keepdim(1)?)?)?,
                 };
                 assert_close(&dx, &expected, &format!("{what}, the gradient"))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn softmax_of_special_values() -> Result<()> {
-    for extent in [40, 1025, 40_003] {
-        for special in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            for at in [0, 1, extent / 2, extent - 1] {
-                let mut values = reals(at, &[3, extent], 2.0, DType::F32)?.to_f64_vec()?;
-                values[at] = special;
-                values[extent..2 * extent].fill(special);
-                let x = Tensor::from_vec(values, (3, extent), &CPU)?.cast(DType::F32)?;
-                let (got, expected) = (x.to_device(&GPU)?.softmax(-1)?, x.cast(DType::F64)?.softmax(-1)?);
-                assert_close(&got, &expected, &format!("{special} at {at} of {extent}"))?;
-                let (got, expected) = (x.to_device(&GPU)?.log_softmax(-1)?, x.cast(DType::F64)?.log_softmax(-1)?);
-                assert_close(&got, &expected, &format!("{special} at {at} of {extent}, logarithm"))?;
             }
         }
     }
@@ -179,8 +152,7 @@ fn norm(x: &Tensor, weight: &Tensor, bias: &Tensor, bits: usize) -> Result<Vec<T
     Ok([Some(y.detach()), x.grad(), weight.grad(), bias.grad()].into_iter().flatten().collect())
 }
 
-#[test]
-fn norms_of_rows() -> Result<()> {
+pub fn norms_of_rows(device: &Device) -> Result<()> {
     for (k, [rows, extent]) in ROWS.into_iter().enumerate() {
         for &dtype in dtypes(extent) {
             let x = reals(extent, &[rows, extent], 2.0, dtype)?.add_scalar(0.5)?;
@@ -192,7 +164,7 @@ fn norms_of_rows() -> Result<()> {
                         .map(|t| if is_wide { t.cast(DType::F64)?.to_device(device) } else { t.to_device(device) });
                     norm(&x?, &w?, &b?, bits)
                 };
-                let (got, again, expected) = (on(&GPU, false)?, on(&GPU, false)?, on(&CPU, true)?);
+                let (got, again, expected) = (on(device, false)?, on(device, false)?, on(&CPU, true)?);
                 assert_eq!(got.len(), expected.len());
                 for (i, (y, r)) in got.iter().zip(&expected).enumerate() {
                     let what = format!("{dtype} {rows} x {extent}, options {bits}, result {i}");
@@ -205,24 +177,7 @@ fn norms_of_rows() -> Result<()> {
     Ok(())
 }
 
-/// More rows than the groups that run together take at once.
-#[test]
-fn gradients_of_many_rows() -> Result<()> {
-    for (extent, dtype) in [(40, DType::F32), (72, DType::BF16), (513, DType::F32)] {
-        let x = reals(extent, &[1500, extent], 2.0, dtype)?;
-        let w = reals(1, &[extent], 1.0, dtype)?;
-        let wide = [x.cast(DType::F64)?, w.cast(DType::F64)?];
-        let got = norm(&x.to_device(&GPU)?, &w.to_device(&GPU)?, &w.to_device(&GPU)?, 7)?;
-        let expected = norm(&wide[0], &wide[1], &wide[1], 7)?;
-        for (i, (y, r)) in got.iter().zip(&expected).enumerate() {
-            assert_close(y, r, &format!("{dtype} 1500 x {extent}, result {i}"))?;
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn cross_entropy_of_rows_and_columns() -> Result<()> {
+pub fn cross_entropy_of_rows_and_columns(device: &Device) -> Result<()> {
     for (i, classes) in [1, 2, 31, 32, 33, 65, 127, 129, 257, 1025, 4097, 8195, 20_003].into_iter().enumerate() {
         for (k, dtype) in [DType::F32, DType::BF16, DType::F16, DType::F64].into_iter().enumerate() {
             if k > 0 && ![33, 4097, 20_003].contains(&classes) {
@@ -231,30 +186,28 @@ fn cross_entropy_of_rows_and_columns() -> Result<()> {
             let (bits, reduction) = ([0, 2, 4, 7][(i + k) % 4], REDUCTIONS[i % 4]);
             let x = reals(i, &[5, classes], 8.0, dtype)?;
             let target = indices(i, &[5], classes)?;
-            check_entropy(&x, &target, bits, reduction)?;
+            check_entropy(device, &x, &target, bits, reduction)?;
             if classes < 1000 {
                 let target = indices(i, &[2, 3, 3], classes)?.cast(DType::I32)?;
-                check_entropy(&reals(i, &[2, classes, 3, 3], 8.0, dtype)?, &target, bits, reduction)?;
+                check_entropy(device, &reals(i, &[2, classes, 3, 3], 8.0, dtype)?, &target, bits, reduction)?;
             }
         }
     }
     Ok(())
 }
 
-#[test]
-fn cross_entropy_with_all_options() -> Result<()> {
+pub fn cross_entropy_with_all_options(device: &Device) -> Result<()> {
     let (x, target) = (reals(3, &[9, 40], 4.0, DType::F32)?, indices(3, &[9], 40)?);
     let (columns, targets) = (reals(4, &[3, 7, 5], 4.0, DType::F32)?, indices(4, &[3, 5], 7)?);
     for bits in 0..16 {
-        check_entropy(&x, &target, bits, REDUCTIONS[bits % 4])?;
-        check_entropy(&columns, &targets, bits, REDUCTIONS[(bits + 1) % 4])?;
+        check_entropy(device, &x, &target, bits, REDUCTIONS[bits % 4])?;
+        check_entropy(device, &columns, &targets, bits, REDUCTIONS[(bits + 1) % 4])?;
     }
     Ok(())
 }
 
-#[test]
-fn cross_entropy_of_many_elements_and_special_ones() -> Result<()> {
-    check_entropy(&reals(7, &[20_000, 3], 4.0, DType::F32)?, &indices(7, &[20_000], 3)?, 5, Reduction::Mean)?;
+pub fn cross_entropy_of_many_elements_and_special_ones(device: &Device) -> Result<()> {
+    check_entropy(device, &reals(7, &[20_000, 3], 4.0, DType::F32)?, &indices(7, &[20_000], 3)?, 5, Reduction::Mean)?;
     for (k, special) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e4].into_iter().enumerate() {
         for classes in [5, 50, 9000] {
             let mut values = reals(k, &[4, classes], 2.0, DType::F32)?.to_f64_vec()?;
@@ -262,8 +215,8 @@ fn cross_entropy_of_many_elements_and_special_ones() -> Result<()> {
             values[classes..2 * classes].fill(special);
             let x = Tensor::from_vec(values, (4, classes), &CPU)?.cast(DType::F32)?;
             for target in [0, 1] {
-                check_entropy(&x, &Tensor::full(4, target, DType::I64, &CPU)?, 0, Reduction::None)?;
-                check_entropy(&x, &Tensor::full(4, target, DType::I64, &CPU)?, 2, Reduction::None)?;
+                check_entropy(device, &x, &Tensor::full(4, target, DType::I64, &CPU)?, 0, Reduction::None)?;
+                check_entropy(device, &x, &Tensor::full(4, target, DType::I64, &CPU)?, 2, Reduction::None)?;
             }
         }
     }
@@ -271,8 +224,7 @@ fn cross_entropy_of_many_elements_and_special_ones() -> Result<()> {
 }
 
 /// A row that begins anywhere within a word, also of a view.
-#[test]
-fn cross_entropy_of_a_view() -> Result<()> {
+pub fn cross_entropy_of_a_view(device: &Device) -> Result<()> {
     let target = indices(1, &[3], 77)?;
     let x = reals(1, &[3 * 77 + 3], 2.0, DType::BF16)?;
     for start in 0..4 {
@@ -281,15 +233,14 @@ fn cross_entropy_of_a_view() -> Result<()> {
             let target = target.to_device(device)?;
             with_gradient(&x.cast(dtype)?.to_device(device)?, |x| rows(x)?.cross_entropy(&target))
         };
-        let (got, expected) = (on(&GPU, DType::BF16)?, on(&CPU, DType::F64)?);
+        let (got, expected) = (on(device, DType::BF16)?, on(&CPU, DType::F64)?);
         assert_close(&got[0], &expected[0], "the loss of a view")?;
         assert_close(&got[1], &expected[1], "the gradient of a view")?;
     }
     Ok(())
 }
 
-#[test]
-fn a_class_out_of_range_is_an_error_with_its_place() -> Result<()> {
+pub fn a_class_out_of_range_is_an_error_with_its_place(device: &Device) -> Result<()> {
     for (dims, bad) in [([3, 50, 1], 50), ([3, 4, 2], -1), ([2, 40, 3], 1 << 40)] {
         let [n, classes, inner] = dims;
         let mut targets = vec![0i64; n * inner];
@@ -299,35 +250,13 @@ fn a_class_out_of_range_is_an_error_with_its_place() -> Result<()> {
             let x = Tensor::zeros((n, classes, inner), DType::F32, device)?;
             Ok(x.cross_entropy(&Tensor::from_vec(targets.clone(), (n, inner), device)?).expect_err("a bad class"))
         };
-        let (got, expected) = (error(&GPU)?, error(&CPU)?);
+        let (got, expected) = (error(device)?, error(&CPU)?);
         assert_eq!((got.kind(), got.to_string()), (Kind::Value, expected.to_string()));
     }
     Ok(())
 }
 
-#[test]
-fn dropout_has_the_bits_of_the_cpu() -> Result<()> {
-    for n in [1, 3, 4, 7, 8, 9, 1023, 100_003] {
-        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
-            for (p, start) in [(0.1, 0), (0.5, 1), (1.0, 0)] {
-                let x = reals(n, &[n + start], 4.0, dtype)?;
-                let on = |device: &Device| {
-                    let rng = Rng::new(n as u64);
-                    Tensor::rand(5, 0.0, 1.0, dtype, device, &rng)?;
-                    with_gradient(&x.to_device(device)?, |x| x.narrow(0, start, n)?.dropout(p, &rng))
-                };
-                let (got, expected) = (on(&GPU)?, on(&CPU)?);
-                for (y, r) in got.iter().zip(&expected) {
-                    assert_eq!(y.to_f64_vec()?, r.to_f64_vec()?, "{n} of {dtype}, p {p}");
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn gradients_of_tables() -> Result<()> {
+pub fn gradients_of_tables(device: &Device) -> Result<()> {
     for (l, v, e) in [(1, 3, 1), (7, 3, 8), (33, 50, 7), (1025, 3, 12), (5000, 50, 4), (3000, 5000, 16), (9000, 700, 8)]
     {
         for (k, dtype) in [DType::F32, DType::BF16, DType::F64].into_iter().enumerate() {
@@ -339,7 +268,7 @@ fn gradients_of_tables() -> Result<()> {
                     let options = EmbeddingOptions { padding_idx, scale_grad_by_freq };
                     with_gradient(&table.cast(dtype)?.to_device(device)?, |w| w.embedding(&index, options))
                 };
-                let (got, again, expected) = (on(&GPU, dtype)?, on(&GPU, dtype)?, on(&CPU, DType::F64)?);
+                let (got, again, expected) = (on(device, dtype)?, on(device, dtype)?, on(&CPU, DType::F64)?);
                 let what = format!("{l} rows of {v} x {e} {dtype}, padding {padding_idx:?}, {scale_grad_by_freq}");
                 assert_close(&got[1], &expected[1], &what)?;
                 assert_eq!(got[1].to_bytes()?, again[1].to_bytes()?, "{what}: two runs differ");
@@ -350,14 +279,13 @@ fn gradients_of_tables() -> Result<()> {
 }
 
 /// Rows without a token are zeros, wherever they lie: tables are made where other values were.
-#[test]
-fn rows_without_tokens() -> Result<()> {
+pub fn rows_without_tokens(device: &Device) -> Result<()> {
     for (l, v) in [(0, 5), (40, 2000), (40, 1 << 20), (10_000, 2000), (10_000, 31)] {
-        let index = indices(l, &[l], v.min(31))?.add_scalar(v as i64 / 2 - 15)?.to_device(&GPU)?;
-        drop(Tensor::full((v, 3), 7.0, DType::F32, &GPU)?);
-        let table = Tensor::zeros((v, 3), DType::F32, &GPU)?;
+        let index = indices(l, &[l], v.min(31))?.add_scalar(v as i64 / 2 - 15)?.to_device(device)?;
+        drop(Tensor::full((v, 3), 7.0, DType::F32, device)?);
+        let table = Tensor::zeros((v, 3), DType::F32, device)?;
         let [_, gradient] = with_gradient(&table, |w| w.embedding(&index, EmbeddingOptions::default()))?;
-        let counts = Tensor::zeros(v, DType::I64, &GPU)?.index_add(0, &index, &index.ones_like()?, 1)?;
+        let counts = Tensor::zeros(v, DType::I64, device)?.index_add(0, &index, &index.ones_like()?, 1)?;
         let is_used = counts.gt_scalar(0)?.to_vec::<bool>()?;
         for (row, is_used) in gradient.to_vec::<f32>()?.chunks(3).zip(is_used) {
             assert!(is_used || row == [0.0; 3], "{l} tokens, {v} rows");

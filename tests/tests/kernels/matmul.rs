@@ -1,21 +1,17 @@
 //! Matrix products against the CPU in f64, within the bound of a dot product: an error of `(8 + 2 sqrt K)` roundings of
 //! `|a| @ |b|`, and the rounding of the result.
 
-use isograd_core::ops::gemm_bias::GemmActivation;
-use isograd_core::ops::matmul::MatmulPointwise;
-use isograd_core::ops::{Approximate, Gemm};
-use isograd_core::pointwise::Pointwise;
-use isograd_core::tape::{BackwardOptions, grad_with};
-use isograd_core::{
+use isograd::ops::gemm_bias::GemmActivation;
+use isograd::ops::matmul::MatmulPointwise;
+use isograd::ops::{Approximate, Gemm};
+use isograd::pointwise::Pointwise;
+use isograd::tape::{BackwardOptions, grad_with};
+use isograd::{
     Backend, Call, DType, Device, Element, Kernel, Layout, Memory, Operand, Result, Shape, Tensor, bf16, f16,
 };
-use isograd_cpu as _;
 use isograd_gpu::matmul::{self, Extents, Method, Plan, tiles};
 use isograd_gpu::{Gpu, Limits, Tile};
 use std::collections::HashSet;
-use std::sync::{Arc, LazyLock};
-
-static GPU: LazyLock<Gpu> = LazyLock::new(|| Gpu::new(Arc::new(isograd_opencl::driver(0).unwrap())));
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const SIZES: [usize; 18] = [0, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000];
@@ -98,7 +94,13 @@ struct Matrices {
 }
 
 impl Matrices {
-    fn new(dtype: DType, [batches, rows, columns]: [usize; 3], placing: Placing, draws: &mut Draws) -> Matrices {
+    fn new(
+        gpu: &Gpu,
+        dtype: DType,
+        [batches, rows, columns]: [usize; 3],
+        placing: Placing,
+        draws: &mut Draws,
+    ) -> Matrices {
         let whole = |dims: [usize; 3]| Layout::contiguous(Shape::from(dims));
         let layout = match placing {
             Placing::Rows => whole([batches, rows, columns]),
@@ -119,15 +121,15 @@ impl Matrices {
         at.iter().zip(draws.values(at.len())).for_each(|(&p, v)| all[p] = v);
         let bytes = bytes_of(dtype, &all);
         let rounded = values_of(dtype, &bytes);
-        let memory = GPU.allocate(bytes.len()).unwrap();
-        GPU.upload(&*memory, &bytes).unwrap();
+        let memory = gpu.allocate(bytes.len()).unwrap();
+        gpu.upload(&*memory, &bytes).unwrap();
         Matrices { memory, layout, dtype, values: at.iter().map(|&p| rounded[p]).collect() }
     }
 
-    fn nan(dtype: DType, dims: [usize; 3]) -> Matrices {
-        let mut m = Matrices::new(dtype, dims, Placing::Rows, &mut Draws(0));
+    fn nan(gpu: &Gpu, dtype: DType, dims: [usize; 3]) -> Matrices {
+        let mut m = Matrices::new(gpu, dtype, dims, Placing::Rows, &mut Draws(0));
         m.values.fill(f64::NAN);
-        GPU.upload(&*m.memory, &bytes_of(dtype, &m.values)).unwrap();
+        gpu.upload(&*m.memory, &bytes_of(dtype, &m.values)).unwrap();
         m
     }
 
@@ -161,10 +163,10 @@ struct Case {
 }
 
 impl Case {
-    fn new(dtype: DType, e: Extents, placings: [Placing; 2], seed: u64) -> Case {
+    fn new(gpu: &Gpu, dtype: DType, e: Extents, placings: [Placing; 2], seed: u64) -> Case {
         let draws = &mut Draws(seed);
-        let a = Matrices::new(dtype, [e.batches, e.m, e.k], placings[0], draws);
-        let b = Matrices::new(dtype, [e.batches, e.k, e.n], placings[1], draws);
+        let a = Matrices::new(gpu, dtype, [e.batches, e.m, e.k], placings[0], draws);
+        let b = Matrices::new(gpu, dtype, [e.batches, e.k, e.n], placings[1], draws);
         Case { a, b, c: None, scale: [1.0, 0.0], what: format!("{dtype} {e:?} {placings:?} seed {seed}") }
     }
 
@@ -179,19 +181,19 @@ impl Case {
     }
 
     /// The bytes of the result, by a plan or by the rule.
-    fn run(&self, plan: Option<Plan>) -> Vec<u8> {
-        self.outputs(Kernel::Matmul, 1, plan).swap_remove(0)
+    fn run(&self, gpu: &Gpu, plan: Option<Plan>) -> Vec<u8> {
+        self.outputs(gpu, Kernel::Matmul, 1, plan).swap_remove(0)
     }
 
     /// The bytes of so many results. Nothing is written beside them.
-    fn outputs(&self, kernel: Kernel<'_>, count: usize, plan: Option<Plan>) -> Vec<Vec<u8>> {
+    fn outputs(&self, gpu: &Gpu, kernel: Kernel<'_>, count: usize, plan: Option<Plan>) -> Vec<Vec<u8>> {
         const BESIDE: usize = 8;
         let dtype = self.a.dtype;
         let n: usize = self.dims().iter().product();
         let before = bytes_of(dtype, &vec![77.0; n + 2 * BESIDE]);
         let filled = || {
-            let memory = GPU.allocate(before.len()).unwrap();
-            GPU.upload(&*memory, &before).unwrap();
+            let memory = gpu.allocate(before.len()).unwrap();
+            gpu.upload(&*memory, &before).unwrap();
             memory
         };
         let memories: Vec<Box<dyn Memory>> = (0..count).map(|_| filled()).collect();
@@ -203,14 +205,14 @@ impl Case {
             memories.iter().map(|memory| Operand { memory: &**memory, layout: &layout, dtype }).collect();
         let call = Call { op: "matmul", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &self.scale };
         match plan {
-            Some(plan) => matmul::run_as(&GPU, &call, plan).unwrap(),
-            None => GPU.run(&call).unwrap(),
+            Some(plan) => matmul::run_as(gpu, &call, plan).unwrap(),
+            None => gpu.run(&call).unwrap(),
         }
         let edge = BESIDE * dtype.size();
         let end = before.len() - edge;
         let inside = |memory: &dyn Memory| {
             let mut after = vec![0; before.len()];
-            GPU.download(memory, 0, &mut after).unwrap();
+            gpu.download(memory, 0, &mut after).unwrap();
             let same = before[..edge] == after[..edge] && before[end..] == after[end..];
             assert!(same, "{}: written beside y", self.what);
             after[edge..end].to_vec()
@@ -235,9 +237,9 @@ impl Case {
         (value(|v| v), value(f64::abs))
     }
 
-    fn check(&self, plan: Option<Plan>) {
+    fn check(&self, gpu: &Gpu, plan: Option<Plan>) {
         let (expected, size) = self.expected();
-        self.compare(&self.run(plan), &expected, &size, 0.0, &format!("{plan:?}"));
+        self.compare(&self.run(gpu, plan), &expected, &size, 0.0, &format!("{plan:?}"));
     }
 
     /// Compares with what is expected, within the bound of a product of this size and so many roundings of the result.
@@ -259,11 +261,11 @@ impl Case {
     }
 
     /// The activation of the result, with and without the sum that it is applied to.
-    fn check_activated(&self, row: Pointwise, plan: Option<Plan>) {
+    fn check_activated(&self, gpu: &Gpu, function: Pointwise, plan: Option<Plan>) {
         let (sum, size) = self.expected();
         let cpu: Device = "cpu".parse().unwrap();
         let z = Tensor::from_slice(&sum, sum.len(), &cpu).unwrap();
-        let y = match row {
+        let y = match function {
             Pointwise::Relu => z.relu(),
             Pointwise::Gelu => z.gelu(Approximate::None),
             Pointwise::GeluTanh => z.gelu(Approximate::Tanh),
@@ -275,11 +277,11 @@ impl Case {
         let y = y.unwrap().to_vec::<f64>().unwrap();
         // No slope is larger than 1.13; functions may be off by 16 units in the last place, and |z| + 1 is what cancels.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let what = format!("{} {plan:?}", row.name());
+        let what = format!("{} {plan:?}", function.name());
         for count in [1, 2] {
             let [alpha, beta] = self.scale;
-            let fused = GemmActivation { activation: row, scale: Gemm { alpha, beta } };
-            let got = self.outputs(Kernel::Fused(&fused), count, plan);
+            let fused = GemmActivation { activation: function, scale: Gemm { alpha, beta } };
+            let got = self.outputs(gpu, Kernel::Fused(&fused), count, plan);
             self.compare(&got[0], &y, &steep, 40.0, &what);
             if count == 2 {
                 self.compare(&got[1], &sum, &size, 0.0, &what);
@@ -289,10 +291,10 @@ impl Case {
 }
 
 impl Case {
-    /// A row of the result and c.
-    fn check_joined(&self, row: Pointwise, plan: Option<Plan>) {
+    /// A function of the result and c.
+    fn check_joined(&self, gpu: &Gpu, function: Pointwise, plan: Option<Plan>) {
         let (sum, size) = self.expected();
-        let c = self.c.as_ref().expect("a row has two operands").on_cpu(|v| v);
+        let c = self.c.as_ref().expect("a function has two operands").on_cpu(|v| v);
         let dy = Tensor::from_slice(&sum, c.shape(), &c.device().clone()).unwrap();
         let slope = |f: fn(&Tensor) -> Result<Tensor>| {
             let x = c.leaf()?;
@@ -300,7 +302,7 @@ impl Case {
             Ok(grad_with(&f(&x)?, &[&x], options)?.swap_remove(0))
         };
         let one_less = |t: Tensor| t.neg()?.add_scalar(1.0);
-        let y: Result<Tensor> = match row {
+        let y: Result<Tensor> = match function {
             Pointwise::ReluBackward => slope(Tensor::relu),
             Pointwise::GeluBackward => slope(|x| x.gelu(Approximate::None)),
             Pointwise::GeluTanhBackward => slope(|x| x.gelu(Approximate::Tanh)),
@@ -313,8 +315,8 @@ impl Case {
         let y = y.and_then(|y| y.to_vec::<f64>()).unwrap();
         // As of activations.
         let steep: Vec<f64> = size.iter().map(|a| 1.2 * a + 2.0).collect();
-        let got = self.outputs(Kernel::Fused(&MatmulPointwise(row)), 1, plan);
-        self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", row.name()));
+        let got = self.outputs(gpu, Kernel::Fused(&MatmulPointwise(function)), 1, plan);
+        self.compare(&got[0], &y, &steep, 40.0, &format!("{} {plan:?}", function.name()));
     }
 }
 
@@ -322,8 +324,7 @@ fn extents([batches, m, n, k]: [usize; 4]) -> Extents {
     Extents { batches, m, n, k }
 }
 
-#[test]
-fn sizes() {
+pub fn sizes(gpu: &Gpu) {
     let mut draws = Draws(1);
     let small: Vec<[usize; 3]> = (0..125).map(|i| [i / 25, i / 5 % 5, i % 5].map(|s| [0, 1, 2, 3, 17][s])).collect();
     let drawn: Vec<[usize; 3]> = (0..150).map(|_| [(); 3].map(|_| draws.of(&SIZES))).collect();
@@ -336,17 +337,16 @@ fn sizes() {
             if all {
                 let pairs = [[0, 0], [2, 5], [1, 0], [6, 1]].map(|p| p.map(|i| PLACINGS[i]));
                 let placings = draws.of(&pairs[..if dtype == DType::F32 { 4 } else { 2 }]);
-                Case::new(dtype, extents([batches, m, n, k]), placings, draws.next()).check(None);
+                Case::new(gpu, dtype, extents([batches, m, n, k]), placings, draws.next()).check(gpu, None);
             }
         }
     }
 }
 
 /// Every tile, with words and without, along both dimensions, and with parts.
-#[test]
-fn tiles_of_every_kind() {
+pub fn tiles_of_every_kind(gpu: &Gpu) {
     let mut draws = Draws(2);
-    let limits = Limits { max_group: 256, ..GPU.driver().limits().clone() };
+    let limits = Limits { max_group: 256, ..gpu.driver().limits().clone() };
     for dtype in FLOATS {
         for tile in tiles::ALL.into_iter().filter(|t| t.fits(dtype.acc(), &limits)) {
             // How a tile is read depends on its dtype's size and on the placing, not on the other tiles.
@@ -359,17 +359,16 @@ fn tiles_of_every_kind() {
                 let plan = |parts| Some(Plan { most_groups: 20, ..Plan::new(Method::Tiles(tile), parts) });
                 for [m, n, k] in [[136, 72, 40], [33, 143, 50]] {
                     let e = extents([2, m, n, k]);
-                    let c = Matrices::new(dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
+                    let c = Matrices::new(gpu, dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
                     let parts = 1 + draws.below(3);
-                    Case::new(dtype, e, placings, draws.next()).plus(c, [0.5, -2.0]).check(plan(parts));
+                    Case::new(gpu, dtype, e, placings, draws.next()).plus(c, [0.5, -2.0]).check(gpu, plan(parts));
                 }
             }
         }
     }
 }
 
-#[test]
-fn vectors_of_every_kind() {
+pub fn vectors_of_every_kind(gpu: &Gpu) {
     let mut draws = Draws(3);
     for dtype in FLOATS {
         for (lanes, parts) in [(8, 1), (32, 1), (32, 3), (256, 2)] {
@@ -378,54 +377,39 @@ fn vectors_of_every_kind() {
                 let others = [[136, 1], [1, 139], [1, 1], [33, 10], [5, 140], [16, 16], [70, 3]];
                 for [m, n] in [(); 3].map(|()| draws.of(&others)) {
                     let k = draws.of(&[1, 7, 80, 1000]);
-                    let c = Matrices::new(dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
-                    let case = Case::new(dtype, extents([3, m, n, k]), placings, draws.next());
-                    case.plus(c, [-1.5, 0.25]).check(Some(plan));
+                    let c = Matrices::new(gpu, dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
+                    let case = Case::new(gpu, dtype, extents([3, m, n, k]), placings, draws.next());
+                    case.plus(c, [-1.5, 0.25]).check(gpu, Some(plan));
                 }
             }
         }
     }
 }
 
-#[test]
-fn few_products_of_every_kind() {
+pub fn few_products_of_every_kind(gpu: &Gpu) {
     let mut draws = Draws(18);
     for dtype in FLOATS {
         for (i, placings) in PLACINGS.iter().flat_map(|a| PLACINGS.iter().map(|b| [*a, *b])).enumerate() {
             let plan = Plan { is_wide: i == 5, ..Plan::new(Method::Outer, 1) };
             for [m, n] in [[136, 64], [7, 61]] {
                 let k = draws.of(&[1, 2, 3, 8, 10, 16]);
-                let c = Matrices::new(dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
-                let case = Case::new(dtype, extents([3, m, n, k]), placings, draws.next());
-                case.plus(c, [-1.5, 0.25]).check(Some(plan));
+                let c = Matrices::new(gpu, dtype, [3, m, n], draws.of(&PLACINGS), &mut draws);
+                let case = Case::new(gpu, dtype, extents([3, m, n, k]), placings, draws.next());
+                case.plus(c, [-1.5, 0.25]).check(gpu, Some(plan));
             }
         }
     }
 }
 
-fn h100() -> Limits {
-    Limits {
-        name: "H100".into(),
-        driver: String::new(),
-        memory: 80 << 30,
-        max_allocation: 80 << 30,
-        max_group: 1024,
-        local_memory: 48 << 10,
-        given_memory: 48 << 10,
-        wave: 32,
-        units: 132,
-        has_f64: true,
-        has_mma: false,
-        has_wgmma: false,
-        has_adds: false,
-        is_coherent: false,
-        keeps_arrays: true,
-    }
+/// The limits of a large device without matrix units.
+fn large(gpu: &Gpu) -> Limits {
+    let (max_group, local_memory, wave, units) = (1024, 48 << 10, 32, 132);
+    let own = gpu.driver().limits().clone();
+    Limits { max_group, local_memory, given_memory: local_memory, wave, units, has_mma: false, has_wgmma: false, ..own }
 }
 
 /// What the rule chooses on a large device, run here: every method is among it.
-#[test]
-fn choices_for_a_large_device() {
+pub fn choices_for_a_large_device(gpu: &Gpu) {
     let shapes = [
         [1, 1664, 1408, 17],
         [1, 1024, 768, 24],
@@ -450,9 +434,9 @@ fn choices_for_a_large_device() {
                 let e = extents(shape);
                 // Of a and b.
                 let [a, b] = [placing == Placing::Rows, placing == Placing::Columns];
-                let plan = matmul::choose(e, dtype, if e.n <= e.m { [a, b] } else { [b, a] }, &h100());
+                let plan = matmul::choose(e, dtype, if e.n <= e.m { [a, b] } else { [b, a] }, &large(gpu));
                 reached.insert((format!("{:?}", plan.method), plan.parts > 1));
-                Case::new(dtype, e, [placing, placing], 5).check(Some(plan));
+                Case::new(gpu, dtype, e, [placing, placing], 5).check(gpu, Some(plan));
             }
         }
         let of = |t: Tile, cut| (format!("{:?}", Method::Tiles(t)), cut);
@@ -473,80 +457,59 @@ fn choices_for_a_large_device() {
     }
 }
 
-#[test]
-fn choices_fit_small_devices() {
-    for max_group in [64, 128, 256] {
-        for local_memory in [32 << 10, 48 << 10] {
-            let limits = Limits { max_group, local_memory, ..h100() };
-            for (m, n) in [(4096, 4096), (300, 200), (4096, 10), (10, 300), (9, 9), (40, 40)] {
-                for acc in [DType::F32, DType::F64] {
-                    let plan = matmul::choose(extents([1, m, n, 1000]), acc, [true, false], &limits);
-                    let Method::Tiles(tile) = plan.method else { panic!("{plan:?}") };
-                    let fits = tile.fits(acc, &limits) || acc == DType::F64 && local_memory < 48 << 10;
-                    assert!(fits, "{plan:?} for {limits:?}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn positions_of_64_bits() {
+pub fn positions_of_64_bits(gpu: &Gpu) {
     for (dtype, n) in [(DType::F32, 70), (DType::F64, 70), (DType::F16, 1)] {
         let tile = if dtype == DType::F32 { tiles::LARGE } else { tiles::MEDIUM };
         let method = if n == 1 { Method::Vectors(32) } else { Method::Tiles(tile) };
         for placing in [Placing::Rows, Placing::SliceOfColumns, Placing::Gaps] {
-            let case = Case::new(dtype, extents([2, 130, n, 40]), [placing, placing], 6);
-            case.check(Some(Plan { is_wide: true, ..Plan::new(method, 1) }));
+            let case = Case::new(gpu, dtype, extents([2, 130, n, 40]), [placing, placing], 6);
+            case.check(gpu, Some(Plan { is_wide: true, ..Plan::new(method, 1) }));
         }
     }
 }
 
-#[test]
-fn operands_without_a_factor_are_not_read() {
+pub fn operands_without_a_factor_are_not_read(gpu: &Gpu) {
     for dtype in FLOATS {
         for [m, n, k] in [[40, 50, 20], [40, 1, 20], [1, 50, 20], [5, 6, 0]] {
             let e = extents([2, m, n, k]);
-            let nan = |dims| Matrices::nan(dtype, dims);
-            let sound = |seed| Case::new(dtype, e, [Placing::Rows, Placing::Columns], seed);
-            sound(7).plus(nan([2, m, n]), [2.0, 0.0]).check(None);
-            let c = Matrices::new(dtype, [2, m, n], Placing::Columns, &mut Draws(8));
+            let nan = |dims| Matrices::nan(gpu, dtype, dims);
+            let sound = |seed| Case::new(gpu, dtype, e, [Placing::Rows, Placing::Columns], seed);
+            sound(7).plus(nan([2, m, n]), [2.0, 0.0]).check(gpu, None);
+            let c = Matrices::new(gpu, dtype, [2, m, n], Placing::Columns, &mut Draws(8));
             let what = format!("{dtype} {e:?} of NaN");
             let scale = [1.0, 0.0];
             let unread = Case { a: nan([2, m, k]), b: nan([2, k, n]), c: None, scale, what };
-            unread.plus(c, [0.0, 3.0]).check(None);
+            unread.plus(c, [0.0, 3.0]).check(gpu, None);
             let nothing = Case { scale: [0.0, 0.0], ..sound(9) };
-            nothing.check(None);
+            nothing.check(gpu, None);
             // What is read shows.
-            sound(10).plus(nan([2, m, n]), [1.0, 1.0]).check(None);
+            sound(10).plus(nan([2, m, n]), [1.0, 1.0]).check(gpu, None);
             if k > 0 {
                 let bad = Case { a: nan([2, m, k]), ..sound(11) };
-                assert!(values_of(dtype, &bad.run(None)).iter().all(|v| v.is_nan()));
+                assert!(values_of(dtype, &bad.run(gpu, None)).iter().all(|v| v.is_nan()));
             }
         }
     }
 }
 
-#[test]
-fn infinities_and_zeros_are_multiplied() {
+pub fn infinities_and_zeros_are_multiplied(gpu: &Gpu) {
     for n in [1, 40] {
-        let mut case = Case::new(DType::F32, extents([1, 33, n, 50]), [Placing::Rows; 2], 12);
+        let mut case = Case::new(gpu, DType::F32, extents([1, 33, n, 50]), [Placing::Rows; 2], 12);
         for (matrices, at, value) in [(&mut case.a, 55, f64::INFINITY), (&mut case.b, 5 * n, 0.0)] {
             matrices.values[at] = value;
-            GPU.upload(&*matrices.memory, &bytes_of(DType::F32, &matrices.values)).unwrap();
+            gpu.upload(&*matrices.memory, &bytes_of(DType::F32, &matrices.values)).unwrap();
         }
-        case.check(None);
+        case.check(gpu, None);
     }
 }
 
-#[test]
-fn two_runs_give_the_same_bits() {
+pub fn two_runs_give_the_same_bits(gpu: &Gpu) {
     for (e, parts) in [([1, 70, 50, 900], 4), ([3, 65, 33, 40], 1), ([1, 500, 1, 3000], 3)] {
-        let case = Case::new(DType::F32, extents(e), [Placing::Rows; 2], 13);
+        let case = Case::new(gpu, DType::F32, extents(e), [Placing::Rows; 2], 13);
         let method = if e[2] == 1 { Method::Vectors(32) } else { Method::Tiles(tiles::MEDIUM) };
         let plan = Some(Plan::new(method, parts));
-        case.check(plan);
-        assert_eq!(case.run(plan), case.run(plan));
+        case.check(gpu, plan);
+        assert_eq!(case.run(gpu, plan), case.run(gpu, plan));
     }
 }
 
@@ -555,8 +518,7 @@ const ACTIVATIONS: [Pointwise; 6] = {
     [Relu, Gelu, GeluTanh, Sigmoid, Tanh, Silu]
 };
 
-#[test]
-fn activations_of_every_method() {
+pub fn activations_of_every_method(gpu: &Gpu) {
     let mut draws = Draws(14);
     for dtype in [DType::F32, DType::BF16] {
         // Words and single elements are written, in parts or at once.
@@ -567,23 +529,23 @@ fn activations_of_every_method() {
             (Method::Vectors(32), [139, 5]),
         ];
         for (i, (method, [m, n])) in methods.into_iter().enumerate() {
-            for (parts, row) in [(1, ACTIVATIONS[2 * i % 6]), (3, ACTIVATIONS[(2 * i + 1) % 6])] {
-                let bias = Matrices::new(dtype, [2, m, n], Placing::Expanded, &mut draws);
-                let case = Case::new(dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
-                case.plus(bias, [1.0, 1.0]).check_activated(row, Some(Plan::new(method, parts)));
+            for (parts, function) in [(1, ACTIVATIONS[2 * i % 6]), (3, ACTIVATIONS[(2 * i + 1) % 6])] {
+                let bias = Matrices::new(gpu, dtype, [2, m, n], Placing::Expanded, &mut draws);
+                let case =
+                    Case::new(gpu, dtype, extents([2, m, n, 300]), [Placing::Rows, Placing::Columns], draws.next());
+                case.plus(bias, [1.0, 1.0]).check_activated(gpu, function, Some(Plan::new(method, parts)));
             }
         }
     }
 }
 
-#[test]
-fn activations_of_nothing_multiplied() {
-    for row in ACTIVATIONS {
+pub fn activations_of_nothing_multiplied(gpu: &Gpu) {
+    for function in ACTIVATIONS {
         for dtype in [DType::F32, DType::F64] {
-            let bias = Matrices::new(dtype, [1, 5, 7], Placing::Expanded, &mut Draws(15));
-            let case = Case::new(dtype, extents([1, 5, 7, 0]), [Placing::Rows; 2], 16);
-            case.plus(bias, [1.0, 1.0]).check_activated(row, None);
-            Case::new(dtype, extents([1, 0, 7, 3]), [Placing::Rows; 2], 17).check_activated(row, None);
+            let bias = Matrices::new(gpu, dtype, [1, 5, 7], Placing::Expanded, &mut Draws(15));
+            let case = Case::new(gpu, dtype, extents([1, 5, 7, 0]), [Placing::Rows; 2], 16);
+            case.plus(bias, [1.0, 1.0]).check_activated(gpu, function, None);
+            Case::new(gpu, dtype, extents([1, 0, 7, 3]), [Placing::Rows; 2], 17).check_activated(gpu, function, None);
         }
     }
 }
@@ -593,8 +555,7 @@ const GRADIENTS: [Pointwise; 6] = {
     [ReluBackward, GeluBackward, GeluTanhBackward, SigmoidBackward, TanhBackward, SiluBackward]
 };
 
-#[test]
-fn gradients_of_activations_of_every_method() {
+pub fn gradients_of_activations_of_every_method(gpu: &Gpu) {
     let mut draws = Draws(19);
     for dtype in FLOATS {
         let methods = [
@@ -605,25 +566,25 @@ fn gradients_of_activations_of_every_method() {
             (Method::Outer, [136, 64], 10),
         ];
         for (i, (method, [m, n], k)) in methods.into_iter().enumerate() {
-            for (parts, row) in [(1, GRADIENTS[2 * i % 6]), (3, GRADIENTS[(2 * i + 1) % 6])] {
+            for (parts, function) in [(1, GRADIENTS[2 * i % 6]), (3, GRADIENTS[(2 * i + 1) % 6])] {
                 let parts = if method == Method::Outer { 1 } else { parts };
-                let saved = Matrices::new(dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
-                let case = Case::new(dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
-                case.plus(saved, [1.0, 0.0]).check_joined(row, Some(Plan::new(method, parts)));
+                let saved = Matrices::new(gpu, dtype, [2, m, n], draws.of(&PLACINGS), &mut draws);
+                let case =
+                    Case::new(gpu, dtype, extents([2, m, n, k]), [Placing::Rows, Placing::Columns], draws.next());
+                case.plus(saved, [1.0, 0.0]).check_joined(gpu, function, Some(Plan::new(method, parts)));
             }
         }
     }
 }
 
 /// The rule chooses, and what is masked stays 0 where the product is NaN.
-#[test]
-fn what_relu_cut_off_gets_nothing() {
+pub fn what_relu_cut_off_gets_nothing(gpu: &Gpu) {
     for dtype in FLOATS {
-        let mut case = Case::new(dtype, extents([1, 70, 64, 200]), [Placing::Rows; 2], 20);
+        let mut case = Case::new(gpu, dtype, extents([1, 70, 64, 200]), [Placing::Rows; 2], 20);
         case.a.values[3] = f64::NAN;
-        GPU.upload(&*case.a.memory, &bytes_of(dtype, &case.a.values)).unwrap();
-        let saved = Matrices::new(dtype, [1, 70, 64], Placing::Rows, &mut Draws(21));
+        gpu.upload(&*case.a.memory, &bytes_of(dtype, &case.a.values)).unwrap();
+        let saved = Matrices::new(gpu, dtype, [1, 70, 64], Placing::Rows, &mut Draws(21));
         assert!(saved.values[..64].iter().any(|v| *v < 0.0));
-        case.plus(saved, [1.0, 0.0]).check_joined(Pointwise::ReluBackward, None);
+        case.plus(saved, [1.0, 0.0]).check_joined(gpu, Pointwise::ReluBackward, None);
     }
 }

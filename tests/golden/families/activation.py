@@ -1,0 +1,110 @@
+"""Activations. PyTorch computes some with an f32 constant, or with a gradient at NaN that depends on the length: these have a formula."""
+
+import torch
+import torch.nn.functional as F
+
+from common import INF, NAN, OPS, SHAPES, f64, i64, label, normal, of_x, sweep
+
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def exponential_unit(x, alpha, scale=1.0, width=1.0):
+    return scale * torch.where(x <= 0, alpha * torch.expm1(x.clamp(max=0) / width), x)
+
+
+def hardtanh(x, *, min=-1.0, max=1.0):
+    return torch.where(x <= min, min, torch.where(x >= max, max, x))
+
+
+def hardsigmoid(x):
+    return torch.where((-3 < x) & (x < 3), (x + 3) / 6, ((x + 3).clamp(0, 6) / 6).detach())
+
+
+KINKS = [-30.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 25.0, 40.0]
+
+
+# name: the reference of an elementwise op, and by the beginnings of the cases' names the attributes of each sweep
+POINTWISE = {
+    "relu": (lambda x: F.relu(x), {"": {}}),
+    "leaky_relu": (lambda x, *, slope=0.01: F.leaky_relu(x, slope), {"": {}, "slope_": {"slope": -0.3}}),
+    "sigmoid": (lambda x: torch.sigmoid(x), {"": {}}),
+    "tanh": (lambda x: torch.tanh(x), {"": {}}),
+    "gelu": (lambda x, *, approximate="none": F.gelu(x, approximate=approximate), {"none_": {"approximate": "none"}, "tanh_": {"approximate": "tanh"}}),
+    "silu": (lambda x: F.silu(x), {"": {}}),
+    "elu": (lambda x, *, alpha=1.0: exponential_unit(x, alpha), {"": {}, "alpha_": {"alpha": 0.7}}),
+    "mish": (lambda x: F.mish(x), {"": {}}),
+    "softplus": (lambda x, *, beta=1.0, threshold=20.0: F.softplus(x, beta, threshold), {"": {}, "beta_": {"beta": 2.0, "threshold": 5.0}}),
+    "hardswish": (lambda x: F.hardswish(x), {"": {}}),
+    "relu6": (lambda x: hardtanh(x, min=0.0, max=6.0), {"": {}}),
+    "selu": (lambda x: exponential_unit(x, SELU_ALPHA, SELU_SCALE), {"": {}}),
+    "celu": (lambda x, *, alpha=1.0: exponential_unit(x, alpha, width=alpha), {"": {}, "alpha_": {"alpha": 0.7}}),
+    "hardtanh": (hardtanh, {"": {}, "bounds_": {"min": -0.5, "max": 2.0}, "point_": {"min": 0.5, "max": 0.5}}),
+    "hardsigmoid": (lambda x: hardsigmoid(x), {"": {}}),
+    "threshold": (lambda x, *, threshold, value: F.threshold(x, threshold, value), {"": {"threshold": 0.5, "value": -2.0}}),
+    "relu_squared": (lambda x: F.relu(x).square(), {"": {}}),
+}
+
+OPS |= {name: ("x", reference) for name, (reference, _) in POINTWISE.items()} | {
+    "softmax": ("x", lambda x, *, dim=-1: F.softmax(x, dim)),
+    "log_softmax": ("x", lambda x, *, dim=-1: F.log_softmax(x, dim)),
+    "swiglu": ("gate up", lambda gate, up: F.silu(gate) * up),
+    "silu_and_mul": of_x(lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
+}
+
+
+def cases(out):
+    for op, (_, variants) in POINTWISE.items():
+        for suffix, attributes in variants.items():
+            sweep(out, op, suffix, make=lambda *shape: 2 * normal(*shape), **attributes)
+            # NaN has a gradient of its own in each; hardswish's is not settled.
+            nan = [] if op == "hardswish" else [NAN]
+            out.case(f"{op}/{suffix}kinks", {"x": f64(KINKS + nan)}, **attributes)
+            out.case(
+                f"{op}/{suffix}special", {"x": f64([-INF, -800.0, -1e-300, 1e-300, 800.0, INF, NAN])}, grads=[], **attributes
+            )
+    softmaxes(out)
+    gated(out)
+    activation_errors(out)
+
+
+def softmaxes(out):
+    shapes = [
+        ((), -1),
+        ((), 0),
+        ((7,), 0),
+        ((2, 3), -1),
+        ((2, 3), 0),
+        ((3, 1, 2), 1),
+        ((2, 1, 3, 2), -2),
+        ((2, 0), 1),
+        ((0, 3), 1),
+    ]
+    for op in "softmax", "log_softmax":
+        for shape, dim in shapes:
+            out.case(f"{op}/{label(shape)}_dim{dim}", {"x": 3 * normal(*shape)}, dim=dim)
+        out.case(f"{op}/large", {"x": f64([[1000.0, 1001.0, 999.0], [-1000.0, -1002.0, -999.5]])})
+        out.case(f"{op}/equal", {"x": f64([[2.5] * 5])})
+        out.case(f"{op}/minus_inf_entry", {"x": f64([[-INF, 1.0, 2.0], [0.5, -INF, -INF]])})
+        rows = [[-INF, -INF, -INF], [INF, 0.0, 1.0], [NAN, 0.0, 1.0], [0.0, 1.0, 2.0]]
+        out.case(f"{op}/special_rows", {"x": f64(rows)}, grads=[])
+        out.error(f"{op}/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
+
+
+def gated(out):
+    for shape in SHAPES:
+        out.case(f"swiglu/{label(shape)}", {"gate": 2 * normal(*shape), "up": normal(*shape)})
+    for shape in [(6,), (2, 4), (3, 1, 2), (2, 1, 3, 2), (0, 4), (3, 0)]:
+        out.case(f"silu_and_mul/{label(shape)}", {"x": normal(*shape)})
+    out.error("swiglu/no_broadcast", "Shape", {"gate": normal(2, 3), "up": normal(3)})
+    out.error("silu_and_mul/odd", "Shape", {"x": normal(2, 3)})
+    out.error("silu_and_mul/scalar", "Shape", {"x": normal()})
+
+
+def activation_errors(out):
+    x = normal(3)
+    out.error("softplus/beta_zero", "Attr", {"x": x}, beta=0.0)
+    out.error("celu/alpha_zero", "Attr", {"x": x}, alpha=0.0)
+    out.error("hardtanh/crossed", "Attr", {"x": x}, min=1.0, max=-1.0)
+    for op in "relu", "sigmoid", "gelu", "softmax":
+        out.error(f"{op}/integers", "Dtype", {"x": i64([1, -2])})

@@ -1,0 +1,98 @@
+"""Functions of two tensors, element by element."""
+
+import torch
+
+from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, normal, of_a_b, positive
+
+
+def div(a, b, *, rounding="none"):
+    return torch.div(a, b, rounding_mode=None if rounding == "none" else rounding)
+
+
+def pow_(a, b=None, *, exponent=None):
+    return torch.pow(a, exponent if b is None else b)
+
+
+OPS |= {
+    "add": ("a b", lambda a, b, *, alpha=1: torch.add(a, b, alpha=alpha)),
+    "sub": ("a b", lambda a, b, *, alpha=1: torch.sub(a, b, alpha=alpha)),
+    "mul": of_a_b(torch.mul),
+    "div": ("a b", div),
+    "pow": ("a b", pow_),
+    "maximum": of_a_b(torch.maximum),
+    "minimum": of_a_b(torch.minimum),
+    **{name: of_a_b(getattr(torch, name), "") for name in "eq ne lt gt le ge".split()},
+}
+
+
+PAIRS = [((), ()), ((7,), (7,)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((3, 1, 2), ()), ((2, 1, 3, 1), (4, 1, 2)), ((2, 0), (1,))]
+
+
+def cases(out):
+    for op, attributes in [("add", {}), ("sub", {}), ("mul", {}), ("div", {}), ("maximum", {}), ("minimum", {})]:
+        for a, b in PAIRS:
+            out.case(f"{op}/{label(a)}_{label(b)}", {"a": normal(*a), "b": normal(*b)}, **attributes)
+        special = {"a": f64([INF, INF, NAN, 0.0, -0.0, 1.0, -1.0, 3.0]), "b": f64([INF, -INF, 1.0, 0.0, 0.0, 0.0, 0.0, NAN])}
+        out.case(f"{op}/special", special, grads=[])
+        out.error(f"{op}/shapes", "Shape", {"a": normal(2, 3), "b": normal(4)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2), "b": integers(2)})
+        out.error(f"{op}/mixed_widths", "Dtype", {"a": normal(2), "b": normal(2).to(F32)})
+    for op in "add", "sub":
+        out.case(f"{op}/alpha", {"a": normal(2, 3), "b": normal(3)}, alpha=-2.5)
+        out.case(f"{op}/alpha_integers", {"a": integers(2, 3), "b": integers(3)}, alpha=3)
+    for op in "add", "sub", "mul", "maximum", "minimum":
+        out.case(f"{op}/i64", {"a": integers(2, 3), "b": integers(3)})
+        out.case(
+            f"{op}/i32_wraps",
+            {"a": i32([2**31 - 1, -(2**31), 5]), "b": i32([2, 2, -7])},
+            **({} if op[0] == "m" else {"alpha": 1}),
+        )
+    for op in "maximum", "minimum":
+        out.case(f"{op}/ties", {"a": f64([1.0, 2.0, 3.0]), "b": f64([1.0, 3.0, 2.0])})
+    divisions(out)
+    powers(out)
+    comparisons(out)
+
+
+def divisions(out):
+    a = f64([7.0, -7.0, 7.0, -7.0, 6.0, 0.3, 1.0, 0.0, -1.0, INF, 5.0])
+    b = f64([2.0, 2.0, -2.0, -2.0, 3.0, 0.1, 0.0, 0.0, 0.0, 2.0, INF])
+    m, n = i64([7, -7, 7, -7, 6, 0]), i64([2, 2, -2, -2, 3, 5])
+    for rounding in "floor", "trunc":
+        out.case(f"div/{rounding}", {"a": a, "b": b}, grads=[], rounding=rounding)
+        out.case(f"div/{rounding}_i64", {"a": m, "b": n}, rounding=rounding)
+        out.case(f"div/{rounding}_i32_broadcast", {"a": m.to(I32).reshape(2, 3), "b": i32(-4)}, rounding=rounding)
+        out.error(f"div/{rounding}_by_zero", "Value", {"a": m, "b": i64([1, 0, 1, 1, 1, 1])}, rounding=rounding)
+    out.error("div/true_integers", "Dtype", {"a": m, "b": n})
+
+
+def powers(out):
+    for a, b in PAIRS:
+        out.case(f"pow/{label(a)}_{label(b)}", {"a": positive(*a), "b": normal(*b)})
+    out.case("pow/zeros", {"a": f64([0.0, 0.0, 0.0, 2.0, 1.0]), "b": f64([0.0, 1.0, 2.0, 0.0, 3.0])})
+    special = {
+        "a": f64([NAN, 1.0, -2.0, -2.0, 0.0, -0.0, INF, -INF, 0.5, 1.0]),
+        "b": f64([0.0, NAN, 0.5, 3.0, -1.0, -1.0, -1.0, 3.0, INF, INF]),
+    }
+    out.case("pow/special", special, grads=[])
+    out.case("pow/negative_base", {"a": f64([-2.0, -0.5, -3.0]), "b": f64([2.0, 3.0, -1.0])}, grads=["a"])
+    for exponent in 0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5, -2.0, 1.7:
+        out.case(f"pow/exponent{exponent}", {"a": positive(2, 3)}, exponent=exponent)
+    out.case("pow/exponent2_signs", {"a": f64([-3.0, -0.0, 0.0, 2.0])}, exponent=2.0)
+    out.case("pow/exponent0_nan", {"a": f64([NAN, INF, 0.0])}, grads=[], exponent=0.0)
+    out.case("pow/integers", {"a": i64([2, -3, 0, 7, 10]), "b": i64([10, 3, 0, 1, 18])})
+    out.case("pow/integers_negative_exponent", {"a": i64([1, -1, -1, 2, -5]), "b": i64([-3, -3, -2, -1, -2])})
+    out.case("pow/integers_scalar", {"a": i64([2, -3, 0, 7])}, exponent=3)
+
+
+def comparisons(out):
+    values = f64([-INF, -1.0, -0.0, 0.0, 1.0, INF, NAN])
+    a, b = values.repeat_interleave(7).reshape(7, 7), values.expand(7, 7)
+    for op in "eq", "ne", "lt", "gt", "le", "ge":
+        out.case(f"{op}/special", {"a": a, "b": b})
+        out.case(f"{op}/broadcast", {"a": integers(3, 1, dtype=I32, low=0, high=3), "b": integers(4, dtype=I32, low=0, high=3)})
+        big = 2**53
+        out.case(f"{op}/i64_exact", {"a": i64([big, big + 1, -5]), "b": i64([big + 1, big + 1, -5])})
+        out.case(f"{op}/empty", {"a": normal(0, 3), "b": normal(3)})
+        out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(2), "b": integers(2)})
+        out.error(f"{op}/shapes", "Shape", {"a": normal(2), "b": normal(3)})

@@ -1,0 +1,107 @@
+"""Norms of channels and groups."""
+
+import torch
+import torch.nn.functional as F
+
+from common import F64, INF, NAN, OPS, f64, i64, normal, positive
+
+
+def average_factor(momentum, num_batches):
+    """The weight of a batch: without a momentum, all batches weigh the same."""
+    if momentum is not None:
+        return momentum
+    return 1.0 if num_batches is None else 1.0 / (num_batches.item() + 1)
+
+
+def batch_norm(
+    x, weight=None, bias=None, running_mean=None, running_var=None, num_batches=None, *, training=True, momentum=0.1, eps=1e-5
+):
+    kept = [t if t is None else t.clone() for t in (running_mean, running_var)]
+    return F.batch_norm(x, *kept, weight, bias, training, average_factor(momentum, num_batches), eps)
+
+
+def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
+    if weight is None and bias is not None:  # of which PyTorch has no gradient
+        weight = torch.ones_like(bias)
+    return F.group_norm(x, num_groups, weight, bias, eps)
+
+
+def instance_norm(
+    x,
+    weight=None,
+    bias=None,
+    running_mean=None,
+    running_var=None,
+    num_batches=None,
+    *,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+):
+    kept = [t if t is None else t.clone() for t in (running_mean, running_var)]
+    return F.instance_norm(x, *kept, weight, bias, use_input_stats, average_factor(momentum, num_batches), eps)
+
+
+def running(norm):
+    """The statistics that a call leaves, and the number of batches."""
+
+    def after(x, running_mean, running_var, num_batches=None, *, momentum=0.1, eps=1e-5):
+        mean, var = running_mean.clone(), running_var.clone()
+        norm(x, mean, var, average_factor(momentum, num_batches), eps)
+        return (mean, var) if num_batches is None else (mean, var, num_batches + 1)
+
+    return after
+
+
+OPS |= {
+    "batch_norm": ("x weight bias", batch_norm),
+    "group_norm": ("x weight bias", group_norm),
+    "instance_norm": ("x weight bias", instance_norm),
+    "batch_norm_running": ("", running(lambda x, mean, var, m, eps: F.batch_norm(x, mean, var, None, None, True, m, eps))),
+    "instance_norm_running": ("", running(lambda x, mean, var, m, eps: F.instance_norm(x, mean, var, None, None, True, m, eps))),
+}
+
+
+def cases(out):
+    shapes = {"3x4": (3, 4), "2x6x5": (2, 6, 5), "2x4x3x2": (2, 4, 3, 2), "1x2x2x1x3": (1, 2, 2, 1, 3), "2x1x7": (2, 1, 7)}
+    statistics = lambda c: {"running_mean": normal(c), "running_var": positive(c)}
+    for name, shape in shapes.items():
+        x, channels = {"x": 3 * normal(*shape) + 1}, shape[1]
+        weight, bias, kept = {"weight": normal(channels)}, {"bias": normal(channels)}, statistics(channels)
+        for key, inputs in {"": x, "_weight": x | weight, "_bias": x | bias, "_affine": x | weight | bias}.items():
+            out.case(f"batch_norm/{name}{key}", inputs)
+            out.case(f"batch_norm/{name}{key}_eval", inputs | kept, training=False)
+            for groups in sorted(g for g in {1, 2, channels} if channels % g == 0):
+                out.case(f"group_norm/{name}{key}_{groups}", inputs, num_groups=groups)
+            if len(shape) > 2:
+                out.case(f"instance_norm/{name}{key}", inputs)
+                out.case(f"instance_norm/{name}{key}_eval", inputs | kept, use_input_stats=False)
+        out.case(f"batch_norm/{name}_kept", x | weight | bias | kept, eps=0.1, momentum=0.3)
+        for op in ["batch_norm_running", "instance_norm_running"][: 2 if len(shape) > 2 else 1]:
+            counted = {"num_batches": torch.tensor(3)}
+            out.case(f"{op}/{name}", x | kept)
+            out.case(f"{op}/{name}_counted", x | kept | counted, momentum=0.5)
+            out.case(f"{op}/{name}_average", x | kept | counted, momentum=None)
+    # PyTorch has no gradient of an empty batch.
+    empty = {"x": normal(0, 4, 2), "weight": normal(4), "bias": normal(4)}
+    out.case("batch_norm/empty", empty, grads=[])
+    out.case("group_norm/empty", empty, num_groups=2)
+    equal = {"x": torch.full((2, 2, 3), 2.0, dtype=F64)}
+    special = {"x": f64([[[NAN, 1.0]], [[2.0, 1.0]]]).expand(2, 3, 2).clone()}
+    special["x"][0, 1, 0], special["x"][0, 2, 0] = INF, -3.0
+    one = {"x": normal(1, 3, 1)}
+    for op, attributes in {"batch_norm": {}, "group_norm": {"num_groups": 1}, "instance_norm": {}}.items():
+        out.case(f"{op}/equal", equal, **attributes)
+        out.case(f"{op}/special", special, grads=[], **attributes)
+        out.error(f"{op}/weight_shape", "Shape", equal | {"weight": normal(3)}, **attributes)
+        out.error(f"{op}/rank", "Shape", {"x": normal(3)}, **attributes)
+        out.error(f"{op}/integers", "Dtype", {"x": i64([[[1, 2]]])}, **attributes)
+        out.error(f"{op}/eps", "Attr", equal, **attributes | {"eps": -1.0})
+    out.error("batch_norm/one_value", "Value", one)
+    out.error("batch_norm/no_statistics", "Value", equal, training=False)
+    out.error("batch_norm/statistics_shape", "Shape", equal | statistics(3), training=False)
+    out.error("group_norm/one_value", "Value", {"x": normal(1, 3, 1)}, num_groups=3)
+    out.error("group_norm/groups", "Attr", equal, num_groups=3)
+    out.error("group_norm/no_groups", "Attr", equal, num_groups=0)
+    out.error("instance_norm/one_value", "Value", one)
+    out.error("batch_norm_running/not_counted", "Attr", equal | statistics(2), momentum=None)

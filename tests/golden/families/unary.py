@@ -1,0 +1,39 @@
+"""Functions of one tensor, element by element."""
+
+import torch
+
+from common import INF, NAN, OPS, f64, i32, i64, normal, of_x, positive, sweep
+
+
+# Functions of PyTorch by their names there: of all numbers, and of positive ones.
+OF_NUMBERS = "neg abs exp sin cos square floor ceil trunc round frac sign expm1 erf".split()
+OF_POSITIVE = "log sqrt rsqrt reciprocal log1p".split()
+# The gradient of these is 0; a tape drops them.
+STEPS = "floor ceil trunc round sign".split()
+
+OPS |= {name: of_x(getattr(torch, name), "" if name in STEPS else "x") for name in OF_NUMBERS + OF_POSITIVE}
+
+
+def cases(out):
+    steps = f64([-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 3.7, -3.7, 1e17])
+    for op in OF_NUMBERS:
+        sweep(out, op, make=lambda *shape: 3 * normal(*shape))
+        out.case(f"{op}/steps", {"x": steps[:-1]})
+        out.case(f"{op}/special", {"x": f64([-INF, -1e17, -0.0, 0.0, 1e-300, 1e17, INF, NAN])}, grads=[])
+    for op in OF_POSITIVE:
+        sweep(out, op, make=positive)
+        out.case(f"{op}/special", {"x": f64([-INF, -2.0, -1.0, -0.0, 0.0, 1e-300, 1e300, INF, NAN])}, grads=[])
+    out.case("abs/kink", {"x": f64([-0.0, 0.0, NAN, -INF, INF])})
+    out.case("sqrt/zero", {"x": f64([0.0, 4.0, -1.0])})
+    out.case("log/negative", {"x": f64([-2.0, 0.0, 0.5])})
+    out.case("reciprocal/signs", {"x": f64([-2.0, 0.0, -0.0, 0.5])})
+    out.case("rsqrt/zero", {"x": f64([0.0, 4.0, -1.0])})
+    out.case("log1p/small", {"x": f64([1e-12, -1e-12, -0.5])})
+    out.case("expm1/small", {"x": f64([1e-12, -1e-12, -40.0])})
+    for op in "sin", "cos":
+        out.case(f"{op}/range_reduction", {"x": f64([1e5, -1e8, 1e15, 3.141592653589793])})
+    for op in "neg abs square sign".split():
+        out.case(f"{op}/i64", {"x": i64([-(2**63), -3, 0, 7])})
+        out.case(f"{op}/i32", {"x": i32([-(2**31), -3, 0, 7])})
+    for op in "exp log sqrt rsqrt sin cos floor reciprocal".split():
+        out.error(f"{op}/integers", "Dtype", {"x": i64([1, 2])})
