@@ -43,6 +43,7 @@ POINTWISE = {
     "hardsigmoid": (lambda x: hardsigmoid(x), {"": {}}),
     "threshold": (lambda x, *, threshold, value: F.threshold(x, threshold, value), {"": {"threshold": 0.5, "value": -2.0}}),
     "relu_squared": (lambda x: F.relu(x).square(), {"": {}}),
+    "softsign": (lambda x: F.softsign(x), {"": {}}),
 }
 
 OPS |= {name: ("x", reference) for name, (reference, _) in POINTWISE.items()} | {
