@@ -1,12 +1,24 @@
-//! Which kernels launch a fused op, by the type of its descriptor.
+//! What a family of kernels tells of itself: which fused ops it launches, and calls that launch all of its kernels.
 
 use crate::driver::Limits;
 use crate::launch::device::Gpu;
 use isograd_core::fused::Fused;
-use isograd_core::{Call, DType, Error, Result};
+use isograd_core::tape::{BackwardOptions, grad_with};
+use isograd_core::{Call, DType, Device, Error, Result, Tensor};
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
 use std::sync::LazyLock;
+
+/// A family of kernels.
+pub struct Family {
+    /// The launchers of its fused ops.
+    pub launchers: &'static [Launcher],
+    /// Calls that together launch every kernel of its files, with tensors of this dtype.
+    pub examples: &'static [Example],
+}
+
+/// A call with tensors of a dtype. An op that does not take the dtype gives its error.
+pub type Example = fn(&Device, DType) -> Result<()>;
 
 /// A fused op with kernels for GPUs.
 pub trait FusedLaunch: Fused {
@@ -45,12 +57,13 @@ fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<
 }
 
 /// All launchers, by the type of the descriptor.
-static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher>> =
-    LazyLock::new(|| super::FAMILIES.iter().copied().flatten().map(|launcher| ((launcher.id)(), launcher)).collect());
+static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher>> = LazyLock::new(|| {
+    super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), launcher)).collect()
+});
 
 /// The types of the descriptors that have launchers, and the paths of these types.
 pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
-    super::FAMILIES.iter().copied().flatten().map(|launcher| ((launcher.id)(), (launcher.path)()))
+    super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), (launcher.path)()))
 }
 
 /// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
@@ -64,4 +77,35 @@ pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
 /// True if the device has the kernels of a fused op for a dtype.
 pub fn supports(gpu: &Gpu, fused: TypeId, dtype: DType) -> bool {
     LAUNCHERS.get(&fused).is_some_and(|launcher| (launcher.takes)(dtype, gpu.driver().limits()))
+}
+
+/// The examples of all families.
+pub fn examples() -> impl Iterator<Item = Example> {
+    super::FAMILIES.iter().flat_map(|family| family.examples).copied()
+}
+
+/// A tensor of zeros.
+pub fn zeros(device: &Device, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+    Tensor::zeros(dims, dtype, device)
+}
+
+/// The gradients of `f` at leaves of these shapes.
+pub fn differentiate(
+    device: &Device,
+    dtype: DType,
+    shapes: &[&[usize]],
+    f: fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<()> {
+    let leaves: Vec<Tensor> = shapes.iter().map(|dims| zeros(device, dtype, dims)?.leaf()).collect::<Result<_>>()?;
+    let y = f(&leaves)?;
+    let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
+    grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options).map(drop)
+}
+
+/// A call on a device that may add in any order.
+pub fn in_any_order(device: &Device, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    device.set_deterministic(false);
+    let done = call();
+    device.set_deterministic(true);
+    done
 }
