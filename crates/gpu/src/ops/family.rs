@@ -7,6 +7,7 @@ use isograd_core::tape::{BackwardOptions, grad_with};
 use isograd_core::{Call, DType, Device, Error, Result, Tensor};
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
 
 /// A family of kernels.
@@ -56,8 +57,26 @@ fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<
     fused.launch(gpu, call)
 }
 
+/// The hash of a type's identity, which is a hash already: launchers are looked up for every call.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, v: u64) {
+        self.0 = v;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// All launchers, by the type of the descriptor.
-static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher>> = LazyLock::new(|| {
+static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher, BuildHasherDefault<IdHasher>>> = LazyLock::new(|| {
     super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), launcher)).collect()
 });
 
