@@ -130,7 +130,8 @@ pub struct Operand<'a> {
     pub dtype: DType,
 }
 
-/// A kernel with its operands: inputs, outputs, integers, floats. No other list of arguments exists.
+/// A kernel with its operands and attributes. Those of a primitive are integers and floats, those of a fused op are in its
+/// descriptor.
 ///
 /// No buffer is both an input and an output. Outputs are contiguous unless the kernel's documentation says otherwise.
 pub struct Call<'a> {

@@ -1,10 +1,11 @@
 //! Fused ops: one kernel in place of the many of a composite.
 //!
-//! A fused op is a descriptor: a struct of its attributes, which stands in the file of its op and is all that core and the
-//! backends share of it. The composite stands beside it, in tensor ops: it is the kernel's specification, runs where a backend
-//! has no such kernel, and second derivatives go through it.
+//! The descriptor of a fused op is a struct of its attributes in the file of its op. Core and the backends share nothing else. The
+//! composite, in tensor ops, is the kernel's specification: it runs where a backend has no such kernel, and second derivatives go
+//! through it.
 
 use crate::backend::Kernel;
+use crate::pointwise::Pointwise;
 use crate::tape::{
     Backward, BackwardOptions, Gradients, Prologue, Saved, enable_grad, grad_with, gradients_from, record_after,
 };
@@ -22,7 +23,7 @@ pub trait Fused: Any + fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
     /// The row of the pointwise table that the kernel applies, for reports.
-    fn row(&self) -> Option<crate::pointwise::Pointwise> {
+    fn row(&self) -> Option<Pointwise> {
         None
     }
 

@@ -252,7 +252,7 @@ impl<'a> Update<'a> {
         let Some(first) = self.operands().next() else { return false };
         let numbers = self.numbers.iter().chain(shared).copied();
         self.operands().all(|t| t.shape() == first.shape() && t.is_contiguous())
-            && self.operands().chain(numbers).all(|t| has_kernel::<Each>(t))
+            && self.operands().chain(numbers).all(has_kernel::<Each>)
     }
 }
 

@@ -7,11 +7,12 @@ use crate::launch::grid::group_size;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::SHORT;
 use crate::launch::words::{vector_of, word};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::norm::NormGradient;
 use crate::program::source::Variant;
 use isograd_core::ops::channel_norm::{BatchNorm, BatchNormBackward, ChannelMoments};
-use isograd_core::{Call, DType, Operand, Result};
+use isograd_core::ops::{Running, Statistics};
+use isograd_core::{Call, DType, Operand, Result, Tensor};
 
 /// Words that a thread reads at once of an array.
 const BATCH: usize = 4;
@@ -22,7 +23,8 @@ const COLUMNS: usize = 32;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<BatchNorm>(), Launcher::of::<BatchNormBackward>()];
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<BatchNorm>(), Launcher::of::<BatchNormBackward>()], examples: EXAMPLES };
 
 impl FusedLaunch for BatchNorm {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -161,3 +163,24 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let arguments = parts.arguments(pointers).int(parts.geometry.groups[1] as i64);
     gpu.launch(program, "batch_norm_backward", geometry, &arguments)
 }
+
+/// In training, with running statistics.
+fn in_training(x: &[Tensor]) -> Result<Tensor> {
+    let (mean, var) = (x[2].detach().copy()?, x[1].detach().copy()?);
+    let batches = Tensor::zeros((), DType::I64, x[0].device())?;
+    let running = Running { mean: &mean, var: &var, batches: Some(&batches), momentum: None };
+    x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Update(running), 0.0)
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], in_training),
+    // Channels whose elements are not neighbours, and running statistics.
+    |d, t| differentiate(d, t, &[&[4096, 256], &[256], &[256]], in_training),
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], |x| {
+            let running = Running { mean: &x[2].detach(), var: &x[1].detach(), batches: None, momentum: Some(0.1) };
+            x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Running(running), 0.0)
+        })
+    },
+];

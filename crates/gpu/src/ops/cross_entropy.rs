@@ -8,9 +8,10 @@ use crate::launch::grid::{THREADS, each, group_size};
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::memory::status::Check;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::program::source::Variant;
 use isograd_core::backend::{class_error, index_error};
+use isograd_core::ops::loss::CrossEntropy;
 use isograd_core::ops::loss::cross_entropy::{CrossEntropyBackward, CrossEntropyForward, LossTotal};
 use isograd_core::{Call, DType, Operand, Result};
 use std::ops::Deref;
@@ -18,7 +19,10 @@ use std::ops::Deref;
 /// Losses that one group sums up.
 const PART: usize = 8192;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<CrossEntropyForward>(), Launcher::of::<CrossEntropyBackward>()];
+pub const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<CrossEntropyForward>(), Launcher::of::<CrossEntropyBackward>()],
+    examples: EXAMPLES,
+};
 
 impl FusedLaunch for CrossEntropyForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -175,3 +179,16 @@ fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()
     let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, outputs[0]], Kept::NONE);
     gpu.launch(variant, "cross_entropy_rows_backward", geometry, &arguments)
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    // More targets than one group sums up, and classes that are not neighbours.
+    |d, t| differentiate(d, t, &[&[16384, 1024]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[16384])?)),
+    |d, t| differentiate(d, t, &[&[64, 16, 64]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[64, 64])?)),
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024]], |x| {
+            x[0].nll_loss(&zeros(x[0].device(), DType::I64, &[4096])?, &CrossEntropy::default())
+        })
+    },
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].cross_entropy(&zeros(x[0].device(), DType::I64, &[64])?)),
+];

@@ -4,11 +4,13 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, rows};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use isograd_core::ops::loss::distance::{DistanceLoss, DistanceLossBackward, RowLoss};
-use isograd_core::{Call, Result};
+use isograd_core::ops::loss::{Reduction, Triplet, TripletNegative};
+use isograd_core::{Call, DType, Device, Result};
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<DistanceLoss>(), Launcher::of::<DistanceLossBackward>()];
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<DistanceLoss>(), Launcher::of::<DistanceLossBackward>()], examples: EXAMPLES };
 
 impl FusedLaunch for DistanceLoss {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -58,3 +60,23 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: DistanceLoss, share: Option<f64>) -> Resu
     let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &all, Kept::READ);
     gpu.launch(program, if is_backward { "row_loss_backward" } else { "row_loss" }, geometry, &arguments)
 }
+
+/// The gradients of a triplet loss.
+fn triplet_gradients(device: &Device, dtype: DType, options: Triplet) -> Result<()> {
+    let mut x = Vec::new();
+    for _ in 0..3 {
+        x.push(zeros(device, dtype, &[4096, 1024])?.leaf()?);
+    }
+    x[0].triplet_loss(&x[1], &x[2], options)?.backward()
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[4096, 1024]], |x| {
+            x[0].contrastive_loss(&x[1], &zeros(x[0].device(), x[0].dtype(), &[4096])?, 1.0, Reduction::Mean)
+        })
+    },
+    |d, t| triplet_gradients(d, t, Triplet::default()),
+    |d, t| triplet_gradients(d, t, Triplet { negative: TripletNegative::Nearest, p: 1.5, ..Triplet::default() }),
+];

@@ -5,12 +5,12 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::{place, variant};
 use crate::launch::words::word;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::random::with_base;
 use isograd_core::ops::dropout::Dropout;
-use isograd_core::{Call, Result, RngState};
+use isograd_core::{Call, Result, Rng, RngState};
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Dropout>()];
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<Dropout>()], examples: EXAMPLES };
 
 impl FusedLaunch for Dropout {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -33,3 +33,6 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &Dropout) -> Result<()> {
     let items = if y.dtype.size() == 2 { 8 } else { 4 };
     gpu.launch(variant, "dropout", in_groups(n.div_ceil(items), threads), &arguments.float(of.scale, y.dtype.acc()))
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[|d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].dropout(0.1, &Rng::new(0)))];

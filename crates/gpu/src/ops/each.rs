@@ -8,20 +8,24 @@ use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::place;
 use crate::memory::status::Check;
 use crate::ops::elementwise::{Body, Plan, acc, value_error_of};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::total;
 use crate::program::source::{Variant, near};
 use isograd_core::ops::Total;
 use isograd_core::ops::each::{Each, EachNorms};
+use isograd_core::ops::loss::Reduction;
 use isograd_core::ops::loss::elementwise::PointwiseTotal;
+use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Error, Operand, Result};
 use smallvec::SmallVec;
 use std::fmt::Write;
 use std::ops::Range;
 
-pub const LAUNCHERS: &[Launcher] =
-    &[Launcher::of::<Each>(), Launcher::of::<EachNorms>(), Launcher::of::<PointwiseTotal>()];
+pub const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<Each>(), Launcher::of::<EachNorms>(), Launcher::of::<PointwiseTotal>()],
+    examples: EXAMPLES,
+};
 
 impl FusedLaunch for Each {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -207,3 +211,19 @@ fn text(plan: &Plan, numbers: usize) -> String {
     }
     text + "    }\n}\n"
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1024]], |x| x[0].mse_loss(&x[1], Reduction::Mean)),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1024]], |x| x[0].bce_loss(&x[1], None, Reduction::Mean)),
+    |d, t| {
+        let (p, g, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
+        let set = Update { targets: Vec::new(), inputs: vec![&p, &g], numbers: Vec::new() };
+        update_each_norms_(Pointwise::LarsNorms, &[set], &[&scale], &[1.0]).map(drop)
+    },
+    |d, t| {
+        let (x, scale) = (zeros(d, t, &[1024, 1024])?, zeros(d, t.acc(), &[])?);
+        let set = Update { targets: vec![&x], inputs: Vec::new(), numbers: Vec::new() };
+        update_each_(Pointwise::ScaleInPlace, &[set], &[&scale], &[])
+    },
+];

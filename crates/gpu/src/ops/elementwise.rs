@@ -8,7 +8,7 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address};
 use crate::launch::words::{bits, word};
 use crate::memory::status::Check;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::{FLOATS, Variant, near};
 use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::ops::fused_pointwise::Halves;
@@ -114,7 +114,7 @@ pub fn value_error_of<'a>(
     Ok(value_error(op, position, &values.join(", ")))
 }
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Halves>()];
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<Halves>()], examples: EXAMPLES };
 
 impl FusedLaunch for Halves {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -466,3 +466,6 @@ FUNCTION A int_pow_(A a, A b) {
     return (A)y;
 }
 ";
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[|d, t| differentiate(d, t, &[&[4096, 2048]], |x| x[0].silu_and_mul())];

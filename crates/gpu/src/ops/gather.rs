@@ -7,10 +7,13 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::place;
 use crate::launch::words::{vectors, word};
 use crate::memory::status::Check;
+use crate::ops::family::{Example, Family, zeros};
 use crate::ops::index::{Places, bad, ints, is_wide};
 use crate::program::source::Variant;
-use isograd_core::{Call, Result};
+use isograd_core::{Call, DType, Result};
 use smallvec::{SmallVec, smallvec};
+
+pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
 /// Elements for each multiprocessor, from which on those that are picked are read in tiles, and bytes of a tile's row.
 const MANY_PICKS: usize = 32768;
@@ -127,3 +130,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     gpu.launch(variant, "gather", in_groups(n, threads), &arguments)?;
     places.check(gpu, call.op, slot)
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] =
+    &[|d, t| zeros(d, t, &[1024, 1024])?.gather(0, &zeros(d, DType::I64, &[1024, 1024])?).map(drop)];

@@ -7,10 +7,11 @@ use crate::launch::grid::MOST_GROUPS;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::{vector_of, word};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::norm::{NormGradient, join_parts};
 use crate::program::source::Variant;
 use isograd_core::ops::channel_norm::{GroupNorm, GroupNormBackward};
+use isograd_core::ops::{Running, Statistics};
 use isograd_core::{Call, DType, Result};
 
 /// Words of each array that a thread reads at once, and may keep.
@@ -23,7 +24,8 @@ const LEAST: usize = 64;
 const MOST: usize = 512;
 const MOST_F32: usize = 1024;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<GroupNorm>(), Launcher::of::<GroupNormBackward>()];
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<GroupNorm>(), Launcher::of::<GroupNormBackward>()], examples: EXAMPLES };
 
 impl FusedLaunch for GroupNorm {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -132,3 +134,22 @@ fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Re
     }
     join_parts(gpu, program("norm.c", call, norm, p), sums, parameters, batch, groups * channels, norm.has_bias)
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 3136], &[256], &[256]], |x| x[0].group_norm(32, Some(&x[1]), Some(&x[2]), 0.0))
+    },
+    // All that a group has stays in registers.
+    |d, t| {
+        differentiate(d, t, &[&[64, 256, 784], &[256], &[256]], |x| {
+            x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 0.0)
+        })
+    },
+    // Running statistics, in which all batches weigh the same.
+    |d, t| {
+        let (mean, var, batches) = (zeros(d, t, &[256])?, zeros(d, t, &[256])?, zeros(d, DType::I64, &[])?);
+        let running = Running { mean: &mean, var: &var, batches: Some(&batches), momentum: None };
+        zeros(d, t, &[64, 256, 784])?.instance_norm(None, None, Statistics::Update(running), 0.0).map(drop)
+    },
+];

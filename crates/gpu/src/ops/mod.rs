@@ -7,7 +7,7 @@ mod distance;
 mod dropout;
 mod each;
 mod elementwise;
-mod fused;
+mod family;
 mod gather;
 mod group_norm;
 mod index;
@@ -29,22 +29,23 @@ mod sort;
 mod total;
 
 use crate::launch::device::Gpu;
-use fused::Launcher;
+use family::Family;
 use isograd_core::{Call, Kernel, Result};
 
-pub use fused::{supports, types};
+pub use family::{examples, supports, types};
 
 macro_rules! families {
     ($($family:ident)*) => {
-        /// The launchers of fused ops, by family.
-        const FAMILIES: &[&[Launcher]] = &[$($family::LAUNCHERS),*];
+        /// All families of kernels, in the order in which the catalogue runs their examples.
+        const FAMILIES: &[Family] = &[$($family::FAMILY),*];
     };
 }
 
-// Families with fused ops. Their `mod` lines stand above, where rustfmt finds them.
+// Their `mod` lines stand above, where rustfmt finds them. The first source of a kernel is that of the first example that launches
+// it: kernels which others launch too come first.
 families! {
-    batch_norm cross_entropy distance dropout each elementwise group_norm matmul norm pooling prod reduce rotary sample scan segment
-    softmax total
+    reduce softmax matmul elementwise gather scatter norm sort scan prod random dropout cross_entropy segment each distance rotary
+    sample pooling batch_norm group_norm total
 }
 
 /// Launches the kernels of a call.
@@ -52,7 +53,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     match call.kernel {
         Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::Pointwise(_) => elementwise::run(gpu, call),
         Kernel::Reduce(_) | Kernel::ArgMax | Kernel::ArgMin => reduce::run(gpu, call),
-        Kernel::Fused(fused) => fused::launch(gpu, call, fused),
+        Kernel::Fused(fused) => family::launch(gpu, call, fused),
         Kernel::Scan(kind) => scan::run(gpu, call, kind),
         Kernel::Matmul => matmul::run(gpu, call),
         Kernel::Gather => gather::run(gpu, call),

@@ -7,7 +7,7 @@ use crate::launch::operands::{addresses, place, variant};
 use crate::launch::rows::{Kept, columns, rows};
 use crate::launch::words::word;
 use crate::memory::status::Check;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
 use crate::program::source::Variant;
 use isograd_core::backend::index_error;
 use isograd_core::ops::embedding::{EmbeddingNorm, EmbeddingNormBackward};
@@ -19,12 +19,15 @@ const RESIDENT: usize = 512;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
-pub const LAUNCHERS: &[Launcher] = &[
-    Launcher::of::<RowNorm>(),
-    Launcher::of::<EmbeddingNorm>(),
-    Launcher::of::<RowNormBackward>(),
-    Launcher::of::<EmbeddingNormBackward>(),
-];
+pub const FAMILY: Family = Family {
+    launchers: &[
+        Launcher::of::<RowNorm>(),
+        Launcher::of::<EmbeddingNorm>(),
+        Launcher::of::<RowNormBackward>(),
+        Launcher::of::<EmbeddingNormBackward>(),
+    ],
+    examples: EXAMPLES,
+};
 
 impl FusedLaunch for RowNorm {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -191,3 +194,21 @@ pub fn join_parts(
     let arguments = arguments.int(parts as i64).int(extent as i64);
     gpu.launch(variant, "norm_join", geometry, &arguments)
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[1024], &[1024]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
+    },
+    |d, t| {
+        in_any_order(d, || {
+            differentiate(d, t, &[&[4096, 1024], &[1024]], |x| {
+                x[0].embedding_rmsnorm(&zeros(x[0].device(), DType::I64, &[4096])?, Some(&x[1]), 0.0)
+            })
+        })
+    },
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].layer_norm(1, None, None, 0.0)),
+    |d, t| {
+        differentiate(d, t, &[&[64, 65536], &[65536], &[65536]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
+    },
+];

@@ -8,9 +8,10 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::addresses;
 use crate::launch::words::{divider, word};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::program::source::Variant;
 use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolForward, PoolWindows};
+use isograd_core::ops::{AvgPool, MaxPool};
 use isograd_core::{Call, DType, Result};
 use std::ops::Deref;
 
@@ -33,12 +34,15 @@ const SHARED_WORDS: usize = 256;
 /// Threads of the first.
 const READERS: usize = 32;
 
-pub const LAUNCHERS: &[Launcher] = &[
-    Launcher::of::<MaxPoolForward>(),
-    Launcher::of::<MaxPoolBackward>(),
-    Launcher::of::<AvgPoolForward>(),
-    Launcher::of::<AvgPoolBackward>(),
-];
+pub const FAMILY: Family = Family {
+    launchers: &[
+        Launcher::of::<MaxPoolForward>(),
+        Launcher::of::<MaxPoolBackward>(),
+        Launcher::of::<AvgPoolForward>(),
+        Launcher::of::<AvgPoolBackward>(),
+    ],
+    examples: EXAMPLES,
+};
 
 impl FusedLaunch for MaxPoolForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -427,3 +431,24 @@ fn divided(variant: Variant, windows: &Windows, divisor: Divisor) -> (Variant, f
     }
     (if is_size { variant.define("INCLUDE_PAD", true) } else { variant }, 1.0)
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[64, 64, 112, 112]], |x| {
+            x[0].max_pool2d(MaxPool { stride: [2, 2], padding: [1, 1], ..MaxPool::new([3, 3]) })
+        })
+    },
+    // Without a gradient, for which positions are found.
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(MaxPool::new([2, 2])).map(drop),
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].avg_pool2d(AvgPool::new([2, 2]))),
+    // Windows that the kernel finds.
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([13, 13])),
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([13, 13])),
+    // Large windows, that several threads read.
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.max_pool2d(MaxPool::new([16, 16])).map(drop),
+    |d, t| zeros(d, t, &[64, 64, 112, 112])?.avg_pool2d(AvgPool::new([16, 16])).map(drop),
+    // Large windows that are made of columns.
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_max_pool2d([3, 3])),
+    |d, t| differentiate(d, t, &[&[64, 64, 112, 112]], |x| x[0].adaptive_avg_pool2d([3, 1])),
+];

@@ -5,14 +5,14 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, rows};
-use crate::ops::fused::{FusedLaunch, Launcher, is_float};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, is_float};
 use isograd_core::ops::reduce::ProdBackward;
 use isograd_core::{Call, DType, Result};
 
 /// Threads that keep few enough elements of the longest row: the product of so many fractions is in f32's range.
 const FEWEST: usize = 256;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<ProdBackward>()];
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<ProdBackward>()], examples: EXAMPLES };
 
 impl FusedLaunch for ProdBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -34,3 +34,10 @@ fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let arguments = [inputs[0], inputs[1], outputs[0]].into_iter().fold(Arguments::new(), Arguments::pointer);
     gpu.launch(program, "prod_backward", geometry, &arguments.int(count as i64).int(extent as i64))
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[65536, 256]], |x| x[0].prod(0)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].prod(-1)),
+    |d, t| differentiate(d, t, &[&[64, 8191]], |x| x[0].prod(-1)),
+];

@@ -6,10 +6,13 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::place;
 use crate::launch::words::word;
+use crate::ops::family::{Example, Family};
 use crate::program::source::Variant;
 use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;
-use isograd_core::{Call, DType, Operand, Result};
+use isograd_core::{Call, DType, Operand, Result, Rng, Tensor};
+
+pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
 pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Random) -> Result<()> {
     let y = &call.outputs[0];
@@ -42,3 +45,6 @@ pub fn with_base(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Varian
         None => (variant, None),
     })
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[|d, t| Tensor::rand(1024, 0.0, 1.0, t, d, &Rng::new(0)).map(drop)];

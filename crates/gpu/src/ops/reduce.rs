@@ -15,7 +15,7 @@ use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::{vectors, word};
 use crate::memory::last_group;
 use crate::ops::each::share_of;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce_prologue::Prologue;
 use crate::program::source::Variant;
 use isograd_core::backend::Reduce;
@@ -115,8 +115,10 @@ struct Task<'a> {
     prologue: Option<&'a Prologue>,
 }
 
-pub const LAUNCHERS: &[Launcher] =
-    &[Launcher::of::<LogSumExp>(), Launcher::of::<Variance>(), Launcher::of::<PointwiseSum>()];
+pub const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<LogSumExp>(), Launcher::of::<Variance>(), Launcher::of::<PointwiseSum>()],
+    examples: EXAMPLES,
+};
 
 impl FusedLaunch for LogSumExp {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -530,3 +532,25 @@ impl Task<'_> {
         gpu.generated(prologue.variant(variant), entry, &text, geometry, &prologue.arguments(arguments))
     }
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| zeros(d, t, &[4096, 1024])?.sum(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 1024])?.amax(-1).map(drop),
+    |d, t| zeros(d, t, &[4096, 1024])?.sum(0).map(drop),
+    // Parts that the last group joins: of one number, of two, of three.
+    |d, t| zeros(d, t, &[1 << 24])?.sum(..).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.amax(..).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.argmax(0).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.logsumexp(0).map(drop),
+    |d, t| zeros(d, t, &[1 << 24])?.var(0, 1.0).map(drop),
+    // Gradients that are summed where an operand broadcasts.
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].mul(&x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].lt(&x[0])?.where_cond(&x[0], &x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].amax(-1)),
+    // What is joined is more than a value.
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(0, 1.0)),
+];

@@ -7,14 +7,15 @@ use crate::launch::operands::place;
 use crate::launch::words;
 use crate::launch::words::{divider, word};
 use crate::memory::status::Check;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::Variant;
 use isograd_core::backend::index_error;
+use isograd_core::ops::Rotary;
 use isograd_core::ops::RotaryStyle;
 use isograd_core::ops::rotary::RotaryTurn;
-use isograd_core::{Call, DType, Operand, Result};
+use isograd_core::{Call, DType, Device, Operand, Result};
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<RotaryTurn>()];
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<RotaryTurn>()], examples: EXAMPLES };
 
 impl FusedLaunch for RotaryTurn {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -87,3 +88,13 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
         Ok(index_error(call.op, at as i64, value, extent))
     })
 }
+
+/// Turns the pairs of queries and keys.
+fn turns(device: &Device, dtype: DType, style: RotaryStyle) -> Result<()> {
+    let (q, table) = (zeros(device, dtype, &[8, 32, 256, 128])?, zeros(device, dtype, &[256, 64])?);
+    let options = Rotary { style, positions: Some(zeros(device, DType::I64, &[256])?), ..Default::default() };
+    q.apply_rotary_embedding(&q, &table, &table, &options).map(drop)
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[|d, t| turns(d, t, RotaryStyle::Half), |d, t| turns(d, t, RotaryStyle::Interleaved)];

@@ -6,17 +6,18 @@ use crate::launch::grid::{THREADS, groups};
 use crate::launch::operands::place;
 use crate::launch::words::word;
 use crate::memory::status::Check;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::ops::random::with_base;
 use crate::program::source::Variant;
 use isograd_core::backend::logits_error;
+use isograd_core::ops::Sampling;
 use isograd_core::ops::sample::SampleLogits;
-use isograd_core::{Call, DType, Result, RngState};
+use isograd_core::{Call, DType, Result, Rng, RngState};
 
 /// Threads of a group that joins sums without memory.
 const MANY: usize = 512;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<SampleLogits>()];
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<SampleLogits>()], examples: EXAMPLES };
 
 impl FusedLaunch for SampleLogits {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -50,3 +51,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
     gpu.launch(variant, "sample_logits", groups(rows, threads), &arguments)?;
     gpu.checked(slot, |row| Ok(logits_error(call.op, row as i64)))
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] =
+    &[|d, t| zeros(d, t, &[64, 50257])?.sample_logits(&Sampling::default(), &Rng::new(0)).map(drop)];

@@ -14,11 +14,11 @@ use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::{vectors, word};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::Variant;
 use isograd_core::backend::Scan;
 use isograd_core::ops::index::MaskPositions;
-use isograd_core::{Call, DType, Layout, Result};
+use isograd_core::{Call, DType, Device, Kernel, Layout, Operand, Result};
 use smallvec::SmallVec;
 
 /// Neighbours that a thread takes.
@@ -89,7 +89,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Scan) -> Result<()> {
     if output.layout.is_contiguous() { scan(gpu, &task) } else { scan_columns(gpu, &task) }
 }
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<MaskPositions>()];
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<MaskPositions>()], examples: EXAMPLES };
 
 impl FusedLaunch for MaskPositions {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -304,3 +304,24 @@ impl Task {
         flags.fold(variant, |variant, name| variant.define(name, true))
     }
 }
+
+/// The positions in a mask. Of a device that runs nothing none are read back, so that the op would stop there.
+fn positions_in(device: &Device) -> Result<()> {
+    let backend = device.backend();
+    let (mask, found) = (Layout::contiguous((1024, 1024).into()), Layout::contiguous((2, 1 << 20).into()));
+    let (from, to) = (backend.allocate(1 << 20)?, backend.allocate((2 * size_of::<i64>()) << 20)?);
+    let inputs = [Operand { memory: &*from, layout: &mask, dtype: DType::Bool }];
+    let outputs = [Operand { memory: &*to, layout: &found, dtype: DType::I64 }];
+    let kernel = Kernel::Fused(&MaskPositions);
+    backend.run(&Call { op: "kernels", kernel, inputs: &inputs, outputs: &outputs, ints: &[], floats: &[] })
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| zeros(d, t, &[1 << 20])?.cumsum(0).map(drop),
+    |d, _| positions_in(d),
+    // Columns: many, of no whole words, and few, which are cut into parts.
+    |d, t| zeros(d, t, &[256, 65536])?.cumsum(0).map(drop),
+    |d, t| zeros(d, t, &[256, 65537])?.cumsum(0).map(drop),
+    |d, t| zeros(d, t, &[65536, 256])?.cumsum(0).map(drop),
+];

@@ -6,16 +6,18 @@ use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::place;
 use crate::launch::words::{divider, vectors, word};
 use crate::memory::status::Check;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
 use crate::ops::index::{Places, bad, is_wide, with_words};
 use crate::ops::scatter::{Onto, Scattering};
 use crate::program::source::Variant;
 use isograd_core::backend::{Scatter, index_error};
 use isograd_core::ops::graph::{IndexGradient, RowReduction};
-use isograd_core::{Call, DType, Result};
+use isograd_core::ops::{EmbeddingOptions, TieGrad};
+use isograd_core::{Call, DType, Device, Result};
 use smallvec::SmallVec;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<RowReduction>(), Launcher::of::<IndexGradient>()];
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<RowReduction>(), Launcher::of::<IndexGradient>()], examples: EXAMPLES };
 
 impl FusedLaunch for RowReduction {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -89,3 +91,26 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         Ok(index_error(call.op, row as i64, value, nodes))
     })
 }
+
+/// Joins rows for the nodes of a graph.
+fn joins(device: &Device, dtype: DType, edges: usize) -> Result<()> {
+    let index = zeros(device, DType::I64, &[edges])?;
+    for ties in [TieGrad::Even, TieGrad::First] {
+        let x = zeros(device, dtype, &[edges, 128])?.leaf()?;
+        x.scatter_max(&index, Some(1024), ties)?.0.sum(..)?.backward()?;
+    }
+    zeros(device, dtype, &[edges, 128])?.leaf()?.scatter_mean(&index, Some(1024))?.sum(..)?.backward()
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        in_any_order(d, || {
+            differentiate(d, t, &[&[4096, 1024]], |x| {
+                x[0].embedding(&zeros(x[0].device(), DType::I64, &[4096])?, EmbeddingOptions::default())
+            })
+        })
+    },
+    |d, t| in_any_order(d, || joins(d, t, 4096)),
+    |d, t| in_any_order(d, || joins(d, t, 16384)),
+];

@@ -7,7 +7,7 @@ use crate::launch::grid::{MOST_GROUPS, group_size};
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::launch::words::{vector_of, word};
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::Variant;
 use isograd_core::ops::softmax::{Softmax, SoftmaxBackward};
 use isograd_core::{Call, DType, Result};
@@ -21,7 +21,8 @@ const TOGETHER: usize = 4;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Softmax>(), Launcher::of::<SoftmaxBackward>()];
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<Softmax>(), Launcher::of::<SoftmaxBackward>()], examples: EXAMPLES };
 
 impl FusedLaunch for Softmax {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -108,3 +109,12 @@ fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[
     }
     gpu.launch(program, entries[1], geometry, &arguments(all))
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(-1)),
+    |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].softmax(0)),
+    |d, t| differentiate(d, t, &[&[64, 32, 4096]], |x| x[0].softmax(1)),
+    // Rows that no group keeps in its registers, and that are not whole words.
+    |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].softmax(-1)),
+];

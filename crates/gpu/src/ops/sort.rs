@@ -8,8 +8,12 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::place;
 use crate::launch::words::{bits, is_wide};
 use crate::memory::pool::Buffer;
+use crate::ops::family::{Example, Family, zeros};
 use crate::program::source::Variant;
+use isograd_core::ops::Order;
 use isograd_core::{Call, DType, Result};
+
+pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
 /// Elements that a thread sorts in registers.
 const ITEMS: usize = 8;
@@ -151,3 +155,9 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let arguments = arguments.pointer(to).pointer(positions).int(n as i64).int(length as i64);
     gpu.launch(variant, "values", in_groups(n, plan.threads), &arguments)
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| zeros(d, t, &[1 << 20])?.sort(0, Order::Ascending).map(drop),
+    |d, t| zeros(d, t, &[1 << 14])?.sort(0, Order::Ascending).map(drop),
+];

@@ -5,14 +5,16 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
 use crate::launch::operands::place;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
 use crate::program::source::Variant;
 use isograd_core::ops::Total;
 use isograd_core::ops::unscale::Unscale;
+use isograd_core::ops::{total, unscale_};
 use isograd_core::{Call, DType, Result};
 use smallvec::smallvec;
 
-pub const LAUNCHERS: &[Launcher] = &[Launcher::of::<Total>(), Launcher::of::<Unscale>()];
+pub const FAMILY: Family =
+    Family { launchers: &[Launcher::of::<Total>(), Launcher::of::<Unscale>()], examples: EXAMPLES };
 
 impl FusedLaunch for Total {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -72,3 +74,12 @@ pub fn variant(kind: Total, from: DType, acc: DType, sets: &Sets<'_>) -> Variant
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     flags.fold(variant, |variant, (_, name)| variant.define(name, true))
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| total(Total::Norm, &[&zeros(d, t, &[1024, 1024])?]).map(drop),
+    |d, t| {
+        let [scale, found] = [zeros(d, DType::F32, &[])?, zeros(d, DType::F32, &[])?];
+        unscale_(&[&zeros(d, t, &[1024, 1024])?], &scale, &found)
+    },
+];

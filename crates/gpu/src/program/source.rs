@@ -12,17 +12,8 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::path::PathBuf;
 
-macro_rules! files {
-    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../kernels/", $name)))),*] };
-}
-
-/// The common sources, by name.
-pub const FILES: &[(&str, &str)] = files! {
-    "common.h" "ptx.h" "finish.h" "random.c" "reduce.c" "softmax.c" "norm.c" "matmul.c" "gather.c" "segment.c" "sort.c" "radix_sort.c" "scan.c" "cross_entropy.c"
-    "total.c" "window.h" "pooling.c" "batch_norm.c" "group_norm.c" "rotary.c" "philox.h" "moments.h" "sample.c" "distance.c" "prod.c"
-    "index.h" "prefix.h" "scatter/sum.h" "scatter/long.h" "scatter/ordered.h" "scatter/any.c" "scatter/few.c" "scatter/teams.c"
-    "scatter/exact.c" "scatter/lists.c" "scatter/buckets.c" "scatter/last.c" "scatter/keys.c" "scatter/sums.c" "scatter/assign.c"
-};
+/// The common sources, by name: the files of `kernels/`, which the build script lists.
+pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
 /// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
 /// elements most need no logarithm. With `NEAR`, its result is rounded to 16 bits.

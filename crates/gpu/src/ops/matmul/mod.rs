@@ -10,12 +10,13 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
 use crate::launch::operands::{address, element_address, place};
 use crate::launch::words::word;
-use crate::ops::fused::{FusedLaunch, Launcher};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce;
 use crate::program::source::Variant;
 use isograd_core::backend::Reduce;
 use isograd_core::ops::gemm_bias::{GemmActivation, MatmulSum, Summed};
 use isograd_core::ops::matmul::MatmulPointwise;
+use isograd_core::ops::{Activation, Approximate, GemmBias};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Kernel, Operand, Result};
 use smallvec::SmallVec;
@@ -277,8 +278,10 @@ fn vector_threads(limits: &Limits) -> usize {
     THREADS.min(1 << limits.max_group.max(1).ilog2())
 }
 
-pub(super) const LAUNCHERS: &[Launcher] =
-    &[Launcher::of::<GemmActivation>(), Launcher::of::<MatmulSum>(), Launcher::of::<MatmulPointwise>()];
+pub(super) const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<GemmActivation>(), Launcher::of::<MatmulSum>(), Launcher::of::<MatmulPointwise>()],
+    examples: EXAMPLES,
+};
 
 impl FusedLaunch for GemmActivation {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -671,3 +674,28 @@ impl Product {
         gpu.launch(variant, "gemm_sum", each(self.numel() / vector).following(), &arguments)
     }
 }
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1024])?).map(drop),
+    // Of a tile for each multiprocessor.
+    |d, t| zeros(d, t, &[4096, 1024])?.matmul(&zeros(d, t, &[1024, 4096])?.t()?).map(drop),
+    // Of no whole words, which matrix units would take.
+    |d, t| zeros(d, t, &[1023, 1023])?.matmul(&zeros(d, t, &[1023, 1023])?).map(drop),
+    |d, t| zeros(d, t, &[64, 65536])?.matmul(&zeros(d, t, &[65536, 64])?).map(drop),
+    |d, t| zeros(d, t, &[1024, 1024])?.matmul(&zeros(d, t, &[1024, 1])?).map(drop),
+    |d, t| zeros(d, t, &[128, 1024])?.matmul(&zeros(d, t, &[10, 1024])?.t()?).map(drop),
+    |d, t| zeros(d, t, &[10, 128])?.matmul(&zeros(d, t, &[128, 1024])?).map(drop),
+    |d, t| zeros(d, t, &[128, 10])?.matmul(&zeros(d, t, &[10, 1024])?).map(drop),
+    // Gradients through the activation of a factor, one of which a library masks.
+    |d, t| differentiate(d, t, &[&[1024, 1024], &[1024, 1024]], |x| x[0].silu()?.matmul(&x[1])),
+    |d, t| differentiate(d, t, &[&[128, 1024], &[1024, 10]], |x| x[0].gelu(Approximate::None)?.matmul(&x[1])),
+    |d, t| differentiate(d, t, &[&[4096, 1024], &[1024, 1024]], |x| x[0].relu()?.matmul(&x[1])),
+    // An activation of a product, and the gradients of the second factor and of the bias at once.
+    |d, t| {
+        differentiate(d, t, &[&[1024, 1024], &[1024, 1024], &[1024]], |x| {
+            let activation = Activation::Gelu(Approximate::None);
+            x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { activation, ..Default::default() })
+        })
+    },
+];

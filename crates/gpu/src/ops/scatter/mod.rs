@@ -19,13 +19,17 @@ use crate::launch::layout::Joint;
 use crate::launch::operands::place;
 use crate::launch::words::{bits, word};
 use crate::memory::status::Check;
+use crate::ops::family::{Example, Family, in_any_order, zeros};
 use crate::ops::index::{Places, Program, Strides, is_wide, with_words};
 use crate::ops::scatter::lists::local_entries;
 use crate::program::source::Variant;
 use isograd_core::backend::Scatter;
 use isograd_core::ops::graph::IndexReduce;
-use isograd_core::{Call, DType, Result};
+use isograd_core::ops::{Index, Put};
+use isograd_core::{Call, DType, Device, Result};
 use std::sync::atomic::Ordering;
+
+pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
 /// In lists of at most this length each row looks at the others itself.
 const FEW: usize = 32;
@@ -241,3 +245,32 @@ fn keeping(variant: Variant, kept: Option<usize>, threads: usize) -> Variant {
         None => variant,
     }
 }
+
+/// Adds at one element of a row each, and writes there, along a dimension of this extent.
+fn scatter(device: &Device, dtype: DType, extent: usize) -> Result<()> {
+    let (x, index) = (zeros(device, dtype, &[extent, 1024])?, zeros(device, DType::I64, &[extent, 1024])?);
+    x.scatter_add(0, &index, &x)?;
+    x.scatter(0, &index, &x).map(drop)
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| scatter(d, t, 16),
+    |d, t| scatter(d, t, 4096),
+    |d, t| scatter(d, t, 16384),
+    |d, t| scatter(d, t, 65536),
+    // Wide rows, by an index for each.
+    |d, t| {
+        let (x, index) = (zeros(d, t, &[1024, 1024])?, zeros(d, DType::I64, &[1024])?);
+        x.index_add(0, &index, &x, 1)?;
+        x.index_put(&[Index::Tensor(index)], &x, Put::Assign).map(drop)
+    },
+    // Few values for a large table, and f16; lists that are too long to be kept in registers.
+    |d, t| {
+        let x = zeros(d, t, &[65536, 256])?;
+        let add = |rows| x.scatter_add(0, &zeros(d, DType::I64, &[rows, 256])?, &zeros(d, t, &[rows, 256])?).map(drop);
+        add(4096)?;
+        add(16384)
+    },
+    |d, t| in_any_order(d, || scatter(d, t, 4096)),
+];

@@ -1,0 +1,130 @@
+//! What a family of kernels tells of itself: which fused ops it launches, and calls that launch all of its kernels.
+
+use crate::driver::Limits;
+use crate::launch::device::Gpu;
+use isograd_core::fused::Fused;
+use isograd_core::tape::{BackwardOptions, grad_with};
+use isograd_core::{Call, DType, Device, Error, Result, Tensor};
+use std::any::{TypeId, type_name};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::LazyLock;
+
+/// A family of kernels.
+pub struct Family {
+    /// The launchers of its fused ops.
+    pub launchers: &'static [Launcher],
+    /// Calls that together launch every kernel of its files, with tensors of this dtype.
+    pub examples: &'static [Example],
+}
+
+/// A call with tensors of a dtype. An op that does not take the dtype gives its error.
+pub type Example = fn(&Device, DType) -> Result<()>;
+
+/// A fused op with kernels for GPUs.
+pub trait FusedLaunch: Fused {
+    /// Launches the kernels of a call, whose attributes are those of this descriptor.
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()>;
+
+    /// True if a device of these limits has the kernels for a dtype. Unless said otherwise, it has them for all floats that it has.
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        is_float(dtype, limits)
+    }
+}
+
+/// True for the floats of a device.
+pub fn is_float(dtype: DType, limits: &Limits) -> bool {
+    dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
+}
+
+/// What runs the descriptors of one type.
+pub struct Launcher {
+    id: fn() -> TypeId,
+    path: fn() -> &'static str,
+    run: fn(&Gpu, &Call<'_>, &dyn Fused) -> Result<()>,
+    takes: fn(DType, &Limits) -> bool,
+}
+
+impl Launcher {
+    /// The launcher of a type.
+    pub const fn of<F: FusedLaunch>() -> Launcher {
+        Launcher { id: TypeId::of::<F>, path: type_name::<F>, run: run::<F>, takes: F::takes }
+    }
+}
+
+fn run<F: FusedLaunch>(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+    let fused = fused.downcast_ref::<F>().expect("a launcher is found by the type of the descriptor");
+    fused.launch(gpu, call)
+}
+
+/// The hash of a type's identity, which is a hash already: launchers are looked up for every call.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, v: u64) {
+        self.0 = v;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// All launchers, by the type of the descriptor.
+static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher, BuildHasherDefault<IdHasher>>> = LazyLock::new(|| {
+    super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), launcher)).collect()
+});
+
+/// The types of the descriptors that have launchers, and the paths of these types.
+pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
+    super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), (launcher.path)()))
+}
+
+/// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
+pub fn launch(gpu: &Gpu, call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+    match LAUNCHERS.get(&fused.id()) {
+        Some(launcher) => (launcher.run)(gpu, call, fused),
+        None => Err(Error::unsupported(call.op, format!("{} has no kernel on GPUs", fused.name()))),
+    }
+}
+
+/// True if the device has the kernels of a fused op for a dtype.
+pub fn supports(gpu: &Gpu, fused: TypeId, dtype: DType) -> bool {
+    LAUNCHERS.get(&fused).is_some_and(|launcher| (launcher.takes)(dtype, gpu.driver().limits()))
+}
+
+/// The examples of all families.
+pub fn examples() -> impl Iterator<Item = Example> {
+    super::FAMILIES.iter().flat_map(|family| family.examples).copied()
+}
+
+/// A tensor of zeros.
+pub fn zeros(device: &Device, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+    Tensor::zeros(dims, dtype, device)
+}
+
+/// The gradients of `f` at leaves of these shapes.
+pub fn differentiate(
+    device: &Device,
+    dtype: DType,
+    shapes: &[&[usize]],
+    f: fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<()> {
+    let leaves: Vec<Tensor> = shapes.iter().map(|dims| zeros(device, dtype, dims)?.leaf()).collect::<Result<_>>()?;
+    let y = f(&leaves)?;
+    let options = BackwardOptions { gradient: Some(y.zeros_like()?), ..Default::default() };
+    grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options).map(drop)
+}
+
+/// A call on a device that may add in any order.
+pub fn in_any_order(device: &Device, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    device.set_deterministic(false);
+    let done = call();
+    device.set_deterministic(true);
+    done
+}
