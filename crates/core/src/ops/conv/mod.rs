@@ -13,7 +13,7 @@ pub(super) use self::geometry::{Geometry, extents, outputs};
 use self::geometry::three;
 use self::maps::{Maps, Names};
 use crate::tensor::{check_float, check_same};
-use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
+use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
 
 /// Zeros around the input of a convolution over `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,17 @@ fn check_channels<const N: usize>(
     }
 }
 
+/// Runs `f`, whose errors of shapes name those of all operands.
+fn with_shapes(op: &'static str, operands: [Option<&Tensor>; 3], f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+    f().map_err(|e| match e.kind() {
+        Kind::Shape => {
+            let shapes: Vec<String> = operands.iter().flatten().map(|t| t.shape().to_string()).collect();
+            Error::shape(op, format!("{}; the operands are {}", e.message(), shapes.join(", ")))
+        }
+        _ => e,
+    })
+}
+
 fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<()> {
     let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     check_float(op, x)?;
@@ -173,6 +184,17 @@ fn convolution<const N: usize>(
     if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
         return no_autocast(|| convolution(names, &x, &weight, bias.as_ref(), conv));
     }
+    with_shapes(op, [Some(x), Some(weight), bias], || convolve(names, x, weight, bias, conv))
+}
+
+fn convolve<const N: usize>(
+    names: Names,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    conv: &Conv<N>,
+) -> Result<Tensor> {
+    let op = names.conv;
     check_operands::<N>(op, x, weight, bias)?;
     let (x, is_sample) = batch::<N>(op, x)?;
     let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
@@ -216,6 +238,17 @@ fn transposed<const N: usize>(
     if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
         return no_autocast(|| transposed(names, &x, &weight, bias.as_ref(), conv));
     }
+    with_shapes(op, [Some(x), Some(weight), bias], || transpose(names, x, weight, bias, conv))
+}
+
+fn transpose<const N: usize>(
+    names: Names,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    conv: &ConvTranspose<N>,
+) -> Result<Tensor> {
+    let op = names.input;
     check_operands::<N>(op, x, weight, bias)?;
     let (x, is_sample) = batch::<N>(op, x)?;
     let (channels, per_group) = (x.dims()[1], weight.dims()[1]);
