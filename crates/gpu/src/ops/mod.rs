@@ -27,6 +27,7 @@ mod segment;
 mod softmax;
 mod sort;
 mod total;
+mod window;
 
 use crate::launch::device::Gpu;
 use family::Family;
