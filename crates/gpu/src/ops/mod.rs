@@ -6,7 +6,7 @@ mod custom;
 mod distance;
 mod dropout;
 mod each;
-mod elementwise;
+pub(crate) mod elementwise;
 mod family;
 mod gather;
 mod group_norm;
