@@ -2,16 +2,25 @@
 // are contiguous along one dimension in whole words of 16 bytes. Compute capability 8.0 and later.
 //
 // A group of four waves makes TILE_M x TILE_N results, a wave a quarter of them. Tiles of TILE_K = 32 columns of a, and rows of
-// b, are copied to local memory while earlier ones are multiplied: STAGES of them are there or on their way. In local memory a
-// tile lies as in memory, [tile, TILE_K] or [TILE_K, tile], in words of 8 elements, whose places within a row depend on the
-// row so that eight rows' words are in different banks. A wave reads the operands of the next instructions while it multiplies.
+// b, are copied to local memory while earlier ones are multiplied: STAGES of them are there or on their way. A wave reads the operands of
+// the next instructions while it multiplies.
+//
+// THREADS: 128
+// T: f16 or bf16, dtype of a, b, c and y
+// ACC: f32
+// INTS: 19.., length of `p`, as gemm has it
+// TILE_M, TILE_N: 64 or 128, results of a group
+// TILE_K: 32, columns of a that a copy has
+// A_ALONG_K, B_ALONG_K: 0 or 1, whether a factor is contiguous along K; otherwise along its rows
+// ACTIVATION, KEEPS_SUM, JOIN: as in finish.h
+// WIDE: flag, positions have 64 bits
 
-#include "finish.h"
+#include "matrix.h"
+#define A_VECTOR CHUNK
+#define B_VECTOR CHUNK
+#include "loader.h"
 
 #define STAGES 3
-// 8 elements.
-#define CHUNK 8
-#define CHUNKS_K (TILE_K / CHUNK)
 #define WAVE_TILE_M (TILE_M / 2)
 #define WAVE_TILE_N (TILE_N / 2)
 // Blocks of 16 x 16 of a wave, and of 8 columns: what one instruction takes of a and of b.
@@ -20,31 +29,23 @@
 // Rows of tiles that run together, so that they find each other's operands in the cache.
 #define BAND 8
 
-// The place of a word of a tile, in bytes.
-FUNCTION u32 place(int row, int k, int tile, int along_k) {
-    return along_k ? (u32)(row * CHUNKS_K + (k / CHUNK ^ (row >> 1 & 3))) * 16
-                   : (u32)(k * (tile / CHUNK) + (row / CHUNK ^ (k & 7))) * 16;
-}
+// Rows, or elements of K, from a word of a thread's share to the next; and how many words there are.
+#define LINES(tile, along_k) (THREADS / ((along_k) ? CHUNKS_K : (tile) / CHUNK))
+#define WORDS_OF(tile) ((tile) * CHUNKS_K / THREADS)
 
 // A thread's share of the copies of tiles: words at equal distances, whose places in local memory are at equal distances too.
 typedef struct {
-    GLOBAL const S *from;
-    i64 step;
+    Words from;
     u32 to;
     int row, k;
     u32 rows_inside;
 } Share;
 
-// Rows, or columns of K, from a word of a share to the next; and how many words there are.
-#define LINES(tile, along_k) (THREADS / ((along_k) ? CHUNKS_K : (tile) / CHUNK))
-#define WORDS_OF(tile) ((tile) * CHUNKS_K / THREADS)
-
-FUNCTION Share share(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int tile, int along_k) {
+FUNCTION Share share(Factor f, int side, int rows, int tile, int along_k) {
     Share s;
     s.row = along_k ? LANE / CHUNKS_K : LANE % (tile / CHUNK) * CHUNK;
     s.k = along_k ? LANE % CHUNKS_K * CHUNK : LANE / (tile / CHUNK);
-    s.from = x + (s.row * row_stride + s.k * k_stride);
-    s.step = LINES(tile, along_k) * (i64)(along_k ? row_stride : k_stride);
+    s.from = words(f, side, s.row, s.k, along_k ? LINES(tile, 1) : 0, along_k ? 0 : LINES(tile, 0));
     s.to = place(s.row, s.k, tile, along_k);
     s.rows_inside = 0;
 #pragma unroll
@@ -53,21 +54,20 @@ FUNCTION Share share(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, 
     return s;
 }
 
-// Copies the share of the tile that lies `k0` beyond the first. Beyond the rows and `columns` it is 0.
-FUNCTION void copy_tile(Share s, GLOBAL const S *x, i64 k0, int columns, int tile, int along_k, LocalPlace to) {
+// Copies the share of the tile that lies `k` beyond the first. Beyond the rows and `columns` it is 0. `x`: any address.
+FUNCTION void copy_tile(Share s, int side, GLOBAL const S *x, int k, int columns, int tile, int along_k, LocalPlace to) {
 #pragma unroll
     for (int i = 0; i < WORDS_OF(tile); i++) {
         int is_inside = (s.rows_inside >> i & 1) && s.k + (along_k ? 0 : i * LINES(tile, along_k)) < columns;
-        GLOBAL const S *from = is_inside ? s.from + (k0 + i * s.step) : x;
+        is_inside = is_inside && has_word(s.from, side, i, k);
+        GLOBAL const S *from = is_inside ? word(s.from, side, i, k) : x;
         copy_async(to + s.to + i * LINES(tile, along_k) * (along_k ? CHUNKS_K : tile / CHUNK) * 16, from, is_inside ? 16 : 0);
     }
 }
 
 KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
-                 A alpha, A beta) {
+                 A alpha, A beta LOADER_ARGUMENTS) {
     i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
-    idx a_row = A_ALONG_K ? (idx)p.v[9] : 1, a_k = A_ALONG_K ? 1 : (idx)p.v[10];
-    idx b_row = B_ALONG_K ? (idx)p.v[12] : 1, b_k = B_ALONG_K ? 1 : (idx)p.v[13];
     SHARED(u32x4, tiles, STAGES * (TILE_M + TILE_N) * CHUNKS_K);
     LocalPlace first = local_place(tiles);
 #define PLACE_A(stage) (first + (u32)(stage) * ((TILE_M + TILE_N) * CHUNKS_K * 16))
@@ -82,18 +82,16 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
-    GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
-    GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
+    Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
     int steps = (int)((k_end - k0 + TILE_K - 1) / TILE_K), depth = (int)(k_end - k0);
-    Share share_a = share(at_a, a_row, a_k, rows, TILE_M, A_ALONG_K);
-    Share share_b = share(at_b, b_row, b_k, columns, TILE_N, B_ALONG_K);
+    Share share_a = share(of_a, SIDE_A, rows, TILE_M, A_ALONG_K), share_b = share(of_b, SIDE_B, columns, TILE_N, B_ALONG_K);
     // What is copied next, and where to; where the multiplied tile is.
     u32 filling = 0, used = 0;
 #define NEXT(stage) ((stage) + 1 == STAGES ? 0 : (stage) + 1)
 #define COPY(step) \
     if ((step) < steps) { \
-        copy_tile(share_a, at_a, (step) * TILE_K * (i64)a_k, depth - (step) * TILE_K, TILE_M, A_ALONG_K, PLACE_A(filling)); \
-        copy_tile(share_b, at_b, (step) * TILE_K * (i64)b_k, depth - (step) * TILE_K, TILE_N, B_ALONG_K, PLACE_B(filling)); \
+        copy_tile(share_a, SIDE_A, a, (step) * TILE_K, depth - (step) * TILE_K, TILE_M, A_ALONG_K, PLACE_A(filling)); \
+        copy_tile(share_b, SIDE_B, b, (step) * TILE_K, depth - (step) * TILE_K, TILE_N, B_ALONG_K, PLACE_B(filling)); \
     } \
     filling = NEXT(filling); \
     end_group_of_copies()
@@ -105,29 +103,23 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         COPY(step);
     }
 
-    int wave = LANE / 32, lane = LANE % 32, block = lane / 8, line = lane % 8;
+    int wave = LANE / 32;
     int own_m = wave % 2 * WAVE_TILE_M, own_n = wave / 2 * WAVE_TILE_N;
-    f32 sums[BLOCKS_M][BLOCKS_N][4];
+    f32 sums[BLOCKS_M][BLOCKS_N][SUMS];
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j++)
 #pragma unroll
-            for (int r = 0; r < 4; r++) sums[i][j][r] = 0;
+            for (int r = 0; r < SUMS; r++) sums[i][j][r] = 0;
 
-    // Operands of 16 columns, and of the next 16. Blocks are in the order of the instruction's: of a, rows first; of b, K first.
+    // Operands of 16 columns, and of the next 16.
     u32 va[2][BLOCKS_M][4], vb[2][BLOCKS_N / 2][4];
 #define READ_OPERANDS(buffer, k) \
-    _Pragma("unroll") for (int i = 0; i < BLOCKS_M; i++) { \
-        int row = own_m + i * 16 + block % 2 * 8, column = (k) + block / 2 * 8; \
-        load_blocks(PLACE_A(used) + (A_ALONG_K ? place(row + line, column, TILE_M, 1) : place(row, column + line, TILE_M, 0)), \
-                    !A_ALONG_K, va[buffer][i]); \
-    } \
-    _Pragma("unroll") for (int j = 0; j < BLOCKS_N / 2; j++) { \
-        int row = own_n + j * 16 + block / 2 * 8, column = (k) + block % 2 * 8; \
-        load_blocks(PLACE_B(used) + (B_ALONG_K ? place(row + line, column, TILE_N, 1) : place(row, column + line, TILE_N, 0)), \
-                    !B_ALONG_K, vb[buffer][j]); \
-    }
+    _Pragma("unroll") for (int i = 0; i < BLOCKS_M; i++) \
+        load_a(PLACE_A(used), own_m + i * 16, k, TILE_M, A_ALONG_K, va[buffer][i]); \
+    _Pragma("unroll") for (int j = 0; j < BLOCKS_N / 2; j++) \
+        load_b(PLACE_B(used), own_n + j * 16, k, TILE_N, B_ALONG_K, vb[buffer][j]);
     WAIT();
     READ_OPERANDS(0, 0)
     for (int step = 0; step < steps; step++) {
@@ -145,11 +137,10 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
             for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
-                for (int j = 0; j < BLOCKS_N; j++) CAT(mma_, T)(sums[i][j], va[k % 2][i], vb[k % 2][j / 2] + j % 2 * 2);
+                for (int j = 0; j < BLOCKS_N; j++) multiply(sums[i][j], va[k % 2][i], vb[k % 2][j / 2] + j % 2 * 2);
         }
     }
 
-    // A thread has pairs of neighbours in rows that are 8 apart.
     GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
     GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
     GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
@@ -158,11 +149,11 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     for (int i = 0; i < BLOCKS_M; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            int row = own_m + i * 16 + half * 8 + lane / 4;
+            int row = own_m + i * 16 + RESULT_ROW(half);
             if (row >= rows) continue;
 #pragma unroll
             for (int j = 0; j < BLOCKS_N; j++) {
-                int column = own_n + j * 8 + lane % 4 * 2;
+                int column = own_n + j * 8 + RESULT_COLUMN;
                 union {
                     u32 word;
                     S each[2];

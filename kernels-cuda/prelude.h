@@ -112,13 +112,6 @@ typedef uint4 u32x4;
 #define left_word(p) simt_load_relaxed(p)
 typedef u64 LocalPlace;
 #define local_place(p) ((u64)(p))
-#define mma_f16(d, a, b) simt_mma_f16(d, a, b)
-#define mma_bf16(d, a, b) simt_mma_bf16(d, a, b)
-#define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
-#define end_group_of_copies() simt_cp_async_commit()
-#define wait_for_copies(groups) simt_cp_async_wait(groups)
-#define load_blocks(at, transposed, out) \
-    ((transposed) ? simt_ldmatrix<4, true>(out, (void *)(at)) : simt_ldmatrix<4, false>(out, (void *)(at)))
 
 #else
 
@@ -156,41 +149,8 @@ FUNCTION void add_word_any_f32(GLOBAL f32 *p, u32x4 w) {
 }
 #endif
 
-// Of local memory, as the following take it; distances are in bytes.
+// Of local memory, as instructions take it; distances are in bytes.
 typedef u32 LocalPlace;
 #define local_place(p) ((u32)__cvta_generic_to_shared(p))
-
-// d [16, 8] += a [16, 16] b [16, 8], by a wave: compute capability 8.0 and later, as what follows.
-#define MMA(dtype) \
-    FUNCTION void mma_##dtype(f32 *d, const u32 *a, const u32 *b) { \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #dtype "." #dtype \
-                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
-    }
-MMA(f16)
-MMA(bf16)
-
-// Copies 16 bytes to local memory while the thread goes on; the first `bytes` of them are read, the others become 0.
-FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
-}
-#define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
-// Until at most so many groups are on their way.
-#define wait_for_copies(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
-
-// Four blocks of 8 x 8 of 16 bits, of which this thread gives the place of a row of one.
-FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
-    if (transposed)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                     : "r"(at)
-                     : "memory");
-}
 
 #endif

@@ -69,3 +69,40 @@ MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
 #endif
 
 #endif
+
+// A tile [rows, TILE_K] in local memory: words of CHUNK elements, whose places within a row depend on the row so that what lanes read
+// together is in different banks.
+//
+// TILE_K: power of 2 from 32 on, elements of a tile along K
+// T: f16 or bf16
+
+#define CHUNK 8
+#define CHUNKS_K (TILE_K / CHUNK)
+typedef STORAGE(T) Element;
+
+// Where an element of a tile lies.
+FUNCTION int place(int row, int k) {
+    return row * TILE_K + (k / CHUNK ^ ((row >> 1 ^ row >> 3) & (CHUNKS_K - 1))) * CHUNK + k % CHUNK;
+}
+
+// PART neighbours of a row.
+FUNCTION Operand load_operand(LOCAL const Element *tile, int row, int k) {
+    union {
+        Operand all;
+        FourWords words[PART / CHUNK];
+    } v;
+#pragma unroll
+    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const FourWords *)(tile + place(row, k + i * CHUNK));
+    return v.all;
+}
+
+// A lane's operands of 16 rows of a and of 16 columns of b, and DEPTH elements of K.
+#define load_a(tile, row, k) load_operand(tile, (row) + ROW_OF(LANE % WAVE), (k) + K_OF(LANE % WAVE))
+#define load_b(tile, row, k) load_operand(tile, (row) + COLUMN_OF(LANE % WAVE), (k) + K_OF(LANE % WAVE))
+
+// sums [16, 16] += a [16, DEPTH] b [DEPTH, 16], by a wave.
+#define multiply(sums, a, b) sums = CAT(multiply_, T)(a, b, sums)
+
+// Of these sums a lane has RESULTS neighbours of row RESULT_ROW, from column RESULT_COLUMN on.
+#define RESULT_ROW ROW_OF(LANE % WAVE)
+#define RESULT_COLUMN RESULT_OF(LANE % WAVE)

@@ -3,16 +3,23 @@
 //
 // A group makes TILE_M x TILE_N results; its waves are two along M and the others along N. Tiles of TILE_K = 32 columns of a, and rows of b,
 // go through registers to one of two places in local memory while the waves multiply those in the other. There K comes
-// last, [tile, TILE_K] in words of 8 elements, whose places within a row depend on the row so that what lanes read together
-// is in different banks. Operands that are contiguous along their rows are turned on the way: a thread has the same 8 rows in
-// several columns of K.
+// last. Operands that are contiguous along their rows are turned on the way: a thread has the same 8 rows in several columns of K.
+//
+// THREADS: 256
+// T: f16 or bf16, dtype of a, b, c and y
+// ACC: f32
+// INTS: 19.., length of `p`, as gemm has it
+// TILE_M, TILE_N: 64 or 128, results of a group
+// TILE_K: 32, columns of a that are in local memory at a time
+// A_ALONG_K, B_ALONG_K: 0 or 1, whether a factor is contiguous along K; otherwise along its rows
+// ACTIVATION, KEEPS_SUM, JOIN: as in finish.h
+// WIDE: flag, positions have 64 bits
 
-#include "finish.h"
 #include "matrix.h"
+#define A_VECTOR CHUNK
+#define B_VECTOR CHUNK
+#include "loader.h"
 
-// 8 elements.
-#define CHUNK 8
-#define CHUNKS_K (TILE_K / CHUNK)
 // Words that a thread copies of a tile.
 #define SHARE(tile) ((tile) * CHUNKS_K / THREADS)
 #define WAVE_TILE_M (TILE_M / 2)
@@ -34,11 +41,6 @@ typedef union {
     S each[4];
 } Turned;
 
-// Where an element of a tile lies.
-FUNCTION int place(int row, int k) {
-    return row * TILE_K + (k / CHUNK ^ ((row >> 1 ^ row >> 3) & (CHUNKS_K - 1))) * CHUNK + k % CHUNK;
-}
-
 // The first element of word `i` of this thread's share.
 FUNCTION int share_row(int i, int tile, int along_k) {
     return along_k ? (LANE + i * THREADS) / CHUNKS_K : LANE % (tile / CHUNK) * CHUNK;
@@ -48,14 +50,14 @@ FUNCTION int share_k(int i, int tile, int along_k) {
     return along_k ? LANE % CHUNKS_K * CHUNK : LANE / (tile / CHUNK) * SHARE(tile) + i;
 }
 
-// This thread's share of the tile at x. Beyond `rows` and `columns` it is 0.
-FUNCTION void fetch(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int columns, int tile, int along_k, Chunk *share) {
+// This thread's share of the first tile of a factor. Beyond `rows` and `columns` it is 0.
+FUNCTION void fetch(Factor f, int side, int rows, int columns, int tile, int along_k, Chunk *share) {
 #pragma unroll
     for (int i = 0; i < SHARE(tile); i++) {
         int row = share_row(i, tile, along_k), k = share_k(i, tile, along_k);
         FourWords zero = {0, 0, 0, 0};
-        int is_inside = row < rows && k < columns;
-        share[i].word = is_inside ? *(GLOBAL const FourWords *)(x + (row * row_stride + k * k_stride)) : zero;
+        int is_inside = row < rows && k < columns && has_element(f, side, row, k);
+        share[i].word = is_inside ? *(GLOBAL const FourWords *)element(f, side, row, k) : zero;
     }
 }
 
@@ -78,22 +80,9 @@ FUNCTION void keep(LOCAL S *to, int tile, int along_k, const Chunk *share) {
     }
 }
 
-// A lane's operand, PART neighbours.
-FUNCTION Operand read(LOCAL const S *tile, int row, int k) {
-    union {
-        Operand all;
-        FourWords words[PART / CHUNK];
-    } v;
-#pragma unroll
-    for (int i = 0; i < PART / CHUNK; i++) v.words[i] = *(LOCAL const FourWords *)(tile + place(row, k + i * CHUNK));
-    return v.all;
-}
-
 KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
-                 A alpha, A beta) {
+                 A alpha, A beta LOADER_ARGUMENTS) {
     i64 m = p.v[0], n = p.v[1], batches = p.v[3], tiles_m = p.v[4], tiles_n = p.v[5], n_parts = p.v[6];
-    idx a_row = A_ALONG_K ? (idx)p.v[9] : 1, a_k = A_ALONG_K ? 1 : (idx)p.v[10];
-    idx b_row = B_ALONG_K ? (idx)p.v[12] : 1, b_k = B_ALONG_K ? 1 : (idx)p.v[13];
     SHARED(u32x4, tiles, 2 * (TILE_M + TILE_N) * CHUNKS_K);
 #define PLACE_A(place) ((LOCAL S *)tiles + (place) * ((TILE_M + TILE_N) * TILE_K))
 #define PLACE_B(place) (PLACE_A(place) + TILE_M * TILE_K)
@@ -107,18 +96,17 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
-    GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
-    GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
+    Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
     Chunk share_a[SHARE(TILE_M)], share_b[SHARE(TILE_N)];
     int depth = (int)(k_end - k0);
 #define FETCH() \
-    fetch(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, share_a); \
-    fetch(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, share_b)
+    fetch(of_a, SIDE_A, rows, depth, TILE_M, A_ALONG_K, share_a); \
+    fetch(of_b, SIDE_B, columns, depth, TILE_N, B_ALONG_K, share_b)
 #define KEEP(place) \
     keep(PLACE_A(place), TILE_M, A_ALONG_K, share_a); \
     keep(PLACE_B(place), TILE_N, B_ALONG_K, share_b)
 
-    int wave = LANE / WAVE, lane = LANE % WAVE;
+    int wave = LANE / WAVE;
     int own_m = wave % 2 * WAVE_TILE_M, own_n = wave / 2 * WAVE_TILE_N;
     Sums sums[BLOCKS_M][BLOCKS_N];
 #pragma unroll
@@ -132,8 +120,8 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     for (int place = 0; depth > 0; depth -= TILE_K, place ^= 1) {
         int has_next = depth > TILE_K;
         if (has_next) {
-            at_a += TILE_K * (i64)a_k;
-            at_b += TILE_K * (i64)b_k;
+            advance(&of_a, SIDE_A, TILE_K);
+            advance(&of_b, SIDE_B, TILE_K);
             depth -= TILE_K;
             FETCH();
             depth += TILE_K;
@@ -142,12 +130,12 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
         for (int k = 0; k < TILE_K; k += DEPTH) {
             Operand va[BLOCKS_M];
 #pragma unroll
-            for (int i = 0; i < BLOCKS_M; i++) va[i] = read(PLACE_A(place), own_m + i * 16 + ROW_OF(lane), k + K_OF(lane));
+            for (int i = 0; i < BLOCKS_M; i++) va[i] = load_a(PLACE_A(place), own_m + i * 16, k);
 #pragma unroll
             for (int j = 0; j < BLOCKS_N; j++) {
-                Operand vb = read(PLACE_B(place), own_n + j * 16 + COLUMN_OF(lane), k + K_OF(lane));
+                Operand vb = load_b(PLACE_B(place), own_n + j * 16, k);
 #pragma unroll
-                for (int i = 0; i < BLOCKS_M; i++) sums[i][j] = CAT(multiply_, T)(va[i], vb, sums[i][j]);
+                for (int i = 0; i < BLOCKS_M; i++) multiply(sums[i][j], va[i], vb);
             }
         }
 #pragma unroll
@@ -169,11 +157,11 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     int has_words = n % RESULTS == 0 && p.v[17];
 #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++) {
-        int row = own_m + i * 16 + ROW_OF(lane);
+        int row = own_m + i * 16 + RESULT_ROW;
         if (row >= rows) continue;
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j++) {
-            int column = own_n + j * 16 + RESULT_OF(lane);
+            int column = own_n + j * 16 + RESULT_COLUMN;
             union {
                 Stored words;
                 S each[RESULTS];

@@ -3,8 +3,42 @@
 //
 // Long sums of few results are cut along K into parts: each part writes its products to `parts`, [PARTS, B, M, N] in the
 // arithmetic's type, and gemm_sum adds them in order.
+//
+// THREADS: 1 .. 1024, threads of a group
+// T: f16, bf16, f32 or f64, dtype of a, b, c and y
+// ACC: f32 or f64, dtype of the arithmetic
+// INTS: 1.., length of `p`
+// WIDE: flag, positions have 64 bits
+// VECTOR: 1 .. 16, elements of a word
+// WORD: u16 .. u32x4, type of a word
+// ACTIVATION, KEEPS_SUM, JOIN, HAS_C: as in finish.h
+// gemm:
+//   TILE_M, TILE_N: power of 2, results of a group
+//   TILE_K: power of 2, columns of a that are in local memory at a time
+//   RESULTS_M, RESULTS_N: power of 2, results of a thread
+//   RUN: power of 2, neighbouring results of a thread
+//   RUN_WORD, STORE_WORD: u16 .. u32x4, type of RUN numbers of ACC and of T
+//   A_VECTOR, B_VECTOR, A_ALONG_K, B_ALONG_K: as in loader.h; A_VECTOR and B_VECTOR are 1 or VECTOR
+// gemv:
+//   LANES: power of 2, threads side by side where the matrix is contiguous
+//   TEAM: LANES
+//   COLUMNS: 1.., vectors
+//   TOGETHER: 1 .. COLUMNS, vectors whose sums are put together at once
+//   ALONG_K: 0 or 1, whether the matrix is contiguous along K; otherwise along the rows
+//   HAS_WORDS: 0 or 1, whether the vectors are read in words
+// gemm_outer:
+//   ROWS: 1.., rows of results of a thread
+//   HAS_WORDS: 0 or 1, whether b is read in words
+// gemm_mask:
+//   MASK: flag
+// gemm_sum:
+//   SUM_WORD: u32 .. u32x4, type of VECTOR numbers of ACC
 
+#ifdef TILE_M
+#include "loader.h"
+#else
 #include "finish.h"
+#endif
 
 // VECTOR elements, which move as one word.
 typedef union {
@@ -63,23 +97,22 @@ FUNCTION int share_row(int e, int tile, int along_k, int vector) {
     return along_k ? e / lanes % tile : e % (tile / vector) * vector;
 }
 
-// This thread's share of the tile at x. Beyond `rows` and `columns` it is 0.
-FUNCTION void fetch(GLOBAL const S *x, idx row_stride, idx k_stride, int rows, int columns, int tile, int along_k,
-                    int vector, S *share) {
+// This thread's share of the first tile of a factor. Beyond `rows` and `columns` it is 0.
+FUNCTION void fetch(Factor f, int side, int rows, int columns, int tile, int along_k, int vector, S *share) {
 #pragma unroll
     for (int i = 0; i < SHARE(tile) / vector; i++) {
         int e = LANE + i * THREADS;
         int row = share_row(e, tile, along_k, vector), k = share_k(e, tile, along_k, vector);
-        int is_inside = row < rows && k < columns;
+        int is_inside = row < rows && k < columns && has_element(f, side, row, k);
         if (vector > 1) {
             Vector v;
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) v.each[j] = 0;
-            if (is_inside) v.word = *(GLOBAL const WORD *)(x + (row * row_stride + k * k_stride));
+            if (is_inside) v.word = *(GLOBAL const WORD *)element(f, side, row, k);
 #pragma unroll
             for (int j = 0; j < VECTOR; j++) share[i * VECTOR + j] = v.each[j];
         } else {
-            share[i] = is_inside ? x[row * row_stride + k * k_stride] : (S)0;
+            share[i] = is_inside ? *element(f, side, row, k) : (S)0;
         }
     }
 }
@@ -113,13 +146,10 @@ LOCAL_FUNCTION void read(LOCAL const A *from, int results, int step, A *values) 
 }
 
 KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL A *parts, Ints p,
-             A alpha, A beta) {
+             A alpha, A beta LOADER_ARGUMENTS) {
     LET_NEXT_START();
     i64 m = p.v[0], n = p.v[1], batches = p.v[3];
     int tiles_m = (int)p.v[4], tiles_n = (int)p.v[5], n_parts = (int)p.v[6];
-    // Words lie along a stride of 1.
-    idx a_row = A_VECTOR > 1 && !A_ALONG_K ? 1 : (idx)p.v[9], a_k = A_VECTOR > 1 && A_ALONG_K ? 1 : (idx)p.v[10];
-    idx b_row = B_VECTOR > 1 && !B_ALONG_K ? 1 : (idx)p.v[12], b_k = B_VECTOR > 1 && B_ALONG_K ? 1 : (idx)p.v[13];
     SHARED(u32x4, all_a, 2 * TILE_K * PITCH(TILE_M) * sizeof(A) / 16);
     SHARED(u32x4, all_b, 2 * TILE_K * PITCH(TILE_N) * sizeof(A) / 16);
 
@@ -141,23 +171,22 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
     for (int i = 0; i < RESULTS_M * RESULTS_N; i++) sums[i] = 0;
     S share_a[SHARE(TILE_M)], share_b[SHARE(TILE_N)];
-    GLOBAL const S *at_a = a + (batch * p.v[8] + m0 * p.v[9] + k0 * p.v[10]);
-    GLOBAL const S *at_b = b + (batch * p.v[11] + n0 * p.v[12] + k0 * p.v[13]);
+    Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
     LOCAL A *tile_a = (LOCAL A *)all_a, *tile_b = (LOCAL A *)all_b;
     int depth = (int)(k_end - k0 < TILE_K ? k_end - k0 : TILE_K);
-    fetch(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, A_VECTOR, share_a);
-    fetch(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, B_VECTOR, share_b);
+    fetch(of_a, SIDE_A, rows, depth, TILE_M, A_ALONG_K, A_VECTOR, share_a);
+    fetch(of_b, SIDE_B, columns, depth, TILE_N, B_ALONG_K, B_VECTOR, share_b);
     keep(tile_a, TILE_M, A_ALONG_K, A_VECTOR, share_a);
     keep(tile_b, TILE_N, B_ALONG_K, B_VECTOR, share_b);
     BARRIER();
     for (int place = 0; k0 < k_end; k0 += TILE_K, place ^= 1) {
         i64 rest = k_end - k0 - TILE_K;
         if (rest > 0) {
-            at_a += TILE_K * (i64)a_k;
-            at_b += TILE_K * (i64)b_k;
+            advance(&of_a, SIDE_A, TILE_K);
+            advance(&of_b, SIDE_B, TILE_K);
             depth = (int)(rest < TILE_K ? rest : TILE_K);
-            fetch(at_a, a_row, a_k, rows, depth, TILE_M, A_ALONG_K, A_VECTOR, share_a);
-            fetch(at_b, b_row, b_k, columns, depth, TILE_N, B_ALONG_K, B_VECTOR, share_b);
+            fetch(of_a, SIDE_A, rows, depth, TILE_M, A_ALONG_K, A_VECTOR, share_a);
+            fetch(of_b, SIDE_B, columns, depth, TILE_N, B_ALONG_K, B_VECTOR, share_b);
         }
         LOCAL const A *from_a = tile_a + place * (TILE_K * PITCH(TILE_M)) + own_m;
         LOCAL const A *from_b = tile_b + place * (TILE_K * PITCH(TILE_N)) + own_n;

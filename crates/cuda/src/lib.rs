@@ -26,6 +26,7 @@ pub static DIALECT: Dialect = Dialect {
     name: "cuda",
     files: &[
         ("prelude.h", include_str!("../kernels/prelude.h")),
+        ("matrix.h", include_str!("../kernels/matrix.h")),
         ("mma.c", include_str!("../kernels/mma.c")),
         ("hopper.h", include_str!("../kernels/hopper.h")),
         ("wgmma.c", include_str!("../kernels/wgmma.c")),

@@ -3,7 +3,7 @@
 use crate::driver::Handle;
 use crate::launch::device::Gpu;
 use crate::memory::{pool, status};
-use crate::ops;
+use crate::{ops, vendor};
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -62,7 +62,7 @@ impl Backend for Gpu {
         if !moves_bits && !self.driver().limits().has_f64 && call.inputs.iter().chain(call.outputs).any(is_f64) {
             return Err(Error::unsupported(call.op, "the device has no f64"));
         }
-        ops::run(self, call)
+        if vendor::try_run(self, call)? { Ok(()) } else { ops::run(self, call) }
     }
 
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {

@@ -4,7 +4,7 @@
 //! [`Backend`](isograd_core::Backend) of it: it chooses a kernel for each call, assembles its source, has it compiled once, and
 //! owns the memory.
 //!
-//! Each folder imports only those before it: `driver`, `memory` and `program`, `launch`, `vendor`, `ops`.
+//! Each folder imports only those before it: `driver`, `memory` and `program`, `launch`, `ops`, `vendor`.
 
 mod backend;
 pub mod catalogue;

@@ -33,6 +33,7 @@ mod unary;
 mod unfold;
 pub mod unscale;
 mod view;
+pub mod window;
 
 pub use binary::Rounding;
 pub use channel_norm::{Running, Statistics};

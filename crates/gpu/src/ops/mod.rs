@@ -6,7 +6,7 @@ mod custom;
 mod distance;
 mod dropout;
 mod each;
-mod elementwise;
+pub(crate) mod elementwise;
 mod family;
 mod gather;
 mod group_norm;
@@ -27,6 +27,7 @@ mod segment;
 mod softmax;
 mod sort;
 mod total;
+mod window;
 
 use crate::launch::device::Gpu;
 use family::Family;

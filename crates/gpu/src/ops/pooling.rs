@@ -9,16 +9,15 @@ use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::addresses;
 use crate::launch::words::{divider, word};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
+use crate::ops::window::{self, is_one};
 use crate::program::source::Variant;
-use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolForward, PoolWindows};
+use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolForward};
+use isograd_core::ops::window::Windows;
 use isograd_core::ops::{AvgPool, MaxPool};
 use isograd_core::{Call, DType, Result};
-use std::ops::Deref;
 
 /// Elements of a line that a thread holds, at most.
 const HELD: usize = 64;
-/// Elements of a window up to which loops are unrolled.
-const SMALL: usize = 32;
 /// Groups among which bands are divided before a group takes several at once.
 const GROUPS: usize = 512;
 /// Lines or columns that a thread has at least, where several share them.
@@ -68,96 +67,38 @@ impl FusedLaunch for AvgPoolBackward {
     }
 }
 
-/// The windows of a call.
-struct Windows(PoolWindows);
+/// Windows that are all of their volumes as lines of one.
+fn flattened(windows: Windows) -> Windows {
+    if !is_one(&windows) {
+        return windows;
+    }
+    let line = [1, 1, windows.volume()];
+    Windows { input: line, kernel: line, ..windows }
+}
 
-impl Deref for Windows {
-    type Target = PoolWindows;
+/// Whether the averages of all windows have one divisor, the size of a window. With `count_include_pad`, padding is counted.
+fn have_one_size(windows: &Windows, count_include_pad: bool) -> bool {
+    windows.are_whole() && (count_include_pad || windows.is_unpadded())
+}
 
-    fn deref(&self) -> &PoolWindows {
-        &self.0
+/// How many threads share the elements of a window, of groups of `threads`.
+fn readers(windows: &Windows, threads: usize, has_words: bool) -> usize {
+    match windows.window() {
+        n if n < if has_words { SHARED_WORDS } else { SHARED[0] } => 1,
+        n if n < SHARED[1] => READERS.min(threads),
+        _ => threads,
     }
 }
 
-impl Windows {
-    /// Of windows that are all of their volumes, lines of one.
-    fn flattened(self) -> Windows {
-        if !self.is_one() {
-            return self;
-        }
-        let line = [1, 1, self.input.iter().product()];
-        Windows(PoolWindows { input: line, kernel: line, ..self.0 })
-    }
-
-    /// Whether a window is all of a volume.
-    fn is_one(&self) -> bool {
-        self.is_adaptive && self.output == [1; 3]
-    }
-
-    /// From the first to the last element of a window.
-    fn reach(&self, d: usize) -> usize {
-        self.dilation[d] * (self.kernel[d] - 1)
-    }
-
-    /// Whether a position needs more than 31 bits, with room for a step beyond.
-    fn is_wide(&self) -> bool {
-        let volume = |extents: &[usize; 3]| self.planes * extents.iter().product::<usize>();
-        let end = |d: usize| self.input[d] + 2 * (self.padding[d] + self.reach(d) + self.stride[d]);
-        volume(&self.input).max(volume(&self.output)).max((0..3).map(end).max().unwrap_or(0)) > 1 << 30
-    }
-
-    /// Whether all windows end before what follows the padding, or without it, if there is none.
-    fn is_regular(&self, is_padding_inside: bool) -> bool {
-        let fits = |d: usize| {
-            let end = (self.output[d] - 1) * self.stride[d] + self.reach(d) + 1;
-            end <= self.input[d] + 2 * self.padding[d] && (is_padding_inside || self.padding[d] == 0)
-        };
-        !self.is_adaptive && (0..3).all(fits)
-    }
-
-    /// How many threads share the elements of a window, of groups of `threads`.
-    fn readers(&self, threads: usize, has_words: bool) -> usize {
-        match self.kernel.iter().product::<usize>() {
-            n if n < if has_words { SHARED_WORDS } else { SHARED[0] } => 1,
-            n if n < SHARED[1] => READERS.min(threads),
-            _ => threads,
-        }
-    }
-
-    fn variant(&self, call: &Call<'_>, threads: usize) -> Variant {
-        let dtype = call.outputs[0].dtype;
-        let variant = Variant::new("pooling.c")
-            .define("THREADS", threads)
-            .define("T", dtype.name())
-            .define("ACC", dtype.acc().name());
-        let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
-        // Adaptive windows are found by the kernel.
-        let fixed = [[1; 3], [1; 3], [0; 3], [1; 3]];
-        let given = [self.kernel, self.stride, self.padding, self.dilation];
-        let values = if self.is_adaptive { fixed } else { given };
-        let pairs = names.into_iter().flatten().zip(values.into_iter().flatten());
-        let variant = pairs.fold(variant, |variant, (name, value)| variant.define(name, value));
-        let is_far = |d: usize| (self.input[d] + 1).saturating_mul(self.output[d] + 1) > i32::MAX as usize;
-        let is_small = !self.is_adaptive && self.kernel.iter().product::<usize>() <= SMALL;
-        let flags = [
-            ("ADAPTIVE", self.is_adaptive),
-            ("ONE", self.is_one()),
-            ("FAR", self.is_adaptive && (0..3).any(is_far)),
-            ("FLAT", self.input[0] == 1 && self.output[0] == 1),
-            ("SMALL", is_small),
-            ("WIDE", self.is_wide()),
-            ("NEEDS_F64", dtype == DType::F64),
-        ];
-        flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
-    }
-
-    /// Extents, and by what a thread's number is divided, for lines of so many strips in volumes of these extents.
-    fn ints(&self, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
-        let extents = || self.input.iter().chain(&self.output);
-        let by_extents = extents().map(|&d| divider(d));
-        let quotients = [strips, height, depth].into_iter().flat_map(|d| [d as i64, divider(d)]);
-        extents().map(|&v| v as i64).chain(by_extents).chain(quotients).collect()
-    }
+/// A program for these windows in the dtype of the output.
+fn variant(windows: &Windows, call: &Call<'_>, threads: usize) -> Variant {
+    let dtype = call.outputs[0].dtype;
+    let variant = Variant::new("pooling.c")
+        .define("THREADS", threads)
+        .define("T", dtype.name())
+        .define("ACC", dtype.acc().name());
+    let variant = window::define(variant, windows);
+    if dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant }
 }
 
 /// Windows of which a thread makes the results, and the words in which it reads a line.
@@ -181,7 +122,7 @@ impl Strip {
         while per > 1 && is_much(per) && (stride * per / 2).is_multiple_of(vector) {
             per /= 2;
         }
-        let head = (vector - windows.padding[2] % vector) % vector;
+        let head = (vector - windows.low[2] % vector) % vector;
         let span = (per - 1) * stride + windows.reach(2) + 1;
         let words = (head + span).div_ceil(vector);
         (words * vector <= HELD).then_some(Strip { per, head, span, words })
@@ -197,7 +138,7 @@ impl Strip {
             .define("SPAN", span)
             .define("WORDS", words);
         let last = windows.output[2].next_multiple_of(per) - 1;
-        let is_cut = last * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.padding[2];
+        let is_cut = last * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.low[2];
         if is_cut { variant.define("CUT", true) } else { variant }
     }
 }
@@ -222,7 +163,11 @@ impl Columns {
         let vector = aligned(16 / size, windows.input[2], x, size);
         let words = windows.input[2] / vector;
         let all = windows.planes * windows.output[0] * windows.output[1];
-        if !windows.is_adaptive || depth * height == 1 || words > threads || windows.is_wide() || all * words > 1 << 30
+        if !windows.is_adaptive
+            || depth * height == 1
+            || words > threads
+            || window::is_wide(windows)
+            || all * words > 1 << 30
         {
             return None;
         }
@@ -254,7 +199,7 @@ enum Method {
 impl Method {
     fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Method {
         let strip = Strip::new(windows, size, x);
-        match (Columns::new(windows, size, x, threads), windows.readers(threads, strip.is_some())) {
+        match (Columns::new(windows, size, x, threads), readers(windows, threads, strip.is_some())) {
             (Some(columns), _) => Method::Columns(columns),
             (None, 1) => Method::Strips(strip),
             (None, readers) => Method::Shared(readers),
@@ -295,12 +240,12 @@ impl Method {
         let strips = windows.output[2].div_ceil(self.per());
         let count = windows.planes * windows.output[0] * windows.output[1] * strips;
         match self {
-            Method::Strips(_) => (count, windows.ints(strips, windows.output), in_groups(count, threads)),
+            Method::Strips(_) => (count, window::ints(windows, strips, windows.output), in_groups(count, threads)),
             Method::Shared(readers) => {
-                (count, windows.ints(strips, windows.output), in_groups(count * readers, threads))
+                (count, window::ints(windows, strips, windows.output), in_groups(count * readers, threads))
             }
             Method::Columns(columns) => {
-                let mut ints = windows.ints(columns.words, windows.output);
+                let mut ints = window::ints(windows, columns.words, windows.output);
                 ints.extend(columns.ints());
                 (columns.all, ints, groups(columns.all.div_ceil(columns.bands), threads))
             }
@@ -317,14 +262,13 @@ fn strip_word(windows: &Windows, method: &Method, address: Address, size: usize)
 }
 
 /// The largest elements and, if that is wanted, where they are; or averages.
-fn forward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Divisor>) -> Result<()> {
-    let windows = Windows(windows);
+fn forward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor>) -> Result<()> {
     let (y, threads) = (&call.outputs[0], group_size(gpu.driver().limits()));
     let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
     let method = Method::new(&windows, y.dtype.size(), x, threads);
     let (count, ints, geometry) = method.launch(&windows, threads);
     let [max, avg] = method.entries();
-    let variant = windows.variant(call, threads).define("INTS", ints.len());
+    let variant = variant(&windows, call, threads).define("INTS", ints.len());
     let mut variant = method.define(variant, &windows, y.dtype.size());
     if let Some(word) = strip_word(&windows, &method, outputs[0], y.dtype.size()) {
         variant = variant.define("Y_WORD", word);
@@ -346,16 +290,15 @@ fn forward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Div
 }
 
 /// The gradient of either.
-fn backward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Divisor>) -> Result<()> {
-    let windows = Windows(windows).flattened();
+fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor>) -> Result<()> {
+    let windows = flattened(windows);
     let dtype = call.outputs[0].dtype;
     let (inputs, dx) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
     let (vector, width) = (16 / dtype.size(), windows.input[2]);
     let per = aligned(vector, width, dx, dtype.size());
     let strips = width / per;
-    let mut variant = windows
-        .variant(call, threads)
+    let mut variant = variant(&windows, call, threads)
         .define("STRIP", per)
         .define("BACKWARD", true)
         .define("WORD", word(per * dtype.size()));
@@ -363,7 +306,7 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Di
     if let Some(dtype) = index {
         variant = indexed(variant.define("MAX", true), dtype);
     }
-    let (stride, padding, reach) = (windows.stride[2], windows.padding[2], windows.reach(2));
+    let (stride, padding, reach) = (windows.stride[2], windows.low[2], windows.reach(2));
     let piece = per / stride.min(per + 1);
     let has_first = !windows.is_adaptive && per.is_multiple_of(stride) && reach < HELD;
     if has_first {
@@ -392,7 +335,7 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: PoolWindows, divisor: Option<Di
     }
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;
     let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
-    let ints = windows.ints(strips, windows.input);
+    let ints = window::ints(&windows, strips, windows.input);
     let variant = variant.define("INTS", ints.len());
     let arguments = arguments.ints(&ints).int(count as i64);
     let Some(divisor) = divisor else {
@@ -423,7 +366,7 @@ fn divided(variant: Variant, windows: &Windows, divisor: Divisor) -> (Variant, f
     let is_size = divisor == Divisor::Window;
     let constant = match divisor {
         Divisor::Number(number) => Some(number as f64),
-        _ if windows.is_regular(is_size) => Some(windows.kernel.iter().product::<usize>() as f64),
+        _ if have_one_size(windows, is_size) => Some(windows.window() as f64),
         _ => None,
     };
     if let Some(constant) = constant {

@@ -96,12 +96,14 @@ pub struct Variant {
     pub defines: SmallVec<[(&'static str, Value); 8]>,
     /// The row of floats whose function the file calls, by its name. Its arithmetic is in the type `A`, which is defined.
     pub row: Option<Pointwise>,
+    /// The file in the place of `loader.h`.
+    pub loader: Option<&'static str>,
 }
 
 impl Variant {
     /// A file without definitions.
     pub fn new(file: &'static str) -> Variant {
-        Variant { file, defines: SmallVec::new(), row: None }
+        Variant { file, defines: SmallVec::new(), row: None, loader: None }
     }
 
     /// Adds a definition.
@@ -114,20 +116,26 @@ impl Variant {
     pub fn calling(self, row: Pointwise) -> Variant {
         Variant { row: Some(row), ..self }
     }
+
+    /// Reads the factors of a product as this file says, which takes the place of `loader.h`.
+    pub fn loading(self, loader: &'static str) -> Variant {
+        Variant { loader: Some(loader), ..self }
+    }
 }
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
         self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))?;
-        self.row.map_or(Ok(()), |row| write!(f, " {}", row.name()))
+        self.row.map_or(Ok(()), |row| write!(f, " {}", row.name()))?;
+        self.loader.map_or(Ok(()), |loader| write!(f, " {loader}"))
     }
 }
 
 /// The whole text of a variant. `generated` takes the place of the file. An integer that does not fit a kernel's `int`, in
 /// which definitions are computed with, is an error.
 pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -> Result<String> {
-    let mut text = String::new();
+    let mut assembly = Assembly { dialect, loader: variant.loader.unwrap_or(LOADER), text: String::new() };
     for (name, value) in &variant.defines {
         if let Value::Int(v) = value
             && i32::try_from(*v).is_err()
@@ -135,37 +143,54 @@ pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -
             return Err(Error::backend("compile", format!("{name} is {v}, which does not fit 32 bits")));
         }
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "#define {name} {value}");
+        let _ = writeln!(assembly.text, "#define {name} {value}");
     }
-    for file in ["prelude.h", "common.h"] {
-        append(&mut text, dialect, file, &find(dialect, file)?)?;
-    }
+    assembly.include("prelude.h")?;
+    assembly.include("common.h")?;
     if let Some(row) = variant.row {
-        append(&mut text, dialect, row.name(), &(FLOATS.to_string() + &c_source(row)))?;
+        assembly.append(row.name(), &(FLOATS.to_string() + &c_source(row)))?;
     }
     match generated {
-        Some(generated) => append(&mut text, dialect, variant.file, generated)?,
-        None => append(&mut text, dialect, variant.file, &find(dialect, variant.file)?)?,
+        Some(generated) => assembly.append(variant.file, generated)?,
+        None => assembly.include(variant.file)?,
     }
-    Ok(text)
+    Ok(assembly.text)
 }
 
-/// Adds a file with those that it includes, so that compilers and debuggers name each and its own lines.
-fn append(text: &mut String, dialect: &Dialect, name: &str, contents: &str) -> Result<()> {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "#line 1 \"{name}\"");
-    for (i, line) in contents.lines().enumerate() {
-        match line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"')) {
-            Some(file) => {
-                append(text, dialect, file, &find(dialect, file)?)?;
-                let _ = writeln!(text, "#line {} \"{name}\"", i + 2);
-            }
-            None => {
-                let _ = writeln!(text, "{line}");
+/// The file by which products read their factors.
+const LOADER: &str = "loader.h";
+
+/// A text that is being put together.
+struct Assembly<'a> {
+    dialect: &'a Dialect,
+    /// The file in the place of [`LOADER`].
+    loader: &'static str,
+    text: String,
+}
+
+impl Assembly<'_> {
+    fn include(&mut self, name: &str) -> Result<()> {
+        let name = if name == LOADER { self.loader } else { name };
+        self.append(name, &find(self.dialect, name)?)
+    }
+
+    /// Adds a file with those that it includes, so that compilers and debuggers name each and its own lines.
+    fn append(&mut self, name: &str, contents: &str) -> Result<()> {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "#line 1 \"{name}\"");
+        for (i, line) in contents.lines().enumerate() {
+            match line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"')) {
+                Some(file) => {
+                    self.include(file)?;
+                    let _ = writeln!(self.text, "#line {} \"{name}\"", i + 2);
+                }
+                None => {
+                    let _ = writeln!(self.text, "{line}");
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// A file of the dialect, or else the common one.

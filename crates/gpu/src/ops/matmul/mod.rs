@@ -1,14 +1,12 @@
 //! Matrix products, with an activation or without: the choice of a kernel from `matmul.c`, and its launches.
 
-mod library;
 mod wgmma;
 
-use crate::driver::blas::Factor;
 use crate::driver::{Driver, Geometry, Limits, Tile};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
-use crate::launch::operands::{address, element_address, place};
+use crate::launch::operands::{address, element_address};
 use crate::launch::words::word;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce;
@@ -297,50 +295,37 @@ impl FusedLaunch for MatmulSum {
 
 impl FusedLaunch for MatmulPointwise {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        run_with_pointwise(gpu, call, self.0)
+        run(gpu, call)
     }
 }
 
-/// Runs [`Kernel::Matmul`] or [`GemmActivation`].
+/// Runs [`Kernel::Matmul`], [`GemmActivation`] or [`MatmulPointwise`].
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let product = Product::new(call)?;
-    let plan = product.plan(gpu.driver());
-    if plan.method.is_for_libraries() && library::run(gpu, &product, call)? {
-        return Ok(());
-    }
-    product.run(gpu, plan)
+    product.run(gpu, product.plan(gpu.driver()))
 }
 
-/// Runs [`MatmulSum`]: by the library at once, if it can.
+/// Runs [`MatmulSum`].
 fn run_with_sums(gpu: &Gpu, call: &Call<'_>, summed: Summed) -> Result<()> {
-    let (outputs, sums) = call.outputs.split_at(1);
-    let multiply = Call { kernel: Kernel::Matmul, outputs, ints: &[], floats: &[1.0, 0.0], ..*call };
-    let product = Product::new(&multiply)?;
-    let (factor, input) = if summed == Summed::Rows { (Factor::A, 0) } else { (Factor::B, 1) };
-    if product.plan(gpu.driver()).method.is_for_libraries()
-        && library::run_with_sums(gpu, &product, factor, place(&sums[0])?)?
-    {
-        return Ok(());
-    }
+    let multiply = product_of_sums(call);
     run(gpu, &multiply)?;
-    let input = &call.inputs[input];
-    let turned = input.layout.transpose(1, 2);
-    let layout = if factor == Factor::A { input.layout } else { &turned };
-    let inputs = [Operand { layout, ..*input }];
-    reduce::run(
-        gpu,
-        &Call { kernel: Kernel::Reduce(Reduce::Sum), inputs: &inputs, outputs: sums, ints: &[1], floats: &[], ..*call },
-    )
+    sum_factor(gpu, call, summed)
 }
 
-/// Runs [`MatmulPointwise`].
-fn run_with_pointwise(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
-    let product = Product::new(call)?;
-    let plan = product.plan(gpu.driver());
-    if plan.method.is_for_libraries() && library::run_with_pointwise(gpu, &product, row, call)? {
-        return Ok(());
-    }
-    product.run(gpu, plan)
+/// The product of a [`MatmulSum`].
+pub(crate) fn product_of_sums<'a>(call: &Call<'a>) -> Call<'a> {
+    Call { kernel: Kernel::Matmul, outputs: &call.outputs[..1], ints: &[], floats: &[1.0, 0.0], ..*call }
+}
+
+/// The sums of a [`MatmulSum`].
+pub(crate) fn sum_factor(gpu: &Gpu, call: &Call<'_>, summed: Summed) -> Result<()> {
+    let columns = call.inputs[1].layout.transpose(1, 2);
+    let input = match summed {
+        Summed::Rows => call.inputs[0],
+        Summed::Columns => Operand { layout: &columns, ..call.inputs[1] },
+    };
+    let (kernel, outputs) = (Kernel::Reduce(Reduce::Sum), &call.outputs[1..]);
+    reduce::run(gpu, &Call { kernel, inputs: &[input], outputs, ints: &[1], floats: &[], ..*call })
 }
 
 /// The choice among our own kernels for a call.
@@ -387,7 +372,7 @@ struct Multiply {
 }
 
 impl Product {
-    fn new(call: &Call<'_>) -> Result<Product> {
+    pub(crate) fn new(call: &Call<'_>) -> Result<Product> {
         let out = &call.outputs[0];
         let (a, b) = (Side::new(&call.inputs[0], 1, 2)?, Side::new(&call.inputs[1], 2, 1)?);
         let y = element_address(address(out.memory)?, out);
@@ -421,6 +406,11 @@ impl Product {
             joined,
             z,
         })
+    }
+
+    /// Whether a vendor's library may be asked for the product.
+    pub(crate) fn is_for_libraries(&self, gpu: &Gpu) -> bool {
+        self.numel() > 0 && self.plan(gpu.driver()).method.is_for_libraries()
     }
 
     fn plan(&self, driver: &dyn Driver) -> Plan {

@@ -1,0 +1,94 @@
+// Tiles of tensor cores: copies of 16 bytes to local memory, and blocks of 16 x 16 x 16 of a wave of 32 threads, f16 or bf16, sums in
+// f32. Compute capability 8.0 and later. Places in local memory are in bytes.
+//
+// A tile [rows, TILE_K], or [TILE_K, rows] (!along_k), lies in local memory as in memory, in words of CHUNK elements, whose places
+// within a line depend on the line so that eight lines' words are in different banks.
+//
+// TILE_K: 32, elements of a tile along K; it has 64 rows or more
+// T: f16 or bf16
+
+#ifdef SIMT
+
+// The emulator of tools/simt.
+#define mma_f16(d, a, b) simt_mma_f16(d, a, b)
+#define mma_bf16(d, a, b) simt_mma_bf16(d, a, b)
+#define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
+#define end_group_of_copies() simt_cp_async_commit()
+#define wait_for_copies(groups) simt_cp_async_wait(groups)
+#define load_blocks(at, transposed, out) \
+    ((transposed) ? simt_ldmatrix<4, true>(out, (void *)(at)) : simt_ldmatrix<4, false>(out, (void *)(at)))
+
+#else
+
+// d [16, 8] += a [16, 16] b [16, 8], by a wave.
+#define MMA(dtype) \
+    FUNCTION void mma_##dtype(f32 *d, const u32 *a, const u32 *b) { \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #dtype "." #dtype \
+                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+    }
+MMA(f16)
+MMA(bf16)
+
+// Copies 16 bytes to local memory while the thread goes on; the first `bytes` of them are read, the others become 0.
+FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+#define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
+// Until at most so many groups are on their way.
+#define wait_for_copies(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+// Four blocks of 8 x 8 of 16 bits, of which this thread gives the place of a row of one.
+FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
+    if (transposed)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+}
+
+#endif
+
+// Elements of a word.
+#define CHUNK 8
+#define CHUNKS_K (TILE_K / CHUNK)
+// Sums of a thread for a block of 16 rows and 8 columns.
+#define SUMS 4
+
+// Where a word of a tile lies.
+FUNCTION u32 place(int row, int k, int tile, int along_k) {
+    return along_k ? (u32)(row * CHUNKS_K + (k / CHUNK ^ (row >> 1 & 3))) * 16
+                   : (u32)(k * (tile / CHUNK) + (row / CHUNK ^ (k & 7))) * 16;
+}
+
+// Four blocks of 8 x 8 of a tile, of rows from `row` and elements of K from `k` on, of which this thread gives the place of line `line`
+// of one.
+FUNCTION void load_fragment(LocalPlace tile_at, int row, int k, int line, int tile, int along_k, u32 *out) {
+    load_blocks(tile_at + (along_k ? place(row + line, k, tile, 1) : place(row, k + line, tile, 0)), !along_k, out);
+}
+
+// The operand of 16 rows of a and 16 elements of K: blocks are in the order of the instruction, rows first.
+FUNCTION void load_a(LocalPlace tile_at, int row, int k, int tile, int along_k, u32 *out) {
+    int block = LANE % 32 / 8;
+    load_fragment(tile_at, row + block % 2 * 8, k + block / 2 * 8, LANE % 8, tile, along_k, out);
+}
+
+// The operands of twice 8 columns of b and 16 elements of K, two words each: K first.
+FUNCTION void load_b(LocalPlace tile_at, int row, int k, int tile, int along_k, u32 *out) {
+    int block = LANE % 32 / 8;
+    load_fragment(tile_at, row + block / 2 * 8, k + block % 2 * 8, LANE % 8, tile, along_k, out);
+}
+
+// sums [16, 8] += a [16, 16] b [16, 8], by a wave.
+#define multiply(sums, a, b) CAT(mma_, T)(sums, a, b)
+
+// Of these sums a thread has two neighbours, from column RESULT_COLUMN on, in the rows RESULT_ROW of both halves: sums[half * 2 + 0]
+// and sums[half * 2 + 1].
+#define RESULT_ROW(half) ((half) * 8 + LANE % 32 / 4)
+#define RESULT_COLUMN (LANE % 4 * 2)

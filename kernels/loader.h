@@ -1,0 +1,71 @@
+// How a product of matrices reads its factors, a [B, M, K] and b [B, K, N]: of any strides. Rows of b are its columns here, so that both
+// factors have rows and K. finish.h says what follows the product.
+//
+// Products read their factors through these names alone. A program that is loaded another way (Variant::loading) is given another file in
+// place of this one, with the same names: a product then multiplies what that file finds, and no matrix is written for it.
+//
+//   Factor                         a factor as a group reads it
+//   factor(x, p, side, batch, row, k)   matrix `batch` of a factor, from `row` and element `k` of K on
+//   advance(&f, side, k)           `k` further along K
+//   has_element(f, side, row, k)   whether an element is there, of those within M, N and K; otherwise it is 0
+//   element(f, side, row, k)       its address, or that of the word that begins with it
+//   Words                          words of a factor at equal distances
+//   words(f, side, row, k, row_step, k_step)   from (row, k) on, with so many rows and elements of K from one to the next
+//   has_word(w, side, i, k)        whether the i-th is there, `k` further along K; otherwise it is 0
+//   word(w, side, i, k)            its address
+//   LOADER_ARGUMENTS               further arguments of the kernel, each after a comma
+//   LOADER_VALUES                  the same as they are passed on to factor()
+//
+// `side` is SIDE_A or SIDE_B, a constant wherever it is given, so that a loader reads one factor another way at no cost.
+//
+// INTS: 14.., length of `p`; this loader reads three strides (batch, row, K) of a from p[8] on and those of b
+// A_VECTOR, B_VECTOR: 1 .. 16, elements of the words in which a factor is read
+// A_ALONG_K, B_ALONG_K: 0 or 1, whether these words lie along K; otherwise they lie along rows
+
+#include "finish.h"
+
+#define SIDE_A 0
+#define SIDE_B 1
+#define LOADER_ARGUMENTS
+#define LOADER_VALUES
+
+typedef struct {
+    GLOBAL const S *x;
+    idx row, k;
+} Factor;
+
+// A stride along which words lie is 1.
+FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k) {
+    int strides = side == SIDE_A ? 8 : 11;
+    int has_words = (side == SIDE_A ? A_VECTOR : B_VECTOR) > 1, is_along_k = side == SIDE_A ? A_ALONG_K : B_ALONG_K;
+    Factor f;
+    f.x = x + (batch * p.v[strides] + row * p.v[strides + 1] + k * p.v[strides + 2]);
+    f.row = has_words && !is_along_k ? 1 : (idx)p.v[strides + 1];
+    f.k = has_words && is_along_k ? 1 : (idx)p.v[strides + 2];
+    return f;
+}
+
+FUNCTION void advance(Factor *f, int side, i64 k) { f->x += k * f->k; }
+
+FUNCTION int has_element(Factor f, int side, int row, int k) { return 1; }
+
+FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + (row * f.row + k * f.k); }
+
+typedef struct {
+    GLOBAL const S *x;
+    i64 step;
+    idx k;
+} Words;
+
+// One of the steps is 0.
+FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
+    Words w;
+    w.x = element(f, side, row, k);
+    w.step = row_step > 0 ? row_step * (i64)f.row : k_step * (i64)f.k;
+    w.k = f.k;
+    return w;
+}
+
+FUNCTION int has_word(Words w, int side, int i, int k) { return 1; }
+
+FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + (k * (i64)w.k + i * w.step); }
