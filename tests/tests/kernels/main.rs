@@ -1,6 +1,5 @@
 //! Kernels at the sizes, layouts and methods where they change their ways: reductions, products, sorts, scatters, draws, fused
-//! rows and launches over many tensors. What is compared with the CPU in the same dtype runs on GPUs; the rest runs on every
-//! device.
+//! rows and launches over many tensors. They run on GPUs and are compared with the CPU, whose own kernels are tested in its crate.
 
 #[path = "../../../crates/cpu/tests/common/mod.rs"]
 mod common;
@@ -32,8 +31,7 @@ macro_rules! trials {
 fn main() {
     harness::main(|device| {
         let gpu = device::open(device).map(Arc::new);
-        let on_gpus = gpu.map_or(Vec::new(), |gpu| on_gpus(device, &gpu));
-        on_gpus.into_iter().chain(on_all(device)).collect()
+        gpu.map_or(Vec::new(), |gpu| trials(device, &gpu))
     });
 }
 
@@ -56,7 +54,7 @@ impl From<isograd::Result<()>> for Ended {
     }
 }
 
-fn on_gpus(device: &Device, gpu: &Arc<isograd_gpu::Gpu>) -> Vec<Trial> {
+fn trials(device: &Device, gpu: &Arc<isograd_gpu::Gpu>) -> Vec<Trial> {
     [
         trials!(device, gpu, index:
             sizes_of_rows sizes_of_indices dtypes views expanded_indices rows_at_offsets long_and_short_sums
@@ -77,27 +75,17 @@ fn on_gpus(device: &Device, gpu: &Arc<isograd_gpu::Gpu>) -> Vec<Trial> {
             sizes_of_scans dtypes_of_scans views_of_scans columns_of_scans dtypes_of_columns_of_scans
             running_products_do_not_overflow_between special_values_in_scans),
         trials!(device, gpu, sort: sizes dtypes views ties_keep_their_order sorted_and_reversed),
-        trials!(device, device, multi_tensor: norms_of_each_are_those_of_the_cpu),
-        trials!(device, device, rows: a_class_out_of_range_is_an_error_with_its_place),
-        trials!(device, device, segment: all_sizes_and_dtypes),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-fn on_all(device: &Device) -> Vec<Trial> {
-    [
         trials!(device, device, multi_tensor:
             one_launch_has_the_bits_of_many three_hundred_tensors_of_several_dtypes nothing_around_a_view_is_written
             sets_that_overlap_are_updated_in_turn one_bad_set_changes_none
-            strided_and_broadcast_sets_run_beside_the_others
+            strided_and_broadcast_sets_run_beside_the_others norms_of_each_are_those_of_the_cpu
             each_set_has_numbers_of_its_own totals_are_those_of_the_cpu bad_numbers_are_found_wherever_they_are
             gradients_are_unscaled_and_checked_at_once two_threads_update_at_once),
         trials!(device, device, rows:
             softmax_of_rows norms_of_rows cross_entropy_of_rows_and_columns cross_entropy_with_all_options
             cross_entropy_of_many_elements_and_special_ones cross_entropy_of_a_view
-            gradients_of_tables rows_without_tokens),
+            a_class_out_of_range_is_an_error_with_its_place gradients_of_tables rows_without_tokens),
+        trials!(device, device, segment: all_sizes_and_dtypes),
     ]
     .into_iter()
     .flatten()

@@ -69,8 +69,7 @@ fn check(
     gpu: &Gpu,
     kernel: Kernel,
     dtype: DType,
-    all: &[f64],
-    layout: &Layout,
+    (all, layout): (&[f64], &Layout),
     y: &Layout,
     count: usize,
     ints: &[i64],
@@ -119,7 +118,7 @@ fn check_reduce(gpu: &Gpu, kernel: Kernel, dtype: DType, all: &[f64], layout: &L
     if is_real && !dtype.is_float() || is_extremum && count == 0 {
         return;
     }
-    check(gpu, kernel, dtype, all, layout, &contiguous(kept), count, &[reduced as i64]);
+    check(gpu, kernel, dtype, (all, layout), &contiguous(kept), count, &[reduced as i64]);
 }
 
 /// Test values of a kernel: factors near 1, otherwise numbers in -1..1; small integers for integer dtypes.
@@ -262,7 +261,7 @@ const SCANS: [Kernel; 2] = [Kernel::Scan(Scan::Sum), Kernel::Scan(Scan::Prod)];
 fn check_scan(gpu: &Gpu, kernel: Kernel, dtype: DType, all: &[f64], layout: &Layout) {
     let dims = layout.shape().dims();
     for ints in [[0, 0], [1, 0], [0, 1], [1, 1]] {
-        check(gpu, kernel, dtype, all, layout, &contiguous(dims), dims.last().copied().unwrap_or(1), &ints);
+        check(gpu, kernel, dtype, (all, layout), &contiguous(dims), dims.last().copied().unwrap_or(1), &ints);
     }
 }
 
@@ -272,7 +271,7 @@ fn check_columns(gpu: &Gpu, kernel: Kernel, dtype: DType, all: &[f64], layout: &
     let dims = layout.shape().dims();
     let order: Vec<usize> = (0..dims.len()).filter(|&k| k != d).chain([d]).collect();
     for ints in [[0, 0], [1, 0], [0, 1], [1, 1]] {
-        check(gpu, kernel, dtype, all, &layout.permute(&order), &contiguous(dims).permute(&order), dims[d], &ints);
+        check(gpu, kernel, dtype, (all, &layout.permute(&order)), &contiguous(dims).permute(&order), dims[d], &ints);
     }
 }
 

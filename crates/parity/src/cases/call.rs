@@ -27,6 +27,12 @@ pub(super) struct Call {
 
 type Inputs = Vec<(String, Tensor)>;
 
+/// The gradient of an input: zeros, if none arrives at it.
+struct Gradient {
+    value: Tensor,
+    arrives: bool,
+}
+
 impl Call {
     /// Whether all that is given has a tolerance of its own.
     pub fn has_tolerance(&self) -> bool {
@@ -50,10 +56,12 @@ impl Call {
             return Err(format!("{} outputs, expected {count}", got.len()).into());
         }
         let mut limits = None;
-        self.outputs.iter().fold(Ok(Distance::default()), |found, (k, given)| {
+        let mut found = Ok(Distance::default());
+        for (k, given) in &self.outputs {
             let limits = || Ok(lazily(&mut limits, || self.bounds(case, &got, device))?[*k].clone());
-            both(found, || case.compare(&format!("output {k}"), &got[*k], given, limits))
-        })
+            found = both(found, || case.compare(&format!("output {k}"), &got[*k], given, limits));
+        }
+        found
     }
 
     /// Checks the gradients.
@@ -63,16 +71,14 @@ impl Call {
         }
         let inputs = case.inputs(|name, t| self.leaf(name, t.to_device(device)?))?;
         let got = self.gradients(case, &inputs, device)?;
-        self.grads.iter().zip(&got).for_each(|((name, _), (g, _))| computed(&format!("grad/{name}"), g));
-        let mut limits = None;
-        self.grads.iter().zip(&got).enumerate().fold(
-            Ok(Distance::default()),
-            |found, (k, ((name, given), (g, has)))| {
-                let limits = || Ok(lazily(&mut limits, || self.bounds_of_gradients(case))?[k].clone());
-                let absent = if *has { "" } else { " (which none arrives at)" };
-                both(found, || case.compare(&format!("the gradient of `{name}`{absent}"), g, given, limits))
-            },
-        )
+        self.grads.iter().zip(&got).for_each(|((name, _), g)| computed(&format!("grad/{name}"), &g.value));
+        let (mut limits, mut found) = (None, Ok(Distance::default()));
+        for (k, ((name, given), g)) in self.grads.iter().zip(&got).enumerate() {
+            let limits = || Ok(lazily(&mut limits, || self.bounds_of_gradients(case))?[k].clone());
+            let absent = if g.arrives { "" } else { " (which none arrives at)" };
+            found = both(found, || case.compare(&format!("the gradient of `{name}`{absent}"), &g.value, given, limits));
+        }
+        found
     }
 
     /// An input: a leaf of the tape if its gradient is given.
@@ -80,8 +86,8 @@ impl Call {
         if self.grads.iter().any(|(leaf, _)| leaf == name) { t.leaf() } else { Ok(t) }
     }
 
-    /// The gradients that are given, of these inputs, which are leaves; zeros, and false, where none arrives.
-    fn gradients(&self, case: &Recorded, inputs: &Inputs, device: &Device) -> Fallible<Vec<(Tensor, bool)>> {
+    /// The gradients that are given, of these inputs, which are leaves.
+    fn gradients(&self, case: &Recorded, inputs: &Inputs, device: &Device) -> Fallible<Vec<Gradient>> {
         let outputs = called(&self.op, &self.attributes, inputs, device)??;
         for (k, g) in &self.cotangents {
             // The gradients through a result that is off the tape are zeros.
@@ -95,7 +101,8 @@ impl Call {
         let of = |(name, _): &(String, Given)| {
             let (_, x) = inputs.iter().find(|(input, _)| input == name).expect("gradients are of inputs");
             let gradient = x.grad();
-            Ok((gradient.clone().map_or_else(|| x.detach().zeros_like(), Ok)?, gradient.is_some()))
+            let arrives = gradient.is_some();
+            Ok(Gradient { value: gradient.map_or_else(|| x.detach().zeros_like(), Ok)?, arrives })
         };
         self.grads.iter().map(of).collect()
     }
@@ -134,9 +141,10 @@ impl Call {
         let call = narrow(&self.case(case)?, DType::F64)?;
         let arriving = Arriving::new(op, &call, arriving)?;
         let (exact, yardstick) = (self.gradients(case, &wide, &cpu)?, self.gradients(case, &own, &cpu)?);
-        let shapes: Vec<_> = exact.iter().map(|(g, _)| g.shape()).collect();
+        let shapes: Vec<_> = exact.iter().map(|g| g.value.shape()).collect();
         let slices = Slices::of_gradients(op, &call, &shapes)?;
-        let of = |(((exact, _), (yardstick, _)), slices): ((&(Tensor, bool), &(Tensor, bool)), &Slices)| {
+        let of = |((exact, yardstick), slices): ((&Gradient, &Gradient), &Slices)| {
+            let (exact, yardstick) = (&exact.value, &yardstick.value);
             let errors = errors(yardstick, exact)?;
             Ok(gradient_bounds(op, &exact.to_f64_vec()?, &errors, None, arriving, slices, yardstick.dtype()))
         };

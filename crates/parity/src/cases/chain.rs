@@ -89,10 +89,12 @@ impl Chain {
         let names = self.steps.iter().flat_map(|step| step.outputs.iter().flatten());
         names.for_each(|name| computed(&format!("out/{name}"), &got[name]));
         let mut limits = None;
-        self.outputs.iter().fold(Ok(Distance::default()), |found, (name, given)| {
+        let mut found = Ok(Distance::default());
+        for (name, given) in &self.outputs {
             let limits = || Ok(lazily(&mut limits, || self.bounds(case))?[name].clone());
-            both(found, || case.compare(name, &got[name], given, limits))
-        })
+            found = both(found, || case.compare(name, &got[name], given, limits));
+        }
+        found
     }
 
     /// The bounds of all results that are floats: those of an op of so many stages.

@@ -372,7 +372,10 @@ fn file_name(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let one = |c: char| if is_plain(c) { c.to_string() } else { format!("%{:x}%", c as u32) };
     // A name of nothing but dots is a folder.
-    if name.starts_with('.') { format!("%2e%{}", file_name(&name[1..])) } else { name.chars().map(one).collect() }
+    match name.strip_prefix('.') {
+        Some(rest) => format!("%2e%{}", file_name(rest)),
+        None => name.chars().map(one).collect(),
+    }
 }
 
 fn find(op: &str) -> Fallible<&'static Op> {

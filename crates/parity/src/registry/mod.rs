@@ -85,9 +85,12 @@ type Companion = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
 
 /// How the layer of a module is built from a call's attributes and inputs, and what a call returns of it.
 pub struct LayerOf {
-    build: Box<dyn Fn(&Invocation<'_>) -> Result<Box<dyn Layer>> + Send + Sync>,
-    run: Box<dyn Fn(&Invocation<'_>, &dyn Layer) -> Result<Vec<Tensor>> + Send + Sync>,
+    build: Build,
+    run: RunLayer,
 }
+
+type Build = Box<dyn Fn(&Invocation<'_>) -> Result<Box<dyn Layer>> + Send + Sync>;
+type RunLayer = Box<dyn Fn(&Invocation<'_>, &dyn Layer) -> Result<Vec<Tensor>> + Send + Sync>;
 
 /// A row of the registry.
 pub struct Op {
