@@ -207,3 +207,22 @@ pub(crate) fn find(dialect: &Dialect, name: &str) -> Result<Cow<'static, str>> {
         None => Err(Error::backend("compile", format!("there is no kernel file {name}"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static DIALECT: Dialect =
+        Dialect { name: "null", files: &[("prelude.h", ""), ("columns.h", "// factors of columns")], mma: &[] };
+
+    #[test]
+    fn a_product_reads_its_factors_by_the_file_that_it_is_given() {
+        let plain = Variant::new("matmul.c");
+        let text = |variant: &Variant| assemble(&DIALECT, variant, None).unwrap();
+        let (own, other) = (text(&plain), text(&plain.clone().loading("columns.h")));
+        assert!(own.contains("#line 1 \"loader.h\"\n") && !own.contains("factors of columns"));
+        assert!(other.contains("#line 1 \"columns.h\"\n// factors of columns\n") && !other.contains("SIDE_B 1"));
+        assert_ne!(plain, plain.clone().loading("columns.h"));
+        assert!(assemble(&DIALECT, &plain.loading("rows.h"), None).is_err());
+    }
+}
