@@ -70,6 +70,11 @@ const RUNS: &[Run] = &[
     run_of("golden", "fast, threads descending", &[], &[("SIMT_ORDER", "1")]),
     run_of("golden", "fast, threads shuffled", &[], &[("SIMT_ORDER", "7")]),
     run_of("devices", "checked", ALL, CHECKED),
+    // The others have sizes that take an emulator too long.
+    Run {
+        skipped: &["::index::", "::matmul::", "::reduce::", "::rows::"],
+        ..run_of("kernels", "checked, the shorter ones", &[], CHECKED)
+    },
     run_of("passes", "checked", ON_HIP_32, CHECKED),
     run_of("printing", "checked", ON_CUDA, CHECKED),
     run_of("scaling", "checked", ON_CUDA, CHECKED),
