@@ -1,10 +1,11 @@
 //! Windows as columns, and back.
 
-use super::conv::{Geometry, Padding, columns, extents, outputs};
+use super::conv::{Geometry, columns};
 use super::gradients;
+use super::window::{Last, Window, Windows};
 use crate::tape::record;
 use crate::tensor::check_float;
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Shape, Tensor};
 
 /// Windows over two dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,22 +26,12 @@ impl Unfold {
         Unfold { kernel, dilation: [1; 2], padding: [0; 2], stride: [1; 2] }
     }
 
-    fn geometry(&self, op: &'static str, batch: usize, channels: usize, input: [usize; 2]) -> Result<Geometry> {
+    /// The windows over the last two dimensions of a shape, `channels` of them a sample.
+    fn geometry(&self, op: &'static str, shape: &Shape, [batch, channels]: [usize; 2]) -> Result<Geometry> {
         let Unfold { kernel, dilation, padding, stride } = *self;
-        let ends = Padding::Each(padding).ends(op, kernel, stride, dilation)?;
-        let [rows, columns] = outputs(op, input, kernel, stride, ends, dilation)?;
-        Ok(Geometry {
-            batch,
-            groups: 1,
-            channels,
-            outputs: 0,
-            input: [1, input[0], input[1]],
-            output: [1, rows, columns],
-            kernel: [1, kernel[0], kernel[1]],
-            stride: [1, stride[0], stride[1]],
-            padding: [0, padding[0], padding[1]],
-            dilation: [1, dilation[0], dilation[1]],
-        })
+        let window = Window { kernel, stride, low: padding, high: padding, dilation };
+        let windows = Windows::new(op, shape, &window, Last::Whole)?;
+        Ok(Geometry { batch, groups: 1, channels, outputs: 0, windows })
     }
 }
 
@@ -61,7 +52,7 @@ impl Tensor {
                 ));
             }
         };
-        let geometry = unfold.geometry(op, x.dims()[0], x.dims()[1], extents(&x))?;
+        let geometry = unfold.geometry(op, x.shape(), [x.dims()[0], x.dims()[1]])?;
         let y = unfolded(op, &geometry, &x)?;
         if self.rank() == 3 { y.squeeze(0) } else { Ok(y) }
     }
@@ -83,12 +74,15 @@ impl Tensor {
             }
         };
         let (batch, rows, windows) = (x.dims()[0], x.dims()[1], x.dims()[2]);
-        let geometry = unfold.geometry(op, batch, 0, size)?;
-        let window = geometry.window();
-        if !rows.is_multiple_of(window) || windows != geometry.windows() {
+        let geometry = unfold.geometry(op, &Shape::from(size), [batch, 0])?;
+        let window = geometry.windows.window();
+        if !rows.is_multiple_of(window) || windows != geometry.windows.outputs() {
             let message =
                 format!("columns {} are not those of windows {:?} over {size:?}", self.shape(), unfold.kernel);
-            return Err(Error::shape(op, format!("{message}: [N, C {window}, {}] was expected", geometry.windows())));
+            return Err(Error::shape(
+                op,
+                format!("{message}: [N, C {window}, {}] was expected", geometry.windows.outputs()),
+            ));
         }
         let y = folded(op, &Geometry { channels: rows / window, ..geometry }, &x)?;
         if self.rank() == 2 { y.squeeze(0) } else { Ok(y) }
@@ -96,13 +90,13 @@ impl Tensor {
 }
 
 fn unfolded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
-    let (y, geometry) = (columns::unfold(op, geometry, x)?, *geometry);
+    let (y, geometry) = (columns::unfold(op, geometry, x)?, geometry.clone());
     record(op, &[x], y, move |t| gradients![Some(folded("unfold_backward", &geometry, t.dy())?)])
 }
 
 fn folded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
-    let [_, height, width] = geometry.input;
+    let [_, height, width] = geometry.windows.input;
     let shape = (geometry.batch, geometry.channels, height, width);
-    let (y, geometry) = (columns::fold(op, geometry, x)?.reshape(shape)?, *geometry);
+    let (y, geometry) = (columns::fold(op, geometry, x)?.reshape(shape)?, geometry.clone());
     record(op, &[x], y, move |t| gradients![Some(unfolded("fold_backward", &geometry, t.dy())?)])
 }

@@ -1,6 +1,7 @@
 //! Kernels by family: which one a call takes, and its launches.
 
 mod batch_norm;
+mod conv;
 mod cross_entropy;
 mod custom;
 mod distance;
@@ -46,7 +47,7 @@ macro_rules! families {
 // it: kernels which others launch too come first.
 families! {
     reduce softmax matmul elementwise gather scatter norm sort scan prod random dropout cross_entropy segment each distance rotary
-    sample pooling batch_norm group_norm total
+    sample pooling batch_norm group_norm total conv
 }
 
 /// Launches the kernels of a call.

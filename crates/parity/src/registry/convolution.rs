@@ -34,12 +34,12 @@ type Run<const N: usize, O> = fn(&Tensor, &Tensor, Option<&Tensor>, O) -> Result
 
 fn conv<const N: usize>(name: &'static str, run: Run<N, Conv<N>>) -> Op {
     let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), conv_of(c)?));
-    Op::new(name, run, conv_case::<N>).class(Product).companion(absolute).launches(8, 16)
+    Op::new(name, run, conv_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
 fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>) -> Op {
     let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), transposed_of(c)?));
-    Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).launches(12, 16)
+    Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
 /// A number for each dimension, from a list or from one for all.

@@ -3,6 +3,7 @@
 
 use super::geometry::Geometry;
 use crate::backend::{Kernel, Reduce};
+use crate::ops::window::Windows;
 use crate::tensor::{Attributes, run};
 use crate::{DType, Result, Shape, Tensor};
 
@@ -17,7 +18,8 @@ fn volumes(x: &Tensor, extents: [usize; 3]) -> Result<Tensor> {
 
 /// The samples that are computed at once.
 fn parts(geometry: &Geometry, dtype: DType, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let columns = geometry.groups * geometry.channels * geometry.window() * geometry.windows() * dtype.size();
+    let columns =
+        geometry.groups * geometry.channels * geometry.windows.window() * geometry.windows.outputs() * dtype.size();
     let (batch, n) = (geometry.batch, (PART / columns.max(1)).clamp(1, most));
     (0..batch).step_by(n).map(move |first| (first, n.min(batch - first)))
 }
@@ -33,7 +35,7 @@ fn copy(op: &'static str, from: &Tensor, to: &Tensor) -> Result<()> {
 
 /// `x [n, C, D, H, W]` with the zeros that windows reach over, and without what they do not reach.
 fn padded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
-    let is_inside = |d: usize| geometry.padding[d] == 0 && geometry.reach(d) <= geometry.input[d];
+    let is_inside = |d: usize| geometry.windows.low[d] == 0 && geometry.reach(d) <= geometry.windows.input[d];
     if (0..3).all(is_inside) {
         return Ok(x.clone());
     }
@@ -42,8 +44,8 @@ fn padded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
     let to = Tensor::zeros(shape, x.dtype(), x.device()).map_err(|e| e.of(op))?;
     let (mut source, mut target) = (x.layout().clone(), to.layout().clone());
     for d in 0..3 {
-        let padding = geometry.padding[d].min(reach[d]);
-        let length = geometry.input[d].min(reach[d] - padding);
+        let padding = geometry.windows.low[d].min(reach[d]);
+        let length = geometry.windows.input[d].min(reach[d] - padding);
         source = source.narrow(d + 2, 0, length, 1);
         target = target.narrow(d + 2, padding, length, 1);
     }
@@ -56,8 +58,8 @@ fn windows(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> 
     let x = padded(op, geometry, x)?;
     let mut layout = x.layout().clone();
     for d in (0..3).rev() {
-        let (k, q) = (geometry.kernel[d], geometry.output[d]);
-        layout = layout.split(d + 2, [(k, geometry.dilation[d]), (q, geometry.stride[d])]);
+        let (k, q) = (geometry.windows.kernel[d], geometry.windows.output[d]);
+        layout = layout.split(d + 2, [(k, geometry.windows.dilation[d]), (q, geometry.windows.stride[d])]);
     }
     Ok(x.with_layout(layout.permute(&[0, 1, 2, 4, 6, 3, 5, 7])))
 }
@@ -65,7 +67,7 @@ fn windows(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> 
 /// Columns `[n G, C k, Q]` of samples.
 fn columns(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
     let Geometry { groups, channels, .. } = *geometry;
-    let shape = (x.dims()[0] * groups, channels * geometry.window(), geometry.windows());
+    let shape = (x.dims()[0] * groups, channels * geometry.windows.window(), geometry.windows.outputs());
     if geometry.is_pointwise() {
         return x.reshape(shape);
     }
@@ -75,8 +77,8 @@ fn columns(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> 
 /// `[O, C / G, k..]` as `[n G, O / G, C k / G]`.
 fn rows(geometry: &Geometry, w: &Tensor, n: usize) -> Result<Tensor> {
     let Geometry { groups, channels, outputs, .. } = *geometry;
-    let w = w.detach().reshape((groups, outputs, channels * geometry.window()))?;
-    let shape = Shape::from([n * groups, outputs, channels * geometry.window()]);
+    let w = w.detach().reshape((groups, outputs, channels * geometry.windows.window()))?;
+    let shape = Shape::from([n * groups, outputs, channels * geometry.windows.window()]);
     Ok(w.with_layout(w.layout().expand(&shape)))
 }
 
@@ -97,8 +99,8 @@ pub(super) fn conv(
 ) -> Result<Tensor> {
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
     let Geometry { groups, outputs, .. } = *geometry;
-    let x = volumes(x, geometry.input)?;
-    let all = y.reshape((geometry.batch * groups, outputs, geometry.windows()))?;
+    let x = volumes(x, geometry.windows.input)?;
+    let all = y.reshape((geometry.batch * groups, outputs, geometry.windows.outputs()))?;
     for (first, n) in parts(geometry, x.dtype(), most(geometry)) {
         let columns = columns(op, geometry, &x.narrow(0, first, n)?)?;
         let part = all.with_layout(all.layout().narrow(0, first * groups, n * groups, 1));
@@ -121,12 +123,12 @@ pub(super) fn conv_input(
     let (dtype, acc) = (g.dtype(), g.dtype().acc());
     let dx = Tensor::allocate(op, shape, dtype, g.device())?;
     let Geometry { batch, groups, channels, outputs, .. } = *geometry;
-    let (all, wide) = (volumes(&dx, geometry.input)?, w.detach().cast(acc)?);
-    let g = g.detach().reshape((batch * groups, outputs, geometry.windows()))?;
+    let (all, wide) = (volumes(&dx, geometry.windows.input)?, w.detach().cast(acc)?);
+    let g = g.detach().reshape((batch * groups, outputs, geometry.windows.outputs()))?;
     let bias = bias.map(|bias| bias.detach().cast(acc)?.reshape((groups * channels, 1, 1, 1))).transpose()?;
     for (first, n) in parts(geometry, acc, most(geometry)) {
         let g = g.narrow(0, first * groups, n * groups)?.cast(acc)?;
-        let shape = Shape::from([n * groups, channels * geometry.window(), geometry.windows()]);
+        let shape = Shape::from([n * groups, channels * geometry.windows.window(), geometry.windows.outputs()]);
         let columns = Tensor::allocate(op, &shape, acc, g.device())?;
         product(op, &rows(geometry, &wide, n)?.t()?, &g, None, &columns)?;
         let mut part = sums(op, geometry, &columns, n)?;
@@ -140,8 +142,8 @@ pub(super) fn conv_input(
 
 /// What columns `[n G, C k, Q]` add up to, `[n, C, D, H, W]`: each element gets the sum of those that were copied from it.
 fn sums(op: &'static str, geometry: &Geometry, columns: &Tensor, n: usize) -> Result<Tensor> {
-    let Geometry { groups, channels, input, output, kernel, stride, padding, dilation, .. } = *geometry;
-    let c = groups * channels;
+    let Windows { input, output, kernel, stride, low: padding, dilation, .. } = geometry.windows;
+    let c = geometry.groups * geometry.channels;
     let shape = Shape::from([n, c, input[0], input[1], input[2]]);
     if geometry.is_pointwise() {
         return columns.reshape(shape);
@@ -176,8 +178,8 @@ pub(super) fn conv_weight(
 ) -> Result<Tensor> {
     let (dtype, acc) = (g.dtype(), g.dtype().acc());
     let Geometry { batch, groups, channels, outputs, .. } = *geometry;
-    let (size, windows_of) = (channels * geometry.window(), geometry.windows());
-    let x = volumes(x, geometry.input)?;
+    let (size, windows_of) = (channels * geometry.windows.window(), geometry.windows.outputs());
+    let x = volumes(x, geometry.windows.input)?;
     let g = g.detach().reshape((batch, groups * outputs, windows_of))?;
     let mut sum: Option<Tensor> = None;
     for (first, n) in parts(geometry, acc, usize::MAX) {
@@ -196,7 +198,7 @@ pub(super) fn conv_weight(
 
 /// The elements of the windows of `x [N, C, ..]` as columns `[N, C k, Q]`.
 pub(crate) fn unfold(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
-    own(columns(op, geometry, &volumes(x, geometry.input)?)?, x)
+    own(columns(op, geometry, &volumes(x, geometry.windows.input)?)?, x)
 }
 
 /// The sums of what columns `[N, C k, Q]` have from each element, `[N, C, D, H, W]`.

@@ -2,9 +2,84 @@
 
 use super::columns;
 use super::geometry::Geometry;
+use crate::fused::{Fused, has_kernel, run_fused};
 use crate::ops::gradients;
 use crate::tape::{Backward, Gradients, Saved, record};
 use crate::{Result, Shape, Tensor};
+
+/// x `[N, C, ..]`, a weight `[O, C / groups, kernel]`, and a bias where there is one, to y `[N, O, ..]`. The bias is `[N groups, O / groups]`,
+/// whose first dimension may be expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvForward(pub Geometry);
+
+/// The gradient `[N, O, ..]` of the output, the weight, and a bias where there is one, to the gradient `[N, C, ..]` of the input, plus
+/// the bias. The bias is `[N groups, C / groups]`, whose first dimension may be expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvInput(pub Geometry);
+
+/// The gradient `[N, O, ..]` of the output, and x `[N, C, ..]`, to the gradient `[O, C / groups, kernel]` of the weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvWeight(pub Geometry);
+
+impl Geometry {
+    /// The shapes of input, weight and output in three dimensions.
+    fn shapes(&self) -> [Shape; 3] {
+        let Geometry { batch, groups, channels, outputs, ref windows } = *self;
+        let shape = |a: usize, b: usize, last: [usize; 3]| Shape::from([a, b, last[0], last[1], last[2]]);
+        [
+            shape(batch, groups * channels, windows.input),
+            shape(groups * outputs, channels, windows.kernel),
+            shape(batch, groups * outputs, windows.output),
+        ]
+    }
+}
+
+/// A result plus a bias `[N groups, channels of a group]`.
+fn plus(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let Some(bias) = bias else { return Ok(y) };
+    let bias = bias.reshape((y.dims()[0], y.dims()[1], 1, 1, 1))?;
+    y.add(&bias)
+}
+
+/// A kernel's outputs of the absolute values of its inputs.
+fn of_sizes(fused: &dyn Fused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let sizes: Vec<Tensor> = inputs.iter().map(Tensor::abs).collect::<Result<_>>()?;
+    fused.composite(&sizes, &[])?.into_iter().collect::<Option<Vec<_>>>().map(Ok).transpose()
+}
+
+macro_rules! fused {
+    ($($name:ident $kernel:literal |$geometry:ident, $inputs:ident| $composite:expr;)*) => {$(
+        impl Fused for $name {
+            fn name(&self) -> &'static str {
+                $kernel
+            }
+
+            fn composite(&self, $inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+                let $geometry = &self.0;
+                Ok(vec![Some($composite)])
+            }
+
+            fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+                of_sizes(self, inputs)
+            }
+        }
+    )*};
+}
+
+fused! {
+    ConvForward "conv" |geometry, x| {
+        let [_, _, shape] = geometry.shapes();
+        plus(columns::conv("conv", geometry, &x[0], &x[1], None, &shape)?, x.get(2))?
+    };
+    ConvInput "conv_input" |geometry, x| {
+        let [shape, ..] = geometry.shapes();
+        plus(columns::conv_input("conv_input", geometry, &x[0], &x[1], None, &shape)?, x.get(2))?
+    };
+    ConvWeight "conv_weight" |geometry, x| {
+        let [_, shape, _] = geometry.shapes();
+        columns::conv_weight("conv_weight", geometry, &x[0], &x[1], &shape)?
+    };
+}
 
 /// What the maps are called on the tape and in errors.
 #[derive(Clone, Copy)]
@@ -32,7 +107,11 @@ impl Maps {
     /// and the elements i of the window.
     pub fn conv(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.conv;
-        let y = columns::conv(op, &self.geometry, x, w, bias, &self.output)?;
+        let y = if has_kernel::<ConvForward>(x) {
+            self.by_kernel(op, &ConvForward(self.geometry.clone()), [x, w], bias, &self.output)?
+        } else {
+            columns::conv(op, &self.geometry, x, w, bias, &self.output)?
+        };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(x), Saved::input(w)], bias.is_some());
         record(op, &operands(x, w, bias), y, move |t| {
             let dx = t.want(0, || maps.input(t.dy(), &t.get(&saved[1])?, None))?;
@@ -45,7 +124,11 @@ impl Maps {
     /// `q stride - padding + i dilation = l`.
     pub fn input(&self, g: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.input;
-        let dx = columns::conv_input(op, &self.geometry, g, w, bias, &self.input)?;
+        let dx = if has_kernel::<ConvInput>(g) {
+            self.by_kernel(op, &ConvInput(self.geometry.clone()), [g, w], bias, &self.input)?
+        } else {
+            columns::conv_input(op, &self.geometry, g, w, bias, &self.input)?
+        };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(g), Saved::input(w)], bias.is_some());
         record(op, &operands(g, w, bias), dx, move |t| {
             let dg = t.want(0, || maps.conv(t.dy(), &t.get(&saved[1])?, None))?;
@@ -57,13 +140,50 @@ impl Maps {
     /// `dw[o, c, i] = sum of g[n, o, q] x[n, c, q stride - padding + i dilation]` over samples n and windows q.
     pub fn weight(&self, g: &Tensor, x: &Tensor) -> Result<Tensor> {
         let op = self.names.weight;
-        let dw = columns::conv_weight(op, &self.geometry, g, x, &self.weight)?;
+        let dw = if has_kernel::<ConvWeight>(x) {
+            self.by_kernel(op, &ConvWeight(self.geometry.clone()), [g, x], None, &self.weight)?
+        } else {
+            columns::conv_weight(op, &self.geometry, g, x, &self.weight)?
+        };
         let (maps, saved) = (self.clone(), [Saved::input(g), Saved::input(x)]);
         record(op, &[g, x], dw, move |t| {
             let dg = t.want(0, || maps.conv(&t.get(&saved[1])?, t.dy(), None))?;
             let dx = t.want(1, || maps.input(&t.get(&saved[0])?, t.dy(), None))?;
             gradients![dg, dx]
         })
+    }
+}
+
+impl Maps {
+    /// What a kernel computes, outside of the tape.
+    fn by_kernel(
+        &self,
+        op: &'static str,
+        fused: &dyn Fused,
+        inputs: [&Tensor; 2],
+        bias: Option<&Tensor>,
+        shape: &Shape,
+    ) -> Result<Tensor> {
+        let y = Tensor::allocate(op, shape, inputs[0].dtype(), inputs[0].device())?;
+        let [a, b] = [inputs[0].detach().contiguous()?, inputs[1].detach().contiguous()?];
+        let bias = bias.map(|bias| self.of_batches(&bias.detach())).transpose()?;
+        let all: Vec<&Tensor> = [&a, &b].into_iter().chain(&bias).collect();
+        run_fused(op, fused, &all, &[&y])?;
+        Ok(y)
+    }
+
+    /// A bias for each sample and group, `[N groups, channels of a group]`.
+    fn of_batches(&self, bias: &Tensor) -> Result<Tensor> {
+        let Geometry { batch, groups, .. } = self.geometry;
+        let own = bias.reshape((groups, bias.numel() / groups))?;
+        if groups == 1 || batch == 1 {
+            let shape = Shape::from([batch * groups, own.dims()[1]]);
+            return Ok(own.with_layout(own.layout().expand(&shape)));
+        }
+        own.unsqueeze(0)?
+            .broadcast_to((batch, groups, own.dims()[1]))?
+            .contiguous()?
+            .reshape((batch * groups, own.dims()[1]))
     }
 }
 

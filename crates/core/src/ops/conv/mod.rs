@@ -8,10 +8,12 @@ pub(super) mod columns;
 mod geometry;
 mod maps;
 
-pub(super) use self::geometry::{Geometry, extents, outputs};
+pub use self::geometry::Geometry;
+pub use self::maps::{ConvForward, ConvInput, ConvWeight};
 
-use self::geometry::three;
+use self::geometry::extents;
 use self::maps::{Maps, Names};
+use super::window::{Last, Window, Windows};
 use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
 
@@ -126,7 +128,7 @@ fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)>
 }
 
 /// Errors unless a weight is `[outer, inner / groups, k..]`, and a bias is a number for each output.
-fn check_channels<const N: usize>(
+fn check_channels(
     op: &'static str,
     [x, weight]: [&Tensor; 2],
     bias: Option<&Tensor>,
@@ -136,8 +138,8 @@ fn check_channels<const N: usize>(
     if groups == 0 {
         return Err(Error::attr(op, "groups is 0, expected 1 or more"));
     }
-    let fits =
-        outer.is_multiple_of(groups) && inner.is_multiple_of(groups) && weight.dims()[..2] == [outer, inner / groups];
+    let fits = outer.is_multiple_of(groups) && inner.is_multiple_of(groups);
+    let fits = fits && weight.dims()[..2] == [outer, inner / groups];
     if !fits {
         let message =
             format!("the weight {} does not fit the input {} in groups of {groups}", weight.shape(), x.shape());
@@ -198,31 +200,14 @@ fn convolve<const N: usize>(
     check_operands::<N>(op, x, weight, bias)?;
     let (x, is_sample) = batch::<N>(op, x)?;
     let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
-    let operands = [&x, weight];
-    if conv.groups > 0 && weight.dims()[1].checked_mul(conv.groups) != Some(channels) {
-        let message =
-            format!("the weight {} does not fit the input {} in {} groups", weight.shape(), x.shape(), conv.groups);
-        return Err(Error::shape(op, message));
-    }
-    check_channels::<N>(op, operands, bias, [outputs, channels, outputs], conv.groups)?;
-    let (input, kernel) = (extents::<N>(&x), extents::<N>(weight));
+    check_channels(op, [&x, weight], bias, [outputs, channels, outputs], conv.groups)?;
     let Conv { stride, dilation, groups, .. } = *conv;
-    let ends = conv.padding.ends(op, kernel, stride, dilation)?;
-    let output = geometry::outputs(op, input, kernel, stride, ends, dilation)?;
-    let geometry = Geometry {
-        batch: x.dims()[0],
-        groups,
-        channels: channels / groups,
-        outputs: outputs / groups,
-        input: three(input, 1),
-        output: three(output, 1),
-        kernel: three(kernel, 1),
-        stride: three(stride, 1),
-        padding: three(ends.map(|[low, _]| low), 0),
-        dilation: three(dilation, 1),
-    };
-    let to = with_extents(op, &x, outputs, &output)?;
-    let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output: to };
+    let window = conv.padding.window(op, extents(weight), stride, dilation)?;
+    let windows = Windows::new(op, x.shape(), &window, Last::Whole)?;
+    let output = with_extents::<N>(op, &x, outputs, windows.output)?;
+    let geometry =
+        Geometry { batch: x.dims()[0], groups, channels: channels / groups, outputs: outputs / groups, windows };
+    let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output };
     let y = maps.conv(&x, weight, bias)?;
     if is_sample { y.squeeze(0) } else { Ok(y) }
 }
@@ -252,31 +237,21 @@ fn transpose<const N: usize>(
     check_operands::<N>(op, x, weight, bias)?;
     let (x, is_sample) = batch::<N>(op, x)?;
     let (channels, per_group) = (x.dims()[1], weight.dims()[1]);
-    let outputs = per_group.saturating_mul(conv.groups);
-    check_channels::<N>(op, [&x, weight], bias, [channels, outputs, outputs], conv.groups)?;
-    let (input, kernel) = (extents::<N>(&x), extents::<N>(weight));
-    let output = geometry::transposed(op, input, kernel, conv)?;
-    let geometry = Geometry {
-        batch: x.dims()[0],
-        groups: conv.groups,
-        channels: per_group,
-        outputs: channels / conv.groups,
-        input: three(output, 1),
-        output: three(input, 1),
-        kernel: three(kernel, 1),
-        stride: three(conv.stride, 1),
-        padding: three(conv.padding, 0),
-        dilation: three(conv.dilation, 1),
-    };
-    let to = with_extents(op, &x, outputs, &output)?;
-    let maps = Maps { names, geometry, input: to, weight: weight.shape().clone(), output: x.shape().clone() };
+    let ConvTranspose { stride, padding, output_padding, dilation, groups } = *conv;
+    let outputs = per_group.saturating_mul(groups);
+    check_channels(op, [&x, weight], bias, [channels, outputs, outputs], groups)?;
+    let window = Window { kernel: extents(weight), stride, low: padding, high: padding, dilation };
+    let windows = Windows::transposed(op, x.shape(), &window, output_padding)?;
+    let input = with_extents::<N>(op, &x, outputs, windows.input)?;
+    let geometry = Geometry { batch: x.dims()[0], groups, channels: per_group, outputs: channels / groups, windows };
+    let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone() };
     let y = maps.input(&x, weight, bias)?;
     if is_sample { y.squeeze(0) } else { Ok(y) }
 }
 
-/// The shape of an output. Errors: `Shape` if its elements cannot be counted.
-fn with_extents(op: &'static str, x: &Tensor, channels: usize, extents: &[usize]) -> Result<Shape> {
-    let dims = [x.dims()[0], channels].into_iter().chain(extents.iter().copied());
+/// `[n, channels, ..]` for samples of `x` and the last `N` of these extents. Errors: `Shape` if its elements cannot be counted.
+fn with_extents<const N: usize>(op: &'static str, x: &Tensor, channels: usize, extents: [usize; 3]) -> Result<Shape> {
+    let dims = [x.dims()[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
     let shape = Shape::from(dims.collect::<Dims>());
     shape.check(op)?;
     Ok(shape)

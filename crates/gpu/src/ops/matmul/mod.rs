@@ -174,6 +174,18 @@ impl Side {
         })
     }
 
+    /// Matrices `[rows, k]`, one after the other.
+    pub fn contiguous(address: u64, dtype: DType, rows: usize, k: usize) -> Side {
+        Side { address, dtype, rows, k, strides: [rows * k, k, 1], is_batched: true }
+    }
+
+    /// What a loader reads element by element, neighbours along K or along the rows. The strides only say which of these are nearer,
+    /// and that there are no words.
+    pub fn scattered(address: u64, dtype: DType, [rows, k]: [usize; 2], is_along_k: bool) -> Side {
+        let strides = if is_along_k { [0, 3, 2] } else { [0, 2, 3] };
+        Side { address, dtype, rows, k, strides, is_batched: true }
+    }
+
     /// Whether neighbours along K are nearer than neighbours along the rows.
     pub fn is_along_k(&self) -> bool {
         let [_, row, k] = self.strides;
@@ -210,7 +222,7 @@ fn is_few(extent: usize, e: Extents, dtype: DType) -> bool {
 /// Chooses how a product is computed. `along_k`: whether the matrix and the vectors of a matrix times few vectors are contiguous
 /// along K.
 pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> Plan {
-    let (units, acc) = (limits.units.max(1), dtype.acc());
+    let acc = dtype.acc();
     let Extents { batches, m, n, k } = e;
     let [is_along_k, are_vectors_along_k] = along_k;
     if m.min(n) > 1 && is_few(k, e, dtype) {
@@ -220,6 +232,12 @@ pub fn choose(e: Extents, dtype: DType, along_k: [bool; 2], limits: &Limits) -> 
     if m.min(n) == 1 || (is_few(m.min(n), e, dtype) && (are_vectors_along_k || !is_along_k)) {
         return choose_vectors(batches, m.max(n), k, acc, is_along_k, limits);
     }
+    choose_tiles(e, acc, limits)
+}
+
+/// The tiles of a product, and the parts into which it is cut.
+fn choose_tiles(e: Extents, acc: DType, limits: &Limits) -> Plan {
+    let (units, Extents { batches, m, n, k }) = (limits.units.max(1), e);
     let fits = |tile: &Tile| tile.fits(acc, limits);
     let candidates: &[Tile] = match (m <= tiles::FLAT.m, n <= tiles::TALL.n) {
         (true, true) => &[tiles::TINY],
@@ -356,6 +374,42 @@ pub(crate) struct Product {
     pub joined: Option<Pointwise>,
     /// Where what the activation is applied to is kept.
     pub z: Option<u64>,
+    /// How the factors are read, unless by their strides.
+    pub loading: Option<Loading>,
+}
+
+/// A file in the place of `loader.h`.
+pub(crate) struct Loading {
+    /// Its name.
+    pub file: &'static str,
+    /// Its definitions.
+    pub defines: Vec<(&'static str, usize)>,
+    /// The integers that it takes.
+    pub ints: Vec<i64>,
+}
+
+/// A product `a @ b + c` whose factors are read by a loader.
+pub(crate) struct Loaded {
+    pub e: Extents,
+    pub dtype: DType,
+    pub a: Side,
+    pub b: Side,
+    /// Address and strides of batch, row and column.
+    pub c: Option<(u64, [usize; 3])>,
+    pub y: u64,
+    /// Whether positions need more than 31 bits.
+    pub is_wide: bool,
+    pub loading: Loading,
+}
+
+/// Runs a product whose factors are read by a loader.
+pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
+    let Loaded { e, dtype, a, b, c, y, is_wide, loading } = loaded;
+    let beta = if c.is_some() { 1.0 } else { 0.0 };
+    let (c, loading) = (c.unwrap_or((y, [0; 3])), Some(loading));
+    let product = Product { e, dtype, a, b, c, y, alpha: 1.0, beta, activation: None, joined: None, z: None, loading };
+    let plan = choose_tiles(e, dtype.acc(), gpu.driver().limits());
+    product.run(gpu, Plan { is_wide, ..plan })
 }
 
 /// A launch of `gemm` or `gemv`.
@@ -405,6 +459,7 @@ impl Product {
             activation: activated.map(|fused| fused.activation),
             joined,
             z,
+            loading: None,
         })
     }
 
@@ -503,6 +558,7 @@ impl Product {
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
             let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+            let arguments = self.loading.iter().fold(arguments, |list, loading| list.ints(&loading.ints));
             gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
             ints.pop();
         }
@@ -547,6 +603,11 @@ impl Product {
                 .define("STORE_WORD", word(run * size))
                 .define("A_VECTOR", words(&self.a))
                 .define("B_VECTOR", words(&self.b));
+        }
+        if let Some(loading) = &self.loading {
+            let defines = loading.defines.iter();
+            variant =
+                defines.fold(variant.loading(loading.file), |variant, &(name, value)| variant.define(name, value));
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
