@@ -43,9 +43,9 @@ fn padded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
     let shape = (x.dims()[0], x.dims()[1], reach[0], reach[1], reach[2]);
     let to = Tensor::zeros(shape, x.dtype(), x.device()).map_err(|e| e.of(op))?;
     let (mut source, mut target) = (x.layout().clone(), to.layout().clone());
-    for d in 0..3 {
-        let padding = geometry.windows.low[d].min(reach[d]);
-        let length = geometry.windows.input[d].min(reach[d] - padding);
+    for (d, &reach) in reach.iter().enumerate() {
+        let padding = geometry.windows.low[d].min(reach);
+        let length = geometry.windows.input[d].min(reach - padding);
         source = source.narrow(d + 2, 0, length, 1);
         target = target.narrow(d + 2, padding, length, 1);
     }
