@@ -341,6 +341,9 @@ static char *reserve(size_t bytes, int protection) {
     return (char *)p;
 }
 
+// The last step of the last checked launch.
+static uint32_t steps;
+
 static void prepare(Worker &w, Launch &launch) {
     w.launch = &launch;
     w.current = nullptr;
@@ -354,6 +357,8 @@ static void prepare(Worker &w, Launch &launch) {
     }
     w.clocks.clear();
     if (launch.program->description->is_checked) {
+        // Steps go on from launch to launch, whichever threads of the host start them; launches run one at a time.
+        w.step = steps;
         w.clocks.resize((w.n + w.wave - 1) / w.wave);
         w.dynamic_region = {(uintptr_t)w.dynamic, (uintptr_t)w.dynamic + launch.geometry.dynamic_shared, "dynamic shared memory", true, 2, {}, {}};
         std::fill(std::begin(w.recent), std::end(w.recent), nullptr);
@@ -382,6 +387,7 @@ static void work(Launch &launch) {
             simt_self = {{0, 0, 0}, 0, {0, 0, 0}, g.block, g.grid, w.dynamic, nullptr};
             run_block(w, launch.order.empty() ? b : launch.order[b]);
         }
+    if (is_checked) steps = w.step;
     worker = nullptr;
 }
 

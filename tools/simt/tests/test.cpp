@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <dirent.h>
 #include <functional>
+#include <thread>
 
 using std::string;
 using std::vector;
@@ -187,6 +188,18 @@ static const Mistake MISTAKES[] = {
     {"unordered_flag", "data race on __shared__ unordered_flag::mean", nullptr},
     {"barrier_in_loop", "reached by 100 of 128 threads", "reached by 100 of 128 threads"},
 };
+
+// Launches of two threads of the host are two launches: what one wrote, the other may read.
+static void two_threads() {
+    Target target{false, true, 32};
+    auto program = build("right.cu", target);
+    const int R = 37, C = 301;
+    Floats x(random(R * C)), y(vector<float>(R * C)), z(vector<float>(R * C));
+    string first, second;
+    std::thread([&] { first = launch(*program, "softmax_waves", {10, 1, 1}, {128, 1, 1}, 0, x.p, y.p, R, C); }).join();
+    std::thread([&] { second = launch(*program, "softmax", {R, 1, 1}, {256, 1, 1}, C * sizeof(float), y.p, z.p, C); }).join();
+    expect("launches_of_two_threads", first.empty() && second.empty(), first + second);
+}
 
 static void wrong(const Target &target) {
     auto program = build("wrong.cu", target);
@@ -475,6 +488,8 @@ int main() {
     blocks(false);
     blocks(true);
     refusals();
+    simt::options().is_checked = true;
+    two_threads();
     simt::options().is_checked = false;
     host(false);
     host(true);
