@@ -38,7 +38,7 @@ impl<const N: usize> Window<N> {
         self.dilation[d].saturating_mul(self.kernel[d] - 1).saturating_add(1)
     }
 
-    /// Errors: `Attr` for a kernel, stride or dilation of 0, a stride or padding of 2^31 and more, and a window of as many elements
+    /// Errors: `Attr` for a kernel, stride or dilation of 0, one of them or padding of 2^31 and more, and a window of as many elements
     /// or that spans as many.
     pub fn check(&self, op: &'static str) -> Result<()> {
         let Window { kernel, stride, low, high, dilation } = self;
@@ -46,7 +46,7 @@ impl<const N: usize> Window<N> {
         if [kernel, stride, dilation].iter().any(|of| of.contains(&0)) {
             return wrong(format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must be at least 1"));
         }
-        for (name, of) in [("stride", stride), ("padding", low), ("padding", high)] {
+        for (name, of) in [("stride", stride), ("padding", low), ("padding", high), ("dilation", dilation)] {
             if of.iter().any(|&v| v > MOST) {
                 return wrong(format!("{name} is {of:?}, expected at most {MOST}"));
             }
