@@ -1,13 +1,13 @@
 //! Convolutions and their gradients: products of matrices whose factors are read by `conv.h`.
 
 use crate::launch::device::Gpu;
-use crate::launch::operands::addresses;
+use crate::launch::operands::{addresses, place};
 use crate::launch::words::divider;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
 use isograd_core::ops::{Conv, Padding};
-use isograd_core::{Call, Result};
+use isograd_core::{Call, Operand, Result};
 
 pub(super) const FAMILY: Family = Family {
     launchers: &[Launcher::of::<ConvForward>(), Launcher::of::<ConvInput>(), Launcher::of::<ConvWeight>()],
@@ -76,7 +76,8 @@ fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> 
         Map::Forward | Map::Input => Side::scattered(inputs[0], dtype, [e.n, e.k], false),
         Map::Weight => Side::scattered(inputs[1], dtype, [e.n, e.k], true),
     };
-    let c = call.inputs.get(2).map(|bias| (inputs[2], [bias.layout.strides()[0], 1, 0]));
+    let strides = |bias: &Operand<'_>| [bias.layout.strides()[0], bias.layout.strides()[1], 0];
+    let c = call.inputs.get(2).map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
     let loading = Loading { file: "conv.h", defines: defines(map, geometry), ints: ints(map, geometry) };
     matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y, is_wide, loading })
 }

@@ -126,18 +126,37 @@ pub(super) fn conv_input(
     let (all, wide) = (volumes(&dx, geometry.windows.input)?, w.detach().cast(acc)?);
     let g = g.detach().reshape((batch * groups, outputs, geometry.windows.outputs()))?;
     let bias = bias.map(|bias| bias.detach().cast(acc)?.reshape((groups * channels, 1, 1, 1))).transpose()?;
+    let zeros = of_zeros(op, geometry, &wide)?;
     for (first, n) in parts(geometry, acc, most(geometry)) {
         let g = g.narrow(0, first * groups, n * groups)?.cast(acc)?;
         let shape = Shape::from([n * groups, channels * geometry.windows.window(), geometry.windows.outputs()]);
         let columns = Tensor::allocate(op, &shape, acc, g.device())?;
         product(op, &rows(geometry, &wide, n)?.t()?, &g, None, &columns)?;
         let mut part = sums(op, geometry, &columns, n)?;
-        if let Some(bias) = &bias {
-            part = part.add(bias)?;
+        for added in bias.iter().chain(&zeros) {
+            part = part.add(added)?;
         }
         copy(op, &part.cast(dtype)?, &all.with_layout(all.layout().narrow(0, first, n, 1)))?;
     }
     Ok(dx)
+}
+
+/// What zeros add where an element has no window: NaN, if the weight there is not finite. `[1, C, D, H, W]`; `None` if all weights are.
+fn of_zeros(op: &'static str, geometry: &Geometry, w: &Tensor) -> Result<Option<Tensor>> {
+    let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
+    let odd = w.sub(w)?.ne_scalar(0.0)?.cast(w.dtype())?;
+    if odd.sum(..)?.item()? == 0.0 {
+        return Ok(None);
+    }
+    // Weights that are not finite: all of them, and those that an element has.
+    let all = odd.reshape((groups, outputs, channels, windows.window()))?.sum([1, 3])?;
+    let one = Geometry { batch: 1, ..geometry.clone() };
+    let [depth, height, width] = windows.input;
+    let shape = Shape::from([1, groups * channels, depth, height, width]);
+    let ones = Tensor::ones((1, groups * outputs, windows.outputs()), w.dtype(), w.device())?;
+    let own = conv_input(op, &one, &ones, &odd, None, &shape)?;
+    let is_odd = own.lt(&all.reshape((1, groups * channels, 1, 1, 1))?)?;
+    is_odd.where_scalar(&own.full_like(f64::NAN)?, 0.0).map(Some)
 }
 
 /// What columns `[n G, C k, Q]` add up to, `[n, C, D, H, W]`: each element gets the sum of those that were copied from it.

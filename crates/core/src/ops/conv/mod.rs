@@ -75,8 +75,8 @@ macro_rules! convolutions {
         impl Tensor {$(
             #[doc = concat!("The convolution, without a flip, of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
             #[doc = concat!("`[O, C / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
-            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes, one for all operands. A value that is
-            /// not finite stays within the windows that it lies in.
+            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes, one for all operands. Padding is zeros,
+            /// which an infinite weight makes NaN.
             ///
             /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for what kernels cannot
             /// count in 32 bits, and for padding that is to keep the extents while the stride is not 1; `Shape` for ranks,
