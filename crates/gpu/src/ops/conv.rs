@@ -6,6 +6,7 @@ use crate::launch::words::divider;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
+use isograd_core::ops::window::Windows;
 use isograd_core::ops::{Conv, Padding};
 use isograd_core::{Call, Operand, Result};
 
@@ -83,7 +84,8 @@ fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> 
 }
 
 fn defines(map: Map, geometry: &Geometry) -> Vec<(&'static str, usize)> {
-    let is_flat = geometry.windows.input[0] == 1 && geometry.windows.output[0] == 1;
+    let Windows { input, output, kernel, .. } = geometry.windows;
+    let is_flat = [input, output, kernel].iter().all(|extents| extents[0] == 1);
     let flags = [(map.flag(), true), ("FLAT", is_flat)];
     flags.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1)).collect()
 }
