@@ -9,14 +9,13 @@
 // CHANNELS: flag, rows are `groups` groups of channels with `inner` elements each; a channel has one weight and bias
 // ALIKE: flag, with CHANNELS, the elements of a word belong to the same channel
 // INDEX: i32 or i64, dtype of an index that selects rows of a table of `table_rows`; needs WHOLE. A bad index is reported, and its
-// row is NaN
-// UPDATED: flag, running statistics are updated from those of the rows, by norm_update
+//   row is NaN
+// UPDATED: flag, running statistics are updated from the statistics of the rows, by norm_update
 // MOMENTUM: flag, with UPDATED, a batch has the weight `momentum`; otherwise all batches have the same weight
 // BACKWARD: flag, the gradient; needs WHOLE
 // DX, PARAMETERS: flags, with BACKWARD, the gradients that are wanted
 // WIDE: flag, positions have 64 bits
 // the other defines of rows in common.h
-// updated from those of the rows.
 
 typedef STORAGE(P) SP;
 

@@ -16,7 +16,7 @@
 // JOIN_SPREAD: flag, mean and squared deviations
 // FINISH_MEAN, FINISH_NORM, FINISH_LOG: flag, the function of the joined result: quotient by `divisor`, root, logarithm
 // TWOFOLD: flag, `second` gets 1 over the number of elements equal to the extremum; of JOIN_SPREAD the mean; of JOIN_POWERS the
-// largest elements, then the logarithms of the sums relative to them
+//   largest elements, then the logarithms of the sums relative to them
 // LAST_NAN: flag, a position is that of the last NaN, not of the first
 // SQUARES: flag, squares are joined
 // EDGES: flag, with SQUARES, sums may leave the range
