@@ -1,14 +1,14 @@
-// What products on Hopper's matrix units are made of, compute capability 9.0 alone (sm_90a): copies of tiles, the barriers that
-// these and their readers wait at, and the units' instruction. Places in local memory are in bytes.
+// Building blocks of products on Hopper's matrix units, for compute capability 9.0 (sm_90a) alone: copies of tiles, barriers
+// between the copies and their readers, and the units' instruction. Positions in local memory are in bytes.
 
-// Matrices in memory, as the engine that copies tiles knows them: the driver makes it.
+// A description of a matrix in memory for the engine that copies tiles (a tensor map). The driver creates it.
 typedef struct __align__(64) {
     u64 words[16];
 } TileMap;
 
 #define SYNC_CLUSTER() \
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory")
-// The registers of a thread of these four waves, which give some to the others.
+// Lowers or raises the number of registers of the threads of four waves.
 #define GIVE_REGISTERS(left) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(left))
 #define TAKE_REGISTERS(all) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(all))
 
@@ -18,22 +18,22 @@ FUNCTION u32 rank_in_cluster(void) {
     return rank;
 }
 
-// A barrier opens when so many threads have arrived, and all bytes that were announced. What is handed over are places in local
-// memory, which the engine writes and the units read: no scope beyond that of a group is asked for, for which caches would be
-// emptied and all writes waited for.
+// A barrier opens when the given number of threads have arrived, and all announced bytes. It orders accesses to local memory:
+// writes by the engine and reads by the units. Its scope is therefore the group. A wider scope would invalidate caches and wait for
+// all writes.
 FUNCTION void make_barrier(LocalPlace at, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
 }
 
-// Barriers are there for the engine and for the other groups of the cluster.
+// Makes barriers visible to the engine and to the other groups of the cluster.
 FUNCTION void show_barriers(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// Arrives, and announces bytes.
+// Arrives at a barrier, and announces bytes.
 FUNCTION void expect_bytes(LocalPlace at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
 
-// Arrives at the barrier that group `rank` of the cluster has at this place.
+// Arrives at the barrier at this position of group `rank` of the cluster.
 FUNCTION void arrive_at(LocalPlace at, u32 rank) {
     asm volatile("{\n"
                  ".reg .b32 there;\n"
@@ -44,7 +44,7 @@ FUNCTION void arrive_at(LocalPlace at, u32 rank) {
                  : "memory");
 }
 
-// Until the phase of this parity has ended.
+// Waits for the end of the phase of this parity.
 FUNCTION void wait_at(LocalPlace at, u32 parity) {
     asm volatile("{\n"
                  ".reg .pred is_open;\n"
@@ -56,14 +56,15 @@ FUNCTION void wait_at(LocalPlace at, u32 parity) {
                  : "memory");
 }
 
-// Copies the box of a map at these coordinates, the innermost first, and arrives with its bytes; what lies outside is 0.
+// Copies the box of a tensor map at these coordinates, innermost first. Its bytes arrive at the barrier. Elements out of range are
+// 0.
 FUNCTION void copy_box(LocalPlace to, const TileMap *map, LocalPlace barrier, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
 
-// The same for all groups of a cluster in `groups`, to the same place of each.
+// copy_box for the groups of a cluster in the mask `groups`, to the same position of each.
 FUNCTION void copy_box_to(u16 groups, LocalPlace to, const TileMap *map, LocalPlace barrier, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
                  "[%1, {%4, %5, %6}], [%2], %3;" ::"r"(to),
@@ -71,15 +72,15 @@ FUNCTION void copy_box_to(u16 groups, LocalPlace to, const TileMap *map, LocalPl
                  : "memory");
 }
 
-// Of products on their way: registers are read and written by nothing else in between.
+// Fences products in flight: the compiler may not touch their registers.
 #define BEGIN_PRODUCTS() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 #define END_GROUP_OF_PRODUCTS() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
-// Until at most so many groups are on their way.
+// Waits until at most `groups` groups of products are in flight.
 #define WAIT_FOR_PRODUCTS(groups) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory")
 
-// A tile in local memory, as the units know it: lines of 128 bytes, whose words of 16 bytes are exchanged by the line's number
-// modulo 8. Eight lines are 1024 bytes; lines along K have 64 rows of the matrix, and 64 such lines are followed by those of the
-// next rows.
+// A descriptor of a tile in local memory: lines of 128 bytes, whose words of 16 bytes are permuted by the line's number modulo 8.
+// Eight lines have 1024 bytes. Lines along the rows have 64 rows of the matrix; 64 such lines precede the lines of the next 64
+// rows.
 FUNCTION u64 tile_at(LocalPlace at) {
     return (u64)(at >> 4 & 0x3fff) | (u64)(64 * 128 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
@@ -88,8 +89,8 @@ FUNCTION u64 tile_at(LocalPlace at) {
 #define SIXTEEN(d, i) FOUR(d, i), FOUR(d, (i) + 4), FOUR(d, (i) + 8), FOUR(d, (i) + 12)
 #define SIXTY_FOUR(d, i) SIXTEEN(d, i), SIXTEEN(d, (i) + 16), SIXTEEN(d, (i) + 32), SIXTEEN(d, (i) + 48)
 
-// d [64, 256] += a [64, 16] b [16, 256], or = without what was before, by four waves. A wave has 16 rows; of these, and of
-// eight columns, a thread has two neighbours in rows that are 8 apart. OTHER_A and OTHER_B: tiles whose lines are along K.
+// d [64, 256] += a [64, 16] b [16, 256], or = for the first product, by four waves. A wave has 16 rows. Of eight columns, a thread
+// has two adjacent ones in two rows that are 8 apart. A_ALONG_K, B_ALONG_K: as in loader.h.
 #define PRODUCT(dtype) \
     FUNCTION void product_##dtype(f32 *d, u64 a, u64 b, int has_before) { \
         asm volatile( \

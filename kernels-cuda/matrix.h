@@ -1,15 +1,15 @@
-// Tiles of tensor cores: copies of 16 bytes to local memory, and blocks of 16 x 16 x 16 of a wave of 32 threads, f16 or bf16, sums in
-// f32. Compute capability 8.0 and later. Places in local memory are in bytes.
+// Tiles of tensor cores: copies of 16 bytes to local memory, and products of blocks of 16 x 16 x 16 by a wave of 32 threads. f16 or
+// bf16, sums in f32. Compute capability 8.0 and later. Positions in local memory are in bytes.
 //
-// A tile [rows, TILE_K], or [TILE_K, rows] (!along_k), lies in local memory as in memory, in words of CHUNK elements, whose places
-// within a line depend on the line so that eight lines' words are in different banks.
+// A tile is [rows, TILE_K], or [TILE_K, rows] (!along_k). Local memory has the layout of global memory, in words of CHUNK elements.
+// The words of a line are permuted by the line's number, so that the words of eight lines are in different banks.
 //
 // TILE_K: 32, elements of a tile along K; it has 64 rows or more
 // T: f16 or bf16
 
 #ifdef SIMT
 
-// The emulator of tools/simt.
+// For the emulator of tools/simt.
 #define mma_f16(d, a, b) simt_mma_f16(d, a, b)
 #define mma_bf16(d, a, b) simt_mma_bf16(d, a, b)
 #define copy_async(to, from, bytes) simt_cp_async((void *)(to), from, 16, (unsigned)(bytes))
@@ -31,15 +31,15 @@
 MMA(f16)
 MMA(bf16)
 
-// Copies 16 bytes to local memory while the thread goes on; the first `bytes` of them are read, the others become 0.
+// Starts an asynchronous copy of 16 bytes to local memory. The first `bytes` are read; the others become 0.
 FUNCTION void copy_async(LocalPlace to, GLOBAL const void *from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 #define end_group_of_copies() asm volatile("cp.async.commit_group;" ::: "memory")
-// Until at most so many groups are on their way.
+// Waits until at most `groups` groups of copies are in flight.
 #define wait_for_copies(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
 
-// Four blocks of 8 x 8 of 16 bits, of which this thread gives the place of a row of one.
+// Loads four blocks of 8 x 8 numbers of 16 bits. Each thread passes the position of one row of one block.
 FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
     if (transposed)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -58,28 +58,28 @@ FUNCTION void load_blocks(LocalPlace at, int transposed, u32 *out) {
 // Elements of a word.
 #define CHUNK 8
 #define CHUNKS_K (TILE_K / CHUNK)
-// Sums of a thread for a block of 16 rows and 8 columns.
+// Sums of a thread in a block of 16 rows and 8 columns.
 #define SUMS 4
 
-// Where a word of a tile lies.
+// The position of a word of a tile.
 FUNCTION u32 place(int row, int k, int tile, int along_k) {
     return along_k ? (u32)(row * CHUNKS_K + (k / CHUNK ^ (row >> 1 & 3))) * 16
                    : (u32)(k * (tile / CHUNK) + (row / CHUNK ^ (k & 7))) * 16;
 }
 
-// Four blocks of 8 x 8 of a tile, of rows from `row` and elements of K from `k` on, of which this thread gives the place of line `line`
-// of one.
+// Loads four blocks of 8 x 8 of a tile: rows from `row`, elements of K from `k`. Each thread passes the position of line `line` of
+// one block.
 FUNCTION void load_fragment(LocalPlace tile_at, int row, int k, int line, int tile, int along_k, u32 *out) {
     load_blocks(tile_at + (along_k ? place(row + line, k, tile, 1) : place(row, k + line, tile, 0)), !along_k, out);
 }
 
-// The operand of 16 rows of a and 16 elements of K: blocks are in the order of the instruction, rows first.
+// The operand of 16 rows of a and 16 elements of K. The order of blocks is the instruction's: rows first.
 FUNCTION void load_a(LocalPlace tile_at, int row, int k, int tile, int along_k, u32 *out) {
     int block = LANE % 32 / 8;
     load_fragment(tile_at, row + block % 2 * 8, k + block / 2 * 8, LANE % 8, tile, along_k, out);
 }
 
-// The operands of twice 8 columns of b and 16 elements of K, two words each: K first.
+// The operands of two times 8 columns of b and 16 elements of K, two words each. The order of blocks is K first.
 FUNCTION void load_b(LocalPlace tile_at, int row, int k, int tile, int along_k, u32 *out) {
     int block = LANE % 32 / 8;
     load_fragment(tile_at, row + block / 2 * 8, k + block % 2 * 8, LANE % 8, tile, along_k, out);
@@ -88,7 +88,7 @@ FUNCTION void load_b(LocalPlace tile_at, int row, int k, int tile, int along_k, 
 // sums [16, 8] += a [16, 16] b [16, 8], by a wave.
 #define multiply(sums, a, b) CAT(mma_, T)(sums, a, b)
 
-// Of these sums a thread has two neighbours, from column RESULT_COLUMN on, in the rows RESULT_ROW of both halves: sums[half * 2 + 0]
-// and sums[half * 2 + 1].
+// The sums of a thread are pairs of adjacent columns from RESULT_COLUMN on, in the rows RESULT_ROW(0) and RESULT_ROW(1): sums[half
+// * 2 + 0] and sums[half * 2 + 1].
 #define RESULT_ROW(half) ((half) * 8 + LANE % 32 / 4)
 #define RESULT_COLUMN (LANE % 4 * 2)

@@ -1,17 +1,17 @@
 // Matrix products of f16 and bf16 on tensor cores, sums in f32: gemm of matmul.c, with the same arguments, for operands that
 // are contiguous along one dimension in whole words of 16 bytes. Compute capability 8.0 and later.
 //
-// A group of four waves makes TILE_M x TILE_N results, a wave a quarter of them. Tiles of TILE_K = 32 columns of a, and rows of
-// b, are copied to local memory while earlier ones are multiplied: STAGES of them are there or on their way. A wave reads the operands of
-// the next instructions while it multiplies.
+// A group of four waves computes TILE_M x TILE_N results, each wave a quarter of them. Tiles of TILE_K = 32 columns of a, and rows
+// of b, are copied to local memory while earlier ones are multiplied. STAGES tiles are in local memory or in flight. A wave reads
+// the operands of its next instructions while it multiplies.
 //
 // THREADS: 128
 // T: f16 or bf16, dtype of a, b, c and y
 // ACC: f32
 // INTS: 19.., length of `p`, as gemm has it
 // TILE_M, TILE_N: 64 or 128, results of a group
-// TILE_K: 32, columns of a that a copy has
-// A_ALONG_K, B_ALONG_K: 0 or 1, whether a factor is contiguous along K; otherwise along its rows
+// TILE_K: 32, columns of a in a copy
+// A_ALONG_K, B_ALONG_K: 0 or 1, a factor is contiguous along K; otherwise along its rows
 // ACTIVATION, KEEPS_SUM, JOIN: as in finish.h
 // WIDE: flag, positions have 64 bits
 
@@ -23,17 +23,17 @@
 #define STAGES 3
 #define WAVE_TILE_M (TILE_M / 2)
 #define WAVE_TILE_N (TILE_N / 2)
-// Blocks of 16 x 16 of a wave, and of 8 columns: what one instruction takes of a and of b.
+// Blocks of a wave: 16 rows of a, and 8 columns of b, per instruction.
 #define BLOCKS_M (WAVE_TILE_M / 16)
 #define BLOCKS_N (WAVE_TILE_N / 8)
-// Rows of tiles that run together, so that they find each other's operands in the cache.
+// Rows of tiles that run together, so that they share operands in the cache.
 #define BAND 8
 
-// Rows, or elements of K, from a word of a thread's share to the next; and how many words there are.
+// Distance, in rows or elements of K, between the words of a thread's share, and their number.
 #define LINES(tile, along_k) (THREADS / ((along_k) ? CHUNKS_K : (tile) / CHUNK))
 #define WORDS_OF(tile) ((tile) * CHUNKS_K / THREADS)
 
-// A thread's share of the copies of tiles: words at equal distances, whose places in local memory are at equal distances too.
+// A thread's share of the copies of tiles: equidistant words, whose positions in local memory are also equidistant.
 typedef struct {
     Words from;
     u32 to;
@@ -54,7 +54,8 @@ FUNCTION Share share(Factor f, int side, int rows, int tile, int along_k) {
     return s;
 }
 
-// Copies the share of the tile that lies `k` beyond the first. Beyond the rows and `columns` it is 0. `x`: any address.
+// Copies the share of the tile that is `k` behind the first. Rows and columns out of range are 0; there any valid address `x` is
+// passed.
 FUNCTION void copy_tile(Share s, int side, GLOBAL const S *x, int k, int columns, int tile, int along_k, LocalPlace to) {
 #pragma unroll
     for (int i = 0; i < WORDS_OF(tile); i++) {
@@ -73,7 +74,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #define PLACE_A(stage) (first + (u32)(stage) * ((TILE_M + TILE_N) * CHUNKS_K * 16))
 #define PLACE_B(stage) (PLACE_A(stage) + TILE_M * CHUNKS_K * 16)
 
-    // Which tile, of which matrix, and which part of K.
+    // The tile, the matrix, and the part of K.
     i64 n_tiles = tiles_m * tiles_n;
     i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
     i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
@@ -85,7 +86,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
     Factor of_a = factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), of_b = factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES);
     int steps = (int)((k_end - k0 + TILE_K - 1) / TILE_K), depth = (int)(k_end - k0);
     Share share_a = share(of_a, SIDE_A, rows, TILE_M, A_ALONG_K), share_b = share(of_b, SIDE_B, columns, TILE_N, B_ALONG_K);
-    // What is copied next, and where to; where the multiplied tile is.
+    // The stage that is filled next, and the stage that is multiplied.
     u32 filling = 0, used = 0;
 #define NEXT(stage) ((stage) + 1 == STAGES ? 0 : (stage) + 1)
 #define COPY(step) \
@@ -126,7 +127,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
         for (int k = 0; k < TILE_K / 16; k++) {
             if (k == TILE_K / 16 - 1) {
-                // The next tile is there for every thread, and none reads this one any more.
+                // The next tile is complete for every thread, and all threads have finished reading this one.
                 WAIT();
                 used = NEXT(used);
             }

@@ -1,4 +1,4 @@
-// CUDA C++ as NVRTC compiles it, compute capability 7.5 and later: the vocabulary in which the kernels are written.
+// The dialect of the kernels in CUDA C++, for NVRTC, compute capability 7.5 and later.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -11,8 +11,8 @@ typedef double f64;
 typedef uint2 u32x2;
 typedef uint4 u32x4;
 
-// The prefix keeps an entry apart from the functions that CUDA has, such as norm; the driver knows it.
-// A source may say how many groups shall run at once on a multiprocessor: they share its registers.
+// The prefix avoids clashes of entries with CUDA's own functions, such as norm. The driver adds it to names. AT_ONCE: groups that a
+// multiprocessor should run together; it limits the registers of a thread.
 #ifdef AT_ONCE
 #define BOUNDS __launch_bounds__(THREADS, AT_ONCE)
 #else
@@ -22,23 +22,23 @@ typedef uint4 u32x4;
 #define FUNCTION static __device__ __forceinline__
 #define LOCAL_FUNCTION FUNCTION
 #define GLOBAL
-// An argument whose address is taken: it stays where it is, and is not copied by every thread.
+// An argument whose address is taken. It stays in constant memory; threads do not copy it.
 #define ARGUMENT(type) const __grid_constant__ type
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]
-// At most one in a kernel: the launch gives its memory.
+// Local memory whose size the launch sets. At most one in a kernel.
 #define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
 #define BARRIER() __syncthreads()
 #ifndef SIMT
 #define WAVE_BARRIER() __syncwarp()
 #endif
-// An address that was read from memory, as a pointer.
+// A pointer from an address that was read from memory.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
-// There is no pragma: the driver compiles a source that has this as a line without contraction. fma_ stays what it is.
+// CUDA has no such pragma. The driver compiles a source that has this as a line without contraction. fma_ is not affected.
 #define CONTRACT_OFF
 
-// A launch that follows another may start while that one ends. Before it reads what that one writes, and before it writes at
-// all, it waits; until the other says that the next may start, it does not.
+// A launch may start while the previous one ends. AWAIT_PREVIOUS comes before it reads results of the previous launch, and before
+// any write. It waits for the end of the previous launch. LET_NEXT_START lets the next launch start.
 #if __CUDA_ARCH__ >= 900 && !defined(SIMT)
 #define AWAIT_PREVIOUS() asm volatile("griddepcontrol.wait;" ::: "memory")
 #define LET_NEXT_START() asm volatile("griddepcontrol.launch_dependents;")
@@ -57,24 +57,24 @@ typedef uint4 u32x4;
 #define leading_zeros_u64(x) __clzll((i64)(x))
 #define raise_to(p, value) atomicMax((u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
-// To a number in local memory; returns what it was.
+// Adds to a number in local memory, and returns its previous value.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 #define compare_and_swap_local compare_and_swap
 
-// Returns what it was; the next is one more, or 0 after `most`.
+// Increments a counter, which returns to 0 after `most`. Returns the previous value.
 #define count_to(p, most) atomicInc((u32 *)(p), (u32)(most))
 
-// Threads that run in step, and can read a register of another.
+// Threads that run in step, and can exchange registers.
 #define WAVE 32
-// The value of the thread whose lane differs by the bit `by`; all threads of the wave call it together.
+// The value of the thread whose lane differs by the bit `by`. All threads of the wave must call this together.
 #define wave_xor(v, by) __shfl_xor_sync(0xffffffffu, (u32)(v), by)
 
-// Loads and stores what the cache need not keep.
+// Loads and stores of data that the cache need not keep.
 #define load_once(p) __ldcs(p)
 #define store_once(p, v) __stcs(p, v)
 
-// Overloaded for f32 and f64, and from outside: rows have functions of the same names.
+// Overloads for f32 and f64. The global scope avoids the functions of pointwise rows, which have the same names.
 #define exp_ ::exp
 #define expm1_ ::expm1
 #define log_ ::log
@@ -91,7 +91,7 @@ typedef uint4 u32x4;
 #define round_ ::rint
 #define fmod_ ::fmod
 #define powr_ ::pow
-// The number, if one of two is NaN.
+// The other number, if one of two is NaN.
 #define fmax_ ::fmax
 #define fabs_ ::fabs
 #define fma_ ::fma
@@ -100,7 +100,7 @@ typedef uint4 u32x4;
 
 #ifdef SIMT
 
-// The emulator of tools/simt, whose compiler knows no PTX.
+// For the emulator of tools/simt, whose compiler has no PTX.
 #define HAS_BF16
 #define f16_to_f32(h) simt_f16_to_f32(h)
 #define f32_to_f16(v) simt_f32_to_f16(v)
@@ -115,7 +115,7 @@ typedef u64 LocalPlace;
 
 #else
 
-// Writes what other threads may write there too: the same value.
+// Writes a value to memory where other threads may write the same value.
 #define write_alike(p, value) (*(p) = (value))
 
 #define NV_COMPUTE (__CUDA_ARCH__ / 10)
@@ -124,7 +124,7 @@ typedef u64 LocalPlace;
 #define divide_near_(a, b) __fdividef(a, b)
 
 #if __CUDA_ARCH__ >= 900
-// Memory adds to an element, or to those of 16 bytes, what other threads add to, too.
+// Atomic additions in memory, to an element, or to the elements of 16 bytes.
 #define HAS_ADDS
 #define ADD_16(dtype) \
     FUNCTION void add_any_##dtype(GLOBAL u16 *p, u16 v) { \
@@ -149,7 +149,7 @@ FUNCTION void add_word_any_f32(GLOBAL f32 *p, u32x4 w) {
 }
 #endif
 
-// Of local memory, as instructions take it; distances are in bytes.
+// A position in local memory, as instructions take it, in bytes.
 typedef u32 LocalPlace;
 #define local_place(p) ((u32)__cvta_generic_to_shared(p))
 

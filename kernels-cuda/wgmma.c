@@ -1,10 +1,10 @@
 // Matrix products of f16 and bf16 on Hopper's matrix units, sums in f32, for operands that are contiguous along one dimension in
 // whole words of 16 bytes.
 //
-// A group makes TILE_M x TILE_N = 128 x 256 results at a time, and two groups of a cluster two such tiles, one below the other:
-// they share the tile of b, of which each copies a half for both. Of twelve waves, one thread of the first four has tiles of
-// TILE_K = 64 copied to local memory, where STAGES of them are there or on their way; the others multiply, four waves a half
-// of the tile. Groups stay, and go on with the next tiles while the last copies are read.
+// A group computes TILE_M x TILE_N = 128 x 256 results at a time. The two groups of a cluster have tiles one below the other and
+// share the tile of b: each copies half of it for both. A group has twelve waves. One thread of the first four waves copies tiles
+// of TILE_K = 64 to local memory, where STAGES tiles are complete or in flight. The other waves multiply, four per half of the
+// tile. Groups are persistent: they start with the next tiles while the last copies are read.
 
 #include "hopper.h"
 #include "finish.h"
@@ -17,12 +17,12 @@
 #define BYTES_A (TILE_M * LINE)
 #define BYTES_B (TILE_N * LINE)
 #define BYTES (BYTES_A + BYTES_B)
-// 64 lines: the box that is copied of a tile whose lines are along K.
+// The box of a copy: 64 lines.
 #define BOX (TILE_K * LINE)
-// Pairs of tiles that run together, so that they find each other's operands in the cache.
+// Pairs of tiles that run together, so that they share operands in the cache.
 #define BAND 8
 
-// Of a tile: the matrix, the first row and the first column.
+// A tile: the matrix, its first row and its first column.
 typedef struct {
     i64 batch, m0, n0;
 } Place;
@@ -40,14 +40,14 @@ FUNCTION Place place_of(i64 number, i64 pairs_m, i64 tiles_n, u32 rank) {
 
 #define PLACE_A(stage) (tiles + (u32)(stage) * BYTES)
 #define PLACE_B(stage) (PLACE_A(stage) + BYTES_A)
-// Barriers: a stage is full, and nobody reads it any more.
+// The barriers of a stage: it is full; it has been read by all.
 #define FULL(stage) (tiles + STAGES * BYTES + (u32)(stage) * 16)
 #define EMPTY(stage) (FULL(stage) + 8)
 #define NEXT_STAGE() \
     stage = stage + 1 == STAGES ? 0 : stage + 1; \
     parity ^= stage == 0
 
-// Has all tiles of this group copied, one step along K after the other.
+// Copies all tiles of this group, in steps along K.
 FUNCTION void copy_tiles(const TileMap *a, const TileMap *b, const Ints *p, LocalPlace tiles, u32 rank, int steps) {
     u32 stage = 0, parity = 0;
     for (i64 number = GROUP / CLUSTER; number < p->v[5]; number += GROUPS / CLUSTER) {
@@ -76,7 +76,7 @@ FUNCTION void copy_tiles(const TileMap *a, const TileMap *b, const Ints *p, Loca
     }
 }
 
-// Four words, each of another block of eight columns, for the four of one block: every thread of four has all of one then.
+// Transposes four words between four threads: each gets all four words of one block of eight columns.
 FUNCTION void exchange(u32 *w) {
     int is_odd = LANE & 1, is_high = LANE & 2;
     u32 low = wave_xor(is_odd ? w[0] : w[1], 1), high = wave_xor(is_odd ? w[2] : w[3], 1);
@@ -93,7 +93,7 @@ typedef union {
     S each[2];
 } Two;
 
-// What a thread is given of c, for 32 columns: pairs of four blocks of eight, in two rows that are 8 apart.
+// The elements of c of a thread, for 32 columns: pairs in four blocks of eight columns, in two rows that are 8 apart.
 #define COLUMNS 32
 #define ROW 1
 #define WORDS 2
@@ -101,7 +101,8 @@ typedef struct {
     Two at[ADDED == ROW ? 1 : 2][4];
 } Added;
 
-// A thread's two rows: where the first element of c is, whether there are rows, and how many columns there are from that on.
+// The two rows of a thread: the position of their first element in c, whether the rows are in range, and the number of columns from
+// there on.
 typedef struct {
     GLOBAL const S *c[2];
     int is_there[2], left;
@@ -124,8 +125,8 @@ FUNCTION Added load_added(Own own, int columns, i64 step) {
     return v;
 }
 
-// What becomes of the sums of a tile's half. A thread writes words of 16 bytes, the first of which is `to` elements from the
-// beginning. What is added to the next columns is on its way meanwhile; that of the first ones is there.
+// Finishes the sums of half a tile. A thread writes words of 16 bytes; `to` is the position of the first. The elements of c for the
+// next columns are prefetched; `first` has those of the first columns.
 FUNCTION void finish(f32 *sums, Added first, Own own, i64 step, GLOBAL S *y, GLOBAL S *z, i64 to, i64 n, A alpha, A beta) {
     int left = own.left - LANE % 4 * 6;
     Added next = first;
@@ -159,8 +160,8 @@ FUNCTION void finish(f32 *sums, Added first, Own own, i64 step, GLOBAL S *y, GLO
     }
 }
 
-// `p`: M, N and K; pairs of tiles along M, tiles along N, pairs in all; 1 for a factor that has as many matrices as there are
-// results, otherwise 0; strides of c. ADDED: c is a ROW whose pairs are words, or its pairs are WORDS, or they are not.
+// `p`: M, N and K; pairs of tiles along M, tiles along N, all pairs; for each factor 1 if it has a matrix for each result, else 0;
+// strides of c. ADDED: the access to c: ROW (a row whose pairs are words), WORDS (pairs are words), or single elements.
 KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, ARGUMENT(Ints) p,
                    A alpha, A beta) {
     SHARED_GIVEN(u8, given, STAGES * BYTES + STAGES * 16 + 1024);
@@ -170,7 +171,7 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
     if (LANE == 0) {
         for (int i = 0; i < STAGES; i++) {
             make_barrier(FULL(i), 1);
-            // A thread of each wave that reads, here and in the other group.
+            // One thread per reading wave, in this group and the other one, arrives.
             make_barrier(EMPTY(i), READERS * 4 * CLUSTER);
         }
         show_barriers();
@@ -190,13 +191,13 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
                 BEGIN_PRODUCTS();
 #pragma unroll
                 for (int k = 0; k < TILE_K / 16; k++) {
-                    // 16 columns of a line, or 16 lines, in words of 16 bytes.
+                    // An offset of 16 columns of a line, or of 16 lines, in words of 16 bytes.
                     u32 on_a = A_ALONG_K ? k * 2 : k * 16 * LINE / 16, on_b = B_ALONG_K ? k * 2 : k * 16 * LINE / 16;
                     CAT(product_, T)(sums, of_a + on_a, of_b + on_b, step > 0 || k > 0);
                 }
                 END_GROUP_OF_PRODUCTS();
                 WAIT_FOR_PRODUCTS(1);
-                // What the step before this one read.
+                // Releases the stage that the previous step read.
                 if (step > 0 && LANE % 32 < CLUSTER) arrive_at(EMPTY(stage == 0 ? STAGES - 1 : stage - 1), LANE % 32);
                 NEXT_STAGE();
             }
@@ -216,6 +217,6 @@ KERNEL(gemm_wgmma)(ARGUMENT(TileMap) a, ARGUMENT(TileMap) b, GLOBAL const S *c, 
             finish(sums, first, at, p.v[10], y, z, to, p.v[1], alpha, beta);
         }
     }
-    // The other group may still copy to this one's memory.
+    // The other group may still be copying to this group's memory.
     SYNC_CLUSTER();
 }

@@ -1,12 +1,12 @@
-// Matrix units: blocks of 16 x 16 results of a wave, sums in f32.
+// Matrix units: products of blocks with 16 x 16 results by a wave, sums in f32.
 //
-// A product takes DEPTH columns of a, and rows of b. A lane brings PART neighbours along K, from K_OF(lane) on, of the row
-// ROW_OF(lane) of a and of the column COLUMN_OF(lane) of b; it has the results of its row in RESULTS columns, from
-// RESULT_OF(lane) on. The instructions are asked for the transposed product, so that a lane's results are neighbours.
+// A product takes DEPTH columns of a and rows of b. A lane passes PART adjacent elements along K, from K_OF(lane) on: of row
+// ROW_OF(lane) of a, and of column COLUMN_OF(lane) of b. Its results are RESULTS adjacent columns of its row, from RESULT_OF(lane)
+// on. The instructions compute the transposed product, which makes a lane's results adjacent.
 //
 // Layouts: AMD's documents "MI200 Instruction Set Architecture" and "MI300 ISA", matrix arithmetic instructions, "RDNA3 ISA" and
-// "RDNA4 ISA", wave matrix multiply accumulate; and AMD's matrix instruction calculator. With l a lane of an instruction whose
-// operands are [16, 16] and whose results are D:
+// "RDNA4 ISA", wave matrix multiply accumulate; and AMD's matrix instruction calculator. For lane l of an instruction with operands
+// [16, 16] and results D:
 //   CDNA   row l % 16, K from 4 (l / 16) on, 4 of them;           D[4 (l / 16) + i][l % 16]
 //   RDNA3  row l % 16, all of K, the same in lanes l and l + 16;  D[2 i + l / 16][l % 16]
 //   RDNA4  row l % 16, K from 8 (l / 16) on, 8 of them;           D[8 (l / 16) + i][l % 16]
@@ -18,7 +18,7 @@ typedef f32 Sums __attribute__((ext_vector_type(RESULTS)));
 // 8 elements of 16 bits.
 typedef u32 FourWords __attribute__((ext_vector_type(4)));
 
-// Bits as the type that an instruction takes, which depends on the compiler's version.
+// Bits converted to the operand type of an instruction, which depends on the compiler's version.
 template <class From> struct Bits {
     From bits;
     template <class To> __device__ __forceinline__ operator To() const { return __builtin_bit_cast(To, bits); }
@@ -27,7 +27,7 @@ template <class From> FUNCTION Bits<From> bits(From v) { return {v}; }
 
 #if defined(__GFX9__)
 
-// Two instructions, each with half of a lane's part: the order along K is the same for both operands, and else of no matter.
+// Two instructions, each with half of a lane's elements. The order along K is arbitrary, if it is the same for both operands.
 #define DEPTH 32
 #define PART 8
 #define K_OF(lane) ((lane) / 16 * PART)
@@ -41,7 +41,7 @@ typedef FourWords Operand;
     }
 MULTIPLY_BY(f16, __builtin_amdgcn_mfma_f32_16x16x16f16)
 MULTIPLY_BY(bf16, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
-// Products stay before the next barrier; the sums may be in registers that only these instructions have.
+// Keeps products before the next barrier. The sums may be in registers that only these instructions use.
 #define MULTIPLIED(sums)
 
 #else
@@ -54,7 +54,7 @@ MULTIPLY_BY(bf16, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
 #if defined(__GFX11__)
 #define PART 16
 #define K_OF(lane) 0
-// Every other row of D is a lane's.
+// A lane has every other row of D.
 #define COLUMN_OF(lane) ((lane) % 2 * 8 + (lane) % 16 / 2)
 typedef u32 Operand __attribute__((ext_vector_type(8)));
 MULTIPLY_BY(f16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32)
@@ -70,8 +70,8 @@ MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
 
 #endif
 
-// A tile [rows, TILE_K] in local memory: words of CHUNK elements, whose places within a row depend on the row so that what lanes read
-// together is in different banks.
+// A tile [rows, TILE_K] in local memory, in words of CHUNK elements. The words of a row are permuted by the row, so that the words
+// that lanes read together are in different banks.
 //
 // TILE_K: power of 2 from 32 on, elements of a tile along K
 // T: f16 or bf16
@@ -80,12 +80,12 @@ MULTIPLY_BY(bf16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
 #define CHUNKS_K (TILE_K / CHUNK)
 typedef STORAGE(T) Element;
 
-// Where an element of a tile lies.
+// The position of an element of a tile.
 FUNCTION int place(int row, int k) {
     return row * TILE_K + (k / CHUNK ^ ((row >> 1 ^ row >> 3) & (CHUNKS_K - 1))) * CHUNK + k % CHUNK;
 }
 
-// PART neighbours of a row.
+// PART adjacent elements of a row.
 FUNCTION Operand load_operand(LOCAL const Element *tile, int row, int k) {
     union {
         Operand all;
@@ -96,13 +96,13 @@ FUNCTION Operand load_operand(LOCAL const Element *tile, int row, int k) {
     return v.all;
 }
 
-// A lane's operands of 16 rows of a and of 16 columns of b, and DEPTH elements of K.
+// A lane's operands, from 16 rows of a or 16 columns of b and DEPTH elements of K.
 #define load_a(tile, row, k) load_operand(tile, (row) + ROW_OF(LANE % WAVE), (k) + K_OF(LANE % WAVE))
 #define load_b(tile, row, k) load_operand(tile, (row) + COLUMN_OF(LANE % WAVE), (k) + K_OF(LANE % WAVE))
 
 // sums [16, 16] += a [16, DEPTH] b [DEPTH, 16], by a wave.
 #define multiply(sums, a, b) sums = CAT(multiply_, T)(a, b, sums)
 
-// Of these sums a lane has RESULTS neighbours of row RESULT_ROW, from column RESULT_COLUMN on.
+// The sums of a lane: RESULTS adjacent columns of row RESULT_ROW, from RESULT_COLUMN on.
 #define RESULT_ROW ROW_OF(LANE % WAVE)
 #define RESULT_COLUMN RESULT_OF(LANE % WAVE)

@@ -1,9 +1,10 @@
 // Matrix products of f16 and bf16 on matrix units, sums in f32: gemm of matmul.c, with the same arguments, for operands that are
 // contiguous along one dimension in whole words of 16 bytes.
 //
-// A group makes TILE_M x TILE_N results; its waves are two along M and the others along N. Tiles of TILE_K = 32 columns of a, and rows of b,
-// go through registers to one of two places in local memory while the waves multiply those in the other. There K comes
-// last. Operands that are contiguous along their rows are turned on the way: a thread has the same 8 rows in several columns of K.
+// A group computes TILE_M x TILE_N results; two of its waves are along M, the others along N. Tiles of TILE_K = 32 columns of a,
+// and rows of b, go through registers to one of two buffers in local memory, while the waves multiply the tiles in the other. In
+// local memory K is the last dimension. Operands that are contiguous along their rows are transposed on the way: a thread has the
+// same 8 rows in several columns of K.
 //
 // THREADS: 256
 // T: f16 or bf16, dtype of a, b, c and y
@@ -11,7 +12,7 @@
 // INTS: 19.., length of `p`, as gemm has it
 // TILE_M, TILE_N: 64 or 128, results of a group
 // TILE_K: 32, columns of a that are in local memory at a time
-// A_ALONG_K, B_ALONG_K: 0 or 1, whether a factor is contiguous along K; otherwise along its rows
+// A_ALONG_K, B_ALONG_K: 0 or 1, a factor is contiguous along K; otherwise along its rows
 // ACTIVATION, KEEPS_SUM, JOIN: as in finish.h
 // WIDE: flag, positions have 64 bits
 
@@ -20,13 +21,13 @@
 #define B_VECTOR CHUNK
 #include "loader.h"
 
-// Words that a thread copies of a tile.
+// Words of a tile that a thread copies.
 #define SHARE(tile) ((tile) * CHUNKS_K / THREADS)
 #define WAVE_TILE_M (TILE_M / 2)
 #define WAVE_TILE_N (TILE_N / (THREADS / WAVE / 2))
 #define BLOCKS_M (WAVE_TILE_M / 16)
 #define BLOCKS_N (WAVE_TILE_N / 16)
-// Rows of tiles that run together, so that they find each other's operands in the cache.
+// Rows of tiles that run together, so that they share operands in the cache.
 #define BAND 8
 
 typedef union {
@@ -34,7 +35,7 @@ typedef union {
     S each[CHUNK];
 } Chunk;
 
-// The elements of a row that a thread has of several columns, which lie side by side in local memory.
+// A thread's elements of a row from several columns. They are adjacent in local memory.
 typedef union {
     u32x2 two;
     u32 one;
@@ -50,7 +51,7 @@ FUNCTION int share_k(int i, int tile, int along_k) {
     return along_k ? LANE % CHUNKS_K * CHUNK : LANE / (tile / CHUNK) * SHARE(tile) + i;
 }
 
-// This thread's share of the first tile of a factor. Beyond `rows` and `columns` it is 0.
+// This thread's share of the first tile of a factor. Elements beyond `rows` and `columns` are 0.
 FUNCTION void fetch(Factor f, int side, int rows, int columns, int tile, int along_k, Chunk *share) {
 #pragma unroll
     for (int i = 0; i < SHARE(tile); i++) {
@@ -87,7 +88,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #define PLACE_A(place) ((LOCAL S *)tiles + (place) * ((TILE_M + TILE_N) * TILE_K))
 #define PLACE_B(place) (PLACE_A(place) + TILE_M * TILE_K)
 
-    // Which tile, of which matrix, and which part of K.
+    // The tile, the matrix, and the part of K.
     i64 n_tiles = tiles_m * tiles_n;
     i64 tile = GROUP % n_tiles, part = GROUP / n_tiles % n_parts, batch = p.v[18] + GROUP / n_tiles / n_parts;
     i64 top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;

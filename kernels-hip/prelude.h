@@ -1,5 +1,5 @@
-// HIP C++ as HIPRTC compiles it, ROCm 5 and later: the vocabulary in which the kernels are written. What differs between AMD's
-// compilers, the emulator of tools/simt and NVIDIA's NVRTC stands in one place below.
+// The dialect of the kernels in HIP C++, for HIPRTC of ROCm 5 and later. The differences between AMD's compilers, the emulator of
+// tools/simt and NVIDIA's NVRTC are in one place below.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -10,7 +10,7 @@ typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
 
-// The prefix keeps an entry apart from the functions that HIP has, such as norm; the driver knows it.
+// The prefix avoids clashes of entries with HIP's own functions, such as norm. The driver adds it to names.
 #if defined(AT_ONCE) && defined(__CUDA_ARCH__)
 #define BOUNDS __launch_bounds__(THREADS, AT_ONCE)
 #else
@@ -22,13 +22,14 @@ typedef double f64;
 #define GLOBAL
 #define LOCAL
 #define SHARED(type, name, n) __shared__ type name[n]
-// At most one in a kernel: the launch gives its memory. Of one type in all kernels, so that they may share a program.
+// Local memory whose size the launch sets. At most one in a kernel. All kernels use the same type, so that they may share a
+// program.
 #define SHARED_GIVEN(type, name, n) \
     extern __shared__ __attribute__((aligned(16))) u8 isograd_given[]; \
     type *name = (type *)isograd_given
 #define BARRIER() __syncthreads()
-// There is no pragma that all compilers know: the driver compiles a source that has this as a line without contraction. fma_ stays
-// what it is.
+// There is no pragma that all compilers accept. The driver compiles a source that has this as a line without contraction. fma_ is
+// not affected.
 #define CONTRACT_OFF
 
 #define LANE ((int)threadIdx.x)
@@ -44,12 +45,12 @@ typedef double f64;
 #define leading_zeros_u64(x) __clzll((i64)(x))
 #define raise_to(p, value) atomicMax((u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomicCAS((u32 *)(p), (u32)(expected), (u32)(value))
-// To a number in local memory; returns what it was.
+// Adds to a number in local memory, and returns its previous value.
 #define add_local(p, value) atomicAdd((u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomicOr((u32 *)(p), (u32)(bits))
 #define compare_and_swap_local compare_and_swap
 
-// Overloaded for f32 and f64, and from outside: rows have functions of the same names.
+// Overloads for f32 and f64. The global scope avoids the functions of pointwise rows, which have the same names.
 #define exp_ ::exp
 #define expm1_ ::expm1
 #define log_ ::log
@@ -66,18 +67,23 @@ typedef double f64;
 #define round_ ::rint
 #define fmod_ ::fmod
 #define powr_ ::pow
-// The number, if one of two is NaN.
+// The other number, if one of two is NaN.
 #define fmax_ ::fmax
 #define fabs_ ::fabs
 #define fma_ ::fma
 #define frexp_ ::frexp
 #define ldexp_ ::ldexp
 
-// For each compiler: WAVE, how many threads run in step and can read a register of another; wave_xor, the value of the thread
-// whose lane differs by the bit `by`, which all threads of the wave call together; loads and stores of what the cache need
-// not keep; write_alike, which writes what other threads may write there too; exp2_near_, 2^x of f32, whose error grows
-// with the argument, and what would be subnormal may be 0; log2_near_, the logarithm to base 2, to 2^-22 from 0.5 to 2;
-// ARGUMENT, one whose address is taken; POINTER, an address that was read from memory.
+// Definitions for each compiler:
+//
+// WAVE: threads that run in step, and can exchange registers
+// wave_xor: the value of the thread whose lane differs by the bit `by`; all threads of the wave must call it together
+// load_once, store_once: accesses to data that the cache need not keep
+// write_alike: writes a value to memory where other threads may write the same value
+// exp2_near_: 2^x of f32; the error grows with the argument, and subnormal results may be 0
+// log2_near_: the base 2 logarithm, to 2^-22 from 0.5 to 2
+// ARGUMENT: an argument whose address is taken
+// POINTER: a pointer from an address that was read from memory
 #if defined(SIMT)
 
 typedef uint2 u32x2;
@@ -111,7 +117,8 @@ typedef uint4 u32x4;
 
 #else
 
-// HIP's own have constructors, which unions cannot have; a compiler's vectors, of which parts are read, stay in memory in ROCm 5.
+// HIP's own vectors have constructors, which union members cannot have. ROCm 5 leaves the compiler's vectors in memory if their
+// parts are read.
 struct alignas(8) u32x2 {
     u32 x, y;
 };
@@ -119,16 +126,16 @@ struct alignas(16) u32x4 {
     u32 x, y, z, w;
 };
 #define ARGUMENT(type) const type
-// By way of global memory, so that the compiler knows which memory it is.
+// The cast to global memory tells the compiler the kind of memory.
 #define POINTER(type, bits) ((type *)(__attribute__((address_space(1))) type *)(u64)(bits))
-// CDNA and its ancestors, and RDNA: no macro for it is in every version of the compiler.
+// CDNA (and its ancestors) or RDNA. No macro for this exists in every version of the compiler.
 #ifdef __GFX9__
 #define WAVE 64
 #else
 #define WAVE 32
 #endif
 #define wave_xor(v, by) __shfl_xor((u32)(v), by)
-// A word's bytes as what the compiler loads so.
+// The bytes of a word, as types that the compiler loads as a whole.
 template <class Any> struct Halves {
     typedef u16 type __attribute__((ext_vector_type(sizeof(Any) / 2)));
 };
@@ -140,7 +147,7 @@ template <class Any> FUNCTION void store_once(Any *p, Any v) {
     __builtin_nontemporal_store(__builtin_bit_cast(Bits, v), (Bits *)p);
 }
 #define write_alike(p, value) (*(p) = (value))
-// Otherwise arithmetic moves behind the next barrier, and what it needs takes twice the registers until then.
+// Without this, arithmetic moves behind the next barrier, and its operands take twice the registers until then.
 #define COMPUTED(v) asm volatile("" : "+v"(v))
 
 FUNCTION f32 f16_to_f32(u16 h) { return (f32)__builtin_bit_cast(_Float16, h); }

@@ -1,4 +1,4 @@
-// OpenCL C 1.2 and later: the vocabulary in which the kernels are written.
+// The dialect of the kernels in OpenCL C 1.2 and later.
 
 #if __OPENCL_VERSION__ <= CL_VERSION_1_0 || defined(NEEDS_F64)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -17,8 +17,8 @@ typedef double f64;
 typedef uint2 u32x2;
 typedef uint4 u32x4;
 
-// PoCL reads Clang's declarations of all functions for all vectors before each program, which takes half of the time of
-// compiling it, unless it takes them to be there. These are the ones that kernels call, for all numbers that are no vectors.
+// PoCL parses Clang's declarations of all functions for all vectors before each program, which takes half of the compile time.
+// These declarations replace them: the functions that kernels call, for scalars.
 #ifdef DECLARES_FUNCTIONS
 #define DECLARED __attribute__((overloadable))
 #define PURE DECLARED __attribute__((const))
@@ -90,7 +90,7 @@ OF_FLOATS(f64)
 #else
 #define WAVE_OF_KERNEL
 #endif
-// NVIDIA's compiler shares registers among groups only of kernels that do not say their size.
+// NVIDIA's compiler divides registers among groups only for kernels that do not declare their size.
 #if defined(AT_ONCE) && defined(__NV_CL_C_VERSION)
 #define SIZE_OF_KERNEL
 #else
@@ -98,8 +98,8 @@ OF_FLOATS(f64)
 #endif
 #define KERNEL(name) __kernel SIZE_OF_KERNEL WAVE_OF_KERNEL void name
 #ifdef __NV_CL_C_VERSION
-// That compiler passes structs in memory to what it does not inline. A union into which a vector was written is in memory
-// too, if elements of 16 bits are read from it behind a branch; not if it was written as numbers.
+// NVIDIA's compiler passes structs in memory to functions that are not inlined. A union that was written as a vector is also in
+// memory, if 16-bit elements are read from it behind a branch; a union that was written as numbers is not.
 #define FUNCTION static inline __attribute__((always_inline))
 #define WORD_PARTS u32 parts[(sizeof(WORD) + 3) / 4];
 #define SET_WORD(r, word) set_parts((r).parts, word)
@@ -117,8 +117,8 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 #else
 #define FUNCTION static inline
 #endif
-// What gets a pointer to local memory. PoCL 3.1 gives all groups one copy of what is local to a kernel and comes to a function as
-// the same argument everywhere, which its optimiser finds out unless the function is inlined before.
+// Functions that get a pointer to local memory. PoCL 3.1 gives all groups the same copy of a kernel's local memory, if a function
+// always gets it as the same argument. Its optimiser finds this out, unless the function is inlined first.
 #if defined(POCL_DEVICE_ADDRESS_BITS) && defined(__OPTIMIZE__)
 #define LOCAL_FUNCTION FUNCTION __attribute__((always_inline))
 #else
@@ -131,7 +131,7 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 #define SHARED(type, name, n) __local type name[n]
 #define SHARED_GIVEN SHARED
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
-// An address that was read from memory, as a pointer.
+// A pointer from an address that was read from memory.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
 #define CONTRACT_OFF _Pragma("OPENCL FP_CONTRACT OFF")
 
@@ -148,18 +148,18 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 #define leading_zeros_u64(x) ((int)clz((u64)(x)))
 #define raise_to(p, value) atomic_max((volatile GLOBAL u32 *)(p), (u32)(value))
 #define compare_and_swap(p, expected, value) atomic_cmpxchg((volatile GLOBAL u32 *)(p), (u32)(expected), (u32)(value))
-// Writes what other threads may write there too: the same value.
+// Writes a value to memory where other threads may write the same value.
 #define write_alike(p, value) (*(p) = (value))
-// To a number in local memory; returns what it was.
+// Adds to a number in local memory, and returns its previous value.
 #define add_local(p, value) atomic_add((volatile LOCAL u32 *)(p), (u32)(value))
 #define or_local(p, bits) atomic_or((volatile LOCAL u32 *)(p), (u32)(bits))
 #define compare_and_swap_local(p, expected, value) \
     atomic_cmpxchg((volatile LOCAL u32 *)(p), (u32)(expected), (u32)(value))
 
-// Threads that run in step, and can read a register of another; 1 where this is not known.
+// Threads that run in step, and can exchange registers; 1 where this is not known.
 #ifdef __NV_CL_C_VERSION
 #define WAVE 32
-// The value of the thread whose lane differs by the bit `by`; all threads of the wave call it together.
+// The value of the thread whose lane differs by the bit `by`. All threads of the wave must call this together.
 FUNCTION u32 wave_xor(u32 v, int by) {
     u32 other;
     asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(v), "r"(by));
@@ -173,7 +173,7 @@ FUNCTION u32 wave_xor(u32 v, int by) { return sub_group_shuffle_xor(v, (u32)by);
 #define WAVE 1
 #endif
 
-// Loads and stores what the cache need not keep. No kernel loads so what it has stored.
+// Loads and stores of data that the cache need not keep. A kernel never loads in this way what it has stored itself.
 #ifdef __NV_CL_C_VERSION
 #define ONCE __attribute__((overloadable))
 FUNCTION ONCE u16 load_once(GLOBAL const u16 *p) {
@@ -217,7 +217,7 @@ FUNCTION ONCE void store_once(GLOBAL u32x4 *p, u32x4 v) {
 #define sqrt_ sqrt
 #define sin_ sin
 #define cos_ cos
-// Exactly 1 where it rounds to 1: some drivers return a little less, even for infinity.
+// Exactly 1 where the result rounds to 1. Some drivers return slightly less, even for infinity.
 #define tanh_(x) (fabs(x) > 20 ? ((x) > 0 ? 1 : -1) : tanh(x))
 #define erf_ erf
 #define floor_ floor
@@ -226,7 +226,7 @@ FUNCTION ONCE void store_once(GLOBAL u32x4 *p, u32x4 v) {
 #define round_ rint
 #define fmod_ fmod
 #define powr_ pow
-// The number, if one of two is NaN.
+// The other number, if one of two is NaN.
 #define fmax_ fmax
 #define fabs_ fabs
 #define fma_ fma
@@ -234,11 +234,11 @@ FUNCTION ONCE void store_once(GLOBAL u32x4 *p, u32x4 v) {
 #define ldexp_ ldexp
 
 #ifdef __NV_CL_C_VERSION
-// The driver says what the compiler does not: NV_COMPUTE.
+// The driver defines NV_COMPUTE, which the compiler does not.
 #include "ptx.h"
 
 #if NV_COMPUTE >= 70
-// Returns what it was; the next is one more, or 0 after `most`.
+// Increments a counter, which returns to 0 after `most`. Returns the previous value.
 FUNCTION u32 count_to(GLOBAL u32 *p, u32 most) {
     u32 was;
     asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(was) : "l"((u64)p), "r"(most) : "memory");

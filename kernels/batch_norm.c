@@ -1,9 +1,29 @@
 // Normalisation of channels over a batch, forward and backward. x is [batch, channels, inner].
 //
-// T, P, R and ACC: dtypes of x, of weight and bias, of running statistics, and of the arithmetic. A channel is so many words of
-// VECTOR elements, `width` of them side by side, and is cut into parts of `length` words. A group takes one part (GROUP_Y) of
-// COLUMNS neighbouring channels: of 1, or of several if inner is short. What the first kernel read last, the second reads
-// first: some of it is in a cache still.
+// A channel consists of words of VECTOR elements, `width` of them adjacent in memory, and is divided into parts of `length` words.
+// A group takes one part (GROUP_Y) of COLUMNS adjacent channels. The second kernel reads a part in the opposite order, because the
+// end of the first kernel's reads is still in a cache.
+//
+// THREADS: 1 .. 1024, threads of a group
+// T: f16, bf16, f32 or f64, dtype of x
+// P: dtype of weight and bias
+// R: dtype of running statistics
+// ACC: f32 or f64, dtype of the arithmetic
+// COLUMNS: 1, or more if `inner` is short; channels of a group
+// VECTOR: 1 .. 16, elements of a word
+// WORD: u16 .. u32x4, type of a word
+// BATCH: 1.., words of a thread that are read at once
+// PER: 0
+// AT_ONCE: groups that a multiprocessor should run together
+// WIDE: flag, positions have 64 bits
+// WEIGHT, BIAS: flags, there is a weight, a bias
+// COUNTED: flag, the number of batches is incremented
+// GIVEN: flag, mean and variance are running statistics; with BACKWARD, constants
+// UPDATED: flag, running statistics are updated
+// MOMENTUM: flag, a batch has the weight `momentum` in running statistics; otherwise all batches have the same weight
+// BACKWARD: flag, the gradient
+// SUMS: flag, with BACKWARD, there are sums of `parts` parts
+// DX, PARAMETERS: flags, with BACKWARD, the gradients that are wanted
 
 typedef STORAGE(P) SP;
 typedef STORAGE(R) SR;
@@ -13,7 +33,7 @@ typedef u64 place;
 typedef u32 place;
 #endif
 
-// The threads that share a channel, and which of them this one is.
+// The threads of a channel, and the number of this one among them.
 #define MEMBERS (THREADS / COLUMNS)
 #define WORKER (LANE / COLUMNS)
 
@@ -28,7 +48,7 @@ typedef u32 place;
     (v)[0] = column_sum((v)[0], shared); \
     (v)[1] = column_sum((v)[1], shared)
 
-// The sum of a channel's threads, in a fixed order.
+// The sum over a channel's threads, in a fixed order.
 LOCAL_FUNCTION A column_sum(A v, LOCAL A *shared) {
     BARRIER();
     shared[LANE] = v;
@@ -41,7 +61,7 @@ LOCAL_FUNCTION A column_sum(A v, LOCAL A *shared) {
 }
 #endif
 
-// A part of the thread's channel: of the last one, if there is none.
+// A part of the thread's channel, or of the last channel if the thread has none.
 typedef struct {
     i64 channel, channels;
     int is_there;
@@ -60,7 +80,7 @@ FUNCTION Part part_of(i64 group, i64 part, i64 channels, i64 words, i64 width, i
     return p;
 }
 
-// Where a word of the channel lies, counted in words; in place of one that the part does not have, another.
+// The position of a word of the channel, in words. A word outside of the part is replaced by another one.
 FUNCTION idx word_of(Part p, idx w) {
     place at = (place)(w < p.end ? w : p.start), width = (place)p.width;
     return (idx)((at / width * (place)p.channels + (place)p.channel) * width + at % width);
@@ -88,8 +108,8 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx w) {
 #ifndef BACKWARD
 #include "moments.h"
 
-// The mean of all, and the mean of squared deviations from that, of sets of which `deviations` are the sums of what differs from
-// `mean` and of its squares. A mean is as exact as what differs from it is small.
+// The mean, and the mean of squared deviations from it, from sums relative to `mean`: `deviations` are the sums of the differences
+// from `mean` and of their squares. The smaller the differences, the more exact is the mean.
 FUNCTION void correct(A *mean, A *square, const A *deviations, A count) {
     A shift = deviations[0] / count;
     *mean += shift;
@@ -97,8 +117,8 @@ FUNCTION void correct(A *mean, A *square, const A *deviations, A count) {
     *square = *square < 0 ? (A)0 : *square;
 }
 
-// An element of a channel if others hardly differ from it, else 0: what means are relative to until the end. Relative to an
-// element like any other, a mean would be rounded to the digits of that element.
+// The pivot: an element of the channel if the elements differ little from it, else 0. Sums are relative to the pivot, which is
+// added at the end. A pivot far from the mean would round the mean to its own digits.
 FUNCTION A pivot_of(GLOBAL const S *x, Part p, i64 words) {
     idx inner = (idx)p.width * VECTOR, count = (idx)words * VECTOR;
     A pivot = 0, apart = 0;
@@ -111,7 +131,8 @@ FUNCTION A pivot_of(GLOBAL const S *x, Part p, i64 words) {
     return apart * 256 <= fabs_(pivot) && fabs_(pivot) < (A)1e30f ? pivot : (A)0;
 }
 
-// The means of parts, less the pivot, and the means of their squared deviations, [parts, channels]. A batch more is counted.
+// The means of parts, relative to the pivot, and the means of their squared deviations, [parts, channels]. Increments the number of
+// batches.
 KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part_squares, GLOBAL i64 *batches, i64 channels, i64 words,
                          i64 width, i64 length) {
     CHANNEL_JOINS();
@@ -150,8 +171,7 @@ KERNEL(batch_norm_parts)(GLOBAL const S *x, GLOBAL A *part_means, GLOBAL A *part
 #endif
 }
 
-// GIVEN: mean and variance are the running ones. UPDATED: these are updated, with a weight that is MOMENTUM, or such that all
-// batches weigh the same.
+// y = (x - mean) rstd weight + bias. Joins the means and squared deviations of the parts.
 KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL const A *part_means,
                    GLOBAL const A *part_squares, GLOBAL SR *running_mean, GLOBAL SR *running_var, GLOBAL const i64 *batches,
                    GLOBAL S *y, GLOBAL A *means, GLOBAL A *rstds, i64 channels, i64 words, i64 width, i64 length, A eps,
@@ -219,7 +239,7 @@ KERNEL(batch_norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *
 
 #else
 
-// What a part adds to the sums of dy xhat and of dy, [parts, channels]. xhat = (x - mean) rstd
+// The sums over each part of dy xhat and of dy, [parts, channels]. xhat = (x - mean) rstd
 KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
                                   GLOBAL A *slopes, GLOBAL A *sums, i64 channels, i64 words, i64 width, i64 length) {
     CHANNEL_JOINS();
@@ -250,8 +270,8 @@ KERNEL(batch_norm_backward_parts)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL c
     }
 }
 
-// dx = weight rstd (dy - mean(dy) - xhat mean(dy xhat)), and of what was GIVEN weight rstd dy; dweight = sum(dy xhat),
-// dbias = sum(dy). SUMS: there are those of `parts` parts. DX and PARAMETERS: which gradients are wanted.
+// dx = weight rstd (dy - mean(dy) - xhat mean(dy xhat)), or weight rstd dy for GIVEN statistics; dweight = sum(dy xhat), dbias =
+// sum(dy).
 KERNEL(batch_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
                             GLOBAL const SP *weight, GLOBAL const A *slopes, GLOBAL const A *sums, GLOBAL S *dx,
                             GLOBAL SP *dweight, GLOBAL SP *dbias, i64 channels, i64 words, i64 width, i64 length,

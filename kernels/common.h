@@ -1,4 +1,4 @@
-// What all kernels share, in every dialect: storage types, loads and stores, bad elements.
+// Shared by all kernels, in every dialect: storage types, loads and stores, arithmetic, rows, and reports of bad elements.
 
 #ifdef WIDE
 typedef i64 idx;
@@ -8,7 +8,7 @@ typedef i32 idx;
 #define HIGHEST_IDX 0x7fffffff
 #endif
 
-// n / d of n below 2^31, for which the host made `by` of d: a factor, and above it how far to shift.
+// n / d for n below 2^31. `by` is computed from d on the host: a factor, and in the upper bits a shift.
 #ifdef WIDE
 #define QUOTIENT(n, d, by) ((n) / (idx)(d))
 #else
@@ -21,7 +21,7 @@ typedef struct {
 } Ints;
 #endif
 
-// How a dtype lies in memory, and what it is in a register.
+// Storage types of the dtypes, and their types in registers.
 typedef f32 S_f32;
 typedef u16 S_f16;
 typedef u16 S_bf16;
@@ -45,7 +45,7 @@ FUNCTION u16 f32_to_bf16(f32 v) {
 }
 #endif
 
-// A value on its way to 16 bits, so that it is rounded once.
+// Rounds a value to odd, before the final rounding to 16 bits, so that the result is rounded once.
 #ifdef NEEDS_F64
 FUNCTION f32 to_odd(f64 x) {
     f32 v = (f32)x;
@@ -58,7 +58,7 @@ FUNCTION f32 to_odd(f64 x) {
 #define to_odd(x) ((f32)(x))
 #endif
 
-// An integer on its way to 16 bits: its upper 24 bits, of which the last one is 1 if what is cut off was not 0.
+// An integer before the final rounding to 16 bits: its upper 24 bits. The lowest of them is set if a lower bit was set.
 FUNCTION f32 integer_to_odd(i64 x) {
     u64 size = x < 0 ? 0 - (u64)x : (u64)x;
     int cut = 40 - leading_zeros_u64(size | 1);
@@ -88,24 +88,24 @@ FUNCTION f32 integer_to_odd(i64 x) {
 #define STORE_u8(p, i, x) ((p)[i] = (u8)(x))
 #define STORE_bool(p, i, x) ((p)[i] = (u8)((x) != 0))
 
-// Between threads of a wave, where a dialect has less for that.
+// A barrier of a wave's threads. A dialect may define a cheaper one.
 #ifndef WAVE_BARRIER
 #define WAVE_BARRIER() BARRIER()
 #endif
 
-// Launches come one after the other, unless a dialect has these.
+// Launches run one after the other, unless a dialect defines these.
 #ifndef AWAIT_PREVIOUS
 #define AWAIT_PREVIOUS() ((void)0)
 #define LET_NEXT_START() ((void)0)
 #endif
 
-// Writes a word to a union of it, `all`, and its elements; WORD_PARTS is what a dialect has in there for that.
+// Writes a word to a union of the word, `all`, and its elements. WORD_PARTS are further members that a dialect needs.
 #ifndef SET_WORD
 #define WORD_PARTS
 #define SET_WORD(r, word) ((r).all = (word))
 #endif
 
-// The value is computed before what follows. Where a compiler need not be told, this is nothing.
+// Forces the compiler to compute the value before the code that follows. Empty in most dialects.
 #ifndef COMPUTED
 #define COMPUTED(v) ((void)0)
 #endif
@@ -116,7 +116,7 @@ FUNCTION f32 integer_to_odd(i64 x) {
 #define LOAD(dtype, p, i) CAT(LOAD_, dtype)(p, i)
 #define STORE(dtype, p, i, x) CAT(STORE_, dtype)(p, i, x)
 
-// The arithmetic of kernels that have one dtype for it. Integers wrap, which C leaves open for signed ones.
+// The arithmetic of kernels with a single arithmetic dtype. Integers wrap, which C leaves undefined for signed ones.
 #ifdef ACC
 typedef ACC A;
 #ifdef INTEGER
@@ -132,7 +132,7 @@ typedef ACC A;
 #define HIGHEST ((A)as_f32(0x7f800000))
 #define LOWEST (-HIGHEST)
 #endif
-// NaN, if one of two is.
+// The larger or smaller of two numbers; NaN if either is.
 #if defined(HAS_BEST_NAN) && !defined(INTEGER) && !defined(NEEDS_F64)
 #define LARGER(a, b) max_nan_(a, b)
 #define SMALLER(a, b) min_nan_(a, b)
@@ -143,8 +143,8 @@ typedef ACC A;
 #endif
 
 #if defined(ACC) && !defined(INTEGER)
-// Squares are summed up as they are, and again in another way where their sum leaves this range: above it is infinite, and below
-// terms were subnormal.
+// The range in which a plain sum of squares is accurate. Above it the sum overflows; below it terms are subnormal. Sums outside of
+// it are computed in another way.
 #ifdef NEEDS_F64
 #define LEAST_SQUARES 1e-280
 #define MOST_SQUARES 1.7976931348623157e308
@@ -156,13 +156,13 @@ typedef ACC A;
 #endif
 #define HAS_SQUARES(sum) ((sum) >= LEAST_SQUARES && (sum) <= MOST_SQUARES)
 
-// The root of a sum of squares in units of the largest: `scale` times that of `sum`.
+// The root of a sum of squares in units of the largest element: `scale * sqrt(sum)`.
 typedef struct {
     A scale, sum;
 } Root;
 #define NO_ROOT {0, 0}
 
-// NaN goes to the sum, where it stays.
+// NaN goes to the sum, and stays there.
 FUNCTION void add_to_root(Root *r, A v) {
     v = fabs_(v);
     if (v > r->scale) {
@@ -177,7 +177,7 @@ FUNCTION void add_to_root(Root *r, A v) {
     }
 }
 
-// A sum of squares as parts of it are joined: the sum itself, or if that leaves the range its root as a negative number.
+// A partial sum of squares: the sum or, if that leaves the range, the negative of its root.
 FUNCTION A negative_root(Root r) {
     A root = r.scale * sqrt_(r.sum);
     return root > 0 ? -root : root;
@@ -194,7 +194,7 @@ FUNCTION A joined_squares(A a, A b) {
     return negative_root(r);
 }
 
-// Sums of squares: as they are, and of numbers that are smaller or larger by a power of 2, so that one of them is in range.
+// Three sums of squares: of the numbers, and of the numbers scaled down and up by a power of 2. One of the three is in range.
 typedef struct {
     A as_is, down, up;
 } Squares;
@@ -224,18 +224,18 @@ FUNCTION A sum_of_squares(Squares s) {
     return root > 0 ? -root : root;
 }
 
-// (v - mean) rstd, in halves, of which no difference is out of range.
+// (v - mean) rstd. The halves keep the difference in range.
 #define STANDARDISED(v, mean, rstd) (((A)0.5 * (v) - (A)0.5 * (mean)) * ((rstd) + (rstd)))
 #endif
 
-// A number as a fraction and an exponent of 2, which is a SCALED.
+// A number as a fraction and an exponent of 2, of type SCALED.
 #ifdef SCALED
 typedef struct {
     A fraction;
     SCALED exponent;
 } Scaled;
 
-// 0, inf and NaN are fractions and have no exponent. An exponent is far outside of every range before it is cut off.
+// 0, inf and NaN are fractions without an exponent. An exponent is clipped only far outside of every range.
 #ifdef NEEDS_F64
 FUNCTION Scaled scaled(A v, SCALED exponent) {
     Scaled made;
@@ -252,7 +252,7 @@ FUNCTION A unscaled(Scaled v) {
     return ldexp_(v.fraction, (int)exponent);
 }
 #else
-// From 0.5 to 1 as frexp_ has it, in half of its operations.
+// A fraction from 0.5 to 1, as frexp_, with half the operations.
 FUNCTION Scaled scaled(A v, SCALED exponent) {
     Scaled made;
     int is_subnormal = fabs_(v) < 1.17549435e-38f;
@@ -265,7 +265,7 @@ FUNCTION Scaled scaled(A v, SCALED exponent) {
 
 FUNCTION int cut_off(SCALED exponent) { return (int)(exponent > 127 ? 127 : exponent < -126 ? -126 : exponent); }
 
-// In two steps, which reach beyond the range from a product of fractions.
+// The exponent is applied in two steps: a single power of 2 could leave the range where the result does not.
 FUNCTION A unscaled(Scaled v) {
     int first = cut_off(v.exponent), second = cut_off(v.exponent - first);
     return v.fraction * as_f32((u32)(first + 127) << 23) * as_f32((u32)(second + 127) << 23);
@@ -277,7 +277,7 @@ FUNCTION Scaled product(Scaled a, Scaled b) { return scaled(a.fraction * b.fract
 
 FUNCTION f32 exp_near_(f32 x) { return exp2_near_(x * 1.44269504f); }
 
-// e^x - 1 for a result in 16 bits, to 4e-6 of it: a polynomial where 1 would cancel. Nothing branches.
+// e^x - 1 for a 16-bit result, with a relative error of 4e-6: a polynomial near 0, where the subtraction would cancel. No branches.
 FUNCTION f32 expm1_near_(f32 x) {
     f32 q = fma_(0.00834228657f, x, 0.0420927145f);
     q = fma_(q, x, 0.166673958f);
@@ -286,7 +286,7 @@ FUNCTION f32 expm1_near_(f32 x) {
     return fabs_(x) < 0.5f ? small : large;
 }
 
-// ln x = ln(1 + t) for a result in 16 bits, to 2e-6 of it: a polynomial where x would have lost most of t. Nothing branches.
+// ln x = ln(1 + t) for a 16-bit result, with a relative error of 2e-6: a polynomial where x has lost most digits of t. No branches.
 FUNCTION f32 log_near_of(f32 x, f32 t) {
     f32 q = fma_(0.20373982f, t, -0.25326228f);
     q = fma_(q, t, 0.33331022f);
@@ -298,8 +298,8 @@ FUNCTION f32 log_near_of(f32 x, f32 t) {
 FUNCTION f32 log_near_(f32 x) { return log_near_of(x, x - 1); }
 FUNCTION f32 log1p_near_(f32 x) { return log_near_of(1 + x, x); }
 
-// A power for a result in 16 bits. What the logarithm to base 2 has as an error, some 2^-22 of it, is multiplied by 150 at most,
-// or the power is out of range.
+// A power for a 16-bit result. The error of the base 2 logarithm, about 2^-22 of it, is multiplied by 150 at most; beyond that the
+// power is out of range.
 FUNCTION f32 pow_near_(f32 x, f32 y) {
     f32 p = y * log2_(fabs_(x));
     int is_low = p < -100;
@@ -314,19 +314,19 @@ FUNCTION f32 pow_near_(f32 x, f32 y) {
     return y == 0 || x == 1 ? 1 : r;
 }
 
-// A quotient to two units in the last place, where a dialect has one that is quicker.
+// A quotient with an error of up to two units in the last place. A dialect may define a faster one.
 #ifndef divide_near_
 #define divide_near_(a, b) ((a) / (b))
 #endif
 
-// tanh for a result in 16 bits, to 5e-6 of it: a polynomial where 1 would cancel. Nothing branches.
+// tanh for a 16-bit result, with a relative error of 5e-6: a polynomial near 0, where the subtraction would cancel. No branches.
 FUNCTION f32 tanh_near_(f32 x) {
     f32 t = x * x, q = fma_(fma_(-0.0539682540f, t, 0.133333333f), t, -0.333333333f);
     f32 large = 1 - divide_near_(2.0f, 1 + exp_near_(2 * x));
     return t < 0.1225f ? fma_(x * t, q, x) : large;
 }
 
-// NEAR: what rows compute is rounded to 16 bits.
+// NEAR: flag, results of pointwise rows are rounded to 16 bits, so that approximate functions are exact enough
 #ifdef NEAR
 #undef tanh_
 #define tanh_ tanh_near_
@@ -334,12 +334,12 @@ FUNCTION f32 tanh_near_(f32 x) {
 #define exp_ exp_near_
 #endif
 
-// The share of normal draws below x.
+// The cumulative distribution function of the standard normal distribution.
 #ifdef NEEDS_F64
 #define normal_cdf_(x) (0.5 * (1 + erf_((x) * 0.70710678118654752)))
 #else
-// The base 2 logarithm of the share beyond |x| as a polynomial, whose error leaves 4e-8 of the share. At infinity it is
-// -infinity, as the function.
+// A polynomial of the base 2 logarithm of the tail probability beyond |x|. It leaves an error of 4e-8 of the probability. At
+// infinity it is -infinity, as is the function.
 FUNCTION f32 normal_cdf_(f32 x) {
     f32 t = fabs_(x), p = -2.12998157e-06f;
     p = fma_(p, t, 3.18959719e-05f);
@@ -355,14 +355,14 @@ FUNCTION f32 normal_cdf_(f32 x) {
 }
 #endif
 
-// e^x of what is at most 0: errors are small beside the largest of a row, which is 1.
+// e^x for x of at most 0. Errors are small relative to the largest power of a row, which is 1.
 #ifdef NEEDS_F64
 #define POWER(x) exp_(x)
 #else
 #define POWER(x) exp_near_(x)
 #endif
 
-// Defines a function that gives a thread the value, of type T, of the one whose lane differs by the bit `by`.
+// Defines a function that exchanges values of type T between the lanes of a wave whose numbers differ by the bit `by`.
 #define WAVE_EXCHANGE(name, T) \
     FUNCTION T name(T v, int by) { \
         union { \
@@ -374,8 +374,8 @@ FUNCTION f32 normal_cdf_(f32 x) {
         return u.value; \
     }
 
-// Joins the values of the threads of a team, in a fixed order; all of them get the result. A group has teams of TEAM
-// threads, a power of 2, or is one. Every thread of the group must come.
+// Joins the values of the threads of a team in a fixed order; all threads get the result. A group has teams of TEAM threads, a
+// power of 2, or is a single team. Every thread of the group must call this.
 #ifdef THREADS
 #ifndef TEAM
 #define TEAM THREADS
@@ -391,14 +391,14 @@ WAVE_EXCHANGE(from_lane, A)
 #define JOIN_PARTS THREADS
 #endif
 
-// How values are joined: to their sum, to the largest, or as sums of squares.
+// Kinds of joins: to the sum, to the maximum, or to a sum of squares.
 #define JOIN_TO_SUM 0
 #define JOIN_TO_MAX 1
 #define JOIN_TO_SQUARES 2
 #define BOTH(a, b) (kind == JOIN_TO_MAX ? LARGER(a, b) : kind == JOIN_TO_SQUARES ? joined_squares(a, b) : (a) + (b))
 
-// `n` values at once; `shared` has n * JOIN_PARTS elements, which no thread touches before all have come to another
-// barrier: joins that follow each other take turns with two of them.
+// Joins `n` values at once. `shared` has n * JOIN_PARTS elements. No thread may touch it until all threads have reached a further
+// barrier; consecutive joins therefore alternate between two buffers.
 LOCAL_FUNCTION void team_join(A *v, int n, LOCAL A *shared, int kind) {
 #if WAVE > 1
 #pragma unroll
@@ -439,7 +439,7 @@ LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int kind) {
     return v;
 }
 
-// Memory for joins of up to `n` values, and the part of it whose turn it is.
+// Memory for joins of up to `n` values, and the buffer of the current join.
 #define JOINS(n) \
     SHARED(A, shared, 2 * (n) * JOIN_PARTS); \
     int side = 0
@@ -448,10 +448,21 @@ LOCAL_FUNCTION A team_join_one(A v, LOCAL A *shared, int kind) {
 #define TEAM_MAX(v) team_join_one(v, SIDE(1), JOIN_TO_MAX)
 #endif
 
-// Rows of `extent` elements of dtype T, each taken by a team, TEAMS at once by a group. They are read as aligned words of
-// VECTOR elements. Unless rows are WHOLE, a few elements before and after these are left: one for each thread. A thread
-// keeps the first PER of its words as numbers in registers. Where rows have OTHERS, it reads these in batches of BATCH each
-// time it needs them, but for the first HELD, which stay in local memory.
+// Rows of `extent` elements of dtype T. A team takes a row, and a group TEAMS rows at once. Rows are read as aligned words. A
+// thread keeps its first PER words in registers, as numbers, and rereads the others in batches whenever it needs them.
+//
+// THREADS: 1 .. 1024, threads of a group
+// TEAM: power of 2 or THREADS, threads of a row
+// T: dtype of x
+// ACC: dtype of the arithmetic
+// VECTOR: 1 .. 16, elements of a word
+// WORD: u8 .. u32x4, type of a word
+// WHOLE: flag, rows consist of whole words; otherwise up to TEAM elements before and after the words are read one per thread
+// PER: 0.., words that a thread keeps in registers
+// OTHERS: flag, there are more words than are kept
+// BATCH: 1.., words of a thread that are read at once
+// HELD: 0.., of the other words of a thread, the number that stays in local memory; not defined where none may
+// AT_ONCE: groups that a multiprocessor should run together
 #ifdef PER
 typedef STORAGE(T) S;
 typedef union {
@@ -460,14 +471,14 @@ typedef union {
     S each[VECTOR];
 } Read;
 
-// Where a row lies: its number, its first element, how many elements come before the words, how many words there are, and
-// the position of the thread's element outside of words, or -1.
+// The position of a row: its number, its first element, the number of elements before the first word, the number of words, and the
+// position of the thread's element outside of words, or -1.
 typedef struct {
     i64 row;
     idx first, head, words, edge;
 } Row;
 
-// All threads of a group take the same number of turns: a team without a row sees the last one, and writes nothing.
+// All threads of a group take the same number of turns. A team without a row repeats the last row, and writes nothing.
 #define EACH_ROW(row) \
     for (i64 base = GROUP * TEAMS, row; row = base + LANE / TEAM, base < rows; base += GROUPS * TEAMS)
 
@@ -475,7 +486,7 @@ FUNCTION Row row_of(i64 row, i64 rows, i64 extent) {
     Row at;
     at.row = TEAMS > 1 && row >= rows ? rows - 1 : row;
     at.first = (idx)(at.row * extent);
-    // ROCm 5's compiler makes a product of single bits of this and what is below, and then cannot compile that.
+    // ROCm 5's compiler turns this, together with the code below, into a product of single bits that it cannot compile.
     if (VECTOR == 2) COMPUTED(at.first);
 #ifdef WHOLE
     at.head = 0;
@@ -491,16 +502,16 @@ FUNCTION Row row_of(i64 row, i64 rows, i64 extent) {
     return at;
 }
 
-// Where element `j` of word `w` lies in the row.
+// The position in the row of element `j` of word `w`.
 #define POSITION(at, w, j) ((at).head + (w) * VECTOR + (j))
 #define EACH_ELEMENT(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 
-// In place of a word that the row does not have, another one that is there.
+// The address of a word. Past the end of the row it is the address of a valid word.
 FUNCTION GLOBAL const WORD *word_at(GLOBAL const S *x, Row at, idx w) {
     return (GLOBAL const WORD *)(x + (at.words > 0 ? at.first + POSITION(at, w < at.words ? w : 0, 0) : 0));
 }
 
-// The numbers of a word; `blank` if it is not of the row.
+// The numbers of a word; `blank` for a word outside of the row.
 FUNCTION void numbers_of(A *v, Read r, int is_inside, A blank) {
     EACH_ELEMENT(j) v[j] = is_inside ? (A)LOAD(T, r.each, j) : blank;
 }
@@ -510,7 +521,7 @@ FUNCTION void put_numbers(GLOBAL S *y, const A *v, Row at, idx w) {
     EACH_ELEMENT(j) STORE(T, r.each, j, v[j]);
     GLOBAL WORD *to = (GLOBAL WORD *)(y + (at.first + POSITION(at, w, 0)));
 #ifdef OTHERS
-    // What was read, and will be again, shall stay in the cache.
+    // Results that are read again stay in the cache.
     if (w < at.words) store_once(to, r.all);
 #else
     if (w < at.words) *to = r.all;
@@ -525,7 +536,7 @@ FUNCTION void put_edge(GLOBAL S *y, A v, Row at) {
     if (at.edge >= 0) STORE(T, y, at.first + at.edge, v);
 }
 
-// All words of a row that are kept are there, but at the last turn.
+// The kept words of a row. Only the last turn can be incomplete.
 #define EACH_KEPT(turn) _Pragma("unroll") for (int turn = 0; turn < PER; turn++)
 #define KEPT_WORD(turn) ((idx)(MEMBER + (turn) * TEAM))
 #ifdef OTHERS
@@ -550,8 +561,7 @@ FUNCTION void keep(A v[][VECTOR], GLOBAL const S *x, Row at, A blank) {
 }
 #endif
 
-// The other words. Those that are read again come in the opposite order, since the last are the most likely to be in a
-// cache still.
+// The other words. A second reading goes in the opposite order, because the last words are most likely still in a cache.
 #define BATCHES(at) (((at).words - PER * TEAM + BATCH * TEAM - 1) / (BATCH * TEAM))
 #define EACH_BATCH(at, b) for (idx b = 0; b < BATCHES(at); b++)
 #define EACH_BATCH_BACK(at, b) for (idx b = BATCHES(at) - 1; b >= 0; b--)
@@ -563,7 +573,7 @@ FUNCTION void read_batch(Read *r, GLOBAL const S *x, Row at, idx b) {
 }
 
 #ifdef HELD
-// One more, so that there is an array where nothing is held.
+// One more than needed, because the array cannot be empty.
 #define HELD_WORDS (HELD * THREADS + 1)
 #define HELD_WORD(b, u) (((int)(b) * BATCH + (u)) * THREADS + LANE)
 #define IS_HELD(b, u) ((b) * BATCH + (u) < HELD)
@@ -581,14 +591,14 @@ LOCAL_FUNCTION void read_batch_again(Read *r, LOCAL const WORD *held, GLOBAL con
 #endif
 #endif
 
-// Many tensors in one launch, whose groups take chunks of their elements. A table has for each tensor its first chunk,
-// counted over all of them; then how many chunks there are; then for each tensor an entry: OPERANDS addresses, the number
-// of elements, and how many of these lie in whole words.
+// Many tensors in one launch. Groups take chunks of elements. A table has: for each tensor its first chunk, counted over all
+// tensors; the total number of chunks; for each tensor an entry of OPERANDS addresses, the number of elements, and the number of
+// elements in whole words.
 #ifdef OPERANDS
 #define CHUNKS(table, tensors) ((table)[tensors])
 #define ENTRY(table, tensors, t) ((table) + (tensors) + 1 + (t) * (OPERANDS + 2))
 
-// The tensor of a chunk: the last one that begins at it or before.
+// The tensor of a chunk: the last one whose first chunk is at or before it.
 FUNCTION i64 tensor_of(GLOBAL const i64 *table, i64 tensors, i64 chunk) {
     i64 low = 0, high = tensors;
     while (high - low > 1) {
@@ -599,7 +609,7 @@ FUNCTION i64 tensor_of(GLOBAL const i64 *table, i64 tensors, i64 chunk) {
     return low;
 }
 
-// Goes through the elements of a chunk of `size`: thread by thread through its whole words, then through the others.
+// Loops over the elements of a chunk of `size`: first over its whole words, then over the remaining elements.
 #define CHUNK_OF(table, tensors, chunk, size) \
     i64 tensor = tensor_of(table, tensors, chunk); \
     GLOBAL const i64 *entry = ENTRY(table, tensors, tensor); \
@@ -610,7 +620,7 @@ FUNCTION i64 tensor_of(GLOBAL const i64 *table, i64 tensors, i64 chunk) {
 #define EACH_OTHER(g) for (idx g = (start > whole ? start : whole) + LANE; g < end; g += THREADS)
 #endif
 
-// Notes a bad element: which is the first in order, and the one that was noted first with its value.
+// Reports a bad element: the position of the first in order, and the value of the one that was reported first.
 FUNCTION void note(GLOBAL i64 *status, i64 position, i64 value) {
     raise_to((GLOBAL u32 *)status + 1, position < 0xfffffffe ? ~(u32)position : 1);
     if (compare_and_swap(status, 0, 1) == 0) {

@@ -1,6 +1,7 @@
-// How the maps of a convolution read their factors, in the place of loader.h, which says what each name here means: the columns of windows
-// are never in memory. Samples n, groups of channels g; y [n, g, outputs, OUT], x [n, g, channels, IN] and w [g, outputs, channels, KERNEL] are
-// contiguous. Element i of window q is element q S - P + i D of a volume, along each dimension; there is none outside of it.
+// The loader of convolutions, in place of loader.h, which documents the names. It reads the factors of a convolution's maps.
+// Columns of windows are never written to memory. n: samples, g: groups of channels. y [n, g, outputs, OUT], x [n, g, channels, IN]
+// and w [g, outputs, channels, KERNEL] are contiguous. Along each dimension, element i of window q is element q S - P + i D of the
+// volume, or none outside of it.
 //
 //   CONV_FORWARD   y[n, g] = w[g] @ windows of x[n, g]:          rows are outputs and windows q, K is (channel, i)
 //   CONV_INPUT     x[n, g] = w[g]^T @ what windows add to x:     rows are channels and elements l, K is (output, i)
@@ -15,8 +16,8 @@
 #define SIDE_A 0
 #define SIDE_B 1
 
-// groups, channels, outputs; then by dimension (depth, height, width) IN, OUT, KERNEL, S, P and D; then dividers for QUOTIENT: of width and
-// height of the volumes that a product goes through, of the elements of OUT, of those of a window, of its height and width, and of S.
+// groups, channels, outputs; then by dimension (depth, height, width) IN, OUT, KERNEL, S, P and D; then dividers for QUOTIENT: the
+// width and height of the product's volumes, the elements of OUT, the elements of a window, its height and width, and S.
 typedef struct {
     i64 v[30];
 } Extents;
@@ -74,7 +75,7 @@ typedef struct {
     idx z, y, x;
 } Place;
 
-// The place of an element of a volume, or of a window, of this height and width.
+// The position of an element in a volume or window of this height and width.
 FUNCTION Place place_of(idx at, idx height, i64 by_height, idx width, i64 by_width) {
     Place p;
     idx line = QUOTIENT(at, width, by_width);
@@ -93,10 +94,10 @@ FUNCTION Place place_of(idx at, idx height, i64 by_height, idx width, i64 by_wid
 #define PLACE_OUT(at) place_of(at, OUT_ALONG(HEIGHT), BY_HEIGHT, OUT_ALONG(WIDTH), BY_WIDTH)
 #define PLACE_IN_WINDOW(at) place_of(at, KERNEL_ALONG(HEIGHT), BY_KERNEL_HEIGHT, KERNEL_ALONG(WIDTH), BY_KERNEL_WIDTH)
 
-// The element of the volume that is element i of window q along a dimension.
+// The position along a dimension of element i of window q.
 #define ELEMENT(q, i, d) ((q) * STRIDE_ALONG(d) - PADDING_ALONG(d) + (i) * DILATION_ALONG(d))
 
-// Where element i of window q lies in its volume; -1 outside of it.
+// The position in the volume of element i of window q; -1 outside of it.
 FUNCTION idx in_volume(Place q, Place i, Extents e) {
     idx z = ELEMENT(q.z, i.z, DEPTH), y = ELEMENT(q.y, i.y, HEIGHT), x = ELEMENT(q.x, i.x, WIDTH);
     int is_inside = z >= 0 && z < IN_ALONG(DEPTH) && y >= 0 && y < IN_ALONG(HEIGHT) && x >= 0 && x < IN_ALONG(WIDTH);
@@ -117,7 +118,7 @@ FUNCTION idx window_at(Place l, Place i, Extents e) {
     return z >= 0 && y >= 0 && x >= 0 ? (z * OUT_ALONG(HEIGHT) + y) * OUT_ALONG(WIDTH) + x : (idx)-1;
 }
 
-// Where an element lies, from f.x on; -1 if there is none.
+// The position of an element, from f.x on; -1 if there is none.
 FUNCTION i64 position(Factor f, int side, int row, int k) {
     Extents e = f.e;
     idx r = (idx)f.row + row, at = (idx)f.k + k;

@@ -1,10 +1,20 @@
 // Cross entropy of logits with class indices, along the middle one of three extents, forward and backward.
 //
-// T and ACC: dtypes of the logits and of the arithmetic; I: of the targets; LOSS: of the loss of an element. WEIGHT and
-// BYTES: each class has such a number. SMOOTHING: a share of the target is spread over all classes. REDUCED: losses will be
-// summed up, by the programs with TOTAL, and with MEAN divided by the sum of their counts. LOGARITHMS: what is called logits are
-// logarithms of probabilities. With PER, a team takes a row (inner extent 1); without, a thread takes a column. `statistics` are
-// the largest logits of all rows, then the logarithms of their sums of e^(x - max); of logarithms there are none.
+// `statistics` are the largest logits of all rows, then the logarithms of the sums of e^(x - max). LOGARITHMS have none.
+//
+// THREADS: 1 .. 1024, threads of a group
+// T: f16, bf16, f32 or f64, dtype of the logits
+// ACC: f32 or f64, dtype of the arithmetic
+// I: i32 or i64, dtype of the targets
+// LOSS: dtype of the losses; ACC with REDUCED
+// PER: a team takes a row (inner extent 1), with the defines of rows in common.h; without PER a thread takes a column
+// WEIGHT: flag, classes have weights
+// BYTES: flag, classes have numbers of bytes
+// SMOOTHING: flag, a share of the target is spread over all classes
+// REDUCED: flag, the losses are summed, by the program with TOTAL
+// TOTAL: flag, the sum of the losses
+// MEAN: flag, the sum is divided by the sum of `counts`; otherwise by `given`
+// LOGARITHMS: flag, the logits are log probabilities
 
 #ifdef TOTAL
 typedef STORAGE(T) S;
@@ -16,7 +26,7 @@ FUNCTION A sum_of(GLOBAL const A *x, i64 start, i64 end) {
     return sum;
 }
 
-// Sums of parts; a group takes one.
+// Sums of parts, one per group.
 KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL A *loss_parts, GLOBAL A *count_parts,
                             i64 n, i64 part) {
     JOINS(1);
@@ -28,7 +38,7 @@ KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOB
     }
 }
 
-// The reduced loss, and what the sum of the losses was divided by: their count, or `given`.
+// The reduced loss, and its divisor: the sum of the counts, or `given`.
 KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL S *y, GLOBAL A *divisor, i64 n,
                             A given) {
     AWAIT_PREVIOUS();
@@ -61,10 +71,10 @@ typedef STORAGE(T) S;
 #define WEIGHT_OF(k) ((A)1)
 #endif
 
-// What does not count is neither read nor has a gradient.
+// True for a target that is not ignored. Others are not read and have no gradient.
 #define COUNTS(t) ((t) != ignored && (u64)(t) < (u64)extent)
 
-// The largest of some elements, never NaN, and their sum of e^(x - max), which is NaN if one of them is.
+// The largest element, never NaN, and the sum of e^(x - max), which is NaN if an element is.
 typedef struct {
     A max, sum;
 } Summary;
@@ -76,17 +86,17 @@ FUNCTION Summary nothing(void) {
     return s;
 }
 
-// What exponents are relative to: not the maximum if it is -infinity, which would be subtracted from itself.
+// The base of the exponents: the maximum, or 0 if that is -infinity, because -infinity minus itself is NaN.
 FUNCTION A base_of(A max) { return max == LOWEST ? (A)0 : max; }
 
-// Relative to a maximum that is not smaller.
+// The summary relative to `max`, which is at least its own maximum.
 FUNCTION Summary rebased(Summary s, A max) {
     s.sum *= POWER(s.max - base_of(max));
     s.max = max;
     return s;
 }
 
-// Puts the loss of an element with log probability `logp`; `all` is the weighted sum of those of all classes.
+// Writes the loss of an element with log probability `logp`. `all` is the weighted sum of the log probabilities of all classes.
 FUNCTION void put_loss(GLOBAL SL *losses, GLOBAL A *counts, GLOBAL const A *weight, GLOBAL const A *bytes, i64 row, i64 t,
                        A logp, A all, A rest, A share) {
     A loss = -logp * WEIGHT_OF(t), count = WEIGHT_OF(t);
@@ -103,7 +113,7 @@ FUNCTION void put_loss(GLOBAL SL *losses, GLOBAL A *counts, GLOBAL const A *weig
 #endif
 }
 
-// Puts the loss of an element that does not count: 0, or NaN for a bad class.
+// Writes the loss of an ignored element, 0, or of a bad class, NaN.
 FUNCTION void put_none(GLOBAL SL *losses, GLOBAL A *counts, i64 row, i64 t, i64 ignored, GLOBAL i64 *status) {
     A loss = 0;
     if (t != ignored) {
@@ -116,7 +126,7 @@ FUNCTION void put_none(GLOBAL SL *losses, GLOBAL A *counts, i64 row, i64 t, i64 
 #endif
 }
 
-// The gradient of a row's logits is `p * sum`, less `own` for the target and `even` times the weight for each class.
+// The gradient of a row's logits: `p * sum`, minus `own` for the target, minus `even` times the weight of each class.
 typedef struct {
     A own, even, sum;
 } Slopes;
@@ -127,7 +137,7 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
 #ifdef REDUCED
     A g = LOAD(T, dy, 0);
 #ifdef BYTES
-    // Without any bytes the loss is 0.
+    // If all bytes are 0, the loss is 0.
     g = *divisor == 0 ? (A)0 : g / *divisor * bytes[t];
 #else
     g /= *divisor;
@@ -150,7 +160,7 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
     return s;
 }
 
-// Whether a row has no softmax: then logits of -infinity have no gradient, and all others NaN.
+// True for a row whose softmax is undefined. The gradient of its logits is 0 where they are -infinity, else NaN.
 #define IS_BAD(logarithm) ((logarithm) - (logarithm) != 0)
 
 #ifdef LOGARITHMS
@@ -174,7 +184,7 @@ KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL co
             at.edge = -1;
         }
         Summary s = nothing();
-        // One turn: the sum so far shrinks when a larger element comes.
+        // A single pass: the sum is rescaled when a larger element comes.
         EACH_BATCH(at, b) {
             Read r[BATCH];
             A v[BATCH][VECTOR], max = s.max, sum = 0;
@@ -283,13 +293,13 @@ KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor,
 }
 
 #else
-// Elements of a column that are taken at once, and sums are made of parts of this length.
+// Elements of a column that are read at once, and the length of the parts of its sums.
 #define STEP 8
 #define PART 256
 #define EACH_STEP(j) _Pragma("unroll") for (int j = 0; j < STEP; j++)
 #define EACH_PART(start, end) for (idx start = 0, end; end = start + PART < extent ? start + PART : (idx)extent, start < extent; start = end)
 
-// The classes from `start` to `end` of a column, in one turn.
+// The summary of classes `start` to `end` of a column, in a single pass.
 FUNCTION Summary part_of(GLOBAL const S *column, idx step, idx start, idx end) {
     Summary s = nothing();
     for (idx i = start; i < end; i += STEP) {
@@ -320,7 +330,7 @@ KERNEL(cross_entropy_columns)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL
             put_none(losses, counts, c, t, ignored, status);
             continue;
         }
-        // Neighbouring columns are neighbours in memory, or short rows.
+        // Adjacent columns are adjacent in memory, or are short rows.
         GLOBAL const S *column = x + (idx)(c / inner * extent * inner + c % inner);
         idx step = (idx)inner;
 #ifdef LOGARITHMS

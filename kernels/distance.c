@@ -1,8 +1,13 @@
-// Losses of distances between rows: contrastive (LIKE) and triplet, forward and backward. A team takes a row.
+// Losses of distances between rows: contrastive and triplet, forward and backward. A team takes a row.
 //
-// T and ACC: dtypes of the rows and of the arithmetic. ORDER: of the norm if that is 1 or 2, else `order` is. NEAREST: of a triplet's
-// distances from the negative the smaller one counts. `distances` [DISTANCES, rows]: of a and b; of a triplet those of anchor
-// and positive, anchor and negative, and with NEAREST positive and negative.
+// `distances` [DISTANCES, rows]: of a contrastive loss between a and b; of a triplet loss between anchor and positive, between
+// anchor and negative and, with NEAREST, between positive and negative.
+//
+// LIKE: flag, the contrastive loss; otherwise the triplet loss
+// NEAREST: flag, a triplet loss with the smaller of the negative's distances
+// ORDER: 1 or 2, order of the norm; if not defined, the order is the argument `order`
+// BACKWARD: flag, the gradient
+// the defines of rows in common.h, T for all rows
 
 #ifdef LIKE
 #define DISTANCES 1
@@ -16,14 +21,14 @@
 #endif
 #define EACH_INPUT(i) _Pragma("unroll") for (int i = 0; i < INPUTS; i++)
 #define EACH_DISTANCE(k) _Pragma("unroll") for (int k = 0; k < DISTANCES; k++)
-// The rows between which distance `k` is.
+// The two rows of distance `k`.
 #define FROM(k) ((k) == 2 ? 1 : 0)
 #define TO(k) ((k) == 0 ? 1 : 2)
 
 #ifndef ORDER
 #define POWERED(d) ((d) > 0 ? powr_(d, order) : (d))
 #define ROOT(sum) ((sum) > 0 ? powr_(sum, (A)1 / order) : (sum))
-// What |d|^order is to d, over order, by the distance.
+// The derivative of the distance with respect to d.
 #define PULL(d, distance) (SIGN(d) * ((d) == 0 ? (A)0 : powr_(fabs_(d) / (distance), order - (A)1)))
 #elif ORDER == 1
 #define POWERED(d) (d)
@@ -47,7 +52,7 @@ FUNCTION void add_terms(A *sums, const A *v, A eps, A order) {
 #define CAN_LEAVE_RANGE 1
 #endif
 
-// The distance of two rows whose powers leave the range, by one thread alone: seldom met. Differences are in units of the largest.
+// The distance of two rows whose powers leave the range, by a single thread. A rare case. Differences are in units of the largest.
 FUNCTION A distance_alone(GLOBAL const S *a, GLOBAL const S *b, idx first, idx extent, A eps, A order) {
     A largest = 0, sum = 0;
     for (idx i = first; i < first + extent; i++) {
@@ -55,7 +60,7 @@ FUNCTION A distance_alone(GLOBAL const S *a, GLOBAL const S *b, idx first, idx e
         // NaN stays.
         largest = d <= largest ? largest : d;
     }
-    // Rows that are alike, infinity or NaN.
+    // The rows are equal, or contain infinity or NaN.
     if (largest == 0 || largest - largest != 0) return largest;
     for (idx i = first; i < first + extent; i++) {
         A d = fabs_((A)LOAD(T, a, i) - (A)LOAD(T, b, i) + eps) / largest;
@@ -64,7 +69,7 @@ FUNCTION A distance_alone(GLOBAL const S *a, GLOBAL const S *b, idx first, idx e
     return largest * ROOT(sum);
 }
 
-// `like`: 1 for rows that shall be near, else 0.
+// `like`: 1 for rows that should be near, else 0.
 KERNEL(row_loss)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL const S *like, GLOBAL A *losses,
                  GLOBAL A *distances, i64 rows, i64 extent, A margin, A order, A eps) {
     JOINS(DISTANCES);
@@ -111,7 +116,7 @@ KERNEL(row_loss)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 }
 
 #else
-// How far a loss grows with each distance.
+// The derivatives of a loss with respect to its distances.
 FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
 #ifdef LIKE
     A left = margin - distance[0];
@@ -133,7 +138,7 @@ FUNCTION void pulls_of(A *pull, const A *distance, A like, A margin) {
 #endif
 }
 
-// What a difference adds to the gradients of its rows. Rows that are equal do not pull.
+// Adds the gradient of a distance to the gradients of its rows. Equal rows have gradient 0.
 FUNCTION void add_slopes(A *d, const A *v, const A *pull, const A *distance, A eps, A order) {
     EACH_INPUT(i) d[i] = 0;
     EACH_DISTANCE(k) {
@@ -143,7 +148,7 @@ FUNCTION void add_slopes(A *d, const A *v, const A *pull, const A *distance, A e
     }
 }
 
-// Rows' gradients are dy_step apart, and a row's loss has a share of what they are of.
+// `dy_step`: distance between the gradients of rows, 0 for a single number. `share`: 1 for a sum of losses, 1/N for their mean.
 KERNEL(row_loss_backward)(GLOBAL const S *dy, GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL const S *like,
                           GLOBAL const A *distances, GLOBAL S *da, GLOBAL S *db, GLOBAL S *dc, i64 rows, i64 extent,
                           A margin, A order, A eps, i64 dy_step, A share) {

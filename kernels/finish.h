@@ -1,8 +1,10 @@
-// The end of a product of matrices: y = activation(v + beta c), or a row of v and c.
+// The last step of a matrix product: y = activation(v + beta c), or a row of v and c.
 //
-// ACTIVATION names the function of a row of one operand that stands before the file, and JOIN that of a row of two. With
-// KEEPS_SUM, z gets what the activation is applied to. HAS_C: whether c is read, which otherwise beta tells. S is the storage
-// type, A the arithmetic's.
+// ACTIVATION: name of a function of one operand, which precedes this file
+// JOIN: name of a function of two operands, which precedes this file
+// KEEPS_SUM: 0 or 1, z gets the argument of the activation
+// HAS_C: 0 or 1, c is read; if not defined, beta != 0
+// S: the storage type; A: the arithmetic's type
 
 typedef STORAGE(T) S;
 
@@ -34,7 +36,7 @@ FUNCTION A join(A v, A c) {
     if (HAS_C && (has_c)) v += beta * LOAD(T, c, at)
 #endif
 
-// Element i of y and of z: v is alpha times its sum, and has_c that c has it, at `at`.
+// Writes element i of y and z. v is alpha times the product; `has_c` is true if c has the element, at `at`.
 #define FINISH(v, has_c, c, at, y, z, i) \
     do { \
         ADD_C(v, has_c, c, at); \

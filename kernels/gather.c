@@ -38,7 +38,7 @@ KERNEL(gather)(GLOBAL const UNIT *x, GLOBAL const SI *index, GLOBAL WORD *y, ARG
             if ((u64)v.each[j] < (u64)extent) read.each[j] = x[from + j * (idx)step + (idx)v.each[j] * (idx)along];
         }
         y[to] = read.all;
-        // After all reads, so that none waits for another.
+        // All reads come before the first write, so that no read waits for another.
         EACH_UNIT(j) if ((u64)v.each[j] >= (u64)extent)
             note(status, ((i64)to * NUMBERS + j) * size / width, v.each[j]);
     }

@@ -1,8 +1,20 @@
-// Gradients of the normalisation of groups of channels, whose forward pass is that of rows in norm.c.
+// Gradients of the normalisation of groups of channels. The forward pass is in norm.c.
 //
-// T, P and ACC: dtypes of x, of the weight, and of the arithmetic. x has `slices` groups of `channels` channels of `width`
-// words. A group of threads takes a slice, and each of its teams one channel of it after the other, PER words of a thread at
-// once. KEPT: there is one channel for each team, and PER words are all that a thread has of it. DX: that of x is wanted.
+// x has `slices` groups of `channels` channels of `width` words. A group of threads takes a slice. Each team takes one of its
+// channels after the other, and reads PER words per thread at once.
+//
+// THREADS: 1 .. 1024, threads of a group
+// TEAM: power of 2, threads of a channel
+// T: f16, bf16, f32 or f64, dtype of x
+// P: dtype of the weight
+// ACC: f32 or f64, dtype of the arithmetic
+// VECTOR: 1 .. 16, elements of a word
+// WORD: u16 .. u32x4, type of a word
+// PER: 1.., words of a thread that are read at once
+// BATCH: 1
+// KEPT: flag, there is a team for each channel, and PER words per thread are a whole channel, which stays in registers
+// WEIGHT, BIAS: flags, there is a weight, a bias
+// DX: flag, the gradient of x is wanted
 
 typedef STORAGE(P) SP;
 
@@ -23,13 +35,13 @@ typedef STORAGE(P) SP;
 #define EACH_WORDS_BACK(at) for (idx at = ((idx)width - 1) / (PER * TEAM) * (PER * TEAM); at >= 0; at -= PER * TEAM)
 #endif
 
-// In place of a word that the channel does not have, its first one.
+// A word outside of the channel is replaced by the channel's first word.
 FUNCTION void read_words(Read *r, GLOBAL const S *x, i64 first, idx at, idx width) {
     EACH_WORD(u) r[u].all = ((GLOBAL const WORD *)x)[first + (WORD_OF(at, u) < width ? WORD_OF(at, u) : 0)];
 }
 
-// The sums of dy xhat and of dy over each channel of each slice, [slices, channels], xhat = (x - mean) rstd; and
-// dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight, whose means are over the slice.
+// The sums of dy xhat and of dy over each channel of each slice, [slices, channels], where xhat = (x - mean) rstd; and dx = rstd (h
+// - mean(h) - xhat mean(h xhat)), h = dy weight, with means over the slice.
 KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
                             GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *slopes, GLOBAL A *sums, i64 slices, i64 groups,
                             i64 channels, i64 width) {
@@ -41,7 +53,7 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
         Read gs[PER], xs[PER];
         all[0] = all[1] = 0;
         EACH_CHANNELS(base) {
-            // A team without a channel looks at the last one.
+            // A team without a channel reads the last channel.
             i64 c = base + FIRST_CHANNEL < channels ? base + FIRST_CHANNEL : channels - 1;
             i64 first = (slice * channels + c) * width;
             int is_there = base + FIRST_CHANNEL < channels;
@@ -91,7 +103,7 @@ KERNEL(group_norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A
             all[1] += of_teams[TEAMS + i];
         }
         A count = (A)(channels * width) * VECTOR, slope = all[0] / count, shift = all[1] / count;
-        // What is alone does not move the result, and roundings of the products below are no gradient.
+        // The gradient of a single element is 0; the products below would leave rounding errors.
         A factor = count > 1 ? rstd : (A)0;
         EACH_CHANNELS_BACK(base) {
             i64 c = base + FIRST_CHANNEL;

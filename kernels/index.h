@@ -1,14 +1,13 @@
-// What kernels that go by an index share: how they find elements, and the words in which they read them.
+// Shared by kernels that read or write at an index: positions of elements, and types of words.
 //
-// An index has rows. Dimensions behind them, along which the index does not change, are moved as a whole: at a row lie `width`
-// words. Along the indexed dimension the index says the position. An index out of range is reported with note(), and touches no
-// memory.
+// An index has rows. Trailing dimensions along which the index is constant are moved as a whole: a row has `width` words. The index
+// gives the position along the indexed dimension. An index out of range is reported with note(), and accesses no memory.
 //
 // I: dtype of the index
 // INTS: 1.., length of `p`; not defined where a kernel has no `p`
 // NUMBERS: 1.., indices that a thread reads at once; not defined where it reads one
-// INDEX_WORD: u8 .. u32x4, the type in which it reads them
-// INDEX_WORDS: 1.., how many of these it reads
+// INDEX_WORD: u8 .. u32x4, type of the words of indices
+// INDEX_WORDS: 1.., words of indices that are read at once
 // T: storage dtype of elements
 // VECTOR: 1 .. 16, elements of a word; not defined where a kernel moves no words of T
 // WORD: u8 .. u32x4, the type of a word
@@ -50,7 +49,7 @@ typedef union {
 #define EACH_PART(j) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 #endif
 
-// A list: the `count` rows of the index that differ in the indexed dimension only. They are `apart` rows from each other. Only rows
-// of one list can point to one place.
+// A list: the `count` rows of the index that differ only in the indexed dimension. They are `apart` rows from each other. Only rows
+// of the same list can have the same position.
 #define FIRST_ROW(list, count, apart) ((list) / (apart) * ((count) * (apart)) + (list) % (apart))
 #define LIST_OF(row, count, apart) ((row) / ((count) * (apart)) * (apart) + (row) % (apart))

@@ -1,26 +1,26 @@
-// How a product of matrices reads its factors, a [B, M, K] and b [B, K, N]: of any strides. Rows of b are its columns here, so that both
-// factors have rows and K. finish.h says what follows the product.
+// Reads the factors of a matrix product, a [B, M, K] and b [B, K, N], of any strides. The columns of b are called rows here, so
+// that both factors have rows and K. finish.h has the last step of the product.
 //
-// Products read their factors through these names alone. A program that is loaded another way (Variant::loading) is given another file in
-// place of this one, with the same names: a product then multiplies what that file finds, and no matrix is written for it.
+// Products read their factors only through these names. A program with another loader (Variant::loading) gets another file with the
+// same names in place of this one. The product then multiplies the elements that this file finds, and no matrix is written for it.
 //
-//   Factor                         a factor as a group reads it
+//   Factor                         a factor, as a group reads it
 //   factor(x, p, side, batch, row, k)   matrix `batch` of a factor, from `row` and element `k` of K on
 //   advance(&f, side, k)           `k` further along K
-//   has_element(f, side, row, k)   whether an element is there, of those within M, N and K; otherwise it is 0
-//   element(f, side, row, k)       its address, or that of the word that begins with it
-//   Words                          words of a factor at equal distances
-//   words(f, side, row, k, row_step, k_step)   from (row, k) on, with so many rows and elements of K from one to the next
-//   has_word(w, side, i, k)        whether the i-th is there, `k` further along K; otherwise it is 0
-//   word(w, side, i, k)            its address
+//   has_element(f, side, row, k)   1 if an element within M, N and K is in memory; otherwise it is 0
+//   element(f, side, row, k)       the address of the element, or of the word that begins with it
+//   Words                          equidistant words of a factor
+//   words(f, side, row, k, row_step, k_step)   words from (row, k) on, at a distance of row_step rows and k_step elements of K
+//   has_word(w, side, i, k)        1 if word i, `k` further along K, is in memory; otherwise it is 0
+//   word(w, side, i, k)            the address of word i
 //   LOADER_ARGUMENTS               further arguments of the kernel, each after a comma
-//   LOADER_VALUES                  the same as they are passed on to factor()
+//   LOADER_VALUES                  the same arguments, passed on to factor()
 //
-// `side` is SIDE_A or SIDE_B, a constant wherever it is given, so that a loader reads one factor another way at no cost.
+// `side` is SIDE_A or SIDE_B, and always a constant, so that a loader may treat the factors differently at no cost.
 //
 // INTS: 14.., length of `p`; this loader reads three strides (batch, row, K) of a from p[8] on and those of b
-// A_VECTOR, B_VECTOR: 1 .. 16, elements of the words in which a factor is read
-// A_ALONG_K, B_ALONG_K: 0 or 1, whether these words lie along K; otherwise they lie along rows
+// A_VECTOR, B_VECTOR: 1 .. 16, elements of the words of a factor
+// A_ALONG_K, B_ALONG_K: 0 or 1, words are along K; otherwise along rows
 
 #include "finish.h"
 
@@ -34,7 +34,7 @@ typedef struct {
     idx row, k;
 } Factor;
 
-// A stride along which words lie is 1.
+// The stride along words is 1.
 FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k) {
     int strides = side == SIDE_A ? 8 : 11;
     int has_words = (side == SIDE_A ? A_VECTOR : B_VECTOR) > 1, is_along_k = side == SIDE_A ? A_ALONG_K : B_ALONG_K;

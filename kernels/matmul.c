@@ -1,8 +1,8 @@
 // Matrix products: y = activation(alpha a @ b + beta c), or a row of alpha a @ b and c, for a [B, M, K], b [B, K, N] and
 // c [B, M, N] of any strides, y [B, M, N] contiguous. S is the storage type, A the arithmetic's. With beta 0, c is not read.
 //
-// Long sums of few results are cut along K into parts: each part writes its products to `parts`, [PARTS, B, M, N] in the
-// arithmetic's type, and gemm_sum adds them in order.
+// If there are few results with long sums, K is divided into parts. Each part writes its products to `parts`, [PARTS, B, M, N] in
+// the arithmetic's type, and gemm_sum adds them in order.
 //
 // THREADS: 1 .. 1024, threads of a group
 // T: f16, bf16, f32 or f64, dtype of a, b, c and y
@@ -24,11 +24,11 @@
 //   TEAM: LANES
 //   COLUMNS: 1.., vectors
 //   TOGETHER: 1 .. COLUMNS, vectors whose sums are put together at once
-//   ALONG_K: 0 or 1, whether the matrix is contiguous along K; otherwise along the rows
-//   HAS_WORDS: 0 or 1, whether the vectors are read in words
+//   ALONG_K: 0 or 1, the matrix is contiguous along K; otherwise along the rows
+//   HAS_WORDS: 0 or 1, the vectors are read in words
 // gemm_outer:
 //   ROWS: 1.., rows of results of a thread
-//   HAS_WORDS: 0 or 1, whether b is read in words
+//   HAS_WORDS: 0 or 1, b is read in words
 // gemm_mask:
 //   MASK: flag
 // gemm_sum:
@@ -40,7 +40,7 @@
 #include "finish.h"
 #endif
 
-// VECTOR elements, which move as one word.
+// VECTOR elements, moved as one word.
 typedef union {
     WORD word;
     S each[VECTOR];
@@ -48,22 +48,22 @@ typedef union {
 
 #ifdef TILE_M
 
-// gemm: a group makes TILE_M x TILE_N results, a thread RESULTS_M x RESULTS_N of them. Tiles of TILE_K columns of a, and
-// rows of b, go through registers to one of two places in local memory while the threads multiply those in the other.
-// In local memory K comes first, so that neighbouring results read neighbours.
+// gemm: a group computes TILE_M x TILE_N results, a thread RESULTS_M x RESULTS_N of them. Tiles of TILE_K columns of a, and rows of
+// b, go through registers to one of two buffers in local memory, while the threads multiply the tiles in the other. In local memory
+// K is the first dimension, so that adjacent results read adjacent elements.
 
-// Threads of the group along M and N, and of 32 threads that run together.
+// Threads along M and N: of the group, and of 32 threads that run together.
 #define GROUP_M (TILE_M / RESULTS_M)
 #define GROUP_N (TILE_N / RESULTS_N)
 #define WAVE_M (GROUP_M < 8 ? GROUP_M : 8)
 #define WAVE_N (32 / WAVE_M)
-// A thread's results are in runs of RUN neighbours, which are one word in local memory.
+// A thread's results are in runs of RUN adjacent ones. A run is one word in local memory.
 #define STEP_M (GROUP_M * RUN)
 #define STEP_N (GROUP_N * RUN)
-// 16 bytes more a row of local memory, against bank conflicts.
+// 16 bytes of padding per row of local memory, against bank conflicts.
 #define PITCH(tile) ((tile) + 16 / (int)sizeof(A))
 #define SHARE(tile) ((tile) * TILE_K / THREADS)
-// Rows of tiles that run together, so that they find each other's operands in the cache.
+// Rows of tiles that run together, so that they share operands in the cache.
 #define BAND 8
 
 // RUN values in local memory.
@@ -84,7 +84,7 @@ typedef union {
     A each[16 / sizeof(A)];
 } Quad;
 
-// The element of a tile [tile, TILE_K] that thread e takes first: neighbouring threads take neighbours in memory.
+// The first element of a tile [tile, TILE_K] that thread e takes. Adjacent threads take adjacent elements in memory.
 FUNCTION int share_k(int e, int tile, int along_k, int vector) {
     int line = vector > 1 ? 32 / (vector * (int)sizeof(S)) : TILE_K;
     int lanes = line < TILE_K / vector ? line : TILE_K / vector;
@@ -97,7 +97,7 @@ FUNCTION int share_row(int e, int tile, int along_k, int vector) {
     return along_k ? e / lanes % tile : e % (tile / vector) * vector;
 }
 
-// This thread's share of the first tile of a factor. Beyond `rows` and `columns` it is 0.
+// This thread's share of the first tile of a factor. Elements beyond `rows` and `columns` are 0.
 FUNCTION void fetch(Factor f, int side, int rows, int columns, int tile, int along_k, int vector, S *share) {
 #pragma unroll
     for (int i = 0; i < SHARE(tile) / vector; i++) {
@@ -117,7 +117,7 @@ FUNCTION void fetch(Factor f, int side, int rows, int columns, int tile, int alo
     }
 }
 
-// Puts the share into local memory [TILE_K, PITCH(tile)].
+// Writes the share to local memory [TILE_K, PITCH(tile)].
 LOCAL_FUNCTION void keep(LOCAL A *to, int tile, int along_k, int vector, const S *share) {
 #pragma unroll
     for (int i = 0; i < SHARE(tile) / vector; i++) {
@@ -153,7 +153,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     SHARED(u32x4, all_a, 2 * TILE_K * PITCH(TILE_M) * sizeof(A) / 16);
     SHARED(u32x4, all_b, 2 * TILE_K * PITCH(TILE_N) * sizeof(A) / 16);
 
-    // Which tile, of which matrix, and which part of K.
+    // The tile, the matrix, and the part of K.
     int tiles = tiles_m * tiles_n, tile = (int)GROUP % tiles, rest_of_groups = (int)GROUP / tiles;
     i64 part = rest_of_groups % n_parts, batch = p.v[18] + rest_of_groups / n_parts;
     int top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
@@ -162,7 +162,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
-    // Where this thread's results are.
+    // The positions of this thread's results.
     int wave = LANE / 32, lane = LANE % 32;
     int own_m = (wave % (GROUP_M / WAVE_M) * WAVE_M + lane / WAVE_N) * RUN;
     int own_n = (wave / (GROUP_M / WAVE_M) * WAVE_N + lane % WAVE_N) * RUN;
@@ -200,7 +200,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 #pragma unroll
                 for (int j = 0; j < RESULTS_N; j++)
                     sums[i * RESULTS_N + j] = fma_(va[i], vb[j], sums[i * RESULTS_N + j]);
-            // Numbers of 8 bytes are read too far ahead otherwise.
+            // Without this, 8-byte numbers are read too far ahead.
             if (k < TILE_K - 1 && sizeof(A) < 8) continue;
 #pragma unroll
             for (int i = 0; i < RESULTS_M * RESULTS_N; i++) COMPUTED(sums[i]);
@@ -215,7 +215,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     GLOBAL A *to_part = parts + ((part * batches + batch) * m + m0) * n + n0;
     GLOBAL S *to = y + (batch * m + m0) * n + n0, *to_z = z + (batch * m + m0) * n + n0;
     GLOBAL const S *from = c + (batch * p.v[14] + m0 * p.v[15] + n0 * p.v[16]);
-    // Rows of y begin at whole words.
+    // Rows of y are aligned to words.
     int has_words = n % RUN == 0 && p.v[17];
 #pragma unroll
     for (int i = 0; i < RESULTS_M; i++) {
@@ -253,9 +253,9 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
 
 #elif defined(LANES)
 
-// gemv: a matrix [B, ROWS, K] times COLUMNS vectors [B, COLUMNS, K]. LANES threads are side by side where the matrix is
-// contiguous: along K (ALONG_K), and then they are a team, or along the rows. A group makes BLOCK rows; where teams do not,
-// SLOTS waves or threads put the sums of TOGETHER vectors together at once.
+// gemv: a matrix [B, ROWS, K] times COLUMNS vectors [B, COLUMNS, K]. LANES threads are side by side where the matrix is contiguous:
+// along K (ALONG_K), where they are a team, or along the rows. A group computes BLOCK rows. Without teams, SLOTS waves or threads
+// join the sums of TOGETHER vectors at once.
 
 #if ALONG_K
 #define BLOCK (THREADS / LANES)
@@ -279,7 +279,7 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
     int left = (int)(rows - row0 < BLOCK ? rows - row0 : BLOCK);
     GLOBAL const S *at = a + (batch * p.v[6] + row0 * p.v[7] + k0 * p.v[8]);
     GLOBAL const S *factors = x + (batch * p.v[9] + k0 * p.v[11]);
-    // Where the results of the batch, or of its part, begin.
+    // The start of the results of the batch, or of its part.
     i64 to = (n_parts > 1 ? part * batches + batch : batch) * rows * COLUMNS;
     A own[COLUMNS * VECTOR];
 #pragma unroll
@@ -326,7 +326,7 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
         for (int j = 1; j < VECTOR; j++) sums[i] += own[i * VECTOR + j];
     }
     team_join(sums, COLUMNS, SIDE(COLUMNS), 0);
-    // All of a team have all sums.
+    // All threads of a team have all sums.
 #pragma unroll
     for (int first = 0; first < COLUMNS; first += LANES) {
         A sum = sums[first];
@@ -382,7 +382,7 @@ KERNEL(gemv)(GLOBAL const S *a, GLOBAL const S *x, GLOBAL const S *c, GLOBAL S *
 
 #elif defined(ROWS)
 
-// gemm_outer: sums of so few products that writing them takes longest. A thread makes ROWS rows of VECTOR results.
+// gemm_outer: sums of so few products that the time is that of writing them. A thread computes ROWS rows of VECTOR results.
 
 KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, Ints p, A alpha,
                    A beta) {
@@ -431,8 +431,8 @@ KERNEL(gemm_outer)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOB
 
 #elif defined(MASK)
 
-// gemm_mask: the bits of a row of 1 and of each element of c [M, N], which is contiguous along N, that say where it is not 0. A row
-// of the mask has `words` words, the lowest bits first.
+// gemm_mask: a bit mask of the nonzero elements of a row of ones and of c [M, N], which is contiguous along N. A row of the mask
+// has `words` words, lowest bits first.
 KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
     idx m = (idx)p.v[0], n = (idx)p.v[1], words = (idx)p.v[3];
     for (i64 i = GROUP * THREADS + LANE; i < (i64)m * words; i += GROUPS * THREADS) {
@@ -442,7 +442,7 @@ KERNEL(gemm_mask)(GLOBAL const S *c, GLOBAL u32 *mask, Ints p) {
 #pragma unroll
         for (int k = 0; k < 32; k += VECTOR) {
             Vector v;
-            // Whole words lie within a row, or beyond it.
+            // Whole words are either within a row or beyond it.
             if (column + k >= n) continue;
             v.word = *(GLOBAL const WORD *)(at + k);
 #pragma unroll
@@ -460,8 +460,8 @@ typedef union {
     A each[VECTOR];
 } Sums;
 
-// gemm_sum: alpha times the sum of the parts, in order, + beta c, and its activation. Without parts, of beta c. y may be where the
-// only part is.
+// gemm_sum: alpha times the sum of the parts, in order, plus beta c, and its activation; without parts, beta c. y may be the memory
+// of a single part.
 KERNEL(gemm_sum)(GLOBAL const S *c, GLOBAL S *y, GLOBAL S *z, GLOBAL const A *parts, Ints p, A alpha, A beta) {
     AWAIT_PREVIOUS();
     idx m = (idx)p.v[0], words = (idx)p.v[1] / VECTOR;

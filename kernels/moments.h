@@ -1,14 +1,14 @@
-// Mean and variance: of values that are seen once, and of values whose squares leave the range.
+// Mean and variance: in a single pass, and of values whose squares leave the range.
 
-// How many values, their sum, their mean as it was found on the way, which is NaN where the sum is infinite, and the sum of the
-// squares of what differs from that.
+// The number of values, their sum, their running mean (NaN where the sum is infinite), and the sum of squared deviations from this
+// mean.
 typedef struct {
     A count, sum, mean, squares;
 } Moments;
 #define NO_MOMENTS {0, 0, 0, 0}
 
-// Of two sets, the squares are those of each, and d^2 m n / (m + n) for means that differ by d. Chan, Golub and LeVeque 1983. If
-// one is empty that is 0 whatever d is: the counts are multiplied before its square could be infinite.
+// The squared deviations of a union are those of both sets, plus d^2 m n / (m + n) for means that differ by d. Chan, Golub and
+// LeVeque 1983. For an empty set the term is 0 whatever d is: the counts are multiplied first, before d^2 could be infinite.
 FUNCTION void add_values(Moments *m, const A *v, int n) {
     A sum = 0, squares = 0;
 #pragma unroll
@@ -23,24 +23,25 @@ FUNCTION void add_values(Moments *m, const A *v, int n) {
     m->count += (A)n;
 }
 
-// What `count` values of this mean and these squares add to the squares of all, whose mean is given.
+// The contribution of `count` values with this mean and these squared deviations to the squared deviations of all values, whose
+// mean is `all`.
 FUNCTION A squares_about(A all, A count, A mean, A squares) {
     A apart = mean - all;
     return squares + apart * count * apart;
 }
 
-// The square of a deviation, with eps, is neither infinite nor so small that digits of it are lost.
+// True if the square of a deviation, plus eps, is neither infinite nor so small that digits are lost.
 #define IS_IN_RANGE(square, eps) ((square) <= MOST_SQUARES && (square) + (eps) >= LEAST_SQUARES)
 
 // 1 / sqrt(deviation^2 + eps) without the square.
 FUNCTION A inverse_of(A deviation, A eps) {
     A other = sqrt_(eps), large = deviation < other ? other : deviation, small = deviation < other ? deviation : other;
-    // NaN is not less than anything, and infinity is not divided by itself.
+    // The condition is false for NaN and infinity, so neither is divided.
     A share = large > 0 && large - large == 0 ? small / large : (A)0;
     return (A)1 / (large * sqrt_((A)1 + share * share));
 }
 
-// Where numbers lie: `run` of them side by side, then further ones `step` behind these.
+// The positions of numbers: runs of `run` adjacent numbers, `step` apart.
 typedef struct {
     idx first, run, step, count;
 } Slice;
@@ -53,7 +54,7 @@ typedef struct {
     A mean, deviation;
 } Spread;
 
-// A power of 2 that makes a number from 1 to 4 of a positive one.
+// The power of 2 that scales a positive number to 1 .. 4.
 FUNCTION A scale_of(A v) {
 #ifdef NEEDS_F64
     int exponent = 0;
@@ -66,18 +67,18 @@ FUNCTION A scale_of(A v) {
 #endif
 }
 
-// Mean and deviation of numbers that are scaled first, by one thread alone: for slices that are seldom met. Without a mean that is
-// 0, and the deviation is the root of the mean of squares.
+// Mean and deviation of scaled numbers, by a single thread. For rare slices. If not `is_centred`, the mean is 0 and the deviation
+// is the root of the mean of squares.
 FUNCTION Spread spread_of(GLOBAL const S *x, Slice slice, int is_centred) {
     Spread found;
     A largest = 0, sum = 0, shift = 0, squares = 0, part = 0, count = (A)slice.count;
     EACH_OF_SLICE(at, slice) {
         A v = fabs_((A)LOAD(T, x, at));
-        // Nothing is larger than NaN, so that it stays.
+        // NaN counts as the largest, so that it stays.
         largest = v > largest || v != v ? v : largest;
     }
     if (largest == 0 || largest - largest != 0) {
-        // Of zeros, infinities and NaN. Quotients are added, since sums of the others could be infinite too.
+        // For zeros, infinities and NaN. Quotients are added, because sums of the numbers themselves could be infinite too.
         if (is_centred) {
             EACH_OF_SLICE(at, slice) sum += (A)LOAD(T, x, at) / count;
         }
@@ -88,7 +89,7 @@ FUNCTION Spread spread_of(GLOBAL const S *x, Slice slice, int is_centred) {
     A scale = scale_of(largest);
     idx seen = 0;
     if (is_centred) {
-        // Sums of a few at a time, so that errors do not pile up.
+        // Sums of a few numbers at a time, which keeps rounding errors small.
         EACH_OF_SLICE(at, slice) {
             part += (A)LOAD(T, x, at) * scale;
             if ((++seen & 63) == 0) {

@@ -1,11 +1,21 @@
 // Normalisation of rows, forward and backward.
 //
-// T, P and ACC: dtypes of the rows, of weight and bias, and of the arithmetic. CENTERED: the mean is subtracted. WEIGHT,
-// BIAS: there is one. PIECE: weight and bias are read in such words, in rows that are WHOLE. CHANNELS: rows are `groups` groups
-// of channels, each of `inner` elements, which have one weight and bias; ALIKE: the elements of a word are of one channel.
-// INDEX: rows are those of a table of `table_rows` that an index of this dtype names; they are WHOLE. A bad index is noted, and the
-// result is NaN. Backward, rows are WHOLE, and DX and PARAMETERS say which gradients are wanted. UPDATED: running statistics are
-// updated from those of the rows.
+// T: f16, bf16, f32 or f64, dtype of the rows
+// P: dtype of weight and bias
+// ACC: f32 or f64, dtype of the arithmetic
+// CENTERED: flag, the mean is subtracted
+// WEIGHT, BIAS: flags, there is a weight, a bias
+// PIECE: u16 .. u32x4, type of the words in which weight and bias are read; needs WHOLE
+// CHANNELS: flag, rows are `groups` groups of channels with `inner` elements each; a channel has one weight and bias
+// ALIKE: flag, with CHANNELS, the elements of a word belong to the same channel
+// INDEX: i32 or i64, dtype of an index that selects rows of a table of `table_rows`; needs WHOLE. A bad index is reported, and its
+//   row is NaN
+// UPDATED: flag, running statistics are updated from the statistics of the rows, by norm_update
+// MOMENTUM: flag, with UPDATED, a batch has the weight `momentum`; otherwise all batches have the same weight
+// BACKWARD: flag, the gradient; needs WHOLE
+// DX, PARAMETERS: flags, with BACKWARD, the gradients that are wanted
+// WIDE: flag, positions have 64 bits
+// the other defines of rows in common.h
 
 typedef STORAGE(P) SP;
 
@@ -13,7 +23,7 @@ typedef STORAGE(P) SP;
 typedef STORAGE(INDEX) SI;
 #define INDEXED GLOBAL const SI *index, i64 table_rows,
 
-// x so that the row of a table lies where that of the result does. In place of a bad index, the first.
+// x, shifted so that a row of the table is at the position of the row of the result. A bad index selects the first row.
 FUNCTION GLOBAL const STORAGE(T) *table_for(GLOBAL const STORAGE(T) *x, GLOBAL const SI *index, i64 table_rows, i64 row,
                                             i64 extent) {
     i64 named = index[row];
@@ -26,7 +36,7 @@ FUNCTION GLOBAL const STORAGE(T) *table_for(GLOBAL const STORAGE(T) *x, GLOBAL c
 #endif
 
 #ifdef PER
-// Which parameter is that of an element.
+// The parameter of an element.
 #if defined(CHANNELS) && defined(WIDE)
 #define PARAMETER(position, inner) ((u64)(position) / (u64)(inner))
 #elif defined(CHANNELS)
@@ -35,7 +45,7 @@ FUNCTION GLOBAL const STORAGE(T) *table_for(GLOBAL const STORAGE(T) *x, GLOBAL c
 #define PARAMETER(position, inner) (position)
 #endif
 
-// The parameters that belong to a word.
+// The parameters of a word.
 FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) {
     w = w < at.words ? w : 0;
 #if defined(ALIKE) && defined(WHOLE)
@@ -55,7 +65,7 @@ FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) 
 #endif
 }
 
-// Adds to sums of what differs from the mean, and of the squares of that.
+// Adds to the sums of differences from the mean and of their squares.
 FUNCTION void add_deviations(A *sums, const A *v, A mean, int is_inside) {
     A part = 0, squares = 0;
     EACH_ELEMENT(j) {
@@ -98,7 +108,7 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
     put_edge(y, v, at);
 }
 
-// Sums over rows, of which the first is that of what differs from a mean.
+// Sums over rows. The first, with CENTERED, is the sum of differences from a mean.
 #ifdef CENTERED
 #define FIRST_SUM 0
 #define SUMS 2
@@ -130,7 +140,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         A v[PER][VECTOR], mean = 0, sums[2];
         sums[0] = sums[1] = 0;
 #ifdef OTHERS
-        // Before what is kept takes registers.
+        // Comes first, because the kept words take registers.
         Moments others = NO_MOMENTS;
         EACH_BATCH(at, b) {
             Read r[BATCH];
@@ -166,7 +176,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         team_join(sums + FIRST_SUM, SUMS, SIDE(SUMS), JOIN_TO_SUM);
         A square = sums[1] / (A)extent;
 #ifdef CENTERED
-        // A mean is as exact as what differs from it is small.
+        // The smaller the differences, the more exact is the mean.
         A shift = sums[0] / (A)extent;
         mean += shift;
         square -= shift * shift;
@@ -211,7 +221,7 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
 #else
 #define MOST_COLUMNS (TEAM * PER * VECTOR)
 
-// Adds what a word's elements contribute to the two sums of a row. x becomes xhat = (x - mean) rstd.
+// Adds a word's contribution to the two sums of a row. x becomes xhat = (x - mean) rstd.
 FUNCTION void slopes_of(A *sums, const A *dy, A *x, const A *weight, A mean, A rstd) {
     EACH_ELEMENT(j) {
         A h = dy[j] * weight[j];
@@ -246,8 +256,8 @@ LOCAL_FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
 #endif
 }
 
-// Both gradients in one turn through the rows. A thread has the same columns of all of its rows, and sums up in registers
-// what these add to the parameters' gradients, or in the group's row of `weights` and `biases` if columns are many.
+// Both gradients in one pass over the rows. A thread has the same columns of all of its rows. It sums the gradients of their
+// parameters in registers or, if there are many columns, in the group's row of `weights` and `biases`.
 KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
                       GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, INDEXED i64 rows,
                       i64 extent) {
@@ -273,7 +283,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
             numbers_of(dy[turn], gs[turn], IS_KEPT(here, turn), 0);
             numbers_of(n[turn], xs[turn], IS_KEPT(here, turn), 0);
         }
-        // What comes next is on its way while this row is joined and written.
+        // Prefetches the next row while this one is joined and written.
         at = row_of(row + GROUPS * TEAMS < rows ? row + GROUPS * TEAMS : row, rows, extent);
         mean = means[at.row];
         rstd = rstds[at.row];
@@ -315,7 +325,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
 #ifdef DX
         joined_sums(sums, SIDE(2), extent);
 #ifdef CENTERED
-        // What is alone does not move the result, and roundings of the products above are no gradient.
+        // The gradient of a single element is 0; the products above would leave rounding errors.
         if (extent == 1) s = 0;
 #endif
         if (row < rows) {
@@ -341,7 +351,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
     }
 #ifdef PARAMETERS
 #if TEAMS > 1
-    // Team after team adds its columns to those of the first.
+    // The teams add their columns to the first team's, one team after the other.
     for (int team = TEAMS - 1; team >= 0; team--) {
         if (LANE / TEAM == team) {
             EACH_KEPT(turn) EACH_ELEMENT(j) {
@@ -377,7 +387,7 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
 #define LINES (THREADS / COLUMNS)
 #define LINE (LANE / COLUMNS)
 
-// The first line of threads gets the sums of columns of [LINES, COLUMNS].
+// The first line of threads gets the sums of the columns of [LINES, COLUMNS].
 LOCAL_FUNCTION A sum_of_lines(A own, LOCAL A *shared) {
     shared[LANE] = own;
     for (int below = LINES / 2; below > 0; below /= 2) {
@@ -388,9 +398,8 @@ LOCAL_FUNCTION A sum_of_lines(A own, LOCAL A *shared) {
 }
 
 #ifdef UPDATED
-// Updates running means, and in the other line of groups (GROUP_Y) variances, with the means over all of the batch of what each of
-// its instances has, [batch, channels]. The weight of the new is MOMENTUM, or such that all batches weigh the same. `unbiased` makes
-// an unbiased variance of a biased one.
+// Updates running means (GROUP_Y 0) and variances (GROUP_Y 1) with the means over the batch of the statistics of instances, [batch,
+// channels]. `unbiased` converts a biased variance to an unbiased one.
 KERNEL(norm_update)(GLOBAL const A *means, GLOBAL const A *rstds, GLOBAL SP *running_mean, GLOBAL SP *running_var,
                     GLOBAL const i64 *batches, i64 batch, i64 channels, A eps, A momentum, A unbiased) {
     SHARED(A, shared, THREADS);
@@ -402,7 +411,7 @@ KERNEL(norm_update)(GLOBAL const A *means, GLOBAL const A *rstds, GLOBAL SP *run
 #pragma unroll 8
         for (i64 i = LINE; i < batch; i += LINES) {
             A v = from[i * channels + c], var = (A)1 / (v * v) - eps;
-            // A variance that is small beside eps is cut off in rstd.
+            // In rstd, a variance that is small relative to eps is lost to rounding.
             sum += GROUP_Y == 0 ? v : var < 0 ? (A)0 : var * unbiased;
         }
     }
@@ -415,7 +424,7 @@ KERNEL(norm_update)(GLOBAL const A *means, GLOBAL const A *rstds, GLOBAL SP *run
     STORE(P, running, c, ((A)1 - momentum) * LOAD(P, running, c) + momentum * (sum / (A)batch));
 }
 #else
-// Joins the parts: of the weight's gradient, and in the other line of groups (GROUP_Y) of the bias's.
+// Joins the partial gradients of the weight (GROUP_Y 0) and of the bias (GROUP_Y 1).
 KERNEL(norm_join)(GLOBAL const A *weights, GLOBAL const A *biases, GLOBAL SP *dweight, GLOBAL SP *dbias, i64 parts,
                   i64 extent) {
     SHARED(A, shared, THREADS);

@@ -4,7 +4,7 @@ typedef struct {
     u32 v[4];
 } Draws;
 
-// The block `at` after a state: seed, offset and stream, to which with BASE those in memory are added.
+// Block `at` after a state of seed, offset and stream. With BASE, the state in memory is added.
 FUNCTION Draws draws_of(GLOBAL const i64 *base, u64 at, i64 seed, i64 stream) {
 #ifdef BASE
     seed = (i64)((u64)seed + (u64)base[0]);

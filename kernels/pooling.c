@@ -1,18 +1,18 @@
-// Pooling of volumes [planes, D, H, W] by windows, and its gradient: the largest element or the average of each window. window.h says
-// what windows and `p` are.
+// Pooling of volumes [planes, D, H, W] by windows, and its gradient: the maximum or the average of each window. window.h documents
+// windows and `p`.
 //
-//   max_pool, avg_pool                    a thread makes a strip: STRIP neighbours of a line of y
+//   max_pool, avg_pool                    a thread computes a strip: STRIP adjacent elements of a line of y
 //   max_pool_shared, avg_pool_shared      READERS threads share the elements of a large window
-//   max_pool_columns, avg_pool_columns    a group reduces columns first, then makes adaptive windows of them
-//   max_pool_backward, avg_pool_backward  a thread makes a strip of dx
+//   max_pool_columns, avg_pool_columns    a group reduces columns first, then joins them to adaptive windows
+//   max_pool_backward, avg_pool_backward  a thread computes a strip of dx
 //
 // THREADS: 1 .. 1024, threads of a group
 // T: dtype of x and y
 // ACC: f32 or f64, dtype of the arithmetic
-// MAX: flag, the largest elements, otherwise averages
-// INDEX: u8, i32 or i64, with MAX, dtype of the positions of the largest elements; not defined where they are not wanted
+// MAX: flag, the maximum, otherwise the average
+// INDEX: u8, i32 or i64, with MAX, dtype of the positions of the largest elements; not defined if they are not wanted
 // LOCAL_INDEX: flag, positions are numbers within windows, otherwise within the volume
-// CONSTANT: flag, sums are divided by `divisor`, otherwise by their numbers of elements
+// CONSTANT: flag, sums are divided by `divisor`, otherwise by the number of their elements
 // INCLUDE_PAD: flag, without CONSTANT, elements of the padding are counted
 // BACKWARD: flag, the gradient
 // READERS: power of 2, the threads of a window of max_pool_shared and avg_pool_shared; otherwise not defined
@@ -20,9 +20,9 @@
 // STRIP: 1 .. 16, elements of a strip; 1 with READERS and COLUMNS
 // VECTOR, WORD: elements and type of a word of x; not defined where x is read by elements, except that with BACKWARD, WORD is the
 //   type of a strip of dx
-// HEAD, SPAN, WORDS, CUT: as read_word says
-// Y_WORD, INDEX_WORD: u8 .. u32x4, type of a strip's values and positions; not defined where these are not aligned
-// FIRST, MOST, IS_WHOLE, PIECE, G_WORD: as the gradients say
+// HEAD, SPAN, WORDS, CUT: see read_word
+// Y_WORD, INDEX_WORD: u8 .. u32x4, type of a strip's values and positions; not defined unless these are aligned
+// FIRST, MOST, IS_WHOLE, PIECE, G_WORD: see the gradients
 // the defines of window.h
 
 #include "window.h"
@@ -36,7 +36,7 @@ typedef STORAGE(INDEX) I;
 
 #ifndef MAX
 #ifdef CONSTANT
-// Divisions take longer than reading 16 bits, which do not show the difference of a product.
+// A product replaces the division, which takes longer than reading 16-bit elements. In 16 bits the difference does not show.
 FUNCTION void divide(A *sum, A divisor) {
     A inverse = (A)1 / divisor;
     EACH_OF_STRIP(j) sum[j] = sizeof(S) == 2 ? sum[j] * inverse : sum[j] / divisor;
@@ -53,14 +53,14 @@ FUNCTION idx terms(idx begin, idx length, idx l, int p) {
 }
 #endif
 
-// How many elements a sum has along a dimension, where that is not CONSTANT.
+// The number of elements of a sum along a dimension, without CONSTANT.
 #ifdef ADAPTIVE
 #define TERMS LENGTH
 #else
 #define TERMS(q, X) terms(BEGIN(q, X), LENGTH(q, X), IN_##X, P##X)
 #endif
 
-// The sums of the windows from `column` on become averages.
+// Divides the sums of the windows from `column` on.
 #ifdef CONSTANT
 #define DIVIDE(sums, at, column) divide(sums, divisor)
 #else
@@ -90,19 +90,18 @@ FUNCTION idx first_result(Ints p, At at) {
 #define WRITE_INDEX(at, position)
 #endif
 
-// How an element at this place of the volume and of its window is told: NUMBER while a window is searched, position() when it is
-// written. -1 stands for no element.
+// The representation of an element's position: NUMBER during the search of a window, position() in memory. -1 is no element.
 #ifdef ADAPTIVE
 #define NUMBER(at, kd, kh, kw) (at)
 #else
 #define NUMBER(at, kd, kh, kw) (((kd)*KH + (kh)) * KW + (kw))
 #endif
 
-// The first element of a window that is not padding.
+// The first element of a window outside of the padding.
 #define FIRST_INSIDE(begin, d) ((begin) < 0 ? (-(begin) + (d)-1) / (d) : 0)
 
-// The position of element `number` of the window that begins at (front, top, left). If no element is larger than -infinity, it is the
-// window's first.
+// The position of element `number` of the window that begins at (front, top, left). If no element exceeds -infinity, it is the
+// position of the window's first.
 FUNCTION idx position(Ints p, idx number, idx front, idx top, idx left) {
 #ifdef ADAPTIVE
     return number < 0 ? (front * IN_H + top) * IN_W + left : number;
@@ -146,7 +145,7 @@ FUNCTION Part blank_part(void) {
     return part;
 }
 
-// Of elements in the order of their numbers: the first of the largest, or the last NaN.
+// The elements come in ascending order. Keeps the first of the largest, or the last NaN.
 FUNCTION Part taken(Part part, A v, idx number) {
     int is_better = v > part.v || IS_NAN(v);
     part.v = is_better ? v : part.v;
@@ -189,7 +188,7 @@ FUNCTION Part joined(Part a, Part b) {
 #endif
 #endif
 
-// Joins the parts of `members` threads, a power of 2; the first of them gets the result. All threads come.
+// Joins the parts of `members` threads, a power of 2. The first thread gets the result. All threads must call this.
 LOCAL_FUNCTION Part join(Part own, int members, LOCAL Part *parts) {
 #pragma unroll 1
     for (int below = members / 2; below > 0; below /= 2) {
@@ -205,9 +204,9 @@ LOCAL_FUNCTION Part join(Part own, int members, LOCAL Part *parts) {
 
 #ifdef COLUMNS
 
-// A band is the lines that neighbouring windows read: `count` are there, and a group takes `bands` at once. First each thread goes
-// through a word of columns of a band: every `n_parts`-th line. Then `members` threads, a power of 2, make a window of the parts of
-// columns. `p` goes on with: bands; the divider of the words that a group takes; n_parts; the logarithm of members.
+// A band is the lines that adjacent windows read. There are `count` bands, and a group takes `bands` at once. First each thread
+// reduces a word of columns of a band, over every `n_parts`-th line. Then `members` threads, a power of 2, compute a window from
+// the parts of columns. `p` continues with: bands; the divider of the words of a group; n_parts; the logarithm of members.
 #define BANDS ((idx)p.v[18])
 #define BY_TAKEN p.v[19]
 #define N_PARTS ((int)p.v[20])
@@ -215,17 +214,17 @@ LOCAL_FUNCTION Part join(Part own, int members, LOCAL Part *parts) {
 
 // Lines that a thread reads at once.
 #define BATCH_LINES 4
-// From an element of a thread's word to the next, so that neither they nor neighbours of a line are in the same bank.
+// The distance between the elements of a thread's word. It puts them, and adjacent elements of a line, in different banks.
 #define COLUMN_STEP (THREADS + 32 / VECTOR)
 
-// BATCH_LINES words of columns, `step` lines apart, of which `lines` lines are there.
+// BATCH_LINES words of columns, `step` lines apart; `lines` of these lines exist.
 FUNCTION void read_lines(Read *r, GLOBAL const S *x, idx line_length, idx step, idx lines) {
 #pragma unroll
     for (int u = 0; u < BATCH_LINES; u++)
         if (u * step < lines) SET_WORD(r[u], *(GLOBAL const WORD *)(x + u * step * line_length));
 }
 
-// A window of columns `begin` to `end` of a band, of whose n_parts parts the words begin at `word` and are `step` apart. `member` of
+// A window of columns `begin` to `end` of a band. The words of its n_parts parts begin at `word` and are `step` apart. `member` of
 // `members` threads takes every `members`-th column.
 LOCAL_FUNCTION Part window_of_columns(LOCAL const Part *columns, idx begin, idx end, int member, int members, int word, int step,
                                       int n_parts) {
@@ -237,7 +236,7 @@ LOCAL_FUNCTION Part window_of_columns(LOCAL const Part *columns, idx begin, idx 
 }
 
 #define EACH_BAND(base) for (idx base = (idx)GROUP * BANDS; base < (idx)count; base += (idx)GROUPS * BANDS)
-// The windows of a group's bands, `members` threads to each. All threads come as often.
+// The windows of a group's bands, with `members` threads each. All threads take the same number of turns.
 #define EACH_WINDOW_OF_BANDS(window) \
     for (idx start = 0, window; window = start + (LANE >> SHIFT), start < BANDS * OUT_W; start += THREADS >> SHIFT)
 
@@ -255,7 +254,7 @@ KERNEL(max_pool_columns)(GLOBAL const S *x, GLOBAL S *y, INDICES Ints p, i64 cou
             At at = place(p, item);
             idx front = BEGIN(at.z, D), depth = LENGTH(at.z, D), top = BEGIN(at.y, H), height = LENGTH(at.y, H);
             GLOBAL const S *volume = x + (at.plane * (IN_D * IN_H * IN_W) + at.strip * VECTOR);
-            // Numbers are of lines.
+            // Numbers count lines.
             Part own[VECTOR];
             EACH_OF_WORD(j) own[j] = blank_part();
             for (idx z = front; z < front + depth; z++) {
@@ -316,7 +315,7 @@ KERNEL(avg_pool_columns)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A di
                     idx line = z * IN_H + row, lines = top + height - row;
                     Read r[BATCH_LINES];
                     read_lines(r, volume + line * IN_W, IN_W, n_parts, lines);
-                    // Added in blocks, so that errors of long sums stay small.
+                    // Added in blocks, which keeps the errors of long sums small.
                     A sum[VECTOR];
                     EACH_OF_WORD(j) sum[j] = 0;
 #pragma unroll
@@ -353,12 +352,12 @@ KERNEL(avg_pool_columns)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A di
 // Elements that a thread takes at once.
 #define BATCH 8
 
-// All threads come as often: some of the last ones with an item beyond `count`.
+// All threads take the same number of turns; in the last one, items may be beyond `count`.
 #define EACH_ITEM(item) \
     for (idx start = (idx)(GROUP * (THREADS / READERS)), item; item = start + LANE / READERS, start < (idx)count; \
          start += (idx)(GROUPS * (THREADS / READERS)))
 
-// A window, the thread's element of it, and how far its next one is.
+// A window, the thread's element of it, and the distance to the thread's next element.
 typedef struct {
     idx front, top, left, depth, height, width;
     idx kd, kh, kw, step_d, step_h, step_w;
@@ -436,7 +435,7 @@ KERNEL(avg_pool_shared)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A div
                 v[u] = read_element(p, volume, &r, &at_x);
                 advance(&r);
             }
-            // Added in blocks, so that errors of long sums stay small.
+            // Added in blocks, which keeps the errors of long sums small.
 #pragma unroll
             for (int u = 1; u < BATCH; u++) v[0] += v[u];
             own.v += v[0];
@@ -453,10 +452,10 @@ KERNEL(avg_pool_shared)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A div
 #else
 
 #ifdef WORD
-// The elements of a line that a strip reads lie in WORDS words, HEAD behind the first of these: SPAN elements. Lines are
-// whole words. CUT: the last strip may read beyond its line.
+// The SPAN elements of a line that a strip reads are in WORDS words, from element HEAD of the first word on. Lines consist of whole
+// words. CUT: the last strip may read beyond its line.
 
-// Of word `w` only those that are needed, if these are few.
+// If few elements of word `w` are needed, only these are read.
 FUNCTION void read_word(A *v, GLOBAL const S *line, idx at, int w, idx width) {
     int first = w == 0 ? HEAD : 0, end = HEAD + SPAN - w * VECTOR;
     if (end > VECTOR) end = VECTOR;
@@ -482,7 +481,7 @@ FUNCTION void read_strip(A *v, GLOBAL const S *line, idx left, idx width) {
 }
 #endif
 
-// The lines of a volume that the windows of a strip have, those in the padding left out.
+// The lines of a volume that the windows of a strip read, without the padding.
 #define EACH_LINE(kd, kh) \
     UNROLL for (idx kd = 0; kd < depth; kd++) \
         if (IS_INSIDE(front + kd * DD, IN_D)) \
@@ -490,8 +489,8 @@ FUNCTION void read_strip(A *v, GLOBAL const S *line, idx left, idx width) {
                 if (IS_INSIDE(top + kh * DH, IN_H))
 #define LINE(kd, kh) ((front + (kd) * DD) * IN_H + top + (kh) * DH)
 
-// How results are written. A group's are neighbours: a thread writes its strip as a word, or where strips are not aligned words, they
-// go through local memory.
+// The writing of results. The results of a group are adjacent. A thread writes its strip as a word; strips that are not aligned
+// words go through local memory.
 #ifdef Y_WORD
 #define WRITE_VALUES(v) \
     union { \
@@ -538,7 +537,7 @@ FUNCTION void read_strip(A *v, GLOBAL const S *line, idx left, idx width) {
 #endif
 
 #ifdef STAGED
-// All threads come as often: some of the last ones with an item beyond `count`.
+// All threads take the same number of turns; in the last one, items may be beyond `count`.
 #define EACH_STRIP(item) \
     for (idx start = (idx)(GROUP * THREADS), item; item = start + LANE, start < (idx)count; start += (idx)(GROUPS * THREADS))
 #define IS_ITEM(item) ((item) < (idx)count)
@@ -565,14 +564,14 @@ FUNCTION void read_strip(A *v, GLOBAL const S *line, idx left, idx width) {
 
 #ifdef MAX
 
-// Of elements in the order of their numbers: the first of the largest, or the last NaN.
+// The elements come in ascending order. Keeps the first of the largest, or the last NaN.
 #define TAKE(j, v, number) \
     if ((v) > best[j] || IS_NAN(v)) { \
         best[j] = v; \
         found[j] = number; \
     }
 
-// The windows of a strip take the elements that they have of a line.
+// Adds a line's elements to the maxima of a strip's windows.
 #ifdef WORD
 FUNCTION void max_of_line(Ints p, GLOBAL const S *volume, idx line, idx kd, idx kh, idx left, idx length, A *best, idx *found) {
     A v[WORDS * VECTOR];
@@ -619,7 +618,7 @@ KERNEL(max_pool)(GLOBAL const S *x, GLOBAL S *y, INDICES Ints p, i64 count) {
 
 #else
 
-// The windows of a strip add up the elements that they have of a line.
+// Adds a line's elements to the sums of a strip's windows.
 #ifdef WORD
 FUNCTION void sum_of_line(Ints p, GLOBAL const S *line, idx left, idx length, A *sum) {
     A v[WORDS * VECTOR];
@@ -631,7 +630,7 @@ FUNCTION void sum_of_line(Ints p, GLOBAL const S *line, idx left, idx length, A 
 }
 #else
 FUNCTION void sum_of_line(Ints p, GLOBAL const S *line, idx left, idx length, A *sum) {
-    // Added in blocks, so that errors of long sums stay small.
+    // Added in blocks, which keeps the errors of long sums small.
     A own = 0;
     UNROLL for (idx kw = 0; kw < length; kw++) {
         idx at = left + kw * DW;
@@ -664,19 +663,19 @@ KERNEL(avg_pool)(GLOBAL const S *x, GLOBAL S *y, Ints p, i64 count, A divisor) {
 
 #else
 
-// Gradients are gathered: a thread makes a strip of dx, and looks at all windows that have elements of it.
+// Gradients are gathered: a thread computes a strip of dx from all windows that contain elements of it.
 //
-// FIRST: .., number of the first window along a line that has elements of a strip, counted from the first window that begins in the
-//   strip; not defined where it is looked for
-// MOST: 1.., such windows along a line, at most; not defined where that is not known
+// FIRST: .., number of the first window along a line that contains elements of a strip, counted from the first window that begins
+//   in the strip; if not defined, it is computed
+// MOST: 1.., maximal number of such windows along a line; not defined if it is not known
 // IS_WHOLE: flag, with FIRST, all windows that begin in a strip exist
-// PIECE: 2 .. 16, windows that begin in a strip, which are aligned words of dy; otherwise not defined
+// PIECE: 2 .. 16, windows that begin in a strip, if they are aligned words of dy; otherwise not defined
 // G_WORD, INDEX_WORD: with PIECE, the types of these words of dy and of positions
 
 #define EACH_STRIP(item) \
     for (idx item = (idx)(GROUP * THREADS) + LANE; item < (idx)count; item += (idx)(GROUPS * THREADS))
 
-// Windows along a line that may have elements of a strip: window number m is from + m.
+// Windows along a line that may contain elements of a strip: window number m is from + m.
 typedef struct {
     idx from, last;
 } Near;
@@ -691,7 +690,7 @@ FUNCTION Near near(Ints p, At at) {
     return n;
 }
 #define IS_THERE(n, m, q) ((FIRST + (m) >= 0 || (q) >= 0) && ((FIRST + (m) < STRIP / SW && IS_WHOLE) || (q) < OUT_W))
-// The window's first element, counted from the strip's.
+// The window's first element, relative to the strip's.
 #define BEGIN_IN_STRIP(at, m, q) ((FIRST + (m)) * SW - PW)
 #define MAY_HAVE(begin, j) ((begin) <= (j) && (j) <= (begin) + (KW - 1) * DW)
 #else
@@ -718,7 +717,8 @@ FUNCTION Near near(Ints p, At at) {
 #define EACH_NEAR(n, m) for (idx m = 0; (n).from + m <= (n).last; m++)
 #endif
 
-// Element q of a line of dy or of positions, which begins at `line`; those of windows that begin in the strip are read as a word.
+// Element q of a line of dy or positions, which begins at `line`. The elements of windows that begin in the strip are read as a
+// word.
 #ifdef PIECE
 #define READ_PIECE(type, word, name, array, at) \
     union { \
@@ -762,7 +762,7 @@ KERNEL(max_pool_backward)(GLOBAL const S *g, GLOBAL const I *index, GLOBAL S *dx
                 EACH_NEAR(windows, m) {
                     idx q = windows.from + m;
                     int is_there = IS_THERE(windows, m, q);
-                    // Of a window that is not there, another one is read: no read waits for a branch, or another read.
+                    // A window out of range is replaced by another one: no read waits for a branch, or for another read.
                     idx read = is_there ? q : 0;
                     S bits = AT_WINDOW(g, line, gs, m, read);
                     A v = (A)LOAD(T, &bits, 0);

@@ -11,7 +11,8 @@
 #define COUNT_OF(word) (word)
 #define BEGINNINGS(word, before) (before)
 #endif
-// Replaces each count by the sum of those before it, and returns the sum of all. All threads come; `sums` has THREADS elements.
+// Replaces each count by the sum of the counts before it, and returns the total. All threads call this; `sums` has THREADS
+// elements.
 LOCAL_FUNCTION u32 begin(LOCAL u32 *counts, int n, LOCAL u32 *sums) {
     int per = (n + THREADS - 1) / THREADS, first = LANE * per, end = first + per < n ? first + per : n;
     u32 own = 0, before = 0, all = 0;

@@ -1,14 +1,17 @@
-// The gradient of products of rows: dx = dy (product of the others).
+// The gradient of products of rows: dx = dy (product of the other factors).
 //
-// T and ACC: dtypes of the tensors and of the arithmetic. A team takes a row, all of which it keeps. Factors are fractions,
-// and exponents of 2 (SCALED) that are added up, so that nothing on the way leaves the range. A thread has so few elements
-// that the product of their fractions stays in it. Nothing is divided: zeros are factors as all others.
+// A team takes a row, and keeps all of it. Factors are fractions and exponents of 2, and the exponents are added, so that no
+// intermediate product leaves the range. The fractions of a thread's elements are so few that their product stays in range. There
+// is no division, so zeros need no special treatment.
+//
+// SCALED: i32, type of the exponents
+// the defines of rows in common.h, without OTHERS
 
 #if WAVE > 1
 WAVE_EXCHANGE(scaled_from_lane, Scaled)
 #endif
 
-// So many threads multiply their fractions before these are brought back to 0.5 and above.
+// The number of threads that multiply their fractions before these are normalised to 0.5 and above.
 #define FRACTIONS 32
 
 FUNCTION Scaled times(Scaled a, Scaled b) {
@@ -17,8 +20,8 @@ FUNCTION Scaled times(Scaled a, Scaled b) {
     return a;
 }
 
-// The product of what the other threads of the team have. In step `by` a thread meets the one whose lane differs by this bit:
-// `own` becomes that of twice as many threads.
+// The product of the values of the other threads of the team. In step `by` a thread meets the thread whose lane differs by this
+// bit, and `own` becomes the product of twice as many threads.
 LOCAL_FUNCTION Scaled product_of_others(Scaled own, LOCAL Scaled *shared, int *side) {
     Scaled rest = scaled(1, 0), other;
 #pragma unroll

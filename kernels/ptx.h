@@ -1,5 +1,4 @@
-// PTX of NVIDIA's devices, in whichever dialect they are compiled for. NV_COMPUTE: ten times the number of their generation, such
-// as 90 for 9.0.
+// PTX of NVIDIA's devices, for every dialect. NV_COMPUTE: ten times the compute capability, such as 90 for 9.0.
 
 FUNCTION f32 f16_to_f32(u16 h) {
     f32 v;
@@ -13,14 +12,14 @@ FUNCTION u16 f32_to_f16(f32 v) {
     return h;
 }
 
-// 2^x of f32, whose error grows with the argument; what would be subnormal is 0.
+// 2^x of f32. The error grows with the argument. Subnormal results are 0.
 FUNCTION f32 exp2_near_(f32 x) {
     f32 y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// The logarithm to base 2 of f32, to 2^-22 from 0.5 to 2 and to as much of itself elsewhere.
+// The base 2 logarithm of f32. The error is 2^-22 from 0.5 to 2, and 2^-22 of the result elsewhere.
 FUNCTION f32 log2_near_(f32 x) {
     f32 y;
     asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -28,8 +27,8 @@ FUNCTION f32 log2_near_(f32 x) {
 }
 
 #if NV_COMPUTE >= 70
-// Words by which groups of a launch tell each other something while it runs. Each is written and read as a whole; which of
-// two is seen first is open.
+// Words for communication between groups of a running launch. Each is written and read as a whole. The order in which writes become
+// visible is unspecified.
 FUNCTION void leave_word(GLOBAL u64 *p, u64 word) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"((u64)p), "l"(word) : "memory");
 }

@@ -1,8 +1,8 @@
-// The order of keys, by one digit after the other, the lowest first. Equal keys stay in their order.
+// The order of keys, by one digit after the other, the lowest first. Stable.
 //
 // THREADS: 1 .. 1024, threads of a group
 // K: u32 or u64, type of a key
-// DIGITS: power of 2, the most values of a digit; `range` says how many it has, a power of 2
+// DIGITS: power of 2, largest number of values of a digit; `range` is the number of values, a power of 2
 // ITEMS: 1.., keys that a thread takes at once
 // WIDE: flag, positions have 64 bits
 
@@ -11,7 +11,7 @@
 #define DIGIT(key) ((int)((key) >> shift) & ((int)range - 1))
 #define EACH_DIGIT(d) for (int d = LANE; d < (int)range; d += THREADS)
 
-// digits: how often each digit occurs in each part of the keys; counts: [parts, range].
+// digits: the number of occurrences of each digit in each part of the keys; counts: [parts, range].
 KERNEL(digits)(GLOBAL const K *keys, GLOBAL u32 *counts, i64 n, i64 part, i64 range, i64 shift) {
     SHARED(u32, own, DIGITS);
     idx end = (idx)(GROUP * part + part < n ? GROUP * part + part : n);
@@ -25,8 +25,8 @@ KERNEL(digits)(GLOBAL const K *keys, GLOBAL u32 *counts, i64 n, i64 part, i64 ra
 #define CHUNK (THREADS * ITEMS)
 #define EACH_ITEM(i) _Pragma("unroll") for (int i = 0; i < ITEMS; i++)
 
-// move: moves the keys of a part to their places, and with them their former positions, which before the first digit are their
-// numbers. A group takes CHUNK keys at a time.
+// move: moves the keys of a part, and their original positions. Before the first digit these are 0, 1, 2, ... A group takes CHUNK
+// keys at a time.
 KERNEL(move)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *moved, GLOBAL idx *moved_order,
              GLOBAL const u32 *counts, i64 n, i64 part, i64 range, i64 shift, i64 is_first) {
     SHARED(u32, next, DIGITS);
@@ -60,7 +60,7 @@ KERNEL(move)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL K *moved, GLO
         begin(starts, (int)range, sums);
         EACH_ITEM(i) if (i * THREADS + LANE < size) entries[starts[DIGIT(key[i])] + entry[i]] = (u16)(i * THREADS + LANE);
         BARRIER();
-        // The entries of a digit lie in any order: an element's place among them is how many come before it.
+        // The entries of a digit are in any order. An element's position among them is the number of elements before it.
         EACH_ITEM(i) if (i * THREADS + LANE < size) {
             int own = i * THREADS + LANE, d = DIGIT(key[i]);
             int last = d + 1 < (int)range ? (int)starts[d + 1] : size;

@@ -1,8 +1,17 @@
-// Philox 4x32-10 and what is drawn from it, bit for bit the same on every device. A thread makes one block of four.
+// Philox 4x32-10 and its distributions, with the same bits on every device. A thread makes one block of four draws.
 //
-// T: dtype of y. UNIFORM (a, b, c: lowest, width, last), NORMAL (a, b: mean, deviation) or BERNOULLI; DROPOUT of x by such
-// draws. WORD: four elements, or a part of what a thread of the latter takes, if all is aligned to that. No product below is
-// added to anything but through fma_, or it is exact, so that a compiler that contracts changes nothing.
+// A product is added only by fma_, or is exact. A compiler that contracts products and sums therefore changes nothing.
+//
+// THREADS: 1 .. 1024, threads of a group
+// T: dtype of y
+// ACC: with DROPOUT, dtype of the arithmetic
+// UNIFORM: flag, uniform draws; arguments a, b, c: lower end, width, largest value
+// NORMAL: flag, normal draws; arguments a, b: mean, deviation
+// BERNOULLI: flag, 0 or 1
+// DROPOUT: flag, x times a random mask
+// WORD: type of four elements, or with DROPOUT of 16 bytes; not defined unless all operands are aligned to it
+// BASE: flag, numbers in memory are added to the generator's state
+// NEEDS_F64: flag, y is f64
 
 CONTRACT_OFF
 
@@ -11,7 +20,7 @@ CONTRACT_OFF
 typedef STORAGE(T) S;
 
 #ifdef DROPOUT
-// y = x m scale, where m is 1 for draws below the threshold, else 0. A thread takes as many blocks as fill its words.
+// y = x m scale, where m is 1 for draws below the threshold, else 0. A thread takes as many blocks as its words have elements for.
 #define ITEMS (sizeof(S) == 2 ? 8 : 4)
 
 typedef union {
@@ -68,7 +77,7 @@ typedef struct {
     f32 a, b;
 } Pair;
 
-// Two normal draws, in operations that round alike everywhere.
+// Two normal draws, in operations that round alike on every device.
 FUNCTION Pair normal2(u32 a, u32 b) {
     u64 n = (u64)a + 1;
     int exponent = 63 - leading_zeros_u64(n);

@@ -1,20 +1,36 @@
-// Reductions. The dimensions of x are kept ones, along which results lie, and reduced ones. Their numbers, KEPT and
-// REDUCED, are 1 or more.
+// Reductions. x has kept dimensions, which are the dimensions of the results, and reduced dimensions.
 //
-// `p`: extents of the kept dimensions, their strides in x, and in y; then extents and strides of the reduced ones.
-// A result is made of `count` elements. A launch takes `part` of them in each line of groups (GROUP_Y), whose results
-// lie `step` elements apart; a further launch joins these. LAST_JOINS: the last group of a result to begin joins them, which
-// others leave for it in `left`. Groups are counted in `begun` when they begin: none waits for one that has no place yet, and
-// the count arrives while they read. Both are 0 before the launch and after it.
+// `p`: extents of the kept dimensions, their strides in x, their strides in y; then extents and strides of the reduced dimensions.
+// A result is the reduction of `count` elements. A launch reduces `part` of them per line of groups (GROUP_Y), and writes the
+// results `step` elements apart; a further launch joins them. With LAST_JOINS, the last group of a result to begin joins the parts,
+// which the other groups leave for it in `left`. `begun` counts groups when they begin: no group waits for one that is not
+// resident, and the count arrives while the group reads. Both are 0 before and after the launch.
 //
-// X, Y and ACC: dtypes of x, of y, and of the arithmetic. JOIN_..: what is done. TWOFOLD: `second` gets 1 over how many
-// elements have the value that is found; of a variance, the mean; of powers, the largest elements and then the logarithms of the
-// sums in units of these. SQUARES: squares are joined; EDGES: their sums may leave the range. SHARES: elements are multiplied by a
-// power of 2 below 1 / count, so that sums do not. PARTIAL_X and PARTIAL_Y: x are, or y become, what is
-// joined. VECTOR: elements that a thread reads at once, as one WORD; UNROLL: reads in flight. ROWS: which of the two
-// kernels is meant. READS_REST: what is left of a part is in flight together, too. LAST_NAN: a position is that of the last NaN,
-// not of the first. ROW: what is summed is a result of this row of the pointwise table; the text before this has how its other
-// operands are read and written.
+// THREADS: power of 2, threads of a group
+// INTS: 1.., length of `p`
+// KEPT, REDUCED: 1.., numbers of kept and reduced dimensions
+// X, Y, ACC: dtypes of x, of y and of the arithmetic
+// PARTIAL_X, PARTIAL_Y: flags, x, y hold partial results, in place of X, Y
+// JOIN_SUM, JOIN_PROD, JOIN_SQUARES, JOIN_MAX, JOIN_MIN, JOIN_ARGMAX, JOIN_ARGMIN: flag, the reduction
+// JOIN_POWERS: flag, the sum of powers of e
+// JOIN_SPREAD: flag, mean and squared deviations
+// FINISH_MEAN, FINISH_NORM, FINISH_LOG: flag, the function of the joined result: quotient by `divisor`, root, logarithm
+// TWOFOLD: flag, `second` gets 1 over the number of elements equal to the extremum; of JOIN_SPREAD the mean; of JOIN_POWERS the
+//   largest elements, then the logarithms of the sums relative to them
+// LAST_NAN: flag, a position is that of the last NaN, not of the first
+// SQUARES: flag, squares are joined
+// EDGES: flag, with SQUARES, sums may leave the range
+// SHARES: flag, elements are multiplied by a power of 2 below 1 / count, so that sums stay in range
+// ROWS: flag, reduce_rows; otherwise reduce_columns
+// VECTOR: 1 .. 16, elements that a thread reads at once
+// WORD: type of VECTOR elements
+// UNROLL: 1.., reads in flight
+// READS_REST: flag, the remaining reads of a part, fewer than UNROLL, are in flight together as well
+// LAST_JOINS: flag, the last group joins the parts
+// AT_ONCE: groups that a multiprocessor should run together
+// ROW: name of a pointwise row whose result is reduced; the generated source before this file reads and writes its other operands
+// INTEGER, NEEDS_F64: flags, the arithmetic is i64, f64
+// WIDE: flag, positions have 64 bits
 
 #define LOG2(n) (63 - leading_zeros_u64(n))
 #define KEPT_EXTENT(d) ((idx)p.v[d])
@@ -28,14 +44,14 @@
 #endif
 
 #if defined(JOIN_POWERS)
-// The largest of some elements, and the sum of the powers of e that they are, in units of its own.
+// The largest element, and the sum of e^(x - largest).
 typedef struct {
     A v;
     A s;
 } P;
 #elif defined(JOIN_SPREAD)
-// The mean of some elements less the pivot, the mean of their squared deviations, and how many they are. The pivot is the first
-// element of a slice, from which others may hardly differ; in a further launch it is 0.
+// The mean relative to the pivot, the mean of squared deviations, and the number of elements. The pivot is the first element of a
+// slice, near which the others often are; in a further launch it is 0.
 typedef struct {
     A v;
     A s;
@@ -43,7 +59,7 @@ typedef struct {
 } P;
 #elif defined(ARG) || defined(TWOFOLD)
 #define PAIRS
-// A value, and its position among the reduced elements, or how many of these have it.
+// A value, and its position among the reduced elements, or the number of elements equal to it.
 typedef struct {
     A v;
     idx i;
@@ -82,10 +98,10 @@ FUNCTION P pair(A v, idx i) {
 #endif
 
 #ifdef ARG
-// Every element comes before this: its position is beyond all others.
+// The position after all others: every element takes precedence.
 #define NOTHING pair(IDENTITY, HIGHEST_IDX)
 
-// NaN is better than any number; the first of equals wins, but with LAST_NAN the last NaN.
+// NaN beats any number. Of equal elements the first wins, but with LAST_NAN the last NaN.
 FUNCTION P join(P a, P b) {
     int is_better = BETTER(b.v, a.v) || (IS_NAN(b.v) && !IS_NAN(a.v));
 #ifdef LAST_NAN
@@ -105,7 +121,7 @@ FUNCTION P powers(A v, A s) {
 }
 #define NOTHING powers(LOWEST, 0)
 
-// Of two that are alike, which may both be infinite, the powers add up as they are.
+// If both maxima are equal, which may be infinite, the sums are added unscaled.
 FUNCTION P join(P a, P b) {
     int is_larger = b.v > a.v;
     A high = is_larger ? b.v : a.v, low = is_larger ? a.v : b.v;
@@ -122,7 +138,7 @@ FUNCTION P spread(A v, A s, idx i) {
 }
 #define NOTHING spread(0, 0, 0)
 
-// Chan et al. 1982. Nothing here is larger than the result, unless means are so far apart that it is infinite.
+// Chan et al. 1982. No intermediate value exceeds the result, unless the means are so far apart that the result is infinite.
 FUNCTION P join(P a, P b) {
     idx n = a.i + b.i;
     A unit = (A)1 / (A)(n > 0 ? n : 1), rest = (A)a.i * unit, share = (A)b.i * unit, d = b.v - a.v;
@@ -134,7 +150,7 @@ FUNCTION A pivot_of(A v) { return fabs_(v) < (A)1e30f ? v : (A)0; }
 #elif defined(TWOFOLD)
 #define NOTHING pair(IDENTITY, 0)
 
-// NaN is better than any number, and nothing has it.
+// NaN beats any number, and no element equals it.
 FUNCTION P join(P a, P b) {
     if (b.v == a.v) a.i += b.i;
     return BETTER(b.v, a.v) || IS_NAN(b.v) ? b : a;
@@ -171,11 +187,11 @@ typedef STORAGE(Y) To;
 #define PUT(y, at, result) STORE(Y, y, at, FINISHED(result))
 #endif
 #ifdef JOIN_SPREAD
-// 0, or NaN of an infinite mean: nothing has a distance from that.
+// 0, or NaN for an infinite mean, from which deviations are undefined.
 #define NAN_IF_INFINITE(result) ((result).v - (result).v)
 #define PUT_SECOND(at, result) second[at] = (result).v + NAN_IF_INFINITE(result)
 #elif defined(JOIN_POWERS)
-// 0 and 0 of nothing but -infinity, whose powers are relative to that; not of NaN, which is in the sum.
+// 0 and 0 for a slice of -infinity alone, but not for NaN, which is in the sum.
 #define HAS_LARGEST(result) ((result).v != LOWEST)
 #define PUT_SECOND(at, result) \
     do { \
@@ -205,7 +221,7 @@ typedef A Divisor;
 #define FINISHED(result) (result)
 #endif
 
-// What element `i` contributes.
+// The partial result of element `i`.
 FUNCTION P take(A v, idx i) {
 #if defined(ARG)
     return pair(v, i);
@@ -220,7 +236,7 @@ FUNCTION P take(A v, idx i) {
 #endif
 }
 
-// `a` with element `at` of x, which is element `i` of a result. MORE: what that needs beside these, for lane `j`.
+// `a` joined with element `at` of x, which is element `i` of a result. MORE: further arguments, for lane `j`.
 #if defined(SQUARES)
 #define MORE_PARAMETERS , u32 *marks
 #define MORE , marks
@@ -233,7 +249,7 @@ FUNCTION A square_of(A v, u32 *marks) {
 #define MORE_PARAMETERS , A share
 #define MORE , share
 #define ADDED(a, x, at, i, j) ((a) + (A)LOAD(X, x, at) * share)
-// 2^-n, of which `count` is less than 2^n.
+// 2^-n with the smallest n for which `count` is less than 2^n.
 #define SHARE_OF(count) as_f32((u32)(126 - LOG2(count)) << 23)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
 #define MORE_PARAMETERS , const A *pivot
@@ -265,7 +281,7 @@ typedef struct {
 #endif
 #endif
 
-// Adds to `from` and `to` where result `number` comes from and goes. `unit` results have one number.
+// Adds to `from` and `to` the positions of result `number` in x and y. `unit` results share a number.
 FUNCTION void place(Ints p, idx number, int unit, idx *from, idx *to) {
 #pragma unroll
     for (int d = KEPT - 1; d >= 0; d--) {
@@ -277,7 +293,7 @@ FUNCTION void place(Ints p, idx number, int unit, idx *from, idx *to) {
     }
 }
 
-// Where element `number` of a result lies in x.
+// The position in x of element `number` of a result.
 FUNCTION idx element(Ints p, idx number) {
     idx at = 0;
 #pragma unroll
@@ -293,7 +309,7 @@ FUNCTION idx element(Ints p, idx number) {
 WAVE_EXCHANGE(exchange, P)
 #endif
 
-// What a thread has of its results, `n` side by side.
+// The state of a thread for its `n` adjacent results.
 #if defined(SQUARES)
 #define START_OF_RESULTS(n) \
     u32 marks[1]; \
@@ -313,8 +329,8 @@ WAVE_EXCHANGE(exchange, P)
 #if defined(ROW)
 #define LANES VECTOR
 #elif defined(ARG) && !defined(PARTIAL_X)
-// A vector counts as one element, whose value is its best and whose position is its first, until a thread has seen all of
-// its own. They come in ascending order: what is no better does not take the place of the one that is kept.
+// A vector counts as one element, with the value of its best element and the position of its first, until the thread has seen all
+// of its vectors. Vectors come in ascending order, so an equal value does not replace the kept one.
 #define LANES 1
 FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
     A v = (A)LOAD(X, w.each, 0);
@@ -332,7 +348,7 @@ FUNCTION void take_vector(P *best, Read *kept, Read w, idx i) {
 }
 #define TAKE(w, at, i) take_vector(acc, &kept, w, i)
 
-// The position of the best element, which is in the vector that begins at `best.i`.
+// The position of the best element, which is in the vector at `best.i`.
 FUNCTION P found(Read kept, P best) {
     int first = 0;
 #pragma unroll
@@ -348,7 +364,8 @@ FUNCTION P found(Read kept, P best) {
     return pair(best.v, best.i + first);
 }
 #elif defined(PAIRS) && !defined(PARTIAL_X)
-// A vector counts as one element, whose value is its best. How many have that is counted where it matters, which is seldom.
+// A vector counts as one element, with the value of its best. The number of elements equal to it is counted only where it matters,
+// which is rare.
 #define LANES 1
 FUNCTION void take_vector(P *acc, Read w) {
     A v = (A)LOAD(X, w.each, 0);
@@ -363,7 +380,7 @@ FUNCTION void take_vector(P *acc, Read w) {
 }
 #define TAKE(w, at, i) take_vector(acc, w)
 #elif defined(JOIN_POWERS) && !defined(PARTIAL_X)
-// Powers in units of the largest so far. What is as large is 1, also if it is infinite.
+// Powers relative to the largest element so far. An element equal to it has power 1, even if it is infinite.
 #define LANES 1
 #define SHARE(v, high) ((v) == (high) ? (A)1 : POWER((v) - (high)))
 FUNCTION void take_vector(P *acc, Read w) {
@@ -377,7 +394,8 @@ FUNCTION void take_vector(P *acc, Read w) {
 }
 #define TAKE(w, at, i) take_vector(acc, w)
 #elif defined(JOIN_SPREAD) && !defined(PARTIAL_X)
-// The mean of `n` vectors and their deviations, and then one division. Sums that are out of range are made again, of shares.
+// The mean of `n` vectors and their deviations, with a single division. Sums that leave the range are recomputed from scaled
+// elements.
 #define LANES 1
 #define OF_VECTORS(i) ((A)LOAD(X, w[(i) / VECTOR].each, (i) % VECTOR) - pivot[0])
 #define EACH_OF_VECTORS(i) _Pragma("unroll") for (int i = 0; i < n * VECTOR; i++)
@@ -391,8 +409,8 @@ FUNCTION void take_vectors(P *acc, const Read *w, int n, const A *pivot) {
     }
     s *= share;
     if (s - s != 0) {
-        // Relative to one of them, the mean of elements that are alike is not rounded, which would be a deviation with an infinite
-        // square.
+        // Relative to one of the elements, the mean of equal elements is exact. A rounded mean would leave deviations, whose
+        // squares could be infinite.
         A first = OF_VECTORS(0) * share;
         mean = s = 0;
         EACH_OF_VECTORS(i) mean += OF_VECTORS(i) * share - first;
@@ -415,7 +433,7 @@ FUNCTION void take_vector(P *acc, Read w, idx i MORE_PARAMETERS) {
 #define TAKE(w, at, i) take_vector(acc, w, i MORE)
 #endif
 
-// Joins the values of a team's threads; its first member gets the result. Every thread of the group must come.
+// Joins the values of a team's threads. The first thread gets the result. Every thread of the group must call this.
 LOCAL_FUNCTION P team_joined(P mine, int member, int members, LOCAL P *shared) {
 #if WAVE > 1
     for (int by = (members < WAVE ? members : WAVE) / 2; by > 0; by /= 2) mine = join(mine, exchange(mine, by));
@@ -438,8 +456,8 @@ LOCAL_FUNCTION P team_joined(P mine, int member, int members, LOCAL P *shared) {
 
 #ifdef LAST_JOINS
 #define LAST_PARAMETERS , GLOBAL u64 *left, GLOBAL u32 *begun
-// What a part makes is left as words of 32 bits, each with a mark in 64 bits: it is there or it is not, whatever else can be
-// seen already, so that no fence is needed.
+// A partial result is written as 32-bit words, each in 64 bits with a mark. A word is therefore either complete or absent, and no
+// fence is needed.
 #define MARK ((u64)1 << 32)
 #define LEFT_WORDS ((int)(sizeof(P) / 4))
 #define LEFT_AT_ONCE (LEFT_WORDS > 1 ? 4 : 8)
@@ -455,8 +473,8 @@ FUNCTION void leave(GLOBAL u64 *at, P v) {
     for (int i = 0; i < LEFT_WORDS; i++) leave_word(at + i, MARK | l.words[i]);
 }
 
-// A thread's share of `n` parts, in a fixed order, of which the group itself has made that at `own_at`. All others are on their way;
-// in their places it leaves 0.
+// Joins a thread's share of `n` parts in a fixed order. The group itself has computed part `own_at`. The other parts may still be
+// in flight. Resets them to 0.
 FUNCTION P take_left(GLOBAL u64 *left, int n, int own_at, P own) {
     P mine = NOTHING;
     for (int k = LANE; k < n; k += LEFT_AT_ONCE * THREADS) {
@@ -491,8 +509,8 @@ FUNCTION P take_left(GLOBAL u64 *left, int n, int own_at, P own) {
 #define LAST_PARAMETERS
 #endif
 
-// A team of threads makes one result; a group has THREADS / team of them, each with a result of its own. A thread
-// takes every team-th vector, with one accumulator for each of a vector's lanes. Team: a power of 2.
+// A team of threads computes one result; a group has THREADS / team teams. A thread takes every team-th vector, with one
+// accumulator per lane of a vector. team: a power of 2.
 KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
                     i64 shift, i64 team, Divisor divisor LAST_PARAMETERS ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
@@ -501,7 +519,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
     int members = (int)team, member = LANE & (members - 1), bits = LOG2(members);
     i64 number = GROUP * (THREADS >> bits) + (LANE >> bits);
 #ifdef LAST_JOINS
-    // The group is one team.
+    // The group is a single team.
     int parts = (int)GROUPS_Y;
     u32 before = LANE == 0 ? count_to(begun + number, parts - 1) : 0;
 #endif
@@ -521,7 +539,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
 #endif
         idx start = (idx)(GROUP_Y * part), n = (idx)count - start;
         if (n > (idx)part) n = (idx)part;
-        // Elements before the first word that is aligned.
+        // Elements before the first aligned word.
         idx head = 0;
 #if REDUCED == 1
         idx first = from + start * REDUCED_X(0);
@@ -572,7 +590,7 @@ KERNEL(reduce_rows)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p
         if (acc[0].i != HIGHEST_IDX)
             acc[0] = found(kept, acc[0]);
         else if (member < vectors)
-            // None was better than what every element comes before: all are alike.
+            // No element beat the identity: all are equal to it.
             acc[0] = pair(IDENTITY, start + head + member * VECTOR);
 #endif
 #if VECTOR > 1 && !defined(ROW)
@@ -636,13 +654,13 @@ FUNCTION void take_line(P *acc, Read w, idx line MORE_PARAMETERS) {
 #define TAKE(w, at, i) take_line(acc, w, i MORE)
 #endif
 
-// Neighbouring threads make neighbouring results, VECTOR each: a group covers `width` of these, a power of 2, and its
-// other threads take other lines. `results` and the last kept extent count vectors.
+// Adjacent threads compute adjacent results, VECTOR each. A group covers `width` vectors of results, a power of 2; the threads
+// beyond `width` take other lines. `results` and the last kept extent count vectors.
 KERNEL(reduce_columns)(GLOBAL const From *x, GLOBAL To *y, GLOBAL A *second, Ints p, i64 results, i64 count, i64 part, i64 step,
                        i64 shift, i64 width, Divisor divisor ROW_PARAMETERS) {
     AWAIT_PREVIOUS();
     LET_NEXT_START();
-    // The upper half of the threads hands its values to the lower one.
+    // The upper half of the threads passes its values to the lower half.
     SHARED(P, shared, (THREADS + 1) / 2 * VECTOR);
     int columns = (int)width, member = LANE >> LOG2(columns), members = THREADS >> LOG2(columns);
     i64 number = GROUP * columns + (LANE & (columns - 1));

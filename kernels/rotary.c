@@ -1,8 +1,22 @@
-// Rotary position embedding: pairs of a row's first elements are turned by the angle of its position, the others copied.
+// Rotary position embedding: pairs among a row's first elements are rotated by the angle of the row's position; the others are
+// copied.
 //
-// T: dtype of x, C: of the tables cos and sin [P, middle]. A word has VECTOR elements, the angles of its pairs are ANGLES. Pairs are
-// elements i and i + middle, or, INTERLEAVED, 2i and 2i + 1. A thread takes a unit of a row: a word of each half, or one that
-// has both elements of its pairs; behind `turned` units, words that are copied.
+// A thread takes a unit of a row: a word of each half, or an INTERLEAVED word, which has both elements of its pairs. Units from
+// `turned` on are copied.
+//
+// THREADS: 1 .. 1024, threads of a group
+// T: f16, bf16, f32 or f64, dtype of x
+// C: dtype of the tables cos and sin [P, middle]
+// I: i32 or i64, dtype of the positions
+// ACC: f32 or f64, dtype of the arithmetic
+// INTERLEAVED: flag, a pair is elements 2i and 2i + 1; otherwise i and i + middle
+// POSITIONS: flag, rows of the tables are given by `positions`; otherwise they are positions in the sequence
+// VECTOR: 1 .. 16, elements of a word
+// WORD: u16 .. u32x4, type of a word
+// ANGLES: 1 .. 16, angles of a word
+// ANGLE_WORD, ANGLE_WORDS: type and number of words of ANGLES angles
+// NEEDS_F64: flag, x is f64
+// WIDE: flag, positions have 64 bits
 
 typedef STORAGE(T) S;
 typedef STORAGE(C) SC;
@@ -16,7 +30,7 @@ typedef union {
     SC each[ANGLES];
 } Angles;
 
-// x: [B, H, T, D] with strides of all but the last dimension; y is contiguous.
+// x: [B, H, T, D], strided except in the last dimension; y is contiguous.
 typedef struct {
     i64 units;
     i64 by_units;
@@ -32,14 +46,14 @@ typedef struct {
     i64 strides[2][3];
 } Shapes;
 
-// y1 = x1 cos - direction x2 sin, y2 = x2 cos + direction x1 sin, with the same roundings in words of every length.
+// y1 = x1 cos - direction x2 sin, y2 = x2 cos + direction x1 sin. The roundings do not depend on the length of words.
 #define TURN(first, second, c, s) \
     A x1 = (A)LOAD(T, &(first), 0), x2 = (A)LOAD(T, &(second), 0); \
     STORE(T, &(first), 0, fma_(x1, c, -(x2 * (s)))); \
     STORE(T, &(second), 0, fma_(x2, c, x1 * (s)))
 
-// Two tensors in one launch: threads below `n_first` take x, the others z. `positions` has one for each row's place in the
-// sequence, of every batch if `of_batch` says so; without POSITIONS they are these places.
+// Two tensors in one launch: threads below `n_first` take x, the others z. `positions` has an element for each position of the
+// sequence, or of each sequence of the batch if `of_batch` is 1.
 KERNEL(rotary)(GLOBAL const S *x, GLOBAL const S *z, GLOBAL const SC *cosines, GLOBAL const SC *sines, GLOBAL const SI *positions,
                GLOBAL S *y_of_x, GLOBAL S *y_of_z, ARGUMENT(Shapes) p, i64 n_first, i64 n, A direction, GLOBAL i64 *status) {
     for (i64 all = GROUP * THREADS + LANE; all < n; all += GROUPS * THREADS) {

@@ -1,12 +1,21 @@
 // Draws positions from rows of logits, x [rows, extent] to y [rows, samples]. A group takes a row.
 //
-// T: dtype of x. Words of VECTOR elements, of which the first and the last of a row may reach beyond it, are read as f32. What is
-// kept is found by keys, which are larger for larger logits and alike for equal ones: all above one key, and the first of those
-// that have it. Sums are of whole numbers, the same in any order.
+// Rows are read as f32, in words. The first and the last word of a row may extend beyond it. Elements have keys: larger keys for
+// larger logits, equal keys for equal ones. The elements that are kept are all above some key, and the first of the elements with
+// this key. Sums are of integers, and do not depend on the order.
+//
+// T: dtype of x
+// ACC: f32
+// THREADS: 1 .. 1024, threads of a group
+// VECTOR: 1 .. 16, elements of a word
+// WORD: type of a word
+// AT_ONCE: flag, one group per multiprocessor is enough
+// BASE: flag, numbers in memory are added to the generator's state
+// NEEDS_F64: flag, x is f64
 
 CONTRACT_OFF
 
-// PoCL's optimiser, of 3.1 and 6.0, takes a minute for this and loses draws.
+// The optimiser of PoCL 3.1 and 6.0 takes a minute for this kernel, and miscompiles it: draws are lost.
 #define PLAIN_ON_POCL
 
 #include "philox.h"
@@ -24,7 +33,7 @@ FUNCTION u32 draw_of(GLOBAL const i64 *base, i64 at, i64 seed, i64 offset, i64 s
     return (lane < 2 ? (lane == 0 ? draws.v[0] : draws.v[1]) : lane == 2 ? draws.v[2] : draws.v[3]) >> 8;
 }
 
-// A row: its elements, how many of the first word's come before them, and how many words it has.
+// A row: its elements, the number of elements of the first word that precede the row, and the number of words.
 typedef struct {
     GLOBAL const S *x;
     int extent, head, words;
@@ -32,14 +41,14 @@ typedef struct {
 
 // Words that a thread reads at once.
 #define BATCH (VECTOR == 4 ? 4 : 2)
-// Where in the row element `j` of word `w` is.
+// The position in the row of element `j` of word `w`.
 #define POSITION(at, w, j) ((w) * VECTOR + (j) - (at).head)
-// Takes all words from `begin` to `end`, of which a thread begins with `first` and has every `step`th.
+// Loops over the words before `end`. A thread begins with `first` and takes every `step`th.
 #define EACH_BATCH(w, first, end, step) for (int w = first; w < (end); w += BATCH * (step))
 #define EACH_LOGIT(u, j) \
     _Pragma("unroll") for (int u = 0; u < BATCH; u++) _Pragma("unroll") for (int j = 0; j < VECTOR; j++)
 
-// The first and the last word with -infinity for what is not of the row, and one of that alone.
+// The first and the last word, with -infinity outside of the row, and a word of -infinity alone.
 LOCAL_FUNCTION void pad(LOCAL Word *edges, Row at) {
     BARRIER();
     if (LANE < VECTOR) {
@@ -51,7 +60,7 @@ LOCAL_FUNCTION void pad(LOCAL Word *edges, Row at) {
     BARRIER();
 }
 
-// A batch of words before `end`; -infinity for others.
+// A batch of words before `end`; -infinity beyond it.
 LOCAL_FUNCTION void read_batch(f32 v[BATCH][VECTOR], Row at, LOCAL const Word *edges, int w, int end, int step) {
     Word r[BATCH];
 #pragma unroll
@@ -63,10 +72,10 @@ LOCAL_FUNCTION void read_batch(f32 v[BATCH][VECTOR], Row at, LOCAL const Word *e
     EACH_LOGIT(u, j) v[u][j] = (f32)LOAD(T, r[u].each, j);
 }
 
-// What has smaller powers weighs nothing.
+// Smaller powers have weight 0.
 #define FRACTION 40
 
-// 2^(slope (v - max)) in units of 2^-FRACTION, as the composite computes it step by step.
+// 2^(slope (v - max)) in units of 2^-FRACTION, with the same steps as the composite.
 FUNCTION u64 weight_of(f32 v, f32 max, f32 slope) {
     f32 s = (v - max) * slope;
     if (!(s >= -FRACTION)) return 0;
@@ -88,10 +97,10 @@ FUNCTION u32 key_of(f32 v) {
 
 FUNCTION f32 value_of(u32 key) { return as_f32(key >> 31 ? key - 0x80000000u : 0x80000000u | (0x80000000u - key)); }
 
-// That of -infinity.
+// The key of -infinity.
 #define LOWEST_KEY 0x00800000u
 
-// floor(a f / 2^24) of a sum below 2^62 and f up to 2^24.
+// floor(a f / 2^24) for a sum a below 2^62 and f up to 2^24.
 FUNCTION u64 share(u64 a, u64 f) { return (a >> 24) * f + (((a & 0xffffff) * f) >> 24); }
 
 #if WAVE > 1
@@ -101,7 +110,8 @@ WAVE_EXCHANGE(from_wave, u64)
 #define PARTS THREADS
 #endif
 
-// The sum of the values of the threads before this one, and in `all` that of all. Every thread of the group must come.
+// The sum of the values of the threads before this one; `all` gets the sum over all threads. Every thread of the group must call
+// this.
 LOCAL_FUNCTION u64 sum_before(u64 v, u64 *all, LOCAL u64 *parts) {
     BARRIER();
 #if WAVE > 1
@@ -135,20 +145,21 @@ LOCAL_FUNCTION u64 sum_before(u64 v, u64 *all, LOCAL u64 *parts) {
 #endif
 }
 
-// The search for the largest key up to which values add up to a limit goes through its bits in three levels: 11, 11 and 10.
+// The search for the largest key at which the running sum from above reaches a limit. It has three levels of 11, 11 and 10 bits of
+// the key.
 #define LEVELS 3
 #define BINS 2048
 #define BELOW(level) ((level) == 0 ? 21 : (level) == 1 ? 10 : 0)
 #define WIDTH(level) ((level) == 2 ? 10 : 11)
 #define OWN (BINS / THREADS)
 
-// The bits that are known, and what is missing to the limit above keys that begin with them.
+// The bits found so far, and the part of the limit that keys with larger leading bits do not cover.
 typedef struct {
     u32 key;
     u64 rest;
 } Search;
 
-// Halves of 64 bits each: the upper ones come after the lower ones.
+// 64-bit sums in two halves. The upper halves follow the lower ones.
 LOCAL_FUNCTION u64 bin_of(LOCAL const u32 *bins, int bin) { return (u64)bins[BINS + bin] << 32 | bins[bin]; }
 
 LOCAL_FUNCTION void clear_bins(LOCAL u32 *bins) {
@@ -164,7 +175,7 @@ LOCAL_FUNCTION void add_to_bin(LOCAL u32 *bins, u32 key, u64 v, u32 known, int l
     if (high > 0) add_local(bins + BINS + bin, high);
 }
 
-// Adds the bits of a level. A limit of 0 is all but a share, `left_out`.
+// Finds the bits of a level. A limit of 0 means the whole sum minus the share `left_out`.
 LOCAL_FUNCTION Search look(Search s, LOCAL const u32 *bins, int level, u64 left_out, LOCAL u64 *parts, LOCAL u64 *found) {
     u64 own = 0, all;
     BARRIER();
@@ -184,13 +195,13 @@ LOCAL_FUNCTION Search look(Search s, LOCAL const u32 *bins, int level, u64 left_
     return s;
 }
 
-// The list of those that may be kept: keys, positions and weights.
+// The list of candidates: keys, positions and weights.
 #define LISTED_KEY(i) bins[i]
 #define LISTED_AT(i) bins[THREADS + (i)]
 #define LISTED(i) ((u64)bins[3 * THREADS + (i)] << 32 | bins[2 * THREADS + (i)])
 #define SET_LISTED(i, v) (bins[2 * THREADS + (i)] = (u32)(v), bins[3 * THREADS + (i)] = (u32)((v) >> 32))
 
-// A row's parts, whose sums are known before one of them is looked at again.
+// Segments of a row. Their sums are computed first, then only one segment is read again.
 #define SEGMENTS (THREADS < 32 ? THREADS : 32)
 #define MEMBERS (THREADS / SEGMENTS)
 
@@ -224,7 +235,7 @@ KERNEL(sample_logits)(GLOBAL const S *x, GLOBAL i64 *y, GLOBAL const i64 *base, 
         u64 k = top_k < extent ? (u64)top_k : 0, all;
         Search s;
         if (k > 0 && k <= THREADS / 2) {
-            // What k threads have above, k elements have. Mostly it is but few more.
+            // If k threads have an element above a bound, at least k elements are above it, and usually few more.
             s.key = 0, s.rest = k;
             if (LANE == 0) listed[0] = 0;
 #pragma unroll 1
@@ -269,14 +280,14 @@ KERNEL(sample_logits)(GLOBAL const S *x, GLOBAL i64 *y, GLOBAL const i64 *base, 
             }
             BARRIER();
         }
-        // All above a key are kept, and so many that have it, which weigh so much each.
+        // All elements above the key `least` are kept, and `ties` of the elements equal to it, each with weight `tied`.
         u32 least = 0;
         u64 ties = 0, tied = 0, limit = 0;
 #pragma unroll 1
         for (int by_weight = k == 0; by_weight < (k > 0 || left_out > 0 ? 2 : 1); by_weight++) {
             u64 sum = 0;
             s.key = 0, s.rest = by_weight ? limit : k;
-            // Of elements that are counted, one turn more adds up what lies above them.
+            // For a search by count, one more turn sums the weights above the key.
 #pragma unroll 1
             for (int level = 0; level < LEVELS + 1 - by_weight; level++) {
                 clear_bins(bins);
@@ -331,7 +342,7 @@ KERNEL(sample_logits)(GLOBAL const S *x, GLOBAL i64 *y, GLOBAL const i64 *base, 
             u64 drawn = share(all, DRAW(i)), ignored;
             if (before <= drawn && drawn - before < sum) found[0] = (u64)LANE, found[1] = before, found[2] = left;
             BARRIER();
-            // A thread has neighbouring elements of the segment.
+            // A thread has adjacent elements of the segment.
             int first = POSITION(at, (int)found[0] * length, 0), last = first + length * VECTOR;
             int each = (length * VECTOR + THREADS - 1) / THREADS, from = first + LANE * each, to = from + each;
             if (from < 0) from = 0;

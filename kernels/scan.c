@@ -1,19 +1,32 @@
-// Running sums and products along the last dimension of x; y is contiguous, but for COLUMNS (at the end).
+// Running sums and products along the last dimension of x. y is contiguous, except for COLUMNS (at the end of the file).
 //
-// `p`: extents of the other dimensions, KEPT of them (1 or more), and their strides in x. The elements of a row are
-// counted from where the scan starts: element t lies at `first + t * stride` in x, and at `n - 1 - t` or t in y.
-// A launch takes `part` elements of each row in a line of groups (GROUP_Y). If there are several parts, their totals
-// are made first, then these are scanned, and the last launch starts each part with what is before it (CARRIES).
+// `p`: extents of the other dimensions, and their strides in x. The elements of a row are counted from the start of the scan:
+// element t is at `first + t * stride` in x, and at `n - 1 - t` or t in y. A launch scans `part` elements of each row per line of
+// groups (GROUP_Y). Several parts take three steps: totals of the parts, a scan of the totals, and a scan of each part that starts
+// with the total before it (CARRIES).
 //
-// A running product of floats is kept as a fraction and an exponent of 2 (SCALED). So a part does not overflow or
-// vanish where the running product from the start of the row is in range, and the order of factors is free. A running
-// product that leaves the range gives inf or 0 there, and comes back if later factors bring it back.
+// A running product of floats is a fraction and an exponent of 2. A part then neither overflows nor vanishes where the product from
+// the start of the row is in range, and factors may be multiplied in any order. A running product out of range is inf or 0, and is
+// in range again if later factors allow it.
 //
-// POSITIONS: x is a mask of so many dimensions, contiguous, as one row, and y `[POSITIONS, count]`, where its true elements
-// are in each dimension. What is counted before a true element is its column. `p` has the mask's extents then, and count.
+// With POSITIONS, x is a contiguous mask that is scanned as one row, and y `[POSITIONS, count]` gets the positions of its true
+// elements in each dimension. The number of true elements before one is its column in y. `p` has the mask's extents, then `count`.
 //
-// X, Y and ACC: dtypes of x, of y, and of the arithmetic. PARTIAL_X and PARTIAL_Y: x are, or y become, totals.
-// ITEMS: neighbours that a thread takes.
+// THREADS: 1 .. 1024, threads of a group
+// INTS: 1.., length of `p`
+// KEPT: 1.., number of the other dimensions
+// ITEMS: 1.., adjacent elements of a thread
+// X, Y, ACC: dtypes of x, of y and of the arithmetic
+// PARTIAL_X, PARTIAL_Y: flags, x, y hold totals, in place of X, Y
+// JOIN_SUM, JOIN_PROD: flag, the function of the scan
+// SCALED: i64, type of the exponents of a product of floats
+// TOTALS: flag, only totals of parts are computed
+// CARRIES: flag, parts start with `carries`
+// POSITIONS: 1.., dimensions of a mask
+// COLUMNS: flag, scan_columns, for rows that are adjacent in memory
+// VECTOR, X_WORD, Y_WORD: with COLUMNS, elements of a word, and its types
+// INTEGER, NEEDS_F64: flags, the arithmetic is i64, f64
+// WIDE: flag, positions have 64 bits
 
 #define KEPT_EXTENT(d) ((idx)p.v[d])
 #define KEPT_X(d) ((idx)p.v[KEPT + (d)])
@@ -58,7 +71,7 @@ typedef STORAGE(Y) To;
 #endif
 
 #ifndef COLUMNS
-// Where the first element of a row lies in x.
+// The position in x of the first element of a row.
 FUNCTION idx place(Ints p, idx row) {
     idx at = 0;
 #pragma unroll
@@ -71,7 +84,7 @@ FUNCTION idx place(Ints p, idx row) {
 }
 
 #ifdef POSITIONS
-// Element t of a mask belongs to this column, or to none.
+// Element t of a mask belongs to this column, or to none (-1).
 FUNCTION void put_position(GLOBAL To *y, idx t, P column, Ints p) {
     idx count = (idx)p.v[3 * KEPT + POSITIONS];
     if (column < 0 || column >= count) return;
@@ -85,7 +98,7 @@ FUNCTION void put_position(GLOBAL To *y, idx t, P column, Ints p) {
 #endif
 
 #ifdef TOTALS
-// The total of part GROUP_Y of row GROUP, by one group; y: [rows, parts].
+// The total of part GROUP_Y of row GROUP, one per group; y: [rows, parts].
 KERNEL(scan_totals)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 n, i64 part, i64 first, i64 stride) {
     SHARED(P, shared, THREADS);
     idx from = place(p, (idx)GROUP) + (idx)first;
@@ -109,9 +122,9 @@ KERNEL(scan_totals)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 n, i64 part,
     if (LANE == 0) PUT(y, (idx)GROUP * (idx)GROUPS_Y + (idx)GROUP_Y, shared[0]);
 }
 #else
-// A team of threads, a power of 2, scans part GROUP_Y of a row, one tile of team * ITEMS elements after the other. A
-// group has THREADS / team teams, each with a row of its own. Tiles go through local memory, so that neighbouring threads
-// read and write neighbours, while each scans ITEMS elements in a row.
+// A team of threads, a power of 2, scans part GROUP_Y of a row in tiles of team * ITEMS elements. A group has THREADS / team teams,
+// each with a row of its own. Tiles go through local memory: adjacent threads read and write adjacent elements, while each thread
+// scans ITEMS consecutive elements.
 KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 part, i64 first, i64 stride,
              i64 is_reverse, i64 is_exclusive, i64 team
 #ifdef CARRIES
@@ -119,7 +132,7 @@ KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 pa
              GLOBAL const P *carries
 #endif
 ) {
-    // One more for each thread's ITEMS, so that threads meet different banks.
+    // One element of padding per thread, so that threads access different banks.
     SHARED(P, tile, THREADS * (ITEMS + 1));
     SHARED(P, totals, THREADS);
     int members = (int)team, member = LANE % members, lead = LANE - member;
@@ -179,12 +192,12 @@ KERNEL(scan)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 rows, i64 n, i64 pa
 }
 #endif
 #else
-// Columns are rows that lie side by side; a line has one element of each. `p` has strides in y too. Line t lies at
+// Columns are rows that are adjacent in memory. A line has one element of each column. `p` also has strides in y. Line t is at
 // `first + t * stride` in x, and at `y_first + t * y_stride` in y. Totals and carries are [parts, columns].
 //
-// Neighbouring threads take neighbouring columns, VECTOR each, as words X_WORD and Y_WORD. A group covers `width` of these
-// vectors, a power of 2, and its other threads take other lines, ITEMS in a row. `vectors` and the last extent count vectors.
-// TOTALS: y becomes the totals of parts.
+// Adjacent threads take adjacent columns, VECTOR each, as words X_WORD and Y_WORD. A group covers `width` of these vectors, a power
+// of 2; the threads beyond `width` take other lines, ITEMS consecutive ones each. `vectors` and the last extent count vectors. With
+// TOTALS, y gets the totals of parts.
 
 #define KEPT_Y(d) ((idx)p.v[2 * KEPT + (d)])
 #define EACH_LINE(i) _Pragma("unroll") for (int i = 0; i < ITEMS; i++)
@@ -206,7 +219,7 @@ typedef union {
     To each[VECTOR];
 } Written;
 
-// Adds to `from` and `to` where a vector begins.
+// Adds to `from` and `to` the start of a vector.
 FUNCTION void place(Ints p, idx vector, idx *from, idx *to) {
 #pragma unroll
     for (int d = KEPT - 1; d >= 0; d--) {
@@ -229,7 +242,7 @@ KERNEL(scan_columns)(GLOBAL const From *x, GLOBAL To *y, Ints p, i64 vectors, i6
     int columns = (int)width, members = THREADS / columns, member = LANE / columns;
     i64 vector = GROUP * columns + LANE % columns;
     int is_vector = vector < vectors;
-    // What is not there reads the last vector and the last line, and writes nothing.
+    // Threads out of range read the last vector or the last line, and write nothing.
     if (!is_vector) vector = vectors - 1;
     idx from = (idx)first, to = (idx)y_first;
     place(p, (idx)vector, &from, &to);

@@ -1,10 +1,11 @@
-// The gradient of rows that were reduced by index, as the edges of a graph are for its nodes.
+// The gradient of rows that were reduced by index, such as edges of a graph to nodes.
 //
 // THREADS: 1 .. 1024, threads of a group
 // I, T, VECTOR, WORD: as in index.h
 // ACC: f32 or f64, dtype of the arithmetic
-// EVEN: flag, the reduction was a maximum, whose gradient equal elements share
-// FIRST: flag, the reduction was a maximum, whose gradient goes to the first of equal elements; with neither, it was a mean
+// EVEN: flag, the reduction was a maximum, and equal elements share its gradient
+// FIRST: flag, the reduction was a maximum, and the first of equal elements gets its gradient; without EVEN and FIRST, the
+//   reduction was a mean
 // COUNT_WORD, COUNT_WORDS: type and number of words in which VECTOR counts (i32) are read
 // FIRST_WORD, FIRST_WORDS: type and number of words in which VECTOR rows (i64) are read
 // WIDE: flag, positions have 64 bits
@@ -46,7 +47,7 @@ KERNEL(shares)(GLOBAL const S *dy, GLOBAL const SI *index, GLOBAL const i32 *cou
         own.all = ((GLOBAL const WORD *)x)[e];
         best.all = ((GLOBAL const WORD *)y)[at];
         for (int k = 0; k < COUNT_WORDS; k++) ties.all[k] = ((GLOBAL const COUNT_WORD *)counts)[(i64)at * COUNT_WORDS + k];
-        // A product: if the largest value is NaN, no row has it, and all get NaN.
+        // A product: a NaN maximum equals no row, and makes all gradients NaN.
         EACH_PART(j) {
             A part = (A)LOAD(T, g.each, j) / (A)ties.each[j];
             STORE(T, g.each, j, part * (A)(LOAD(T, own.each, j) == LOAD(T, best.each, j)));

@@ -1,7 +1,20 @@
 // Softmax and its logarithm along the middle one of three extents, forward and backward.
 //
-// T and ACC: dtypes of the tensors and of the arithmetic. LOGARITHM: which of the two; BACKWARD: whether its gradient. With COLUMNS,
-// members of a group share a column; without, a team takes a row (inner extent 1).
+// THREADS: 1 .. 1024, threads of a group
+// T: f16, bf16, f32 or f64, dtype of the tensors
+// ACC: f32 or f64, dtype of the arithmetic
+// LOGARITHM: flag, the logarithm of the softmax
+// BACKWARD: flag, the gradient
+// COLUMNS: power of 2, columns of a group; without COLUMNS a team takes a row (inner extent 1)
+// without COLUMNS: the defines of rows in common.h
+// with COLUMNS:
+//   ABREAST: power of 2, columns of adjacent threads
+//   VECTOR: 1 .. 16, elements of a word
+//   WORD: u16 .. u32x4, type of a word
+//   BATCH: 1.., words of a thread that are read at once
+//   PER: 0
+//   KEPT: flag, BATCH words per thread are a whole part, which stays in registers
+//   PARTS: flag, a second launch joins the results of the parts
 
 #ifdef LOGARITHM
 #define SUMMARY(sum) log_(sum)
@@ -15,10 +28,11 @@
 #define SLOPE(g, y, sum) ((y) * ((g) - (sum)))
 #endif
 
-// A maximum is never NaN, but a sum of powers is, if an element was.
+// A maximum is never NaN. A sum of powers is NaN if an element is.
 
 #ifdef BACKWARD
-// In a slice without a softmax, whose y is NaN, elements of x that are -infinity have no gradient. `x` points at those of a word.
+// In a slice with an undefined softmax, whose y is NaN, elements of x that are -infinity have gradient 0. `x` points at the
+// elements of a word.
 FUNCTION void drop_masked(A *d, const A *y, GLOBAL const STORAGE(T) *x, int is_inside) {
     int is_bad = y[0] != y[0];
 #ifdef COLUMNS
@@ -32,18 +46,17 @@ FUNCTION void drop_masked(A *d, const A *y, GLOBAL const STORAGE(T) *x, int is_i
 #endif
 
 #ifdef COLUMNS
-// A column has a word of VECTOR elements of each of `extent` lines, in which `width` words lie side by side. A group takes one
-// part (GROUP_Y), `length` lines, of COLUMNS neighbouring columns, and each of its MEMBERS reads BATCH words at once. Threads take
-// ABREAST columns side by side, then other lines of these, then other columns. KEPT: these words are all, and stay in registers.
-// PARTS: a second launch joins what the first has found of the parts. What the first read last, the second reads first: some
-// of it is in a cache still.
+// A column has a word of VECTOR elements in each of `extent` lines of `width` words. A group takes one part (GROUP_Y), `length`
+// lines, of COLUMNS adjacent columns. Each of its MEMBERS reads BATCH words at once. Threads are ordered by ABREAST columns, then
+// by lines, then by further columns. The second launch reads in the opposite order, because the end of the first launch's reads is
+// still in a cache.
 #define MEMBERS (THREADS / COLUMNS)
 #define WORKER (LANE / ABREAST % MEMBERS)
 // The threads of ABREAST columns.
 #define SPAN (ABREAST * MEMBERS)
 #define OWN_COLUMN (LANE / SPAN * ABREAST + LANE % ABREAST)
 
-// A part of the thread's column: of the last one, if there is none. Positions are counted in words.
+// A part of the thread's column, or of the last column if the thread has none. Positions are in words.
 typedef struct {
     i64 column;
     int is_there;
@@ -75,7 +88,7 @@ FUNCTION Part part_of(i64 c, i64 part, i64 columns, i64 extent, i64 width, i64 l
 #define EACH_ROUND(p, round) for (idx round = 0; round < ROUNDS(p); round++)
 #define EACH_ROUND_BACK(p, round) for (idx round = ROUNDS(p) - 1; round >= 0; round--)
 
-// In place of a line that the part does not have, its first one.
+// A line outside of the part is replaced by the part's first line.
 FUNCTION void read_round(Read *r, GLOBAL const S *x, Part p, idx round) {
     EACH_OF_BATCH(u) {
         idx line = IS_INSIDE(p, round, u) ? LINE(p, round, u) : p.start;
@@ -95,7 +108,7 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx line) {
     if (p.is_there && line < p.end) store_once((GLOBAL WORD *)y + (p.first + line * p.step), r.all);
 }
 
-// Where what was found of a part's columns is, element `j` of the thread's.
+// The position of a part's result for element `j` of the thread's columns.
 #define FOUND(part, j) (((part) * columns + p.column) * VECTOR + (j))
 
 // Threads of a span that are joined without memory.
@@ -107,7 +120,7 @@ FUNCTION void put_word(GLOBAL S *y, const A *v, Part p, idx line) {
 #define SLOTS (THREADS / JOINED * ABREAST * VECTOR)
 #define SLOT(j, joined) (((j) * (THREADS / JOINED) + (joined)) * ABREAST + LANE % ABREAST)
 
-// Joins what the members of a column have, in a fixed order; all of them get the result.
+// Joins the values of a column's members in a fixed order; all of them get the result.
 LOCAL_FUNCTION void column_join(A *v, LOCAL A *shared, int kind) {
 #if WAVE > ABREAST
     EACH_ELEMENT(j) {
@@ -133,7 +146,7 @@ LOCAL_FUNCTION void column_join(A *v, LOCAL A *shared, int kind) {
 }
 
 #ifndef BACKWARD
-// The sum of powers below a number of at least `max`, of what it is below `max`. Of -infinity alone it is 0.
+// A sum of powers relative to `max`, converted to `most`, which is at least `max`. For -infinity alone it is 0.
 FUNCTION A lowered(A sum, A max, A most) { return max == most ? sum : sum * POWER(max - most); }
 
 LOCAL_FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
@@ -144,7 +157,7 @@ LOCAL_FUNCTION void join_sums(A *max, A *sum, LOCAL A *shared) {
     column_join(sum, shared, JOIN_TO_SUM);
 }
 
-// The largest of a part's elements, and the sum of the powers below it.
+// The largest element of a part, and the sum of powers relative to it.
 LOCAL_FUNCTION void sums_of(A *max, A *sum, Read *r, GLOBAL const S *x, Part p, LOCAL A *shared) {
     EACH_ELEMENT(j) {
         max[j] = LOWEST;
@@ -294,7 +307,7 @@ KERNEL(softmax_rows)(GLOBAL const S *x, GLOBAL S *y, i64 rows, i64 extent) {
         keep(v, x, at, LOWEST);
         A edge = edge_of(x, at, LOWEST);
 #ifdef OTHERS
-        // The sum so far shrinks when a larger element comes. Of -infinity alone it is 0.
+        // The sum is rescaled when a larger element comes. For -infinity alone it is 0.
         EACH_BATCH(at, b) {
             Read r[BATCH];
             A n[BATCH][VECTOR], most = max, part = 0;

@@ -1,8 +1,17 @@
-// Stable sorting of rows of `length` elements by keys of type K (u32 or u64). All sorting is merging, which keeps equal
-// keys in their order.
+// Stable sorting of rows of `length` elements by keys of type K. Every step is a merge, which keeps the order of equal keys.
 //
-// X: what x is stored as, without which keys are merged; its dtype is in how its bits become a key. `p`: DIMS extents and
-// strides of x. A group sorts or merges TILE elements. PACKED: keys of 16 bits, with positions in their rows below them.
+// A group sorts or merges TILE elements. `p`: extents and strides of x.
+//
+// THREADS: power of 2, threads of a group
+// ITEMS: power of 2, elements of a thread
+// K: u32 or u64, type of the keys
+// X: u8 .. u64, storage type of x; without X, keys are merged
+// SIGN: with X, the sign bit in the bits of an element; 0 for unsigned ones
+// INFINITE: with X, the bits of infinity; not defined for integers
+// DIMS, INTS: with X, number of dimensions of x, and length of `p`
+// WHOLE: flag, tiles finishes rows and writes values; otherwise it writes keys and order
+// PACKED: flag, keys of 16 bits, with positions in rows as their lower half
+// WIDE: flag, positions have 64 bits
 
 #define TILE (THREADS * ITEMS)
 
@@ -29,8 +38,8 @@ FUNCTION void sort_items(K *keys UNLESS_PACKED(, u16 *from)) {
     }
 }
 
-// How many of the first `diagonal` merged elements are of a; of equal ones, those of a come first. Green et al. 2012, "GPU
-// Merge Path".
+// The number of elements of a among the first `diagonal` merged elements. Of equal elements, those of a come first. Green et al.
+// 2012, "GPU Merge Path".
 #define SPLIT(name, SPACE, I)                                                           \
     LOCAL_FUNCTION I name(SPACE const K *a, I na, SPACE const K *b, I nb, I diagonal) { \
         I low = diagonal > nb ? diagonal - nb : 0;                                      \
@@ -47,7 +56,7 @@ FUNCTION void sort_items(K *keys UNLESS_PACKED(, u16 *from)) {
 SPLIT(split_local, LOCAL, int)
 SPLIT(split_global, GLOBAL, idx)
 
-// The ITEMS elements from `diagonal` on of the merged runs keys[a .. a_end] and keys[b .. b_end], and where they were.
+// ITEMS elements from `diagonal` on of the merged runs keys[a .. a_end] and keys[b .. b_end], and their positions before.
 LOCAL_FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, int b_end, int diagonal, K *to, int *at) {
     int of_a = split_local(keys + a, a_end - a, keys + b, b_end - b, diagonal);
     a += of_a;
@@ -56,7 +65,7 @@ LOCAL_FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, in
     for (int i = 0; i < ITEMS; i++) {
         int is_a = b >= b_end || (a < a_end && keys[a] <= keys[b]);
         at[i] = is_a ? a : b;
-        // Past the end of both, what is read is not used; it is one of the keys all the same.
+        // Past the end of both runs the key is not used, but its position must be valid.
         if (at[i] >= b_end) at[i] = b_end - 1;
         to[i] = keys[at[i]];
         a += is_a;
@@ -67,8 +76,7 @@ LOCAL_FUNCTION void merge_items(LOCAL const K *keys, int a, int a_end, int b, in
 #ifdef X
 typedef STORAGE(X) S;
 
-// A key that is larger for larger values and alike for equal ones; NaN has the largest. SIGN: the sign's bit; INFINITE: the
-// bits of infinity.
+// A key that is larger for larger values and equal for equal ones. NaN has the largest key.
 FUNCTION K key_of(S v) {
     K bits = (K)v;
 #ifdef INFINITE
@@ -91,7 +99,7 @@ FUNCTION idx position_of(Ints p, idx e) {
     return at;
 }
 
-// The element of a key. NaN and zeros, of which several have one key, are as `at` in x.
+// The element of a key. NaN and zeros have several representations with the same key; they are read from `at` in x.
 FUNCTION S value_of(K key, i64 is_descending, GLOBAL const S *x, Ints p, idx at) {
     if (is_descending) key = ~key;
 #ifdef PACKED
@@ -107,8 +115,7 @@ FUNCTION S value_of(K key, i64 is_descending, GLOBAL const S *x, Ints p, idx at)
 #endif
 }
 
-// Sorts spans of `span` elements, a power of 2 from ITEMS to TILE: whole rows, or (if it is TILE) parts of them. With WHOLE,
-// rows are done and their values are written, otherwise keys and order.
+// Sorts spans of `span` elements, a power of 2 from ITEMS to TILE: whole rows, or parts of rows if `span` is TILE.
 KERNEL(tiles)(
     GLOBAL const S *x, Ints p, i64 is_descending,
 #ifdef WHOLE
@@ -130,7 +137,7 @@ KERNEL(tiles)(
         BARRIER();
         for (int j = LANE; j < TILE; j += THREADS) {
             idx s = (idx)(tile * in_tile) + j / (int)span, row = s / parts, i = s % parts * (idx)span + j % (int)span;
-            // What fills up a span stands behind its elements, and stays there.
+            // Padding of a span follows its elements, and sorts behind them.
             K key = ~(K)0;
             if (s < spans && i < length) {
                 key = key_of(x[position_of(p, row * (idx)length + i)]);
@@ -185,7 +192,7 @@ KERNEL(tiles)(
 }
 #endif
 
-// Merges neighbouring sorted runs of `run` elements, a multiple of TILE.
+// Merges pairs of adjacent sorted runs of `run` elements, a multiple of TILE.
 KERNEL(merge)(GLOBAL const K *keys, GLOBAL K *merged,
               UNLESS_PACKED(GLOBAL const idx *order, GLOBAL idx *merged_order, ) i64 rows, i64 length, i64 run) {
     SHARED(K, tile_keys, TILE);
@@ -230,7 +237,7 @@ KERNEL(merge)(GLOBAL const K *keys, GLOBAL K *merged,
 }
 
 #if defined(X) && !defined(WHOLE)
-// What was sorted, and where it was.
+// The sorted values and their original positions.
 KERNEL(values)(GLOBAL const S *x, Ints p, i64 is_descending, GLOBAL const K *keys, UNLESS_PACKED(GLOBAL const idx *order, )
                GLOBAL S *y, GLOBAL i64 *positions, i64 n, i64 length) {
     for (i64 e = GROUP * THREADS + LANE; e < n; e += GROUPS * THREADS) {

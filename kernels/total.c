@@ -1,7 +1,17 @@
-// One number of all elements of many tensors of dtype T, in two launches: one for each chunk of elements, in the
-// arithmetic ACC, then one of these. TERM(v): what an element contributes; JOIN_MAX: whether the largest is kept, or else
-// the sum; FINISH_NORM: squares are summed up, and the root is taken. `totals` joins what an own kernel made of each chunk. VECTOR:
-// elements that lie in a WORD of 16 bytes.
+// A reduction of all elements of many tensors to one number, in two launches: of the elements of each chunk, then of the chunks.
+// `totals` joins the chunks of another kernel.
+//
+// THREADS: 1 .. 1024, threads of a group
+// T: dtype of the tensors
+// ACC: f32 or f64, dtype of the arithmetic
+// TERM: TERM_SQUARE, TERM_ABS or TERM_NOT_FINITE, function of an element
+// JOIN_MAX: flag, the maximum; otherwise the sum
+// FINISH_NORM: flag, the root of the sum of squares
+// OPERANDS: 1, operands of a tensor in the table
+// VECTOR: 1 .. 16, elements of a word
+// WORD: u32x4, type of a word
+// NEEDS_F64: flag, the arithmetic is f64
+// WIDE: flag, positions have 64 bits
 
 #if defined(JOIN_MAX)
 #define KIND JOIN_TO_MAX
@@ -92,7 +102,7 @@ KERNEL(total_parts)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL A *pa
     }
 }
 
-// One group.
+// Takes one group.
 KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
     AWAIT_PREVIOUS();
     JOINS(1);
@@ -102,7 +112,7 @@ KERNEL(total)(GLOBAL const A *parts, i64 count, GLOBAL A *y) {
     if (LANE == 0) y[0] = FINISHED(acc);
 }
 
-// Divides all elements of many tensors by `scale`, and notes in `found`, an f32 that is 0 or 1, if one of them is not finite.
+// Divides all elements of many tensors by `scale`. Sets `found`, an f32, to 1 if one of them is not finite.
 KERNEL(unscale)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const f32 *scale, GLOBAL u32 *found) {
     const u32 one = 0x3f800000;
     A inverse = 1 / scale[0];
@@ -130,8 +140,8 @@ KERNEL(unscale)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const f32
     if (is_bad) raise_to(found, one);
 }
 
-// A number for each tensor of a table and each of the `kinds` that its chunks have in `parts`, [chunks, kinds], over `divisor`;
-// y: [tensors, kinds], of dtype T. A group for each.
+// For each tensor of a table, and each of the `kinds` of values of its chunks in `parts` [chunks, kinds]: their total over
+// `divisor`. y: [tensors, kinds], of dtype T. A group computes one of them.
 KERNEL(totals)(GLOBAL const i64 *table, i64 tensors, i64 size, GLOBAL const A *parts, i64 kinds, A divisor, GLOBAL S *y) {
     AWAIT_PREVIOUS();
     JOINS(1);

@@ -1,25 +1,25 @@
-// The geometry of windows in volumes [planes, D, H, W]: extents, which windows there are, and which of them have an element.
+// The geometry of windows in volumes [planes, D, H, W]: extents, windows, and the windows that contain an element.
 //
 // Window q along a dimension X (D, H or W) begins at element q * S##X - P##X and has K##X elements, D##X apart. The first P##X
 // elements of the first window lie before the volume, in the padding. With ADAPTIVE, window q of N along an extent L is
 // floor(q L / N) .. ceil((q + 1) L / N).
 //
 // `p`: D, H, W; the numbers of windows along these; dividers of these six for QUOTIENT; then three divisors, each with its divider:
-// strips of a line, lines of a slice, and slices of a volume that a launch writes.
+// strips of a line, lines of a slice, and slices of a volume in the output of the launch.
 //
 // INTS: 18.., length of `p`
 // KD, KH, KW: 1.., elements of a window
-// SD, SH, SW: 1.., elements from window to window
+// SD, SH, SW: 1.., distance between adjacent windows
 // PD, PH, PW: 0.., elements of the padding before the volume
-// DD, DH, DW: 1.., elements from element to element of a window
-// ADAPTIVE: flag, windows lie between fractions of the extents; the defines above are then 1 and 0
+// DD, DH, DW: 1.., distance between adjacent elements of a window
+// ADAPTIVE: flag, windows are fractions of the extents; the defines above are then 1 and 0
 // ONE: flag, with ADAPTIVE, there is one window, all of the volume
 // FAR: flag, with ADAPTIVE, a product of an extent and a number of windows needs more than 31 bits
 // FLAT: flag, D is 1 and there is one window along it
 // SMALL: flag, a window has so few elements that loops over them are unrolled
 // WIDE: flag, positions have 64 bits
 
-// What QUOTIENT takes of 1.
+// The divider of 1 for QUOTIENT.
 #define BY_1 ((i64)1 << 31)
 #ifdef FLAT
 #define IN_D 1
@@ -50,7 +50,7 @@
 #define UNROLL
 #endif
 
-// A strip of a line: neighbours along W that a thread writes.
+// A strip of a line: adjacent elements along W that a thread writes.
 typedef struct {
     idx plane, z, y, strip;
 } At;
@@ -70,7 +70,8 @@ FUNCTION At place(Ints p, idx item) {
     return at;
 }
 
-// Along the dimension X: the first element of window q and how many it has, and the first and the last window that have an element.
+// Along the dimension X: the first element and the number of elements of window q, and the first and the last window that contain
+// an element.
 #if defined(ONE)
 #define BEGIN(q, X) 0
 #define END(q, X) IN_##X
@@ -82,7 +83,7 @@ FUNCTION At place(Ints p, idx item) {
 #define SHARE(n, d, by) ((idx)((u64)(n) / (u64)(d)))
 typedef u64 Product;
 #else
-// QUOTIENT, also of WIDE positions.
+// QUOTIENT, also for WIDE positions.
 #define SHARE(n, d, by) ((idx)(mul_hi_u32((u32)(n) << 1, by) >> (int)((by) >> 32)))
 typedef u32 Product;
 #endif
@@ -106,7 +107,7 @@ FUNCTION idx last_of(idx at, idx n, int s, int p) {
 #define LAST_OF(at, X) last_of(at, OUT_##X, S##X, P##X)
 #endif
 
-// The windows that have an element along X. If windows are not ADAPTIVE, the compiler sees how many there are at most.
+// The windows that contain an element along X. Unless windows are ADAPTIVE, the compiler knows a bound of their number.
 #ifdef ADAPTIVE
 #define EACH_WINDOW(q, at, X) _Pragma("unroll 1") for (idx q = FIRST_OF(at, X), last = LAST_OF(at, X); q <= last; q++)
 #else

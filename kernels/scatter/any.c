@@ -1,4 +1,4 @@
-// any: adds in whatever order threads come, in the dtype of y. There are as many roundings as additions.
+// any: adds in arbitrary order, in the dtype of y. Every addition rounds.
 //
 // A thread takes a word of the source, which has one index (NUMBERS 1), or an index for each element. If all indices of a word are
 // equal, it is added as one.
@@ -19,7 +19,7 @@
 #ifdef HAS_ADDS
 #define ADD_ANY(T, p, v) CAT(add_any_, T)(p, v)
 #else
-// To an element that is a part of a word of 4 bytes.
+// Adds to a 16-bit element, which is half of a 4-byte word.
 FUNCTION void add_in_word(GLOBAL S *p, S v) {
     int shift = (int)((u64)p & 3) * 8;
     GLOBAL u32 *word = (GLOBAL u32 *)((GLOBAL u8 *)p - shift / 8);

@@ -1,7 +1,7 @@
 // assign: y gets the last row of each segment of rows that are sorted by key.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the source; extents of a row's words, their dividers, and the
-// strides of y and the source; extents of the dimensions that tell lists apart, their dividers, and their strides in y.
+// `p`: extents of the index's rows, their dividers, and the strides of the source; extents of a row's words, their dividers, and
+// the strides of y and the source; extents of the dimensions that distinguish lists, their dividers, and their strides in y.
 //
 // I, INTS, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group

@@ -1,10 +1,10 @@
 // buckets: adds in many long lists of rows of one word.
 //
-// A group takes TOGETHER lists, and puts their rows into buckets, each for 2^SHIFT neighbouring indices: it counts the rows of each
-// bucket, then writes an entry for each row, in any order. A thread for each row of y adds up the rows of its bucket that point
-// there, in the order of their numbers. Where not all buckets have room, the group makes several passes, each over BUCKETS - 1
-// buckets, or over as many as have no more than ENTRIES entries. A bucket of more than MOST_ENTRIES rows has no entries: for its rows
-// of y the list is read.
+// A group takes TOGETHER lists, and sorts their rows into buckets of 2^SHIFT adjacent indices: it counts the rows of each bucket,
+// then writes an entry for each row, in any order. A thread per row of y adds the rows of its bucket that have this index, in the
+// order of their numbers. If there is no room for all buckets, the group makes several passes. A pass covers BUCKETS - 1 buckets,
+// or as many as have at most ENTRIES entries. A bucket of more than MOST_ENTRIES rows has no entries: its rows of y are computed
+// from the list.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
 // their dividers, and the strides of y and the source.
@@ -28,13 +28,13 @@
 #define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
 #include "scatter/long.h"
 
-// An entry: the SHIFT lowest bits of the index, which tell the indices of a bucket apart, and below them the number of the row.
+// An entry: the SHIFT lowest bits of the index, which distinguish the indices of a bucket, and below them the number of the row.
 #define NUMBER_BITS (16 - SHIFT)
 #define ENTRY(v, i) (((u32)(v) & ((1u << SHIFT) - 1)) << NUMBER_BITS | (u32)(i))
 #define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
-// In place of an entry, above all entries.
+// No entry. It is greater than all entries.
 #define NONE (~(u32)0)
-// The most entries of a bucket that are searched for each row of y.
+// The largest number of entries of a bucket that is searched for each row of y.
 #define MOST_ENTRIES 256
 // Rows of the source that a thread reads at once.
 #define NEXT 4
@@ -43,10 +43,10 @@
 // The first entry of a bucket; once entries are written, the end of its entries.
 #define START(b) ((int)HALF(starts[(b) / 2], b))
 #define IS_LONG(b) (longs[(b) / 32] >> ((b) & 31) & 1)
-// The bucket of an index: below 0 or above all others if this pass leaves it out.
+// The bucket of an index. It is below 0 or above all others if it is not in this pass.
 #define BUCKET(v) ((int)((v) >> SHIFT) - low)
 
-// The first NEXT of a bucket's entries that are at least `least` and below `end`, in their order.
+// The NEXT smallest entries of a bucket from `least` up to `end`, in ascending order.
 LOCAL_FUNCTION void find_next(LOCAL const u16 *entries, int n, u32 least, u32 end, u32 *next) {
     EACH_NEXT(a) next[a] = NONE;
     for (int e = 0; e < n; e++) {
@@ -65,7 +65,7 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
                 GLOBAL i64 *status) {
     SHARED_GIVEN(u32, all_starts, TOGETHER * (BUCKETS / 2 + BUCKETS / 32 + ENTRIES / 2 + 1));
     LOCAL u32 *all_longs = all_starts + TOGETHER * (BUCKETS / 2), *ends = all_longs + TOGETHER * (BUCKETS / 32);
-    // Where entries come later, threads add up counts.
+    // Before it holds entries, this memory holds the threads' sums of counts.
     LOCAL u32 *sums = ends + TOGETHER;
     int own = LANE % TOGETHER, member = LANE / TOGETHER;
     LOCAL u32 *starts = all_starts + own * (BUCKETS / 2), *longs = all_longs + own * (BUCKETS / 32);
@@ -107,14 +107,14 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
         }
         begin(all_starts, TOGETHER * (BUCKETS / 2), sums);
 #if TOGETHER > 1
-        // What comes before the first one are other lists.
+        // The counts before the first bucket belong to other lists.
         u32 base = starts[0] & 0xffff;
         BARRIER();
         for (int k = member; k < BUCKETS / 2; k += MEMBERS)
             starts[k] = ((starts[k] - base) & 0xffff) | ((starts[k] - (base << 16)) & 0xffff0000);
         BARRIER();
 #endif
-        // No row is in a bucket of the last number.
+        // No row is in the last bucket.
         for (int b = member; b < size; b += MEMBERS)
             if (START(b) <= ENTRIES && START(b + 1) > ENTRIES) ends[own] = (u32)b;
         BARRIER();
@@ -148,7 +148,7 @@ KERNEL(buckets)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLO
             u32 least = ENTRY(v, 0), end = least + (1u << NUMBER_BITS);
             int length = 0;
             if (IS_LONG(b)) {
-                // Added in blocks, so that errors of long sums stay small.
+                // Added in blocks, which keeps the errors of long sums small.
                 Sum sum = BEFORE(y, to), block = zero();
                 for (int j = 0; j < n; j += AHEAD) {
                     i64 value[AHEAD];

@@ -1,8 +1,8 @@
-// exact: sums of f16 as integers of 64 bits, for short tables. An integer holds the sum of 2^22 numbers, so that the order does not
-// matter, and it is rounded once.
+// exact: sums of f16 as integers of 64 bits, for short tables. An integer can hold the sum of 2^22 numbers, so the order does not
+// matter. The sum is rounded once.
 //
-// A group adds up TOGETHER neighbouring lists in BINS integers of local memory. An integer has two halves of 32 bits, and two bits
-// for infinities; those of neighbouring lists lie side by side. A place that gets nothing, or 0, stays as it is.
+// A group sums TOGETHER adjacent lists in BINS integers of local memory. An integer has two halves of 32 bits, and two bits for
+// infinities. Integers of adjacent lists are adjacent. A row of y that gets no terms, or only 0, is not written.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
 // their dividers, and the strides of y and the source.
@@ -26,7 +26,7 @@ FUNCTION i64 units_of(S h) {
 // The nearest f16.
 FUNCTION S nearest(i64 units) { return f32_to_f16(integer_to_odd(units) * 5.96046448e-08f); }
 
-// The infinities that a value stands for, as two bits: NaN stands for both.
+// The infinities of a value, as two bits. NaN sets both.
 #define IS_SPECIAL(h) (((h) & 0x7c00) == 0x7c00)
 #define HELD(h) ((h) & 0x3ff ? 3u : (h) & 0x8000 ? 2u : 1u)
 #define SPECIAL(held) (S)((held) == 3 ? 0x7e00 : (held) == 2 ? 0xfc00 : 0x7c00)

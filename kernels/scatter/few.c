@@ -1,6 +1,6 @@
-// few: for an index that is short along the indexed dimension, so that a thread can look at all rows of a list.
+// few: for an index that is short along the indexed dimension. A thread looks at all rows of a list.
 //
-// Of the rows of one place, the first one adds up all; of an assignment, the last one writes. The strides along the indexed
+// Of the rows with the same position, the first adds all; in an assignment, the last writes. The strides along the indexed
 // dimension are `index_step` and `source_step`. With `count` 1, a row looks at no other.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
@@ -9,7 +9,7 @@
 // I, INTS, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
 // ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
-// ADDING: flag, rows of one place are added, as sum.h says; otherwise the last one is written
+// ADDING: flag, rows with the same position are added, see sum.h; otherwise the last one is written
 // WIDE: flag, positions have 64 bits
 
 #include "index.h"

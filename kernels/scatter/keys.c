@@ -1,6 +1,7 @@
-// keys: the place of each row of the index as a key, list * extent + index, by which rows are sorted.
+// keys: the position of each row of the index as a key, list * extent + index, for sorting.
 //
-// Rows with a bad index get the key `bad`, above all others. So do rows whose index is `padding`, which is no error.
+// Rows with a bad index get the key `bad`, which is above all others. Rows whose index is `padding` get it too; this is not an
+// error.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index.
 //

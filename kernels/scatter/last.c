@@ -1,7 +1,7 @@
-// last: assigns in many long lists of rows of one word; of the rows of one place, the last one is written.
+// last: assigns in many long lists of rows of one word. Of the rows with the same position, the last is written.
 //
-// A group takes TOGETHER lists. In local memory each of PLACES places has 16 bits: the number of its last row, from 1 on. If there are
-// more places, the group makes several passes.
+// A group takes TOGETHER lists. Local memory has 16 bits for each of PLACES positions: the number of its last row, from 1 on. If
+// there are more positions, the group makes several passes.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
 // their dividers, and the strides of y and the source.
@@ -10,7 +10,7 @@
 // THREADS: 1 .. 1024, threads of a group
 // ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
 // TOGETHER, KEPT, AT_ONCE: as in scatter/long.h
-// PLACES: multiple of 1024, places of a pass
+// PLACES: multiple of 1024, positions of a pass
 // WIDE: flag, positions have 64 bits
 
 #include "index.h"
@@ -23,7 +23,7 @@
 #define IS_GOOD(v) ((u64)(v) < (u64)extent)
 #include "scatter/long.h"
 
-// The word with the number of the last row of a place, which is 0 if there is none yet, and how it is raised.
+// The word with the number of the last row of a position, 0 if there is none yet, and its atomic maximum.
 #define LAST(v) rows[(v) / 2 * TOGETHER + own]
 LOCAL_FUNCTION void raise_half(LOCAL u32 *word, int place, u32 number) {
     u32 had = 0;

@@ -1,10 +1,10 @@
-// lists: for an index whose lists have a place in local memory.
+// lists: for an index whose lists fit into local memory.
 //
-// A group takes `together` lists, a power of 2, each with `bits` bits, a power of 2: one bit for all indices that are equal modulo
-// `bits`. A row whose bit belongs to no other row is moved at once. The other rows are put into BUCKETS buckets, in any order, so
-// that rows of one place are in one bucket: the first of them adds up all, in their order; of an assignment, the last one writes.
-// If there are more than ENTRIES such rows, `at_once` lists are handled at a time. With several words a row, the groups of one GROUP
-// share the words.
+// A group takes `together` lists, a power of 2. Each has `bits` bits, a power of 2, one for all indices that are equal modulo
+// `bits`. A row that shares its bit with no other row is moved at once. The other rows are sorted into BUCKETS buckets, in any
+// order. Rows with the same position are in the same bucket: the first of them adds all, in order; in an assignment, the last
+// writes. If there are more than ENTRIES such rows, `at_once` lists are processed at a time. If a row has several words, the groups
+// with the same GROUP share the words.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
 // their dividers, and the strides of y and the source.
@@ -18,7 +18,7 @@
 // ONE: flag, a row has one word
 // KEPT: 1.., with ONE, rows that a thread keeps in registers, if these hold all rows; otherwise not defined
 // AT_ONCE: with KEPT, groups that a multiprocessor should run together
-// ADDING: flag, rows of one place are added, as sum.h says; otherwise the last one is written
+// ADDING: flag, rows with the same position are added, see sum.h; otherwise the last one is written
 // WIDE: flag, positions have 64 bits
 
 #include "index.h"
@@ -30,8 +30,8 @@
 #define NUMBER(entry) ((idx)((entry) & ((1u << NUMBER_BITS) - 1)))
 #define MEET(a, b) ((((a) ^ (b)) >> NUMBER_BITS) == 0)
 #define BUCKET(v) (own * buckets + (int)mul_hi_u32((u32)(v) * 2654435761u, buckets))
-// Entries of a bucket up to which all are searched for each row that is added, and indices that are read at once where the list is
-// searched instead.
+// The size of a bucket up to which all entries are searched for each row that is added, and the indices that are read at once if
+// the list is searched instead.
 #define FEW_ENTRIES 32
 #define SCANNED 8
 
@@ -49,18 +49,18 @@
 #define TO(w) walk(&p, 5 * ROWS, INNER, 0, w)
 #define FROM(w) walk(&p, 5 * ROWS, INNER, 1, w)
 #define IS_GOOD(v) ((u64)(v) < (u64)extent && (v) != padding)
-// The indices of AHEAD rows; -1 where an index is bad or there is no row. `a` counts them.
+// The indices of AHEAD rows; -1 for a bad index, or beyond the last row. `a` counts them.
 #define READ_INDICES(v, row, is_there) \
     idx v[AHEAD]; \
     EACH_AHEAD(a) { \
         i64 value = (is_there) ? at[(row) * (idx)index_step] : -1; \
         v[a] = IS_GOOD(value) ? (idx)value : -1; \
     }
-// The word and the bit of an index, and whether several rows have this bit.
+// PLACE, BIT: the word and the bit of an index. IS_AGAIN: several rows have this bit.
 #define PLACE(v) (((int)(v) & ((int)bits - 1)) / 32 * spread)
 #define BIT(v) (1u << ((v) & 31))
 #define IS_AGAIN(v) (again[PLACE(v)] & BIT(v))
-// The bit of a row, and whether it is set: the row may share its place with others.
+// The bit of a row, and whether it is set: the row may share its position with others.
 #define FLAG(i) ((int)((i) * (idx)together) + own)
 #define MARK(i, v) \
     or_local(meeting + FLAG(i) / 32, BIT(FLAG(i))); \
@@ -73,10 +73,10 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
     SHARED_GIVEN(u32, entries, ENTRIES + BUCKETS + ENTRIES / 16 + THREADS);
     LOCAL u32 *ends = entries + ENTRIES, *meeting = ends + BUCKETS, *sums = meeting + ENTRIES / 16;
     int team = THREADS / (int)together, buckets = BUCKETS / (int)together, of_list = (int)bits / 32;
-    // Neighbouring threads take neighbours of the index, and other banks of local memory.
+    // Adjacent threads take adjacent indices, and different banks of local memory.
     int own = apart > 1 ? LANE % (int)together : LANE / team, member = apart > 1 ? LANE / (int)together : LANE % team;
     int spread = apart > 1 ? (int)together : 1;
-    // Where entries come later there are bits first: of indices that occur, and of those that occur again.
+    // Before it holds entries, this memory holds bits: of indices that occur, and of indices that occur again.
     LOCAL u32 *once = entries + (apart > 1 ? own : own * of_list), *again = once + of_list * (int)together;
     i64 list = GROUP * together + own;
     int n = list < total ? (int)count : 0;
@@ -84,7 +84,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
     GLOBAL const SI *at = index + walk(&p, 0, ROWS, 0, row);
     idx to_list = walk(&p, 0, ROWS, 1, row), from_list = walk(&p, 0, ROWS, 2, row);
 #ifdef KEPT
-    // On their way while local memory is cleared.
+    // These reads are in flight while local memory is cleared.
     SI value[KEPT];
     EACH_KEPT(a) if (member + a * team < n) value[a] = at[(member + a * team) * (idx)index_step];
 #endif
@@ -98,7 +98,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
         v[a] = i < n && IS_GOOD(value[a]) ? (idx)value[a] : -1;
         if (i < n && (u64)value[a] >= (u64)extent) note(status, row + i * (idx)apart, value[a]);
     }
-    // Before anything is written.
+    // All reads come before the first write.
     Word read[KEPT];
     EACH_KEPT(a) if (v[a] >= 0)
         SET_WORD(read[a], ((GLOBAL const WORD *)source)[from_list + (member + a * team) * (idx)source_step]);
@@ -242,7 +242,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
                     sum = joined(sum, load(source, from + NUMBER(entry) * (idx)source_step, NUMBER(entry)));
                 }
             } else {
-                // Added in blocks, so that errors of long sums stay small.
+                // Added in blocks, which keeps the errors of long sums small.
                 for (idx j = i + 1; others > 0;) {
                     Sum block = zero();
                     for (int stop = others > 64 ? others - 64 : 0; others > stop; j += SCANNED) {
@@ -261,7 +261,7 @@ KERNEL(lists)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, GLOBA
             ((GLOBAL WORD *)y)[to] = ((GLOBAL const WORD *)source)[from + i * (idx)source_step];
 #endif
         }
-        // The entries of others take the place of these.
+        // The next lists' entries replace these.
         if (turn + step < (int)together) BARRIER();
     }
 }

@@ -1,8 +1,8 @@
-// Rows of the index in the order of their keys, for a scatter of long lists: row k is row order[k] of the index. Rows of one key are a
-// segment.
+// Rows of the index in the order of their keys, for a scatter of long lists: row k is row order[k] of the index. Rows with the same
+// key are a segment.
 //
 // K: u32 or u64, type of a key
-// LIST: 0.., dimensions that tell lists apart
+// LIST: 0.., dimensions that distinguish lists
 
 #define TO(w) walk(&p, 3 * ROWS, INNER, 0, w)
 #define FROM(w) walk(&p, 3 * ROWS, INNER, 1, w)

@@ -1,17 +1,17 @@
-// What a scatter that adds does with the rows of one place, and how it writes the result. Only with ADDING.
+// Sums of rows with the same position, and their results. Only with ADDING.
 //
 // ACC: f32, f64 or i64, dtype of the arithmetic
 // INTEGER: flag, sums wrap
 // FRESH: flag, y has no values yet; otherwise sums are added to its values
 // MEAN: flag, the sum is divided by its number of rows
-// LARGEST: flag, the maximum in place of the sum, with how many rows have it and the first of these
+// LARGEST: flag, the maximum instead of the sum, with the number of rows that have it and the first of them
 // COUNTS: flag, `counts` [N] gets the number of rows of each node
 // COUNT_WORD, COUNT_WORDS: with LARGEST, type and number of words in which VECTOR counts (i32) are written
 // FIRST_WORD, FIRST_WORDS: with LARGEST, type and number of words in which VECTOR rows (i64) are written
 
 #ifdef ADDING
 #ifdef LARGEST
-// The maximum, of which NaN is the largest; the first row that has it, -1 if there are no rows; and how many rows have it.
+// The maximum, where NaN is the largest; the first row that has it, or -1 without rows; the number of rows that have it.
 typedef struct {
     A v[VECTOR];
     idx first[VECTOR];
@@ -28,7 +28,7 @@ FUNCTION Sum zero(void) {
     return sum;
 }
 
-// Rows of b come after those of a.
+// Rows of b come after the rows of a.
 FUNCTION Sum joined(Sum a, Sum b) {
     EACH_PART(j) {
         int is_larger = a.first[j] < 0 || (!(b.v[j] <= a.v[j]) && !IS_NAN(a.v[j]));
@@ -84,15 +84,15 @@ FUNCTION void store(GLOBAL S *y, idx word, Sum sum) {
     ((GLOBAL WORD *)y)[word] = w.all;
 }
 
-// The value that sums are added to.
+// The initial value of a sum.
 #ifdef FRESH
 #define BEFORE(y, at) zero()
 #else
 #define BEFORE(y, at) load(y, at, 0)
 #endif
 
-// Writes the result of `length` rows to word `w` of a node, at word `at` of y. `counts` gets the number of rows of a node, or with
-// LARGEST, of each element, how many rows have the maximum, and `first` the first of these.
+// Writes the result of `length` rows to word `w` of a node, at word `at` of y. `counts` gets the number of rows of a node. With
+// LARGEST, `counts` gets the number of rows that have the maximum, for each element, and `first` the first of them.
 FUNCTION void put(GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, idx at, idx node, idx w, Sum sum, idx length) {
 #ifdef MEAN
     EACH_PART(j) sum.v[j] /= (A)(length > 0 ? length : 1);

@@ -1,7 +1,7 @@
 // sums, joins: the sum of each segment of rows that are sorted by key, in parts of `part` rows.
 //
-// `p`: extents of the index's rows, their dividers, and the strides of the source; extents of a row's words, their dividers, and the
-// strides of y and the source; extents of the dimensions that tell lists apart, their dividers, and their strides in y.
+// `p`: extents of the index's rows, their dividers, and the strides of the source; extents of a row's words, their dividers, and
+// the strides of y and the source; extents of the dimensions that distinguish lists, their dividers, and their strides in y.
 //
 // I, INTS, T, VECTOR, WORD: as in index.h
 // THREADS: 1 .. 1024, threads of a group
@@ -14,12 +14,12 @@
 #include "scatter/sum.h"
 #include "scatter/ordered.h"
 
-// Rows that are read before they are added, so that a thread does not wait for each.
+// Rows that are read before they are added, so that reads overlap.
 #define AHEAD 8
 #define EACH_AHEAD(i) _Pragma("unroll") for (int i = 0; i < AHEAD; i++)
 
 #ifdef MEAN
-// The first row whose key is not smaller.
+// The first row whose key is at least `key`.
 FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
     idx low = 0, high = rows;
     while (low < high) {
@@ -40,8 +40,9 @@ FUNCTION idx bound(GLOBAL const K *keys, idx rows, K key) {
 // Rows of y in which a thread writes zeros where no key points.
 #define ZERO_ROWS 32
 
-// sums: a thread takes a word of all rows of a part. A segment that lies in one part is done. Of a longer segment, the first part's sum
-// is a tail, and the sums of the other parts are heads. With FRESH, more threads write zeros where no key points.
+// sums: a thread takes a word of all rows of a part. A segment within one part is finished here. Of a longer segment, the sum in
+// its first part is the tail, and the sums in the other parts are heads. With FRESH, further threads write zeros where no key
+// points.
 KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *source, GLOBAL S *y, GLOBAL i32 *counts,
              GLOBAL i64 *first, GLOBAL Sum *heads, GLOBAL Sum *tails, GLOBAL const u8 *used, ARGUMENT(Ints) p, i64 rows, i64 width,
              i64 by_width, i64 along, i64 extent, i64 bad, i64 part) {
@@ -69,7 +70,8 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
         Sum sum = is_head || IS_BAD(key) ? zero() : BEFORE(y, at);
         for (; k < end; k += AHEAD) {
             Word read[AHEAD];
-            // Of a whole batch no read waits for a branch, or another read. Numbers of 64 bits leave too few registers for that.
+            // The reads of a whole batch wait for no branch, and not for each other. 64-bit numbers leave too few registers for
+            // that.
             if (sizeof(A) < 8 && k + AHEAD <= end) {
                 EACH_AHEAD(i) SET_WORD(read[i], ((GLOBAL const WORD *)source)[FROM_ROW(k + i) + from]);
             } else {
@@ -100,7 +102,7 @@ KERNEL(sums)(GLOBAL const K *keys, GLOBAL const idx *order, GLOBAL const S *sour
     }
 }
 
-// joins: adds up the tail of each longer segment and the heads that follow.
+// joins: adds the tail of each longer segment and the heads that follow it.
 KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 *first, GLOBAL const Sum *heads,
               GLOBAL const Sum *tails, ARGUMENT(Ints) p, i64 rows, i64 width, i64 by_width, i64 along, i64 extent, i64 bad,
               i64 part) {
@@ -110,12 +112,12 @@ KERNEL(joins)(GLOBAL const K *keys, GLOBAL S *y, GLOBAL i32 *counts, GLOBAL i64 
         idx start = block * (idx)part, k = start + (idx)part;
         if (k >= (idx)rows) continue;
         K key = keys[k];
-        // Only the part in which a segment starts is its tail.
+        // Only the part in which a segment starts has its tail.
         if (IS_BAD(key) || keys[k - 1] != key || (start > 0 && keys[start - 1] == key)) continue;
         Sum sum = tails[e];
         i64 head = e;
         while (k < (idx)rows && keys[k] == key) {
-            // Added in blocks, so that errors of long sums stay small.
+            // Added in blocks, which keeps the errors of long sums small.
             Sum block = zero();
             for (int i = 0; i < 64 && k < (idx)rows && keys[k] == key; i++, k += (idx)part) {
                 head += width;

@@ -1,8 +1,9 @@
-// teams: for lists that are short, but of wide rows. A team of threads moves a row. While the row's words are on their way, the team
-// looks at all rows of the list for those of the same place.
+// teams: for short lists of wide rows. A team of threads moves a row. While the row's words are in flight, the team compares the
+// row's position with those of all rows of the list.
 //
-// Of the rows of one place, the first one adds up all, in their order; of an assignment, the last one writes. A row without others
-// is added by the memory, if that adds words (WHOLE): the bits are the same, and nothing waits for the value that was there.
+// Of the rows with the same position, the first adds all, in order; in an assignment, the last writes. A row with a position of its
+// own is added by an atomic operation of the memory, if it supports words (WHOLE). The bits are the same, and no thread waits for
+// the previous value.
 //
 // `p`: extents of the index's rows, their dividers, and the strides of the index, y and the source; then extents of a row's words,
 // their dividers, and the strides of y and the source.
@@ -11,15 +12,15 @@
 // THREADS: 1 .. 1024, threads of a group
 // ROWS, INNER: 1.., dimensions of the index's rows and of a row's words
 // TEAM: power of 2, threads of a team
-// COUNT: power of 2 from 32 on, the most rows of a list
-// WHOLE: flag, a word has 16 bytes and the memory may add it
-// ADDING: flag, rows of one place are added, as sum.h says; otherwise the last one is written
+// COUNT: power of 2 from 32 on, largest number of rows of a list
+// WHOLE: flag, a word has 16 bytes and the memory may add it atomically
+// ADDING: flag, rows with the same position are added, see sum.h; otherwise the last one is written
 // WIDE: flag, positions have 64 bits
 
 #include "index.h"
 #include "scatter/sum.h"
 
-// Rows of a list that a thread looks at at once, and rows that it reads at once.
+// Rows of a list that a thread compares at once, and rows that it reads at once.
 #define LOOKED (COUNT >= 8 * TEAM ? 8 : COUNT > TEAM ? COUNT / TEAM : 1)
 #define EACH_LOOKED(a) _Pragma("unroll") for (int a = 0; a < LOOKED; a++)
 #define AHEAD 4
@@ -28,7 +29,7 @@
 #define FROM(w) (from + walk(&p, 5 * ROWS, INNER, 1, w))
 #define TO(w) (to + walk(&p, 5 * ROWS, INNER, 0, w))
 
-// The first row of the list from `j` on that has the same place; there is one.
+// The first row of the list from `j` on that has the same position; there is one.
 FUNCTION int next_met(LOCAL const u32 *met, int j) {
     u32 bits = met[j / 32] >> (j & 31);
     while (bits == 0) {
@@ -59,7 +60,7 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
     for (int i = member; i < COUNT / 32; i += TEAM) met[i] = 0;
     if (member == 0) others[team] = 0;
     TEAM_BARRIER();
-    // None of these reads waits for another.
+    // These reads do not wait for each other.
     Word first;
     if (member < (int)width) first.all = ((GLOBAL const WORD *)source)[FROM(member)];
     i64 v = *at;
@@ -70,7 +71,7 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
             int other = j + a * TEAM;
             if (other >= n || other == own || read[a] != v) continue;
             or_local(&met[other / 32], 1u << (other & 31));
-            // Whether there are rows before this one, and above that how many come after it.
+            // Bit 0: there are rows before this one. The bits above: the number of rows after it.
             if (other < own)
                 or_local(&others[team], 1);
             else
@@ -99,7 +100,7 @@ KERNEL(teams)(GLOBAL const SI *index, GLOBAL const S *source, GLOBAL S *y, ARGUM
         had.all = ((GLOBAL const WORD *)y)[TO(w) + (idx)v * (idx)along];
         if (w != member) first.all = ((GLOBAL const WORD *)source)[FROM(w)];
         Sum sum = joined(sum_of(had, 0), sum_of(first, own));
-        // Added in blocks, so that errors of long sums stay small.
+        // Added in blocks, which keeps the errors of long sums small.
         for (int j = own + 1, later = (int)(found >> 1); later > 0;) {
             Sum block = zero();
             for (int left = 64; later > 0 && left > 0; left -= AHEAD) {

@@ -1,11 +1,11 @@
-//! Mixed precision: within a scope products run in 16 bits, and what needs it in f32.
+//! Mixed precision: within a scope, products run in 16 bits, and ops that need f32 run in f32.
 
 use crate::tape::{is_grad_enabled, with_flag};
 use crate::{DType, Error, Result, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// A leaf that was cast, when it had this version.
+/// A leaf's cast, made from this version of the leaf.
 struct Cast {
     leaf: Tensor,
     version: u64,
@@ -13,7 +13,7 @@ struct Cast {
 }
 
 impl Cast {
-    /// False if the leaf was changed in place since, or nobody else holds it.
+    /// False if the leaf has changed in place since the cast, or if nobody else holds it.
     fn is_current(&self) -> bool {
         self.version == self.leaf.0.storage.version() && Arc::strong_count(&self.leaf.0) > 1
     }
@@ -24,14 +24,15 @@ thread_local! {
     static CASTS: RefCell<Vec<Cast>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f`, on this thread, with mixed precision: products (`matmul`, `gemm`, `gemm_bias`, `linear`) take their operands in
-/// `dtype`, f16 or bf16; softmax, losses, norms, `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and
-/// products of elements take 16-bit operands in f32. Other ops run in the dtype that they get. Only f32, f16 and bf16 change.
+/// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`) take their operands in
+/// `dtype`, f16 or bf16. Softmax, losses, norms, `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and products
+/// of elements convert 16-bit operands to f32. Other ops run in the dtype of their operands. Only f32, f16 and bf16 operands are
+/// converted.
 ///
-/// Casts are on the tape, so that the gradient of a parameter has the parameter's dtype; a parameter is cast once for all
-/// losses of a scope, each of which may have a backward pass of its own. Backward passes take the dtypes of what they differentiate, whether they are in the scope or not. Use [`no_autocast`] inside for what
-/// shall stay as it is, and a loss scaler with f16. Micikevicius et al. 2017, arXiv 1710.03740. Errors: `Attr` for another
-/// dtype; those of `f`.
+/// Casts are on the tape, so the gradient of a parameter has the parameter's dtype. A parameter is cast once for all losses of a
+/// scope, and each loss may have a backward pass of its own. A backward pass runs in the dtypes of the forward pass, inside or
+/// outside of the scope. Use [`no_autocast`] inside for ops that must keep their dtype, and a loss scaler with f16. Micikevicius et
+/// al. 2017, arXiv 1710.03740. Errors: `Attr` for another dtype; the errors of `f`.
 ///
 /// ```
 /// # use isograd_core::{autocast, DType, Result, Tensor};
@@ -57,7 +58,7 @@ pub(crate) fn current() -> Option<DType> {
     LOW.get()
 }
 
-/// Runs `f` as in a scope, or in none. Casts live as long as the outermost scope.
+/// Runs `f` within a scope of `dtype`, or without a scope. Casts live as long as the outermost scope.
 pub(crate) fn with<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
     struct Forget;
     impl Drop for Forget {
@@ -73,14 +74,14 @@ fn forget() {
     let _ = CASTS.try_with(|casts| std::mem::take(&mut *casts.borrow_mut()));
 }
 
-/// The operands of a product in the scope's dtype; `None` if they are so, or there is no scope.
+/// The operands of a product in the scope's dtype; `None` if they have it already, or outside of a scope.
 pub(crate) fn low<const N: usize>(operands: [&Tensor; N], more: Option<&Tensor>) -> Result<Option<Operands<N>>> {
     let Some(dtype) = LOW.get() else { return Ok(None) };
     let changes = |x: &Tensor| is_eligible(x) && x.dtype() != dtype;
     converted(operands, more, operands.iter().copied().chain(more).any(changes), dtype)
 }
 
-/// The operands of what needs f32; `None` if no float of them has 16 bits, or there is no scope.
+/// The operands of an op that needs f32; `None` if no operand is a 16-bit float, or outside of a scope.
 pub(crate) fn wide<const N: usize>(operands: [&Tensor; N], more: Option<&Tensor>) -> Result<Option<Operands<N>>> {
     if LOW.get().is_none() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What a device must be able to do: own memory, and run a [`Call`].
+//! The interface of a device: it owns memory and runs each [`Call`].
 
 use crate::custom::CustomOp;
 use crate::fused::Fused;
@@ -8,13 +8,13 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::time::Instant;
 
-/// Memory on a device. Backends find their own type again through `as_any`.
+/// Memory on a device. A backend downcasts it to its own type through `as_any`.
 pub trait Memory: Send + Sync + 'static {
-    /// The backend's own type.
+    /// The memory as `Any`, for downcasts.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Bytes that a device's tensors hold.
+/// Bytes of memory on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Held by living tensors now.
@@ -23,36 +23,36 @@ pub struct MemoryStats {
     pub peak: usize,
     /// Held by the backend for reuse.
     pub pooled: usize,
-    /// Held by captured steps beside what living tensors hold.
+    /// Held by captured steps, in addition to living tensors.
     pub captured: usize,
 }
 
-/// How exactly matrices are multiplied. Factors of 16 bits are summed in f32 whatever it is.
+/// The precision of matrix products. Products of 16-bit factors are summed in f32 at every precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// f32 in f32, and every result rounded once.
+    /// Products of f32 factors are summed in f32, and every result is rounded once.
     #[default]
     Exact,
-    /// Factors of f32 may be rounded to TF32, which has 11 significant bits instead of 24; sums are f32.
+    /// Factors of f32 may be rounded to TF32, which has 11 significant bits instead of 24. Sums are in f32.
     Tf32,
-    /// As `Tf32`; besides, an activation of 16-bit results may be computed from a rounded sum, and approximately: results
-    /// are within 4 units roundoff instead of 1.5.
+    /// As `Tf32`. In addition, an activation of 16-bit results may be approximate, and computed from a rounded sum: results are
+    /// within 4 units roundoff instead of 1.5.
     Reduced,
 }
 
-/// Whose kernels multiply matrices.
+/// The source of the kernels that multiply matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Blas {
-    /// Those of the vendor's library where it is installed and has one, else our own.
+    /// The vendor's library where it is installed and has a kernel, else our own.
     #[default]
     Vendor,
     /// Our own.
     Own,
 }
 
-/// A device that runs kernels. It does not grow when an op is added: every op is a [`Call`].
+/// A device that runs kernels. A new op adds no method, because every op is a [`Call`].
 pub trait Backend: Send + Sync + 'static {
-    /// Allocates `bytes` bytes of unspecified content; `OutOfMemory` error says how much was asked, held and free.
+    /// Allocates `bytes` bytes of unspecified content. An `OutOfMemory` error gives the bytes requested, held and free.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>>;
 
     /// Copies host bytes to the start of `memory`.
@@ -61,11 +61,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Copies `bytes.len()` bytes from `offset` of `memory` to the host, after all earlier calls.
     fn download(&self, memory: &dyn Memory, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
-    /// Runs one call. Operands have been checked by core; data-dependent errors (index, value) are the backend's.
+    /// Runs one call. Core has checked the operands. The backend reports errors that depend on data (index, value).
     fn run(&self, call: &Call<'_>) -> Result<()>;
 
-    /// True if the backend has the kernel of a fused op, which the type of its descriptor names, for a dtype. A fused op without
-    /// a kernel runs as a composite.
+    /// True if the backend has the kernel of a fused op for a dtype. The op is identified by the type of its descriptor. A fused op
+    /// without a kernel runs as a composite.
     fn supports(&self, _fused: TypeId, _dtype: DType) -> bool {
         false
     }
@@ -73,20 +73,20 @@ pub trait Backend: Send + Sync + 'static {
     /// Sets the precision of products. A backend that has one precision ignores it.
     fn set_matmul_precision(&self, _precision: Precision) {}
 
-    /// Sets whose kernels multiply matrices. A backend without a vendor's library ignores it.
+    /// Sets the source of the kernels that multiply matrices. A backend without a vendor's library ignores it.
     fn set_blas(&self, _blas: Blas) {}
 
-    /// Sets whether a call waits for what its kernels find in their data. A backend that always does ignores it.
+    /// Sets whether a call waits for the errors that its kernels find in data. A backend that always waits ignores it.
     fn set_checked(&self, _is: bool) {}
 
-    /// Sets whether results must be the same bits in every run. A backend that has nothing faster ignores it.
+    /// Sets whether results must have the same bits in every run. A backend without faster kernels in return ignores it.
     fn set_deterministic(&self, _is: bool) {}
 
-    /// Waits for everything that was enqueued and reports what failed.
+    /// Waits for all enqueued work and reports its errors.
     fn synchronize(&self) -> Result<()>;
 
-    /// Seconds that the device takes for what `f` enqueues, after waiting for it. By the host's clock, unless the device
-    /// has one of its own.
+    /// Seconds that the device takes for the work that `f` enqueues, after waiting for it. Measured by the host's clock, unless the
+    /// device has its own.
     fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         self.synchronize()?;
         let started = Instant::now();
@@ -95,24 +95,24 @@ pub trait Backend: Send + Sync + 'static {
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// Records what `f` enqueues from this thread, instead of running it, for [`replay`](Backend::replay); other threads wait.
-    /// Memory that the recording uses stays as it is until the result is dropped. `None`, and `f` is not called, if the
-    /// backend cannot do so.
+    /// Records the work that `f` enqueues from this thread for [`replay`](Backend::replay), instead of running it. Other threads
+    /// wait. Memory that the recording uses is not reused until the result is dropped. A backend that cannot record returns `None`
+    /// without calling `f`.
     fn capture(&self, _f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {
         Ok(None)
     }
 
-    /// Enqueues what [`capture`](Backend::capture) of this backend recorded.
+    /// Enqueues a recording made by [`capture`](Backend::capture) of this backend.
     fn replay(&self, _recording: &(dyn Any + Send + Sync)) -> Result<()> {
         Err(Error::unsupported("capture", "this backend records nothing"))
     }
 
-    /// How many kernels were launched, calls of the vendor's library included; `None` where nothing is launched.
+    /// The number of kernels launched, including calls of the vendor's library; `None` on a backend without launches.
     fn launch_count(&self) -> Option<u64> {
         None
     }
 
-    /// The bytes held now, at the peak, and for reuse.
+    /// Bytes of memory in use, at the peak, and held for reuse.
     fn memory(&self) -> MemoryStats;
 
     /// Starts a new measurement of the peak.
@@ -130,18 +130,18 @@ pub struct Operand<'a> {
     pub dtype: DType,
 }
 
-/// A kernel with its operands and attributes. Those of a primitive are integers and floats, those of a fused op are in its
-/// descriptor.
+/// A kernel with its operands and attributes. The attributes of a primitive are integers and floats; the attributes of a fused op
+/// are in its descriptor.
 ///
 /// No buffer is both an input and an output. Outputs are contiguous unless the kernel's documentation says otherwise.
 pub struct Call<'a> {
-    /// The op on whose behalf the kernel runs, for errors.
+    /// The op that runs the kernel, for errors.
     pub op: &'static str,
-    /// What to run.
+    /// The kernel.
     pub kernel: Kernel<'a>,
-    /// Read operands.
+    /// Operands that are read.
     pub inputs: &'a [Operand<'a>],
-    /// Written operands.
+    /// Operands that are written.
     pub outputs: &'a [Operand<'a>],
     /// Integer attributes of a primitive, in the order that the kernel documents.
     pub ints: &'a [i64],
@@ -149,7 +149,7 @@ pub struct Call<'a> {
     pub floats: &'a [f64],
 }
 
-/// What a call runs. All but [`Kernel::Fused`] are primitives: every backend must run them.
+/// The kernel of a call. All but [`Kernel::Fused`] and [`Kernel::Custom`] are primitives: every backend must run them.
 #[derive(Clone, Copy, Debug)]
 pub enum Kernel<'a> {
     /// Every element of the (strided) output becomes the attribute: `floats[0]` for float dtypes, `ints[0]` otherwise.
@@ -163,8 +163,8 @@ pub enum Kernel<'a> {
     Pointwise(Pointwise),
     /// Reduces the last `ints[0]` dimensions of the input.
     Reduce(Reduce),
-    /// The index (i64) of the first largest element of the flattened last `ints[0]` dimensions; NaN is the largest. With
-    /// `ints[1]` of 1 it is the last NaN, where there is one.
+    /// The index (i64) of the first largest element of the flattened last `ints[0]` dimensions. NaN is the largest. If `ints[1]` is
+    /// 1, the index of the last NaN, where there is one.
     ArgMax,
     /// The index (i64) of the first smallest element; NaN is the smallest.
     ArgMin,
@@ -174,20 +174,20 @@ pub enum Kernel<'a> {
     Gather,
     /// `y[p with p[dim] = index[p]] (+)= src[p]` onto the output; inputs index and src, `ints[0]` is `dim`.
     Scatter(Scatter),
-    /// Philox draws; `ints` = seed, offset, stream. An input, if there is one, is an i64 `[3]` that is added to these.
+    /// Philox draws; `ints` = seed, offset, stream. An optional input, i64 `[3]`, is added to these.
     Random(Random),
     /// Stable sort of the last dimension: values and, as the second output, their indices (i64). `ints[0] != 0`: descending.
     /// NaN is the largest value.
     Sort,
     /// Running sum or product along the last dimension, to the (strided) output; `ints` = reverse, exclusive.
     Scan(Scan),
-    /// A fused op, for backends that [support](Backend::supports) it. The descriptor has the attributes.
+    /// A fused op, on backends that [support](Backend::supports) it. The descriptor has the attributes.
     Fused(&'a dyn Fused),
-    /// An op of a program's own, whose inputs are contiguous.
+    /// An op defined by a program. Its inputs are contiguous.
     Custom(&'static CustomOp),
 }
 
-/// What a reduction computes. Sums are in the accumulation dtype, in a fixed order.
+/// The function of a reduction. Sums are in the accumulation dtype, in a fixed order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduce {
     /// The sum; i64 for integers and bool.
@@ -196,27 +196,27 @@ pub enum Reduce {
     Mean,
     /// The product; i64 for integers and bool.
     Prod,
-    /// The largest element; NaN wins. A second output, if there is one, is 1 over how many elements are it, in the accumulation
-    /// dtype; none are NaN.
+    /// The largest element; NaN wins. An optional second output is 1 over the number of elements that equal it, in the accumulation
+    /// dtype; no element equals NaN.
     Max,
-    /// The smallest element; NaN wins. A second output is as above.
+    /// The smallest element; NaN wins. The optional second output is as for `Max`.
     Min,
     /// The square root of the sum of squares.
     Norm,
 }
 
-/// What a scatter does where it writes.
+/// The way in which a scatter combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scatter {
     /// Adds, in row-major order of the index.
     Add,
-    /// Overwrites; the last in row-major order of the index wins.
+    /// Overwrites. The last element in row-major order of the index wins.
     Assign,
-    /// Overwrites; no two rows of the index have one place.
+    /// Overwrites. The caller guarantees that no two elements have the same destination.
     Distinct,
 }
 
-/// What is drawn (kernel attributes in `floats`).
+/// The distribution of random draws (kernel attributes in `floats`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Random {
     /// Uniform in `[floats[0], floats[1])`; see [`UniformRange`](crate::random::UniformRange).
@@ -227,7 +227,7 @@ pub enum Random {
     Bernoulli,
 }
 
-/// What a scan accumulates.
+/// The function of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scan {
     /// Running sum.
@@ -236,9 +236,9 @@ pub enum Scan {
     Prod,
 }
 
-/// Rounds to an f32 that becomes the same 16-bit float as `v` does when it is rounded once: of the two neighbours of an inexact
-/// value it takes the one with an odd last bit, which lies on no boundary between numbers of 16 bits. Boldo and Melquiond 2008,
-/// "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd".
+/// Rounds to odd, to an f32 that becomes the same 16-bit float as if `v` were rounded once. An inexact value becomes the neighbour
+/// with an odd last bit, which lies on no boundary between 16-bit numbers. Boldo and Melquiond 2008, "Emulation of FMA and
+/// correctly rounded sums: proved algorithms using rounding to odd".
 pub fn round_to_odd(v: f64) -> f32 {
     let near = v as f32;
     let back = near as f64;
@@ -249,23 +249,23 @@ pub fn round_to_odd(v: f64) -> f32 {
     f32::from_bits(toward_zero | 1)
 }
 
-/// The error of an index out of range. Positions count the index's elements without its trailing dimensions along which
-/// it does not change.
+/// The error of an index out of range. `position` counts the elements of the index. Trailing dimensions along which the index is
+/// constant are not counted.
 pub fn index_error(op: &'static str, position: i64, value: i64, extent: usize) -> Error {
     Error::index(op, format!("element {position} of the index is {value}, expected 0..{extent}"))
 }
 
-/// The error of an element that a checked row does not accept. Positions count in row-major order of the output's shape.
+/// The error of an element that a checked row rejects. `position` counts in row-major order of the output's shape.
 pub fn value_error(op: &'static str, position: usize, values: &str) -> Error {
     Error::value(op, format!("element {position} is not allowed: {values}"))
 }
 
-/// The error of a class out of range, as `index` tells of it.
+/// The error of a class out of range, from the error `index` of its index.
 pub fn class_error(op: &'static str, index: &Error) -> Error {
     Error::value(op, format!("a class is out of range: {}", index.message()))
 }
 
-/// The error of a row of logits from which nothing can be drawn.
+/// The error of a row of logits that has no element to draw.
 pub fn logits_error(op: &'static str, row: i64) -> Error {
     Error::value(op, format!("row {row} of the logits has NaN or infinity, or nothing else than -infinity"))
 }

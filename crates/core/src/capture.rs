@@ -1,4 +1,4 @@
-//! Captured steps: what a closure enqueues is recorded once, and then runs again without the host's work.
+//! Captured steps: the work that a closure enqueues is recorded once, and replayed without the host's work.
 
 use crate::random::{Journal, RngState, journal};
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor};
@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 
 const OP: &str = "capture";
 
-/// What a captured step takes and returns: tensors, tuples and lists of them.
+/// The arguments and results of a captured step: tensors, and tuples and lists of tensors.
 pub trait Tensors: Sized {
     /// The same structure with each tensor replaced, in order.
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<Self>;
@@ -36,11 +36,11 @@ macro_rules! tuples {
 }
 tuples! { () (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) }
 
-/// A closure that runs as a recording of its work where the device can record; see [`Device::capture`].
+/// A closure whose work is recorded and replayed where the device can record; see [`Device::capture`].
 pub struct Step<'a, I, O> {
     device: Device,
     f: Box<dyn FnMut(I) -> Result<O> + 'a>,
-    /// Shape and dtype of each input, once a run has gone well.
+    /// Shape and dtype of each input, set after the first successful run.
     signature: Option<Vec<(Shape, DType)>>,
     state: State<I, O>,
 }
@@ -48,7 +48,7 @@ pub struct Step<'a, I, O> {
 enum State<I, O> {
     /// Not run yet.
     New,
-    /// Run once: programs are compiled, and states exist. These generators were drawn from.
+    /// Run once: programs are compiled, and states exist. The journal holds the generators drawn from.
     Warm(Journal),
     /// The device does not record.
     Plain,
@@ -57,21 +57,21 @@ enum State<I, O> {
 
 struct Recorded<I, O> {
     graph: Box<dyn Any + Send + Sync>,
-    /// What the recording reads and writes.
+    /// The inputs that the recording reads.
     inputs: I,
     outputs: O,
     generators: Vec<Generator>,
 }
 
-/// A generator that a recording draws from, with the place on the device where the recording finds its state.
+/// A generator that a recording draws from, and the device memory in which the recording finds its state.
 struct Generator {
     rng: Rng,
     place: Tensor,
-    /// Blocks that one run takes.
+    /// Blocks of draws per run.
     blocks: u64,
 }
 
-/// A generator's state while a step is recorded, and its place.
+/// A generator's state while a step is recorded, and its device memory.
 struct Base {
     rng: Rng,
     start: RngState,
@@ -84,7 +84,7 @@ thread_local! {
     static BASES: RefCell<Option<Vec<Base>>> = const { RefCell::new(None) };
 }
 
-/// Errors inside of a captured step, which cannot wait for the device.
+/// Returns an error inside a captured step, because a recording cannot wait for the device.
 pub(crate) fn check_wait(op: &'static str) -> Result<()> {
     match IS_INSIDE.get() {
         true => Err(Error::value(
@@ -95,7 +95,7 @@ pub(crate) fn check_wait(op: &'static str) -> Result<()> {
     }
 }
 
-/// Where a draw starts: at `state`, or that far from a state that lies on the device, i64 `[3]`: seed, offset, stream.
+/// The start of a draw: `state`, or an offset `state` from a state on the device, i64 `[3]`: seed, offset, stream.
 #[derive(Clone)]
 pub(crate) struct Draw {
     pub state: RngState,
@@ -103,14 +103,14 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// The attributes of a kernel that draws.
+    /// The attributes of a random kernel.
     pub fn ints(&self, threshold: i64) -> [i64; 4] {
         let RngState { seed, offset, stream } = self.state;
         [seed as i64, offset as i64, stream as i64, threshold]
     }
 }
 
-/// Relates `state`, at which `rng` stands, to the place of `rng` if a step is recorded.
+/// Expresses `state` relative to the device memory of `rng`, if a step is being recorded.
 pub(crate) fn draw(rng: &Rng, state: RngState) -> Result<Draw> {
     BASES.with_borrow(|bases| {
         let Some(bases) = bases else { return Ok(Draw { state, base: None }) };
@@ -128,7 +128,7 @@ pub(crate) fn draw(rng: &Rng, state: RngState) -> Result<Draw> {
     })
 }
 
-/// Runs `f` as a part of a captured step.
+/// Runs `f` inside a captured step.
 fn inside<R>(f: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
@@ -143,18 +143,17 @@ fn inside<R>(f: impl FnOnce() -> R) -> R {
 }
 
 impl Device {
-    /// A training step, or any other work of one shape, that is recorded and replayed where the device can do so, and
-    /// called plainly elsewhere.
+    /// A closure that is recorded and replayed where the device can do so, and called plainly elsewhere. It can be a training step,
+    /// or any other work whose shapes do not change.
     ///
-    /// The first run calls `step`. The second calls it once more and records what it enqueues. All later ones replay this:
-    /// inputs are copied to where the recording reads them, generators go on from where they stand, and outputs are
-    /// copied from where it writes them. What `step` does on the host happens in the first two runs only. Tensors change
-    /// in place as they would otherwise: parameters, states of optimizers, their step counts and learning rates. A step
-    /// that calls `backward` must also use up or forget the gradients, as [`Optimizer::step`] does. Until the `Step` is
-    /// dropped, it keeps the memory of its tensors.
+    /// The first run calls `step`. The second run calls it once more and records the work that it enqueues. Each later run replays
+    /// the recording: it copies inputs to the recording's inputs, advances the generators, and copies the recording's outputs. Work
+    /// that `step` does on the host happens in the first two runs only. Tensors change in place as they would without a recording:
+    /// parameters, states of optimizers, step counts and learning rates. A step that calls `backward` must also use up or forget
+    /// the gradients, as [`Optimizer::step`] does. The `Step` keeps the memory of its tensors until it is dropped.
     ///
-    /// On every device the inputs must keep their shapes and dtypes, and nothing may wait inside, for the device or for another
-    /// thread that uses one of its kind: such a thread may have to wait until the step is recorded.
+    /// On every device the inputs must keep their shapes and dtypes. The step may wait neither for the device nor for another
+    /// thread that uses a device of the same kind: that thread may have to wait until the step is recorded.
     ///
     /// [`Optimizer::step`]: https://docs.rs/isograd/latest/isograd/nn/trait.Optimizer.html
     ///
@@ -174,9 +173,9 @@ impl Device {
 }
 
 impl<I: Tensors, O: Tensors> Step<'_, I, O> {
-    /// Runs the step. Outputs are outside of the tape. Errors: those of the closure; `Shape` or `Dtype` if the inputs are
-    /// not like those of the first run; `Device` if they are elsewhere; `Value` if they are on the tape, or if the
-    /// closure waits for the device.
+    /// Runs the step. Outputs are outside of the tape. Errors: the closure's errors; `Shape` or `Dtype` if the inputs differ from
+    /// the first run's; `Device` if they are on another device; `Value` if they are on the tape, or if the closure waits for the
+    /// device.
     pub fn run(&mut self, inputs: I) -> Result<O> {
         let signature = self.check(&inputs)?;
         let outputs = match std::mem::replace(&mut self.state, State::New) {
@@ -201,12 +200,12 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
         Ok(outputs)
     }
 
-    /// True once runs are replays of a recording.
+    /// True once runs replay a recording.
     pub fn is_recorded(&self) -> bool {
         matches!(self.state, State::Recorded(_))
     }
 
-    /// What the inputs are like. Errors unless that is as in earlier runs.
+    /// The shapes and dtypes of the inputs. Returns an error if they differ from earlier runs.
     fn check(&self, inputs: &I) -> Result<Vec<(Shape, DType)>> {
         let mut signature = Vec::new();
         inputs.map(&mut |t| {
@@ -272,7 +271,7 @@ impl<I: Tensors, O: Tensors> Step<'_, I, O> {
             .into_iter()
             .map(|(rng, start, place)| {
                 let blocks = blocks(&rng, start);
-                // Replaying takes them again.
+                // The replay takes these draws again.
                 rng.set_state(start);
                 Generator { rng, place, blocks }
             })

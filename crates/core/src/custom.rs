@@ -1,4 +1,4 @@
-//! Ops of a program's own: a kernel, what it computes, and its gradient.
+//! Ops defined by a program: a kernel, its reference on the CPU, and its gradient.
 
 use crate::backend::Kernel;
 use crate::tape::{Saved, record};
@@ -7,9 +7,8 @@ use crate::{DType, Error, Result, Shape, Tensor};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// An op of a program's own, in a `static`: the text of its kernel, which GPUs compile when it is first called, and a
-/// function that computes the same on the CPU. It is called as any op, is on the tape, and is checked by
-/// `isograd::parity::check`.
+/// An op defined by a program, in a `static`: the source of its kernel, which GPUs compile at the first call, and a function that
+/// computes the same on the CPU. It is called as any op and is on the tape. `isograd::parity::check` checks it.
 ///
 /// ```
 /// use isograd_core::custom::{CustomOp, Gradient, Launch, Source};
@@ -33,37 +32,36 @@ use std::hash::{Hash, Hasher};
 /// }
 /// ```
 pub struct CustomOp {
-    /// The name: that of the kernel, of nodes of the tape, and of errors.
+    /// The name of the kernel. It also names the op in nodes of the tape and in errors.
     pub name: &'static str,
-    /// Shape and dtype of the output; errors for inputs that the op does not take.
+    /// Shape and dtype of the output. Returns an error for inputs that the op does not accept.
     pub output: fn(&[&Tensor]) -> Result<(Shape, DType)>,
-    /// Computes the elements of the output, in row-major order. They are rounded to its dtype, so that one function is the op
-    /// on the CPU in every dtype, and the reference in f64.
+    /// Computes the elements of the output, in row-major order. They are rounded to the output's dtype. One function is therefore
+    /// the op on the CPU in every dtype, and the reference in f64.
     pub cpu: fn(&CustomCall<'_>, &mut [f64]),
-    /// The text of the kernel.
+    /// The source of the kernel.
     pub source: Source,
-    /// How many threads run it.
+    /// The number of threads of a launch.
     pub launch: Launch,
     /// The gradient.
     pub gradient: Gradient,
 }
 
-/// The text of a kernel, which begins with `KERNEL(<name of the op>)` and takes the inputs, the output, the number of its
-/// elements (`i64`), and integers (`i64`) and floats (`A`) if the call gives any. Tensors are contiguous.
+/// The source of a kernel. It begins with `KERNEL(<name of the op>)`. Its arguments are the inputs, the output, the number of the
+/// output's elements (`i64`), and the call's integers (`i64`) and floats (`A`), if any. Tensors are contiguous.
 ///
-/// It is compiled for the dtypes of a call: `T0`, `T1`, .. of the inputs and `T` of the output, which lie in memory as
-/// `STORAGE(T)`, are read by `LOAD(T, p, i)` and written by `STORE(T, p, i, v)`; `A` is the type of the arithmetic (f32, f64
-/// for f64, i64 for integers). `EACH(i)` goes through the elements of the output. `kernels/common.h` and the preludes have the
-/// rest.
+/// The source is compiled for the dtypes of a call: `T0`, `T1`, .. of the inputs and `T` of the output. Memory has the type
+/// `STORAGE(T)`; `LOAD(T, p, i)` reads an element and `STORE(T, p, i, v)` writes one. `A` is the type of the arithmetic: f32, f64
+/// for f64, i64 for integers. `EACH(i)` loops over the elements of the output. `kernels/common.h` and the preludes define the rest.
 pub enum Source {
     /// In the common subset of C99 and C++, for all GPUs.
     Common(&'static str),
-    /// By dialect: `cuda`, `hip`, `opencl`. A device of one that is not there gives an `Unsupported` error.
+    /// One source per dialect: `cuda`, `hip`, `opencl`. A device whose dialect is missing returns an `Unsupported` error.
     Each(&'static [(&'static str, &'static str)]),
 }
 
 impl Source {
-    /// The text for a dialect.
+    /// The source for a dialect.
     pub fn of(&self, dialect: &str) -> Option<&'static str> {
         match *self {
             Source::Common(text) => Some(text),
@@ -72,26 +70,26 @@ impl Source {
     }
 }
 
-/// How many threads run a kernel.
+/// The number of threads that run a kernel.
 pub enum Launch {
-    /// One for each element of the output, which `EACH(i)` hands out.
+    /// One thread per element of the output; `EACH(i)` gives its index.
     Elements,
-    /// So many groups, by the shape of the output, of so many threads, a power of 2.
+    /// A number of groups that depends on the shape of the output.
     Groups {
-        /// Threads of a group: `THREADS` in the kernel, whose own number is `LANE`.
+        /// Threads of a group, a power of 2. In the kernel: `THREADS`; the thread's index is `LANE`.
         threads: usize,
-        /// How many groups, whose number is `GROUP`.
+        /// The number of groups. In the kernel, the group's index is `GROUP`.
         groups: fn(&Shape) -> usize,
     },
 }
 
-/// The gradient of an op: for each input the gradient, or `None` for one that has none. Those that nobody wants are dropped.
+/// The gradient of an op: one per input, or `None` for an input without a gradient. Gradients that no input requires are dropped.
 pub enum Gradient {
-    /// The result is no differentiable function: it is outside of the tape.
+    /// The op is not differentiable: its result is outside of the tape.
     None,
-    /// By kernels that have no gradient themselves: a second derivative is an error.
+    /// By kernels without a gradient of their own: a second derivative is an error.
     Once(fn(&CustomBackward) -> Result<Vec<Option<Tensor>>>),
-    /// By ops that all have gradients.
+    /// By ops that are all differentiable.
     Twice(fn(&CustomBackward) -> Result<Vec<Option<Tensor>>>),
 }
 
@@ -115,7 +113,7 @@ pub struct Values {
     pub elements: Vec<f64>,
 }
 
-/// What the gradient is made of.
+/// The arguments of a gradient function.
 pub struct CustomBackward {
     /// The gradient of the output.
     pub dy: Tensor,
@@ -130,13 +128,13 @@ pub struct CustomBackward {
 }
 
 impl CustomOp {
-    /// The op of these inputs, at least one and at most eight, on one device. Errors: those of `output`; `Device`; `Unsupported`
-    /// where no kernel is for the device; `Backend` with the compiler's log.
+    /// Runs the op on one to eight inputs on one device. Errors: the errors of `output`; `Device`; `Unsupported` if there is no
+    /// kernel for the device; `Backend` with the compiler's log.
     pub fn call(&'static self, inputs: &[&Tensor]) -> Result<Tensor> {
         self.call_with(inputs, &[], &[])
     }
 
-    /// [`call`](CustomOp::call) with numbers, which the kernel gets after its tensors.
+    /// [`call`](CustomOp::call) with numbers, which the kernel receives after its tensors.
     pub fn call_with(&'static self, inputs: &[&Tensor], ints: &[i64], floats: &[f64]) -> Result<Tensor> {
         let op = self.name;
         if inputs.is_empty() || inputs.len() > 8 {
@@ -178,7 +176,7 @@ impl CustomOp {
     }
 }
 
-// An op is where it stands.
+// Two ops are equal if they are the same static.
 impl PartialEq for CustomOp {
     fn eq(&self, other: &CustomOp) -> bool {
         std::ptr::eq(self, other)

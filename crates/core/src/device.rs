@@ -8,13 +8,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A kind of device that a backend crate offers. A crate that is linked registers itself with `inventory::submit!`.
+/// A kind of device that a backend crate offers. A linked crate registers itself with `inventory::submit!`.
 pub struct Provider {
     /// The name before the colon: `"cpu"`, `"cuda"`.
     pub name: &'static str,
-    /// [`Device::best`] prefers the highest.
+    /// The priority: [`Device::best`] prefers the highest.
     pub priority: i32,
-    /// What is there now, one description a device; an error says what was looked for.
+    /// Lists the present devices, one description each. An error names the driver or library that was not found.
     pub list: fn() -> Result<Vec<DeviceInfo>>,
     /// Opens device `ordinal`.
     pub open: fn(ordinal: usize) -> Result<Arc<dyn Backend>>,
@@ -22,18 +22,18 @@ pub struct Provider {
 
 inventory::collect!(Provider);
 
-/// What is known of a device before it is opened.
+/// The description of a device before it is opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// The string that chooses it, such as `"cpu"`.
+    /// The string that selects it, such as `"cpu"`.
     pub name: String,
     /// The hardware in words.
     pub description: String,
     /// Driver and compiler with their versions.
     pub driver: String,
-    /// Bytes of memory of its own; `None` if that is the host's.
+    /// Bytes of the device's own memory; `None` if it uses the host's.
     pub memory: Option<usize>,
-    /// True unless the hardware is the host's own processor.
+    /// False if the hardware is the host's own processor.
     pub is_accelerator: bool,
 }
 
@@ -57,12 +57,12 @@ fn providers() -> Vec<&'static Provider> {
 static FEW_LAUNCHES: AtomicBool = AtomicBool::new(false);
 
 impl Device {
-    /// The CPU, which is always there if isograd-cpu is linked.
+    /// The CPU, which is always present if isograd-cpu is linked.
     pub fn cpu() -> Result<Device> {
         "cpu".parse()
     }
 
-    /// The first accelerator that is compiled in and there: CUDA, HIP, OpenCL; or else the CPU.
+    /// The first accelerator that is compiled in and present, in the order CUDA, HIP, OpenCL; the CPU if there is none.
     pub fn best() -> Result<Device> {
         let all: Vec<DeviceInfo> = providers().into_iter().filter_map(|p| (p.list)().ok()).flatten().collect();
         if let Some(info) = all.iter().find(|info| info.is_accelerator).or(all.last()) {
@@ -71,18 +71,18 @@ impl Device {
         Err(Error::device("device", "no backend is compiled in; enable a feature such as `cpu`"))
     }
 
-    /// Every compiled-in backend with its devices, the preferred first, or why there are none.
+    /// Every compiled-in backend with its devices, or with the reason why there are none. The preferred backend is first.
     pub fn list() -> Vec<(&'static str, Result<Vec<DeviceInfo>>)> {
         providers().into_iter().map(|p| (p.name, (p.list)())).collect()
     }
 
-    /// Tells backends of devices that are opened from now on that kernels will run a few times each, so that to optimise them
-    /// takes longer than it saves: PoCL's compiler does not, unless `ISOGRAD_OPENCL_OPTIONS` is set, be it to nothing.
+    /// Sets whether backends of devices opened from now on expect few launches of each kernel, so that optimising kernels takes
+    /// longer than it saves. PoCL's compiler then does not optimise, unless `ISOGRAD_OPENCL_OPTIONS` is set, even if it is empty.
     pub fn set_few_launches(few: bool) {
         FEW_LAUNCHES.store(few, Ordering::Relaxed);
     }
 
-    /// What [`set_few_launches`](Device::set_few_launches) was told last; false before.
+    /// The value last given to [`set_few_launches`](Device::set_few_launches); initially false.
     pub fn few_launches() -> bool {
         FEW_LAUNCHES.load(Ordering::Relaxed)
     }
@@ -92,7 +92,7 @@ impl Device {
         Device(Arc::new(Opened { name: name.into(), backend }))
     }
 
-    /// The string that chooses this device.
+    /// The string that selects this device.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -102,15 +102,15 @@ impl Device {
         &*self.0.backend
     }
 
-    /// Waits until everything enqueued has run; reports errors of what ran.
+    /// Waits until all enqueued work has run, and reports its errors.
     pub fn synchronize(&self) -> Result<()> {
         check_wait("synchronize")?;
         self.backend().synchronize()
     }
 
-    /// Seconds that the device takes for what `f` enqueues, after waiting for it: by its own clock on a GPU, where work that
-    /// is in the queue already is not counted and hides how long the host takes to enqueue; elsewhere by the host's.
-    /// Errors: those of `f`, and `Backend`.
+    /// Seconds that the device takes for the work that `f` enqueues, after waiting for it. On a GPU, the time is measured by the
+    /// device's clock: work already in the queue is not counted, and hides the time that the host takes to enqueue. Elsewhere it is
+    /// measured by the host's clock. Errors: the errors of `f`, and `Backend`.
     ///
     /// ```
     /// # use isograd_core::{Device, Result, Tensor};
@@ -123,8 +123,8 @@ impl Device {
         self.backend().time(&mut f)
     }
 
-    /// Sets how exactly this device multiplies matrices from now on, [`Precision::Exact`] until then. A device that has one
-    /// precision ignores it.
+    /// Sets the precision of this device's matrix products; initially [`Precision::Exact`]. A device that has one precision ignores
+    /// it.
     ///
     /// ```
     /// # use isograd_core::{Device, Precision};
@@ -136,23 +136,23 @@ impl Device {
         self.backend().set_matmul_precision(precision);
     }
 
-    /// Sets whose kernels multiply this device's matrices from now on; `ISOGRAD_BLAS`, `vendor` or `own`, says it until
-    /// then. A device without a vendor's library ignores it.
+    /// Sets the source of the kernels for this device's matrix products. The initial value is `ISOGRAD_BLAS`, `vendor` or `own`. A
+    /// device without a vendor's library ignores it.
     pub fn set_blas(&self, blas: Blas) {
         self.backend().set_blas(blas);
     }
 
-    /// Sets whether bad indices and values are errors of the call that met them, which then waits for the device, or of the
-    /// next call that waits anyway. `ISOGRAD_CHECKED`, 1 or 0, says it until then, or else whether this is a debug build. The
-    /// CPU always checks.
+    /// Sets whether bad indices and values are errors of the call that met them. That call then waits for the device. Otherwise
+    /// they are errors of the next call that waits. The initial value is `ISOGRAD_CHECKED`, 1 or 0; by default true in debug builds
+    /// only. The CPU always checks.
     pub fn set_checked(&self, is: bool) {
         self.backend().set_checked(is);
     }
 
-    /// Sets whether this device's results are the same bits in every run from now on, which they are until then. Without
-    /// that, CUDA devices of compute capability 9.0 and later scatter sums of f32, f16 and bf16 ([`Tensor::scatter_add`],
-    /// [`Tensor::index_add`], gradients of [`Tensor::gather`] and of what is like them) in any order, and round to the
-    /// tensor's dtype after each addition. Other devices ignore it.
+    /// Sets whether this device's results have the same bits in every run; initially true. If false, CUDA devices of compute
+    /// capability 9.0 and later add in any order when they scatter sums of f32, f16 and bf16, and round to the tensor's dtype after
+    /// each addition. This concerns [`Tensor::scatter_add`], [`Tensor::index_add`], and gradients of [`Tensor::gather`] and similar
+    /// ops. Other devices ignore it.
     ///
     /// [`Tensor::scatter_add`]: crate::Tensor::scatter_add
     /// [`Tensor::index_add`]: crate::Tensor::index_add

@@ -42,7 +42,7 @@ impl DType {
         }
     }
 
-    /// True for the four float dtypes, which alone can carry gradients.
+    /// True for the four float dtypes. Only float tensors have gradients.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
     }
@@ -61,7 +61,7 @@ impl DType {
         }
     }
 
-    /// The integers that elements can be: all of i64 for floats.
+    /// The integers that an element can hold; all of i64 for floats.
     pub(crate) fn integers(self) -> RangeInclusive<i64> {
         match self {
             DType::I32 => i32::MIN as i64..=i32::MAX as i64,
@@ -108,10 +108,10 @@ pub trait Element: Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     const DTYPE: DType;
     /// Appends the elements' bytes, in the machine's order.
     fn extend_bytes(values: &[Self], bytes: &mut Vec<u8>);
-    /// Appends the elements that have these bytes.
+    /// Appends the elements represented by these bytes.
     fn extend_elements(bytes: &[u8], elements: &mut Vec<Self>);
 
-    /// The elements that have these bytes.
+    /// The elements represented by these bytes.
     fn from_bytes(bytes: &[u8]) -> Vec<Self> {
         let mut elements = Vec::new();
         Self::extend_elements(bytes, &mut elements);
@@ -148,7 +148,7 @@ impl Element for bool {
     }
 }
 
-/// A number on the host, as attributes and scalar operands are. It never changes a tensor's dtype.
+/// A number on the host: an attribute or a scalar operand. It never changes a tensor's dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// An integer.

@@ -1,4 +1,4 @@
-//! One error type for the whole library: what failed, of which kind, and what was expected.
+//! One error type for the whole library: the op that failed, the kind of mistake, and what was expected.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of mistake an [`Error`] reports.
+/// The kind of mistake that an [`Error`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Shapes do not fit together.
@@ -29,11 +29,11 @@ pub enum Kind {
     Backend,
     /// A file could not be read or written.
     Io,
-    /// A file's content is not what its format demands.
+    /// A file's content violates its format.
     Format,
 }
 
-/// An error: the op (or file) that failed, the kind of mistake, and a message that names operands and expectation.
+/// An error: the op (or file) that failed, the kind of mistake, and a message that names the operands and the expected values.
 pub struct Error(Box<Repr>);
 
 struct Repr {
@@ -80,13 +80,13 @@ impl Error {
         Error(Box::new(Repr { op: op.into(), kind, message: message.into(), source: None }))
     }
 
-    /// A [`Kind::Io`] error: `action` is what was attempted, such as "reading".
+    /// A [`Kind::Io`] error. `action` is the attempted action, such as "reading".
     pub fn io(path: &std::path::Path, action: &str, source: std::io::Error) -> Self {
         let message = format!("{action} failed: {source}");
         Error::new(Kind::Io, path.display().to_string(), message).with_source(source)
     }
 
-    /// The same error as one of `op`.
+    /// The same error, attributed to `op`.
     pub fn of(mut self, op: impl Into<Cow<'static, str>>) -> Self {
         self.0.op = op.into();
         self

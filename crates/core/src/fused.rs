@@ -1,8 +1,8 @@
-//! Fused ops: one kernel in place of the many of a composite.
+//! Fused ops: one kernel in place of the kernels of a composite.
 //!
-//! The descriptor of a fused op is a struct of its attributes in the file of its op. Core and the backends share nothing else. The
-//! composite, in tensor ops, is the kernel's specification: it runs where a backend has no such kernel, and second derivatives go
-//! through it.
+//! The descriptor of a fused op is a struct of attributes. It stands in the file of its op, and is all that core and the backends
+//! share. The composite, in tensor ops, specifies the kernel. It runs on backends without the kernel, and second derivatives are
+//! computed through it.
 
 use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
@@ -16,8 +16,8 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
-/// The attributes of a fused kernel, and what the kernel computes. The documentation of each says what its inputs and outputs
-/// are; operands are contiguous unless it says otherwise, and statistics are in the accumulation dtype.
+/// The attributes and the composite of a fused kernel. The documentation of each descriptor describes its inputs and outputs.
+/// Unless it says otherwise, operands are contiguous. Statistics are in the accumulation dtype.
 pub trait Fused: Any + fmt::Debug + Send + Sync {
     /// The kernel's name in logs and reports.
     fn name(&self) -> &'static str;
@@ -27,22 +27,22 @@ pub trait Fused: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// What the kernel computes, in tensor ops: its outputs from its inputs, all contiguous, and from the values that the
-    /// outputs had before. `None` for an output whose values have no meaning. Shapes may differ from those of the outputs, with
-    /// as many elements. It is a reference on devices that do not have the kernel.
+    /// The kernel's specification in tensor ops: outputs from contiguous inputs and from the outputs' previous values `before`.
+    /// `None` for an output whose values are unspecified. An output may have another shape with the same number of elements.
+    /// Devices without the kernel run it instead.
     fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
 
-    /// For a kernel that adds, the sums of the absolute values of the terms, for each output; floats among the operands are f64.
+    /// For a kernel that adds: for each output, the sums of the absolute values of the terms. Float operands are f64.
     fn companions(&self, _inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
         Ok(None)
     }
 
-    /// How the terms of [`companions`](Fused::companions) are added.
+    /// The order in which the terms of [`companions`](Fused::companions) are added.
     fn sum(&self) -> Sum {
         Sum::Tree
     }
 
-    /// How often a result of 16 bits may be rounded.
+    /// The number of times that a 16-bit result may be rounded.
     fn roundings(&self) -> usize {
         1
     }
@@ -53,10 +53,10 @@ pub trait Fused: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// How the terms of a sum are added, on which its rounding errors depend.
+/// The order in which the terms of a sum are added. The bound of its rounding error depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
-    /// Pairwise, in a tree over at most all elements of an input.
+    /// Pairwise, in a tree. It has at most as many leaves as an input has elements.
     Tree,
     /// One after the other, along the last dimension of the first input, as in a matrix product.
     Product,
@@ -89,7 +89,7 @@ pub(crate) fn run_fused(op: &'static str, fused: &dyn Fused, inputs: &[&Tensor],
     run(op, Kernel::Fused(fused), inputs, outputs, Attributes::default())
 }
 
-/// The gradient of `x` from the gradient `dy` of `f()`, which may have another shape of as many elements.
+/// The gradient of `x` from the gradient `dy` of `f()`. `dy` may have another shape with the same number of elements.
 pub(crate) fn gradient_by_ops(
     x: &Tensor,
     dy: &Tensor,
@@ -102,8 +102,8 @@ pub(crate) fn gradient_by_ops(
     })
 }
 
-/// Puts what a fused kernel computed on the tape. `backward` launches the backward kernel; a pass that is itself recorded
-/// goes through `composite`, a function of the same inputs.
+/// Puts the output of a fused kernel on the tape. `backward` launches the backward kernel. With `create_graph`, the gradient is
+/// computed through `composite`, a function of the same inputs.
 pub(crate) fn record_fused(
     op: &'static str,
     inputs: &[&Tensor],
@@ -114,7 +114,7 @@ pub(crate) fn record_fused(
     record_fused_after(op, inputs, output, None, composite, backward)
 }
 
-/// [`record_fused`] with a prologue: `backward` is given `dy` after it.
+/// [`record_fused`] with a prologue: `backward` receives `dy` after the prologue.
 pub(crate) fn record_fused_after(
     op: &'static str,
     inputs: &[&Tensor],

@@ -1,18 +1,18 @@
-//! Memory of the host, of sizes that a program's data decide: where it is not there, an error takes the place of an abort.
+//! Host memory whose size depends on a program's data: a failed allocation is an error, not an abort.
 
 use crate::{Error, Kind, Result};
 
-/// Larger buffers are asked for only if the system has them: it may promise more than it can give.
+/// Larger buffers are requested only if the system has that much memory: it may promise more than it can give.
 const CHECKED_FROM: usize = 1 << 30;
 
-/// Room for `n` elements behind those of `buffer`; false if the memory is not there.
+/// Reserves capacity for `n` further elements in `buffer`; false if there is no memory.
 pub fn reserve<T>(buffer: &mut Vec<T>, n: usize) -> bool {
     let bytes = n.saturating_mul(size_of::<T>());
     let is_there = bytes < CHECKED_FROM || available().is_none_or(|free| bytes <= free);
     is_there && buffer.try_reserve_exact(n).is_ok()
 }
 
-/// An empty vector with room for `n` elements. Errors: `OutOfMemory`, of `op`.
+/// An empty vector with capacity for `n` elements. Errors: `OutOfMemory`, of `op`.
 pub fn with_room<T>(op: &'static str, n: usize) -> Result<Vec<T>> {
     let mut buffer = Vec::new();
     if reserve(&mut buffer, n) {
@@ -24,21 +24,21 @@ pub fn with_room<T>(op: &'static str, n: usize) -> Result<Vec<T>> {
     Err(Error::new(Kind::OutOfMemory, op, message))
 }
 
-/// What an iterator that knows its length yields. Errors: `OutOfMemory`, of `op`.
+/// Collects an iterator of known length. Errors: `OutOfMemory`, of `op`.
 pub fn collect<T>(op: &'static str, elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut all = with_room(op, elements.len())?;
     all.extend(elements);
     Ok(all)
 }
 
-/// `n` times `element`. Errors: `OutOfMemory`, of `op`.
+/// `n` copies of `element`. Errors: `OutOfMemory`, of `op`.
 pub fn repeated<T: Clone>(op: &'static str, element: T, n: usize) -> Result<Vec<T>> {
     let mut all = with_room(op, n)?;
     all.resize(n, element);
     Ok(all)
 }
 
-/// Bytes that the system could still give, where it tells.
+/// Bytes of available memory, if the system tells.
 pub fn available() -> Option<usize> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,6 +1,6 @@
 //! Tensors, the tape and the [`Backend`] trait of isograd.
 //!
-//! Backends live in crates of their own and register themselves when linked; this crate knows none of them.
+//! Backends live in crates of their own and register themselves when linked. This crate knows none of them.
 
 mod autocast;
 pub mod backend;

@@ -1,33 +1,34 @@
-//! Printing of tensors: dtype, shape and device, and below them the elements in brackets, as PyTorch prints them.
+//! Printing of tensors: dtype, shape and device, then the elements in brackets, as in PyTorch.
 
 use crate::capture::check_wait;
 use crate::{DType, Element, Result, Tensor, bf16, f16, no_grad};
 use std::fmt;
 
-/// How [`Tensor::display`] prints elements; the default is PyTorch's.
+/// The format of [`Tensor::display`]; the default is PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrintOptions {
-    /// Digits behind the point of a float: 4.
+    /// Digits after the decimal point of a float: 4.
     pub precision: usize,
-    /// When floats have exponents.
+    /// The notation of floats.
     pub notation: Notation,
-    /// Elements up to which all of a tensor are printed: 1000.
+    /// The largest number of elements for which all are printed: 1000.
     pub threshold: usize,
-    /// Elements at each end of a dimension that are printed of a longer tensor: 3.
+    /// Elements printed at each end of a dimension of a larger tensor: 3.
     pub edge_items: usize,
-    /// Characters of a line, behind which a row goes on in the next: 80.
+    /// Characters of a line, after which a row continues on the next: 80.
     pub line_width: usize,
 }
 
-/// When floats are printed with exponents, as `1.0000e-08`.
+/// The notation of floats: with an exponent, as `1.0000e-08`, or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Notation {
-    /// If one is above 1e8, one that is no integer below 1e-4, or the largest more than 1000 times the smallest.
+    /// With an exponent if an element is above 1e8, if a non-integer is below 1e-4, or if the largest is more than 1000 times the
+    /// smallest.
     #[default]
     Auto,
-    /// Never.
+    /// Without an exponent.
     Fixed,
-    /// Always.
+    /// With an exponent.
     Scientific,
 }
 
@@ -38,8 +39,8 @@ impl Default for PrintOptions {
 }
 
 impl Tensor {
-    /// The tensor as it is printed with these options. Printing waits for the device, and reads no more than it shows; of a tensor
-    /// that cannot be read it says why.
+    /// The tensor, printed with these options. Printing waits for the device, and reads only the printed elements. For a tensor
+    /// that cannot be read, it prints the reason.
     ///
     /// ```
     /// # use isograd_core::{PrintOptions, Result, Tensor};
@@ -54,7 +55,7 @@ impl Tensor {
 }
 
 impl fmt::Display for Tensor {
-    /// Prints as [`Tensor::display`] does; a precision (`{:.2}`) is that of the options.
+    /// Prints as [`Tensor::display`] does. A precision (`{:.2}`) sets `precision` of the options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = PrintOptions::default();
         let options = PrintOptions { precision: f.precision().unwrap_or(default.precision), ..default };
@@ -85,7 +86,7 @@ impl fmt::Display for Displayed {
 }
 
 fn elements(t: &Tensor, options: &PrintOptions) -> Result<String> {
-    // Before anything is launched, which a captured step would record.
+    // Before any launch, which a captured step would record.
     check_wait("display")?;
     if t.numel() == 0 {
         return Ok("[]".into());
@@ -96,7 +97,7 @@ fn elements(t: &Tensor, options: &PrintOptions) -> Result<String> {
     Ok(Block { dims: shown.dims(), is_cut: &is_cut, width, options }.text(&texts, 0))
 }
 
-/// The first and the last elements of each dimension, and which dimensions have others between them.
+/// The first and the last elements of each dimension, and a flag for each dimension whose middle is omitted.
 fn ends(t: &Tensor, options: &PrintOptions) -> Result<(Tensor, Vec<bool>)> {
     let n = options.edge_items;
     let is_long = t.numel() > options.threshold;
@@ -137,7 +138,7 @@ fn floats(t: &Tensor) -> Result<Vec<f64>> {
     })
 }
 
-/// How all floats of a tensor are written.
+/// The notation of all floats of a tensor.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// `3.`
@@ -149,7 +150,7 @@ enum Form {
 }
 
 impl Form {
-    /// PyTorch's choice, which looks at finite values other than 0.
+    /// PyTorch's choice, from the finite values other than 0.
     fn of(values: &[f64], options: &PrintOptions) -> Form {
         let sizes = values.iter().map(|v| v.abs()).filter(|v| v.is_finite() && *v != 0.0);
         let (low, high) = sizes.clone().fold((f64::INFINITY, 0f64), |(low, high), v| (low.min(v), high.max(v)));
@@ -174,7 +175,7 @@ impl Form {
     }
 }
 
-/// `1.5e-8` as `1.5e-08`: an exponent has a sign and two digits at least.
+/// `1.5e-8` as `1.5e-08`: the exponent gets at least two digits, and a sign.
 fn with_sign(text: &str) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (sign, size) = exponent.strip_prefix('-').map_or(('+', exponent), |size| ('-', size));
@@ -183,9 +184,9 @@ fn with_sign(text: &str) -> String {
 
 /// The elements of a tensor in brackets.
 struct Block<'a> {
-    /// What is shown of each dimension.
+    /// The number of printed elements of each dimension.
     dims: &'a [usize],
-    /// Which dimensions have elements that are left out in their middle.
+    /// True for each dimension whose middle is omitted.
     is_cut: &'a [bool],
     /// Characters of an element.
     width: usize,
@@ -193,7 +194,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The text of what lies within the dimensions before `d`.
+    /// The text of the dimensions from `d` on.
     fn text(&self, texts: &[String], d: usize) -> String {
         let Some(&extent) = self.dims.get(d) else { return texts.concat() };
         let inner = texts.len() / extent.max(1);
@@ -203,7 +204,7 @@ impl Block<'_> {
         };
         let mut parts: Vec<String> = (0..extent).map(part).collect();
         if self.is_cut[d] {
-            // PyTorch has two blanks before it in a row of elements.
+            // PyTorch puts two spaces before the dots in a row of elements.
             let dots = if self.dims.len() - d == 1 && extent > 0 { " ..." } else { "..." };
             parts.insert(extent / 2, dots.into());
         }

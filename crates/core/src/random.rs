@@ -1,6 +1,6 @@
 //! Random generators: Philox 4x32-10, the same stream on every backend.
 
-// The constants are written as they were derived, which is what every other backend's source says too.
+// The constants have the digits of their derivation, as in the source of every other backend.
 #![allow(clippy::excessive_precision)]
 
 use crate::capture::{Draw, draw};
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Where a generator stands.
+/// The position of a generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RngState {
     /// The key.
     pub seed: u64,
     /// The next block of four 32-bit draws.
     pub offset: u64,
-    /// Separates generators of one seed.
+    /// Distinguishes generators of the same seed.
     pub stream: u64,
 }
 
 impl RngState {
-    /// A generator at this state, plus an i64 `[3]` if there is a base.
+    /// A generator at this state; `base`, an i64 `[3]`, is added if there is one.
     pub(crate) fn generator(&self, base: Option<&Tensor>) -> Result<Rng> {
         let base = base.map_or(Ok(vec![0; 3]), Tensor::to_vec::<i64>)?;
         let RngState { seed, offset, stream } = *self;
@@ -30,8 +30,8 @@ impl RngState {
     }
 }
 
-/// A counter-based random generator. Clones share their state, so that a model's layers draw from one sequence and a
-/// checkpoint saves one position. Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
+/// A counter-based random generator. Clones share their state: the layers of a model draw from one sequence, and a checkpoint saves
+/// one position. Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
 #[derive(Clone, Debug)]
 pub struct Rng(Arc<Mutex<RngState>>);
 
@@ -41,22 +41,22 @@ impl Rng {
         Rng::from_state(RngState { seed, offset: 0, stream: 0 })
     }
 
-    /// A generator that goes on from `state`.
+    /// A generator that continues from `state`.
     pub fn from_state(state: RngState) -> Rng {
         Rng(Arc::new(Mutex::new(state)))
     }
 
-    /// Where it stands.
+    /// The current position.
     pub fn state(&self) -> RngState {
         *self.0.lock()
     }
 
-    /// Sets this generator and all its clones.
+    /// Sets the position of this generator and all its clones.
     pub fn set_state(&self, state: RngState) {
         *self.0.lock() = state;
     }
 
-    /// A generator of its own, of the same seed and another stream.
+    /// An independent generator with the same seed and another stream.
     pub fn stream(&self, stream: u64) -> Rng {
         Rng::from_state(RngState { offset: 0, stream, ..self.state() })
     }
@@ -66,7 +66,7 @@ impl Rng {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Takes the blocks for `n` draws and returns where they start.
+    /// Takes the blocks for `n` draws and returns their start.
     pub(crate) fn advance(&self, n: usize) -> Result<Draw> {
         let mut state = self.0.lock();
         let before = *state;
@@ -83,14 +83,14 @@ impl Rng {
     }
 }
 
-/// The generators that were drawn from, each with its state before the first draw.
+/// The generators drawn from, each with its state before the first draw.
 pub(crate) type Journal = Vec<(Rng, RngState)>;
 
 thread_local! {
     static JOURNAL: RefCell<Vec<Journal>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` and notes what it draws from.
+/// Runs `f` and records the generators that it draws from.
 pub(crate) fn journal<R>(f: impl FnOnce() -> R) -> (R, Journal) {
     struct Pop;
     impl Drop for Pop {
@@ -105,7 +105,7 @@ pub(crate) fn journal<R>(f: impl FnOnce() -> R) -> (R, Journal) {
     (result, journal)
 }
 
-/// Runs `f` with the noted generators where they were, and puts them back where they are now.
+/// Runs `f` with the generators at their recorded states, then restores their current states.
 pub(crate) fn replayed<R>(journal: &Journal, f: impl FnOnce() -> R) -> R {
     struct Restore(Journal);
     impl Drop for Restore {
@@ -146,19 +146,19 @@ pub fn uniform(draw: u32) -> f32 {
     (draw >> 8) as f32 * f32::from_bits(0x3380_0000)
 }
 
-/// `[lo, hi)` as every backend draws from it: `min(fma(width, uniform(draw), lo), last)` in f32.
+/// `[lo, hi)` as drawn by every backend: `min(fma(width, uniform(draw), lo), last)` in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UniformRange {
     /// The lower end.
     pub lo: f32,
-    /// The distance of the ends.
+    /// The difference of the ends.
     pub width: f32,
     /// The largest number of the output's dtype below the upper end; `lo` if the range is empty.
     pub last: f32,
 }
 
 impl UniformRange {
-    /// The range as values of a float `dtype` are drawn from it. Both ends are rounded to f32 first.
+    /// The range of draws for a float `dtype`. Both ends are rounded to f32 first.
     pub fn new(lo: f64, hi: f64, dtype: DType) -> UniformRange {
         let (lo, hi) = (lo as f32, hi as f32);
         let last = match dtype {
@@ -170,7 +170,7 @@ impl UniformRange {
         UniformRange { lo, width: hi - lo, last }
     }
 
-    /// The value of a draw, still to be rounded to a 16-bit dtype.
+    /// The value of a draw, not yet rounded to a 16-bit dtype.
     #[inline]
     pub fn value(self, draw: u32) -> f32 {
         self.width.mul_add(uniform(draw), self.lo).min(self.last)
@@ -183,7 +183,8 @@ fn below16(v: f32, bits: impl Fn(f32) -> u16, value: impl Fn(u16) -> f32) -> f32
     if value(rounded) < v {
         return value(rounded);
     }
-    // The next smaller number, by its bits: magnitudes count up, and zero's neighbour is the smallest negative one.
+    // The next smaller number, by its bits: the bits of a positive number count up with it, and the neighbour of zero is the
+    // smallest negative number.
     value(match rounded {
         0 | 0x8000 => 0x8001,
         b if b & 0x8000 != 0 => b + 1,
@@ -191,8 +192,8 @@ fn below16(v: f32, bits: impl Fn(f32) -> u16, value: impl Fn(u16) -> f32) -> f32
     })
 }
 
-/// Two independent normal draws of mean 0 and deviation 1: Box and Muller's method in operations that every IEEE device
-/// rounds alike, so that the result is the same bit for bit.
+/// Two independent normal draws of mean 0 and deviation 1. The method is Box and Muller's, in operations that every IEEE device
+/// rounds alike, so that all devices compute the same bits.
 #[inline]
 pub fn normal2(a: u32, b: u32) -> (f32, f32) {
     const LOG: [f32; 8] = [
@@ -232,7 +233,7 @@ pub fn normal2(a: u32, b: u32) -> (f32, f32) {
         let s = l * q;
         radius = (-s).mul_add(s, l).mul_add(0.5 * q, s);
     }
-    // Sine and cosine of b's angle within its quadrant, which its two highest bits choose.
+    // Sine and cosine of b's angle within its quadrant. The two highest bits of b select the quadrant.
     let t = ((b & 0x3FFF_FFFF) >> 6) as i32 - (1 << 23);
     let x = t as f32 * f32::from_bits(0x33C9_0FDB);
     let w = x * x;

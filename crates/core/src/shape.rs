@@ -36,12 +36,12 @@ impl Shape {
         self.0.iter().product()
     }
 
-    /// Checks rank and that elements can be counted in bytes; `Shape` error otherwise.
+    /// Checks the rank, and that the size in bytes does not overflow. Errors: `Shape`.
     pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         if self.rank() > MAX_RANK {
             return Err(Error::shape(op, format!("{self} has rank {}, at most {MAX_RANK} is allowed", self.rank())));
         }
-        // Zero extents do not hide an overflow of the others: strides are computed from them.
+        // The product of nonzero extents must not overflow either: strides are computed from it.
         let product = self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
         match product.and_then(|n| n.checked_mul(16)).filter(|&n| n <= isize::MAX as usize) {
             Some(_) => Ok(()),
@@ -196,7 +196,7 @@ from_tuple!(A B C);
 from_tuple!(A B C D);
 from_tuple!(A B C D E);
 
-/// How a tensor's elements lie in memory: element `i` is at `offset + sum(i[k] * strides[k])`, counted in elements.
+/// The memory layout of a tensor: element `i` is at `offset + sum(i[k] * strides[k])`, counted in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
@@ -216,7 +216,7 @@ impl Layout {
         &self.shape
     }
 
-    /// Steps between neighbours, in elements; 0 where an extent was expanded.
+    /// Steps between neighbours, in elements; 0 for an expanded dimension.
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
@@ -226,7 +226,7 @@ impl Layout {
         self.offset
     }
 
-    /// True if the elements lie side by side in row-major order.
+    /// True if the elements are adjacent in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         for (&d, &s) in self.shape.iter().zip(&self.strides).rev() {
@@ -238,7 +238,8 @@ impl Layout {
         true
     }
 
-    /// True if several elements have one position. Views of a tensor whose elements are apart, which expand nothing, never do.
+    /// True if several elements share a position. A view of a tensor without shared positions has none, unless it expands a
+    /// dimension.
     pub fn overlaps(&self) -> bool {
         if self.shape.numel() == 0 {
             return false;
@@ -246,7 +247,7 @@ impl Layout {
         let mut runs: SmallVec<[(usize, usize); 4]> =
             self.strides.iter().copied().zip(self.shape.iter().copied()).filter(|&(_, d)| d > 1).collect();
         runs.sort_unstable();
-        // Where each stride is longer than what all smaller ones reach, elements are apart.
+        // Positions are distinct if each stride exceeds the reach of all smaller strides.
         let mut reach = 0;
         runs.iter().any(|&(stride, extent)| {
             let is_within = stride <= reach;
@@ -255,7 +256,7 @@ impl Layout {
         })
     }
 
-    /// One past the highest position that an element has; 0 if there are none.
+    /// One past the highest position of an element; 0 if there are no elements.
     pub fn end(&self) -> usize {
         if self.shape.numel() == 0 {
             return 0;
@@ -286,14 +287,14 @@ impl Layout {
     pub fn narrow(&self, dim: usize, start: usize, length: usize, step: usize) -> Layout {
         let mut to = self.clone();
         to.shape.0[dim] = length;
-        // Without elements there is no place to start from: the offset stays within the memory.
+        // An empty view has no first element: its offset stays within the memory.
         to.offset += if to.shape.numel() == 0 { 0 } else { start * self.strides[dim] };
-        // A single element has no neighbour, and a step to one may be of any size.
+        // A single element has no neighbour; its stride may have any value.
         to.strides[dim] *= if length > 1 { step } else { 1 };
         to
     }
 
-    /// Dimension `dim` becomes two, given by their extents and by the steps between their neighbours in elements of the old one.
+    /// Splits dimension `dim` in two, each given by its extent and its step in elements of the old dimension.
     pub fn split(&self, dim: usize, parts: [(usize, usize); 2]) -> Layout {
         let stride = self.strides[dim];
         let mut to = self.clone();
@@ -306,8 +307,9 @@ impl Layout {
         to
     }
 
-    /// Of `[n, c, kernel, extents]`, where kernel and extents are three each, the view `[n, c, output, kernel]` whose element l of
-    /// the output and i of the kernel is element `before + padding + l - i dilation` of extents, which must be there.
+    /// For a layout `[n, c, kernel, extents]`, with three dimensions each for kernel and extents: the view `[n, c, output, kernel]`
+    /// in which element l of the output and i of the kernel is element `before + padding + l - i dilation` of extents. These
+    /// elements must exist.
     pub fn gathered(
         &self,
         before: [usize; 3],
@@ -320,18 +322,18 @@ impl Layout {
             let step = self.strides[d + 5];
             to.shape.0[d + 2] = output[d];
             to.offset += (before[d] + padding[d]) * step;
-            // Elements of extents that follow one of the kernel are more than dilation; a kernel of one element takes no step.
+            // The extents behind an element of the kernel are more than `dilation`. A kernel of one element takes no step.
             to.strides[d + 5] = if self.shape[d + 2] > 1 { self.strides[d + 2] - dilation[d] * step } else { 0 };
         }
         to
     }
 
-    /// The same layout in a buffer with `by` elements more at its start.
+    /// The same layout in a buffer with `by` more elements at its start.
     pub fn shift(&self, by: usize) -> Layout {
         Layout { offset: self.offset + by, ..self.clone() }
     }
 
-    /// Drops dimension `dim` at `index`.
+    /// Selects `index` along dimension `dim`, and removes the dimension.
     pub fn select(&self, dim: usize, index: usize) -> Layout {
         let mut to = self.narrow(dim, index, 1, 1);
         to.shape.0.remove(dim);
@@ -339,7 +341,7 @@ impl Layout {
         to
     }
 
-    /// Expands to `shape`, to which this layout's shape must broadcast (the caller has checked).
+    /// Expands to `shape`. The caller has checked that this layout's shape broadcasts to it.
     pub fn expand(&self, shape: &Shape) -> Layout {
         let new = shape.rank() - self.shape.rank();
         let stride = |i: usize, d: usize| match i.checked_sub(new) {
@@ -350,12 +352,12 @@ impl Layout {
         Layout { shape: shape.clone(), strides, offset: self.offset }
     }
 
-    /// The same elements under another shape of as many elements, if strides can say so.
+    /// The same elements under another shape with the same number of elements, if strides can express it.
     pub fn reshape(&self, shape: &Shape) -> Option<Layout> {
         if self.is_contiguous() {
             return Some(Layout { offset: self.offset, ..Layout::contiguous(shape.clone()) });
         }
-        // Groups of old dimensions that are one run in memory must cover groups of new dimensions exactly.
+        // A group of old dimensions that is contiguous in memory must cover a group of new dimensions exactly.
         let old: SmallVec<[(usize, usize); 4]> =
             self.shape.iter().zip(&self.strides).map(|(&d, &s)| (d, s)).filter(|&(d, _)| d != 1).collect();
         let mut strides: Dims = smallvec![1; shape.rank()];

@@ -21,8 +21,8 @@ pub(crate) struct Inner {
     pub edge: Option<Edge>,
 }
 
-/// Where a tensor's elements are, to find tensors by: two that live have one place if they are the same elements of the same memory
-/// in the same order, as clones are.
+/// The location of a tensor's elements, for lookup of tensors. Two living tensors have equal places if they are the same elements
+/// of the same memory in the same order, as clones are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     memory: usize,
@@ -32,9 +32,9 @@ pub struct Place {
 pub(crate) struct Storage {
     memory: Box<dyn Memory>,
     device: Device,
-    /// Counts in-place changes, so that the tape sees whether what it saved is still what it was.
+    /// Counts in-place changes, so that the tape detects changes of saved tensors.
     version: AtomicU64,
-    /// How many allocations were made before this one.
+    /// The number of allocations before this one.
     born: u64,
 }
 
@@ -64,7 +64,7 @@ impl Storage {
 }
 
 impl Tensor {
-    /// A tensor of unspecified content, which the caller overwrites. Errors: `Shape`, `OutOfMemory`.
+    /// A tensor of unspecified content, to be overwritten by the caller. Errors: `Shape`, `OutOfMemory`.
     pub fn empty(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::allocate("empty", &shape.into(), dtype, device)
     }
@@ -86,12 +86,12 @@ impl Tensor {
         Tensor(Arc::new(Inner { layout, dtype: self.dtype(), storage: self.0.storage.clone(), edge }))
     }
 
-    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's; `OutOfMemory`.
+    /// A tensor from host values in row-major order. Errors: `Shape` if `shape` has another number of elements; `OutOfMemory`.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&values, shape, device)
     }
 
-    /// A tensor from host values in row-major order. Errors: `Shape` if their number is not the shape's; `OutOfMemory`.
+    /// A tensor from host values in row-major order. Errors: `Shape` if `shape` has another number of elements; `OutOfMemory`.
     pub fn from_slice<T: Element>(values: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
         let mut bytes = host::with_room("from_vec", size_of_val(values))?;
@@ -150,7 +150,7 @@ impl Tensor {
         self.0.dtype
     }
 
-    /// Where the memory is.
+    /// The device that holds the memory.
     pub fn device(&self) -> &Device {
         &self.0.storage.device
     }
@@ -160,29 +160,28 @@ impl Tensor {
         &self.0.layout
     }
 
-    /// True if the elements lie side by side in row-major order.
+    /// True if the elements are adjacent in row-major order.
     pub fn is_contiguous(&self) -> bool {
         self.0.layout.is_contiguous()
     }
 
-    /// True if both tensors look at the same memory.
+    /// True if both tensors share memory.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0.storage, &other.0.storage)
     }
 
-    /// Where the elements are.
+    /// The location of the elements.
     pub fn place(&self) -> Place {
         Place { memory: Arc::as_ptr(&self.0.storage) as usize, layout: self.layout().clone() }
     }
 
-    /// Where the memory's owner is on the host, and which of its bytes lie between the first and the last element of a
-    /// contiguous tensor.
+    /// The address on the host of the memory's owner, and the byte range of a contiguous tensor's elements.
     pub(crate) fn span(&self) -> (usize, Range<usize>) {
         let start = self.layout().offset() * self.dtype().size();
         (Arc::as_ptr(&self.0.storage) as usize, start..start + self.numel() * self.dtype().size())
     }
 
-    /// True if nobody else can see this tensor's memory.
+    /// True if no other tensor shares this memory.
     pub(crate) fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
     }
@@ -192,12 +191,12 @@ impl Tensor {
         self.shares_memory(other) && self.layout() == other.layout() && self.dtype() == other.dtype()
     }
 
-    /// True if the tape follows this tensor: it is a leaf, or was computed from one.
+    /// True if the tensor is on the tape: it is a leaf, or was computed from one.
     pub fn requires_grad(&self) -> bool {
         self.0.edge.is_some()
     }
 
-    /// A leaf of the tape that shares this tensor's memory: `backward` keeps its gradient.
+    /// A leaf of the tape that shares this tensor's memory. `backward` accumulates its gradient.
     /// Errors: `Dtype` unless it is a float tensor.
     pub fn leaf(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
@@ -244,7 +243,7 @@ impl Tensor {
         Ok(self.to_f64_vec()?[0])
     }
 
-    /// The same values on another device; the gradient does not follow.
+    /// The same values on another device, outside of the tape.
     pub fn to_device(&self, device: &Device) -> Result<Tensor> {
         if self.device() == device {
             return Ok(self.clone());
@@ -256,9 +255,9 @@ impl Tensor {
         Operand { memory: &*self.0.storage.memory, layout: &self.0.layout, dtype: self.dtype() }
     }
 
-    /// Comes before every change in place, and tells the watch of a checkpoint. Errors unless the elements may be changed: the
-    /// tape must not follow them, and each must have a place of its own, for what several would write to one place is not
-    /// defined.
+    /// Checks that a tensor may be changed in place, and notifies the watch of a checkpoint. Every change in place calls it first.
+    /// Returns an error for a tensor on the tape, and for elements that share a position: the result of several writes to one
+    /// position is undefined.
     pub(crate) fn check_in_place(&self, op: &'static str) -> Result<()> {
         if self.requires_grad() && tape::is_grad_enabled() {
             return Err(Error::value(
@@ -280,7 +279,7 @@ impl Tensor {
     }
 }
 
-/// What a kernel is run with beside tensors.
+/// The arguments of a kernel other than tensors.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Attributes<'a> {
     pub ints: &'a [i64],
@@ -297,7 +296,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Runs a kernel: the one place where core meets a backend. Empty outputs need no kernel.
+/// Runs a kernel. This is the only place where core calls a backend. Empty outputs need no kernel.
 pub(crate) fn run(
     op: &'static str,
     kernel: Kernel<'_>,
@@ -316,7 +315,7 @@ pub(crate) fn run(
     device.backend().run(&Call { op, kernel, inputs: &inputs, outputs: &outputs, ints, floats })
 }
 
-/// Errors unless all operands have the first one's dtype and device.
+/// Checks that all operands have the dtype and device of the first.
 pub(crate) fn check_same(op: &'static str, operands: &[&Tensor]) -> Result<()> {
     let first = operands[0];
     for other in &operands[1..] {
@@ -328,7 +327,7 @@ pub(crate) fn check_same(op: &'static str, operands: &[&Tensor]) -> Result<()> {
     check_device(op, operands)
 }
 
-/// Errors unless all operands are on the first one's device.
+/// Checks that all operands are on the device of the first.
 pub(crate) fn check_device(op: &'static str, operands: &[&Tensor]) -> Result<()> {
     if operands.iter().any(|t| t.device() != operands[0].device()) {
         return Err(Error::device(op, format!("operands must be on one device, got {}", describe(operands))));
@@ -336,7 +335,7 @@ pub(crate) fn check_device(op: &'static str, operands: &[&Tensor]) -> Result<()>
     Ok(())
 }
 
-/// Errors unless the tensor is a float tensor.
+/// Checks that the tensor is a float tensor.
 pub(crate) fn check_float(op: &'static str, t: &Tensor) -> Result<()> {
     if !t.dtype().is_float() {
         return Err(Error::dtype(op, format!("{} was given, expected a float dtype", describe(&[t]))));
@@ -344,7 +343,7 @@ pub(crate) fn check_float(op: &'static str, t: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Errors unless the tensor may index: i64 or i32.
+/// Checks that the tensor can be an index: i64 or i32.
 pub(crate) fn check_index(op: &'static str, t: &Tensor) -> Result<()> {
     if !t.dtype().is_int() {
         return Err(Error::dtype(op, format!("the index is {}, expected i64 or i32", describe(&[t]))));
@@ -352,18 +351,18 @@ pub(crate) fn check_index(op: &'static str, t: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// `f32 [2, 3] on cpu, ...`: operands as errors name them.
+/// `f32 [2, 3] on cpu, ...`: the operands, for errors.
 pub(crate) fn describe(operands: &[&Tensor]) -> String {
     let one = |t: &&Tensor| format!("{} {} on {}", t.dtype(), t.shape(), t.device());
     operands.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// How a scalar enters a kernel of `dtype`: as an integer or as a float. Errors: `Dtype` for a float with integers.
+/// A scalar as the attribute of a kernel of `dtype`: an integer or a float. Errors: `Dtype` for a float with integers.
 pub(crate) fn scalar_for(op: &'static str, scalar: Scalar, dtype: DType) -> Result<(i64, f64)> {
     if dtype.is_float() { Ok((0, scalar.as_f64())) } else { Ok((scalar.as_i64().map_err(|e| e.of(op))?, 0.0)) }
 }
 
-/// Errors unless elements of `dtype` can be this integer.
+/// Checks that elements of `dtype` can hold this integer.
 pub(crate) fn check_holds(op: &'static str, dtype: DType, int: i64) -> Result<()> {
     let range = dtype.integers();
     if !range.contains(&int) {

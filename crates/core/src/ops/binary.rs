@@ -1,4 +1,4 @@
-//! Arithmetic of two operands, which broadcast, or of one and a host scalar.
+//! Arithmetic of two operands, which broadcast, or of a tensor and a host scalar.
 
 use super::{Part, all_or_each, common_shape, gradient_of, gradients, in_acc, pointwise_one};
 use crate::pointwise::{Domain, Pointwise};
@@ -6,7 +6,7 @@ use crate::tape::{Saved, record};
 use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
 use crate::{Error, Result, Scalar, Tensor, autocast};
 
-/// How a quotient is rounded.
+/// The rounding of a quotient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// Toward minus infinity.
@@ -229,7 +229,7 @@ fn add(op: &'static str, a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<Tensor
     })
 }
 
-/// `backward`: the row of both gradients, and that of the first operand's.
+/// `backward`: the row of both gradients, and the row of the first operand's gradient.
 fn extremum(row: Pointwise, backward: [Pointwise; 2], a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let y = binary(row.name(), row, a, b, &[], &[])?;
     let (sa, sb) = (Saved::input(a), Saved::input(b));

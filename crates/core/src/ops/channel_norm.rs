@@ -1,4 +1,4 @@
-//! Normalisation of channels: over a batch, over groups of channels, and each alone.
+//! Normalisation of channels: over the batch, over groups of channels, and of single channels.
 
 use super::in_acc;
 use super::in_place::update_for;
@@ -9,27 +9,28 @@ use crate::tape::{Backward, no_grad};
 use crate::tensor::{check_device, check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
-/// Mean and variance over all batches, which training updates in place.
+/// Running mean and variance, which training updates in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Running<'a> {
     /// `[C]`, in the dtype of x or f32.
     pub mean: &'a Tensor,
     /// `[C]`, unbiased, in the dtype of x or f32.
     pub var: &'a Tensor,
-    /// How many batches there were: one element of i64, which training increments.
+    /// The number of batches so far: one element of i64, which training increments.
     pub batches: Option<&'a Tensor>,
-    /// The weight of a batch: `running = (1 - momentum) running + momentum batch`. Without one, all batches weigh the same.
+    /// The weight of a batch: `running = (1 - momentum) running + momentum batch`. Without a momentum, all batches have the same
+    /// weight.
     pub momentum: Option<f64>,
 }
 
-/// Which mean and variance a channel is normalised with.
+/// The source of the mean and variance of a channel.
 #[derive(Clone, Copy, Debug)]
 pub enum Statistics<'a> {
-    /// Those of x.
+    /// Computed from x.
     Batch,
-    /// Those of x, with which the running ones are updated: training.
+    /// Computed from x; the running statistics are updated with them (training).
     Update(Running<'a>),
-    /// The running ones: use.
+    /// The running statistics (inference).
     Running(Running<'a>),
 }
 
@@ -45,7 +46,7 @@ impl<'a> Statistics<'a> {
         if let Statistics::Update(running) = self { Some(*running) } else { None }
     }
 
-    /// x in f32, if it has 16 bits in an [`autocast`](crate::autocast()). Running statistics that have 16 bits go with such an x.
+    /// x in f32, if it has 16 bits in an [`autocast`](crate::autocast()). The running statistics may then have 16 bits.
     fn widened(&self, x: &Tensor) -> Result<Option<Tensor>> {
         if self.running().is_some_and(|running| running.mean.dtype() != DType::F32) {
             return Ok(None);
@@ -59,12 +60,13 @@ impl<'a> Statistics<'a> {
 }
 
 impl Tensor {
-    /// `(x - mean) / sqrt(var + eps) * weight + bias` for each channel of x `[N, C, ..]`, whose mean and biased variance are
-    /// over all other dimensions, or running ones. Weight and bias are `[C]`, in the dtype of x or f32; without them they are
-    /// 1 and 0. Float dtypes. Ioffe and Szegedy 2015, arXiv:1502.03167.
+    /// `(x - mean) / sqrt(var + eps) * weight + bias` for each channel of x `[N, C, ..]`. Mean and biased variance are over all
+    /// other dimensions, or are running statistics. Weight and bias are `[C]`, in the dtype of x or f32, and default to 1 and 0.
+    /// Float dtypes. Ioffe and Szegedy 2015, arXiv:1502.03167.
     ///
-    /// Errors: `Shape`; `Dtype`; `Attr` if eps is negative, or for an average over all batches that are not counted; `Value`
-    /// if the variance is of one element, or running statistics require a gradient or share memory with another operand.
+    /// Errors: `Shape`; `Dtype`; `Attr` if eps is negative, or if all batches have the same weight and there is no count of
+    /// batches; `Value` for the variance of a single element, or if running statistics require a gradient or share memory with
+    /// another operand.
     pub fn batch_norm(
         &self,
         weight: Option<&Tensor>,
@@ -89,12 +91,11 @@ impl Tensor {
         form.over_batch(&x, weight, bias, statistics)?.reshape(self.shape())
     }
 
-    /// Each of `groups` groups of neighbouring channels of x `[N, C, ..]` is normalised with its mean and biased variance,
-    /// apart for every element of N. Weight and bias are as in [`batch_norm`](Tensor::batch_norm). Float dtypes. Wu and He
-    /// 2018, arXiv:1803.08494.
+    /// Normalises each of `groups` groups of adjacent channels of x `[N, C, ..]` by its mean and biased variance, separately for
+    /// each sample. Weight and bias are as in [`batch_norm`](Tensor::batch_norm). Float dtypes. Wu and He 2018, arXiv:1803.08494.
     ///
-    /// Errors: `Attr` if eps is negative or the groups do not divide C; `Shape`; `Dtype`; `Value` if there is one element for
-    /// each group in all.
+    /// Errors: `Attr` if eps is negative or the groups do not divide C; `Shape`; `Dtype`; `Value` if each group has only one
+    /// element in the whole batch.
     pub fn group_norm(
         &self,
         groups: usize,
@@ -117,11 +118,11 @@ impl Tensor {
         form.alone(&self.reshape(form.shape())?, weight, bias, None)?.reshape(self.shape())
     }
 
-    /// Each channel of each element of x `[N, C, ..]` is normalised with its mean and biased variance, or all with running
-    /// ones, which training updates with the means over N of instances' means and unbiased variances. Weight and bias are as
-    /// in [`batch_norm`](Tensor::batch_norm). Float dtypes. Ulyanov et al. 2016, arXiv:1607.08022.
+    /// Normalises each channel of each sample of x `[N, C, ..]` by its mean and biased variance, or by running statistics. Training
+    /// updates the running statistics with the means over N of the samples' means and unbiased variances. Weight and bias are as in
+    /// [`batch_norm`](Tensor::batch_norm). Float dtypes. Ulyanov et al. 2016, arXiv:1607.08022.
     ///
-    /// Errors: as of [`batch_norm`](Tensor::batch_norm).
+    /// Errors: as [`batch_norm`](Tensor::batch_norm).
     pub fn instance_norm(
         &self,
         weight: Option<&Tensor>,
@@ -151,83 +152,83 @@ impl Tensor {
     }
 }
 
-/// x `[batch, channels, inner]`, the weight and the bias of channels, if there are any, and given means and variances of channels
-/// to y, and mean and `1 / sqrt(var + eps)` of channels, and, read and written, the running mean and variance and the number of
-/// batches, if there are any.
+/// Inputs: x `[batch, channels, inner]`; the weight and bias of channels, where present; the given mean and variance of channels.
+/// Outputs: y; mean and `1 / sqrt(var + eps)` of channels; where present, running mean, running variance and number of batches,
+/// which are updated in place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
-    /// Elements of the batch.
+    /// Samples.
     pub batch: usize,
     /// Channels.
     pub channels: usize,
-    /// Elements of a channel of one element of the batch.
+    /// Elements of a channel of one sample.
     pub inner: usize,
-    /// Whether there is a weight.
+    /// True if there is a weight.
     pub has_weight: bool,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub has_bias: bool,
-    /// Where mean and variance come from.
+    /// The source of mean and variance.
     pub moments: ChannelMoments,
-    /// Whether batches are counted, before running statistics are updated.
+    /// True if the number of batches is incremented, before running statistics are updated.
     pub counts_batches: bool,
-    /// The weight of this batch in running statistics; without one, all batches weigh the same.
+    /// The weight of this batch in running statistics. Without a momentum, all batches have the same weight.
     pub momentum: Option<f64>,
     /// Added to variances.
     pub eps: f64,
 }
 
-/// Where mean and variance of a channel come from.
+/// The source of a channel's mean and variance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelMoments {
     /// From x.
     Batch,
-    /// From x; running ones are updated with them.
+    /// From x; running statistics are updated with them.
     Update,
-    /// They are inputs.
+    /// Inputs of the kernel.
     Given,
 }
 
-/// dy, x, mean, rstd and the weight, if there is one, to dx and the gradients of the weight and of the bias, those that exist and
-/// are wanted.
+/// Inputs: dy, x, mean, rstd and, where present, the weight. Outputs: dx and the gradients of weight and bias, where present and
+/// wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNormBackward {
     /// The forward kernel.
     pub norm: BatchNorm,
-    /// The outputs that there are.
+    /// The outputs of the kernel.
     pub wanted: Wanted,
 }
 
-/// x `[batch, groups, channels, inner]`, the weight and the bias of all channels, if there are any, and the number of batches if
-/// running statistics are updated and all batches weigh the same, to y, and mean and `1 / sqrt(var + eps)` of each group, and,
-/// read and written, the running mean and variance of the groups, if they are updated.
+/// Inputs: x `[batch, groups, channels, inner]`; the weight and bias of all channels, where present; the number of batches, if
+/// running statistics are updated and all batches have the same weight. Outputs: y; mean and `1 / sqrt(var + eps)` of each group;
+/// the running mean and variance of the groups, updated in place, if they are updated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
-    /// Elements of the batch.
+    /// Samples.
     pub batch: usize,
-    /// Groups of an element.
+    /// Groups of a sample.
     pub groups: usize,
     /// Channels of a group.
     pub channels: usize,
     /// Elements of a channel.
     pub inner: usize,
-    /// Whether there is a weight.
+    /// True if there is a weight.
     pub has_weight: bool,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub has_bias: bool,
-    /// Whether running statistics are updated.
+    /// True if running statistics are updated.
     pub is_updated: bool,
-    /// The weight of this batch in running statistics; without one, all batches weigh the same.
+    /// The weight of this batch in running statistics. Without a momentum, all batches have the same weight.
     pub momentum: Option<f64>,
     /// Added to variances.
     pub eps: f64,
 }
 
-/// As [`BatchNormBackward`], of groups.
+/// [`BatchNormBackward`] for groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNormBackward {
     /// The forward kernel.
     pub norm: GroupNorm,
-    /// The outputs that there are.
+    /// The outputs of the kernel.
     pub wanted: Wanted,
 }
 
@@ -302,19 +303,19 @@ impl Fused for GroupNormBackward {
     }
 }
 
-/// Mean and biased variance over some dimensions, which are kept.
+/// Mean and biased variance over `axes`, which stay as dimensions of extent 1.
 fn moments(x: &Tensor, axes: &[isize]) -> Result<(Tensor, Tensor)> {
     let mean = x.mean_keepdim(axes)?;
     let var = x.sub(&mean)?.square()?.mean_keepdim(axes)?;
     Ok((mean, var))
 }
 
-/// A biased variance of `count` elements, unbiased.
+/// Converts a biased variance of `count` elements to an unbiased one.
 fn unbiased(var: &Tensor, count: usize) -> Result<Tensor> {
     var.mul_scalar(count as f64 / (count as f64 - 1.0))
 }
 
-/// `y weight + bias` with the parameters that there are, of the channels between the first and the last dimension of y.
+/// `y weight + bias`, with the parameters that are present. Channels are the dimensions between the first and the last of y.
 fn scaled(y: &Tensor, parameters: &[Tensor], has_weight: bool, has_bias: bool) -> Result<Tensor> {
     let shape: Vec<usize> = y.dims()[1..].iter().copied().take(y.rank() - 2).chain([1]).collect();
     let mut y = y.clone();
@@ -327,7 +328,7 @@ fn scaled(y: &Tensor, parameters: &[Tensor], has_weight: bool, has_bias: bool) -
     Ok(y)
 }
 
-/// The weight of a batch in running statistics: the momentum, or else one over the number of batches.
+/// The weight of a batch in running statistics: the momentum, or one over the number of batches.
 fn share(momentum: Option<f64>, batches: Option<&Tensor>) -> Result<f64> {
     match (momentum, batches) {
         (None, Some(batches)) => Ok(1.0 / batches.item()?),
@@ -335,7 +336,7 @@ fn share(momentum: Option<f64>, batches: Option<&Tensor>) -> Result<f64> {
     }
 }
 
-/// Running statistics with new ones.
+/// Running statistics after an update.
 fn updated(old: &[Tensor], new: [Tensor; 2], share: f64) -> Result<Vec<Option<Tensor>>> {
     let one = |(old, new): (&Tensor, Tensor)| {
         old.mul_scalar(1.0 - share)?.add(&new.reshape(old.shape())?.mul_scalar(share)?).map(Some)
@@ -343,7 +344,7 @@ fn updated(old: &[Tensor], new: [Tensor; 2], share: f64) -> Result<Vec<Option<Te
     old.iter().zip(new).map(one).collect()
 }
 
-/// The gradients of a normalisation of x `[batch, .., inner]`, of which the dimensions between are channels.
+/// The gradients of a normalisation of x `[batch, .., inner]`. The dimensions in between are channels.
 struct ChannelGradients<'a> {
     shape: &'a [usize],
     has_weight: bool,
@@ -352,8 +353,8 @@ struct ChannelGradients<'a> {
 }
 
 impl ChannelGradients<'_> {
-    /// From dy, x, mean, rstd and the weight, where statistics are over `axes`.
-    // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight, and rstd h if mean and variance were given
+    /// From dy, x, mean, rstd and, where present, the weight; statistics are over `axes`.
+    // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight. With given mean and variance, dx = rstd h.
     fn of(&self, inputs: &[Tensor], axes: &[isize], is_given: bool) -> Result<Vec<Option<Tensor>>> {
         let ChannelGradients { shape, wanted, .. } = *self;
         let rank = shape.len();
@@ -386,7 +387,7 @@ impl ChannelGradients<'_> {
     }
 }
 
-/// x and what is there besides.
+/// x and the other operands that are present.
 fn operands<'a>(
     x: &'a Tensor,
     weight: Option<&'a Tensor>,
@@ -397,20 +398,20 @@ fn operands<'a>(
     [x].into_iter().chain(weight).chain(bias).chain(kept.into_iter().flatten()).collect()
 }
 
-/// What is normalised: x as `[batch, groups, channels, inner]`.
+/// The operand of a normalisation, as `[batch, groups, channels, inner]`.
 #[derive(Clone, Copy)]
 struct Form {
     op: &'static str,
     batch: usize,
     groups: usize,
-    /// Those of a group.
+    /// Channels of a group.
     channels: usize,
     inner: usize,
     eps: f64,
 }
 
 impl Form {
-    /// Of the first operand. Without `groups`, each channel is one.
+    /// The form of the first operand. Without `groups`, each channel is a group.
     fn new(op: &'static str, operands: &[&Tensor], groups: Option<usize>, eps: f64) -> Result<Form> {
         let x = operands[0];
         check_float(op, x)?;
@@ -431,7 +432,7 @@ impl Form {
         [self.batch, self.groups, self.channels, self.inner]
     }
 
-    /// Errors unless the operands fit to x.
+    /// Checks that the operands fit x.
     fn check(&self, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, of: Statistics<'_>) -> Result<()> {
         let (op, channels) = (self.op, self.groups * self.channels);
         let running = of.running();
@@ -469,7 +470,7 @@ impl Form {
         Ok(())
     }
 
-    /// Normalises x, a `[N, C, 1, inner]`, over N and inner, or with running statistics.
+    /// Normalises x, `[N, C, 1, inner]`, over N and inner, or by running statistics.
     fn over_batch(
         &self,
         x: &Tensor,
@@ -494,7 +495,7 @@ impl Form {
         Ok((running.mean.detach().cast(acc)?, var.add_scalar(self.eps)?.rsqrt()?))
     }
 
-    /// What the kernels compute, in tensor ops: x is normalised over `axes`, or with what is `given`.
+    /// The composite of the kernels: x is normalised over `axes`, or by the `given` statistics.
     fn composite(
         &self,
         x: &Tensor,
@@ -519,8 +520,8 @@ impl Form {
         })
     }
 
-    /// Updates running statistics with those of x over `axes`, of which the means over N are taken if N is not among them.
-    /// Nothing changes if there is nothing to normalise.
+    /// Updates running statistics from x over `axes`. If N is not among them, the new statistics are averaged over N. An empty x
+    /// changes nothing.
     fn update(&self, x: &Tensor, running: Running<'_>, axes: &[isize]) -> Result<()> {
         if x.numel() == 0 {
             return Ok(());
@@ -589,8 +590,8 @@ impl Form {
         })
     }
 
-    /// Normalises the groups of x `[N, groups, channels, inner]`, each over its channels and inner, and updates running
-    /// statistics of instances: groups of one channel.
+    /// Normalises the groups of x `[N, groups, channels, inner]`, each over channels and inner. Updates the running statistics of
+    /// instances: groups of one channel.
     fn alone(
         &self,
         x: &Tensor,
@@ -644,7 +645,7 @@ impl Form {
     }
 }
 
-/// Whether a kernel takes these operands.
+/// True if the device has a kernel for these operands.
 fn has_fused<F: Fused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
     let is_fit = |r: Running<'_>| {
         let is_contiguous = [r.mean, r.var].into_iter().chain(r.batches).all(Tensor::is_contiguous);
@@ -653,7 +654,7 @@ fn has_fused<F: Fused>(x: &Tensor, running: Option<Running<'_>>) -> bool {
     running.is_none_or(is_fit) && has_kernel::<F>(x)
 }
 
-/// Counts a batch more.
+/// Increments the number of batches.
 fn count_batch(batches: Option<&Tensor>) -> Result<()> {
     let Some(batches) = batches else { return Ok(()) };
     no_grad(|| batches.add_(&Tensor::ones(batches.shape(), DType::I64, batches.device())?))

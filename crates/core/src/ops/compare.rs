@@ -1,4 +1,4 @@
-//! Comparisons, which return bool and are outside of the tape, and logic of bool.
+//! Comparisons, which return bool outside of the tape, and logic of bool.
 
 use super::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
@@ -37,25 +37,25 @@ comparisons! {
 }
 
 impl Tensor {
-    /// Not, of a bool tensor.
+    /// Logical not of a bool tensor.
     pub fn logical_not(&self) -> Result<Tensor> {
         check_bool("logical_not", self)?;
         self.eq_scalar(0)
     }
 
-    /// And, of bool tensors, which broadcast.
+    /// Logical and of bool tensors, which broadcast.
     pub fn logical_and(&self, b: &Tensor) -> Result<Tensor> {
         check_bool("logical_and", self)?;
         self.where_cond(b, self)
     }
 
-    /// Or, of bool tensors, which broadcast.
+    /// Logical or of bool tensors, which broadcast.
     pub fn logical_or(&self, b: &Tensor) -> Result<Tensor> {
         check_bool("logical_or", self)?;
         self.where_cond(self, b)
     }
 
-    /// Where a float tensor is NaN or infinite, as bool.
+    /// True where a float tensor is NaN or infinite, as bool.
     pub fn not_finite(&self) -> Result<Tensor> {
         crate::tensor::check_float("not_finite", self)?;
         pointwise_one("not_finite", Pointwise::NotFinite, &[self], Attributes::default(), self.shape(), DType::Bool)

@@ -5,7 +5,7 @@ use crate::tape::{Gradients, record};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor};
 
-/// The most pieces of a split: each is a tensor on the host.
+/// The largest number of pieces of a split: each is a tensor on the host.
 const PIECES: usize = 1 << 22;
 
 impl Tensor {
@@ -48,8 +48,7 @@ impl Tensor {
         })
     }
 
-    /// Joins tensors of one shape along a new dimension. Errors: `Shape` if the shapes differ; as
-    /// [`concat`](Tensor::concat).
+    /// Joins tensors of the same shape along a new dimension. Errors: `Shape` if the shapes differ; as [`concat`](Tensor::concat).
     pub fn stack(parts: &[&Tensor], dim: isize) -> Result<Tensor> {
         if parts.iter().any(|t| t.shape() != parts[0].shape()) {
             return Err(Error::shape("stack", format!("all must have one shape, got {}", describe(parts))));
@@ -59,8 +58,8 @@ impl Tensor {
         Tensor::concat(&unsqueezed.iter().collect::<Vec<_>>(), at)
     }
 
-    /// Splits one dimension into pieces of `size`, the last one smaller if need be. Views. Errors: `Attr` for a dimension out of
-    /// range, a size of 0, and one that gives more than 2^22 pieces.
+    /// Splits one dimension into pieces of `size`; the last piece may be smaller. Views. Errors: `Attr` for a dimension out of
+    /// range, a size of 0, or a size that gives more than 2^22 pieces.
     pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Tensor>> {
         let d = self.shape().dim_for("split", dim)?;
         if size == 0 || self.rank() == 0 {

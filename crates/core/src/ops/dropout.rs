@@ -10,15 +10,15 @@ use crate::tensor::{Attributes, check_float};
 use crate::{Error, Result, Rng, RngState, Tensor};
 use smallvec::SmallVec;
 
-/// x to `x m scale`, where m is 1 where a draw of 32 bits is below the threshold, else 0. A second input, if there is one, is an
-/// i64 `[3]` that is added to the generator's state. It is its own backward kernel.
+/// Input: x. Output: `x m scale`, where m is 1 if a 32-bit draw is below the threshold, else 0. An optional second input, i64
+/// `[3]`, is added to the generator's state. The kernel is its own backward kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     /// The state of the generator at the first draw.
     pub state: RngState,
-    /// The number below which draws keep an element, up to 2^32.
+    /// Draws below this number keep an element; up to 2^32.
     pub threshold: i64,
-    /// By what kept elements are multiplied.
+    /// The factor of kept elements.
     pub scale: f64,
 }
 
@@ -35,9 +35,8 @@ impl Fused for Dropout {
 }
 
 impl Tensor {
-    /// Multiplies each element by 0 with probability `p` and by `1 / (1 - p)` otherwise. With `p` 0 nothing is drawn; at
-    /// `p` 1 everything is multiplied by 0. Float dtypes. Errors: `Attr` unless `0 <= p <= 1`. Srivastava et al. 2014,
-    /// JMLR 15.
+    /// Multiplies each element by 0 with probability `p`, and by `1 / (1 - p)` otherwise. With `p` 0 nothing is drawn; with `p` 1
+    /// every element is multiplied by 0. Float dtypes. Errors: `Attr` unless `0 <= p <= 1`. Srivastava et al. 2014, JMLR 15.
     pub fn dropout(&self, p: f64, rng: &Rng) -> Result<Tensor> {
         let op = "dropout";
         check_float(op, self)?;
@@ -64,7 +63,7 @@ impl Tensor {
     }
 }
 
-/// `x mask scale` with these draws, which the gradient makes anew: no mask is saved.
+/// `x mask scale` for these draws. The gradient repeats the draws, so no mask is saved.
 fn fused(op: &'static str, x: &Tensor, draw: Draw, threshold: i64, scale: f64) -> Result<Tensor> {
     let x = x.contiguous()?;
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;

@@ -1,4 +1,4 @@
-//! One row over many sets of tensors, as an optimizer steps all of its parameters.
+//! One row over many sets of tensors, such as an optimizer's step of all parameters.
 
 use super::in_place::{check_row, check_update, update_for};
 use super::row_like;
@@ -7,34 +7,34 @@ use crate::pointwise::Pointwise;
 use crate::{DType, Error, Result, Shape, Tensor};
 use smallvec::SmallVec;
 
-/// An `inout` row over sets of tensors, in one launch. Inputs are each set's own and then its numbers, set after set, then those
-/// that all sets share; outputs are each set's targets, set after set. The operands of a set have one number of elements, not 0;
-/// its numbers and the shared inputs have one. No set reads or writes a tensor that another writes. All sets have the dtypes of
+/// An `inout` row over sets of tensors, in one launch. Inputs: for each set its own inputs, then its numbers; after the last set
+/// the shared inputs. Outputs: the targets of each set. The operands of a set have the same number of elements, which is not 0.
+/// Numbers and shared inputs have one element. No set reads or writes a tensor that another set writes. All sets have the dtypes of
 /// the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Each {
     /// The row.
     pub row: Pointwise,
-    /// How many inputs are shared.
+    /// The number of shared inputs.
     pub shared: usize,
-    /// How many numbers a set has.
+    /// The number of `numbers` of a set.
     pub numbers: usize,
     /// The row's attributes.
     pub attributes: SmallVec<[f64; 8]>,
 }
 
-/// [`Each`] that does not write the last operands of those that the row changes: they are the first of a set's own inputs. A last
-/// output `[sets, kept]` in the accumulation dtype gets the square root of the sum of squares of each that would be written.
+/// [`Each`] without writing the last `kept` operands that the row changes. They are the first of a set's own inputs. An additional
+/// last output `[sets, kept]`, in the accumulation dtype, gets the Euclidean norms of their would-be values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EachNorms {
     /// The row and its operands.
     pub each: Each,
-    /// How many operands are not written.
+    /// The number of operands that are not written.
     pub kept: usize,
 }
 
 impl Each {
-    /// The results of the row over one set after the other, where the last `kept` of them are not written.
+    /// The results of the row for each set. The last `kept` results are not written.
     fn results(&self, inputs: &[Tensor], before: &[Tensor], kept: usize) -> Result<Vec<Vec<Tensor>>> {
         let written = self.row.outputs() - kept;
         let (own, shared) = inputs.split_at(inputs.len() - self.shared);
@@ -90,19 +90,19 @@ impl Fused for EachNorms {
 
 /// A set of tensors that [`update_each_`] updates together.
 pub struct Update<'a> {
-    /// What is changed, in the row's order.
+    /// The tensors that are changed, in the row's order.
     pub targets: Vec<&'a Tensor>,
     /// The set's own inputs.
     pub inputs: Vec<&'a Tensor>,
-    /// Inputs of rank 0, after those and before what all sets share.
+    /// Inputs of rank 0. In the row they stand between `inputs` and the shared inputs.
     pub numbers: Vec<&'a Tensor>,
 }
 
-/// [`update_`](super::update_) of every set, one after the other, with inputs of rank 0 that all sets share after the set's own. A device
-/// that can runs all sets of the same dtypes in one launch.
+/// [`update_`](super::update_) of every set, in order. Shared inputs, of rank 0, follow the set's own inputs. Some devices run all
+/// sets with the same dtypes in one launch.
 ///
-/// Errors: as [`update_`](super::update_), for any of the sets; then none has changed. `Shape` if a number or a shared input is not of
-/// rank 0.
+/// Errors: as [`update_`](super::update_) for any of the sets, before any set has changed. `Shape` if a number or a shared input is
+/// not of rank 0.
 pub fn update_each_(row: Pointwise, sets: &[Update<'_>], shared: &[&Tensor], floats: &[f64]) -> Result<()> {
     update_each_for(row.name(), row, sets, shared, floats)
 }
@@ -129,11 +129,11 @@ pub(super) fn update_each_for(
     others.into_iter().try_for_each(alone)
 }
 
-/// [`update_each_`] that leaves the last of the operands which the row changes as they are: those that are not among a
-/// set's targets, but its first inputs. Returns for each set the norms of what they would become, of rank 0 and in the
-/// arithmetic of the set. A device that can runs all sets of the same dtypes in two launches.
+/// [`update_each_`] that leaves some operands unchanged: the last operands that the row changes, if they are the first inputs of a
+/// set instead of targets. Returns for each set the norms of their would-be values, of rank 0 and in the set's accumulation dtype.
+/// Some devices run all sets with the same dtypes in two launches.
 ///
-/// Errors: as [`update_each_`], for sets that are apart.
+/// Errors: as [`update_each_`]. Sets must not overlap.
 pub fn update_each_norms_(
     row: Pointwise,
     sets: &[Update<'_>],
@@ -170,7 +170,7 @@ pub fn update_each_norms_(
     Ok(found)
 }
 
-/// The norms of one set: the row runs on copies of what it leaves.
+/// The norms of one set. The row runs on copies of the operands that stay unchanged.
 fn norms_alone(
     op: &'static str,
     row: Pointwise,
@@ -196,7 +196,7 @@ fn check_numbers(op: &'static str, sets: &[Update<'_>], shared: &[&Tensor]) -> R
     }
 }
 
-/// Runs sets of the same dtypes at once.
+/// Runs sets with the same dtypes in one launch.
 fn launch(
     op: &'static str,
     row: Pointwise,
@@ -225,7 +225,7 @@ impl<'a> Update<'a> {
         self.inputs.iter().chain(&self.numbers).chain(shared).copied().collect()
     }
 
-    /// What the row changes, and what it only reads of the set's own inputs.
+    /// The operands that the row changes, and the set's own inputs that it only reads.
     fn parts(&self, row: Pointwise) -> (Vec<&'a Tensor>, &[&'a Tensor]) {
         let kept = row.outputs().saturating_sub(self.targets.len()).min(self.inputs.len());
         let (first, read) = self.inputs.split_at(kept);
@@ -240,14 +240,14 @@ impl<'a> Update<'a> {
         self.operands().chain(self.numbers.iter().copied()).map(Tensor::dtype).collect()
     }
 
-    /// The dtype that the row is computed in.
+    /// The dtype of the row's arithmetic.
     fn acc(&self, shared: &[&Tensor]) -> DType {
         let is_wide = |t: &Tensor| t.dtype() == DType::F64;
         let numbers = self.numbers.iter().chain(shared).copied();
         if self.operands().chain(numbers).any(is_wide) { DType::F64 } else { DType::F32 }
     }
 
-    /// True if the device's kernel takes the set as it lies in memory.
+    /// True if the device's kernel accepts the set's memory layout.
     fn is_simple(&self, shared: &[&Tensor]) -> bool {
         let Some(first) = self.operands().next() else { return false };
         let numbers = self.numbers.iter().chain(shared).copied();
@@ -268,7 +268,7 @@ fn by_dtypes<S>(sets: Vec<S>, dtypes: impl Fn(&S) -> SmallVec<[DType; 8]>) -> Ve
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// True if the order of the sets does not matter: nothing that one changes overlaps with what another reads or changes.
+/// True if the order of the sets does not matter: no set changes memory that another set reads or changes.
 pub(super) fn are_apart(sets: &[Update<'_>]) -> bool {
     let mut spans = Vec::new();
     for Update { targets, inputs, numbers } in sets {
@@ -276,7 +276,7 @@ pub(super) fn are_apart(sets: &[Update<'_>]) -> bool {
         spans.extend(inputs.iter().chain(numbers).map(|t| (t.span(), false)));
     }
     spans.sort_unstable_by_key(|((memory, bytes), _)| (*memory, bytes.start));
-    // The ends of what was read and changed so far in this memory.
+    // The ends of the ranges read and changed so far in this memory.
     let (mut last, mut read, mut changed) = (0, 0, 0);
     for ((memory, bytes), is_target) in spans {
         if memory != last {

@@ -8,20 +8,20 @@ use crate::tape::{Gradient, Saved, record};
 use crate::tensor::{check_device, check_float, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 
-/// What [`Tensor::embedding`] does with the gradient.
+/// The options of the gradient of [`Tensor::embedding`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmbeddingOptions {
-    /// The row that receives no gradient; negative ones count from the end.
+    /// The row that receives no gradient. A negative index counts from the end.
     pub padding_idx: Option<i64>,
-    /// Divide each row's gradient by how often its index occurs.
+    /// Divides each row's gradient by the number of occurrences of its index.
     pub scale_grad_by_freq: bool,
 }
 
-/// [`RowNorm`] of rows of a table x `[v, length]` that an index `[rows]`, the last input, names; there is no bias.
+/// [`RowNorm`] without a bias, of rows of a table x `[v, length]`. The last input is the index `[rows]` of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingNorm(pub RowNorm);
 
-/// [`RowNormBackward`] of [`EmbeddingNorm`], with the table for x and the index as the last input; dx is the gradient of the rows
+/// [`RowNormBackward`] of [`EmbeddingNorm`]. x is the table, and the last input is the index. dx is the gradient of the rows
 /// `[rows, length]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingNormBackward(pub RowNormBackward);
@@ -46,7 +46,7 @@ impl Fused for EmbeddingNormBackward {
     }
 }
 
-/// Inputs without the last, an index, by which rows of the table at place `at` are taken.
+/// Replaces the table at `at` by its rows at the last input, an index, and removes the index.
 fn with_rows(inputs: &[Tensor], at: usize) -> Result<Vec<Tensor>> {
     let Some((index, named)) = inputs.split_last() else { return Ok(Vec::new()) };
     let mut named = named.to_vec();
@@ -93,7 +93,7 @@ impl Tensor {
             }
         }
         if autocast::current().is_some() && matches!(self.dtype(), DType::F16 | DType::BF16) {
-            // A norm is in f32; the rows are cast, not the table.
+            // A norm is in f32. Casting the rows is cheaper than casting the table.
             return self.embedding(index, EmbeddingOptions::default())?.rms_norm(1, gamma, eps);
         }
         if let Some(gamma) = gamma.filter(|gamma| ![self.dtype(), DType::F32].contains(&gamma.dtype())) {
@@ -137,7 +137,7 @@ impl Tensor {
     }
 }
 
-/// Errors unless the index names rows of a table.
+/// Checks that the index can select rows of a table.
 fn check_table(op: &'static str, table: &Tensor, index: &Tensor) -> Result<()> {
     check_index(op, index)?;
     check_float(op, table)?;
@@ -149,7 +149,7 @@ fn check_table(op: &'static str, table: &Tensor, index: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel computes, in tensor ops.
+/// The kernel's composite.
 fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     in_acc(&table.embedding(index, EmbeddingOptions::default())?, |x| {
         let y = standardise("embedding_rmsnorm", Norm::Rms, x, &[-1], eps)?;
@@ -160,7 +160,7 @@ fn embedding_norm(table: &Tensor, index: &Tensor, gamma: Option<&Tensor>, eps: f
     })
 }
 
-/// Sums the gradient's rows by index, leaving out the padding row.
+/// Sums the gradient's rows by index, without the padding row.
 pub(super) fn table_gradient(
     dy: &Tensor,
     index: &Tensor,
@@ -176,7 +176,7 @@ pub(super) fn table_gradient(
     if !by_freq {
         return zeros.index_add(0, index, &masked, 1);
     }
-    // Counts are exact in f32 and above; the division is by the count of the row that an index names.
+    // Counts are exact in f32 and above. Each gradient is divided by the count of its index.
     let ones = Tensor::ones(index.numel(), DType::F64, dy.device())?;
     let counts = Tensor::zeros(v, DType::F64, dy.device())?.index_add(0, index, &ones, 1)?;
     let counts = counts.index_select(0, index)?.cast(dy.dtype().acc())?.unsqueeze(1)?;
@@ -184,7 +184,7 @@ pub(super) fn table_gradient(
     zeros.cast(dy.dtype().acc())?.index_add(0, index, &scaled, 1)?.cast(dy.dtype())
 }
 
-/// What [`table_gradient`] computes, by a kernel.
+/// [`table_gradient`] by a kernel.
 fn fused_gradient(dy: &Tensor, index: &Tensor, v: usize, padding: Option<i64>, by_freq: bool) -> Result<Tensor> {
     let op = "embedding_backward";
     let table = Tensor::allocate(op, &Shape::from((v, dy.dims()[1])), dy.dtype(), dy.device())?;

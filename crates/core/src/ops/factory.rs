@@ -1,10 +1,10 @@
-//! Tensors from nothing.
+//! Tensors of constants and sequences.
 
 use crate::backend::{Kernel, Scan};
 use crate::tensor::{Attributes, check_holds, run, scalar_for};
 use crate::{DType, Device, Result, Scalar, Shape, Tensor};
 
-/// In a shape given to `reshape`: whatever is left.
+/// In a shape given to `reshape`: the extent that is inferred from the number of elements.
 pub const INFER: usize = usize::MAX;
 
 impl Tensor {
@@ -45,7 +45,7 @@ impl Tensor {
         let y = Tensor::allocate(op, &Shape::from(n), DType::I64, device)?;
         let one = Tensor::ones((), DType::I64, device)?;
         let ones = one.with_layout(one.layout().expand(y.shape()));
-        // The sum of the ones before each, which no host memory is needed for.
+        // A running sum of ones needs no host memory.
         run(op, Kernel::Scan(Scan::Sum), &[&ones], &[&y], Attributes::ints(&[0, 1]))?;
         Ok(y)
     }

@@ -9,7 +9,7 @@ use crate::tensor::{Attributes, check_device, check_float, check_holds, check_sa
 use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
 
-/// Inputs `[.., H]` of any strides to y `[.., 2H]`, whose halves are the two results of this row, which has no attributes.
+/// Inputs `[.., H]` of any strides. Output: y `[.., 2H]`, whose halves are the two results of the row. The row has no attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halves(pub Pointwise);
 
@@ -30,7 +30,7 @@ impl Fused for Halves {
 }
 
 impl Tensor {
-    /// `cond ? a : b` for this bool tensor; the other side never leaks. All broadcast; `a`, `b` of any one dtype.
+    /// `cond ? a : b` for this bool tensor; NaN of the side not selected has no effect. All broadcast. `a` and `b` share any dtype.
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         let op = "where_cond";
         check_bool(op, self)?;
@@ -63,8 +63,8 @@ impl Tensor {
         })
     }
 
-    /// `min(max(x, lo), hi)`, either bound optional; the gradient at the bounds is 1. Float and integer dtypes.
-    /// Errors: `Attr` if both bounds are absent, or if an integer dtype cannot hold one that elements would become.
+    /// `min(max(x, lo), hi)`. Either bound is optional. The gradient at the bounds is 1. Float and integer dtypes. Errors: `Attr`
+    /// if both bounds are absent, or if an integer dtype cannot hold a bound that elements would become.
     pub fn clamp(&self, lo: Option<Scalar>, hi: Option<Scalar>) -> Result<Tensor> {
         let op = "clamp";
         if lo.is_none() && hi.is_none() {

@@ -1,4 +1,4 @@
-//! Reading and writing at indices of the operand's own rank.
+//! Reading and writing at indices of the operand's rank.
 
 use super::gradients;
 use crate::backend::{Kernel, Scatter};
@@ -13,7 +13,7 @@ impl Tensor {
         gather(self, dim, index, Scatter::Add)
     }
 
-    /// [`gather`](Tensor::gather) by an index of which no two elements have one place: its gradient adds nothing.
+    /// [`gather`](Tensor::gather) by an index without repeated positions. Its gradient needs no sums.
     pub(super) fn gather_distinct(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
         gather(self, dim, index, Scatter::Distinct)
     }
@@ -24,20 +24,20 @@ impl Tensor {
         scatter("scatter_add", Scatter::Add, self, dim, index, src)
     }
 
-    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as that; `Value` on the tape, if `src` or the index shares
-    /// memory with this tensor, or if several elements of this tensor are one place.
+    /// [`scatter_add`](Tensor::scatter_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src`
+    /// or the index, or has several elements at one position.
     pub fn scatter_add_(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<()> {
         scatter_("scatter_add_", Scatter::Add, self, dim, index, src)
     }
 
-    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`; of several, the last in row-major order stays, and
-    /// the others have gradient 0. Errors: as [`gather`](Tensor::gather).
+    /// This tensor with `src[p]` written at `p with p[dim] = index[p]`. Of several values for one position, the last in row-major
+    /// order is written; the others have gradient 0. Errors: as [`gather`](Tensor::gather).
     pub fn scatter(&self, dim: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         scatter("scatter", Scatter::Assign, self, dim, index, src)
     }
 
-    /// Slices of `x` along `dim`, as many as the index `[L]` or `[]` has elements, repeats allowed. Errors: `Shape`,
-    /// `Dtype`, `Attr`; `Index` for an index outside of `0..extent`.
+    /// Slices of `x` along `dim`, one for each element of the index `[L]` or `[]`. Repeats are allowed. Errors: `Shape`, `Dtype`,
+    /// `Attr`; `Index` for an index outside of `0..extent`.
     pub fn index_select(&self, dim: isize, index: &Tensor) -> Result<Tensor> {
         let d = self.shape().dim_for("index_select", dim)?;
         let expanded = along("index_select", self, d, index)?;
@@ -51,8 +51,8 @@ impl Tensor {
         at_least_1d_on_tape(self)?.scatter_add(d, &expanded, &src)?.reshape(self.shape())
     }
 
-    /// [`index_add`](Tensor::index_add) in place. Errors: as that; `Value` on the tape, if `src` or the index shares
-    /// memory with this tensor, or if several elements of this tensor are one place.
+    /// [`index_add`](Tensor::index_add) in place. Errors: as there, and `Value` if this tensor is on the tape, shares memory with `src` or
+    /// the index, or has several elements at one position.
     pub fn index_add_(&self, dim: isize, index: &Tensor, src: &Tensor, alpha: impl Into<Scalar>) -> Result<()> {
         self.check_in_place("index_add_")?;
         let (d, expanded, src) = addends("index_add_", self, dim, index, src, alpha.into())?;
@@ -60,7 +60,7 @@ impl Tensor {
     }
 }
 
-/// `back`: how the gradient goes to where `x` was read.
+/// `back`: the scatter of the gradient.
 fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tensor> {
     let op = "gather";
     check_index(op, index)?;
@@ -84,7 +84,7 @@ fn gather(x: &Tensor, dim: isize, index: &Tensor, back: Scatter) -> Result<Tenso
     })
 }
 
-/// What `index_add` adds, as arguments of `scatter_add`.
+/// The terms of `index_add` as arguments of `scatter_add`.
 fn addends(
     op: &'static str,
     x: &Tensor,
@@ -131,7 +131,7 @@ pub(super) fn along(op: &'static str, x: &Tensor, d: usize, index: &Tensor) -> R
     index.reshape(Shape::from(column))?.broadcast_to(Shape::from(dims))
 }
 
-/// `x` with what a scatter writes. With [`Scatter::Distinct`] no two rows of the index have one place.
+/// `x` after a scatter. With [`Scatter::Distinct`] no two elements of the index have the same position.
 pub(super) fn scatter(
     op: &'static str,
     mode: Scatter,
@@ -167,7 +167,7 @@ pub(super) fn scatter_(
     Ok(())
 }
 
-/// Errors if what is read lies in the memory that is changed.
+/// Checks that the inputs do not share memory with the changed tensor.
 pub(super) fn check_apart(op: &'static str, changed: &Tensor, inputs: &[&Tensor]) -> Result<()> {
     match inputs.iter().any(|x| x.shares_memory(changed)) {
         true => Err(Error::value(op, "an input shares memory with what is changed; copy it first")),
@@ -175,7 +175,7 @@ pub(super) fn check_apart(op: &'static str, changed: &Tensor, inputs: &[&Tensor]
     }
 }
 
-/// The dimension, if a scatter can be.
+/// The dimension of a scatter, after checking the operands.
 fn check_scatter(op: &'static str, x: &Tensor, dim: isize, index: &Tensor, src: &Tensor) -> Result<usize> {
     check_index(op, index)?;
     check_same(op, &[x, src])?;
@@ -207,7 +207,7 @@ fn put(op: &'static str, mode: Scatter, y: &Tensor, d: usize, index: &Tensor, sr
     run(op, Kernel::Scatter(mode), &[&i, &s], &[&at_least_1d(y)], Attributes::ints(&[d as i64]))
 }
 
-/// Scatters onto `y`, which holds what `x` does.
+/// Scatters onto `y`, a copy of `x`.
 fn scatter_onto(
     op: &'static str,
     mode: Scatter,
@@ -233,7 +233,7 @@ fn scatter_onto(
     })
 }
 
-/// The gradient of what a scatter wrote, in the index's shape: 0 for what was overwritten.
+/// The gradient of a scatter's source, in the index's shape: 0 for overwritten elements.
 fn source_gradient(mode: Scatter, dy: &Tensor, dim: isize, index: &Tensor) -> Result<Tensor> {
     match mode {
         Scatter::Add => dy.gather(dim, index),
@@ -242,8 +242,8 @@ fn source_gradient(mode: Scatter, dy: &Tensor, dim: isize, index: &Tensor) -> Re
     }
 }
 
-/// For each element of an index into `shape` whether no later one names its place. It has extent 1 where the index is
-/// expanded, along which places are alike.
+/// For each element of an index into `shape`: true if no later element has the same position. The result has extent 1 along
+/// dimensions where the index is expanded, because the positions repeat there.
 fn last_written(shape: &Shape, dim: isize, index: &Tensor) -> Result<Tensor> {
     let op = "scatter";
     let d = shape.dim_for(op, dim)?;
@@ -254,7 +254,7 @@ fn last_written(shape: &Shape, dim: isize, index: &Tensor) -> Result<Tensor> {
     }
     let index = index.with_layout(layout);
     let number = Tensor::arange(index.numel(), index.device())?.reshape(index.shape())?;
-    // Only what is written is read again.
+    // Only positions that are written are read later.
     let last = Tensor::allocate(op, &Shape::from(extents), DType::I64, index.device())?;
     put(op, Scatter::Assign, &last, d, &index, &number)?;
     last.gather(dim, &index)?.eq(&number)

@@ -12,10 +12,10 @@ use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What [`Tensor::gemm_bias`] applies to the product and the bias.
+/// The activation that [`Tensor::gemm_bias`] applies to the product and the bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing.
+    /// The identity.
     #[default]
     Identity,
     /// [`Tensor::relu`].
@@ -31,7 +31,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Its row of the pointwise table and that of its gradient; none of the identity.
+    /// Its row of the pointwise table, and the row of its gradient; `None` for the identity.
     fn rows(self) -> Option<(Pointwise, Slope)> {
         match self {
             Activation::Identity => None,
@@ -47,18 +47,18 @@ impl Activation {
     }
 }
 
-/// How a matrix of a product is read.
+/// The orientation of a matrix in a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transpose {
-    /// As it is.
+    /// As stored.
     #[default]
     No,
-    /// With its rows as columns.
+    /// Transposed.
     Yes,
 }
 
 impl Transpose {
-    /// The matrix as it is read.
+    /// The matrix in this orientation.
     fn of(self, t: &Tensor) -> Result<Tensor> {
         match self {
             Transpose::No => Ok(t.clone()),
@@ -66,7 +66,7 @@ impl Transpose {
         }
     }
 
-    /// The extents of a matrix of this shape as it is read.
+    /// The extents of a matrix of this shape in this orientation.
     fn extents(self, shape: &Shape) -> [usize; 2] {
         match self {
             Transpose::No => [shape[0], shape[1]],
@@ -74,7 +74,7 @@ impl Transpose {
         }
     }
 
-    /// The factors of `left @ right`, the gradient of a matrix as it is read, laid out as that matrix is stored.
+    /// The factors of `left @ right`, the gradient of the oriented matrix, in the layout of the stored matrix.
     fn factors(self, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
         match self {
             Transpose::No => Ok([left.clone(), right.clone()]),
@@ -82,7 +82,7 @@ impl Transpose {
         }
     }
 
-    /// The product of [`factors`](Transpose::factors), and the sums of the columns of `right`, in one kernel outside of the tape.
+    /// The product of [`factors`](Transpose::factors) and the sums of the columns of `right`, in one kernel outside of the tape.
     fn gradient_and_sums(self, op: &'static str, left: &Tensor, right: &Tensor) -> Result<[Tensor; 2]> {
         let [a, b] = self.factors(left, right)?;
         let summed = if self == Transpose::No { Summed::Columns } else { Summed::Rows };
@@ -94,26 +94,26 @@ impl Transpose {
     }
 }
 
-/// [`Kernel::Matmul`], inputs of any strides as there, and a row of its result before that is rounded. A second output, if there is
-/// one, gets the values that the row is applied to.
+/// [`Kernel::Matmul`], with inputs of any strides, and a row applied to its unrounded result. An optional second output gets the
+/// arguments of the row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GemmActivation {
-    /// The row, of one input and no attributes.
+    /// The row, with one input and no attributes.
     pub activation: Pointwise,
     /// The factors of the product and of the third input.
     pub scale: Gemm,
 }
 
-/// [`Kernel::Matmul`] of two inputs of any strides, one matrix each, and sums of one of its factors as a second output.
+/// [`Kernel::Matmul`] of two matrices of any strides. The second output is the row or column sums of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulSum(pub Summed);
 
-/// Which sums of a factor a [`MatmulSum`] gives.
+/// The sums that a [`MatmulSum`] computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summed {
-    /// Of the rows of the first factor, `[1, M]`.
+    /// Sums of the rows of the first factor, `[1, M]`.
     Rows,
-    /// Of the columns of the second factor, `[1, N]`.
+    /// Sums of the columns of the second factor, `[1, N]`.
     Columns,
 }
 
@@ -132,7 +132,7 @@ impl Fused for GemmActivation {
         Ok(y.into_iter().chain(z).take(before.len()).map(Some).collect())
     }
 
-    // No slope of an activation is much larger than 1.
+    // The slope of an activation is never much larger than 1.
     fn companions(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
         let sizes = inputs.iter().map(Tensor::abs).collect::<Result<Vec<_>>>()?;
         let scale = Gemm { alpha: self.scale.alpha.abs(), beta: self.scale.beta.abs() };
@@ -169,21 +169,20 @@ impl Fused for MatmulSum {
     }
 }
 
-/// What [`Tensor::gemm_bias`] does beside multiplying.
+/// The options of [`Tensor::gemm_bias`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GemmBias {
-    /// How the first matrix is read.
+    /// The orientation of the first matrix.
     pub trans_a: Transpose,
-    /// How the second matrix is read; the weight `[out, in]` of a linear layer is transposed.
+    /// The orientation of the second matrix. The weight `[out, in]` of a linear layer is transposed.
     pub trans_b: Transpose,
-    /// What is applied to the result.
+    /// The function applied to the result.
     pub activation: Activation,
 }
 
 impl Tensor {
-    /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once; `[K, M]` and
-    /// `[N, K]` if they are read transposed. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes.
-    /// Errors: `Shape`.
+    /// `activation(a @ b + bias)` for this matrix `a: [M, K]`, `b: [K, N]` and `bias: [N]`, rounded once. Transposed matrices are
+    /// `[K, M]` and `[N, K]`. An `a: [.., K]` that is not transposed may have any rank but 0. Float dtypes. Errors: `Shape`.
     pub fn gemm_bias(&self, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) -> Result<Tensor> {
         dense("gemm_bias", self, b, bias, options)
     }
@@ -210,7 +209,7 @@ fn dense(op: &'static str, a: &Tensor, b: &Tensor, bias: Option<&Tensor>, option
     product(op, &operands, options)
 }
 
-/// The shape of `a` as a matrix, its leading dimensions taken together; zeros of rank 0.
+/// The shape of `a` as a matrix: leading dimensions are merged. Zeros for rank 0.
 fn flat(a: &Tensor) -> Shape {
     match a.dims() {
         [leading @ .., k] => Shape::from([leading.iter().product(), *k]),
@@ -230,11 +229,11 @@ fn mismatch(a: &Tensor, b: &Tensor, bias: Option<&Tensor>, options: GemmBias) ->
     }
 }
 
-/// The op of a, b and the bias, if there is one.
+/// The product of a and b, with the bias if there is one.
 pub(super) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tensor> {
     let a = inputs[0];
     if a.layout().reshape(&flat(a)).is_none() {
-        // The tape keeps what is read.
+        // The tape saves the contiguous copy.
         let a = a.contiguous()?;
         let inputs: SmallVec<[&Tensor; 3]> = [&a].into_iter().chain(inputs[1..].iter().copied()).collect();
         return product(op, &inputs, options);
@@ -246,7 +245,7 @@ pub(super) fn product(op: &'static str, inputs: &[&Tensor], options: GemmBias) -
     fused(op, inputs, options)
 }
 
-/// What the kernel computes, in tensor ops.
+/// The kernel's composite.
 fn composite(op: &'static str, inputs: &[Tensor], options: GemmBias) -> Result<Tensor> {
     let Some((row, slope)) = options.activation.rows() else {
         let (a, b) = (inputs[0].reshape(flat(&inputs[0]))?, &inputs[1]);
@@ -275,7 +274,7 @@ fn fused(op: &'static str, inputs: &[&Tensor], options: GemmBias) -> Result<Tens
     let (a, b, rows) = (inputs[0], inputs[1], options.activation.rows());
     let like = || Tensor::allocate(op, &shape(a, b, options), a.dtype(), a.device());
     let y = like()?;
-    // Without a tape nobody reads z.
+    // z is read by the backward pass only.
     let is_recorded = is_recording(inputs);
     let reads_z = matches!(rows, Some((_, Slope::Input(_))));
     let z = if is_recorded && reads_z { Some(like()?) } else { None };

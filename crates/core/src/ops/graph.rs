@@ -1,4 +1,4 @@
-//! Graphs: what edges bring to nodes. An edge is a row, and an index says to which node it leads.
+//! Reductions of edges to the nodes of a graph. An edge is a row; the index gives its node.
 
 use super::embedding::table_gradient;
 use super::gather::along;
@@ -8,47 +8,47 @@ use crate::tape::{Gradient, Saved, record};
 use crate::tensor::{check_device, check_index, describe};
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
-/// Where the gradient of a maximum goes if several rows have it.
+/// The gradient of a maximum that several rows share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TieGrad {
-    /// To all of them in equal parts, as PyTorch's `scatter_reduce`. If the maximum is NaN, all rows of the node get NaN.
+    /// In equal parts to all of these rows, as PyTorch's `scatter_reduce`. If the maximum is NaN, all rows of the node get NaN.
     #[default]
     Even,
-    /// To the first, as torch_scatter.
+    /// To the first of these rows, as torch_scatter.
     First,
 }
 
-/// An index expanded to `[E, F]` along F and rows `[E, F]`, strided, to a table `[N, F]` of the rows that are joined by index; zeros
-/// for an index without rows. The mean may have a second output, the number of rows (i32, `[N]`). The largest has two more: how
-/// many rows have it, none if it is NaN (i32, `[N, F]`), and the first of them (i64, `[N, F]`), or -1.
+/// Inputs: an index, expanded to `[E, F]` along F, and rows `[E, F]`, strided. Output: the table `[N, F]` of rows reduced by index;
+/// zeros for an index without rows. `Mean` may have a second output, the number of rows (i32, `[N]`). `Max` has two more outputs:
+/// the number of rows that have the maximum, 0 if it is NaN (i32, `[N, F]`), and the first of these rows (i64, `[N, F]`), or -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowReduction {
-    /// How rows are joined.
+    /// The reduction.
     pub reduce: IndexReduce,
-    /// An index whose rows are left out.
+    /// An index whose rows are ignored.
     pub left_out: Option<i64>,
 }
 
-/// How rows that have one index are joined.
+/// The reduction of rows with the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexReduce {
     /// Their sum.
     Sum,
-    /// Their sum divided by how many there are.
+    /// Their sum divided by their number.
     Mean,
-    /// The largest of each element; NaN wins.
+    /// The maximum, for each element; NaN wins.
     Max,
 }
 
-/// dy `[N, F]`, an index `[E]` and more inputs to the gradient of rows `[E, F]` that are joined by index: how much of its index's
-/// gradient a row gets.
+/// Inputs: dy `[N, F]`, an index `[E]` and further inputs. Output: the gradient of rows `[E, F]` that were reduced by index. The
+/// variants are a row's share of the gradient of its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexGradient {
-    /// As much as all others; the input is the number of rows `[N, 1]`.
+    /// Equal shares for all rows. Further input: the number of rows `[N, 1]`.
     Mean,
-    /// As much as all that have the largest value; inputs are how many do `[N, F]`, the rows, and the result.
+    /// Equal shares for all rows that have the maximum. Further inputs: their number `[N, F]`, the rows, and the result.
     Even,
-    /// All, if it is the first that has the largest value; the input is the first `[N, F]`.
+    /// All of it for the first row that has the maximum. Further input: the first row `[N, F]`.
     First,
 }
 
@@ -98,8 +98,8 @@ impl Fused for IndexGradient {
 }
 
 impl Tensor {
-    /// The sum of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. Without a `size` it
-    /// is the largest index plus 1, which is read back. Errors: `Shape`, `Dtype`; `Index` for an index outside of `0..size`.
+    /// The sum of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. The default `size` is the
+    /// largest index plus 1, which is read back. Errors: `Shape`, `Dtype`; `Index` for an index outside of `0..size`.
     pub fn scatter_sum(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
         let op = "scatter_sum";
         let nodes = nodes(op, self, index, size)?;
@@ -112,8 +112,8 @@ impl Tensor {
         record(op, &[self], y, move |t| gradients![t.dy().index_select(0, &t.get(&saved)?)?])
     }
 
-    /// The mean of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. Integers are
-    /// rounded down; a mean whose sum is out of range is infinite. `size` and errors are as for [`scatter_sum`](Tensor::scatter_sum).
+    /// The mean of the rows `[E, *]` of each node by index `[E]`: `[size, *]`, 0 for a node without rows. Integer means are rounded
+    /// down. A mean whose sum overflows is infinite. `size` and errors are as for [`scatter_sum`](Tensor::scatter_sum).
     pub fn scatter_mean(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
         let op = "scatter_mean";
         let nodes = nodes(op, self, index, size)?;
@@ -129,8 +129,8 @@ impl Tensor {
         })
     }
 
-    /// The largest of the rows `[E, *]` of each node by index `[E]`, element by element, and the first row that has it (i64),
-    /// both `[size, *]`; 0 and -1 for a node without rows. NaN is the largest. `ties` says where the gradient goes. `size`
+    /// The maximum of the rows `[E, *]` of each node by index `[E]`, for each element, and the first row that has it (i64). Both
+    /// are `[size, *]`; a node without rows has 0 and -1. NaN is the largest. `ties` selects the rows that get the gradient. `size`
     /// and errors are as for [`scatter_sum`](Tensor::scatter_sum).
     pub fn scatter_max(&self, index: &Tensor, size: Option<usize>, ties: TieGrad) -> Result<(Tensor, Tensor)> {
         let op = "scatter_max";
@@ -183,7 +183,7 @@ fn nodes(op: &'static str, x: &Tensor, index: &Tensor, size: Option<usize>) -> R
     if nodes == 0 && x.numel() > 0 {
         return Err(Error::index(op, format!("there are no nodes for the index {}", index.shape())));
     }
-    // Positions of a maximum have 8 bytes.
+    // The position of a maximum takes 8 bytes.
     let row: usize = x.dims()[1..].iter().product();
     let bytes = nodes.checked_mul(row.max(1)).and_then(|n| n.checked_mul(DType::I64.size()));
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
@@ -193,25 +193,25 @@ fn nodes(op: &'static str, x: &Tensor, index: &Tensor, size: Option<usize>) -> R
     Ok(nodes)
 }
 
-/// The shape of what `nodes` nodes get of rows.
+/// The shape of rows reduced to `nodes` nodes.
 fn node_shape(x: &Tensor, nodes: usize) -> Shape {
     let mut dims = Dims::from_slice(x.dims());
     dims[0] = nodes;
     Shape::from(dims)
 }
 
-/// How many rows each node has of the `x`-shaped `is_counted`.
+/// The number of true rows of the `x`-shaped `is_counted`, for each node.
 fn counts(is_counted: &Tensor, index: &Tensor, nodes: usize) -> Result<Tensor> {
     let zeros = Tensor::zeros(node_shape(is_counted, nodes), DType::I64, index.device())?;
     zeros.index_add(0, index, &is_counted.cast(DType::I64)?, 1)
 }
 
-/// What the kernel of `scatter_sum` computes, in tensor ops.
+/// The composite of `scatter_sum`.
 fn sum(x: &Tensor, index: &Tensor, nodes: usize) -> Result<Tensor> {
     Tensor::zeros(node_shape(x, nodes), x.dtype(), x.device())?.index_add(0, index, x, 1)
 }
 
-/// What the kernel of `scatter_mean` computes, in tensor ops.
+/// The composite of `scatter_mean`.
 fn mean(x: &Tensor, index: &Tensor, nodes: usize) -> Result<Tensor> {
     if x.numel() == 0 {
         return sum(x, index, nodes);
@@ -228,14 +228,14 @@ fn mean(x: &Tensor, index: &Tensor, nodes: usize) -> Result<Tensor> {
     y.cast(x.dtype())
 }
 
-/// What the kernel of `scatter_max` computes, in tensor ops: the maximum, and the first row that has it.
+/// The composite of `scatter_max`: the maximum, and the first row that has it.
 fn largest(x: &Tensor, index: &Tensor, nodes: usize) -> Result<(Tensor, Tensor)> {
     let shape = node_shape(x, nodes);
     let none = Tensor::full(&shape, -1, DType::I64, x.device())?;
     if x.numel() == 0 {
         return Ok((Tensor::zeros(&shape, x.dtype(), x.device())?, none));
     }
-    // Of several rows the last that is written stays: the first of the largest.
+    // A scatter keeps the last row that it writes; in reverse order this is the first row that has the maximum.
     let back = Tensor::arange(x.dims()[0], x.device())?.rsub_scalar(x.dims()[0] as i64 - 1)?;
     let order = x.argsort(0, Order::Descending)?.index_select(0, &back)?;
     let first = none.scatter(0, &along("scatter_max", x, 0, index)?.gather(0, &order)?, &order)?;
@@ -244,7 +244,7 @@ fn largest(x: &Tensor, index: &Tensor, nodes: usize) -> Result<(Tensor, Tensor)>
     Ok((y, first))
 }
 
-/// The gradient of the rows of a maximum `y`, of which `first` has the first rows.
+/// The gradient of the rows of a maximum `y`; `first` is the first row that has it.
 fn largest_gradient(
     dy: &Tensor,
     x: &Tensor,
@@ -263,14 +263,14 @@ fn largest_gradient(
         return first.index_select(0, index)?.eq(&rows)?.where_scalar(&dy.index_select(0, index)?, 0);
     }
     let is_largest = x.eq(&y.index_select(0, index)?)?;
-    // A maximum that is NaN is nobody's, and makes all NaN. What has no rows is divided by 1, which nobody sees.
+    // A NaN maximum equals no row, and makes all gradients NaN. A node without rows divides by 1, and the quotient is not read.
     let ties = counts(&is_largest, index, y.dims()[0])?.add(&first.lt_scalar(0)?.cast(DType::I64)?)?;
     let acc = x.dtype().acc();
     let part = dy.cast(acc)?.div(&ties.cast(acc)?)?.cast(x.dtype())?;
     part.index_select(0, index)?.mul(&is_largest.cast(x.dtype())?)
 }
 
-/// Joins rows `[E, *]` by index `[E]`, leaving out one index, by the kernel; see [`RowReduction`] for the outputs.
+/// Reduces rows `[E, *]` by index `[E]`, without the rows of one index, by the kernel. See [`RowReduction`] for the outputs.
 pub(super) fn index_reduce(
     op: &'static str,
     reduce: IndexReduce,
@@ -287,7 +287,7 @@ pub(super) fn index_reduce(
     run_fused(op, &RowReduction { reduce, left_out }, &[&index, &x], &outputs)
 }
 
-/// The gradient of rows like `x` by the kernel; see [`IndexGradient`] for what it reads of the result.
+/// The gradient of rows like `x`, by the kernel. See [`IndexGradient`] for its further inputs.
 fn index_gradient(kind: IndexGradient, dy: &Tensor, index: &Tensor, of: &[&Tensor], x: &Tensor) -> Result<Tensor> {
     let op = "scatter_backward";
     let dx = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
@@ -298,7 +298,7 @@ fn index_gradient(kind: IndexGradient, dy: &Tensor, index: &Tensor, of: &[&Tenso
     Ok(dx)
 }
 
-/// `[N, *]` as `[N, F]`, contiguous; it has elements.
+/// `[N, *]` as `[N, F]`, contiguous. It must not be empty.
 fn flat(t: &Tensor) -> Result<Tensor> {
     t.reshape((t.dims()[0], t.numel() / t.dims()[0]))?.contiguous()
 }

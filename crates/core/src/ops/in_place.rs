@@ -1,6 +1,5 @@
-//! Changes in place, outside of the tape: every one raises the version by which the tape sees that a saved tensor
-//! changed. They fail on tensors that require a gradient unless within `no_grad`, and on those that have several elements
-//! in one place.
+//! Changes in place, outside of the tape. Each raises the version, by which the tape detects that a saved tensor changed. They fail
+//! on tensors that require a gradient (unless within `no_grad`) and on tensors with several elements at one position.
 
 use super::{common_shape, run_expanded};
 use crate::backend::Kernel;
@@ -10,7 +9,7 @@ use crate::{DType, Error, Result, Scalar, Tensor};
 use smallvec::SmallVec;
 
 impl Tensor {
-    /// Every element becomes `value`. Errors: as [`Tensor::full`]; `Value` on the tape, or if several elements are one place.
+    /// Sets every element to `value`. Errors: as [`Tensor::full`]; `Value` on the tape, or if several elements share a position.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
         let op = "fill_";
         self.check_in_place(op)?;
@@ -19,8 +18,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Takes the values of `src`, which broadcasts to this shape and has this dtype. Errors: `Shape`, `Dtype`, `Device`; `Value`
-    /// on the tape, if both look at the same memory, or if several elements of this tensor are one place.
+    /// Copies `src`, which broadcasts to this shape and has this dtype. Errors: `Shape`, `Dtype`, `Device`; `Value` on the tape, if
+    /// the tensors share memory, or if several elements of this tensor share a position.
     pub fn copy_(&self, src: &Tensor) -> Result<()> {
         let op = "copy_";
         self.check_in_place(op)?;
@@ -37,7 +36,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Adds `x`, which broadcasts to this shape and has this dtype: a float or an integer. Errors: as [`copy_`](Tensor::copy_).
+    /// Adds `x`, which broadcasts to this shape and has this float or integer dtype. Errors: as [`copy_`](Tensor::copy_).
     pub fn add_(&self, x: &Tensor) -> Result<()> {
         self.update_by("add_", Pointwise::Accumulate, x)
     }
@@ -54,7 +53,7 @@ impl Tensor {
 }
 
 fn check_fits(op: &'static str, target: &Tensor, src: &Tensor) -> Result<()> {
-    // What optimizers give, for every parameter of a step.
+    // The common case of an optimizer's step.
     if src.rank() == 0 || src.shape() == target.shape() {
         return Ok(());
     }
@@ -64,12 +63,12 @@ fn check_fits(op: &'static str, target: &Tensor, src: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Runs an `inout` row: `targets` are read and written in one pass, `inputs` broadcast to them. This is how optimizers
-/// step. Targets and inputs have float dtypes, which may differ; rows that run on integers also take one integer dtype, and
-/// the count of steps of [`Pointwise::AmpUpdateScale`] may be i32.
+/// Runs an `inout` row, such as an optimizer's step. `targets` are read and written in one pass; `inputs` broadcast to them.
+/// Targets and inputs have float dtypes, which may differ. Rows that run on integers also accept one integer dtype. The step count
+/// of [`Pointwise::AmpUpdateScale`] may be i32.
 ///
-/// Errors: `Attr` if the number of operands is not the row's; `Dtype`, `Shape`, `Device`; `Value` on the tape, if an operand
-/// shares memory with a target, or if several elements of a target are one place.
+/// Errors: `Attr` if the number of operands differs from the row's; `Dtype`, `Shape`, `Device`; `Value` on the tape, if an operand
+/// shares memory with a target, or if several elements of a target share a position.
 pub fn update_(row: Pointwise, targets: &[&Tensor], inputs: &[&Tensor], floats: &[f64]) -> Result<()> {
     update_for(row.name(), row, targets, inputs, floats)
 }
@@ -98,7 +97,7 @@ pub(super) fn update_for(
     Ok(())
 }
 
-/// Errors unless `targets` may be updated from `inputs` by this row.
+/// Checks that `targets` may be updated from `inputs` by this row.
 pub(super) fn check_update(
     op: &'static str,
     row: Pointwise,
@@ -110,7 +109,7 @@ pub(super) fn check_update(
     check_row(op, row, targets, inputs, floats)
 }
 
-/// Errors unless this row makes `targets` from themselves and `inputs`.
+/// Checks that the operands fit the row.
 pub(super) fn check_row(
     op: &'static str,
     row: Pointwise,
@@ -139,13 +138,13 @@ pub(super) fn check_row(
     inputs.iter().try_for_each(|x| check_fits(op, first, x))
 }
 
-/// Errors unless the row runs on operands of these dtypes.
+/// Checks that the row runs on operands of these dtypes.
 fn check_dtypes(op: &'static str, row: Pointwise, targets: &[&Tensor], inputs: &[&Tensor]) -> Result<()> {
     let operands: SmallVec<[&Tensor; 16]> = targets.iter().chain(inputs).copied().collect();
     if row.domain() != Domain::Real && targets[0].dtype().is_int() {
         return check_same(op, &operands);
     }
-    // Steps since the scale changed are counted in i32, as PyTorch counts them.
+    // The steps since the last change of the scale are counted in i32, as in PyTorch.
     let is_count = |i: usize, t: &Tensor| row == Pointwise::AmpUpdateScale && i == 1 && t.dtype() == DType::I32;
     let mut numbers = operands.iter().enumerate().filter(|(i, t)| !is_count(*i, t));
     numbers.try_for_each(|(_, t)| check_float(op, t))

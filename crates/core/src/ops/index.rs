@@ -8,8 +8,8 @@ use crate::pointwise::Pointwise;
 use crate::tensor::{Attributes, check_index, describe};
 use crate::{DType, Dims, Error, Kind, Result, Shape, Tensor, host, no_grad};
 
-/// A mask of one dimension or more to the positions (i64) of its true elements, row-major: `[rank, count]`, a row for each
-/// dimension. There are count of them.
+/// Input: a mask of one dimension or more. Output: the positions (i64) of its true elements in row-major order, `[rank, count]`,
+/// with one row per dimension. `count` is the number of true elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskPositions;
 
@@ -27,7 +27,7 @@ impl Fused for MaskPositions {
 /// One entry of an advanced index.
 #[derive(Clone, Debug)]
 pub enum Index {
-    /// Elements `start`, `start + step`, ... below `stop` (clipped to the extent, as in Python).
+    /// Elements `start`, `start + step`, ... below `stop`, clipped to the extent as in Python.
     Slice {
         /// The first element.
         start: usize,
@@ -36,7 +36,7 @@ pub enum Index {
         /// The distance between elements.
         step: usize,
     },
-    /// Positions (i64 or i32, negative ones count from the end), or a bool mask over as many dimensions as it has.
+    /// Positions (i64 or i32; negative ones count from the end), or a bool mask, which covers as many dimensions as it has.
     Tensor(Tensor),
 }
 
@@ -58,17 +58,17 @@ impl From<std::ops::RangeFull> for Index {
     }
 }
 
-/// What [`Tensor::index_put`] does where it writes.
+/// The effect of [`Tensor::index_put`] on the elements at its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// Overwrites; of several, the last in row-major order of the index stays.
+    /// Overwrites. Of several values for one position, the last in row-major order of the index is written.
     Assign,
-    /// Adds; several add up.
+    /// Adds. Several values for one position are summed.
     Accumulate,
 }
 
 impl Put {
-    /// The scatter that does it; `is_distinct`: no two rows of its index have one place.
+    /// The kind of scatter. `is_distinct`: no two elements of its index have the same position.
     fn mode(self, is_distinct: bool) -> Scatter {
         match self {
             Put::Assign if is_distinct => Scatter::Distinct,
@@ -78,13 +78,13 @@ impl Put {
     }
 }
 
-/// The dimensions that have index tensors, with these, after slices have been taken as views.
+/// The dimensions with index tensors, and these tensors, after slices have become views.
 struct Resolved {
     view: Tensor,
     indices: Vec<Positions>,
 }
 
-/// Positions (i64) in a dimension. Those of a mask's true elements are within it.
+/// Positions (i64) in a dimension. The positions of a mask's true elements are always in range.
 struct Positions {
     dim: usize,
     at: Tensor,
@@ -92,9 +92,9 @@ struct Positions {
 }
 
 impl Tensor {
-    /// The elements at an advanced index: entries apply to leading dimensions in order, index tensors broadcast to one
-    /// shape, which replaces their dimensions in place if they are adjacent and comes first otherwise. A mask of rank r
-    /// counts as the r index tensors of its true positions in row-major order.
+    /// The elements at an advanced index. Entries apply to the leading dimensions in order. Index tensors broadcast to a common
+    /// shape. It replaces their dimensions in place if these are adjacent; otherwise it comes first. A mask of rank r counts as r
+    /// index tensors: the positions of its true elements in row-major order.
     ///
     /// Errors: `Shape` for too many entries, a mask that does not fit or indices that do not broadcast; `Dtype`; `Index`
     /// for a position outside of `-extent..extent`.
@@ -116,15 +116,15 @@ impl Tensor {
         placed(rows.index_select(0, &flat)?.reshape(Shape::from(dims))?, shape.rank(), &picked)
     }
 
-    /// This tensor with `values`, which broadcast, written at an advanced index. Errors: as [`index`](Tensor::index).
+    /// This tensor with `values` written at an advanced index. `values` broadcast. Errors: as [`index`](Tensor::index).
     pub fn index_put(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<Tensor> {
         let Places { onto, index, values, is_distinct } = places("index_put", self, indices, values)?;
         let op = if put == Put::Assign { "scatter" } else { "scatter_add" };
         scatter(op, put.mode(is_distinct), &onto, 0, &index, &values)?.reshape(self.shape())
     }
 
-    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as that; `Value` on the tape, if `values` or an
-    /// index shares memory with this tensor, or if several elements of this tensor are one place.
+    /// [`index_put`](Tensor::index_put) in place: `x[index] = values`. Errors: as there, and `Value` if this tensor is on the tape, shares
+    /// memory with `values` or an index, or has several elements at one position.
     pub fn index_put_(&self, indices: &[Index], values: &Tensor, put: Put) -> Result<()> {
         let op = "index_put_";
         self.check_in_place(op)?;
@@ -139,8 +139,8 @@ impl Tensor {
         if y.shares_memory(self) { Ok(()) } else { no_grad(|| self.copy_(&y)) }
     }
 
-    /// The positions of the true elements of a bool tensor, row-major: one i64 tensor a dimension. Reads back how many there
-    /// are, or the mask where the backend does not find them. Errors: `Dtype`.
+    /// The positions of the true elements of a bool tensor in row-major order, one i64 tensor per dimension. Reads back their
+    /// number, or the mask if the backend has no kernel. Errors: `Dtype`.
     pub fn nonzero(&self) -> Result<Vec<Tensor>> {
         super::compare::check_bool("nonzero", self)?;
         if self.rank() > 0 && has_kernel::<MaskPositions>(self) {
@@ -152,7 +152,7 @@ impl Tensor {
         let strides = Shape::new(outer).strides();
         let mut columns: Vec<Vec<i64>> =
             outer.iter().map(|_| host::with_room("nonzero", count)).collect::<Result<_>>()?;
-        // Every position is written where the next true one belongs, so that nothing branches on the mask.
+        // Every position is written to the next free slot; only a true element advances the slot. There is no branch on the mask.
         let (mut last, mut found) = (host::repeated("nonzero", 0, count + 1)?, 0);
         for (row, elements) in mask.chunks(length.max(1)).enumerate() {
             for (i, &is_set) in elements.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Tensor {
     }
 }
 
-/// The positions of a mask's true elements, by their kernel.
+/// The positions of a mask's true elements, by the kernel.
 fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
     let mask = mask.contiguous()?;
     let count = mask.sum(..)?.to_vec::<i64>()?[0] as usize;
@@ -178,13 +178,13 @@ fn positions(mask: &Tensor) -> Result<Vec<Tensor>> {
     (0..mask.rank()).map(|d| found.select(0, d as isize)).collect()
 }
 
-/// What an advanced index writes, as a scatter along dimension 0.
+/// The scatter of an advanced index, along dimension 0.
 struct Places {
     /// The tensor, reshaped.
     onto: Tensor,
     index: Tensor,
     values: Tensor,
-    /// No two rows of the index have one place, as where slices and masks name them.
+    /// No two elements of the index have the same position; true for slices and masks.
     is_distinct: bool,
 }
 
@@ -198,7 +198,7 @@ fn places(op: &'static str, x: &Tensor, indices: &[Index], values: &Tensor) -> R
     let is_distinct = found.iter().all(|p| p.is_of_mask);
     let is_leading = found.iter().enumerate().all(|(k, p)| k == p.dim);
     if view.shape() == x.shape() && is_leading && !found.is_empty() {
-        // Whole rows.
+        // The index selects whole rows.
         let (leading, others) = x.dims().split_at(found.len());
         let (shape, flat) = linear(&view, &found, Shape::new(leading).strides())?;
         let shape = Shape::new(&[shape.dims(), others].concat());
@@ -235,7 +235,7 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
             Index::Slice { start, stop, step } => {
                 let extent = x.dims()[d];
                 let stop = (*stop).min(extent);
-                // A slice of everything has a gradient of its own, which would copy all of it.
+                // A full slice is skipped: its gradient would copy the whole tensor.
                 if (*start, stop, *step) != (0, extent, 1) {
                     view = view.slice(d as isize, (*start).min(stop), stop, *step)?;
                 }
@@ -258,7 +258,7 @@ fn resolve(x: &Tensor, indices: &[Index]) -> Result<Resolved> {
     Ok(Resolved { view, indices: tensors })
 }
 
-/// Puts the `rank` leading dimensions of `y`, those of an index, in the place of the dimensions that were picked, if these are
+/// Moves the `rank` leading dimensions of `y`, which come from the index, to the position of the indexed dimensions, if these are
 /// adjacent.
 fn placed(y: Tensor, rank: usize, picked: &[usize]) -> Result<Tensor> {
     let is_adjacent = picked.windows(2).all(|w| w[1] == w[0] + 1);
@@ -270,7 +270,7 @@ fn placed(y: Tensor, rank: usize, picked: &[usize]) -> Result<Tensor> {
     y.permute(&order)
 }
 
-/// Where the elements at an index of `view` lie in memory, of which the first has number `first`.
+/// The positions in memory of the elements at an index of `view`, whose first element has position `first`.
 fn numbers(view: &Tensor, indices: &[Positions], first: usize) -> Result<Tensor> {
     let strides = view.layout().strides();
     let picked: Vec<usize> = indices.iter().map(|p| p.dim).collect();
@@ -292,7 +292,7 @@ fn numbers(view: &Tensor, indices: &[Positions], first: usize) -> Result<Tensor>
     if picked.is_empty() { Ok(sum) } else { placed(sum, leading, &picked) }
 }
 
-/// The common shape of the index tensors, and for each of its elements the sum of its positions times their strides.
+/// The common shape of the index tensors, and for each of its elements the sum of positions times strides.
 fn linear(x: &Tensor, indices: &[Positions], strides: Dims) -> Result<(Shape, Tensor)> {
     let op = "index";
     let references: Vec<&Tensor> = indices.iter().map(|p| &p.at).collect();

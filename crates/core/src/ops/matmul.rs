@@ -9,7 +9,7 @@ use crate::tape::{Backward, Gradient, Saved, record};
 use crate::tensor::{Attributes, check_same, describe, run};
 use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
-/// What [`Tensor::gemm`] does beside multiplying.
+/// The factors of [`Tensor::gemm`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
     /// Factor of the product.
@@ -24,8 +24,8 @@ impl Default for Gemm {
     }
 }
 
-/// [`Kernel::Matmul`] of two inputs of any strides, and this row of the result and of a third input `[B, M, N]` of any strides. The
-/// row has two inputs and no attributes. The result is rounded once, or before the row too.
+/// [`Kernel::Matmul`] of two inputs of any strides, and a row of the result and of a third input `[B, M, N]` of any strides. The
+/// row has two inputs and no attributes. The result is rounded once; it may also be rounded before the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulPointwise(pub Pointwise);
 
@@ -64,7 +64,7 @@ impl Fused for MatmulPointwise {
     }
 }
 
-/// `alpha a @ b + beta c` of batches of matrices, outside of the tape: `a: [B, M, K]`, `b: [B, K, N]`, `c: [B, M, N]`.
+/// `alpha a @ b + beta c` for batches of matrices, outside of the tape: `a: [B, M, K]`, `b: [B, K, N]`, `c: [B, M, N]`.
 fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
     let y = Tensor::allocate(op, &Shape::from([a.dims()[0], a.dims()[1], b.dims()[2]]), a.dtype(), a.device())?;
     if y.numel() > 0 {
@@ -94,8 +94,8 @@ fn as_batch(t: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The gradient of input `i` in a rule: `left @ right`, the leading dimensions of which are equal, in this shape. The same kernel
-/// applies the prologue of the input's own rule, where it can.
+/// The gradient of input `i` of a rule: `left @ right`, whose leading dimensions are equal, in this shape. If possible, the same
+/// kernel applies the prologue of the input's own rule.
 pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor, shape: &Shape) -> Result<Gradient> {
     let op = "matmul";
     if let Some((row, beside)) = t.prologue_of(i)?
@@ -113,8 +113,8 @@ pub(super) fn gradient(t: &Backward<'_>, i: usize, left: &Tensor, right: &Tensor
 }
 
 impl Tensor {
-    /// The matrix product. Rank 1 counts as a row on the left and as a column on the right; leading dimensions are
-    /// batches, which broadcast. Float dtypes. Errors: `Shape` where inner sizes differ or an operand has rank 0.
+    /// The matrix product. A tensor of rank 1 is a row on the left and a column on the right. Leading dimensions are batches, which
+    /// broadcast. Float dtypes. Errors: `Shape` where inner extents differ or an operand has rank 0.
     pub fn matmul(&self, b: &Tensor) -> Result<Tensor> {
         let op = "matmul";
         if let Some(([a, b], _)) = autocast::low([self, b], None)? {
@@ -139,9 +139,9 @@ impl Tensor {
         if b.rank() == 1 { y.squeeze(-1) } else { Ok(y) }
     }
 
-    /// `beta c + alpha a @ b` for this matrix `a: [M, K]`, `b: [K, N]` and `c`, which broadcasts to `[M, N]`; or for batches
-    /// of such, all three with a first dimension. With `beta` 0, `c` is not read; with `alpha` 0, `a` and `b` are not. Float
-    /// dtypes. Errors: `Shape`.
+    /// `beta c + alpha a @ b` for this matrix `a: [M, K]`, `b: [K, N]` and `c`, which broadcasts to `[M, N]`; or for batches of
+    /// such matrices, all three with a first dimension. With `beta` 0, `c` is not read. With `alpha` 0, `a` and `b` are not read.
+    /// Float dtypes. Errors: `Shape`.
     pub fn gemm(&self, b: &Tensor, c: Option<&Tensor>, scale: Gemm) -> Result<Tensor> {
         let op = "gemm";
         if let Some(([a, b], c)) = autocast::low([self, b], c)? {
@@ -193,7 +193,7 @@ impl Tensor {
 /// The product of tensors of rank 2 or more.
 fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if b.rank() == 2 && a.rank() > 2 {
-        // One large product instead of many small ones.
+        // One large product replaces many small ones.
         return gemm_bias::product(op, &[a, b], GemmBias::default());
     }
     let (m, k, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1], b.dims()[b.rank() - 1]);
@@ -223,7 +223,7 @@ fn matrices(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
             if [left, right, x].iter().all(|t| leading(t) == batch) {
                 return gradient(t, i, left, right, x.shape());
             }
-            // A prologue cannot be applied before the sum.
+            // The prologue cannot be applied before the sum.
             Ok(left.matmul(right)?.sum_to_size(x.shape())?.into())
         };
         gradients![t.want(0, || of(0, t.dy(), &b.t()?, &a))?, t.want(1, || of(1, &a.t()?, t.dy(), &b))?]

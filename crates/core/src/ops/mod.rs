@@ -1,4 +1,4 @@
-//! The ops, one file a family: what is computed, and under it the gradient.
+//! The ops, one file per family. The gradient of an op stands under its forward function.
 
 mod binary;
 pub mod channel_norm;
@@ -95,11 +95,11 @@ pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], fl
     Ok(outputs)
 }
 
-/// An operand that broadcasts: its shape, the row of its gradient, and what that reads beside dy.
+/// An operand that broadcasts: its shape, the row of its gradient, and the tensors that the row reads besides dy.
 pub(crate) type Part<'a> = (&'a Shape, Pointwise, &'a [&'a Tensor]);
 
-/// The gradients of the operands of an op from input `first` on, without those before: by a row, given dy and `inputs`, with an output for each if all
-/// are wanted, else each by its own.
+/// The gradients of an op's operands from input `first` on. If all are wanted, they may come from `row`, with inputs dy and
+/// `inputs` and one output per operand; otherwise each comes from a row of its own.
 pub(crate) fn all_or_each(
     t: &Backward<'_>,
     first: usize,
@@ -117,8 +117,8 @@ pub(crate) fn all_or_each(
     parts.iter().enumerate().map(one).collect()
 }
 
-/// Whether one row reads and writes no more than several: for most operands dy can be summed no further than for all together,
-/// and no more than one is summed, or they cannot be as they are computed.
+/// True if one row for all operands moves no more memory than a row for each. Single rows are better if they allow dy to be summed
+/// further for at least half of the operands, or if several gradients are summed, each in the pass that computes it.
 fn is_cheaper_at_once(dy: &Tensor, inputs: &[&Tensor], shapes: &[&Shape], parts: &[Part<'_>]) -> Result<bool> {
     let least = extent(dy, inputs, shapes)?;
     let mut further = 0;
@@ -131,7 +131,7 @@ fn is_cheaper_at_once(dy: &Tensor, inputs: &[&Tensor], shapes: &[&Shape], parts:
     Ok(2 * further < parts.len() && !are_passes)
 }
 
-/// As [`gradients_of`], of a row with one output.
+/// [`gradients_of`] a row with one output.
 pub(crate) fn gradient_of(
     t: &Backward<'_>,
     row: Pointwise,
@@ -143,7 +143,7 @@ pub(crate) fn gradient_of(
 }
 
 /// The gradients of operands that broadcast from `shapes`: sums of the outputs of a row that is linear in dy, its first input.
-/// Along dimensions where the others and the operands are constant dy itself is summed, in the accumulation dtype.
+/// Along dimensions in which the operands and the other inputs are constant, dy itself is summed, in the accumulation dtype.
 fn gradients_of(
     t: &Backward<'_>,
     row: Pointwise,
@@ -155,7 +155,7 @@ fn gradients_of(
     let extent = extent(dy, others, shapes)?;
     let g = if extent == *dy.shape() { dy.clone() } else { dy.sum_to_size_as(&extent, dtype.acc())? };
     let d = if t.creates_graph() {
-        // Tensor ops have one dtype.
+        // Tensor ops need the same dtype.
         let wide = |&x: &&Tensor| if x.dtype().is_float() { x.cast(g.dtype()) } else { Ok(x.clone()) };
         let others = others.iter().map(wide).collect::<Result<SmallVec<[Tensor; 4]>>>()?;
         let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(&others).collect();
@@ -176,7 +176,7 @@ fn gradients_of(
     d.iter().zip(shapes).map(|(d, shape)| d.sum_to_size_as(shape, dtype)).collect()
 }
 
-/// The common shape of some tensors and some operands; dy's if that has no more elements.
+/// The common shape of tensors and operands, or dy's if it has no more elements.
 fn extent(dy: &Tensor, tensors: &[&Tensor], shapes: &[&Shape]) -> Result<Shape> {
     let mut all = shapes.iter().copied().chain(tensors.iter().map(|x| x.shape()));
     let extent = all.try_fold(Shape::from(()), |extent, shape| extent.broadcast_for("sum_to_size", shape))?;
@@ -200,7 +200,8 @@ pub(crate) fn run_expanded(
     run(op, Kernel::Pointwise(row), &references, outputs, attributes)
 }
 
-/// The results of a row of inputs that broadcast, each like one of `like`. A row that changes operands begins with copies of these.
+/// The results of a row whose inputs broadcast, each with the shape and dtype of a tensor of `like`. An `inout` row works on
+/// copies.
 pub(crate) fn row_like(row: Pointwise, inputs: &[Tensor], like: &[Tensor], floats: &[f64]) -> Result<Vec<Tensor>> {
     let outputs = like.iter().map(|t| t.detach().copy()).collect::<Result<Vec<_>>>()?;
     let (read, written): (Vec<&Tensor>, Vec<&Tensor>) = (inputs.iter().collect(), outputs.iter().collect());
@@ -210,7 +211,7 @@ pub(crate) fn row_like(row: Pointwise, inputs: &[Tensor], like: &[Tensor], float
     Ok(outputs)
 }
 
-/// The shape to which all operands broadcast; `Shape` error naming all of theirs.
+/// The shape to which all operands broadcast. Errors: `Shape`, naming all shapes.
 pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Shape> {
     let first = operands[0].shape().clone();
     operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape())).map_err(|_| {
@@ -219,13 +220,13 @@ pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Sha
     })
 }
 
-/// Computes in the accumulation dtype what a composite computes in several steps, and rounds once at the end.
+/// Computes a composite in the accumulation dtype, and rounds once at the end.
 pub(crate) fn in_acc(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let acc = x.dtype().acc();
     if acc == x.dtype() { f(x) } else { f(&x.cast(acc)?)?.cast(x.dtype()) }
 }
 
-/// Gradients as a rule returns them.
+/// The gradients that a rule returns.
 macro_rules! gradients {
     ($($g:expr),* $(,)?) => {{
         #[allow(unused_mut)]

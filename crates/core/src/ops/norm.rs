@@ -8,7 +8,7 @@ use crate::tape::{Backward, Gradients, Saved};
 use crate::tensor::{Attributes, check_device, check_float, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
-/// Which of the two.
+/// The normalisation: with or without subtraction of the mean.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Norm {
     Layer,
@@ -24,40 +24,40 @@ impl Norm {
     }
 }
 
-/// Rows x `[rows, length]`, and the weight and the bias, if there are any, to y, and the mean and `1 / sqrt(var + eps)` of each
-/// row. The mean of rows from which it is not subtracted has no meaning.
+/// Inputs: rows x `[rows, length]`; the weight and the bias, where present. Outputs: y; mean and `1 / sqrt(var + eps)` of each row.
+/// The mean is unspecified unless it is subtracted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNorm {
-    /// How many rows there are.
+    /// The number of rows.
     pub rows: usize,
     /// The elements of a row.
     pub length: usize,
-    /// Whether the mean is subtracted, as in [`Tensor::layer_norm`]; otherwise it is [`Tensor::rms_norm`].
+    /// True if the mean is subtracted ([`Tensor::layer_norm`]); false for [`Tensor::rms_norm`].
     pub is_centred: bool,
-    /// Whether there is a weight.
+    /// True if there is a weight.
     pub has_weight: bool,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub has_bias: bool,
     /// Added to variances.
     pub eps: f64,
 }
 
-/// dy, x, mean, rstd and the weight, if there is one, to dx and the gradients of the weight and of the bias, those that exist and
-/// are wanted.
+/// Inputs: dy, x, mean, rstd and, where present, the weight. Outputs: dx and the gradients of weight and bias, where present and
+/// wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNormBackward {
     /// The forward kernel.
     pub norm: RowNorm,
-    /// The outputs that there are.
+    /// The outputs of the kernel.
     pub wanted: Wanted,
 }
 
-/// Which gradients of a normalisation are computed.
+/// The gradients of a normalisation that are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// That of x.
+    /// The gradient of x.
     pub dx: bool,
-    /// Those of the weight and the bias.
+    /// The gradients of the weight and the bias.
     pub parameters: bool,
 }
 
@@ -110,15 +110,15 @@ impl Fused for RowNormBackward {
 }
 
 impl Tensor {
-    /// `(x - mean) / sqrt(var + eps) * weight + bias` over the last `dims` dimensions, with the biased variance. Weight and
-    /// bias have the shape of these dimensions and the dtype of x or f32; without them they are 1 and 0. Float dtypes. Ba
-    /// et al. 2016, arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank` and `eps >= 0`, `Shape`, `Dtype`.
+    /// `(x - mean) / sqrt(var + eps) * weight + bias` over the last `dims` dimensions, with the biased variance. Weight and bias
+    /// have the shape of these dimensions and the dtype of x or f32; they default to 1 and 0. Float dtypes. Ba et al. 2016,
+    /// arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank` and `eps >= 0`, `Shape`, `Dtype`.
     pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         norm(Norm::Layer, self, dims, weight, bias, eps)
     }
 
-    /// `x / sqrt(mean(x^2) + eps) * weight` over the last `dims` dimensions. Weight as in
-    /// [`layer_norm`](Tensor::layer_norm). Float dtypes. Zhang and Sennrich 2019, NeurIPS. Errors: as there.
+    /// `x / sqrt(mean(x^2) + eps) * weight` over the last `dims` dimensions. Weight and errors are as for
+    /// [`layer_norm`](Tensor::layer_norm). Float dtypes. Zhang and Sennrich 2019, NeurIPS.
     pub fn rms_norm(&self, dims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         norm(Norm::Rms, self, dims, weight, None, eps)
     }
@@ -163,7 +163,7 @@ fn norm(
     y.reshape(x.shape())
 }
 
-/// Errors unless a variance can be added to it.
+/// Checks that eps can be added to a variance.
 pub(super) fn check_eps(op: &'static str, eps: f64) -> Result<()> {
     match eps >= 0.0 {
         true => Ok(()),
@@ -171,12 +171,12 @@ pub(super) fn check_eps(op: &'static str, eps: f64) -> Result<()> {
     }
 }
 
-/// A parameter, for what an [`autocast`](crate::autocast()) takes in f32.
+/// A parameter in f32, within an [`autocast`](crate::autocast()).
 pub(super) fn in_f32(p: Option<&Tensor>) -> Result<Option<Tensor>> {
     p.map(|p| p.cast(DType::F32)).transpose()
 }
 
-/// Weight and bias in one dtype, as kernels take them: if they differ, in the one in which is computed.
+/// Weight and bias in a common dtype, as the kernels need them: the accumulation dtype if they differ.
 pub(super) fn alike(weight: Option<Tensor>, bias: Option<Tensor>) -> Result<(Option<Tensor>, Option<Tensor>)> {
     match (&weight, &bias) {
         (Some(w), Some(b)) if w.dtype() != b.dtype() => {
@@ -187,7 +187,7 @@ pub(super) fn alike(weight: Option<Tensor>, bias: Option<Tensor>) -> Result<(Opt
     }
 }
 
-/// `(x - mean) / sqrt(var + eps)` over `axes`, and `x / sqrt(mean(x^2) + eps)` without a mean, for x in an accumulation dtype.
+/// `(x - mean) / sqrt(var + eps)` over `axes`, or `x / sqrt(mean(x^2) + eps)` without a mean, for x in an accumulation dtype.
 pub(super) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
     if x.numel() == 0 {
         return Ok(x.clone());
@@ -216,19 +216,19 @@ pub(super) fn standardise(op: &'static str, norm: Norm, x: &Tensor, axes: &[isiz
     )
 }
 
-/// [`standardise`] in tensor ops, of slices that are scaled so that no square leaves the range.
+/// [`standardise`] in tensor ops. Slices are scaled so that no square overflows.
 fn standardise_in_ops(norm: Norm, x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
     let scale = scale(x, axes, eps)?;
     let x = x.mul(&scale)?;
-    // The mean of what is left is that of roundings.
+    // The second subtraction removes the rounding error of the first mean.
     let centre = |x: &Tensor| x.sub(&x.mean_keepdim(axes)?);
     let x = if norm == Norm::Layer { centre(&centre(&x)?)? } else { x };
     let eps = scale.mul_scalar(eps.sqrt())?.square()?;
     x.mul(&x.square()?.mean_keepdim(axes)?.add(&eps)?.rsqrt()?)
 }
 
-/// Powers of 2 by which slices are multiplied: 1, unless squares of the largest elements are out of range or, if eps does not
-/// outweigh them, subnormal.
+/// Powers of 2 that scale the slices. They are 1, unless squares of the largest elements overflow, or are subnormal and not
+/// outweighed by eps.
 fn scale(x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
     let (limit, step) = if x.dtype() == DType::F64 { (400, 600) } else { (50, 80) };
     let (limit, step) = (2f64.powi(limit), 2f64.powi(step));
@@ -243,7 +243,7 @@ fn scale(x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
     }
 }
 
-/// What the kernel computes, in tensor ops, for rows `[rows, length]`.
+/// The kernel's composite, for rows `[rows, length]`.
 fn composite(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     in_acc(x, |x| {
         let y = standardise(norm.op(), norm, x, &[1], eps)?;
@@ -281,8 +281,8 @@ fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     })
 }
 
-/// Runs a backward kernel, that of the gradients which are wanted: dy, x, the statistics and the weight to dx and the gradients
-/// of weight and bias.
+/// Runs a backward kernel for the wanted gradients. Inputs: dy, x, the statistics and the weight. Outputs: dx and the gradients of
+/// weight and bias.
 pub(super) fn gradients<F: Fused>(
     op: &'static str,
     t: &Backward<'_>,

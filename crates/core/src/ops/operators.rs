@@ -1,5 +1,5 @@
-//! `+ - * /` on tensors and numbers. They panic with the error's message, as Rust's own operators do; `add`, `sub`,
-//! `mul`, `div` return it.
+//! `+ - * /` on tensors and numbers. They panic with the error's message, as Rust's own operators do. `add`, `sub`, `mul` and `div`
+//! return the error.
 
 use crate::Tensor;
 use std::ops::{Add, Div, Mul, Neg, Sub};

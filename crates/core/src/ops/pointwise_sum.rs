@@ -1,4 +1,4 @@
-//! A pointwise row one of whose results is summed: the gradients of operands that broadcast.
+//! A pointwise row with a summed result: the gradients of operands that broadcast.
 
 use super::row_like;
 use crate::fused::{Fused, run_fused};
@@ -7,9 +7,9 @@ use crate::{DType, Dims, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
 
-/// A row to its results, one of which is summed over all dimensions in which it has one element, and rounded once. The other
-/// results, and the first input, have one shape. Every other input is expanded to it from all of its elements, from one, from
-/// one along all dimensions that are summed over, or from one along all others.
+/// A row with one summed result. It is summed over all dimensions in which its output has extent 1, and rounded once. The other
+/// results have the shape of the first input. Every other input expands to this shape. It has all elements, one element, or extent
+/// 1 along all summed dimensions, or along all others.
 #[derive(Clone, Debug)]
 pub struct PointwiseSum {
     /// The row.
@@ -19,7 +19,7 @@ pub struct PointwiseSum {
 }
 
 impl PointwiseSum {
-    /// The results of the row in the shape of its first input, none of them summed.
+    /// The results of the row in the shape of its first input, before the sum.
     fn results(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Tensor>> {
         let empty = inputs[0].zeros_like()?;
         row_like(self.row, inputs, &vec![empty; before.len()], &self.attributes)
@@ -51,12 +51,12 @@ impl Fused for PointwiseSum {
     }
 }
 
-/// Whether [`PointwiseSum`] takes these: one of `shapes` is smaller than dy, and what else is smaller is so along the same
-/// dimensions or along all others.
+/// True if [`PointwiseSum`] supports these operands: one of `shapes` is smaller than dy, and every other smaller shape has extent 1
+/// along the same dimensions, or along all others.
 pub(super) fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> bool {
     let mut smaller = shapes.iter().filter(|shape| shape.numel() != dy.numel());
     let (Some(sum), None) = (smaller.next(), smaller.next()) else { return false };
-    // Of a shape, its extent along dimension d of dy.
+    // The extent of a shape along dimension d of dy.
     let along = |shape: &Shape, d: usize| (d + shape.rank()).checked_sub(dy.rank()).map_or(1, |d| shape[d]);
     let dims = || (0..dy.rank()).filter(|&d| dy.dims()[d] > 1);
     let is_along =
@@ -65,8 +65,8 @@ pub(super) fn can_sum(dy: &Tensor, others: &[&Tensor], shapes: &[&Shape]) -> boo
     others.iter().all(fits)
 }
 
-/// The results of a row in these shapes, one of which is smaller than dy: it gets sums. They have the same bits however operands
-/// lie in memory.
+/// The results of a row in these shapes. One shape is smaller than dy, and its result is summed. The bits do not depend on the
+/// memory layout of the operands.
 pub(super) fn pointwise_sum(
     row: Pointwise,
     dy: &Tensor,

@@ -9,7 +9,7 @@ use crate::tensor::check_float;
 use crate::{DType, Error, Result, Shape, Tensor, host};
 use std::iter::zip;
 
-/// As an output extent of an adaptive pooling: that of the input.
+/// As an output extent of an adaptive pooling: the extent of the input.
 pub const KEEP: usize = usize::MAX;
 
 /// The windows of a maximum over the last `N` dimensions.
@@ -17,54 +17,53 @@ pub const KEEP: usize = usize::MAX;
 pub struct MaxPool<const N: usize> {
     /// Elements of a window.
     pub kernel: [usize; N],
-    /// From window to window.
+    /// Distance between adjacent windows.
     pub stride: [usize; N],
-    /// By how much windows begin before the first element and end after the last; what is there never wins. At most half a
-    /// window.
+    /// Padding before the first and after the last element. It is never the maximum. At most half a window.
     pub padding: [usize; N],
-    /// From element to element of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: [usize; N],
-    /// Whether a last window may be cut off at the end.
+    /// True if the input may cut off the last window.
     pub ceil_mode: bool,
 }
 
 impl<const N: usize> MaxPool<N> {
-    /// Windows side by side.
+    /// Adjacent windows, without padding.
     pub fn new(kernel: [usize; N]) -> MaxPool<N> {
         MaxPool { kernel, stride: kernel, padding: [0; N], dilation: [1; N], ceil_mode: false }
     }
 }
 
-/// The windows of an average over the last `N` dimensions, and what a sum is divided by. The average of a window whose sum is out
-/// of range is infinite.
+/// The windows of an average over the last `N` dimensions, and the divisor of their sums. The average of a window whose sum
+/// overflows is infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPool<const N: usize> {
     /// Elements of a window.
     pub kernel: [usize; N],
-    /// From window to window.
+    /// Distance between adjacent windows.
     pub stride: [usize; N],
-    /// Zeros before the first element and after the last. At most half a window.
+    /// Zeros before the first and after the last element. At most half a window.
     pub padding: [usize; N],
-    /// Whether a last window may be cut off at the end.
+    /// True if the input may cut off the last window.
     pub ceil_mode: bool,
-    /// Whether the padding's zeros count as elements.
+    /// True if the zeros of the padding count as elements.
     pub count_include_pad: bool,
-    /// What all sums are divided by, in place of their number of elements. Not 0.
+    /// The divisor of all sums, instead of the number of elements. Not 0.
     pub divisor_override: Option<i64>,
 }
 
 impl<const N: usize> AvgPool<N> {
-    /// Windows side by side.
+    /// Adjacent windows, without padding.
     pub fn new(kernel: [usize; N]) -> AvgPool<N> {
         let padding = [0; N];
         AvgPool { kernel, stride: kernel, padding, ceil_mode: false, count_include_pad: true, divisor_override: None }
     }
 }
 
-/// Elements of a window whose numbers fit into a byte.
+/// The largest number of elements of a window that are numbered by a byte.
 const BYTE: usize = 256;
 
-/// The names of an op and of its gradient.
+/// The names of an op and its gradient.
 type Names = [&'static str; 2];
 
 macro_rules! pools {
@@ -72,42 +71,44 @@ macro_rules! pools {
        $names:expr;)*) => {
         impl Tensor {$(
             #[doc = concat!("The largest element of each window over the last ", stringify!($n), " dimensions of ")]
-            /// `[N, C, ..]` or `[C, ..]`; NaN is the largest. Float dtypes. The gradient goes to the first of equal elements,
-            /// and to the last NaN. Errors: `Dtype`; `Attr` for a kernel, stride or dilation of 0, a padding of more than half
-            /// a window, a stride or padding of 2^31 and more, and a window of as many elements or that spans as many;
-            /// `Shape` for another rank, no channels, an empty dimension, no window, or one that lies in the padding.
+            /// `[N, C, ..]` or `[C, ..]`. NaN is the largest. Float dtypes. The gradient goes to the first of equal elements, and
+            /// to the last NaN.
+            ///
+            /// Errors: `Dtype`; `Attr` for a kernel, stride or dilation of 0, a padding of more than half a window, a stride or
+            /// padding of 2^31 or more, or a window that has or spans 2^31 elements or more; `Shape` for another rank, no channels,
+            /// an empty dimension, no window, or a window inside the padding.
             pub fn $max(&self, pool: MaxPool<$n>) -> Result<Tensor> {
                 max_values(self, &of_max($names[0], self, pool)?)
             }
 
-            #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and where the elements are (i64),")]
-            /// counted row-major over these dimensions.
+            #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and the positions of the elements (i64),")]
+            /// counted in row-major order over these dimensions.
             pub fn $max_indices(&self, pool: MaxPool<$n>) -> Result<(Tensor, Tensor)> {
                 max_pool(self, &of_max($names[0], self, pool)?, Want::Indices)
             }
 
             #[doc = concat!("The average of each window over the last ", stringify!($n), " dimensions of ")]
-            /// `[N, C, ..]` or `[C, ..]`. A window ends with the padding. Float dtypes. Errors: as the maximum's, and
-            /// `Attr` for a divisor of 0.
+            /// `[N, C, ..]` or `[C, ..]`. The padding bounds the windows. Float dtypes. Errors: as for the maximum, and `Attr` for
+            /// a divisor of 0.
             pub fn $avg(&self, pool: AvgPool<$n>) -> Result<Tensor> {
                 let (pooling, divisor) = of_avg($names[1], self, pool)?;
                 avg_pool(self, &pooling, divisor)
             }
 
             #[doc = concat!("The largest elements of `output` windows over the last ", stringify!($n), " dimensions of ")]
-            /// `[N, C, ..]` or `[C, ..]`: window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`. An
-            /// extent may be [`KEEP`]. Otherwise as the maximum of other windows. Errors: `Dtype`, `Shape`.
+            /// `[N, C, ..]` or `[C, ..]`. Window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`. An extent
+            /// may be [`KEEP`]. NaN and gradients are as for other windows. Errors: `Dtype`, `Shape`.
             pub fn $adaptive_max(&self, output: [usize; $n]) -> Result<Tensor> {
                 max_values(self, &adaptive($names[2], self, output)?)
             }
 
-            #[doc = concat!("[`", stringify!($adaptive_max), "`](Tensor::", stringify!($adaptive_max), "), and where the")]
-            /// elements are (i64), counted row-major over these dimensions.
+            #[doc = concat!("[`", stringify!($adaptive_max), "`](Tensor::", stringify!($adaptive_max), "), and the")]
+            /// positions of the elements (i64), counted in row-major order over these dimensions.
             pub fn $adaptive_max_indices(&self, output: [usize; $n]) -> Result<(Tensor, Tensor)> {
                 max_pool(self, &adaptive($names[2], self, output)?, Want::Indices)
             }
 
-            #[doc = concat!("The averages of `output` windows over the last ", stringify!($n), " dimensions, which are those of")]
+            #[doc = concat!("The averages of `output` windows over the last ", stringify!($n), " dimensions, with the windows of")]
             #[doc = concat!("[`", stringify!($adaptive_max), "`](Tensor::", stringify!($adaptive_max), "). Errors: as there.")]
             pub fn $adaptive_avg(&self, output: [usize; $n]) -> Result<Tensor> {
                 avg_pool(self, &adaptive($names[3], self, output)?, Divisor::Inside)
@@ -136,19 +137,19 @@ macro_rules! global_pools {
     ($($n:literal $avg:ident $max:ident $max_indices:ident $all:literal $of:literal $to:literal $names:expr;)*) => {
         impl Tensor {$(
             #[doc = concat!("The averages of all ", $all, " of ", $of, ": ", $to, ". Float dtypes. Errors: `Dtype`; `Shape`")]
-            /// for another rank, no channels or nothing to average.
+            /// for another rank, no channels or no elements.
             pub fn $avg(&self) -> Result<Tensor> {
                 avg_pool(self, &adaptive($names[0], self, [1; $n])?, Divisor::Inside)
             }
 
-            #[doc = concat!("The largest elements of all ", $all, " of ", $of, ", as windows' are found: ", $to, ".")]
+            #[doc = concat!("The largest elements of all ", $all, " of ", $of, ": ", $to, ". NaN and gradients are as for other windows.")]
             #[doc = concat!("Errors: as [`", stringify!($avg), "`](Tensor::", stringify!($avg), ").")]
             pub fn $max(&self) -> Result<Tensor> {
                 max_values(self, &adaptive($names[1], self, [1; $n])?)
             }
 
-            #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and where the elements are (i64),")]
-            /// counted row-major over these dimensions.
+            #[doc = concat!("[`", stringify!($max), "`](Tensor::", stringify!($max), "), and the positions of the elements (i64),")]
+            /// counted in row-major order over these dimensions.
             pub fn $max_indices(&self) -> Result<(Tensor, Tensor)> {
                 max_pool(self, &adaptive($names[1], self, [1; $n])?, Want::Indices)
             }
@@ -164,47 +165,47 @@ global_pools! {
         names!("global_avg_pool3d" "global_max_pool3d");
 }
 
-/// What is asked of a maximum.
+/// The results of a maximum that are needed.
 #[derive(Clone, Copy, PartialEq)]
 enum Want {
     Values,
     Indices,
 }
 
-/// What the sum of a window is divided by.
+/// The divisor of a window's sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Divisor {
-    /// The number of its elements.
+    /// The number of its elements, without padding.
     Inside,
-    /// The size of the window, with the padding.
+    /// The number of its elements, with padding.
     Window,
-    /// This number.
+    /// A constant.
     Number(i64),
 }
 
-/// x to the largest element of each window and, if there is a second output, its position: its number within the window if that is
-/// u8, else its position in the volume (i32, i64).
+/// Input: x. Outputs: the largest element of each window and, optionally, its position: its number within the window as u8, or its
+/// position in the volume as i32 or i64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPoolForward(pub Windows);
 
-/// dy and the positions of [`MaxPoolForward`] to dx.
+/// Inputs: dy and the positions of [`MaxPoolForward`]. Output: dx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPoolBackward(pub Windows);
 
-/// x to the sum of each window, divided.
+/// Input: x. Output: the sum of each window over a divisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPoolForward {
     /// The windows.
     pub windows: Windows,
-    /// What sums are divided by.
+    /// The divisor of the sums.
     pub divisor: Divisor,
 }
 
-/// dy of [`AvgPoolForward`] to dx.
+/// Input: dy of [`AvgPoolForward`]. Output: dx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPoolBackward(pub AvgPoolForward);
 
-/// x with its batch and channels as one dimension.
+/// x with batch and channels merged into one dimension.
 fn volumes(windows: &Windows, x: &Tensor) -> Result<Tensor> {
     let [depth, height, width] = windows.input;
     x.reshape((windows.planes, depth, height, width))
@@ -218,8 +219,8 @@ fn max_pool_by_ops(windows: &Windows, x: &Tensor) -> Result<(Tensor, Tensor)> {
     x.max_pool3d_with_indices(MaxPool { kernel, stride, padding, dilation, ceil_mode: !windows.are_whole() })
 }
 
-/// Elements of windows, which an index tells by digits of `from`, by digits of `to`: `f` of one of these, of where the window
-/// begins, and of the step between its elements.
+/// Converts positions in an index from digits in `from` to digits in `to`, dimension by dimension. `f` gets a digit, the window's
+/// first position, and the step between its elements.
 fn renumbered(
     windows: &Windows,
     index: &Tensor,
@@ -237,12 +238,12 @@ fn renumbered(
     Tensor::from_vec(values, index.shape(), index.device())
 }
 
-/// The numbers within windows of elements at these positions in volumes.
+/// Positions in volumes as numbers within windows.
 fn numbers(windows: &Windows, index: &Tensor) -> Result<Tensor> {
     renumbered(windows, index, [windows.input, windows.kernel], |at, first, step| (at - first) / step)
 }
 
-/// The positions in volumes of elements with these numbers within windows.
+/// Numbers within windows as positions in volumes.
 fn places(windows: &Windows, index: &Tensor) -> Result<Tensor> {
     renumbered(windows, index, [windows.kernel, windows.input], |number, first, step| first + number * step)
 }
@@ -312,7 +313,7 @@ impl Fused for AvgPoolBackward {
     }
 }
 
-/// A pooling: its windows, and the shapes of its input and of its result.
+/// A pooling: its windows, and the shapes of its input and result.
 #[derive(Clone)]
 struct Pooling {
     names: Names,
@@ -321,7 +322,7 @@ struct Pooling {
     to: Shape,
 }
 
-/// Errors unless a tensor can be pooled over its last `N` dimensions.
+/// Checks that a tensor can be pooled over its last `N` dimensions.
 fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<()> {
     check_float(op, x)?;
     let rank = x.rank();
@@ -376,8 +377,8 @@ fn adaptive<const N: usize>(names: Names, x: &Tensor, output: [usize; N]) -> Res
 }
 
 impl Pooling {
-    /// Positions as an index `[outputs, window]`. In place of what is padding, a window has the element before it again, or
-    /// its first, so that which is the first of equals and which is the last of all remains.
+    /// Positions as an index `[outputs, window]`. A position in the padding is replaced by the element before it in the window, or
+    /// by the window's first. This keeps the first of equal elements, and the last NaN.
     fn table(&self, x: &Tensor) -> Result<Tensor> {
         let window = self.windows.window();
         let positions = self.windows.positions(self.names[0])?;
@@ -392,7 +393,7 @@ impl Pooling {
         Tensor::from_vec(table, (self.windows.outputs(), window), x.device())
     }
 
-    /// What the sum of each window is divided by, `[outputs]`.
+    /// The divisor of each window's sum, `[outputs]`.
     fn divisors(&self, divisor: Divisor) -> Result<Vec<f64>> {
         let (op, windows) = (self.names[0], &self.windows);
         let [_, height, width] = windows.output;
@@ -409,12 +410,12 @@ impl Pooling {
     }
 }
 
-/// A result without elements.
+/// An empty result.
 fn nothing(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     x.reshape(x.numel())?.narrow(0, 0, 0)?.reshape(&pooling.to)
 }
 
-/// The largest elements. Where they are is not found unless their gradient needs it.
+/// The largest elements. Their positions are computed only if the gradient needs them.
 fn max_values(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     if is_recording(&[x]) || pooling.to.numel() == 0 || !is_by_windows(x, pooling) {
         return Ok(max_pool(x, pooling, Want::Values)?.0);
@@ -425,13 +426,12 @@ fn max_values(x: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     Ok(y)
 }
 
-/// Whether a kernel finds the largest elements of windows. What a thread does for a window, a reduction does better for a long
-/// row.
+/// True if a kernel over windows computes the maximum. It has one thread per window, so a reduction is faster for a long row.
 fn is_by_windows(x: &Tensor, pooling: &Pooling) -> bool {
     has_kernel::<MaxPoolForward>(x) && !(pooling.windows.is_global() && pooling.windows.volume() > BYTE)
 }
 
-/// The largest elements, and where they are.
+/// The largest elements and their positions.
 fn max_pool(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tensor, Tensor)> {
     let op = pooling.names[0];
     let shape = &pooling.to;
@@ -452,7 +452,7 @@ fn max_pool(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tensor, Tensor
     let window = pooling.windows.window();
     let dtype = match want {
         Want::Indices => DType::I64,
-        // The number of an element within its window has fewer bits than its position.
+        // The number of an element within its window takes fewer bits than its position.
         Want::Values if window <= BYTE && !pooling.windows.is_adaptive => DType::U8,
         Want::Values if pooling.windows.volume() <= i32::MAX as usize => DType::I32,
         Want::Values => DType::I64,
@@ -463,7 +463,7 @@ fn max_pool(x: &Tensor, pooling: &Pooling, want: Want) -> Result<(Tensor, Tensor
     Ok((on_tape(&x, pooling, y, &index)?, index))
 }
 
-/// For each window the position `[planes, outputs]` of its largest element in rows `[planes, volume]`.
+/// The position `[planes, outputs]` of each window's largest element in rows `[planes, volume]`.
 fn largest(rows: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     let op = pooling.names[0];
     if pooling.windows.is_global() {
@@ -476,14 +476,14 @@ fn largest(rows: &Tensor, pooling: &Pooling) -> Result<Tensor> {
     in_table(&table, &number)
 }
 
-/// The positions of elements that are told by their numbers `[planes, outputs, 1]` within windows.
+/// The positions of the elements with these numbers `[planes, outputs, 1]` within their windows.
 fn in_table(table: &Tensor, number: &Tensor) -> Result<Tensor> {
     let (planes, outputs) = (number.dims()[0], number.dims()[1]);
     let table = table.unsqueeze(0)?.broadcast_to((planes, outputs, table.dims()[1]))?;
     table.gather(2, number)?.squeeze(2)
 }
 
-/// The result of a kernel, whose gradient goes where the index says.
+/// Puts the result of a kernel on the tape. The index gives the destinations of the gradient.
 fn on_tape(x: &Tensor, pooling: &Pooling, y: Tensor, index: &Tensor) -> Result<Tensor> {
     let (pooling, saved) = (pooling.clone(), Saved::input(index));
     record(pooling.names[0], &[x], y, move |t| gradients![max_gradient(&pooling, t.dy(), &t.get(&saved)?)?])
@@ -513,7 +513,7 @@ fn avg_pool(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
     if shape.numel() == 0 {
         return nothing(x, pooling);
     }
-    // The mean of each volume: a reduction, whose gradient is not written.
+    // The mean of each volume is a reduction. Its gradient is an expanded view.
     if pooling.windows.is_global() && !matches!(divisor, Divisor::Number(_)) {
         let volume = shape.dims().iter().rev().take_while(|&&extent| extent == 1).count() as isize;
         return x.mean_keepdim((-volume..0).collect::<Vec<_>>());
@@ -522,7 +522,7 @@ fn avg_pool(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
         return linear(x, pooling, divisor, Way::Forward);
     }
     let rows = x.reshape((pooling.windows.planes, pooling.windows.volume()))?;
-    // What the kernels compute, in tensor ops.
+    // The composite of the kernels.
     let (outputs, device) = (pooling.windows.outputs(), x.device());
     let table = pooling.table(x)?;
     let is_inside =
@@ -545,7 +545,7 @@ enum Way {
     Backward,
 }
 
-/// The kernel of an average or of its gradient, each of which is the other's gradient.
+/// The kernel of an average or of its gradient. Each is the gradient of the other.
 fn linear(x: &Tensor, pooling: &Pooling, divisor: Divisor, way: Way) -> Result<Tensor> {
     let x = x.contiguous()?;
     let forward = AvgPoolForward { windows: pooling.windows, divisor };

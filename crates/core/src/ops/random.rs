@@ -40,7 +40,7 @@ impl Tensor {
     }
 }
 
-/// The number below which a 32-bit draw is with probability `p`.
+/// The threshold below which a 32-bit draw falls with probability `p`.
 pub(super) fn threshold(p: f64) -> i64 {
     (p * 4_294_967_296.0).floor() as i64
 }

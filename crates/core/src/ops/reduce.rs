@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 pub struct Axes(SmallVec<[isize; 4]>);
 
 impl Axes {
-    /// The dimensions; none for all.
+    /// The dimensions; empty for all.
     pub(super) fn as_slice(&self) -> &[isize] {
         &self.0
     }
@@ -51,7 +51,7 @@ impl From<Vec<isize>> for Axes {
     }
 }
 
-/// A tensor seen with the reduced dimensions last.
+/// A tensor with the reduced dimensions moved to the end.
 pub(super) struct Plan {
     /// `[kept.., reduced..]`, a view outside of the tape.
     view: Tensor,
@@ -61,7 +61,7 @@ pub(super) struct Plan {
     /// The shape with reduced dimensions of size 1.
     keepdim: Shape,
     reduced: usize,
-    /// How many elements become one.
+    /// Number of elements of a slice.
     count: usize,
 }
 
@@ -98,7 +98,7 @@ impl Plan {
         Tensor::allocate(op, &self.kept, dtype, self.view.device())
     }
 
-    /// What `f` makes of the slices of a tensor, rows `[kept, count]`, in the tensor's shape.
+    /// Applies `f` to the slices of a tensor as rows `[kept, count]`, and returns its result in the tensor's shape.
     fn in_rows(&self, x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let perm: Vec<isize> = self.perm.iter().map(|&p| p as isize).collect();
         let mut inverse = vec![0; perm.len()];
@@ -107,8 +107,8 @@ impl Plan {
         f(&rows)?.reshape(self.view.shape())?.permute(&inverse)
     }
 
-    /// The means of slices and `1 / sqrt(var + eps)` of their biased variances, or of the means of their squares if they are not
-    /// `centred`; the mean is 0 then. By a kernel that the device must have.
+    /// The means of slices and `1 / sqrt(var + eps)` of their biased variances. If not `centred`, the mean is 0 and the variance is
+    /// the mean of squares. By a kernel that the device must have.
     pub(super) fn moments(&self, op: &'static str, is_centred: bool, eps: f64) -> Result<[Tensor; 2]> {
         let empty = || Tensor::allocate(op, &self.keepdim, self.view.dtype().acc(), self.view.device());
         let found = [empty()?, empty()?];
@@ -124,42 +124,42 @@ impl Plan {
     }
 }
 
-/// x, of any strides, to the logarithm of the sum of `e^x` over its last dimensions, and, if there is a second output `[2, ..]`, to
-/// the largest elements and the logarithms of the sums of `e^(x - max)`. Both are 0 for a slice of nothing but -infinity.
+/// Input: x of any strides. Outputs: the logarithm of the sum of `e^x` over the last dimensions; optionally `[2, ..]`, the largest
+/// elements and the logarithms of the sums of `e^(x - max)`. Both of these are 0 for a slice of -infinity alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSumExp {
-    /// How many dimensions are reduced.
+    /// Number of reduced dimensions.
     pub dims: usize,
 }
 
-/// x, of any strides, to the sum of squared deviations from the mean over its last dimensions, divided, and, in the accumulation
-/// dtype, the mean.
+/// Input: x of any strides. Outputs: the sum of squared deviations from the mean over the last dimensions, divided by a number; the
+/// mean, in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variance {
-    /// How many dimensions are reduced.
+    /// Number of reduced dimensions.
     pub dims: usize,
-    /// What the sums are divided by.
+    /// The divisor of the sums.
     pub divisor: f64,
 }
 
-/// x, of any strides, to the mean over its last dimensions and `1 / sqrt(var + eps)` of the biased variance, in the accumulation
-/// dtype, neither of which leaves the range on the way. For backends that have none of the norms.
+/// Input: x of any strides. Outputs: the mean over the last dimensions, and `1 / sqrt(var + eps)` of the biased variance, in the
+/// accumulation dtype. No intermediate value overflows. For backends without kernels of the norms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// How many dimensions are reduced.
+    /// Number of reduced dimensions.
     pub dims: usize,
-    /// Whether the mean is subtracted; it is 0 otherwise.
+    /// True if the mean is subtracted; otherwise the mean is 0.
     pub is_centred: bool,
     /// Added to variances.
     pub eps: f64,
 }
 
-/// Rows x `[rows, length]` and dy `[rows]` to the gradient of the rows' products. A row is at most [`LONGEST_PRODUCT`] bytes in the
-/// accumulation dtype.
+/// Inputs: rows x `[rows, length]` and dy `[rows]`. Output: the gradient of the products of rows. A row has at most
+/// [`LONGEST_PRODUCT`] bytes in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProdBackward;
 
-/// The bytes of the longest row that [`ProdBackward`] takes.
+/// Bytes of the longest row that [`ProdBackward`] accepts.
 pub const LONGEST_PRODUCT: usize = 1 << 15;
 
 /// The last dimensions of x.
@@ -237,7 +237,7 @@ fn check_ordered(op: &'static str, x: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Which of the two: a largest or a smallest element.
+/// The extremum: the largest or the smallest element.
 #[derive(Clone, Copy)]
 enum Extremum {
     Max,
@@ -270,7 +270,7 @@ impl Tensor {
         self.sum_as(axes, sum_dtype(self.dtype()))
     }
 
-    /// The sum, rounded to `dtype` only.
+    /// The sum, rounded once, to `dtype`.
     pub(super) fn sum_as(&self, axes: impl Into<Axes>, dtype: DType) -> Result<Tensor> {
         let plan = Plan::new("sum", self, &axes.into())?;
         let y = plan.run("sum", Kernel::Reduce(Reduce::Sum), dtype)?;
@@ -280,8 +280,8 @@ impl Tensor {
         })
     }
 
-    /// The mean over `axes`; NaN of nothing. It is right where the sum is out of range; a term below the number of elements
-    /// times the smallest normal number may be rounded to a multiple of the smallest subnormal one before it is added. Float
+    /// The mean over `axes`; NaN of an empty slice. It is correct even if the sum overflows. A term below the number of elements
+    /// times the smallest normal number may be rounded to a multiple of the smallest subnormal number before it is added. Float
     /// dtypes. Errors: `Attr`, `Dtype`.
     pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
@@ -296,8 +296,8 @@ impl Tensor {
         })
     }
 
-    /// The product over `axes`. Integers and bool multiply to i64. An empty product is 1. The gradient is right with
-    /// zeros among the factors. Errors: `Attr`.
+    /// The product over `axes`. Integers and bool multiply to i64. An empty product is 1. The gradient is correct even if factors
+    /// are zero. Errors: `Attr`.
     pub fn prod(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.prod(axes);
@@ -314,7 +314,7 @@ impl Tensor {
                 return gradients![Some(plan.in_rows(&x, |rows| prod_backward(rows, t.dy()))?)];
             }
             let dy = t.dy().reshape(&plan.keepdim)?;
-            // The product of the others may be too large for 16 bits where the gradient is not.
+            // In 16 bits the product of the other factors may overflow where the gradient does not.
             gradients![Some(in_acc(&dy, |dy| {
                 let x = x.cast(dy.dtype())?;
                 dy.mul(&match plan.perm.last() {
@@ -325,7 +325,7 @@ impl Tensor {
         })
     }
 
-    /// The Euclidean norm over `axes`; 0 of nothing, with gradient 0 at 0. It is right where the squares are out of range.
+    /// The Euclidean norm over `axes`; 0 of an empty slice. The gradient at 0 is 0. The norm is correct even if squares overflow.
     /// Float dtypes. Errors: `Attr`, `Dtype`.
     pub fn l2_norm(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
@@ -343,30 +343,30 @@ impl Tensor {
         })
     }
 
-    /// The largest element over `axes`; NaN wins, ties share the gradient. Errors: `Value` if there is nothing to
-    /// reduce, `Dtype` for bool and u8, `Attr`.
+    /// The largest element over `axes`. NaN wins, and ties share the gradient. Errors: `Value` for an empty slice, `Dtype` for bool
+    /// and u8, `Attr`.
     pub fn amax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         extremum("amax", Extremum::Max, self, axes.into())
     }
 
-    /// The smallest element over `axes`; NaN wins, ties share the gradient. Errors: as [`amax`](Tensor::amax).
+    /// The smallest element over `axes`. NaN wins, and ties share the gradient. Errors: as [`amax`](Tensor::amax).
     pub fn amin(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         extremum("amin", Extremum::Min, self, axes.into())
     }
 
-    /// The largest elements along `dim` and their first positions (i64); the gradient goes to those positions alone.
-    /// Errors: as [`amax`](Tensor::amax).
+    /// The largest elements along `dim` and their first positions (i64). Only these positions get the gradient. Errors: as
+    /// [`amax`](Tensor::amax).
     pub fn max(&self, dim: isize) -> Result<(Tensor, Tensor)> {
         with_index(self, dim, Tensor::argmax)
     }
 
-    /// The smallest elements along `dim` and their first positions (i64); the gradient goes to those positions alone.
-    /// Errors: as [`amax`](Tensor::amax).
+    /// The smallest elements along `dim` and their first positions (i64). Only these positions get the gradient. Errors: as
+    /// [`amax`](Tensor::amax).
     pub fn min(&self, dim: isize) -> Result<(Tensor, Tensor)> {
         with_index(self, dim, Tensor::argmin)
     }
 
-    /// The first position (i64) of the largest element over `axes`, counted row-major over all of them; NaN is the
+    /// The first position (i64) of the largest element over `axes`, counted in row-major order over these dimensions. NaN is the
     /// largest. Errors: as [`amax`](Tensor::amax).
     pub fn argmax(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         arg("argmax", Extremum::Max, self, axes.into())
@@ -403,9 +403,9 @@ impl Tensor {
         reduce(self, axes)?.reshape(shape)
     }
 
-    /// The variance over `axes`: squared deviations divided by `count - correction` (1: unbiased, 0: biased). It is right
-    /// where sums are out of range; of a slice with infinite elements it is NaN. Float dtypes. Errors: `Attr`, also for a
-    /// correction that is NaN; `Dtype`.
+    /// The variance over `axes`: the sum of squared deviations divided by `count - correction` (1: unbiased, 0: biased). It is
+    /// correct even if sums overflow. It is NaN for a slice with infinite elements. Float dtypes. Errors: `Attr`, also for a NaN
+    /// correction; `Dtype`.
     pub fn var(&self, axes: impl Into<Axes>, correction: f64) -> Result<Tensor> {
         if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.var(axes, correction);
@@ -443,10 +443,10 @@ impl Tensor {
         )
     }
 
-    /// `ln sum(e^x)` over `axes`, without overflow; -inf of nothing. Float dtypes. Errors: `Attr`.
+    /// `ln sum(e^x)` over `axes`, without overflow; -inf of an empty slice. Float dtypes. Errors: `Attr`.
     ///
-    /// The gradient of a slice that is -inf throughout is 0, where PyTorch has NaN: what is masked has no share in a loss. With
-    /// +inf in a slice, that element's gradient is NaN and that of the others 0.
+    /// If all elements of a slice are -inf, their gradient is 0 (in PyTorch NaN): masked elements do not contribute to a loss. In a
+    /// slice with +inf, the gradient of that element is NaN, and the gradient of the others 0.
     pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         let op = "logsumexp";
         if let Some(([x], _)) = autocast::wide([self], None)? {
@@ -460,12 +460,12 @@ impl Tensor {
                 if x.numel() == 0 {
                     return x.exp()?.sum(axes.clone())?.log();
                 }
-                // An infinite maximum would be subtracted from itself.
+                // Limits the maximum: infinity minus itself is NaN.
                 let largest = if x.dtype() == DType::F64 { f64::MAX } else { f32::MAX as f64 };
                 let max =
                     x.detach().amax_keepdim(axes.clone())?.clamp(Some((-largest).into()), Some(largest.into()))?;
                 let sum = x.sub(&max)?.exp()?.sum(axes.clone())?;
-                // Only of nothing but -infinity, from which no gradient comes back.
+                // The sum is 0 for a slice of -infinity alone, whose gradient is 0.
                 let has_powers = sum.ne_scalar(0.0)?;
                 let log = has_powers.where_scalar(&sum, 1.0)?.log()?;
                 has_powers.where_scalar(&log.add(&max.reshape(sum.shape())?)?, f64::NEG_INFINITY)
@@ -510,9 +510,9 @@ fn extremum(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result
     run(op, which.reduce(), &[&plan.view], &[&y, &share], Attributes::ints(&[plan.reduced as i64]))?;
     let (sx, sy, keepdim) = (Saved::input(x), Saved::output(&y), plan.keepdim);
     record(op, &[x], y, move |t| {
-        // g [x = y], shared by all that are alike.
+        // dx = g [x = y], shared by equal elements.
         let (x, y) = (t.get(&sx)?.detach(), t.get(&sy)?.detach());
-        // Tensor ops, which the row becomes for a second derivative, have one dtype.
+        // For a second derivative the row becomes tensor ops, which need the same dtype.
         let wide = |v: &Tensor| if t.creates_graph() { v.cast(acc) } else { Ok(v.clone()) };
         let spread = |v: &Tensor| wide(v)?.reshape(&keepdim)?.broadcast_to(x.shape());
         let inputs = [&spread(t.dy())?, &wide(&x)?, &spread(&y)?, &spread(&share)?];
@@ -527,7 +527,7 @@ fn arg(op: &'static str, which: Extremum, x: &Tensor, axes: Axes) -> Result<Tens
     plan.run(op, which.arg(), DType::I64)
 }
 
-/// The position of the largest element of each row `[.., n]`, the first of equal ones, but the last NaN.
+/// The position of the largest element of each row `[.., n]`: the first of equal elements, but the last NaN.
 pub(super) fn argmax_last_nan(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let plan = Plan::new(op, x, &Axes::from(-1))?;
     let y = Tensor::allocate(op, &plan.kept, DType::I64, x.device())?;
@@ -548,7 +548,7 @@ fn with_index(
     Ok((x.gather_distinct(d, &index.unsqueeze(d)?)?.squeeze(d)?, index))
 }
 
-/// The gradient of the products of rows `[rows, K]`, by their kernel.
+/// The gradient of the products of rows `[rows, K]`, by the kernel.
 fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (rows, dy) = (rows.contiguous()?, dy.contiguous()?);
     let dx = Tensor::allocate("prod", rows.shape(), rows.dtype(), rows.device())?;
@@ -564,7 +564,7 @@ fn others(x: &Tensor, d: usize) -> Result<Tensor> {
 /// For each factor the product of all others in its row `[rows, K]`.
 fn others_in_rows(rows: &Tensor, creates_graph: bool) -> Result<Tensor> {
     if creates_graph {
-        // Scans have no second derivative; a product with the factor itself masked out has.
+        // Scans have no second derivative. A product with the factor itself masked out does.
         let count = rows.dims()[1];
         let own = Tensor::eye(count, DType::Bool, rows.device())?;
         let factors = rows.unsqueeze(1)?.broadcast_to((rows.dims()[0], count, count))?;

@@ -6,28 +6,28 @@ use crate::tensor::{check_device, check_float, check_index, check_same, describe
 use crate::{DType, Dims, Error, Result, Shape, Tensor};
 use std::iter::{once, repeat};
 
-/// Which elements of a row make a pair.
+/// The pairs of elements in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RotaryStyle {
-    /// Those at one place of the two halves, as LLaMA and `rotate_half`.
+    /// Element i of the first half with element i of the second half, as in LLaMA and `rotate_half`.
     #[default]
     Half,
-    /// Neighbours.
+    /// Adjacent elements.
     Interleaved,
 }
 
-/// Which way pairs are turned.
+/// The direction of the rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// By the angle: `(x1 cos - x2 sin, x2 cos + x1 sin)`.
+    /// Rotates by the angle: `(x1 cos - x2 sin, x2 cos + x1 sin)`.
     #[default]
     Forward,
-    /// By its negative, which undoes it.
+    /// Rotates by the negative angle, which inverts `Forward`.
     Inverse,
 }
 
 impl Direction {
-    /// 1, or -1 of the inverse.
+    /// 1, or -1 for the inverse.
     pub fn sign(self) -> i64 {
         if self == Direction::Forward { 1 } else { -1 }
     }
@@ -37,37 +37,37 @@ impl Direction {
     }
 }
 
-/// How [`Tensor::apply_rotary_embedding`] turns.
+/// The options of [`Tensor::apply_rotary_embedding`].
 #[derive(Clone, Debug, Default)]
 pub struct Rotary {
-    /// What is a pair.
+    /// The pairs of elements.
     pub style: RotaryStyle,
-    /// Which way.
+    /// The direction of the rotation.
     pub direction: Direction,
-    /// How many of a row's elements are turned, an even number; all if absent. The others stay.
+    /// The number of rotated elements of a row, which is even. The others are copied. Defaults to the whole row.
     pub rotary_dim: Option<usize>,
-    /// The rows of the tables for each place in the sequence, `[T]` or `[B, T]`, i64 or i32; `0..T` if absent.
+    /// The rows of the tables for each position of the sequence, `[T]` or `[B, T]`, i64 or i32; `0..T` if absent.
     pub positions: Option<Tensor>,
 }
 
 impl Rotary {
-    /// The turn that takes this one back, and the gradient with it.
+    /// The inverse rotation, which also rotates the gradient.
     fn back(&self) -> Rotary {
         Rotary { direction: self.direction.turned(), ..self.clone() }
     }
 }
 
-/// One tensor or two `[B, H, T, D]`, their last dimension contiguous, cos and sin `[P, R/2]`, and positions, if there are any, `[T]`
-/// or `[B, T]`, to the tensors with pairs turned. In the other direction it is its own backward kernel.
+/// Inputs: one or two tensors `[B, H, T, D]`, contiguous in the last dimension; cos and sin `[P, R/2]`; positions `[T]` or `[B,
+/// T]`, where present. Outputs: the rotated tensors. The inverse direction is the backward kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotaryTurn {
-    /// Which elements are a pair.
+    /// The pairs of elements.
     pub style: RotaryStyle,
-    /// Which way pairs are turned.
+    /// The direction of the rotation.
     pub direction: Direction,
-    /// R: how many of a row's elements are turned.
+    /// R: the number of rotated elements of a row.
     pub rotary_dim: usize,
-    /// How many tensors are turned.
+    /// The number of rotated tensors.
     pub tensors: usize,
 }
 
@@ -86,9 +86,9 @@ impl Fused for RotaryTurn {
 }
 
 impl Tensor {
-    /// Queries (this tensor, `[B, Hq, T, D]`) and keys `[B, Hk, T, D]`, in which pairs `(x1, x2)` of each row became
-    /// `(x1 cos - x2 sin, x2 cos + x1 sin)` by the tables `cos` and `sin` `[P, R/2]`, of the queries' dtype or f32, where R is
-    /// the `rotary_dim`. The tables have no gradient. Float dtypes. Su et al. 2021, arXiv 2104.09864.
+    /// Rotates queries (this tensor, `[B, Hq, T, D]`) and keys `[B, Hk, T, D]`: each pair `(x1, x2)` of a row becomes `(x1 cos - x2
+    /// sin, x2 cos + x1 sin)`. The tables `cos` and `sin` are `[P, R/2]`, in the queries' dtype or f32; R is the `rotary_dim`. The
+    /// tables have no gradient. Float dtypes. Su et al. 2021, arXiv 2104.09864.
     ///
     /// Errors: `Shape`; `Dtype`; `Attr` for an R that is odd or above D; `Index` for a position outside of `0..P`.
     pub fn apply_rotary_embedding(
@@ -162,7 +162,7 @@ fn check(op: &'static str, q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor, r
     }
 }
 
-/// A checked call but for what is turned.
+/// The checked arguments of a call, except the rotated tensors.
 #[derive(Clone)]
 struct Turn {
     cos: Tensor,
@@ -171,14 +171,14 @@ struct Turn {
 }
 
 impl Turn {
-    /// Of the inputs of the node: x, cos, sin and positions, if there are any.
+    /// From the inputs of the node: x, cos, sin and, where present, positions.
     fn new(inputs: &[Tensor], rotary: &Rotary) -> Turn {
         let rotary = Rotary { positions: inputs.get(3).cloned(), ..rotary.clone() };
         Turn { cos: inputs[1].clone(), sin: inputs[2].clone(), rotary }
     }
 
     fn fused(&self, op: &'static str, xs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        // Rows anywhere, each of them whole.
+        // The kernel accepts strided rows, but a row itself must be contiguous.
         let whole = |x: &&Tensor| if x.layout().strides()[3] == 1 { Ok(x.detach()) } else { x.detach().contiguous() };
         let mut inputs = xs.iter().map(whole).collect::<Result<Vec<_>>>()?;
         inputs.extend([self.cos.contiguous()?, self.sin.contiguous()?]);
@@ -194,7 +194,7 @@ impl Turn {
         Ok(ys)
     }
 
-    /// What the kernel computes, in tensor ops.
+    /// The kernel's composite.
     fn composite(&self, x: &Tensor) -> Result<Tensor> {
         let (b, t, d, half) = (x.dims()[0], x.dims()[2], x.dims()[3], self.cos.dims()[1]);
         in_acc(x, |x| {
@@ -208,7 +208,7 @@ impl Turn {
             };
             let (c, s) = (table(&self.cos)?, table(&self.sin)?.mul_scalar(self.rotary.direction.sign() as f64)?);
             let is_half = self.rotary.style == RotaryStyle::Half;
-            // The elements of pairs come to stand in two halves, and go back.
+            // Pairs are transposed to two halves, and back.
             let (dim, split): (isize, [usize; 2]) = if is_half { (3, [2, half]) } else { (4, [half, 2]) };
             let mut dims = Dims::from_slice(&x.dims()[..3]);
             dims.extend(split);

@@ -8,16 +8,16 @@ use crate::tensor::{check_float, describe};
 use crate::{DType, Error, Result, Rng, RngState, Tensor};
 use smallvec::SmallVec;
 
-/// How [`Tensor::sample_logits`] draws.
+/// The options of [`Tensor::sample_logits`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// What logits are divided by. At 0 the largest is taken, and nothing is drawn.
+    /// The divisor of logits. With 0 the position of the largest logit is returned, without a draw.
     pub temperature: f64,
-    /// How many of the largest logits are kept, of equal ones the first; 0 for all. With 1 nothing is drawn.
+    /// The number of largest logits that are kept; of equal logits the first. 0 keeps all. With 1 there is no draw.
     pub top_k: usize,
-    /// Of these, as many of the largest are kept as have this probability together, the one that reaches it included.
+    /// Of these, the smallest set of largest logits is kept whose probabilities add up to at least this.
     pub top_p: f64,
-    /// How many tokens of each row are drawn, each from all that are kept.
+    /// The number of tokens drawn from each row, with replacement.
     pub num_samples: usize,
 }
 
@@ -27,15 +27,15 @@ impl Default for Sampling {
     }
 }
 
-/// Logits `[B, V]` to positions `[B, n]`, as [`Tensor::sample_logits`] says. A second input, if there is one, is an i64 `[3]` that is
-/// added to the generator's state.
+/// Input: logits `[B, V]`. Output: positions `[B, n]`; see [`Tensor::sample_logits`]. An optional second input, i64 `[3]`, is added
+/// to the generator's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleLogits {
     /// The state of the generator at the first draw.
     pub state: RngState,
-    /// How many of the largest logits are kept; 0 for all.
+    /// The number of largest logits that are kept; 0 for all.
     pub top_k: usize,
-    /// `(1 - top_p) 2^24`.
+    /// `(1 - top_p) * 2^24`.
     pub left_out: i64,
     /// `log2(e) / temperature`.
     pub slope: f64,
@@ -58,29 +58,29 @@ impl Fused for SampleLogits {
     }
 }
 
-/// A weight is a whole number of 2^-40 of the largest, so that sums are the same in any order, on every device.
+/// The weights are fixed-point numbers in units of 2^-40 of the largest weight, so that sums do not depend on order or device.
 const FRACTION: i32 = 40;
-/// 2^24: uniform draws are whole numbers of its inverse.
+/// 2^24: uniform draws are multiples of its inverse.
 const UNIT: f64 = 16_777_216.0;
-/// The most classes, whose weights have a sum below 2^62.
+/// The largest number of classes. It keeps the sum of their weights below 2^62.
 const CLASSES: usize = 1 << 22;
-/// 2^f for f from 0 to 1 as a polynomial, the highest power first, with an error of 9e-8 of it. Exact at both ends.
+/// 2^f for f from 0 to 1 as a polynomial, highest power first. Its relative error is 9e-8; it is exact at both ends.
 #[allow(clippy::approx_constant, clippy::excessive_precision)]
 const POWER: [f64; 7] = [2.1715024e-4, 1.2440877e-3, 9.678064e-3, 5.5484153e-2, 2.4022952e-1, 6.93147e-1, 1.0];
 
 impl Tensor {
-    /// Positions (i64, `[B]`, or `[B, n]` for n samples above 1) drawn from each row of logits `[B, V]` by the softmax of those
-    /// that `sampling` keeps. Float dtypes; arithmetic is in f32, to which f64 is rounded first. Positions are the same on
+    /// Positions (i64, `[B]`, or `[B, n]` for n samples above 1), drawn from each row of logits `[B, V]` by the softmax of the
+    /// logits that `sampling` keeps. Float dtypes. Arithmetic is in f32; f64 is rounded to it first. Positions are the same on
     /// every device.
     ///
-    /// A sample's draw is the element of [`Tensor::rand`] `[B, n]` in its place. The position is the first one up to which the
-    /// kept probabilities, in the order of positions, add up to more than the draw; what has less than 2^-40 of the largest is
-    /// never drawn. With temperature 0 or `top_k` 1 it is that of the largest logit, and the generator stays where it is.
-    /// Outside of the tape. Holtzman et al. 2019, arXiv 1904.09751.
+    /// The draw of a sample is the corresponding element of [`Tensor::rand`] `[B, n]`. The position is the first at which the
+    /// running sum of the kept probabilities, in the order of positions, exceeds the draw. An element whose probability is below
+    /// 2^-40 of the largest is never drawn. With temperature 0 or `top_k` 1, the result is the position of the largest logit, and
+    /// the generator does not advance. Outside of the tape. Holtzman et al. 2019, arXiv 1904.09751.
     ///
     /// Errors: `Dtype` unless the logits are floats; `Shape` unless they are `[B, V]` with V from 1 to 2^22; `Attr` for a
-    /// temperature that is negative or not finite, a `top_p` outside of 0 (exclusive) to 1, or no samples; `Value` for a row
-    /// that has NaN or infinity, or -infinity alone.
+    /// temperature that is negative or not finite, a `top_p` outside of 0 (exclusive) to 1, or no samples; `Value` for a row that
+    /// contains NaN or infinity, or only -infinity.
     pub fn sample_logits(&self, sampling: &Sampling, rng: &Rng) -> Result<Tensor> {
         let op = "sample_logits";
         check(op, self, sampling)?;
@@ -131,24 +131,23 @@ fn shaped(y: Tensor) -> Result<Tensor> {
     if y.dims()[1] == 1 { y.squeeze(1) } else { Ok(y) }
 }
 
-/// Whether there is nothing to draw.
+/// True if nothing is drawn.
 fn is_greedy(sampling: &Sampling) -> bool {
     sampling.temperature == 0.0 || sampling.top_k == 1
 }
 
-/// What the distance to the largest logit is multiplied with to give a power of 2, in f32: neither 0 nor infinite, which
-/// would make NaN of what is.
+/// `log2(e) / temperature` in f32. It is kept away from 0 and infinity, whose products could be NaN.
 fn slope(sampling: &Sampling) -> f64 {
     let slope = (std::f64::consts::LOG2_E / sampling.temperature) as f32;
     slope.clamp(f32::MIN_POSITIVE, f32::MAX) as f64
 }
 
-/// `1 - top_p` in units of 2^-24; something is kept always.
+/// `(1 - top_p) * 2^24`, limited so that at least one logit is kept.
 fn left_out(sampling: &Sampling) -> i64 {
     ((1.0 - sampling.top_p) * UNIT).round().min(UNIT - 1.0) as i64
 }
 
-/// What the kernel computes, in tensor ops: positions `[B, n]`.
+/// The kernel's composite: positions `[B, n]`.
 fn composite(op: &'static str, x: &Tensor, sampling: &Sampling, rng: &Rng) -> Result<Tensor> {
     let (rows, extent, n) = (x.dims()[0], x.dims()[1], sampling.num_samples);
     let x = x.cast(DType::F32)?;
@@ -167,7 +166,7 @@ fn composite(op: &'static str, x: &Tensor, sampling: &Sampling, rng: &Rng) -> Re
     let all = up_to.narrow(1, k - 1, 1)?;
     let limit = all.sub(&share(&all, &all.full_like(left_out(sampling))?)?)?;
     let kept = ordered.mul(&up_to.sub(&ordered)?.lt(&limit)?.cast(DType::I64)?)?;
-    // Back in the order of positions.
+    // Restores the order of positions.
     let up_to = weights.zeros_like()?.scatter(1, &order, &kept)?.cumsum(-1)?;
     let all = up_to.narrow(1, extent - 1, 1)?;
     let draws = Tensor::rand((rows, n), 0.0, 1.0, DType::F32, x.device(), rng)?;
@@ -180,9 +179,9 @@ fn composite(op: &'static str, x: &Tensor, sampling: &Sampling, rng: &Rng) -> Re
     Ok(positions)
 }
 
-/// `2^(slope d)` of distances d of at most 0, in units of 2^-40 and cut off (i64). Each step is rounded alike everywhere.
+/// `2^(slope d)` of distances d of at most 0, truncated to units of 2^-40 (i64). Each step is rounded alike on every device.
 fn weights(d: &Tensor, slope: f64) -> Result<Tensor> {
-    // Whatever is smaller is 0.
+    // Smaller values are 0.
     let least = -(FRACTION + 1);
     let s = d.mul_scalar(slope)?.clamp(Some(least.into()), None)?;
     let whole = s.floor()?;
@@ -195,7 +194,7 @@ fn weights(d: &Tensor, slope: f64) -> Result<Tensor> {
     p.mul(&scales.index_select(0, &at)?.reshape(d.shape())?)?.cast(DType::I64)
 }
 
-/// `floor(a f / 2^24)` of sums a and numbers f from 0 to 2^24, which broadcast (i64), without a product above 2^63.
+/// `floor(a f / 2^24)` for sums a and numbers f from 0 to 2^24, which broadcast (i64). No product exceeds 2^63.
 fn share(a: &Tensor, f: &Tensor) -> Result<Tensor> {
     let unit = a.full_like(UNIT as i64)?;
     let high = a.div_rounded(&unit, Rounding::Floor)?;

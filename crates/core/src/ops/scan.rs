@@ -7,7 +7,7 @@ use crate::tensor::{Attributes, describe, run};
 use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
 use std::cmp::Reverse;
 
-/// From which end a scan starts.
+/// The end from which a scan starts.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Direction {
     Forward,
@@ -38,15 +38,15 @@ impl Tensor {
         record(op, &[self], y, move |t| gradients![Some(t.dy().running_sum(dim, back)?)])
     }
 
-    /// For each element the product of those before it along dimension `d` (or after it); outside of the tape.
+    /// For each element the product of the elements before it (or after it) along dimension `d`; outside of the tape.
     pub(super) fn running_product(&self, d: usize, direction: Direction) -> Result<Tensor> {
         self.scan("prod", Scan::Prod, d, self.dtype(), [(direction == Direction::Backward) as i64, 1])
     }
 
-    /// Scans along dimension `d`. The result's dimensions lie in memory in the order in which those of `self` do.
+    /// Scans along dimension `d`. The dimensions of the result are in the same memory order as in `self`.
     fn scan(&self, op: &'static str, kind: Scan, d: usize, dtype: DType, ints: [i64; 2]) -> Result<Tensor> {
         let mut order: Dims = (0..self.rank()).collect();
-        // Repeated elements come first.
+        // Expanded dimensions, of stride 0, come first.
         order.sort_by_key(|&d| Reverse(self.layout().strides()[d].wrapping_sub(1)));
         let mut inverse = order.clone();
         order.iter().enumerate().for_each(|(k, &d)| inverse[d] = k);

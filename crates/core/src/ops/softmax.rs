@@ -1,4 +1,4 @@
-//! Softmax and its logarithm.
+//! Softmax and log-softmax.
 
 use super::{gradients, in_acc, pointwise_one};
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
@@ -7,14 +7,14 @@ use crate::tape::Saved;
 use crate::tensor::{Attributes, check_float};
 use crate::{Result, Tensor, autocast};
 
-/// Which of the two.
+/// The result: softmax or its logarithm.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Plain,
     Logarithm,
 }
 
-/// x to y, its softmax along the middle dimension, or the logarithm of it.
+/// Input: x. Output: y, its softmax along the middle dimension, or the logarithm of the softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
     /// The product of the extents before the dimension.
@@ -23,11 +23,12 @@ pub struct Softmax {
     pub extent: usize,
     /// The product of the extents after the dimension.
     pub inner: usize,
-    /// Whether y is the logarithm of the softmax.
+    /// True if y is the logarithm of the softmax.
     pub is_logarithm: bool,
 }
 
-/// dy, y and x of [`Softmax`] to dx. In a slice without a softmax, where y is NaN, dx is 0 where x is -infinity.
+/// Inputs: dy, y and x of [`Softmax`]. Output: dx. In a slice with an undefined softmax, where y is NaN, dx is 0 where x is
+/// -infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftmaxBackward(pub Softmax);
 
@@ -69,17 +70,16 @@ impl Fused for SoftmaxBackward {
 }
 
 impl Tensor {
-    /// `e^x / sum(e^x)` along `dim`, without overflow. Float dtypes. NaN where the slice has NaN or +inf, or is all -inf.
-    /// Errors: `Attr` for a dimension out of range.
+    /// `e^x / sum(e^x)` along `dim`, without overflow. Float dtypes. The softmax is NaN for a slice with NaN or +inf, or of -inf
+    /// alone. Errors: `Attr` for a dimension out of range.
     ///
-    /// In such a slice the gradient of elements that are -inf is 0, where PyTorch has NaN: one that is masked throughout
-    /// does not spoil the others. Other elements have NaN.
+    /// In such a slice the gradient of elements that are -inf is 0 (in PyTorch NaN), so that a slice that is masked throughout does
+    /// not make other gradients NaN. The gradient of other elements is NaN.
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
         softmax("softmax", self, dim, Form::Plain)
     }
 
-    /// `ln softmax(x)` along `dim`. Float dtypes. NaN, and gradients of it, are as in [`softmax`](Tensor::softmax). Errors:
-    /// `Attr`.
+    /// `ln softmax(x)` along `dim`. Float dtypes. NaN and its gradients are as in [`softmax`](Tensor::softmax). Errors: `Attr`.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
         softmax("log_softmax", self, dim, Form::Logarithm)
     }
@@ -114,7 +114,7 @@ fn softmax(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     )
 }
 
-/// Without a kernel: tensor ops and a rule of its own, which needs fewer passes than theirs.
+/// For devices without a kernel: tensor ops, with a rule that needs fewer passes than their own rules.
 fn unfused(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
     if x.numel() == 0 {
         return composite(x, dim, form);
@@ -151,7 +151,7 @@ fn unfused(op: &'static str, x: &Tensor, dim: isize, form: Form) -> Result<Tenso
     )
 }
 
-/// What the kernel computes, in tensor ops.
+/// The kernel's composite.
 fn composite(x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
     in_acc(x, |x| {
         let z = shifted(&unmasked(x, dim)?, dim)?;
@@ -161,7 +161,7 @@ fn composite(x: &Tensor, dim: isize, form: Form) -> Result<Tensor> {
     })
 }
 
-/// x, of whose slices without a softmax elements that are -inf are constants.
+/// x, where -inf elements of slices with an undefined softmax are constants.
 fn unmasked(x: &Tensor, dim: isize) -> Result<Tensor> {
     if x.numel() == 0 {
         return Ok(x.clone());
@@ -171,7 +171,7 @@ fn unmasked(x: &Tensor, dim: isize) -> Result<Tensor> {
     has_none.logical_and(&fixed.eq_scalar(f64::NEG_INFINITY)?)?.where_cond(&fixed, x)
 }
 
-/// `x - max(x)`; the maximum is a constant, since the result does not depend on it.
+/// `x - max(x)`. The maximum is a constant, because the result does not depend on it.
 fn shifted(x: &Tensor, dim: isize) -> Result<Tensor> {
     if x.numel() == 0 { Ok(x.clone()) } else { x.sub(&x.detach().amax_keepdim(dim)?) }
 }

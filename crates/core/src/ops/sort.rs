@@ -14,7 +14,7 @@ pub enum Order {
 }
 
 impl Tensor {
-    /// The values sorted along `dim`, and where they were (i64). Stable; NaN is the largest. The gradient goes to those
+    /// The values sorted along `dim`, and their original positions (i64). Stable; NaN is the largest. The gradient goes to these
     /// positions. Errors: `Attr` for a dimension out of range, `Dtype` for bool.
     pub fn sort(&self, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
         let index = self.argsort(dim, order)?;
@@ -42,8 +42,8 @@ impl Tensor {
         Ok(index.with_layout(index.layout().transpose(d, last)))
     }
 
-    /// The first `k` of the sorted values along `dim`, and where they were (i64); ties by the lowest position. Errors:
-    /// `Attr` if `k` is larger than the extent; otherwise as [`sort`](Tensor::sort).
+    /// The first `k` of the sorted values along `dim`, and their original positions (i64). Of equal values, the lower position is
+    /// first. Errors: `Attr` if `k` is larger than the extent; otherwise as [`sort`](Tensor::sort).
     pub fn topk(&self, k: usize, dim: isize, order: Order) -> Result<(Tensor, Tensor)> {
         let d = self.shape().dim_for("topk", dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(1);

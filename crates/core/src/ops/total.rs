@@ -1,11 +1,11 @@
-//! One number of all elements of many tensors, as clipping by norm and loss scaling need it.
+//! One number from all elements of many tensors, for clipping by norm and loss scaling.
 
 use crate::fused::{Fused, has_kernel, has_kernel_for, run_fused};
 use crate::tensor::{check_device, check_float};
 use crate::{DType, Error, Result, Shape, Tensor};
 
-/// What a total over many tensors computes. As a kernel, all elements of all inputs, which have one dtype and are not empty, to one
-/// number in the accumulation dtype or in f64.
+/// A reduction over many tensors. As a kernel, its inputs have the same dtype and are not empty. The output is one number, in the
+/// accumulation dtype or f64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Total {
     /// The square root of the sum of squares.
@@ -30,7 +30,7 @@ impl Fused for Total {
     }
 }
 
-/// What `kind` says of all elements of one or more float tensors: rank 0, f64 if one of them is, else f32. Outside of the
+/// The reduction `kind` of all elements of one or more float tensors: rank 0, f64 if a tensor is f64, else f32. Outside of the
 /// tape. Errors: `Dtype`, `Device`; `Value` without tensors.
 pub fn total(kind: Total, tensors: &[&Tensor]) -> Result<Tensor> {
     total_for("total", kind, tensors)
@@ -79,7 +79,7 @@ fn composite(kind: Total, tensors: &[&Tensor], dtype: DType) -> Result<Tensor> {
     join(kind, &tensors.iter().map(one).collect::<Result<Vec<_>>>()?)
 }
 
-/// The total of totals.
+/// The reduction of partial results.
 fn join(kind: Total, totals: &[Tensor]) -> Result<Tensor> {
     let all = Tensor::stack(&totals.iter().collect::<Vec<_>>(), 0)?;
     match kind {

@@ -8,7 +8,7 @@ use crate::tensor::{Attributes, check_float, run};
 use crate::{DType, Error, Result, Tensor, autocast};
 use std::sync::Arc;
 
-/// Which gelu: by the error function, or its approximation by tanh.
+/// The formula of gelu: with the error function, or approximated with tanh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approximate {
     /// `x/2 (1 + erf(x / sqrt 2))`.
@@ -18,7 +18,7 @@ pub enum Approximate {
     Tanh,
 }
 
-/// What the backward row of a unary op reads beside the gradient.
+/// The backward row of a unary op, and the tensor that it reads besides the gradient.
 pub(super) enum Slope {
     /// The op's input.
     Input(Pointwise),
@@ -27,7 +27,7 @@ pub(super) enum Slope {
 }
 
 impl Slope {
-    /// The rule's prologue: the function with the tensor that it reads.
+    /// The prologue of the rule, with the tensor that it reads.
     pub fn prologue(self, x: &Tensor, y: &Tensor, attributes: &[f64]) -> Prologue {
         let (function, saved) = match self {
             Slope::Input(row) => (row, Saved::input(x)),
@@ -37,7 +37,7 @@ impl Slope {
     }
 }
 
-/// Rows whose results 16 bits are too few for.
+/// Rows whose results need more than 16 bits.
 const NEEDS_F32: &[Pointwise] = {
     use Pointwise::*;
     &[Exp, Expm1, Log, Log1p, Rsqrt, Reciprocal, Softplus]
@@ -95,7 +95,7 @@ unary! {
     hardsigmoid Hardsigmoid Input HardsigmoidBackward;
     /// `min(max(x, 0), 6)`. Float dtypes.
     relu6 Relu6 Input Relu6Backward;
-    /// The self-normalising elu. Float dtypes. Klambauer et al. 2017, arXiv 1706.02515.
+    /// The scaled elu of self-normalising networks. Float dtypes. Klambauer et al. 2017, arXiv 1706.02515.
     selu Selu Input SeluBackward;
     /// `x / (1 + |x|)`. Float dtypes. Turian et al. 2009.
     softsign Softsign Input SoftsignBackward;
@@ -139,15 +139,15 @@ macro_rules! constant_slope {
 }
 
 constant_slope! {
-    /// Rounds toward minus infinity; the result is outside of the tape, its derivative is 0. Float dtypes.
+    /// Rounds toward minus infinity. The result is outside of the tape, because its derivative is 0. Float dtypes.
     floor Floor;
-    /// Rounds toward plus infinity; the result is outside of the tape, its derivative is 0. Float dtypes.
+    /// Rounds toward plus infinity. The result is outside of the tape, because its derivative is 0. Float dtypes.
     ceil Ceil;
-    /// Rounds toward zero; the result is outside of the tape, its derivative is 0. Float dtypes.
+    /// Rounds toward zero. The result is outside of the tape, because its derivative is 0. Float dtypes.
     trunc Trunc;
-    /// Rounds to the nearest integer, half to even; the result is outside of the tape. Float dtypes.
+    /// Rounds to the nearest integer, half to even. The result is outside of the tape, because its derivative is 0. Float dtypes.
     round Round;
-    /// -1, 0 or 1, and 0 for NaN; the result is outside of the tape, its derivative is 0. Float and integer dtypes.
+    /// -1, 0 or 1, and 0 for NaN. The result is outside of the tape, because its derivative is 0. Float and integer dtypes.
     sign Sign;
 }
 
@@ -210,8 +210,8 @@ impl Tensor {
         unary("threshold", self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &[threshold, value])
     }
 
-    /// The same values in another dtype: rounded to the nearest even, to infinity where too large; to integers truncated
-    /// and saturated, NaN becoming 0; to bool `x != 0`. Integers and bool are outside of the tape.
+    /// The same values in another dtype. To floats: rounded to the nearest even, with infinity on overflow. To integers: truncated
+    /// and saturated; NaN becomes 0. To bool: `x != 0`. Results of integer and bool dtypes are outside of the tape.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         if dtype == self.dtype() {
             return Ok(self.clone());

@@ -1,4 +1,4 @@
-//! Windows as columns, and back.
+//! Windows as columns (im2col), and back (col2im).
 
 use super::conv::{Geometry, columns};
 use super::gradients;
@@ -12,11 +12,11 @@ use crate::{Error, Result, Shape, Tensor};
 pub struct Unfold {
     /// Elements of a window.
     pub kernel: [usize; 2],
-    /// From element to element of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: [usize; 2],
-    /// Zeros before the first element and after the last.
+    /// Zeros before the first and after the last element.
     pub padding: [usize; 2],
-    /// From window to window.
+    /// Distance between adjacent windows.
     pub stride: [usize; 2],
 }
 
@@ -26,7 +26,7 @@ impl Unfold {
         Unfold { kernel, dilation: [1; 2], padding: [0; 2], stride: [1; 2] }
     }
 
-    /// The windows over the last two dimensions of a shape, `channels` of them a sample.
+    /// The windows over the last two dimensions of a shape, with `channels` per sample.
     fn geometry(&self, op: &'static str, shape: &Shape, [batch, channels]: [usize; 2]) -> Result<Geometry> {
         let Unfold { kernel, dilation, padding, stride } = *self;
         let window = Window { kernel, stride, low: padding, high: padding, dilation };
@@ -36,9 +36,10 @@ impl Unfold {
 }
 
 impl Tensor {
-    /// The elements of the windows of `[N, C, H, W]` or `[C, H, W]` as columns `[N, C k, Q]`, k elements of Q windows, both
-    /// row-major (im2col). Float dtypes. The gradient is [`fold`](Tensor::fold). Errors: `Dtype`; `Attr` for a kernel, stride or
-    /// dilation of 0, and for what kernels cannot count in 32 bits; `Shape` for another rank, and a window that does not fit.
+    /// The elements of the windows of `[N, C, H, W]` or `[C, H, W]` as columns `[N, C k, Q]`: the k elements of Q windows, both in
+    /// row-major order (im2col). Float dtypes. The gradient is [`fold`](Tensor::fold). Errors: `Dtype`; `Attr` for a kernel, stride
+    /// or dilation of 0, and for sizes that exceed the kernels' 32-bit indices; `Shape` for another rank, or a window that does not
+    /// fit.
     pub fn unfold(&self, unfold: Unfold) -> Result<Tensor> {
         let op = "unfold";
         check_float(op, self)?;
@@ -57,9 +58,9 @@ impl Tensor {
         if self.rank() == 3 { y.squeeze(0) } else { Ok(y) }
     }
 
-    /// Columns `[N, C k, Q]` or `[C k, Q]` as [`unfold`](Tensor::unfold) makes them of images of `size`, added up where they came
-    /// from: `[N, C, H, W]` (col2im). Float dtypes. The gradient is [`unfold`](Tensor::unfold). Errors: `Dtype`; `Attr` as there;
-    /// `Shape` for another rank, rows that are no multiple of k, and another number of windows.
+    /// Adds columns `[N, C k, Q]` or `[C k, Q]` to images `[N, C, H, W]` of `size`: each pixel gets the sum of its copies in
+    /// [`unfold`](Tensor::unfold) (col2im). Float dtypes. The gradient is [`unfold`](Tensor::unfold). Errors: `Dtype`; `Attr` as
+    /// for `unfold`; `Shape` for another rank, a number of rows that is no multiple of k, or another number of windows.
     pub fn fold(&self, size: [usize; 2], unfold: Unfold) -> Result<Tensor> {
         let op = "fold";
         check_float(op, self)?;

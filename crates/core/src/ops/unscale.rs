@@ -1,4 +1,4 @@
-//! Gradients without the scale of the loss.
+//! Unscaling of gradients after loss scaling.
 
 use super::each::{Update, are_apart, update_each_for};
 use super::gather::check_apart;
@@ -9,9 +9,9 @@ use crate::pointwise::Pointwise;
 use crate::tensor::check_float;
 use crate::{DType, Error, Result, Tensor};
 
-/// Divides the outputs but the last, which are contiguous, have one dtype and are not empty, by the only input, as a product with
-/// its inverse in f32. The last output becomes 1 if an element was NaN or infinite before, and stays otherwise. It and the input
-/// are f32 and have one element.
+/// Multiplies the outputs except the last by the f32 inverse of the only input. These outputs are contiguous, have the same dtype
+/// and are not empty. The last output is set to 1 if an element was NaN or infinite before, and is otherwise unchanged. The last
+/// output and the input are f32 and have one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unscale;
 
@@ -29,12 +29,12 @@ impl Fused for Unscale {
     }
 }
 
-/// Divides float tensors by `scale` in place, as a product with its inverse in f32, and sets `found_inf` to 1 if an element
-/// of one of them was NaN or infinite before; otherwise that stays. Both are of rank 0 and f32. A device that can runs all
+/// Divides float tensors by `scale` in place, as a product with its f32 inverse. Sets `found_inf` to 1 if an element of a tensor
+/// was NaN or infinite before; otherwise it is unchanged. `scale` and `found_inf` are f32 and of rank 0. Some devices run all
 /// tensors of a dtype in one launch, which reads them once.
 ///
-/// Errors: `Shape` and `Dtype` of the two, `Dtype`, `Device`; `Value` on the tape, if a tensor shares memory with one of the
-/// two, or if several elements of a tensor are one place.
+/// Errors: `Shape` or `Dtype` for `scale` and `found_inf`; `Dtype` or `Device` for the tensors; `Value` on the tape, if a tensor
+/// shares memory with `scale` or `found_inf`, or if several elements of a tensor share a position.
 pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Result<()> {
     let op = "unscale_";
     for (name, t) in [("scale", scale), ("found_inf", found_inf)] {

@@ -1,4 +1,4 @@
-//! Other shapes over the same memory, and copies where strides cannot say it.
+//! Other shapes over the same memory, and copies where strides cannot express them.
 
 use super::factory::INFER;
 use super::{Axes, gradients};
@@ -8,7 +8,7 @@ use crate::tensor::{Attributes, run};
 use crate::{DType, Dims, Error, Layout, Result, Shape, Tensor};
 
 impl Tensor {
-    /// A view: the same memory under `layout`, with the rule that leads its gradient back.
+    /// A view: the same memory under `layout`, with the rule of its gradient.
     fn view(
         &self,
         op: &'static str,
@@ -90,7 +90,8 @@ impl Tensor {
         self.view(op, self.layout().narrow(d, start, length, step), move |dy| dy.embed(&shape, d, start, step))
     }
 
-    /// Drops dimension `dim` at `index` (negative ones count from the end). A view. Errors: `Attr`, `Index`.
+    /// Selects `index` along dimension `dim`, and removes the dimension (negative values count from the end). A view. Errors:
+    /// `Attr`, `Index`.
     pub fn select(&self, dim: isize, index: isize) -> Result<Tensor> {
         let d = self.shape().dim_for("select", dim)?;
         let extent = self.dims().get(d).copied().unwrap_or(0) as isize;
@@ -131,7 +132,7 @@ impl Tensor {
         self.reshape(Shape::from(dims))
     }
 
-    /// Drops a dimension of size 1. A view. Errors: `Attr` for a dimension out of range, `Shape` if its size is not 1.
+    /// Removes a dimension of size 1. A view. Errors: `Attr` for a dimension out of range, `Shape` if its size is not 1.
     pub fn squeeze(&self, dim: isize) -> Result<Tensor> {
         let d = self.shape().dim_for("squeeze", dim)?;
         if self.dims().get(d) != Some(&1) {
@@ -170,7 +171,7 @@ impl Tensor {
         self.view(op, self.layout().expand(&shape), move |dy| dy.sum_to_size(&from))
     }
 
-    /// [`broadcast_to`](Tensor::broadcast_to), by the name that PyTorch gives it.
+    /// PyTorch's name of [`broadcast_to`](Tensor::broadcast_to).
     pub fn expand(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         self.broadcast_to(shape)
     }
@@ -181,7 +182,7 @@ impl Tensor {
         sum_to_size(self, shape.into(), |x, axes| x.sum(axes))
     }
 
-    /// [`sum_to_size`](Tensor::sum_to_size) of floats, rounded to `dtype` only.
+    /// [`sum_to_size`](Tensor::sum_to_size) of floats, rounded once, to `dtype`.
     pub(super) fn sum_to_size_as(&self, shape: &Shape, dtype: DType) -> Result<Tensor> {
         sum_to_size(self, shape.clone(), |x, axes| x.sum_as(axes, dtype))?.cast(dtype)
     }
@@ -217,7 +218,7 @@ fn sum_to_size(x: &Tensor, shape: Shape, sum: impl FnOnce(&Tensor, Axes) -> Resu
     summed.reshape(shape)
 }
 
-/// Replaces [`INFER`] by what is left, and checks the number of elements.
+/// Replaces [`INFER`] by the remaining extent, and checks the number of elements.
 fn infer(x: &Tensor, shape: Shape) -> Result<Shape> {
     let op = "reshape";
     let wrong = || {

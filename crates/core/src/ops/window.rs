@@ -1,11 +1,12 @@
-//! Windows over the last one to three dimensions of a tensor, for pooling, convolution and unfolding: how many there are, and which
-//! elements each has. One and two dimensions are three, of which the first have extent 1.
+//! Windows over the last one to three dimensions of a tensor, for pooling, convolution and unfolding: their number, and the
+//! positions of their elements. One and two dimensions are stored as three, with leading extents of 1.
 
 use crate::{Dims, Error, Result, Shape, host};
 use std::iter::zip;
 use std::ops::Range;
 
-/// The most elements that a window spans along a dimension, and that it has: kernels count them in 32 bits with a sign.
+/// The limit of a window's elements, and of the elements that it spans along a dimension: kernels count them in signed 32-bit
+/// integers.
 const MOST: usize = i32::MAX as usize;
 
 /// The attributes of windows over the last `N` dimensions.
@@ -13,33 +14,33 @@ const MOST: usize = i32::MAX as usize;
 pub struct Window<const N: usize> {
     /// Elements of a window.
     pub kernel: [usize; N],
-    /// Elements from window to window.
+    /// Distance between adjacent windows, in elements.
     pub stride: [usize; N],
     /// Elements of the padding before the first element.
     pub low: [usize; N],
     /// Elements of the padding after the last element.
     pub high: [usize; N],
-    /// Elements from element to element of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: [usize; N],
 }
 
-/// What becomes of a last window that the input cuts off.
+/// The treatment of a last window that the input cuts off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// There is none.
+    /// It is omitted.
     Whole,
-    /// There is one, if it begins before the padding at the end.
+    /// It is kept if it begins before the padding at the end.
     Cut,
 }
 
 impl<const N: usize> Window<N> {
-    /// Elements from the first to the last of a window, both counted.
+    /// Elements from the first to the last of a window, inclusive.
     pub fn span(&self, d: usize) -> usize {
         self.dilation[d].saturating_mul(self.kernel[d] - 1).saturating_add(1)
     }
 
-    /// Errors: `Attr` for a kernel, stride or dilation of 0, one of them or padding of 2^31 and more, and a window of as many elements
-    /// or that spans as many.
+    /// Errors: `Attr` for a kernel, stride or dilation of 0, a stride, dilation or padding of 2^31 or more, or a window that has or spans
+    /// 2^31 elements or more.
     pub fn check(&self, op: &'static str) -> Result<()> {
         let Window { kernel, stride, low, high, dilation } = self;
         let wrong = |message: String| Err(Error::attr(op, message));
@@ -60,12 +61,12 @@ impl<const N: usize> Window<N> {
         Ok(())
     }
 
-    /// The padding as errors show it: one number a dimension if both ends have the same.
+    /// The padding for errors: one number per dimension if it is the same at both ends.
     pub fn padding(&self) -> String {
         if self.low == self.high { format!("{:?}", self.low) } else { format!("{:?} and {:?}", self.low, self.high) }
     }
 
-    /// The number of windows along `l` elements of dimension `d`, if there is one.
+    /// The number of windows along `l` elements of dimension `d`; `None` if no window fits.
     fn count(&self, d: usize, l: usize, last: Last) -> Option<usize> {
         let (low, stride) = (self.low[d], i64::try_from(self.stride[d]).ok()?);
         let all = i64::try_from(l.checked_add(low)?.checked_add(self.high[d])?).ok()?;
@@ -75,13 +76,14 @@ impl<const N: usize> Window<N> {
         usize::try_from(floor + 1 + is_cut as i64).ok().filter(|&n| n > 0)
     }
 
-    /// The extent of which a transposed convolution has `l` windows: `(l - 1) stride + span + more - low - high`, if there is one.
+    /// The extent on which `l` windows of a transposed convolution lie: `(l - 1) stride + span + more - low - high`; `None` if it
+    /// is not positive.
     fn transposed(&self, d: usize, l: usize, more: usize) -> Option<usize> {
         let all = l.checked_sub(1)?.checked_mul(self.stride[d])?.checked_add(self.span(d))?.checked_add(more)?;
         all.checked_sub(self.low[d])?.checked_sub(self.high[d]).filter(|&extent| extent > 0)
     }
 
-    /// `[planes, ..]` with windows over these extents.
+    /// `[planes, ..]` with windows of these extents.
     fn windows(&self, planes: usize, input: [usize; N], output: [usize; N]) -> Windows {
         Windows {
             planes,
@@ -97,7 +99,7 @@ impl<const N: usize> Window<N> {
     }
 }
 
-/// Extents behind ones.
+/// Pads extents to three dimensions by leading ones.
 fn three<const N: usize>(of: [usize; N], one: usize) -> [usize; 3] {
     let mut all = [one; 3];
     all[3 - N..].copy_from_slice(&of);
@@ -111,19 +113,19 @@ pub struct Windows {
     pub planes: usize,
     /// Extents of a volume.
     pub input: [usize; 3],
-    /// Numbers of windows.
+    /// Numbers of windows along each dimension.
     pub output: [usize; 3],
-    /// Elements of a window. If windows are adaptive, of the longest one, and the further attributes have no meaning.
+    /// Elements of a window. For adaptive windows: elements of the longest window; the attributes below are then unused.
     pub kernel: [usize; 3],
-    /// Elements from window to window.
+    /// Distance between adjacent windows, in elements.
     pub stride: [usize; 3],
     /// Elements of the padding before the first element.
     pub low: [usize; 3],
     /// Elements of the padding after the last element.
     pub high: [usize; 3],
-    /// Elements from element to element of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: [usize; 3],
-    /// Whether window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`.
+    /// True if window `i` of `O` over `L` elements is `floor(i L / O) .. ceil((i + 1) L / O)`.
     pub is_adaptive: bool,
 }
 
@@ -136,7 +138,7 @@ fn split<const N: usize>(shape: &Shape) -> (usize, [usize; N]) {
 }
 
 impl Windows {
-    /// The windows over the last `N` dimensions of a shape. Errors: `Attr` as [`Window::check`] has it; `Shape` if there is no window.
+    /// The windows over the last `N` dimensions of a shape. Errors: `Attr` as in [`Window::check`]; `Shape` if there is no window.
     pub fn new<const N: usize>(op: &'static str, shape: &Shape, window: &Window<N>, last: Last) -> Result<Windows> {
         window.check(op)?;
         let (planes, input) = split(shape);
@@ -153,12 +155,12 @@ impl Windows {
         Ok(window.windows(planes, input, output))
     }
 
-    /// The windows of a transposed convolution, which adds windows up to volumes: the last `N` extents of a shape are the numbers of
-    /// windows, and the volumes have `(windows - 1) stride + dilation (kernel - 1) + 1 + more - low - high` elements, `more` of which
-    /// are those at the end that a stride above 1 leaves open.
+    /// The windows of a transposed convolution, which adds windows to volumes. The last `N` extents of `shape` are the numbers of
+    /// windows. A volume has `(windows - 1) stride + dilation (kernel - 1) + 1 + more - low - high` elements; `more` selects one of
+    /// the extents that a stride above 1 maps to the same number of windows.
     ///
-    /// Errors: `Attr` as [`Window::check`] has it, and for `more` that is neither below the stride nor below the dilation; `Shape` if
-    /// nothing is left of a volume.
+    /// Errors: `Attr` as in [`Window::check`], and if `more` is neither below the stride nor below the dilation; `Shape` if the
+    /// volume is empty.
     pub fn transposed<const N: usize>(
         op: &'static str,
         shape: &Shape,
@@ -183,7 +185,8 @@ impl Windows {
         Ok(window.windows(planes, input, output))
     }
 
-    /// `output` windows between fractions of the last `N` extents of a shape. If they divide all extents, they are not adaptive.
+    /// `output` adaptive windows over the last `N` extents of a shape. If they divide all extents, they are stored as windows that
+    /// are not adaptive.
     pub fn adaptive<const N: usize>(shape: &Shape, output: [usize; N]) -> Windows {
         let (planes, input) = split::<N>(shape);
         let (input, output) = (three(input, 1), three(output, 1));
@@ -203,8 +206,7 @@ impl Windows {
         }
     }
 
-    /// A shape whose last `N` extents are the numbers of windows, in place of those of `shape`. Errors: `Shape` if its elements
-    /// cannot be counted.
+    /// `shape` with its last `N` extents replaced by the numbers of windows. Errors: `Shape` if the number of elements overflows.
     pub fn output_shape<const N: usize>(&self, op: &'static str, shape: &Shape) -> Result<Shape> {
         let (outer, last) = (&shape.dims()[..shape.rank() - N], &self.output[3 - N..]);
         let output = Shape::from(outer.iter().chain(last).copied().collect::<Dims>());
@@ -229,29 +231,29 @@ impl Windows {
         self.output.iter().product()
     }
 
-    /// Elements from the first to the last of a window.
+    /// Distance between the first and the last element of a window.
     pub fn reach(&self, d: usize) -> usize {
         self.dilation[d] * (self.kernel[d] - 1)
     }
 
-    /// Whether there is no padding.
+    /// True if there is no padding.
     pub fn is_unpadded(&self) -> bool {
         self.low == [0; 3] && self.high == [0; 3]
     }
 
-    /// Whether there is one window, of all elements.
+    /// True if there is one window, of all elements.
     pub fn is_global(&self) -> bool {
         self.outputs() == 1 && self.kernel == self.input && self.is_unpadded() && self.dilation == [1; 3]
     }
 
-    /// Whether no window ends after the padding.
+    /// True if no window extends beyond the padding.
     pub fn are_whole(&self) -> bool {
         let end = |d: usize| (self.output[d] - 1) * self.stride[d] + self.reach(d) + 1;
         !self.is_adaptive && (0..3).all(|d| end(d) <= self.input[d] + self.low[d] + self.high[d])
     }
 
-    /// The positions along a dimension of the elements of window `q`, as many for all windows that are not adaptive: none in the
-    /// padding.
+    /// The positions along a dimension of the elements of window `q`; `None` in the padding. All windows have the same number of
+    /// elements, unless they are adaptive.
     pub fn elements(&self, d: usize, q: usize) -> impl Iterator<Item = Option<usize>> {
         let (l, s, p, step) = (self.input[d], self.stride[d], self.low[d], self.dilation[d]);
         let range = self.is_adaptive.then(|| between(q, l, self.output[d]));
@@ -261,20 +263,20 @@ impl Windows {
         })
     }
 
-    /// Whether a window has no element: if its elements are farther apart than there are any, all may lie in the padding. Only a
-    /// window that begins before the first element can be one.
+    /// True if a window has no element outside of the padding. This needs a dilation larger than the extent, and a window that
+    /// begins before the first element.
     pub fn have_hollow(&self) -> bool {
         let is_hollow = |d: usize, q| self.elements(d, q).all(|at| at.is_none());
         let before = |d: usize| self.low[d].div_ceil(self.stride[d]).min(self.output[d]);
         (0..3).any(|d| self.dilation[d] > self.input[d] && (0..before(d)).any(|q| is_hollow(d, q)))
     }
 
-    /// How many elements window `q` has along a dimension, with the padding.
+    /// The number of elements of window `q` along a dimension, including the padding.
     pub fn size(&self, d: usize, q: usize) -> usize {
         (self.input[d] + self.low[d] + self.high[d]).saturating_sub(q * self.stride[d]).min(self.kernel[d])
     }
 
-    /// For all windows, the positions of all their elements in the volume, none in the padding. Errors: `OutOfMemory`.
+    /// For all windows, the positions of all their elements in the volume; `None` in the padding. Errors: `OutOfMemory`.
     pub fn positions(&self, op: &'static str) -> Result<Vec<Option<usize>>> {
         let [_, height, width] = self.input;
         let mut all = host::with_room(op, self.outputs().saturating_mul(self.window()))?;
@@ -302,19 +304,20 @@ impl Windows {
     }
 }
 
-/// The elements of adaptive window `q` of `o` over `l`.
+/// The range of adaptive window `q` of `o` over `l`.
 fn between(q: usize, l: usize, o: usize) -> Range<usize> {
     let product = |q: usize| q as u128 * l as u128;
     (product(q) / o as u128) as usize..product(q + 1).div_ceil(o as u128) as usize
 }
 
-/// The elements of the longest adaptive window of `o` over `l`, 1 if there is none.
+/// Elements of the longest adaptive window of `o` over `l`; 1 if there is no window.
 fn longest(l: usize, o: usize) -> usize {
     let (mut divisor, mut rest) = (l, o);
     while rest > 0 {
         (divisor, rest) = (rest, divisor % rest);
     }
-    // Windows begin at every fraction of an element, in steps of `1 / o`; the longest begins at the last.
+    // The starts of windows have fractional parts that are multiples of `1 / o`. The longest window has the largest fractional
+    // part.
     let (l, o) = (l / divisor.max(1), o / divisor.max(1));
     if o == 0 { 1 } else { (o - 1).saturating_add(l).div_ceil(o) }
 }

@@ -1,7 +1,7 @@
 //! Rows evaluated with text: C source for the GPU dialects.
 //!
-//! Every operation becomes one statement with a name of its own, so that a value used twice is computed once. Functions
-//! are called by the names of C99's `math.h` with a trailing underscore; a dialect's prelude says what they are.
+//! Every operation becomes one statement with a name of its own, so that a value used twice is computed once. Functions have the
+//! names of C99's `math.h` with a trailing underscore; the prelude of a dialect defines them.
 
 use super::value::{Integer, Real, Value};
 use super::{Domain, Pointwise, Row, Visitor};
@@ -64,8 +64,8 @@ impl std::fmt::Display for CText {
     }
 }
 
-/// The C function `void name(A x0, .., A k0, .., A *y0, ..)` of a row, where `A` is the dialect's arithmetic type. A row
-/// with a check has before it `int name_check(A x0, .., A k0, ..)`, 0 for an element that is not allowed.
+/// The C function `void name(A x0, .., A k0, .., A *y0, ..)` of a row, where `A` is the dialect's arithmetic type. A row with a
+/// check is preceded by `int name_check(A x0, .., A k0, ..)`, which returns 0 for an invalid element.
 pub fn c_source(row: Pointwise) -> String {
     struct Evaluate;
     impl Visitor<CText, CMask> for Evaluate {
@@ -181,7 +181,7 @@ impl Real for CText {
         normal_cdf(); fmod(other);
     }
     fn pow(self, other: CText) -> CText {
-        // Threads do not part at a branch that all of them take.
+        // All threads take the same branch: they do not diverge.
         value(format_args!("{}({self}, {other})", if other.1 { "pow_of_" } else { "pow_" }))
     }
 }

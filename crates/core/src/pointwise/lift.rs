@@ -1,4 +1,4 @@
-//! Rows evaluated with tensors: a backward row becomes tensor ops, which differentiate themselves once more.
+//! Rows evaluated with tensors: a backward row becomes tensor ops, which are differentiable.
 
 use super::value::{Real, Value};
 use super::{Pointwise, Row, Visitor};
@@ -39,7 +39,7 @@ pub(crate) fn lift(row: Pointwise, inputs: &[Tensor], attributes: &[f64]) -> Res
     let unsupported = || Error::unsupported(row.name(), "an integer row has no derivative");
     let outputs = row.visit_real::<Lift, _>(Evaluate(inputs, attributes)).ok_or_else(unsupported);
     let outputs = outputs.and_then(|lifts| {
-        // The first failure is the cause; what depends on it has no error of its own.
+        // The first failure is the cause; values that depend on it report no error of their own.
         let failed = ARENA.with_borrow_mut(|arena| {
             arena[start..].iter_mut().find_map(|t| if let Err(e) = t { e.take() } else { None })
         });
@@ -168,7 +168,7 @@ fn mask(
         Ok(match (get(a)?, get(b)?) {
             (Term::Scalar(a), Term::Scalar(b)) => Term::Scalar(scalars(a, b) as i64 as f64),
             (Term::Tensor(a), Term::Tensor(b)) => Term::Tensor(tensors(&a, &b)?),
-            // A scalar mask decides, or changes nothing; which of the two is seen by trying it.
+            // A scalar mask either determines the result or does not change it. Evaluation with both values shows which.
             (Term::Scalar(s), Term::Tensor(t)) | (Term::Tensor(t), Term::Scalar(s)) => {
                 let (with_false, with_true) = (scalars(0.0, s), scalars(1.0, s));
                 if with_false == with_true { Term::Scalar(with_true as i64 as f64) } else { Term::Tensor(t) }
@@ -217,7 +217,7 @@ impl Value for Lift {
                 (Term::Tensor(a), Term::Scalar(b)) => mask.where_scalar(&a, b)?,
                 (Term::Scalar(a), Term::Tensor(b)) => mask.logical_not()?.where_scalar(&b, a)?,
                 (Term::Scalar(a), Term::Scalar(b)) => {
-                    // The dtype comes from the row's first operand, which stands first in the arena.
+                    // The dtype is that of the row's first operand, which is the first in the arena.
                     let like = like_first_operand(&mask)?;
                     mask.where_cond(&like.full_like(a)?, &like.full_like(b)?)?
                 }

@@ -1,4 +1,4 @@
-//! The pointwise table and the numbers it is evaluated with.
+//! The pointwise table and the number types that evaluate it.
 
 mod c_text;
 mod lift;

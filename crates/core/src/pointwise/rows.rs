@@ -1,9 +1,9 @@
-//! The pointwise table: one row an op.
+//! The pointwise table: one row per op.
 //!
-//! A row reads `domain Name "kernel" (inputs) [attributes] -> outputs`. `Real` rows run on floats, `Value` rows on floats
-//! and integers, `Integer` rows on integers. A row with `inout` reads its outputs too: they are its first inputs.
-//! `check` is a condition that every element must meet; a `Value` error names the first that does not.
-//! The backward of an op is a row of its own whose first input is `g`, the gradient of the output.
+//! A row reads `domain Name "kernel" (inputs) [attributes] -> outputs`. `Real` rows run on floats, `Value` rows on floats and
+//! integers, `Integer` rows on integers. A row with `inout` also reads its outputs: they are its first inputs. `check` is a
+//! condition that every element must meet; a `Value` error names the first that does not. The backward of an op is a row of its
+//! own. Its first input is `g`, the gradient of the output.
 
 use super::value::{Integer, Real, Value};
 use std::f64::consts::PI;
@@ -12,11 +12,11 @@ use std::f64::consts::PI;
 pub trait Row<V, Mask, const N: usize, const K: usize, const M: usize> {
     /// The outputs of one element.
     fn eval(x: [V; N], attributes: [V; K]) -> [V; M];
-    /// What the inputs of one element must meet; `None` if there is nothing to check.
+    /// The condition on the inputs of one element; `None` for a row without a check.
     fn check(x: [V; N], attributes: [V; K]) -> Option<Mask>;
 }
 
-/// Where a row may run.
+/// The dtypes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// Floats.
@@ -27,7 +27,7 @@ pub enum Domain {
     Integer,
 }
 
-/// What is done with a row once it is known which one it is; see [`Pointwise::visit_real`].
+/// A function of a row's type; see [`Pointwise::visit_real`].
 pub trait Visitor<V, Mask> {
     /// The result.
     type Output;
@@ -40,7 +40,7 @@ macro_rules! count {
     ($x:ident $($rest:ident)*) => { 1 + count!($($rest)*) };
 }
 
-/// Whether a row of the second domain runs on numbers of the first; `None` where not.
+/// True if a row of the second domain runs on numbers of the first.
 macro_rules! dispatch {
     (Real Real $run:expr) => {
         Some($run)
@@ -136,7 +136,7 @@ macro_rules! rows {
             pub fn name(self) -> &'static str {
                 match self { $(Self::$Name => $name),* }
             }
-            /// The number of inputs, those of `inout` rows included.
+            /// The number of inputs, including the outputs of an `inout` row.
             pub fn inputs(self) -> usize {
                 match self { $(Self::$Name => count!($($x)*)),* }
             }
@@ -156,18 +156,18 @@ macro_rules! rows {
             pub fn is_inout(self) -> bool {
                 match self { $(Self::$Name => inout!($($inout)?)),* }
             }
-            /// True if elements may be refused.
+            /// True if the row has a check.
             pub fn is_checked(self) -> bool {
                 match self { $(Self::$Name => is_checked!($($check)?)),* }
             }
-            /// Hands the row to the visitor if it runs on floats.
+            /// Passes the row to the visitor if it runs on floats.
             pub fn visit_real<V: Real, T: Visitor<V, V::Mask>>(self, visitor: T) -> Option<T::Output> {
                 match self {
                     $(Self::$Name => dispatch!(Real $domain
                         visitor.visit::<$Name, { count!($($x)*) }, { count!($($k)*) }, $m>())),*
                 }
             }
-            /// Hands the row to the visitor if it runs on integers.
+            /// Passes the row to the visitor if it runs on integers.
             pub fn visit_integer<V: Integer, T: Visitor<V, V::Mask>>(self, visitor: T) -> Option<T::Output> {
                 match self {
                     $(Self::$Name => dispatch!(Integer $domain
@@ -187,7 +187,7 @@ fn gelu_inner<V: Real>(x: V) -> V {
     V::c((2.0 / PI).sqrt()) * (x + V::c(GELU_CUBE) * x * x * x)
 }
 
-/// `e^x`, of a number from which on mish is x where it is larger.
+/// `e^x`, where x is limited to a value from which mish is x.
 fn mish_exp<V: Real>(x: V) -> V {
     x.min(V::c(20.0)).exp()
 }
@@ -198,7 +198,7 @@ fn tanh_softplus<V: Real>(e: V) -> V {
     n / (n + V::c(2.0))
 }
 
-/// The line from 0 at -3 to 1 at 3, exact at both ends.
+/// The line from 0 at -3 to 1 at 3, clamped; exact at both ends.
 fn hard_step<V: Real>(x: V) -> V {
     (x + V::c(3.0)).max(V::c(0.0)).min(V::c(6.0)) * V::c(1.0 / 6.0)
 }
@@ -225,8 +225,8 @@ fn pow_slopes<V: Real>(g: V, a: V, b: V) -> [V; 2] {
     [zero_if(b.eq(zero), g * b * a.pow(b - V::c(1.0))), zero_if(a.eq(zero) & b.ge(zero), g * a.pow(b) * a.log())]
 }
 
-/// `ln(1 + e^-|x|)`: what [`softplus`](Real::softplus) has beside the larger of x and 0. Apart from that, it is not lost where they
-/// cancel with another term.
+/// `ln(1 + e^-|x|)`, the difference of [`softplus`](Real::softplus) and `max(x, 0)`. As a separate term it survives the
+/// cancellation of `max(x, 0)` with another term.
 fn softplus_tail<V: Real>(x: V) -> V {
     (-x.abs()).exp().log1p()
 }
@@ -236,34 +236,34 @@ fn logistic_loss<V: Real>(x: V, t: V) -> V {
     (x.max(V::c(0.0)) - x * t) + softplus_tail(x)
 }
 
-/// Whether a number is -infinity.
+/// True for -infinity.
 fn is_lowest<V: Value>(x: V) -> V::Mask {
     let zero = V::c(0.0);
     x.lt(zero) & (x * zero).ne(zero)
 }
 
-/// Whether a probability is valid; NaN is let through, so that it reaches `found_inf`.
+/// True for a probability in range; NaN passes, so that it reaches `found_inf`.
 fn is_probability<V: Value>(p: V) -> V::Mask {
     !(p.lt(V::c(0.0)) | p.gt(V::c(1.0)))
 }
 
-/// A probability away from 0 and 1; NaN stays.
+/// A probability clamped away from 0 and 1; NaN stays.
 fn clamped_probability<V: Value>(p: V) -> V {
     p.max(V::c(1e-7)).min(V::c(1.0 - 1e-7))
 }
 
-/// Holds a gradient between `-limit` and `limit`; NaN stays.
+/// Clips a gradient to `-limit` .. `limit`; NaN stays.
 fn clipped<V: Value>(g: V, limit: V) -> V {
     g.max(-limit).min(limit)
 }
 
-/// Scales a gradient as an optimizer step receives it (loss scale, clipping by norm), clips it and adds the L2 penalty.
+/// The gradient of an optimizer step: scaled (loss scale, clipping by norm), clipped, and with the L2 penalty added.
 fn step_gradient<V: Value>(g: V, scale: V, limit: V, p: V, decay: V) -> V {
     clipped(g * scale, limit) + decay * p
 }
 
-/// What multiplies the gradients of a step: the inverse of the loss scale, and what holds the total norm of the unscaled
-/// gradients below `max_norm`. `norm` is that of the gradients as they are.
+/// The factor of the gradients of a step: the inverse of the loss scale, times the factor that limits the total norm of the
+/// unscaled gradients to `max_norm`. `norm` is the norm of the scaled gradients.
 fn gradient_scale<V: Real>(inv_scale: V, norm: V, max_norm: V) -> V {
     let clip = max_norm / (norm * inv_scale + V::c(1e-6));
     inv_scale * clip.min(V::c(1.0))
@@ -275,12 +275,12 @@ fn trust_ratio<V: Value>(w: V, u: V, ratio: V) -> V {
     V::select(w.eq(zero) | u.eq(zero), V::c(1.0), ratio)
 }
 
-/// What a step of LAMB goes along before the rate and the trust ratio: Adam's direction, and the decay.
+/// The update of LAMB before the rate and the trust ratio: Adam's direction, plus weight decay.
 fn lamb_update<V: Real>(m: V, v: V, p: V, correction1: V, correction2: V, decay: V, eps: V) -> V {
     m * correction1 / (v.sqrt() * correction2 + eps) + decay * p
 }
 
-/// The number of steps with this one, unless it is left out.
+/// The number of steps including this one, unless it is skipped.
 fn counted<V: Value>(t: V, found_inf: V) -> V {
     t + V::one_if(found_inf.eq(V::c(0.0)))
 }
@@ -405,7 +405,7 @@ rows! {
     Real Round "round" (x) [] -> 1 { [x.round()] }
     Real Frac "frac" (x) [] -> 1 { [x - x.trunc()] }
 
-    // Binary functions; the names in `_scalar` have the second operand as an attribute.
+    // Binary functions; names in `_scalar` take the second operand as an attribute.
     Value Add "add" (a, b) [alpha] -> 1 { [a + alpha * b] }
     Value AddScalar "add_scalar" (a) [b] -> 1 { [a + b] }
     Value RsubScalar "rsub_scalar" (a) [b] -> 1 { [b - a] }
@@ -423,7 +423,7 @@ rows! {
         let m = a.fmod(b);
         let q = (a - m) / b;
         let q = V::select(m.ne(zero) & ((b.lt(zero) & m.ge(zero)) | (b.ge(zero) & m.lt(zero))), q - one, q);
-        // q is an integer up to rounding; the nearest one is the quotient.
+        // q is an integer up to rounding; the nearest integer is the quotient.
         let floor = q.floor();
         let nearest = V::select((q - floor).gt(V::c(0.5)), floor + one, floor);
         [V::select(b.eq(zero), a / b, nearest)]
@@ -507,25 +507,25 @@ rows! {
     Real LerpBackwardA "lerp_backward_a" (g, w) [] -> 1 { [g * (V::c(1.0) - w)] }
     Real LerpBackwardW "lerp_backward_w" (g, a, b) [] -> 1 { [g * (b - a)] }
     Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
-    // Of a largest or smallest element y; `share` is 1 over how many are. NaN is none of them: 0 times infinity makes all of
-    // x's gradient NaN.
+    // y: the largest or smallest element; `share`: 1 over the number of elements equal to y. No element equals a NaN y: 0 times an
+    // infinite share makes the whole gradient of x NaN.
     Real ExtremumBackward "extremum_backward" (g, x, y, share) [] -> 1 { [g * V::one_if(x.eq(y)) * share] }
-    // `max` and `log` are apart: their sum, the result, may be too large for the digits of the logarithm.
+    // `max` and `log` are separate: in their sum, the result, a large `max` would absorb the digits of the logarithm.
     Real LogSumExpBackward "logsumexp_backward" (g, x, max, log) [] -> 1 { [g * ((x - max) - log).exp()] }
-    // `dot`: the sum of g y over the slice. -infinity has no gradient in a slice without a softmax, where y is NaN.
+    // `dot`: the sum of g y over the slice. -infinity has no gradient in a slice whose softmax is undefined, where y is NaN.
     Real SoftmaxBackward "softmax_backward" (g, x, y, dot) [] -> 1 {
         [zero_if(y.ne(y) & is_lowest(x), y * (g - dot))]
     }
-    // `power`: e^(x - max); `sum` and `total`: the sums of powers and of g over the slice.
+    // `power`: e^(x - max); `sum`, `total`: the sums of `power` and of g over the slice.
     Real LogSoftmaxBackward "log_softmax_backward" (g, x, power, sum, total) [] -> 1 {
         [zero_if(sum.ne(sum) & is_lowest(x), g - (total / sum) * power)]
     }
-    // In halves, of which no difference is out of range.
+    // Halves keep the difference in range.
     Real Standardise "standardise" (x, mean, rstd) [] -> 1 {
         let half = V::c(0.5);
         [(half * x - half * mean) * (rstd + rstd)]
     }
-    // `mean` and `slope`: the means of g and of g y over the slice.
+    // `mean`, `slope`: the means of g and of g y over the slice.
     Real StandardiseBackward "standardise_backward" (g, y, mean, slope, rstd) [] -> 1 {
         [rstd * (g - mean - y * slope)]
     }
@@ -533,7 +533,7 @@ rows! {
     Real VarBackward "var_backward" (g, x, mean) [factor] -> 1 { [factor * g * (x - mean)] }
     Real NormBackward "norm_backward" (g, x, y) [] -> 1 { [zero_if(y.eq(V::c(0.0)), g * (x / y))] }
 
-    // Losses, before their reduction. Of the gradient g of their sum, an element's loss has a `share`.
+    // Losses, before their reduction. g: the gradient of the reduced loss; `share`: 1 for a sum, 1/N for a mean.
     Real MseLoss "mse_loss" (a, t) [] -> 1 { [(a - t) * (a - t)] }
     Real MseBackward "mse_backward" (g, a, t) [share] -> 1 { [V::c(2.0) * g * share * (a - t)] }
     Real MseBackwardBoth "mse_backward_both" (g, a, t) [share] -> 2 {
@@ -605,12 +605,12 @@ rows! {
         let p_t = p * t + (one - p) * (one - t);
         let ce = logistic_loss(x, t);
         let alpha_t = V::select(alpha.ge(zero), alpha * t + (one - alpha) * (one - t), one);
-        // p (1-p) / (1-p_t), which is p_t for hard targets, where it could be 0 / 0.
+        // p (1-p) / (1-p_t). For hard targets this is p_t, where the quotient could be 0 / 0.
         let slope = V::select(t.eq(zero) | t.eq(one), p_t, p * (one - p) / (one - p_t));
         [g * share * alpha_t * (one - p_t).pow(gamma) * (p - t - gamma * slope * (t + t - one) * ce)]
     }
 
-    // The same of a probability, which is clamped.
+    // The focal loss of a probability, which is clamped.
     Real FocalProbability "focal_loss_probability" (p, t) [alpha, gamma] -> 1 {
         let one = V::c(1.0);
         let p = clamped_probability(p);
@@ -632,21 +632,21 @@ rows! {
         [zero_if(is_clamped, g * share * d)]
     }
 
-    // Updates in place. `scale` multiplies the gradient; where `found_inf` is not 0 nothing changes.
+    // Updates in place. `scale` multiplies the gradient; nothing changes where `found_inf` is not 0.
     Value Accumulate "accumulate_grad" (y, x) [] -> 1 inout { [y + x] }
     Real ScaleInPlace "scale_gradient" (y, scale) [] -> 1 inout { [y * scale] }
-    // `tracker` counts steps since the scale changed.
+    // `tracker` counts steps since the last change of the scale.
     Real AmpUpdateScale "amp_update_scale" (scale, tracker, found_inf) [growth, backoff, interval] -> 2 inout {
         let (zero, count, grown) = (V::c(0.0), tracker + V::c(1.0), scale * growth);
         let (is_good, is_due) = (found_inf.eq(zero), count.eq(interval));
-        // A scale that would be infinite stays.
+        // The scale does not grow to infinity.
         let due = V::select((grown * zero).eq(zero), grown, scale);
         [
             V::select(is_good, V::select(is_due, due, scale), scale * backoff),
             V::select(is_good, V::select(is_due, zero, count), zero)
         ]
     }
-    // Running statistics of which new ones get `share`. `unbiased` makes an unbiased variance of a biased one.
+    // Running statistics: new values have the weight `share`. `unbiased` converts a biased variance to an unbiased one.
     Real RunningUpdate "running_update" (mean, var, new_mean, new_var, share) [unbiased] -> 2 inout {
         let kept = V::c(1.0) - share;
         [mean * kept + new_mean * share, var * kept + new_var * unbiased * share]
@@ -661,7 +661,7 @@ rows! {
     }
     Real SgdMomentumUpdate "sgd_momentum_update" (p, b, g, lr, scale, found_inf, t)
         [limit, decay, momentum, dampening, nesterov] -> 2 inout {
-        // t counts the steps with this one: the first takes the gradient as the momentum.
+        // t counts the steps including this one. The first step initialises the momentum with the gradient.
         let (zero, one) = (V::c(0.0), V::c(1.0));
         let g = step_gradient(g, scale, limit, p, decay);
         let b1 = V::select(t.eq(one), g, momentum * b + (one - dampening) * g);
@@ -672,7 +672,7 @@ rows! {
     Real AdamPrepare "adam_prepare" (t, _step_size, _correction, _shrink, _scale, inv_scale, norm, found_inf, lr)
         [sign, max_norm, decay, log_beta1, log_beta2] -> 5 inout {
         let t1 = counted(t, found_inf);
-        // expm1(t ln beta) = beta^t - 1, without the cancellation while t is small.
+        // expm1(t ln beta) = beta^t - 1, without the cancellation of small t.
         let (bias1, bias2) = (-(t1 * log_beta1).expm1(), -(t1 * log_beta2).expm1());
         let scale = sign * gradient_scale(inv_scale, norm, max_norm);
         let one = V::c(1.0);
@@ -680,9 +680,8 @@ rows! {
     }
     Real AdamStep "adam_step" (p, m, v, g, step_size, correction, shrink, scale, found_inf)
         [limit, decay, rate1, beta2, rate2, eps] -> 3 inout {
-        // step_size = lr / (1 - beta1^t), correction = 1 / sqrt(1 - beta2^t), shrink = 1 - lr * weight_decay for AdamW, 1
-        // for Adam.
-        // rate = 1 - beta comes from the host: in f32 the difference would be off by 1e-5 for beta2 = 0.999.
+        // step_size = lr / (1 - beta1^t), correction = 1 / sqrt(1 - beta2^t), shrink = 1 - lr * weight_decay for AdamW, 1 for Adam.
+        // rate = 1 - beta comes from the host: computed in f32 it would be off by 1e-5 for beta2 = 0.999.
         let g = step_gradient(g, scale, limit, p, decay);
         let m1 = m + rate1 * (g - m);
         let v1 = beta2 * v + rate2 * g * g;
@@ -690,8 +689,8 @@ rows! {
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v)]
     }
-    // v: the mean of the squares of gradients, a: that of gradients, b: the momentum. rate = 1 - alpha comes from the host, as
-    // Adam's.
+    // v: the mean of squared gradients; a: the mean of gradients; b: the momentum. rate = 1 - alpha comes from the host, as for
+    // Adam.
     Real RmsPropStep "rmsprop_step" (p, v, g, lr, scale, found_inf) [limit, decay, alpha, rate, eps] -> 2 inout {
         let g = step_gradient(g, scale, limit, p, decay);
         let v1 = alpha * v + rate * g * g;
@@ -733,8 +732,8 @@ rows! {
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p - step_size * g / (h1.sqrt() + eps), p), V::select(apply, h1, h)]
     }
-    // `norms` rows: what the last operands would become is only summed up, as squares. w and u: the norms of the parameter and
-    // of what it steps by.
+    // `norms` rows: the last operands are not written; only the sums of their squares are computed. w and u: the norms of the
+    // parameter and of its update.
     Real LarsNorms "lars_norms" (p, g, scale) [limit] -> 2 inout { [p, clipped(g * scale, limit)] }
     Real LarsStep "lars_step" (p, b, g, w, u, lr, scale, found_inf) [limit, decay, momentum, trust, eps, nesterov] -> 2 inout {
         let zero = V::c(0.0);
@@ -747,7 +746,7 @@ rows! {
     }
     Real LambPrepare "lamb_prepare" (t, _correction1, _correction2, _scale, inv_scale, norm, found_inf)
         [sign, max_norm, log_beta1, log_beta2] -> 4 inout {
-        // As Adam's; a log_beta of -infinity leaves the means as they are.
+        // As Adam's. A log_beta of -infinity disables the bias correction.
         let (t1, one) = (counted(t, found_inf), V::c(1.0));
         let (bias1, bias2) = (-(t1 * log_beta1).expm1(), -(t1 * log_beta2).expm1());
         [t1, one / bias1, one / bias2.sqrt(), sign * gradient_scale(inv_scale, norm, max_norm)]

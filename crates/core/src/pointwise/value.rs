@@ -1,7 +1,7 @@
 //! The arithmetic in which rows of the pointwise table are written.
 //!
-//! A row is generic over [`Value`] (or [`Real`], [`Integer`]). The CPU runs it with f32, f64 and i64; with
-//! [`Lift`](super::Lift) it becomes tensor ops that differentiate themselves, and with [`CText`](super::CText) C source.
+//! A row is generic over [`Value`] (or [`Real`], [`Integer`]). The CPU runs it with f32, f64 and i64. With [`Lift`](super::Lift) it
+//! becomes differentiable tensor ops, with [`CText`](super::CText) C source.
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -18,7 +18,7 @@ pub trait Value: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = S
     fn le(self, other: Self) -> Self::Mask;
     /// `self == other`; false for NaN.
     fn eq(self, other: Self) -> Self::Mask;
-    /// `if mask { yes } else { no }`; the other side never leaks.
+    /// `if mask { yes } else { no }`; NaN of the side not selected has no effect.
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
 
     /// `self > other`.
@@ -95,7 +95,7 @@ pub trait Real: Value + Div<Output = Self> {
     fn sigmoid(self) -> Self {
         let (zero, one) = (Self::c(0.0), Self::c(1.0));
         let e = (-self.abs()).exp();
-        // For negative arguments the numerator is e itself, so that nothing cancels.
+        // For negative arguments the numerator is e itself, which avoids cancellation.
         Self::select(self.lt(zero), e, one) / (one + e)
     }
     /// `ln(1 + e^self)` without overflow.

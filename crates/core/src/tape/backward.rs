@@ -1,4 +1,4 @@
-//! The engine: visits nodes in reverse order, adds gradients up, frees what it has used.
+//! The engine: visits nodes in reverse order, sums gradients, and frees what it has used.
 
 use super::observe::Visit;
 use super::rule::Rule;
@@ -14,14 +14,14 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How a backward pass is done.
+/// The options of a backward pass.
 #[derive(Clone, Debug, Default)]
 pub struct BackwardOptions {
-    /// The gradient to start from; ones if absent, which needs a tensor of one element.
+    /// The initial gradient. The default is ones, for a tensor of one element only.
     pub gradient: Option<Tensor>,
-    /// Keep the tape for another pass.
+    /// Retains the tape for another pass.
     pub retain: bool,
-    /// Record the pass itself, so that its gradients can be differentiated. Retains the tape too.
+    /// Records the pass itself, so that its gradients can be differentiated. Also retains the tape.
     pub create_graph: bool,
 }
 
@@ -39,14 +39,14 @@ impl Tensor {
     }
 }
 
-/// The gradients of `y` with respect to `inputs`. No leaf's [`grad`](Tensor::grad) changes. Frees the tape. Each result
-/// owns its memory; one that is constant along a dimension, as that of a mean, may be an expanded view, which is refused where it
-/// would be changed in place. Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
+/// The gradients of `y` with respect to `inputs`. The leaves' [`grad`](Tensor::grad) does not change. Frees the tape. Each result
+/// owns its memory. A gradient that is constant along a dimension, such as a mean's, may be an expanded view, which cannot be
+/// changed in place. Errors: as [`Tensor::backward`], and `Value` if `y` does not depend on an input.
 pub fn grad(y: &Tensor, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     grad_with(y, inputs, BackwardOptions::default())
 }
 
-/// [`grad`] with options; `create_graph` is the way to higher derivatives.
+/// [`grad`] with options. `create_graph` allows higher derivatives.
 pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Result<Vec<Tensor>> {
     let gradient = starting_gradient("grad", y, &options)?;
     let found = gradients_from([(y, gradient)], inputs, &options)?;
@@ -54,8 +54,8 @@ pub fn grad_with(y: &Tensor, inputs: &[&Tensor], options: BackwardOptions) -> Re
     handed_out(found, &options, unused)
 }
 
-/// The sum of the gradients of several results, each given with its own gradient, with respect to `inputs`: one pass over what
-/// the results share. Errors: as [`grad`]; `Value` if `options` has a gradient too.
+/// The sum of the gradients of several results with respect to `inputs`; each result is given with its own gradient. Nodes that the
+/// results share are visited once. Errors: as [`grad`]; `Value` if `options` has a gradient too.
 ///
 /// ```
 /// # use isograd_core::{Result, Tensor, tape::{self, BackwardOptions}};
@@ -85,8 +85,8 @@ pub(crate) fn gradients_from<'r>(
     no_autocast(|| engine("grad", roots, options, Some(&targets)))
 }
 
-/// Gradients as they are handed out: all are there, and each owns its memory. A rule may return a given gradient or a saved
-/// tensor as it is, and one gradient for several inputs.
+/// Prepares gradients for the caller: all must exist, and each gets its own memory. A rule may return its given gradient or a saved
+/// tensor, and the same gradient for several inputs.
 fn handed_out(
     found: Vec<Option<Tensor>>,
     options: &BackwardOptions,
@@ -100,7 +100,7 @@ fn handed_out(
     with_flag(&MODE, mode, || found.into_iter().enumerate().map(one).collect())
 }
 
-/// The gradient that a pass from `y` starts with.
+/// The initial gradient of a pass from `y`.
 fn starting_gradient(op: &'static str, y: &Tensor, options: &BackwardOptions) -> Result<Tensor> {
     edge_of(op, y)?;
     match &options.gradient {
@@ -118,10 +118,10 @@ fn edge_of<'t>(op: &'static str, y: &'t Tensor) -> Result<&'t Edge> {
     y.0.edge.as_ref().ok_or_else(|| Error::value(op, message))
 }
 
-/// What a node is going to receive.
+/// The gradients received so far by a node.
 struct Pending {
     node: Arc<Node>,
-    /// The gradient of each output, as far as it has come in.
+    /// The sum of the gradients of each output.
     outputs: SmallVec<[Option<Tensor>; 1]>,
     /// The part of the only output's gradient to which the prologue of the node's rule has been applied.
     after_prologue: Option<Tensor>,
@@ -162,10 +162,10 @@ struct Pass<'a> {
     pending: BTreeMap<u64, Pending>,
 }
 
-/// What a spent node held. It is dropped outside of the node's lock, before the gradients are handed on.
+/// The contents of a spent node. They are dropped outside of the node's lock, before its gradients are distributed.
 type Used = (Action, Vec<OutputHook>);
 
-/// What a visit does.
+/// The action of a visit.
 enum Visited {
     Leaf,
     Rule(Rule),
@@ -174,7 +174,7 @@ enum Visited {
 
 impl Pass<'_> {
     fn run(&mut self) -> Result<()> {
-        // Below the oldest target nothing is asked for.
+        // No gradient below the oldest target is needed.
         let oldest = self.targets.and_then(|t| t.iter().map(|e| e.node.sequence).min()).unwrap_or(0);
         while let Some((sequence, pending)) = self.pending.pop_last() {
             if sequence < oldest {
@@ -212,7 +212,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Keeps the gradients that are asked for.
+    /// Keeps the gradients of targets.
     fn collect(&mut self, pending: &Pending) {
         for (target, found) in self.targets.unwrap_or_default().iter().zip(&mut self.found) {
             if Arc::ptr_eq(&target.node, &pending.node) {
@@ -221,7 +221,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The action of a node, and, unless the tape is retained, what the node held: the pass spends it.
+    /// The action of a node. Unless the tape is retained, the node is spent, and its contents are returned as well.
     fn take(&self, node: &Node) -> Result<(Visited, Option<Used>)> {
         let mut state = node.state.lock();
         let (visited, is_spent) = match &state.action {
@@ -267,7 +267,7 @@ impl Pass<'_> {
         Backward { node, outputs, create_graph: self.create_graph, targets }
     }
 
-    /// Hands the gradients of a node's inputs on.
+    /// Distributes the gradients of a node's inputs.
     fn distribute(&mut self, node: &Node, gradients: Gradients) -> Result<()> {
         if gradients.len() != node.inputs.len() {
             let message = format!("its rule returned {} gradients for {} inputs", gradients.len(), node.inputs.len());
@@ -287,7 +287,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Adds a contribution to what a node is going to receive.
+    /// Adds a contribution to the gradients of a node.
     fn deposit(&mut self, edge: &Edge, gradient: Gradient) -> Result<()> {
         let Gradient { value: Some(value), is_past_prologue } = gradient else { return Ok(()) };
         let pending = self.pending.entry(edge.node.sequence).or_insert_with(|| Pending {
@@ -319,7 +319,7 @@ fn run_hooks(pending: &mut Pending) -> Result<()> {
     Ok(())
 }
 
-/// Adds to a sum that may not have begun.
+/// Adds a term to a sum that may be empty.
 fn add(sum: &mut Option<Tensor>, term: Tensor, create_graph: bool) -> Result<()> {
     match sum {
         Some(sum) => accumulate(sum, term, create_graph),
@@ -330,7 +330,7 @@ fn add(sum: &mut Option<Tensor>, term: Tensor, create_graph: bool) -> Result<()>
     }
 }
 
-/// `sum += term`, in place where nobody else sees the sum.
+/// `sum += term`, in place if nobody else holds the sum.
 fn accumulate(sum: &mut Tensor, term: Tensor, create_graph: bool) -> Result<()> {
     if create_graph || !sum.is_unique() || !sum.is_contiguous() {
         *sum = sum.add(&term)?;
@@ -342,7 +342,7 @@ fn accumulate(sum: &mut Tensor, term: Tensor, create_graph: bool) -> Result<()> 
     Ok(())
 }
 
-/// Adds to a leaf's gradient, which owns its memory: an optimizer may change it in place.
+/// Adds to a leaf's gradient. It owns its memory, so that an optimizer may change it in place.
 fn keep(kept: &mut Option<Tensor>, dy: Tensor, create_graph: bool) -> Result<()> {
     match kept {
         Some(sum) => accumulate(sum, dy, create_graph),
@@ -353,7 +353,7 @@ fn keep(kept: &mut Option<Tensor>, dy: Tensor, create_graph: bool) -> Result<()>
     }
 }
 
-/// Errors unless a gradient has the shape, dtype and device of what it belongs to.
+/// Checks that a gradient has the expected shape, dtype and device.
 pub(super) fn check_gradient(op: &'static str, expected: &Meta, gradient: &Tensor) -> Result<()> {
     if *gradient.shape() != expected.shape {
         let message = format!("a gradient has shape {}, expected {}", gradient.shape(), expected.shape);

@@ -1,4 +1,4 @@
-//! Activation checkpointing: nothing is saved in the forward pass, and the backward pass computes it again.
+//! Activation checkpointing: the forward pass saves nothing, and the backward pass recomputes it.
 
 use super::watch::watch;
 use super::{Action, MODE, Mode, PROBED, Replay, attach, with_flag};
@@ -8,13 +8,12 @@ use crate::{Result, Tensor, autocast};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// `f(inputs)`, a tensor or a structure of tensors, of which only `inputs` are kept. The backward pass runs `f` again, with every
-/// generator that `f` drew from and every tensor that `f` changed in place (running statistics, counters) set back to
-/// where it was, so that the second run gives the same bits and changes nothing. Leaves that `f` holds itself get their
-/// gradients too.
+/// `f(inputs)`, a tensor or a structure of tensors. Only `inputs` are kept. The backward pass runs `f` again. Before that, it
+/// restores every generator that `f` drew from and every tensor that `f` changed in place (running statistics, counters). The
+/// second run therefore gives the same bits and has no side effects. Leaves that `f` captures get their gradients too.
 ///
-/// What `f` reads, inputs and tensors that it holds, must not be changed in place between forward and backward: the
-/// backward pass then ends with a `Value` error. Errors: those of `f`. Chen et al. 2016, arXiv 1604.06174.
+/// Tensors that `f` reads, both inputs and captured ones, must not be changed in place between forward and backward: the backward
+/// pass then returns a `Value` error. Errors: the errors of `f`. Chen et al. 2016, arXiv 1604.06174.
 pub fn checkpoint<O: Tensors>(
     f: impl Fn(&[Tensor]) -> Result<O> + Send + Sync + 'static,
     inputs: &[&Tensor],

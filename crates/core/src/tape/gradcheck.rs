@@ -3,12 +3,12 @@
 use super::{BackwardOptions, grad_with, no_grad};
 use crate::{DType, Error, Result, Tensor};
 
-/// How [`gradcheck`] compares.
+/// The step and the tolerance of [`gradcheck`].
 #[derive(Clone, Copy, Debug)]
 pub struct GradcheckOptions {
     /// The step of the central difference.
     pub step: f64,
-    /// `|numeric - analytic| <= tolerance * (1 + |analytic|)` is demanded of every element.
+    /// Every element must satisfy `|numeric - analytic| <= tolerance * (1 + |analytic|)`.
     pub tolerance: f64,
 }
 
@@ -18,11 +18,11 @@ impl Default for GradcheckOptions {
     }
 }
 
-/// Compares `f`'s gradients at `inputs` with central differences, for a fixed cotangent that differs in every element.
+/// Compares the gradients of `f` at `inputs` with central differences, for a fixed cotangent whose neighbouring elements differ.
 ///
-/// `inputs` must be f64 and lie away from kinks by more than the step; those that are leaves or computed from leaves are
-/// checked as values. `f` must be deterministic. Errors: `Dtype` unless f64, `Value` naming input, element and both
-/// derivatives where they differ.
+/// `inputs` must be f64, and farther from kinks than the step. Leaves, and tensors computed from leaves, are checked as values. `f`
+/// must be deterministic. Errors: `Dtype` unless f64; `Value` where the derivatives differ, naming the input, the element and both
+/// derivatives.
 pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], options: GradcheckOptions) -> Result<()> {
     for t in inputs {
         if t.dtype() != DType::F64 {
@@ -58,14 +58,14 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], op
     Ok(())
 }
 
-/// [`gradcheck`] of `f`'s gradient: are its second derivatives right?
+/// [`gradcheck`] of the gradient of `f`: checks second derivatives.
 pub fn gradgradcheck(
     f: impl Fn(&[Tensor]) -> Result<Tensor>,
     inputs: &[&Tensor],
     options: GradcheckOptions,
 ) -> Result<()> {
     let first = |at: &[Tensor]| {
-        // Within a difference quotient nothing is recorded outside, but the inner gradient needs the tape.
+        // A difference quotient records nothing, but the inner gradient needs the tape.
         super::enable_grad(|| {
             let leaves: Vec<Tensor> =
                 at.iter().map(|t| if t.requires_grad() { Ok(t.clone()) } else { t.leaf() }).collect::<Result<_>>()?;
@@ -80,7 +80,7 @@ pub fn gradgradcheck(
     gradcheck(first, inputs, options)
 }
 
-/// Fixed numbers in (0.5, 1.5), no two neighbours alike.
+/// Fixed numbers in (0.5, 1.5). Neighbours differ.
 fn cotangent(y: &Tensor) -> Result<Tensor> {
     let values = (0..y.numel()).map(|i| 0.5 + (0.618_033_988_75 * (i + 1) as f64).fract()).collect();
     Tensor::from_vec::<f64>(values, y.shape(), y.device())?.cast(y.dtype())

@@ -1,8 +1,7 @@
-//! The tape: which op made which tensor, and how a gradient goes back through it.
+//! The tape: the op that made each tensor, and the rule that computes its gradients.
 //!
-//! An op that has an input on the tape appends a [`Node`]. Nodes have sequence numbers; an input's number is always
-//! smaller than that of the node that uses it, so visiting in reverse order needs no sorting. A rule only returns
-//! gradients; adding them up is the engine's work, in one place.
+//! An op with an input on the tape appends a [`Node`]. Nodes have sequence numbers. A node's number is larger than its inputs'
+//! numbers, so a visit in reverse order needs no sorting. A rule only returns gradients; the engine alone adds them.
 
 mod backward;
 mod checkpoint;
@@ -35,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 type Replay = Arc<dyn Fn() -> Result<SmallVec<[Tensor; 1]>> + Send + Sync>;
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// An output of a node: what made a tensor, and where its gradient goes.
+/// An output of a node. A tensor's edge leads to the node that made it.
 #[derive(Clone)]
 pub(crate) struct Edge {
     node: Arc<Node>,
@@ -79,13 +78,13 @@ enum Action {
     Leaf(Option<Tensor>),
     /// Returns the gradients of the inputs.
     Rule(Rule),
-    /// Computes the outputs again, this time on the tape, where their gradients then go on.
+    /// Computes the outputs again, on the tape, and continues with their gradients there.
     Replay(Replay),
-    /// Was used, and its saved tensors freed.
+    /// Has been used; its saved tensors are freed.
     Spent,
 }
 
-/// What a gradient must look like.
+/// The expected shape, dtype and device of a gradient.
 struct Meta {
     shape: Shape,
     dtype: DType,
@@ -118,7 +117,7 @@ impl Node {
 }
 
 thread_local! {
-    /// What nodes held when they died. One at a time is dropped, so that a chain of any length needs no stack.
+    /// Contents of dead nodes. They are dropped one at a time, so that a chain of any length needs no stack.
     static GRAVEYARD: RefCell<(bool, Vec<Remains>)> = const { RefCell::new((false, Vec::new())) };
 }
 
@@ -135,7 +134,7 @@ impl Drop for Node {
     }
 }
 
-/// Drops what a node held without recursion: whoever is first on this thread drops for all.
+/// Drops the contents of a node without recursion: the outermost call on this thread drops for all.
 fn bury(remains: Remains) {
     let mut remains = Some(remains);
     let first = GRAVEYARD.try_with(|graveyard| {
@@ -143,7 +142,7 @@ fn bury(remains: Remains) {
         graveyard.1.extend(remains.take());
         !std::mem::replace(&mut graveyard.0, true)
     });
-    // While a thread ends its graveyard is gone; what is left then is dropped where it stands.
+    // The graveyard of an ending thread is gone; its contents are then dropped directly.
     if first != Ok(true) {
         return;
     }
@@ -157,7 +156,7 @@ fn bury(remains: Remains) {
 enum Mode {
     On,
     Off,
-    /// Records nothing, but remembers whether it would have.
+    /// Records nothing, but notes whether an op would have been recorded.
     Probe,
 }
 
@@ -190,7 +189,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with_flag(&MODE, Mode::Off, f)
 }
 
-/// Runs `f` with recording on this thread, within a [`no_grad`].
+/// Runs `f` with recording on this thread, inside a [`no_grad`].
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     with_flag(&MODE, Mode::On, f)
 }
@@ -200,13 +199,13 @@ pub fn is_grad_enabled() -> bool {
     MODE.get() == Mode::On
 }
 
-/// Runs `f` and makes the first op whose output or gradient is not finite an error that names it. Reads every result
-/// back, so it is slow.
+/// Runs `f`, and turns the first op whose output or gradient is not finite into an error that names it. It reads every result back
+/// and is slow.
 pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
     with_flag(&ANOMALY, true, f)
 }
 
-/// In anomaly detection, errors if a tensor is not finite.
+/// In anomaly detection, returns an error if a tensor is not finite.
 fn check_finite(op: &'static str, what: &str, t: &Tensor) -> Result<()> {
     if !ANOMALY.get() || !t.dtype().is_float() {
         return Ok(());
@@ -225,9 +224,9 @@ pub(crate) fn leaf_edge(t: &Tensor) -> Edge {
 
 /// Puts an op on the tape: `output` was computed from `inputs`, and `rule` returns their gradients.
 ///
-/// Nothing is recorded, and `output` comes back as it is, if no input requires a gradient or within [`no_grad`].
-/// `output` must be fresh: nobody else holds it. This is how an op from outside of isograd gets its gradient; check it
-/// with [`gradcheck`]. What the rule reads goes through [`Saved`], so that a change in place is noticed.
+/// If no input requires a gradient, or within [`no_grad`], nothing is recorded and `output` is returned as it is. `output` must be
+/// fresh: nobody else holds it. An op defined outside of isograd gets its gradient in this way; check it with [`gradcheck`]. The
+/// rule must keep its tensors as [`Saved`], so that a change in place is detected.
 pub fn record(
     op: &'static str,
     inputs: &[&Tensor],
@@ -237,9 +236,9 @@ pub fn record(
     record_after(op, inputs, output, None, rule)
 }
 
-/// [`record`] of an op with several outputs, each fresh. Outputs whose dtype is no float have no gradient.
+/// [`record`] for an op with several outputs, each fresh. Outputs of integer or bool dtypes have no gradient.
 ///
-/// The rule runs if any output has a gradient, and asks for each by [`Backward::dy_of`] or [`Backward::dy_or_zeros`].
+/// The rule runs if any output has a gradient. It reads each by [`Backward::dy_of`] or [`Backward::dy_or_zeros`].
 ///
 /// ```
 /// # use isograd_core::{Result, Tensor, tape};
@@ -262,7 +261,7 @@ pub fn record_outputs(
     Ok(record_rule(op, inputs, outputs.into(), rule)?.into_vec())
 }
 
-/// [`record`] of a rule that has saved no tensor: a pass leaves it usable, as `retain` does, since there is nothing to free.
+/// [`record`] for a rule without saved tensors. A pass has nothing to free and leaves the rule usable, as `retain` does.
 pub(crate) fn record_stateless(
     op: &'static str,
     inputs: &[&Tensor],
@@ -272,7 +271,7 @@ pub(crate) fn record_stateless(
     record_one(op, inputs, output, Rule { prologue: None, rest: Arc::new(rule), is_stateless: true })
 }
 
-/// [`record`] of a rule with a prologue. `rule` is given `dy` after the prologue, or `dy` itself with `create_graph`.
+/// [`record`] for a rule with a prologue. `rule` receives `dy` after the prologue, or `dy` itself with `create_graph`.
 pub(crate) fn record_after(
     op: &'static str,
     inputs: &[&Tensor],
@@ -342,21 +341,21 @@ pub(crate) fn is_recording(inputs: &[&Tensor]) -> bool {
     }
 }
 
-/// A hook that can be taken off again.
+/// A registered hook, which can be removed.
 pub struct Hook {
     edge: Edge,
     id: u64,
 }
 
 impl Hook {
-    /// Takes the hook off.
+    /// Removes the hook.
     pub fn remove(self) {
         self.edge.node.state.lock().hooks.retain(|hook| hook.id != self.id);
     }
 }
 
 impl Tensor {
-    /// The gradient that `backward` has kept for this leaf, if any.
+    /// The gradient that `backward` has accumulated for this leaf, if any.
     pub fn grad(&self) -> Option<Tensor> {
         match &self.0.edge.as_ref()?.node.state.lock().action {
             Action::Leaf(grad) => grad.clone(),
@@ -364,13 +363,13 @@ impl Tensor {
         }
     }
 
-    /// True if this is a leaf: its gradient is kept.
+    /// True if this is a leaf: its gradient is accumulated.
     pub fn is_leaf(&self) -> bool {
         self.0.edge.as_ref().is_some_and(|e| matches!(e.node.state.lock().action, Action::Leaf(_)))
     }
 
-    /// Replaces the kept gradient; `None` forgets it. Errors: `Value` if this is no leaf, `Shape` or `Dtype` if it does
-    /// not fit.
+    /// Replaces the accumulated gradient; `None` clears it. Errors: `Value` if this is no leaf; `Shape` or `Dtype` if the gradient
+    /// does not fit.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let edge = self.0.edge.as_ref().ok_or_else(|| Error::value("set_grad", "this tensor is no leaf"))?;
         if let Some(g) = &grad {
@@ -383,12 +382,11 @@ impl Tensor {
         Ok(())
     }
 
-    /// Calls `f` with this tensor's gradient during every backward pass; a tensor that it returns replaces the
-    /// gradient. Hooks run in the order of their registration, once all contributions are added up, and their ops are not
-    /// recorded unless the pass is (`create_graph`).
+    /// Calls `f` with this tensor's gradient during every backward pass. A returned tensor replaces the gradient. Hooks run in the
+    /// order of registration, after all contributions are summed. Their ops are recorded with `create_graph` only.
     ///
-    /// A pass that spends the tape drops the hooks on it. Those of a leaf stay until they are removed, so a hook that holds
-    /// its own leaf keeps it alive. Errors: `Value` if the tensor is not on the tape.
+    /// A pass that spends the tape drops the hooks of its nodes. Hooks of a leaf stay until they are removed, so a hook that holds
+    /// its own leaf keeps the leaf alive. Errors: `Value` if the tensor is not on the tape.
     pub fn register_hook(&self, f: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook> {
         let edge = self.0.edge.clone();
         let edge = edge.ok_or_else(|| Error::value("register_hook", "this tensor does not require a gradient"))?;

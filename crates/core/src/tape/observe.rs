@@ -1,9 +1,9 @@
-//! What the tape of a thread does, told as it happens.
+//! Events of a thread's tape, reported as they happen.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What the tape does. Nodes have the numbers of [`text`](super::text).
+/// An event of the tape. Node numbers are the numbers in [`text`](super::text).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An op is recorded, or a leaf made.
@@ -13,15 +13,15 @@ pub enum Event {
         /// Its op.
         op: &'static str,
     },
-    /// The backward pass comes to a node. What runs until [`Left`](Event::Left) is its rule and what becomes of the
-    /// gradients that it returns.
+    /// The backward pass enters a node. Kernels until [`Left`](Event::Left) belong to the node's rule, and to the distribution of
+    /// its gradients.
     Entered {
         /// The node's number.
         node: u64,
         /// Its op.
         op: &'static str,
     },
-    /// The pass is done with the node that was entered last.
+    /// The pass leaves the node that was entered last.
     Left,
 }
 
@@ -39,8 +39,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f` and tells `observer` what the tape of this thread does meanwhile. Within another call this observer takes the
-/// other's place.
+/// Runs `f` and reports the events of this thread's tape to `observer`. A nested call replaces the outer observer.
 ///
 /// ```
 /// # use isograd_core::{Result, Tensor, tape};
@@ -65,7 +64,7 @@ pub(super) fn notify(event: Event) {
     }
 }
 
-/// Tells that a node was entered, and when dropped that it was left.
+/// Reports that a node was entered and, on drop, that it was left.
 pub(super) struct Visit;
 
 impl Visit {

@@ -39,8 +39,8 @@ fn outputs(node: &Node, separator: &str) -> String {
     node.outputs.iter().map(|y| format!("{} {}", y.dtype, y.shape)).collect::<Vec<_>>().join(separator)
 }
 
-/// One line a node, oldest first: number, op, its inputs (`-` for a constant), dtype and shape of its outputs, state. Of a node
-/// with several outputs an input has the number too: `#4.1`.
+/// One line per node, oldest first: number, op, inputs (`-` for a constant), dtype and shape of each output, state. An input from a
+/// node with several outputs also has the number of the output: `#4.1`.
 pub fn text(y: &Tensor) -> String {
     let mut out = String::new();
     for (number, node) in nodes(y) {
@@ -52,8 +52,8 @@ pub fn text(y: &Tensor) -> String {
     out
 }
 
-/// The tape of `y` in Graphviz's DOT language; data flows along the arrows, which name the output of a node that has
-/// several.
+/// The tape of `y` in Graphviz's DOT language. Data flows along the arrows. The arrows from a node with several outputs are
+/// labelled with the output.
 pub fn graphviz(y: &Tensor) -> String {
     let mut out = String::from("digraph tape {\n    rankdir=TB;\n    node [shape=box];\n");
     for (number, node) in nodes(y) {

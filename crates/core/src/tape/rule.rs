@@ -1,4 +1,4 @@
-//! Rules: what an op keeps for the backward pass, what it is given there, and the gradients that it returns.
+//! Rules: the tensors that an op saves for the backward pass, the rule's arguments, and the gradients that it returns.
 
 use super::{ANOMALY, Action, Edge, Node};
 use crate::pointwise::{Pointwise, lift};
@@ -6,14 +6,14 @@ use crate::{Error, Result, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The gradient of one input, or none where [`Backward::needs`] said no. Made of a tensor, or of an `Option`.
+/// The gradient of one input, or none where [`Backward::needs`] is false. Converts from a tensor or an `Option`.
 pub struct Gradient {
     pub(super) value: Option<Tensor>,
     pub(super) is_past_prologue: bool,
 }
 
 impl Gradient {
-    /// That of an input that requires none.
+    /// No gradient, for an input that requires none.
     pub const NONE: Gradient = Gradient { value: None, is_past_prologue: false };
 
     /// A gradient to which the [`Prologue`] of the input's own rule has been applied.
@@ -40,7 +40,7 @@ impl From<Option<Gradient>> for Gradient {
     }
 }
 
-/// The gradients that a rule returns, one an input: collected from tensors or from `Option`s of them.
+/// The gradients that a rule returns, one per input. Collects from tensors or `Option`s of tensors.
 #[derive(Default)]
 pub struct Gradients(SmallVec<[Gradient; 3]>);
 
@@ -50,7 +50,7 @@ impl Gradients {
         self.0.len()
     }
 
-    /// True of an op without inputs.
+    /// True for an op without inputs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -84,29 +84,29 @@ impl IntoIterator for Gradients {
 
 pub(super) type RuleFn = Arc<dyn Fn(&Backward<'_>) -> Result<Gradients> + Send + Sync>;
 
-/// What returns the gradients of an op's inputs.
+/// A function that returns the gradients of an op's inputs.
 #[derive(Clone)]
 pub(super) struct Rule {
     /// Pointwise prologue applied to `dy` before `rest`; skipped with `create_graph`.
     pub prologue: Option<Arc<Prologue>>,
     pub rest: RuleFn,
-    /// The rule has saved no tensor, so a pass has nothing to free and leaves it usable.
+    /// The rule has saved no tensors. A pass has nothing to free and leaves it usable.
     pub is_stateless: bool,
 }
 
-/// The pointwise function that a rule begins with: of `dy`, in which it is linear, and of one saved tensor. It stands apart
-/// from the rest of the rule so that the kernel which makes `dy`, such as a matrix product, can apply it.
+/// The pointwise function that a rule applies first. Its arguments are `dy`, in which it is linear, and one saved tensor. It is
+/// separate from the rest of the rule, so that the kernel that computes `dy`, such as a matrix product, can apply it.
 pub(crate) struct Prologue {
     pub function: Pointwise,
     pub saved: Saved,
     pub attributes: SmallVec<[f64; 2]>,
 }
 
-/// A tensor that a rule needs. It is checked when used: a change in place since then is an error.
+/// A tensor that a rule needs. A change in place between saving and use is an error.
 pub struct Saved {
     tensor: Tensor,
     version: u64,
-    /// The tensor is this output of the recorded op. Holding its edge would be a cycle.
+    /// The output of the recorded op that the tensor is. Its edge would form a cycle.
     output: Option<usize>,
 }
 
@@ -116,12 +116,12 @@ impl Saved {
         Saved { tensor: t.clone(), version: t.0.storage.version(), output: None }
     }
 
-    /// Saves the output of an op that has one, or the first of several.
+    /// Saves the output of an op with one output, or the first of several.
     pub fn output(t: &Tensor) -> Saved {
         Saved::nth_output(t, 0)
     }
 
-    /// Saves an output of an op that has several.
+    /// Saves an output of an op with several outputs.
     pub fn nth_output(t: &Tensor, output: usize) -> Saved {
         let tensor = t.with_layout(t.layout().clone());
         Saved { tensor, version: t.0.storage.version(), output: Some(output) }
@@ -137,29 +137,29 @@ impl Saved {
     }
 }
 
-/// What a rule is given: the gradients of its op's outputs, and access to what it saved.
+/// The arguments of a rule: the gradients of the op's outputs, and access to saved tensors.
 pub struct Backward<'a> {
     pub(super) node: &'a Arc<Node>,
     /// The gradient of each output, if it has one.
     pub(super) outputs: SmallVec<[Option<Tensor>; 1]>,
     pub(super) create_graph: bool,
-    /// The edges whose gradients are asked for.
+    /// The edges whose gradients are requested.
     pub(super) targets: &'a [&'a Edge],
 }
 
 impl Backward<'_> {
-    /// The gradient of the output of an op that has one; its strides may be anything. Panics for an op of several outputs
-    /// whose first has no gradient: those ask [`dy_of`](Backward::dy_of).
+    /// The gradient of the output of an op with one output; its strides may be anything. Panics for an op with several outputs if
+    /// the first has no gradient: use [`dy_of`](Backward::dy_of) there.
     pub fn dy(&self) -> &Tensor {
         self.dy_of(0).expect("a rule runs when the only output has a gradient")
     }
 
-    /// The gradient of an output; `None` counts as zeros.
+    /// The gradient of an output; `None` means zeros.
     pub fn dy_of(&self, output: usize) -> Option<&Tensor> {
         self.outputs[output].as_ref()
     }
 
-    /// The gradient of an output, as zeros where it has none.
+    /// The gradient of an output, or zeros if it has none.
     pub fn dy_or_zeros(&self, output: usize) -> Result<Tensor> {
         match self.dy_of(output) {
             Some(dy) => Ok(dy.clone()),
@@ -199,9 +199,9 @@ impl Backward<'_> {
         self.row(prologue.function, &[self.dy(), &self.get(&prologue.saved)?], &prologue.attributes)
     }
 
-    /// The function of the prologue of input `i`'s own rule, and the tensor that it reads beside dy. A rule whose kernel applies
-    /// it returns [`Gradient::after_prologue`]. None where somebody asks for the gradient before it (a hook, a target), or
-    /// where it has attributes.
+    /// The function of the prologue of input `i`'s own rule, and the saved tensor that it reads besides dy. A rule whose kernel
+    /// applies the prologue returns [`Gradient::after_prologue`]. `None` if a hook or a target needs the gradient before the
+    /// prologue, or if the function has attributes.
     pub(crate) fn prologue_of(&self, i: usize) -> Result<Option<(Pointwise, Tensor)>> {
         let Some(edge) = self.node.inputs[i].as_ref().filter(|_| !self.create_graph && !ANOMALY.get()) else {
             return Ok(None);
@@ -216,7 +216,7 @@ impl Backward<'_> {
         Ok(Some((prologue.function, prologue.saved.tensor.clone())))
     }
 
-    /// The first output of a backward row: one kernel, or tensor ops if this pass is itself recorded.
+    /// The first output of a backward row. It is one kernel, or tensor ops with `create_graph`.
     pub(crate) fn row(&self, row: Pointwise, inputs: &[&Tensor], attributes: &[f64]) -> Result<Tensor> {
         Ok(self.rows(row, inputs, attributes)?.swap_remove(0))
     }

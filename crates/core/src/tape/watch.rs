@@ -1,8 +1,8 @@
-//! What a checkpointed closure reads and changes outside of itself.
+//! The tensors that a checkpointed closure reads and changes besides its inputs.
 //!
-//! The tape sees a closure's inputs, but not the weights that it holds, nor the running statistics that it updates. While a
-//! watch is on, each kernel's inputs and each tensor that is about to be changed in place are noted. Memory that was allocated
-//! after the watch began is the closure's own, and does not count.
+//! The tape sees a closure's inputs, but neither the weights that it captures nor the running statistics that it updates. An active
+//! watch notes the inputs of each kernel, and each tensor before it is changed in place. Memory allocated after the start of the
+//! watch belongs to the closure and is not noted.
 
 use crate::backend::Kernel;
 use crate::tensor::{Attributes, Storage, run};
@@ -10,7 +10,7 @@ use crate::{Error, Result, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
-/// What was noted, by the memory that it lies in.
+/// The noted tensors, by their memory.
 #[derive(Default)]
 pub(super) struct Watched {
     /// Memory that was read and not changed, with its version after the closure.
@@ -32,7 +32,7 @@ struct Changed {
 }
 
 struct Watch {
-    /// [`Storage::born`] of the first allocation that is the closure's own.
+    /// [`Storage::born`] of the first allocation that belongs to the closure.
     start: u64,
     watched: Watched,
 }
@@ -42,7 +42,7 @@ thread_local! {
     static WATCHES: RefCell<Vec<Watch>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` and notes what it reads and changes.
+/// Runs `f` and notes the tensors that it reads and changes.
 pub(super) fn watch<R>(f: impl FnOnce() -> R) -> (R, Watched) {
     struct Pop;
     impl Drop for Pop {
@@ -77,7 +77,7 @@ pub(crate) fn note_write(target: &Tensor) -> Result<()> {
     }
     let is_new =
         |w: &Watch| target.0.storage.born() < w.start && !w.watched.changed.iter().any(|c| c.tensor.is_same(target));
-    // The copy must not be noted: it is made while the watches are not borrowed, and the watches are off.
+    // The copy must not be noted: the watches are off, and not borrowed, while it is made.
     if !WATCHES.with_borrow(|watches| watches.iter().any(is_new)) {
         return Ok(());
     }
@@ -103,7 +103,7 @@ impl Watched {
         self.read.push(Read { storage: Arc::downgrade(storage), version: 0, what });
     }
 
-    /// After the closure: takes versions, and leaves out memory that the closure changed itself.
+    /// At the end of the closure: records versions, and drops memory that the closure changed itself.
     fn ended(mut self) -> Watched {
         let changed = |storage: &Arc<Storage>| self.changed.iter().any(|c| Arc::ptr_eq(&c.tensor.0.storage, storage));
         self.read.retain_mut(|r| match r.storage.upgrade() {
@@ -116,7 +116,7 @@ impl Watched {
         self
     }
 
-    /// Errors if something that the closure read was changed in place since.
+    /// Returns an error if a tensor that the closure read has changed in place since.
     pub fn check(&self, op: &'static str) -> Result<()> {
         let is_stale = |r: &&Read| r.storage.upgrade().is_some_and(|storage| storage.version() != r.version);
         match self.read.iter().find(is_stale) {
@@ -128,11 +128,11 @@ impl Watched {
         }
     }
 
-    /// Runs `f` with the tensors that the closure changed as they were before it, and puts back what they are now.
+    /// Runs `f` with the closure's changes undone, then restores the current values.
     pub fn rewound<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         let now = self.changed.iter().map(|c| c.tensor.copy()).collect::<Result<Vec<_>>>()?;
         let versions: Vec<u64> = self.changed.iter().map(|c| c.tensor.0.storage.version()).collect();
-        // Views may overlap: the first to be changed is written last.
+        // Views may overlap: changes are undone in reverse order.
         let rewind = || self.changed.iter().rev().try_for_each(|c| write(&c.tensor, &c.before));
         let result = rewind().and_then(|()| f());
         for ((changed, now), version) in self.changed.iter().zip(&now).zip(versions) {

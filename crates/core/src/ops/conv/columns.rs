@@ -1,5 +1,5 @@
-//! Convolutions as products of matrices: the elements of all windows are copied to columns. This is what the kernels of
-//! convolutions compute, for backends that have none.
+//! Convolutions as matrix products: the elements of all windows are copied to columns (im2col). These are the composites of the
+//! convolution kernels.
 
 use super::geometry::Geometry;
 use crate::backend::{Kernel, Reduce};
@@ -7,7 +7,7 @@ use crate::ops::window::Windows;
 use crate::tensor::{Attributes, run};
 use crate::{DType, Result, Shape, Tensor};
 
-/// Bytes of columns that are made at once.
+/// Bytes of columns that are in memory at once.
 const PART: usize = 16 << 20;
 
 /// `[N, C, ..]` as `[N, C, D, H, W]`, outside of the tape.
@@ -16,7 +16,7 @@ fn volumes(x: &Tensor, extents: [usize; 3]) -> Result<Tensor> {
     x.detach().reshape((x.dims()[0], x.dims()[1], depth, height, width))
 }
 
-/// The samples that are computed at once.
+/// Ranges of samples whose columns fit into `PART` bytes.
 fn parts(geometry: &Geometry, dtype: DType, most: usize) -> impl Iterator<Item = (usize, usize)> {
     let columns =
         geometry.groups * geometry.channels * geometry.windows.window() * geometry.windows.outputs() * dtype.size();
@@ -24,7 +24,7 @@ fn parts(geometry: &Geometry, dtype: DType, most: usize) -> impl Iterator<Item =
     (0..batch).step_by(n).map(move |first| (first, n.min(batch - first)))
 }
 
-/// Samples that a product takes at once: it has one dimension for samples and groups.
+/// The largest number of samples of a product, whose batch dimension covers samples and groups.
 fn most(geometry: &Geometry) -> usize {
     if geometry.groups == 1 { usize::MAX } else { 1 }
 }
@@ -33,7 +33,7 @@ fn copy(op: &'static str, from: &Tensor, to: &Tensor) -> Result<()> {
     run(op, Kernel::Copy, &[from], &[to], Attributes::default())
 }
 
-/// `x [n, C, D, H, W]` with the zeros that windows reach over, and without what they do not reach.
+/// `x [n, C, D, H, W]` with its padding of zeros, without elements that no window reaches.
 fn padded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
     let is_inside = |d: usize| geometry.windows.low[d] == 0 && geometry.reach(d) <= geometry.windows.input[d];
     if (0..3).all(is_inside) {
@@ -82,7 +82,7 @@ fn rows(geometry: &Geometry, w: &Tensor, n: usize) -> Result<Tensor> {
     Ok(w.with_layout(w.layout().expand(&shape)))
 }
 
-/// `a @ b`, plus a matrix if there is one, in `y`.
+/// `y = a @ b`, plus `c` if there is one.
 fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, y: &Tensor) -> Result<()> {
     let inputs: Vec<&Tensor> = [a, b].into_iter().chain(c).collect();
     run(op, Kernel::Matmul, &inputs, &[y], Attributes::floats(&[1.0, 1.0]))
@@ -111,7 +111,7 @@ pub(super) fn conv(
     Ok(y)
 }
 
-/// The gradient of a convolution with respect to its input, or the transposed convolution.
+/// The gradient of a convolution with respect to its input, which is also the transposed convolution.
 pub(super) fn conv_input(
     op: &'static str,
     geometry: &Geometry,
@@ -141,7 +141,8 @@ pub(super) fn conv_input(
     Ok(dx)
 }
 
-/// What zeros add where an element has no window: NaN, if the weight there is not finite. `[1, C, D, H, W]`; `None` if all weights are.
+/// The contribution of zeros, where an element has no window for a weight: NaN for a weight that is not finite, else 0. `[1, C, D, H, W]`; `None` if all weights are
+/// finite.
 fn of_zeros(op: &'static str, geometry: &Geometry, w: &Tensor) -> Result<Option<Tensor>> {
     let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
     let odd = w.sub(w)?.ne_scalar(0.0)?.cast(w.dtype())?;
@@ -159,7 +160,7 @@ fn of_zeros(op: &'static str, geometry: &Geometry, w: &Tensor) -> Result<Option<
     is_odd.where_scalar(&own.full_like(f64::NAN)?, 0.0).map(Some)
 }
 
-/// What columns `[n G, C k, Q]` add up to, `[n, C, D, H, W]`: each element gets the sum of those that were copied from it.
+/// Adds columns `[n G, C k, Q]` to `[n, C, D, H, W]`: each element gets the sum of its copies (col2im).
 fn sums(op: &'static str, geometry: &Geometry, columns: &Tensor, n: usize) -> Result<Tensor> {
     let Windows { input, output, kernel, stride, low: padding, dilation, .. } = geometry.windows;
     let c = geometry.groups * geometry.channels;
@@ -167,8 +168,8 @@ fn sums(op: &'static str, geometry: &Geometry, columns: &Tensor, n: usize) -> Re
     if geometry.is_pointwise() {
         return columns.reshape(shape);
     }
-    // Windows lie `stride` apart, so that element l of the volume finds what element i of a window added to it at l + padding -
-    // i dilation, or a zero.
+    // Windows are `stride` apart. For element l of the volume, the term of element i of a window is at l + padding - i dilation,
+    // and may be a zero.
     let before = [0, 1, 2].map(|d| (dilation[d] * (kernel[d] - 1)).saturating_sub(padding[d]));
     let extents = [0, 1, 2].map(|d| {
         let windows = output[d].saturating_sub(1) * stride[d] + 1;
@@ -220,7 +221,7 @@ pub(crate) fn unfold(op: &'static str, geometry: &Geometry, x: &Tensor) -> Resul
     own(columns(op, geometry, &volumes(x, geometry.windows.input)?)?, x)
 }
 
-/// The sums of what columns `[N, C k, Q]` have from each element, `[N, C, D, H, W]`.
+/// Adds columns `[N, C k, Q]` to `[N, C, D, H, W]`: each element gets the sum of its copies.
 pub(crate) fn fold(op: &'static str, geometry: &Geometry, columns: &Tensor) -> Result<Tensor> {
     let acc = columns.dtype().acc();
     own(sums(op, geometry, &columns.detach().cast(acc)?, geometry.batch)?.cast(columns.dtype())?, columns)

@@ -1,15 +1,16 @@
-//! What a convolution computes: its channels, and which elements of the input a window has.
+//! The geometry of a convolution: channels, groups and windows.
 
 use super::Padding;
 use crate::ops::window::{Window, Windows};
 use crate::{Error, Result, Tensor};
 
-/// A convolution of `[batch, groups channels, ..]` to `[batch, groups outputs, ..]` by a weight `[groups outputs, channels, kernel]`.
+/// A convolution from `[batch, groups channels, ..]` to `[batch, groups outputs, ..]` by a weight `[groups outputs, channels,
+/// kernel]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Samples.
     pub batch: usize,
-    /// Parts of the channels.
+    /// Groups of channels.
     pub groups: usize,
     /// Input channels of a group.
     pub channels: usize,
@@ -20,7 +21,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Elements that the windows reach over along a dimension, with the padding before the first.
+    /// Elements along a dimension from the start of the padding to the end of the last window.
     pub(super) fn reach(&self, d: usize) -> usize {
         match self.windows.output[d] {
             0 => 0,
@@ -28,14 +29,14 @@ impl Geometry {
         }
     }
 
-    /// True if windows are single elements of the input, in its order.
+    /// True if the windows are the single elements of the input, in order.
     pub(super) fn is_pointwise(&self) -> bool {
         let Windows { input, output, stride, low, .. } = self.windows;
         self.windows.window() == 1 && input == output && stride == [1; 3] && low == [0; 3]
     }
 }
 
-/// The last extents.
+/// The last `N` extents.
 pub fn extents<const N: usize>(x: &Tensor) -> [usize; N] {
     let mut last = [0; N];
     last.copy_from_slice(&x.dims()[x.rank() - N..]);

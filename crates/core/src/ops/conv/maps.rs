@@ -1,4 +1,4 @@
-//! The three maps of a convolution, each with the other two as its gradients.
+//! The three maps of a convolution. The other two are the gradients of each.
 
 use super::columns;
 use super::geometry::Geometry;
@@ -7,17 +7,18 @@ use crate::ops::gradients;
 use crate::tape::{Backward, Gradients, Saved, record};
 use crate::{Result, Shape, Tensor};
 
-/// x `[N, C, ..]`, a weight `[O, C / groups, kernel]`, and a bias where there is one, to y `[N, O, ..]`. The bias is `[N groups, O / groups]`,
-/// whose first dimension may be expanded.
+/// Inputs: x `[N, C, ..]`, a weight `[O, C / groups, kernel]` and, where present, a bias `[N groups, O / groups]`, whose first
+/// dimension may be expanded. Output: y `[N, O, ..]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvForward(pub Geometry);
 
-/// The gradient `[N, O, ..]` of the output, the weight, and a bias where there is one, to the gradient `[N, C, ..]` of the input, plus
-/// the bias. The bias is `[N groups, C / groups]`, whose first dimension may be expanded.
+/// Inputs: the gradient `[N, O, ..]` of the output, the weight and, where present, a bias `[N groups, C / groups]`, whose first
+/// dimension may be expanded. Output: the gradient `[N, C, ..]` of the input, plus the bias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvInput(pub Geometry);
 
-/// The gradient `[N, O, ..]` of the output, and x `[N, C, ..]`, to the gradient `[O, C / groups, kernel]` of the weight.
+/// Inputs: the gradient `[N, O, ..]` of the output, and x `[N, C, ..]`. Output: the gradient `[O, C / groups, kernel]` of the
+/// weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvWeight(pub Geometry);
 
@@ -41,7 +42,7 @@ fn plus(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     y.add(&bias)
 }
 
-/// A kernel's outputs of the absolute values of its inputs.
+/// The outputs of a kernel for the absolute values of its inputs.
 fn of_sizes(fused: &dyn Fused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     let sizes: Vec<Tensor> = inputs.iter().map(Tensor::abs).collect::<Result<_>>()?;
     fused.composite(&sizes, &[])?.into_iter().collect::<Option<Vec<_>>>().map(Ok).transpose()
@@ -81,12 +82,12 @@ fused! {
     };
 }
 
-/// What the maps are called on the tape and in errors.
+/// The names of the maps on the tape and in errors.
 #[derive(Clone, Copy)]
 pub(super) struct Names {
     /// Input and weight to output.
     pub conv: &'static str,
-    /// Gradient of the output, and weight, to the gradient of the input; or the transposed convolution.
+    /// Gradient of the output, and weight, to the gradient of the input. Also the transposed convolution.
     pub input: &'static str,
     /// Gradient of the output, and input, to the gradient of the weight.
     pub weight: &'static str,
@@ -120,8 +121,8 @@ impl Maps {
         })
     }
 
-    /// `dx[n, c, l] = b[c] + sum of g[n, o, q] w[o, c, i]` over the outputs o of the group of c, and what has
-    /// `q stride - padding + i dilation = l`.
+    /// `dx[n, c, l] = b[c] + sum of g[n, o, q] w[o, c, i]` over the outputs o of the group of c, and all q and i with `q stride -
+    /// padding + i dilation = l`.
     pub fn input(&self, g: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.input;
         let dx = if has_kernel::<ConvInput>(g) {
@@ -155,7 +156,7 @@ impl Maps {
 }
 
 impl Maps {
-    /// What a kernel computes, outside of the tape.
+    /// Runs the kernel, outside of the tape.
     fn by_kernel(
         &self,
         op: &'static str,
@@ -172,7 +173,7 @@ impl Maps {
         Ok(y)
     }
 
-    /// A bias for each sample and group, `[N groups, channels of a group]`.
+    /// The bias of each sample and group, `[N groups, channels of a group]`.
     fn of_batches(&self, bias: &Tensor) -> Result<Tensor> {
         let Geometry { batch, groups, .. } = self.geometry;
         let own = bias.reshape((groups, bias.numel() / groups))?;
@@ -191,7 +192,7 @@ fn operands<'a>(x: &'a Tensor, w: &'a Tensor, bias: Option<&'a Tensor>) -> Vec<&
     [x, w].into_iter().chain(bias).collect()
 }
 
-/// Adds the gradient of a bias where there is one: sums over all dimensions but that of the channels.
+/// Adds the gradient of a bias, if there is one: the sum over all dimensions except channels.
 fn with_bias(t: &Backward<'_>, has_bias: bool, gradients: [Option<Tensor>; 2]) -> Result<Gradients> {
     let mut all: Gradients = gradients.into_iter().collect();
     if has_bias {

@@ -1,8 +1,8 @@
-//! Convolution and transposed convolution. One and two dimensions are three, of which the first have extent 1.
+//! Convolution and transposed convolution. One and two dimensions are computed as three, with leading extents of 1.
 //!
-//! A convolution is linear in its input and in its weight, so three maps are enough for gradients of every order: the
-//! convolution itself, its gradient with respect to the input, which is also the transposed convolution, and its gradient with
-//! respect to the weight. The gradients of each are the other two (`maps.rs`).
+//! A convolution is linear in its input and in its weight. Three maps are therefore enough for gradients of every order: the
+//! convolution, its gradient with respect to the input (also the transposed convolution), and its gradient with respect to the
+//! weight. The gradients of each are the other two (`maps.rs`).
 
 pub(super) mod columns;
 mod geometry;
@@ -20,26 +20,26 @@ use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
 /// Zeros around the input of a convolution over `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding<const N: usize> {
-    /// None.
+    /// No zeros.
     Valid,
-    /// As many as give the output the extents of the input; the odd one is at the end. For a stride of 1.
+    /// The output has the extents of the input. An odd zero is at the end. For a stride of 1.
     Same,
-    /// As many before the first element of a dimension as behind its last.
+    /// The same number of zeros at both ends of a dimension.
     Each([usize; N]),
-    /// So many before the first element of a dimension, and so many behind its last.
+    /// Numbers of zeros before the first and after the last element of a dimension.
     Ends([[usize; 2]; N]),
 }
 
 /// A convolution over the last `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv<const N: usize> {
-    /// From window to window.
+    /// Distance between adjacent windows.
     pub stride: [usize; N],
     /// Zeros around the input.
     pub padding: Padding<N>,
-    /// From element to element of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: [usize; N],
-    /// Parts of the channels. The outputs of a part are made of its own inputs.
+    /// Groups of channels. The outputs of a group depend on its own inputs only.
     pub groups: usize,
 }
 
@@ -52,15 +52,15 @@ impl<const N: usize> Default for Conv<N> {
 /// A transposed convolution over the last `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTranspose<const N: usize> {
-    /// From window to window, in the output.
+    /// Distance between adjacent windows, in the output.
     pub stride: [usize; N],
-    /// By how much the output is cut at both ends.
+    /// Elements removed from both ends of the output.
     pub padding: [usize; N],
-    /// Elements that the output has more at its end; less than the stride or the dilation.
+    /// Elements added to the end of the output; less than the stride or the dilation.
     pub output_padding: [usize; N],
-    /// From element to element of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: [usize; N],
-    /// Parts of the channels. The outputs of a part are made of its own inputs.
+    /// Groups of channels. The outputs of a group depend on its own inputs only.
     pub groups: usize,
 }
 
@@ -75,12 +75,12 @@ macro_rules! convolutions {
         impl Tensor {$(
             #[doc = concat!("The convolution, without a flip, of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
             #[doc = concat!("`[O, C / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
-            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes, one for all operands. Padding is zeros,
-            /// which an infinite weight makes NaN.
+            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes; all operands have the same. Padding is
+            /// zeros, which give NaN with an infinite weight.
             ///
-            /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for what kernels cannot
-            /// count in 32 bits, and for padding that is to keep the extents while the stride is not 1; `Shape` for ranks,
-            /// channels and a bias that do not fit each other, and for a window that does not fit.
+            /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
+            /// the kernels' 32-bit indices, and for [`Padding::Same`] with a stride other than 1; `Shape` for ranks, channels or
+            /// a bias that do not fit each other, and for a window that does not fit.
             pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<$n>) -> Result<Tensor> {
                 convolution($names, self, weight, bias, &conv)
             }
@@ -88,11 +88,11 @@ macro_rules! convolutions {
             #[doc = concat!("The transposed convolution of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
             #[doc = concat!("`[C, O / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
             /// `(L - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1`. It is the gradient of a convolution
-            /// with respect to its input. Float dtypes, one for all operands.
+            /// with respect to its input. Float dtypes; all operands have the same.
             ///
-            /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for what kernels cannot
-            /// count in 32 bits, and for an output padding that is neither less than the stride nor than the dilation;
-            /// `Shape` for ranks, channels and a bias that do not fit each other, and for an output without elements.
+            /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
+            /// the kernels' 32-bit indices, and for an output padding that is neither less than the stride nor less than the
+            /// dilation; `Shape` for ranks, channels or a bias that do not fit each other, and for an empty output.
             pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, conv: ConvTranspose<$n>) -> Result<Tensor> {
                 transposed($transposed, self, weight, bias, &conv)
             }
@@ -115,7 +115,7 @@ convolutions! {
     3 conv3d conv_transpose3d "D, H, W" names!("conv3d"), names!(transposed "conv_transpose3d");
 }
 
-/// A batch, and whether it is one sample that was given without a dimension for the batch.
+/// A batch, and whether x was a single sample without a batch dimension.
 fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)> {
     match x.rank() {
         rank if rank == N + 1 => Ok((x.unsqueeze(0)?, true)),
@@ -127,7 +127,7 @@ fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)>
     }
 }
 
-/// Errors unless a weight is `[outer, inner / groups, k..]`, and a bias is a number for each output.
+/// Checks that a weight is `[outer, inner / groups, k..]`, and that a bias has one number per output.
 fn check_channels(
     op: &'static str,
     [x, weight]: [&Tensor; 2],
@@ -153,7 +153,7 @@ fn check_channels(
     }
 }
 
-/// Runs `f`, whose errors of shapes name those of all operands.
+/// Runs `f`; its shape errors list the shapes of all operands.
 fn with_shapes(op: &'static str, operands: [Option<&Tensor>; 3], f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
     f().map_err(|e| match e.kind() {
         Kind::Shape => {
@@ -249,7 +249,7 @@ fn transpose<const N: usize>(
     if is_sample { y.squeeze(0) } else { Ok(y) }
 }
 
-/// `[n, channels, ..]` for samples of `x` and the last `N` of these extents. Errors: `Shape` if its elements cannot be counted.
+/// `[n, channels, ..]` for the samples of `x` and the last `N` of `extents`. Errors: `Shape` if the number of elements overflows.
 fn with_extents<const N: usize>(op: &'static str, x: &Tensor, channels: usize, extents: [usize; 3]) -> Result<Shape> {
     let dims = [x.dims()[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
     let shape = Shape::from(dims.collect::<Dims>());

@@ -13,19 +13,19 @@ use std::iter::{once, repeat};
 pub struct CrossEntropy {
     /// A weight for each class, `[C]`; of a float dtype.
     pub weight: Option<Tensor>,
-    /// The target that is left out; -100 if absent. Only with class indices.
+    /// The ignored target; -100 if absent. Only with class indices.
     pub ignore_index: Option<i64>,
-    /// How much of the target is spread evenly over the classes, 0 to 1.
+    /// The fraction of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f64,
-    /// What becomes of the losses of the elements. The mean divides by the sum of the weights of the targets.
+    /// The reduction of the losses. `Mean` divides by the sum of the weights of the targets.
     pub reduction: Reduction,
-    /// With bytes for each class, `[C]`: the loss is the sum of the losses times the bytes of their targets, divided by
-    /// the sum of these bytes (0 if that is 0). Takes the place of the reduction.
+    /// Bytes of each class, `[C]`. The loss is then the sum of the losses times the bytes of their targets, divided by the sum of
+    /// these bytes (0 if that is 0). This replaces the reduction.
     pub token_bytes: Option<Tensor>,
 }
 
-/// Logits `[outer, classes, inner]`, targets `[outer, inner]`, and numbers a class where there are any (weights, then bytes) to
-/// the loss, statistics `[2, outer, inner]` for the backward pass and, if the losses are added up, the divisor of their sum.
+/// Inputs: logits `[outer, classes, inner]`, targets `[outer, inner]` and, where present, numbers per class (weights, then bytes).
+/// Outputs: the loss; statistics `[2, outer, inner]` for the backward pass; if the losses are summed, the divisor of the sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropyForward {
     /// The product of the extents before the classes.
@@ -34,46 +34,47 @@ pub struct CrossEntropyForward {
     pub classes: usize,
     /// The product of the extents after the classes.
     pub inner: usize,
-    /// The target that is left out.
+    /// The ignored target.
     pub ignored: i64,
-    /// Whether classes have weights.
+    /// True if classes have weights.
     pub has_weight: bool,
-    /// Whether classes have bytes; see [`CrossEntropy::token_bytes`].
+    /// True if classes have bytes; see [`CrossEntropy::token_bytes`].
     pub has_bytes: bool,
-    /// Whether losses are added up.
+    /// The sum of the losses, if any.
     pub total: LossTotal,
-    /// Whether the logits are logarithms of probabilities already.
+    /// True if the logits are log probabilities.
     pub is_logarithm: bool,
     /// Label smoothing.
     pub smoothing: f64,
 }
 
-/// What becomes of the losses of all targets.
+/// The reduction of the losses of all targets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossTotal {
-    /// They are the result.
+    /// The losses themselves.
     None,
-    /// Their sum over a divisor.
+    /// The sum of the losses, divided by a number.
     Sum {
         /// The divisor.
         divisor: f64,
     },
-    /// Their mean: the divisor is the sum of the targets' bytes, or else of their weights, or else their number.
+    /// The mean of the losses. The divisor is the sum of the targets' bytes, without bytes the sum of their weights, without
+    /// weights their number.
     Mean,
 }
 
-/// dy, logits, targets, statistics, weights and bytes where there are any, the divisor if the losses are added up, and the sum of
-/// the weights if there is smoothing too, to the gradient of the logits.
+/// Inputs: dy, logits, targets, statistics; where present, weights and bytes; the divisor, if the losses are summed; the sum of the
+/// weights, if there is label smoothing too. Output: the gradient of the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropyBackward(pub CrossEntropyForward);
 
 impl CrossEntropyForward {
-    /// The weights and the bytes among numbers of classes.
+    /// The weights and the bytes among the numbers per class.
     fn split<'a>(&self, numbers: &'a [Tensor]) -> [Option<&'a Tensor>; 2] {
         [self.has_weight.then(|| &numbers[0]), self.has_bytes.then(|| &numbers[self.has_weight as usize])]
     }
 
-    /// The loss of logits, targets and numbers of classes.
+    /// The loss of logits, targets and numbers per class.
     fn loss(&self, x: &Tensor, target: &Tensor, numbers: &[Tensor]) -> Result<Tensor> {
         let x = x.reshape((self.outer, self.classes, self.inner))?;
         let target = target.reshape((self.outer, self.inner))?;
@@ -89,7 +90,7 @@ impl CrossEntropyForward {
         composite(op, &x, &target, 1, &options)?.div_scalar(divisor)
     }
 
-    /// The divisor of the sum of the losses, if they are added up.
+    /// The divisor of the sum of the losses, if they are summed.
     fn divisor(&self, x: &Tensor, target: &Tensor, numbers: &[Tensor]) -> Result<Option<Tensor>> {
         match self.total {
             LossTotal::None => return Ok(None),
@@ -116,7 +117,7 @@ impl Fused for CrossEntropyForward {
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let (x, target, numbers) = (&inputs[0], &inputs[1], &inputs[2..]);
-        // The loss of logarithms needs no statistics.
+        // The loss of log probabilities needs no statistics.
         let statistics = match self.is_logarithm {
             true => None,
             false => {
@@ -129,7 +130,7 @@ impl Fused for CrossEntropyForward {
         Ok([Some(self.loss(x, target, numbers)?), statistics].into_iter().chain(divisor).collect())
     }
 
-    // The statistics of a target that is left out are not read.
+    // The statistics of an ignored target are not read.
     fn is_read(&self, inputs: &[Tensor], output: usize) -> Result<Option<Tensor>> {
         if output != 1 {
             return Ok(None);
@@ -150,7 +151,7 @@ impl Fused for CrossEntropyBackward {
     }
 }
 
-/// The op whose input are logarithms of probabilities already.
+/// The op whose input is log probabilities.
 const NLL: &str = "nll_loss";
 
 impl Tensor {
@@ -160,9 +161,9 @@ impl Tensor {
         self.cross_entropy_with(target, &CrossEntropy::default())
     }
 
-    /// [`cross_entropy`](Tensor::cross_entropy) with weights, ignored targets, label smoothing and a reduction. If all
-    /// targets are ignored the mean is NaN and the gradient 0. Float dtypes; probabilities have a gradient too. Of logits that
-    /// are -inf throughout the loss is NaN and the gradient 0, as of [`log_softmax`](Tensor::log_softmax).
+    /// [`cross_entropy`](Tensor::cross_entropy) with weights, ignored targets, label smoothing and a reduction. If all targets are
+    /// ignored, the mean is NaN and the gradient 0. If all logits of a target are -inf, the loss is NaN and the gradient 0, as for
+    /// [`log_softmax`](Tensor::log_softmax). Float dtypes. Targets that are probabilities have a gradient too.
     ///
     /// Errors: `Shape`, `Dtype`; `Attr` for a smoothing outside of `0..=1` or an ignore_index with probabilities; `Value`
     /// for a class outside of `0..C`.
@@ -185,8 +186,8 @@ impl Tensor {
         fused(op, self, target, dim, options)
     }
 
-    /// `-w[t] logp[t]` for log probabilities `[N, C, d..]` or `[C]` and class indices `[N, d..]`. Label smoothing is not
-    /// used. Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
+    /// `-w[t] logp[t]` for log probabilities `[N, C, d..]` or `[C]` and class indices `[N, d..]`. Label smoothing is ignored.
+    /// Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
     pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = NLL;
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
@@ -204,7 +205,7 @@ impl Tensor {
     }
 }
 
-/// Where the classes are: dimension 1, or 0 of a single sample.
+/// The dimension of the classes: 1, or 0 for a single sample.
 fn class_dim(op: &'static str, x: &Tensor, target: &Tensor) -> Result<isize> {
     let dim = if x.rank() == 1 { 0 } else { 1 };
     match x.dims().get(dim) {
@@ -223,7 +224,7 @@ fn check_weight(op: &'static str, options: &CrossEntropy) -> Result<()> {
     }
 }
 
-/// One number a class, `[C]` in the accumulation dtype.
+/// One number per class, `[C]` in the accumulation dtype.
 fn class_numbers(op: &'static str, name: &str, x: &Tensor, dim: isize, w: &Tensor) -> Result<Tensor> {
     check_constant(op, name, w)?;
     check_device(op, &[x, w])?;
@@ -242,7 +243,7 @@ fn per_class(op: &'static str, name: &str, logp: &Tensor, dim: isize, w: &Tensor
     w.reshape(Shape::from(dims))
 }
 
-/// Errors unless the targets are class indices for `x`.
+/// Checks that the targets are class indices for `x`.
 fn check_indices(op: &'static str, x: &Tensor, target: &Tensor, dim: isize) -> Result<()> {
     if !target.dtype().is_int() {
         let message = format!("the target is {}, expected i64, i32 or probabilities", target.dtype());
@@ -258,12 +259,12 @@ fn check_indices(op: &'static str, x: &Tensor, target: &Tensor, dim: isize) -> R
     Ok(())
 }
 
-/// What stands for "ignored" where nothing was given.
+/// The ignored target, or its default.
 fn ignored(options: &CrossEntropy) -> i64 {
     options.ignore_index.unwrap_or(-100)
 }
 
-/// With class indices: the logits are read once, and once for the gradient; nothing of their size is saved.
+/// The loss for class indices. Forward and backward each read the logits once. No tensor of their size is saved.
 fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
     let (x, target) = (x.contiguous()?, target.contiguous()?);
     let (acc, device, d) = (x.dtype().acc(), x.device(), dim as usize);
@@ -315,7 +316,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
     })
 }
 
-/// What the kernel computes, in tensor ops.
+/// The kernel's composite.
 fn composite(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &CrossEntropy) -> Result<Tensor> {
     let wide = x.cast(x.dtype().acc())?;
     if op != NLL && target.dtype().is_float() {
@@ -325,7 +326,7 @@ fn composite(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options:
     let counted = target.ne_scalar(ignored(options))?;
     let logp = match op {
         NLL => wide,
-        // A softmax with NaN would have NaN for its gradient even where nothing arrives.
+        // The gradient of a NaN softmax is NaN even for a gradient of 0.
         _ => counted.unsqueeze(dim)?.where_scalar(&wide, 0.0)?.log_softmax(dim)?,
     };
     indices(op, &logp, target, &counted, dim, options)?.cast(x.dtype())
@@ -394,7 +395,7 @@ fn indices(
         let share = smoothing / logp.dims()[dim as usize] as f64;
         loss = loss.mul_scalar(1.0 - smoothing)?.sub(&all.mul_scalar(share)?)?;
     }
-    // Selected, not multiplied: an ignored element has gradient 0 whatever its loss.
+    // Selection instead of multiplication: an ignored element has gradient 0 whatever its loss.
     let loss = counted.where_scalar(&loss, 0.0)?;
     let counts = |of_target: Option<&Tensor>| match of_target {
         Some(w) => counted.where_scalar(w, 0.0),

@@ -9,19 +9,19 @@ use crate::{DType, Error, Result, Shape, Tensor, autocast, enable_grad};
 /// The attributes of [`Tensor::triplet_loss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Triplet {
-    /// How much farther the negative must be than the positive; more than 0.
+    /// The margin by which the negative must be farther than the positive; above 0.
     pub margin: f64,
-    /// The norm, at least 1; infinity is the largest component.
+    /// The order of the norm, at least 1; infinity is the maximum norm.
     pub p: f64,
     /// Added to every component of a difference.
     pub eps: f64,
-    /// Which distance of the negative counts.
+    /// The distance of the negative.
     pub negative: TripletNegative,
-    /// What becomes of the losses of the rows.
+    /// The reduction of the losses of the rows.
     pub reduction: Reduction,
 }
 
-/// Which distance of the negative counts in a triplet.
+/// The distance of the negative in a triplet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TripletNegative {
     /// Its distance from the anchor.
@@ -41,16 +41,16 @@ impl Default for Triplet {
 /// A loss of distances between rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLoss {
-    /// Of two, which are alike or not.
+    /// Of two rows, which are alike or not.
     Contrastive,
-    /// Of an anchor, a positive and a negative.
+    /// Of an anchor, a positive and a negative row.
     Triplet,
-    /// The same with the smaller of the negative's distances.
+    /// As `Triplet`, with the smaller distance of the negative.
     NearestTriplet,
 }
 
 impl RowLoss {
-    /// The inputs between which distances are.
+    /// The pairs of inputs whose distances are computed.
     fn pairs(self) -> &'static [(usize, usize)] {
         match self {
             RowLoss::Contrastive => &[(0, 1)],
@@ -59,32 +59,32 @@ impl RowLoss {
         }
     }
 
-    /// How many inputs, the first ones, have gradients.
+    /// The number of inputs that have gradients. They come first.
     fn moving(self) -> usize {
         if self == RowLoss::Contrastive { 2 } else { 3 }
     }
 }
 
-/// Two or three inputs with rows `[N, D]` of one dtype, and for a contrastive loss a third, `[N]`, that is 1 for rows which are
-/// alike, to the losses `[N]` and the distances `[1 to 3, N]` between rows, both in the accumulation dtype.
+/// Inputs: two or three tensors of rows `[N, D]`, of the same dtype; for a contrastive loss also `[N]`, 1 for rows that are alike.
+/// Outputs: the losses `[N]` and the distances `[1 to 3, N]` between rows, in the accumulation dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DistanceLoss {
-    /// Which loss.
+    /// The loss.
     pub loss: RowLoss,
     /// The margin.
     pub margin: f64,
-    /// The order of the norm, which is finite.
+    /// The order of the norm, finite.
     pub order: f64,
     /// Added to every component of a difference.
     pub eps: f64,
 }
 
-/// dy, one number or `[N]`, and the inputs and the distances of [`DistanceLoss`] to the gradients of the rows.
+/// Inputs: dy, one number or `[N]`, and the inputs and distances of [`DistanceLoss`]. Outputs: the gradients of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DistanceLossBackward {
     /// The forward kernel.
     pub forward: DistanceLoss,
-    /// By what dy is multiplied: 1 for a sum of losses, `1 / N` for their mean.
+    /// The factor of dy: 1 for a sum of losses, `1 / N` for their mean.
     pub share: f64,
 }
 
@@ -140,7 +140,7 @@ impl Fused for DistanceLossBackward {
 }
 
 impl Tensor {
-    /// `max(0, d(a, positive) - d(a, negative) + margin)` for rows of this tensor `a: [N, D]`. All have gradients. Float
+    /// `max(0, d(a, positive) - d(a, negative) + margin)` for rows of this tensor `a: [N, D]`. All three have gradients. Float
     /// dtypes. Errors: `Shape`, `Attr`; `Value` for the infinite norm of rows without elements. Balntas et al. 2016, BMVC.
     pub fn triplet_loss(&self, positive: &Tensor, negative: &Tensor, options: Triplet) -> Result<Tensor> {
         let op = "triplet_loss";
@@ -201,7 +201,7 @@ impl Tensor {
             let y = y.cast(x.dtype())?;
             let d = x.sub(&other.cast(x.dtype())?)?.l2_norm(1)?;
             let apart = d.rsub_scalar(margin)?.clamp(Some(0.0.into()), None)?.square()?;
-            // Not the square of d, which may be infinite where y is 0.
+            // `d^2` may be infinite where y is 0.
             y.mul(&d)?.mul(&d)?.add(&y.rsub_scalar(1.0)?.mul(&apart)?)
         };
         let (loss, inputs) = (RowLoss::Contrastive, [self, other, y]);
@@ -213,7 +213,7 @@ impl Tensor {
     }
 }
 
-/// What becomes of the losses of rows, which `composite` computes in the accumulation dtype.
+/// Reduces the losses of rows that `composite` computes in the accumulation dtype.
 fn reduced(
     reduction: Reduction,
     dtype: DType,
@@ -222,7 +222,7 @@ fn reduced(
     move |[a, b, c]| reduction.apply(&composite(a, b, c)?)?.cast(dtype)
 }
 
-/// The losses of rows by a kernel, reduced. All inputs have gradients but the last of a contrastive loss.
+/// The losses of rows by a kernel, reduced. All inputs have gradients, except the last of a contrastive loss.
 fn fused(
     op: &'static str,
     kernel: DistanceLoss,
@@ -259,7 +259,7 @@ fn check_rows(op: &'static str, x: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// The p-norm of the rows, with gradient 0 where it is 0.
+/// The p-norm of the rows. Its gradient at 0 is 0.
 fn norm(x: &Tensor, p: f64) -> Result<Tensor> {
     if p == 2.0 {
         return x.l2_norm(1);
@@ -270,7 +270,7 @@ fn norm(x: &Tensor, p: f64) -> Result<Tensor> {
     if x.numel() == 0 {
         return x.sum(1);
     }
-    // Powers of what is relative to the largest component are in range.
+    // Components relative to the largest have powers in range.
     let largest = x.detach().abs()?.amax_keepdim(1)?;
     let is_scaled = largest.gt_scalar(0.0)?.logical_and(&largest.not_finite()?.logical_not()?)?;
     let scale = is_scaled.where_scalar(&largest, 1.0)?;

@@ -10,36 +10,36 @@ use crate::{DType, Error, Result, Shape, Tensor, autocast};
 use smallvec::SmallVec;
 use std::f64::consts::SQRT_2;
 
-/// What the target of [`Tensor::kl_div`] holds.
+/// The content of the target of [`Tensor::kl_div`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KlTarget {
     /// Probabilities.
     #[default]
     Probabilities,
-    /// Their logarithms.
+    /// Log probabilities.
     Logarithms,
 }
 
-/// What the input of [`Tensor::focal_loss`] holds.
+/// The content of the input of [`Tensor::focal_loss`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FocalInput {
     /// Logits.
     #[default]
     Logits,
-    /// Probabilities, which are clamped to `[1e-7, 1 - 1e-7]`.
+    /// Probabilities, clamped to `[1e-7, 1 - 1e-7]`.
     Probabilities,
 }
 
 /// The attributes of [`Tensor::focal_loss`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Focal {
-    /// Weight of the positive class; negative: no weights.
+    /// Weight of the positive class. If negative, there are no weights.
     pub alpha: f64,
-    /// Exponent that plays down easy examples; at least 0.
+    /// Exponent that reduces the weight of easy examples; at least 0.
     pub gamma: f64,
-    /// What the input holds.
+    /// The content of the input.
     pub input: FocalInput,
-    /// What becomes of the losses of the elements.
+    /// The reduction of the losses.
     pub reduction: Reduction,
 }
 
@@ -49,17 +49,17 @@ impl Default for Focal {
     }
 }
 
-/// The sum of the only result of a row over contiguous inputs of one dtype and shape, which are not empty, divided and rounded
-/// once. The last inputs may have one element.
+/// The sum of the result of a row with one output, divided by a number and rounded once. Inputs are contiguous, not empty, and have
+/// the same dtype and shape. The last inputs may have one element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointwiseTotal {
     /// The row.
     pub row: Pointwise,
-    /// How many inputs, the last ones, have one element.
+    /// The number of inputs with one element. They come last.
     pub numbers: usize,
     /// The row's attributes.
     pub attributes: SmallVec<[f64; 4]>,
-    /// What the sum is divided by.
+    /// The divisor of the sum.
     pub divisor: f64,
 }
 
@@ -81,11 +81,11 @@ impl Fused for PointwiseTotal {
     }
 }
 
-/// The backward rows of a loss. To its attributes they add the share that an element's loss has of what the gradient is of.
+/// The backward rows of a loss. They have one more attribute than the loss: 1 for a sum, 1/N for a mean.
 struct Slopes {
-    /// That of each operand that has a gradient.
+    /// The row of each operand that has a gradient.
     rows: &'static [Slope],
-    /// One with the gradients of the first two operands, which reads the gradient and all operands.
+    /// A row with the gradients of the first two operands, which reads the gradient and all operands.
     both: Option<Pointwise>,
 }
 
@@ -98,16 +98,16 @@ enum Slope {
     Of(Pointwise, &'static [usize]),
 }
 
-/// The operands of a loss of two, the target first.
+/// The two operands of a loss, with the target first.
 const SWAPPED: &[usize] = &[1, 0];
 
 impl Slopes {
-    /// That of operand 0 alone.
+    /// Only operand 0 has a gradient.
     const fn first(rows: &'static [Slope]) -> Slopes {
         Slopes { rows, both: None }
     }
 
-    /// The gradients that a backward pass wants of operands `x`; `run` computes a row.
+    /// The wanted gradients of operands `x`; `run` computes a row.
     fn gradients(
         &self,
         t: &Backward<'_>,
@@ -137,7 +137,7 @@ impl Slopes {
     }
 }
 
-/// What the losses of the elements are multiplied by, and what becomes of them.
+/// The weight of the losses of elements, and their reduction.
 #[derive(Clone, Copy)]
 struct Finish<'a> {
     factor: f64,
@@ -159,7 +159,7 @@ impl From<Reduction> for Finish<'static> {
     }
 }
 
-/// A pointwise loss with its gradients, by the name of its method.
+/// A pointwise loss with its gradients, named as its method.
 #[derive(Clone, Copy)]
 struct Loss {
     op: &'static str,
@@ -175,13 +175,13 @@ fn elementwise(loss: Loss, operands: &[&Tensor], attributes: &[f64], finish: Fin
     }
 }
 
-/// What the sum of all losses is divided by, if the result is that.
+/// The divisor of the sum of all losses, if they are summed.
 fn divisor(x: &Tensor, finish: Finish<'_>) -> Option<f64> {
     let count = finish.reduction.divisor(x.dims())?;
     finish.weight.is_none().then_some(count / finish.factor)
 }
 
-/// Of operands that have one shape, how many come before those that are one number everywhere.
+/// The number of operands before the trailing operands that are constant. All have the same shape.
 fn moving(operands: &[&Tensor]) -> usize {
     operands.iter().position(|t| !t.is_contiguous()).unwrap_or(operands.len())
 }
@@ -192,7 +192,7 @@ fn is_fused(operands: &[&Tensor]) -> bool {
     !own.is_empty() && shared.iter().all(is_one) && has_kernel::<PointwiseTotal>(operands[0])
 }
 
-/// The row and the sum of its results in one pass; the backward pass is that of the row.
+/// The sum of a row's results, in one pass. The backward pass runs the backward row.
 fn fused(loss: Loss, operands: &[&Tensor], attributes: &[f64], divisor: f64) -> Result<Tensor> {
     let (Loss { op, row, slopes }, x) = (loss, operands[0]);
     let own = moving(operands);
@@ -237,8 +237,8 @@ fn composite(loss: Loss, operands: &[&Tensor], attributes: &[f64], finish: Finis
     finish.apply(&y)?.cast(dtype)
 }
 
-/// A loss that is as large for `t - a` as for `a - t`: the derivative with respect to the target is that of `a`, of swapped
-/// operands.
+/// A loss that is symmetric in `a` and `t`: the derivative with respect to the target is the derivative with respect to `a` with
+/// swapped operands.
 fn of_difference(loss: Loss, a: &Tensor, t: &Tensor, attributes: &[f64], finish: Finish<'_>) -> Result<Tensor> {
     if let Some(([a, t], _)) = autocast::wide([a, t], None)? {
         return of_difference(loss, &a, &t, attributes, finish);
@@ -278,8 +278,8 @@ impl Tensor {
         if delta.is_nan() || delta <= 0.0 {
             return Err(Error::attr("huber_loss", format!("delta is {delta}, expected more than 0")));
         }
-        // From here on half of the square is the loss wherever a loss is finite, and neither delta nor the square divided by
-        // it leaves the dtype's range.
+        // From this delta on, every finite loss is half of the square. A larger delta, and the square divided by it, could leave
+        // the dtype's range.
         let largest = if self.dtype() == DType::F64 { f64::MAX } else { f32::MAX as f64 };
         if delta > SQRT_2 * largest.sqrt() {
             return mse("huber_loss", self, target, Finish { factor: 0.5, ..reduction.into() });
@@ -287,8 +287,8 @@ impl Tensor {
         smooth_l1("huber_loss", self, target, delta, Finish { factor: delta, ..reduction.into() })
     }
 
-    /// `-w (t ln p + (1 - t) ln(1 - p))` for probabilities p, with logarithms of at least -100. p and t have gradients.
-    /// Float dtypes. Errors: `Shape` if the shapes differ, `Value` where p is outside of `0..=1`.
+    /// `-w (t ln p + (1 - t) ln(1 - p))` for probabilities p. Logarithms are at least -100. p and t have gradients. Float dtypes.
+    /// Errors: `Shape` if the shapes differ, `Value` where p is outside of `0..=1`.
     pub fn bce_loss(&self, target: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Result<Tensor> {
         const SLOPES: &Slopes = &Slopes {
             rows: &[Slope::All(Pointwise::BceBackward), Slope::Of(Pointwise::BceBackwardT, &[0])],
@@ -304,8 +304,8 @@ impl Tensor {
         elementwise(loss, &[self, target], &[], Finish { weight, ..reduction.into() })
     }
 
-    /// [`bce_loss`](Tensor::bce_loss) of `sigmoid(x)` without its rounding. `positive_weight`, which broadcasts, weighs
-    /// the term of `t`. Only x has a gradient. Float dtypes. Errors: `Shape` if the shapes differ.
+    /// [`bce_loss`](Tensor::bce_loss) of `sigmoid(x)`, without the rounding of the sigmoid. `positive_weight`, which broadcasts, is
+    /// the weight of the term of `t`. Only x has a gradient. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn bce_with_logits(
         &self,
         target: &Tensor,
@@ -334,9 +334,8 @@ impl Tensor {
         elementwise(loss, &[self, target, &positive], &[], Finish { weight, ..reduction.into() })
     }
 
-    /// The Kullback-Leibler divergence `t (ln t - x)` for logarithms x of probabilities; 0 where t is 0. Only x has a
-    /// gradient. For the mathematical mean over a batch use `Sum` and divide by its size. Float dtypes. Errors: `Shape`
-    /// if the shapes differ.
+    /// The Kullback-Leibler divergence `t (ln t - x)` for log probabilities x; 0 where t is 0. Only x has a gradient. For the
+    /// mathematical mean over a batch use `BatchMean`. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn kl_div(&self, target: &Tensor, kind: KlTarget, reduction: Reduction) -> Result<Tensor> {
         const PLAIN: &Slopes = &Slopes::first(&[Slope::Of(Pointwise::KlDivBackward, &[1])]);
         const LOG: &Slopes = &Slopes::first(&[Slope::Of(Pointwise::KlDivLogBackward, &[1])]);

@@ -1,4 +1,4 @@
-//! Losses. Targets are constants unless a gradient is named; inputs and targets have one shape (nothing broadcasts).
+//! Losses. Targets are constants unless their gradient is documented. Inputs and targets have the same shape; nothing broadcasts.
 
 pub mod cross_entropy;
 pub mod distance;
@@ -11,17 +11,17 @@ pub use elementwise::{Focal, FocalInput, KlTarget};
 use crate::tensor::{check_float, check_same, describe};
 use crate::{Error, Result, Tensor};
 
-/// What becomes of the losses of the elements.
+/// The reduction of the losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// They are returned.
+    /// All losses.
     None,
-    /// Their mean; NaN of nothing.
+    /// Their mean; NaN for an empty tensor.
     #[default]
     Mean,
-    /// Their sum; 0 of nothing.
+    /// Their sum; 0 for an empty tensor.
     Sum,
-    /// Their sum divided by the first extent, the size of the batch: the mean of a divergence between distributions.
+    /// Their sum divided by the first extent, the batch size: the mean of a divergence between distributions.
     BatchMean,
 }
 
@@ -34,14 +34,14 @@ impl Reduction {
             Reduction::BatchMean if loss.numel() == 0 => {
                 loss.sum(..)?.div_scalar(self.divisor(loss.dims()).unwrap_or(1.0))
             }
-            // The sum itself may be out of range.
+            // The sum itself may overflow.
             Reduction::BatchMean => {
                 loss.mean(..)?.mul_scalar(loss.numel() as f64 / self.divisor(loss.dims()).unwrap_or(1.0))
             }
         }
     }
 
-    /// What the sum of losses of these extents is divided by, if there is a sum.
+    /// The divisor of the sum of losses of these extents, if they are summed.
     fn divisor(self, extents: &[usize]) -> Option<f64> {
         match self {
             Reduction::None => None,
@@ -52,7 +52,7 @@ impl Reduction {
     }
 }
 
-/// Errors unless all operands are floats of one dtype, shape and device.
+/// Checks that all operands are floats of the same dtype, shape and device.
 fn check_operands(op: &'static str, operands: &[&Tensor]) -> Result<()> {
     check_float(op, operands[0])?;
     check_same(op, operands)?;
@@ -62,7 +62,7 @@ fn check_operands(op: &'static str, operands: &[&Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// Errors if a gradient is asked for that the op does not have.
+/// Checks that `t` requires no gradient, because the op has none for it.
 fn check_constant(op: &'static str, name: &str, t: &Tensor) -> Result<()> {
     if t.requires_grad() && crate::tape::is_grad_enabled() {
         return Err(Error::unsupported(op, format!("{name} requires a gradient, but has none here; use `detach`")));
