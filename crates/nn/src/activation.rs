@@ -68,7 +68,7 @@ macro_rules! with_fields {
 with_fields! {
     /// [`Tensor::gelu`].
     Gelu(
-        /// By the error function, or approximated.
+        /// The formula: with the error function, or approximated with tanh.
         approximate: Approximate = Approximate::None
     ) => |l, x| x.gelu(l.approximate);
     /// [`Tensor::leaky_relu`].
@@ -78,19 +78,19 @@ with_fields! {
     ) => |l, x| x.leaky_relu(l.slope);
     /// [`Tensor::elu`].
     Elu(
-        /// What negative inputs tend to, negated.
+        /// The negated limit of very negative inputs.
         alpha: f64 = 1.0
     ) => |l, x| x.elu(l.alpha);
     /// [`Tensor::celu`].
     Celu(
-        /// What negative inputs tend to, negated.
+        /// The negated limit of very negative inputs.
         alpha: f64 = 1.0
     ) => |l, x| x.celu(l.alpha);
     /// [`Tensor::softplus`].
     Softplus(
-        /// How sharp the bend is.
+        /// The sharpness of the bend.
         beta: f64 = 1.0,
-        /// From where on it is linear.
+        /// The value of `beta x` from which the function is linear.
         threshold: f64 = 20.0
     ) => |l, x| x.softplus(l.beta, l.threshold);
     /// [`Tensor::hardtanh`].
@@ -102,19 +102,19 @@ with_fields! {
     ) => |l, x| x.hardtanh(l.min, l.max);
     /// [`Tensor::threshold`].
     Threshold(
-        /// Inputs up to here are replaced.
+        /// Inputs up to this are replaced.
         threshold: f64 = 0.0,
-        /// By this.
+        /// The replacement.
         value: f64 = 0.0
     ) => |l, x| x.threshold(l.threshold, l.value);
     /// [`Tensor::softmax`].
     Softmax(
-        /// The dimension whose sum is 1.
+        /// The dimension along which outputs sum to 1.
         dim: isize = -1
     ) => |l, x| x.softmax(l.dim);
     /// [`Tensor::log_softmax`].
     LogSoftmax(
-        /// The dimension whose exponentials' sum is 1.
+        /// The dimension along which exponentials of outputs sum to 1.
         dim: isize = -1
     ) => |l, x| x.log_softmax(l.dim);
 }

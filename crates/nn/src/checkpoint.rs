@@ -1,4 +1,4 @@
-//! Everything that training needs to go on, in one file.
+//! The whole state of a training run in one file.
 
 use crate::{GradScaler, Metadata, Module, Optimizer, StateDict, load_checked, save};
 use isograd_core::{Device, Error, Result, Rng, RngState};
@@ -8,8 +8,8 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 
-/// A state of training: model, optimizer, loss scaler, generators, and texts such as the epoch. A run that is restored
-/// from it goes on bit for bit as if it had not stopped.
+/// The state of a training run: model, optimizer, loss scaler, generators, and texts such as the epoch. A restored run continues
+/// with the same bits as if it had not been interrupted.
 ///
 /// ```no_run
 /// # use isograd_nn::{AdamW, Checkpoint, Init, Linear, Optimizer};
@@ -41,45 +41,45 @@ pub struct Checkpoint {
     pub optimizer: StateDict,
     /// The loss scaler's state.
     pub scaler: StateDict,
-    /// Where generators stand.
+    /// The positions of generators.
     pub rngs: BTreeMap<String, RngState>,
-    /// The caller's own texts.
+    /// Texts of the caller.
     pub texts: BTreeMap<String, String>,
 }
 
-/// The key of a file's metadata under which generators and texts are.
+/// The key of generators and texts in a file's metadata.
 const KEY: &str = "isograd.checkpoint";
-/// The parts of a checkpoint as they are named in the file.
+/// Prefixes of a checkpoint's parts in the file.
 const PARTS: [&str; 3] = ["model.", "optimizer.", "scaler."];
 
 impl Checkpoint {
-    /// Of nothing.
+    /// An empty checkpoint.
     pub fn new() -> Checkpoint {
         Checkpoint::default()
     }
 
-    /// With the parameters and buffers of a model. They share memory with it until they are saved.
+    /// Adds the parameters and buffers of a model. They share memory with it until they are saved.
     pub fn with_model(self, model: &(impl Module + ?Sized)) -> Checkpoint {
         Checkpoint { model: model.state_dict(), ..self }
     }
 
-    /// With the states of an optimizer. Errors: the optimizer's.
+    /// Adds the states of an optimizer. Errors: the optimizer's.
     pub fn with_optimizer(self, optimizer: &(impl Optimizer + ?Sized)) -> Result<Checkpoint> {
         Ok(Checkpoint { optimizer: optimizer.state_dict()?, ..self })
     }
 
-    /// With the state of a loss scaler. Errors: the scaler's.
+    /// Adds the state of a loss scaler. Errors: the scaler's.
     pub fn with_scaler(self, scaler: &GradScaler) -> Result<Checkpoint> {
         Ok(Checkpoint { scaler: scaler.state_dict()?, ..self })
     }
 
-    /// With the place at which a generator stands.
+    /// Adds the position of a generator.
     pub fn with_rng(mut self, name: &str, rng: &Rng) -> Checkpoint {
         self.rngs.insert(name.into(), rng.state());
         self
     }
 
-    /// With a value of the caller's, as text.
+    /// Adds a value of the caller, as text.
     pub fn with(mut self, name: &str, value: impl Display) -> Checkpoint {
         self.texts.insert(name.into(), value.to_string());
         self
@@ -119,28 +119,28 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Copies into a model. Errors: as [`Module::load_state_dict`].
+    /// Copies the saved state into a model. Errors: as [`Module::load_state_dict`].
     pub fn restore_model(&self, model: &(impl Module + ?Sized)) -> Result<()> {
         model.load_state_dict(&self.model)
     }
 
-    /// Copies into an optimizer. Errors: as [`Optimizer::load_state_dict`].
+    /// Copies the saved state into an optimizer. Errors: as [`Optimizer::load_state_dict`].
     pub fn restore_optimizer(&self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
         optimizer.load_state_dict(&self.optimizer)
     }
 
-    /// Copies into a loss scaler. Errors: as [`GradScaler::load_state_dict`].
+    /// Copies the saved state into a loss scaler. Errors: as [`GradScaler::load_state_dict`].
     pub fn restore_scaler(&self, scaler: &mut GradScaler) -> Result<()> {
         scaler.load_state_dict(&self.scaler)
     }
 
-    /// Sets a generator and its clones. Errors: `Value` if there is none of this name.
+    /// Sets a generator and its clones. Errors: `Value` if there is no generator of this name.
     pub fn restore_rng(&self, name: &str, rng: &Rng) -> Result<()> {
         rng.set_state(*self.rngs.get(name).ok_or_else(|| missing("generator", name, self.rngs.keys()))?);
         Ok(())
     }
 
-    /// A value that was saved as text. Errors: `Value` if there is none of this name, or it does not parse.
+    /// A value that was saved as text. Errors: `Value` if there is no value of this name, or if it does not parse.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<T> {
         let text = self.texts.get(name).ok_or_else(|| missing("value", name, self.texts.keys()))?;
         let kind = std::any::type_name::<T>();

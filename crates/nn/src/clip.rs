@@ -1,4 +1,4 @@
-//! Bounds for gradients.
+//! Clipping of gradients.
 
 use crate::module::check_distinct;
 use crate::number::{Checks, Range};
@@ -9,11 +9,10 @@ use isograd_core::{DType, Device, Error, Result, Tensor, no_grad};
 
 pub(crate) const CLIP_NORM: &str = "clip_grad_norm";
 
-/// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))` and returns their total norm before that, a
-/// device scalar (f64 if a gradient is, else f32); nothing is read back. `norm_type` is 1, 2 or infinity. A NaN in the
-/// norm makes all gradients NaN; an infinite norm makes finite elements 0 and infinite ones NaN. Without gradients the
-/// norm is 0. Errors: `Attr` for another norm or a negative bound; `Value` if a parameter is listed twice. Pascanu et al. 2013,
-/// ICML.
+/// Scales the gradients of `parameters` by `min(1, max_norm / (total + 1e-6))`, and returns their total norm before the scaling: a
+/// device scalar, f64 if a gradient is f64, else f32. Nothing is read back. `norm_type` is 1, 2 or infinity. A NaN norm makes all
+/// gradients NaN; an infinite norm makes finite elements 0 and infinite ones NaN. The norm of no gradients is 0. Errors: `Attr` for
+/// another norm or a negative bound; `Value` if a parameter is listed twice. Pascanu et al. 2013, ICML.
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
     no_grad(|| {
         let gradients = gradients_of(parameters);
@@ -23,7 +22,7 @@ pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> R
     })
 }
 
-/// [`clip_grad_norm`] that reads the norm back: `Value` error, with the gradients as they were, if it is not finite.
+/// [`clip_grad_norm`] that reads the norm back. If it is not finite, gradients stay unchanged and the error is `Value`.
 pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
     let norm = norm_of(CLIP_NORM, parameters, norm_type)?.item()?;
     if !norm.is_finite() {
@@ -35,8 +34,8 @@ pub fn clip_grad_norm_finite(parameters: &[Tensor], max_norm: f64, norm_type: f6
     clip_grad_norm(parameters, max_norm, norm_type)
 }
 
-/// The norm of the norms of the gradients of `parameters`, a device scalar. `norm_type` is 1, 2 or infinity. Errors:
-/// `Attr` for another, `Value` if a parameter is listed twice.
+/// The norm of all gradients of `parameters`, a device scalar. `norm_type` is 1, 2 or infinity. Errors: `Attr` for another norm,
+/// `Value` if a parameter is listed twice.
 pub fn grad_norm(parameters: &[Tensor], norm_type: f64) -> Result<Tensor> {
     norm_of("grad_norm", parameters, norm_type)
 }
@@ -51,8 +50,8 @@ fn norm_of(op: &'static str, parameters: &[Tensor], norm_type: f64) -> Result<Te
     }
 }
 
-/// Holds every element of the gradients of `parameters` between `-limit` and `limit`, in place; NaN stays. Errors: `Attr`
-/// for a negative limit, `Value` if a parameter is listed twice.
+/// Clips every element of the gradients of `parameters` to `-limit` .. `limit`, in place; NaN stays. Errors: `Attr` for a negative
+/// limit, `Value` if a parameter is listed twice.
 pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
     let op = "clip_grad_value";
     check_bound(op, "limit", limit)?;
@@ -80,7 +79,7 @@ pub(crate) fn gradients_of(parameters: &[Tensor]) -> Vec<Tensor> {
     parameters.iter().filter_map(|p| Some(p.grad()?.detach())).collect()
 }
 
-/// The norm of all elements of one or more tensors, in f64 if one of them is, else in f32.
+/// The norm of all elements of one or more tensors, in f64 if a tensor is f64, else in f32.
 fn total_norm(op: &'static str, gradients: &[Tensor], norm_type: f64) -> Result<Tensor> {
     let kind = match norm_type {
         2.0 => Total::Norm,

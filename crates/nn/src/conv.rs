@@ -27,8 +27,7 @@ pub struct TransposedConvolution<const N: usize> {
     pub options: ConvTranspose<N>,
 }
 
-/// `[outer, inner / groups, k..]`, and the bound of uniform initial values: what Kaiming's rule gives for a leaky relu of slope
-/// sqrt(5).
+/// `[outer, inner / groups, k..]`, and the bound of uniform initial values: Kaiming's rule for a leaky relu of slope sqrt(5).
 fn weight_shape(op: &'static str, outer: usize, inner: usize, kernel: &[usize], groups: usize) -> Result<(Shape, f64)> {
     if groups == 0 || !outer.is_multiple_of(groups) || !inner.is_multiple_of(groups) {
         return Err(Error::attr(op, format!("{inner} and {outer} channels are no multiples of {groups} groups")));
@@ -41,7 +40,7 @@ fn weight_shape(op: &'static str, outer: usize, inner: usize, kernel: &[usize], 
 macro_rules! layers {
     ($($layer:ident $options:ident ($extents:expr) $($n:literal $name:ident $method:ident)*;)*) => {$(
         impl<const N: usize> $layer<N> {
-            /// Weight and bias uniform in `±1 / sqrt(fan)`, where the fan is the product of the weight's extents but the first.
+            /// Weight and bias uniform in `±1 / sqrt(fan)`; the fan is the product of the weight's extents except the first.
             /// Errors: `Attr` if channels are no multiples of the groups.
             pub fn new(input: usize, output: usize, kernel: [usize; N], options: $options<N>, init: &Init) -> Result<Self> {
                 let [outer, inner] = ($extents)(input, output);
@@ -105,7 +104,7 @@ impl Forward for Unfold {
     }
 }
 
-/// [`Tensor::fold`]: columns of windows over images of a size, added up where they came from.
+/// [`Tensor::fold`]: columns of windows, added to images of a given size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// Height and width.

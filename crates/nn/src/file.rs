@@ -9,28 +9,28 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The key under which a header keeps metadata, which no tensor can have for a name.
+/// The key of the metadata in a header. No tensor can have this name.
 const METADATA: &str = "__metadata__";
 /// The key of the checksum in the metadata.
 const CHECKSUM: &str = "isograd.crc32";
-/// The key of a checksum of another kind, which files had before this one.
+/// The key of a checksum of another kind, in older files.
 const EARLIER_CHECKSUM: &str = "isograd.checksum";
 
-/// Texts by name that a file holds beside its tensors, such as `format: pt`, which transformers asks for.
+/// Texts by name in a file, in addition to its tensors, such as `format: pt`, which transformers requires.
 pub type Metadata = BTreeMap<String, String>;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug)]
 pub struct Contents {
     /// The tensors by name.
     pub tensors: StateDict,
-    /// The texts that were saved with them, by this library or another.
+    /// The texts saved with the tensors, by this library or another.
     pub metadata: Metadata,
 }
 
-/// Writes tensors and texts to a safetensors file as [`replace_file`] does, with a checksum of both beside the caller's texts
-/// (`isograd.crc32`); the same tensors and texts give the same bytes. Errors: `Io` naming the path; `Value` for a tensor or a
-/// text that has a name of the format's or of the checksum's.
+/// Writes tensors and texts to a safetensors file as [`replace_file`] does, with a checksum of both as a further text
+/// (`isograd.crc32`). Equal tensors and texts give equal bytes. Errors: `Io` naming the path; `Value` for a tensor or text whose
+/// name is reserved by the format or the checksum.
 pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &Metadata) -> Result<()> {
     let path = path.as_ref();
     check_names(tensors, metadata)?;
@@ -48,7 +48,7 @@ pub fn save(path: impl AsRef<Path>, tensors: &StateDict, metadata: &Metadata) ->
     metadata.insert(CHECKSUM.into(), sum.text());
     header.insert(METADATA.into(), json!(metadata));
     let mut header = Value::Object(header).to_string();
-    // Blanks at the end align the data, for readers that map the file.
+    // Trailing spaces align the data, for readers that map the file.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let length = (header.len() as u64).to_le_bytes();
     replace_file(path, &[&length, header.as_bytes(), &data])
@@ -64,18 +64,18 @@ fn check_names(tensors: &StateDict, metadata: &Metadata) -> Result<()> {
     }
 }
 
-/// Reads a safetensors file, from this library or another; a checksum that it has must be right. Errors: `Io` if it cannot be
-/// read; `Format` if it is truncated, damaged or no safetensors file; both name the path.
+/// Reads a safetensors file of this library or another. A checksum, if present, must be correct. Errors: `Io` if it cannot be read;
+/// `Format` if it is truncated, damaged or no safetensors file. Both name the path.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
     read(path.as_ref(), device, Demand::IfPresent)
 }
 
-/// Reads a file that [`save`] has written, and insists on its checksum. Errors: as [`load`], and `Format` where there is none.
+/// Reads a file written by [`save`], and requires its checksum. Errors: as [`load`], and `Format` if there is no checksum.
 pub fn load_checked(path: impl AsRef<Path>, device: &Device) -> Result<Contents> {
     read(path.as_ref(), device, Demand::Always)
 }
 
-/// Of which files a checksum is demanded.
+/// The requirement of a checksum.
 #[derive(Clone, Copy, PartialEq)]
 enum Demand {
     IfPresent,
@@ -135,7 +135,7 @@ fn no_checksum(metadata: &Metadata) -> Error {
     )
 }
 
-/// Between the machine's byte order and little endian.
+/// Converts between the machine's byte order and little endian.
 fn little_endian(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         return Cow::Borrowed(bytes);
@@ -143,7 +143,7 @@ fn little_endian(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
     Cow::Owned(bytes.chunks(size).flat_map(|element| element.iter().rev()).copied().collect())
 }
 
-/// The CRC-32 of metadata and tensors in the order of their names: of each part its length and its bytes.
+/// The CRC-32 of metadata and tensors in the order of their names: length and bytes of each part.
 struct Checksum(Hasher);
 
 impl Checksum {

@@ -3,7 +3,7 @@
 use crate::number::{Checks, Range};
 use isograd_core::{DType, Device, Error, Result, Rng, Shape, Tensor};
 
-/// Where and how parameters are made: device, dtype and the generator that a model's layers share.
+/// Creates parameters: device, dtype, and the generator that a model's layers share.
 #[derive(Clone, Debug)]
 pub struct Init {
     device: Device,
@@ -11,7 +11,7 @@ pub struct Init {
     rng: Rng,
 }
 
-/// How much a nonlinearity shrinks its input, which the initial weights make up for.
+/// The gain of a nonlinearity: the factor by which initial weights compensate its shrinking of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gain {
     /// 1.
@@ -30,7 +30,7 @@ pub enum Gain {
     Value(f64),
 }
 
-/// Which number of a unit's neighbours a variance is divided by.
+/// The number of a unit's neighbours that divides the variance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
     /// Inputs: activations keep their variance.
@@ -70,12 +70,12 @@ impl Init {
         Init { device: device.clone(), dtype: DType::F32, rng: Rng::new(0) }
     }
 
-    /// Starts a generator of its own from `seed`.
+    /// Starts a new generator from `seed`.
     pub fn seed(self, seed: u64) -> Init {
         Init { rng: Rng::new(seed), ..self }
     }
 
-    /// Makes parameters of `dtype`. All dtypes start from the same values, rounded.
+    /// Sets the dtype of parameters. All dtypes start from the same values, rounded.
     pub fn dtype(self, dtype: DType) -> Init {
         Init { dtype, ..self }
     }
@@ -85,7 +85,7 @@ impl Init {
         &self.device
     }
 
-    /// The generator, which dropout layers go on drawing from.
+    /// The generator, from which dropout layers draw too.
     pub fn rng(&self) -> &Rng {
         &self.rng
     }
@@ -95,7 +95,7 @@ impl Init {
         self.dtype
     }
 
-    /// Every element is `value`. Errors: `Attr` unless that is finite in the dtype.
+    /// Every element is `value`. Errors: `Attr` unless it is finite in the dtype.
     pub fn constant(&self, shape: impl Into<Shape>, value: f64) -> Result<Tensor> {
         self.check("constant", &[("value", value, Range::Finite)])?;
         Tensor::full(shape, value, self.dtype, &self.device)?.leaf()
@@ -123,8 +123,8 @@ impl Init {
         Tensor::randn(shape, mean, std, self.dtype, &self.device, &self.rng)?.leaf()
     }
 
-    /// Normal, drawn again where outside of `[lo, hi]`, which may be infinite; on the host. Errors: `Attr` unless `lo < hi` and mean
-    /// and deviation are as for [`normal`](Init::normal), or if next to nothing of the distribution lies between.
+    /// Normal, redrawn where outside of `[lo, hi]`; the bounds may be infinite. Computed on the host. Errors: `Attr` unless `lo <
+    /// hi` and mean and deviation are as for [`normal`](Init::normal), or if the interval has almost no probability.
     pub fn truncated_normal(&self, shape: impl Into<Shape>, mean: f64, std: f64, lo: f64, hi: f64) -> Result<Tensor> {
         const ROUNDS: usize = 1000;
         let op = "truncated_normal";
@@ -183,8 +183,9 @@ impl Init {
         self.normal(shape, 0.0, self.gain("xavier_normal", gain)? * (2.0 / (input + output)).sqrt())
     }
 
-    /// `gain` times a matrix `[rows, rest]` with orthonormal rows or columns, whichever are fewer; in f64 on the host. Saxe et al. 2013, arXiv
-    /// 1312.6120. Errors: `Shape` below rank 2; `Attr` for a gain that is negative, or not finite in the dtype.
+    /// `gain` times a matrix `[rows, rest]`. Its rows are orthonormal, or its columns if there are fewer of them. Computed in f64
+    /// on the host. Saxe et al. 2013, arXiv 1312.6120. Errors: `Shape` below rank 2; `Attr` for a gain that is negative, or not
+    /// finite in the dtype.
     pub fn orthogonal(&self, shape: impl Into<Shape>, gain: Gain) -> Result<Tensor> {
         let shape = shape.into();
         let gain = self.gain("orthogonal", gain)?;
@@ -230,7 +231,7 @@ fn fans(op: &'static str, shape: &Shape) -> Result<(f64, f64)> {
     Ok((fan(shape[1]), fan(shape[0])))
 }
 
-/// Gram and Schmidt's method, each projection twice so that nothing is left of it.
+/// The Gram-Schmidt method. Each projection is subtracted twice, to remove its rounding errors.
 fn orthonormalise(vectors: &mut [Vec<f64>]) {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     for i in 0..vectors.len() {

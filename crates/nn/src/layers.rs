@@ -27,14 +27,14 @@ impl Linear {
         Ok(Linear { weight: init.uniform((output, input), -bound, bound)?, bias: None })
     }
 
-    /// `activation(x w^T + b)`, rounded once: on a GPU one kernel. Errors: `Shape`.
+    /// `activation(x w^T + b)`, rounded once. On a GPU it is one kernel. Errors: `Shape`.
     pub fn forward_with(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         let options = GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() };
         x.gemm_bias(&self.weight, self.bias.as_ref(), options)
     }
 }
 
-/// What Kaiming's uniform rule gives for a leaky relu of slope sqrt(5).
+/// The bound of Kaiming's uniform rule for a leaky relu of slope sqrt(5).
 pub(crate) fn bound(input: usize) -> f64 {
     if input == 0 { 0.0 } else { 1.0 / (input as f64).sqrt() }
 }
@@ -52,7 +52,7 @@ impl Forward for Linear {
     }
 }
 
-/// Multiplies elements by 0 with probability `p` in training, and does nothing in use.
+/// Multiplies elements by 0 with probability `p` in training. The identity in evaluation.
 #[derive(Debug)]
 pub struct Dropout {
     p: f64,
@@ -61,7 +61,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Draws from the generator of `init`. Errors (when used): `Attr` unless `0 <= p <= 1`.
+    /// Draws from the generator of `init`. Errors (in `forward`): `Attr` unless `0 <= p <= 1`.
     pub fn new(p: f64, init: &Init) -> Dropout {
         Dropout { p, rng: init.rng().clone(), mode: Mode::default() }
     }
@@ -79,7 +79,7 @@ impl Forward for Dropout {
     }
 }
 
-/// Rows of a table by index.
+/// Rows of a table, selected by index.
 #[derive(Debug)]
 pub struct Embedding {
     /// `[V, E]`.
@@ -88,12 +88,12 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// `count` rows of `size` numbers, normal with mean 0 and deviation 1.
+    /// `count` rows of `size` elements, normal with mean 0 and deviation 1.
     pub fn new(count: usize, size: usize, init: &Init) -> Result<Embedding> {
         Embedding::with_options(count, size, EmbeddingOptions::default(), init)
     }
 
-    /// With a padding row, which starts at 0, or gradients scaled by frequency.
+    /// With a padding row, which is initially 0, or gradients scaled by frequency.
     pub fn with_options(count: usize, size: usize, options: EmbeddingOptions, init: &Init) -> Result<Embedding> {
         let weight = init.normal((count, size), 0.0, 1.0)?;
         if let Some(row) = options.padding_idx {
@@ -102,7 +102,7 @@ impl Embedding {
         Ok(Embedding { weight, options })
     }
 
-    /// The rows of `weight: [V, E]`, which are learnt if it is a leaf, and kept as they are otherwise. Errors: `Shape`.
+    /// The rows of `weight: [V, E]`, which are trained if it is a leaf, and constant otherwise. Errors: `Shape`.
     pub fn from_pretrained(weight: Tensor, options: EmbeddingOptions) -> Result<Embedding> {
         match weight.rank() {
             2 => Ok(Embedding { weight, options }),
@@ -123,12 +123,12 @@ impl Forward for Embedding {
     }
 }
 
-/// [`Tensor::flatten`]: dimensions `start` to `end` as one, by default `[N, ..]` to `[N, product of the rest]`.
+/// [`Tensor::flatten`]: merges dimensions `start` to `end`, by default `[N, ..]` to `[N, product of the others]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Flatten {
-    /// The first.
+    /// The first merged dimension.
     pub start: isize,
-    /// The last.
+    /// The last merged dimension.
     pub end: isize,
 }
 
@@ -148,19 +148,19 @@ impl Forward for Flatten {
     }
 }
 
-/// Layers one after the other, named by their numbers.
+/// Layers in sequence, named by their numbers.
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
 }
 
 impl Sequential {
-    /// Without layers: the identity.
+    /// No layers: the identity.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// With one layer more.
+    /// Appends a layer.
     pub fn push(mut self, layer: impl Layer + 'static) -> Sequential {
         self.layers.push(Box::new(layer));
         self

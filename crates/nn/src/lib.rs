@@ -1,7 +1,7 @@
 //! Modules, initialisers, optimizers, schedules, mixed precision and checkpoints.
 //!
-//! Losses are methods of [`Tensor`](isograd_core::Tensor); [`loss`] has their options, and modules such as
-//! [`CrossEntropyLoss`]. [`Activation`] is what [`Linear::forward_with`] applies.
+//! Losses are methods of [`Tensor`](isograd_core::Tensor). [`loss`] has their options, and modules such as [`CrossEntropyLoss`].
+//! [`Activation`] is the activation of [`Linear::forward_with`].
 
 mod activation;
 mod checkpoint;

@@ -1,11 +1,11 @@
-//! Losses as modules, with PyTorch's defaults, and the options of the ops that they are.
+//! Losses as modules, with PyTorch's defaults, and the options of their ops.
 
 use crate::{Module, Visitor};
 use isograd_core::{Result, Tensor};
 
 pub use isograd_core::ops::loss::*;
 
-/// In brackets, tensors that are saved with a model; in braces, other fields with their defaults.
+/// In brackets: tensors that are saved with a model. In braces: other fields with their defaults.
 macro_rules! losses {
     ($(
         $(#[$doc:meta])*
@@ -18,7 +18,7 @@ macro_rules! losses {
         pub struct $name {
             $($(#[$saved_doc])* pub $saved: Option<Tensor>,)*
             $($(#[$field_doc])* pub $field: $type,)*
-            /// What becomes of the losses of the elements.
+            /// The reduction of the losses.
             pub reduction: Reduction,
         }
 
@@ -53,43 +53,43 @@ macro_rules! losses {
 }
 
 losses! {
-    /// [`Tensor::mse_loss`]: the squared difference of input and target, which have one shape. Errors: `Shape`, `Dtype`.
+    /// [`Tensor::mse_loss`]: the squared difference of input and target, which have the same shape. Errors: `Shape`, `Dtype`.
     MseLoss [] {} => |l, x, target| x.mse_loss(target, l.reduction);
 
-    /// [`Tensor::l1_loss`]: the absolute difference of input and target, which have one shape. Errors: `Shape`, `Dtype`.
+    /// [`Tensor::l1_loss`]: the absolute difference of input and target, which have the same shape. Errors: `Shape`, `Dtype`.
     L1Loss [] {} => |l, x, target| x.l1_loss(target, l.reduction);
 
-    /// [`Tensor::smooth_l1_loss`] of input and target of one shape. Errors: `Shape`, `Dtype`; `Attr` if beta is negative.
+    /// [`Tensor::smooth_l1_loss`] of input and target of the same shape. Errors: `Shape`, `Dtype`; `Attr` if beta is negative.
     SmoothL1Loss [] {
-        /// The difference from which on it is linear.
+        /// The difference from which the loss is linear.
         beta: f64 = 1.0,
     } => |l, x, target| x.smooth_l1_loss(target, l.beta, l.reduction);
 
-    /// [`Tensor::huber_loss`] of input and target of one shape. Errors: `Shape`, `Dtype`; `Attr` unless delta is positive.
+    /// [`Tensor::huber_loss`] of input and target of the same shape. Errors: `Shape`, `Dtype`; `Attr` unless delta is positive.
     HuberLoss [] {
-        /// The difference from which on it is linear.
+        /// The difference from which the loss is linear.
         delta: f64 = 1.0,
     } => |l, x, target| x.huber_loss(target, l.delta, l.reduction);
 
-    /// [`Tensor::bce_loss`] of probabilities with targets of one shape. Errors: `Shape`, `Dtype`; `Value` for an input
-    /// outside of `0..=1`.
+    /// [`Tensor::bce_loss`] of probabilities and targets of the same shape. Errors: `Shape`, `Dtype`; `Value` for an input outside
+    /// of `0..=1`.
     BceLoss [
-        /// A factor for each element, of the input's shape.
+        /// A factor for each element, with the input's shape.
         weight,
     ] {} => |l, p, target| p.bce_loss(target, l.weight.as_ref(), l.reduction);
 
-    /// [`Tensor::bce_with_logits`] of logits with targets of one shape. Errors: `Shape`, `Dtype`.
+    /// [`Tensor::bce_with_logits`] of logits and targets of the same shape. Errors: `Shape`, `Dtype`.
     BceWithLogitsLoss [
-        /// A factor for each element, of the input's shape.
+        /// A factor for each element, with the input's shape.
         weight,
         /// A factor for the term of the target, which broadcasts to the input's shape.
         pos_weight,
     ] {} => |l, x, target| x.bce_with_logits(target, l.weight.as_ref(), l.pos_weight.as_ref(), l.reduction);
 
-    /// [`Tensor::kl_div`] of logarithms of probabilities with targets of one shape. The mean is over all elements; for
-    /// that over a batch use [`Reduction::BatchMean`]. Errors: `Shape`, `Dtype`.
+    /// [`Tensor::kl_div`] of log probabilities and targets of the same shape. The default is the mean over all elements; for the
+    /// mean over a batch use [`Reduction::BatchMean`]. Errors: `Shape`, `Dtype`.
     KlDivLoss [] {
-        /// What the target holds.
+        /// The content of the target.
         target: KlTarget = KlTarget::Probabilities,
     } => |l, x, target| x.kl_div(target, l.target, l.reduction);
 
@@ -99,7 +99,7 @@ losses! {
         /// A factor for each class, `[C]`.
         weight,
     ] {
-        /// The target that is left out; -100 if absent.
+        /// The ignored target; -100 if absent.
         ignore_index: Option<i64> = None,
     } => |l, logp, target| {
         let &NllLoss { ref weight, ignore_index, reduction } = l;
@@ -114,9 +114,9 @@ losses! {
         /// A factor for each class, `[C]`.
         weight,
     ] {
-        /// The target that is left out; -100 if absent. Only with class indices.
+        /// The ignored target; -100 if absent. Only with class indices.
         ignore_index: Option<i64> = None,
-        /// How much of the target is spread evenly over the classes.
+        /// The fraction of the target that is spread evenly over the classes.
         label_smoothing: f64 = 0.0,
     } => |l, logits, target| {
         let &CrossEntropyLoss { ref weight, ignore_index, label_smoothing, reduction } = l;
@@ -134,7 +134,7 @@ pub struct TripletMarginLoss {
 }
 
 impl TripletMarginLoss {
-    /// The loss of rows that shall be nearer to those of `positive` than to those of `negative`.
+    /// The loss of rows that should be nearer to the rows of `positive` than to the rows of `negative`.
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
         anchor.triplet_loss(positive, negative, self.options)
     }

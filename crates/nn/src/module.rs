@@ -1,13 +1,13 @@
-//! What a model is: parts with names, some of which are parameters.
+//! Models: modules with named parts, parameters and buffers.
 
 use isograd_core::{Error, Result, Tensor, no_grad};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tensors by name, as they are saved.
+/// Tensors by name, for saving.
 pub type StateDict = BTreeMap<String, Tensor>;
 
-/// Something with parameters. A user's type names its parts; everything else follows:
+/// A module with parameters. A user's type names its parts; the other methods are derived from this:
 ///
 /// ```
 /// # use isograd_nn::{Linear, Module, Visitor};
@@ -21,24 +21,24 @@ pub type StateDict = BTreeMap<String, Tensor>;
 /// }
 /// ```
 ///
-/// `#[derive(Module)]` writes just that. A leaf tensor is a parameter, any other tensor a buffer; vectors, options and
-/// boxes of modules are modules.
+/// `#[derive(Module)]` writes this method. A leaf tensor is a parameter, any other tensor a buffer. Vectors, options and boxes of
+/// modules are modules.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no module",
     label = "neither a tensor nor a module",
     note = "in a `#[derive(Module)]`, mark a field that has no parameters with `#[module(skip)]`"
 )]
 pub trait Module {
-    /// Shows the visitor this module's parts.
+    /// Passes this module's parts to the visitor.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// The type's name, for [`named_modules`](Module::named_modules), which leaves out an empty one.
+    /// The type's name, for [`named_modules`](Module::named_modules), which omits modules with an empty name.
     fn type_name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
 
-    /// The parameters, with dotted names such as `fc1.weight`, in the order of the parts. A tensor that occurs twice is
-    /// listed once, under its first name.
+    /// The parameters, with dotted names such as `fc1.weight`, in the order of the parts. A tensor that occurs twice is listed
+    /// once, with its first name.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         let mut found: Vec<(String, Tensor)> = Vec::new();
         for (name, t) in tensors_of(self).into_iter().filter(|(_, t)| t.is_leaf()) {
@@ -54,12 +54,12 @@ pub trait Module {
         self.named_parameters().into_iter().map(|(_, t)| t).collect()
     }
 
-    /// Tensors that are saved but not learnt.
+    /// Tensors that are saved but not trained.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         tensors_of(self).into_iter().filter(|(_, t)| !t.is_leaf()).collect()
     }
 
-    /// The modules within this one, at any depth, with the names of their types; `self` is the first, without a name.
+    /// The modules within this one, at any depth, with the names of their types. `self` is the first, with an empty name.
     fn named_modules(&self) -> Vec<(String, &'static str)> {
         let mut found = vec![(String::new(), self.type_name())];
         walk(self, &mut |path, item| {
@@ -72,51 +72,51 @@ pub trait Module {
         found
     }
 
-    /// How many numbers are learnt.
+    /// The number of trained elements.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::numel).sum()
     }
 
-    /// Lets layers such as dropout behave as in training, which they do from the start.
+    /// Switches layers such as dropout to training, which is the initial state.
     fn train(&self) {
         walk(self, &mut |_, item| item.set_training(true));
     }
 
-    /// Lets layers such as dropout behave as in use.
+    /// Switches layers such as dropout to evaluation.
     fn eval(&self) {
         walk(self, &mut |_, item| item.set_training(false));
     }
 
-    /// Forgets all gradients.
+    /// Clears all gradients.
     fn zero_grad(&self) {
         for parameter in self.parameters() {
-            // A leaf takes any gradient, and none.
+            // A leaf accepts any gradient, and `None`.
             let _ = parameter.set_grad(None);
         }
     }
 
-    /// Parameters and buffers by name, outside of the tape. They share memory with the module; a tensor that occurs twice
-    /// is there under both names.
+    /// Parameters and buffers by name, outside of the tape. They share memory with the module. A tensor that occurs twice has both
+    /// names.
     fn state_dict(&self) -> StateDict {
         tensors_of(self).into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
 
-    /// Copies tensors, from whatever device, into parameters and buffers of the same names. Of a tensor that the module has under
-    /// several names, a state needs no more than one. Errors: `Value` naming every missing and unexpected tensor and every one of
-    /// another shape or dtype; then nothing has changed.
+    /// Copies tensors, from any device, into parameters and buffers of the same names. For a tensor with several names in the
+    /// module, one is enough. Errors: `Value` naming every missing and unexpected tensor, and every tensor of another shape or
+    /// dtype; then nothing has changed.
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
         self.load_state_dict_with(state, LoadOptions::default()).map(drop)
     }
 
-    /// [`load_state_dict`](Module::load_state_dict) of what is there, or of other float dtypes, as the options say. Returns
-    /// the names that were left out. Errors: as there, for what the options do not allow.
+    /// [`load_state_dict`](Module::load_state_dict) that may accept incomplete states or other float dtypes, according to the
+    /// options. Returns the unmatched names. Errors: as there, for differences that the options do not allow.
     fn load_state_dict_with(&self, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
         let mut own = self.state_dict();
         let given: Vec<Tensor> =
             own.iter().filter(|(name, _)| state.contains_key(*name)).map(|(_, t)| t.clone()).collect();
         own.retain(|name, t| state.contains_key(name) || !given.iter().any(|other| has_same_elements(t, other)));
         let unmatched = compare_states("load_state_dict", &own, state, options)?;
-        // Whatever may fail for want of memory comes first.
+        // Allocations, which may fail, come first.
         let mut copies = Vec::new();
         for (t, s) in own.iter().filter_map(|(name, t)| Some((t, state.get(name)?))) {
             copies.push((t, s.detach().cast(t.dtype())?.to_device(t.device())?.copy()?));
@@ -126,7 +126,7 @@ pub trait Module {
     }
 }
 
-/// What [`Module::load_state_dict_with`] takes.
+/// The differences that [`Module::load_state_dict_with`] accepts.
 ///
 /// ```no_run
 /// # use isograd_nn::{Init, Linear, LoadFloats, LoadNames, LoadOptions, Module, load};
@@ -142,42 +142,42 @@ pub trait Module {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Which names there must be.
+    /// The required names.
     pub names: LoadNames,
-    /// Which float dtypes there must be.
+    /// The required float dtypes.
     pub floats: LoadFloats,
 }
 
-/// Which names a state that is loaded must have.
+/// The names that a loaded state must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadNames {
-    /// Those of the module, and no others.
+    /// Exactly the names of the module.
     #[default]
     Same,
-    /// Any: what both have is loaded.
+    /// Any names. Names that both have are loaded.
     Shared,
 }
 
-/// Which float dtypes a state that is loaded must have.
+/// The float dtypes that a loaded state must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadFloats {
-    /// Those of the module.
+    /// The dtypes of the module.
     #[default]
     Same,
-    /// Any: they are cast to those of the module.
+    /// Any float dtypes. They are cast to the dtypes of the module.
     Cast,
 }
 
-/// Names that were left out, in order.
+/// Unmatched names, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Those of the module that the state does not have.
+    /// Names of the module that the state does not have.
     pub missing: Vec<String>,
-    /// Those of the state that the module does not have.
+    /// Names of the state that the module does not have.
     pub unexpected: Vec<String>,
 }
 
-/// Calls `note` with every part, tensor and mode of a module and its path.
+/// Calls `note` with every part, tensor and mode of a module, and its path.
 fn walk(module: &(impl Module + ?Sized), note: &mut dyn FnMut(&str, Item<'_>)) {
     module.visit(&mut Visitor { path: String::new(), note });
 }
@@ -197,7 +197,7 @@ pub(crate) fn same_tensor(a: &Tensor, b: &Tensor) -> bool {
     a.shares_memory(b) && a.layout() == b.layout()
 }
 
-/// True if both have the same elements of the same memory, in whatever order: one may be the other's transpose.
+/// True if both have the same elements of the same memory, in any order: one may be the other's transpose.
 fn has_same_elements(a: &Tensor, b: &Tensor) -> bool {
     let axes = |t: &Tensor| {
         let axes = t.dims().iter().zip(t.layout().strides()).filter(|(extent, _)| **extent != 1);
@@ -208,7 +208,7 @@ fn has_same_elements(a: &Tensor, b: &Tensor) -> bool {
     a.shares_memory(b) && a.layout().offset() == b.layout().offset() && axes(a) == axes(b)
 }
 
-/// Errors with `Value` if a tensor is in a list of parameters twice.
+/// Checks that no tensor is in a list of parameters twice. Errors: `Value`.
 pub(crate) fn check_distinct(op: &'static str, parameters: &[Tensor]) -> Result<()> {
     let mut places = HashMap::new();
     for (i, place) in parameters.iter().map(Tensor::place).enumerate() {
@@ -219,17 +219,17 @@ pub(crate) fn check_distinct(op: &'static str, parameters: &[Tensor]) -> Result<
     Ok(())
 }
 
-/// The error of a parameter that a list has under two names.
+/// The error of a parameter that is listed under two names.
 pub(crate) fn listed_twice(op: &'static str, first: &str, second: &str) -> Error {
     Error::value(op, format!("a parameter is listed twice, as number {first} and as number {second}"))
 }
 
-/// Errors with `Value`, naming everything that does not fit, unless `state` can be copied into `own`.
+/// Checks that `state` can be copied into `own`. Errors: `Value`, naming every mismatch.
 pub(crate) fn check_state(op: &'static str, own: &StateDict, state: &StateDict) -> Result<()> {
     compare_states(op, own, state, LoadOptions::default()).map(drop)
 }
 
-/// The names that one of the two does not have. Errors with `Value`, naming everything that the options do not allow.
+/// The names that only one of the states has. Errors: `Value`, naming every mismatch that the options do not allow.
 fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options: LoadOptions) -> Result<Unmatched> {
     let only = |a: &StateDict, b: &StateDict| a.keys().filter(|k| !b.contains_key(*k)).cloned().collect();
     let unmatched = Unmatched { missing: only(own, state), unexpected: only(state, own) };
@@ -249,7 +249,7 @@ fn compare_states(op: &'static str, own: &StateDict, state: &StateDict, options:
 }
 
 enum Item<'a> {
-    /// Any part, by its type's name.
+    /// Any part, with its type's name.
     Part(&'static str),
     Tensor(&'a Tensor),
     Mode(&'a Mode),
@@ -263,14 +263,14 @@ impl Item<'_> {
     }
 }
 
-/// Walks through a module's parts.
+/// Visits a module's parts.
 pub struct Visitor<'a> {
     path: String,
     note: &'a mut dyn FnMut(&str, Item<'_>),
 }
 
 impl Visitor<'_> {
-    /// A part of the module that is visited, under its name.
+    /// A part of the visited module, with its name.
     pub fn part(&mut self, name: &str, part: &(impl Module + ?Sized)) {
         let length = self.path.len();
         if length > 0 {
@@ -283,7 +283,7 @@ impl Visitor<'_> {
     }
 }
 
-/// Whether a layer is in training or in use; a field of layers that differ.
+/// Training or evaluation: a field of layers that distinguish them.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
 
@@ -370,7 +370,7 @@ pub trait Forward {
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
 }
 
-/// What goes into a [`Sequential`](crate::Sequential).
+/// A layer of a [`Sequential`](crate::Sequential).
 pub trait Layer: Module + Forward + Send + Sync {}
 
 impl<T: Module + Forward + Send + Sync> Layer for T {}

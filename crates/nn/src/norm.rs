@@ -1,4 +1,4 @@
-//! Layers that normalise.
+//! Normalisation layers.
 
 use crate::{Forward, Init, Mode, Module, Visitor};
 use isograd_core::ops::{Running, Statistics};
@@ -7,17 +7,17 @@ use isograd_core::{DType, Error, Result, Shape, Tensor};
 /// Normalises the last dimensions of x: `(x - mean) / sqrt(var + eps) * weight + bias`.
 #[derive(Debug)]
 pub struct LayerNorm {
-    /// Of the normalised shape.
+    /// The weight, with the normalised shape.
     pub weight: Option<Tensor>,
-    /// Of the normalised shape.
+    /// The bias, with the normalised shape.
     pub bias: Option<Tensor>,
-    /// 1e-5, unless it is set.
+    /// Added to the variance; 1e-5 by default.
     pub eps: f64,
     shape: Shape,
 }
 
 impl LayerNorm {
-    /// Of x `[.., shape]`, with weight 1 and bias 0.
+    /// For x `[.., shape]`, with weight 1 and bias 0.
     pub fn new(shape: impl Into<Shape>, init: &Init) -> Result<LayerNorm> {
         let norm = LayerNorm::without_bias(shape, init)?;
         Ok(LayerNorm { bias: Some(init.zeros(&norm.shape)?), ..norm })
@@ -52,15 +52,15 @@ impl Forward for LayerNorm {
 /// Divides the last dimensions of x by their root mean square: `x / sqrt(mean(x^2) + eps) * weight`.
 #[derive(Debug)]
 pub struct RmsNorm {
-    /// Of the normalised shape.
+    /// The weight, with the normalised shape.
     pub weight: Option<Tensor>,
-    /// 1e-5, unless it is set.
+    /// Added to the mean square; 1e-5 by default.
     pub eps: f64,
     shape: Shape,
 }
 
 impl RmsNorm {
-    /// Of x `[.., shape]`, with weight 1.
+    /// For x `[.., shape]`, with weight 1.
     pub fn new(shape: impl Into<Shape>, init: &Init) -> Result<RmsNorm> {
         let norm = RmsNorm::without_parameters(shape);
         Ok(RmsNorm { weight: Some(init.ones(&norm.shape)?), ..norm })
@@ -92,14 +92,14 @@ fn check_last(op: &'static str, x: &Tensor, shape: &Shape) -> Result<()> {
     }
 }
 
-/// Normalises groups of neighbouring channels of x `[N, C, ..]`, apart for each of N.
+/// Normalises groups of adjacent channels of x `[N, C, ..]`, separately for each sample.
 #[derive(Debug)]
 pub struct GroupNorm {
     /// `[C]`.
     pub weight: Option<Tensor>,
     /// `[C]`.
     pub bias: Option<Tensor>,
-    /// 1e-5, unless it is set.
+    /// Added to the variance; 1e-5 by default.
     pub eps: f64,
     groups: usize,
     channels: usize,
@@ -143,46 +143,47 @@ fn check_channels(op: &'static str, x: &Tensor, dim: usize, channels: usize) -> 
     }
 }
 
-/// What batch and instance normalisation of channels have, and how it is used.
+/// The options of batch and instance normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormOptions {
-    /// What is added to the variance.
+    /// Added to the variance.
     pub eps: f64,
-    /// The weight of a batch in the running statistics; without one, all batches weigh the same, and instances nothing.
+    /// The weight of a batch in the running statistics. Without a momentum, all batches have the same weight, and instance
+    /// normalisation does not update the statistics.
     pub momentum: Option<f64>,
-    /// Whether there are weight and bias.
+    /// True if there are weight and bias.
     pub affine: bool,
-    /// Whether there are running statistics, which are used in place of the batch's in use.
+    /// True if there are running statistics, which are used in evaluation.
     pub track_running_stats: bool,
 }
 
 impl Default for NormOptions {
-    /// Of batch normalisation, [`NormOptions::BATCH`].
+    /// The options of batch normalisation, [`NormOptions::BATCH`].
     fn default() -> NormOptions {
         NormOptions::BATCH
     }
 }
 
 impl NormOptions {
-    /// Of batch normalisation: all, with eps 1e-5 and momentum 0.1.
+    /// For batch normalisation: weight, bias and running statistics, with eps 1e-5 and momentum 0.1.
     pub const BATCH: NormOptions =
         NormOptions { eps: 1e-5, momentum: Some(0.1), affine: true, track_running_stats: true };
-    /// Of instance normalisation: neither weight and bias nor running statistics.
+    /// For instance normalisation: neither weight and bias nor running statistics.
     pub const INSTANCE: NormOptions = NormOptions { affine: false, track_running_stats: false, ..NormOptions::BATCH };
 }
 
-/// Of x `[N, C]` or `[N, C, L]`.
+/// For x `[N, C]` or `[N, C, L]`.
 pub type BatchNorm1d = BatchNorm<1>;
-/// Of x `[N, C, H, W]`.
+/// For x `[N, C, H, W]`.
 pub type BatchNorm2d = BatchNorm<2>;
-/// Of x `[N, C, D, H, W]`.
+/// For x `[N, C, D, H, W]`.
 pub type BatchNorm3d = BatchNorm<3>;
 
-/// Of x `[N, C, L]` or `[C, L]`.
+/// For x `[N, C, L]` or `[C, L]`.
 pub type InstanceNorm1d = InstanceNorm<1>;
-/// Of x `[N, C, H, W]` or `[C, H, W]`.
+/// For x `[N, C, H, W]` or `[C, H, W]`.
 pub type InstanceNorm2d = InstanceNorm<2>;
-/// Of x `[N, C, D, H, W]` or `[C, D, H, W]`.
+/// For x `[N, C, D, H, W]` or `[C, D, H, W]`.
 pub type InstanceNorm3d = InstanceNorm<3>;
 
 macro_rules! channel_norm {
@@ -198,7 +199,7 @@ macro_rules! channel_norm {
             pub running_mean: Option<Tensor>,
             /// `[C]`, unbiased: a buffer, which training updates in place.
             pub running_var: Option<Tensor>,
-            /// How many batches there were in training, which instance normalisation does not count: a buffer of one i64.
+            /// The number of training batches, a buffer of one i64. Instance normalisation does not count them.
             pub num_batches_tracked: Option<Tensor>,
             options: NormOptions,
             channels: usize,
@@ -212,7 +213,7 @@ macro_rules! channel_norm {
                 Self::with_options(channels, NormOptions::$options, init)
             }
 
-            /// Weight 1, bias 0, running mean 0 and variance 1, those that there are.
+            /// Weight 1, bias 0, running mean 0 and variance 1, as far as the options ask for them.
             pub fn with_options(channels: usize, options: NormOptions, init: &Init) -> Result<Self> {
                 let (dtype, device) = (init.parameter_dtype(), init.device());
                 let affine = |value| options.affine.then(|| init.constant(channels, value)).transpose();
@@ -231,7 +232,7 @@ macro_rules! channel_norm {
                 })
             }
 
-            /// Those of x are used in training, and where there are no others.
+            /// The statistics of x in training, and without running statistics; otherwise running statistics.
             fn statistics<'a>(&'a self, batches: Option<&'a Tensor>, momentum: Option<f64>) -> Statistics<'a> {
                 let (Some(mean), Some(var)) = (&self.running_mean, &self.running_var) else { return Statistics::Batch };
                 let running = Running { mean, var, batches, momentum };
@@ -257,13 +258,12 @@ macro_rules! channel_norm {
 }
 
 channel_norm!(
-    /// Normalises each channel of x over its batch in training, and with running statistics in use, which training updates.
-    /// See [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+    /// Normalises each channel of x over the batch in training, which updates the running statistics, and by running statistics in
+    /// evaluation. See [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
     BatchNorm, BATCH, ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 );
 channel_norm!(
-    /// Normalises each channel of each element of a batch. See [`InstanceNorm1d`], [`InstanceNorm2d`] and
-    /// [`InstanceNorm3d`].
+    /// Normalises each channel of each sample. See [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`].
     InstanceNorm, INSTANCE, ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 );
 
@@ -291,7 +291,7 @@ impl<const D: usize> Forward for InstanceNorm<D> {
             return Err(Error::shape(op, message));
         }
         check_channels(op, x, 1, self.channels)?;
-        // As PyTorch's, which counts no batches.
+        // As in PyTorch, which counts no batches here.
         let statistics = self.statistics(None, Some(self.options.momentum.unwrap_or(0.0)));
         x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
     }

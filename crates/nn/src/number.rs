@@ -1,9 +1,9 @@
-//! The numbers that options take, checked in one place.
+//! Ranges of numeric options, checked in one place.
 
 use isograd_core::{DType, Error, Result, bf16, f16};
 use std::fmt;
 
-/// What the number of an option may be.
+/// The range of an option.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Range {
     /// Any finite number.
@@ -12,7 +12,7 @@ pub(crate) enum Range {
     AtLeast0,
     /// Finite, and above this.
     Above(f64),
-    /// From 0 on; infinity sets no bound.
+    /// From 0 on; infinity means no bound.
     Bound,
     /// A bound above 0.
     BoundAbove0,
@@ -22,13 +22,13 @@ pub(crate) enum Range {
     Share,
     /// Above 0 and below 1.
     Between0And1,
-    /// One of these, which stand for something else than a number.
+    /// One of these numbers, which encode something else.
     OneOf(&'static [f64]),
     /// A whole number from the first to the second.
     Count(f64, f64),
 }
 
-/// What is saved of an option that is set or not.
+/// The range of a flag that is saved as a number.
 pub(crate) const FLAG: Range = Range::OneOf(&[0.0, 1.0]);
 
 impl Range {
@@ -47,8 +47,8 @@ impl Range {
         }
     }
 
-    /// Whether a number of the range is still one after rounding. A rate may round to 1, because its difference to 1 is computed
-    /// before; counts are not rounded.
+    /// True if a number of the range is still in the range after rounding. A rate may round to 1, because its difference from 1 is
+    /// computed before. Counts are not rounded.
     fn has_rounded(self, v: f64) -> bool {
         matches!(self, Range::Rate | Range::OneOf(_) | Range::Count(..)) || self.has(v)
     }
@@ -71,7 +71,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// Checks the options of an op, or of what else errors name, whose arithmetic is in `dtype`.
+/// Checks the options of an op, or of another object that errors name. Its arithmetic is in `dtype`.
 #[derive(Clone, Copy)]
 pub(crate) struct Checks {
     pub op: &'static str,
@@ -79,12 +79,12 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Errors with `Attr` unless the number is in the range, also when it is rounded to the dtype.
+    /// Checks that the number is in the range, also after rounding to the dtype. Errors: `Attr`.
     pub fn number(self, name: &str, value: f64, range: Range) -> Result<()> {
         if range.has(value) && range.has_rounded(rounded(value, self.dtype)) {
             return Ok(());
         }
-        // The dtype is named where it makes the difference.
+        // The dtype is named if only the rounded number is out of range.
         let of = if range.has(value) { format!(" in {}", self.dtype) } else { String::new() };
         Err(Error::attr(self.op, format!("{name} is {value:?}, expected {range}{of}")))
     }

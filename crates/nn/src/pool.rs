@@ -1,11 +1,11 @@
-//! Pooling as layers. [`KEEP`](isograd_core::ops::KEEP) as an adaptive extent is PyTorch's `None`; a maximum's positions come
-//! from the methods of [`Tensor`] that end in `with_indices`.
+//! Pooling as layers. [`KEEP`](isograd_core::ops::KEEP) as an adaptive extent is PyTorch's `None`. The methods of [`Tensor`] that
+//! end in `with_indices` return the positions of a maximum.
 
 use crate::{Forward, Module, Visitor};
 use isograd_core::ops::{AvgPool, MaxPool};
 use isograd_core::{Result, Tensor};
 
-/// Averages of as many windows as `output` says.
+/// The averages of `output` adaptive windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptiveAvgPool<const N: usize> {
     /// Windows along each dimension.
@@ -13,13 +13,13 @@ pub struct AdaptiveAvgPool<const N: usize> {
 }
 
 impl<const N: usize> AdaptiveAvgPool<N> {
-    /// So many windows.
+    /// With these numbers of windows.
     pub fn new(output: [usize; N]) -> AdaptiveAvgPool<N> {
         AdaptiveAvgPool { output }
     }
 }
 
-/// The largest elements of as many windows as `output` says.
+/// The maxima of `output` adaptive windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptiveMaxPool<const N: usize> {
     /// Windows along each dimension.
@@ -27,7 +27,7 @@ pub struct AdaptiveMaxPool<const N: usize> {
 }
 
 impl<const N: usize> AdaptiveMaxPool<N> {
-    /// So many windows.
+    /// With these numbers of windows.
     pub fn new(output: [usize; N]) -> AdaptiveMaxPool<N> {
         AdaptiveMaxPool { output }
     }

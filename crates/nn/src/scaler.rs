@@ -11,33 +11,32 @@ use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Device, Error, Place, Result, Tensor, no_grad};
 use std::collections::{BTreeSet, HashMap};
 
-/// Scales the loss up so that small gradients survive in 16 bits, and the gradients down again; a step whose gradients
-/// are not finite is left out and the scale lowered. All of it happens on the device. Micikevicius et al. 2017, arXiv
-/// 1710.03740.
+/// Scales the loss up, so that small gradients do not vanish in 16 bits, and the gradients down again. A step whose gradients are
+/// not finite is skipped, and the scale lowered. All of it happens on the device. Micikevicius et al. 2017, arXiv 1710.03740.
 ///
-/// In a step: `scaler.scale(&loss)?.backward()?`, then, to look at or clip the gradients, `unscale_`, then `step`, then
-/// `update`. Several optimizers may share a scaler; a step is left out only for those whose gradients were not finite. They may
-/// also share parameters: what was done with a gradient is known of each parameter, and gradients that were unscaled together
-/// are judged together.
+/// In a step: `scaler.scale(&loss)?.backward()?`; then `unscale_`, if gradients are inspected or clipped; then `step`; then
+/// `update`. Several optimizers may share a scaler; a step is skipped only for optimizers whose gradients were not finite. They may
+/// also share parameters: the scaler tracks the gradient of each parameter. Gradients that were unscaled together are checked
+/// together.
 pub struct GradScaler {
     /// Rank 0, f32.
     scale: Tensor,
-    /// Steps since the scale changed; rank 0, i32.
+    /// Steps since the last change of the scale; rank 0, i32.
     tracker: Tensor,
     growth: f64,
     backoff: f64,
     interval: i64,
-    /// Of each check of gradients in this step: 1 if one was not finite, else 0; rank 0, f32.
+    /// One for each check of gradients in this step: 1 if a gradient was not finite, else 0; rank 0, f32.
     checks: Vec<Tensor>,
     /// The parameters whose gradients were unscaled or used in this step.
     seen: HashMap<Place, Seen>,
 }
 
-/// What was done with a parameter's gradient in this step.
+/// The stage of a parameter's gradient in this step.
 struct Seen {
-    /// Keeps the memory, by which the parameter is known.
+    /// Keeps the memory, which identifies the parameter.
     _parameter: Tensor,
-    /// The number of the check that its gradient was in.
+    /// The number of the check of its gradient.
     check: usize,
     stage: Stage,
 }
@@ -66,21 +65,21 @@ impl GradScaler {
         })
     }
 
-    /// Another first scale. Errors: `Attr` unless it is positive and finite in f32.
+    /// Sets the initial scale. Errors: `Attr` unless it is positive and finite in f32.
     pub fn init_scale(self, scale: f64) -> Result<Self> {
         CHECKS.number("init_scale", scale, Range::Above(0.0))?;
         self.scale.fill_(scale)?;
         Ok(self)
     }
 
-    /// The factors after `growth_interval` good steps and after a bad one. Errors: `Attr` unless `growth > 1` and
-    /// `0 < backoff < 1`, also in f32.
+    /// Sets the factors after `growth_interval` good steps, and after a bad one. Errors: `Attr` unless `growth > 1` and `0 <
+    /// backoff < 1`, also in f32.
     pub fn factors(self, growth: f64, backoff: f64) -> Result<Self> {
         check_factors(growth, backoff)?;
         Ok(GradScaler { growth, backoff, ..self })
     }
 
-    /// Steps without an infinity after which the scale grows. Errors: `Attr` for 0.
+    /// Sets the number of good steps after which the scale grows. Errors: `Attr` for 0.
     pub fn growth_interval(self, interval: u32) -> Result<Self> {
         check_interval(interval.into())?;
         Ok(GradScaler { interval: interval.into(), ..self })
@@ -94,13 +93,13 @@ impl GradScaler {
     /// `loss` times the scale, in f32 for 16-bit losses.
     pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
         let wide = loss.cast(loss.dtype().acc())?;
-        // A copy, because the tape keeps it and `update` changes the scale in place.
+        // A copy, because the tape saves it and `update` changes the scale in place.
         wide.mul(&self.scale.copy()?.cast(wide.dtype())?)
     }
 
-    /// Divides the optimizer's gradients by the scale, once a step: what clips or looks at gradients comes after this. Gradients that
-    /// are unscaled already, with those of another optimizer, stay as they are. Errors: `Value` if there are no others: it was
-    /// called twice in a step, or after `step`; and if the optimizer has a parameter twice.
+    /// Divides the optimizer's gradients by the scale, once per step, before they are clipped or inspected. Gradients that were
+    /// unscaled with another optimizer's are not changed. Errors: `Value` if there are no other gradients, as in a second call or
+    /// after `step`, and if the optimizer has a parameter twice.
     pub fn unscale_(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
         let op = "unscale_";
         let parameters = optimizer.parameters();
@@ -114,8 +113,8 @@ impl GradScaler {
         self.unscale_all(op, new)
     }
 
-    /// Steps the optimizer with unscaled gradients, or leaves everything as it is if one was not finite. Errors: `Value` if all of its
-    /// parameters have stepped in this step, as if called twice, and if it has one twice; the optimizer's.
+    /// Steps the optimizer with unscaled gradients, or changes nothing if a gradient was not finite. Errors: `Value` if all of its
+    /// parameters have stepped in this step, as in a second call, and if it has a parameter twice; the optimizer's errors.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
         let parameters = optimizer.parameters();
         check_distinct(OP, &parameters)?;
@@ -141,7 +140,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Ends the step: lowers the scale if a gradient was not finite, raises it after enough good steps.
+    /// Ends the step: lowers the scale if a gradient was not finite, and raises it after enough good steps.
     pub fn update(&mut self) -> Result<()> {
         self.seen.clear();
         let checks = std::mem::take(&mut self.checks);
@@ -157,8 +156,8 @@ impl GradScaler {
         .map_err(|e: Error| e.of("grad_scaler"))
     }
 
-    /// Scale and counter, which share memory with the scaler, and the factors and the interval (f64, i64), by PyTorch's
-    /// names but for the counter, `growth_tracker`.
+    /// Scale and counter, which share memory with the scaler, and the factors and the interval (f64, i64). The names are PyTorch's,
+    /// except for the counter, `growth_tracker`.
     pub fn state_dict(&self) -> Result<StateDict> {
         let device = self.scale.device();
         Ok([
@@ -171,8 +170,8 @@ impl GradScaler {
         .into())
     }
 
-    /// Takes over what [`state_dict`](GradScaler::state_dict) gave; factors and interval stay where a state does not have
-    /// them. Errors: `Value` naming what is missing, unexpected or of another shape or dtype, `Attr` for factors and
+    /// Loads the result of [`state_dict`](GradScaler::state_dict). Factors and interval that a state does not have stay as they
+    /// are. Errors: `Value` naming every tensor that is missing, unexpected or of another shape or dtype; `Attr` for factors and
     /// intervals out of range; then nothing has changed.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let (own, mut state) = (self.state_dict()?, state.clone());
@@ -197,7 +196,7 @@ impl GradScaler {
         self.seen.get(&parameter.place()).map(|seen| seen.stage)
     }
 
-    /// Notes what was done with gradients, and what was found of them.
+    /// Records the stage of gradients, and the result of their check.
     fn note(&mut self, found_inf: Tensor, parameters: Vec<Tensor>, stage: Stage) {
         let known = self.checks.iter().position(|check| check.shares_memory(&found_inf));
         let check = known.unwrap_or(self.checks.len());
@@ -223,15 +222,15 @@ impl GradScaler {
         Ok(())
     }
 
-    /// What a step needs of gradients that are unscaled.
+    /// The scaling of a step with unscaled gradients.
     fn unscaled(&self, parameters: &[Tensor]) -> Result<Scaling> {
         let checks = parameters.iter().filter_map(|p| Some(self.seen.get(&p.place())?.check));
         let found: Vec<Tensor> = checks.collect::<BTreeSet<_>>().into_iter().map(|i| self.checks[i].clone()).collect();
         Ok(Scaling { inv_scale: self.scale.full_like(1.0)?, found_inf: largest(&found)?, norm: None })
     }
 
-    /// What a step needs of gradients that are scaled. One whose norm is wanted is not looked at twice: the norm is finite if
-    /// they all are, unless it overflows, which only a smaller scale helps against.
+    /// The scaling of a step with scaled gradients. If the norm is wanted, it replaces the check: it is finite if all gradients
+    /// are, unless it overflows, in which case the scale must be lowered too.
     fn scaling(&self, gradients: &[Tensor], wants_norm: bool) -> Result<Scaling> {
         let gradients: Vec<&Tensor> = gradients.iter().collect();
         let of_all = |kind| total(kind, &gradients).map_err(|e| e.of(OP));

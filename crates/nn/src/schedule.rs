@@ -1,4 +1,4 @@
-//! Learning rates as functions of the step, so that a resumed run needs nothing but its step.
+//! Learning rates as functions of the step. A resumed run needs only its step.
 
 use crate::number::{Checks, Range};
 use isograd_core::{DType, Result};
@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 
 /// A learning rate for every step, counted from 0.
 pub trait Schedule: Send + Sync {
-    /// The rate of this step. Errors: `Attr` for a field of the schedule that is out of its range.
+    /// The rate of this step. Errors: `Attr` for a field of the schedule out of its range.
     fn lr(&self, step: u64) -> Result<f64>;
 
     /// This schedule after a warm-up of `steps` steps.
@@ -24,13 +24,13 @@ impl<S: Schedule + ?Sized> Schedule for Box<S> {
     }
 }
 
-/// Errors with `Attr` unless each number is in its range.
+/// Checks that each number is in its range. Errors: `Attr`.
 fn check(schedule: &'static str, fields: &[(&str, f64, Range)]) -> Result<()> {
     let checks = Checks { op: schedule, dtype: DType::F64 };
     fields.iter().try_for_each(|&(name, value, range)| checks.number(name, value, range))
 }
 
-/// Always the same.
+/// A constant rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant(pub f64);
 
@@ -46,9 +46,9 @@ impl Schedule for Constant {
 pub struct Step {
     /// The first rate.
     pub lr: f64,
-    /// Steps at one rate.
+    /// Steps with the same rate.
     pub every: u64,
-    /// The factor between rates.
+    /// The factor between consecutive rates.
     pub gamma: f64,
 }
 
@@ -67,7 +67,7 @@ pub struct Cosine {
     pub lr: f64,
     /// The last rate.
     pub min: f64,
-    /// Steps until then.
+    /// The step of the last rate.
     pub steps: u64,
 }
 
@@ -78,12 +78,12 @@ impl Schedule for Cosine {
     }
 }
 
-/// For `steps` steps a rising share `(step + 1) / steps` of what `then` says, which counts from the end of the warm-up.
+/// For `steps` steps the fraction `(step + 1) / steps` of the first rate of `then`, which counts from the end of the warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct WarmUp<S> {
     /// Steps of the warm-up.
     pub steps: u64,
-    /// What follows.
+    /// The schedule after the warm-up.
     pub then: S,
 }
 
@@ -96,20 +96,19 @@ impl<S: Schedule> Schedule for WarmUp<S> {
     }
 }
 
-/// Up from `max / start_divisor` to `max` in the share `rise` of the steps, then down to `1 / end_divisor` of the first
-/// rate, both along half a cosine; the last rate from there on. As PyTorch's OneCycleLR with two phases. Smith, Topin 2017,
-/// arXiv 1708.07120.
+/// Rises from `max / start_divisor` to `max` in the fraction `rise` of the steps, then falls to the first rate over `end_divisor`,
+/// both along half a cosine. The last rate is kept. As PyTorch's OneCycleLR with two phases. Smith, Topin 2017, arXiv 1708.07120.
 #[derive(Clone, Copy, Debug)]
 pub struct OneCycle {
     /// The highest rate.
     pub max: f64,
-    /// Steps in all.
+    /// The number of all steps.
     pub steps: u64,
-    /// The share of the steps in which the rate rises; 0.3 as PyTorch's default.
+    /// The fraction of steps in which the rate rises; 0.3 in PyTorch.
     pub rise: f64,
-    /// 25 as PyTorch's default.
+    /// 25 in PyTorch.
     pub start_divisor: f64,
-    /// 1e4 as PyTorch's default.
+    /// 1e4 in PyTorch.
     pub end_divisor: f64,
 }
 
@@ -145,7 +144,7 @@ impl Schedule for OneCycle {
     }
 }
 
-/// How much of `steps` is over, 0 to 1.
+/// The elapsed fraction of `steps`, 0 to 1.
 fn share(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { step as f64 / steps as f64 }
 }

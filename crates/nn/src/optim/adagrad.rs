@@ -7,16 +7,16 @@ use crate::number::Range;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
-/// Adagrad: steps by the gradient over the root of the sum of its squares. Rate 1e-2, which does not decay, eps 1e-10; weight
-/// decay (0) is added to the gradient. Duchi, Hazan, Singer 2011, JMLR 12; as PyTorch's Adagrad.
+/// Adagrad: the step is the gradient over the root of the sum of its squares. Rate 1e-2, without decay; eps 1e-10. Weight decay (0)
+/// is added to the gradient. Duchi, Hazan, Singer 2011, JMLR 12; as PyTorch's Adagrad.
 pub struct Adagrad(Engine<AdagradRule>);
 
 optimizer!(Adagrad of AdagradRule, lr 1e-2, weight_decay 0.0, rule AdagradRule { lr_decay: 0.0, initial_accumulator: 0.0, eps: 1e-10 });
 
 options!(Adagrad {
-    /// Step t has the rate `lr / (1 + (t - 1) lr_decay)`. At least 0.
+    /// The rate of step t is `lr / (1 + (t - 1) lr_decay)`. At least 0.
     lr_decay(decay: f64) |rule| rule.lr_decay = decay;
-    /// What the sums start with, at least 0.
+    /// The initial value of the sums, at least 0.
     initial_accumulator(value: f64) |rule| rule.initial_accumulator = value;
     /// Added to the root, at least 0.
     eps(eps: f64) |rule| rule.eps = eps;

@@ -7,12 +7,11 @@ use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
-/// Adam: steps by the mean of the gradients over the root of the mean of their squares. Rate 1e-3, betas 0.9 and 0.999,
-/// eps 1e-8; weight decay (0) is added to the gradient. Kingma, Ba 2014, arXiv 1412.6980; as PyTorch's Adam.
+/// Adam: the step is the mean of the gradients over the root of the mean of their squares. Rate 1e-3, betas 0.9 and 0.999, eps
+/// 1e-8. Weight decay (0) is added to the gradient. Kingma, Ba 2014, arXiv 1412.6980; as PyTorch's Adam.
 pub struct Adam(Engine<AdamRule<false>>);
 
-/// [`Adam`] whose weight decay (0.01) shrinks the parameters apart from the gradient. Loshchilov, Hutter 2017, arXiv
-/// 1711.05101; as PyTorch's AdamW.
+/// [`Adam`] with decoupled weight decay (0.01). Loshchilov, Hutter 2017, arXiv 1711.05101; as PyTorch's AdamW.
 pub struct AdamW(Engine<AdamRule<true>>);
 
 optimizer!(Adam of AdamRule<false>, lr 1e-3, weight_decay 0.0, rule AdamRule::DEFAULT);
@@ -25,7 +24,8 @@ macro_rules! adam_options {
             betas(beta1: f64, beta2: f64) |rule| (rule.beta1, rule.beta2) = (beta1, beta2);
             /// Added to the root, at least 0.
             eps(eps: f64) |rule| rule.eps = eps;
-            /// Divides by the largest mean of squares so far; after steps without it, from then on. Reddi et al. 2018, ICLR.
+            /// Divides by the largest mean of squares so far, counted from the first step with this option. Reddi et al. 2018,
+            /// ICLR.
             amsgrad() |rule| rule.amsgrad = true;
         });
     };
@@ -34,7 +34,7 @@ macro_rules! adam_options {
 adam_options!(Adam);
 adam_options!(AdamW);
 
-/// Weight decay shrinks the parameters if it is `DECOUPLED`, and is added to the gradient if not.
+/// Weight decay shrinks the parameters if it is `DECOUPLED`; otherwise it is added to the gradient.
 #[derive(Clone)]
 pub struct AdamRule<const DECOUPLED: bool> {
     beta1: f64,

@@ -1,4 +1,4 @@
-//! What all optimizers do around their rule: groups, step counts, states, scaling, saving.
+//! The common part of all optimizers: groups, step counts, states, scaling, saving.
 
 use super::Scaling;
 use crate::StateDict;
@@ -11,37 +11,38 @@ use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor, no_autocast, no_grad};
 use std::sync::Arc;
 
-/// The update rule of one kind of optimizer, with its options. For each lane a step runs a pointwise function on numbers, and then the
-/// update of all parameters.
+/// The update rule of an optimizer, with its options. For each lane, a step first updates the lane's numbers by a pointwise
+/// function, then all parameters.
 pub(super) trait Rule: Clone + Send + Sync + 'static {
-    /// For errors.
+    /// The name in errors.
     const NAME: &'static str;
-    /// Whether the first step with a state is not as the others: steps count from where a state was added.
+    /// True if the first step with a state differs from later steps: steps are then counted from the addition of a state.
     const COUNTS_WITH_STATES: bool = false;
 
-    /// Errors if the rule does not take such a parameter.
+    /// Returns an error for a parameter that the rule does not accept.
     fn accept(&self, _parameter: &Tensor) -> Result<()> {
         Ok(())
     }
 
-    /// Errors with `Attr` if options do not fit together; the range of each is in `fields`.
+    /// Checks that the options fit together. Errors: `Attr`. `fields` has the range of each option.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The options by name, as they are saved, and what they may be.
+    /// The options by their saved names, with their ranges.
     fn fields(&mut self) -> Vec<Named<'_>>;
 
-    /// The names of the states that a parameter has.
+    /// The names of a parameter's states.
     fn states(&self) -> &'static [&'static str];
 
-    /// What the states start with.
+    /// The initial value of the states.
     fn initial(&self) -> f64 {
         0.0
     }
 
-    /// The pointwise function that counts the step and updates what is computed once for all parameters of a lane, from `inv_scale`,
-    /// `norm`, `found_inf` and, if the function reads it, the rate; with its attributes after the sign and the largest norm.
+    /// The pointwise function that increments the step count and updates the numbers that a lane's parameters share. Its inputs are
+    /// `inv_scale`, `norm`, `found_inf` and, if it reads it, the rate. Returned with its attributes after the sign and the largest
+    /// norm.
     fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>);
 
     /// Updates parameters and states.
@@ -51,7 +52,7 @@ pub(super) trait Rule: Clone + Send + Sync + 'static {
 /// An option, its name and its range.
 pub(super) type Named<'a> = (&'static str, &'a mut dyn Field, Range);
 
-/// An option, as the number that is saved of it.
+/// An option that is saved as a number.
 pub(super) trait Field {
     fn get(&self) -> f64;
     fn set(&mut self, value: f64);
@@ -87,11 +88,11 @@ impl Field for usize {
     }
 }
 
-/// What a group of parameters may have of its own, beside the rate.
+/// Options that a group of parameters may set, besides the rate.
 #[derive(Clone)]
 pub(crate) struct Options<R> {
     pub weight_decay: f64,
-    /// Goes up the gradient instead of down.
+    /// Gradient ascent instead of descent.
     pub maximize: bool,
     pub rule: R,
 }
@@ -106,9 +107,9 @@ impl<R: Rule> Options<R> {
 
 type Edit<R> = Arc<dyn Fn(&mut Options<R>) + Send + Sync>;
 
-/// What a group of parameters has of its own: what it changes of the optimizer's options.
+/// The options of a group: its changes to the optimizer's options.
 pub(crate) struct Own<R> {
-    /// At the rate to which groups' own rates relate.
+    /// The group's rate, relative to the optimizer's initial rate.
     pub lr: Option<f64>,
     pub edits: Vec<Edit<R>>,
 }
@@ -126,24 +127,24 @@ impl<R> Clone for Own<R> {
 }
 
 impl<R> Own<R> {
-    /// These, and then others.
+    /// These changes, followed by others.
     fn then(&self, other: &Own<R>) -> Own<R> {
         let edits = self.edits.iter().chain(&other.edits).cloned().collect();
         Own { lr: other.lr.or(self.lr), edits }
     }
 }
 
-/// What the parameters of a lane step by.
+/// The arguments of a lane's update.
 pub(super) struct Step<'a> {
     pub numbers: &'a Numbers,
     pub found_inf: &'a Tensor,
     pub weight_decay: f64,
-    /// What holds the elements of unscaled gradients.
+    /// The bound of elements of unscaled gradients.
     pub limit: f64,
     pub members: Vec<Moved<'a>>,
 }
 
-/// A parameter that has a gradient.
+/// A parameter with a gradient.
 pub(super) struct Moved<'a> {
     pub parameter: &'a Tensor,
     pub states: &'a [Tensor],
@@ -151,7 +152,8 @@ pub(super) struct Moved<'a> {
 }
 
 impl Step<'_> {
-    /// Runs a pointwise function that updates each parameter and its states from its gradient, and from what all share.
+    /// Runs a pointwise function that updates each parameter and its states. It reads the gradient, and inputs that all parameters
+    /// share.
     pub fn each(&self, function: Pointwise, attributes: &[f64], shared: &[&Tensor]) -> Result<()> {
         let updates = self.members.iter().map(|m| Update {
             targets: std::iter::once(m.parameter).chain(m.states).collect(),
@@ -161,17 +163,17 @@ impl Step<'_> {
         update_each_(function, &updates.collect::<Vec<_>>(), shared, attributes)
     }
 
-    /// Norms of each member for which the trust ratio is 1.
+    /// Norms of each member that give a trust ratio of 1.
     pub fn no_norms(&self) -> Vec<Vec<Tensor>> {
         vec![vec![self.numbers.zero.clone(); 2]; self.members.len()]
     }
 
-    /// What was prepared, and whether anything happens.
+    /// The lane's prepared numbers, and `found_inf`.
     pub fn prepared(&self) -> Vec<&Tensor> {
         self.numbers.prepared.iter().chain([self.found_inf]).collect()
     }
 
-    /// The rate, and the above.
+    /// The rate, followed by [`prepared`](Step::prepared).
     pub fn rated(&self) -> Vec<&Tensor> {
         std::iter::once(&self.numbers.lr).chain(self.prepared()).collect()
     }
@@ -181,21 +183,21 @@ impl Step<'_> {
 #[derive(Clone)]
 pub(super) struct Numbers {
     pub lr: Tensor,
-    /// The number of steps, while one runs with this one.
+    /// The number of steps; during a step it includes this one.
     pub steps: Tensor,
-    /// What the rule's first function updates beside the steps, in its order.
+    /// The other numbers that the rule's first function updates, in its order.
     pub prepared: Vec<Tensor>,
     one: Tensor,
     pub zero: Tensor,
 }
 
-/// The rate to which groups' own rates relate, as it is saved.
+/// The saved name of the rate to which the groups' rates are relative.
 const INITIAL_LR: &str = "initial_lr";
 
-/// What a step multiplies the gradients by, on the device where it is given.
+/// The factors of a step's gradients, on the device where they are given.
 struct Scale<'a> {
     scaling: Option<&'a Scaling>,
-    /// The norm of the gradients as they are, if they are clipped.
+    /// The norm of the gradients before scaling, if they are clipped by norm.
     norm: Option<Tensor>,
 }
 
@@ -208,15 +210,15 @@ pub(super) struct Engine<R> {
     pub clip_value: Option<f64>,
     pub grad_norm: Option<Tensor>,
     parameters: Vec<Parameter>,
-    /// The first has nothing of its own.
+    /// The first group has no options of its own.
     groups: Vec<Own<R>>,
-    /// The rate to which the groups' own rates relate: the one that the optimizer was built with.
+    /// The initial rate of the optimizer, to which the groups' rates are relative.
     base_lr: f64,
     /// Empty before the first step.
     lanes: Vec<Lane>,
-    /// Whether the lanes have every parameter, in its group, and the groups' rates and states.
+    /// True if the lanes have every parameter, in its group, and the groups' rates and states.
     is_current: bool,
-    /// The places in its list of a parameter that was listed twice, which is an error of the first step.
+    /// The positions of a parameter that was listed twice. This is an error of the first step.
     repeated: Option<[String; 2]>,
 }
 
@@ -227,20 +229,20 @@ struct Parameter {
     group: usize,
 }
 
-/// Parameters of one group, dtype and device that have had gradients in the same steps: they share what is computed
-/// once a step.
+/// Parameters of the same group, dtype and device that have had gradients in the same steps. They share the numbers that are
+/// computed once per step.
 #[derive(Clone)]
 struct Lane {
     group: usize,
     numbers: Numbers,
-    /// The names of its members' states.
+    /// The names of the members' states.
     kinds: &'static [&'static str],
     members: Vec<Member>,
 }
 
 #[derive(Clone)]
 struct Member {
-    /// Its place among the engine's parameters.
+    /// The index among the engine's parameters.
     index: usize,
     states: Vec<Tensor>,
 }
@@ -269,7 +271,7 @@ impl<R: Rule> Engine<R> {
         engine
     }
 
-    /// The rate that the optimizer is built with.
+    /// Sets the rate that the optimizer is built with.
     pub fn start_lr(&mut self, lr: f64) {
         (self.lr, self.base_lr, self.is_current) = (lr, lr, false);
     }
@@ -278,13 +280,14 @@ impl<R: Rule> Engine<R> {
         self.lr
     }
 
-    /// The options of the parameters without own ones, to change them.
+    /// The options of the parameters without a group, for changes.
     pub fn options_mut(&mut self) -> &mut Options<R> {
         self.is_current = false;
         &mut self.options
     }
 
-    /// Puts parameters into a group for each that they come from, since what that one has of its own stays.
+    /// Puts parameters into a group. Parameters from different groups get different new groups, because the options of their old
+    /// groups stay in effect.
     pub fn add_group(&mut self, parameters: Vec<Tensor>, own: &Own<R>) {
         let first = self.groups.len();
         let mut origins: Vec<usize> = Vec::new();
@@ -311,7 +314,7 @@ impl<R: Rule> Engine<R> {
         options
     }
 
-    /// Puts a parameter into a group; one that was there already moves.
+    /// Puts a parameter into a group. A parameter of another group moves.
     fn place(&mut self, tensor: &Tensor, group: usize) {
         self.is_current = false;
         match self.parameters.iter_mut().find(|p| same_tensor(&p.tensor, tensor)) {
@@ -328,7 +331,7 @@ impl<R: Rule> Engine<R> {
     }
 
     pub fn step(&mut self, scaling: Option<&Scaling>) -> Result<()> {
-        // Rules say themselves what they compute in which dtype.
+        // A rule chooses its dtypes itself.
         no_grad(|| no_autocast(|| self.step_plain(scaling)))
     }
 
@@ -341,7 +344,7 @@ impl<R: Rule> Engine<R> {
         self.lanes.iter().try_for_each(step)
     }
 
-    /// The total norm of the gradients as they are, if they are clipped.
+    /// The total norm of the gradients before scaling, if they are clipped by norm.
     fn norm(&mut self, gradients: &[Option<Tensor>], scaling: Option<&Scaling>) -> Result<Option<Tensor>> {
         let present: Vec<&Tensor> = gradients.iter().flatten().collect();
         if self.clip_norm.is_none() || present.is_empty() {
@@ -378,7 +381,7 @@ impl<R: Rule> Engine<R> {
         })
     }
 
-    /// Counts the step, and computes what it needs once.
+    /// Increments the step count, and computes the numbers of the lane.
     fn prepare(&self, numbers: &Numbers, options: &Options<R>, scale: &Scale<'_>, found_inf: &Tensor) -> Result<()> {
         let Numbers { lr, steps, prepared, one, zero } = numbers;
         let (function, attributes) = options.rule.prepare(options.weight_decay);
@@ -390,22 +393,22 @@ impl<R: Rule> Engine<R> {
         update_(function, &targets, &inputs[..function.inputs() - function.outputs()], &attributes)
     }
 
-    /// Brings the lanes up to date before a step.
+    /// Updates the lanes before a step.
     fn start(&mut self) -> Result<()> {
         if !self.is_current {
             if self.parameters.is_empty() {
                 return Err(Error::value(R::NAME, "the optimizer has no parameters"));
             }
             let lanes = self.current_lanes()?;
-            // New ones have their rates.
+            // New lanes already have their rates.
             self.fill_lr()?;
             (self.lanes, self.is_current) = (lanes, true);
         }
         Ok(())
     }
 
-    /// The lanes with every parameter in its group: one that has none yet starts with step count 0, one that was in another
-    /// group keeps its step count and states. States that options add start here, and those that they no longer ask for end.
+    /// The lanes with every parameter in its group. A new parameter starts with step count 0; a parameter from another group keeps
+    /// its step count and states. States that options add start here; states that they no longer need are dropped.
     fn current_lanes(&self) -> Result<Vec<Lane>> {
         if self.is_current {
             return Ok(self.lanes.clone());
@@ -436,7 +439,7 @@ impl<R: Rule> Engine<R> {
         Ok(lanes)
     }
 
-    /// Gives the members of a lane the states that its group's options ask for.
+    /// Gives the members of a lane the states that its group's options need.
     fn bring_states(&self, lane: &mut Lane) -> Result<()> {
         let rule = self.options_of(lane.group).rule;
         let (old, new) = (lane.kinds, rule.states());
@@ -458,7 +461,7 @@ impl<R: Rule> Engine<R> {
         Ok(())
     }
 
-    /// Lanes for parameters with these step counts, and with states as they start.
+    /// Lanes for parameters with these step counts and initial states.
     fn new_lanes(&self, parameters: impl Iterator<Item = (usize, f64)>) -> Result<Vec<Lane>> {
         let mut lanes: Vec<(f64, Lane)> = Vec::new();
         for (index, steps) in parameters {
@@ -496,7 +499,7 @@ impl<R: Rule> Engine<R> {
         Ok(Lane { group: parameter.group, numbers, kinds: rule.states(), members: vec![member] })
     }
 
-    /// Parts the members that have no gradient in this step from those that have.
+    /// Splits lanes, so that members without a gradient in this step are separate.
     fn split_lanes(&mut self, gradients: &[Option<Tensor>]) -> Result<()> {
         let has = |m: &Member| gradients[m.index].is_some();
         let mut idle = Vec::new();
@@ -505,7 +508,7 @@ impl<R: Rule> Engine<R> {
                 continue;
             }
             let (with, without) = std::mem::take(&mut lane.members).into_iter().partition(has);
-            // The other numbers never differ while a lane steps.
+            // The other numbers never differ between the parts of a lane.
             let numbers = Numbers { steps: lane.numbers.steps.copy()?, ..lane.numbers.clone() };
             idle.push(Lane { members: without, numbers, ..*lane });
             lane.members = with;
@@ -522,7 +525,7 @@ impl<R: Rule> Engine<R> {
         }
     }
 
-    /// Checks numbers in the narrowest dtype of the arithmetic of a step.
+    /// Checks for numbers in the narrowest dtype of a step's arithmetic.
     fn checks(&self) -> Checks {
         let is_wide = !self.parameters.is_empty() && self.parameters.iter().all(|p| p.tensor.dtype() == DType::F64);
         Checks { op: R::NAME, dtype: if is_wide { DType::F64 } else { DType::F32 } }
@@ -548,7 +551,7 @@ impl<R: Rule> Engine<R> {
         }
     }
 
-    /// The rates of all groups, as they are set and as they are now.
+    /// Checks the rates of all groups, both the initial and the current ones.
     fn check_rates(&self) -> Result<()> {
         let checks = self.checks();
         let groups = self.groups.iter().enumerate().flat_map(|(i, group)| [group.lr.unwrap_or(0.0), self.lr_of(i)]);
@@ -583,7 +586,7 @@ impl<R: Rule> Engine<R> {
         Ok(state)
     }
 
-    /// The groups that have parameters, with the numbers of these.
+    /// The groups that have parameters, with the indices of their parameters.
     fn used_groups(&self) -> Vec<(usize, Vec<i64>)> {
         let members = |group| (0..).zip(&self.parameters).filter(move |(_, p)| p.group == group).map(|(i, _)| i);
         let all = (0..self.groups.len()).map(|group| (group, members(group).collect::<Vec<i64>>()));
@@ -611,7 +614,7 @@ impl<R: Rule> Engine<R> {
     }
 
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        // Made apart, so that an error on the way leaves everything as it was.
+        // The new state is built separately, so that an error leaves the optimizer unchanged.
         let mut next = self.clone();
         let (own, mut state) = (self.saved_options()?, state.clone());
         if own.keys().any(|name| name != "lr" && state.contains_key(name)) {
@@ -639,8 +642,8 @@ impl<R: Rule> Engine<R> {
         Ok(())
     }
 
-    /// Takes over the options of all groups, as far as the state has them. A group is then as it was saved, whatever becomes
-    /// of the optimizer's options.
+    /// Loads the options of all groups, as far as the state has them. Loaded options of a group no longer depend on the optimizer's
+    /// options.
     fn load_options(&mut self, state: &StateDict) -> Result<()> {
         let checks = self.checks();
         let number = |name: &str| state.get(name).map(Tensor::item).transpose();
@@ -653,7 +656,7 @@ impl<R: Rule> Engine<R> {
                     field.set(value);
                 }
             }
-            // A rate that is the optimizer's is none of the group's own.
+            // A group whose rate is the optimizer's has no rate of its own.
             let lr = number(&format!("group.{k}.{INITIAL_LR}"))?;
             checks.number(INITIAL_LR, lr.unwrap_or(0.0), Range::AtLeast0)?;
             let lr = lr.filter(|&lr| lr != self.base_lr);
@@ -666,7 +669,7 @@ impl<R: Rule> Engine<R> {
     }
 }
 
-/// What a rule's states start with for a parameter.
+/// The initial state of a parameter.
 fn start(rule: &impl Rule, t: &Tensor) -> Result<Tensor> {
     Tensor::full(t.shape(), rule.initial(), t.dtype().acc(), t.device())
 }

@@ -8,9 +8,8 @@ use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
-/// Adam with layer-wise rates: of Adam's direction with the weight decay added, r, a parameter steps by `lr min(|p| / |r|, 10) r`;
-/// the factor is 1 if a norm is 0. Rate 1e-3, betas 0.9 and 0.999, eps 1e-6, weight decay 0.01. You et al. 2020, arXiv
-/// 1904.00962.
+/// LAMB: Adam with layer-wise rates. r is Adam's direction plus weight decay; the step of a parameter is `lr min(|p| / |r|, 10) r`,
+/// or `lr r` if a norm is 0. Rate 1e-3, betas 0.9 and 0.999, eps 1e-6, weight decay 0.01. You et al. 2020, arXiv 1904.00962.
 pub struct Lamb(Engine<LambRule>);
 
 optimizer!(Lamb of LambRule, lr 1e-3, weight_decay 0.01, rule LambRule {
@@ -22,11 +21,11 @@ options!(Lamb {
     betas(beta1: f64, beta2: f64) |rule| (rule.beta1, rule.beta2) = (beta1, beta2);
     /// Added to the root, at least 0.
     eps(eps: f64) |rule| rule.eps = eps;
-    /// The largest trust ratio, above 0; infinity sets no bound.
+    /// The largest trust ratio, above 0; infinity means no bound.
     max_trust(bound: f64) |rule| rule.max_trust = bound;
-    /// Takes the means as they are, which start at 0.
+    /// Uses the means without bias correction.
     no_bias_correction() |rule| rule.corrects_bias = false;
-    /// Steps with a trust ratio of 1, as is usual for groups of biases and norms.
+    /// Sets the trust ratio to 1, as is usual for groups of biases and norms.
     skip_trust_ratio() |rule| rule.skips_trust_ratio = true;
 });
 

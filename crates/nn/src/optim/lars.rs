@@ -8,9 +8,9 @@ use isograd_core::ops::{Update, update_each_, update_each_norms_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
-/// Layer-wise adaptive rates: SGD with momentum whose rate is, for each parameter, multiplied by its trust ratio, `trust |p| /
-/// (|g| + weight_decay |p| + eps)`, which is 1 if a norm is 0. Rate 1e-3, momentum 0.9, trust 1e-3, eps 1e-8; weight decay
-/// (1e-4) is added to the gradient. You, Gitman, Ginsburg 2017, arXiv 1708.03888.
+/// LARS: SGD with momentum and layer-wise rates. The rate of each parameter is multiplied by its trust ratio, `trust |p| / (|g| +
+/// weight_decay |p| + eps)`, or 1 if a norm is 0. Rate 1e-3, momentum 0.9, trust 1e-3, eps 1e-8. Weight decay (1e-4) is added to
+/// the gradient. You, Gitman, Ginsburg 2017, arXiv 1708.03888.
 pub struct Lars(Engine<LarsRule>);
 
 optimizer!(Lars of LarsRule, lr 1e-3, weight_decay 1e-4, rule LarsRule {
@@ -18,15 +18,15 @@ optimizer!(Lars of LarsRule, lr 1e-3, weight_decay 1e-4, rule LarsRule {
 });
 
 options!(Lars {
-    /// `b = momentum b + u` takes the place of the step u. At least 0.
+    /// Replaces the step u by `b = momentum b + u`. At least 0.
     momentum(momentum: f64) |rule| rule.momentum = momentum;
     /// The factor of the trust ratio, at least 0.
     trust(trust: f64) |rule| rule.trust = trust;
     /// Added to the divisor of the trust ratio, at least 0.
     eps(eps: f64) |rule| rule.eps = eps;
-    /// `u + momentum b` takes the place of b.
+    /// Replaces b by `u + momentum b`.
     nesterov() |rule| rule.nesterov = true;
-    /// Steps with a trust ratio of 1, as is usual for groups of biases and norms.
+    /// Sets the trust ratio to 1, as is usual for groups of biases and norms.
     skip_trust_ratio() |rule| rule.skips_trust_ratio = true;
 });
 

@@ -1,5 +1,5 @@
-//! Optimizers. Everything that changes from step to step (rate, step count, scale) lives on the device, so that a step
-//! reads nothing back.
+//! Optimizers. Numbers that change from step to step (rate, step count, scale) are on the device, so that a step reads nothing
+//! back.
 
 mod adagrad;
 mod adam;
@@ -23,64 +23,64 @@ use engine::{Options, Own};
 use isograd_core::{Result, Tensor};
 use std::sync::Arc;
 
-/// What a training loop needs of an optimizer.
+/// The interface of optimizers for a training loop.
 pub trait Optimizer {
-    /// Updates every parameter that has a gradient, then forgets the gradients. A parameter without one stays as it is,
-    /// its step count included. Errors: `Attr` for an option out of its range, `Value` for a parameter that is no leaf or that was
-    /// listed twice, and where there is no parameter.
+    /// Updates every parameter that has a gradient, then clears the gradients. A parameter without a gradient is unchanged,
+    /// including its step count. Errors: `Attr` for an option out of its range; `Value` for a parameter that is no leaf or is
+    /// listed twice, and without parameters.
     fn step(&mut self) -> Result<()> {
         self.step_scaled(None)
     }
 
-    /// [`step`](Optimizer::step) with gradients multiplied by a device scalar; where `found_inf` is not 0 nothing
-    /// changes, step counts included.
+    /// [`step`](Optimizer::step) with gradients multiplied by a device scalar. If `found_inf` is not 0, nothing changes, including
+    /// step counts.
     fn step_scaled(&mut self, scaling: Option<&Scaling>) -> Result<()>;
 
     /// The parameters of all groups.
     fn parameters(&self) -> Vec<Tensor>;
 
-    /// Sets the learning rate; groups with a rate of their own keep its ratio to this one. Errors: `Attr` if it is negative, or not
-    /// finite in the dtype of the arithmetic.
+    /// Sets the learning rate. Rates of groups keep their ratio to it. Errors: `Attr` if it is negative, or not finite in the dtype
+    /// of the arithmetic.
     fn set_lr(&mut self, lr: f64) -> Result<()>;
 
-    /// The learning rate of the parameters without a rate of their own.
+    /// The learning rate of parameters without a rate of their own.
     fn learning_rate(&self) -> f64;
 
-    /// With `clip_norm`: the total norm of the last step's gradients before they were clipped, on the device.
+    /// With `clip_norm`: the total norm of the last step's gradients before clipping, on the device.
     fn grad_norm(&self) -> Option<Tensor>;
 
-    /// Whether a step clips by the total norm of the gradients, which whoever has it passes on as [`Scaling::norm`].
+    /// True if a step clips by the total norm of the gradients. A caller that knows the norm passes it as [`Scaling::norm`].
     fn clips_by_norm(&self) -> bool {
         false
     }
 
-    /// Step count and states of every parameter by name, `fc1.weight.step`, `fc1.weight.exp_avg`, which share memory with the
-    /// optimizer; the learning rate (`lr`) and the one it was built with (`initial_lr`); and of each group the rate while
-    /// that one was set, its options and the numbers of its parameters, `group.0.initial_lr`, `group.0.weight_decay`,
+    /// Step count and states of every parameter by name, such as `fc1.weight.step`, `fc1.weight.exp_avg`, which share memory with
+    /// the optimizer; the learning rate (`lr`) and the initial one (`initial_lr`); for each group its rate at the initial learning
+    /// rate, its options, and the indices of its parameters, such as `group.0.initial_lr`, `group.0.weight_decay`,
     /// `group.0.params`. Errors: as [`step`](Optimizer::step).
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Takes over what [`state_dict`](Optimizer::state_dict) gave, learning rate and options of all groups included; where a
-    /// state has no options, those of the optimizer stay. Errors: `Value` naming all that is missing, unexpected or of
-    /// another shape or dtype, `Attr` for an option out of its range; then nothing has changed.
+    /// Loads the result of [`state_dict`](Optimizer::state_dict), including the learning rate and the options of all groups.
+    /// Options that the state does not have stay as they are. Errors: `Value` naming every tensor that is missing, unexpected or of
+    /// another shape or dtype; `Attr` for an option out of its range; then nothing has changed.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 
-    /// Forgets the gradients of all parameters.
+    /// Clears the gradients of all parameters.
     fn zero_grad(&self) {
         for parameter in self.parameters() {
-            // A leaf takes any gradient, and none.
+            // A leaf accepts any gradient, and `None`.
             let _ = parameter.set_grad(None);
         }
     }
 }
 
-/// What a [`GradScaler`](crate::GradScaler) tells an optimizer, on the device.
+/// The scaling of a step by a [`GradScaler`](crate::GradScaler), on the device.
 pub struct Scaling {
-    /// Multiplies the gradients; rank 0, f32.
+    /// The factor of the gradients; rank 0, f32.
     pub inv_scale: Tensor,
     /// 1 if a gradient was not finite, else 0; rank 0, f32.
     pub found_inf: Tensor,
-    /// The total norm of the gradients before they are multiplied, if it is known; rank 0.
+    /// The total norm of the gradients before scaling, if it is known; rank 0.
     pub norm: Option<Tensor>,
 }
 
@@ -118,14 +118,14 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
     }
 }
 
-/// An optimizer whose groups of parameters have options of their own, as [`Group`] has them.
+/// An optimizer with options for groups of parameters; see [`Group`].
 pub trait Grouped: Optimizer {
     #[doc(hidden)]
     type Rule;
 }
 
-/// What a group of parameters has of its own; the rest is the optimizer's, whenever that is given. It has all options of the
-/// optimizer `O` but those that are about all gradients, which are to clip.
+/// The options of a group of parameters. Options that a group does not set are the optimizer's, whenever those are set. A group has
+/// all options of the optimizer `O`, except clipping, which concerns all gradients.
 ///
 /// ```no_run
 /// # use isograd_nn::{AdamW, Init, Linear};
@@ -158,7 +158,7 @@ impl<O: Grouped> Group<O> {
         self.with(move |options| options.weight_decay = decay)
     }
 
-    /// Goes up the gradient instead of down.
+    /// Gradient ascent instead of descent.
     pub fn maximize(self) -> Self {
         self.with(|options| options.maximize = true)
     }
@@ -169,7 +169,7 @@ impl<O: Grouped> Group<O> {
     }
 }
 
-/// Writes the options of an optimizer, for itself and for its groups.
+/// Defines the options of an optimizer, for itself and for its groups.
 macro_rules! options {
     ($name:ident { $($(#[$doc:meta])* $option:ident($($value:ident: $kind:ty),*) |$rule:ident| $set:expr;)+ }) => {
         impl $name {
@@ -194,7 +194,7 @@ macro_rules! options {
 }
 pub(crate) use options;
 
-/// Writes what all optimizers have in common: constructors, the options of the engine, and [`Optimizer`].
+/// Defines the common part of all optimizers: constructors, the options of the engine, and [`Optimizer`].
 macro_rules! optimizer {
     ($name:ident of $kind:ty, lr $lr:literal, weight_decay $decay:literal, rule $rule:expr) => {
         impl Grouped for $name {
@@ -202,12 +202,12 @@ macro_rules! optimizer {
         }
 
         impl $name {
-            /// Over the parameters of `model`.
+            /// For the parameters of `model`.
             pub fn new(model: &(impl crate::Module + ?Sized)) -> Self {
                 $name(Engine::new(model.named_parameters(), $rule, $lr, $decay))
             }
 
-            /// Over any leaf tensors, which are named by their numbers.
+            /// For any leaf tensors, which are named by their numbers.
             pub fn from_parameters(parameters: Vec<Tensor>) -> Self {
                 let named = parameters.into_iter().enumerate().map(|(i, t)| (i.to_string(), t)).collect();
                 $name(Engine::new(named, $rule, $lr, $decay))
@@ -225,37 +225,37 @@ macro_rules! optimizer {
                 self
             }
 
-            /// Before each step scales the gradients of all groups so that their total norm is at most `max_norm`.
+            /// Scales the gradients of all groups before each step, so that their total norm is at most `max_norm`.
             pub fn clip_norm(mut self, max_norm: f64) -> Self {
                 self.0.clip_norm = Some(max_norm);
                 self.0.options_mut();
                 self
             }
 
-            /// Holds each element of the gradients between `-limit` and `limit` as a step reads it, after `clip_norm` if both are
-            /// set; NaN stays. What [`clip_grad_value`](crate::clip_grad_value) does before the step, without a pass of its own;
-            /// the gradients stay as they are.
+            /// Clips each element of the gradients to `-limit` .. `limit` as a step reads it, after `clip_norm` if both are set;
+            /// NaN stays. The step is that after [`clip_grad_value`](crate::clip_grad_value), without a separate pass. The
+            /// gradients themselves do not change.
             pub fn clip_value(mut self, limit: f64) -> Self {
                 self.0.clip_value = Some(limit);
                 self.0.options_mut();
                 self
             }
 
-            /// Goes up the gradient instead of down.
+            /// Gradient ascent instead of descent.
             pub fn maximize(mut self) -> Self {
                 self.0.options_mut().maximize = true;
                 self
             }
 
-            /// Gives `parameters` options of their own. Those that the optimizer does not have yet are added, those that have
-            /// stepped keep their states, and those that were in another group keep its options where this one has none.
+            /// Gives `parameters` options of their own. New parameters are added to the optimizer. Parameters that have stepped
+            /// keep their states. Parameters from another group keep its options, unless this group sets them.
             pub fn group(mut self, parameters: Vec<Tensor>, options: impl FnOnce(Group<Self>) -> Group<Self>) -> Self {
                 self.0.add_group(parameters, &options(Group::default()).0);
                 self
             }
 
-            /// Gives the parameters that `chooses` accepts by name and tensor options of their own, such as no weight
-            /// decay for biases.
+            /// Gives the parameters that `chooses` accepts, by name and tensor, options of their own, such as no weight decay for
+            /// biases.
             pub fn group_where(
                 self,
                 chooses: impl Fn(&str, &Tensor) -> bool,

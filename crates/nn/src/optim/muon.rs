@@ -8,12 +8,12 @@ use isograd_core::ops::{Gemm, Update, update_each_};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Error, Result, Tensor};
 
-/// Momentum whose matrix is made nearly orthogonal before each step, for parameters `[A, ..]` of rank 2 or more, as matrices
-/// `[A, B]`; others need another optimizer. Rate 1e-3, momentum 0.95 of Nesterov's kind, weight decay 0.1, which shrinks the
-/// parameters apart. Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon>; as PyTorch's Muon, which takes rank 2.
+/// Muon: momentum whose matrix is made nearly orthogonal before each step. Parameters are `[A, ..]` of rank 2 or more, as matrices
+/// `[A, B]`; others need another optimizer. Rate 1e-3, Nesterov momentum 0.95, decoupled weight decay 0.1. Jordan et al. 2024,
+/// <https://kellerjordan.github.io/posts/muon>; as PyTorch's Muon, which accepts rank 2.
 ///
-/// From the momentum X, divided by its norm, each of 5 steps makes `a X + (b M + c M^2) X`, where `M = X X^T`: an iteration of
-/// Newton and Schulz that brings singular values near 1. Parameters of one shape go through it together.
+/// The momentum X is divided by its norm. Each of 5 iterations replaces it by `a X + (b M + c M^2) X`, where `M = X X^T`: a
+/// Newton-Schulz iteration that brings singular values near 1. Parameters of the same shape are processed together.
 pub struct Muon(Engine<MuonRule>);
 
 optimizer!(Muon of MuonRule, lr 1e-3, weight_decay 0.1, rule MuonRule {
@@ -26,13 +26,13 @@ optimizer!(Muon of MuonRule, lr 1e-3, weight_decay 0.1, rule MuonRule {
     dtype: DType::BF16,
 });
 
-/// What a step of [`Muon`] is multiplied by, for a matrix `[A, B]`.
+/// The factor of a step of [`Muon`], for a matrix `[A, B]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adjust {
     /// `sqrt(max(1, A / B))`.
     #[default]
     Original,
-    /// `0.2 sqrt(max(A, B))`: elements move about as far as AdamW's. Liu et al. 2025, arXiv 2502.16982.
+    /// `0.2 sqrt(max(A, B))`: elements move about as far as with AdamW. Liu et al. 2025, arXiv 2502.16982.
     MatchRmsAdamW,
 }
 
@@ -46,7 +46,7 @@ impl Adjust {
     }
 }
 
-/// 0 or 1.
+/// Saved as 0 or 1.
 impl Field for Adjust {
     fn get(&self) -> f64 {
         (*self == Adjust::MatchRmsAdamW) as u8 as f64
@@ -57,7 +57,7 @@ impl Field for Adjust {
     }
 }
 
-/// The size of an element tells the dtypes of the iteration apart.
+/// Saved as the size of an element, which distinguishes the dtypes of the iteration.
 impl Field for DType {
     fn get(&self) -> f64 {
         self.size() as f64
@@ -72,17 +72,17 @@ impl Field for DType {
 options!(Muon {
     /// The decay rate of the mean of gradients, 0 to below 1.
     momentum(momentum: f64) |rule| rule.momentum = momentum;
-    /// Steps by the mean itself, instead of the gradient drawn towards it.
+    /// Uses the mean itself for the step, without Nesterov's variant.
     no_nesterov() |rule| rule.nesterov = false;
-    /// Steps of the iteration, 1 to 99.
+    /// The number of iterations, 1 to 99.
     ns_steps(steps: usize) |rule| rule.steps = steps;
     /// The coefficients a, b and c.
     ns_coefficients(coefficients: [f64; 3]) |rule| rule.coefficients = coefficients;
-    /// The least norm that the momentum is divided by, at least 0.
+    /// The lower bound of the norm that divides the momentum, at least 0.
     eps(eps: f64) |rule| rule.eps = eps;
-    /// How steps depend on the shape.
+    /// The dependence of steps on the shape.
     adjust(adjust: Adjust) |rule| rule.adjust = adjust;
-    /// The dtype of the iteration, to which each of its products is rounded: bf16 if not set.
+    /// The dtype of the iteration, to which each product is rounded; bf16 by default.
     ns_dtype(dtype: DType) |rule| rule.dtype = dtype;
 });
 
@@ -168,14 +168,14 @@ impl Rule for MuonRule {
 }
 
 impl MuonRule {
-    /// Room for what members of one shape step by, `[count, A, ..]`.
+    /// Memory for the updates of members of the same shape, `[count, A, ..]`.
     fn stack(&self, members: &[&Moved<'_>]) -> Result<Tensor> {
         let first = members[0].parameter;
         let dims: Vec<usize> = std::iter::once(members.len()).chain(first.dims().iter().copied()).collect();
         Tensor::empty(dims, self.dtype, first.device())
     }
 
-    /// Matrices `x: [count, A, B]` with singular values near 1. Of M, the smaller of the two products is taken.
+    /// Matrices `x: [count, A, B]` with singular values near 1. M is the smaller of `X X^T` and `X^T X`.
     fn orthogonal(&self, x: Tensor) -> Result<Tensor> {
         let [a, b, c] = self.coefficients;
         let is_wide = x.dims()[1] <= x.dims()[2];
@@ -200,7 +200,7 @@ fn pieces_of(stack: &Tensor) -> Result<Vec<Tensor>> {
     (0..stack.dims()[0]).map(|i| stack.select(0, i as isize)).collect()
 }
 
-/// Members of one shape together.
+/// Groups members by shape.
 fn alike<'s, 'a>(members: &'s [Moved<'a>]) -> Vec<Vec<&'s Moved<'a>>> {
     let mut all: Vec<Vec<&Moved<'_>>> = Vec::new();
     for member in members {

@@ -7,9 +7,8 @@ use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Result, Tensor};
 
-/// RMSprop: steps by the gradient over the root of the mean of its squares. Rate 1e-2, alpha 0.99, eps 1e-8, no momentum, not
-/// centered; weight decay (0) is added to the gradient. Tieleman, Hinton 2012; Graves 2013, arXiv 1308.0850; as PyTorch's
-/// RMSprop.
+/// RMSprop: the step is the gradient over the root of the mean of its squares. Rate 1e-2, alpha 0.99, eps 1e-8, no momentum, not
+/// centered. Weight decay (0) is added to the gradient. Tieleman, Hinton 2012; Graves 2013, arXiv 1308.0850; as PyTorch's RMSprop.
 pub struct RmsProp(Engine<RmsPropRule>);
 
 optimizer!(RmsProp of RmsPropRule, lr 1e-2, weight_decay 0.0, rule RmsPropRule { alpha: 0.99, eps: 1e-8, momentum: 0.0, is_centered: false });
@@ -19,11 +18,11 @@ options!(RmsProp {
     alpha(alpha: f64) |rule| rule.alpha = alpha;
     /// Added to the root, at least 0.
     eps(eps: f64) |rule| rule.eps = eps;
-    /// `b = momentum b + u` takes the place of u, which the rate multiplies. At least 0. Given after steps without it, b starts
-    /// at 0.
+    /// Replaces the step u, before the rate, by `b = momentum b + u`. At least 0. b is initially 0, also if the momentum is set
+    /// after some steps.
     momentum(momentum: f64) |rule| rule.momentum = momentum;
-    /// Takes the root of the variance: the mean of the squares less the square of the mean, which starts at 0, also if this
-    /// is given after steps without it.
+    /// Uses the root of the variance: the mean of squares minus the square of the mean. The mean is initially 0, also if this is
+    /// set after some steps.
     centered() |rule| rule.is_centered = true;
 });
 

@@ -7,19 +7,19 @@ use crate::number::{FLAG, Range};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Error, Result, Tensor};
 
-/// Stochastic gradient descent: `p -= lr g`, with momentum and Nesterov's variant. Rate 1e-3, no momentum, no weight
-/// decay unless set. As PyTorch's SGD.
+/// Stochastic gradient descent: `p -= lr g`, with optional momentum and Nesterov's variant. Rate 1e-3, no momentum, no weight
+/// decay. As PyTorch's SGD.
 pub struct Sgd(Engine<SgdRule>);
 
 optimizer!(Sgd of SgdRule, lr 1e-3, weight_decay 0.0, rule SgdRule::default());
 
 options!(Sgd {
-    /// `b = momentum b + (1 - dampening) g` takes the gradient's place; the first step's b is g. At least 0. Given after steps
-    /// without a momentum, it starts with the next step, and so does the step count.
+    /// Replaces the gradient by `b = momentum b + (1 - dampening) g`; in the first step b is g. At least 0. If it is set after some
+    /// steps, the momentum and the step count start with the next step.
     momentum(momentum: f64) |rule| rule.momentum = momentum;
     /// See [`momentum`](Sgd::momentum).
     dampening(dampening: f64) |rule| rule.dampening = dampening;
-    /// `g + momentum b` takes the gradient's place; needs a momentum and no dampening. Sutskever et al. 2013, ICML.
+    /// Replaces the gradient by `g + momentum b`. Needs a momentum and no dampening. Sutskever et al. 2013, ICML.
     nesterov() |rule| rule.nesterov = true;
 });
 
