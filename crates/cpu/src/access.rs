@@ -9,10 +9,10 @@ use isograd_core::{DType, Layout, MAX_RANK, Operand, Result};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 use std::cell::RefCell;
 
-/// Elements that are handled at a time: what fits into the first cache several times over.
+/// Elements that are processed at a time. They fit into the first-level cache several times.
 pub const BLOCK: usize = 512;
 
-/// From this number of elements on, threads share the work.
+/// The number of elements from which threads share the work.
 pub const PARALLEL: usize = 32 * 1024;
 
 /// A readable operand.
@@ -65,7 +65,7 @@ pub struct View<'a> {
 pub trait Acc: bytemuck::Pod + Send + Sync + PartialOrd + std::fmt::Debug {
     /// The dtype stored as this type itself.
     const DTYPE: DType;
-    /// What pointwise functions compute with.
+    /// The number type of pointwise functions.
     type Number: Value<Mask = bool> + Send + Sync;
     fn number(self) -> Self::Number;
     fn back(number: Self::Number) -> Self;
@@ -82,14 +82,14 @@ pub trait Acc: bytemuck::Pod + Send + Sync + PartialOrd + std::fmt::Debug {
     fn to_i32(self) -> i32;
     /// As `to_i32`.
     fn to_u8(self) -> u8;
-    /// A f32 that rounds to a 16-bit float as `self` does.
+    /// An f32 that rounds to the same 16-bit float as `self`.
     fn to_f32_odd(self) -> f32;
-    /// A number that is larger for larger values and alike for equal ones; NaN has the largest.
+    /// A number that is larger for larger values and equal for equal ones. NaN has the largest.
     fn rank(self) -> u64;
 }
 
 fn rank(v: f64) -> u64 {
-    // The sum turns -0 into 0.
+    // Adding 0 turns -0 into 0.
     let bits = (v + 0.0).to_bits();
     match v.is_nan() {
         true => u64::MAX,
@@ -98,7 +98,7 @@ fn rank(v: f64) -> u64 {
     }
 }
 
-/// [`round_to_odd`] of an integer, which an f64 need not hold.
+/// [`round_to_odd`] of an integer, which may be inexact in f64.
 fn integer_to_odd(v: i64) -> f32 {
     let near = v as f32;
     let back = near as i128;
@@ -174,7 +174,7 @@ acc!(f32 F32 f32, |v| v, |v| v, f32::is_nan, |v| v, |v| rank(v as f64));
 acc!(f64 F64 f64, |v| v, |v| v, f64::is_nan, round_to_odd, rank);
 acc!(i64 I64 Int, Int, |v: Int| v.0, |_| false, integer_to_odd, |v: i64| v as u64 ^ 1 << 63);
 
-/// A layout without extents of 1 and with neighbours merged that are one run in memory: the same elements in the same order.
+/// A layout without extents of 1, in which dimensions that are contiguous in memory are merged. Elements and order are the same.
 #[derive(Clone, Copy)]
 pub struct Strided {
     pub offset: usize,
@@ -191,7 +191,7 @@ impl Strided {
         Strided::of(layout.shape().dims(), layout.strides(), layout.offset())
     }
 
-    /// Elements side by side.
+    /// Adjacent elements.
     pub fn line(offset: usize, len: usize) -> Strided {
         let mut line = Strided { offset, rank: 1, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
         (line.dims[0], line.strides[0]) = (len, 1);
@@ -202,7 +202,7 @@ impl Strided {
         Strided::merge(dims, [(strides, offset)])[0]
     }
 
-    /// Several layouts of one shape, merged alike.
+    /// Several layouts of the same shape, merged alike.
     pub fn merge<const K: usize>(dims: &[usize], layouts: [(&[usize], usize); K]) -> [Strided; K] {
         let empty = |offset| Strided { offset, rank: 0, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
         let mut merged = layouts.map(|(_, offset)| empty(offset));
@@ -218,7 +218,7 @@ impl Strided {
         merged
     }
 
-    /// The same elements, from another offset.
+    /// The same elements at another offset.
     pub fn at(self, offset: usize) -> Strided {
         Strided { offset, ..self }
     }
@@ -244,12 +244,12 @@ impl Strided {
         self.rank == 0 || self.rank == 1 && self.strides[0] == 1
     }
 
-    /// True if all elements are the same one.
+    /// True if all elements are the same element.
     pub fn is_scalar(&self) -> bool {
         self.strides().iter().all(|&s| s == 0)
     }
 
-    /// Where the element with this number is.
+    /// The position of the element with this number.
     pub fn position(&self, number: usize) -> usize {
         let mut rest = number;
         let mut position = self.offset;
@@ -288,7 +288,7 @@ pub fn for_runs(layout: &Strided, start: usize, len: usize, mut f: impl FnMut(us
         if at == len {
             return;
         }
-        // The run ended its row: on to the next.
+        // The run ended its row; continues with the next row.
         position -= index[last] * strides[last];
         index[last] = 0;
         for d in (0..last).rev() {
@@ -309,7 +309,7 @@ pub fn load<A: Acc>(view: View<'_>, layout: &Strided, start: usize, out: &mut [A
     for_runs(layout, start, len, |at, position, stride, n| convert(view, position, stride, &mut out[at..at + n]));
 }
 
-/// As `load`, without a copy if the elements lie side by side in the accumulation type already.
+/// As `load`, without a copy if the elements are adjacent and in the accumulation type.
 pub fn borrow<'a, A: Acc>(view: View<'a>, layout: &Strided, start: usize, scratch: &'a mut [A]) -> &'a [A] {
     if view.dtype == A::DTYPE && layout.is_contiguous() {
         return &bytemuck::cast_slice(view.bytes)[layout.offset + start..][..scratch.len()];
@@ -380,7 +380,7 @@ pub fn with_scratch<A: Acc, R>(n: usize, f: impl FnOnce(&mut [A]) -> R) -> R {
             }
             f(&mut bytemuck::cast_slice_mut(&mut lines)[..n])
         }
-        // A thread that waits for others may be given their work: then the buffer is in use further up.
+        // A thread that waits for others may be given their work, while the buffer is in use further up the stack.
         Err(_) => f(&mut vec![A::from_i64(0); n]),
     })
 }
@@ -397,7 +397,7 @@ macro_rules! with_acc {
 }
 pub(crate) use with_acc;
 
-/// Runs `$f::<T>(..)` for an unsigned integer as wide as the dtype: what is moved without being looked at.
+/// Runs `$f::<T>(..)` for an unsigned integer of the dtype's size. For moves of bits.
 macro_rules! with_bits {
     ($dtype:expr, $f:ident($($argument:expr),*)) => {
         match $dtype.size() {

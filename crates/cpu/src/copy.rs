@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use isograd_core::{Call, Layout, Result};
 use rayon::prelude::*;
 
-/// Rows and columns that a transposing copy handles at a time, so that the lines it touches stay in the cache.
+/// Rows and columns that a transposing copy processes at a time, so that their cache lines stay in the cache.
 const TILE: usize = 32;
 
 pub fn fill(call: &Call<'_>) -> Result<()> {
@@ -62,7 +62,7 @@ pub fn copy_bits<T: Pod + Send + Sync>(from: &[u8], from_layout: &Layout, to: &m
     }
 }
 
-/// Copies a strided source, of one element or more, to memory where its elements lie side by side.
+/// Copies a strided source, which is not empty, to contiguous memory.
 fn pack<T: Pod + Send + Sync>(from: &[T], layout: &Strided, to: &mut [T]) {
     if let (&[.., rows, columns], &[.., 1, stride]) = (layout.dims(), layout.strides())
         && columns >= 8
@@ -74,7 +74,7 @@ fn pack<T: Pod + Send + Sync>(from: &[T], layout: &Strided, to: &mut [T]) {
             pick(&from[position..], stride, &mut to[at..][..n])
         });
     };
-    // One thread nearly fills the bandwidth of the caches.
+    // One thread almost reaches the bandwidth of the caches.
     let alone = if layout.is_contiguous() { 8 * PARALLEL } else { PARALLEL };
     if to.len() < alone {
         return some(0, to);
@@ -90,7 +90,7 @@ fn pick<T: Copy>(from: &[T], stride: usize, to: &mut [T]) {
     }
 }
 
-/// Copies matrices whose columns lie side by side in the source and whose rows do so in the target.
+/// Copies matrices whose columns are contiguous in the source and whose rows are contiguous in the target.
 fn transpose<T: Pod + Send + Sync>(
     from: &[T],
     layout: &Strided,

@@ -1,4 +1,4 @@
-//! Ops of a program's own.
+//! Ops defined by a program.
 
 use crate::access::{Source, Strided, Target, load, store};
 use isograd_core::custom::{CustomCall, CustomOp, Values};

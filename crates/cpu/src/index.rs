@@ -1,6 +1,6 @@
 //! Gather and scatter.
 //!
-//! Trailing dimensions along which the index does not change (those of an embedding's rows) are moved as a whole.
+//! Trailing dimensions along which the index is constant, such as the rows of an embedding, are moved as a whole.
 
 use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, load, store, with_acc, with_bits,
@@ -13,19 +13,19 @@ use isograd_core::{Call, Layout, Result};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// An index together with the tensor that it points into.
+/// An index and the tensor that it points into.
 struct Places<'a> {
     op: &'static str,
-    /// The index, without the dimensions along which it does not change.
+    /// The index, without the dimensions along which it is constant.
     index: Strided,
     view: View<'a>,
     rows: usize,
-    /// Where each row of the index would point if its value were 0.
+    /// The position of each row of the index for the value 0.
     origins: Strided,
     /// The step of the indexed dimension, and its extent.
     along: usize,
     extent: usize,
-    /// What lies at one row of the index, from offset 0.
+    /// The elements at one row of the index, from offset 0.
     inner: Strided,
     width: usize,
 }
@@ -52,7 +52,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Calls `f(first row, indices)` for blocks of rows until it fails.
+    /// Calls `f(first row, indices)` for blocks of rows, until it fails.
     fn blocks(&self, rows: Range<usize>, mut f: impl FnMut(usize, &[i64]) -> Result<()>) -> Result<()> {
         let mut scratch = [0i64; BLOCK];
         for at in rows.clone().step_by(BLOCK) {
@@ -62,7 +62,7 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// An error for the first value that is not an index. The position is that in the index without repetitions.
+    /// Returns an error for the first bad index. Its position is that in the index without repetitions.
     fn check(&self) -> Result<()> {
         if self.width == 0 {
             return Ok(());
@@ -73,7 +73,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// Calls `f(row, position)` for every row of a checked index: the position is where it points in the buffer.
+    /// Calls `f(row, position)` for every row of a checked index; `position` is the row's position in the buffer.
     fn each(&self, rows: Range<usize>, mut f: impl FnMut(usize, usize)) {
         let all = self.blocks(rows, |first, block| {
             for_runs(&self.origins, first, block.len(), |at, position, stride, n| {
@@ -126,7 +126,7 @@ pub fn scatter(call: &Call<'_>, mode: Scatter) -> Result<()> {
     let dim = call.ints[0] as usize;
     // Positions count from the first element of y, which is contiguous.
     let places = Places::new(call.op, &index, &Layout::contiguous(y.layout.shape().clone()), dim);
-    // All indices are looked at before anything is written.
+    // All indices are checked before the first write.
     places.check()?;
     if index.layout.shape().numel() == 0 {
         return Ok(());
@@ -139,12 +139,12 @@ pub fn scatter(call: &Call<'_>, mode: Scatter) -> Result<()> {
     Ok(())
 }
 
-/// How threads share the target of a scatter: in pieces that one thread owns and whose writes keep their order.
+/// The division of a scatter's target among threads. A thread owns a piece, and writes to it in order.
 #[derive(Clone, Copy)]
 struct Sharing {
     /// Elements of a piece.
     piece: usize,
-    /// The rows of the index that may point into one piece; all rows may if this is their number.
+    /// The number of rows of the index for each piece. If it is the number of all rows, every piece may get any row.
     rows: usize,
 }
 
@@ -154,7 +154,7 @@ impl Sharing {
         let outer: usize = all[..dim].iter().product();
         if places.rows * places.width >= PARALLEL {
             if outer == 1 && places.width >= 8 {
-                // Every thread looks at all of the index and takes what falls into its piece.
+                // Every thread reads the whole index, and takes the rows of its piece.
                 return Sharing { piece: places.extent.div_ceil(8) * places.along, rows: places.rows };
             }
             if outer > 1 && dims[..dim] == all[..dim] {
@@ -191,7 +191,7 @@ fn assign<T: Pod + Send + Sync>(places: &Places<'_>, sharing: Sharing, source: &
     });
 }
 
-/// Adds in the accumulation type and rounds once.
+/// Adds in the accumulation type, and rounds once.
 fn add<A: Acc>(
     call: &Call<'_>,
     places: &Places<'_>,
@@ -213,7 +213,7 @@ fn add<A: Acc>(
     Ok(())
 }
 
-/// Adds values to the elements of y from number `start` of a layout on.
+/// Adds values to the elements of y, from number `start` of a layout on.
 fn add_block<A: Acc>(y: &mut [A], layout: &Strided, start: usize, values: &[A]) {
     for_runs(layout, start, values.len(), |at, to, stride, n| {
         let values = &values[at..at + n];

@@ -95,7 +95,7 @@ impl Backend for Cpu {
         }
     }
 
-    /// Of statistics, whose sums need more than the dtype has.
+    /// Only statistics have kernels: their sums need a larger range than the dtype's.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
         [TypeId::of::<Variance>(), TypeId::of::<Moments>()].contains(&fused) && dtype.is_float()
     }

@@ -10,7 +10,7 @@ use isograd_core::{Call, DType, Result};
 use rayon::prelude::*;
 use std::ops::Deref;
 
-/// Products of fewer multiplications are not worth a second thread.
+/// A product with fewer multiplications runs on one thread.
 const PARALLEL: usize = 64 * 64 * 64;
 
 pub fn run(call: &Call<'_>) -> Result<()> {
@@ -35,7 +35,7 @@ fn product<A: Acc>(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `y = alpha a @ b + beta c`, reading what has a factor.
+/// `y = alpha a @ b + beta c`. Operands whose factor is 0 are not read.
 fn compute<A: Acc>(call: &Call<'_>, y: &mut [A]) -> Result<()> {
     let (shape, k) = (call.outputs[0].layout.shape(), call.inputs[0].layout.shape()[2]);
     let (alpha, beta) = (call.floats[0], call.floats[1]);
@@ -58,16 +58,16 @@ fn compute<A: Acc>(call: &Call<'_>, y: &mut [A]) -> Result<()> {
     Ok(())
 }
 
-/// A batch of matrices in the arithmetic's own type, wherever its elements lie.
+/// A batch of matrices in the arithmetic's type, of any strides.
 struct Matrices<'a, A: Acc> {
     values: Values<'a, A>,
     offset: usize,
-    /// Of batch, row and column.
+    /// Strides of batch, row and column.
     strides: [usize; 3],
 }
 
 enum Values<'a, A> {
-    /// As they lie in memory.
+    /// The elements of the operand's memory.
     Borrowed(&'a [A]),
     Converted(Scratch<'a, A>),
 }
@@ -90,7 +90,7 @@ impl<'a, A: Acc> Matrices<'a, A> {
             let values = Values::Borrowed(bytemuck::cast_slice(&source.bytes));
             return Ok(Matrices { values, offset: layout.offset(), strides: [strides[0], strides[1], strides[2]] });
         }
-        // Converted in the order of memory, and what is repeated only once.
+        // Converted in the order of memory; repeated elements are converted once.
         let is_turned = strides[1] < strides[2];
         let layout = if is_turned { layout.transpose(1, 2) } else { layout.clone() };
         let once = if strides[0] == 0 { layout.narrow(0, 0, 1, 1) } else { layout };
@@ -119,13 +119,13 @@ fn multiply<A: Acc>(
 ) {
     assert!(a.end([batches, m, k]) <= a.values.len() && b.end([batches, k, n]) <= b.values.len());
     assert_eq!(y.len(), batches * m * n);
-    // Batches are shared among threads, or else each product is.
+    // Threads share the batches, or each product if there is one batch.
     let large = batches * m * n * k >= PARALLEL;
     let share_batches = large && batches > 1 && (batches >= 16 || m * n * k < PARALLEL);
     let parallelism = if large && !share_batches { Parallelism::Rayon(0) } else { Parallelism::None };
     let one = |(batch, y): (usize, &mut [A])| {
-        // SAFETY: the assertions above keep every element that strides and extents can reach inside of the slices; y is
-        // this matrix alone, row-major. A is f32 or f64, for which the crate has kernels.
+        // SAFETY: the assertions above keep every element that strides and extents can reach inside of the slices; y is this matrix
+        // alone, row-major. A is f32 or f64, for which the crate has kernels.
         unsafe {
             gemm::gemm(
                 m,

@@ -10,12 +10,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Buffers are made of cache lines, so that every element type and vector is aligned.
+/// Buffers consist of cache lines, so that every element type and vector is aligned.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-/// What safe code cannot say of [`Line`]: that it is plain memory.
+/// Unsafe code that states that [`Line`] is plain memory.
 mod plain {
     #![allow(unsafe_code)]
 
@@ -25,12 +25,12 @@ mod plain {
     unsafe impl bytemuck::Pod for super::Line {}
 }
 
-/// Smaller buffers come from the allocator, which is good at them.
+/// Smaller buffers come from the allocator, which is fast for them.
 const POOLED_FROM: usize = 4096;
-/// The pool holds no more than this.
+/// The pool's largest size in bytes.
 const POOL_LIMIT: usize = 256 << 20;
 
-/// What the tensors of the device hold.
+/// Bytes held by the tensors of the device.
 #[derive(Default)]
 pub struct Pool {
     in_use: AtomicUsize,
@@ -92,7 +92,7 @@ impl Pool {
         }
         let mut free = self.free.lock();
         if free.bytes + bytes > POOL_LIMIT {
-            // What lies here is of sizes that are no longer asked for.
+            // The pool is full of sizes that are no longer requested.
             *free = Free::default();
         }
         free.bytes += bytes;
@@ -100,7 +100,7 @@ impl Pool {
     }
 }
 
-/// Elements of unspecified content that a kernel needs for itself, from the pool.
+/// A kernel's temporary memory of unspecified content, from the pool.
 pub struct Scratch<'a, T> {
     lines: Vec<Line>,
     len: usize,
@@ -108,7 +108,7 @@ pub struct Scratch<'a, T> {
     element: PhantomData<T>,
 }
 
-/// Room for `n` elements in the pool of a call's memory. Errors: `OutOfMemory`.
+/// Temporary memory for `n` elements from the pool of a call's device. Errors: `OutOfMemory`.
 pub fn scratch<'a, T: Pod>(call: &Call<'a>, n: usize) -> Result<Scratch<'a, T>> {
     let pool = &of(call.outputs[0].memory)?.pool;
     let lines = pool.take(n.saturating_mul(size_of::<T>())).map_err(|e| e.of(call.op))?;
@@ -150,12 +150,12 @@ impl CpuMemory {
         Ok(CpuMemory { bytes, lines, pool: pool.clone() })
     }
 
-    /// The bytes, shared with other readers (also of this thread).
+    /// The bytes, shared with other readers, including readers of this thread.
     pub fn read(&self) -> MappedRwLockReadGuard<'_, [u8]> {
         RwLockReadGuard::map(self.lines.read_recursive(), |lines| &bytemuck::cast_slice(lines)[..self.bytes])
     }
 
-    /// The bytes, for this writer alone.
+    /// The bytes, with exclusive access.
     pub fn write(&self) -> MappedRwLockWriteGuard<'_, [u8]> {
         RwLockWriteGuard::map(self.lines.write(), |lines| &mut bytemuck::cast_slice_mut(lines)[..self.bytes])
     }
@@ -174,7 +174,7 @@ impl Memory for CpuMemory {
     }
 }
 
-/// This backend's own type; an error if the memory is another device's.
+/// Downcasts to this backend's type. Returns an error for memory of another device.
 pub fn of(memory: &dyn Memory) -> Result<&CpuMemory> {
     memory.as_any().downcast_ref().ok_or_else(|| Error::backend("cpu", "the memory belongs to another device"))
 }

@@ -1,6 +1,6 @@
 //! Means, variances and norms of slices, whose sums and squares may leave the range of their dtype.
 //!
-//! Sums are in f64. Numbers of f64 are scaled by a power of 2 first, if a sum or a square of theirs is out of range.
+//! Sums are in f64. If a sum or a square of f64 numbers is out of range, the numbers are first scaled by a power of 2.
 
 use crate::access::{Acc, Source, Strided, Target, borrow, for_runs, store, with_acc, with_scratch};
 use crate::reduce::{COLUMNS, Rows, SEGMENT};
@@ -9,7 +9,7 @@ use isograd_core::{Call, DType, Result};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
-/// Mean of a slice, and the mean of squared deviations from it, both of numbers that were multiplied by `scale`.
+/// The mean of a slice, and the mean of squared deviations from it, of numbers multiplied by `scale`.
 #[derive(Clone, Copy, Default)]
 struct Moments {
     mean: f64,
@@ -22,13 +22,13 @@ impl Moments {
         self.square.sqrt() / self.scale
     }
 
-    /// Whether nothing was lost: squares of numbers of f32 are far inside of the range.
+    /// True if the moments are accurate without scaling. Squares of f32 numbers are well inside of the range.
     fn is_sure<A: Acc>(&self) -> bool {
         A::DTYPE != DType::F64 || (self.mean.is_finite() && (LEAST_SQUARE..=f64::MAX).contains(&self.square))
     }
 }
 
-/// The mean of squares of f64 from which on what is subnormal among them does not count.
+/// The mean of f64 squares above which subnormal squares are negligible.
 const LEAST_SQUARE: f64 = 1e-280;
 
 /// The variance and the mean.
@@ -40,12 +40,12 @@ pub fn variance(call: &Call<'_>, of: &Variance) -> Result<()> {
     run(call, of.dims, true, put)
 }
 
-/// The mean and the inverse of the deviation.
+/// The mean and the reciprocal deviation.
 pub fn moments(call: &Call<'_>, of: &reduce::Moments) -> Result<()> {
     run(call, of.dims, of.is_centred, |m, _| [m.mean / m.scale, m.deviation().hypot(of.eps.sqrt()).recip()])
 }
 
-/// Writes what `put` makes of the moments of each slice, and of the number of its elements, to the two outputs.
+/// Writes `put(moments, number of elements)` of each slice to the two outputs.
 fn run(call: &Call<'_>, dims: usize, is_centred: bool, put: impl Fn(&Moments, f64) -> [f64; 2]) -> Result<()> {
     let source = Source::new(&call.inputs[0])?;
     let rows = Rows::new(&source, dims);
@@ -105,12 +105,12 @@ fn scaled_moments<A: Acc>(rows: &Rows<'_>, row: usize, is_centred: bool, scale: 
     corrected(mean, if is_centred { shift / n } else { 0.0 }, square / n, scale)
 }
 
-/// Moments about the mean, from a mean that is `shift` too small and the mean of the squares of what differs from that.
+/// Moments about the mean, from a mean that is `shift` too small and the mean of squared differences from it.
 fn corrected(mean: f64, shift: f64, square: f64, scale: f64) -> Moments {
     Moments { mean: mean + shift, square: square - shift * shift, scale }
 }
 
-/// The power of 2 that makes the largest element of a row a number from 1 to 2; 1 if there is none, or no finite one.
+/// The power of 2 that scales the largest element of a row to 1 .. 2; 1 if the row is empty or has no finite largest element.
 fn scale<A: Acc>(rows: &Rows<'_>, row: usize) -> f64 {
     let mut largest = 0.0f64;
     rows.blocks(row, 0, rows.count, |_, block: &[A]| {
@@ -121,7 +121,7 @@ fn scale<A: Acc>(rows: &Rows<'_>, row: usize) -> f64 {
     if largest > 0.0 && largest.is_finite() { 2f64.powi(-exponent as i32) } else { 1.0 }
 }
 
-/// Sums of what `f` makes of each element of a row, in an order that depends on the shape alone.
+/// Sums of `f` over the elements of a row, in an order that depends only on the shape.
 fn sums<A: Acc, const K: usize>(rows: &Rows<'_>, row: usize, f: impl Fn(f64) -> [f64; K] + Sync) -> [f64; K] {
     let add = |mut all: [f64; K], one: [f64; K]| {
         all.iter_mut().zip(one).for_each(|(a, b)| *a += b);
@@ -148,7 +148,7 @@ fn sums<A: Acc, const K: usize>(rows: &Rows<'_>, row: usize, f: impl Fn(f64) -> 
     }
 }
 
-/// The moments of neighbouring columns from `first` on, so that memory is read in its order.
+/// The moments of adjacent columns from `first` on. Memory is read in its order.
 fn of_columns<A: Acc>(rows: &Rows<'_>, first: usize, is_centred: bool, found: &mut [Moments]) {
     let (n, base) = (rows.count as f64, rows.kept.position(first));
     let each_line = |f: &mut dyn FnMut(&[A])| {
@@ -178,15 +178,15 @@ fn of_columns<A: Acc>(rows: &Rows<'_>, first: usize, is_centred: bool, found: &m
     }
 }
 
-/// The mean of a row whose sum is out of range.
+/// The mean of a row whose sum overflows.
 pub fn mean<A: Acc>(rows: &Rows<'_>, row: usize) -> A {
-    // No more than 1 over the number of elements.
+    // A power of 2 of at most 1 over the number of elements.
     let share = 2f64.powi(-(rows.count as f64).log2().ceil() as i32);
     let [sum] = sums::<A, 1>(rows, row, |v| [v * share]);
     A::from_f64(sum / (rows.count as f64 * share))
 }
 
-/// The norm of a row, given the sum of its squares, which may be out of range.
+/// The norm of a row from the sum of its squares, which may be out of range.
 pub fn norm<A: Acc>(rows: &Rows<'_>, row: usize, square: A) -> A {
     let (least, most) = match A::DTYPE {
         DType::F64 => (LEAST_SQUARE, f64::MAX),

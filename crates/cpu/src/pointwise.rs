@@ -28,16 +28,16 @@ pub fn run(call: &Call<'_>, function: Pointwise) -> Result<()> {
 /// Elements that are evaluated together.
 const LANES: usize = 16;
 
-/// Inputs and attributes to outputs.
+/// A function of inputs and attributes that writes outputs.
 type Eval<A> = fn(&[&[A]], &[A], &mut [&mut [A]]);
 
-/// A pointwise function over slices of one length. Only these two are compiled for every function; all else is compiled once for each
-/// type of the arithmetic.
+/// A pointwise function over slices of the same length. Only these two are compiled for every function. The other code is compiled
+/// once for each arithmetic type.
 struct Functions<A> {
-    /// Inputs, outputs included where the function changes them.
+    /// The number of inputs, including the outputs of an `inout` function.
     inputs: usize,
     eval: Eval<A>,
-    /// The first element that the function does not accept.
+    /// The first element that fails the function's check.
     refused: fn(&[&[A]], &[A]) -> Option<usize>,
 }
 
@@ -51,13 +51,13 @@ impl<A: Acc> Visitor<A::Number, bool> for Compiled<A> {
     }
 }
 
-/// An input as the blocks read it.
+/// An input, as the blocks read it.
 struct Input<'a> {
     view: View<'a>,
     layout: Strided,
-    /// Elements lie side by side in the arithmetic's own type, from here on.
+    /// The start of the elements, if they are adjacent and in the arithmetic's type.
     direct: Option<usize>,
-    /// All elements are the same one.
+    /// All elements are the same element.
     is_scalar: bool,
 }
 
@@ -96,7 +96,7 @@ fn evaluate<A: Acc>(call: &Call<'_>, function: Pointwise, functions: Functions<A
         let start = i * chunk;
         work.chunk(start, chunk.min(numel - start), bytes)
     };
-    // All chunks run, so that the error is that of the first failing element on any number of threads.
+    // All chunks run, so that the error is that of the first failing element for any number of threads.
     let failures = chunks.par_iter_mut().enumerate().filter_map(|(i, bytes)| Some((i, run((i, bytes)).err()?)));
     failures.min_by_key(|(i, _)| *i).map_or(Ok(()), |(_, error)| Err(error))
 }
@@ -105,7 +105,7 @@ fn evaluate<A: Acc>(call: &Call<'_>, function: Pointwise, functions: Functions<A
 struct Work<'a, A: Acc> {
     op: &'static str,
     inputs: &'a [Input<'a>],
-    /// How many of the function's inputs are its outputs.
+    /// The number of inputs that are outputs too.
     read: usize,
     dtypes: &'a [DType],
     attributes: &'a [A],
@@ -132,7 +132,7 @@ impl<A: Acc> Work<'_, A> {
         })
     }
 
-    /// Brings what is not read directly into the scratch buffer.
+    /// Loads inputs that are not read directly into the scratch buffer.
     fn gather(&self, start: usize, at: usize, n: usize, block: usize, bytes: &[&mut [u8]], scratch: &mut [A]) {
         for k in 0..self.read {
             let view = View { bytes: bytes[k], dtype: self.dtypes[k] };
@@ -183,19 +183,19 @@ impl<A: Acc> Work<'_, A> {
     }
 }
 
-/// The first element that a function does not accept.
+/// The first element that fails a function's check.
 fn refused<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],
 ) -> Option<usize> {
     let attributes = std::array::from_fn(|i| attributes[i].number());
     let check = |i: usize| R::check(std::array::from_fn(|k| x[k][i].number()), attributes);
-    // A function that accepts everything says so of any element.
+    // A function without a check accepts any element.
     check(0)?;
     (0..x[0].len()).find(|&i| check(i) == Some(false))
 }
 
-/// Evaluates a function, several elements at a time: arrays of a fixed length are what the compiler turns into vectors.
+/// Evaluates a function for several elements at a time. The compiler vectorises arrays of a fixed length.
 fn eval<A: Acc, R: Row<A::Number, bool, N, K, M>, const N: usize, const K: usize, const M: usize>(
     x: &[&[A]],
     attributes: &[A],

@@ -1,4 +1,4 @@
-//! Random draws, bit for bit those of every other backend.
+//! Random draws, with the same bits as on every other backend.
 
 use crate::access::{PARALLEL, Target, store};
 use isograd_core::backend::Random;
@@ -38,7 +38,7 @@ pub fn run(call: &Call<'_>, kind: Random) -> Result<()> {
     Ok(())
 }
 
-/// Hands each block's draws to `f` together with the bytes of its (up to four) elements.
+/// Passes each block's draws to `f`, together with the bytes of its (up to four) elements.
 fn each(state: RngState, bytes: &mut [u8], size: usize, f: impl Fn([u32; 4], &mut [u8]) + Sync) {
     let some = |first: usize, bytes: &mut [u8]| {
         bytes.chunks_mut(4 * size).enumerate().for_each(|(i, out)| f(draws(state, (first + i) as u64), out));

@@ -1,8 +1,8 @@
-//! Reductions of the last dimensions of a view, in an order that depends on the shape alone.
+//! Reductions of the last dimensions of a view, in an order that depends only on the shape.
 //!
-//! The reduced elements of a row are cut into segments, which threads share, and these into blocks of a few hundred
-//! elements. Partial results of blocks, and then of segments, are joined like the digits of a binary counter, so that the
-//! error of a sum grows with the logarithm of its length.
+//! The reduced elements of a row are divided into segments, which threads share, and these into blocks of a few hundred elements.
+//! Partial results of blocks, and then of segments, are joined in the order of a binary counter's carries. The error of a sum
+//! therefore grows with the logarithm of its length.
 
 use crate::access::{
     Acc, BLOCK, PARALLEL, Source, Strided, Target, View, borrow, for_runs, store, with_acc, with_scratch,
@@ -15,22 +15,22 @@ use smallvec::{SmallVec, smallvec};
 
 /// Elements of a row that one thread reduces at a time.
 pub const SEGMENT: usize = 64 * BLOCK;
-/// Columns that are reduced side by side, and their lines that are joined one after the other.
+/// Columns that are reduced side by side, and lines of them that are joined sequentially.
 pub const COLUMNS: usize = 128;
 const LINES: usize = 32;
 
-/// Which element an arg-reduction looks for.
+/// The extremum of an arg-reduction.
 #[derive(Clone, Copy)]
 pub enum Extremum {
     Max,
     Min,
 }
 
-/// What a reduction does with elements; `join` is called in a fixed order.
+/// The function of a reduction. `join` is called in a fixed order.
 trait Fold<A: Acc>: Sync {
     fn identity() -> A;
     fn join(a: A, b: A) -> A;
-    /// What an element contributes.
+    /// The partial result of one element.
     #[inline(always)]
     fn take(v: A) -> A {
         v
@@ -77,7 +77,7 @@ impl<A: Acc> Fold<A> for Product {
     }
 }
 
-// Core does not let extrema of nothing through, so their identity is never seen.
+// Core rejects extrema of empty slices, so their identity never is a result.
 impl<A: Acc> Fold<A> for Max {
     fn identity() -> A {
         A::from_i64(0)
@@ -126,7 +126,7 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// The extent of columns that lie side by side, if reading rows would jump about in memory.
+    /// The number of adjacent columns, if reading rows would be strided access.
     pub fn columns(&self) -> Option<usize> {
         let (columns, stride) = self.kept.last();
         (stride == 1 && columns >= 8 && self.count > 1 && self.reduced.last().1 != 1).then_some(columns)
@@ -172,15 +172,15 @@ fn reduce<A: Acc>(op: &'static str, rows: &Rows<'_>, targets: &mut [Target<'_>],
     Ok(())
 }
 
-/// Results of rows, of which few need no allocation.
+/// Results of rows. A few of them need no allocation.
 type Results<A> = SmallVec<[A; 32]>;
 
-/// `n` times `v`. Errors: `OutOfMemory`, of `op`.
+/// `n` copies of `v`. Errors: `OutOfMemory`, of `op`.
 fn results<A: Acc>(op: &'static str, v: A, n: usize) -> Result<Results<A>> {
     if n > 32 { Ok(host::repeated(op, v, n)?.into()) } else { Ok(smallvec![v; n]) }
 }
 
-/// The mean of a row that has this sum.
+/// The mean of a row with this sum.
 fn mean<A: Acc>(rows: &Rows<'_>, row: usize, sum: A) -> A {
     match sum.to_f64().is_finite() {
         true => A::from_f64(sum.to_f64() / rows.count as f64),
@@ -188,7 +188,7 @@ fn mean<A: Acc>(rows: &Rows<'_>, row: usize, sum: A) -> A {
     }
 }
 
-/// Replaces an element of each row by 1 over how many elements of the row are it.
+/// Replaces an extremum of each row by 1 over the number of elements of the row that equal it.
 fn shares<A: Acc>(rows: &Rows<'_>, of: &mut [A]) {
     let count = |(row, value): (usize, &mut A)| {
         let mut count = 0;
@@ -206,7 +206,7 @@ fn fold<A: Acc, F: Fold<A>>(op: &'static str, rows: &Rows<'_>) -> Result<Results
     let segments = rows.count.div_ceil(SEGMENT).max(1);
     let mut partial = results(op, F::identity(), segments * rows.rows)?;
     let columns = rows.columns();
-    // Work that must not be cut further: so many results, of one segment, that lie side by side.
+    // The smallest unit of work: adjacent results, and one segment.
     let (line, piece) = match columns {
         Some(columns) => (columns, COLUMNS),
         None => (rows.rows, (BLOCK * 16 / rows.count.max(1)).max(1)),
@@ -232,7 +232,7 @@ fn fold<A: Acc, F: Fold<A>>(op: &'static str, rows: &Rows<'_>) -> Result<Results
         }
     }
     if segments > 1 {
-        // Each total takes the place of the row's first part.
+        // The total of each row replaces its first part.
         for row in 0..rows.rows {
             let mut counter = Counter::new();
             (0..segments).for_each(|s| counter.push::<F>(partial[s * rows.rows + row]));
@@ -243,7 +243,7 @@ fn fold<A: Acc, F: Fold<A>>(op: &'static str, rows: &Rows<'_>) -> Result<Results
     Ok(partial)
 }
 
-/// Joins partial results pairwise, as a binary counter carries.
+/// Joins partial results pairwise, like a binary counter.
 struct Counter<A> {
     count: usize,
     /// Digit `k` is in use where bit `k` of the count is set.
@@ -293,7 +293,7 @@ fn fold_block<A: Acc, F: Fold<A>>(block: &[A]) -> A {
     few.map_or(joined, |few| F::join(joined, few))
 }
 
-/// Reduces columns `first ..` side by side, so that memory is read in its order; the results replace `y`.
+/// Reduces columns `first ..` side by side, in the order of memory. The results replace `y`.
 fn fold_columns<A: Acc, F: Fold<A>>(rows: &Rows<'_>, first: usize, start: usize, end: usize, y: &mut [A]) {
     let (width, base) = (y.len(), rows.kept.position(first));
     let digits = (end - start).div_ceil(LINES).ilog2() as usize + 1;
@@ -328,8 +328,7 @@ fn fold_columns<A: Acc, F: Fold<A>>(rows: &Rows<'_>, first: usize, start: usize,
     });
 }
 
-/// True if `v` is strictly better than `best`; NaN is better than any number, and, where the last one is looked for, than
-/// another.
+/// True if `v` is strictly better than `best`. NaN is better than any number and, with `is_last_nan`, than another NaN.
 fn beats<A: Acc>(v: A, best: A, which: Extremum, is_last_nan: bool) -> bool {
     let better = match which {
         Extremum::Max => v > best,

@@ -7,7 +7,7 @@ use isograd_core::backend::Scan;
 use isograd_core::{Call, DType, Layout, Result, host};
 use rayon::prelude::*;
 
-/// Longer running sums are made of parts of this length, so that errors do not pile up along the whole row.
+/// Longer running sums are computed in parts of this length, which keeps rounding errors small.
 const PART: usize = 128;
 
 pub fn run(call: &Call<'_>, kind: Scan) -> Result<()> {
@@ -73,7 +73,7 @@ fn running_sum<A: Acc>(op: &'static str, x: &mut [A]) -> Result<()> {
     Ok(())
 }
 
-/// In order: a product of parts could overflow where the running product does not.
+/// Sequential: a product of parts could overflow where the running product does not.
 fn running_product<A: Acc>(x: &mut [A]) {
     (1..x.len()).for_each(|i| x[i] = A::back(x[i - 1].number() * x[i].number()));
 }

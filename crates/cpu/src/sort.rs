@@ -22,7 +22,7 @@ fn sort<A: Acc>(call: &Call<'_>, source: &Source<'_>, values: &mut Target<'_>, i
     let one = |r: usize, bytes: &mut [u8], order: &mut [i64]| {
         let mut x = scratch::<A>(call, row)?;
         load(view, &layout, r * row, &mut x);
-        // Equal values go by their positions, which makes the order that of a stable sort.
+        // Equal values are compared by position, which makes the sort stable.
         let key = |v: A| if descending { !v.rank() } else { v.rank() };
         let mut keys = scratch::<u128>(call, row)?;
         keys.iter_mut().zip(x.iter()).zip(0..).for_each(|((at, &v), i)| *at = (key(v) as u128) << 64 | i);
