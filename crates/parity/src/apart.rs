@@ -1,5 +1,5 @@
-//! Checks in processes of their own: several at once where a driver compiles for one thread of a process at a time, and
-//! where a driver that crashes ends no more than one of them.
+//! Checks in separate processes. They allow several compilations at once where a driver compiles in one thread of a process at a
+//! time, and a driver's crash ends only one process.
 
 use crate::report::Finding;
 use crate::run::Extent;
@@ -9,42 +9,42 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// How such a process is started, and for which devices. It calls [`serve`](crate::serve).
+/// The command of a separate process, and the devices that need one. The process calls [`serve`](crate::serve).
 #[derive(Clone, Debug)]
 pub struct Apart {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Its environment, as it was before a device was opened: loaders of OpenCL cut variables of their process.
+    /// Its environment, as it was before a device was opened: loaders of OpenCL truncate variables of their process.
     pub environment: Vec<(OsString, OsString)>,
     /// The names of the devices.
     pub devices: Vec<String>,
 }
 
-/// What a process is asked for: one line of JSON. The answer is another, of findings, or of why there are none.
+/// A request to a process: one line of JSON. The answer is another line: findings, or the reason why there are none.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Task {
     pub device: String,
-    /// What the device is: another process may see other ones.
+    /// The hardware of the device, because another process may see other devices.
     pub hardware: String,
     pub has_f64: bool,
     pub work: Work,
 }
 
-/// What is to be done on the device.
+/// The work on the device.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// The checks of an op of the registry.
+    /// Checks of an op of the registry.
     Op { op: String, dtype: String, extent: Extent, cases: Option<u32>, seed: u64 },
-    /// Cases of a folder, by their names.
+    /// Cases of a folder, by name.
     Cases { folder: String, names: Vec<String>, dump: Option<PathBuf> },
 }
 
-/// Tasks of one process: NVIDIA's OpenCL has no memory left for a queue after some forty.
+/// The largest number of tasks of one process: NVIDIA's OpenCL has no memory left for a queue after some forty.
 const MOST_TASKS: usize = 8;
 
-/// One process after another.
+/// Processes, one after another.
 pub(crate) struct Processes<'a> {
     apart: &'a Apart,
     running: Option<Process>,
@@ -55,7 +55,7 @@ impl<'a> Processes<'a> {
         Processes { apart, running: None }
     }
 
-    /// Has a task done by the process that runs, or by a new one. Errors say how it ended.
+    /// Runs a task in the current process, or in a new one. An error describes how the process ended.
     pub fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
         self.running.take_if(|process| process.left == 0);
         let asked = match &mut self.running {
@@ -66,12 +66,12 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// A process that runs.
+/// A running process.
 struct Process {
     child: Child,
-    /// How many tasks it has still to be asked for.
+    /// The number of further tasks that it may get.
     left: usize,
-    // Taken when it is to end.
+    // Taken to end the process.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -89,11 +89,11 @@ impl Process {
         }
     }
 
-    /// Has a task done. Errors say how the process ended.
+    /// Runs a task. An error describes how the process ended.
     fn ask(&mut self, task: &Task) -> io::Result<Vec<Finding>> {
         self.left = self.left.saturating_sub(1);
         let mut line = serde_json::to_string(task)? + "\n";
-        // What is not read has ended, which the answer tells.
+        // If the write fails, the process has ended, which reading the answer reports.
         let _ = self.input.as_mut().map(|input| input.write_all(line.as_bytes()));
         line.clear();
         if self.output.read_line(&mut line)? == 0 {
@@ -110,7 +110,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // Nobody is left to report an error to.
         let _ = self.end();
     }
 }

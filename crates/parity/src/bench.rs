@@ -1,14 +1,14 @@
-//! What `isograd bench` measures of an op: calls at full size, and the bytes and operations that they need.
+//! The measurements of `isograd bench`: calls at full size, with their bytes and operations.
 
 use isograd_core::{DType, Device, Result, Rng, Tensor};
 
-/// Dtypes of a measurement.
+/// Dtypes of measurements.
 pub const F32: &[DType] = &[DType::F32];
-/// The 16 bits of IEEE.
+/// IEEE half precision.
 pub const F16: &[DType] = &[DType::F16];
-/// The 16 bits of training.
+/// The 16-bit dtype of training.
 pub const BF16: &[DType] = &[DType::BF16];
-/// Those that training stores.
+/// The dtypes that training stores.
 pub const STORED: &[DType] = &[DType::F32, DType::BF16];
 
 /// Elements of elementwise ops.
@@ -16,7 +16,7 @@ pub const MANY: usize = 64 << 20;
 /// Bytes of an index.
 pub const INDEX: usize = 8;
 
-/// What a call needs at least: bytes of every input and output once, and operations, two for a multiply-add.
+/// The minimal cost of a call: bytes of every input and output once, and operations, two for a multiply-add.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Bytes that are read or written.
@@ -26,12 +26,12 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// A cost of so many bytes, and no operations to speak of.
+    /// A cost in bytes, with negligible operations.
     pub fn bytes(bytes: usize) -> Cost {
         Cost { bytes, flops: 0.0 }
     }
 
-    /// That of `[m, k] @ [k, n]` in the dtype of the call.
+    /// The cost of `[m, k] @ [k, n]` in the dtype of the call.
     pub fn product(c: &Call, [m, k, n]: [usize; 3]) -> Cost {
         Cost { bytes: c.bytes(m * k + k * n + m * n), flops: 2.0 * m as f64 * k as f64 * n as f64 }
     }
@@ -39,13 +39,13 @@ impl Cost {
 
 /// A measurement at its shape on a device.
 pub struct Call {
-    /// Where it runs.
+    /// The device.
     pub device: Device,
-    /// The shape, whose meaning is the op's.
+    /// The shape. Its meaning depends on the op.
     pub dims: Vec<usize>,
     /// The dtype of its floats.
     pub dtype: DType,
-    /// What its inputs are drawn from.
+    /// The generator of the inputs.
     pub rng: Rng,
 }
 
@@ -60,17 +60,17 @@ impl Call {
         self.dims.iter().product()
     }
 
-    /// Bytes of so many elements.
+    /// Bytes of a number of elements.
     pub fn bytes(&self, elements: usize) -> usize {
         elements * self.dtype.size()
     }
 
-    /// A cost of so many tensors of the shape.
+    /// The cost of a number of tensors of the shape.
     pub fn whole(&self, tensors: usize) -> Cost {
         Cost::bytes(self.bytes(tensors * self.numel()))
     }
 
-    /// A tensor of normal draws, so that no unit of the hardware has it easy.
+    /// A tensor of normal draws, because constant data could make the hardware faster.
     pub fn normal(&self, dims: &[usize]) -> Result<Tensor> {
         Tensor::randn(dims, 0.0, 1.0, self.dtype, &self.device, &self.rng)
     }
@@ -80,7 +80,7 @@ impl Call {
         shapes.into_iter().map(|dims| self.normal(dims)).collect()
     }
 
-    /// So many tensors of the shape.
+    /// A number of tensors of the shape.
     pub fn alike(&self, count: usize) -> Result<Vec<Tensor>> {
         (0..count).map(|_| self.normal(&self.dims)).collect()
     }
@@ -91,10 +91,10 @@ impl Call {
     }
 }
 
-/// Something that is timed again and again.
+/// Repeated, timed work.
 pub type Work = Box<dyn FnMut() -> Result<()>>;
 
-/// What is measured.
+/// The measured action.
 #[derive(Clone, Copy)]
 pub enum Action {
     /// A function of tensors, with the inputs that it is given.
@@ -104,7 +104,7 @@ pub enum Action {
         /// Runs the op.
         call: fn(&Call, &[Tensor]) -> Result<Tensor>,
     },
-    /// Anything else.
+    /// Any other work.
     Work(fn(&Call) -> Result<Work>),
 }
 
@@ -116,19 +116,19 @@ pub fn call(inputs: fn(&Call) -> Result<Vec<Tensor>>, call: fn(&Call, &[Tensor])
 /// A measurement of an op: a row for each dtype and pass.
 #[derive(Clone)]
 pub struct Bench {
-    /// What distinguishes it from others of the same op, such as `of rows`; empty if nothing does.
+    /// The distinction from other measurements of the same op, such as `of rows`; empty if there is none.
     pub variant: &'static str,
     /// The shape.
     pub dims: Vec<usize>,
-    /// What is measured.
+    /// The measured action.
     pub action: Action,
     /// The dtypes of its floats.
     pub dtypes: &'static [DType],
-    /// How many of the first extents are divided where a device cannot take the whole.
+    /// The number of leading extents that are divided if a device cannot hold the whole.
     pub shrinks: usize,
-    /// What the call needs.
+    /// The cost of the call.
     pub forward: fn(&Call) -> Cost,
-    /// What the backward pass needs, where that is a row too. The inputs, floats, are leaves then.
+    /// The cost of the backward pass, if it is measured too. The float inputs are then leaves.
     pub backward: Option<fn(&Call) -> Cost>,
 }
 
@@ -138,27 +138,27 @@ impl Bench {
         Bench { variant: "", dims: dims.to_vec(), action, forward, dtypes: F32, shrinks: 1, backward: None }
     }
 
-    /// A function of `tensors` tensors of one shape of [`MANY`] elements, which reads each and writes as many.
+    /// A function of `tensors`, tensors of the same shape with [`MANY`] elements. It reads each and writes one.
     pub fn elementwise(tensors: fn(&Call) -> Result<Vec<Tensor>>, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
         Bench::new(&[MANY], call(tensors, f), |c| c.whole(2)).dtypes(STORED)
     }
 
-    /// What distinguishes it.
+    /// Sets the distinction.
     pub fn variant(self, variant: &'static str) -> Bench {
         Bench { variant, ..self }
     }
 
-    /// In other dtypes.
+    /// Sets the dtypes.
     pub fn dtypes(self, dtypes: &'static [DType]) -> Bench {
         Bench { dtypes, ..self }
     }
 
-    /// With so many first extents divided where a device cannot take the whole.
+    /// Sets the number of leading extents that are divided if a device cannot hold the whole.
     pub fn shrinks(self, shrinks: usize) -> Bench {
         Bench { shrinks, ..self }
     }
 
-    /// With the backward pass.
+    /// Adds the backward pass.
     pub fn backward(self, cost: fn(&Call) -> Cost) -> Bench {
         Bench { backward: Some(cost), ..self }
     }
@@ -174,12 +174,12 @@ pub fn two(c: &Call) -> Result<Vec<Tensor>> {
     c.alike(2)
 }
 
-/// The copy that the bandwidth of a device is measured with.
+/// The copy that measures a device's bandwidth.
 pub fn copy_ceiling() -> Bench {
     crate::registry::copies(256 << 20)
 }
 
-/// The product that the matrix rate of a device is measured with.
+/// The product that measures a device's matrix rate.
 pub fn matrix_ceiling() -> Bench {
     crate::registry::squares(8192)
 }

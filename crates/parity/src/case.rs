@@ -1,9 +1,9 @@
-//! Generated inputs: from a shape and a seed, the same every time.
+//! Generated inputs, determined by a shape and a seed.
 
 use isograd_core::{Device, Result, Shape, Tensor};
 use serde_json::Value;
 
-/// Where the elements of an input lie.
+/// The range of an input's elements.
 #[derive(Clone, Copy, Debug)]
 pub enum Domain {
     /// -2 to 2.
@@ -12,11 +12,11 @@ pub enum Domain {
     Positive,
     /// 0.05 to 0.95.
     Unit,
-    /// -6 to 6, at least 0.05 away from these points, where a derivative jumps.
+    /// -6 to 6, at a distance of at least 0.05 from these points, where a derivative jumps.
     Away(&'static [f64]),
-    /// No two alike, at least 0.07 apart.
+    /// Distinct elements, at least 0.07 apart.
     Distinct,
-    /// Multiples of 0.1 plus this phase plus up to 0.01: different phases never meet.
+    /// Multiples of 0.1, plus this phase, plus up to 0.01. Elements of different phases are never equal.
     Grid(f64),
 }
 
@@ -27,7 +27,7 @@ pub struct Case {
     pub attributes: Value,
     /// The inputs, floats in f64.
     pub inputs: Vec<(String, Tensor)>,
-    /// Where an op without inputs runs.
+    /// The device of an op without inputs.
     pub device: Option<Device>,
 }
 
@@ -66,7 +66,7 @@ pub struct Gen {
     /// The shape around which the case is built.
     pub shape: Vec<usize>,
     device: Device,
-    /// Whether extents that ops choose for large shapes are those of whole words.
+    /// True if the extents that ops choose for large shapes are multiples of whole words.
     in_words: bool,
     state: u64,
 }
@@ -77,7 +77,7 @@ impl Gen {
         Gen { shape: shape.to_vec(), device: device.clone(), in_words: seed.is_multiple_of(2), state: seed }
     }
 
-    /// Where the case's tensors are.
+    /// The device of the case's tensors.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -96,12 +96,12 @@ impl Gen {
         (self.bits() >> 32) as usize % n.max(1)
     }
 
-    /// True half of the time.
+    /// True with probability 1/2.
     pub fn coin(&mut self) -> bool {
         self.below(2) == 1
     }
 
-    /// One of several.
+    /// One of the choices.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
@@ -181,8 +181,7 @@ impl Gen {
         self.indices(n, shape)
     }
 
-    /// Indices along dimension `dim`, in `0..n`, of what is overwritten: any, several of one place among them; where the time is
-    /// measured all different.
+    /// Indices in `0..n` along dimension `dim`, for overwriting. Positions may repeat. In a timed case all are different.
     pub fn overwriting_indices(&mut self, n: usize, shape: &[usize], dim: usize) -> Tensor {
         if self.timed().is_none() {
             return self.indices(n, shape);
@@ -207,7 +206,7 @@ impl Gen {
         if self.coin() { d } else { d - rank as isize }
     }
 
-    /// Some dimensions of the case's shape, each at most once; `null` (all) now and then.
+    /// Some dimensions of the case's shape, each at most once; sometimes `null` (all).
     pub fn dims(&mut self) -> Value {
         let rank = self.shape.len().max(1);
         let chosen: Vec<usize> = (0..rank).filter(|_| self.coin()).collect();
@@ -219,18 +218,18 @@ impl Gen {
         self.shape.iter_mut().for_each(|d| *d = (*d).max(1));
     }
 
-    /// Whether the case's shape is large.
+    /// True if the case's shape is large.
     pub fn is_large(&self) -> bool {
         self.shape.iter().product::<usize>() > 512
     }
 
-    /// How many elements an operand should have, if the case is one whose time is measured: those of its shape.
+    /// The number of elements of an operand in a timed case: the number of elements of the shape.
     pub fn timed(&self) -> Option<usize> {
         Some(self.shape.iter().product()).filter(|&elements| elements >= 1 << 20)
     }
 
-    /// An extent for ops that choose their own: below 4, and up to 150 if the case's shape is large, where those of a case
-    /// with an even seed are multiples of 16.
+    /// An extent for ops that choose their own: below 4, or up to 150 if the case's shape is large. In a large case with an even
+    /// seed it is a multiple of 16.
     pub fn side(&mut self) -> usize {
         match (self.is_large(), self.in_words) {
             (false, _) => self.below(4),
@@ -239,7 +238,7 @@ impl Gen {
         }
     }
 
-    /// Gives the shape at least this rank, by leading extents of 2.
+    /// Raises the shape's rank to at least this, by leading extents of 2.
     pub fn at_least_rank(&mut self, rank: usize) {
         while self.shape.len() < rank {
             self.shape.insert(0, 2);

@@ -1,5 +1,5 @@
-//! The checks of one op: each takes a case whose floats are f64 on the CPU, and says how near its results come to what
-//! is allowed, or what is wrong.
+//! The checks of one op. Each takes a case with f64 floats on the CPU, and returns the distance of the results in units of their
+//! bounds, or a description of the mistake.
 
 use crate::case::{Case, Gen};
 use crate::compare::{Distance, Miss, cancels, close_values, measure, precision, same_bits};
@@ -9,7 +9,7 @@ use crate::watch::{Kernels, Watched};
 use isograd_core::tape::{BackwardOptions, GradcheckOptions, grad_with};
 use isograd_core::{DType, Device, Error, Result, Tensor, no_grad, tape};
 
-/// What a check finds.
+/// The result of a check.
 pub type Found = std::result::Result<Distance, Miss>;
 
 type Fallible<T = ()> = std::result::Result<T, String>;
@@ -22,7 +22,7 @@ fn cpu() -> Device {
     Device::cpu().expect("the CPU backend is linked")
 }
 
-/// The case with its floats rounded to a dtype; without inputs, of results in it.
+/// The case with its floats rounded to a dtype. A case without inputs gets results in this dtype.
 pub fn narrow(case: &Case, dtype: DType) -> Result<Case> {
     let mut case = case.map_floats(|t| t.cast(dtype))?;
     if case.inputs.is_empty() && case.attributes.get("dtype").is_some() {
@@ -31,18 +31,18 @@ pub fn narrow(case: &Case, dtype: DType) -> Result<Case> {
     Ok(case)
 }
 
-/// The op, its attributes and what its inputs are.
+/// The op, its attributes, and dtypes and shapes of its inputs.
 pub fn shown(case: &Case) -> String {
     let inputs: Vec<String> = case.inputs.iter().map(|(n, t)| format!("{n}: {} {}", t.dtype(), t.shape())).collect();
     format!("{} ({})", case.attributes, inputs.join(", "))
 }
 
-/// The results of an op on a device, brought to the CPU.
+/// The results of an op on a device, copied to the CPU.
 fn outputs(op: &Op, case: &Case, device: &Device) -> Result<Vec<Tensor>> {
     op.call(&case.to(device)?)?.iter().map(|y| y.to_device(&cpu())).collect()
 }
 
-/// A gradient that differs for neighbours: what is the same for all cancels in a softmax or a norm. At most 1.
+/// A gradient that differs between neighbours, because a constant one cancels in a softmax or a norm. At most 1.
 fn cotangent(y: &Tensor) -> Result<Tensor> {
     let values = (0..y.numel()).map(|i| ((i * 7919) % 13) as f64 / 8.0 - 0.75).collect::<Vec<_>>();
     Tensor::from_vec(values, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())
@@ -52,7 +52,7 @@ fn backward(y: &Tensor) -> Result<()> {
     y.backward_with(BackwardOptions { gradient: Some(cotangent(y)?), ..Default::default() })
 }
 
-/// The outputs of an op and the gradients of its inputs, where the case is.
+/// The outputs of an op and the gradients of its inputs, on the case's device.
 fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
     let mut case = case.clone();
     let differentiable = op.differentiable(&case);
@@ -63,27 +63,27 @@ fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
     all.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
     all.iter_mut().for_each(|y| *y = y.detach());
     all.extend(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()));
-    // What a kernel finds in its data, a device may tell later.
+    // A device may report errors that a kernel finds in its data later.
     all.first().map_or(Ok(()), |y| y.device().synchronize())?;
     Ok(all)
 }
 
-/// The outputs of an op and the gradients of its inputs, brought to the CPU.
+/// The outputs of an op and the gradients of its inputs, copied to the CPU.
 fn results(op: &Op, case: &Case, device: &Device) -> Result<Vec<Tensor>> {
     run(op, &case.to(device)?)?.iter().map(|y| y.to_device(&cpu())).collect()
 }
 
-/// How far each of several results is, at most.
+/// The largest distance of several results.
 fn worst(mut found: impl Iterator<Item = Found>) -> Found {
     found.try_fold(Distance::default(), |worst, next| Ok(worst.or(next?)))
 }
 
-/// The result in `dtype` against the one in f64 on the CPU, from the same inputs.
+/// The result in `dtype` against f64 on the CPU, for the same inputs.
 pub fn forward(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     against_f64(op, case, dtype, device, false)
 }
 
-/// The results from whole numbers against those of the CPU, bit for bit; or errors of one kind.
+/// Integer results against the CPU's, bit for bit; or errors of the same kind.
 pub fn integers(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let case = whole(case, dtype).map_err(text)?;
     match (outputs(op, &case, device), op.call(&case)) {
@@ -93,7 +93,7 @@ pub fn integers(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     }
 }
 
-/// Whether an op that is given floats runs in an integer dtype.
+/// True if an op with float inputs also runs in an integer dtype.
 pub fn takes(op: &Op, dtype: DType) -> bool {
     (1..=4).any(|seed| {
         let case = (op.make)(&mut Gen::new(&[3, 2], seed, &cpu()));
@@ -102,13 +102,13 @@ pub fn takes(op: &Op, dtype: DType) -> bool {
     })
 }
 
-/// The case with numbers of an integer dtype in place of its floats.
+/// The case with integers of this dtype instead of floats.
 fn whole(case: &Case, dtype: DType) -> Result<Case> {
     case.map_floats(|t| t.mul_scalar(8.0)?.cast(dtype))
 }
 
-/// The same with NaN, infinities and zeros in place of some elements; and the gradients where the first input has them. Of
-/// infinite parameters, each order of the factors makes other products of zero and infinity.
+/// The results with NaN, infinities and zeros for some elements, and the gradients with such elements in the first differentiable
+/// input alone: with infinite parameters, products of zero and infinity would depend on the order of the factors.
 pub fn special(op: &Op, case: &Case, dtype: DType, device: &Device, seed: u64) -> Found {
     let all = case.map_floats(|t| inject(t, seed)).map_err(text)?;
     let found = against_f64(op, &all, dtype, device, true)?;
@@ -119,7 +119,7 @@ pub fn special(op: &Op, case: &Case, dtype: DType, device: &Device, seed: u64) -
     if is_valid { Ok(found.or(gradients(op, &case, dtype, device)?)) } else { Ok(found) }
 }
 
-/// A quarter of few elements, and of many some hundred, so that sums of some are finite.
+/// Replaces a quarter of few elements, or some hundred of many, so that some sums are finite.
 fn inject(t: &Tensor, seed: u64) -> Result<Tensor> {
     const SPECIAL: [f64; 5] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
     let mut values = t.to_f64_vec()?;
@@ -138,7 +138,7 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
     let wide = self::narrow(&narrow, DType::F64).map_err(text)?;
     let (got, exact) = match (outputs(op, &narrow, device), op.exact(&wide)) {
         (Ok(got), Ok(exact)) => (got, exact),
-        // Special values may be invalid, as a probability is.
+        // Special values may be invalid, for example as probabilities.
         (Err(got), Err(exact)) if is_special && got.kind() == exact.kind() => return Ok(Distance::default()),
         (got, exact) => return Err(format!("{:?} in {dtype}, {:?} in f64: {case:?}", got.err(), exact.err()).into()),
     };
@@ -161,7 +161,7 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
         };
         let (y_values, r_values, bounds) = measured().map_err(text)?;
         let found = measure(&y_values, &r_values, y.dtype(), |i| bounds[i])?;
-        // A few operations on numbers that lie on a grid may all round alike.
+        // After few operations on grid points, all roundings may have the same direction.
         if op.class != Class::Arithmetic {
             cancels(&y_values, &r_values, &bounds)?;
         }
@@ -170,8 +170,8 @@ fn against_f64(op: &Op, case: &Case, dtype: DType, device: &Device, is_special: 
     worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs)))
 }
 
-/// How far what the CPU computes in a dtype is from f64, element by element. In f64 itself it is so far as in f32, in units of
-/// the other roundoff.
+/// The error of the CPU in a dtype relative to f64, for each element. In f64 it is the error in f32, scaled by the ratio of the
+/// roundoffs.
 fn errors_of_cpu(case: &Case, dtype: DType, compute: impl Fn(&Case) -> Result<Vec<Vec<f64>>>) -> Result<Vec<Vec<f64>>> {
     let (near, unit) = match dtype {
         DType::F64 => (narrow(case, DType::F32)?, precision(DType::F64).0 / precision(DType::F32).0),
@@ -196,13 +196,13 @@ fn gradients_at(op: &Op, case: &Case, device: &Device) -> Result<Gradients> {
     pairs.map(each).collect()
 }
 
-/// The gradients in `dtype` against those in f64 on the CPU.
+/// The gradients in `dtype` against f64 on the CPU.
 pub fn gradients(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     compare_gradients(op, case, dtype, 1, |case| gradients_at(op, case, device), |case| gradients_at(op, case, &cpu()))
 }
 
-/// Measures what `there` computes in a dtype by what `here` computes in f64, and in that dtype. `times` is how often the
-/// [`cotangent`] arrives.
+/// Compares the results of `there` in a dtype with the results of `here` in f64 and in that dtype. `times` is the number of
+/// [`cotangent`]s that arrive.
 fn compare_gradients(
     op: &Op,
     case: &Case,
@@ -230,8 +230,7 @@ fn compare_gradients(
     worst(each).map_err(|miss| miss.told(|e| format!("{e}\n{}\n{:?}", case.attributes, narrow.inputs)))
 }
 
-/// What the gradients of a case's inputs add up where they are expanded to the result's shape, element by element: the
-/// gradients of inputs that are as large as the result.
+/// The summed terms of the gradients of expanded inputs: for each element, the gradients of inputs as large as the result.
 fn sums(op: &Op, case: &Case) -> Result<Vec<Option<Sums>>> {
     let shape = op.call(case)?[0].shape().clone();
     let differentiable = op.differentiable(case);
@@ -248,7 +247,7 @@ fn sums(op: &Op, case: &Case) -> Result<Vec<Option<Sums>>> {
     differentiable.iter().zip(&full).map(of).collect()
 }
 
-/// The gradient of each input where no other has one.
+/// The gradient of each input if it is the only one with a gradient.
 pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let one_by_one = |case: &Case| -> Result<Gradients> {
         let case = case.to(device)?;
@@ -265,7 +264,7 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     compare_gradients(op, case, dtype, 1, one_by_one, |case| gradients_at(op, case, &cpu()))
 }
 
-/// Inputs that are used by two calls, and by one call in two places: gradients add up.
+/// Inputs used by two calls, and by one call twice: gradients are summed.
 pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let two_calls = |case: &Case| -> Result<Gradients> {
         let mut case = case.to(device)?;
@@ -288,7 +287,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     if case.inputs[a].1.shape() != case.inputs[b].1.shape() {
         return Ok(found);
     }
-    // The second input is the first.
+    // The second input is also the first.
     let mut case = case.clone();
     case.inputs[b].1 = case.inputs[a].1.clone();
     let one_leaf = |case: &Case| -> Result<Gradients> {
@@ -306,7 +305,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     Ok(found.or(compare_gradients(op, &case, dtype, 1, one_leaf, sum)?))
 }
 
-/// What a backend has a fused kernel for, computed by the composite on the same device, is as near to f64.
+/// For an op with a fused kernel, the composite on the same device is as accurate.
 pub fn composite(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let watched = Watched::new(device, Kernels::Composite);
     let found = forward(op, case, dtype, watched.device())?;
@@ -318,14 +317,14 @@ pub fn composite(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     Ok(found)
 }
 
-/// Whether the op asks for a fused kernel that the device has.
+/// True if the op asks for a fused kernel that the device has.
 pub fn asks_for_fused(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible<bool> {
     let watched = Watched::new(device, Kernels::Any);
     narrow(case, dtype).and_then(|case| results(op, &case, watched.device())).map_err(text)?;
     Ok(watched.asked() > 0)
 }
 
-/// Nothing is written around any buffer, forward or backward.
+/// No kernel writes outside of its buffers, forward or backward.
 pub fn guards(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let watched = Watched::new(device, Kernels::Any);
     narrow(case, dtype).and_then(|case| results(op, &case, watched.device())).map_err(text)?;
@@ -340,7 +339,7 @@ pub fn repeats(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     worst(first.iter().zip(&second).map(|(a, b)| same_bits("the second run", b, a)))
 }
 
-/// How many kernels are launched for the result, and for all gradients; `None` on a device that launches none.
+/// The numbers of kernels launched for the result, and for all gradients; `None` on a device without launches.
 pub fn launches(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible<Option<[u64; 2]>> {
     let count = || device.backend().launch_count().unwrap_or(0);
     if device.backend().launch_count().is_none() {
@@ -366,7 +365,7 @@ pub fn launches(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible
     counted().map(Some).map_err(text)
 }
 
-/// Launches are at most what the row says.
+/// The number of launches is at most that of the row.
 pub fn budget(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let Some(found) = launches(op, case, dtype, device)? else { return Ok(Distance::default()) };
     for (k, pass) in ["forward", "backward"].into_iter().enumerate() {
@@ -378,7 +377,7 @@ pub fn budget(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     Ok(Distance::default())
 }
 
-/// Other ways in which the same elements may lie in memory.
+/// Other memory layouts of the same elements.
 fn layouts(t: &Tensor) -> Result<Vec<Tensor>> {
     if t.rank() > 0 && t.dims()[t.rank() - 1] == 0 {
         return Ok(Vec::new());
@@ -386,7 +385,7 @@ fn layouts(t: &Tensor) -> Result<Vec<Tensor>> {
     let reversed: Vec<isize> = (0..t.rank() as isize).rev().collect();
     let mut found = vec![t.permute(&reversed)?.copy()?.permute(&reversed)?];
     if t.rank() > 0 {
-        // Every other element of the last dimension of a larger tensor, not from its start.
+        // Every second element of the last dimension of a larger tensor, not from its start.
         let spread = Tensor::stack(&[&t.zeros_like()?, t], -1)?.flatten(-2, -1)?;
         found.push(spread.slice(-1, 1, spread.dims()[t.rank() - 1].max(1), 2)?);
     }
@@ -426,7 +425,8 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
     };
     let each = expected.iter().zip(&got).enumerate().map(|(k, (e, g))| {
         let what = format!("result {k}");
-        // A product may add its terms, at most four of at most 4, in another order for another layout; a GPU any sum.
+        // A product may add its terms in another order for another layout (at most four terms of at most 4). A GPU may do so for
+        // any sum.
         let sums = *e.device() != cpu() && matches!(op.class, Class::Reduction | Class::Factors | Class::Stages);
         if !matches!(op.class, Class::Product | Class::Dense) && !sums {
             return same_bits(&what, g, e);
@@ -438,7 +438,7 @@ fn same_results(op: &Op, plain: &Case, changed: &Case) -> Found {
     worst(each)
 }
 
-/// The op of its differentiable inputs, its float outputs joined to one vector.
+/// The op as a function of its differentiable inputs, with its float outputs joined to one vector.
 fn joined(op: &Op, case: &Case, differentiable: &[usize], x: &[Tensor]) -> Result<Tensor> {
     let mut case = case.clone();
     for (&i, t) in differentiable.iter().zip(x) {
@@ -454,7 +454,7 @@ fn points<'a>(case: &'a Case, differentiable: &[usize]) -> Vec<&'a Tensor> {
     differentiable.iter().map(|&i| &case.inputs[i].1).collect()
 }
 
-/// The mean of nothing is NaN, which no quotient can check.
+/// False for NaN, such as the mean of an empty tensor, which a difference quotient cannot check.
 fn is_finite(y: &Tensor) -> Fallible<bool> {
     Ok(y.to_f64_vec().map_err(text)?.iter().all(|v| v.is_finite()))
 }
@@ -463,7 +463,7 @@ fn values(inputs: &[&Tensor]) -> Vec<Tensor> {
     inputs.iter().map(|&t| t.clone()).collect()
 }
 
-/// First derivatives against differences, in f64.
+/// First derivatives against finite differences, in f64.
 pub fn gradcheck(op: &Op, case: &Case, device: &Device) -> Found {
     let case = case.to(device).map_err(text)?;
     let differentiable = op.differentiable(&case);
@@ -476,8 +476,8 @@ pub fn gradcheck(op: &Op, case: &Case, device: &Device) -> Found {
     Ok(Distance::default())
 }
 
-/// Second derivatives against differences, in f64. The gradient of `f(x) c` depends on `c` and `x` even where that of `f` is
-/// constant.
+/// Second derivatives against finite differences, in f64. The gradient of `f(x) c` depends on `c` and `x` even if the gradient of
+/// `f` is constant.
 pub fn gradgradcheck(op: &Op, case: &Case, device: &Device) -> Found {
     let case = case.to(device).map_err(text)?;
     let differentiable = op.differentiable(&case);
@@ -523,13 +523,13 @@ pub fn adjoint(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
     let bounds = (forward - backward).abs() / bound;
     match bounds <= 1.0 {
         true => Ok(Distance { bounds, ulps: 0.0 }),
-        // The mean of nothing.
+        // The mean of an empty tensor.
         false if !size.is_finite() => Ok(Distance::default()),
         false => Err(format!("<f(x), y> = {forward}, <x, f*(y)> = {backward} in {}", shown(case)).into()),
     }
 }
 
-/// A result that has no derivative is outside of the tape.
+/// A result without a derivative is outside of the tape.
 pub fn unrecorded(op: &Op, case: &Case, device: &Device) -> Found {
     let case = case.to(device).and_then(|case| case.map_floats(Tensor::leaf)).map_err(text)?;
     match op.call(&case).map_err(text)?.iter().any(Tensor::requires_grad) {
@@ -538,8 +538,8 @@ pub fn unrecorded(op: &Op, case: &Case, device: &Device) -> Found {
     }
 }
 
-/// An input or an output that is changed in place between the forward and the backward pass either is not read by the backward
-/// pass, whose gradients are those without the change, or is reported by it.
+/// An input or output changed in place between forward and backward: the backward pass either reports the change, or does not read
+/// the tensor and returns the unchanged gradients.
 pub fn stale(op: &Op, case: &Case, device: &Device) -> Found {
     let case = case.to(device).map_err(text)?;
     let Changed::Backward(plain) = after_change(op, &case, |_, _| None).map_err(text)? else {
@@ -565,15 +565,15 @@ pub fn stale(op: &Op, case: &Case, device: &Device) -> Found {
     }))
 }
 
-/// What became of a change.
+/// The effect of a change.
 enum Changed {
-    /// Several elements of the tensor are one place: it cannot be changed.
+    /// The tensor cannot be changed: several elements share a position.
     Refused,
-    /// The gradients after it.
+    /// The gradients after the change.
     Backward(Vec<Tensor>),
 }
 
-/// The gradients of copies of the inputs, where a tensor of the call is overwritten after the forward pass.
+/// The gradients of copies of the inputs. A tensor of the call is overwritten after the forward pass.
 fn after_change(
     op: &Op,
     case: &Case,
@@ -595,7 +595,7 @@ fn after_change(
     Ok(Changed::Backward(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()).collect()))
 }
 
-/// Other values, which are valid wherever the old ones are: NaN, the first index, and the mask's opposite.
+/// Overwrites a tensor with other values that are always valid: NaN, the first index, the opposite mask.
 fn overwrite(t: &Tensor) -> Result<()> {
     no_grad(|| match t.dtype() {
         DType::Bool => t.copy_(&t.logical_not()?),

@@ -5,38 +5,38 @@ use isograd_core::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far results are at most from what is expected.
+/// The largest distance of results from the expected values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distance {
-    /// In units of the bound: up to 1 is allowed.
+    /// In units of the bound. Up to 1 is allowed.
     pub bounds: f64,
     /// In units of the last place.
     pub ulps: f64,
 }
 
 impl Distance {
-    /// The larger of each.
+    /// The maximum of both, in each unit.
     pub fn or(self, other: Distance) -> Distance {
         Distance { bounds: self.bounds.max(other.bounds), ulps: self.ulps.max(other.ulps) }
     }
 }
 
-/// What is not as it must be.
+/// A mistake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Miss {
-    /// In words.
+    /// A description.
     pub why: String,
-    /// How far off it is; infinitely, where there is no bound.
+    /// The distance; infinite if there is no bound.
     pub distance: Distance,
 }
 
 impl Miss {
-    /// Two that are wrong.
+    /// Two mistakes as one.
     pub fn and(self, other: Miss) -> Miss {
         Miss { why: format!("{}; {}", self.why, other.why), distance: self.distance.or(other.distance) }
     }
 
-    /// The same with other words.
+    /// The mistake with another description.
     pub fn told(self, words: impl FnOnce(&str) -> String) -> Miss {
         Miss { why: words(&self.why), ..self }
     }
@@ -54,7 +54,7 @@ impl From<String> for Miss {
     }
 }
 
-/// Unit roundoff and smallest normal number of a dtype (of f16 the smallest subnormal, which is not flushed).
+/// Unit roundoff and smallest normal number of a dtype. For f16 the smallest subnormal, because f16 is not flushed.
 pub fn precision(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::F64 => (2f64.powi(-53), f64::MIN_POSITIVE),
@@ -71,13 +71,13 @@ fn ulps(y: f64, r: f64, dtype: DType) -> f64 {
     (y - r).abs() / (2.0 * u * 2f64.powi(size.log2().floor() as i32))
 }
 
-/// Of so many elements the errors must cancel: their mean is below a tenth of the mean bound. Cutting off where one should
-/// round to nearest is within every bound.
+/// The number of elements from which errors must cancel: their mean must be below a tenth of the mean bound. This detects
+/// truncation instead of rounding to nearest, which is within every bound.
 const MANY: usize = 10_000;
 
-/// Measures `y` by what is exact, `r`, element by element; NaN and infinities must sit where `r` has them once it is
-/// rounded to the dtype of the results. A bound of 0 demands the rounded value itself. The error names the first element
-/// that is off, says how many are, and has how far that is at most.
+/// Compares `y` with the exact values `r`, element by element. NaN and infinities must be at the positions where `r`, rounded to
+/// the dtype of the results, has them. A bound of 0 requires the rounded value itself. The error names the first wrong element, and
+/// has the number of wrong elements and the largest distance.
 pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> Result<Distance, Miss> {
     if y.len() != r.len() {
         return Err(format!("{} elements, expected {}", y.len(), r.len()).into());
@@ -100,8 +100,8 @@ pub fn measure(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64)
     why.map_or(Ok(worst), |why| Err(Miss { why, distance: worst }))
 }
 
-/// How far `y` is from `r` in units of the bound: not at all where it is what r is rounded to, also if that is too large for
-/// the dtype; infinitely where one is no number and the other is.
+/// The distance of `y` from `r` in units of the bound. It is 0 if y is r rounded, also if that overflows; infinite if exactly one
+/// of them is NaN.
 fn off(y: f64, r: f64, dtype: DType, bound: f64) -> f64 {
     let (rounded, bounds) = (round(r, dtype), (y - r).abs() / bound);
     match y == rounded || (y.is_nan() && rounded.is_nan()) {
@@ -125,7 +125,7 @@ pub fn cancels(y: &[f64], r: &[f64], bounds: &[f64]) -> Result<(), Miss> {
     Err(Miss { why, distance: Distance { bounds: error.abs() / (n * most), ulps: 0.0 } })
 }
 
-/// How far `y` is at most from what is exact, in units of the bounds, and at which element; as [`measure`].
+/// The largest distance of `y` from the exact values in units of the bounds, and the index of its element; as [`measure`].
 pub fn largest(y: &[f64], r: &[f64], dtype: DType, bound: impl Fn(usize) -> f64) -> (f64, usize) {
     let error = |i: usize| off(y[i], r[i], dtype, bound(i));
     (0..y.len()).map(|i| (error(i), i)).fold((0.0, 0), |worst, next| if next.0 > worst.0 { next } else { worst })
@@ -141,13 +141,13 @@ fn round(v: f64, dtype: DType) -> f64 {
     }
 }
 
-/// Checks `|got - expected| <= bound(expected)` element by element, with NaN and infinities at the same places; the
-/// message names the first element that differs.
+/// Checks `|got - expected| <= bound(expected)` for each element, with NaN and infinities at the same positions. The message names
+/// the first element that differs.
 pub fn close_values(what: &str, got: &[f64], expected: &[f64], bound: impl Fn(f64) -> f64) -> Result<Distance, Miss> {
     measure(got, expected, DType::F64, |i| bound(expected[i])).map_err(|miss| miss.told(|e| format!("{what}, {e}")))
 }
 
-/// Checks that two tensors are the same bit for bit.
+/// Checks that two tensors have the same bits.
 pub fn same_bits(what: &str, got: &Tensor, expected: &Tensor) -> Result<Distance, Miss> {
     let describe = |t: &Tensor| format!("{} {}", t.dtype(), t.shape());
     if describe(got) != describe(expected) {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_once() {
-        // Just above the middle of two numbers, of which the lower one is even.
+        // Just above the midpoint of two numbers; the lower one is even.
         assert_eq!(round(0.822265863418579, DType::BF16), 0.82421875);
         assert_eq!(round(1.0 + 2f64.powi(-11) + 2f64.powi(-40), DType::F16), 1.0 + 2f64.powi(-10));
         assert_eq!(round(1.0 + 2f64.powi(-11), DType::F16), 1.0);

@@ -1,4 +1,4 @@
-//! Values and gradients from PyTorch, which are a part of this program.
+//! Values and gradients from PyTorch, included in this program.
 
 use crate::cases::{Recorded, parse};
 use safetensors::SafeTensors;

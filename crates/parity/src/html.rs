@@ -1,4 +1,4 @@
-//! The page for browsers: a map of kernels by backend and a table of ops, from which the worst case of each opens.
+//! The page for browsers: a map of kernels by backend, and a table of ops that links to the worst case of each.
 
 use crate::kernels::{KERNELS, Kernel, checks, ops};
 use crate::report::{Finding, Report};
@@ -10,13 +10,13 @@ const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/script.js");
 
-/// What the script shows.
+/// The data of the script.
 #[derive(Serialize)]
 struct Data<'a> {
     reports: &'a [Report],
-    /// Of each report, those of its findings.
+    /// For each report, the commands of its findings.
     commands: Vec<Vec<Option<String>>>,
-    /// Of each report; the script's numbers are too short for all of them.
+    /// For each report, its seed as text: the script's numbers cannot represent all seeds.
     seeds: Vec<String>,
     kernels: Vec<Row>,
 }
@@ -26,11 +26,11 @@ struct Data<'a> {
 struct Row {
     name: &'static str,
     category: &'static str,
-    /// Those that stand for it, with their checks that run it.
+    /// The ops that cover it, with their checks that run it.
     ops: BTreeMap<&'static str, Vec<Check>>,
 }
 
-/// The page, of the results of some runs: one file that needs no other. Where several are of one backend, all of them count.
+/// The page for the results of some runs, as a single file. If several runs are of the same backend, all of them count.
 pub fn html(reports: &[Report]) -> String {
     let row = |kernel: &'static Kernel| {
         let ops = ops(kernel).iter().map(|op| (op.name, checks(op, kernel).collect())).collect();
@@ -41,7 +41,7 @@ pub fn html(reports: &[Report]) -> String {
     let seeds = reports.iter().map(|report| report.seed.to_string()).collect();
     let data = Data { reports, commands: reports.iter().map(commands).collect(), seeds, kernels };
     let data = serde_json::to_string(&data).expect("a report has no keys but strings");
-    // A string of JSON may have its characters by number, so that none ends the element.
+    // Characters of a JSON string may be escaped by number, so that none ends the element.
     let data = data.replace('<', "\\u003c");
     PAGE.replace("/* style.css */", STYLE).replace("/* script.js */", SCRIPT).replace("\"report\"", &data)
 }

@@ -1,4 +1,4 @@
-//! The list of kernels, docs/kernels.toml, and which rows of the registry stand for them.
+//! The list of kernels, docs/kernels.toml, and the rows of the registry that cover them.
 
 use crate::registry::{Derivative, OPS, Op};
 use crate::run::Check;
@@ -18,7 +18,7 @@ pub struct Kernel {
     pub category: String,
     /// `kernel`, `composite` (several in a row) or `metadata` (no work for a device).
     pub kind: String,
-    /// Whether it has a gradient.
+    /// True if it has a gradient.
     pub differentiable: bool,
     /// The kernels of its gradient.
     #[serde(default)]
@@ -26,17 +26,17 @@ pub struct Kernel {
     /// The kernels whose gradient it is.
     #[serde(default)]
     pub backward_of: Vec<String>,
-    /// `composite` if the gradient is one of other ops.
+    /// `composite` if the gradient consists of other ops.
     pub backward_via: Option<String>,
-    /// What PyTorch calls it.
+    /// PyTorch's name.
     pub torch: String,
     /// The dtypes of its operands.
     pub dtypes: Vec<String>,
-    /// Whether two runs give the same bits.
+    /// True if two runs give the same bits.
     pub deterministic: bool,
-    /// Whether there may be a faster one for which that does not hold.
+    /// True if a faster kernel without this property is allowed.
     pub atomic_variant_allowed: bool,
-    /// How exact it must be.
+    /// The class of its tolerance.
     pub tolerance_class: String,
 }
 
@@ -51,7 +51,7 @@ pub static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
     table.kernel
 });
 
-/// The kernels that no op has yet.
+/// The kernels without an op.
 pub fn planned() -> impl Iterator<Item = &'static Kernel> {
     KERNELS.iter().filter(|kernel| ops(kernel).is_empty())
 }
@@ -60,7 +60,7 @@ fn is_named(op: &Op, kernel: &Kernel) -> bool {
     op.name == kernel.name || op.kernels.contains(&&*kernel.name)
 }
 
-/// The kernels that an op stands for: those of its name and of its list, and their gradients.
+/// The kernels that an op covers: the kernels of its name and its list, and their gradients.
 pub fn of(op: &Op) -> Vec<&'static Kernel> {
     let own: Vec<&Kernel> = KERNELS.iter().filter(|kernel| is_named(op, kernel)).collect();
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
@@ -69,13 +69,13 @@ pub fn of(op: &Op) -> Vec<&'static Kernel> {
     own.iter().copied().chain(KERNELS.iter().filter(is_gradient)).collect()
 }
 
-/// The ops that stand for a kernel.
+/// The ops that cover a kernel.
 pub fn ops(kernel: &Kernel) -> Vec<&'static Op> {
     OPS.iter().filter(|op| of(op).iter().any(|k| k.name == kernel.name)).collect()
 }
 
-/// The checks of an op that run a kernel for which it stands: of its gradient, not those that look at results alone; of one
-/// whose gradient is another kernel, not those that look at gradients alone.
+/// The checks of an op that run a kernel that it covers. For a gradient kernel, checks of results alone are excluded. For a kernel
+/// whose gradient is another kernel, checks of gradients alone are excluded.
 pub fn checks(op: &Op, kernel: &Kernel) -> impl Iterator<Item = Check> {
     let is_own = is_named(op, kernel);
     let has_gradient = is_own && !kernel.backward.is_empty() && !kernel.backward.contains(&kernel.name);

@@ -1,8 +1,8 @@
-//! Proof that every kernel of every backend computes the same thing.
+//! Checks that every kernel of every backend computes the same function.
 //!
-//! Each op is a row of the [`registry`]: how it is called, how its inputs are made, how exact it must be, and which kernels of
-//! the list ([`kernels`]) it stands for. [`run`](fn@run) takes every row through the checks of [`check`] on the devices at
-//! hand, and the [`Report`] says how near each came to its bound, in which case, and how that is run again.
+//! Each op is a row of the [`registry`]: the way to call it, the generator of its inputs, its tolerance, and the kernels of the
+//! list ([`kernels`]) that it covers. [`run`](fn@run) runs the checks of [`check`] for every row on the devices. The [`Report`] has
+//! the largest error of each check in units of its bound, the case, and the command that repeats it.
 //!
 //! ```
 //! use isograd_parity::{Extent, Options, run};
@@ -46,5 +46,5 @@ pub use run::{Check, Extent, Options, Progress, Repeat, check, run, run_ops, ser
 pub use speed::{Pass, Speed, Timed};
 pub use status::status;
 
-// The CPU is what all others are compared with.
+// The CPU is the reference of all others.
 use isograd_cpu as _;

@@ -1,4 +1,4 @@
-//! The ops and modules of the registry, as those read them who write cases: `isograd parity --list`.
+//! The ops and modules of the registry, for authors of cases: `isograd parity --list`.
 
 use crate::case::Case;
 use crate::cases::Recorded;
@@ -9,23 +9,23 @@ use isograd_core::{DType, Result, Tensor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a case may give an op.
+/// The parameters of an op in a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
     /// The op's name.
     pub name: &'static str,
     /// Its family.
     pub category: &'static str,
-    /// The inputs, and which dtypes they have if they are no floats. Of inputs that have numbers, the first stands for all.
+    /// The inputs, with their dtypes if they are not floats. The first input of a numbered list stands for all.
     pub inputs: Vec<(String, Parameter)>,
     /// The attributes.
     pub attributes: Vec<(String, Parameter)>,
-    /// The dtypes that the inputs that are floats, or the result of an op without inputs, may have.
+    /// The dtypes of float inputs, or of the result of an op without inputs.
     pub dtypes: Vec<DType>,
 }
 
-/// What cases may give an op: what its calls look for, those that the registry generates and those with values from PyTorch.
-/// Errors: `Device` if there is no CPU.
+/// The parameters of an op, from the names that its calls read: generated calls, and calls with values from PyTorch. Errors:
+/// `Device` if there is no CPU.
 pub fn signature(op: &Op) -> Result<Signature> {
     let mut cases = op.examples()?;
     let generated = cases.len();
@@ -44,7 +44,7 @@ pub fn signature(op: &Op) -> Result<Signature> {
     Ok(Signature { name: op.name, category: op.category, inputs, attributes, dtypes })
 }
 
-/// Adds what a call says of a parameter.
+/// Adds a call's information about a parameter.
 fn add(parameters: &mut BTreeMap<Name, Parameter>, name: &Name, found: &Parameter) {
     let known = parameters.entry(name.clone()).or_default();
     known.is_optional |= found.is_optional;
@@ -54,10 +54,10 @@ fn add(parameters: &mut BTreeMap<Name, Parameter>, name: &Name, found: &Paramete
     }
 }
 
-/// Compares a parameter with calls: what one goes without is optional, and inputs that are no floats have dtypes of their own.
+/// Completes a parameter from calls: it is optional if a call omits it. Inputs that are not floats get their dtypes.
 fn compare(name: &Name, parameter: &mut Parameter, successful: &[&Case]) {
     let is_absent = successful.iter().any(|case| !is_given(case, name));
-    // The first tensor of a list is looked for as the others are, which may be absent.
+    // Absent tensors of a list look optional; the first one is required.
     parameter.is_optional = is_absent || (parameter.is_optional && !is_numbered(name.0, &name.1));
     let inputs =
         successful.iter().flat_map(|case| &case.inputs).filter(|(input, _)| name.0 == "input" && *input == name.1);
@@ -67,12 +67,12 @@ fn compare(name: &Name, parameter: &mut Parameter, successful: &[&Case]) {
     }
 }
 
-/// Whether an input is one of a list, whose numbers begin at 0.
+/// True for an input of a list, whose numbers begin at 0.
 fn is_numbered(what: &str, name: &str) -> bool {
     what == "input" && name.find(|c: char| c.is_ascii_digit()).is_some_and(|at| name[at..].starts_with('0'))
 }
 
-/// Whether an input is a later one of a list.
+/// True for an input of a list other than the first.
 fn is_repeated(parameters: &BTreeMap<Name, Parameter>, what: &str, name: &str) -> bool {
     let kind = |name: &str| name.split(|c: char| c.is_ascii_digit()).map(String::from).collect::<Vec<_>>();
     let first = parameters.keys().find(|(other, first)| *other == what && kind(first) == kind(name));
@@ -86,7 +86,7 @@ fn is_given(case: &Case, (what, name): &Name) -> bool {
     }
 }
 
-/// Whether an op takes floats of its generated calls in this dtype.
+/// True if an op accepts the floats of its generated calls in this dtype.
 fn takes(op: &Op, cases: &[Case], dtype: DType) -> bool {
     let narrow = |t: &Tensor| match dtype.is_float() || dtype == DType::Bool {
         true => t.cast(dtype),
@@ -108,14 +108,14 @@ fn takes(op: &Op, cases: &[Case], dtype: DType) -> bool {
     cases.iter().filter(has_floats).filter_map(in_dtype).any(runs)
 }
 
-/// Makes integers of the numbers among attributes.
+/// Converts the numbers among attributes to integers.
 fn whole(attributes: &mut Value) {
     let values = attributes.as_object_mut().into_iter().flat_map(|map| map.values_mut());
     values.filter(|value| value.is_f64()).for_each(|value| *value = (value.as_f64().unwrap_or(0.0) as i64).into());
 }
 
 impl Signature {
-    /// A paragraph: the op, its family and dtypes, and below it a line for each input and attribute.
+    /// A paragraph: the op, its family and dtypes, then a line for each input and attribute.
     pub fn text(&self) -> String {
         let dtypes: Vec<String> = self.dtypes.iter().map(DType::to_string).collect();
         let mut lines = vec![format!("{} ({}) {}", self.name, self.category, dtypes.join(" ")).trim_end().to_string()];

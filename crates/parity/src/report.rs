@@ -1,4 +1,4 @@
-//! What a run finds.
+//! The report of a run.
 
 use crate::compare::Distance;
 use crate::registry::find;
@@ -8,34 +8,34 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// All cases are within their bounds.
     Passed,
-    /// This one is not.
+    /// This case exceeds its bound.
     Failed(String),
-    /// It says nothing here, for this reason.
+    /// The check does not apply, for this reason.
     Skipped(String),
-    /// The library does not take this call, and says why: nothing was computed.
+    /// The library does not support the call, for this reason. Nothing was computed.
     Refused(String),
 }
 
-/// The case that came nearest to its bound, or failed.
+/// The case with the largest error in units of its bound, or the failed case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Worst {
     /// Its error in units of its bound.
     #[serde(deserialize_with = "number")]
     pub bounds: f64,
-    /// In units of the last place.
+    /// Its error in units of the last place.
     #[serde(deserialize_with = "number")]
     pub ulps: f64,
-    /// Which it was.
+    /// The case.
     pub case: String,
 }
 
-/// A number that JSON has as null if it was not finite: then it is infinite.
+/// A number that JSON has as null if it is not finite; null is read as infinity.
 pub(crate) fn number<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(json)?.unwrap_or(f64::INFINITY))
 }
@@ -59,17 +59,17 @@ pub struct Finding {
     pub device: String,
     /// The dtype of the floats.
     pub dtype: String,
-    /// What was checked.
+    /// The check.
     pub check: Check,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Cases that ran.
     pub cases: usize,
-    /// The case that came nearest to its bound, or failed.
+    /// The case with the largest error in units of its bound, or the failed case.
     pub worst: Option<Worst>,
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
-    /// The folder of the case, if it is from outside.
+    /// The folder of a case from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
@@ -83,18 +83,18 @@ impl Finding {
             let (folder, filter) = (quoted(folder), quoted(&format!("^{}$", regex::escape(case))));
             return Some(format!("isograd parity --device {device} --cases {folder} --filter {filter}"));
         }
-        // The command knows no op of another program.
+        // The command does not know an op of another program.
         find(op)?;
         Some(format!("isograd parity --device {device} --repeat {op}:{check}:{dtype}:{case}"))
     }
 
-    /// True if something is wrong.
+    /// True if the check has failed.
     pub fn has_failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed(_))
     }
 }
 
-/// A word of a command line, as a shell takes it.
+/// A word of a command line, quoted for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -107,44 +107,44 @@ fn quoted(word: &str) -> String {
 /// A device of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceRun {
-    /// The string that chooses it.
+    /// The string that selects it.
     pub name: String,
     /// The hardware in words.
     pub hardware: String,
     /// Driver and compiler with their versions.
     pub driver: String,
-    /// Whether it computes in f64.
+    /// True if it computes in f64.
     pub has_f64: bool,
-    /// Bytes that a copy reads and writes, a second, where speeds were measured.
+    /// Bytes per second that a copy reads and writes, if speeds were measured.
     pub bandwidth: Option<f64>,
 }
 
-/// All of a run.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Of this library.
+    /// The version of this library.
     pub version: String,
-    /// Of the program that ran.
+    /// The commit of the program.
     pub commit: Option<String>,
-    /// Whether the run ended; if not, this is what it had found until it was last written.
+    /// True if the run is complete; otherwise this is its last saved state.
     #[serde(default = "yes")]
     pub complete: bool,
-    /// When it ended, in UTC.
+    /// The time of its end, in UTC.
     pub date: String,
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
-    /// How much was checked.
+    /// The extent of the checks.
     pub extent: Extent,
-    /// What finds the names of the ops, if not all were chosen.
+    /// The pattern of the names of ops, if there was one.
     #[serde(default)]
     pub filter: Option<String>,
-    /// What cases were drawn from.
+    /// The seed of drawn cases.
     pub seed: u64,
     /// The devices.
     pub devices: Vec<DeviceRun>,
     /// All checks.
     pub findings: Vec<Finding>,
-    /// Times, where they were measured.
+    /// Times, if they were measured.
     pub speeds: Vec<Speed>,
 }
 
@@ -165,13 +165,13 @@ impl Report {
         }
     }
 
-    /// It is as of now.
+    /// Sets date and duration to the current time.
     pub(crate) fn set_time(&mut self, started: Instant) {
         self.seconds = started.elapsed().as_secs_f64();
         self.date = now();
     }
 
-    /// How many checks passed, failed, were skipped and were refused.
+    /// The numbers of checks that passed, failed, were skipped and were refused.
     pub fn counts(&self) -> [usize; 4] {
         let count = |f: fn(&Outcome) -> bool| self.findings.iter().filter(|finding| f(&finding.outcome)).count();
         [
@@ -182,7 +182,7 @@ impl Report {
         ]
     }
 
-    /// Why checks were skipped, most frequent reason first, as in `: the device has no f64 (3), unknown op foo (1)`.
+    /// The reasons of skipped checks, the most frequent first, such as `: the device has no f64 (3), unknown op foo (1)`.
     fn reasons(&self) -> String {
         let mut counts = BTreeMap::new();
         for finding in &self.findings {
@@ -196,13 +196,13 @@ impl Report {
         if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
     }
 
-    /// True if the run ended, something was checked or was not to be, and nothing failed.
+    /// True if the run is complete, nothing failed, and something was checked (unless only speeds were measured).
     pub fn passed(&self) -> bool {
         let [passed, failed, ..] = self.counts();
         self.complete && failed == 0 && (passed > 0 || self.extent == Extent::Speeds)
     }
 
-    /// The table of ops, devices and dtypes; what failed; and the last line, `N passed, 0 failed`.
+    /// The table of ops, devices and dtypes; the failures; and the last line, `N passed, 0 failed`.
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
         let head = ["op", "device", "dtype", "checks", "worst", "ulps", "speed", "back"];
@@ -257,13 +257,14 @@ impl Report {
     }
 }
 
-/// The time in UTC, as in `2026-01-31 12:00:00`.
+/// The current time in UTC, such as `2026-01-31 12:00:00`.
 fn now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     date(seconds)
 }
 
-/// Of seconds since 1970. The calendar repeats itself every 400 years; years begin in March, so that the leap day is last.
+/// The date of a time in seconds since 1970. The calendar repeats every 400 years. Years are counted from March, so that the leap
+/// day is the last day.
 fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400 + 719_468, seconds % 86400);
     let (era, day) = (days / 146_097, days % 146_097);

@@ -26,7 +26,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// What is checked of an op.
+/// A check of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Check {
@@ -34,36 +34,36 @@ pub enum Check {
     Golden,
     /// The result against f64 on the CPU.
     Forward,
-    /// The same with NaN, infinities and zeros among the inputs.
+    /// The result and gradients with NaN, infinities and zeros among the inputs.
     Special,
     /// The gradients against f64 on the CPU.
     Gradients,
-    /// The gradient of each input where no other has one.
+    /// The gradient of each input if it is the only one with a gradient.
     Alone,
     /// Gradients of inputs that are used twice.
     Twice,
-    /// What a fused kernel computes, by the composite on the same device.
+    /// The results of a fused kernel against the composite on the same device.
     Composite,
     /// `<f(x), y> = <x, f*(y)>` of a linear op.
     Adjoint,
     /// Strided and expanded inputs against plain ones.
     Strided,
-    /// Nothing is written around a buffer.
+    /// No kernel writes outside of its buffers.
     Guards,
     /// Two runs give the same bits.
     Repeats,
-    /// No more kernels are launched than the row allows.
+    /// The number of launches is at most that of the row.
     Launches,
-    /// First derivatives against differences.
+    /// First derivatives against finite differences.
     Gradcheck,
-    /// Second derivatives against differences.
+    /// Second derivatives against finite differences.
     Gradgradcheck,
-    /// What has no derivative is outside of the tape.
+    /// Results without a derivative are outside of the tape.
     Unrecorded,
 }
 
 impl Check {
-    /// All, in the order in which they run.
+    /// All checks, in the order of execution.
     pub const ALL: [Check; 15] = [
         Check::Golden,
         Check::Forward,
@@ -98,16 +98,16 @@ impl FromStr for Check {
     }
 }
 
-/// One case of one check, to be run again: `softmax:forward:f16:2x3:7`, or `gelu:golden:f64:gelu/tanh_2x3`.
+/// One case of one check, to be repeated: `softmax:forward:f16:2x3:7`, or `gelu:golden:f64:gelu/tanh_2x3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeat {
     /// The op's name.
     pub op: String,
-    /// What is checked.
+    /// The check.
     pub check: Check,
-    /// In this dtype.
+    /// The dtype.
     pub dtype: DType,
-    /// The case: a [`Seeded`], or the name of a golden one.
+    /// The case: a [`Seeded`], or the name of a golden case.
     pub case: String,
 }
 
@@ -136,41 +136,41 @@ impl FromStr for Repeat {
     }
 }
 
-/// How much is checked.
+/// The extent of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Extent {
     /// Every check in every dtype, at many sizes.
     #[default]
     Whole,
-    /// Each check somewhere, in minutes where kernels are slow to compile.
+    /// Each check for some cases, in minutes even where kernels compile slowly.
     Quick,
-    /// No checks: how fast every op is.
+    /// No checks: the speed of every op.
     Speeds,
 }
 
-/// What is to be run.
+/// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The devices.
     pub devices: Vec<Device>,
-    /// Only the ops whose names this finds.
+    /// Only the ops whose names match.
     pub filter: Option<Regex>,
     /// Only this dtype of the floats.
     pub dtype: Option<DType>,
-    /// Drawn cases of a check, in place of what the extent says.
+    /// The number of drawn cases of a check; the default depends on the extent.
     pub cases: Option<u32>,
-    /// What they are drawn from.
+    /// Their seed.
     pub seed: u64,
-    /// How much is checked.
+    /// The extent.
     pub extent: Extent,
     /// This case alone.
     pub repeat: Option<Repeat>,
-    /// The folder that gets what cases from outside computed, as `<device>/<case>.safetensors`.
+    /// The folder for the results of cases from outside, as `<device>/<case>.safetensors`.
     pub dump: Option<PathBuf>,
-    /// The commit of the program that runs, for the report.
+    /// The commit of the running program, for the report.
     pub commit: Option<String>,
-    /// How processes are started that check the registry's ops, for devices that need them; a repeated case runs here.
+    /// The command of separate processes, for devices that need them. A repeated case runs in this process.
     pub apart: Option<Apart>,
 }
 
@@ -180,16 +180,16 @@ impl Options {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress<'a> {
-    /// What is done.
+    /// The number of finished items.
     pub done: usize,
-    /// Of so much.
+    /// The number of all items.
     pub total: usize,
-    /// What was done last.
+    /// The last finished item.
     pub what: String,
-    /// What was found until now.
+    /// The report so far.
     pub report: &'a Report,
 }
 
@@ -201,36 +201,35 @@ struct Item<'a> {
     device: usize,
 }
 
-/// Dtypes of floats, in the order in which they are run.
+/// Float dtypes, in the order of execution.
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 const INTEGERS: [DType; 2] = [DType::I64, DType::I32];
 
-/// Primes above the elements of a group's threads and of several groups, the second with enough elements for their mean error,
-/// and the sizes around powers of two.
+/// Primes above the threads of one group and of several groups, the second large enough for the check of the mean error; and sizes
+/// around powers of two.
 const LARGE: [&[usize]; 3] = [&[1009], &[101, 131], &[3, 61, 17]];
-/// Seeds of which all four pairs of first choices between two come, and each of three as the first: other seeds may mean
-/// other attributes.
+/// Seeds whose first choices cover all four pairs of two alternatives, and each of three. Other seeds may give other attributes.
 const SEEDS: [u64; 4] = [3, 6, 24, 33];
 const SIZES: [usize; 15] = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 1000, 1024, 4097];
-/// Calls to be timed that are drawn at once, at most: each may have half a GiB of numbers.
+/// The largest number of timed calls that are drawn at once: each may have half a GiB of data.
 const DRAWN: usize = 8;
 
 fn golden(op: &str) -> impl Iterator<Item = &'static Recorded> {
     CASES.iter().filter(move |case| case.op() == op)
 }
 
-/// Runs the checks of all ops that the options choose on every device, and tells `progress` of each that is done, with
-/// what was found until then.
+/// Runs the checks of all ops that match the options on every device. Each finished item is reported to `progress`, with the report
+/// so far.
 ///
-/// Checks of a device run on queues of their own, several at once. A device on which something fails, or whose driver does,
-/// is a part of the report. Errors: `Device` if a device does not open; `Value` if nothing is left to check.
+/// Checks of a device run on several queues at once. A failed device, or a failed driver, is part of the report. Errors: `Device`
+/// if a device does not open; `Value` if there is nothing to check.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     run_ops(&OPS, options, progress)
 }
 
-/// Runs every check of an op of a program's own, in all dtypes, on the devices. `make` makes a valid call around the shape of
-/// the generator, floats in f64; its attributes `ints` and `floats` are the numbers that the kernel gets. Errors: `Device` if
-/// a device does not open.
+/// Runs every check of an op defined by a program, in all dtypes, on the devices. `make` makes a valid call around the shape of the
+/// generator, with f64 floats. Its attributes `ints` and `floats` are the numbers that the kernel gets. Errors: `Device` if a
+/// device does not open.
 ///
 /// ```no_run
 /// # use isograd_core::{Device, Result, custom::CustomOp};
@@ -250,7 +249,7 @@ pub fn check(
     run_ops(&[custom(op, make)], &Options { devices: devices.to_vec(), ..Options::default() }, &mut |_| ())
 }
 
-/// [`run`] of these ops, in place of the registry's.
+/// [`run`] with these ops instead of the registry's.
 pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
@@ -264,10 +263,10 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     let queue = Mutex::new(items.clone().into_iter().enumerate().collect::<VecDeque<_>>());
     let (sender, receiver) = mpsc::channel();
     let mut report = Report::new(options, runs.clone());
-    // Of each finding, the position of its item.
+    // The position of the item of each finding.
     let mut positions = Vec::new();
     thread::scope(|scope| {
-        // On a device that cannot be opened for each, what one does is counted with what others do.
+        // If a device cannot be opened once per item, launches of concurrent items are counted together.
         let is_shared = options.devices.iter().any(|device| provider(device).is_none());
         let most = if is_shared { 1 } else { 16 };
         let workers = thread::available_parallelism().map_or(1, usize::from).min(most);
@@ -286,14 +285,14 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
         }
     });
     if speeds > 0 {
-        // Alone, so that nothing else takes the device's time.
+        // Speeds are measured alone, so that nothing else uses the device.
         let mut done = total;
         for (k, device) in options.devices.iter().enumerate() {
             let stand = Stand::new(device)?;
             report.devices[k].bandwidth = Some(stand.bandwidth);
             let of_device: Vec<_> = items.iter().filter(|item| item.device == k).collect();
             let of_ops: Vec<_> = of_device.chunk_by(|a, b| a.op.name == b.op.name).collect();
-            // Numbers are drawn before each of these, so that drawing takes no time of what is measured.
+            // Data are drawn before each chunk, outside of the measured time.
             for of_ops in of_ops.chunks(thread::available_parallelism().map_or(1, usize::from).min(DRAWN)) {
                 let drawn = speed::cases(&of_ops.iter().map(|items| items[0].op).collect::<Vec<_>>(), device);
                 for (items, case) in of_ops.iter().zip(drawn) {
@@ -315,7 +314,7 @@ pub fn run_ops(ops: &[Op], options: &Options, progress: &mut dyn FnMut(Progress<
     Ok(report)
 }
 
-/// What is known of a device, and whether it computes in f64.
+/// The description of a device, and whether it computes in f64.
 pub(crate) fn describe(device: &Device) -> Result<DeviceRun> {
     let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
     let info: Option<DeviceInfo> = { all }.find(|info| info.name == device.name());
@@ -335,7 +334,7 @@ fn is_cpu(device: &str) -> bool {
 
 fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'a>> {
     let mut items = Vec::new();
-    // What compiles for long comes first.
+    // Devices that compile slowly come first.
     let mut devices: Vec<usize> = (0..runs.len()).collect();
     devices.sort_by_key(|&device| is_cpu(&runs[device].name));
     for device in devices {
@@ -347,7 +346,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
             let wanted = options.repeat.as_ref().map(|repeat| repeat.dtype).or(options.dtype);
             let is_on_cpu = is_cpu(&runs[device].name);
             let dtypes = FLOATS.into_iter().chain(INTEGERS).filter(|&dtype| match (wanted, options.extent) {
-                // The CPU is what integers are compared with.
+                // The CPU is the reference for integers.
                 _ if !dtype.is_float() && (is_on_cpu || options.extent == Extent::Speeds) => false,
                 (Some(wanted), _) => dtype == wanted,
                 (None, Extent::Quick) => is_in_quick(op, dtype, is_on_cpu),
@@ -360,20 +359,20 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
     items
 }
 
-/// A quick run takes all floats on the CPU. On other devices, where each program is compiled first, it takes f32, and f16
-/// for ops that are not pointwise functions, which run the same code around other loads and stores, and of pools, which have
-/// the same code in all dimensions, those in two.
+/// A quick run covers all floats on the CPU. On other devices, where each program is compiled first, it covers f32. It also covers
+/// f16 for ops that are not pointwise functions; pointwise functions differ in loads and stores only. Of pools, whose code is the
+/// same in all dimensions, it covers two dimensions.
 fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
     let is_whole = (op.fused || op.class == Class::Dense) && !op.is_pointwise() && op.wide.is_none();
     is_on_cpu || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
 }
 
-/// Whether the op is a pool of other than two dimensions.
+/// True for a pool over one or three dimensions.
 fn is_other_pool(op: &Op) -> bool {
     op.category == "pooling" && !op.name.ends_with("2d")
 }
 
-/// Whether the op is of the rows of several tensors whose layouts a quick run tries.
+/// True for the pointwise functions of several tensors whose layouts a quick run checks.
 fn has_layouts(op: &Op) -> bool {
     ["binary", "fused pointwise"].contains(&op.category)
 }
@@ -401,27 +400,27 @@ fn work<'a>(options: &Options, runs: &[DeviceRun], queue: &Mutex<VecDeque<(usize
 /// The checks of an item in this process.
 fn here(options: &Options, item: &Item<'_>, has_f64: bool) -> Vec<Finding> {
     let shared = &options.devices[item.device];
-    // A queue of its own for each, and with it the programs, which some drivers keep much memory for.
+    // Each item has its own queue and programs, for which some drivers keep much memory.
     let device = match cases::opened(shared) {
         Ok(device) => device,
         Err(why) => return vec![Finding::new(shared, item, Check::Forward, Outcome::Failed(why.to_string()))],
     };
     let findings = of_item(options, item, &device, has_f64);
     if options.has_speeds() {
-        // What fails here has no speed.
+        // An op that fails here has no speed.
         let _ = caught(|| speed::prepare(item.op, item.dtype, &device));
     }
-    // What is still in the queue must not run while the device goes away. Its errors were those of a check.
+    // Queued work must not run while the device is closed. Its errors belong to a check that has been reported.
     let _ = device.synchronize();
     findings
 }
 
-/// Whether what is done on a device is done by other processes.
+/// True if other processes run the work of a device.
 pub(crate) fn is_apart(options: &Options, run: &DeviceRun) -> bool {
     options.apart.as_ref().is_some_and(|apart| apart.devices.contains(&run.name))
 }
 
-/// What another process is asked to do on a device of this run.
+/// The task of another process on a device of this run.
 pub(crate) fn task(run: &DeviceRun, work: Work) -> Task {
     let hardware = lasting(&run.hardware, &run.driver);
     Task { device: run.name.clone(), hardware, has_f64: run.has_f64, work }
@@ -436,14 +435,15 @@ fn elsewhere(options: &Options, item: &Item<'_>, run: &DeviceRun, processes: &mu
     })
 }
 
-/// What does not change while a device stays the same one, as the memory does that PoCL tells.
+/// The part of a description that does not change for the same device, without the memory that PoCL reports.
 fn lasting(description: &str, driver: &str) -> String {
     let name = description.split(", ").next().unwrap_or_default();
     format!("{name}, {driver}")
 }
 
-/// Checks what a run in another process asks for, on the standard input and output, until it ends: what the program of an
-/// [`Apart`] calls, and nothing else writes there. Errors: what is read is no task, or nobody reads the answers.
+/// Runs the checks that another process requests on standard input, and answers on standard output, until the input ends. The
+/// program of an [`Apart`] calls this; nothing else may write to standard output. Errors: the input is no task, or nobody reads the
+/// answers.
 pub fn serve() -> io::Result<()> {
     let listed = Device::list();
     let found =
@@ -504,7 +504,7 @@ fn of_item(options: &Options, item: &Item<'_>, device: &Device, has_f64: bool) -
     findings
 }
 
-/// What `f` returns; the message of a panic.
+/// The result of `f`, or the message of a panic.
 pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
@@ -513,8 +513,8 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Whether a check says something: the CPU in f64 is what others are compared with, and in other dtypes its gradients are
-/// what measures theirs.
+/// True if a check applies. The CPU in f64 is the reference of all others, and its gradients in other dtypes are the measure of
+/// their errors.
 fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bool {
     let (op, dtype) = (item.op, item.dtype);
     if !dtype.is_float() {
@@ -522,7 +522,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
     }
     let has_gradient = !matches!(op.derivative, Derivative::None(_));
     let (is_f64, is_cpu) = (dtype == DType::F64, is_cpu(device.name()));
-    // Where the code around all functions is the same, it is looked at in one dtype.
+    // Pointwise functions share the code around them, so one dtype is enough.
     let is_in_all = extent == Extent::Whole && !op.is_pointwise();
     match check {
         Check::Golden => is_f64,
@@ -531,7 +531,7 @@ fn applies(item: &Item<'_>, check: Check, device: &Device, extent: Extent) -> bo
         Check::Alone | Check::Twice => has_gradient && (dtype == DType::F32 || is_in_all),
         Check::Composite => op.fused && !is_cpu && (dtype == DType::F32 || extent == Extent::Whole),
         Check::Adjoint => op.linear && dtype == dtype.acc(),
-        // Functions of one tensor read it as those of several do, and each layout is a kernel to compile.
+        // Unary functions share the loads of functions of several tensors, and each layout is a kernel to compile.
         Check::Strided if extent == Extent::Quick && !is_cpu && op.is_pointwise() && !has_layouts(op) => false,
         Check::Strided | Check::Repeats | Check::Guards => dtype == DType::F32 || is_in_all,
         Check::Launches => !is_cpu && dtype == DType::F32,
@@ -581,16 +581,16 @@ fn of_golden(options: &Options, item: &Item<'_>, device: &Device) -> Finding {
     Finding { cases: cases.len(), worst: Some(worst), ..new(Outcome::Passed) }
 }
 
-/// The fixed cases of a check, and how many are drawn.
+/// The fixed cases of a check, and the number of drawn ones.
 fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Vec<Seeded>, u32) {
     let of = |shapes: &[&[usize]]| -> Vec<Seeded> {
         let seeded = |shape: &[usize]| SEEDS.map(|seed| Seeded { shape: shape.to_vec(), seed });
         shapes.iter().flat_map(|shape| seeded(shape)).collect()
     };
-    // Each new shape may be a kernel to compile, and again in each dtype.
+    // Each new shape may be a kernel to compile, again for each dtype.
     let is_first = item.dtype == DType::F32 || is_cpu(device.name());
     let saves = extent == Extent::Quick && !is_cpu(device.name());
-    // What the other dtypes of a pointwise function share with the first, other functions have too.
+    // Other ops check the code that pointwise functions share, in the other dtypes.
     let is_repeated = item.op.is_pointwise() && item.dtype != DType::F32;
     let large = match (item.dtype, extent) {
         (DType::F32, Extent::Whole) => {
@@ -599,7 +599,7 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         }
         (_, Extent::Whole) if !is_repeated => of(&LARGE[1..]),
         (DType::F32, _) if !saves => of(&LARGE[1..]),
-        // The attributes come with the first shape.
+        // The attributes vary with the first shape.
         (DType::F32, _) if !is_other_pool(item.op) => of(&LARGE[1..]).split_off(2),
         _ => of(&LARGE[1..2]),
     };
@@ -624,11 +624,11 @@ fn counts(item: &Item<'_>, check: Check, extent: Extent, device: &Device) -> (Ve
         Check::Composite | Check::Repeats | Check::Launches | Check::Guards => (of(&LARGE[1..]), drawn / 3),
         Check::Alone | Check::Gradcheck | Check::Gradgradcheck => (Vec::new(), drawn / 2),
         Check::Unrecorded => (Vec::new(), 3),
-        // Each layout may be a kernel to compile; where elements lie does not depend on the dtype.
+        // Each layout may be a kernel to compile. Addresses do not depend on the dtype.
         Check::Strided if item.dtype != DType::F32 => (Vec::new(), drawn / 3),
         Check::Strided if !is_cpu(device.name()) => (Vec::new(), drawn / 2),
         Check::Twice if saves => (Vec::new(), drawn / 2),
-        // Whole words and groups have them too.
+        // Large shapes have whole words and groups, which are checked with special values too.
         Check::Special if extent == Extent::Whole && !is_repeated => {
             (of(&LARGE[1..2]).split_off(if is_first { 0 } else { 3 }), drawn)
         }

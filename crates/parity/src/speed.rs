@@ -1,4 +1,4 @@
-//! How near ops come to what bounds them on a device: the copy bandwidth, and for products the rate of a large one.
+//! The speed of ops relative to the limits of a device: the copy bandwidth, and for products the rate of a large product.
 
 use crate::case::{Case, Gen};
 use crate::registry::{Changes, Class, Op};
@@ -12,15 +12,15 @@ use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::thread;
 
-/// Timed calls, of which the median counts, and those of a call that takes long.
+/// The number of timed calls, whose median counts, and the number for a slow call.
 const RUNS: [usize; 2] = [5, 1];
-/// Seconds from which on a call takes long: what else the machine does matters less then.
+/// The duration in seconds from which a call is slow. Other activity of the machine then matters less.
 const LONG: f64 = 0.02;
 /// Elements of the case's shape, on an accelerator and on the host's processor.
 const ELEMENTS: [usize; 2] = [1 << 24, 1 << 20];
-/// The same of matrix products, whose work grows faster than their operands.
+/// The same for matrix products, whose work grows faster than their operands.
 const FACTORS: [usize; 2] = [1 << 24, 1 << 16];
-/// Elements of f32 that are copied for the bandwidth, and read between calls so that caches hold nothing.
+/// Elements of f32 that are copied to measure the bandwidth, and read between calls to clear the caches.
 const COPIED: [usize; 2] = [64 << 20, 8 << 20];
 /// The width of the case's shape.
 const WIDTH: usize = 1024;
@@ -28,17 +28,18 @@ const WIDTH: usize = 1024;
 /// The time of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pass {
-    /// Bytes of what it must read and write: inputs and outputs; backward, the output's gradient, inputs, unless the op is linear
-    /// in them, and what is written of their gradients.
+    /// Bytes that must be read and written. Forward: inputs and outputs. Backward: the output's gradient, the inputs (unless the op
+    /// is linear in them), and the written gradients.
     pub bytes: usize,
-    /// The median; backward, with what the call takes longer if gradients are wanted.
+    /// The median time. Backward, it includes the additional time of the call if gradients are required.
     pub seconds: f64,
-    /// The time that a copy of as many bytes takes, or a large product of as many multiplications if that is longer, over this.
+    /// The time of a copy of as many bytes, or of a large product with as many multiplications if that is longer, divided by
+    /// `seconds`.
     #[serde(deserialize_with = "number")]
     pub fraction: f64,
 }
 
-/// An input of a call that was timed.
+/// An input of a timed call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Timed {
     /// Its name.
@@ -47,9 +48,9 @@ pub struct Timed {
     pub shape: Vec<usize>,
     /// Its dtype.
     pub dtype: String,
-    /// Of integers: what all are below.
+    /// For integers, an upper bound of all elements.
     pub below: Option<i64>,
-    /// Whether its gradient was timed.
+    /// True if its gradient was timed.
     #[serde(default)]
     pub gradient: bool,
 }
@@ -63,10 +64,10 @@ pub struct Speed {
     pub device: String,
     /// The dtype of the floats.
     pub dtype: String,
-    /// The result's.
+    /// The pass of the result.
     #[serde(flatten)]
     pub forward: Pass,
-    /// That of all gradients together, where there are any that take time.
+    /// The pass of all gradients together, if any takes time.
     #[serde(default)]
     pub backward: Option<Pass>,
     /// The call's attributes, by name.
@@ -77,13 +78,13 @@ pub struct Speed {
     pub inputs: Vec<Timed>,
 }
 
-/// What of a pair is for an accelerator, the first, or for the host's processor.
+/// The index of a pair's value for a device: 0 for an accelerator, 1 for the host's processor.
 fn kind_of(device: &Device) -> usize {
     let all = Device::list().into_iter().filter_map(|(_, found)| found.ok()).flatten();
     usize::from(!{ all }.any(|info| info.name == device.name() && info.is_accelerator))
 }
 
-/// Whether speeds are measured on such a device: on the host's processor in f32 alone.
+/// True if speeds in a dtype are measured on a device. On the host's processor, only f32 is.
 fn measures(kind: usize, dtype: DType) -> bool {
     dtype == DType::F32 || (kind == 0 && dtype.is_float())
 }
@@ -92,7 +93,7 @@ fn multiplies(op: &Op) -> bool {
     matches!(op.class, Class::Product | Class::Dense)
 }
 
-/// The calls that are timed of these ops, drawn at once on as many threads.
+/// The timed calls of these ops, drawn in parallel.
 pub fn cases(ops: &[&Op], device: &Device) -> Vec<Option<Case>> {
     let kind = kind_of(device);
     thread::scope(|scope| {
@@ -101,7 +102,7 @@ pub fn cases(ops: &[&Op], device: &Device) -> Vec<Option<Case>> {
     })
 }
 
-/// The call that is timed, floats in f64 on the CPU; `None` if its operands do not grow with the case's shape.
+/// The timed call, with f64 floats on the CPU; `None` if its operands do not grow with the case's shape.
 fn case_of(op: &Op, kind: usize) -> Option<Case> {
     let elements = if multiplies(op) { FACTORS[kind] } else { ELEMENTS[kind] };
     let case = (op.make)(&mut Gen::new(&[elements / WIDTH, WIDTH], 1, &Device::cpu().ok()?));
@@ -109,8 +110,8 @@ fn case_of(op: &Op, kind: usize) -> Option<Case> {
     (largest >= elements / 2).then_some(case)
 }
 
-/// Runs once what will be timed, if it will. Kernels that are kept on disk are compiled for many ops at once then, and not one
-/// after another between measurements.
+/// Runs a call once if it will be timed. Kernels that are cached on disk are then compiled for many ops in parallel, instead of
+/// between measurements.
 pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
     let kind = kind_of(device);
     let Some(case) = measures(kind, dtype).then(|| case_of(op, kind)).flatten() else { return Ok(()) };
@@ -122,9 +123,9 @@ pub fn prepare(op: &Op, dtype: DType, device: &Device) -> Result<()> {
     device.synchronize()
 }
 
-/// A pass that can be run again and again.
+/// A backward pass that can be repeated.
 struct Backward {
-    /// The call, with leaves in place of what has a gradient.
+    /// The call, with leaves for inputs with gradients.
     case: Case,
     /// The positions of the inputs whose gradients are computed.
     leaves: Vec<usize>,
@@ -133,7 +134,7 @@ struct Backward {
 }
 
 impl Backward {
-    /// That of the first differentiable output of a call; `None` without one.
+    /// The backward pass of the first differentiable output of a call; `None` without one.
     fn of(op: &Op, case: &Case) -> Result<Option<Backward>> {
         let (mut case, leaves) = (case.clone(), op.differentiable(case));
         for &i in &leaves {
@@ -143,7 +144,7 @@ impl Backward {
         let gradient = output.detach().ones_like()?;
         let mut backward = Backward { case, leaves, output, gradient };
         if backward.run().is_err() {
-            // Of several outputs, each has some of the inputs.
+            // Each of several outputs depends on some of the inputs.
             let leaves = std::mem::take(&mut backward.leaves);
             backward.leaves = leaves.into_iter().filter(|&i| backward.of_leaves(&[i]).is_ok()).collect();
         }
@@ -160,7 +161,7 @@ impl Backward {
         grad_with(&self.output, &leaves, BackwardOptions { gradient, retain: true, ..Default::default() })
     }
 
-    /// What must be moved for these gradients. One that looks at the memory of the output's is not written.
+    /// Bytes that must be moved for these gradients. A gradient that shares the memory of the output's gradient is not written.
     fn bytes(&self, op: &Op, gradients: &[Tensor]) -> usize {
         let read = self.case.inputs.iter().filter(|(_, t)| !op.linear || !t.dtype().is_float()).map(|(_, t)| size(t));
         let written = gradients.iter().filter(|g| !g.shares_memory(&self.gradient)).map(size);
@@ -168,7 +169,7 @@ impl Backward {
     }
 }
 
-/// The bytes of its elements: of those that lie at one place, of one.
+/// The bytes of the elements. Elements that share a position count once.
 fn size(t: &Tensor) -> usize {
     let extents = t
         .dims()
@@ -178,7 +179,7 @@ fn size(t: &Tensor) -> usize {
     extents.product::<usize>() * t.dtype().size()
 }
 
-/// What a call must read and write: of inputs that it picks from, no more than its outputs have.
+/// The bytes that a call must read and write. Inputs from which it selects elements count no more than its outputs.
 fn moved(op: &Op, case: &Case, outputs: &[Tensor]) -> usize {
     let written: usize = outputs.iter().map(size).sum();
     let of = |t: &Tensor| if op.picks && t.dtype().is_float() { size(t).min(written) } else { size(t) };
@@ -203,20 +204,20 @@ fn timed(name: &str, t: &Tensor) -> Result<Timed> {
     Ok(Timed { name: name.into(), shape: t.dims().to_vec(), dtype: t.dtype().to_string(), below, gradient: false })
 }
 
-/// The additions and multiplications of a product of two matrices into a third, by their elements.
+/// The additions and multiplications of a matrix product, from the elements of its operands.
 fn operations(inputs: &[(String, Tensor)], y: &Tensor) -> f64 {
     let elements = inputs.iter().take(2).map(|(_, t)| t).chain([y]).map(|t| t.numel() as f64);
     2.0 * elements.product::<f64>().sqrt()
 }
 
-/// A device with what its measurements share.
+/// A device, with the shared data of its measurements.
 pub struct Stand {
     device: Device,
     kind: usize,
     flushed: Tensor,
-    /// Operations a second of a product of large square matrices, by the dtypes for which it was asked.
+    /// Operations per second of a product of large square matrices, for the dtypes measured so far.
     rates: Mutex<HashMap<DType, f64>>,
-    /// Bytes that a copy reads and writes, a second.
+    /// Bytes per second that a copy reads and writes.
     pub bandwidth: f64,
 }
 
@@ -233,7 +234,7 @@ impl Stand {
         Ok(stand)
     }
 
-    /// Whether speeds in a dtype are measured.
+    /// True if speeds in a dtype are measured.
     pub fn measures(&self, dtype: DType) -> bool {
         measures(self.kind, dtype)
     }
@@ -258,7 +259,7 @@ impl Stand {
             return Ok(rate);
         }
         let side = FACTORS[self.kind].isqrt();
-        // Of numbers that are all alike a product takes less power, and time.
+        // A product of constant matrices takes less power, and less time.
         let x = Tensor::rand((side, side), -1.0, 1.0, dtype, &self.device, &Rng::new(0))?;
         let seconds = self.seconds(|| x.matmul(&x).map(drop))?;
         let rate = 2.0 * (side as f64).powi(3) / seconds;
@@ -266,25 +267,26 @@ impl Stand {
         Ok(rate)
     }
 
-    /// What moves so many bytes and, at some rate, takes so many seconds to compute.
+    /// The speed of a pass that moves these bytes, takes `seconds`, and needs at least `least` seconds to compute.
     fn pass(&self, bytes: usize, least: f64, seconds: f64) -> Pass {
         Pass { bytes, seconds, fraction: least.max(bytes as f64 / self.bandwidth) / seconds }
     }
 
-    /// All gradients, with what the call takes longer if they are wanted.
+    /// All gradients, including the additional time of the call if they are required.
     fn backward(&self, op: &Op, backward: &Backward, bytes: usize, least: f64) -> Result<Pass> {
         let call = || op.call(&backward.case).map(drop);
         let more = (self.seconds(call)? - self.seconds(|| no_grad(call))?).max(0.0);
         Ok(self.pass(bytes, least, self.seconds(|| backward.run().map(drop))? + more))
     }
 
-    /// The speeds of an op's call, as `cases` drew it, in these dtypes; none where it does not run, or where nothing is to be done.
+    /// The speeds of an op's call, as drawn by `cases`, in these dtypes. Dtypes in which it does not run, or has no work, are
+    /// omitted.
     pub fn speeds(&self, op: &Op, case: &Case, dtypes: &[DType]) -> Vec<Speed> {
         let wide = case.to(&self.device);
         let launched = || self.device.backend().launch_count();
         let one = |&dtype: &DType| -> Result<Option<Speed>> {
             let rounded = wide.as_ref().ok().and_then(|wide| wide.map_floats(|t| t.cast(dtype)).ok());
-            // A device without f64 leaves it to the CPU.
+            // A device without f64 rounds on the CPU.
             let case = rounded.map_or_else(|| case.map_floats(|t| t.cast(dtype))?.to(&self.device), Ok)?;
             let before = launched();
             let outputs = no_grad(|| op.call(&case))?;
@@ -354,13 +356,13 @@ mod tests {
         };
         let x = || Tensor::ones((64, 16), DType::F64, &cpu);
         let whole = 64 * 16 * 8;
-        // The gradient of a mean is expanded.
+        // The gradient of a mean is an expanded view.
         let of_rows = serde_json::json!({"dims": [1], "keepdim": false});
         assert_eq!(bytes("mean", of_rows, vec![("x", x()?)])?, [whole + 64 * 8, 2 * 64 * 8]);
-        // Of a product the operands are read again.
+        // The gradient of a product reads the operands again.
         let product = vec![("a", x()?), ("b", x()?)];
         assert_eq!(bytes("mul", Value::Null, product)?, [3 * whole, 5 * whole]);
-        // No more rows are read than are picked.
+        // The call reads only the selected rows.
         let index = Tensor::zeros(8, DType::I64, &cpu)?;
         let picked = vec![("x", x()?), ("index", index)];
         let rows = 8 * 16 * 8;

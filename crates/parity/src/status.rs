@@ -1,10 +1,10 @@
-//! The status page: one row a kernel, one column a backend.
+//! The status page: one row per kernel, one column per backend.
 
 use crate::kernels::{KERNELS, Kernel, checks, ops, planned};
 use crate::report::{Finding, Outcome, Report};
 use std::fmt::Write;
 
-/// The backends, as devices are named, and how the page calls them.
+/// The backends: names of devices, and titles on the page.
 const BACKENDS: [(&str, &str); 4] = [("cpu", "CPU"), ("cuda", "CUDA"), ("hip", "HIP"), ("opencl", "OpenCL")];
 
 const HEAD: &str = "# Kernel status
@@ -20,7 +20,7 @@ writes this page.
 | 🔧 | Planned: no op has it yet |
 ";
 
-/// The page, of the results of some runs. Where several are of one backend, all of them count.
+/// The page for the results of some runs. If several runs are of the same backend, all of them count.
 pub fn status(reports: &[Report]) -> String {
     let mut page = HEAD.to_string();
     page += "\n## Runs\n\n| Device | Hardware | Driver | Date (UTC) | Version | Commit | Extent | Passed | Failed |\n";
@@ -88,7 +88,7 @@ fn cell(kernel: &Kernel, backend: &str, findings: &[&Finding]) -> String {
     }
 }
 
-/// The op that stands for a kernel of another name.
+/// The op that covers a kernel of another name.
 fn note(kernel: &Kernel) -> String {
     let ops = ops(kernel);
     let names: Vec<&str> = ops.iter().map(|op| op.name).filter(|name| *name != kernel.name).collect();

@@ -1,4 +1,4 @@
-//! The cases of a check: fixed shapes, and drawn ones, of which one that fails is shrunk.
+//! The cases of a check: fixed shapes, and drawn ones. A failing drawn case is shrunk.
 
 use crate::compare::{Distance, Miss};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::str::FromStr;
 
-/// A case before it is made: the shape around which, and the seed from which.
+/// The description of a case: a shape and a seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seeded {
     /// The shape.
@@ -16,7 +16,7 @@ pub struct Seeded {
     pub seed: u64,
 }
 
-/// As in `2x3:7`; `scalar` is the shape without dimensions.
+/// Such as `2x3:7`; `scalar` is the shape of rank 0.
 impl fmt::Display for Seeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let extents: Vec<String> = self.shape.iter().map(usize::to_string).collect();
@@ -37,14 +37,14 @@ impl FromStr for Seeded {
     }
 }
 
-/// Extents of rank 0 to 4 with at most 24 elements; 0 and 1 among them.
+/// Extents of rank 0 to 4 with at most 24 elements, including 0 and 1.
 pub fn shapes() -> impl Strategy<Value = Vec<usize>> {
     let extent = prop_oneof![1 => Just(0usize), 4 => Just(1usize), 8 => 2..5usize];
     prop::collection::vec(extent, 0..5).prop_filter("small", |s| s.iter().product::<usize>() <= 24)
 }
 
-/// Runs `check` on `cases` values of a strategy, the same ones every time; the error is of what a failing one shrinks to,
-/// with that.
+/// Runs `check` on `cases` values of a strategy, which are the same in every run. The error is that of the shrunk value of a
+/// failure, with this value.
 pub fn for_all<S: Strategy>(
     cases: u32,
     seed: u64,
@@ -62,23 +62,23 @@ pub fn for_all<S: Strategy>(
     })
 }
 
-/// What became of the cases of a check.
+/// The results of the cases of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// How many ran.
+    /// The number of cases that ran.
     pub cases: usize,
-    /// The largest distance; of what failed, its own.
+    /// The largest distance, or the distance of the failed case.
     pub worst: Distance,
-    /// The case that came nearest to its bound, or failed.
+    /// The case with the largest error in units of its bound, or the failed case.
     pub case: Option<Seeded>,
-    /// Why it failed.
+    /// The reason of the failure.
     pub failure: Option<String>,
 }
 
-/// Runs `check` on fixed cases and then on `drawn` ones. It ends at the first failure, shrunk if it was drawn.
+/// Runs `check` on fixed cases, then on `drawn` ones. Stops at the first failure, which is shrunk if it was drawn.
 pub fn tally(fixed: &[Seeded], drawn: u32, seed: u64, check: impl Fn(&Seeded) -> Result<Distance, Miss>) -> Tally {
     let tally = RefCell::new(Tally::default());
-    // Of what failed last, to which the others shrank.
+    // The distance of the last failure, which is the shrunk one.
     let missed = Cell::new(Distance::default());
     let one = |case: &Seeded| -> Result<(), String> {
         let distance = check(case).map_err(|miss| {

@@ -1,10 +1,10 @@
-//! How far a result may be from the exact one.
+//! Bounds of the error of a result.
 //!
-//! The bound is `1.5 u_out |r| + C u_acc a + eta`: one rounding of the result r, none where the result is in the dtype of
-//! the arithmetic, and the roundings within, measured by a companion a, which is the formula with every summand and factor
-//! replaced by its absolute value. Ops of several stages take `max(8 E, 32 u_acc rho)` for the second term: E is the largest
-//! error of the CPU in the same dtype, and rho the largest |r|, within what is reduced together. In f64, which the CPU is
-//! measured with, E is its error in f32, in units of the other roundoff.
+//! The bound is `1.5 u_out |r| + C u_acc a + eta`. The first term is the rounding of the result r; it is dropped if the result is
+//! in the dtype of the arithmetic. The second term bounds the roundings of the computation. The companion a is the formula with the
+//! absolute values of all summands and factors. For ops of several stages the second term is `max(8 E, 32 u_acc rho)`: E is the
+//! CPU's largest error in the same dtype, and rho the largest |r|, among the elements that are reduced together. In f64, the
+//! reference, E is the CPU's error in f32, scaled by the ratio of the roundoffs.
 
 use crate::case::Case;
 use crate::compare::precision;
@@ -15,43 +15,43 @@ use std::ops::Range;
 /// The factor C of a class.
 fn factor(op: &Op, case: &Case, elements: usize, dtype: DType, device: &Device) -> f64 {
     let largest = case.inputs.iter().map(|(_, t)| t.numel()).max().unwrap_or(1);
-    // A running sum, and one of duplicate indices, may have all elements for terms.
+    // A running sum, and a sum over repeated indices, may have all elements as terms.
     let terms = if op.collects { largest } else { largest / elements.max(1) } as f64;
-    // The root of the terms of a product's sums: these are no longer than the longest dimension.
+    // The square root of a product's number of terms, which is at most the longest dimension.
     let extents = case.inputs.iter().flat_map(|(_, t)| t.dims().iter().copied());
     let sum = (extents.max().unwrap_or(0).max(4) as f64).sqrt();
     match op.class {
         Class::Exact => 0.0,
         Class::Arithmetic => 4.0,
-        // OpenCL allows 16 units in the last place for some functions.
+        // OpenCL allows errors of 16 units in the last place for some functions.
         Class::Transcendental if device.name().starts_with("opencl") => 40.0,
         Class::Transcendental => 16.0,
         Class::Reduction => of_sum(terms),
-        // Each factor rounds once more, up or down.
+        // Each factor adds a rounding, up or down.
         Class::Factors => of_product(terms),
         Class::Product | Class::Dense if dtype == dtype.acc() => 8.0 + 2.0 * sum,
         Class::Product | Class::Dense => 32.0 + 8.0 * sum,
-        // Of a step; there are at most two.
+        // For each step; there are at most two.
         Class::Optimizer => 2.0 * 16.0,
         Class::Stages => 32.0,
     }
 }
 
-/// The factor C of a sum of so many terms.
+/// The factor C of a sum with this number of terms.
 fn of_sum(terms: f64) -> f64 {
     8.0 + 4.0 * (terms + 1.0).log2()
 }
 
-/// The factor C of a product of so many factors.
+/// The factor C of a product with this number of factors.
 fn of_product(factors: f64) -> f64 {
     8.0 + 2.0 * factors.sqrt()
 }
 
-/// What a result is measured with, beside itself.
+/// The quantities that bound a result's error, besides the result.
 pub struct Measures {
     /// The companion of a result.
     pub companion: Vec<f64>,
-    /// The CPU's errors in the dtype that is tested, where the class asks for them.
+    /// The CPU's errors in the tested dtype, if the class needs them.
     pub errors: Option<Vec<f64>>,
 }
 
@@ -85,48 +85,48 @@ pub fn bounds(
     Ok(exact.iter().zip(within).map(|(r, within)| rounding * r.abs() + within + eta).collect())
 }
 
-/// The bounds of a result of several calls, as of an op of so many stages, within the whole result: `exact` and `near` are the
-/// CPU's results in f64 and in the dtype that is tested.
+/// The bounds of a result of several calls, as of an op with as many stages, over the whole result. `exact` and `near` are the
+/// CPU's results in f64 and in the tested dtype.
 pub fn stage_bounds(exact: &[f64], near: &[f64], dtype: DType, calls: usize) -> Vec<f64> {
     let (u_out, eta) = precision(dtype);
     let (u_acc, calls) = (precision(dtype.acc()).0, calls.max(1) as f64);
     let finite = |v: f64| if v.is_finite() { v.abs() } else { 0.0 };
     let scale = exact.iter().fold(0.0, |most: f64, &r| most.max(finite(r)));
     let error = exact.iter().zip(near).fold(0.0, |most: f64, (r, y)| most.max(finite(y - r)));
-    // Each call rounds once more.
+    // Each call adds a rounding.
     let error = capped(error / calls, scale.max(1.0), dtype) * calls;
     let within = (8.0 * error).max(32.0 * calls * u_acc * scale);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
     exact.iter().map(|r| rounding * r.abs() + within + eta).collect()
 }
 
-/// The error of the CPU that counts: what others are measured with must be right itself. Sums in the dtype of the result
-/// round at each of their terms.
+/// The error of the CPU, limited: the measure of other errors must be correct itself. Sums in the dtype of the result round at each
+/// term.
 fn capped(error: f64, scale: f64, dtype: DType) -> f64 {
     let roundings = if dtype == dtype.acc() { 64.0 } else { 4.0 };
     error.min(roundings * precision(dtype).0 * scale)
 }
 
-/// The sums that the elements of a gradient are, where the input was expanded.
+/// The sums that make up the gradient of an expanded input.
 pub struct Sums {
-    /// How many terms each has.
+    /// The number of terms of each sum.
     pub terms: usize,
     /// The sum of their absolute values.
     pub companion: Vec<f64>,
 }
 
-/// The gradients of the results.
+/// The gradients of the results, as they arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Arriving {
-    /// The largest, added up over calls.
+    /// The largest element, summed over calls.
     largest: f64,
-    /// That of what is kept of a result, which was rounded, and multiplied with it.
+    /// The largest product with a saved result, which was rounded.
     kept: f64,
 }
 
 impl Arriving {
-    /// Of a call in f64, with the largest gradient. Softmaxes and activations of products compute theirs from the result,
-    /// as factors of at most 1.
+    /// For a call in f64, with the largest gradient. Softmaxes, and activations of products, compute their gradients from the
+    /// result, as factors of at most 1.
     pub fn new(op: &Op, case: &Case, largest: f64) -> Result<Arriving> {
         let keeps_result = op.class == Class::Dense || op.slice == Slice::Along;
         let sizes = if keeps_result { op.call(case)?[0].detach().to_f64_vec()? } else { Vec::new() };
@@ -135,8 +135,8 @@ impl Arriving {
     }
 }
 
-/// The bounds of a gradient: 8 times the error of the CPU in the same dtype, 32 roundings of the largest element, each within
-/// what is reduced together, or what a sum may be off by.
+/// The bounds of a gradient: 8 times the CPU's error in the same dtype, 32 roundings of the largest element, both among elements
+/// that are reduced together, or the bound of a sum.
 pub fn gradient_bounds(
     op: &Op,
     r: &[f64],
@@ -151,17 +151,17 @@ pub fn gradient_bounds(
     let scales = slices.largest(r.len(), |i| r[i].abs());
     let errors = slices.largest(r.len(), |i| errors[i]);
     let u_acc = precision(dtype.acc()).0;
-    // A kernel of several stages may keep its result, which is rounded, for backward, and multiply it with the gradients
-    // that arrive; or round what it then multiplies with factors of at most 2.
+    // A kernel of several stages may save its rounded result for the backward pass, and multiply it with the arriving gradients. Or
+    // it may round a value and then multiply it with factors of at most 2.
     let is_kept = matches!(op.class, Class::Stages | Class::Dense);
     let kept = |scale: f64| if is_kept { 4.0 * (u_out * scale.max(kept) + u_acc * arriving) } else { 0.0 };
-    // A product may have all elements for factors; in f32 it may be too large for its error to be seen.
+    // A product may have all elements as factors. In f32 it may be too large to show its error.
     let roundings = if op.class == Class::Factors { of_product(r.len() as f64) } else { 32.0 };
-    // What ties share is divided.
+    // Ties divide the gradient.
     if op.class == Class::Exact && sums.is_none() && op.category != "reduction" {
         return vec![0.0; r.len()];
     }
-    // What pointwise functions compute of an element has nothing to do with other elements.
+    // In pointwise functions, elements do not depend on each other.
     let size = |r: f64, scale: f64| if op.is_pointwise() { r.abs().max(arriving).min(scale) } else { scale };
     let of_sum = |i: usize| sums.map_or(0.0, |sums| of_sum(sums.terms as f64) * u_acc * sums.companion[i]);
     let rounding = if dtype == dtype.acc() { 0.0 } else { 1.5 * u_out };
@@ -174,7 +174,7 @@ pub fn gradient_bounds(
     r.iter().enumerate().map(bound).collect()
 }
 
-/// The parts of a result whose elements are reduced together: those that differ only along some neighbouring dimensions.
+/// The parts of a result whose elements are reduced together: elements that differ only along a range of adjacent dimensions.
 pub struct Slices {
     inner: usize,
     reduced: usize,
@@ -185,7 +185,7 @@ impl Slices {
         Slices { inner: shape[dims.end..].iter().product(), reduced: shape[dims].iter().product() }
     }
 
-    /// Those of gradients: the result's where a gradient has its shape, and otherwise all of it.
+    /// The slices of gradients: those of the result for a gradient of its shape, otherwise the whole gradient.
     pub fn of_gradients(op: &Op, case: &Case, shapes: &[&Shape]) -> Result<Vec<Slices>> {
         let result = if op.slice == Slice::Whole { None } else { Some(op.call(case)?[0].shape().clone()) };
         let of = |shape: &&Shape| match &result {

@@ -1,4 +1,4 @@
-//! Devices that are watched: guard zones around every buffer, fused kernels out of sight.
+//! Watched devices, with guard zones around every buffer. They can hide fused kernels.
 
 use isograd_core::{
     Backend, Blas, Call, DType, Device, Error, Memory, MemoryStats, Operand, Precision, Provider, Result,
@@ -7,20 +7,20 @@ use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of a guard zone; as many before a buffer as behind it, and buffers stay as aligned as they were.
+/// Bytes of a guard zone, before and after a buffer. It keeps the buffer's alignment.
 const GUARD: usize = 256;
 const PATTERN: u8 = 0xA5;
 
-/// What runs where several kernels could.
+/// The kernels that a watched device offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernels {
-    /// As the device has it.
+    /// All kernels of the device.
     Any,
-    /// None that is fused: composites.
+    /// No fused kernels: composites run.
     Composite,
 }
 
-/// A device whose memory is guarded, over another device.
+/// A device with guarded memory, over another device.
 pub struct Watched {
     device: Device,
     state: Arc<State>,
@@ -29,14 +29,14 @@ pub struct Watched {
 struct State {
     under: Device,
     kernels: Kernels,
-    /// What was written where nothing should be.
+    /// Descriptions of writes to guard zones.
     damage: Mutex<Vec<String>>,
     asked: AtomicUsize,
     live: AtomicUsize,
 }
 
 impl Watched {
-    /// Watches what runs on `device`.
+    /// A watched device over `device`.
     pub fn new(device: &Device, kernels: Kernels) -> Watched {
         let state = Arc::new(State {
             under: device.clone(),
@@ -48,17 +48,17 @@ impl Watched {
         Watched { device: Device::from_backend(device.name(), Arc::new(Watch(state.clone()))), state }
     }
 
-    /// The device on which to run.
+    /// The watched device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// How often a fused kernel was asked for since the last call.
+    /// The number of requests for fused kernels since the last call.
     pub fn asked(&self) -> usize {
         self.state.asked.swap(0, Ordering::Relaxed)
     }
 
-    /// Errors if a guard zone of a buffer that is gone was written. No tensor of this device may be left.
+    /// Returns an error if a guard zone of a dropped buffer was written. All tensors of this device must have been dropped.
     pub fn check(&self) -> Result<(), String> {
         let damage = std::mem::take(&mut *self.state.damage.lock().unwrap_or_else(|e| e.into_inner()));
         match (damage.first(), self.state.live.load(Ordering::Relaxed)) {
@@ -88,7 +88,7 @@ impl Drop for Guarded {
         self.state.live.fetch_sub(1, Ordering::Relaxed);
         let mut zones = vec![0; GUARD];
         for (from, which) in [(0, "before"), (GUARD + self.bytes, "behind")] {
-            // What fails here fails the call that reads results, too.
+            // A failure here also fails the call that reads results.
             if self.state.under.backend().download(&*self.inner, from, &mut zones).is_err() {
                 return;
             }
@@ -195,7 +195,7 @@ impl Backend for Watch {
     }
 }
 
-/// A device of the same kind whose memory and queue nobody else uses; the device itself where no backend opens another.
+/// A device of the same kind with memory and queue of its own, or the device itself if its backend opens no other.
 pub fn private(device: &Device) -> Result<Device> {
     match provider(device) {
         Some((provider, ordinal)) => Ok(Device::from_backend(device.name(), (provider.open)(ordinal)?)),
@@ -203,7 +203,7 @@ pub fn private(device: &Device) -> Result<Device> {
     }
 }
 
-/// What opens devices of the same kind, and which of them this is.
+/// The provider of a device, and the device's ordinal.
 pub fn provider(device: &Device) -> Option<(&'static Provider, usize)> {
     let (kind, ordinal) = device.name().split_once(':').unwrap_or((device.name(), "0"));
     let provider = isograd_core::inventory::iter::<Provider>.into_iter().find(|p| p.name == kind);

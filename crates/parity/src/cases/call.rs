@@ -1,4 +1,4 @@
-//! Cases of one call.
+//! Cases with one call.
 
 use super::{Checked, Computed, Fallible, Given, Recorded, both, called, find, lazily};
 use crate::case::Case;
@@ -10,37 +10,37 @@ use isograd_core::tape::BackwardOptions;
 use isograd_core::{DType, Device, Kind, Result, Tensor};
 use serde_json::Value;
 
-/// A call of an op with its results and gradients, or the error that is demanded.
+/// A call of an op with its expected results and gradients, or its expected error.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub op: String,
     pub attributes: Value,
     pub error: Option<Kind>,
-    /// How many results there are, if the file says so.
+    /// The number of results, if the file has it.
     pub count: Option<usize>,
-    /// The results that are given, with their numbers.
+    /// The expected results, with their numbers.
     pub outputs: Vec<(usize, Given)>,
     pub cotangents: Vec<(usize, Tensor)>,
-    /// The gradients that are given, by the names of their inputs.
+    /// The expected gradients, by the names of their inputs.
     pub grads: Vec<(String, Given)>,
 }
 
 type Inputs = Vec<(String, Tensor)>;
 
-/// The gradient of an input: zeros, if none arrives at it.
+/// The gradient of an input; zeros if it receives none.
 struct Gradient {
     value: Tensor,
     arrives: bool,
 }
 
 impl Call {
-    /// Whether all that is given has a tolerance of its own.
+    /// True if all expected tensors have a tolerance of their own.
     pub fn has_tolerance(&self) -> bool {
         let all = self.outputs.iter().map(|(_, y)| y).chain(self.grads.iter().map(|(_, g)| g));
         { all }.all(|given| given.tolerance.is_some())
     }
 
-    /// Checks the results, or the error that is demanded.
+    /// Checks the results, or the expected error.
     pub fn forward(&self, case: &Recorded, device: &Device, computed: Computed<'_>) -> Checked {
         let result = called(&self.op, &self.attributes, &case.inputs(|_, t| t.to_device(device))?, device)?;
         let got = match (self.error, result) {
@@ -81,16 +81,16 @@ impl Call {
         found
     }
 
-    /// An input: a leaf of the tape if its gradient is given.
+    /// An input. It is a leaf of the tape if its gradient is expected.
     fn leaf(&self, name: &str, t: Tensor) -> Result<Tensor> {
         if self.grads.iter().any(|(leaf, _)| leaf == name) { t.leaf() } else { Ok(t) }
     }
 
-    /// The gradients that are given, of these inputs, which are leaves.
+    /// The expected gradients of these inputs, which are leaves.
     fn gradients(&self, case: &Recorded, inputs: &Inputs, device: &Device) -> Fallible<Vec<Gradient>> {
         let outputs = called(&self.op, &self.attributes, inputs, device)??;
         for (k, g) in &self.cotangents {
-            // The gradients through a result that is off the tape are zeros.
+            // A result outside of the tape contributes no gradient.
             let Some(y) = outputs.get(*k).filter(|y| y.requires_grad()) else { continue };
             if g.dtype() != y.dtype() && !case.exact && y.dtype() != DType::F64 {
                 return Err(format!("a cotangent is {}, expected {}", g.dtype(), y.dtype()).into());
@@ -112,7 +112,7 @@ impl Call {
         Ok(Case { attributes: self.attributes.clone(), inputs: case.inputs.clone(), device: Some(Device::cpu()?) })
     }
 
-    /// The bounds of the results, which come from runs of the same call on the CPU, in f64 and in its own dtype.
+    /// The bounds of the results, from runs of the same call on the CPU, in f64 and in its own dtype.
     fn bounds(&self, case: &Recorded, got: &[Tensor], device: &Device) -> Fallible<Vec<Vec<f64>>> {
         let (op, case) = (find(&self.op)?, self.case(case)?);
         let wide = narrow(&case, DType::F64)?;
@@ -152,7 +152,7 @@ impl Call {
     }
 }
 
-/// How far the elements of two tensors are apart.
+/// The distances between the elements of two tensors.
 fn errors(y: &Tensor, exact: &Tensor) -> Result<Vec<f64>> {
     Ok(y.to_f64_vec()?.iter().zip(exact.to_f64_vec()?).map(|(y, r)| (y - r).abs()).collect())
 }

@@ -1,4 +1,4 @@
-//! Cases of several calls: models, training curves, second derivatives.
+//! Cases with several calls: models, training curves, second derivatives.
 
 use super::{Checked, Computed, Fallible, Given, Recorded, both, called, find, lazily, unknown, waited};
 use crate::compare::Distance;
@@ -10,11 +10,11 @@ use isograd_nn::Layer;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Calls one after another; each may read the inputs of the case and the results of the calls before by name.
+/// A sequence of calls. Each may read the inputs of the case and the results of earlier calls, by name.
 #[derive(Debug)]
 pub(super) struct Chain {
     pub steps: Vec<Step>,
-    /// The results that are given, by name.
+    /// The expected results, by name.
     pub outputs: Vec<(String, Given)>,
 }
 
@@ -25,29 +25,29 @@ pub(super) struct Step {
     pub outputs: Vec<Option<String>>,
 }
 
-/// What a call does.
+/// The kind of a call.
 #[derive(Debug)]
 pub(super) enum Pass {
-    /// Runs an op, or builds a module and runs it; the module is kept if it has a name. `inputs` has pairs of the op's name and
-    /// that of a tensor.
+    /// Runs an op, or builds a module and runs it. A module with a name is kept. `inputs` has pairs: the op's name of the input,
+    /// and the name of a tensor.
     Op { op: String, attributes: Map<String, Value>, inputs: Vec<(String, String)>, module: Option<String> },
-    /// Runs a module again; attributes and inputs that are not given are those of its first call.
+    /// Runs a module again. Attributes and inputs default to those of its first call.
     Module { module: String, attributes: Map<String, Value>, inputs: Vec<(String, String)> },
-    /// Makes leaves of the tape of tensors, under the same names.
+    /// Turns tensors into leaves of the tape, under the same names.
     Leaves { names: Vec<String> },
-    /// Adds the gradients of some tensors to those of the leaves.
+    /// Adds the gradients of some tensors to the gradients of the leaves.
     Backward { of: Arriving },
-    /// Gives the gradients that leaves have.
+    /// Returns the gradients of leaves.
     Gradients { of: Vec<String> },
-    /// Gives the gradients of some tensors, added up, with respect to others.
+    /// Returns the summed gradients of some tensors with respect to others.
     Grad { of: Arriving, with_respect_to: Vec<String>, create_graph: bool },
 }
 
-/// Tensors, and the names of the gradients that arrive at them; without one, it is 1.
+/// Tensors with the names of their incoming gradients. The default gradient is 1.
 pub(super) type Arriving = Vec<(String, Option<String>)>;
 
 impl Pass {
-    /// The tensors that it reads.
+    /// The names of the tensors that the call reads.
     pub fn reads(&self) -> Vec<&String> {
         match self {
             Pass::Op { inputs, .. } | Pass::Module { inputs, .. } => inputs.iter().map(|(_, name)| name).collect(),
@@ -57,7 +57,7 @@ impl Pass {
         }
     }
 
-    /// Its name in messages.
+    /// The call's name in messages.
     fn name(&self) -> &str {
         match self {
             Pass::Op { op, .. } => op,
@@ -75,7 +75,7 @@ fn arriving(of: &Arriving) -> impl Iterator<Item = &String> {
 }
 
 impl Chain {
-    /// The ops that it calls.
+    /// The ops of the calls.
     pub fn ops(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.pass {
             Pass::Op { op, .. } => Some(&**op),
@@ -97,7 +97,7 @@ impl Chain {
         found
     }
 
-    /// The bounds of all results that are floats: those of an op of so many stages.
+    /// The bounds of all float results: those of an op with as many stages as there are calls.
     fn bounds(&self, case: &Recorded) -> Fallible<BTreeMap<String, Vec<f64>>> {
         let cpu = Device::cpu()?;
         let wide = |t: &Tensor| if t.dtype().is_float() { t.cast(DType::F64) } else { Ok(t.clone()) };
@@ -112,7 +112,7 @@ impl Chain {
         floats.map(of).collect()
     }
 
-    /// Runs all calls; the tensors by name.
+    /// Runs all calls, and returns the tensors by name.
     fn run(&self, inputs: Vec<(String, Tensor)>, device: &Device) -> Fallible<BTreeMap<String, Tensor>> {
         let mut state = State { tensors: inputs.into_iter().collect(), modules: BTreeMap::new(), device };
         for (number, step) in self.steps.iter().enumerate() {
@@ -124,14 +124,14 @@ impl Chain {
     }
 }
 
-/// What the calls of a chain have made.
+/// The tensors and modules made by the calls of a chain.
 struct State<'a> {
     tensors: BTreeMap<String, Tensor>,
     modules: BTreeMap<String, Built>,
     device: &'a Device,
 }
 
-/// A module that was built, and its first call.
+/// A module, and the call that built it.
 struct Built {
     op: &'static Op,
     layer: Box<dyn Layer>,
@@ -172,7 +172,7 @@ impl State<'_> {
                 Ok(Vec::new())
             }
             Pass::Gradients { of } => {
-                // The next pass adds to the gradients of leaves where they are.
+                // A copy, because the next pass adds to the gradients of leaves in place.
                 let of_one = |x: &Tensor| x.grad().map_or_else(|| x.detach().zeros_like(), |g| g.copy());
                 Ok(of.iter().map(|name| of_one(&self.tensors[name])).collect::<Result<_>>()?)
             }
@@ -206,7 +206,7 @@ impl State<'_> {
         Ok(result?)
     }
 
-    /// Runs a module that was built before.
+    /// Runs a module again.
     fn run_again(
         &mut self,
         module: &str,
@@ -220,7 +220,7 @@ impl State<'_> {
         let inputs: Vec<_> = own.iter().chain(first).cloned().collect();
         let given = Attributes::new(&Value::Object(all)).on(self.device);
         let result = waited(built.op.forward(&*built.layer, &given, &inputs), self.device);
-        // The building of the module has looked at the rest.
+        // The other names were read when the module was built.
         let is_own = |name: &str| attributes.contains_key(name) || own.iter().any(|(other, _)| other == name);
         match unknown(built.op, &given.only(is_own), &own, result.is_err()).next() {
             Some(fault) => Err(fault),
@@ -228,7 +228,7 @@ impl State<'_> {
         }
     }
 
-    /// The gradient that arrives at a tensor, in its dtype.
+    /// The incoming gradient of a tensor, in its dtype.
     fn arriving(&self, y: &Tensor, gradient: &Option<String>) -> Result<Tensor> {
         match gradient {
             Some(name) => self.tensors[name].cast(y.dtype()),
@@ -236,13 +236,13 @@ impl State<'_> {
         }
     }
 
-    /// The gradients of some tensors with respect to `x`, added up; zeros if none depends on it.
+    /// The summed gradients of some tensors with respect to `x`; zeros if none depends on it.
     fn grad(&self, of: &Arriving, x: &str, create_graph: bool) -> Result<Tensor> {
         let x = &self.tensors[x];
         if !x.requires_grad() {
             return Err(Error::value("grad", "the tensor is no leaf and not on the tape: name it in `leaves` before"));
         }
-        // A pass that begins at x as well always reaches it.
+        // x itself is a root too, so that every pass reaches it.
         let mut roots = vec![(x, x.detach().zeros_like()?)];
         for (y, gradient) in of.iter().map(|(y, g)| (&self.tensors[y], g)).filter(|(y, _)| y.requires_grad()) {
             roots.push((y, self.arriving(y, gradient)?));

@@ -1,5 +1,5 @@
-//! Calls of ops that were recorded elsewhere, with the values, gradients or error that they must give: the golden files,
-//! and folders that `isograd parity --cases DIR` reads.
+//! Calls of ops recorded elsewhere, with the expected values, gradients or error: the golden files, and the folders of `isograd
+//! parity --cases DIR`.
 
 mod call;
 mod chain;
@@ -25,26 +25,26 @@ use std::path::Path;
 use std::time::Instant;
 use std::{fmt, io};
 
-/// What the file of a folder's cases is called.
+/// The name of the file of a folder's cases.
 const FILE: &str = "cases.json";
 
-/// The errors that say that the library does not take such a call: it has computed nothing, right or wrong.
+/// The errors of a call that the library does not support. It has computed nothing, neither right nor wrong.
 const REFUSALS: [Kind; 3] = [Kind::Dtype, Kind::Attr, Kind::Unsupported];
 
-/// One call or several, with what they must give.
+/// One call or several, with the expected results.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The file that has it.
+    /// The file of the case.
     pub family: String,
     name: String,
-    /// On the CPU, as all tensors here.
+    /// On the CPU, as are all tensors here.
     inputs: Vec<(String, Tensor)>,
     body: Body,
-    /// The floats that are expected are f64, whatever the dtype of the results.
+    /// True if expected floats are f64 for results of any dtype.
     exact: bool,
 }
 
-/// What a case calls.
+/// The calls of a case.
 #[derive(Debug)]
 enum Body {
     Call(Call),
@@ -57,7 +57,7 @@ enum Body {
 }
 
 impl Body {
-    /// The op of the call; of several, a word for them.
+    /// The op of the call, or a word for several calls.
     fn op(&self) -> &str {
         match self {
             Body::Call(Call { op, .. }) | Body::Foreign { op, .. } => op,
@@ -66,7 +66,7 @@ impl Body {
     }
 }
 
-/// An expected tensor. Without a tolerance of its own, the bounds of the op's class hold.
+/// An expected tensor. Without a tolerance of its own, the bounds of the op's class apply.
 #[derive(Debug)]
 struct Given {
     tensor: Tensor,
@@ -80,23 +80,23 @@ struct Tolerance {
 }
 
 impl Tolerance {
-    /// How near f64 results of two libraries come.
+    /// The distance of f64 results of two libraries.
     const F64: Tolerance = Tolerance { relative: 1e-10, absolute: 1e-12 };
 }
 
-/// Why a case has not passed.
+/// The reason why a case has not passed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// It says nothing here, for this reason.
+    /// The case does not apply, for this reason.
     Skipped(String),
-    /// The library does not take such a call, as its error says.
+    /// The library does not support the call, according to its error.
     Refused(String),
-    /// What is wrong.
+    /// The result is wrong.
     Wrong(Miss),
 }
 
 impl Fault {
-    /// How far off it is; nothing, if nothing was computed.
+    /// The distance from the expected values; 0 if nothing was computed.
     pub fn distance(&self) -> Distance {
         match self {
             Fault::Skipped(_) | Fault::Refused(_) => Distance::default(),
@@ -104,7 +104,7 @@ impl Fault {
         }
     }
 
-    /// The same with a place in front of its words.
+    /// The same fault, with a place in front of its message.
     fn at(self, place: &str) -> Fault {
         match self {
             Fault::Skipped(why) => Fault::Skipped(why),
@@ -148,10 +148,10 @@ type Checked = std::result::Result<Distance, Fault>;
 type Fallible<T> = std::result::Result<T, Fault>;
 type Parsed<T> = std::result::Result<T, String>;
 
-/// Is told the name and the value of every result that is computed.
+/// Receives the name and the value of every computed result.
 type Computed<'a> = &'a mut dyn FnMut(&str, &Tensor);
 
-/// What two checks find together; the second does not run where there is nothing to check.
+/// The findings of two checks. The second does not run if the first finds nothing to check.
 fn both(first: Checked, second: impl FnOnce() -> Checked) -> Checked {
     match first {
         Ok(distance) => Ok(distance.or(second()?)),
@@ -168,13 +168,13 @@ fn both(first: Checked, second: impl FnOnce() -> Checked) -> Checked {
 pub struct Folder {
     /// Its path.
     pub path: String,
-    /// What it has.
+    /// Its cases.
     pub cases: Vec<Recorded>,
 }
 
 impl Folder {
-    /// Reads `cases.json` and all files of safetensors beside it. Errors: a text that names file, case and field of what is
-    /// missing, malformed or contradicts itself.
+    /// Reads `cases.json` and all safetensors files in the same folder. Errors: a text that names file, case and field of a
+    /// missing, malformed or contradictory entry.
     pub fn read(folder: &Path) -> Parsed<Folder> {
         let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
         let json = folder.join(FILE);
@@ -203,12 +203,12 @@ impl Recorded {
         &self.name
     }
 
-    /// The op's name; `calls` if there are several.
+    /// The op's name; `calls` for several calls.
     pub fn op(&self) -> &str {
         self.body.op()
     }
 
-    /// The names of all ops that it calls.
+    /// The names of all ops of the case.
     fn ops(&self) -> Vec<&str> {
         match &self.body {
             Body::Chain(chain) => chain.ops().collect(),
@@ -216,7 +216,7 @@ impl Recorded {
         }
     }
 
-    /// The dtype of its floats: of the first input that is one, else of the first result.
+    /// The dtype of the floats: the dtype of the first float input, or of the first result.
     pub fn dtype(&self) -> Option<DType> {
         let outputs: Vec<&Given> = match &self.body {
             Body::Call(call) => call.outputs.iter().map(|(_, y)| y).collect(),
@@ -227,18 +227,18 @@ impl Recorded {
         all.map(Tensor::dtype).find(|dtype| dtype.is_float())
     }
 
-    /// True if there are gradients.
+    /// True if gradients are expected.
     pub fn has_gradients(&self) -> bool {
         matches!(&self.body, Body::Call(call) if !call.grads.is_empty())
     }
 
-    /// The call as the registry makes it, if there is one.
+    /// The call in the registry's form, for a case with one call.
     pub(crate) fn call(&self) -> Option<Case> {
         let Body::Call(call) = &self.body else { return None };
         call.case(self).ok()
     }
 
-    /// The names of its attributes and inputs.
+    /// The names of the attributes and inputs.
     fn names(&self) -> impl Iterator<Item = Name> {
         let attributes = match &self.body {
             Body::Call(call) => call.attributes.as_object(),
@@ -248,12 +248,12 @@ impl Recorded {
         attributes.into_iter().flatten().map(|(name, _)| ("attribute", name.clone())).chain(inputs)
     }
 
-    /// The inputs, each as `f` makes it.
+    /// The inputs, each transformed by `f`.
     fn inputs(&self, f: impl Fn(&str, &Tensor) -> Result<Tensor>) -> Result<Vec<(String, Tensor)>> {
         self.inputs.iter().map(|(name, t)| Ok((name.clone(), f(name, t)?))).collect()
     }
 
-    /// Checks the results of a call, or the error that is demanded.
+    /// Checks the results of a call, or the expected error.
     pub fn forward(&self, device: &Device) -> Checked {
         match &self.body {
             Body::Call(call) => call.forward(self, device, &mut |_, _| ()),
@@ -285,7 +285,7 @@ impl Recorded {
         }
     }
 
-    /// Checks a result with the file's: by its tolerance, that of f64, or `limits`.
+    /// Checks a result against the file's. The bound is its own tolerance, the tolerance of f64, or `limits`.
     fn compare(&self, what: &str, y: &Tensor, given: &Given, limits: impl FnOnce() -> Fallible<Vec<f64>>) -> Checked {
         let r = &given.tensor;
         let is_wider = self.exact && r.dtype() == DType::F64 && y.dtype().is_float();
@@ -303,12 +303,12 @@ impl Recorded {
         let found = match tolerance {
             Some(t) => {
                 let found = measure(&y_values, &r_values, y.dtype(), |i| t.relative * r_values[i].abs() + t.absolute);
-                // The bound says nothing about units in the last place.
+                // The bound does not concern units in the last place.
                 found.map(|found| Distance { ulps: 0.0, ..found })
             }
             None => {
                 let limits = limits()?;
-                // What is expected was rounded as well.
+                // The expected value is rounded too.
                 let own = if self.exact { 0.0 } else { precision(r.dtype()).0 };
                 measure(&y_values, &r_values, y.dtype(), |i| limits[i] + own * r_values[i].abs())
             }
@@ -316,7 +316,7 @@ impl Recorded {
         Ok(found.map_err(|miss| miss.told(|e| format!("{what}, {e}")))?)
     }
 
-    /// What a check finds on a device that [`opened`] gave; what it computes is written to a file of the folder `dump`.
+    /// The finding of a check on a device that [`opened`] returned. Results are written to a file of the folder `dump`.
     pub(crate) fn finding(&self, folder: &str, device: &Device, has_f64: bool, dump: Option<&Path>) -> Finding {
         let begun = Instant::now();
         let mut results = StateDict::new();
@@ -336,14 +336,14 @@ impl Recorded {
         Finding { seconds: begun.elapsed().as_secs_f64(), ..finding(folder, self, device, checked) }
     }
 
-    /// Writes results to `<folder>/<device>/<case>.safetensors`, under the names that the expected ones have.
+    /// Writes results to `<folder>/<device>/<case>.safetensors`, under the names of the expected results.
     fn dump(&self, folder: &Path, device: &Device, results: &StateDict) -> Result<()> {
         let folder = folder.join(file_name(device.name()));
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, "creating", e))?;
         save(folder.join(file_name(&self.name) + ".safetensors"), results, &Metadata::new())
     }
 
-    /// Why it says nothing on a device, or at all.
+    /// The reason why the case does not apply, on a device or in general.
     fn reason(&self, has_f64: bool) -> Option<String> {
         let is_wide = |op: &str| registry::find(op).and_then(|op| op.wide);
         let wide = match &self.body {
@@ -358,7 +358,7 @@ impl Recorded {
     }
 }
 
-/// What is in a slot, which `make` fills if it is empty.
+/// The content of a slot. `make` fills an empty slot.
 fn lazily<T>(slot: &mut Option<T>, make: impl FnOnce() -> Fallible<T>) -> Fallible<&T> {
     let made = match slot.take() {
         Some(made) => made,
@@ -367,11 +367,11 @@ fn lazily<T>(slot: &mut Option<T>, make: impl FnOnce() -> Fallible<T>) -> Fallib
     Ok(slot.insert(made))
 }
 
-/// A name for a file. Two names never become one.
+/// A file name for a name. Different names give different file names.
 fn file_name(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let one = |c: char| if is_plain(c) { c.to_string() } else { format!("%{:x}%", c as u32) };
-    // A name of nothing but dots is a folder.
+    // A name of dots alone is a folder.
     match name.strip_prefix('.') {
         Some(rest) => format!("%2e%{}", file_name(rest)),
         None => name.chars().map(one).collect(),
@@ -382,7 +382,7 @@ fn find(op: &str) -> Fallible<&'static Op> {
     registry::find(op).ok_or_else(|| Fault::Skipped(format!("unknown op {op}")))
 }
 
-/// Runs an op. Errors: `Skipped` if it did not look at an attribute or an input, whose name it does not know, then.
+/// Runs an op. Errors: `Skipped` if the op did not read an attribute or an input, and does not know its name.
 fn called(op: &str, attributes: &Value, inputs: &[(String, Tensor)], device: &Device) -> Fallible<Result<Vec<Tensor>>> {
     let (op, attributes) = (find(op)?, Attributes::new(attributes).on(device));
     let result = waited(op.invoke(&attributes, inputs), device);
@@ -392,13 +392,13 @@ fn called(op: &str, attributes: &Value, inputs: &[(String, Tensor)], device: &De
     }
 }
 
-/// Also errors that a kernel finds in its data, which a device may tell later.
+/// Also waits for errors that a kernel finds in its data, which a device may report later.
 fn waited(result: Result<Vec<Tensor>>, device: &Device) -> Result<Vec<Tensor>> {
     result.and_then(|outputs| device.synchronize().map(|()| outputs))
 }
 
-/// The attributes and inputs that a call has not looked at, as faults. A call that failed may not have come to look at names
-/// that other calls know.
+/// The attributes and inputs that a call has not read, as faults. A failed call may not have come to names that other calls read;
+/// these are no faults.
 fn unknown<'a>(
     op: &'a Op,
     attributes: &Attributes,
@@ -409,16 +409,16 @@ fn unknown<'a>(
     unread.map(|(what, name)| Fault::Skipped(format!("unknown {what} {name} of {}", op.name)))
 }
 
-/// Whether an op looks at such an attribute or input in any call that is known.
+/// True if a known call of the op reads this attribute or input.
 fn knows(op: &Op, name: &Name) -> bool {
-    // Tensors of a list have numbers.
+    // Tensors of a list are numbered.
     let kind = |(what, name): &Name| (*what, name.split(|c: char| c.is_ascii_digit()).collect::<String>());
     let recorded = CASES.iter().filter(|case| case.op() == op.name).flat_map(Recorded::names);
     op.names().into_iter().chain(recorded).any(|known| kind(&known) == kind(name))
 }
 
-/// Runs the cases of a folder that the options choose, by the name of case or op and by dtype, on every device, and tells
-/// `progress` of each that is done. Every case is a finding of its own. Errors: `Device` if a device does not open.
+/// Runs the cases of a folder that match the options (name of case or op, dtype) on every device. Each finished case is reported to
+/// `progress`, and is a finding of its own. Errors: `Device` if a device does not open.
 pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let started = Instant::now();
     let runs = options.devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
@@ -449,21 +449,21 @@ pub fn run_cases(folder: &Folder, options: &Options, progress: &mut dyn FnMut(Pr
         cases.iter().for_each(|case| {
             tell(device, case, case.finding(&folder.path, device, run.has_f64, options.dump.as_deref()))
         });
-        // What is still in a queue must not run while the device goes away. Its errors were those of a case.
+        // Queued work must not run while the device is closed. Its errors belong to a case that has been reported.
         drop(device.synchronize());
     }
     report.complete = true;
     Ok(report)
 }
 
-/// A device with a queue of its own, whose errors have the kinds that an op gives them.
+/// A device with a queue of its own. The kinds of its errors are those of ops.
 pub(crate) fn opened(device: &Device) -> Result<Device> {
     let device = private(device)?;
     device.set_checked(true);
     Ok(device)
 }
 
-/// Some cases in another process, which `ask` asks for them by name; if that ends, each alone.
+/// Runs cases in another process, through `ask`, by name. If that process ends, each case runs alone.
 fn elsewhere(
     folder: &Folder,
     cases: &[&Recorded],
@@ -480,7 +480,7 @@ fn elsewhere(
     }
 }
 
-/// Whether the options choose a case.
+/// True if a case matches the options.
 pub fn is_chosen(case: &Recorded, options: &Options) -> bool {
     let is_named = options
         .filter

@@ -1,4 +1,4 @@
-//! Cases as they stand in files.
+//! Parsing of case files.
 
 use super::call::Call;
 use super::chain::{Arriving, Chain, Pass, Step};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The fields of a case of one call, and of one of several.
+/// The fields of a case with one call, and of a case with several.
 const OF_CALL: [&str; 9] = ["name", "op", "attributes", "inputs", "outputs", "grads", "tolerance", "exact", "error"];
 const OF_CHAIN: [&str; 6] = ["name", "calls", "inputs", "outputs", "tolerance", "exact"];
 
@@ -24,11 +24,11 @@ const OF_STEPS: [&[&str]; 6] = [
     &["grad", "for", "cotangents", "create_graph", "outputs"],
 ];
 
-/// The errors that a case may demand.
+/// The kinds of errors that a case may expect.
 const KINDS: [Kind; 7] =
     [Kind::Shape, Kind::Dtype, Kind::Device, Kind::Attr, Kind::Index, Kind::Value, Kind::Unsupported];
 
-/// The cases of a file, whose text is JSON, with their tensors. Errors: as [`Folder::read`](super::Folder::read).
+/// The cases of a JSON text, with their tensors. Errors: as [`Folder::read`](super::Folder::read).
 pub(crate) fn parse(family: &str, text: &str, files: &[(String, SafeTensors<'_>)]) -> Parsed<Vec<Recorded>> {
     let json: Value = serde_json::from_str(text).map_err(|e| format!("{family}: {e}"))?;
     let list = json["cases"].as_array().ok_or_else(|| format!("{family}: cases: expected a list"))?;
@@ -47,10 +47,10 @@ pub(crate) fn parse(family: &str, text: &str, files: &[(String, SafeTensors<'_>)
     }
 }
 
-/// The tensors of some files that no case has taken, with their files.
+/// The tensors of some files that are not used by a case yet, with their files.
 struct Tensors<'a> {
     left: BTreeMap<String, (&'a str, TensorView<'a>)>,
-    /// Name and dtype of the first tensor of the case whose dtype this library lacks.
+    /// Name and dtype of the case's first tensor whose dtype this library lacks.
     foreign: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Tensors<'a> {
         Ok(Tensors { left, foreign: None })
     }
 
-    /// A tensor by name, if it is there. An empty tensor stands for one of a dtype that this library lacks.
+    /// A tensor by name, if it exists. A tensor of a dtype that this library lacks is replaced by an empty one.
     fn take(&mut self, name: &str) -> Parsed<Option<Tensor>> {
         let Some((file, view)) = self.left.remove(name) else { return Ok(None) };
         let of = |e: Error| format!("{file}: tensor {name}: {e}");
@@ -81,7 +81,7 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// What follows `start` in the names that begin so, in order.
+    /// The names with the prefix `start`, without it, in order.
     fn parts(&self, start: &str) -> Vec<String> {
         let names = self.left.range(start.to_string()..).map(|(name, _)| name);
         names.map_while(|name| name.strip_prefix(start)).map(String::from).collect()
@@ -102,7 +102,7 @@ fn dtype_of(dtype: Dtype) -> Option<DType> {
     })
 }
 
-/// A case, or a call of a chain, as it stands in the file.
+/// A case, or a call of a chain, as JSON.
 struct Entry<'a> {
     family: &'a str,
     /// File, case and call, for errors.
@@ -110,7 +110,7 @@ struct Entry<'a> {
     fields: &'a Map<String, Value>,
 }
 
-/// Reading fields.
+/// Access to fields.
 impl<'a> Entry<'a> {
     fn new(family: &'a str, at: String, value: &'a Value) -> Parsed<Entry<'a>> {
         let Some(fields) = value.as_object() else { return Err(format!("{at}: expected an object")) };
@@ -124,7 +124,7 @@ impl<'a> Entry<'a> {
         Ok(entry)
     }
 
-    /// Errors if there is another field.
+    /// Returns an error if there is any other field.
     fn only(&self, known: &[&str]) -> Parsed<()> {
         match self.fields.keys().find(|field| !known.contains(&field.as_str())) {
             Some(field) => Err(format!("{}: {field}: no such field; there are {}", self.at, known.join(", "))),
@@ -144,13 +144,13 @@ impl<'a> Entry<'a> {
         self.fields.get(field).and_then(Value::as_str).map_or_else(|| self.fail(field, "expected a text"), Ok)
     }
 
-    /// A bool, false if the field is not there.
+    /// A bool; false if the field is missing.
     fn flag(&self, field: &str) -> Parsed<bool> {
         let Some(value) = self.fields.get(field) else { return Ok(false) };
         value.as_bool().map_or_else(|| self.fail(field, "expected a bool"), Ok)
     }
 
-    /// A list of names, none if the field is not there.
+    /// A list of names; empty if the field is missing.
     fn names(&self, field: &str) -> Parsed<Vec<String>> {
         let Some(value) = self.fields.get(field) else { return Ok(Vec::new()) };
         let names = value.as_array().and_then(|list| list.iter().map(|v| Some(v.as_str()?.into())).collect());
@@ -165,7 +165,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A tensor of the case, which must be there.
+    /// A tensor of the case. Returns an error if it is missing.
     fn tensor(&self, tensors: &mut Tensors<'_>, field: &str, part: &str) -> Parsed<Tensor> {
         let name = format!("{}/{part}", self.word("name")?);
         let found = tensors.take(&name).map_err(|e| format!("{}: {field}: {e}", self.at))?;
@@ -178,7 +178,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Cases of one call.
+/// Cases with one call.
 impl Entry<'_> {
     fn read(&self, tensors: &mut Tensors<'_>) -> Parsed<Recorded> {
         let name = self.word("name")?;
@@ -228,7 +228,7 @@ impl Entry<'_> {
         Ok(call)
     }
 
-    /// How many results there are, if the file says so, and the numbers of those that are given.
+    /// The number of results, if the file has it, and the numbers of the expected results.
     fn outputs(&self) -> Parsed<(Option<usize>, Vec<usize>)> {
         let size = |v: &Value| v.as_u64().map(|k| k as usize);
         let found = match self.fields.get("outputs") {
@@ -238,7 +238,7 @@ impl Entry<'_> {
         found.map_or_else(|| self.fail("outputs", "expected a number, or a list of numbers of results"), Ok)
     }
 
-    /// The error that is demanded, if one is.
+    /// The expected error, if any.
     fn kind(&self) -> Parsed<Option<Kind>> {
         if !self.has("error") {
             return Ok(None);
@@ -250,7 +250,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Shapes that contradict each other are a mistake of the file.
+    /// Contradictory shapes are errors of the file.
     fn checked(&self, inputs: &[(String, Tensor)], call: Call) -> Parsed<Call> {
         call.cotangents.iter().try_for_each(|(k, g)| self.check_cotangent(&call, *k, g))?;
         call.grads.iter().try_for_each(|(name, g)| self.check_gradient(inputs, name, &g.tensor))?;
@@ -283,7 +283,7 @@ impl Entry<'_> {
     }
 }
 
-/// Cases of several calls.
+/// Cases with several calls.
 impl Entry<'_> {
     fn chain(&self, tensors: &mut Tensors<'_>, inputs: &[(String, Tensor)]) -> Parsed<Chain> {
         let Some(list) = self.fields["calls"].as_array() else { return self.fail("calls", "expected a list") };
@@ -308,7 +308,7 @@ impl Entry<'_> {
         Ok(Chain { steps, outputs })
     }
 
-    /// A call of a chain, which may read what the names say.
+    /// A call of a chain. It may read the given names.
     fn step(&self, names: &mut Names) -> Parsed<Step> {
         let Some(fields) = OF_STEPS.into_iter().find(|fields| self.has(fields[0])) else {
             let kinds = OF_STEPS.map(|fields| fields[0]);
@@ -355,7 +355,7 @@ impl Entry<'_> {
         })
     }
 
-    /// The inputs of a call, by the op's names: `{"x": "h0"}`, or a list of tensors that have these names themselves.
+    /// The inputs of a call, by the op's names: `{"x": "h0"}`, or a list of tensors whose names are the op's.
     fn named_inputs(&self) -> Parsed<Vec<(String, String)>> {
         let Some(Value::Object(map)) = self.fields.get("inputs") else {
             return Ok(self.names("inputs")?.into_iter().map(|name| (name.clone(), name)).collect());
@@ -365,7 +365,7 @@ impl Entry<'_> {
         pairs.map_or_else(|| self.fail("inputs", "expected names of tensors"), Ok)
     }
 
-    /// Tensors at which gradients arrive, each with the name of its gradient, if one is given.
+    /// Tensors with incoming gradients, each with the name of its gradient, if given.
     fn arriving(&self, field: &str) -> Parsed<Arriving> {
         let (of, cotangents) = (self.names(field)?, self.names("cotangents")?);
         if !cotangents.is_empty() && cotangents.len() != of.len() {
@@ -384,14 +384,14 @@ impl Entry<'_> {
     }
 }
 
-/// What the calls of a chain may read: inputs and results of calls before, and modules that were built.
+/// The names that calls of a chain may read: inputs, results of earlier calls, and modules.
 #[derive(Default)]
 struct Names {
     tensors: BTreeSet<String>,
     modules: BTreeSet<String>,
 }
 
-/// The tolerance of all results, or of some by their names.
+/// The tolerance of all results, or of single results by name.
 #[derive(Default)]
 struct Tolerances {
     all: Option<Tolerance>,
@@ -403,7 +403,7 @@ impl Tolerances {
         self.each.get(result).copied().or(self.all)
     }
 
-    /// Errors if one is of no result.
+    /// Returns an error for a tolerance without a result.
     fn check(&self, entry: &Entry<'_>, results: impl Iterator<Item = String>) -> Parsed<()> {
         let results: Vec<String> = results.collect();
         match self.each.keys().find(|name| !results.contains(name)) {
@@ -427,7 +427,7 @@ impl Entry<'_> {
     }
 }
 
-/// A factor of what is expected, or `{"rtol": .., "atol": ..}`.
+/// A relative tolerance, or `{"rtol": .., "atol": ..}`.
 fn tolerance(value: &Value) -> Option<Tolerance> {
     let number = |v: Option<&Value>| v.map_or(Some(0.0), |v| v.as_f64().filter(|v| *v >= 0.0));
     match value.as_object() {

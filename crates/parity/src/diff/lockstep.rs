@@ -1,5 +1,5 @@
-//! Two devices in lockstep, as one: every call runs on both with the same inputs, is compared with the CPU in f64, and both
-//! go on with what the CPU has.
+//! Two devices in lockstep, as one device. Every call runs on both with the same inputs, and its outputs are compared with the CPU
+//! in f64. Both devices continue with the CPU's outputs.
 
 use super::place::Places;
 use super::reference::{Expected, expected};
@@ -22,11 +22,11 @@ pub struct Lockstep {
     entries: Mutex<Vec<Entry>>,
 }
 
-/// What the tape has told.
+/// The state of the tape, from its events.
 #[derive(Default)]
 struct Nodes {
     places: HashMap<u64, Option<String>>,
-    /// Those whose gradients are being computed.
+    /// The nodes whose gradients are being computed.
     entered: Vec<(u64, &'static str)>,
 }
 
@@ -41,7 +41,7 @@ impl Lockstep {
         Arc::new(Lockstep { devices, places: Places::default(), tape, entries })
     }
 
-    /// Runs `step` on both devices and returns what was found of every call.
+    /// Runs `step` on both devices, and returns the findings of every call.
     pub fn run(self: Arc<Lockstep>, step: impl FnOnce(&Device) -> Result<()>) -> Result<Vec<Entry>> {
         let [a, b] = &self.devices;
         let device = Device::from_backend(format!("{a} and {b}"), self.clone());
@@ -61,7 +61,7 @@ impl Lockstep {
         }
     }
 
-    /// Direction, op and place of a call on behalf of `op`.
+    /// Direction, op and place of a call made by `op`.
     fn origin(&self, op: &'static str) -> (Direction, &'static str, Option<String>) {
         let tape = lock(&self.tape);
         match tape.entered.last() {
@@ -70,7 +70,7 @@ impl Lockstep {
         }
     }
 
-    /// Runs a call on one device. How far its outputs are off; none where the device has no such fused kernel.
+    /// Runs a call on one device, and returns the distance of its outputs; `None` if the device does not have the fused kernel.
     fn compare(&self, k: usize, call: &Call<'_>, expected: &[Option<Expected>]) -> Result<Option<Off>> {
         let backend = self.devices[k].backend();
         let (inputs, outputs) = (operands(k, call.inputs)?, operands(k, call.outputs)?);
@@ -93,7 +93,7 @@ impl Lockstep {
         Ok(Some(worst))
     }
 
-    /// Gives both devices what an output should be.
+    /// Writes the correct values of an output to both devices.
     fn put(&self, operand: &Operand<'_>, truth: &Tensor) -> Result<()> {
         let mirror = mirror(operand.memory)?;
         let mut bytes = lock(&mirror.truth);
@@ -110,7 +110,7 @@ impl Lockstep {
     }
 }
 
-/// A buffer on both devices, which have the same bytes between calls.
+/// A buffer on both devices. Between calls it has the same bytes on both.
 struct Mirror {
     truth: Mutex<Vec<u8>>,
     copies: [Box<dyn Memory>; 2],
@@ -127,7 +127,7 @@ fn mirror(memory: &dyn Memory) -> Result<&Mirror> {
     found.ok_or_else(|| Error::backend("memory", "the memory belongs to another device"))
 }
 
-/// The operands of a call as device `k` has them.
+/// The operands of a call on device `k`.
 fn operands<'a>(k: usize, operands: &[Operand<'a>]) -> Result<Vec<Operand<'a>>> {
     operands.iter().map(|o| Ok(Operand { memory: &*mirror(o.memory)?.copies[k], ..*o })).collect()
 }
@@ -137,20 +137,20 @@ fn values(operands: &[Operand<'_>]) -> Result<Vec<Tensor>> {
     operands.iter().map(|o| gather(&lock(&mirror(o.memory)?.truth), o)).collect()
 }
 
-/// The elements of an operand from the bytes of its buffer.
+/// The elements of an operand, from the bytes of its buffer.
 fn gather(bytes: &[u8], operand: &Operand<'_>) -> Result<Tensor> {
     let size = operand.dtype.size();
     let elements: Vec<u8> = positions(operand.layout).flat_map(|p| &bytes[p * size..][..size]).copied().collect();
     Tensor::from_bytes(&elements, operand.layout.shape(), operand.dtype, &Device::cpu()?)
 }
 
-/// Where the elements of a layout lie, in row-major order.
+/// The positions of a layout's elements, in row-major order.
 fn positions(layout: &Layout) -> impl Iterator<Item = usize> {
     let at = |i| layout.offset() + indices(layout, i).iter().zip(layout.strides()).map(|(i, s)| i * s).sum::<usize>();
     (0..layout.shape().numel()).map(at)
 }
 
-/// The index of the element at a place in row-major order.
+/// The index of the element at a position in row-major order.
 fn indices(layout: &Layout, place: usize) -> Vec<usize> {
     let strides = layout.shape().strides();
     layout.shape().dims().iter().zip(&strides).map(|(d, s)| place / s % d).collect()
@@ -188,7 +188,7 @@ impl Backend for Lockstep {
 
     fn run(&self, call: &Call<'_>) -> Result<()> {
         let (direction, op, place) = self.origin(call.op);
-        // What the reference does is no part of the step.
+        // The reference's work is no part of the step.
         let expected = observe(|_| (), || no_grad(|| expected(call, &values(call.inputs)?, &values(call.outputs)?)))?;
         let found = [self.compare(0, call, &expected)?, self.compare(1, call, &expected)?];
         for (operand, expected) in call.outputs.iter().zip(&expected) {

@@ -11,21 +11,27 @@ use std::fmt;
 
 /// Runs `step` once, on two devices in lockstep, and finds the error that each node adds on each of them.
 ///
-/// `step` is called with a device that stands for both: it builds model and inputs there, from seeds, and returns the loss,
-/// whose backward pass runs if it is on the tape. A step that calls `backward` itself, and then an optimizer, returns the
-/// loss detached. Every call of a kernel runs on `a`, on `b` and on the CPU in f64, with the same inputs; its outputs are
-/// compared, and all go on with what the CPU computes in the step's own dtype. So what is found of a node is its own doing.
+/// `step` is called with a device that stands for both. It builds model and inputs there, from seeds, and returns the loss. If the
+/// loss is on the tape, its backward pass runs. A step that calls `backward` itself, and then an optimizer, returns the loss
+/// detached. Every kernel call runs on `a`, on `b` and on the CPU in f64, with the same inputs. Its outputs are compared, and all
+/// devices continue with the CPU's result in the step's own dtype. An error found at a node is therefore the node's own.
 ///
-/// Fused kernels are those that either device has, and are compared with their composite. Results are read back after every
-/// call. The devices must multiply exactly ([`Precision::Exact`](isograd_core::Precision::Exact)).
+/// A fused kernel runs if either device has it, and is compared with its composite. Results are read back after every call. The
+/// devices must multiply exactly ([`Precision::Exact`](isograd_core::Precision::Exact)).
 ///
-/// An element may be off by `1.5 u |r| + max(8 E, 32 u_acc rho, C u_acc a) + eta`: u is the unit roundoff of its dtype, whose
-/// term is dropped where arithmetic is in that dtype, u_acc that of the arithmetic, E the largest error of the CPU in the
-/// latter, rho the largest |r| of the output (with 40 in place of 32 for pointwise kernels), a, for sums, the sum of the
-/// absolute values of its K terms, C `8 + 4 log2(K + 1)` and for products `8 + 2 sqrt(K)` (`32 + 8 sqrt(K)` in 16 bits), eta
-/// the smallest normal number. What moves, chooses or draws must be right to the bit.
+/// The bound of an element's error is `1.5 u |r| + max(8 E, 32 u_acc rho, C u_acc a) + eta`.
 ///
-/// Errors: those of the step and of the devices; `Value` if the step captures; `Shape` if the loss has several elements.
+/// - u: unit roundoff of its dtype; the term is dropped if the arithmetic is in this dtype.
+/// - u_acc: unit roundoff of the arithmetic.
+/// - E: the CPU's largest error in the dtype of the arithmetic.
+/// - rho: the largest |r| of the output. For pointwise kernels its factor is 40 instead of 32.
+/// - a: for sums, the sum of the absolute values of its K terms.
+/// - C: `8 + 4 log2(K + 1)`, for products `8 + 2 sqrt(K)` (`32 + 8 sqrt(K)` in 16 bits).
+/// - eta: the smallest normal number.
+///
+/// Kernels that move, select or draw must be correct to the bit.
+///
+/// Errors: the errors of the step and of the devices; `Value` if the step captures; `Shape` if the loss has several elements.
 ///
 /// ```
 /// use isograd_core::{DType, Device, Rng, Tensor};
@@ -50,32 +56,32 @@ pub fn diff(a: &Device, b: &Device, step: impl FnOnce(&Device) -> Result<Tensor>
     Ok(Diff { devices: [a, b].map(|device| device.name().to_string()), entries })
 }
 
-/// What [`diff`] finds.
+/// The result of [`diff`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
     /// The two devices.
     pub devices: [String; 2],
-    /// Every call of a kernel, in the order in which they ran. Views and other nodes that run nothing are not among them.
+    /// Every kernel call, in the order of execution. Views and other nodes without kernels are not included.
     pub entries: Vec<Entry>,
 }
 
 /// One call of a kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
-    /// On which way.
+    /// Forward or backward.
     pub direction: Direction,
-    /// The op, on the way back that of the node whose gradient is computed.
+    /// The op; in the backward pass, the op of the node whose gradient is computed.
     pub op: String,
-    /// What ran.
+    /// The kernel.
     pub kernel: String,
-    /// The line that called the op, as `file:line`, or the function in a program without line numbers; none where that is
-    /// another thread's.
+    /// The line that called the op, as `file:line`, or the function in a program without line numbers; `None` for a call from
+    /// another thread.
     pub place: Option<String>,
-    /// Dtypes and shapes of what was read.
+    /// Dtypes and shapes of the inputs.
     pub inputs: Vec<String>,
-    /// Dtypes and shapes of what was written.
+    /// Dtypes and shapes of the outputs.
     pub outputs: Vec<String>,
-    /// How far each device is off; none where the device has no such kernel and runs the composite.
+    /// The error on each device; `None` if the device does not have the kernel and runs the composite.
     pub found: [Option<Off>; 2],
 }
 
@@ -85,40 +91,39 @@ pub struct Entry {
 pub enum Direction {
     /// Outside of a backward pass.
     Forward,
-    /// Within one.
+    /// In a backward pass.
     Backward,
 }
 
 /// The error of a call's outputs, and the element where it is largest.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Off {
-    /// In units of what is allowed: up to 1 is right. Infinite (`null` in JSON) where nothing is allowed, or where one of
-    /// the values is not a number.
+    /// In units of the bound: up to 1 is correct. Infinite (`null` in JSON) if the bound is 0, or if one of the values is NaN.
     pub bounds: f64,
-    /// Which of the outputs.
+    /// The number of the output.
     pub output: usize,
-    /// The element's index in it.
+    /// The element's index in the output.
     pub element: Vec<usize>,
-    /// What the device has there.
+    /// The device's value.
     pub got: f64,
-    /// What it should be.
+    /// The correct value.
     pub expected: f64,
 }
 
 impl Entry {
-    /// The device that is beyond its tolerance, if one is, by its position.
+    /// The position of a device that exceeds its tolerance, if any.
     fn failed(&self) -> Option<usize> {
         self.found.iter().position(|off| off.as_ref().is_some_and(|off| off.bounds > 1.0))
     }
 }
 
 impl Diff {
-    /// The first call that is beyond its tolerance.
+    /// The first call that exceeds its tolerance.
     pub fn first(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.failed().is_some())
     }
 
-    /// The table of all calls, in order, and the last line, which says the first that is beyond its tolerance.
+    /// The table of all calls, in order. The last line names the first call that exceeds its tolerance.
     pub fn text(&self) -> String {
         let widths = self.devices.each_ref().map(|name| name.len().max(6));
         let heads = [0, 1].map(|k| format!("{:>w$}", self.devices[k], w = widths[k]));

@@ -1,11 +1,11 @@
-//! The line of a program that is behind a call: the innermost frame that is not this library's.
+//! The source line of a call: the innermost stack frame outside of this library.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Crates whose frames are passed over, and those that run closures and tests.
+/// Crates whose frames are skipped, including those that run closures and tests.
 const OURS: [&str; 10] = [
     "isograd_core",
     "isograd_nn",
@@ -19,15 +19,15 @@ const OURS: [&str; 10] = [
     "test",
 ];
 
-/// Folders of this library's crates, side by side.
+/// Folders of this library's crates.
 const OWN: [&str; 4] = ["core", "nn", "data", "parity"];
 
-/// Finds places, and remembers those that it has found.
+/// Finds source lines, and caches them.
 #[derive(Default)]
 pub struct Places(Mutex<HashMap<usize, Option<String>>>);
 
 impl Places {
-    /// `file:line` of whoever called into this library, or the name of the function in a program without line numbers.
+    /// `file:line` of the caller of this library, or the function's name in a program without line numbers.
     pub fn here(&self) -> Option<String> {
         let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let mut found = None;
@@ -39,7 +39,7 @@ impl Places {
     }
 }
 
-/// Which line the instruction before `ip` belongs to, unless it is ours.
+/// The source line of the instruction before `ip`, unless it is in this library.
 fn resolve(ip: *mut c_void) -> Option<String> {
     let mut found = None;
     backtrace::resolve((ip as usize).wrapping_sub(1) as *mut c_void, |symbol| {
@@ -55,7 +55,7 @@ fn resolve(ip: *mut c_void) -> Option<String> {
     found
 }
 
-/// True for a function of this library or of the standard one. A method of a trait is its type's.
+/// True for a function of this library or of the standard library. A trait method belongs to its type.
 fn is_ours(name: &str, file: Option<&Path>) -> bool {
     let start = name.trim_start_matches(['<', '&', '*', '(', '[', ' ']);
     let start = ["mut ", "const ", "dyn "].iter().fold(start, |start, word| start.trim_start_matches(word));
@@ -63,14 +63,14 @@ fn is_ours(name: &str, file: Option<&Path>) -> bool {
     match (start.split_once("::"), file) {
         // A closure's method is in a file of the standard library.
         (Some((first, _)), file) => OURS.contains(&first) || file.is_some_and(is_our_file),
-        // What was inlined may have no path.
+        // An inlined function may have no path.
         (None, Some(file)) => is_our_file(file),
         // `__libc_start_main`.
         (None, None) => true,
     }
 }
 
-/// True for sources of this library, of what programs depend on, and of the standard library.
+/// True for sources of this library, of dependencies, and of the standard library.
 fn is_our_file(file: &Path) -> bool {
     let beside = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name).join("src");
     let is_in = |folder: &str| file.components().any(|part| part.as_os_str() == folder);

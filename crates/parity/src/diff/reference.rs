@@ -1,4 +1,4 @@
-//! What a call should give: by the CPU in f64 from the same inputs, and how far from it a device may be.
+//! The expected outputs of a call: computed by the CPU in f64 from the same inputs, with bounds for the error of a device.
 //!
 //! Primitives run as they are. A fused op is computed by its composite.
 
@@ -7,18 +7,18 @@ use isograd_core::backend::{Reduce, Scatter};
 use isograd_core::fused::{Fused, Sum};
 use isograd_core::{Call, DType, Device, Kernel, Layout, Memory, Operand, Result, Tensor, no_autocast};
 
-/// What an output should be.
+/// An expected output.
 pub struct Expected {
-    /// As the CPU computes it in the output's dtype: what the step goes on with.
+    /// The CPU's result in the output's dtype. The step continues with it.
     pub truth: Tensor,
     /// The exact values.
     pub exact: Vec<f64>,
-    /// How far from them an element may be; 0 asks for the exact value, rounded to the dtype.
+    /// The bound of each element's error. 0 requires the exact value, rounded to the dtype.
     pub bounds: Vec<f64>,
 }
 
-/// The outputs of a call from its inputs and from what the outputs held before, all contiguous and on the CPU. None where
-/// the kernel leaves an output as it was.
+/// The expected outputs of a call, from its inputs and the outputs' previous values, all contiguous and on the CPU. `None` for an
+/// output that the kernel does not change.
 pub fn expected(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Expected>>> {
     let run = |dtype: fn(DType) -> DType| -> Result<Vec<Option<Tensor>>> {
         let of = |all: &[Tensor]| -> Result<Vec<Tensor>> { all.iter().map(|t| convert(t, dtype(t.dtype()))).collect() };
@@ -52,12 +52,12 @@ fn to_the_bit(truth: Tensor) -> Result<Expected> {
     Ok(Expected { bounds: vec![0.0; exact.len()], truth, exact })
 }
 
-/// Floats in another dtype; the rest as it is.
+/// Converts floats to another dtype. Other tensors are unchanged.
 fn convert(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype().is_float() { t.cast(dtype) } else { Ok(t.clone()) }
 }
 
-/// Kernels that move, choose or draw, whose results are the same bits everywhere.
+/// Kernels that move, select or draw. Their results have the same bits on all devices.
 fn is_exact(kernel: Kernel<'_>) -> bool {
     match kernel {
         Kernel::Fill | Kernel::Copy | Kernel::Cast | Kernel::ArgMax | Kernel::ArgMin | Kernel::Gather => true,
@@ -83,7 +83,7 @@ fn bounds(
     let largest = |v: &mut dyn Iterator<Item = f64>| v.filter(|v| v.is_finite()).fold(0.0, f64::max);
     let error = largest(&mut near.iter().zip(exact).map(|(y, r)| (y - r).abs()));
     let rho = largest(&mut exact.iter().map(|r| r.abs()));
-    // OpenCL allows its functions 16 units in the last place, which are 32 roundings.
+    // OpenCL allows errors of 16 units in the last place for its functions, which are 32 roundings.
     let roundings = if matches!(call.kernel, Kernel::Pointwise(_)) { 40.0 } else { 32.0 };
     let within = f64::max(8.0 * error, roundings * u_acc * rho);
     let rounding = match fused(call).map_or(1, Fused::roundings) {
@@ -95,7 +95,7 @@ fn bounds(
     exact.iter().enumerate().map(|(i, r)| rounding * r.abs() + within.max(of_sum(i)) + eta).collect()
 }
 
-/// C of a sum's class, by its terms.
+/// C of a sum's class, from its number of terms.
 fn factor(call: &Call<'_>, inputs: &[Tensor], elements: usize, dtype: DType) -> f64 {
     let largest = inputs.iter().map(Tensor::numel).max().unwrap_or(1) as f64;
     let is_product = matches!(call.kernel, Kernel::Matmul) || fused(call).is_some_and(|f| f.sum() == Sum::Product);
@@ -114,7 +114,7 @@ fn fused<'a>(call: &Call<'a>) -> Option<&'a dyn Fused> {
     if let Kernel::Fused(fused) = call.kernel { Some(fused) } else { None }
 }
 
-/// The sums of absolute values, where a kernel adds.
+/// The sums of absolute values, for a kernel that adds.
 fn companions(call: &Call<'_>, inputs: &[Tensor], before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
     match call.kernel {
         Kernel::Fused(fused) => {
