@@ -15,7 +15,7 @@ fn approximate(c: &Invocation<'_>) -> Result<Approximate> {
     approximate_of(c, "approximate")
 }
 
-/// How gelu is computed, by the values of the attribute `approximate`.
+/// The formulas of gelu, by the values of the attribute `approximate`.
 pub(super) const APPROXIMATIONS: [(&str, Approximate); 2] = [("none", Approximate::None), ("tanh", Approximate::Tanh)];
 
 pub(super) fn approximate_of(c: &Invocation<'_>, name: &str) -> Result<Approximate> {
@@ -26,7 +26,7 @@ fn gelu(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
     x.gelu(approximate(c)?)
 }
 
-/// |x| where `1 + erf` and `1 + tanh` cancel.
+/// |x|, for cancellation in `1 + erf` and `1 + tanh`.
 fn magnitude(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(c.input("x")?.abs())
 }
@@ -116,7 +116,7 @@ pub(super) fn ops() -> Vec<Op> {
     ]
 }
 
-/// Batches of rows; and few long columns, many of them, and channels of images.
+/// Batches of rows; then few long columns, many long columns, and channels of images.
 const ROWS: [[usize; 2]; 4] = [[4096, 4096], [16384, 4096], [32768, 1024], [8192, 50257]];
 const COLUMNS: [&[usize]; 3] = [&[1 << 20, 16], &[65536, 1024], &[8, 21, 512 * 512]];
 

@@ -1,4 +1,4 @@
-//! Arithmetic of two operands, or of one and a number.
+//! Arithmetic of two operands, or of a tensor and a number.
 
 use super::Class::{Arithmetic, Transcendental};
 use super::common::{absolute, none, one, sum_of_two, with};
@@ -31,17 +31,17 @@ fn add(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if c.has("alpha") { a.add_scaled(b, alpha) } else { a.add(b) }
 }
 
-/// Subtraction has no factor of its own: another is negated and added.
+/// Subtraction has no factor: with another `alpha` than 1, the op is an addition.
 fn sub(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match c.given("alpha").and_then(Value::as_i64) {
         None if c.has("alpha") => a.add_scaled(b, -c.float("alpha")?),
-        // Also for the list of ops.
+        // Also reads the default for the list of ops.
         None | Some(1) => c.scalar_or("alpha", 1).and_then(|_| a.sub(b)),
         Some(alpha) => a.add_scaled(b, -alpha),
     }
 }
 
-/// A quotient, by default not rounded.
+/// A quotient, not rounded by default.
 fn div(c: &Invocation<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let roundings = [("none", None), ("floor", Some(Rounding::Floor)), ("trunc", Some(Rounding::Trunc))];
     match c.choice_or_first("rounding", &roundings)? {

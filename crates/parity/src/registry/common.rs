@@ -1,11 +1,11 @@
-//! What rows of several families are made with.
+//! Shared by rows of several families.
 
 use super::{Changes, Derivative, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
-/// Why ops have no derivative.
+/// The reason why ops have no derivative.
 pub(super) const CONSTANT: Derivative = Derivative::None("piecewise constant");
 pub(super) const NO_GRADIENT: Derivative = Derivative::None("the result is no function of float inputs");
 pub(super) const IN_PLACE: Derivative = Derivative::None("in place, outside of the tape");
@@ -18,13 +18,13 @@ pub(super) fn two(pair: Result<(Tensor, Tensor)>) -> Result<Vec<Tensor>> {
     pair.map(|(a, b)| vec![a, b])
 }
 
-/// The result itself: nothing cancels.
+/// The result itself, for ops without cancellation.
 pub(super) fn result(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let y = c.op.invoke(c.attributes, c.inputs)?;
     y.iter().map(|t| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) }).collect()
 }
 
-/// The op of the absolute values of its inputs.
+/// The op with the absolute values of its inputs.
 pub(super) fn absolute(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let abs = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
     let inputs: Vec<(String, Tensor)> =
@@ -32,7 +32,7 @@ pub(super) fn absolute(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     result(&Invocation { inputs: &inputs, ..*c })
 }
 
-/// `|a| + |b|` of a difference, times a factor of 1.
+/// `|a| + |b|`, for a difference with the factor 1.
 pub(super) fn sum_of_two(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(c.inputs[0].1.abs()?.add(&c.inputs[1].1.abs()?))
 }
@@ -82,7 +82,7 @@ pub(super) fn in_place(
     Op::new(name, run, make).changes(changes).derivative(IN_PLACE)
 }
 
-/// Values of which no two are alike; of large cases, which no quotient of differences checks, half have many that are.
+/// Distinct values. In large cases, which are not checked by finite differences, half of the cases have many equal values.
 pub(super) fn ordered(g: &mut Gen) -> Tensor {
     let (is_large, x) = (g.is_large(), g.x(Domain::Distinct));
     if is_large && g.coin() { g.x(Domain::Real).round().expect("floats round") } else { x }

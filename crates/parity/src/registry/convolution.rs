@@ -42,7 +42,7 @@ fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>)
     Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
-/// A number for each dimension, from a list or from one for all.
+/// A number for each dimension, from a list or from a single number.
 fn of<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<usize>) -> Result<[usize; N]> {
     if let Some(default) = default.filter(|_| !c.has(name)) {
         return Ok([default; N]);
@@ -113,9 +113,9 @@ struct Side {
 }
 
 impl Side {
-    /// One of so many; now and then its windows are longer than what they lie over.
+    /// A dimension, with fewer elements for more dimensions. Sometimes its windows are longer than the input.
     fn new(g: &mut Gen, dims: usize) -> Side {
-        // Extents multiply, and so do the elements of a second derivative.
+        // The number of elements is a product over dimensions, as is the cost of second derivatives.
         let (most, longest) = [(9, 4), (5, 3), (2, 2)][dims - 1];
         let (kernel, stride): (usize, usize) = (1 + g.below(longest), g.pick(&[1, 1, 2, 3]));
         let (dilation, padding) = (g.pick(&[1, 1, 2]), g.pick(&[0, 1, 2]));
@@ -129,12 +129,12 @@ impl Side {
     }
 }
 
-/// Groups, and input and output channels of a group; now and then one of each, as many groups as channels.
+/// Groups, and input and output channels of a group. Sometimes there is one channel per group.
 fn channels(g: &mut Gen) -> [usize; 3] {
     g.pick(&[[1, 3, 2], [1, 1, 2], [2, 2, 1], [3, 1, 1], [2, 1, 2]])
 }
 
-/// x `[n, ..]` or one sample, a weight, and a bias where there is one.
+/// x `[n, ..]` or a single sample, a weight, and a bias, if wanted.
 fn operands(
     g: &mut Gen,
     inputs: usize,
@@ -177,7 +177,7 @@ fn conv_case<const N: usize>(g: &mut Gen) -> Case {
 fn transposed_case<const N: usize>(g: &mut Gen) -> Case {
     let mut sides: Vec<Side> = (0..N).map(|_| Side::new(g, N)).collect();
     for side in &mut sides {
-        // At least one element stays.
+        // The output has at least one element.
         let all = |side: &Side| (side.length - 1) * side.stride + side.dilation * (side.kernel - 1) + 1;
         side.padding = side.padding.min((all(side) - 1) / 2);
     }

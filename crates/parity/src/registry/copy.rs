@@ -80,7 +80,7 @@ fn cast(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Ben
     Bench::new(&[MANY], call(bench::one, f), cost).variant(variant)
 }
 
-/// The copy of so many elements, with which the bandwidth of a device is measured too.
+/// A copy of this number of elements. It also measures a device's bandwidth.
 pub(crate) fn copies(elements: usize) -> Bench {
     let copy = call(bench::two, |_, x| x[1].copy_(&x[0]).map(|()| x[1].clone()));
     Bench::new(&[elements], copy, |c| c.whole(2))

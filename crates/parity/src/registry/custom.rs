@@ -1,10 +1,10 @@
-//! Ops of a program's own, as rows.
+//! Ops defined by a program, as rows.
 
 use super::{Class, Derivative, Invocation, Op};
 use crate::case::{Case, Gen};
 use isograd_core::custom::{CustomOp, Gradient};
 
-/// The row of an op of a program's own. The attributes `ints` and `floats` of a case are the numbers of its call.
+/// The row of an op defined by a program. The attributes `ints` and `floats` of a case are the numbers of its call.
 pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static) -> Op {
     let run = |c: &Invocation<'_>| {
         let ints = c.list_or_empty("ints", |v| v.as_i64())?;
@@ -17,6 +17,6 @@ pub fn custom(op: &'static CustomOp, make: impl Fn(&mut Gen) -> Case + Send + Sy
         Gradient::Twice(_) => Derivative::Twice,
     };
     let row = Op::new(op.name, move |c| run(c), make).class(Class::Stages).derivative(derivative);
-    // How many kernels its gradient takes is its own affair.
+    // The launches of its gradient are not limited.
     Op { category: "custom", launches: [1, u64::MAX], ..row }
 }

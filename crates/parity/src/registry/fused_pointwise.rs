@@ -1,4 +1,4 @@
-//! Several arithmetic steps as one function of each element.
+//! Several arithmetic steps as one pointwise function.
 
 use super::Class::Arithmetic;
 use super::common::{absolute, none, one};
@@ -110,7 +110,7 @@ pub(super) fn ops() -> Vec<Op> {
             },
         )
         .fused()
-        // The gradient of one operand is a kernel, that of the other one a kernel and a sum in two stages.
+        // The gradient of one operand is one kernel; the gradient of the other is a kernel and a sum in two stages.
         .launches(1, 4)
         .bench([choices()]),
         Op::new("clamp", clamp, clamp_case)

@@ -1,4 +1,4 @@
-//! Graphs: what edges bring to nodes.
+//! Graphs: reductions of edges to nodes.
 
 use super::common::{absolute, one, two};
 use super::indexing::{of_graph, reads};
@@ -73,7 +73,7 @@ pub(super) fn ops() -> Vec<Op> {
     ]
 }
 
-/// Joins edges for nodes: rows `[n, C]` of a shape `[R, n, C]`, with an index of n rows below R.
+/// Reduces edges to nodes: rows `[n, C]` of a shape `[R, n, C]`, with an index of n rows below R.
 fn joins(f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
     let inputs = |c: &Call| Ok(vec![c.normal(&c.dims[1..])?, c.indices(c.dims[0], &c.dims[1..2])?]);
     let joined = |c: &Call| Cost::bytes(c.bytes((c.dims[0] + c.dims[1]) * c.dims[2]) + c.dims[1] * INDEX);

@@ -28,7 +28,7 @@ fn entries(c: &Invocation<'_>) -> Result<Vec<Index>> {
     c.list("indices", |v| Some(entry(v)))?.into_iter().collect()
 }
 
-/// A shape with one more or fewer along a random dimension, and that dimension; of a case whose time is measured, its own.
+/// A shape with one element more or fewer along a random dimension, and that dimension; in a timed case the case's own shape.
 fn along(g: &mut Gen) -> (usize, Vec<usize>) {
     g.at_least_rank(1);
     g.not_empty();
@@ -40,7 +40,7 @@ fn along(g: &mut Gen) -> (usize, Vec<usize>) {
     (d, shape)
 }
 
-/// `index` draws from `0..n`, in this shape and along this dimension.
+/// `index` draws indices in `0..n`, with this shape and along this dimension.
 fn scatter_case(g: &mut Gen, onto: &'static str, index: fn(&mut Gen, usize, &[usize], usize) -> Tensor) -> Case {
     let (d, mut shape) = along(g);
     let n = g.shape[d];
@@ -77,8 +77,8 @@ pub(super) fn order(flag: bool) -> Order {
     if flag { Order::Descending } else { Order::Ascending }
 }
 
-/// The shapes of an embedding's indices and of its table: many indices of few rows, or, of large shapes always, the last
-/// dimension is that of rows, which are as many as there are indices, or some more.
+/// The shapes of an embedding's indices and table: many indices of few rows, or the last dimension as rows, with at least as many
+/// rows as indices. Large shapes are always of the second kind.
 fn lookup(g: &mut Gen) -> (Vec<usize>, [usize; 2]) {
     const LARGE: usize = 1 << 16;
     let (has_rows, shape) = (g.coin(), g.shape.clone());
@@ -133,7 +133,7 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .class(Reduction)
         .companion(absolute)
-        // A list of the additions to each place, then the sums.
+        // A list of the terms for each position, then the sums.
         .launches(2, 1)
         .bench(tables(
             "",
@@ -153,7 +153,7 @@ pub(super) fn ops() -> Vec<Op> {
             |g| scatter_case(g, "self", Gen::overwriting_indices),
         )
         .linear()
-        // The gradient of src looks for the last element that is written to each place.
+        // The gradient of src searches the last element written to each position.
         .launches(2, 10),
         Op::new(
             "index_select",
@@ -199,7 +199,7 @@ pub(super) fn ops() -> Vec<Op> {
         .class(Reduction)
         .companion(absolute)
         .also(&["scatter_add_", "mul_scalar"])
-        // The product with alpha, then as `scatter_add_`.
+        // The product with alpha, then the launches of `scatter_add_`.
         .launches(3, 1)
         .bench(tables(
             "",
@@ -223,7 +223,7 @@ pub(super) fn ops() -> Vec<Op> {
                 let count = g.below(4);
                 let index = if g.coin() { g.mask(&mask) } else { g.indices(n, &[count]) };
                 let part = [g.below(2), 3, 1 + g.below(2)];
-                // All columns, where the time is measured.
+                // All columns in a timed case.
                 let slice = g.timed().map_or(part, |_| [0, g.shape[1], 1]);
                 let attributes = json!({"indices": ["tensor:i0", {"slice": slice}]});
                 Case::new(attributes, vec![("x", g.x(Domain::Real)), ("i0", index)])
@@ -244,7 +244,7 @@ pub(super) fn ops() -> Vec<Op> {
         .linear()
         .collects()
         .also(&["index", "broadcast_to", "scatter", "scatter_add", "narrow", "normalize_index"])
-        // The gradient is that of `scatter`.
+        // The gradient is the gradient of `scatter`.
         .launches(6, 10),
         in_place(
             "index_put_",
@@ -266,7 +266,7 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .derivative(NO_GRADIENT)
         .fused()
-        // Counts and positions: two launches, or five where a mask is counted in parts.
+        // Counts and positions: two launches, or five for a mask that is counted in parts.
         .launches(5, 0),
         Op::new(
             "topk",
@@ -347,8 +347,8 @@ pub(super) fn by_row(c: &Call) -> Result<Vec<Tensor>> {
     Ok(vec![c.normal(&[r, width])?, c.normal(&[n, width])?, c.indices(r, &[n])?])
 }
 
-/// The same, with an index `[n, C]`. All elements of a row have one index, as where rows of a table are read or summed: each
-/// its own would read a sector of memory for an element.
+/// The same with an index `[n, C]`. All elements of a row have the same index, as when rows of a table are read or summed. With
+/// different indices each element would read a whole sector of memory.
 fn by_element(c: &Call) -> Result<Vec<Tensor>> {
     let mut inputs = by_row(c)?;
     inputs[2] = inputs[2].unsqueeze(1)?.broadcast_to(&c.dims[1..])?.copy()?;
@@ -381,7 +381,7 @@ fn tables(
     shapes.map(|dims| Bench::new(&dims, call(inputs, f), cost).dtypes(F16).shrinks(2).variant(variant))
 }
 
-/// Without a fixed order of sums, as PyTorch adds by default.
+/// With sums in any order, as PyTorch's default.
 fn in_any_order(c: &Call, f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
     c.device.set_deterministic(false);
     let y = f();
@@ -389,7 +389,7 @@ fn in_any_order(c: &Call, f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> 
     y
 }
 
-/// A graph of 100 thousand nodes with 128 features each and 1.6 million edges: nodes read for edges, or edges joined for nodes.
+/// A graph of 100 thousand nodes with 128 features each and 1.6 million edges: nodes are read for edges, or edges reduced to nodes.
 pub(super) fn of_graph(action: Action, cost: fn(&Call) -> Cost) -> Bench {
     Bench::new(&[100_000, 1_600_000, 128], action, cost).dtypes(STORED).shrinks(2)
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const REDUCTIONS: [&str; 3] = ["none", "mean", "sum"];
 
-/// A loss of two operands of one shape.
+/// A loss of two operands of the same shape.
 fn loss(
     name: &'static str,
     operands: [&'static str; 2],
@@ -25,7 +25,7 @@ fn loss(
     loss_of(name, operands, make, run)
 }
 
-/// A loss of two operands, to whose cases a reduction is added.
+/// A loss of two operands. A reduction is added to its cases.
 fn loss_of(
     name: &'static str,
     operands: [&'static str; 2],
@@ -51,7 +51,7 @@ fn options(c: &Invocation<'_>) -> Result<CrossEntropy> {
         weight: c.optional("weight").cloned(),
         ignore_index: c.optional_of("ignore_index", Invocation::int)?,
         label_smoothing: c.float_or("label_smoothing", 0.0)?,
-        // `byte_mean` is the mean that `token_bytes` weighs.
+        // `byte_mean` is the mean weighted by `token_bytes`.
         reduction: c
             .choice("reduction", &[&super::REDUCTIONS[..], &[("byte_mean", loss::Reduction::Mean)]].concat())?,
         token_bytes: c.optional("token_bytes").cloned(),
@@ -78,14 +78,14 @@ fn classes(g: &mut Gen, name: &'static str, domain: Domain, probabilities: bool)
         attributes["label_smoothing"] = 0.1.into();
         return Case::new(attributes, vec![x, ("target", g.tensor(Domain::Unit, &scores))]);
     }
-    // A mean over nothing but ignored targets is NaN.
+    // A mean is NaN if all targets are ignored.
     if attributes["reduction"] != "mean" && g.coin() {
         attributes["ignore_index"] = 0.into();
     }
     let target = g.indices(c, &target);
     let target = if g.coin() { target.cast(DType::I32).expect("classes are small") } else { target };
     let mut inputs = vec![x, ("target", target)];
-    // What one of them does without the other is a part of what both do.
+    // Weights and smoothing together run the code of each alone too, so most cases have both.
     let [is_weighted, is_smoothed] =
         g.pick(&[[true, true], [true, true], [true, false], [false, true], [false, false]]);
     if is_weighted {
@@ -105,7 +105,7 @@ fn kl_target(c: &Invocation<'_>) -> Result<KlTarget> {
     Ok(if c.flag("log_target")? { KlTarget::Logarithms } else { KlTarget::Probabilities })
 }
 
-/// Two operands, the second of probabilities, and some of the weights. That of the positive term may also be one for all.
+/// Two operands, the second a probability, and some of the weights. The weight of the positive term may also be a single number.
 fn weighted(g: &mut Gen, operands: [&'static str; 2], domain: Domain, weights: &[&'static str]) -> Case {
     let mut inputs = vec![(operands[0], g.x(domain)), (operands[1], g.x(Domain::Unit))];
     for weight in weights {
@@ -208,7 +208,7 @@ pub(super) fn ops() -> Vec<Op> {
         .class(Stages)
         .fused()
         .constant(&["weight", "token_bytes"])
-        // The composite, which runs where there are no elements.
+        // The composite, which runs for empty inputs.
         .launches(8, 2),
         Op::new(
             "triplet_loss",

@@ -18,7 +18,7 @@ fn gemm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     one(turned("a", "trans_a")?.gemm(&turned("b", "trans_b")?, c.optional("c"), scale))
 }
 
-/// Products of the absolute values, of both terms.
+/// Products of the absolute values, for both terms.
 fn gemm_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let mut attributes = c.attributes.clone();
     for name in ["alpha", "beta"] {
@@ -27,7 +27,7 @@ fn gemm_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     absolute(&Invocation { attributes: &attributes, ..*c })
 }
 
-/// Extents of a product; of one whose time is measured, those of square matrices.
+/// Extents of a product; in a timed case the extents of square matrices.
 fn extents(g: &mut Gen) -> [usize; 3] {
     g.timed().map_or_else(|| [0; 3].map(|_| g.side()), |elements| [elements.isqrt(); 3])
 }
@@ -53,7 +53,7 @@ fn matmul_case(g: &mut Gen) -> Case {
     Case::new(none(), vec![("a", g.tensor(Domain::Real, &a)), ("b", g.tensor(Domain::Real, &b))])
 }
 
-/// Activations that a product takes, by name.
+/// Activations of a product, by name.
 const ACTIVATIONS: [(&str, Activation); 7] = [
     ("identity", Activation::Identity),
     ("relu", Activation::Relu),
@@ -64,7 +64,7 @@ const ACTIVATIONS: [(&str, Activation); 7] = [
     ("silu", Activation::Silu),
 ];
 
-/// The attribute `activation`; without it, none.
+/// The attribute `activation`; `None` without it.
 pub(super) fn activation(c: &Invocation<'_>) -> Result<Activation> {
     c.choice_or_first("activation", &ACTIVATIONS)
 }
@@ -87,7 +87,7 @@ fn gemm_bias_case(g: &mut Gen) -> Case {
     let [a, b] = [a, b.to_vec()].map(|shape| g.tensor(Domain::Real, &shape));
     let mut bias = g.tensor(Domain::Real, &[n]);
     if activation == "relu" {
-        // A bias that decides the sign, away from the kink: a product is at most 4.
+        // A bias that determines the sign, away from the kink: a product of elements is at most 4.
         let terms = a.dims().iter().copied().max().unwrap_or(0);
         bias = bias.sign().and_then(|sign| sign.mul_scalar((4 * terms + 4) as f64)).expect("floats have a sign");
     }
@@ -112,7 +112,7 @@ pub(super) fn ops() -> Vec<Op> {
         product(Op::new("gemm", gemm, gemm_case), gemm_terms)
             .kernels(&["addmm"])
             .also(&["t"])
-            // A vendor's library adds to what its output holds: a copy of `c` comes first.
+            // A vendor's library adds to its output: a copy of `c` comes first.
             .launches(2, 4),
         product(
             Op::new(
@@ -137,7 +137,7 @@ pub(super) fn ops() -> Vec<Op> {
             .companion(gemm_bias_terms)
             .kernels(&["gemm_bias_relu", "gemm_bias_gelu", "gemm_bias_sigmoid", "gemm_bias_tanh", "gemm_bias_swish"])
             .fused()
-            // A vendor's library has few of the activations: the others are kernels of their own.
+            // A vendor's library has few of the activations; the others are separate kernels.
             .launches(2, 5)
             .bench(gelus()),
     ]
@@ -145,7 +145,7 @@ pub(super) fn ops() -> Vec<Op> {
 
 const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 
-/// The product of square matrices, with which the matrix rate of a device is measured too.
+/// The product of square matrices. It also measures a device's matrix rate.
 pub(crate) fn squares(n: usize) -> Bench {
     let action = call(|c| c.normals([&c.dims[..2], &c.dims[1..]]), |_, x| x[0].matmul(&x[1]));
     let cost = |c: &Call| Cost::product(c, [c.dims[0], c.dims[1], c.dims[2]]);
@@ -157,13 +157,13 @@ fn vectors() -> Bench {
     Bench::new(&[8192, 8192], action, |c| Cost::product(c, [c.dims[0], c.dims[1], 1])).dtypes(STORED).variant("vector")
 }
 
-/// A dense layer with gelu: with what the backward pass needs, without that, and as PyTorch computes it by default.
+/// A dense layer with gelu: with the values for the backward pass, without them, and as PyTorch computes it by default.
 fn gelus() -> [Bench; 3] {
     fn layer(x: &[Tensor]) -> Result<Tensor> {
         let activation = Activation::Gelu(Approximate::Tanh);
         x[0].gemm_bias(&x[1], Some(&x[2]), GemmBias { trans_b: Transpose::Yes, activation, ..Default::default() })
     }
-    // Of `[B, K, N]`: x `[B, K]`, the weight `[N, K]` and the bias.
+    // For `[B, K, N]`: x `[B, K]`, the weight `[N, K]` and the bias.
     fn inputs(c: &Call) -> Result<Vec<Tensor>> {
         let [b, k, n] = [c.dims[0], c.dims[1], c.dims[2]];
         c.normals([&[b, k], &[n, k], &[n]])

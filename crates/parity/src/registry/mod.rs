@@ -1,4 +1,4 @@
-//! Every op by name: how to call it with attributes from a file, and what the generated tests need to know about it.
+//! Every op by name: its call with attributes from a file, and its properties for the generated tests.
 
 mod activation;
 mod binary;
@@ -63,8 +63,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
     families.into_iter().flat_map(named).collect()
 });
 
-/// Modules, schedules and calls that no kernel of the table stands for. Cases from outside reach them by name; of their own
-/// they have none.
+/// Modules, schedules and calls without a kernel of the table. Cases from outside use them by name. They have no generated cases.
 pub static MODULES: LazyLock<Vec<Op>> = LazyLock::new(modules::modules);
 
 /// The op or module of this name.
@@ -72,8 +71,8 @@ pub fn find(name: &str) -> Option<&'static Op> {
     OPS.iter().chain(MODULES.iter()).find(|op| op.name == name)
 }
 
-/// Runs an op by name. Errors: `Value` if there is no such op, `Attr` naming op and attribute or input that is missing
-/// or of another type, and the op's own.
+/// Runs an op by name. Errors: `Value` if there is no such op; `Attr` naming the op and an attribute or input that is missing or of
+/// another type; the op's own errors.
 pub fn run(op: &str, attributes: &Attributes, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
     let found = find(op).ok_or_else(|| Error::value(op.to_string(), "the registry has no such op"))?;
     found.invoke(attributes, inputs)
@@ -83,7 +82,7 @@ type Run = Box<dyn Fn(&Invocation<'_>) -> Result<Vec<Tensor>> + Send + Sync>;
 type Make = Box<dyn Fn(&mut Gen) -> Case + Send + Sync>;
 type Companion = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
 
-/// How the layer of a module is built from a call's attributes and inputs, and what a call returns of it.
+/// Builds the layer of a module from a call's attributes and inputs, and returns the results of a call from the layer.
 pub struct LayerOf {
     build: Build,
     run: RunLayer,
@@ -94,73 +93,73 @@ type RunLayer = Box<dyn Fn(&Invocation<'_>, &dyn Layer) -> Result<Vec<Tensor>> +
 
 /// A row of the registry.
 pub struct Op {
-    /// The name of its method, which errors and the tape call it by.
+    /// The name of its method, which is also its name in errors and on the tape.
     pub name: &'static str,
     /// The family.
     pub category: &'static str,
-    /// Kernels of the table that it stands for, beside the one of its name and their backward kernels.
+    /// Kernels of the table that it covers, besides the kernel of its name and their backward kernels.
     pub kernels: &'static [&'static str],
     /// Runs the op.
     pub run: Run,
     /// Makes a valid call for the generated tests.
     pub make: Make,
-    /// How exact the result must be.
+    /// The class of its tolerance.
     pub class: Class,
-    /// What the error of a result is measured by.
+    /// The measure of the error of a result.
     pub companion: Companion,
-    /// The same in other ops, where PyTorch cannot say what the result is.
+    /// The same function in other ops, where PyTorch's result differs or does not exist.
     pub definition: Option<Companion>,
-    /// Whether the op has derivatives.
+    /// Its derivatives.
     pub derivative: Derivative,
-    /// Inputs that have no gradient although they are floats.
+    /// Float inputs without a gradient.
     pub constant: &'static [&'static str],
-    /// The op is linear in its differentiable inputs together.
+    /// True if the op is linear in all its differentiable inputs together.
     pub linear: bool,
-    /// Each element of the result is one of an input, of which no more are read.
+    /// True if each element of the result is an element of an input, and no others are read.
     pub picks: bool,
-    /// Other names by which its errors may call the op: those of core, or of the op that a composite checks with.
+    /// Other names of the op in errors: names in core, or of the op that checks for a composite.
     pub also: &'static [&'static str],
-    /// An element of the result may have all elements for terms.
+    /// True if an element of the result may have all elements as terms.
     pub collects: bool,
-    /// Which elements of the result are reduced together.
+    /// The elements of the result that are reduced together.
     pub slice: Slice,
-    /// A backend may have one kernel for it, beside which its composite stands.
+    /// True if a backend may have a fused kernel, besides the composite.
     pub fused: bool,
-    /// The most kernels that a device launches for the result, and for all gradients.
+    /// The largest numbers of launches on a device, for the result and for all gradients.
     pub launches: [u64; 2],
-    /// What `isograd bench` measures of it.
+    /// Its measurements by `isograd bench`.
     pub bench: Vec<Bench>,
-    /// Why a run in 16 bits is not compared with one of f64.
+    /// The reason why 16-bit results are not compared with f64.
     pub wide: Option<&'static str>,
-    /// What of its inputs it changes, where a call changes copies of them.
+    /// The inputs that it changes in place; by default a call changes copies of them.
     pub changes: Option<Changes>,
-    /// Of a module: builds its layer, and runs one that was built.
+    /// For a module: builds its layer, and runs a built layer.
     pub layer: Option<LayerOf>,
 }
 
-/// What an op in place does to its first input, or to each.
+/// The accesses of an in-place op to its first input, or to each input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Changes {
-    /// It reads and writes all of it.
+    /// Reads and writes all of it.
     All,
-    /// It writes all of it.
+    /// Writes all of it.
     Overwrites,
-    /// It reads and writes as much as it is given for that.
+    /// Reads and writes as many elements as its other inputs have.
     Places,
-    /// It reads and writes all of every input.
+    /// Reads and writes all of every input.
     Every,
 }
 
-/// Elements of a result that are reduced together, over which an error of several stages spreads.
+/// Elements of a result that are reduced together. An error of several stages spreads over them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slice {
-    /// All.
+    /// All elements.
     Whole,
     /// Along the attribute `dim`.
     Along,
-    /// This dimension and those after it.
+    /// Along this dimension and all later ones.
     From(usize),
-    /// The last dimensions, as many as the attribute `dims` says, or one.
+    /// Along the last dimensions; the attribute `dims` is their number, 1 by default.
     Rows,
 }
 
@@ -173,26 +172,26 @@ pub enum Class {
     Arithmetic,
     /// A transcendental function.
     Transcendental,
-    /// A sum of as many terms as an element of the result has inputs.
+    /// A sum over the inputs of an element of the result.
     Reduction,
-    /// A product of as many factors as an element of the result has inputs.
+    /// A product over the inputs of an element of the result.
     Factors,
     /// Dot products.
     Product,
-    /// Dot products and a function of them, whose gradient is rounded before it is multiplied.
+    /// Dot products and a function of them, whose gradient is rounded before the next product.
     Dense,
-    /// Several stages, measured by the largest result.
+    /// Several stages. The error is measured by the largest result.
     Stages,
-    /// A step of an optimizer from equal state.
+    /// A step of an optimizer, from equal states.
     Optimizer,
 }
 
-/// Whether an op has derivatives.
+/// The derivatives of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Derivative {
-    /// The first and those of it.
+    /// First and second derivatives.
     Twice,
-    /// The first, but for this reason not the second.
+    /// First derivatives. There are no second derivatives, for this reason.
     Once(&'static str),
     /// None, for this reason.
     None(&'static str),
@@ -294,7 +293,7 @@ impl Op {
         self
     }
 
-    /// At most so many launches for the result and for all gradients. A faster op makes its numbers smaller; none grows
+    /// The largest numbers of launches for the result and for all gradients. They shrink when an op becomes faster, and do not grow
     /// without a reason.
     fn launches(mut self, forward: u64, backward: u64) -> Op {
         self.launches = [forward, backward];
@@ -311,7 +310,7 @@ impl Op {
         self
     }
 
-    /// Whether it is a function of the pointwise table: all of these have the same code around them.
+    /// True for a function of the pointwise table. All of these share the code around the function.
     pub(crate) fn is_pointwise(&self) -> bool {
         let categories = ["activation", "unary", "binary", "comparison", "fused pointwise"];
         let is_elementwise = matches!(self.class, Class::Exact | Class::Arithmetic | Class::Transcendental);
@@ -343,7 +342,7 @@ impl Op {
         self.invoke(&Attributes::of(case), &case.inputs)
     }
 
-    /// The same, but that an op in place changes the case.
+    /// The same, but an op in place changes the case.
     pub fn call_in_place(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
         (self.run)(&Invocation { is_in_place: true, ..self.invocation(&attributes, &case.inputs) })
@@ -357,19 +356,19 @@ impl Op {
         (self.run)(&self.invocation(attributes, inputs))
     }
 
-    /// What a case in f64 on the CPU must give.
+    /// The expected results of a case in f64 on the CPU.
     pub fn exact(&self, case: &Case) -> Result<Vec<Tensor>> {
         let Some(definition) = self.definition else { return self.call(case) };
         definition(&self.invocation(&Attributes::of(case), &case.inputs))
     }
 
-    /// The companion of a call: by how much its result may be off, in units of the class.
+    /// The companion of a call: the unit of its error bound.
     pub fn companion_of(&self, case: &Case) -> Result<Vec<Tensor>> {
         let attributes = Attributes::of(case);
         (self.companion)(&self.invocation(&attributes, &case.inputs))
     }
 
-    /// The attributes and inputs that its generated calls look at.
+    /// The attributes and inputs that its generated calls read.
     pub fn names(&self) -> BTreeSet<Name> {
         let cases = self.examples().unwrap_or_default();
         cases.iter().flat_map(|case| self.parameters(case).0.into_keys()).collect()
@@ -381,8 +380,7 @@ impl Op {
         Ok((0..8).map(|seed| (self.make)(&mut Gen::new(&[2, 3], seed, &cpu))).collect())
     }
 
-    /// The attributes and inputs that a call looks at, and whether it succeeds. A refused call has looked at those before
-    /// its error.
+    /// The attributes and inputs that a call reads, and whether it succeeds. A failed call has read only names before its error.
     pub(crate) fn parameters(&self, case: &Case) -> (BTreeMap<Name, Parameter>, bool) {
         let attributes = Attributes { is_listing: true, ..Attributes::of(case) };
         let has_run = self.invoke(&attributes, &case.inputs).is_ok();
@@ -416,17 +414,17 @@ impl Op {
     }
 }
 
-/// `attribute` or `input`, and its name.
+/// `attribute` or `input`, and the name.
 pub type Name = (&'static str, String);
 
-/// An attribute or an input, as calls look for it.
+/// An attribute or an input, as read by calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameter {
-    /// What an attribute must be, as in `a number`; empty if it is not known.
+    /// The expected value, such as `a number`; empty if it is not known.
     pub expected: String,
-    /// Whether calls go without it.
+    /// True if calls may omit it.
     pub is_optional: bool,
-    /// The value that takes its place, if there is one.
+    /// Its default, if there is one.
     pub default: Option<Value>,
 }
 
@@ -435,35 +433,35 @@ pub struct Parameter {
 pub struct Attributes {
     values: Map<String, Value>,
     device: Option<Device>,
-    /// What calls with these have looked at.
+    /// The names that calls with these attributes have read.
     read: RefCell<BTreeMap<Name, Parameter>>,
-    /// Whether a call looks at every name that it knows.
+    /// True if a call reads every name that it knows.
     is_listing: bool,
 }
 
 impl Attributes {
-    /// The entries of a JSON object; none of anything else.
+    /// The entries of a JSON object; empty for other values.
     pub fn new(object: &Value) -> Attributes {
         Attributes { values: object.as_object().cloned().unwrap_or_default(), ..Attributes::default() }
     }
 
-    /// Those of a case.
+    /// The attributes of a case.
     pub fn of(case: &Case) -> Attributes {
         Attributes { device: case.device.clone(), ..Attributes::new(&case.attributes) }
     }
 
-    /// These and the device on which an op without inputs runs.
+    /// These attributes, with the device of an op without inputs.
     pub fn on(self, device: &Device) -> Attributes {
         Attributes { device: Some(device.clone()), ..self }
     }
 
-    /// Those that `chooses` chooses by name.
+    /// The attributes whose names `chooses` accepts.
     pub(crate) fn only(mut self, chooses: impl Fn(&str) -> bool) -> Attributes {
         self.values.retain(|name, _| chooses(name));
         self
     }
 
-    /// The attributes and inputs that no call with these has looked at.
+    /// The attributes and inputs that no call with these attributes has read.
     pub fn unread(&self, inputs: &[(String, Tensor)]) -> Vec<Name> {
         let attributes = self.values.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| ("attribute", name));
         let all = attributes.chain(inputs.iter().map(|(name, _)| ("input", name)));
@@ -471,7 +469,7 @@ impl Attributes {
         all.filter(|name| !self.read.borrow().contains_key(name)).collect()
     }
 
-    /// Notes that a call has looked at a name, and what it says of the parameter.
+    /// Records that a call has read a name, with the call's information about the parameter.
     fn note(&self, what: &'static str, name: &str, tell: impl FnOnce(&mut Parameter)) {
         tell(self.read.borrow_mut().entry((what, name.to_string())).or_default());
     }
@@ -485,7 +483,7 @@ const REDUCTIONS: [(&str, Reduction); 4] = [
     ("batchmean", Reduction::BatchMean),
 ];
 
-/// As in `none, mean or sum`.
+/// Such as `none, mean or sum`.
 fn one_of(names: &[&str]) -> String {
     match names {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
@@ -498,7 +496,7 @@ pub struct Invocation<'a> {
     op: &'a Op,
     attributes: &'a Attributes,
     inputs: &'a [(String, Tensor)],
-    /// Whether an op in place may change its input itself.
+    /// True if an op in place may change its input directly.
     is_in_place: bool,
 }
 
@@ -512,19 +510,19 @@ impl Invocation<'_> {
         self.attributes.values.get(name).filter(|v| !v.is_null())
     }
 
-    /// Whether an optional attribute is given.
+    /// True if an optional attribute is given.
     fn has(&self, name: &str) -> bool {
         self.attributes.note("attribute", name, |parameter| parameter.is_optional = true);
         self.given(name).is_some()
     }
 
-    /// Whether it is given as null, where that means something else than to be absent.
+    /// True if it is given as null, where null differs from absence.
     fn is_null(&self, name: &str) -> bool {
         self.attributes.note("attribute", name, |parameter| parameter.is_optional = true);
         self.attributes.values.get(name).is_some_and(Value::is_null)
     }
 
-    /// Notes what an attribute must be.
+    /// Records the expected value of an attribute.
     fn expect(&self, name: &str, what: &str) {
         self.attributes.note("attribute", name, |parameter| parameter.expected = what.to_string());
     }
@@ -534,7 +532,7 @@ impl Invocation<'_> {
         self.given(name).and_then(convert).map_or_else(|| self.fail(what, name), Ok)
     }
 
-    /// What `read` makes of an attribute, which has a default.
+    /// The value of an attribute, converted by `read`, or its default.
     fn or<T: Clone + Into<Value>>(
         &self,
         name: &str,
@@ -546,12 +544,12 @@ impl Invocation<'_> {
         Ok(given.unwrap_or(default))
     }
 
-    /// Notes the value of an attribute that is absent.
+    /// Records the default of an attribute.
     fn defaults_to(&self, name: &str, default: impl Into<Value>) {
         self.attributes.note("attribute", name, |parameter| parameter.default = Some(default.into()));
     }
 
-    /// As `defaults_to`, if this call has looked at the attribute; of a flag, 0 or 1.
+    /// `defaults_to`, if this call has read the attribute. A flag is 0 or 1.
     fn suppose(&self, name: &str, default: f64) {
         let looked = self.attributes.read.borrow().get(&("attribute", name.to_string())).cloned();
         match looked {
@@ -561,7 +559,8 @@ impl Invocation<'_> {
         }
     }
 
-    /// What `read` makes of an attribute; none if it is absent. Then it is read only for the list of ops, for what it must be.
+    /// The value of an attribute, converted by `read`; `None` if it is absent. An absent attribute is read only to list its
+    /// expected value.
     fn optional_of<T>(&self, name: &str, read: impl FnOnce(&Self, &str) -> Result<T>) -> Result<Option<T>> {
         let is_given = self.has(name);
         match is_given || self.attributes.is_listing {
@@ -570,7 +569,7 @@ impl Invocation<'_> {
         }
     }
 
-    /// A number, also `"inf"`, `"-inf"` or `"nan"`.
+    /// A number, or `"inf"`, `"-inf"` or `"nan"`.
     fn float(&self, name: &str) -> Result<f64> {
         self.get(name, "a number", |v| v.as_f64().or_else(|| v.as_str()?.parse().ok()))
     }
@@ -586,21 +585,21 @@ impl Invocation<'_> {
         }
     }
 
-    /// An integer or a number; `default` where it is absent.
+    /// An integer or a number; `default` if it is absent.
     fn scalar_or(&self, name: &str, default: i64) -> Result<Scalar> {
         let given = self.optional_of(name, Self::scalar)?;
         self.defaults_to(name, default);
         Ok(given.unwrap_or_else(|| default.into()))
     }
 
-    /// One of the values that an attribute may name.
+    /// The value of an attribute that names one of several choices.
     fn choice<T: Clone>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         let found = |v: &Value| choices.iter().find(|(name, _)| v.as_str() == Some(name)).map(|(_, t)| t.clone());
         self.get(name, &one_of(&names), found)
     }
 
-    /// The same; the first of them where the attribute is absent.
+    /// The same; the first choice if the attribute is absent.
     fn choice_or_first<T: Clone>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
         let (first, value) = &choices[0];
         let read = |c: &Self, name: &str| c.choice(name, choices);
@@ -670,7 +669,7 @@ impl Invocation<'_> {
         self.or(name, default.to_string(), |c, name| Ok(c.dtype(name)?.to_string()))?.parse()
     }
 
-    /// The device of an op without inputs: the CPU unless the case says another.
+    /// The device of an op without inputs: the case's, or the CPU.
     fn device(&self) -> Result<Device> {
         self.attributes.device.clone().map_or_else(Device::cpu, Ok)
     }

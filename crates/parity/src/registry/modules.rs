@@ -1,5 +1,5 @@
-//! Modules by the names of their types, with what they are built from as attributes and their parameters as inputs, by the
-//! names of their dictionaries of states; schedules; and what no kernel of the table stands for.
+//! Modules by the names of their types. Their options are attributes; their parameters are inputs, with the names in their state
+//! dictionaries. Also schedules, and ops without a kernel of the table.
 
 use super::activation::APPROXIMATIONS;
 use super::common::{none, one};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 const NO_GRADIENT: Derivative = Derivative::None("no function of float inputs");
 
-/// All of them.
+/// All modules.
 pub(super) fn modules() -> Vec<Op> {
     let layers = LAYERS.iter().map(|&(name, attributes, inputs)| module(name, attributes, inputs));
     let schedules = SCHEDULES.iter().map(|&(name, attributes)| schedule(name, attributes));
@@ -126,17 +126,17 @@ fn module(name: &'static str, attributes: &'static str, inputs: &'static [(&'sta
     Op { layer, ..op }
 }
 
-/// `y`, or what `returns` names: `y`, and parameters and buffers after it.
+/// `y`, or the tensors that `returns` lists: `y`, parameters and buffers.
 fn returned(c: &Invocation<'_>, y: Tensor, layer: &dyn Layer) -> Result<Vec<Tensor>> {
     let Some(names) = c.optional_of("returns", Invocation::words)? else { return one(Ok(y)) };
     let mut all = layer.state_dict();
     all.insert("y".into(), y);
-    // A later call of the layer changes its buffers.
+    // A copy, because a later call of the layer changes its buffers.
     let value = |t: &Tensor| if t.is_leaf() { t.detach().copy() } else { Ok(t.clone()) };
     names.iter().map(|name| found(c, &all, name).and_then(value)).collect()
 }
 
-/// The layer of this type, with attributes and tensors whose names begin with `at`.
+/// The layer of this type, from attributes and tensors whose names have the prefix `at`.
 fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
     let of = |name: &str| format!("{at}{name}");
     let float = |name: &str, default: f64| c.float_or(&of(name), default);
@@ -221,7 +221,7 @@ fn normalized(c: &Invocation<'_>, at: &str) -> Result<Vec<usize>> {
     }
 }
 
-/// Options of what has no tensors yet: those that are given take their places. A `momentum` of null is none.
+/// Options of a layer before its tensors exist: given options replace the defaults. A `momentum` of null is none.
 fn norm_options(c: &Invocation<'_>, at: &str, default: NormOptions) -> Result<NormOptions> {
     let momentum = format!("{at}momentum");
     let momentum = if c.is_null(&momentum) { None } else { Some(c.float_or(&momentum, 0.1)?) };
@@ -231,7 +231,7 @@ fn norm_options(c: &Invocation<'_>, at: &str, default: NormOptions) -> Result<No
 
 macro_rules! channel_norm {
     ($function:ident, $name:ident, $options:ident) => {
-        /// Running statistics are copies of those that are given.
+        /// Running statistics are copies of the given ones.
         fn $function<const D: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::$name<D>> {
             let x = c.input("x")?;
             let options = norm_options(c, at, NormOptions::$options)?;
@@ -271,7 +271,8 @@ fn flatten(c: &Invocation<'_>, at: &str) -> Result<nn::Flatten> {
     Ok(nn::Flatten { start: of("start_dim", whole.start)?, end: of("end_dim", whole.end)? })
 }
 
-/// Layers of the types that the attribute `layers` lists; what belongs to one is named by its number, as in `0.weight`.
+/// Layers of the types that the attribute `layers` lists. Names of their attributes and tensors have the layer's number as prefix,
+/// such as `0.weight`.
 fn sequential(c: &Invocation<'_>, at: &str) -> Result<Sequential> {
     let names = c.words(&format!("{at}layers"))?;
     let mut layers = names.iter().enumerate();

@@ -13,7 +13,7 @@ use serde_json::json;
 fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
     let (rows, row) = match g.side() {
         _ if g.timed().is_some() => (vec![g.shape[0]], vec![g.shape[1]]),
-        // Of short rows, a group takes several.
+        // Several short rows per group.
         side @ 4.. => (vec![side], [vec![3, 61], vec![40], vec![7], vec![1009], vec![1024]][g.below(5)].clone()),
         rows => (
             [vec![3], vec![], vec![2, 2], vec![0]][rows].clone(),
@@ -28,11 +28,11 @@ fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
             inputs.push(("bias", g.tensor(Domain::Real, &row)));
         }
     }
-    // Rows of one element are all zeros without their mean: only a large eps keeps their slope in sight.
+    // Rows of one element are 0 after subtraction of the mean. Only a large eps keeps their slope visible.
     Case::new(json!({"dims": row.len(), "eps": 0.5}), inputs)
 }
 
-/// How many of the last dimensions are normalised: `dims`, or as many as `normalized_shape` has, which must be theirs.
+/// The number of normalised dimensions: `dims`, or the length of `normalized_shape`, which must match the last dimensions.
 fn normalized(c: &Invocation<'_>) -> Result<usize> {
     let Some(shape) = c.optional_of("normalized_shape", Invocation::shape)? else { return c.size("dims") };
     let x = c.input("x")?;
@@ -88,7 +88,7 @@ fn of_channels() -> Vec<Op> {
             .constant(STATISTICS)
             .kernels(&["batchnorm_forward"])
             .fused()
-            // Copies of both running statistics, then two kernels; the gradient is two as well.
+            // Copies of both running statistics, then two kernels. The gradient is two kernels as well.
             .launches(4, 2)
             .bench([of_images(|_, x| x[0].batch_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
         Op::new("group_norm", group_norm, |g| channels_case(g, Kind::Group))
@@ -104,10 +104,10 @@ fn of_channels() -> Vec<Op> {
             .slice(Slice::From(2))
             .kernels(&["instancenorm_forward"])
             .fused()
-            // As `batch_norm`.
+            // The launches of `batch_norm`.
             .launches(4, 2)
             .bench([of_images(|_, x| x[0].instance_norm(Some(&x[1]), Some(&x[2]), Statistics::Batch, 1e-5))]),
-        // The running statistics that the two leave, and the number of batches.
+        // The running statistics after both ops, and the number of batches.
         Op::new("batch_norm_running", |c| Kept::of(c)?.after(c, Kept::batch_norm), |g| running_case(g, Kind::Batch))
             .class(Stages)
             .derivative(IN_PLACE)
@@ -123,17 +123,17 @@ fn of_channels() -> Vec<Op> {
         .derivative(IN_PLACE)
         .also(&["instance_norm"])
         .fused()
-        // As `batch_norm_running`, and two kernels that count the batch.
+        // The launches of `batch_norm_running`, and two kernels that count the batch.
         .launches(7, 0),
     ]
 }
 
-/// Running statistics: of a case that updates them, copies.
+/// Running statistics; copies, for a case that updates them.
 struct Kept {
     mean_and_var: Option<(Tensor, Tensor)>,
     batches: Option<Tensor>,
     momentum: Option<f64>,
-    /// Whether x is normalised with its own statistics.
+    /// True if x is normalised by its own statistics.
     is_own: bool,
 }
 
@@ -173,7 +173,7 @@ impl Kept {
         c.input("x")?.instance_norm(weight, bias, self.statistics(c)?, c.float("eps")?)
     }
 
-    /// What is kept after a call.
+    /// The statistics after a call.
     fn after(self, c: &Invocation<'_>, call: fn(&Kept, &Invocation<'_>) -> Result<Tensor>) -> Result<Vec<Tensor>> {
         call(&self, c)?;
         let (mean, var) = self.mean_and_var.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
@@ -211,7 +211,7 @@ fn channels_shape(g: &mut Gen, kind: Kind) -> Vec<usize> {
             [vec![[3, 1, 2, 5][n], channels], rest].concat()
         }
     };
-    // The variance of one value is refused.
+    // The variance of a single value is an error.
     let inner: usize = shape[2..].iter().product();
     if kind == Kind::Instance && inner == 1 {
         shape = vec![shape[0], shape[1], 3];
@@ -244,7 +244,7 @@ fn channels_case(g: &mut Gen, kind: Kind) -> Case {
     Case::new(json!({name: is_own, "momentum": 0.1, "eps": 0.5}), inputs)
 }
 
-/// A case that updates running statistics, with a momentum or as an average of some batches.
+/// A case that updates running statistics, with a momentum or by the average over batches.
 fn running_case(g: &mut Gen, kind: Kind) -> Case {
     let shape = channels_shape(g, kind);
     let channels = [shape[1]];

@@ -12,8 +12,8 @@ use isograd_nn::optim::Scaling;
 use isograd_nn::{self as nn, Adagrad, Adam, AdamW, Adjust, GradScaler, Group, Lamb, Lars, Muon, RmsProp, Sgd};
 use serde_json::{Value, json};
 
-/// Steps of an optimizer: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`, of which any may be missing, and states by
-/// the names of its dictionary of them. The results are the parameters, or what `returns` lists.
+/// Steps of an optimizer. Inputs: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`, of which any may be missing, and states
+/// with the names of its state dictionary. The results are the parameters, or the tensors that `returns` lists.
 fn steps<O: nn::Optimizer + 'static>(
     name: &'static str,
     make: fn(&Invocation<'_>, Vec<Tensor>) -> Result<O>,
@@ -62,7 +62,7 @@ fn steps<O: nn::Optimizer + 'static>(
         .wide("parameters of 16 bits are rounded after each step")
 }
 
-/// The options of an optimizer that was given a rate alone are the defaults of the attributes of their names.
+/// The options of an optimizer that was built with a rate alone are the defaults of the attributes.
 fn list_defaults(c: &Invocation<'_>, optimizer: &dyn nn::Optimizer) -> Result<()> {
     for (name, t) in optimizer.state_dict()? {
         match name.strip_prefix("group.0.") {
@@ -74,9 +74,9 @@ fn list_defaults(c: &Invocation<'_>, optimizer: &dyn nn::Optimizer) -> Result<()
     Ok(())
 }
 
-/// The states that the inputs give, by the names of the dictionary of states, and those of a new optimizer for the others. A
-/// momentum alone comes from an optimizer that does not count steps: some have been taken. Errors: `Attr` if a step count is
-/// missing that other states come with.
+/// The states from the inputs, with the names of the state dictionary, and initial states for the others. A momentum without a step
+/// count comes from an optimizer that does not count steps; some steps have then been taken. Errors: `Attr` if the step count of
+/// other states is missing.
 fn initial_state(c: &Invocation<'_>, mut state: nn::StateDict) -> Result<nn::StateDict> {
     let is_state =
         |name: &&String| name.split_once('.').is_some_and(|(parameter, _)| parameter.parse::<usize>().is_ok());
@@ -107,7 +107,7 @@ fn two_steps(g: &mut Gen, attributes: &Value) -> Case {
     Case::new(attributes, inputs.to_vec())
 }
 
-/// Two steps by the gradient, with a momentum, or with Nesterov's.
+/// Two steps: plain, with momentum, or with Nesterov's variant.
 fn sgd_case(g: &mut Gen) -> Case {
     let attributes = match g.below(3) {
         0 => none(),
@@ -117,7 +117,7 @@ fn sgd_case(g: &mut Gen) -> Case {
     two_steps(g, &attributes)
 }
 
-/// The step of an input such as `g0_3`.
+/// The step in the name of an input such as `g0_3`.
 fn step_of(name: &str) -> Option<usize> {
     name.rsplit_once('_')?.1.parse().ok()
 }
@@ -127,7 +127,7 @@ fn step_count(c: &Invocation<'_>) -> usize {
     of_gradients.filter_map(|(name, _)| step_of(name)).map(|step| step + 1).max().unwrap_or(0)
 }
 
-/// The rate of a step: `lr` is a number or has one for each.
+/// The rate of a step: `lr` is a number, or has one number for each step.
 fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
     let rate = match c.given("lr") {
         Some(Value::Array(rates)) => match rates.get(step).and_then(Value::as_f64) {
@@ -141,14 +141,14 @@ fn rate(c: &Invocation<'_>, step: usize) -> Result<Option<f64>> {
     rate
 }
 
-/// The rate of the first step, by default an optimizer's own.
+/// The rate of the first step, by default the optimizer's.
 fn rate_or(c: &Invocation<'_>, default: f64) -> Result<f64> {
     c.has("lr");
     c.defaults_to("lr", default);
     Ok(rate(c, 0)?.unwrap_or(default))
 }
 
-/// What a scaler of its own tells the optimizer in a step: `inv_scale_<step>` and `found_inf_<step>`.
+/// The scaling of a step by an external scaler: `inv_scale_<step>` and `found_inf_<step>`.
 fn scaling(c: &Invocation<'_>, step: usize) -> Result<Option<Scaling>> {
     let [inv_scale, found_inf] = ["inv_scale", "found_inf"].map(|name| c.optional(&format!("{name}_{step}")));
     match (inv_scale, found_inf) {
@@ -162,7 +162,7 @@ fn scaling(c: &Invocation<'_>, step: usize) -> Result<Option<Scaling>> {
     }
 }
 
-/// A scaler of losses, if `init_scale` gives its first scale.
+/// A loss scaler, if `init_scale` gives its initial scale.
 fn scaler(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Option<GradScaler>> {
     let first_scale = c.optional_of("init_scale", Invocation::float)?;
     let (growth, backoff) = (c.float_or("growth", 2.0)?, c.float_or("backoff", 0.5)?);
@@ -183,8 +183,8 @@ fn interval(c: &Invocation<'_>) -> Result<u32> {
     c.int("interval")?.try_into().or_else(|_| c.fail("a count", "interval"))
 }
 
-/// The parameters, or what `returns` names: `p0`, states as `0.exp_avg`, `grad_norm`, and of a scaler `scale` and
-/// `growth_tracker`.
+/// The parameters, or the tensors that `returns` lists: `p0`, states such as `0.exp_avg`, `grad_norm`, and `scale` and
+/// `growth_tracker` of a scaler.
 fn returned(
     c: &Invocation<'_>,
     parameters: &[Tensor],
@@ -199,7 +199,7 @@ fn returned(
         all.extend(optimizer.state_dict()?);
     }
     all.extend(scaler.map(GradScaler::state_dict).transpose()?.unwrap_or_default());
-    // Before the first step there is none.
+    // There is no norm before the first step.
     let norm = optimizer.grad_norm().map_or_else(
         || parameters.first().map(|p| Tensor::zeros((), p.dtype().acc(), p.device())).transpose(),
         |norm| Ok(Some(norm)),
@@ -208,12 +208,12 @@ fn returned(
     names.iter().map(|name| found(c, &all, name)?.copy()).collect()
 }
 
-/// One of those that `returns` may name.
+/// A tensor that `returns` may list.
 pub(super) fn found<'a>(c: &Invocation<'_>, all: &'a nn::StateDict, name: &str) -> Result<&'a Tensor> {
     all.get(name).map_or_else(|| c.fail(&format!("a list of tensors that are there, but has {name}"), "returns"), Ok)
 }
 
-/// `|p|`, and what each step adds to it; of states the same.
+/// `|p|` plus the absolute value of each step; the same for states.
 fn step_terms(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let after = |steps: usize| {
         let is_later = |name: &str| step_of(name).is_some_and(|step| step >= steps);
@@ -240,7 +240,7 @@ fn groups(c: &Invocation<'_>, parameters: &[Tensor]) -> Result<Vec<Vec<Tensor>>>
     Ok(given.unwrap_or_default())
 }
 
-/// The options of an optimizer, or of one of its groups: these have `group<number>_` in front.
+/// The options of an optimizer, or of one of its groups. Options of a group have the prefix `group<number>_`.
 struct Given<'a, 'b> {
     c: &'a Invocation<'b>,
     prefix: String,
@@ -255,14 +255,14 @@ impl Given<'_, '_> {
         self.c.optional_of(&format!("{}{option}", self.prefix), Invocation::flag)
     }
 
-    /// Two options that are set together: a group may give one of them.
+    /// Two options that are set together. A group may give one of them.
     fn pair(&self, first: (&str, f64), second: (&str, f64)) -> Result<(f64, f64)> {
         let one = |(name, default)| Ok(self.number(name)?.unwrap_or(self.c.float_or(name, default)?));
         Ok((one(first)?, one(second)?))
     }
 }
 
-/// Sets the numbers that are given.
+/// Sets the given numeric options.
 macro_rules! with {
     ($of:ident, $to:expr, [$($name:literal => $option:ident),*]) => {{
         let to = $to;
@@ -271,7 +271,7 @@ macro_rules! with {
     }};
 }
 
-/// An optimizer with the options that all have, and those that `$options` sets of itself and of its groups.
+/// An optimizer with the common options, and the options that `$options` sets, for itself and its groups.
 macro_rules! optimizer {
     ($c:ident, $name:ident, $parameters:ident, lr $lr:expr, |$of:ident, $to:ident| $options:block) => {{
         let groups = groups($c, &$parameters)?;
@@ -344,8 +344,7 @@ fn lamb(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lamb> {
     })
 }
 
-/// Unless `ns_dtype` says otherwise, the iteration is in the arithmetic of the parameters, which the table asks for where it
-/// is compared.
+/// The default dtype of the iteration is the parameters' accumulation dtype, which the comparison requires.
 fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
     let dtype = c.dtype_or("ns_dtype", parameters.first().map_or(DType::F32, |p| p.dtype().acc()))?;
     let steps = c.int_or("ns_steps", 5)?.try_into().or_else(|_| c.fail("a count", "ns_steps"))?;
@@ -359,7 +358,7 @@ fn muon(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Muon> {
     })
 }
 
-/// Two steps of matrices, two of which are of one shape.
+/// Two steps of matrices, of which two have the same shape.
 fn matrix_steps(g: &mut Gen) -> Case {
     // A step has some hundred products.
     let [a, b] = [g.side(), g.side()].map(|side| side.div_ceil(2));
@@ -380,7 +379,7 @@ fn clip_norm(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     Ok(gradients(&parameters).into_iter().chain([total]).collect())
 }
 
-/// Leaves whose gradients are the inputs: of a call that does not work in place, copies.
+/// Leaves whose gradients are the inputs, or copies of them if the call is not in place.
 pub(super) fn with_gradients(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let leaf = |g: &Tensor| {
         let (p, g) =
@@ -395,7 +394,7 @@ fn gradients(parameters: &[Tensor]) -> Vec<Tensor> {
     parameters.iter().filter_map(Tensor::grad).collect()
 }
 
-/// The gradients divided by a loss scale, and the scale after a step with them: lower if one was not finite.
+/// The gradients divided by a loss scale, and the scale after a step with them: lower if a gradient was not finite.
 fn unscale(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let parameters = with_gradients(c)?;
     let Some(first) = parameters.first() else { return c.fail("a tensor", "g0") };
@@ -457,7 +456,7 @@ pub(super) fn ops() -> Vec<Op> {
             stepped("", |c| training(c, &parameters(c), |p| Box::new(Lars::from_parameters(p))), |c| c.whole(7)),
         ),
         steps("lamb", lamb, json!({"max_trust": 2.0})).kernels(&["lamb_step"]).launches(20, 0).bench(
-            // The moments are written before the norms are known, and read again after.
+            // The moments are written before the norms are known, and read again afterwards.
             stepped("", |c| training(c, &parameters(c), |p| Box::new(Lamb::from_parameters(p))), |c| c.whole(10)),
         ),
         Op { make: Box::new(matrix_steps), ..steps("muon", muon, none()) }
@@ -534,20 +533,20 @@ pub(super) fn ops() -> Vec<Op> {
 /// A hundred million parameters in one tensor, and in 300.
 const PARAMETERS: [[usize; 2]; 2] = [[1, 100_000_000], [300, 333_333]];
 
-/// What is timed of so many parameters. Gradients are read, and parameters and states are read and written.
+/// The timed step for these numbers of parameters. Gradients are read; parameters and states are read and written.
 fn stepped(variant: &'static str, work: fn(&Call) -> Result<Work>, cost: fn(&Call) -> Cost) -> [Bench; 2] {
     PARAMETERS.map(|dims| Bench::new(&dims, Action::Work(work), cost).shrinks(2).variant(variant))
 }
 
-/// The momentum is f32 beside 16 bits too.
+/// The momentum is f32 even for 16-bit parameters.
 fn with_momentum() -> [Bench; 2] {
     let cost = |c: &Call| Cost::bytes(c.bytes(3 * c.numel()) + 2 * c.numel() * size_of::<f32>());
     stepped("momentum", |c| training(c, &parameters(c), |p| Box::new(Sgd::from_parameters(p).momentum(0.9))), cost)
         .map(|bench| bench.dtypes(STORED))
 }
 
-/// The matrices of GPT-2, for a shape of layers and their width. The products are not of the parameters' dtype: the bytes are
-/// those of the step alone.
+/// The matrices of GPT-2, for a shape of layers and their width. The products are not in the parameters' dtype; the bytes count the
+/// step alone.
 fn of_gpt2() -> Bench {
     let work = Action::Work(|c| training(c, &of_layers(c), |p| Box::new(Muon::from_parameters(p))));
     let cost = |c: &Call| Cost::bytes(c.bytes(5 * 12 * c.dims[0] * c.dims[1].pow(2)));
@@ -568,7 +567,7 @@ fn leaves(c: &Call, shapes: &[Vec<usize>]) -> Result<(Vec<Tensor>, Vec<Tensor>)>
     shapes.iter().map(|dims| Ok((c.normal(dims)?.leaf()?, c.normal(dims)?))).collect()
 }
 
-/// Steps of an optimizer, which forgets the gradients each time.
+/// Steps of an optimizer, which clears the gradients each time.
 fn training(c: &Call, shapes: &[Vec<usize>], optimizer: fn(Vec<Tensor>) -> Box<dyn nn::Optimizer>) -> Result<Work> {
     let (parameters, gradients) = leaves(c, shapes)?;
     let mut optimizer = optimizer(parameters.clone());

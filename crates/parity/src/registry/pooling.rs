@@ -41,7 +41,7 @@ pub(super) fn ops() -> Vec<Op> {
             // The position of the largest element, then its value.
             .launches(2, 1),
         global_max::<3>("global_max_pool3d", Tensor::global_max_pool3d, Tensor::global_max_pool3d_with_indices)
-            // Position and value, and a long volume is searched in parts.
+            // Position and value; a long volume is searched in parts.
             .launches(3, 1),
         global_avg::<2>("global_avg_pool2d", Tensor::global_avg_pool2d).kernels(&["global_avgpool2d"]).launches(1, 2),
         global_avg::<3>("global_avg_pool3d", Tensor::global_avg_pool3d).launches(2, 2),
@@ -64,7 +64,7 @@ pub(super) fn ops() -> Vec<Op> {
             .bench([
                 adapted("1", |_, x| x[0].adaptive_avg_pool2d([1, 1]), |c| pooled(c, c.dims[0] * c.dims[1], 0)),
                 adapted("7", |_, x| x[0].adaptive_avg_pool2d([7, 7]), |c| pooled(c, 49 * c.dims[0] * c.dims[1], 0)),
-                // No divisor of the extents.
+                // Windows that do not divide the extents.
                 adapted("13", |_, x| x[0].adaptive_avg_pool2d([13, 13]), |c| pooled(c, 169 * c.dims[0] * c.dims[1], 0)),
                 adapted("3", |_, x| x[0].adaptive_avg_pool2d([3, 3]), |c| pooled(c, 9 * c.dims[0] * c.dims[1], 0)),
             ]),
@@ -75,7 +75,7 @@ pub(super) fn ops() -> Vec<Op> {
 type Values<P> = fn(&Tensor, P) -> Result<Tensor>;
 type Indices<P> = fn(&Tensor, P) -> Result<(Tensor, Tensor)>;
 
-/// The largest elements, and where they are if `return_indices` says so.
+/// The largest elements, and their positions if `return_indices` is set.
 fn maximum(
     c: &Invocation<'_>,
     values: impl FnOnce() -> Result<Tensor>,
@@ -164,7 +164,7 @@ fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) 
 
 const PER_DIMENSION: &str = "a size, or a list of one for each dimension";
 
-/// An attribute of `N` extents, or one for all.
+/// An attribute with `N` extents, or one for all dimensions.
 fn extents<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<[usize; N]>) -> Result<[usize; N]> {
     let size = |v: &Value| if v.is_null() { Some(KEEP) } else { v.as_u64().map(|v| v as usize) };
     let of = |v: &Value| match v.as_array() {
@@ -177,7 +177,7 @@ fn extents<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<[usiz
     }
 }
 
-/// The windows of a maximum, from attributes whose names begin with `at`.
+/// The windows of a maximum, from attributes with the prefix `at`.
 pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<MaxPool<N>> {
     let of = |name: &str, default: [usize; N]| extents(c, &format!("{at}{name}"), Some(default));
     let pool = MaxPool::new(extents(c, &format!("{at}kernel_size"), None)?);
@@ -208,7 +208,7 @@ pub(super) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<
     extents(c, &format!("{at}output_size"), None)
 }
 
-/// An input of N dimensions behind channels and, with luck, a batch, that may be empty.
+/// An input with N dimensions, after channels and possibly a batch, which may be empty.
 fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
     g.at_least_rank(N + 1);
     let spare = g.shape.len().saturating_sub(N + 2);
@@ -222,7 +222,7 @@ fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
     g.x(domain)
 }
 
-/// Kernel, stride, padding and dilation of each dimension: one of these where it fits, else single elements.
+/// Kernel, stride, padding and dilation of each dimension: one of the choices that fit, or single elements.
 fn windows<const N: usize>(g: &mut Gen, x: &Tensor, choices: &[(usize, usize, usize, usize)]) -> Value {
     let (chosen, last) = (g.pick(choices), &x.dims()[x.rank() - N..]);
     let fits = |l: usize| if l > chosen.3 * (chosen.0 - 1) { chosen } else { (1, 1, 0, 1) };
@@ -237,7 +237,7 @@ fn windows<const N: usize>(g: &mut Gen, x: &Tensor, choices: &[(usize, usize, us
     })
 }
 
-/// Numbers of windows, now and then as many as elements.
+/// Numbers of windows, sometimes as many as elements.
 fn outputs<const N: usize>(g: &mut Gen) -> Vec<Value> {
     (0..N)
         .map(|_| g.pick(&[None, Some(0), Some(1), Some(2), Some(3), Some(5)]).map_or(Value::Null, |o| o.into()))
@@ -247,12 +247,12 @@ fn outputs<const N: usize>(g: &mut Gen) -> Vec<Value> {
 const IMAGES: &[usize] = &[64, 64, 112, 112];
 const VOLUMES: &[usize] = &[8, 64, 16, 56, 56];
 
-/// x and so many results, each with an index of so many bytes.
+/// x and the results, with an index of `index` bytes each.
 fn pooled(c: &Call, outputs: usize, index: usize) -> Cost {
     Cost::bytes(c.bytes(c.numel() + outputs) + outputs * index)
 }
 
-/// Windows two apart over `[N, C, ..]`. A maximum keeps a byte for each result: the number of an element within its window.
+/// Windows at a distance of 2 over `[N, C, ..]`. A maximum saves one byte per result: the number of the element within its window.
 fn halved(variant: &'static str, dims: &[usize], index: usize, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
     fn halves(c: &Call) -> usize {
         c.dims[..2].iter().product::<usize>() * c.dims[2..].iter().map(|l| l / 2).product::<usize>()

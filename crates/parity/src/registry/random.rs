@@ -29,13 +29,13 @@ fn source(
     .also(also)
 }
 
-/// A generator at an offset in a stream of a seed; 0 where the attributes do not say.
+/// A generator at an offset in a stream of a seed, 0 by default.
 pub(super) fn rng(c: &Invocation<'_>) -> Result<Rng> {
     let number = |name| c.or(name, 0, |c, name| c.get(name, "a number from 0 on", Value::as_u64));
     Ok(Rng::from_state(RngState { seed: number("seed")?, offset: number("offset")?, stream: number("stream")? }))
 }
 
-/// Draws of its own, and a quotient.
+/// Dropout from separate draws, as a quotient.
 fn masked(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let (x, p) = (c.input("x")?, c.float("p")?);
     if p == 0.0 {
@@ -74,7 +74,7 @@ pub(super) fn ops() -> Vec<Op> {
             json!({"lo": -1.0, "hi": 2.0, "dtype": "f64"}),
             &["dtype"],
         )
-        // What would round to the upper end is the number below.
+        // A value that would round to the upper end becomes the number below it.
         .class(Arithmetic)
         .kernels(&["random_uniform"])
         .bench([drawn(|c, _| Tensor::rand(&c.dims, 0.0, 1.0, c.dtype, &c.device, &c.rng))]),
@@ -106,7 +106,7 @@ pub(super) fn ops() -> Vec<Op> {
     ]
 }
 
-/// The mask is a byte an element.
+/// The mask has one byte per element.
 fn dropped() -> Bench {
     let masked = |c: &Call| Cost::bytes(c.bytes(2 * c.numel()) + c.numel());
     let dropout = call(bench::one, |c, x| x[0].dropout(0.1, &c.rng));

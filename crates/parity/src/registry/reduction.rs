@@ -9,7 +9,7 @@ use isograd_core::ops::Axes;
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 
-/// By default all dimensions, or the last one of an op that is named for it.
+/// All dimensions by default; the last one for an op with that in its name.
 fn axes(c: &Invocation<'_>) -> Result<Axes> {
     match (c.optional_of("dims", Invocation::dims)?.filter(|dims| !dims.is_empty()), c.op.name) {
         (Some(dims), _) => Ok(dims.into()),
@@ -57,7 +57,7 @@ fn arg(name: &'static str, run: fn(&Tensor, Axes) -> Result<Tensor>) -> Op {
     .also(&["keepdim"])
 }
 
-/// Extrema along `dim` with their positions; without `dim`, of everything.
+/// Extrema along `dim` with their positions; without `dim`, over all elements.
 fn with_position(
     name: &'static str,
     along: fn(&Tensor, isize) -> Result<(Tensor, Tensor)>,
@@ -112,7 +112,7 @@ pub(super) fn ops() -> Vec<Op> {
         reduce("prod", |_, x, axes| x.prod(axes), Domain::Positive, any_shape)
             .class(Factors)
             .fused()
-            // The gradient of rows that a group cannot hold: two scans and products.
+            // The gradient of rows that exceed a group: two scans and products.
             .launches(1, 8),
         reduce("var", |c, x, axes| x.var(axes, c.float_or("correction", 0.0)?), Domain::Real, Gen::not_empty)
             .class(Stages)
@@ -121,7 +121,7 @@ pub(super) fn ops() -> Vec<Op> {
         reduce("logsumexp", |_, x, axes| x.logsumexp(axes), Domain::Real, any_shape)
             .class(Stages)
             .fused()
-            // The composite, which runs where there are no elements.
+            // The composite, which runs for empty inputs.
             .launches(2, 1),
         with_position("max", Tensor::max, |x, axes| x.amax(axes), &["argmax", "amax", "keepdim"]).launches(2, 2),
         with_position("min", Tensor::min, |x, axes| x.amin(axes), &["argmin", "amin", "keepdim"]).launches(2, 2),
@@ -139,7 +139,7 @@ pub(super) fn ops() -> Vec<Op> {
     ]
 }
 
-/// Of rows of 1024 elements.
+/// Reductions of rows of 1024 elements.
 fn reduced(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
     let dims = [MANY / 1024, 1024];
     Bench::new(&dims, call(bench::one, f), |c| c.whole(1)).dtypes(STORED).variant(variant)

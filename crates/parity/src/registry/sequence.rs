@@ -1,4 +1,4 @@
-//! What models of sequences have of their own.
+//! Ops of sequence models.
 
 use super::common::{NO_GRADIENT, one};
 use super::random::rng;
@@ -24,7 +24,7 @@ pub(super) fn ops() -> Vec<Op> {
                 turned("inverse", |_, x| turn(x, RotaryStyle::Half, Direction::Inverse)),
                 turned("pairs", |_, x| turn(x, RotaryStyle::Interleaved, Direction::Forward)),
             ]),
-        // Its sums are of whole numbers: every device draws the same.
+        // Its sums are of integers: every device draws the same positions.
         Op::new("sample_logits", sample_logits, sample_case).derivative(NO_GRADIENT).fused().bench(samples()),
     ]
 }
@@ -40,7 +40,7 @@ fn rotary(c: &Invocation<'_>, is_inverse: bool) -> Result<Vec<Tensor>> {
     Ok(vec![q, k])
 }
 
-/// Of absolute values, one direction has the sum where the other has the difference.
+/// Sums of absolute values: where one direction has a sum, the other has a difference.
 fn of_sums(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
     let abs = |t: &Tensor| if t.dtype().is_float() { t.abs() } else { Ok(t.clone()) };
     let inputs: Vec<(String, Tensor)> =
@@ -86,7 +86,7 @@ fn sample_case(g: &mut Gen) -> Case {
     let classes = g.shape.iter().product::<usize>().max(1);
     let shape = [if g.shape.contains(&0) { g.below(2) } else { 1 + g.below(3) }, classes];
     let logits = match is_tied {
-        // Many that are alike; those of 0 become -infinity, but for the first of each row.
+        // Many equal logits. Logits of 0 become -infinity, except for the first of each row.
         true => g.indices(6, &shape).cast(DType::F64).and_then(|x| {
             let first = Tensor::arange(classes, x.device())?.eq_scalar(0)?.cast(DType::F64)?;
             x.maximum(&first)?.log()
@@ -96,7 +96,7 @@ fn sample_case(g: &mut Gen) -> Case {
     let logits = logits.expect("f64 has logarithms");
     let attributes = json!({
         "temperature": g.pick(&[1.0, 0.5, 3.0, 1e-3, 0.0]),
-        // Few are found by a list, more and many by a search.
+        // A small top_k is found with a list, a large one by a search.
         "top_k": if few { g.pick(&[1, 2, 5, 50]) } else { g.pick(&[0, classes / 3, classes / 2, classes + 1]) },
         "top_p": g.pick(&[1.0, 0.9, 0.5, 1e-9]),
         "num_samples": g.pick(&[1, 2, 7]),
@@ -110,7 +110,7 @@ fn turn(x: &[Tensor], style: RotaryStyle, direction: Direction) -> Result<Tensor
     Ok(x[0].apply_rotary_embedding(&x[1], &x[2], &x[3], &rotary)?.0)
 }
 
-/// Queries and keys `[B, H, T, D]` turned by tables of f32. The gradient is the same kernel with the other direction.
+/// Queries and keys `[B, H, T, D]`, rotated with f32 tables. The gradient is the same kernel in the other direction.
 fn turned(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> Bench {
     fn inputs(c: &Call) -> Result<Vec<Tensor>> {
         let table = || Tensor::randn([c.dims[2], c.dims[3] / 2], 0.0, 1.0, DType::F32, &c.device, &c.rng);
@@ -120,7 +120,7 @@ fn turned(variant: &'static str, f: fn(&Call, &[Tensor]) -> Result<Tensor>) -> B
     Bench::new(&[8, 32, 2048, 128], call(inputs, f), cost).dtypes(STORED).variant(variant)
 }
 
-/// Tokens drawn from logits: of all, of a list of the largest, of a nucleus, and of both.
+/// Tokens drawn from logits: from all, from a list of the largest, from a nucleus, and from both.
 fn samples() -> Vec<Bench> {
     fn draw(c: &Call, x: &[Tensor], top_k: usize, top_p: f64) -> Result<Tensor> {
         x[0].sample_logits(&Sampling { top_k, top_p, ..Sampling::default() }, &c.rng)

@@ -7,7 +7,7 @@ use crate::case::{Domain, Gen};
 use isograd_core::ops::INFER;
 use serde_json::{Value, json};
 
-/// The sizes of the case's shape as one value of JSON, its extents merged into one.
+/// The sizes of the case's shape as a JSON value, with its extents merged into one.
 fn merged(g: &mut Gen) -> Value {
     let n: usize = g.shape.iter().product();
     json!({"shape": if g.coin() { vec![n] } else { vec![1, n, 1] }})
