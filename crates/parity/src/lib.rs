@@ -1,7 +1,7 @@
 //! Checks that every kernel of every backend computes the same function.
 //!
 //! Each op is a row of the [`registry`]: the way to call it, the generator of its inputs, its tolerance, and the kernels of the
-//! list ([`kernels`]) that it covers. [`run`](fn@run) runs the checks of [`check`] for every row on the devices. The [`Report`] has
+//! list ([`kernels`]) that it covers. [`run`](fn@run) runs the checks of [`check`](mod@check) for every row on the devices. The [`Report`] has
 //! the largest error of each check in units of its bound, the case, and the command that repeats it.
 //!
 //! ```

@@ -1,6 +1,6 @@
 //! The tape: the op that made each tensor, and the rule that computes its gradients.
 //!
-//! An op with an input on the tape appends a [`Node`]. Nodes have sequence numbers. A node's number is larger than its inputs'
+//! An op with an input on the tape appends a node. Nodes have sequence numbers. A node's number is larger than its inputs'
 //! numbers, so a visit in reverse order needs no sorting. A rule only returns gradients; the engine alone adds them.
 
 mod backward;
