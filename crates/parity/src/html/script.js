@@ -1,6 +1,6 @@
 "use strict";
-// Everything is in the page: reports as `isograd parity --json` writes them, a command for each finding that has a case, and
-// the kernels with the ops and checks that stand for them.
+// The page has all data: reports as written by `isograd parity --json`, a command for each finding with a case, and the kernels
+// with the ops and checks that cover them.
 const data = JSON.parse(document.getElementById("data").textContent);
 const BACKENDS = { cpu: "CPU", cuda: "CUDA", hip: "HIP", opencl: "OpenCL" };
 const DTYPES = ["f64", "f32", "f16", "bf16", "i64", "i32"];
@@ -46,7 +46,7 @@ const time = (seconds) => {
 const breakable = (name) => name.split(/(?<=_)/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
-// A device goes by its name, and by its run's number if several runs have one of that name.
+// The label of a device: its name, and the run's number if several runs have a device of this name.
 const names = data.reports.flatMap((report) => report.devices.map((device) => device.name));
 const label = (run, device) => (names.filter((name) => name === device).length > 1 ? `${device} #${run + 1}` : device);
 
@@ -62,12 +62,12 @@ const speeds = new Map(data.reports.flatMap((report, run) => report.speeds.map((
   const backward = speed.backward && { ...speed.backward, fraction: number(speed.backward.fraction) };
   return [key, { ...speed, fraction: number(speed.fraction), backward }];
 })));
-/** The kernels that an op stands for. */
+/** The kernels that an op covers. */
 const kernelsOf = new Map();
 for (const kernel of data.kernels) {
   for (const op of Object.keys(kernel.ops)) kernelsOf.set(op, [...(kernelsOf.get(op) ?? []), kernel.name]);
 }
-// What stands for no kernel of the list is one of its own.
+// An op that covers no kernel of the list is listed as a kernel itself.
 const others = distinct(findings.map((finding) => finding.op)).filter((op) => !kernelsOf.has(op));
 const kernels = [...data.kernels, ...others.map((op) => ({ name: op, category: "others", ops: { [op]: null } }))];
 
@@ -93,7 +93,7 @@ function counts({ passed, failed, skipped, refused }) {
   return parts.flatMap((part, k) => (k ? [", ", part] : [part]));
 }
 
-// The address has all of the state: what is filtered, how the table is sorted, and what is open.
+// The address has the whole state: the filter, the order of the table, and the open entries.
 const FIELDS = ["q", "device", "dtype", "check", "show"];
 const state = () => new URLSearchParams(location.hash.slice(1));
 function setState(changes, keep) {
@@ -196,7 +196,7 @@ function renderTable(found) {
   }
   const head = el("thead", {}, el("tr", {}, ...COLUMNS.map(({ name, title, isNumber }) => {
     const direction = column?.name !== name ? undefined : sort.startsWith("-") ? "descending" : "ascending";
-    // Numbers begin with the largest; the third time is as it was.
+    // Numbers are sorted with the largest first. The third click restores the original order.
     const [first, second] = isNumber ? [`-${name}`, name] : [name, `-${name}`];
     const next = sort === first ? second : sort === second ? "" : first;
     const onclick = () => {
@@ -232,7 +232,7 @@ function commandLine(command) {
       await navigator.clipboard.writeText(command);
       button.textContent = "Copied";
     } catch {
-      // It is selected, for the keyboard.
+      // The command stays selected, to be copied by keyboard.
       button.textContent = "Selected";
     }
   };
@@ -318,7 +318,7 @@ document.addEventListener("click", (event) => {
   if (button) setState({ open: button.dataset.id }, true);
 });
 
-// Of the map's cells, one is reached with Tab, the others from there with arrow keys.
+// Tab reaches one cell of the map; arrow keys reach the others from there.
 const map = document.getElementById("map");
 const AROUND = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 map.addEventListener("keydown", (event) => {

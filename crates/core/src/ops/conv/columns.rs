@@ -141,15 +141,15 @@ pub(super) fn conv_input(
     Ok(dx)
 }
 
-/// The contribution of zeros, where an element has no window for a weight: NaN for a weight that is not finite, else 0. `[1, C, D, H, W]`; `None` if all weights are
-/// finite.
+/// The products of zeros with the weights for which an element has no window: NaN if such a weight is not finite, else 0.
+/// `[1, C, D, H, W]`; `None` if all weights are finite.
 fn of_zeros(op: &'static str, geometry: &Geometry, w: &Tensor) -> Result<Option<Tensor>> {
     let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
     let odd = w.sub(w)?.ne_scalar(0.0)?.cast(w.dtype())?;
     if odd.sum(..)?.item()? == 0.0 {
         return Ok(None);
     }
-    // Weights that are not finite: all of them, and those that an element has.
+    // The number of weights that are not finite: of a channel, and of the windows of an element.
     let all = odd.reshape((groups, outputs, channels, windows.window()))?.sum([1, 3])?;
     let one = Geometry { batch: 1, ..geometry.clone() };
     let [depth, height, width] = windows.input;
