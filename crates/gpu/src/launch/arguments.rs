@@ -3,6 +3,7 @@
 use crate::driver::{Address, Arg};
 use isograd_core::DType;
 use smallvec::SmallVec;
+use std::fmt::Debug;
 
 /// The arguments of a launch: pointers and values in the kernel's order.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// None yet.
+    /// No arguments.
     pub fn new() -> Arguments {
         Arguments::default()
     }
@@ -32,9 +33,20 @@ impl Arguments {
         self.add(&address.to_le_bytes(), true)
     }
 
-    /// A 64-bit integer.
-    pub fn int(self, v: i64) -> Arguments {
+    /// Several addresses.
+    pub fn pointers(self, addresses: impl IntoIterator<Item = Address>) -> Arguments {
+        addresses.into_iter().fold(self, Arguments::pointer)
+    }
+
+    /// An integer, the kernel's `i64`.
+    pub fn int<I: TryInto<i64, Error: Debug>>(self, v: I) -> Arguments {
+        let v: i64 = v.try_into().expect("an integer argument fits the kernel's i64");
         self.add(&v.to_le_bytes(), false)
+    }
+
+    /// Several integers, each an argument.
+    pub fn numbers<I: TryInto<i64, Error: Debug>>(self, values: impl IntoIterator<Item = I>) -> Arguments {
+        values.into_iter().fold(self, Arguments::int)
     }
 
     /// Integers as one value, the kernel's `Ints`; a dialect without empty structs gets one that is not used.
@@ -48,7 +60,7 @@ impl Arguments {
         self.add(bytes, false)
     }
 
-    /// Says which allocations the kernel reaches through pointers in memory.
+    /// Names the allocations that the kernel reaches through pointers in memory.
     pub fn reaching(self, reached: Vec<Address>) -> Arguments {
         Arguments { reached, ..self }
     }
@@ -59,6 +71,11 @@ impl Arguments {
             DType::F64 => self.add(&v.to_le_bytes(), false),
             _ => self.add(&(v as f32).to_le_bytes(), false),
         }
+    }
+
+    /// Several floats of the arithmetic of `dtype`.
+    pub fn floats(self, values: impl IntoIterator<Item = f64>, dtype: DType) -> Arguments {
+        values.into_iter().fold(self, |arguments, v| arguments.float(v, dtype))
     }
 
     /// The list as a driver takes it.

@@ -80,7 +80,7 @@ impl InUse {
     /// The first arguments of a kernel that takes a table: where it is, its tensors, the size of a chunk.
     pub fn arguments(&self) -> Arguments {
         let list = Arguments::new().pointer(self.table.buffer.address).reaching(self.reached.clone());
-        list.int(self.tensors as i64).int(self.chunk as i64)
+        list.numbers([self.tensors, self.chunk])
     }
 
     /// A group for each chunk.

@@ -3,7 +3,7 @@
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
-use crate::launch::words::word;
+use crate::launch::words::fits;
 use crate::program::source::Variant;
 use isograd_core::DType;
 
@@ -71,9 +71,8 @@ pub fn rows(
 ) -> (Variant, Geometry) {
     let limits = gpu.driver().limits();
     let size = dtype.size();
-    let widest = 16 / size;
-    let fits = addresses.iter().all(|a| a.is_multiple_of(16)) && (!kept.is_whole || extent.is_multiple_of(widest));
-    let vector = if fits { widest } else { 1 };
+    let steps = kept.is_whole.then_some(extent);
+    let vector = if fits(16 / size, steps, addresses.iter().map(|&address| (address, size))) { 16 / size } else { 1 };
     let is_whole = extent.is_multiple_of(vector);
     let words = extent / vector;
     let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
@@ -90,13 +89,10 @@ pub fn rows(
     let mut variant = variant
         .define("THREADS", threads)
         .define("TEAM", team)
-        .define("VECTOR", vector)
-        .define("WORD", word(vector * size))
+        .words(vector, size)
         .define("BATCH", kept.batch)
-        .define("PER", per);
-    if is_whole {
-        variant = variant.define("WHOLE", true);
-    }
+        .define("PER", per)
+        .flag("WHOLE", is_whole);
     let mut geometry = Geometry::new([count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads);
     if per > 0 && words > team * per {
         variant = variant.define("OTHERS", true).define("AT_ONCE", (kept.together / threads).max(1));

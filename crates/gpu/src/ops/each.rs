@@ -5,7 +5,7 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
-use crate::launch::operands::place;
+use crate::launch::operands::{addresses, place};
 use crate::memory::status::Check;
 use crate::ops::elementwise::{Body, Plan, acc, value_error_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -79,9 +79,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
     let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
     let plan = Plan { is_wide: sets.is_wide(), ..plan };
     let table = sets.table(gpu)?;
-    let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place(operand)?));
-    let arguments = shared.iter().try_fold(table.arguments(), add)?;
-    let arguments = attributes.iter().fold(arguments, |list, &k| list.float(k, plan.acc));
+    let arguments = table.arguments().pointers(addresses(shared)?).floats(attributes.iter().copied(), plan.acc);
     let variant = variant(&plan, numbers);
     let launch = |arguments: Arguments| -> Result<()> {
         let text = || text(&plan, numbers);
@@ -97,7 +95,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
     let Some(totals) = totals.first() else { return launch(arguments) };
     let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
     launch(arguments.float(share, plan.acc).pointer(parts.address))?;
-    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor * share, plan.acc);
+    let arguments = table.arguments().pointer(parts.address).int(kept).float(divisor * share, plan.acc);
     let arguments = arguments.pointer(place(totals)?);
     let variant = total::variant(kind, totals.dtype, plan.acc, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
@@ -142,13 +140,11 @@ fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>
 fn variant(plan: &Plan, numbers: usize) -> Variant {
     let (moving, ..) = parts(plan, numbers);
     let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
-    let variant = plan.describe(variant);
-    let variant = if plan.is_squared { variant.define("SQUARED", true) } else { variant };
+    let variant = plan.describe(variant).flag("SQUARED", plan.is_squared);
     if plan.sums == 0 {
         return variant;
     }
-    let variant = variant.define("SUMS", plan.sums).define("ACC", plan.acc.name());
-    if plan.near.is_empty() { variant } else { variant.define("NEAR_SUMS", true) }
+    variant.define("SUMS", plan.sums).define("ACC", plan.acc).flag("NEAR_SUMS", !plan.near.is_empty())
 }
 
 fn text(plan: &Plan, numbers: usize) -> String {

@@ -5,7 +5,7 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::in_groups;
 use crate::launch::layout::Joint;
 use crate::launch::words;
-use crate::launch::words::{divider, vectors, word};
+use crate::launch::words::{divider, widest};
 use crate::memory::status::Slot;
 use crate::program::source::Variant;
 use isograd_core::backend::index_error;
@@ -77,11 +77,7 @@ impl<'a> Places<'a> {
         let of_rows = |s: &Strides| (0..self.rank).filter(|&d| dims[d] != 1).map(|d| s[d]).collect::<Strides>();
         let mut steps: Strides = self.source.iter().chain([&self.target]).flat_map(of_rows).collect();
         steps.extend([self.along, self.width]);
-        let fits = |&vector: &usize| {
-            let bytes = (vector * size) as u64;
-            steps.iter().all(|s| s % vector == 0) && starts.iter().all(|start| start % bytes == 0)
-        };
-        let Some(vector) = vectors(size).find(fits) else { return self };
+        let vector = widest(16 / size, steps, starts.map(|start| (start, size)));
         self.vector = vector;
         self.width /= vector;
         self.along /= vector;
@@ -118,11 +114,12 @@ impl<'a> Places<'a> {
         let ints: SmallVec<[i64; 32]> = ints.collect();
         let variant = Variant::new(file)
             .define("THREADS", self.threads)
-            .define("I", self.index.dtype.name())
+            .define("I", self.index.dtype)
             .define("ROWS", outer.rank())
             .define("INNER", inner.rank())
-            .define("INTS", ints.len());
-        (if is_wide { variant.define("WIDE", true) } else { variant }, ints)
+            .define("INTS", ints.len())
+            .flag("WIDE", is_wide);
+        (variant, ints)
     }
 
     pub fn each(&self, n: usize) -> Geometry {
@@ -136,11 +133,22 @@ impl<'a> Places<'a> {
 
     /// Ends a call that has looked at the index.
     pub fn check(&self, gpu: &Gpu, op: &'static str, slot: Slot) -> Result<()> {
-        gpu.checked(slot, |row| {
-            let value = gpu.element(self.index, self.rank, row)?.as_i64()?;
-            Ok(index_error(op, row as i64, value, self.extent))
-        })
+        check(gpu, op, slot, (self.index, self.rank), self.extent)
     }
+}
+
+/// Ends a call that has looked at the first `rank` dimensions of an index into `extent` elements.
+pub fn check(
+    gpu: &Gpu,
+    op: &'static str,
+    slot: Slot,
+    (index, rank): (&Operand<'_>, usize),
+    extent: usize,
+) -> Result<()> {
+    gpu.checked(slot, |position| {
+        let value = gpu.element(index, rank, position)?.as_i64()?;
+        Ok(index_error(op, position as i64, value, extent))
+    })
 }
 
 /// Dimensions as the kernels' `walk` takes them.
@@ -168,10 +176,7 @@ pub fn is_wide(operands: &[&Operand<'_>]) -> bool {
 
 /// Adds the words in which counts and positions, of `elements` elements, are read and written.
 pub fn with_words(variant: Variant, elements: usize) -> Variant {
-    let [counts, rows] = [4, 8].map(|size| size * elements);
     variant
-        .define("COUNT_WORD", word(counts.min(16)))
-        .define("COUNT_WORDS", counts.div_ceil(16))
-        .define("FIRST_WORD", word(rows.min(16)))
-        .define("FIRST_WORDS", rows.div_ceil(16))
+        .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * elements)
+        .in_pieces(["FIRST_WORD", "FIRST_WORDS"], 8 * elements)
 }

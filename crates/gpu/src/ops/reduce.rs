@@ -12,12 +12,12 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
-use crate::launch::words::{vectors, word};
+use crate::launch::words::widest;
 use crate::memory::last_group;
 use crate::ops::each::share_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce_prologue::Prologue;
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
 use isograd_core::ops::pointwise_sum::PointwiseSum;
 use isograd_core::ops::reduce::{LogSumExp, Variance};
@@ -409,24 +409,25 @@ impl Task<'_> {
         self.from.map(|dtype| self.prologue.map_or(dtype.size(), Prologue::size))
     }
 
-    fn has_words(&self, vector: usize, size: usize) -> bool {
-        self.prologue.map_or(self.x.is_multiple_of((vector * size) as u64), |prologue| prologue.has_words(vector))
+    /// The operands that are read or written in words, with the sizes of their elements.
+    fn moved(&self, size: usize) -> SmallVec<[(Address, usize); 4]> {
+        self.prologue.map_or(smallvec![(self.x, size)], Prologue::moved)
     }
 
     /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
     fn row_vector(&self) -> usize {
         let Some(size) = self.size() else { return 1 };
         let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
-        let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s.is_multiple_of(vector);
-            let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
-            (outer == 0 && self.prologue.is_none())
-                || (last.is_some_and(is_multiple)
-                    && self.has_words(vector, size)
-                    && self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]).all(is_multiple))
-        };
-        let mut vectors = vectors(size).filter(|v| inner == Some(&1) && count >= 2 * v);
-        vectors.find(fits).unwrap_or(1)
+        if inner != Some(&1) || count < 4 {
+            return 1;
+        }
+        let most = (16 / size).min(1 << (count / 2).ilog2());
+        let outer = self.reduced.rank() - 1;
+        if outer == 0 && self.prologue.is_none() {
+            return most;
+        }
+        let steps = self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]);
+        widest(most, steps.chain(self.reduced.extents.last()).copied(), self.moved(size))
     }
 
     /// As many columns side by side as lie in 16 bytes, or fewer.
@@ -436,15 +437,12 @@ impl Task<'_> {
         let local = LOCAL.min(limits.local_memory / 2);
         let outer = self.kept.rank() - 1;
         let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
-        let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s.is_multiple_of(vector);
-            strides[outer] == 1
-                && is_multiple(&columns)
-                && self.has_words(vector, size)
-                && strides[..outer].iter().chain(&self.reduced.strides[0]).all(is_multiple)
-                && group_size(limits) / 2 * vector * value <= local
-        };
-        vectors(size).find(fits).unwrap_or(1)
+        let room = local / (group_size(limits) / 2 * value).max(1);
+        if strides[outer] != 1 || room < 2 {
+            return 1;
+        }
+        let steps = strides[..outer].iter().chain(&self.reduced.strides[0]).chain([&columns]);
+        widest((16 / size).min(1 << room.ilog2()), steps.copied(), self.moved(size))
     }
 
     /// Whether a position or a number needs more than 31 bits, with room for a step beyond.
@@ -463,44 +461,33 @@ impl Task<'_> {
 
     fn variant(&self, plan: &Plan, ints: usize) -> Variant {
         let Fold { join, is_squared, is_shared, finish, is_twofold, is_last_nan, .. } = self.fold;
-        let mut variant = Variant::new("reduce.c")
+        Variant::new("reduce.c")
             .define("THREADS", plan.threads)
             .define("INTS", ints)
             .define("KEPT", self.kept.rank())
             .define("REDUCED", self.reduced.rank())
             .define("VECTOR", plan.vector)
             .define("UNROLL", plan.unroll)
-            .define("ACC", self.acc.name())
-            .define(join, true);
-        variant = match self.from {
-            Some(dtype) => variant.define("X", dtype.name()),
-            None => variant.define("PARTIAL_X", true),
-        };
-        variant = match self.to {
-            Some(dtype) => variant.define("Y", dtype.name()),
-            None => variant.define("PARTIAL_Y", true),
-        };
-        if let (Some(from), true) = (self.from, plan.vector > 1) {
-            variant = variant.define("WORD", word(plan.vector * from.size()));
-        }
-        if let Some(groups) = plan.at_once {
-            variant = variant.define("AT_ONCE", groups);
-        }
-        let flags = [
-            (!plan.is_columns, "ROWS"),
-            (is_squared, "SQUARES"),
-            (is_squared && self.from != Some(DType::F16), "EDGES"),
-            (is_shared, "SHARES"),
-            (is_twofold, "TWOFOLD"),
-            (is_last_nan, "LAST_NAN"),
-            (self.acc == DType::I64, "INTEGER"),
-            (self.acc == DType::F64, "NEEDS_F64"),
-            (self.is_wide, "WIDE"),
-            (plan.last_joins, "LAST_JOINS"),
-            (plan.reads_rest, "READS_REST"),
-        ];
-        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).chain(finish);
-        flags.fold(variant, |variant, name| variant.define(name, true))
+            .arithmetic(self.acc)
+            .define(join, true)
+            .optional("X", self.from)
+            .optional("Y", self.to)
+            .optional("WORD", self.from.filter(|_| plan.vector > 1).map(|from| word(plan.vector * from.size())))
+            .optional("AT_ONCE", plan.at_once)
+            .flags([
+                ("PARTIAL_X", self.from.is_none()),
+                ("PARTIAL_Y", self.to.is_none()),
+                ("ROWS", !plan.is_columns),
+                ("SQUARES", is_squared),
+                ("EDGES", is_squared && self.from != Some(DType::F16)),
+                ("SHARES", is_shared),
+                ("TWOFOLD", is_twofold),
+                ("LAST_NAN", is_last_nan),
+                ("WIDE", self.is_wide),
+                ("LAST_JOINS", plan.last_joins),
+                ("READS_REST", plan.reads_rest),
+                (finish.unwrap_or("FINISH"), finish.is_some()),
+            ])
     }
 
     fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
@@ -514,15 +501,11 @@ impl Task<'_> {
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
         let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
-        let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).pointer(self.second).ints(&ints);
         let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
-        for number in numbers {
-            arguments = arguments.int(number as i64);
-        }
-        let divisor = if self.acc == DType::F64 { DType::F64 } else { DType::F32 };
-        let mut arguments = arguments.float(self.divisor, divisor);
+        let arguments = Arguments::new().pointers([self.x - shift, self.y, self.second]).ints(&ints).numbers(numbers);
+        let mut arguments = arguments.float(self.divisor, self.acc);
         if plan.last_joins {
-            arguments = gpu.partials.places(&gpu.pool)?.into_iter().fold(arguments, Arguments::pointer);
+            arguments = arguments.pointers(gpu.partials.places(&gpu.pool)?);
         }
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");

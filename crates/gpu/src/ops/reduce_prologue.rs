@@ -3,8 +3,7 @@
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::place;
-use crate::launch::words::word;
-use crate::program::source::{FLOATS, Variant, near};
+use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::ops::pointwise_sum::PointwiseSum;
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Call, DType, Operand, Result};
@@ -88,9 +87,9 @@ impl Prologue {
         self.moving().map(|(_, part)| part.dtype.size()).max().unwrap_or(1)
     }
 
-    /// Whether words of so many elements begin at multiples of their size.
-    pub fn has_words(&self, vector: usize) -> bool {
-        self.moving().all(|(_, part)| part.address.is_multiple_of((vector * part.dtype.size()) as u64))
+    /// The operands that are read or written at the place of the first input, with the sizes of their elements.
+    pub fn moved(&self) -> SmallVec<[(Address, usize); 4]> {
+        self.moving().map(|(_, part)| (part.address, part.dtype.size())).collect()
     }
 
     /// The program of a reduction with this in front of it.
@@ -98,20 +97,16 @@ impl Prologue {
         let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
         let written = self.outputs.iter().rev().fold(0, |all, part| 2 * all + part.is_some() as usize);
         let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.row.name());
-        let mut variant = variant.define("PLACES", places).define("WRITTEN", written);
+        let variant = variant.define("PLACES", places).define("WRITTEN", written);
         const NAMES: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
-        let dtypes = self.inputs.iter().chain(self.outputs.iter().flatten()).map(|part| part.dtype.name());
-        for (name, dtype) in NAMES.into_iter().zip(dtypes) {
-            variant = variant.define(name, dtype);
-        }
-        variant
+        let parts = NAMES.into_iter().zip(self.inputs.iter().chain(self.outputs.iter().flatten()));
+        parts.fold(variant, |variant, (name, part)| variant.define(name, part.dtype))
     }
 
-    /// Adds what a kernel with a row gets behind its own arguments.
+    /// Adds the row's operands and attributes, which follow the arguments of the reduction.
     pub fn arguments(&self, arguments: Arguments) -> Arguments {
         let pointers = self.inputs.iter().skip(1).chain(self.outputs.iter().flatten()).map(|part| part.address);
-        let arguments = pointers.fold(arguments, Arguments::pointer);
-        self.floats.iter().fold(arguments, |arguments, &v| arguments.float(v, self.acc))
+        arguments.pointers(pointers).floats(self.floats.iter().copied(), self.acc)
     }
 
     /// What `reduce.c` calls for each word of operands, and that file.

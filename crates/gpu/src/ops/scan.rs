@@ -13,9 +13,9 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
-use crate::launch::words::{vectors, word};
+use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Scan;
 use isograd_core::ops::index::MaskPositions;
 use isograd_core::{Call, DType, Device, Kernel, Layout, Operand, Result};
@@ -135,7 +135,6 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
     let parts = wanted.max(tiles.div_ceil(MOST_TILES)).max(1);
     let part = tiles.div_ceil(parts) * tile;
     let parts = n.div_ceil(part);
-    let x = Arguments::new().pointer(task.x);
     // Where the scan starts, and how it goes on.
     let (first, stride) = match task.is_reverse {
         true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
@@ -145,7 +144,8 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
     let scratch = if parts > 1 { Some(gpu.scratch(2 * rows * parts * task.total_size())?) } else { None };
     let carries = scratch.as_ref().map(|s| s.address + (rows * parts * task.total_size()) as u64);
     if let (Some(totals), Some(carries)) = (&scratch, carries) {
-        let arguments = x.pointer(totals.address).ints(&ints).int(n as i64).int(part as i64).int(first).int(stride);
+        let arguments = Arguments::new().pointers([task.x, totals.address]).ints(&ints);
+        let arguments = arguments.numbers([n, part]).numbers([first, stride]);
         let variant = task.variant(ints.len(), threads, None).define("TOTALS", true);
         gpu.launch(variant, "scan_totals", Geometry::new([rows, parts, 1], threads), &arguments)?;
         let next = Task {
@@ -165,22 +165,19 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
         scan(gpu, &next)?;
     }
     ints.extend_from_slice(&task.positions);
-    let mut arguments = Arguments::new().pointer(task.x).pointer(task.y).ints(&ints);
-    let (reverse, exclusive) = (task.is_reverse as i64, task.is_exclusive as i64);
-    for number in [rows as i64, n as i64, part as i64, first, stride, reverse, exclusive, team as i64] {
-        arguments = arguments.int(number);
-    }
-    if let Some(carries) = carries {
-        arguments = arguments.pointer(carries);
-    }
+    let arguments = Arguments::new()
+        .pointers([task.x, task.y])
+        .ints(&ints)
+        .numbers([rows, n, part])
+        .numbers([first, stride])
+        .numbers([task.is_reverse, task.is_exclusive])
+        .int(team)
+        .pointers(carries);
     let geometry = Geometry::new([rows.div_ceil(threads / team), parts, 1], threads);
-    let mut variant = task.variant(ints.len(), threads, task.to);
-    if carries.is_some() {
-        variant = variant.define("CARRIES", true);
-    }
-    if let Some((_count, extents)) = task.positions.split_last() {
-        variant = variant.define("POSITIONS", extents.len());
-    }
+    let variant = task
+        .variant(ints.len(), threads, task.to)
+        .flag("CARRIES", carries.is_some())
+        .optional("POSITIONS", task.positions.split_last().map(|(_count, extents)| extents.len()));
     gpu.launch(variant, "scan", geometry, &arguments)
 }
 
@@ -209,18 +206,14 @@ fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
         true => [((n - 1) * stride) as i64, -(stride as i64)],
         false => [0, stride as i64],
     });
-    let numbers =
-        [vectors as i64, n as i64, part as i64, x[0], x[1], y[0], y[1], task.is_exclusive as i64, width as i64];
     let arguments = |to: Address| {
-        let arguments = Arguments::new().pointer(task.x).pointer(to).ints(&ints);
-        numbers.iter().fold(arguments, |arguments, &number| arguments.int(number))
+        let arguments = Arguments::new().pointers([task.x, to]).ints(&ints).numbers([vectors, n, part]);
+        arguments.numbers([x, y].into_iter().flatten()).int(task.is_exclusive).int(width)
     };
     let variant = |to: Option<DType>| {
-        let mut variant = task.variant(ints.len(), threads, to).define("COLUMNS", true).define("VECTOR", vector);
-        for (name, dtype) in [("X_WORD", task.from), ("Y_WORD", to)] {
-            variant = dtype.into_iter().fold(variant, |v, dtype| v.define(name, word(vector * dtype.size())));
-        }
-        variant
+        let word_of = |dtype: DType| word(vector * dtype.size());
+        let variant = task.variant(ints.len(), threads, to).define("COLUMNS", true).define("VECTOR", vector);
+        variant.optional("X_WORD", task.from.map(word_of)).optional("Y_WORD", to.map(word_of))
     };
     let geometry = Geometry::new([groups, parts, 1], threads);
     if parts == 1 {
@@ -269,39 +262,28 @@ impl Task {
         let (Some(from), Some(to)) = (self.from, self.to) else { return 1 };
         let last = self.kept.rank() - 1;
         let strides = &self.kept.strides;
-        let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s.is_multiple_of(vector);
-            strides.iter().all(|strides| strides[last] == 1 && strides[..last].iter().all(is_multiple))
-                && [self.kept.extents[last], self.stride, self.y_stride].iter().all(is_multiple)
-                && [(self.x, from), (self.y, to)].iter().all(|(at, dtype)| at % (vector * dtype.size()) as u64 == 0)
-                && group_size(limits) * vector * self.total_size() <= LOCAL.min(limits.local_memory)
-        };
-        vectors(from.size().max(to.size())).find(fits).unwrap_or(1)
+        let room = LOCAL.min(limits.local_memory) / (group_size(limits) * self.total_size());
+        if strides.iter().any(|strides| strides[last] != 1) || room < 2 {
+            return 1;
+        }
+        let most = (16 / from.size().max(to.size())).min(1 << room.ilog2());
+        let steps = strides.iter().flat_map(|strides| &strides[..last]).copied();
+        let steps = steps.chain([self.kept.extents[last], self.stride, self.y_stride]);
+        widest(most, steps, [(self.x, from.size()), (self.y, to.size())])
     }
 
     fn variant(&self, ints: usize, threads: usize, to: Option<DType>) -> Variant {
-        let mut variant = Variant::new("scan.c")
+        Variant::new("scan.c")
             .define("THREADS", threads)
             .define("INTS", ints)
             .define("KEPT", self.kept.rank())
             .define("ITEMS", ITEMS)
-            .define("ACC", self.acc.name())
-            .define(if self.kind == Scan::Sum { "JOIN_SUM" } else { "JOIN_PROD" }, true);
-        variant = match self.from {
-            Some(dtype) => variant.define("X", dtype.name()),
-            None => variant.define("PARTIAL_X", true),
-        };
-        variant = match to {
-            Some(dtype) => variant.define("Y", dtype.name()),
-            None => variant.define("PARTIAL_Y", true),
-        };
-        if self.is_scaled() {
-            variant = variant.define("SCALED", "i64");
-        }
-        let flags =
-            [(self.acc == DType::I64, "INTEGER"), (self.acc == DType::F64, "NEEDS_F64"), (self.is_wide, "WIDE")];
-        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
-        flags.fold(variant, |variant, name| variant.define(name, true))
+            .arithmetic(self.acc)
+            .define(if self.kind == Scan::Sum { "JOIN_SUM" } else { "JOIN_PROD" }, true)
+            .optional("X", self.from)
+            .optional("Y", to)
+            .optional("SCALED", self.is_scaled().then_some("i64"))
+            .flags([("PARTIAL_X", self.from.is_none()), ("PARTIAL_Y", to.is_none()), ("WIDE", self.is_wide)])
     }
 }
 

@@ -7,10 +7,10 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
 use crate::launch::operands::{address, element_address};
-use crate::launch::words::word;
+use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce;
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
 use isograd_core::ops::gemm_bias::{GemmActivation, MatmulSum, Summed};
 use isograd_core::ops::matmul::MatmulPointwise;
@@ -192,14 +192,22 @@ impl Side {
         self.k > 1 && (self.rows == 1 || k <= row)
     }
 
-    /// Whether `vector` neighbours begin at multiples of their size everywhere, and every row or column is whole.
+    /// Whether every row or column is a sequence of aligned words of `vector` elements.
     pub fn has_words(&self, vector: usize) -> bool {
+        self.unit_stride() == 1 && self.vector(vector) == vector
+    }
+
+    /// The stride of neighbours.
+    fn unit_stride(&self) -> usize {
+        if self.is_along_k() { self.strides[2] } else { self.strides[1] }
+    }
+
+    /// The widest aligned words of which every row or column is a sequence, in up to `most` elements.
+    fn vector(&self, most: usize) -> usize {
         let [batch, row, k] = self.strides;
-        let (last, other, extent, others) =
-            if self.is_along_k() { (k, row, self.k, self.rows) } else { (row, k, self.rows, self.k) };
-        let is_aligned = self.address.is_multiple_of((vector * self.dtype.size()) as u64);
-        let steps = (others == 1 || other % vector == 0) && (!self.is_batched || batch % vector == 0);
-        last == 1 && extent % vector == 0 && is_aligned && steps
+        let (other, extent, others) = if self.is_along_k() { (row, self.k, self.rows) } else { (k, self.rows, self.k) };
+        let steps = [extent, if others == 1 { 0 } else { other }, if self.is_batched { batch } else { 0 }];
+        if self.unit_stride() == 1 { widest(most, steps, [(self.address, self.dtype.size())]) } else { 1 }
     }
 
     /// Whether positions within `rows` rows of `k` elements need more than 31 bits.
@@ -284,10 +292,9 @@ fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k:
     Plan::new(Method::Vectors(lanes), parts)
 }
 
-/// The widest word, in elements, of which a thread can keep as many sums for each of `rows`.
-fn vector(size: usize, rows: usize, fits: impl Fn(usize) -> bool) -> usize {
-    let widths = [WIDEST, 8, 4].map(|bytes| bytes / size);
-    widths.into_iter().find(|&v| 1 < v && v <= (MOST_SUMS / rows).max(1) && fits(v)).unwrap_or(1)
+/// The widest word, in elements, for which a thread has room for as many sums for each of `rows`.
+fn most_vector(size: usize, rows: usize) -> usize {
+    (WIDEST / size).min(1 << (MOST_SUMS / rows).max(1).ilog2())
 }
 
 fn vector_threads(limits: &Limits) -> usize {
@@ -382,8 +389,8 @@ pub(crate) struct Product {
 pub(crate) struct Loading {
     /// Its name.
     pub file: &'static str,
-    /// Its definitions.
-    pub defines: Vec<(&'static str, usize)>,
+    /// Its flags.
+    pub flags: [(&'static str, bool); 2],
     /// The integers that it takes.
     pub ints: Vec<i64>,
 }
@@ -517,16 +524,8 @@ impl Product {
     }
 
     pub(crate) fn variant(&self, file: &'static str, threads: usize, is_wide: bool) -> Variant {
-        let mut variant = Variant::new(file)
-            .define("THREADS", threads)
-            .define("T", self.dtype.name())
-            .define("ACC", self.dtype.acc().name());
-        match self.dtype.size() {
-            2 => variant = variant.define("NEAR", true),
-            8 => variant = variant.define("NEEDS_F64", true),
-            _ => {}
-        }
-        if is_wide { variant.define("WIDE", true) } else { variant }
+        let variant = Variant::new(file).define("THREADS", threads).stored(self.dtype);
+        variant.flags([("NEAR", self.dtype.size() == 2), ("WIDE", is_wide)])
     }
 
     /// The variant that writes results, not parts of them.
@@ -556,8 +555,7 @@ impl Product {
             let groups = groups * at_once.min(self.e.batches - first);
             ints.push(first as i64);
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
-            let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
-            let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+            let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
             let arguments = self.loading.iter().fold(arguments, |list, loading| list.ints(&loading.ints));
             gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
             ints.pop();
@@ -596,8 +594,7 @@ impl Product {
             variant = variant
                 .define("RESULTS_M", tile.results[0])
                 .define("RESULTS_N", tile.results[1])
-                .define("VECTOR", vector)
-                .define("WORD", word(vector * size))
+                .words(vector, size)
                 .define("RUN", run)
                 .define("RUN_WORD", word(run * acc.size()))
                 .define("STORE_WORD", word(run * size))
@@ -605,9 +602,7 @@ impl Product {
                 .define("B_VECTOR", words(&self.b));
         }
         if let Some(loading) = &self.loading {
-            let defines = loading.defines.iter();
-            variant =
-                defines.fold(variant.loading(loading.file), |variant, &(name, value)| variant.define(name, value));
+            variant = variant.loading(loading.file).flags(loading.flags);
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
@@ -625,7 +620,7 @@ impl Product {
         let threads = vector_threads(gpu.driver().limits());
         let lanes = lanes.min(threads);
         let size = self.dtype.size();
-        let vector = vector(size, x.rows, |vector| matrix.has_words(vector));
+        let vector = matrix.vector(most_vector(size, x.rows));
         let is_along_k = matrix.is_along_k();
         let has_words = is_along_k && x.is_along_k() && x.has_words(vector);
         let block = if is_along_k { threads / lanes } else { lanes * vector };
@@ -645,8 +640,7 @@ impl Product {
             .define("TEAM", lanes)
             .define("COLUMNS", x.rows)
             .define("TOGETHER", (MOST_TOGETHER / (threads * vector)).clamp(1, x.rows))
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
+            .words(vector, size)
             .define("ALONG_K", is_along_k)
             .define("HAS_WORDS", has_words);
         let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
@@ -658,8 +652,7 @@ impl Product {
         let Extents { batches, m, n, k } = self.e;
         let size = self.dtype.size();
         let written = [self.y, self.z.unwrap_or(self.y)];
-        let fits = |vector| n % vector == 0 && written.iter().all(|y| y.is_multiple_of((vector * size) as u64));
-        let vector = vector(size, OUTER_ROWS, fits);
+        let vector = widest(most_vector(size, OUTER_ROWS), [n], written.map(|y| (y, size)));
         let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
         let mut ints: SmallVec<[i64; 13]> = [m, n, items].map(|v| v as i64).into_iter().collect();
         ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
@@ -668,14 +661,12 @@ impl Product {
             .variant(FILE, THREADS, plan.is_wide || items > i32::MAX as usize)
             .define("INTS", ints.len())
             .define("ROWS", OUTER_ROWS)
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
+            .words(vector, size)
             .define("HAS_WORDS", !self.b.is_along_k() && self.b.has_words(vector));
         let variant = self.finishing(variant);
         let pointers = [self.a.address, self.b.address, self.c.0, self.y, self.z.unwrap_or(self.y)];
-        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
-        let acc = self.dtype.acc();
-        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        let arguments = Arguments::new().pointers(pointers).ints(&ints);
+        let arguments = arguments.floats([self.alpha, self.beta], self.dtype.acc());
         gpu.launch(variant, "gemm_outer", each(items), &arguments)
     }
 
@@ -684,18 +675,16 @@ impl Product {
     pub(crate) fn mask(&self, gpu: &Gpu, row: Pointwise, leading: usize, mask: u64) -> Result<()> {
         let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
         let (address, [_, step, _]) = self.c;
-        let fits = |v| n % v == 0 && step % v == 0 && address.is_multiple_of((v * size) as u64);
-        let (vector, words) = (vector(size, 1, fits), leading / 32);
+        let (vector, words) = (widest(most_vector(size, 1), [n, step], [(address, size)]), leading / 32);
         let ints = [m, n, step, words].map(|v| v as i64);
         let variant = self
             .variant(FILE, THREADS, m * leading.max(step) > i32::MAX as usize)
             .define("INTS", ints.len())
             .define("MASK", true)
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
+            .words(vector, size)
             .define("JOIN", row.name())
             .calling(row);
-        let arguments = Arguments::new().pointer(address).pointer(mask).ints(&ints);
+        let arguments = Arguments::new().pointers([address, mask]).ints(&ints);
         gpu.launch(variant, "gemm_mask", each(m * words), &arguments)
     }
 
@@ -705,23 +694,16 @@ impl Product {
         let acc = self.dtype.acc();
         let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
         ints.extend(self.c.1.map(|s| s as i64));
-        let written = [self.y, self.z.unwrap_or(self.y)];
-        let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes as u64);
-        let fits = |v| {
-            let at = |address: &u64| is_aligned(*address, v * self.dtype.size());
-            n % v == 0 && written.iter().all(at) && is_aligned(sums, v * acc.size())
-        };
-        let vector = vector(acc.size(), 1, fits);
+        let written = [self.y, self.z.unwrap_or(self.y)].map(|y| (y, self.dtype.size()));
+        let vector = widest(most_vector(acc.size(), 1), [n], written.into_iter().chain([(sums, acc.size())]));
         let variant = self
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * self.dtype.size()))
+            .words(vector, self.dtype.size())
             .define("SUM_WORD", word(vector * acc.size()));
         let variant = self.finishing(variant);
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
-        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
-        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
         gpu.launch(variant, "gemm_sum", each(self.numel() / vector).following(), &arguments)
     }
 }

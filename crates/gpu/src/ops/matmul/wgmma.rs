@@ -75,8 +75,7 @@ impl Product {
             .define("INTS", ints.len());
         let arguments = maps.iter().fold(Arguments::new(), |list, map| list.bytes(bytemuck::cast_slice(map)));
         let pointers = [c, self.y, self.z.unwrap_or(self.y)];
-        let arguments = pointers.into_iter().fold(arguments, Arguments::pointer).ints(&ints);
-        let arguments = arguments.float(self.alpha, DType::F32).float(self.beta, DType::F32);
+        let arguments = arguments.pointers(pointers).ints(&ints).floats([self.alpha, self.beta], DType::F32);
         let clusters = (gpu.driver().limits().units / CLUSTER).clamp(1, pairs);
         let given = STAGES * ((TILE[0] + TILE[1]) * TILE[2] * SIZE + 2 * size_of::<u64>()) + ALIGNMENT;
         let geometry = Geometry { given, ..Geometry::new([clusters * CLUSTER, 1, 1], THREADS) };

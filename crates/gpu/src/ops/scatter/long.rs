@@ -68,14 +68,14 @@ impl Scattering<'_> {
                 variant.define("SHIFT", shift).define("BUCKETS", buckets).define("ENTRIES", entries)
             }
         };
-        let mut arguments = Arguments::new().pointer(place(index)?).pointer(self.from).pointer(self.to);
+        let mut arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
         if self.mode == Scatter::Add {
-            arguments = self.others()?.into_iter().fold(arguments, Arguments::pointer);
+            arguments = arguments.pointers(self.others()?);
         }
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let Places { along, extent, .. } = self.places;
         let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
-        arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        arguments = arguments.ints(&ints).numbers(numbers);
         if self.mode == Scatter::Add {
             arguments = arguments.int(self.padding());
         }

@@ -17,7 +17,7 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::place;
-use crate::launch::words::{bits, word};
+use crate::launch::words::bits;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, in_any_order, zeros};
 use crate::ops::index::{Places, Program, Strides, is_wide, with_words};
@@ -93,25 +93,20 @@ impl Scattering<'_> {
     fn variant(&self, file: &'static str, outer: &Joint, last: &[i64]) -> Program {
         let (variant, ints) = self.places.variant(file, outer, last, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
-        let bytes = self.places.vector * dtype.size();
-        let variant = variant.define("WORD", word(bytes)).define("VECTOR", self.places.vector);
-        let variant = match (self.mode, dtype.acc()) {
-            (Scatter::Assign | Scatter::Distinct, _) => return (variant.define("T", bits(dtype)), ints),
-            (Scatter::Add, DType::I64) => variant.define("ACC", "i64").define("INTEGER", true),
-            (Scatter::Add, DType::F64) => variant.define("ACC", "f64").define("NEEDS_F64", true),
-            (Scatter::Add, acc) => variant.define("ACC", acc.name()),
-        };
-        let variant = variant.define("T", dtype.name()).define("ADDING", true);
-        let variant = match self.onto {
-            Onto::Values => variant,
-            Onto::Nothing { reduce: IndexReduce::Sum, .. } => variant.define("FRESH", true),
-            Onto::Nothing { reduce: IndexReduce::Mean, .. } => variant.define("FRESH", true).define("MEAN", true),
-            Onto::Nothing { reduce: IndexReduce::Max, .. } => {
-                with_words(variant.define("FRESH", true), self.places.vector).define("LARGEST", true)
-            }
-        };
-        let variant = if self.call.outputs.len() == 2 { variant.define("COUNTS", true) } else { variant };
-        (variant, ints)
+        let variant = variant.words(self.places.vector, dtype.size());
+        if self.mode != Scatter::Add {
+            return (variant.define("T", bits(dtype)), ints);
+        }
+        let reduce = if let Onto::Nothing { reduce, .. } = self.onto { Some(reduce) } else { None };
+        let variant = variant
+            .stored(dtype)
+            .define("ADDING", true)
+            .flag("FRESH", reduce.is_some())
+            .flag("MEAN", reduce == Some(IndexReduce::Mean))
+            .flag("LARGEST", reduce == Some(IndexReduce::Max))
+            .flag("COUNTS", self.call.outputs.len() == 2);
+        let is_largest = reduce == Some(IndexReduce::Max);
+        (if is_largest { with_words(variant, self.places.vector) } else { variant }, ints)
     }
 
     fn may_add_in_any_order(&self, gpu: &Gpu) -> bool {
@@ -140,9 +135,8 @@ impl Scattering<'_> {
         let (variant, ints) = self.variant("scatter/any.c", &outer, &[]);
         let variant = variant
             .define("NUMBERS", numbers)
-            .define("INDEX_WORD", word(index_bytes.min(16)))
-            .define("INDEX_WORDS", index_bytes.div_ceil(16));
-        let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
+            .in_pieces(["INDEX_WORD", "INDEX_WORDS"], index_bytes)
+            .flag("WHOLE", self.places.vector == word_of);
         self.each(gpu, "any", (variant, ints), &[])
     }
 
@@ -158,10 +152,8 @@ impl Scattering<'_> {
     /// A thread for each word of the source.
     fn each(&self, gpu: &Gpu, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
         let ((variant, ints), n) = (program, self.places.rows * self.places.width);
-        let arguments = Arguments::new().pointer(place(self.places.index)?).pointer(self.from).pointer(self.to);
-        let steps = steps.iter().map(|&v| v as i64);
-        let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps);
-        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
+        let arguments = Arguments::new().pointers([place(self.places.index)?, self.from, self.to]).ints(&ints).int(n);
+        let arguments = arguments.numbers(self.places.reach()).numbers(steps.iter().copied());
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
         gpu.launch(variant, entry, self.places.each(n), &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
@@ -179,14 +171,12 @@ impl Scattering<'_> {
         let team = width.next_power_of_two().min(threads);
         let (variant, ints) = self.variant("scatter/teams.c", &self.places.outer(), &[]);
         let most = count.next_power_of_two().max(u32::BITS as usize);
-        let variant = variant.define("TEAM", team).define("COUNT", most);
         let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
-        let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
-        let pointers = [place(index)?, self.from, self.to];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let variant = variant.define("TEAM", team).define("COUNT", most).flag("WHOLE", is_whole);
+        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let numbers = [rows, width, along, extent, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let arguments = arguments.ints(&ints).numbers(numbers);
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let geometry = Geometry::new([rows.div_ceil(threads / team), 1, 1], threads);
         gpu.launch(variant, "teams", geometry, &arguments.pointer(slot.address))?;
