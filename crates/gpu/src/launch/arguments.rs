@@ -40,8 +40,7 @@ impl Arguments {
 
     /// An integer, the kernel's `i64`.
     pub fn int<I: TryInto<i64, Error: Debug>>(self, v: I) -> Arguments {
-        let v: i64 = v.try_into().expect("an integer argument fits the kernel's i64");
-        self.add(&v.to_le_bytes(), false)
+        self.add(&integer(v).to_le_bytes(), false)
     }
 
     /// Several integers, each an argument.
@@ -49,10 +48,12 @@ impl Arguments {
         values.into_iter().fold(self, Arguments::int)
     }
 
-    /// Integers as one value, the kernel's `Ints`; a dialect without empty structs gets one that is not used.
-    pub fn ints(self, values: &[i64]) -> Arguments {
+    /// Integers as one value, the kernel's struct of `i64`. An empty list is one unused integer: not every dialect has empty
+    /// structs.
+    pub fn ints(self, values: &[usize]) -> Arguments {
         let values = if values.is_empty() { &[0] } else { values };
-        self.add(bytemuck::cast_slice(values), false)
+        let integers: SmallVec<[i64; 32]> = values.iter().map(|&v| integer(v)).collect();
+        self.add(bytemuck::cast_slice(&integers), false)
     }
 
     /// A value of any type.
@@ -88,5 +89,40 @@ impl Arguments {
             }
         };
         self.list.iter().map(arg).collect()
+    }
+}
+
+/// An integer in the kernels' type. Panics on one beyond it, which no extent, stride or count of a device's memory is.
+fn integer<I: TryInto<i64, Error: Debug>>(v: I) -> i64 {
+    v.try_into().expect("an integer argument fits the kernel's i64")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_arguments_are_arguments_in_order() {
+        let list = Arguments::new().pointers([1, 2]).ints(&[3, 4]).ints(&[]).numbers([5, -6]).int(true);
+        let list = list.floats([0.5], DType::F16).floats([0.5], DType::F64);
+        let shown: Vec<String> = list.list().iter().map(|argument| format!("{argument:?}")).collect();
+        let expected = [
+            "pointer",
+            "pointer",
+            "00000000000000040000000000000003",
+            "0000000000000000",
+            "0000000000000005",
+            "fffffffffffffffa",
+            "0000000000000001",
+            "3f000000",
+            "3fe0000000000000",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "fits the kernel's i64")]
+    fn an_integer_beyond_a_kernels_i64_is_refused() {
+        Arguments::new().int(usize::MAX);
     }
 }

@@ -56,9 +56,8 @@ impl Joint {
     }
 
     /// Extents, then the strides of each operand, as kernels take them.
-    pub fn ints(&self) -> SmallVec<[i64; 32]> {
-        let strides = self.strides.iter().flatten();
-        self.extents.iter().chain(strides).map(|&v| v as i64).collect()
+    pub fn ints(&self) -> SmallVec<[usize; 32]> {
+        self.extents.iter().chain(self.strides.iter().flatten()).copied().collect()
     }
 
     /// Whether a position needs more than 31 bits.

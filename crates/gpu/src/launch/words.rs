@@ -44,13 +44,13 @@ pub fn vector_of(dtype: DType, extent: usize, addresses: &[Address]) -> usize {
 /// The argument of the kernels' QUOTIENT for a division by `d`. Its low half is the factor 2^(31 + s) / d rounded up, where 2^s
 /// is d rounded up to a power of 2; its high half is s. The factor is below 2^32. For dividends below 2^31, rounding changes the
 /// quotient by less than 1 / d.
-pub fn divider(d: usize) -> i64 {
+pub fn divider(d: usize) -> usize {
     if d > 1 << 31 {
         // Kernels with 64-bit positions divide.
         return 0;
     }
-    let shift = d.max(1).next_power_of_two().ilog2();
-    (1u64 << (31 + shift)).div_ceil(d.max(1) as u64) as i64 | (shift as i64) << 32
+    let shift = d.max(1).next_power_of_two().ilog2() as usize;
+    (1usize << (31 + shift)).div_ceil(d.max(1)) | shift << 32
 }
 
 /// Whether kernels count so many elements in 64 bits, with room for a tile that reaches beyond the last element.

@@ -89,7 +89,7 @@ fn flags(map: Map, geometry: &Geometry) -> [(&'static str, bool); 2] {
 }
 
 /// `Extents` of `conv.h`.
-fn ints(map: Map, geometry: &Geometry) -> Vec<i64> {
+fn ints(map: Map, geometry: &Geometry) -> Vec<usize> {
     let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
     let [_, height, width] = if map == Map::Input { windows.input } else { windows.output };
     let [_, kernel_height, kernel_width] = windows.kernel;
@@ -97,7 +97,7 @@ fn ints(map: Map, geometry: &Geometry) -> Vec<i64> {
     let divisors = [width, height, windows.outputs(), windows.window(), kernel_height, kernel_width];
     let own = [groups, channels, outputs].into_iter().chain(by_dimension.into_iter().flatten());
     let dividers = divisors.into_iter().chain(windows.stride).map(divider);
-    own.map(|v| v as i64).chain(dividers).collect()
+    own.chain(dividers).collect()
 }
 
 const EXAMPLES: &[Example] = &[|d, t| {

@@ -78,7 +78,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let n = joint.numel();
     let mut ints = joint.ints();
     if plan.vector > 1 && plan.rank > 1 {
-        ints[plan.rank - 1] /= plan.vector as i64;
+        ints[plan.rank - 1] /= plan.vector;
     }
     let arguments = Arguments::new().pointers(addresses).ints(&ints).int(n);
     let arguments = match body {

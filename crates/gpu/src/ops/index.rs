@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 pub type Strides = SmallVec<[usize; 8]>;
 /// A program, and the integers that its kernel walks by.
-pub type Program = (Variant, SmallVec<[i64; 32]>);
+pub type Program = (Variant, SmallVec<[usize; 32]>);
 
 /// An index and what it points into.
 pub struct Places<'a> {
@@ -108,10 +108,10 @@ impl<'a> Places<'a> {
     }
 
     /// How the kernel of a file is compiled for these rows, and the integers that it takes, of which the last ones are given.
-    pub fn variant(&self, file: &'static str, outer: &Joint, last: &[i64], is_wide: bool) -> Program {
+    pub fn variant(&self, file: &'static str, outer: &Joint, last: &[usize], is_wide: bool) -> Program {
         let inner = self.inner();
         let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
-        let ints: SmallVec<[i64; 32]> = ints.collect();
+        let ints: SmallVec<[usize; 32]> = ints.collect();
         let variant = Variant::new(file)
             .define("THREADS", self.threads)
             .define("I", self.index.dtype)
@@ -127,8 +127,8 @@ impl<'a> Places<'a> {
     }
 
     /// The numbers that say which word an index points to.
-    pub fn reach(&self) -> [i64; 4] {
-        [self.width as i64, divider(self.width), self.along as i64, self.extent as i64]
+    pub fn reach(&self) -> [usize; 4] {
+        [self.width, divider(self.width), self.along, self.extent]
     }
 
     /// Ends a call that has looked at the index.
@@ -152,10 +152,9 @@ pub fn check(
 }
 
 /// Dimensions as the kernels' `walk` takes them.
-pub fn ints(joint: &Joint) -> SmallVec<[i64; 32]> {
-    let strides = joint.strides.iter().flatten().map(|&s| s as i64);
-    let extents = joint.extents.iter().map(|&v| v as i64);
-    extents.chain(joint.extents.iter().map(|&d| divider(d))).chain(strides).collect()
+pub fn ints(joint: &Joint) -> SmallVec<[usize; 32]> {
+    let (extents, dividers) = (joint.extents.iter().copied(), joint.extents.iter().map(|&d| divider(d)));
+    extents.chain(dividers).chain(joint.strides.iter().flatten().copied()).collect()
 }
 
 /// The bits that stand for what a bad index would have read: NaN, or 0.

@@ -173,9 +173,9 @@ impl Columns {
     }
 
     /// What the kernel is told of it; of `members` the logarithm.
-    fn ints(&self) -> [i64; 4] {
+    fn ints(&self) -> [usize; 4] {
         let taken = self.bands * self.words;
-        [self.bands as i64, divider(taken), self.parts as i64, self.members.ilog2() as i64]
+        [self.bands, divider(taken), self.parts, self.members.ilog2() as usize]
     }
 }
 
@@ -227,7 +227,7 @@ impl Method {
     }
 
     /// Strips of a line, windows or bands, as the kernel counts them; its integers; and the launch.
-    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Vec<i64>, Geometry) {
+    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Vec<usize>, Geometry) {
         let strips = windows.output[2].div_ceil(self.per());
         let count = windows.planes * windows.output[0] * windows.output[1] * strips;
         match self {

@@ -494,7 +494,7 @@ impl Task<'_> {
         let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
         let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
         if plan.is_columns {
-            ints[self.kept.rank() - 1] /= plan.vector as i64;
+            ints[self.kept.rank() - 1] /= plan.vector;
             results /= plan.vector;
         }
         ints.extend(self.reduced.ints());

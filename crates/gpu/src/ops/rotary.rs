@@ -58,10 +58,10 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let heads = [x, z].map(|x| x.layout.shape()[1]);
     let of_batch = positions.map_or(0, |p| if p.layout.shape().rank() == 2 { length } else { 0 });
     let extent = cos.layout.shape()[0];
-    let strides = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().map(|&s| s as i64));
-    let shapes: Vec<i64> = [units as i64, divider(units), length as i64, divider(length)]
+    let strides = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
+    let shapes: Vec<usize> = [units, divider(units), length, divider(length)]
         .into_iter()
-        .chain([width, turned, half, extent, of_batch, heads[0], heads[1]].map(|v| v as i64))
+        .chain([width, turned, half, extent, of_batch, heads[0], heads[1]])
         .chain(heads.map(divider))
         .chain(strides)
         .collect();

@@ -55,7 +55,7 @@ struct Task {
     is_exclusive: bool,
     is_wide: bool,
     /// Of a mask whose true elements' positions are wanted, its extents and how many these are; else nothing.
-    positions: SmallVec<[i64; 9]>,
+    positions: SmallVec<[usize; 9]>,
 }
 
 pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Scan) -> Result<()> {
@@ -120,7 +120,7 @@ fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         is_reverse: false,
         is_exclusive: true,
         is_wide: n.max(dims.len() * count) > 1 << 30,
-        positions: dims.iter().chain([&count]).map(|&v| v as i64).collect(),
+        positions: dims.iter().copied().chain([count]).collect(),
     };
     scan(gpu, &task)
 }
@@ -200,7 +200,7 @@ fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
     let part = turns.div_ceil(parts) * turn;
     let parts = n.div_ceil(part);
     let mut ints = task.kept.ints();
-    ints[task.kept.rank() - 1] /= vector as i64;
+    ints[task.kept.rank() - 1] /= vector;
     // Where the scan starts in x and in y, and how it goes on.
     let [x, y] = [task.stride, task.y_stride].map(|stride| match task.is_reverse {
         true => [((n - 1) * stride) as i64, -(stride as i64)],

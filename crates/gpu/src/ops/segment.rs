@@ -71,7 +71,7 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         .flag("FIRST", matches!(kind, IndexGradient::First))
         .flag("WIDE", is_wide(&[dy, dx]));
     let arguments = Arguments::new().pointers([from, places[1], counts, x, y, first, to]);
-    let arguments = arguments.numbers([n / v, width]).int(divider(width)).int(nodes);
+    let arguments = arguments.numbers([n / v, width, divider(width), nodes]);
     let slot = gpu.status(call.op, Check::Index(nodes))?;
     let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);
     gpu.launch(variant, "shares", in_groups(n / v, threads), &arguments)?;

@@ -41,9 +41,9 @@ pub fn define(variant: Variant, windows: &Windows) -> Variant {
 
 /// The integers of `window.h`: extents with their dividers, then the divisors of a thread's number. Lines have `strips` strips, in
 /// volumes of the extents given last.
-pub fn ints(windows: &Windows, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
+pub fn ints(windows: &Windows, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<usize> {
     let extents = || windows.input.iter().chain(&windows.output);
     let by_extents = extents().map(|&d| divider(d));
-    let quotients = [strips, height, depth].into_iter().flat_map(|d| [d as i64, divider(d)]);
-    extents().map(|&v| v as i64).chain(by_extents).chain(quotients).collect()
+    let quotients = [strips, height, depth].into_iter().flat_map(|d| [d, divider(d)]);
+    extents().copied().chain(by_extents).chain(quotients).collect()
 }

@@ -214,10 +214,6 @@ impl Side {
     fn is_wide(&self, rows: usize, k: usize) -> bool {
         rows.saturating_mul(self.strides[1]).saturating_add(k.saturating_mul(self.strides[2])) > i32::MAX as usize
     }
-
-    fn ints(&self) -> [i64; 3] {
-        self.strides.map(|s| s as i64)
-    }
 }
 
 /// Whether so many columns, rows, or products of a sum are few.
@@ -392,7 +388,7 @@ pub(crate) struct Loading {
     /// Its flags.
     pub flags: [(&'static str, bool); 2],
     /// The integers that it takes.
-    pub ints: Vec<i64>,
+    pub ints: Vec<usize>,
 }
 
 /// A product `a @ b + c` whose factors are read by a loader.
@@ -429,7 +425,7 @@ struct Multiply {
     inputs: [u64; 2],
     parts: usize,
     /// The first matrix follows.
-    ints: SmallVec<[i64; 20]>,
+    ints: SmallVec<[usize; 20]>,
 }
 
 impl Product {
@@ -553,7 +549,7 @@ impl Product {
         let variant = if parts == 1 { self.finishing(variant) } else { variant };
         for first in (0..self.e.batches).step_by(at_once) {
             let groups = groups * at_once.min(self.e.batches - first);
-            ints.push(first as i64);
+            ints.push(first);
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
             let arguments = self.loading.iter().fold(arguments, |list, loading| list.ints(&loading.ints));
@@ -576,11 +572,8 @@ impl Product {
         let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
         let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
         let y_words = [self.y, self.z.unwrap_or(self.y)].iter().all(|y| y.is_multiple_of((run * size) as u64));
-        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
-        ints.extend([m, n, k, batches, tiles[0], tiles[1], parts, part].map(|v| v as i64));
-        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
-        ints.extend(self.c.1.map(|s| s as i64));
-        ints.push(y_words as i64);
+        let extents = [m, n, k, batches, tiles[0], tiles[1], parts, part];
+        let ints = [&extents[..], &self.a.strides, &self.b.strides, &self.c.1, &[y_words as usize]].concat().into();
         let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
         let (file, entry) = if is_mma { ("mma.c", "gemm_mma") } else { (FILE, "gemm") };
         let mut variant = self
@@ -630,10 +623,8 @@ impl Product {
         let reach = part + THREADS * WIDEST;
         let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(x.rows, reach);
         let blocks = matrix.rows.div_ceil(block);
-        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
-        ints.extend([matrix.rows, k, batches, blocks, parts, part].map(|v| v as i64));
-        ints.extend(matrix.ints().into_iter().chain(x.ints()));
-        ints.extend([c_batch, c[0], c[1], y[0], y[1]].map(|s| s as i64));
+        let (extents, results) = ([matrix.rows, k, batches, blocks, parts, part], [c_batch, c[0], c[1], y[0], y[1]]);
+        let ints = [&extents[..], &matrix.strides, &x.strides, &results].concat().into();
         let variant = self
             .variant(FILE, threads, is_wide)
             .define("LANES", lanes)
@@ -654,9 +645,7 @@ impl Product {
         let written = [self.y, self.z.unwrap_or(self.y)];
         let vector = widest(most_vector(size, OUTER_ROWS), [n], written.map(|y| (y, size)));
         let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
-        let mut ints: SmallVec<[i64; 13]> = [m, n, items].map(|v| v as i64).into_iter().collect();
-        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
-        ints.extend(self.c.1.into_iter().chain([k]).map(|s| s as i64));
+        let ints = [&[m, n, items][..], &self.a.strides, &self.b.strides, &self.c.1, &[k]].concat();
         let variant = self
             .variant(FILE, THREADS, plan.is_wide || items > i32::MAX as usize)
             .define("INTS", ints.len())
@@ -676,7 +665,7 @@ impl Product {
         let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
         let (address, [_, step, _]) = self.c;
         let (vector, words) = (widest(most_vector(size, 1), [n, step], [(address, size)]), leading / 32);
-        let ints = [m, n, step, words].map(|v| v as i64);
+        let ints = [m, n, step, words];
         let variant = self
             .variant(FILE, THREADS, m * leading.max(step) > i32::MAX as usize)
             .define("INTS", ints.len())
@@ -692,8 +681,7 @@ impl Product {
     pub(crate) fn sum(&self, gpu: &Gpu, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
-        let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
-        ints.extend(self.c.1.map(|s| s as i64));
+        let ints = [&[m, n, batches, parts][..], &self.c.1].concat();
         let written = [self.y, self.z.unwrap_or(self.y)].map(|y| (y, self.dtype.size()));
         let vector = widest(most_vector(acc.size(), 1), [n], written.into_iter().chain([(sums, acc.size())]));
         let variant = self

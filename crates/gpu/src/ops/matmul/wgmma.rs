@@ -60,7 +60,6 @@ impl Product {
         };
         let ints =
             [m, n, k, pairs_m, tiles_n, pairs, is_batched(&self.a), is_batched(&self.b), c_batch, c_row, c_column];
-        let ints = ints.map(|v| v as i64);
         let variant = self
             .variant("wgmma.c", THREADS, false)
             .define("TILE_M", TILE[0])

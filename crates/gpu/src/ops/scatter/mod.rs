@@ -90,7 +90,7 @@ pub struct Scattering<'a> {
 
 impl Scattering<'_> {
     /// How words are read, added and written.
-    fn variant(&self, file: &'static str, outer: &Joint, last: &[i64]) -> Program {
+    fn variant(&self, file: &'static str, outer: &Joint, last: &[usize]) -> Program {
         let (variant, ints) = self.places.variant(file, outer, last, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
         let variant = variant.words(self.places.vector, dtype.size());
