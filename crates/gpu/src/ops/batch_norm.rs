@@ -18,7 +18,7 @@ use isograd_core::{Call, DType, Operand, Result, Tensor};
 const BATCH: usize = 4;
 /// Groups of a multiprocessor: as many as run together.
 const TOGETHER: usize = 4;
-/// Threads that read neighbouring channels, where what a channel has side by side is short.
+/// Threads that read neighbouring channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
@@ -94,7 +94,7 @@ fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
     operands.get(at).map_or(or, |operand| operand.dtype)
 }
 
-/// Two launches: the sums of parts, and what they come to, with which x is normalised. Of running statistics one.
+/// Two launches: the sums of parts, then their joins and the normalised x. One with running statistics.
 fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let BatchNorm { has_weight, has_bias, moments, counts_batches: is_counted, momentum, .. } = *norm;
     let (is_updated, is_given) = (moments == ChannelMoments::Update, moments == ChannelMoments::Given);
@@ -127,7 +127,7 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     gpu.launch(program, "batch_norm", parts.geometry, &arguments)
 }
 
-/// Two launches: the sums of parts, and what they come to, with which gradients are written. One if no sum is wanted.
+/// Two launches: the sums of parts, then their joins and the gradients. One if no sum is wanted.
 fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
     let BatchNormBackward { norm, wanted } = of;
     let is_given = norm.moments == ChannelMoments::Given;

@@ -68,7 +68,7 @@ impl Loss<'_> {
         self.total != LossTotal::None
     }
 
-    /// What the sum of losses is divided by, if that is known beforehand.
+    /// The divisor of the sum of losses if it is known before the launch, else 0.
     fn divisor(&self) -> f64 {
         if let LossTotal::Sum { divisor } = self.total { divisor } else { 0.0 }
     }

@@ -1,4 +1,4 @@
-//! Ops of a program's own, whose text is compiled as those of the repository are.
+//! Ops that a program defines. Their text is compiled as the repository's kernels are.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;

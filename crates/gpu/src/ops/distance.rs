@@ -1,4 +1,4 @@
-//! Losses of distances between rows: a launch for those of all rows, and one for the gradients.
+//! Losses of distances between rows: a launch for the losses of all rows, and one for the gradients.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;

@@ -1,5 +1,5 @@
-//! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
-//! two.
+//! A row of the pointwise table over many sets of tensors, in one launch. A second launch joins norms or sums of results that are
+//! not written.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -43,7 +43,7 @@ impl FusedLaunch for PointwiseTotal {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (row, attributes) = (self.row, self.attributes.iter().copied().collect());
         let each = Each { row, shared: self.numbers, numbers: 0, attributes };
-        // The absolute values are the rows' affair.
+        // The row computes the absolute values itself.
         run(gpu, call, &each, Some(Sums { kept: 1, kind: Total::AbsSum, divisor: self.divisor }))
     }
 }
@@ -106,7 +106,7 @@ pub fn share_of(count: f64) -> f64 {
     if count >= 1.0 && count.is_finite() { 0.5 / count.log2().floor().exp2() } else { 1.0 }
 }
 
-/// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
+/// The plan for the first set, of own inputs, shared inputs and targets. All other sets share it.
 fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]; 3], numbers: usize) -> Result<Plan> {
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
@@ -130,7 +130,7 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
     })
 }
 
-/// The operands of a set that move, its numbers, and what is shared, by their places in the plan.
+/// The moving operands of a set, its numbers, and the operands that all sets share, as positions in the plan.
 fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>) {
     let moving: Vec<usize> = (0..plan.is_still.len()).filter(|&k| !plan.is_still[k]).collect();
     let first = plan.is_still.iter().position(|&still| still).unwrap_or(plan.inputs.len());

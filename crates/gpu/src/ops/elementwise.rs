@@ -17,7 +17,7 @@ use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-/// What a kernel does with an element.
+/// The computation of an element.
 #[derive(Clone, Copy)]
 pub enum Body {
     Fill,
@@ -26,7 +26,7 @@ pub enum Body {
     Row(Pointwise),
 }
 
-/// What the text of a kernel depends on.
+/// A kernel before its text is generated: all that the text depends on.
 pub struct Plan {
     pub body: Body,
     /// The arithmetic's dtype: f32, f64 or i64.
@@ -43,7 +43,7 @@ pub struct Plan {
     pub sums: usize,
     /// Whether their squares are.
     pub is_squared: bool,
-    /// What the row calls in place of functions that are exact, if all results are rounded to 16 bits.
+    /// Definitions of less exact functions for the row, if all results are rounded to 16 bits.
     pub near: &'static str,
 }
 
@@ -97,7 +97,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     gpu.checked(slot, |position| value_error_of(gpu, call.op, call.inputs.iter(), position, acc))
 }
 
-/// What is wrong with element `position` of operands of one shape, or of rank 0.
+/// The error of a refused element, at `position` of operands of one shape or of rank 0.
 pub fn value_error_of<'a>(
     gpu: &Gpu,
     op: &'static str,
@@ -361,8 +361,8 @@ impl Plan {
         }
     }
 
-    /// Adds up the results that are not stored: as shares of a mean, or their squares in three ways, of which two are far inside of
-    /// the range where the first is not.
+    /// Adds up the results that are not stored: as shares of a mean, or as squares. Squares are summed at three scales, so that one
+    /// of the sums is in range.
     fn add(&self, indent: &str, text: &mut String) {
         for i in 0..self.sums {
             let r = format!("r{}", self.outputs.len() + i);
@@ -377,7 +377,7 @@ impl Plan {
     pub fn vector_body(&self, text: &mut String) {
         let all = self.operands();
         let is_inout = matches!(self.body, Body::Row(row) if row.is_inout());
-        // Between the stores of its halves, what branches would keep a word in memory.
+        // A branch between the stores of a word's halves would keep the word in memory instead of a register.
         let is_half = |size: usize| size == 2;
         for (k, &(storage, size)) in all.iter().enumerate() {
             let (name, word) = (self.operand(k), word(self.vector * size));
@@ -418,8 +418,8 @@ impl Plan {
     }
 }
 
-/// The type and the value of `x` converted: floats to integers are cut off and saturate, NaN becomes 0. What goes to 16 bits keeps
-/// what decides how it is rounded.
+/// The type and the value of `x` converted: floats to integers are cut off and saturate, NaN becomes 0. A value for
+/// 16 bits keeps the bits that decide its rounding.
 fn cast(x: &str, from: DType, to: DType) -> (&'static str, String) {
     match (from.is_float(), to) {
         (_, DType::F64) => ("f64", format!("(f64){x}")),

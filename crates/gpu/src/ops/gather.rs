@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
-/// Elements for each multiprocessor, from which on those that are picked are read in tiles, and bytes of a tile's row.
+/// Elements of y for each multiprocessor from which on x is read in tiles, and bytes of a tile's row.
 const MANY_PICKS: usize = 32768;
 const TILE: usize = 128;
 
@@ -56,8 +56,8 @@ impl Take {
     }
 }
 
-/// Dimensions in which `tile` words of the last one are followed by those of all rows, and not by their neighbours: what is
-/// picked along the rows stays in the cache. The strides of what is contiguous follow those of the other operands.
+/// Dimensions in another order: `tile` words of the last dimension, then the same words of all other rows, then the next tile. The
+/// elements of x that rows share stay in the cache. The strides of y, which is contiguous, come last.
 fn in_tiles(joint: &Joint, tile: usize) -> Joint {
     let (last, outer) = joint.extents.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let mut contiguous: SmallVec<[usize; 8]> = smallvec![1; joint.rank()];
@@ -81,7 +81,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let operands = [index.layout.strides(), &places.target[..]];
     let mut joint = Joint::of(index.layout.shape().dims(), operands.into_iter()).at_least_one();
     let take = Take::new(&joint, size, index.dtype.size(), places.along, [from, at, to]);
-    // Counted in what a thread takes; where that is a word, x is too.
+    // Extents and strides are counted in the elements that a thread takes; for words, those of x are too.
     let (v, rank) = (take.elements(), joint.rank());
     let mut along = places.along;
     joint.extents[rank - 1] /= v;
@@ -97,7 +97,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
             (v, size, step)
         }
     };
-    // The columns of what is indexed by row.
+    // Columns of a table that is indexed by row.
     let (tile, columns) = (TILE / (v * size), joint.extents[rank - 1]);
     let is_tiled = rank > 1
         && joint.strides[1][rank - 1] > 0

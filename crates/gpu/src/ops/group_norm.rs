@@ -45,7 +45,8 @@ fn program(file: &'static str, call: &Call<'_>, norm: &GroupNorm, p: DType) -> V
     variant.flags([("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)])
 }
 
-/// One launch: groups are rows, whose parameters are those of channels. One more where running statistics are updated.
+/// One launch, in which a group of channels is a row with a weight and a bias for each channel. A second launch updates running
+/// statistics.
 fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     let GroupNorm { batch, groups, channels, inner, .. } = *norm;
     let (count, extent) = (batch * groups, channels * inner);
@@ -75,7 +76,7 @@ fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     gpu.launch(update, "norm_update", geometry.following(), &arguments)
 }
 
-/// One launch, and one that joins what the elements of the batch add to the parameters' gradients.
+/// One launch, and a second that adds up the gradients of the parameters over the batch.
 fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Result<()> {
     let GroupNormBackward { norm, wanted } = of;
     let GroupNorm { batch, groups, channels, inner, .. } = *norm;

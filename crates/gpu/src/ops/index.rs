@@ -1,4 +1,4 @@
-//! An index and what it points into, for the kernels that include `index.h`.
+//! An index and its target, for the kernels that include `index.h`.
 
 use crate::driver::Geometry;
 use crate::launch::device::Gpu;
@@ -13,25 +13,25 @@ use isograd_core::{DType, Layout, Operand, Result};
 use smallvec::SmallVec;
 
 pub type Strides = SmallVec<[usize; 8]>;
-/// A program, and the integers that its kernel walks by.
+/// A program, and the extents and strides of its kernel.
 pub type Program = (Variant, SmallVec<[usize; 32]>);
 
-/// An index and what it points into.
+/// An index and its target: the table of a gather, the result of a scatter.
 pub struct Places<'a> {
     pub index: &'a Operand<'a>,
     pub dim: usize,
-    /// Dimensions of the index's rows: behind them it does not change.
+    /// The number of leading dimensions along which the index varies. Their elements are the index's rows.
     pub rank: usize,
     pub rows: usize,
-    /// Strides in what it points into, 0 along the indexed dimension, whose stride and extent follow.
+    /// Strides of the target, 0 along the indexed dimension. The stride and extent of that dimension follow.
     pub target: Strides,
     pub along: usize,
     pub extent: usize,
-    /// Strides in what is written, if there is any.
+    /// Strides of the source of a scatter.
     pub source: Option<Strides>,
-    /// Elements of a word: along the last dimension everything is counted in words.
+    /// Elements of a word. Extents and strides along the last dimension are counted in words.
     pub vector: usize,
-    /// Words that lie at a row.
+    /// Words of a row.
     pub width: usize,
     /// Threads of a group.
     pub threads: usize,
@@ -65,15 +65,14 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Counts in the largest words of which everything at a row consists. `starts` are the addresses of what is read and
-    /// written.
+    /// Counts in the widest words into which rows divide. `starts` are the addresses of the source and the target.
     pub fn in_words(mut self, size: usize, starts: [u64; 2]) -> Places<'a> {
         let inner = self.inner();
         if inner.rank() != 1 || inner.strides.iter().any(|s| s[0] != 1) {
             return self;
         }
         let dims = self.index.layout.shape().dims();
-        // The steps between rows: a stride along a dimension of size 1 is none.
+        // The steps between rows. A dimension of size 1 has none.
         let of_rows = |s: &Strides| (0..self.rank).filter(|&d| dims[d] != 1).map(|d| s[d]).collect::<Strides>();
         let mut steps: Strides = self.source.iter().chain([&self.target]).flat_map(of_rows).collect();
         steps.extend([self.along, self.width]);
@@ -97,7 +96,7 @@ impl<'a> Places<'a> {
         Joint::of(&self.index.layout.shape().dims()[..self.rank], operands).at_least_one()
     }
 
-    /// What lies at a row, and the strides of the target and the source.
+    /// The elements of a row, and the strides of the target and the source along them.
     pub fn inner(&self) -> Joint {
         let operands = [&self.target].into_iter().chain(&self.source).map(|s| &s[self.rank..]);
         let mut inner = Joint::of(&self.index.layout.shape().dims()[self.rank..], operands).at_least_one();
@@ -107,7 +106,7 @@ impl<'a> Places<'a> {
         inner
     }
 
-    /// How the kernel of a file is compiled for these rows, and the integers that it takes, of which the last ones are given.
+    /// The program of a file for these rows, and its integers, which end with `last`.
     pub fn variant(&self, file: &'static str, outer: &Joint, last: &[usize], is_wide: bool) -> Program {
         let inner = self.inner();
         let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
@@ -126,7 +125,7 @@ impl<'a> Places<'a> {
         in_groups(n, self.threads)
     }
 
-    /// The numbers that say which word an index points to.
+    /// The width of a row with its divider, and the stride and extent of the indexed dimension.
     pub fn reach(&self) -> [usize; 4] {
         [self.width, divider(self.width), self.along, self.extent]
     }
@@ -157,7 +156,7 @@ pub fn ints(joint: &Joint) -> SmallVec<[usize; 32]> {
     extents.chain(dividers).chain(joint.strides.iter().flatten().copied()).collect()
 }
 
-/// The bits that stand for what a bad index would have read: NaN, or 0.
+/// The bits of an element that is read by a bad index: NaN, or 0.
 pub fn bad(dtype: DType) -> i64 {
     match dtype {
         DType::F64 => f64::NAN.to_bits() as i64,
@@ -168,7 +167,7 @@ pub fn bad(dtype: DType) -> i64 {
     }
 }
 
-/// Whether 32 bits cannot count what an operand spans.
+/// Whether positions in an operand need more than 32 bits.
 pub fn is_wide(operands: &[&Operand<'_>]) -> bool {
     operands.iter().any(|o| words::is_wide(o.layout.end().max(o.layout.shape().numel())))
 }

@@ -1,6 +1,6 @@
-//! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
-//! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
-//! up first. Gradients are gathered, so that none is added by two threads.
+//! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads the elements of
+//! their windows once. Several threads share a large window. A group reduces the columns of adaptive windows first, then joins
+//! them. Gradients are gathered, so that no two threads add to one.
 
 use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
@@ -24,13 +24,13 @@ const GROUPS: usize = 512;
 const FEW: usize = 4;
 /// Windows of a strip up to which a loop over them is unrolled.
 const UNROLLED: usize = 4;
-/// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
+/// If the starts of a thread's windows span more bytes than this, the thread has fewer windows.
 const STEP: usize = 32;
-/// Elements of a window from which on the threads of a wave share it, and those of a group.
+/// Elements of a window from which on a wave shares it, and from which on a group does.
 const SHARED: [usize; 2] = [64, 2048];
 /// The same for windows that a thread reads in words.
 const SHARED_WORDS: usize = 256;
-/// Threads of the first.
+/// Threads that share a window as a wave.
 const READERS: usize = 32;
 
 pub const FAMILY: Family = Family {
@@ -67,7 +67,7 @@ impl FusedLaunch for AvgPoolBackward {
     }
 }
 
-/// Windows that are all of their volumes as lines of one.
+/// Windows that cover their whole volume, as windows of a line.
 fn flattened(windows: Windows) -> Windows {
     if !is_one(&windows) {
         return windows;
@@ -104,7 +104,7 @@ struct Strip {
 }
 
 impl Strip {
-    /// If lines are whole words, and a thread can hold what it reads.
+    /// A strip, if lines are whole words and a thread can hold the words of a strip.
     fn new(windows: &Windows, size: usize, x: Address) -> Option<Strip> {
         let (vector, stride) = (16 / size, windows.stride[2]);
         let is_whole = !windows.is_adaptive && windows.input[2].is_multiple_of(vector) && x.is_multiple_of(16);
@@ -122,7 +122,7 @@ impl Strip {
         (words * vector <= HELD).then_some(Strip { per, head, span, words })
     }
 
-    /// What a program is told of the words in which it reads lines.
+    /// Adds the words in which a program reads lines.
     fn define(&self, variant: Variant, windows: &Windows, size: usize) -> Variant {
         let Strip { per, head, span, words } = *self;
         let last = windows.output[2].next_multiple_of(per) - 1;
@@ -144,7 +144,7 @@ struct Columns {
     /// Bands that a group takes at once, of all.
     bands: usize,
     all: usize,
-    /// Threads that share the lines of a word, and those that share the columns of a window.
+    /// Threads that share the lines of a word, and threads that share the columns of a window.
     parts: usize,
     members: usize,
 }
@@ -172,7 +172,7 @@ impl Columns {
         Some(Columns { vector, words, bands, all, parts, members })
     }
 
-    /// What the kernel is told of it; of `members` the logarithm.
+    /// The integers of the kernel, the last of which is the logarithm of `members`.
     fn ints(&self) -> [usize; 4] {
         let taken = self.bands * self.words;
         [self.bands, divider(taken), self.parts, self.members.ilog2() as usize]
@@ -213,7 +213,7 @@ impl Method {
         if let Method::Strips(Some(strip)) = self { strip.per } else { 1 }
     }
 
-    /// What a program is told of how x is read.
+    /// Adds how a program reads x.
     fn define(&self, variant: Variant, windows: &Windows, size: usize) -> Variant {
         let variant = variant.define("STRIP", self.per());
         match self {
@@ -251,7 +251,7 @@ fn strip_word(windows: &Windows, method: &Method, address: Address, size: usize)
     (matches!(method, Method::Strips(_)) && is_word).then(|| word(per * size))
 }
 
-/// The largest elements and, if that is wanted, where they are; or averages.
+/// The largest elements and, if wanted, their positions; or averages.
 fn forward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor>) -> Result<()> {
     let (y, threads) = (&call.outputs[0], group_size(gpu.driver().limits()));
     let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);

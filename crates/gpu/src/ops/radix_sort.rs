@@ -1,4 +1,4 @@
-//! The order of keys below a limit: by one digit after the other, the lowest first, equal ones as they were.
+//! A stable radix sort of keys below a limit, digit by digit, the lowest first.
 
 use crate::driver::Geometry;
 use crate::launch::arguments::Arguments;
@@ -15,7 +15,7 @@ const DIGIT: usize = 9;
 /// Parts of the keys, at most: each looks at the counts of all.
 const PARTS: usize = 256;
 
-/// Keys in order and where they were.
+/// Sorted keys, and their positions before.
 pub struct Ordered {
     pub keys: Buffer,
     pub order: Buffer,
@@ -26,7 +26,7 @@ pub fn key_bytes(n: usize, key: &str) -> usize {
     n * if key == "u64" { 8 } else { 4 }
 }
 
-/// Puts `n` keys of a type in order; none is above `highest`.
+/// Sorts `n` keys of a type, none of which is above `highest`.
 pub fn order(
     gpu: &Gpu,
     op: &'static str,

@@ -2,9 +2,9 @@
 //!
 //! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
 //! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
-//! result are cut into parts. The last group of a row to begin joins what its parts make, where groups see what others leave in
-//! memory; otherwise that goes through scratch memory, in the arithmetic's dtype, to a further launch. Cuts depend on
-//! shapes and on the device alone, so every run adds in the same order.
+//! result are cut into parts. Where groups see each other's writes during a launch, the last group of a row to begin joins
+//! the results of the parts. Otherwise a further launch joins them, from scratch memory in the arithmetic's dtype. Cuts depend
+//! on shapes and on the device alone, so every run adds in the same order.
 
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;
@@ -26,13 +26,13 @@ use smallvec::{SmallVec, smallvec};
 
 /// The longest sum without a tree: threads take no more elements one after the other.
 const TERMS: usize = 4000;
-/// Bytes of what stands for elements until all are joined, if that is more than a value: two numbers or three, at most.
+/// Size of a partial result that is more than a value: (value, index), or (mean, M2, count).
 const PAIR: usize = 16;
 const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
-/// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
-/// so that multiprocessors which are faster take more of them; fewer where the last one joins what all of them leave.
+/// Groups and threads that keep a multiprocessor busy. A long row has more groups than run together, so that faster
+/// multiprocessors take more of them. It has fewer where the last group joins the results of all others.
 const BUSY_GROUPS: usize = 8;
 const ROW_GROUPS: usize = 32;
 const JOINED_ROW_GROUPS: usize = 16;
@@ -40,13 +40,13 @@ const BUSY_THREADS: usize = 1024;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
 
-/// How the elements of one result, or the results of parts of them, become one value.
+/// The operation that joins the elements of one result, or the results of its parts.
 #[derive(Clone, Copy)]
 struct Fold {
-    /// What `reduce.c` calls it.
+    /// The flag of `reduce.c`.
     join: &'static str,
     is_squared: bool,
-    /// Whether elements are multiplied so that sums of them are in range: those of a mean.
+    /// Whether elements are scaled so that their sum is in range, as for a mean.
     is_shared: bool,
     finish: Option<&'static str>,
     /// Whether there is a second result.
@@ -108,7 +108,7 @@ struct Task<'a> {
     kept: Joint,
     /// Strides in x.
     reduced: Joint,
-    /// What a mean divides by.
+    /// The divisor of a mean.
     divisor: f64,
     is_wide: bool,
     /// The pointwise function in front of it.
@@ -172,7 +172,7 @@ fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option
     }
     let y = element_address(address(output.memory)?, output);
     let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
-    // The sum of 65504 numbers of f16 is far inside of the range of f32, and so are those of more than memory holds.
+    // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
     let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
     let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
     let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
@@ -194,7 +194,7 @@ fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option
     reduce(gpu, task)
 }
 
-/// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
+/// A pointwise row, one result of which is summed along the dimensions in which it has one element and the first input more.
 fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     let x = &call.inputs[0];
     let dims = x.layout.shape().dims();
@@ -277,8 +277,7 @@ struct Plan {
     /// Elements that a thread reads at once, and such reads in flight together.
     vector: usize,
     unroll: usize,
-    /// Groups that shall run together on a multiprocessor, where its registers are shared so that all these reads are
-    /// in flight.
+    /// Groups of a multiprocessor, if the compiler must be told. Registers are shared among them so that all reads are in flight.
     at_once: Option<usize>,
     threads: usize,
     /// Threads for one row, or columns of a group in vectors.
@@ -286,7 +285,7 @@ struct Plan {
     /// Elements of a part, and how many parts there are.
     part: usize,
     parts: usize,
-    /// Whether the last group of a result joins its parts, and whether threads read what is left of a part at once.
+    /// Whether the last group of a result joins its parts, and whether threads read the remainder of a part at once.
     last_joins: bool,
     reads_rest: bool,
 }
@@ -303,8 +302,8 @@ impl Plan {
         let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
-        // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join, and
-        // of positions, more also until then.
+        // Joining within a wave is cheap, so that threads take few words each; beyond a wave they take more. Pairs cost more
+        // to join, and pairs with positions cost more within a wave too.
         let short = (vectors / task.reads(limits, vector, false).0).min(limits.wave);
         let few = match task.fold {
             Fold { partial: None, .. } => short.max(vectors / 8),
@@ -326,7 +325,7 @@ impl Plan {
         let (unroll, at_once) = task.reads(limits, vector, parts > 1);
         let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
         let unroll = if is_deep { 8 } else { unroll };
-        // Of 32 bits, it takes more registers than that gains.
+        // For elements of 32 bits, the registers that this takes cost more than it gains.
         let reads_rest = last_joins && is_narrow;
         Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
     }
@@ -404,7 +403,7 @@ impl Task<'_> {
         self.fold.partial.unwrap_or(self.acc.size())
     }
 
-    /// Of what is read, the size of the largest elements; none where these are pairs.
+    /// The size of the largest elements that are read; none for pairs.
     fn size(&self) -> Option<usize> {
         self.from.map(|dtype| self.prologue.map_or(dtype.size(), Prologue::size))
     }
@@ -532,7 +531,7 @@ const EXAMPLES: &[Example] = &[
     |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].lt(&x[0])?.where_cond(&x[0], &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].amax(-1)),
-    // What is joined is more than a value.
+    // Partial results that are more than a value.
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(0, 1.0)),

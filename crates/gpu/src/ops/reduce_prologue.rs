@@ -17,7 +17,7 @@ enum At {
     Same,
     /// At the number of the result.
     Kept,
-    /// At the number of the element among those of a result.
+    /// At the number of the element within its result.
     Summed,
     /// There is only one.
     One,
@@ -34,13 +34,13 @@ struct Part {
 /// A row with its operands.
 pub struct Prologue {
     row: Pointwise,
-    /// The first is what is reduced.
+    /// The first is the operand of the reduction.
     inputs: SmallVec<[Part; 4]>,
     /// None is the result that is summed.
     outputs: SmallVec<[Option<Part>; 4]>,
     floats: SmallVec<[f64; 4]>,
     acc: DType,
-    /// Functions that its results need no better.
+    /// Definitions of less exact functions, if all results are rounded to 16 bits.
     near: &'static str,
 }
 
@@ -109,9 +109,9 @@ impl Prologue {
         arguments.pointers(pointers).floats(self.floats.iter().copied(), self.acc)
     }
 
-    /// What `reduce.c` calls for each word of operands, and that file.
+    /// The functions that `reduce.c` calls for each word of operands, then that file.
     pub fn text(&self, vector: usize, is_columns: bool) -> String {
-        // As in what is elementwise: a result has the same bits there.
+        // Not contracted, as elementwise kernels are not: a result has the same bits there.
         let mut text = format!("CONTRACT_OFF\n{FLOATS}{}{}", self.near, c_source(self.row));
         let storage = |part: &Part| format!("S_{}", part.dtype.name());
         let inputs = || self.inputs.iter().enumerate();
@@ -138,7 +138,7 @@ impl Prologue {
             let from = if k == 0 { "(x)".to_string() } else { format!("x{k}") };
             let _ = write!(text, " (w).x{k}.all = *(GLOBAL const {} *)({from} + (at));", word(part));
         }
-        // Of operands that are the same for all elements of a result, or of neighbouring ones.
+        // Operands that are the same for all elements of a result, or of neighbouring results.
         let side_by_side = if is_columns { vector } else { 1 };
         let _ = writeln!(text, " }} while (0)\n#define SIDE_BY_SIDE {side_by_side}\ntypedef struct {{\n    int none;");
         for (k, _) in fixed() {
@@ -155,7 +155,7 @@ impl Prologue {
         text += "FUNCTION void take_words(A *acc, Read w, Fixed fixed, idx at, idx i ROW_PARAMETERS) {\n";
         for (m, part) in outputs() {
             let _ = writeln!(text, "    union {{ {} all; {} each[VECTOR]; }} w{m};", word(part), storage(part));
-            // Apart, as in what is elementwise.
+            // Apart from the word, as in elementwise kernels.
             let _ = writeln!(text, "    {} e{m}[VECTOR];", storage(part));
         }
         text += "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) {\n";

@@ -1,7 +1,7 @@
 //! Running sums and products along a dimension.
 //!
 //! A team of threads takes a row, tile after tile. Rows that are long, or long and few, are cut into parts: the parts'
-//! totals are made, scanned, and then every part is scanned from what is before it. That reads x twice, but fills the
+//! totals are made, scanned, and then every part is scanned from the total before it. That reads x twice, but fills the
 //! device, and keeps the chains of additions short. The positions of a mask's true elements are found so too.
 //!
 //! Where rows lie side by side, neighbouring threads take neighbours of these columns, line after line. A group takes fewer
@@ -54,7 +54,7 @@ struct Task {
     is_reverse: bool,
     is_exclusive: bool,
     is_wide: bool,
-    /// Of a mask whose true elements' positions are wanted, its extents and how many these are; else nothing.
+    /// For the positions of a mask's true elements: the mask's extents, then the number of positions. Else empty.
     positions: SmallVec<[usize; 9]>,
 }
 
@@ -101,7 +101,7 @@ impl FusedLaunch for MaskPositions {
     }
 }
 
-/// Where a mask is true, which is counted over all of it.
+/// The positions at which a mask is true, numbered over the whole mask.
 fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (mask, found) = (&call.inputs[0], &call.outputs[0]);
     let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
@@ -135,7 +135,7 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
     let parts = wanted.max(tiles.div_ceil(MOST_TILES)).max(1);
     let part = tiles.div_ceil(parts) * tile;
     let parts = n.div_ceil(part);
-    // Where the scan starts, and how it goes on.
+    // The first position of the scan, and its step.
     let (first, stride) = match task.is_reverse {
         true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
         false => (0, task.stride as i64),
@@ -201,7 +201,7 @@ fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
     let parts = n.div_ceil(part);
     let mut ints = task.kept.ints();
     ints[task.kept.rank() - 1] /= vector;
-    // Where the scan starts in x and in y, and how it goes on.
+    // The first position of the scan in x and in y, and its steps.
     let [x, y] = [task.stride, task.y_stride].map(|stride| match task.is_reverse {
         true => [((n - 1) * stride) as i64, -(stride as i64)],
         false => [0, stride as i64],
@@ -287,7 +287,7 @@ impl Task {
     }
 }
 
-/// The positions in a mask. Of a device that runs nothing none are read back, so that the op would stop there.
+/// The positions in a mask, by a call: a device that runs nothing counts none, so that the op itself would end before its kernel.
 fn positions_in(device: &Device) -> Result<()> {
     let backend = device.backend();
     let (mask, found) = (Layout::contiguous((1024, 1024).into()), Layout::contiguous((2, 1 << 20).into()));

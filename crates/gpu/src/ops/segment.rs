@@ -1,4 +1,4 @@
-//! Rows that are joined by index, as the edges of a graph are for its nodes, and their gradients.
+//! Reductions of rows by index, as of a graph's edges for its nodes, and their gradients.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -30,7 +30,7 @@ impl FusedLaunch for IndexGradient {
     }
 }
 
-/// Joins rows by index, and writes zeros to the rows of the table that get none.
+/// Reduces rows by index, and writes zeros to the rows of the table that no index names.
 fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
     let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if table.layout.shape().numel() == 0 {
@@ -44,7 +44,7 @@ fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
     Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
 }
 
-/// The gradient of rows that were joined by index.
+/// The gradient of rows that were reduced by index.
 fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
     let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     let n = dx.layout.shape().numel();
@@ -54,7 +54,7 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
     let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
     let places = addresses(call.inputs)?;
     let (from, to, size, threads) = (places[0], place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
-    // Counts [N], or counts, x and y, or the first rows. Any other pointer stands for one that is not there.
+    // Counts [N]; counts, x and y; or the first rows. Another pointer stands for each absent one.
     let [counts, x, y, first] = match kind {
         IndexGradient::Mean => [places[2], from, from, from],
         IndexGradient::Even => [places[2], places[3], places[4], from],

@@ -14,7 +14,7 @@ use isograd_core::{Call, DType, Result};
 
 /// Words that a thread reads at once of a column.
 const BATCH: usize = 4;
-/// Bytes that lie side by side, of which no part is left to others.
+/// Bytes of a line of memory, which one group reads whole.
 const LINE: usize = 128;
 /// Groups of a multiprocessor: as many as run together.
 const TOGETHER: usize = 4;
@@ -44,7 +44,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()>
     let dtype = call.outputs[0].dtype;
     let mut all = addresses(call.inputs)?;
     all.extend(addresses(call.outputs)?);
-    // In words move x and y, or dy, y and dx.
+    // x and y, or dy, y and dx, are moved in words.
     let moved = if is_backward { vec![all[0], all[1], all[3]] } else { all.to_vec() };
     let flags = [("LOGARITHM", is_logarithm), ("BACKWARD", is_backward)];
     let program = variant("softmax.c", &call.outputs[0]).flags(flags);
@@ -61,8 +61,8 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()>
     gpu.launch(program, entry, geometry, &Arguments::new().pointers(all).numbers([outer, extent]))
 }
 
-/// One launch, or, where columns are too few for the device, one that leaves what is found of their parts to another. `all`: what
-/// is read, and last what is written; `moved` are those that move in words.
+/// One launch. Where columns are too few for the device, a launch before it reduces parts of them. `all`: the operands, the result
+/// last; `moved`: those that are read or written in words.
 fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Softmax) -> Result<()> {
     let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), of);
     let threads = group_size(limits);
@@ -86,7 +86,7 @@ fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[
         .define("PER", 0usize)
         .flags([("KEPT", rounds == 1), ("PARTS", parts > 1)]);
     let geometry = Geometry::new([groups.min(MOST_GROUPS), parts, 1], threads);
-    // Largest elements and sums, of a gradient sums alone.
+    // Forward: the largest element and a sum; backward: a sum.
     let (entries, found) = match all.len() {
         2 => (["softmax_parts", "softmax_columns"], 2),
         _ => (["softmax_parts_backward", "softmax_columns_backward"], 1),

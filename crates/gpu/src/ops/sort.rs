@@ -30,7 +30,7 @@ struct Plan {
     is_packed: bool,
 }
 
-/// Sorted keys and, unless that is in them, where they were, row by row.
+/// Sorted keys, row by row, and their positions unless the keys contain them.
 struct Sorted {
     keys: Buffer,
     order: Option<Buffer>,
@@ -62,7 +62,7 @@ impl Plan {
         self.threads * ITEMS
     }
 
-    /// What is sorted at once: a row, or a tile.
+    /// Elements that are sorted at once: a row, or a tile.
     fn span(&self) -> usize {
         self.length.next_power_of_two().clamp(ITEMS, self.tile())
     }
@@ -73,7 +73,7 @@ impl Plan {
         variant.flags([("WIDE", self.is_wide), ("PACKED", self.is_packed)])
     }
 
-    /// Sorts `tiles`, whose arguments so far are what is sorted and where it goes.
+    /// Sorts tiles. `arguments` begin with the kernel's source and targets.
     fn tiles(&self, gpu: &Gpu, variant: Variant, arguments: Arguments) -> Result<()> {
         let (span, tile) = (self.span(), self.tile());
         let tiles = (self.rows * self.length.div_ceil(span)).div_ceil(tile / span);

@@ -1,4 +1,4 @@
-//! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
+//! One number of all elements of many tensors, in two launches; and the unscaling of many tensors, in one.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;

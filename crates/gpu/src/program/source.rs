@@ -1,6 +1,6 @@
 //! Sources of kernels: which text a device's compiler receives.
 //!
-//! A text is the definitions of a variant, the dialect's prelude, what all dialects share, the function of a row of the
+//! A text is the definitions of a variant, the dialect's prelude, the common header, the function of a row of the
 //! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the
 //! common one. With `ISOGRAD_KERNELS` the files are read from that folder, which is laid out as the repository is.
 
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// The common sources, by name: the files of `kernels/`, which the build script lists.
 pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
-/// elements most need no logarithm. With `NEAR`, its result is rounded to 16 bits.
+/// Definitions of functions that a row of floats calls by other names than the prelude's. Powers with a common exponent of 1 or 2
+/// need no logarithm. `NEAR` is defined where results are rounded to 16 bits.
 pub const FLOATS: &str = "\
 #ifdef NEAR
 #define divide_(a, b) divide_near_(a, b)
@@ -40,7 +40,7 @@ const NEAR: &str = "\
 #define powr_ pow_near_
 ";
 
-/// What the function of a row calls in place of functions that are exact, if all its results are rounded to 16 bits.
+/// Definitions of less exact functions for a row, if all its results are rounded to 16 bits; else none.
 pub fn near(acc: DType, results: &[DType]) -> &'static str {
     if acc == DType::F32 && results.iter().all(|d| d.size() == 2) { NEAR } else { "" }
 }

@@ -29,7 +29,7 @@ const MMA_WORD: usize = 8;
 const WIDEST: usize = 16;
 /// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
 const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
-/// What `gemm_sum` adds up for one result.
+/// The most parts that `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
 /// Columns, or products of a sum, that are few: such a product is bound by memory.
 const FEW: usize = 16;
@@ -123,7 +123,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Whether a library may be faster. What is bound by memory our own kernels read as fast.
+    /// Whether a library may be faster. Our own kernels are as fast for products that are bound by memory.
     fn is_for_libraries(self) -> bool {
         matches!(self, Method::Tiles(_) | Method::Mma(_) | Method::Wgmma)
     }
@@ -179,8 +179,8 @@ impl Side {
         Side { address, dtype, rows, k, strides: [rows * k, k, 1], is_batched: true }
     }
 
-    /// What a loader reads element by element, neighbours along K or along the rows. The strides only say which of these are nearer,
-    /// and that there are no words.
+    /// A factor that a loader reads element by element. Its strides are not positions: they tell whether neighbours lie along K or
+    /// along the rows, and that there are no words.
     pub fn scattered(address: u64, dtype: DType, [rows, k]: [usize; 2], is_along_k: bool) -> Side {
         let strides = if is_along_k { [0, 3, 2] } else { [0, 2, 3] };
         Side { address, dtype, rows, k, strides, is_batched: true }
@@ -375,7 +375,7 @@ pub(crate) struct Product {
     pub activation: Option<Pointwise>,
     /// A row of the product and c, in the place of their sum.
     pub joined: Option<Pointwise>,
-    /// Where what the activation is applied to is kept.
+    /// The address of the activation's input, if it is kept.
     pub z: Option<u64>,
     /// How the factors are read, unless by their strides.
     pub loading: Option<Loading>,
@@ -486,7 +486,7 @@ impl Product {
         choose_mma(self.e, mma, limits).unwrap_or_else(otherwise)
     }
 
-    /// The operand with more rows, which are those of the matrix, and the other, whose rows are vectors.
+    /// The operand with more rows, as the matrix, and the other, whose rows are vectors.
     fn matrix_and_vectors(&self) -> [&Side; 2] {
         if self.e.n <= self.e.m { [&self.a, &self.b] } else { [&self.b, &self.a] }
     }
@@ -602,7 +602,7 @@ impl Product {
         self.launch(gpu, Multiply { variant, entry, groups, threads, inputs, parts, ints }, plan)
     }
 
-    /// y has few columns, or few rows: then those of a are the vectors.
+    /// A product with few columns, or with few rows: then the rows of a are the vectors.
     fn vectors(&self, gpu: &Gpu, lanes: usize, plan: Plan) -> Result<()> {
         let Extents { batches, n, k, .. } = self.e;
         let [matrix, x] = self.matrix_and_vectors();

@@ -10,7 +10,7 @@ use isograd_core::{DType, Result};
 const TILE: [usize; 3] = [128, 256, 64];
 /// Groups of a cluster, whose tiles lie one below the other.
 const CLUSTER: usize = 2;
-/// Waves that copy, and those that multiply.
+/// Threads of a group, in waves that copy and waves that multiply.
 const THREADS: usize = 384;
 /// Tiles of both operands in local memory at once; bytes of an element.
 const STAGES: usize = 4;
@@ -20,7 +20,7 @@ const LINE: usize = 64;
 const WORD: usize = 8;
 /// Where tiles begin is a multiple of this, which costs as much.
 const ALIGNMENT: usize = 1024;
-/// What the engine counts elements with, and bytes between lines.
+/// The most elements that the copy engine counts, and the most bytes between lines.
 const MOST: usize = i32::MAX as usize;
 const MOST_BYTES: usize = 1 << 40;
 

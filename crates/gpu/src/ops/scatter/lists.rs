@@ -1,4 +1,4 @@
-//! Short lists: a group looks up in local memory which rows may meet others, and moves the rest at once.
+//! Short lists: a group finds in local memory the rows that may have a common target, and moves all other rows at once.
 
 use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;

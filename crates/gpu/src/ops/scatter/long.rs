@@ -98,7 +98,7 @@ pub(super) struct Long {
     kind: Kind,
 }
 
-/// What local memory has of each list.
+/// The contents of local memory for a list.
 #[derive(Clone, Copy)]
 enum Kind {
     /// The last row of each of so many places.
@@ -111,7 +111,7 @@ impl Long {
     fn new(together: usize, [count, extent]: [usize; 2], passes: usize, limits: &Limits, kind: Kind) -> Long {
         let threads = 1 << (together * LONG_THREADS).min(LIST_THREADS).min(limits.max_group).ilog2();
         let of_thread = (together * count).div_ceil(threads).next_multiple_of(KEPT_STEP);
-        // What stands for no index has 16 bits, too, and is beyond what a pass looks at.
+        // The value that marks no index has 16 bits too, and lies beyond the range of any pass.
         let beyond = match kind {
             Kind::Last { places } => passes * places,
             Kind::Buckets { shift, .. } => extent + (1 << shift),

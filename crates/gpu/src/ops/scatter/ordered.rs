@@ -1,4 +1,4 @@
-//! Long lists: all rows are put in the order of where they point.
+//! Long lists: all rows are sorted by their targets.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -14,7 +14,7 @@ use isograd_core::Result;
 use isograd_core::backend::Scatter;
 use isograd_core::ops::graph::IndexReduce;
 
-/// As many rows of y as the kernel `sums` takes to write zeros.
+/// Rows of y to which a thread of the kernel `sums` writes zeros.
 const ZERO_ROWS: usize = 32;
 /// A sum is cut into parts of about half the root of its length, within these bounds.
 const PARTS: [usize; 2] = [32, 512];
@@ -63,7 +63,7 @@ impl Scattering<'_> {
         launch(variant, "joins", &[&[keys.address], &y[..], &parts].concat(), Some(part), n)
     }
 
-    /// Where rows point, in order. `used` becomes 1 for the keys that occur, if rows that get nothing become zeros.
+    /// The targets of rows, sorted. For a table without values, `used` becomes 1 for each target that occurs.
     pub(super) fn order(&self, gpu: &Gpu, bad: usize, key: &'static str, used: &Buffer) -> Result<Ordered> {
         let Places { index, rank, rows, extent, .. } = self.places;
         let outer = self.places.joint([&index.layout.strides()[..rank]].into_iter());
