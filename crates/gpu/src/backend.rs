@@ -1,4 +1,4 @@
-//! What the library asks of a device: memory, copies, calls and recordings.
+//! The [`Backend`] of a GPU: memory, copies, calls and recordings.
 
 use crate::driver::Handle;
 use crate::launch::device::Gpu;
@@ -9,7 +9,7 @@ use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
-/// What was recorded, and what it keeps.
+/// A recording, and the memory that it keeps.
 struct Recording {
     // In this order: the graph goes before the memory that it uses.
     graph: Handle,
@@ -107,7 +107,7 @@ impl Backend for Gpu {
         self.status.check()?;
         self.driver().synchronize()?;
         self.status.prepare()?;
-        // What a recording makes is filled by its replays alone.
+        // Only replays fill the memory that a recording allocates.
         if self.driver().limits().is_coherent {
             self.partials.places(&self.pool)?;
         }

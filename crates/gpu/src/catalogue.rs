@@ -1,6 +1,6 @@
 //! The kernel table: which kernels there are, and the text that a compiler receives for each.
 //!
-//! No second list of definitions exists: the host code runs on a [`NullDriver`], which keeps what it is told to compile.
+//! No second list of definitions exists: the host code runs on a [`NullDriver`], which keeps the sources of its programs.
 
 use crate::driver::null::NullDriver;
 use crate::driver::{Dialect, Registered};
@@ -24,7 +24,7 @@ pub struct Entry {
     pub name: String,
     /// The file's name, or [`GENERATED`].
     pub file: &'static str,
-    /// What is run, where the text is generated for it.
+    /// The kernel of a call, for a generated text.
     pub kernel: Option<Kernel<'static>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the GPU backends of isograd share.
+//! The host code that the GPU backends of isograd share.
 //!
 //! A backend is a [`Driver`]: it allocates, copies, compiles and launches. [`Gpu`] makes a
 //! [`Backend`](isograd_core::Backend) of it: it chooses a kernel for each call, assembles its source, has it compiled once, and

@@ -1,4 +1,4 @@
-//! What a vendor's library of matrix products is asked for. Matrices are column-major, as they are in all such libraries.
+//! The interface of a vendor's library of matrix products. Matrices are column-major, as they are in all such libraries.
 
 use crate::driver::Address;
 use isograd_core::ops::Transpose;
@@ -29,7 +29,7 @@ pub struct Matrices {
     pub batch: usize,
 }
 
-/// What is applied to a result in the precision of its sums, before it is rounded.
+/// The function that is applied to a result, in the precision of its sums, before it is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
@@ -51,14 +51,14 @@ pub enum Factor {
     B,
 }
 
-/// All of a product but its addresses and factors: what a library chooses a kernel by.
+/// All of a product but its addresses and scalars. A library chooses its kernel by this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
-    /// Of a, b and the bias.
+    /// The dtype of a, b and the bias.
     pub dtype: DType,
-    /// Of c, d and a second matrix of elements: `dtype`, or that of its sums.
+    /// The dtype of c, d and a second matrix of elements: `dtype`, or the dtype of sums.
     pub output: DType,
-    /// Of products of f32.
+    /// The precision of products of f32.
     pub precision: Precision,
     /// Products.
     pub batches: usize,
@@ -66,44 +66,45 @@ pub struct Form {
     pub a: (Matrices, Transpose),
     /// The right factor.
     pub b: (Matrices, Transpose),
-    /// What is added.
+    /// The matrix c, which is added.
     pub c: Matrices,
     /// The result, `[m, n]`.
     pub d: Matrices,
     /// Whether a bias `[m]` is added to each column.
     pub has_bias: bool,
-    /// What is applied to all that.
+    /// The function that is applied to the sum.
     pub epilogue: Epilogue,
-    /// Whether there is a second matrix, and from a column of it to the next: elements of what GELU is applied to, which is
-    /// kept there, or of what its derivative is taken at; or bits of a mask, of whose bytes the lowest bits are first.
+    /// The distance between columns of the second matrix, if there is one. It is the input of GELU, written by the forward product
+    /// and read for the derivative; or the bits of a mask, the lowest bit of a byte first.
     pub aux: Option<usize>,
-    /// A factor that is summed along the inner dimension too: each row of a, or each column of b. Nothing is added then or applied.
+    /// The factor whose rows (of a) or columns (of b) are also summed along the inner dimension, if any. Such a product has no c, bias
+    /// or epilogue.
     pub summed: Option<Factor>,
 }
 
 /// `d = epilogue(alpha a b + beta c + bias)`, for each of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
-    /// All but the rest.
+    /// The form.
     pub form: Form,
     /// Factor of the product.
     pub alpha: f64,
     /// Factor of c, which is not read if this is 0.
     pub beta: f64,
-    /// Of the left factor.
+    /// Address of the left factor.
     pub a: Address,
-    /// Of the right factor.
+    /// Address of the right factor.
     pub b: Address,
-    /// Of what is added; d if beta is 0.
+    /// Address of c; of d if beta is 0.
     pub c: Address,
-    /// Of the result.
+    /// Address of the result.
     pub d: Address,
-    /// Of the bias, a multiple of 16; 0 if there is none.
+    /// Address of the bias, a multiple of 16; 0 if there is none.
     pub bias: Address,
-    /// Of the second matrix, a multiple of 16; 0 if there is none.
+    /// Address of the second matrix, a multiple of 16; 0 if there is none.
     pub aux: Address,
-    /// Where the factor's sums go, a multiple of 16; 0 if there are none.
+    /// Address of the sums of a factor, a multiple of 16; 0 if there are none.
     pub sums: Address,
-    /// [`Library::workspace`] bytes.
+    /// Address of [`Library::workspace`] bytes.
     pub workspace: Address,
 }

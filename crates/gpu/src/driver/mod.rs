@@ -1,4 +1,4 @@
-//! What a vendor's driver must do. Everything else is shared.
+//! The interface of a vendor's driver. All other host code is shared.
 
 pub mod blas;
 pub mod null;
@@ -40,7 +40,7 @@ pub struct Registered(pub &'static Dialect);
 
 inventory::collect!(Registered);
 
-/// What is known of a device.
+/// The limits and properties of a device.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The hardware in words.
@@ -68,9 +68,9 @@ pub struct Limits {
     /// Whether there are matrix units that read local memory, and an engine that copies tiles to it, for which the dialect has
     /// `wgmma.c`.
     pub has_wgmma: bool,
-    /// Whether memory adds floats to what is there, so that sums in any order are quick.
+    /// Whether the device has fast atomic additions of floats (`red.global.add`, vectors of 16 bytes).
     pub has_adds: bool,
-    /// Whether groups of a launch see what others leave in memory while it runs, by the words that the dialect has for that.
+    /// Whether groups see each other's writes while their launch runs, through the dialect's coherent loads and stores.
     pub is_coherent: bool,
     /// Whether compilers keep arrays of some 32 numbers in registers, in kernels of the largest group.
     pub keeps_arrays: bool,
@@ -101,8 +101,8 @@ pub struct Geometry {
     pub groups: [usize; 3],
     /// Threads of a group, in x.
     pub threads: usize,
-    /// Bytes of local memory that a group is given for what the kernel declares as `SHARED_GIVEN`. A dialect that declares
-    /// its size in the kernel does not need it.
+    /// Bytes of local memory for the array that the kernel declares as `SHARED_GIVEN`. A dialect that declares its size in the
+    /// kernel ignores them.
     pub given: usize,
     /// Whether it may start while the launch before it ends: its kernel begins with `AWAIT_PREVIOUS`.
     pub follows: bool,
@@ -137,7 +137,7 @@ pub struct TileView {
     pub tile: [usize; 2],
 }
 
-/// What a kernel is given to have tiles copied.
+/// The descriptor by which a kernel has tiles copied.
 pub type TileMap = [u64; 16];
 
 /// A program, an entry, an event or a recording of a driver, which alone knows its type.
@@ -150,7 +150,7 @@ impl Handle {
         Handle(Arc::new(made))
     }
 
-    /// What the handle was made of. Panics if that has another type: drivers get back the handles that they returned.
+    /// The value in the handle. Panics if it has another type: drivers get back the handles that they returned.
     #[track_caller]
     pub fn get<T: Any>(&self) -> &T {
         let found = self.0.downcast_ref();
@@ -165,7 +165,7 @@ pub trait Driver: Send + Sync + 'static {
     /// The language that `compile` takes.
     fn dialect(&self) -> &'static Dialect;
 
-    /// What the device can do.
+    /// The device's limits and properties.
     fn limits(&self) -> &Limits;
 
     /// Allocates device memory, aligned to 16 bytes or more.
@@ -191,11 +191,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Sets bytes.
     fn fill(&self, at: Address, byte: u8, bytes: usize) -> Result<()>;
 
-    /// Compiles source to a loaded program. With it comes what `load` takes, fit to be stored in a file, unless the driver keeps what
-    /// it compiles itself. The error is the compiler's log.
+    /// Compiles source to a loaded program. With it comes the binary that `load` takes, to be stored in a file, unless the driver
+    /// has a cache of its own. The error is the compiler's log.
     fn compile(&self, source: &str) -> Result<(Handle, Option<Vec<u8>>)>;
 
-    /// Loads what came with a program, and returns the program. Errors if it is damaged or not for this device.
+    /// Loads a binary of `compile`. Errors if it is damaged or not for this device.
     fn load(&self, binary: &[u8]) -> Result<Handle>;
 
     /// The entry of this name of a program.
@@ -205,7 +205,7 @@ pub trait Driver: Send + Sync + 'static {
     /// some more than once.
     fn launch(&self, entry: &Handle, geometry: Geometry, arguments: &[Arg<'_>], reached: &[Address]) -> Result<()>;
 
-    /// What kernels of `wgmma.c` are given of a factor.
+    /// The descriptor of a factor for the kernels of `wgmma.c`.
     fn tile_map(&self, _view: &TileView) -> Result<TileMap> {
         Err(Error::unsupported("matmul", "the device copies no tiles"))
     }
@@ -224,7 +224,7 @@ pub trait Driver: Send + Sync + 'static {
     /// Waits for everything in the queue.
     fn synchronize(&self) -> Result<()>;
 
-    /// Begins to record what is enqueued instead of running it; false if the device cannot. Uploads are recorded too, with
+    /// Begins to record enqueued work instead of running it; false if the device cannot. Uploads are recorded too, with
     /// a copy of their bytes.
     fn begin_capture(&self) -> Result<bool> {
         Ok(false)

@@ -1,4 +1,4 @@
-//! A driver without a device: it checks what it is told, records it, and runs nothing.
+//! A driver without a device: it checks and records its calls, and runs nothing.
 
 use crate::driver::blas::{Epilogue, Library, Product};
 use crate::driver::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Included, Unbounded};
 
-/// What goes wrong at the next call, and those after it.
+/// The fault of the next call and of all later ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -42,7 +42,7 @@ struct State {
     in_use: usize,
     fault: Fault,
     compiled: usize,
-    /// By entry, what it was launched of, in order.
+    /// The sources of each entry, in the order of their first launches.
     sources: BTreeMap<String, Vec<String>>,
     uploads: usize,
     /// While recording: the bytes that were named.
@@ -81,7 +81,7 @@ impl NullDriver {
         self
     }
 
-    /// Sets what goes wrong from now on.
+    /// Sets the fault of all later calls.
     pub fn set_fault(&self, fault: Fault) {
         self.state.lock().fault = fault;
     }

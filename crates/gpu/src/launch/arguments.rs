@@ -3,6 +3,7 @@
 use crate::driver::{Address, Arg};
 use isograd_core::DType;
 use smallvec::SmallVec;
+use std::fmt::Debug;
 
 /// The arguments of a launch: pointers and values in the kernel's order.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// None yet.
+    /// No arguments.
     pub fn new() -> Arguments {
         Arguments::default()
     }
@@ -32,15 +33,27 @@ impl Arguments {
         self.add(&address.to_le_bytes(), true)
     }
 
-    /// A 64-bit integer.
-    pub fn int(self, v: i64) -> Arguments {
-        self.add(&v.to_le_bytes(), false)
+    /// Several addresses.
+    pub fn pointers(self, addresses: impl IntoIterator<Item = Address>) -> Arguments {
+        addresses.into_iter().fold(self, Arguments::pointer)
     }
 
-    /// Integers as one value, the kernel's `Ints`; a dialect without empty structs gets one that is not used.
-    pub fn ints(self, values: &[i64]) -> Arguments {
+    /// An integer, the kernel's `i64`.
+    pub fn int<I: TryInto<i64, Error: Debug>>(self, v: I) -> Arguments {
+        self.add(&integer(v).to_le_bytes(), false)
+    }
+
+    /// Several integers, each an argument.
+    pub fn numbers<I: TryInto<i64, Error: Debug>>(self, values: impl IntoIterator<Item = I>) -> Arguments {
+        values.into_iter().fold(self, Arguments::int)
+    }
+
+    /// Integers as one value, the kernel's struct of `i64`. An empty list is one unused integer: not every dialect has empty
+    /// structs.
+    pub fn ints(self, values: &[usize]) -> Arguments {
         let values = if values.is_empty() { &[0] } else { values };
-        self.add(bytemuck::cast_slice(values), false)
+        let integers: SmallVec<[i64; 32]> = values.iter().map(|&v| integer(v)).collect();
+        self.add(bytemuck::cast_slice(&integers), false)
     }
 
     /// A value of any type.
@@ -48,7 +61,7 @@ impl Arguments {
         self.add(bytes, false)
     }
 
-    /// Says which allocations the kernel reaches through pointers in memory.
+    /// Names the allocations that the kernel reaches through pointers in memory.
     pub fn reaching(self, reached: Vec<Address>) -> Arguments {
         Arguments { reached, ..self }
     }
@@ -61,6 +74,11 @@ impl Arguments {
         }
     }
 
+    /// Several floats of the arithmetic of `dtype`.
+    pub fn floats(self, values: impl IntoIterator<Item = f64>, dtype: DType) -> Arguments {
+        values.into_iter().fold(self, |arguments, v| arguments.float(v, dtype))
+    }
+
     /// The list as a driver takes it.
     pub fn list(&self) -> SmallVec<[Arg<'_>; 16]> {
         let arg = |&(start, end, is_pointer): &(usize, usize, bool)| {
@@ -71,5 +89,40 @@ impl Arguments {
             }
         };
         self.list.iter().map(arg).collect()
+    }
+}
+
+/// An integer in the kernels' type. Panics on one beyond it, which no extent, stride or count of a device's memory is.
+fn integer<I: TryInto<i64, Error: Debug>>(v: I) -> i64 {
+    v.try_into().expect("an integer argument fits the kernel's i64")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_arguments_are_arguments_in_order() {
+        let list = Arguments::new().pointers([1, 2]).ints(&[3, 4]).ints(&[]).numbers([5, -6]).int(true);
+        let list = list.floats([0.5], DType::F16).floats([0.5], DType::F64);
+        let shown: Vec<String> = list.list().iter().map(|argument| format!("{argument:?}")).collect();
+        let expected = [
+            "pointer",
+            "pointer",
+            "00000000000000040000000000000003",
+            "0000000000000000",
+            "0000000000000005",
+            "fffffffffffffffa",
+            "0000000000000001",
+            "3f000000",
+            "3fe0000000000000",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "fits the kernel's i64")]
+    fn an_integer_beyond_a_kernels_i64_is_refused() {
+        Arguments::new().int(usize::MAX);
     }
 }

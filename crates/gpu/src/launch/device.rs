@@ -22,14 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A device behind a driver, as a backend.
 pub struct Gpu {
     pub(crate) status: Arc<Status>,
-    /// Held by the thread that records; all others enqueue one by one.
+    /// Locked by the thread that records. All other threads enqueue one by one.
     pub(crate) turn: RwLock<()>,
     pub(crate) tables: Tables,
     pub(crate) partials: Partials,
     pub(crate) programs: Programs,
     precision: Mutex<Precision>,
     pub(crate) is_blas_off: AtomicBool,
-    /// Of the library of products.
+    /// Device memory for the library of products.
     pub(crate) workspace: Mutex<Option<Buffer>>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) is_checked: AtomicBool,
@@ -59,12 +59,12 @@ impl fmt::Display for Launch {
 }
 
 impl Gpu {
-    /// Over a driver, with the user's cache of compiled programs.
+    /// A device over a driver, with the user's cache of compiled programs.
     pub fn new(driver: Arc<dyn Driver>) -> Gpu {
         Gpu::with_cache(driver, cache::default_folder())
     }
 
-    /// With a folder for compiled programs, or none.
+    /// A device with a folder for compiled programs, or without.
     pub fn with_cache(driver: Arc<dyn Driver>, folder: Option<PathBuf>) -> Gpu {
         let pool = Pool::new(driver);
         Gpu {
@@ -104,7 +104,7 @@ impl Gpu {
         self.pool.trim();
     }
 
-    /// In which products of f32 are computed.
+    /// The precision in which products of f32 are computed.
     pub(crate) fn precision(&self) -> Precision {
         *self.precision.lock()
     }
@@ -155,7 +155,7 @@ impl Gpu {
         self.driver().launch(&entry, geometry, &arguments, reached)
     }
 
-    /// Where a launch reports bad elements.
+    /// A slot in which a launch reports bad elements.
     pub(crate) fn status(&self, op: &'static str, check: Check) -> Result<Slot> {
         self.status.slot(op, check)
     }

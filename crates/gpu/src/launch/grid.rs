@@ -17,7 +17,7 @@ pub fn in_groups(n: usize, threads: usize) -> Geometry {
     groups(n.div_ceil(threads), threads)
 }
 
-/// So many groups of `threads`, or fewer, which then loop.
+/// `n` groups of `threads`, at most [`MOST_GROUPS`]: kernels loop over the others.
 pub fn groups(n: usize, threads: usize) -> Geometry {
     Geometry::new([n.clamp(1, MOST_GROUPS), 1, 1], threads)
 }

@@ -3,23 +3,23 @@
 use isograd_core::Operand;
 use smallvec::SmallVec;
 
-/// Extents, and the strides of several operands along them. Dimensions of size 1 are gone, and neighbours that every
-/// operand steps through in one go are one.
+/// Extents, and the strides of several operands along them. Dimensions of size 1 are dropped, and neighbouring dimensions
+/// that all operands step through uniformly are merged.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Joint {
     pub extents: SmallVec<[usize; 8]>,
-    /// Per operand.
+    /// The strides of each operand.
     pub strides: SmallVec<[SmallVec<[usize; 8]>; 4]>,
 }
 
 impl Joint {
-    /// Of operands with one shape.
+    /// The joint dimensions of operands with one shape.
     pub fn new<'a>(operands: impl Iterator<Item = &'a Operand<'a>> + Clone) -> Joint {
         let dims = operands.clone().next().map_or(&[][..], |o| o.layout.shape().dims());
         Joint::of(dims, operands.map(|o| o.layout.strides()))
     }
 
-    /// Of strides along the same extents.
+    /// The joint dimensions of strides along the same extents.
     pub fn of<'a>(dims: &[usize], operands: impl Iterator<Item = &'a [usize]>) -> Joint {
         let all: SmallVec<[&[usize]; 4]> = operands.collect();
         let mut extents: SmallVec<[usize; 8]> = SmallVec::new();
@@ -38,7 +38,7 @@ impl Joint {
         Joint { extents, strides }
     }
 
-    /// With a dimension of size 1 where there is none.
+    /// These dimensions, or one of size 1 if there are none.
     pub fn at_least_one(mut self) -> Joint {
         if self.extents.is_empty() {
             self.extents.push(1);
@@ -56,9 +56,8 @@ impl Joint {
     }
 
     /// Extents, then the strides of each operand, as kernels take them.
-    pub fn ints(&self) -> SmallVec<[i64; 32]> {
-        let strides = self.strides.iter().flatten();
-        self.extents.iter().chain(strides).map(|&v| v as i64).collect()
+    pub fn ints(&self) -> SmallVec<[usize; 32]> {
+        self.extents.iter().chain(self.strides.iter().flatten()).copied().collect()
     }
 
     /// Whether a position needs more than 31 bits.

@@ -1,5 +1,5 @@
-//! Tables in device memory over many tensors, from which the groups of one launch learn what to do. `kernels/common.h`
-//! says how they lie.
+//! Tables in device memory over many tensors, which give each group of one launch its tensor and chunk. `kernels/common.h`
+//! has their layout.
 
 use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
@@ -21,13 +21,13 @@ const GROUPS_PER_UNIT: usize = 16;
 pub struct Sets<'a> {
     /// The operands of each set, in the order in which the kernel takes them; not empty, and of one number of elements.
     pub sets: Vec<SmallVec<[&'a Operand<'a>; 8]>>,
-    /// How many of the last operands of a set have one element whatever that number is.
+    /// The number of operands at the end of a set that have one element each.
     pub numbers: usize,
     /// Elements that a thread takes side by side where a set's addresses allow it.
     pub vector: usize,
 }
 
-/// A table that is in use. What is launched while it lives finds it in memory.
+/// A table that is in use. It stays in memory for launches while this lives.
 pub struct InUse {
     table: Arc<Table>,
     reached: Vec<Address>,
@@ -80,7 +80,7 @@ impl InUse {
     /// The first arguments of a kernel that takes a table: where it is, its tensors, the size of a chunk.
     pub fn arguments(&self) -> Arguments {
         let list = Arguments::new().pointer(self.table.buffer.address).reaching(self.reached.clone());
-        list.int(self.tensors as i64).int(self.chunk as i64)
+        list.numbers([self.tensors, self.chunk])
     }
 
     /// A group for each chunk.

@@ -1,9 +1,10 @@
 //! Operands in device memory.
 
 use crate::driver::Address;
+use crate::launch::words::is_wide;
 use crate::memory::pool::Buffer;
 use crate::program::source::Variant;
-use isograd_core::{DType, Error, Memory, Operand, Result};
+use isograd_core::{Error, Memory, Operand, Result};
 use smallvec::SmallVec;
 
 /// The buffer behind memory of a GPU.
@@ -36,8 +37,12 @@ pub fn element_address(base: Address, operand: &Operand<'_>) -> Address {
 
 /// A program in the dtypes of `x`.
 pub fn variant(file: &'static str, x: &Operand<'_>) -> Variant {
-    let dtype = x.dtype;
-    let variant = Variant::new(file).define("T", dtype.name()).define("ACC", dtype.acc().name());
-    let variant = if dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
-    if x.layout.shape().numel() > i32::MAX as usize / 2 { variant.define("WIDE", true) } else { variant }
+    Variant::new(file).stored(x.dtype).flag("WIDE", is_wide(x.layout.shape().numel()))
+}
+
+/// The addresses of optional operands. `found` has the present ones in order. A kernel does not touch the pointer of an absent
+/// operand: `other` stands for it.
+pub fn optional<const N: usize>(found: &[Address], are_present: [bool; N], other: Address) -> [Address; N] {
+    let mut found = found.iter().copied();
+    are_present.map(|is_present| is_present.then(|| found.next()).flatten().unwrap_or(other))
 }

@@ -3,7 +3,7 @@
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
-use crate::launch::words::word;
+use crate::launch::words::fits;
 use crate::program::source::Variant;
 use isograd_core::DType;
 
@@ -23,7 +23,7 @@ pub struct Kept {
     pub bytes: usize,
     /// How many registers a thread of the largest team has for the numbers of an array.
     pub registers: usize,
-    /// Words that a thread reads at once of what it does not keep.
+    /// Words that a thread reads at once beyond the words that it keeps.
     pub batch: usize,
     /// Whether a word may not hold elements of two rows.
     pub is_whole: bool,
@@ -41,13 +41,13 @@ impl Kept {
     pub const READ: Kept = Kept { team: 256, ..Kept::NONE };
     /// One array.
     pub const ONE: Kept = Kept { held: 1, registers: 32, batch: 2, ..Kept::NONE };
-    /// One that is longer than these registers, of a kernel that computes little: half as many threads read more at once.
+    /// One array that does not fit these registers, of a kernel that computes little: half as many threads read more at once.
     const LONG: Kept = Kept { registers: 64, batch: 8, team: 512, together: 512, ..Kept::ONE };
-    /// One of 16 bits an element.
+    /// One array of 16-bit elements.
     pub const HALVES: Kept = Kept { team: 512, ..Kept::ONE };
-    /// Two.
+    /// Two arrays.
     pub const TWO: Kept = Kept { held: 2, bytes: 32, registers: 16, batch: 2, ..Kept::NONE };
-    /// One array, of which nothing is left out.
+    /// One array, kept whole.
     pub const ALL: Kept = Kept { registers: usize::MAX >> 8, batch: 1, ..Kept::NONE };
     /// Beside two arrays, a weight and two sums of each column.
     pub const COLUMNS: Kept = Kept { bytes: 32, registers: 8, batch: 1, is_whole: true, ..Kept::NONE };
@@ -71,9 +71,8 @@ pub fn rows(
 ) -> (Variant, Geometry) {
     let limits = gpu.driver().limits();
     let size = dtype.size();
-    let widest = 16 / size;
-    let fits = addresses.iter().all(|a| a.is_multiple_of(16)) && (!kept.is_whole || extent.is_multiple_of(widest));
-    let vector = if fits { widest } else { 1 };
+    let steps = kept.is_whole.then_some(extent);
+    let vector = if fits(16 / size, steps, addresses.iter().map(|&address| (address, size))) { 16 / size } else { 1 };
     let is_whole = extent.is_multiple_of(vector);
     let words = extent / vector;
     let most = kept.registers * size_of::<f32>() / dtype.acc().size() / vector;
@@ -90,13 +89,10 @@ pub fn rows(
     let mut variant = variant
         .define("THREADS", threads)
         .define("TEAM", team)
-        .define("VECTOR", vector)
-        .define("WORD", word(vector * size))
+        .words(vector, size)
         .define("BATCH", kept.batch)
-        .define("PER", per);
-    if is_whole {
-        variant = variant.define("WHOLE", true);
-    }
+        .define("PER", per)
+        .flag("WHOLE", is_whole);
     let mut geometry = Geometry::new([count.div_ceil(threads / team).clamp(1, 1 << 20), 1, 1], threads);
     if per > 0 && words > team * per {
         variant = variant.define("OTHERS", true).define("AT_ONCE", (kept.together / threads).max(1));
@@ -104,7 +100,7 @@ pub fn rows(
             let (most, word) = (words.div_ceil(team) - per, vector * size);
             let held = held_room(limits, kept, threads, dtype).saturating_sub(kept.held * word);
             let held = (held / (threads * word * kept.held)).min(most);
-            // Whole batches, if there is room for one: those that are held in part are slower.
+            // Whole batches, if there is room for one: a batch that is held in part is slower.
             let held = if held < kept.batch { held } else { held / kept.batch * kept.batch };
             variant = variant.define("HELD", held);
             geometry.given = kept.held * (held * threads + 1) * word;
@@ -113,7 +109,7 @@ pub fn rows(
     (variant, geometry)
 }
 
-/// Local memory that groups of so many threads may have for words, beside what joins need, so that they run together.
+/// Local memory for the words of a group of so many threads, so that groups run together. Joins have a part of their own.
 fn held_room(limits: &Limits, kept: Kept, threads: usize, dtype: DType) -> usize {
     let share = limits.given_memory * threads.min(kept.together) / kept.together;
     let joined = if limits.wave > 1 { threads.div_ceil(limits.wave) } else { threads };

@@ -1,4 +1,4 @@
-//! Memory in which groups of a launch leave results of parts for the last of them, which joins them.
+//! Memory in which groups of a launch leave partial results, which the last group joins.
 //!
 //! A device has one such memory. It is 0 before each launch that uses it and after it, so that launches of the one queue, and
 //! of recordings in that queue, take turns with it.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Allocations are made of this many bytes, so that buffers of similar sizes can take each other's place.
 const GRAIN: usize = 512;
-/// What kernels read at once: the last word of a tensor may lie partly behind its end.
+/// Bytes of the largest word. The last word of a tensor may reach beyond its end.
 const WORD: usize = 16;
 
 /// A driver and its memory.
@@ -25,7 +25,7 @@ pub struct Pool {
 struct State {
     stats: MemoryStats,
     free: HashMap<usize, Vec<Address>>,
-    /// What recordings use.
+    /// The memory that recordings use.
     held: HashMap<Address, Held>,
     /// While one is made.
     scope: Option<Scope>,
@@ -38,8 +38,8 @@ struct Held {
     parked: Option<usize>,
 }
 
-/// The memory of a recording that is being made. What it allocates is its own: only within it may freed memory be used
-/// again, because every replay writes it.
+/// The memory of a recording that is being made. Its allocations are its own: freed memory may be used again only within the
+/// recording, because every replay writes it.
 #[derive(Default)]
 struct Scope {
     uses: HashSet<Address>,
@@ -70,7 +70,7 @@ impl Pool {
 
     /// Memory for `bytes` bytes, at least one.
     ///
-    /// What is free now may still be used by work in the queue, but so will the new owner's work be, after it.
+    /// Work in the queue may still use free memory. The new owner's work runs after it in the same queue.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer> {
         self.buffer(bytes, bytes)
     }
@@ -138,7 +138,7 @@ impl Pool {
         }
     }
 
-    /// Starts to note what a recording uses.
+    /// Starts to note the memory that a recording uses.
     pub fn begin_scope(&self) {
         self.state.lock().scope = Some(Scope::default());
     }
@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// Takes back what a tensor had.
+    /// Takes back the memory of a tensor.
     fn put(&mut self, address: Address, size: usize) {
         if let Some(scope) = self.scope.as_mut().filter(|scope| scope.own.contains(&address)) {
             self.stats.captured += size;

@@ -18,7 +18,7 @@ const SLOTS: usize = 1024;
 /// position of a bad element; 1 if that has no place in 32 bits.
 const SLOT: usize = 32;
 
-/// What a kernel checks.
+/// The check of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// An index, which must be below this.
@@ -31,7 +31,7 @@ pub enum Check {
     Logits,
 }
 
-/// Where one launch reports, and what it checks.
+/// The slot of a launch, and its check.
 pub struct Slot {
     pub address: Address,
     op: &'static str,
@@ -46,11 +46,11 @@ pub struct Status {
 
 struct State {
     slots: Option<Buffer>,
-    /// Clean ones.
+    /// Clean slots.
     free: Vec<Address>,
-    /// Those that the next synchronising call reads.
+    /// Slots that the next synchronising call reads.
     pending: Vec<Slot>,
-    /// Those of recordings, which every one reads.
+    /// Slots of recordings, which every synchronising call reads.
     kept: HashMap<usize, Vec<Slot>>,
     recordings: usize,
 }
@@ -101,7 +101,7 @@ impl Status {
         self.state.lock().pending.push(slot);
     }
 
-    /// Gives the slots that are pending to a recording: those that were left while it was made.
+    /// Gives the slots that were left while a recording was made to that recording.
     pub fn keep(self: &Arc<Self>) -> Kept {
         let mut state = self.state.lock();
         state.recordings += 1;

@@ -5,7 +5,7 @@ use isograd_core::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Tables that are kept: those of a training step come back in the next, as memory does from the pool.
+/// The number of tables that are kept. A training step uses the tables of the step before, as its memory comes from the pool.
 const KEPT: usize = 16;
 
 /// The tables of a device, the last used one last.

@@ -4,9 +4,9 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
-use crate::launch::operands::{addresses, variant};
+use crate::launch::operands::{addresses, optional, variant};
 use crate::launch::rows::SHORT;
-use crate::launch::words::{vector_of, word};
+use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::norm::NormGradient;
 use crate::program::source::Variant;
@@ -18,7 +18,7 @@ use isograd_core::{Call, DType, Operand, Result, Tensor};
 const BATCH: usize = 4;
 /// Groups of a multiprocessor: as many as run together.
 const TOGETHER: usize = 4;
-/// Threads that read neighbouring channels, where what a channel has side by side is short.
+/// Threads that read neighbouring channels, where a channel has few contiguous elements.
 const COLUMNS: usize = 32;
 /// The longest sum without a tree.
 const TERMS: usize = 4096;
@@ -65,11 +65,10 @@ impl Parts {
         let variant = variant
             .define("THREADS", threads)
             .define("COLUMNS", columns)
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * dtype.size()))
+            .words(vector, dtype.size())
             .define("BATCH", BATCH)
-            .define("PER", 0usize);
-        let variant = if threads > COLUMNS { variant.define("AT_ONCE", TOGETHER) } else { variant };
+            .define("PER", 0usize)
+            .optional("AT_ONCE", (threads > COLUMNS).then_some(TOGETHER));
         let geometry = Geometry::new([groups, words.div_ceil(length), 1], threads);
         (variant, Parts { geometry, channels, words, width, length })
     }
@@ -77,8 +76,7 @@ impl Parts {
     /// The arguments of an entry: pointers, then how channels are cut.
     fn arguments<const N: usize>(&self, pointers: [Address; N]) -> Arguments {
         let sizes = [self.channels, self.words, self.width, self.length];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-        sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64))
+        Arguments::new().pointers(pointers).numbers(sizes)
     }
 
     /// Bytes of a number of `dtype` for each part.
@@ -88,16 +86,15 @@ impl Parts {
 }
 
 fn program(call: &Call<'_>, norm: &BatchNorm, p: DType, running: DType) -> Variant {
-    let variant = variant("batch_norm.c", &call.inputs[0]).define("P", p.name()).define("R", running.name());
-    let names = [("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)].into_iter();
-    names.filter(|(_, is_set)| *is_set).fold(variant, |variant, (name, _)| variant.define(name, true))
+    let variant = variant("batch_norm.c", &call.inputs[0]).define("P", p).define("R", running);
+    variant.flags([("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)])
 }
 
 fn dtype_of(operands: &[Operand<'_>], at: usize, or: DType) -> DType {
     operands.get(at).map_or(or, |operand| operand.dtype)
 }
 
-/// Two launches: the sums of parts, and what they come to, with which x is normalised. Of running statistics one.
+/// Two launches: the sums of parts, then their joins and the normalised x. One with running statistics.
 fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let BatchNorm { has_weight, has_bias, moments, counts_batches: is_counted, momentum, .. } = *norm;
     let (is_updated, is_given) = (moments == ChannelMoments::Update, moments == ChannelMoments::Given);
@@ -106,17 +103,16 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let parameters = has_weight as usize + has_bias as usize;
     let p = if parameters > 0 { call.inputs[1].dtype } else { x.dtype };
     let running = if is_given { dtype_of(call.inputs, 1 + parameters, p) } else { dtype_of(call.outputs, 3, p) };
-    let flags =
-        [(is_given, "GIVEN"), (is_updated, "UPDATED"), (is_counted, "COUNTED"), (momentum.is_some(), "MOMENTUM")];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(program(call, norm, p, running), |variant, (_, name)| variant.define(name, true));
+    let program = program(call, norm, p, running).flags([
+        ("GIVEN", is_given),
+        ("UPDATED", is_updated),
+        ("COUNTED", is_counted),
+        ("MOMENTUM", momentum.is_some()),
+    ]);
     let (program, parts) = Parts::new(gpu, norm, x.dtype, program, &[inputs[0], outputs[0]]);
-    // A kernel does not read a pointer that is not there: any other stands for it.
-    let mut found = inputs[1..].iter().chain(&outputs[3..]).copied();
-    let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(outputs[1]);
-    let (weight, bias) = (optional(has_weight), optional(has_bias));
-    let kept = is_given || is_updated;
-    let (running_mean, running_var, batches) = (optional(kept), optional(kept), optional(is_counted));
+    let (found, kept) = ([&inputs[1..], &outputs[3..]].concat(), is_given || is_updated);
+    let [weight, bias, running_mean, running_var, batches] =
+        optional(&found, [has_weight, has_bias, kept, kept, is_counted], outputs[1]);
     let bytes = if is_given { 0 } else { parts.bytes(x.dtype.acc()) };
     let (sums, squares) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     if !is_given {
@@ -127,11 +123,11 @@ fn batch_norm(gpu: &Gpu, call: &Call<'_>, norm: &BatchNorm) -> Result<()> {
     let [y, mean, rstd] = [0, 1, 2].map(|i| outputs[i]);
     let pointers = [inputs[0], weight, bias, s, q, running_mean, running_var, batches, y, mean, rstd];
     let acc = x.dtype.acc();
-    let arguments = parts.arguments(pointers).float(norm.eps, acc).float(momentum.unwrap_or_default(), acc);
+    let arguments = parts.arguments(pointers).floats([norm.eps, momentum.unwrap_or_default()], acc);
     gpu.launch(program, "batch_norm", parts.geometry, &arguments)
 }
 
-/// Two launches: the sums of parts, and what they come to, with which gradients are written. One if no sum is wanted.
+/// Two launches: the sums of parts, then their joins and the gradients. One if no sum is wanted.
 fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Result<()> {
     let BatchNormBackward { norm, wanted } = of;
     let is_given = norm.moments == ChannelMoments::Given;
@@ -139,15 +135,13 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
     let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, x, mean, rstd], weight, dx, parameters: [dweight, dbias], p } = found;
     let sums_up = wanted.parameters || !is_given;
-    let flags = [
-        (true, "BACKWARD"),
-        (is_given, "GIVEN"),
-        (sums_up, "SUMS"),
-        (wanted.dx, "DX"),
-        (wanted.parameters, "PARAMETERS"),
-    ];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(program(call, norm, p, p), |variant, (_, name)| variant.define(name, true));
+    let program = program(call, norm, p, p).flags([
+        ("BACKWARD", true),
+        ("GIVEN", is_given),
+        ("SUMS", sums_up),
+        ("DX", wanted.dx),
+        ("PARAMETERS", wanted.parameters),
+    ]);
     let (program, parts) = Parts::new(gpu, norm, call.inputs[0].dtype, program, &[dy, x, dx]);
     let bytes = if sums_up { parts.bytes(acc) } else { 0 };
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
@@ -160,7 +154,7 @@ fn batch_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &BatchNormBackward) -> Re
         geometry.groups[1] = 1;
     }
     let pointers = [dy, x, mean, rstd, weight, slopes.address, sums.address, dx, dweight, dbias];
-    let arguments = parts.arguments(pointers).int(parts.geometry.groups[1] as i64);
+    let arguments = parts.arguments(pointers).int(parts.geometry.groups[1]);
     gpu.launch(program, "batch_norm_backward", geometry, &arguments)
 }
 

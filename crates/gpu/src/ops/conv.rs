@@ -79,19 +79,17 @@ fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> 
     };
     let strides = |bias: &Operand<'_>| [bias.layout.strides()[0], bias.layout.strides()[1], 0];
     let c = call.inputs.get(2).map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
-    let loading = Loading { file: "conv.h", defines: defines(map, geometry), ints: ints(map, geometry) };
+    let loading = Loading { file: "conv.h", flags: flags(map, geometry), ints: ints(map, geometry) };
     matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y, is_wide, loading })
 }
 
-fn defines(map: Map, geometry: &Geometry) -> Vec<(&'static str, usize)> {
+fn flags(map: Map, geometry: &Geometry) -> [(&'static str, bool); 2] {
     let Windows { input, output, kernel, .. } = geometry.windows;
-    let is_flat = [input, output, kernel].iter().all(|extents| extents[0] == 1);
-    let flags = [(map.flag(), true), ("FLAT", is_flat)];
-    flags.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1)).collect()
+    [(map.flag(), true), ("FLAT", [input, output, kernel].iter().all(|extents| extents[0] == 1))]
 }
 
 /// `Extents` of `conv.h`.
-fn ints(map: Map, geometry: &Geometry) -> Vec<i64> {
+fn ints(map: Map, geometry: &Geometry) -> Vec<usize> {
     let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
     let [_, height, width] = if map == Map::Input { windows.input } else { windows.output };
     let [_, kernel_height, kernel_width] = windows.kernel;
@@ -99,7 +97,7 @@ fn ints(map: Map, geometry: &Geometry) -> Vec<i64> {
     let divisors = [width, height, windows.outputs(), windows.window(), kernel_height, kernel_width];
     let own = [groups, channels, outputs].into_iter().chain(by_dimension.into_iter().flatten());
     let dividers = divisors.into_iter().chain(windows.stride).map(divider);
-    own.map(|v| v as i64).chain(dividers).collect()
+    own.chain(dividers).collect()
 }
 
 const EXAMPLES: &[Example] = &[|d, t| {

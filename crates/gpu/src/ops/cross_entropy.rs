@@ -5,7 +5,7 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each, group_size};
-use crate::launch::operands::{addresses, variant};
+use crate::launch::operands::{addresses, optional, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -68,35 +68,32 @@ impl Loss<'_> {
         self.total != LossTotal::None
     }
 
-    /// What the sum of losses is divided by, if that is known beforehand.
+    /// The divisor of the sum of losses if it is known before the launch, else 0.
     fn divisor(&self) -> f64 {
         if let LossTotal::Sum { divisor } = self.total { divisor } else { 0.0 }
     }
 
     fn define(&self, variant: Variant) -> Variant {
-        let flags = [
+        variant.flags([
             ("WEIGHT", self.has_weight),
             ("BYTES", self.has_bytes),
             ("SMOOTHING", self.smoothing > 0.0),
             ("REDUCED", self.is_reduced()),
             ("MEAN", self.total == LossTotal::Mean),
             ("LOGARITHMS", self.is_logarithm),
-        ];
-        flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
+        ])
     }
 
     /// The program for these logits and targets.
     fn variant(&self, logits: &Operand<'_>, target: &Operand<'_>) -> Variant {
         let loss = if self.is_reduced() { self.acc } else { logits.dtype };
-        let variant = variant("cross_entropy.c", logits).define("I", target.dtype.name()).define("LOSS", loss.name());
-        self.define(variant)
+        self.define(variant("cross_entropy.c", logits).define("I", target.dtype).define("LOSS", loss))
     }
 
     /// Adds the numbers that all kernels of logits take.
     fn numbers(&self, arguments: Arguments) -> Arguments {
-        let arguments = arguments.int(self.count() as i64).int(self.classes as i64).int(self.ignored);
-        let share = self.smoothing / self.classes as f64;
-        arguments.float(1.0 - self.smoothing, self.acc).float(share, self.acc)
+        let shares = [1.0 - self.smoothing, self.smoothing / self.classes as f64];
+        arguments.numbers([self.count(), self.classes]).int(self.ignored).floats(shares, self.acc)
     }
 }
 
@@ -105,18 +102,15 @@ fn cross_entropy(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()> {
     let bytes = a.acc.size() * if a.is_reduced() { a.count() } else { 0 };
     let (losses, counts) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let slot = gpu.status(call.op, Check::Class(a.classes))?;
-    // A kernel does not touch what is not there: any other address stands for it.
-    let mut numbers = inputs[2..].iter();
-    let mut optional = |is_there: bool| if is_there { numbers.next().copied() } else { None }.unwrap_or(inputs[0]);
-    let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));
+    let [weight, bytes] = optional(&inputs[2..], [a.has_weight, a.has_bytes], inputs[0]);
     let (loss, count) = if a.is_reduced() { (losses.address, counts.address) } else { (outputs[0], outputs[1]) };
     let pointers = [inputs[0], inputs[1], weight, bytes, loss, count, outputs[1]];
-    let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer)).pointer(slot.address);
+    let arguments = a.numbers(Arguments::new().pointers(pointers)).pointer(slot.address);
     let logits = &call.inputs[0];
     let variant = a.variant(logits, &call.inputs[1]);
     if a.by_column() || a.is_logarithm {
         let variant = variant.define("THREADS", THREADS);
-        gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner as i64))?;
+        gpu.launch(variant, "cross_entropy_columns", each(a.count()), &arguments.int(a.inner))?;
     } else {
         let (variant, geometry) = rows(gpu, variant, logits.dtype, a.outer, a.classes, &inputs[..1], Kept::READ);
         gpu.launch(variant, "cross_entropy_rows", geometry, &arguments)?;
@@ -145,9 +139,9 @@ fn total(
     let program = a.define(variant("cross_entropy.c", logits)).define("TOTAL", true).define("THREADS", threads);
     let geometry = |groups: usize| Geometry::new([groups, 1, 1], threads);
     let (n, parts) = (a.count(), a.count().div_ceil(PART));
-    let arguments = |pointers: [Address; 4]| pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
     let finish = |[losses, counts]: [Address; 2], n: usize| {
-        let arguments = arguments([losses, counts, outputs[0], outputs[1]]).int(n as i64).float(a.divisor(), a.acc);
+        let pointers = [losses, counts, outputs[0], outputs[1]];
+        let arguments = Arguments::new().pointers(pointers).int(n).float(a.divisor(), a.acc);
         gpu.launch(program.clone(), "cross_entropy_total", geometry(1).following(), &arguments)
     };
     if parts == 1 {
@@ -155,25 +149,23 @@ fn total(
     }
     let (loss_parts, count_parts) = (gpu.scratch(parts * a.acc.size())?, gpu.scratch(parts * a.acc.size())?);
     let of_parts = [loss_parts.address, count_parts.address];
-    let sums = arguments([losses, counts, of_parts[0], of_parts[1]]).int(n as i64).int(PART as i64);
+    let sums = Arguments::new().pointers([losses, counts, of_parts[0], of_parts[1]]).numbers([n, PART]);
     gpu.launch(program.clone(), "cross_entropy_parts", geometry(parts), &sums)?;
     finish(of_parts, parts)
 }
 
 fn cross_entropy_backward(gpu: &Gpu, call: &Call<'_>, a: &Loss<'_>) -> Result<()> {
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-    let mut rest = inputs[4..].iter();
-    let mut optional = |is_there: bool| if is_there { rest.next().copied() } else { None }.unwrap_or(inputs[0]);
-    let (weight, bytes) = (optional(a.has_weight), optional(a.has_bytes));
-    let (divisor, weights) = (optional(a.is_reduced()), optional(a.has_weight && a.smoothing > 0.0));
+    let are_present = [a.has_weight, a.has_bytes, a.is_reduced(), a.has_weight && a.smoothing > 0.0];
+    let [weight, bytes, divisor, weights] = optional(&inputs[4..], are_present, inputs[0]);
     let [dy, logits, target, statistics] = [0, 1, 2, 3].map(|i| inputs[i]);
     let pointers = [dy, divisor, logits, target, weight, weights, bytes, statistics, outputs[0]];
-    let arguments = a.numbers(pointers.into_iter().fold(Arguments::new(), Arguments::pointer));
+    let arguments = a.numbers(Arguments::new().pointers(pointers));
     let x = &call.inputs[1];
     let variant = a.variant(x, &call.inputs[2]);
     if a.by_column() {
         let geometry = each(a.count() * a.classes);
-        let arguments = arguments.int(a.inner as i64);
+        let arguments = arguments.int(a.inner);
         return gpu.launch(variant.define("THREADS", THREADS), "cross_entropy_columns_backward", geometry, &arguments);
     }
     let (variant, geometry) = rows(gpu, variant, x.dtype, a.outer, a.classes, &[logits, outputs[0]], Kept::NONE);

@@ -1,9 +1,10 @@
-//! Ops of a program's own, whose text is compiled as those of the repository are.
+//! Ops that a program defines. Their text is compiled as the repository's kernels are.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::addresses;
+use crate::launch::words::is_wide;
 use crate::program::source::Variant;
 use isograd_core::custom::{CustomOp, Launch};
 use isograd_core::{Call, DType, Error, Result};
@@ -30,27 +31,19 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, op: &'static CustomOp) -> Result<()> {
     let acc = all().map(|o| o.dtype).find(|dtype| dtype.is_float()).map_or(DType::I64, DType::acc);
     // Another op may have the name.
     let digest = Sha256::digest(text);
-    let mut variant = Variant::new(op.name)
+    let variant = Variant::new(op.name)
         .define("CUSTOM", i64::from(i32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])))
-        .define("T", y.dtype.name())
-        .define("ACC", acc.name())
+        .define("T", y.dtype)
+        .define("ACC", acc)
         .define("THREADS", geometry.threads)
-        .define("EACH(i)", "for (i64 i = GROUP * THREADS + LANE; i < n; i += GROUPS * THREADS)");
-    for (name, input) in INPUTS.into_iter().zip(call.inputs) {
-        variant = variant.define(name, input.dtype.name());
-    }
-    if acc == DType::I64 {
-        variant = variant.define("INTEGER", true);
-    }
-    if all().any(|o| o.dtype == DType::F64) {
-        variant = variant.define("NEEDS_F64", true);
-    }
-    if all().any(|o| o.layout.shape().numel() > i32::MAX as usize / 2) {
-        variant = variant.define("WIDE", true);
-    }
+        .define("EACH(i)", "for (i64 i = GROUP * THREADS + LANE; i < n; i += GROUPS * THREADS)")
+        .flag("INTEGER", acc == DType::I64)
+        .flag("NEEDS_F64", all().any(|o| o.dtype == DType::F64))
+        .flag("WIDE", all().any(|o| is_wide(o.layout.shape().numel())));
+    let inputs = INPUTS.into_iter().zip(call.inputs);
+    let variant = inputs.fold(variant, |variant, (name, input)| variant.define(name, input.dtype));
     let tensors = addresses(call.inputs)?.into_iter().chain(addresses(call.outputs)?);
-    let arguments = tensors.fold(Arguments::new(), Arguments::pointer).int(n as i64);
-    let arguments = call.ints.iter().fold(arguments, |all, &v| all.int(v));
-    let arguments = call.floats.iter().fold(arguments, |all, &v| all.float(v, acc));
+    let arguments = Arguments::new().pointers(tensors).int(n).numbers(call.ints.iter().copied());
+    let arguments = arguments.floats(call.floats.iter().copied(), acc);
     gpu.generated(variant, op.name, &|| text.to_string(), geometry, &arguments)
 }

@@ -1,4 +1,4 @@
-//! Losses of distances between rows: a launch for those of all rows, and one for the gradients.
+//! Losses of distances between rows: a launch for the losses of all rows, and one for the gradients.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -32,29 +32,24 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: DistanceLoss, share: Option<f64>) -> Resu
     let first = is_backward as usize;
     let (x, names) = (&call.inputs[first], &inputs[first..]);
     let [count, extent] = [0, 1].map(|d| x.layout.shape()[d]);
-    // A kernel does not touch what is not there: any other address stands for it.
+    // A kernel does not touch the pointer of an absent operand: any other address stands for it.
     let (a, b, third) = (names[0], names[1], names[2]);
     let (c, like) = if loss == RowLoss::Contrastive { (a, third) } else { (third, a) };
     let pointers = match is_backward {
         false => vec![a, b, c, like, outputs[0], outputs[1]],
         true => vec![inputs[0], a, b, c, like, names[3], outputs[0], outputs[1], outputs[outputs.len() - 1]],
     };
-    let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.int(count as i64).int(extent as i64);
     let acc = x.dtype.acc();
-    let arguments = [margin, order, eps].into_iter().fold(arguments, |list, v| list.float(v, acc));
+    let arguments = Arguments::new().pointers(pointers).numbers([count, extent]).floats([margin, order, eps], acc);
     let arguments = match share {
-        Some(share) => arguments.int(i64::from(call.inputs[0].layout.shape().numel() == count)).float(share, acc),
+        Some(share) => arguments.int(call.inputs[0].layout.shape().numel() == count).float(share, acc),
         None => arguments,
     };
-    let flags = [
-        (loss == RowLoss::Contrastive, "LIKE"),
-        (loss == RowLoss::NearestTriplet, "NEAREST"),
-        (is_backward, "BACKWARD"),
-    ];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(variant("distance.c", x), |variant, (_, name)| variant.define(name, true));
-    let program = if order == 1.0 || order == 2.0 { program.define("ORDER", order as usize) } else { program };
+    let program = variant("distance.c", x)
+        .flag("LIKE", loss == RowLoss::Contrastive)
+        .flag("NEAREST", loss == RowLoss::NearestTriplet)
+        .flag("BACKWARD", is_backward)
+        .optional("ORDER", (order == 1.0 || order == 2.0).then_some(order as usize));
     let written = if is_backward { &outputs[..] } else { &[] };
     let all = [&[a, b, c], written].concat();
     let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &all, Kept::READ);

@@ -1,11 +1,11 @@
-//! A row of the pointwise table over many sets of tensors, in one launch; with norms or sums of what it does not write, in
-//! two.
+//! A row of the pointwise table over many sets of tensors, in one launch. A second launch joins norms or sums of results that are
+//! not written.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::multi_tensor::Sets;
-use crate::launch::operands::place;
+use crate::launch::operands::{addresses, place};
 use crate::memory::status::Check;
 use crate::ops::elementwise::{Body, Plan, acc, value_error_of};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
@@ -43,7 +43,7 @@ impl FusedLaunch for PointwiseTotal {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         let (row, attributes) = (self.row, self.attributes.iter().copied().collect());
         let each = Each { row, shared: self.numbers, numbers: 0, attributes };
-        // The absolute values are the rows' affair.
+        // The row computes the absolute values itself.
         run(gpu, call, &each, Some(Sums { kept: 1, kind: Total::AbsSum, divisor: self.divisor }))
     }
 }
@@ -79,9 +79,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
     let sets = Sets { sets: (0..count).map(set).collect(), numbers, vector: plan.vector };
     let plan = Plan { is_wide: sets.is_wide(), ..plan };
     let table = sets.table(gpu)?;
-    let add = |list: Arguments, operand: &Operand<'_>| Ok(list.pointer(place(operand)?));
-    let arguments = shared.iter().try_fold(table.arguments(), add)?;
-    let arguments = attributes.iter().fold(arguments, |list, &k| list.float(k, plan.acc));
+    let arguments = table.arguments().pointers(addresses(shared)?).floats(attributes.iter().copied(), plan.acc);
     let variant = variant(&plan, numbers);
     let launch = |arguments: Arguments| -> Result<()> {
         let text = || text(&plan, numbers);
@@ -97,7 +95,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, each: &Each, sums: Option<Sums>) -> Result<()
     let Some(totals) = totals.first() else { return launch(arguments) };
     let parts = gpu.scratch(table.chunks * kept * plan.acc.size())?;
     launch(arguments.float(share, plan.acc).pointer(parts.address))?;
-    let arguments = table.arguments().pointer(parts.address).int(kept as i64).float(divisor * share, plan.acc);
+    let arguments = table.arguments().pointer(parts.address).int(kept).float(divisor * share, plan.acc);
     let arguments = arguments.pointer(place(totals)?);
     let variant = total::variant(kind, totals.dtype, plan.acc, &sets);
     gpu.launch(variant, "totals", groups(sets.sets.len() * kept, THREADS).following(), &arguments)
@@ -108,7 +106,7 @@ pub fn share_of(count: f64) -> f64 {
     if count >= 1.0 && count.is_finite() { 0.5 / count.log2().floor().exp2() } else { 1.0 }
 }
 
-/// How the first set, of own inputs, shared inputs and targets, is computed, and so are the others.
+/// The plan for the first set, of own inputs, shared inputs and targets. All other sets share it.
 fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]; 3], numbers: usize) -> Result<Plan> {
     let dtype = |o: &Operand<'_>| o.dtype;
     let all = own.iter().chain(shared).chain(targets).map(dtype);
@@ -132,7 +130,7 @@ fn plan(call: &Call<'_>, row: Pointwise, [own, shared, targets]: [&[Operand<'_>]
     })
 }
 
-/// The operands of a set that move, its numbers, and what is shared, by their places in the plan.
+/// The moving operands of a set, its numbers, and the operands that all sets share, as positions in the plan.
 fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>) {
     let moving: Vec<usize> = (0..plan.is_still.len()).filter(|&k| !plan.is_still[k]).collect();
     let first = plan.is_still.iter().position(|&still| still).unwrap_or(plan.inputs.len());
@@ -142,13 +140,11 @@ fn parts(plan: &Plan, numbers: usize) -> (Vec<usize>, Range<usize>, Range<usize>
 fn variant(plan: &Plan, numbers: usize) -> Variant {
     let (moving, ..) = parts(plan, numbers);
     let variant = Variant::new("each").define("THREADS", THREADS).define("OPERANDS", moving.len() + numbers);
-    let variant = plan.describe(variant);
-    let variant = if plan.is_squared { variant.define("SQUARED", true) } else { variant };
+    let variant = plan.describe(variant).flag("SQUARED", plan.is_squared);
     if plan.sums == 0 {
         return variant;
     }
-    let variant = variant.define("SUMS", plan.sums).define("ACC", plan.acc.name());
-    if plan.near.is_empty() { variant } else { variant.define("NEAR_SUMS", true) }
+    variant.define("SUMS", plan.sums).define("ACC", plan.acc).flag("NEAR_SUMS", !plan.near.is_empty())
 }
 
 fn text(plan: &Plan, numbers: usize) -> String {

@@ -6,10 +6,10 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address};
-use crate::launch::words::{bits, word};
+use crate::launch::words::{bits, fits};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
-use crate::program::source::{FLOATS, Variant, near};
+use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::ops::fused_pointwise::Halves;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
@@ -17,7 +17,7 @@ use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-/// What a kernel does with an element.
+/// The computation of an element.
 #[derive(Clone, Copy)]
 pub enum Body {
     Fill,
@@ -26,7 +26,7 @@ pub enum Body {
     Row(Pointwise),
 }
 
-/// What the text of a kernel depends on.
+/// A kernel before its text is generated: all that the text depends on.
 pub struct Plan {
     pub body: Body,
     /// The arithmetic's dtype: f32, f64 or i64.
@@ -43,7 +43,7 @@ pub struct Plan {
     pub sums: usize,
     /// Whether their squares are.
     pub is_squared: bool,
-    /// What the row calls in place of functions that are exact, if all results are rounded to 16 bits.
+    /// Definitions of less exact functions for the row, if all results are rounded to 16 bits.
     pub near: &'static str,
 }
 
@@ -78,30 +78,26 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let n = joint.numel();
     let mut ints = joint.ints();
     if plan.vector > 1 && plan.rank > 1 {
-        ints[plan.rank - 1] /= plan.vector as i64;
+        ints[plan.rank - 1] /= plan.vector;
     }
-    let mut arguments = addresses.iter().fold(Arguments::new(), |list, &a| list.pointer(a)).ints(&ints).int(n as i64);
-    match body {
-        Body::Fill if acc == DType::I64 => arguments = arguments.int(call.ints[0]),
+    let arguments = Arguments::new().pointers(addresses).ints(&ints).int(n);
+    let arguments = match body {
+        Body::Fill if acc == DType::I64 => arguments.int(call.ints[0]),
         // The kernel rounds an f32 to 16 bits.
-        Body::Fill if plan.outputs[0].size() == 2 => {
-            arguments = arguments.float(round_to_odd(call.floats[0]).into(), acc)
-        }
-        Body::Fill => arguments = arguments.float(call.floats[0], acc),
-        Body::Row(_) if acc == DType::I64 => arguments = call.ints.iter().fold(arguments, |list, &k| list.int(k)),
-        Body::Row(_) => arguments = call.floats.iter().fold(arguments, |list, &k| list.float(k, acc)),
-        Body::Copy | Body::Cast => {}
-    }
+        Body::Fill if plan.outputs[0].size() == 2 => arguments.float(round_to_odd(call.floats[0]).into(), acc),
+        Body::Fill => arguments.float(call.floats[0], acc),
+        Body::Row(_) if acc == DType::I64 => arguments.numbers(call.ints.iter().copied()),
+        Body::Row(_) => arguments.floats(call.floats.iter().copied(), acc),
+        Body::Copy | Body::Cast => arguments,
+    };
     let slot = if plan.checks() { Some(gpu.status(call.op, Check::Value)?) } else { None };
-    if let Some(slot) = &slot {
-        arguments = arguments.pointer(slot.address);
-    }
+    let arguments = arguments.pointers(slot.as_ref().map(|slot| slot.address));
     gpu.generated(plan.variant(ints.len()), "elementwise", &|| plan.text(), each(n.div_ceil(plan.vector)), &arguments)?;
     let Some(slot) = slot else { return Ok(()) };
     gpu.checked(slot, |position| value_error_of(gpu, call.op, call.inputs.iter(), position, acc))
 }
 
-/// What is wrong with element `position` of operands of one shape, or of rank 0.
+/// The error of a refused element, at `position` of operands of one shape or of rank 0.
 pub fn value_error_of<'a>(
     gpu: &Gpu,
     op: &'static str,
@@ -164,12 +160,11 @@ fn vector(joint: &Joint, operands: &[&Operand<'_>], addresses: &[u64]) -> usize 
     let moving = || joint.strides.iter().zip(operands).zip(addresses).filter(|((s, _), _)| s.last() != Some(&0));
     let Some(size) = moving().map(|((_, o), _)| o.dtype.size()).max() else { return 1 };
     let vector = 16 / size;
-    let fits = moving().all(|((strides, o), &address)| {
-        let (last, outer) = strides.split_last().unwrap_or((&0, &[]));
-        let aligned = address % (vector * o.dtype.size()) as u64 == 0;
-        *last == 1 && aligned && outer.iter().all(|s| s % vector == 0)
-    });
-    if fits && (joint.rank() == 1 || last % vector == 0) { vector } else { 1 }
+    let are_contiguous = moving().all(|((strides, _), _)| strides.last() == Some(&1));
+    let outer = moving().flat_map(|((strides, _), _)| &strides[..joint.rank() - 1]).copied();
+    let steps = outer.chain((joint.rank() > 1).then_some(last));
+    let memory = moving().map(|((_, o), &address)| (address, o.dtype.size()));
+    if are_contiguous && fits(vector, steps, memory) { vector } else { 1 }
 }
 
 impl Plan {
@@ -200,20 +195,16 @@ impl Plan {
     /// Adds all that the text depends on.
     pub fn describe(&self, variant: Variant) -> Variant {
         let still = self.is_still.iter().enumerate().map(|(k, &still)| (still as usize) << k).sum::<usize>();
-        let mut variant = variant
+        let variant = variant
             .define("ROW", self.name())
             .define("RANK", self.rank)
             .define("VECTOR", self.vector)
-            .define("STILL", still);
+            .define("STILL", still)
+            .flags([("NEEDS_F64", self.acc == DType::F64), ("WIDE", self.is_wide)]);
         const NAMES: [&str; 16] =
             ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12", "T13", "T14", "T15"];
-        for (name, (dtype, _)) in NAMES.into_iter().zip(self.operands()) {
-            variant = variant.define(name, dtype);
-        }
-        if self.acc == DType::F64 {
-            variant = variant.define("NEEDS_F64", true);
-        }
-        if self.is_wide { variant.define("WIDE", true) } else { variant }
+        let operands = NAMES.into_iter().zip(self.operands());
+        operands.fold(variant, |variant, (name, (dtype, _))| variant.define(name, dtype))
     }
 
     /// The arithmetic and the row that the kernel calls. Nothing is contracted, so that elements have the same bits whether
@@ -370,8 +361,8 @@ impl Plan {
         }
     }
 
-    /// Adds up the results that are not stored: as shares of a mean, or their squares in three ways, of which two are far inside of
-    /// the range where the first is not.
+    /// Adds up the results that are not stored: as shares of a mean, or as squares. Squares are summed at three scales, so that one
+    /// of the sums is in range.
     fn add(&self, indent: &str, text: &mut String) {
         for i in 0..self.sums {
             let r = format!("r{}", self.outputs.len() + i);
@@ -386,7 +377,7 @@ impl Plan {
     pub fn vector_body(&self, text: &mut String) {
         let all = self.operands();
         let is_inout = matches!(self.body, Body::Row(row) if row.is_inout());
-        // Between the stores of its halves, what branches would keep a word in memory.
+        // A branch between the stores of a word's halves would keep the word in memory instead of a register.
         let is_half = |size: usize| size == 2;
         for (k, &(storage, size)) in all.iter().enumerate() {
             let (name, word) = (self.operand(k), word(self.vector * size));
@@ -427,8 +418,8 @@ impl Plan {
     }
 }
 
-/// The type and the value of `x` converted: floats to integers are cut off and saturate, NaN becomes 0. What goes to 16 bits keeps
-/// what decides how it is rounded.
+/// The type and the value of `x` converted: floats to integers are cut off and saturate, NaN becomes 0. A value for
+/// 16 bits keeps the bits that decide its rounding.
 fn cast(x: &str, from: DType, to: DType) -> (&'static str, String) {
     match (from.is_float(), to) {
         (_, DType::F64) => ("f64", format!("(f64){x}")),

@@ -1,4 +1,4 @@
-//! What a family of kernels tells of itself: which fused ops it launches, and calls that launch all of its kernels.
+//! A family of kernels: the fused ops that it launches, and calls that launch all of its kernels.
 
 use crate::driver::Limits;
 use crate::launch::device::Gpu;
@@ -37,7 +37,7 @@ pub fn is_float(dtype: DType, limits: &Limits) -> bool {
     dtype.is_float() && (dtype != DType::F64 || limits.has_f64)
 }
 
-/// What runs the descriptors of one type.
+/// The launcher of descriptors of one type.
 pub struct Launcher {
     id: fn() -> TypeId,
     path: fn() -> &'static str,

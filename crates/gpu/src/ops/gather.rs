@@ -5,17 +5,17 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::layout::Joint;
 use crate::launch::operands::place;
-use crate::launch::words::{vectors, word};
+use crate::launch::words::{fits, widest};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, zeros};
 use crate::ops::index::{Places, bad, ints, is_wide};
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::{Call, DType, Result};
 use smallvec::{SmallVec, smallvec};
 
 pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
-/// Elements for each multiprocessor, from which on those that are picked are read in tiles, and bytes of a tile's row.
+/// Elements of y for each multiprocessor from which on x is read in tiles, and bytes of a tile's row.
 const MANY_PICKS: usize = 32768;
 const TILE: usize = 128;
 
@@ -37,17 +37,17 @@ impl Take {
             return Take::Each(1);
         };
         let length = joint.extents[joint.rank() - 1];
-        let fits = |steps: &[usize], v: usize| length.is_multiple_of(v) && steps.iter().all(|s| s % v == 0);
-        let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes.min(16) as u64);
         if (*last, *step) == (0, 1) {
-            let is_there = |&v: &usize| {
-                fits(x_outer, v) && along.is_multiple_of(v) && [x, y].iter().all(|&a| is_aligned(a, v * size))
+            let steps = x_outer.iter().copied().chain([length, along]);
+            return match widest(16 / size, steps, [(x, size), (y, size)]) {
+                1 => Take::Each(1),
+                v => Take::Word(v),
             };
-            return vectors(size).find(is_there).map_or(Take::Each(1), Take::Word);
         }
         let v = (16 / size).min(4);
-        let is_there = *last == 1 && fits(outer, v) && is_aligned(y, v * size) && is_aligned(index, v * index_size);
-        Take::Each(if is_there { v } else { 1 })
+        let is_aligned = index.is_multiple_of((v * index_size).min(16) as u64);
+        let has_words = *last == 1 && is_aligned && fits(v, outer.iter().copied().chain([length]), [(y, size)]);
+        Take::Each(if has_words { v } else { 1 })
     }
 
     fn elements(self) -> usize {
@@ -56,8 +56,8 @@ impl Take {
     }
 }
 
-/// Dimensions in which `tile` words of the last one are followed by those of all rows, and not by their neighbours: what is
-/// picked along the rows stays in the cache. The strides of what is contiguous follow those of the other operands.
+/// Dimensions in another order: `tile` words of the last dimension, then the same words of all other rows, then the next tile. The
+/// elements of x that rows share stay in the cache. The strides of y, which is contiguous, come last.
 fn in_tiles(joint: &Joint, tile: usize) -> Joint {
     let (last, outer) = joint.extents.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let mut contiguous: SmallVec<[usize; 8]> = smallvec![1; joint.rank()];
@@ -81,7 +81,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let operands = [index.layout.strides(), &places.target[..]];
     let mut joint = Joint::of(index.layout.shape().dims(), operands.into_iter()).at_least_one();
     let take = Take::new(&joint, size, index.dtype.size(), places.along, [from, at, to]);
-    // Counted in what a thread takes; where that is a word, x is too.
+    // Extents and strides are counted in the elements that a thread takes; for words, those of x are too.
     let (v, rank) = (take.elements(), joint.rank());
     let mut along = places.along;
     joint.extents[rank - 1] /= v;
@@ -97,7 +97,7 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
             (v, size, step)
         }
     };
-    // The columns of what is indexed by row.
+    // Columns of a table that is indexed by row.
     let (tile, columns) = (TILE / (v * size), joint.extents[rank - 1]);
     let is_tiled = rank > 1
         && joint.strides[1][rank - 1] > 0
@@ -109,21 +109,17 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (ints, index_bytes) = (ints(&joint), numbers * index.dtype.size());
     let variant = Variant::new("gather.c")
         .define("THREADS", threads)
-        .define("I", index.dtype.name())
+        .define("I", index.dtype)
         .define("ROWS", joint.rank())
         .define("INTS", ints.len())
         .define("WORD", word(v * size))
         .define("UNIT", word(unit))
         .define("NUMBERS", numbers)
-        .define("INDEX_WORD", word(index_bytes.min(16)))
-        .define("INDEX_WORDS", index_bytes.div_ceil(16));
-    let flags = [(is_wide(&[x, index, y]), "WIDE"), (is_tiled, "TILED")];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let variant = flags.fold(variant, |variant, (_, name)| variant.define(name, true));
+        .in_pieces(["INDEX_WORD", "INDEX_WORDS"], index_bytes)
+        .flags([("WIDE", is_wide(&[x, index, y])), ("TILED", is_tiled)]);
     let n = y.layout.shape().numel() / v;
-    let arguments = Arguments::new().pointer(from).pointer(at).pointer(to).ints(&ints);
-    let numbers_of = [n, unit / size, places.width, along, places.extent, step];
-    let arguments = numbers_of.iter().fold(arguments, |list, &v| list.int(v as i64));
+    let sizes = [n, unit / size, places.width, along, places.extent, step];
+    let arguments = Arguments::new().pointers([from, at, to]).ints(&ints).numbers(sizes);
     let pattern = bad(x.dtype).to_le_bytes()[..size].repeat(unit / size);
     let slot = gpu.status(call.op, Check::Index(places.extent))?;
     let arguments = arguments.bytes(&pattern).pointer(slot.address);

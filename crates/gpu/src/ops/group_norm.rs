@@ -4,9 +4,9 @@ use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::MOST_GROUPS;
-use crate::launch::operands::{addresses, variant};
+use crate::launch::operands::{addresses, optional, variant};
 use crate::launch::rows::{Kept, columns, rows};
-use crate::launch::words::{vector_of, word};
+use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::norm::{NormGradient, join_parts};
 use crate::program::source::Variant;
@@ -41,54 +41,42 @@ impl FusedLaunch for GroupNormBackward {
 
 /// A program, whose parameters have the dtype `p`.
 fn program(file: &'static str, call: &Call<'_>, norm: &GroupNorm, p: DType) -> Variant {
-    let variant = variant(file, &call.inputs[0]).define("P", p.name());
-    let names = [("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)].into_iter();
-    names.filter(|(_, is_set)| *is_set).fold(variant, |variant, (name, _)| variant.define(name, true))
+    let variant = variant(file, &call.inputs[0]).define("P", p);
+    variant.flags([("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)])
 }
 
-/// One launch: groups are rows, whose parameters are those of channels. One more where running statistics are updated.
+/// One launch, in which a group of channels is a row with a weight and a bias for each channel. A second launch updates running
+/// statistics.
 fn group_norm(gpu: &Gpu, call: &Call<'_>, norm: &GroupNorm) -> Result<()> {
     let GroupNorm { batch, groups, channels, inner, .. } = *norm;
     let (count, extent) = (batch * groups, channels * inner);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
     let p = call.inputs.get(1).map_or(x.dtype, |p| p.dtype);
-    let mut parameters = inputs[1..].iter().copied();
-    let mut optional = |is_there: bool| if is_there { parameters.next() } else { None }.unwrap_or(inputs[0]);
-    let (weight, bias) = (optional(norm.has_weight), optional(norm.has_bias));
-    let pointers = [inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]];
-    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let sizes = [count, extent, groups, inner];
-    let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
-    let arguments = arguments.float(norm.eps, x.dtype.acc());
+    let [weight, bias] = optional(&inputs[1..], [norm.has_weight, norm.has_bias], inputs[0]);
+    let arguments = Arguments::new()
+        .pointers([inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]])
+        .numbers([count, extent, groups, inner])
+        .float(norm.eps, x.dtype.acc());
     let program = program("norm.c", call, norm, p).define("CENTERED", true).define("CHANNELS", true);
     let kept = Kept::normalised(x.dtype, extent);
-    let (mut program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
-    if inner.is_multiple_of(16 / x.dtype.size()) {
-        program = program.define("ALIKE", true);
-    }
-    if norm.is_updated {
-        program = program.define("UPDATED", true);
-    }
+    let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
+    let program = program.flag("ALIKE", inner.is_multiple_of(16 / x.dtype.size())).flag("UPDATED", norm.is_updated);
     // The norm of rows that an index names has a status.
     gpu.launch(program, "norm", geometry, &arguments.pointer(inputs[0]))?;
     if !norm.is_updated {
         return Ok(());
     }
-    let update = variant("norm.c", x).define("P", call.outputs[3].dtype.name()).define("UPDATED", true);
-    let (mut update, geometry) = columns(gpu, update, groups, 2);
-    if norm.momentum.is_some() {
-        update = update.define("MOMENTUM", true);
-    }
+    let update = variant("norm.c", x).define("P", call.outputs[3].dtype).define("UPDATED", true);
+    let (update, geometry) = columns(gpu, update.flag("MOMENTUM", norm.momentum.is_some()), groups, 2);
     // Without one, the number of batches is the last input.
     let pointers = outputs[1..].iter().chain(inputs.last()).copied();
-    let arguments = pointers.fold(Arguments::new(), Arguments::pointer).int(batch as i64).int(groups as i64);
     let floats = [norm.eps, norm.momentum.unwrap_or_default(), extent as f64 / (extent as f64 - 1.0)];
-    let arguments = floats.into_iter().fold(arguments, |arguments, v| arguments.float(v, x.dtype.acc()));
+    let arguments = Arguments::new().pointers(pointers).numbers([batch, groups]).floats(floats, x.dtype.acc());
     gpu.launch(update, "norm_update", geometry.following(), &arguments)
 }
 
-/// One launch, and one that joins what the elements of the batch add to the parameters' gradients.
+/// One launch, and a second that adds up the gradients of the parameters over the batch.
 fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Result<()> {
     let GroupNormBackward { norm, wanted } = of;
     let GroupNorm { batch, groups, channels, inner, .. } = *norm;
@@ -106,27 +94,19 @@ fn group_norm_backward(gpu: &Gpu, call: &Call<'_>, of: &GroupNormBackward) -> Re
     let threads = (team * teams).max(least).next_power_of_two().min(most);
     let teams = threads / team;
     let per = width.div_ceil(team).min(MOST_WORDS);
-    let mut backward = program("group_norm.c", call, norm, p)
+    let backward = program("group_norm.c", call, norm, p)
         .define("THREADS", threads)
         .define("TEAM", team)
-        .define("VECTOR", vector)
-        .define("WORD", word(vector * dtype.size()))
+        .words(vector, dtype.size())
         .define("BATCH", 1usize)
-        .define("PER", per);
-    if wanted.dx {
-        backward = backward.define("DX", true);
-    }
-    if channels <= teams && width <= per * team {
-        backward = backward.define("KEPT", true);
-    }
+        .define("PER", per)
+        .flags([("DX", wanted.dx), ("KEPT", channels <= teams && width <= per * team)]);
     let slices = batch * groups;
     let bytes = slices * channels * dtype.acc().size();
     let (slopes, sums) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums: [Address; 2] = [slopes.address, sums.address];
     let pointers = [dy, x, mean, rstd, weight, dx, sums[0], sums[1]];
-    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let sizes = [slices, groups, channels, width];
-    let arguments = sizes.into_iter().fold(arguments, |arguments, v| arguments.int(v as i64));
+    let arguments = Arguments::new().pointers(pointers).numbers([slices, groups, channels, width]);
     let geometry = Geometry::new([slices.clamp(1, MOST_GROUPS), 1, 1], threads);
     gpu.launch(backward, "group_norm_backward", geometry, &arguments)?;
     if !wanted.parameters {

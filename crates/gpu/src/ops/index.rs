@@ -1,11 +1,11 @@
-//! An index and what it points into, for the kernels that include `index.h`.
+//! An index and its target, for the kernels that include `index.h`.
 
 use crate::driver::Geometry;
 use crate::launch::device::Gpu;
 use crate::launch::grid::in_groups;
 use crate::launch::layout::Joint;
 use crate::launch::words;
-use crate::launch::words::{divider, vectors, word};
+use crate::launch::words::{divider, widest};
 use crate::memory::status::Slot;
 use crate::program::source::Variant;
 use isograd_core::backend::index_error;
@@ -13,25 +13,25 @@ use isograd_core::{DType, Layout, Operand, Result};
 use smallvec::SmallVec;
 
 pub type Strides = SmallVec<[usize; 8]>;
-/// A program, and the integers that its kernel walks by.
-pub type Program = (Variant, SmallVec<[i64; 32]>);
+/// A program, and the extents and strides of its kernel.
+pub type Program = (Variant, SmallVec<[usize; 32]>);
 
-/// An index and what it points into.
+/// An index and its target: the table of a gather, the result of a scatter.
 pub struct Places<'a> {
     pub index: &'a Operand<'a>,
     pub dim: usize,
-    /// Dimensions of the index's rows: behind them it does not change.
+    /// The number of leading dimensions along which the index varies. Their elements are the index's rows.
     pub rank: usize,
     pub rows: usize,
-    /// Strides in what it points into, 0 along the indexed dimension, whose stride and extent follow.
+    /// Strides of the target, 0 along the indexed dimension. The stride and extent of that dimension follow.
     pub target: Strides,
     pub along: usize,
     pub extent: usize,
-    /// Strides in what is written, if there is any.
+    /// Strides of the source of a scatter.
     pub source: Option<Strides>,
-    /// Elements of a word: along the last dimension everything is counted in words.
+    /// Elements of a word. Extents and strides along the last dimension are counted in words.
     pub vector: usize,
-    /// Words that lie at a row.
+    /// Words of a row.
     pub width: usize,
     /// Threads of a group.
     pub threads: usize,
@@ -65,23 +65,18 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Counts in the largest words of which everything at a row consists. `starts` are the addresses of what is read and
-    /// written.
+    /// Counts in the widest words into which rows divide. `starts` are the addresses of the source and the target.
     pub fn in_words(mut self, size: usize, starts: [u64; 2]) -> Places<'a> {
         let inner = self.inner();
         if inner.rank() != 1 || inner.strides.iter().any(|s| s[0] != 1) {
             return self;
         }
         let dims = self.index.layout.shape().dims();
-        // The steps between rows: a stride along a dimension of size 1 is none.
+        // The steps between rows. A dimension of size 1 has none.
         let of_rows = |s: &Strides| (0..self.rank).filter(|&d| dims[d] != 1).map(|d| s[d]).collect::<Strides>();
         let mut steps: Strides = self.source.iter().chain([&self.target]).flat_map(of_rows).collect();
         steps.extend([self.along, self.width]);
-        let fits = |&vector: &usize| {
-            let bytes = (vector * size) as u64;
-            steps.iter().all(|s| s % vector == 0) && starts.iter().all(|start| start % bytes == 0)
-        };
-        let Some(vector) = vectors(size).find(fits) else { return self };
+        let vector = widest(16 / size, steps, starts.map(|start| (start, size)));
         self.vector = vector;
         self.width /= vector;
         self.along /= vector;
@@ -101,7 +96,7 @@ impl<'a> Places<'a> {
         Joint::of(&self.index.layout.shape().dims()[..self.rank], operands).at_least_one()
     }
 
-    /// What lies at a row, and the strides of the target and the source.
+    /// The elements of a row, and the strides of the target and the source along them.
     pub fn inner(&self) -> Joint {
         let operands = [&self.target].into_iter().chain(&self.source).map(|s| &s[self.rank..]);
         let mut inner = Joint::of(&self.index.layout.shape().dims()[self.rank..], operands).at_least_one();
@@ -111,46 +106,57 @@ impl<'a> Places<'a> {
         inner
     }
 
-    /// How the kernel of a file is compiled for these rows, and the integers that it takes, of which the last ones are given.
-    pub fn variant(&self, file: &'static str, outer: &Joint, last: &[i64], is_wide: bool) -> Program {
+    /// The program of a file for these rows, and its integers, which end with `last`.
+    pub fn variant(&self, file: &'static str, outer: &Joint, last: &[usize], is_wide: bool) -> Program {
         let inner = self.inner();
         let ints = ints(outer).into_iter().chain(ints(&inner)).chain(last.iter().copied());
-        let ints: SmallVec<[i64; 32]> = ints.collect();
+        let ints: SmallVec<[usize; 32]> = ints.collect();
         let variant = Variant::new(file)
             .define("THREADS", self.threads)
-            .define("I", self.index.dtype.name())
+            .define("I", self.index.dtype)
             .define("ROWS", outer.rank())
             .define("INNER", inner.rank())
-            .define("INTS", ints.len());
-        (if is_wide { variant.define("WIDE", true) } else { variant }, ints)
+            .define("INTS", ints.len())
+            .flag("WIDE", is_wide);
+        (variant, ints)
     }
 
     pub fn each(&self, n: usize) -> Geometry {
         in_groups(n, self.threads)
     }
 
-    /// The numbers that say which word an index points to.
-    pub fn reach(&self) -> [i64; 4] {
-        [self.width as i64, divider(self.width), self.along as i64, self.extent as i64]
+    /// The width of a row with its divider, and the stride and extent of the indexed dimension.
+    pub fn reach(&self) -> [usize; 4] {
+        [self.width, divider(self.width), self.along, self.extent]
     }
 
     /// Ends a call that has looked at the index.
     pub fn check(&self, gpu: &Gpu, op: &'static str, slot: Slot) -> Result<()> {
-        gpu.checked(slot, |row| {
-            let value = gpu.element(self.index, self.rank, row)?.as_i64()?;
-            Ok(index_error(op, row as i64, value, self.extent))
-        })
+        check(gpu, op, slot, (self.index, self.rank), self.extent)
     }
 }
 
-/// Dimensions as the kernels' `walk` takes them.
-pub fn ints(joint: &Joint) -> SmallVec<[i64; 32]> {
-    let strides = joint.strides.iter().flatten().map(|&s| s as i64);
-    let extents = joint.extents.iter().map(|&v| v as i64);
-    extents.chain(joint.extents.iter().map(|&d| divider(d))).chain(strides).collect()
+/// Ends a call that has looked at the first `rank` dimensions of an index into `extent` elements.
+pub fn check(
+    gpu: &Gpu,
+    op: &'static str,
+    slot: Slot,
+    (index, rank): (&Operand<'_>, usize),
+    extent: usize,
+) -> Result<()> {
+    gpu.checked(slot, |position| {
+        let value = gpu.element(index, rank, position)?.as_i64()?;
+        Ok(index_error(op, position as i64, value, extent))
+    })
 }
 
-/// The bits that stand for what a bad index would have read: NaN, or 0.
+/// Dimensions as the kernels' `walk` takes them.
+pub fn ints(joint: &Joint) -> SmallVec<[usize; 32]> {
+    let (extents, dividers) = (joint.extents.iter().copied(), joint.extents.iter().map(|&d| divider(d)));
+    extents.chain(dividers).chain(joint.strides.iter().flatten().copied()).collect()
+}
+
+/// The bits of an element that is read by a bad index: NaN, or 0.
 pub fn bad(dtype: DType) -> i64 {
     match dtype {
         DType::F64 => f64::NAN.to_bits() as i64,
@@ -161,17 +167,14 @@ pub fn bad(dtype: DType) -> i64 {
     }
 }
 
-/// Whether 32 bits cannot count what an operand spans.
+/// Whether positions in an operand need more than 32 bits.
 pub fn is_wide(operands: &[&Operand<'_>]) -> bool {
     operands.iter().any(|o| words::is_wide(o.layout.end().max(o.layout.shape().numel())))
 }
 
 /// Adds the words in which counts and positions, of `elements` elements, are read and written.
 pub fn with_words(variant: Variant, elements: usize) -> Variant {
-    let [counts, rows] = [4, 8].map(|size| size * elements);
     variant
-        .define("COUNT_WORD", word(counts.min(16)))
-        .define("COUNT_WORDS", counts.div_ceil(16))
-        .define("FIRST_WORD", word(rows.min(16)))
-        .define("FIRST_WORDS", rows.div_ceil(16))
+        .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * elements)
+        .in_pieces(["FIRST_WORD", "FIRST_WORDS"], 8 * elements)
 }

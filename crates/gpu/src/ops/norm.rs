@@ -3,13 +3,12 @@
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{addresses, place, variant};
+use crate::launch::operands::{addresses, optional, place, variant};
 use crate::launch::rows::{Kept, columns, rows};
-use crate::launch::words::word;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
-use crate::program::source::Variant;
-use isograd_core::backend::index_error;
+use crate::ops::index::check;
+use crate::program::source::{Variant, word};
 use isograd_core::ops::embedding::{EmbeddingNorm, EmbeddingNormBackward};
 use isograd_core::ops::norm::{RowNorm, RowNormBackward, Wanted};
 use isograd_core::{Call, DType, Operand, Result};
@@ -56,17 +55,16 @@ impl FusedLaunch for EmbeddingNormBackward {
 /// The program of a norm, whose parameters have the dtype `p`.
 fn norm_variant(norm: &RowNorm, x: &Operand<'_>, p: DType) -> Variant {
     let flags = [("CENTERED", norm.is_centred), ("WEIGHT", norm.has_weight), ("BIAS", norm.has_bias)];
-    let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
-    flags.fold(variant("norm.c", x).define("P", p.name()), |variant, (name, _)| variant.define(name, true))
+    variant("norm.c", x).define("P", p).flags(flags)
 }
 
 /// Adds the words in which parameters are read, if rows and addresses allow these.
 fn with_pieces(variant: Variant, x: DType, p: DType, extent: usize, addresses: &[Address]) -> Variant {
     let vector = 16 / x.size();
     let bytes = (vector * p.size()).min(16);
-    let fits = extent.is_multiple_of(vector) && addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
-    let is_read_so = fits && variant.defines.contains(&("VECTOR", vector.into()));
-    if is_read_so { variant.define("PIECE", word(bytes)) } else { variant }
+    let is_aligned = extent.is_multiple_of(vector) && addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
+    let is_read_so = is_aligned && variant.defines.contains(&("VECTOR", vector.into()));
+    variant.optional("PIECE", is_read_so.then(|| word(bytes)))
 }
 
 /// Adds an index that names rows of `x`, which is written before the number of rows.
@@ -77,8 +75,7 @@ fn indexed(
     x: &Operand<'_>,
 ) -> Result<(Variant, Arguments)> {
     let Some(index) = index else { return Ok((variant, arguments)) };
-    let arguments = arguments.pointer(place(index)?).int(x.layout.shape()[0] as i64);
-    Ok((variant.define("INDEX", index.dtype.name()), arguments))
+    Ok((variant.define("INDEX", index.dtype), arguments.pointer(place(index)?).int(x.layout.shape()[0])))
 }
 
 /// `index` names the rows of x, if there is one.
@@ -88,27 +85,20 @@ fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>)
     let x = &call.inputs[0];
     let parameters = &call.inputs[1..call.inputs.len() - index.is_some() as usize];
     let p = parameters.first().map_or(x.dtype, |p| p.dtype);
-    let mut parameters = inputs[1..].iter().copied();
-    // A kernel does not read a pointer that is not there: any other stands for it.
-    let mut optional = |is_there: bool| if is_there { parameters.next() } else { None }.unwrap_or(inputs[0]);
-    let (weight, bias) = (optional(norm.has_weight), optional(norm.has_bias));
-    let pointers = [inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]];
-    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let [weight, bias] = optional(&inputs[1..], [norm.has_weight, norm.has_bias], inputs[0]);
+    let arguments = Arguments::new().pointers([inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]]);
     let (variant, arguments) = indexed(norm_variant(norm, &call.outputs[0], p), arguments, index, x)?;
-    let arguments = arguments.int(count as i64).int(extent as i64).int(1).int(1).float(norm.eps, x.dtype.acc());
+    let arguments = arguments.numbers([count, extent, 1, 1]).float(norm.eps, x.dtype.acc());
     let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
     let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
-    let variant = with_pieces(variant, x.dtype, p, extent, &[pointers[1], pointers[2]]);
+    let variant = with_pieces(variant, x.dtype, p, extent, &[weight, bias]);
     let Some(index) = index else {
         return gpu.launch(variant, "norm", geometry, &arguments.pointer(inputs[0]));
     };
     let extent = x.layout.shape()[0];
     let slot = gpu.status(call.op, Check::Index(extent))?;
     gpu.launch(variant, "norm", geometry, &arguments.pointer(slot.address))?;
-    gpu.checked(slot, |row| {
-        let value = gpu.element(index, 1, row)?.as_i64()?;
-        Ok(index_error(call.op, row as i64, value, extent))
-    })
+    check(gpu, call.op, slot, (index, 1), extent)
 }
 
 /// The operands of a normalisation's gradient.
@@ -127,9 +117,8 @@ impl NormGradient {
     /// Of a normalisation with a weight or a bias, or without.
     pub fn new(call: &Call<'_>, [has_weight, has_bias]: [bool; 2], wanted: Wanted) -> Result<NormGradient> {
         let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
-        let mut found = outputs.iter().copied();
-        // A kernel does not touch a pointer that is not there: any other stands for it.
-        let mut optional = |is_there: bool| if is_there { found.next() } else { None }.unwrap_or(inputs[0]);
+        let parameters = [has_weight, has_bias].map(|is_present| wanted.parameters && is_present);
+        let [dx, dweight, dbias] = optional(&outputs, [wanted.dx, parameters[0], parameters[1]], inputs[0]);
         let p = match (has_weight, call.outputs.last()) {
             (true, _) => call.inputs[4].dtype,
             (false, Some(last)) if wanted.parameters => last.dtype,
@@ -138,8 +127,8 @@ impl NormGradient {
         Ok(NormGradient {
             read: [0, 1, 2, 3].map(|i| inputs[i]),
             weight: inputs[if has_weight { 4 } else { 0 }],
-            dx: optional(wanted.dx),
-            parameters: [has_weight, has_bias].map(|is_there| optional(wanted.parameters && is_there)),
+            dx,
+            parameters: [dweight, dbias],
             p,
         })
     }
@@ -152,25 +141,23 @@ fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option
     let x = &call.inputs[0];
     let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
-    let names = [(wanted.dx, "DX"), (wanted.parameters, "PARAMETERS"), (true, "BACKWARD")];
-    let names = names.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
     let variant = norm_variant(norm, x, p);
-    let program = names.fold(variant.clone(), |variant, name| variant.define(name, true));
+    let flags = [("DX", wanted.dx), ("PARAMETERS", wanted.parameters), ("BACKWARD", true)];
+    let program = variant.clone().flags(flags);
     let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &[dy, from, dx], Kept::COLUMNS);
     let together = (RESIDENT / geometry.threads).max(1);
     // They run together if each has its share of the registers.
     let has_share = program.defines.iter().any(|(name, _)| *name == "AT_ONCE");
-    let program = if has_share { program } else { program.define("AT_ONCE", together) };
+    let program = program.optional("AT_ONCE", (!has_share).then_some(together));
     let resident = gpu.driver().limits().units * together;
     geometry.groups[0] = geometry.groups[0].min(resident.max(count.div_ceil(TERMS)));
     let parts = geometry.groups[0];
     let bytes = if wanted.parameters { parts * extent * x.dtype.acc().size() } else { 0 };
     let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums = [weights.address, biases.address];
-    let pointers = [dy, from, mean, rstd, weight, dx, sums[0], sums[1]];
-    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+    let arguments = Arguments::new().pointers([dy, from, mean, rstd, weight, dx, sums[0], sums[1]]);
     let (program, arguments) = indexed(program, arguments, index, &call.inputs[1])?;
-    let arguments = arguments.int(count as i64).int(extent as i64);
+    let arguments = arguments.numbers([count, extent]);
     let program = with_pieces(program, x.dtype, p, extent, &[weight]);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
     if !wanted.parameters {
@@ -190,8 +177,7 @@ pub fn join_parts(
     has_bias: bool,
 ) -> Result<()> {
     let (variant, geometry) = columns(gpu, variant, extent, if has_bias { 2 } else { 1 });
-    let arguments = [sums[0], sums[1], dweight, dbias].into_iter().fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.int(parts as i64).int(extent as i64);
+    let arguments = Arguments::new().pointers([sums[0], sums[1], dweight, dbias]).numbers([parts, extent]);
     gpu.launch(variant, "norm_join", geometry, &arguments)
 }
 

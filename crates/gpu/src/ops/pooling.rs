@@ -1,16 +1,16 @@
-//! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads what their
-//! windows cover once; of large windows several threads read each; adaptive windows are made of columns, which a group sums
-//! up first. Gradients are gathered, so that none is added by two threads.
+//! Pooling by windows. A thread writes neighbours of a line, 16 bytes where lines are whole words, and reads the elements of
+//! their windows once. Several threads share a large window. A group reduces the columns of adaptive windows first, then joins
+//! them. Gradients are gathered, so that no two threads add to one.
 
 use crate::driver::{Address, Geometry};
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, groups, in_groups};
 use crate::launch::operands::addresses;
-use crate::launch::words::{divider, word};
+use crate::launch::words::{divider, fits, widest};
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::window::{self, is_one};
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, Divisor, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::window::Windows;
 use isograd_core::ops::{AvgPool, MaxPool};
@@ -24,13 +24,13 @@ const GROUPS: usize = 512;
 const FEW: usize = 4;
 /// Windows of a strip up to which a loop over them is unrolled.
 const UNROLLED: usize = 4;
-/// Bytes of a line that the first elements of a thread's windows lie in, from which on it has fewer windows.
+/// If the starts of a thread's windows span more bytes than this, the thread has fewer windows.
 const STEP: usize = 32;
-/// Elements of a window from which on the threads of a wave share it, and those of a group.
+/// Elements of a window from which on a wave shares it, and from which on a group does.
 const SHARED: [usize; 2] = [64, 2048];
 /// The same for windows that a thread reads in words.
 const SHARED_WORDS: usize = 256;
-/// Threads of the first.
+/// Threads that share a window as a wave.
 const READERS: usize = 32;
 
 pub const FAMILY: Family = Family {
@@ -67,7 +67,7 @@ impl FusedLaunch for AvgPoolBackward {
     }
 }
 
-/// Windows that are all of their volumes as lines of one.
+/// Windows that cover their whole volume, as windows of a line.
 fn flattened(windows: Windows) -> Windows {
     if !is_one(&windows) {
         return windows;
@@ -92,13 +92,7 @@ fn readers(windows: &Windows, threads: usize, has_words: bool) -> usize {
 
 /// A program for these windows in the dtype of the output.
 fn variant(windows: &Windows, call: &Call<'_>, threads: usize) -> Variant {
-    let dtype = call.outputs[0].dtype;
-    let variant = Variant::new("pooling.c")
-        .define("THREADS", threads)
-        .define("T", dtype.name())
-        .define("ACC", dtype.acc().name());
-    let variant = window::define(variant, windows);
-    if dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant }
+    window::define(Variant::new("pooling.c").define("THREADS", threads).stored(call.outputs[0].dtype), windows)
 }
 
 /// Windows of which a thread makes the results, and the words in which it reads a line.
@@ -110,7 +104,7 @@ struct Strip {
 }
 
 impl Strip {
-    /// If lines are whole words, and a thread can hold what it reads.
+    /// A strip, if lines are whole words and a thread can hold the words of a strip.
     fn new(windows: &Windows, size: usize, x: Address) -> Option<Strip> {
         let (vector, stride) = (16 / size, windows.stride[2]);
         let is_whole = !windows.is_adaptive && windows.input[2].is_multiple_of(vector) && x.is_multiple_of(16);
@@ -128,18 +122,17 @@ impl Strip {
         (words * vector <= HELD).then_some(Strip { per, head, span, words })
     }
 
-    /// What a program is told of the words in which it reads lines.
+    /// Adds the words in which a program reads lines.
     fn define(&self, variant: Variant, windows: &Windows, size: usize) -> Variant {
         let Strip { per, head, span, words } = *self;
-        let variant = variant
-            .define("VECTOR", 16 / size)
-            .define("WORD", word(16))
-            .define("HEAD", head)
-            .define("SPAN", span)
-            .define("WORDS", words);
         let last = windows.output[2].next_multiple_of(per) - 1;
         let is_cut = last * windows.stride[2] + windows.reach(2) >= windows.input[2] + windows.low[2];
-        if is_cut { variant.define("CUT", true) } else { variant }
+        variant
+            .words(16 / size, size)
+            .define("HEAD", head)
+            .define("SPAN", span)
+            .define("WORDS", words)
+            .flag("CUT", is_cut)
     }
 }
 
@@ -151,7 +144,7 @@ struct Columns {
     /// Bands that a group takes at once, of all.
     bands: usize,
     all: usize,
-    /// Threads that share the lines of a word, and those that share the columns of a window.
+    /// Threads that share the lines of a word, and threads that share the columns of a window.
     parts: usize,
     members: usize,
 }
@@ -160,7 +153,7 @@ impl Columns {
     /// If a group has a thread for each word of a line, and windows have several lines.
     fn new(windows: &Windows, size: usize, x: Address, threads: usize) -> Option<Columns> {
         let [depth, height, width] = windows.kernel;
-        let vector = aligned(16 / size, windows.input[2], x, size);
+        let vector = widest(16 / size, [windows.input[2]], [(x, size)]);
         let words = windows.input[2] / vector;
         let all = windows.planes * windows.output[0] * windows.output[1];
         if !windows.is_adaptive
@@ -179,10 +172,10 @@ impl Columns {
         Some(Columns { vector, words, bands, all, parts, members })
     }
 
-    /// What the kernel is told of it; of `members` the logarithm.
-    fn ints(&self) -> [i64; 4] {
+    /// The integers of the kernel, the last of which is the logarithm of `members`.
+    fn ints(&self) -> [usize; 4] {
         let taken = self.bands * self.words;
-        [self.bands as i64, divider(taken), self.parts as i64, self.members.ilog2() as i64]
+        [self.bands, divider(taken), self.parts, self.members.ilog2() as usize]
     }
 }
 
@@ -220,7 +213,7 @@ impl Method {
         if let Method::Strips(Some(strip)) = self { strip.per } else { 1 }
     }
 
-    /// What a program is told of how x is read.
+    /// Adds how a program reads x.
     fn define(&self, variant: Variant, windows: &Windows, size: usize) -> Variant {
         let variant = variant.define("STRIP", self.per());
         match self {
@@ -229,14 +222,12 @@ impl Method {
                 None => variant,
             },
             Method::Shared(readers) => variant.define("READERS", *readers),
-            Method::Columns(Columns { vector, .. }) => {
-                variant.define("COLUMNS", true).define("VECTOR", *vector).define("WORD", word(vector * size))
-            }
+            Method::Columns(Columns { vector, .. }) => variant.define("COLUMNS", true).words(*vector, size),
         }
     }
 
     /// Strips of a line, windows or bands, as the kernel counts them; its integers; and the launch.
-    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Vec<i64>, Geometry) {
+    fn launch(&self, windows: &Windows, threads: usize) -> (usize, Vec<usize>, Geometry) {
         let strips = windows.output[2].div_ceil(self.per());
         let count = windows.planes * windows.output[0] * windows.output[1] * strips;
         match self {
@@ -256,12 +247,11 @@ impl Method {
 /// The type of a strip's results, if every strip of the output is an aligned word of them.
 fn strip_word(windows: &Windows, method: &Method, address: Address, size: usize) -> Option<&'static str> {
     let (per, width) = (method.per(), windows.output[2]);
-    let bytes = per * size;
-    let fits = bytes <= 16 && width.is_multiple_of(per) && address.is_multiple_of(bytes as u64);
-    (matches!(method, Method::Strips(_)) && fits).then(|| word(bytes))
+    let is_word = per * size <= 16 && fits(per, [width], [(address, size)]);
+    (matches!(method, Method::Strips(_)) && is_word).then(|| word(per * size))
 }
 
-/// The largest elements and, if that is wanted, where they are; or averages.
+/// The largest elements and, if wanted, their positions; or averages.
 fn forward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor>) -> Result<()> {
     let (y, threads) = (&call.outputs[0], group_size(gpu.driver().limits()));
     let (x, outputs) = (addresses(call.inputs)?[0], addresses(call.outputs)?);
@@ -269,22 +259,17 @@ fn forward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Divisor
     let (count, ints, geometry) = method.launch(&windows, threads);
     let [max, avg] = method.entries();
     let variant = variant(&windows, call, threads).define("INTS", ints.len());
-    let mut variant = method.define(variant, &windows, y.dtype.size());
-    if let Some(word) = strip_word(&windows, &method, outputs[0], y.dtype.size()) {
-        variant = variant.define("Y_WORD", word);
-    }
-    let arguments = [x].into_iter().chain(outputs.iter().copied()).fold(Arguments::new(), Arguments::pointer);
-    let arguments = arguments.ints(&ints).int(count as i64);
+    let variant = method.define(variant, &windows, y.dtype.size());
+    let variant = variant.optional("Y_WORD", strip_word(&windows, &method, outputs[0], y.dtype.size()));
+    let arguments = Arguments::new().pointer(x).pointers(outputs.iter().copied()).ints(&ints).int(count);
     if let Some(divisor) = divisor {
         let (variant, divisor) = divided(variant, &windows, divisor);
         return gpu.launch(variant, avg, geometry, &arguments.float(divisor, y.dtype.acc()));
     }
     let mut variant = variant.define("MAX", true);
     if let Some(index) = call.outputs.get(1) {
-        variant = indexed(variant, index.dtype);
-        if let Some(word) = strip_word(&windows, &method, outputs[1], index.dtype.size()) {
-            variant = variant.define("INDEX_WORD", word);
-        }
+        let word = strip_word(&windows, &method, outputs[1], index.dtype.size());
+        variant = indexed(variant, index.dtype).optional("INDEX_WORD", word);
     }
     gpu.launch(variant, max, geometry, &arguments)
 }
@@ -296,7 +281,7 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Diviso
     let (inputs, dx) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
     let threads = group_size(gpu.driver().limits());
     let (vector, width) = (16 / dtype.size(), windows.input[2]);
-    let per = aligned(vector, width, dx, dtype.size());
+    let per = widest(vector, [width], [(dx, dtype.size())]);
     let strips = width / per;
     let mut variant = variant(&windows, call, threads)
         .define("STRIP", per)
@@ -313,16 +298,16 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Diviso
         let (stride, padding, reach) = (stride as i64, padding as i64, reach as i64);
         let first = -(reach - padding).div_euclid(stride);
         let most = (per as i64 - 1 + padding) / stride - first + 1;
-        let is_there = strips * piece <= windows.output[2];
-        variant = variant.define("FIRST", first).define("MOST", most).define("IS_WHOLE", is_there);
+        let is_present = strips * piece <= windows.output[2];
+        variant = variant.define("FIRST", first).define("MOST", most).define("IS_WHOLE", is_present);
         let sizes = [Some(dtype.size()), index.map(DType::size)].into_iter().flatten();
-        let mut bytes = sizes.map(|size| piece * size).zip(&inputs);
-        let fits = bytes.all(|(bytes, address)| bytes <= 16 && address.is_multiple_of(bytes as u64));
-        if piece > 1 && is_there && windows.output[2].is_multiple_of(piece) && fits {
-            variant = variant.define("PIECE", piece).define("G_WORD", word(piece * dtype.size()));
-            if let Some(index) = index {
-                variant = variant.define("INDEX_WORD", word(piece * index.size()));
-            }
+        let read = inputs.iter().copied().zip(sizes);
+        let are_words = read.clone().all(|(_, size)| piece * size <= 16) && fits(piece, [windows.output[2]], read);
+        if piece > 1 && is_present && are_words {
+            variant = variant
+                .define("PIECE", piece)
+                .define("G_WORD", word(piece * dtype.size()))
+                .optional("INDEX_WORD", index.map(|index| word(piece * index.size())));
         }
     }
     // At most so many windows have elements of a strip.
@@ -330,14 +315,11 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Diviso
         true => (windows.output[2] + strips - 1).div_ceil(strips),
         false => (per - 1 + reach) / stride + 1,
     };
-    if !has_first && most <= UNROLLED {
-        variant = variant.define("MOST", most);
-    }
     let count = windows.planes * windows.input[0] * windows.input[1] * strips;
-    let arguments = inputs.iter().copied().chain([dx]).fold(Arguments::new(), Arguments::pointer);
     let ints = window::ints(&windows, strips, windows.input);
-    let variant = variant.define("INTS", ints.len());
-    let arguments = arguments.ints(&ints).int(count as i64);
+    let is_unrolled = !has_first && most <= UNROLLED;
+    let variant = variant.optional("MOST", is_unrolled.then_some(most)).define("INTS", ints.len());
+    let arguments = Arguments::new().pointers(inputs.iter().copied().chain([dx])).ints(&ints).int(count);
     let Some(divisor) = divisor else {
         return gpu.launch(variant, "max_pool_backward", in_groups(count, threads), &arguments);
     };
@@ -345,23 +327,12 @@ fn backward(gpu: &Gpu, call: &Call<'_>, windows: Windows, divisor: Option<Diviso
     gpu.launch(variant, "avg_pool_backward", in_groups(count, threads), &arguments.float(divisor, dtype.acc()))
 }
 
-/// How many elements of a size words have, a power of 2 up to `most`, of which lines of `width` are made.
-fn aligned(most: usize, width: usize, address: Address, size: usize) -> usize {
-    let is_aligned = |per: usize| width.is_multiple_of(per) && address.is_multiple_of((per * size) as u64);
-    let mut per = most;
-    while per > 1 && !is_aligned(per) {
-        per /= 2;
-    }
-    per
-}
-
-/// What a program is told of where the largest elements are.
+/// Adds the dtype of the positions of the largest elements.
 fn indexed(variant: Variant, index: DType) -> Variant {
-    let variant = variant.define("INDEX", index.name());
-    if index == DType::U8 { variant.define("LOCAL_INDEX", true) } else { variant }
+    variant.define("INDEX", index).flag("LOCAL_INDEX", index == DType::U8)
 }
 
-/// What a program of averages is told, and what it divides by if that is one number.
+/// Adds the kind of divisor to a program of averages. Returns the divisor if it is the same for all windows, else 1.
 fn divided(variant: Variant, windows: &Windows, divisor: Divisor) -> (Variant, f64) {
     let is_size = divisor == Divisor::Window;
     let constant = match divisor {
@@ -369,10 +340,8 @@ fn divided(variant: Variant, windows: &Windows, divisor: Divisor) -> (Variant, f
         _ if have_one_size(windows, is_size) => Some(windows.window() as f64),
         _ => None,
     };
-    if let Some(constant) = constant {
-        return (variant.define("CONSTANT", true), constant);
-    }
-    (if is_size { variant.define("INCLUDE_PAD", true) } else { variant }, 1.0)
+    let flags = [("CONSTANT", constant.is_some()), ("INCLUDE_PAD", constant.is_none() && is_size)];
+    (variant.flags(flags), constant.unwrap_or(1.0))
 }
 
 /// Calls that together launch every kernel of the family.

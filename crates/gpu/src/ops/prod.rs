@@ -31,8 +31,8 @@ fn backward(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let program = variant("prod.c", x).define("SCALED", "i32");
     let (program, geometry) = rows(gpu, program, x.dtype, count, extent, &[inputs[0], outputs[0]], Kept::ALL);
-    let arguments = [inputs[0], inputs[1], outputs[0]].into_iter().fold(Arguments::new(), Arguments::pointer);
-    gpu.launch(program, "prod_backward", geometry, &arguments.int(count as i64).int(extent as i64))
+    let arguments = Arguments::new().pointers([inputs[0], inputs[1], outputs[0]]).numbers([count, extent]);
+    gpu.launch(program, "prod_backward", geometry, &arguments)
 }
 
 /// Calls that together launch every kernel of the family.

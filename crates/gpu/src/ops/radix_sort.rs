@@ -1,4 +1,4 @@
-//! The order of keys below a limit: by one digit after the other, the lowest first, equal ones as they were.
+//! A stable radix sort of keys below a limit, digit by digit, the lowest first.
 
 use crate::driver::Geometry;
 use crate::launch::arguments::Arguments;
@@ -15,7 +15,7 @@ const DIGIT: usize = 9;
 /// Parts of the keys, at most: each looks at the counts of all.
 const PARTS: usize = 256;
 
-/// Keys in order and where they were.
+/// Sorted keys, and their positions before.
 pub struct Ordered {
     pub keys: Buffer,
     pub order: Buffer,
@@ -26,7 +26,7 @@ pub fn key_bytes(n: usize, key: &str) -> usize {
     n * if key == "u64" { 8 } else { 4 }
 }
 
-/// Puts `n` keys of a type in order; none is above `highest`.
+/// Sorts `n` keys of a type, none of which is above `highest`.
 pub fn order(
     gpu: &Gpu,
     op: &'static str,
@@ -45,23 +45,24 @@ pub fn order(
     let chunk = threads * ITEMS;
     let part = n.div_ceil(PARTS).next_multiple_of(chunk);
     let parts = n.div_ceil(part);
-    let variant =
-        Variant::new("radix_sort.c").define("THREADS", threads).define("K", key).define("DIGITS", 1usize << DIGIT);
-    let variant = variant.define("ITEMS", ITEMS);
-    let variant = if is_wide { variant.define("WIDE", true) } else { variant };
+    let variant = Variant::new("radix_sort.c")
+        .define("THREADS", threads)
+        .define("K", key)
+        .define("DIGITS", 1usize << DIGIT)
+        .define("ITEMS", ITEMS)
+        .flag("WIDE", is_wide);
     let position = if is_wide { 8 } else { 4 };
     let (counts, order) = (gpu.scratch((parts * 4) << digit)?, gpu.scratch(n * position)?);
     let mut from = Ordered { keys, order };
     let mut to = Ordered { keys: gpu.scratch(key_bytes(n, key))?, order: gpu.scratch(n * position)? };
     let geometry = Geometry::new([parts, 1, 1], threads);
-    let numbers =
-        |list: Arguments, shift: usize| [n, part, 1 << digit, shift].iter().fold(list, |list, &v| list.int(v as i64));
     for shift in (0..bits).step_by(digit) {
-        let arguments = Arguments::new().pointer(from.keys.address).pointer(counts.address);
-        gpu.launch(variant.clone(), "digits", geometry, &numbers(arguments, shift))?;
-        let pointers = [&from.keys, &from.order, &to.keys, &to.order, &counts];
-        let arguments = pointers.iter().fold(Arguments::new(), |list, buffer| list.pointer(buffer.address));
-        gpu.launch(variant.clone(), "move", geometry, &numbers(arguments, shift).int((shift == 0) as i64))?;
+        let numbers = [n, part, 1 << digit, shift];
+        let arguments = Arguments::new().pointers([from.keys.address, counts.address]).numbers(numbers);
+        gpu.launch(variant.clone(), "digits", geometry, &arguments)?;
+        let pointers = [&from.keys, &from.order, &to.keys, &to.order, &counts].map(|buffer| buffer.address);
+        let arguments = Arguments::new().pointers(pointers).numbers(numbers).int(shift == 0);
+        gpu.launch(variant.clone(), "move", geometry, &arguments)?;
         std::mem::swap(&mut from, &mut to);
     }
     Ok(from)

@@ -5,12 +5,11 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::place;
-use crate::launch::words::word;
 use crate::ops::family::{Example, Family};
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Random;
 use isograd_core::random::UniformRange;
-use isograd_core::{Call, DType, Operand, Result, Rng, Tensor};
+use isograd_core::{Call, DType, Operand, Result, Rng, RngState, Tensor};
 
 pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
@@ -26,24 +25,29 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Random) -> Result<()> {
         Random::Bernoulli => ("BERNOULLI", [0.0; 3]),
     };
     let threads = group_size(gpu.driver().limits());
-    let variant = Variant::new("random.c").define("THREADS", threads).define("T", y.dtype.name()).define(name, true);
-    let variant = if y.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
-    let at = place(y)?;
-    let bytes = 4 * y.dtype.size();
-    let variant = if bytes <= 16 && at % bytes as u64 == 0 { variant.define("WORD", word(bytes)) } else { variant };
+    let (at, bytes) = (place(y)?, 4 * y.dtype.size());
+    let has_words = bytes <= 16 && at % bytes as u64 == 0;
+    let variant = Variant::new("random.c")
+        .define("THREADS", threads)
+        .define("T", y.dtype)
+        .define(name, true)
+        .flag("NEEDS_F64", y.dtype == DType::F64)
+        .optional("WORD", has_words.then(|| word(bytes)));
     let (variant, base) = with_base(variant, call.inputs.first())?;
-    let arguments = Arguments::new().pointer(at).pointer(base.unwrap_or(at)).int(n as i64);
-    let arguments = (0..4).fold(arguments, |list, i| list.int(call.ints.get(i).copied().unwrap_or(0)));
-    let arguments = [a, b, c].iter().fold(arguments, |list, &v| list.float(v.into(), DType::F32));
+    let ints = (0..4).map(|i| call.ints.get(i).copied().unwrap_or(0));
+    let arguments = Arguments::new().pointers([at, base.unwrap_or(at)]).int(n).numbers(ints);
+    let arguments = arguments.floats([a, b, c].map(f64::from), DType::F32);
     gpu.launch(variant, "draw", in_groups(n.div_ceil(4), threads), &arguments)
 }
 
-/// Adds that there is a state on the device to start from, and says where.
+/// Adds a state on the device from which draws start, if there is one. Returns the address of the state.
 pub fn with_base(variant: Variant, base: Option<&Operand<'_>>) -> Result<(Variant, Option<Address>)> {
-    Ok(match base {
-        Some(base) => (variant.define("BASE", true), Some(place(base)?)),
-        None => (variant, None),
-    })
+    Ok((variant.flag("BASE", base.is_some()), base.map(place).transpose()?))
+}
+
+/// A state as kernels take it, bit for bit.
+pub fn state_ints(RngState { seed, offset, stream }: RngState) -> [i64; 3] {
+    [seed, offset, stream].map(|v| v as i64)
 }
 
 /// Calls that together launch every kernel of the family.

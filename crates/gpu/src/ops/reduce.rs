@@ -2,9 +2,9 @@
 //!
 //! Two kernels share the work. Where reduced elements lie side by side, a team of threads makes one result from a row;
 //! where results do, neighbouring threads make neighbouring columns. If that leaves the device idle, the elements of each
-//! result are cut into parts. The last group of a row to begin joins what its parts make, where groups see what others leave in
-//! memory; otherwise that goes through scratch memory, in the arithmetic's dtype, to a further launch. Cuts depend on
-//! shapes and on the device alone, so every run adds in the same order.
+//! result are cut into parts. Where groups see each other's writes during a launch, the last group of a row to begin joins
+//! the results of the parts. Otherwise a further launch joins them, from scratch memory in the arithmetic's dtype. Cuts depend
+//! on shapes and on the device alone, so every run adds in the same order.
 
 use crate::driver::{Address, Geometry, Limits};
 use crate::launch::arguments::Arguments;
@@ -12,12 +12,12 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
-use crate::launch::words::{vectors, word};
+use crate::launch::words::widest;
 use crate::memory::last_group;
 use crate::ops::each::share_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce_prologue::Prologue;
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
 use isograd_core::ops::pointwise_sum::PointwiseSum;
 use isograd_core::ops::reduce::{LogSumExp, Variance};
@@ -26,13 +26,13 @@ use smallvec::{SmallVec, smallvec};
 
 /// The longest sum without a tree: threads take no more elements one after the other.
 const TERMS: usize = 4000;
-/// Bytes of what stands for elements until all are joined, if that is more than a value: two numbers or three, at most.
+/// Size of a partial result that is more than a value: (value, index), or (mean, M2, count).
 const PAIR: usize = 16;
 const TRIPLE: usize = 24;
 /// Most local memory of a group, so that several groups share a multiprocessor.
 const LOCAL: usize = 16 << 10;
-/// Groups and threads for each multiprocessor, from which on it is busy. Groups of a long row are more than run together,
-/// so that multiprocessors which are faster take more of them; fewer where the last one joins what all of them leave.
+/// Groups and threads that keep a multiprocessor busy. A long row has more groups than run together, so that faster
+/// multiprocessors take more of them. It has fewer where the last group joins the results of all others.
 const BUSY_GROUPS: usize = 8;
 const ROW_GROUPS: usize = 32;
 const JOINED_ROW_GROUPS: usize = 16;
@@ -40,13 +40,13 @@ const BUSY_THREADS: usize = 1024;
 /// Fewest columns of a group, in vectors: their memory is read in whole lines.
 const FEWEST_COLUMNS: usize = 8;
 
-/// How the elements of one result, or the results of parts of them, become one value.
+/// The operation that joins the elements of one result, or the results of its parts.
 #[derive(Clone, Copy)]
 struct Fold {
-    /// What `reduce.c` calls it.
+    /// The flag of `reduce.c`.
     join: &'static str,
     is_squared: bool,
-    /// Whether elements are multiplied so that sums of them are in range: those of a mean.
+    /// Whether elements are scaled so that their sum is in range, as for a mean.
     is_shared: bool,
     finish: Option<&'static str>,
     /// Whether there is a second result.
@@ -108,7 +108,7 @@ struct Task<'a> {
     kept: Joint,
     /// Strides in x.
     reduced: Joint,
-    /// What a mean divides by.
+    /// The divisor of a mean.
     divisor: f64,
     is_wide: bool,
     /// The pointwise function in front of it.
@@ -172,7 +172,7 @@ fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option
     }
     let y = element_address(address(output.memory)?, output);
     let second = call.outputs.get(1).map_or(Ok(y), |o| Ok(element_address(address(o.memory)?, o)))?;
-    // The sum of 65504 numbers of f16 is far inside of the range of f32, and so are those of more than memory holds.
+    // A sum of f16 needs no scaling: the range of f32 has room for more elements than memory holds.
     let fold = Fold { is_shared: fold.is_shared && input.dtype != DType::F16, ..fold };
     let share = if fold.is_shared { share_of(reduced.numel() as f64) } else { 1.0 };
     let divisor = share * divisor.unwrap_or(reduced.numel() as f64);
@@ -194,7 +194,7 @@ fn run_fold(gpu: &Gpu, call: &Call<'_>, fold: Fold, dims: usize, divisor: Option
     reduce(gpu, task)
 }
 
-/// The results of a row, one of which is summed: along the dimensions in which it has one element, and the first input more.
+/// A pointwise row, one result of which is summed along the dimensions in which it has one element and the first input more.
 fn pointwise_sum(gpu: &Gpu, call: &Call<'_>, of: &PointwiseSum) -> Result<()> {
     let x = &call.inputs[0];
     let dims = x.layout.shape().dims();
@@ -277,8 +277,7 @@ struct Plan {
     /// Elements that a thread reads at once, and such reads in flight together.
     vector: usize,
     unroll: usize,
-    /// Groups that shall run together on a multiprocessor, where its registers are shared so that all these reads are
-    /// in flight.
+    /// Groups of a multiprocessor, if the compiler must be told. Registers are shared among them so that all reads are in flight.
     at_once: Option<usize>,
     threads: usize,
     /// Threads for one row, or columns of a group in vectors.
@@ -286,7 +285,7 @@ struct Plan {
     /// Elements of a part, and how many parts there are.
     part: usize,
     parts: usize,
-    /// Whether the last group of a result joins its parts, and whether threads read what is left of a part at once.
+    /// Whether the last group of a result joins its parts, and whether threads read the remainder of a part at once.
     last_joins: bool,
     reads_rest: bool,
 }
@@ -303,8 +302,8 @@ impl Plan {
         let (rows, count, threads) = (task.kept.numel(), task.reduced.numel(), group_size(limits));
         let vector = task.row_vector();
         let vectors = count.div_ceil(vector);
-        // Within a wave threads take few words each, beyond it more: joining costs less there. Pairs cost more to join, and
-        // of positions, more also until then.
+        // Joining within a wave is cheap, so that threads take few words each; beyond a wave they take more. Pairs cost more
+        // to join, and pairs with positions cost more within a wave too.
         let short = (vectors / task.reads(limits, vector, false).0).min(limits.wave);
         let few = match task.fold {
             Fold { partial: None, .. } => short.max(vectors / 8),
@@ -326,7 +325,7 @@ impl Plan {
         let (unroll, at_once) = task.reads(limits, vector, parts > 1);
         let is_deep = is_narrow && parts > 1 && part >= 16 * team * vector;
         let unroll = if is_deep { 8 } else { unroll };
-        // Of 32 bits, it takes more registers than that gains.
+        // For elements of 32 bits, the registers that this takes cost more than it gains.
         let reads_rest = last_joins && is_narrow;
         Plan { is_columns: false, vector, unroll, at_once, threads, team, part, parts, last_joins, reads_rest }
     }
@@ -404,29 +403,30 @@ impl Task<'_> {
         self.fold.partial.unwrap_or(self.acc.size())
     }
 
-    /// Of what is read, the size of the largest elements; none where these are pairs.
+    /// The size of the largest elements that are read; none for pairs.
     fn size(&self) -> Option<usize> {
         self.from.map(|dtype| self.prologue.map_or(dtype.size(), Prologue::size))
     }
 
-    fn has_words(&self, vector: usize, size: usize) -> bool {
-        self.prologue.map_or(self.x.is_multiple_of((vector * size) as u64), |prologue| prologue.has_words(vector))
+    /// The operands that are read or written in words, with the sizes of their elements.
+    fn moved(&self, size: usize) -> SmallVec<[(Address, usize); 4]> {
+        self.prologue.map_or(smallvec![(self.x, size)], Prologue::moved)
     }
 
     /// 16 bytes side by side; a single reduced dimension may begin and end anywhere.
     fn row_vector(&self) -> usize {
         let Some(size) = self.size() else { return 1 };
         let (count, inner) = (self.reduced.numel(), self.reduced.strides[0].last());
-        let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s.is_multiple_of(vector);
-            let (outer, last) = (self.reduced.rank() - 1, self.reduced.extents.last());
-            (outer == 0 && self.prologue.is_none())
-                || (last.is_some_and(is_multiple)
-                    && self.has_words(vector, size)
-                    && self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]).all(is_multiple))
-        };
-        let mut vectors = vectors(size).filter(|v| inner == Some(&1) && count >= 2 * v);
-        vectors.find(fits).unwrap_or(1)
+        if inner != Some(&1) || count < 4 {
+            return 1;
+        }
+        let most = (16 / size).min(1 << (count / 2).ilog2());
+        let outer = self.reduced.rank() - 1;
+        if outer == 0 && self.prologue.is_none() {
+            return most;
+        }
+        let steps = self.reduced.strides[0][..outer].iter().chain(&self.kept.strides[0]);
+        widest(most, steps.chain(self.reduced.extents.last()).copied(), self.moved(size))
     }
 
     /// As many columns side by side as lie in 16 bytes, or fewer.
@@ -436,15 +436,12 @@ impl Task<'_> {
         let local = LOCAL.min(limits.local_memory / 2);
         let outer = self.kept.rank() - 1;
         let (columns, strides) = (self.kept.extents[outer], &self.kept.strides[0]);
-        let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s.is_multiple_of(vector);
-            strides[outer] == 1
-                && is_multiple(&columns)
-                && self.has_words(vector, size)
-                && strides[..outer].iter().chain(&self.reduced.strides[0]).all(is_multiple)
-                && group_size(limits) / 2 * vector * value <= local
-        };
-        vectors(size).find(fits).unwrap_or(1)
+        let room = local / (group_size(limits) / 2 * value).max(1);
+        if strides[outer] != 1 || room < 2 {
+            return 1;
+        }
+        let steps = strides[..outer].iter().chain(&self.reduced.strides[0]).chain([&columns]);
+        widest((16 / size).min(1 << room.ilog2()), steps.copied(), self.moved(size))
     }
 
     /// Whether a position or a number needs more than 31 bits, with room for a step beyond.
@@ -463,66 +460,51 @@ impl Task<'_> {
 
     fn variant(&self, plan: &Plan, ints: usize) -> Variant {
         let Fold { join, is_squared, is_shared, finish, is_twofold, is_last_nan, .. } = self.fold;
-        let mut variant = Variant::new("reduce.c")
+        Variant::new("reduce.c")
             .define("THREADS", plan.threads)
             .define("INTS", ints)
             .define("KEPT", self.kept.rank())
             .define("REDUCED", self.reduced.rank())
             .define("VECTOR", plan.vector)
             .define("UNROLL", plan.unroll)
-            .define("ACC", self.acc.name())
-            .define(join, true);
-        variant = match self.from {
-            Some(dtype) => variant.define("X", dtype.name()),
-            None => variant.define("PARTIAL_X", true),
-        };
-        variant = match self.to {
-            Some(dtype) => variant.define("Y", dtype.name()),
-            None => variant.define("PARTIAL_Y", true),
-        };
-        if let (Some(from), true) = (self.from, plan.vector > 1) {
-            variant = variant.define("WORD", word(plan.vector * from.size()));
-        }
-        if let Some(groups) = plan.at_once {
-            variant = variant.define("AT_ONCE", groups);
-        }
-        let flags = [
-            (!plan.is_columns, "ROWS"),
-            (is_squared, "SQUARES"),
-            (is_squared && self.from != Some(DType::F16), "EDGES"),
-            (is_shared, "SHARES"),
-            (is_twofold, "TWOFOLD"),
-            (is_last_nan, "LAST_NAN"),
-            (self.acc == DType::I64, "INTEGER"),
-            (self.acc == DType::F64, "NEEDS_F64"),
-            (self.is_wide, "WIDE"),
-            (plan.last_joins, "LAST_JOINS"),
-            (plan.reads_rest, "READS_REST"),
-        ];
-        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).chain(finish);
-        flags.fold(variant, |variant, name| variant.define(name, true))
+            .arithmetic(self.acc)
+            .define(join, true)
+            .optional("X", self.from)
+            .optional("Y", self.to)
+            .optional("WORD", self.from.filter(|_| plan.vector > 1).map(|from| word(plan.vector * from.size())))
+            .optional("AT_ONCE", plan.at_once)
+            .flags([
+                ("PARTIAL_X", self.from.is_none()),
+                ("PARTIAL_Y", self.to.is_none()),
+                ("ROWS", !plan.is_columns),
+                ("SQUARES", is_squared),
+                ("EDGES", is_squared && self.from != Some(DType::F16)),
+                ("SHARES", is_shared),
+                ("TWOFOLD", is_twofold),
+                ("LAST_NAN", is_last_nan),
+                ("WIDE", self.is_wide),
+                ("LAST_JOINS", plan.last_joins),
+                ("READS_REST", plan.reads_rest),
+                (finish.unwrap_or("FINISH"), finish.is_some()),
+            ])
     }
 
     fn launch(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
         let (mut ints, rows) = (self.kept.ints(), self.kept.numel());
         let (mut results, step) = (rows, if plan.is_columns { rows } else { !plan.last_joins as usize });
         if plan.is_columns {
-            ints[self.kept.rank() - 1] /= plan.vector as i64;
+            ints[self.kept.rank() - 1] /= plan.vector;
             results /= plan.vector;
         }
         ints.extend(self.reduced.ints());
         // Words are read at their own alignment: x begins at one, `shift` elements before the first.
         let size = self.from.map_or(1, DType::size);
         let shift = if self.from.is_some() && self.prologue.is_none() { self.x % 16 } else { 0 };
-        let mut arguments = Arguments::new().pointer(self.x - shift).pointer(self.y).pointer(self.second).ints(&ints);
         let numbers = [results, self.reduced.numel(), plan.part, step, shift as usize / size, plan.team];
-        for number in numbers {
-            arguments = arguments.int(number as i64);
-        }
-        let divisor = if self.acc == DType::F64 { DType::F64 } else { DType::F32 };
-        let mut arguments = arguments.float(self.divisor, divisor);
+        let arguments = Arguments::new().pointers([self.x - shift, self.y, self.second]).ints(&ints).numbers(numbers);
+        let mut arguments = arguments.float(self.divisor, self.acc);
         if plan.last_joins {
-            arguments = gpu.partials.places(&gpu.pool)?.into_iter().fold(arguments, Arguments::pointer);
+            arguments = arguments.pointers(gpu.partials.places(&gpu.pool)?);
         }
         let entry = if plan.is_columns { "reduce_columns" } else { "reduce_rows" };
         tracing::trace!(op = self.op, entry, parts = plan.parts, team = plan.team, "reduction");
@@ -549,7 +531,7 @@ const EXAMPLES: &[Example] = &[
     |d, t| differentiate(d, t, &[&[4096, 1024], &[4096, 1]], |x| x[0].lerp(&x[0].sin()?, &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024], &[1024]], |x| x[0].lt(&x[0])?.where_cond(&x[0], &x[1])),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].amax(-1)),
-    // What is joined is more than a value.
+    // Partial results that are more than a value.
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].logsumexp(-1)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(-1, 1.0)),
     |d, t| differentiate(d, t, &[&[4096, 1024]], |x| x[0].var(0, 1.0)),

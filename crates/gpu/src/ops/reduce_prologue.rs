@@ -3,8 +3,7 @@
 use crate::driver::Address;
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::place;
-use crate::launch::words::word;
-use crate::program::source::{FLOATS, Variant, near};
+use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::ops::pointwise_sum::PointwiseSum;
 use isograd_core::pointwise::{Pointwise, c_source};
 use isograd_core::{Call, DType, Operand, Result};
@@ -18,7 +17,7 @@ enum At {
     Same,
     /// At the number of the result.
     Kept,
-    /// At the number of the element among those of a result.
+    /// At the number of the element within its result.
     Summed,
     /// There is only one.
     One,
@@ -35,13 +34,13 @@ struct Part {
 /// A row with its operands.
 pub struct Prologue {
     row: Pointwise,
-    /// The first is what is reduced.
+    /// The first is the operand of the reduction.
     inputs: SmallVec<[Part; 4]>,
     /// None is the result that is summed.
     outputs: SmallVec<[Option<Part>; 4]>,
     floats: SmallVec<[f64; 4]>,
     acc: DType,
-    /// Functions that its results need no better.
+    /// Definitions of less exact functions, if all results are rounded to 16 bits.
     near: &'static str,
 }
 
@@ -88,9 +87,9 @@ impl Prologue {
         self.moving().map(|(_, part)| part.dtype.size()).max().unwrap_or(1)
     }
 
-    /// Whether words of so many elements begin at multiples of their size.
-    pub fn has_words(&self, vector: usize) -> bool {
-        self.moving().all(|(_, part)| part.address.is_multiple_of((vector * part.dtype.size()) as u64))
+    /// The operands that are read or written at the place of the first input, with the sizes of their elements.
+    pub fn moved(&self) -> SmallVec<[(Address, usize); 4]> {
+        self.moving().map(|(_, part)| (part.address, part.dtype.size())).collect()
     }
 
     /// The program of a reduction with this in front of it.
@@ -98,25 +97,21 @@ impl Prologue {
         let places = self.inputs.iter().rev().fold(0, |all, part| 4 * all + part.at as usize);
         let written = self.outputs.iter().rev().fold(0, |all, part| 2 * all + part.is_some() as usize);
         let variant = Variant { file: "prologue", ..reduction }.define("ROW", self.row.name());
-        let mut variant = variant.define("PLACES", places).define("WRITTEN", written);
+        let variant = variant.define("PLACES", places).define("WRITTEN", written);
         const NAMES: [&str; 8] = ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"];
-        let dtypes = self.inputs.iter().chain(self.outputs.iter().flatten()).map(|part| part.dtype.name());
-        for (name, dtype) in NAMES.into_iter().zip(dtypes) {
-            variant = variant.define(name, dtype);
-        }
-        variant
+        let parts = NAMES.into_iter().zip(self.inputs.iter().chain(self.outputs.iter().flatten()));
+        parts.fold(variant, |variant, (name, part)| variant.define(name, part.dtype))
     }
 
-    /// Adds what a kernel with a row gets behind its own arguments.
+    /// Adds the row's operands and attributes, which follow the arguments of the reduction.
     pub fn arguments(&self, arguments: Arguments) -> Arguments {
         let pointers = self.inputs.iter().skip(1).chain(self.outputs.iter().flatten()).map(|part| part.address);
-        let arguments = pointers.fold(arguments, Arguments::pointer);
-        self.floats.iter().fold(arguments, |arguments, &v| arguments.float(v, self.acc))
+        arguments.pointers(pointers).floats(self.floats.iter().copied(), self.acc)
     }
 
-    /// What `reduce.c` calls for each word of operands, and that file.
+    /// The functions that `reduce.c` calls for each word of operands, then that file.
     pub fn text(&self, vector: usize, is_columns: bool) -> String {
-        // As in what is elementwise: a result has the same bits there.
+        // Not contracted, as elementwise kernels are not: a result has the same bits there.
         let mut text = format!("CONTRACT_OFF\n{FLOATS}{}{}", self.near, c_source(self.row));
         let storage = |part: &Part| format!("S_{}", part.dtype.name());
         let inputs = || self.inputs.iter().enumerate();
@@ -143,7 +138,7 @@ impl Prologue {
             let from = if k == 0 { "(x)".to_string() } else { format!("x{k}") };
             let _ = write!(text, " (w).x{k}.all = *(GLOBAL const {} *)({from} + (at));", word(part));
         }
-        // Of operands that are the same for all elements of a result, or of neighbouring ones.
+        // Operands that are the same for all elements of a result, or of neighbouring results.
         let side_by_side = if is_columns { vector } else { 1 };
         let _ = writeln!(text, " }} while (0)\n#define SIDE_BY_SIDE {side_by_side}\ntypedef struct {{\n    int none;");
         for (k, _) in fixed() {
@@ -160,7 +155,7 @@ impl Prologue {
         text += "FUNCTION void take_words(A *acc, Read w, Fixed fixed, idx at, idx i ROW_PARAMETERS) {\n";
         for (m, part) in outputs() {
             let _ = writeln!(text, "    union {{ {} all; {} each[VECTOR]; }} w{m};", word(part), storage(part));
-            // Apart, as in what is elementwise.
+            // Apart from the word, as in elementwise kernels.
             let _ = writeln!(text, "    {} e{m}[VECTOR];", storage(part));
         }
         text += "#pragma unroll\n    for (int j = 0; j < VECTOR; j++) {\n";

@@ -4,12 +4,11 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
 use crate::launch::operands::place;
-use crate::launch::words;
-use crate::launch::words::{divider, word};
+use crate::launch::words::{divider, fits};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
+use crate::ops::index::{check, is_wide};
 use crate::program::source::Variant;
-use isograd_core::backend::index_error;
 use isograd_core::ops::Rotary;
 use isograd_core::ops::RotaryStyle;
 use isograd_core::ops::rotary::RotaryTurn;
@@ -36,8 +35,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let v = 16 / size;
     let part = if is_interleaved { rotary } else { half };
     let steps = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
-    let fits = steps.chain([part, width]).all(|step| step.is_multiple_of(v));
-    let v = if fits && pointers.iter().all(|a| a.is_multiple_of(16)) { v } else { 1 };
+    let v = if fits(v, steps.chain([part, width]), pointers.iter().map(|&at| (at, size))) { v } else { 1 };
     let angles = if is_interleaved && v > 1 { v / 2 } else { v };
     let angle_bytes = angles * cos.dtype.size();
     let turned = half / angles;
@@ -46,47 +44,35 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &RotaryTurn) -> Result<()> {
     let counts = [x, z].map(|x| rows(x) * units);
     let (n_first, n) = (counts[0], counts[..xs.len()].iter().sum::<usize>());
     let threads = group_size(gpu.driver().limits());
-    let mut variant = Variant::new("rotary.c")
+    let variant = Variant::new("rotary.c")
         .define("THREADS", threads)
-        .define("T", x.dtype.name())
-        .define("ACC", x.dtype.acc().name())
-        .define("C", cos.dtype.name())
-        .define("I", positions.map_or(DType::I64, |p| p.dtype).name())
-        .define("WORD", word(v * size))
-        .define("VECTOR", v)
+        .stored(x.dtype)
+        .define("C", cos.dtype)
+        .define("I", positions.map_or(DType::I64, |p| p.dtype))
+        .words(v, size)
         .define("ANGLES", angles)
-        .define("ANGLE_WORD", word(angle_bytes.min(16)))
-        .define("ANGLE_WORDS", angle_bytes.div_ceil(16));
-    let defines = [
-        ("INTERLEAVED", is_interleaved),
-        ("POSITIONS", positions.is_some()),
-        ("NEEDS_F64", x.dtype == DType::F64),
-        ("WIDE", [x, z, cos].iter().any(|x| words::is_wide(x.layout.end().max(x.layout.shape().numel())))),
-    ];
-    for (name, _) in defines.into_iter().filter(|(_, is)| *is) {
-        variant = variant.define(name, true);
-    }
+        .in_pieces(["ANGLE_WORD", "ANGLE_WORDS"], angle_bytes)
+        .flag("INTERLEAVED", is_interleaved)
+        .flag("POSITIONS", positions.is_some())
+        .flag("WIDE", is_wide(&[x, z, cos]));
     let heads = [x, z].map(|x| x.layout.shape()[1]);
     let of_batch = positions.map_or(0, |p| if p.layout.shape().rank() == 2 { length } else { 0 });
     let extent = cos.layout.shape()[0];
-    let strides = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().map(|&s| s as i64));
-    let shapes: Vec<i64> = [units as i64, divider(units), length as i64, divider(length)]
+    let strides = [x, z].into_iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
+    let shapes: Vec<usize> = [units, divider(units), length, divider(length)]
         .into_iter()
-        .chain([width, turned, half, extent, of_batch, heads[0], heads[1]].map(|v| v as i64))
+        .chain([width, turned, half, extent, of_batch, heads[0], heads[1]])
         .chain(heads.map(divider))
         .chain(strides)
         .collect();
-    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer).ints(&shapes);
-    let arguments = arguments.int(n_first as i64).int(n as i64).float(of.direction.sign() as f64, x.dtype.acc());
+    let arguments = Arguments::new().pointers(pointers).ints(&shapes).numbers([n_first, n]);
+    let arguments = arguments.float(of.direction.sign() as f64, x.dtype.acc());
     let Some(positions) = positions else {
         return gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(place(y_of_x)?));
     };
     let slot = gpu.status(call.op, Check::Index(extent))?;
     gpu.launch(variant, "rotary", in_groups(n, threads), &arguments.pointer(slot.address))?;
-    gpu.checked(slot, |at| {
-        let value = gpu.element(positions, positions.layout.shape().rank(), at)?.as_i64()?;
-        Ok(index_error(call.op, at as i64, value, extent))
-    })
+    check(gpu, call.op, slot, (positions, positions.layout.shape().rank()), extent)
 }
 
 /// Turns the pairs of queries and keys.

@@ -4,15 +4,14 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, groups};
 use crate::launch::operands::place;
-use crate::launch::words::word;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
-use crate::ops::random::with_base;
+use crate::ops::random::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::backend::logits_error;
 use isograd_core::ops::Sampling;
 use isograd_core::ops::sample::SampleLogits;
-use isograd_core::{Call, DType, Result, Rng, RngState};
+use isograd_core::{Call, DType, Result, Rng};
 
 /// Threads of a group that joins sums without memory.
 const MANY: usize = 512;
@@ -34,20 +33,21 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: &SampleLogits) -> Result<()> {
     let threads = 1 << limits.max_group.clamp(1, most).ilog2();
     let vector = if from.is_multiple_of(16) { 16 / x.dtype.size() } else { 1 };
     let variant = Variant::new("sample.c")
-        .define("T", x.dtype.name())
-        .define("ACC", "f32")
+        .define("T", x.dtype)
+        .define("ACC", DType::F32)
         .define("THREADS", threads)
         .define("AT_ONCE", true)
-        .define("VECTOR", vector)
-        .define("WORD", word(vector * x.dtype.size()));
-    let variant = if x.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
+        .words(vector, x.dtype.size())
+        .flag("NEEDS_F64", x.dtype == DType::F64);
     let (variant, base) = with_base(variant, call.inputs.get(1))?;
     let slot = gpu.status(call.op, Check::Logits)?;
-    let arguments = Arguments::new().pointer(from).pointer(to).pointer(base.unwrap_or(to));
-    let arguments = [rows, extent, samples].iter().fold(arguments, |list, &v| list.int(v as i64));
-    let RngState { seed, offset, stream } = of.state;
-    let arguments = [seed, offset, stream].iter().fold(arguments, |list, &v| list.int(v as i64));
-    let arguments = arguments.int(of.top_k as i64).int(of.left_out).float(of.slope, DType::F32).pointer(slot.address);
+    let arguments = Arguments::new().pointers([from, to, base.unwrap_or(to)]).numbers([rows, extent, samples]);
+    let arguments = arguments
+        .numbers(state_ints(of.state))
+        .int(of.top_k)
+        .int(of.left_out)
+        .float(of.slope, DType::F32)
+        .pointer(slot.address);
     gpu.launch(variant, "sample_logits", groups(rows, threads), &arguments)?;
     gpu.checked(slot, |row| Ok(logits_error(call.op, row as i64)))
 }

@@ -1,7 +1,7 @@
 //! Running sums and products along a dimension.
 //!
 //! A team of threads takes a row, tile after tile. Rows that are long, or long and few, are cut into parts: the parts'
-//! totals are made, scanned, and then every part is scanned from what is before it. That reads x twice, but fills the
+//! totals are made, scanned, and then every part is scanned from the total before it. That reads x twice, but fills the
 //! device, and keeps the chains of additions short. The positions of a mask's true elements are found so too.
 //!
 //! Where rows lie side by side, neighbouring threads take neighbours of these columns, line after line. A group takes fewer
@@ -13,9 +13,9 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::{address, element_address, place};
-use crate::launch::words::{vectors, word};
+use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Scan;
 use isograd_core::ops::index::MaskPositions;
 use isograd_core::{Call, DType, Device, Kernel, Layout, Operand, Result};
@@ -54,8 +54,8 @@ struct Task {
     is_reverse: bool,
     is_exclusive: bool,
     is_wide: bool,
-    /// Of a mask whose true elements' positions are wanted, its extents and how many these are; else nothing.
-    positions: SmallVec<[i64; 9]>,
+    /// For the positions of a mask's true elements: the mask's extents, then the number of positions. Else empty.
+    positions: SmallVec<[usize; 9]>,
 }
 
 pub fn run(gpu: &Gpu, call: &Call<'_>, kind: Scan) -> Result<()> {
@@ -101,7 +101,7 @@ impl FusedLaunch for MaskPositions {
     }
 }
 
-/// Where a mask is true, which is counted over all of it.
+/// The positions at which a mask is true, numbered over the whole mask.
 fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let (mask, found) = (&call.inputs[0], &call.outputs[0]);
     let (dims, count) = (mask.layout.shape().dims(), found.layout.shape()[1]);
@@ -120,7 +120,7 @@ fn positions(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         is_reverse: false,
         is_exclusive: true,
         is_wide: n.max(dims.len() * count) > 1 << 30,
-        positions: dims.iter().chain([&count]).map(|&v| v as i64).collect(),
+        positions: dims.iter().copied().chain([count]).collect(),
     };
     scan(gpu, &task)
 }
@@ -135,8 +135,7 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
     let parts = wanted.max(tiles.div_ceil(MOST_TILES)).max(1);
     let part = tiles.div_ceil(parts) * tile;
     let parts = n.div_ceil(part);
-    let x = Arguments::new().pointer(task.x);
-    // Where the scan starts, and how it goes on.
+    // The first position of the scan, and its step.
     let (first, stride) = match task.is_reverse {
         true => (((n - 1) * task.stride) as i64, -(task.stride as i64)),
         false => (0, task.stride as i64),
@@ -145,7 +144,8 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
     let scratch = if parts > 1 { Some(gpu.scratch(2 * rows * parts * task.total_size())?) } else { None };
     let carries = scratch.as_ref().map(|s| s.address + (rows * parts * task.total_size()) as u64);
     if let (Some(totals), Some(carries)) = (&scratch, carries) {
-        let arguments = x.pointer(totals.address).ints(&ints).int(n as i64).int(part as i64).int(first).int(stride);
+        let arguments = Arguments::new().pointers([task.x, totals.address]).ints(&ints);
+        let arguments = arguments.numbers([n, part]).numbers([first, stride]);
         let variant = task.variant(ints.len(), threads, None).define("TOTALS", true);
         gpu.launch(variant, "scan_totals", Geometry::new([rows, parts, 1], threads), &arguments)?;
         let next = Task {
@@ -165,22 +165,19 @@ fn scan(gpu: &Gpu, task: &Task) -> Result<()> {
         scan(gpu, &next)?;
     }
     ints.extend_from_slice(&task.positions);
-    let mut arguments = Arguments::new().pointer(task.x).pointer(task.y).ints(&ints);
-    let (reverse, exclusive) = (task.is_reverse as i64, task.is_exclusive as i64);
-    for number in [rows as i64, n as i64, part as i64, first, stride, reverse, exclusive, team as i64] {
-        arguments = arguments.int(number);
-    }
-    if let Some(carries) = carries {
-        arguments = arguments.pointer(carries);
-    }
+    let arguments = Arguments::new()
+        .pointers([task.x, task.y])
+        .ints(&ints)
+        .numbers([rows, n, part])
+        .numbers([first, stride])
+        .numbers([task.is_reverse, task.is_exclusive])
+        .int(team)
+        .pointers(carries);
     let geometry = Geometry::new([rows.div_ceil(threads / team), parts, 1], threads);
-    let mut variant = task.variant(ints.len(), threads, task.to);
-    if carries.is_some() {
-        variant = variant.define("CARRIES", true);
-    }
-    if let Some((_count, extents)) = task.positions.split_last() {
-        variant = variant.define("POSITIONS", extents.len());
-    }
+    let variant = task
+        .variant(ints.len(), threads, task.to)
+        .flag("CARRIES", carries.is_some())
+        .optional("POSITIONS", task.positions.split_last().map(|(_count, extents)| extents.len()));
     gpu.launch(variant, "scan", geometry, &arguments)
 }
 
@@ -203,24 +200,20 @@ fn scan_columns(gpu: &Gpu, task: &Task) -> Result<()> {
     let part = turns.div_ceil(parts) * turn;
     let parts = n.div_ceil(part);
     let mut ints = task.kept.ints();
-    ints[task.kept.rank() - 1] /= vector as i64;
-    // Where the scan starts in x and in y, and how it goes on.
+    ints[task.kept.rank() - 1] /= vector;
+    // The first position of the scan in x and in y, and its steps.
     let [x, y] = [task.stride, task.y_stride].map(|stride| match task.is_reverse {
         true => [((n - 1) * stride) as i64, -(stride as i64)],
         false => [0, stride as i64],
     });
-    let numbers =
-        [vectors as i64, n as i64, part as i64, x[0], x[1], y[0], y[1], task.is_exclusive as i64, width as i64];
     let arguments = |to: Address| {
-        let arguments = Arguments::new().pointer(task.x).pointer(to).ints(&ints);
-        numbers.iter().fold(arguments, |arguments, &number| arguments.int(number))
+        let arguments = Arguments::new().pointers([task.x, to]).ints(&ints).numbers([vectors, n, part]);
+        arguments.numbers([x, y].into_iter().flatten()).int(task.is_exclusive).int(width)
     };
     let variant = |to: Option<DType>| {
-        let mut variant = task.variant(ints.len(), threads, to).define("COLUMNS", true).define("VECTOR", vector);
-        for (name, dtype) in [("X_WORD", task.from), ("Y_WORD", to)] {
-            variant = dtype.into_iter().fold(variant, |v, dtype| v.define(name, word(vector * dtype.size())));
-        }
-        variant
+        let word_of = |dtype: DType| word(vector * dtype.size());
+        let variant = task.variant(ints.len(), threads, to).define("COLUMNS", true).define("VECTOR", vector);
+        variant.optional("X_WORD", task.from.map(word_of)).optional("Y_WORD", to.map(word_of))
     };
     let geometry = Geometry::new([groups, parts, 1], threads);
     if parts == 1 {
@@ -269,43 +262,32 @@ impl Task {
         let (Some(from), Some(to)) = (self.from, self.to) else { return 1 };
         let last = self.kept.rank() - 1;
         let strides = &self.kept.strides;
-        let fits = |&vector: &usize| {
-            let is_multiple = |s: &usize| s.is_multiple_of(vector);
-            strides.iter().all(|strides| strides[last] == 1 && strides[..last].iter().all(is_multiple))
-                && [self.kept.extents[last], self.stride, self.y_stride].iter().all(is_multiple)
-                && [(self.x, from), (self.y, to)].iter().all(|(at, dtype)| at % (vector * dtype.size()) as u64 == 0)
-                && group_size(limits) * vector * self.total_size() <= LOCAL.min(limits.local_memory)
-        };
-        vectors(from.size().max(to.size())).find(fits).unwrap_or(1)
+        let room = LOCAL.min(limits.local_memory) / (group_size(limits) * self.total_size());
+        if strides.iter().any(|strides| strides[last] != 1) || room < 2 {
+            return 1;
+        }
+        let most = (16 / from.size().max(to.size())).min(1 << room.ilog2());
+        let steps = strides.iter().flat_map(|strides| &strides[..last]).copied();
+        let steps = steps.chain([self.kept.extents[last], self.stride, self.y_stride]);
+        widest(most, steps, [(self.x, from.size()), (self.y, to.size())])
     }
 
     fn variant(&self, ints: usize, threads: usize, to: Option<DType>) -> Variant {
-        let mut variant = Variant::new("scan.c")
+        Variant::new("scan.c")
             .define("THREADS", threads)
             .define("INTS", ints)
             .define("KEPT", self.kept.rank())
             .define("ITEMS", ITEMS)
-            .define("ACC", self.acc.name())
-            .define(if self.kind == Scan::Sum { "JOIN_SUM" } else { "JOIN_PROD" }, true);
-        variant = match self.from {
-            Some(dtype) => variant.define("X", dtype.name()),
-            None => variant.define("PARTIAL_X", true),
-        };
-        variant = match to {
-            Some(dtype) => variant.define("Y", dtype.name()),
-            None => variant.define("PARTIAL_Y", true),
-        };
-        if self.is_scaled() {
-            variant = variant.define("SCALED", "i64");
-        }
-        let flags =
-            [(self.acc == DType::I64, "INTEGER"), (self.acc == DType::F64, "NEEDS_F64"), (self.is_wide, "WIDE")];
-        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
-        flags.fold(variant, |variant, name| variant.define(name, true))
+            .arithmetic(self.acc)
+            .define(if self.kind == Scan::Sum { "JOIN_SUM" } else { "JOIN_PROD" }, true)
+            .optional("X", self.from)
+            .optional("Y", to)
+            .optional("SCALED", self.is_scaled().then_some("i64"))
+            .flags([("PARTIAL_X", self.from.is_none()), ("PARTIAL_Y", to.is_none()), ("WIDE", self.is_wide)])
     }
 }
 
-/// The positions in a mask. Of a device that runs nothing none are read back, so that the op would stop there.
+/// The positions in a mask, by a call: a device that runs nothing counts none, so that the op itself would end before its kernel.
 fn positions_in(device: &Device) -> Result<()> {
     let backend = device.backend();
     let (mask, found) = (Layout::contiguous((1024, 1024).into()), Layout::contiguous((2, 1 << 20).into()));

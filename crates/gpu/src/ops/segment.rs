@@ -1,20 +1,19 @@
-//! Rows that are joined by index, as the edges of a graph are for its nodes, and their gradients.
+//! Reductions of rows by index, as of a graph's edges for its nodes, and their gradients.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{group_size, in_groups};
-use crate::launch::operands::place;
-use crate::launch::words::{divider, vectors, word};
+use crate::launch::operands::{addresses, place};
+use crate::launch::words::{divider, vector_of};
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, in_any_order, zeros};
-use crate::ops::index::{Places, bad, is_wide, with_words};
+use crate::ops::index::{Places, bad, check, is_wide, with_words};
 use crate::ops::scatter::{Onto, Scattering};
 use crate::program::source::Variant;
-use isograd_core::backend::{Scatter, index_error};
+use isograd_core::backend::Scatter;
 use isograd_core::ops::graph::{IndexGradient, RowReduction};
 use isograd_core::ops::{EmbeddingOptions, TieGrad};
 use isograd_core::{Call, DType, Device, Result};
-use smallvec::SmallVec;
 
 pub const FAMILY: Family =
     Family { launchers: &[Launcher::of::<RowReduction>(), Launcher::of::<IndexGradient>()], examples: EXAMPLES };
@@ -31,7 +30,7 @@ impl FusedLaunch for IndexGradient {
     }
 }
 
-/// Joins rows by index, and writes zeros to the rows of the table that get none.
+/// Reduces rows by index, and writes zeros to the rows of the table that no index names.
 fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
     let ([index, x], table) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     if table.layout.shape().numel() == 0 {
@@ -45,7 +44,7 @@ fn reduce(gpu: &Gpu, call: &Call<'_>, of: &RowReduction) -> Result<()> {
     Scattering { call, places, mode: Scatter::Add, onto, is_wide, from, to }.many(gpu)
 }
 
-/// The gradient of rows that were joined by index.
+/// The gradient of rows that were reduced by index.
 fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()> {
     let ([dy, index], dx) = ([&call.inputs[0], &call.inputs[1]], &call.outputs[0]);
     let n = dx.layout.shape().numel();
@@ -53,43 +52,30 @@ fn reduce_backward(gpu: &Gpu, call: &Call<'_>, kind: IndexGradient) -> Result<()
         return Ok(());
     }
     let [nodes, features] = [0, 1].map(|d| dy.layout.shape()[d]);
-    let places = call.inputs.iter().map(place).collect::<Result<SmallVec<[u64; 8]>>>()?;
+    let places = addresses(call.inputs)?;
     let (from, to, size, threads) = (places[0], place(dx)?, dx.dtype.size(), group_size(gpu.driver().limits()));
-    // Counts [N], or counts, x and y, or the first rows. Any other pointer stands for one that is not there.
+    // Counts [N]; counts, x and y; or the first rows. Another pointer stands for each absent one.
     let [counts, x, y, first] = match kind {
         IndexGradient::Mean => [places[2], from, from, from],
         IndexGradient::Even => [places[2], places[3], places[4], from],
         IndexGradient::First => [from, from, from, places[2]],
     };
-    let fits =
-        |v: &usize| features.is_multiple_of(*v) && [from, x, y, to].iter().all(|a| a.is_multiple_of((v * size) as u64));
-    let v = vectors(size).find(fits).unwrap_or(1);
+    let v = vector_of(dx.dtype, features, &[from, x, y, to]);
     let width = features / v;
     let variant = with_words(Variant::new("segment.c"), v)
         .define("THREADS", threads)
-        .define("I", index.dtype.name())
-        .define("T", dx.dtype.name())
-        .define("ACC", dx.dtype.acc().name())
-        .define("WORD", word(v * size))
-        .define("VECTOR", v);
-    let variant = if dx.dtype == DType::F64 { variant.define("NEEDS_F64", true) } else { variant };
-    let variant = match kind {
-        IndexGradient::Mean => variant,
-        IndexGradient::Even => variant.define("EVEN", true),
-        IndexGradient::First => variant.define("FIRST", true),
-    };
-    let variant = if is_wide(&[dy, dx]) { variant.define("WIDE", true) } else { variant };
-    let pointers = [from, places[1], counts, x, y, first, to];
-    let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
-    let numbers = [(n / v) as i64, width as i64, divider(width), nodes as i64];
-    let arguments = numbers.into_iter().fold(arguments, Arguments::int);
+        .define("I", index.dtype)
+        .stored(dx.dtype)
+        .words(v, size)
+        .flag("EVEN", matches!(kind, IndexGradient::Even))
+        .flag("FIRST", matches!(kind, IndexGradient::First))
+        .flag("WIDE", is_wide(&[dy, dx]));
+    let arguments = Arguments::new().pointers([from, places[1], counts, x, y, first, to]);
+    let arguments = arguments.numbers([n / v, width, divider(width), nodes]);
     let slot = gpu.status(call.op, Check::Index(nodes))?;
     let arguments = arguments.bytes(&bad(dx.dtype).to_le_bytes()[..size]).pointer(slot.address);
     gpu.launch(variant, "shares", in_groups(n / v, threads), &arguments)?;
-    gpu.checked(slot, |row| {
-        let value = gpu.element(index, 1, row)?.as_i64()?;
-        Ok(index_error(call.op, row as i64, value, nodes))
-    })
+    check(gpu, call.op, slot, (index, 1), nodes)
 }
 
 /// Joins rows for the nodes of a graph.

@@ -6,7 +6,7 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::{MOST_GROUPS, group_size};
 use crate::launch::operands::{addresses, variant};
 use crate::launch::rows::{Kept, SHORT, rows};
-use crate::launch::words::{vector_of, word};
+use crate::launch::words::vector_of;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::Variant;
 use isograd_core::ops::softmax::{Softmax, SoftmaxBackward};
@@ -14,7 +14,7 @@ use isograd_core::{Call, DType, Result};
 
 /// Words that a thread reads at once of a column.
 const BATCH: usize = 4;
-/// Bytes that lie side by side, of which no part is left to others.
+/// Bytes of a line of memory, which one group reads whole.
 const LINE: usize = 128;
 /// Groups of a multiprocessor: as many as run together.
 const TOGETHER: usize = 4;
@@ -44,11 +44,10 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()>
     let dtype = call.outputs[0].dtype;
     let mut all = addresses(call.inputs)?;
     all.extend(addresses(call.outputs)?);
-    // In words move x and y, or dy, y and dx.
+    // x and y, or dy, y and dx, are moved in words.
     let moved = if is_backward { vec![all[0], all[1], all[3]] } else { all.to_vec() };
-    let flags = [(is_logarithm, "LOGARITHM"), (is_backward, "BACKWARD")];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(variant("softmax.c", &call.outputs[0]), |variant, (_, name)| variant.define(name, true));
+    let flags = [("LOGARITHM", is_logarithm), ("BACKWARD", is_backward)];
+    let program = variant("softmax.c", &call.outputs[0]).flags(flags);
     if inner > 1 || extent < SHORT {
         return columns(gpu, program, dtype, &all, &moved, of);
     }
@@ -59,12 +58,11 @@ fn run(gpu: &Gpu, call: &Call<'_>, of: Softmax, is_backward: bool) -> Result<()>
     };
     let (program, geometry) = rows(gpu, program, dtype, outer, extent, &moved, kept);
     let entry = if is_backward { "softmax_rows_backward" } else { "softmax_rows" };
-    let arguments = all.iter().copied().fold(Arguments::new(), Arguments::pointer);
-    gpu.launch(program, entry, geometry, &arguments.int(outer as i64).int(extent as i64))
+    gpu.launch(program, entry, geometry, &Arguments::new().pointers(all).numbers([outer, extent]))
 }
 
-/// One launch, or, where columns are too few for the device, one that leaves what is found of their parts to another. `all`: what
-/// is read, and last what is written; `moved` are those that move in words.
+/// One launch. Where columns are too few for the device, a launch before it reduces parts of them. `all`: the operands, the result
+/// last; `moved`: those that are read or written in words.
 fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[Address], of: Softmax) -> Result<()> {
     let (limits, Softmax { outer, extent, inner, .. }) = (gpu.driver().limits(), of);
     let threads = group_size(limits);
@@ -83,14 +81,12 @@ fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[
         .define("THREADS", threads)
         .define("COLUMNS", columns)
         .define("ABREAST", side)
-        .define("VECTOR", vector)
-        .define("WORD", word(bytes))
+        .words(vector, dtype.size())
         .define("BATCH", BATCH)
-        .define("PER", 0usize);
-    let flags = [(rounds == 1, "KEPT"), (parts > 1, "PARTS")].into_iter().filter(|(is_set, _)| *is_set);
-    let program = flags.fold(program, |variant, (_, name)| variant.define(name, true));
+        .define("PER", 0usize)
+        .flags([("KEPT", rounds == 1), ("PARTS", parts > 1)]);
     let geometry = Geometry::new([groups.min(MOST_GROUPS), parts, 1], threads);
-    // Largest elements and sums, of a gradient sums alone.
+    // Forward: the largest element and a sum; backward: a sum.
     let (entries, found) = match all.len() {
         2 => (["softmax_parts", "softmax_columns"], 2),
         _ => (["softmax_parts_backward", "softmax_columns_backward"], 1),
@@ -99,11 +95,8 @@ fn columns(gpu: &Gpu, program: Variant, dtype: DType, all: &[Address], moved: &[
     let scratch = gpu.scratch(found * bytes)?;
     let found = (0..found).map(|k| scratch.address + (k * bytes) as u64);
     let sizes = [count, extent, width, length];
-    let arguments = |pointers: &[Address]| {
-        let pointers = pointers.iter().copied().chain(found.clone());
-        let arguments = pointers.fold(Arguments::new(), Arguments::pointer);
-        sizes.iter().fold(arguments, |arguments, &v| arguments.int(v as i64))
-    };
+    let arguments =
+        |pointers: &[Address]| Arguments::new().pointers(pointers.iter().copied().chain(found.clone())).numbers(sizes);
     if parts > 1 {
         gpu.launch(program.clone(), entries[0], geometry, &arguments(&moved[..moved.len() - 1]))?;
     }

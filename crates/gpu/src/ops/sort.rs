@@ -30,7 +30,7 @@ struct Plan {
     is_packed: bool,
 }
 
-/// Sorted keys and, unless that is in them, where they were, row by row.
+/// Sorted keys, row by row, and their positions unless the keys contain them.
 struct Sorted {
     keys: Buffer,
     order: Option<Buffer>,
@@ -62,7 +62,7 @@ impl Plan {
         self.threads * ITEMS
     }
 
-    /// What is sorted at once: a row, or a tile.
+    /// Elements that are sorted at once: a row, or a tile.
     fn span(&self) -> usize {
         self.length.next_power_of_two().clamp(ITEMS, self.tile())
     }
@@ -70,16 +70,14 @@ impl Plan {
     fn variant(&self) -> Variant {
         let variant =
             Variant::new("sort.c").define("THREADS", self.threads).define("ITEMS", ITEMS).define("K", self.key);
-        let flags = [(self.is_wide, "WIDE"), (self.is_packed, "PACKED")];
-        flags.into_iter().filter(|flag| flag.0).fold(variant, |variant, (_, name)| variant.define(name, true))
+        variant.flags([("WIDE", self.is_wide), ("PACKED", self.is_packed)])
     }
 
-    /// Sorts `tiles`, whose arguments so far are what is sorted and where it goes.
+    /// Sorts tiles. `arguments` begin with the kernel's source and targets.
     fn tiles(&self, gpu: &Gpu, variant: Variant, arguments: Arguments) -> Result<()> {
         let (span, tile) = (self.span(), self.tile());
         let tiles = (self.rows * self.length.div_ceil(span)).div_ceil(tile / span);
-        let arguments = arguments.int(self.rows as i64).int(self.length as i64).int(span as i64);
-        gpu.launch(variant, "tiles", groups(tiles, self.threads), &arguments)
+        gpu.launch(variant, "tiles", groups(tiles, self.threads), &arguments.numbers([self.rows, self.length, span]))
     }
 
     fn buffers(&self, gpu: &Gpu) -> Result<Sorted> {
@@ -98,9 +96,9 @@ impl Plan {
         let mut other = self.buffers(gpu)?;
         let tiles = self.rows * self.length.div_ceil(self.tile());
         while run < self.length {
-            let keys = Arguments::new().pointer(sorted.keys.address).pointer(other.keys.address);
-            let arguments = sorted.order.iter().chain(&other.order).fold(keys, |list, b| list.pointer(b.address));
-            let arguments = [self.rows, self.length, run].iter().fold(arguments, |list, &v| list.int(v as i64));
+            let buffers = [&sorted.keys, &other.keys].into_iter().chain(&sorted.order).chain(&other.order);
+            let arguments = Arguments::new().pointers(buffers.map(|buffer| buffer.address));
+            let arguments = arguments.numbers([self.rows, self.length, run]);
             gpu.launch(self.variant(), "merge", groups(tiles, self.threads), &arguments)?;
             std::mem::swap(&mut sorted, &mut other);
             run *= 2;
@@ -133,26 +131,23 @@ pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let joint = Joint::new([x].into_iter()).at_least_one();
     let ints = joint.ints();
     let plan = Plan::new(gpu.driver().limits(), [n / length, length], x.dtype, is_wide(n.max(x.layout.end())));
-    let mut variant = plan
+    let variant = plan
         .variant()
         .define("X", bits(x.dtype))
         .define("SIGN", sign)
         .define("DIMS", joint.rank())
-        .define("INTS", ints.len());
-    if let Some(infinite) = infinite {
-        variant = variant.define("INFINITE", infinite);
-    }
+        .define("INTS", ints.len())
+        .optional("INFINITE", infinite);
     let (from, to, positions) = (place(x)?, place(y)?, place(positions)?);
     let source = || Arguments::new().pointer(from).ints(&ints).int(call.ints[0]);
     if plan.span() >= length {
-        let arguments = source().pointer(to).pointer(positions);
+        let arguments = source().pointers([to, positions]);
         return plan.tiles(gpu, variant.define("WHOLE", true), arguments);
     }
     let sorted = plan.buffers(gpu)?;
-    plan.tiles(gpu, variant.clone(), sorted.addresses().fold(source(), Arguments::pointer))?;
+    plan.tiles(gpu, variant.clone(), source().pointers(sorted.addresses()))?;
     let sorted = plan.merge(gpu, sorted)?;
-    let arguments = sorted.addresses().fold(source(), Arguments::pointer);
-    let arguments = arguments.pointer(to).pointer(positions).int(n as i64).int(length as i64);
+    let arguments = source().pointers(sorted.addresses().chain([to, positions])).numbers([n, length]);
     gpu.launch(variant, "values", in_groups(n, plan.threads), &arguments)
 }
 

@@ -1,4 +1,4 @@
-//! One number of all elements of many tensors, in two launches, and what one launch makes of them for such a number.
+//! One number of all elements of many tensors, in two launches; and the unscaling of many tensors, in one.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -36,7 +36,7 @@ fn run(gpu: &Gpu, call: &Call<'_>, kind: Total) -> Result<()> {
     let variant = variant(kind, from, acc, &sets);
     let arguments = table.arguments().pointer(parts.address);
     gpu.launch(variant.clone(), "total_parts", table.geometry(), &arguments)?;
-    let arguments = Arguments::new().pointer(parts.address).int(table.chunks as i64);
+    let arguments = Arguments::new().pointer(parts.address).int(table.chunks);
     gpu.launch(variant, "total", groups(1, THREADS).following(), &arguments.pointer(place(&call.outputs[0])?))
 }
 
@@ -57,22 +57,17 @@ pub fn variant(kind: Total, from: DType, acc: DType, sets: &Sets<'_>) -> Variant
         Total::AbsSum | Total::AbsMax => "TERM_ABS",
         Total::NotFinite => "TERM_NOT_FINITE",
     };
-    let variant = Variant::new("total.c")
-        .define("T", from.name())
-        .define("ACC", acc.name())
+    Variant::new("total.c")
+        .define("T", from)
+        .arithmetic(acc)
         .define("THREADS", THREADS)
         .define("OPERANDS", 1usize)
         .define("VECTOR", sets.vector)
         .define("WORD", "u32x4")
-        .define("TERM", term);
-    let flags = [
-        (kind == Total::Norm, "FINISH_NORM"),
-        (matches!(kind, Total::AbsMax | Total::NotFinite), "JOIN_MAX"),
-        (acc == DType::F64, "NEEDS_F64"),
-        (sets.is_wide(), "WIDE"),
-    ];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    flags.fold(variant, |variant, (_, name)| variant.define(name, true))
+        .define("TERM", term)
+        .flag("FINISH_NORM", kind == Total::Norm)
+        .flag("JOIN_MAX", matches!(kind, Total::AbsMax | Total::NotFinite))
+        .flag("WIDE", sets.is_wide())
 }
 
 /// Calls that together launch every kernel of the family.

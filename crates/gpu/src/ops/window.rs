@@ -1,4 +1,4 @@
-//! What the kernels that include `window.h` are told of windows.
+//! Windows as the kernels that include `window.h` take them: definitions and integers.
 
 use crate::launch::words::divider;
 use crate::program::source::Variant;
@@ -24,27 +24,26 @@ pub fn is_wide(windows: &Windows) -> bool {
 pub fn define(variant: Variant, windows: &Windows) -> Variant {
     let Windows { input, output, kernel, stride, low, dilation, is_adaptive, .. } = windows;
     let names = [["KD", "KH", "KW"], ["SD", "SH", "SW"], ["PD", "PH", "PW"], ["DD", "DH", "DW"]];
-    // Adaptive windows are found by the kernel.
+    // The kernel computes adaptive windows.
     let values = if *is_adaptive { [[1; 3], [1; 3], [0; 3], [1; 3]] } else { [*kernel, *stride, *low, *dilation] };
     let pairs = names.into_iter().flatten().zip(values.into_iter().flatten());
     let variant = pairs.fold(variant, |variant, (name, value)| variant.define(name, value));
     let is_far = |d: usize| (input[d] + 1).saturating_mul(output[d] + 1) > i32::MAX as usize;
-    let flags = [
+    variant.flags([
         ("ADAPTIVE", *is_adaptive),
         ("ONE", is_one(windows)),
         ("FAR", *is_adaptive && (0..3).any(is_far)),
         ("FLAT", input[0] == 1 && output[0] == 1),
         ("SMALL", !is_adaptive && windows.window() <= SMALL),
         ("WIDE", is_wide(windows)),
-    ];
-    flags.into_iter().filter(|(_, on)| *on).fold(variant, |variant, (name, _)| variant.define(name, true))
+    ])
 }
 
-/// The integers of `window.h`: extents with their dividers, and those that a thread's number is divided by, for lines of so many
-/// strips in volumes of these extents.
-pub fn ints(windows: &Windows, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<i64> {
+/// The integers of `window.h`: extents with their dividers, then the divisors of a thread's number. Lines have `strips` strips, in
+/// volumes of the extents given last.
+pub fn ints(windows: &Windows, strips: usize, [depth, height, _]: [usize; 3]) -> Vec<usize> {
     let extents = || windows.input.iter().chain(&windows.output);
     let by_extents = extents().map(|&d| divider(d));
-    let quotients = [strips, height, depth].into_iter().flat_map(|d| [d as i64, divider(d)]);
-    extents().map(|&v| v as i64).chain(by_extents).chain(quotients).collect()
+    let quotients = [strips, height, depth].into_iter().flat_map(|d| [d, divider(d)]);
+    extents().copied().chain(by_extents).chain(quotients).collect()
 }

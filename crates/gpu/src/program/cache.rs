@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// An entry of a program: what is looked up at every launch.
+/// The key by which every launch looks up its entry.
 #[derive(PartialEq, Eq, Hash, Clone)]
 struct Key {
     variant: Variant,

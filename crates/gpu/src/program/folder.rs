@@ -31,7 +31,7 @@ impl Folder {
         }
     }
 
-    /// What a file holds, if it is whole.
+    /// The content of a file, if it is whole.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let mut file = open(OpenOptions::new().read(true), &self.0.join(name)).ok()?;
         let mut bytes = Vec::new();

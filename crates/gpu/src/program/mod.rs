@@ -1,4 +1,4 @@
-//! Programs: the text that a compiler receives, and the cache of what it made.
+//! Programs: the text that a compiler receives, and the cache of its binaries.
 
 pub mod cache;
 mod folder;

@@ -1,6 +1,6 @@
 //! Sources of kernels: which text a device's compiler receives.
 //!
-//! A text is the definitions of a variant, the dialect's prelude, what all dialects share, the function of a row of the
+//! A text is the definitions of a variant, the dialect's prelude, the common header, the function of a row of the
 //! pointwise table if the variant has one, and one file or generated text. A dialect's own file takes the place of the
 //! common one. With `ISOGRAD_KERNELS` the files are read from that folder, which is laid out as the repository is.
 
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// The common sources, by name: the files of `kernels/`, which the build script lists.
 pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// What the function of a row of floats calls by other names than the prelude's. Of exponents that are the same for all
-/// elements most need no logarithm. With `NEAR`, its result is rounded to 16 bits.
+/// Definitions of functions that a row of floats calls by other names than the prelude's. Powers with a common exponent of 1 or 2
+/// need no logarithm. `NEAR` is defined where results are rounded to 16 bits.
 pub const FLOATS: &str = "\
 #ifdef NEAR
 #define divide_(a, b) divide_near_(a, b)
@@ -40,7 +40,7 @@ const NEAR: &str = "\
 #define powr_ pow_near_
 ";
 
-/// What the function of a row calls in place of functions that are exact, if all its results are rounded to 16 bits.
+/// Definitions of less exact functions for a row, if all its results are rounded to 16 bits; else none.
 pub fn near(acc: DType, results: &[DType]) -> &'static str {
     if acc == DType::F32 && results.iter().all(|d| d.size() == 2) { NEAR } else { "" }
 }
@@ -61,8 +61,15 @@ impl From<i64> for Value {
 }
 
 impl From<usize> for Value {
+    /// Of a number beyond 64 bits the largest, which [`assemble`] refuses too.
     fn from(v: usize) -> Value {
-        Value::Int(v as i64)
+        Value::Int(i64::try_from(v).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<DType> for Value {
+    fn from(dtype: DType) -> Value {
+        Value::Word(dtype.name())
     }
 }
 
@@ -112,6 +119,44 @@ impl Variant {
         self
     }
 
+    /// Adds a definition that may be absent.
+    pub fn optional(self, name: &'static str, value: Option<impl Into<Value>>) -> Variant {
+        match value {
+            Some(value) => self.define(name, value),
+            None => self,
+        }
+    }
+
+    /// Defines a name as 1 if a condition holds.
+    pub fn flag(self, name: &'static str, is_set: bool) -> Variant {
+        self.optional(name, is_set.then_some(true))
+    }
+
+    /// Defines the names whose conditions hold as 1.
+    pub fn flags<const N: usize>(self, flags: [(&'static str, bool); N]) -> Variant {
+        flags.into_iter().fold(self, |variant, (name, is_set)| variant.flag(name, is_set))
+    }
+
+    /// Computes in `acc`, which is `ACC`: `INTEGER` is defined for i64, `NEEDS_F64` for f64.
+    pub fn arithmetic(self, acc: DType) -> Variant {
+        self.define("ACC", acc).flags([("INTEGER", acc == DType::I64), ("NEEDS_F64", acc == DType::F64)])
+    }
+
+    /// Stores elements of a dtype, which is `T`, and computes in its accumulation dtype.
+    pub fn stored(self, dtype: DType) -> Variant {
+        self.define("T", dtype).arithmetic(dtype.acc())
+    }
+
+    /// Moves words of `vector` elements of `size` bytes: `VECTOR` and `WORD`.
+    pub fn words(self, vector: usize, size: usize) -> Variant {
+        self.define("VECTOR", vector).define("WORD", word(vector * size))
+    }
+
+    /// Moves `bytes` that may be more than one word: the type of a word and the number of words, by these names.
+    pub fn in_pieces(self, [name, count]: [&'static str; 2], bytes: usize) -> Variant {
+        self.define(name, word(bytes.min(16))).define(count, bytes.div_ceil(16))
+    }
+
     /// Puts the function of a row of floats before the file.
     pub fn calling(self, row: Pointwise) -> Variant {
         Variant { row: Some(row), ..self }
@@ -132,8 +177,19 @@ impl fmt::Display for Variant {
     }
 }
 
-/// The whole text of a variant. `generated` takes the place of the file. An integer that does not fit a kernel's `int`, in
-/// which definitions are computed with, is an error.
+/// The type of a word of so many bytes, which moves at once.
+pub fn word(bytes: usize) -> &'static str {
+    match bytes {
+        16 => "u32x4",
+        8 => "u32x2",
+        4 => "u32",
+        2 => "u16",
+        _ => "u8",
+    }
+}
+
+/// The whole text of a variant. `generated` takes the place of the file. An integer that does not fit
+/// a kernel's `int`, the type in which kernels compute with definitions, is an error.
 pub fn assemble(dialect: &Dialect, variant: &Variant, generated: Option<&str>) -> Result<String> {
     let mut assembly = Assembly { dialect, loader: variant.loader.unwrap_or(LOADER), text: String::new() };
     for (name, value) in &variant.defines {
@@ -214,6 +270,16 @@ mod tests {
 
     static DIALECT: Dialect =
         Dialect { name: "null", files: &[("prelude.h", ""), ("columns.h", "// factors of columns")], mma: &[] };
+
+    #[test]
+    fn a_definition_beyond_a_kernels_int_is_refused() {
+        let text = |v: usize| assemble(&DIALECT, &Variant::new("matmul.c").define("TILE_M", v), None);
+        assert!(text(i32::MAX as usize).is_ok());
+        // The last two would be small or negative in fewer bits.
+        for v in [1 << 31, 1 << 32, usize::MAX] {
+            assert!(text(v).unwrap_err().to_string().contains("TILE_M"), "{v}");
+        }
+    }
 
     #[test]
     fn a_product_reads_its_factors_by_the_file_that_it_is_given() {

@@ -1,8 +1,8 @@
 //! Matrix products by the vendor's library: which ones it gets, and in what form.
 //!
 //! Our matrices are row-major, so the library is asked for the transposed product, `y^T = b^T a^T`: it reads the same memory
-//! as column-major matrices. What it cannot apply itself, or not as exactly as we must, is left to the kernel of `wgmma.c`, which is
-//! as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
+//! as column-major matrices. A function that the library lacks, or computes less exactly than we must, is left to the kernel of
+//! `wgmma.c`, which is as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
 use crate::driver::{Address, Geometry};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 const LEAST_K: usize = 128;
 /// Nor than it gains where sums are no longer than this and each multiprocessor has no more than one of our tiles.
 const LEAST_K_OF_ALL: usize = 1024;
-/// What libraries count rows, columns and matrices with.
+/// The largest number of rows, columns and matrices that libraries count.
 const MOST: usize = i32::MAX as usize;
 /// Bits at multiples of which rows of a mask begin.
 const MASK_STEP: usize = 128;
@@ -132,7 +132,7 @@ fn run_with_pointwise(
     let (address, [_, step, column]) = product.c;
     let is_matrix = product.e.batches == 1 && column == 1;
     match row {
-        // Zeros in the place of what is masked, which may be NaN: what libraries do, too.
+        // Masked elements, which may be NaN, become zeros, as in libraries.
         Pointwise::ReluBackward if is_matrix => {
             let leading = product.e.n.next_multiple_of(MASK_STEP);
             let mask = gpu.scratch(product.e.m * leading / 8)?;

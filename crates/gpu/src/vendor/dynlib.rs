@@ -11,7 +11,7 @@ pub struct Places {
     pub variable: &'static str,
     /// The usual ones, the best first.
     pub folders: fn() -> Vec<PathBuf>,
-    /// Those in words.
+    /// The usual folders in words, for errors.
     pub words: &'static str,
 }
 
@@ -19,16 +19,16 @@ pub struct Places {
 pub struct Files {
     /// Whose it is.
     pub places: &'static Places,
-    /// What a loader finds, the newest version first.
+    /// File names that the system's loader finds, the newest version first.
     pub names: &'static [&'static str],
-    /// What the name begins with under any version.
+    /// The beginning of the file name, which is the same for all versions.
     pub stem: &'static str,
     /// How to come by it.
     pub remedy: &'static str,
 }
 
 impl Files {
-    /// What `open` makes of the first path that it takes, or in words where it was looked for, and what did not open.
+    /// Opens the first path that `open` accepts. The error has the folders of the search, and the files that did not open.
     pub fn find<T, E: Display>(&self, open: impl Fn(&Path) -> Result<T, E>) -> Result<T, String> {
         let Places { variable, folders, words } = self.places;
         let own = std::env::var_os(variable).map(PathBuf::from);
@@ -59,7 +59,7 @@ pub fn within(folder: &Path, stem: &str) -> Vec<PathBuf> {
     entries(folder).into_iter().filter(|path| path.file_name().is_some_and(is_one)).collect()
 }
 
-/// What is in a folder, the last name first: of versions, the newest. Nothing if there is no folder.
+/// The files of a folder in descending order of their names, so that the newest version comes first. None if there is no folder.
 pub fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
     all.sort_by(|a, b| b.cmp(a));

@@ -7,10 +7,10 @@ use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
 use crate::launch::grid::{THREADS, each};
 use crate::launch::operands::{address, element_address};
-use crate::launch::words::word;
+use crate::launch::words::widest;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::reduce;
-use crate::program::source::Variant;
+use crate::program::source::{Variant, word};
 use isograd_core::backend::Reduce;
 use isograd_core::ops::gemm_bias::{GemmActivation, MatmulSum, Summed};
 use isograd_core::ops::matmul::MatmulPointwise;
@@ -29,7 +29,7 @@ const MMA_WORD: usize = 8;
 const WIDEST: usize = 16;
 /// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
 const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
-/// What `gemm_sum` adds up for one result.
+/// The most parts that `gemm_sum` adds up for one result.
 const MOST_PARTS: usize = 256;
 /// Columns, or products of a sum, that are few: such a product is bound by memory.
 const FEW: usize = 16;
@@ -123,7 +123,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Whether a library may be faster. What is bound by memory our own kernels read as fast.
+    /// Whether a library may be faster. Our own kernels are as fast for products that are bound by memory.
     fn is_for_libraries(self) -> bool {
         matches!(self, Method::Tiles(_) | Method::Mma(_) | Method::Wgmma)
     }
@@ -179,8 +179,8 @@ impl Side {
         Side { address, dtype, rows, k, strides: [rows * k, k, 1], is_batched: true }
     }
 
-    /// What a loader reads element by element, neighbours along K or along the rows. The strides only say which of these are nearer,
-    /// and that there are no words.
+    /// A factor that a loader reads element by element. Its strides are not positions: they tell whether neighbours lie along K or
+    /// along the rows, and that there are no words.
     pub fn scattered(address: u64, dtype: DType, [rows, k]: [usize; 2], is_along_k: bool) -> Side {
         let strides = if is_along_k { [0, 3, 2] } else { [0, 2, 3] };
         Side { address, dtype, rows, k, strides, is_batched: true }
@@ -192,23 +192,27 @@ impl Side {
         self.k > 1 && (self.rows == 1 || k <= row)
     }
 
-    /// Whether `vector` neighbours begin at multiples of their size everywhere, and every row or column is whole.
+    /// Whether every row or column is a sequence of aligned words of `vector` elements.
     pub fn has_words(&self, vector: usize) -> bool {
+        self.unit_stride() == 1 && self.vector(vector) == vector
+    }
+
+    /// The stride of neighbours.
+    fn unit_stride(&self) -> usize {
+        if self.is_along_k() { self.strides[2] } else { self.strides[1] }
+    }
+
+    /// The widest aligned words of which every row or column is a sequence, in up to `most` elements.
+    fn vector(&self, most: usize) -> usize {
         let [batch, row, k] = self.strides;
-        let (last, other, extent, others) =
-            if self.is_along_k() { (k, row, self.k, self.rows) } else { (row, k, self.rows, self.k) };
-        let is_aligned = self.address.is_multiple_of((vector * self.dtype.size()) as u64);
-        let steps = (others == 1 || other % vector == 0) && (!self.is_batched || batch % vector == 0);
-        last == 1 && extent % vector == 0 && is_aligned && steps
+        let (other, extent, others) = if self.is_along_k() { (row, self.k, self.rows) } else { (k, self.rows, self.k) };
+        let steps = [extent, if others == 1 { 0 } else { other }, if self.is_batched { batch } else { 0 }];
+        if self.unit_stride() == 1 { widest(most, steps, [(self.address, self.dtype.size())]) } else { 1 }
     }
 
     /// Whether positions within `rows` rows of `k` elements need more than 31 bits.
     fn is_wide(&self, rows: usize, k: usize) -> bool {
         rows.saturating_mul(self.strides[1]).saturating_add(k.saturating_mul(self.strides[2])) > i32::MAX as usize
-    }
-
-    fn ints(&self) -> [i64; 3] {
-        self.strides.map(|s| s as i64)
     }
 }
 
@@ -284,10 +288,9 @@ fn choose_vectors(batches: usize, rows: usize, k: usize, acc: DType, is_along_k:
     Plan::new(Method::Vectors(lanes), parts)
 }
 
-/// The widest word, in elements, of which a thread can keep as many sums for each of `rows`.
-fn vector(size: usize, rows: usize, fits: impl Fn(usize) -> bool) -> usize {
-    let widths = [WIDEST, 8, 4].map(|bytes| bytes / size);
-    widths.into_iter().find(|&v| 1 < v && v <= (MOST_SUMS / rows).max(1) && fits(v)).unwrap_or(1)
+/// The widest word, in elements, for which a thread has room for as many sums for each of `rows`.
+fn most_vector(size: usize, rows: usize) -> usize {
+    (WIDEST / size).min(1 << (MOST_SUMS / rows).max(1).ilog2())
 }
 
 fn vector_threads(limits: &Limits) -> usize {
@@ -372,7 +375,7 @@ pub(crate) struct Product {
     pub activation: Option<Pointwise>,
     /// A row of the product and c, in the place of their sum.
     pub joined: Option<Pointwise>,
-    /// Where what the activation is applied to is kept.
+    /// The address of the activation's input, if it is kept.
     pub z: Option<u64>,
     /// How the factors are read, unless by their strides.
     pub loading: Option<Loading>,
@@ -382,10 +385,10 @@ pub(crate) struct Product {
 pub(crate) struct Loading {
     /// Its name.
     pub file: &'static str,
-    /// Its definitions.
-    pub defines: Vec<(&'static str, usize)>,
+    /// Its flags.
+    pub flags: [(&'static str, bool); 2],
     /// The integers that it takes.
-    pub ints: Vec<i64>,
+    pub ints: Vec<usize>,
 }
 
 /// A product `a @ b + c` whose factors are read by a loader.
@@ -422,7 +425,7 @@ struct Multiply {
     inputs: [u64; 2],
     parts: usize,
     /// The first matrix follows.
-    ints: SmallVec<[i64; 20]>,
+    ints: SmallVec<[usize; 20]>,
 }
 
 impl Product {
@@ -483,7 +486,7 @@ impl Product {
         choose_mma(self.e, mma, limits).unwrap_or_else(otherwise)
     }
 
-    /// The operand with more rows, which are those of the matrix, and the other, whose rows are vectors.
+    /// The operand with more rows, as the matrix, and the other, whose rows are vectors.
     fn matrix_and_vectors(&self) -> [&Side; 2] {
         if self.e.n <= self.e.m { [&self.a, &self.b] } else { [&self.b, &self.a] }
     }
@@ -517,16 +520,8 @@ impl Product {
     }
 
     pub(crate) fn variant(&self, file: &'static str, threads: usize, is_wide: bool) -> Variant {
-        let mut variant = Variant::new(file)
-            .define("THREADS", threads)
-            .define("T", self.dtype.name())
-            .define("ACC", self.dtype.acc().name());
-        match self.dtype.size() {
-            2 => variant = variant.define("NEAR", true),
-            8 => variant = variant.define("NEEDS_F64", true),
-            _ => {}
-        }
-        if is_wide { variant.define("WIDE", true) } else { variant }
+        let variant = Variant::new(file).define("THREADS", threads).stored(self.dtype);
+        variant.flags([("NEAR", self.dtype.size() == 2), ("WIDE", is_wide)])
     }
 
     /// The variant that writes results, not parts of them.
@@ -554,10 +549,9 @@ impl Product {
         let variant = if parts == 1 { self.finishing(variant) } else { variant };
         for first in (0..self.e.batches).step_by(at_once) {
             let groups = groups * at_once.min(self.e.batches - first);
-            ints.push(first as i64);
+            ints.push(first);
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
-            let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
-            let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+            let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
             let arguments = self.loading.iter().fold(arguments, |list, loading| list.ints(&loading.ints));
             gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
             ints.pop();
@@ -578,11 +572,8 @@ impl Product {
         let is_wide = plan.is_wide || spans.iter().any(|(side, rows)| side.is_wide(*rows, tile.k));
         let tiles = [m.div_ceil(tile.m), n.div_ceil(tile.n)];
         let y_words = [self.y, self.z.unwrap_or(self.y)].iter().all(|y| y.is_multiple_of((run * size) as u64));
-        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
-        ints.extend([m, n, k, batches, tiles[0], tiles[1], parts, part].map(|v| v as i64));
-        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
-        ints.extend(self.c.1.map(|s| s as i64));
-        ints.push(y_words as i64);
+        let extents = [m, n, k, batches, tiles[0], tiles[1], parts, part];
+        let ints = [&extents[..], &self.a.strides, &self.b.strides, &self.c.1, &[y_words as usize]].concat().into();
         let words = |side: &Side| if side.has_words(vector) { vector } else { 1 };
         let (file, entry) = if is_mma { ("mma.c", "gemm_mma") } else { (FILE, "gemm") };
         let mut variant = self
@@ -596,8 +587,7 @@ impl Product {
             variant = variant
                 .define("RESULTS_M", tile.results[0])
                 .define("RESULTS_N", tile.results[1])
-                .define("VECTOR", vector)
-                .define("WORD", word(vector * size))
+                .words(vector, size)
                 .define("RUN", run)
                 .define("RUN_WORD", word(run * acc.size()))
                 .define("STORE_WORD", word(run * size))
@@ -605,16 +595,14 @@ impl Product {
                 .define("B_VECTOR", words(&self.b));
         }
         if let Some(loading) = &self.loading {
-            let defines = loading.defines.iter();
-            variant =
-                defines.fold(variant.loading(loading.file), |variant, &(name, value)| variant.define(name, value));
+            variant = variant.loading(loading.file).flags(loading.flags);
         }
         let (groups, inputs) = (tiles[0] * tiles[1] * parts, [self.a.address, self.b.address]);
         let threads = tile.threads();
         self.launch(gpu, Multiply { variant, entry, groups, threads, inputs, parts, ints }, plan)
     }
 
-    /// y has few columns, or few rows: then those of a are the vectors.
+    /// A product with few columns, or with few rows: then the rows of a are the vectors.
     fn vectors(&self, gpu: &Gpu, lanes: usize, plan: Plan) -> Result<()> {
         let Extents { batches, n, k, .. } = self.e;
         let [matrix, x] = self.matrix_and_vectors();
@@ -625,7 +613,7 @@ impl Product {
         let threads = vector_threads(gpu.driver().limits());
         let lanes = lanes.min(threads);
         let size = self.dtype.size();
-        let vector = vector(size, x.rows, |vector| matrix.has_words(vector));
+        let vector = matrix.vector(most_vector(size, x.rows));
         let is_along_k = matrix.is_along_k();
         let has_words = is_along_k && x.is_along_k() && x.has_words(vector);
         let block = if is_along_k { threads / lanes } else { lanes * vector };
@@ -635,18 +623,15 @@ impl Product {
         let reach = part + THREADS * WIDEST;
         let is_wide = plan.is_wide || matrix.is_wide(block, reach) || x.is_wide(x.rows, reach);
         let blocks = matrix.rows.div_ceil(block);
-        let mut ints: SmallVec<[i64; 20]> = SmallVec::new();
-        ints.extend([matrix.rows, k, batches, blocks, parts, part].map(|v| v as i64));
-        ints.extend(matrix.ints().into_iter().chain(x.ints()));
-        ints.extend([c_batch, c[0], c[1], y[0], y[1]].map(|s| s as i64));
+        let (extents, results) = ([matrix.rows, k, batches, blocks, parts, part], [c_batch, c[0], c[1], y[0], y[1]]);
+        let ints = [&extents[..], &matrix.strides, &x.strides, &results].concat().into();
         let variant = self
             .variant(FILE, threads, is_wide)
             .define("LANES", lanes)
             .define("TEAM", lanes)
             .define("COLUMNS", x.rows)
             .define("TOGETHER", (MOST_TOGETHER / (threads * vector)).clamp(1, x.rows))
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
+            .words(vector, size)
             .define("ALONG_K", is_along_k)
             .define("HAS_WORDS", has_words);
         let (groups, inputs) = (blocks * parts, [matrix.address, x.address]);
@@ -658,24 +643,19 @@ impl Product {
         let Extents { batches, m, n, k } = self.e;
         let size = self.dtype.size();
         let written = [self.y, self.z.unwrap_or(self.y)];
-        let fits = |vector| n % vector == 0 && written.iter().all(|y| y.is_multiple_of((vector * size) as u64));
-        let vector = vector(size, OUTER_ROWS, fits);
+        let vector = widest(most_vector(size, OUTER_ROWS), [n], written.map(|y| (y, size)));
         let items = batches * m.div_ceil(OUTER_ROWS) * (n / vector);
-        let mut ints: SmallVec<[i64; 13]> = [m, n, items].map(|v| v as i64).into_iter().collect();
-        ints.extend(self.a.ints().into_iter().chain(self.b.ints()));
-        ints.extend(self.c.1.into_iter().chain([k]).map(|s| s as i64));
+        let ints = [&[m, n, items][..], &self.a.strides, &self.b.strides, &self.c.1, &[k]].concat();
         let variant = self
             .variant(FILE, THREADS, plan.is_wide || items > i32::MAX as usize)
             .define("INTS", ints.len())
             .define("ROWS", OUTER_ROWS)
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
+            .words(vector, size)
             .define("HAS_WORDS", !self.b.is_along_k() && self.b.has_words(vector));
         let variant = self.finishing(variant);
         let pointers = [self.a.address, self.b.address, self.c.0, self.y, self.z.unwrap_or(self.y)];
-        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
-        let acc = self.dtype.acc();
-        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        let arguments = Arguments::new().pointers(pointers).ints(&ints);
+        let arguments = arguments.floats([self.alpha, self.beta], self.dtype.acc());
         gpu.launch(variant, "gemm_outer", each(items), &arguments)
     }
 
@@ -684,18 +664,16 @@ impl Product {
     pub(crate) fn mask(&self, gpu: &Gpu, row: Pointwise, leading: usize, mask: u64) -> Result<()> {
         let (Extents { m, n, .. }, size) = (self.e, self.dtype.size());
         let (address, [_, step, _]) = self.c;
-        let fits = |v| n % v == 0 && step % v == 0 && address.is_multiple_of((v * size) as u64);
-        let (vector, words) = (vector(size, 1, fits), leading / 32);
-        let ints = [m, n, step, words].map(|v| v as i64);
+        let (vector, words) = (widest(most_vector(size, 1), [n, step], [(address, size)]), leading / 32);
+        let ints = [m, n, step, words];
         let variant = self
             .variant(FILE, THREADS, m * leading.max(step) > i32::MAX as usize)
             .define("INTS", ints.len())
             .define("MASK", true)
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * size))
+            .words(vector, size)
             .define("JOIN", row.name())
             .calling(row);
-        let arguments = Arguments::new().pointer(address).pointer(mask).ints(&ints);
+        let arguments = Arguments::new().pointers([address, mask]).ints(&ints);
         gpu.launch(variant, "gemm_mask", each(m * words), &arguments)
     }
 
@@ -703,25 +681,17 @@ impl Product {
     pub(crate) fn sum(&self, gpu: &Gpu, parts: usize, sums: u64) -> Result<()> {
         let Extents { batches, m, n, .. } = self.e;
         let acc = self.dtype.acc();
-        let mut ints: SmallVec<[i64; 7]> = [m, n, batches, parts].map(|v| v as i64).into_iter().collect();
-        ints.extend(self.c.1.map(|s| s as i64));
-        let written = [self.y, self.z.unwrap_or(self.y)];
-        let is_aligned = |address: u64, bytes: usize| address.is_multiple_of(bytes as u64);
-        let fits = |v| {
-            let at = |address: &u64| is_aligned(*address, v * self.dtype.size());
-            n % v == 0 && written.iter().all(at) && is_aligned(sums, v * acc.size())
-        };
-        let vector = vector(acc.size(), 1, fits);
+        let ints = [&[m, n, batches, parts][..], &self.c.1].concat();
+        let written = [self.y, self.z.unwrap_or(self.y)].map(|y| (y, self.dtype.size()));
+        let vector = widest(most_vector(acc.size(), 1), [n], written.into_iter().chain([(sums, acc.size())]));
         let variant = self
             .variant(FILE, THREADS, self.numel() > i32::MAX as usize)
             .define("INTS", ints.len())
-            .define("VECTOR", vector)
-            .define("WORD", word(vector * self.dtype.size()))
+            .words(vector, self.dtype.size())
             .define("SUM_WORD", word(vector * acc.size()));
         let variant = self.finishing(variant);
         let pointers = [self.c.0, self.y, self.z.unwrap_or(self.y), sums];
-        let arguments = pointers.into_iter().fold(Arguments::new(), |list, p| list.pointer(p)).ints(&ints);
-        let arguments = arguments.float(self.alpha, acc).float(self.beta, acc);
+        let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
         gpu.launch(variant, "gemm_sum", each(self.numel() / vector).following(), &arguments)
     }
 }

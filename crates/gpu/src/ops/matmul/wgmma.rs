@@ -10,7 +10,7 @@ use isograd_core::{DType, Result};
 const TILE: [usize; 3] = [128, 256, 64];
 /// Groups of a cluster, whose tiles lie one below the other.
 const CLUSTER: usize = 2;
-/// Waves that copy, and those that multiply.
+/// Threads of a group, in waves that copy and waves that multiply.
 const THREADS: usize = 384;
 /// Tiles of both operands in local memory at once; bytes of an element.
 const STAGES: usize = 4;
@@ -20,7 +20,7 @@ const LINE: usize = 64;
 const WORD: usize = 8;
 /// Where tiles begin is a multiple of this, which costs as much.
 const ALIGNMENT: usize = 1024;
-/// What the engine counts elements with, and bytes between lines.
+/// The most elements that the copy engine counts, and the most bytes between lines.
 const MOST: usize = i32::MAX as usize;
 const MOST_BYTES: usize = 1 << 40;
 
@@ -60,7 +60,6 @@ impl Product {
         };
         let ints =
             [m, n, k, pairs_m, tiles_n, pairs, is_batched(&self.a), is_batched(&self.b), c_batch, c_row, c_column];
-        let ints = ints.map(|v| v as i64);
         let variant = self
             .variant("wgmma.c", THREADS, false)
             .define("TILE_M", TILE[0])
@@ -75,8 +74,7 @@ impl Product {
             .define("INTS", ints.len());
         let arguments = maps.iter().fold(Arguments::new(), |list, map| list.bytes(bytemuck::cast_slice(map)));
         let pointers = [c, self.y, self.z.unwrap_or(self.y)];
-        let arguments = pointers.into_iter().fold(arguments, Arguments::pointer).ints(&ints);
-        let arguments = arguments.float(self.alpha, DType::F32).float(self.beta, DType::F32);
+        let arguments = arguments.pointers(pointers).ints(&ints).floats([self.alpha, self.beta], DType::F32);
         let clusters = (gpu.driver().limits().units / CLUSTER).clamp(1, pairs);
         let given = STAGES * ((TILE[0] + TILE[1]) * TILE[2] * SIZE + 2 * size_of::<u64>()) + ALIGNMENT;
         let geometry = Geometry { given, ..Geometry::new([clusters * CLUSTER, 1, 1], THREADS) };

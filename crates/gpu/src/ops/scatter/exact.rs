@@ -43,12 +43,11 @@ impl Scattering<'_> {
         let bins = together * self.places.extent;
         let (variant, ints) = self.variant("scatter/exact.c", &self.places.outer(), &[]);
         let variant = variant.define("TOGETHER", together).define("BINS", bins.next_multiple_of(BINS));
-        let pointers = [place(index)?, self.from, self.to];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let Places { along, extent, threads, .. } = self.places;
         let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let arguments = arguments.ints(&ints).numbers(numbers);
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let geometry =
             Geometry { given: exact_memory(bins), ..Geometry::new([lists.div_ceil(together), 1, 1], threads) };

@@ -1,4 +1,4 @@
-//! Short lists: a group looks up in local memory which rows may meet others, and moves the rest at once.
+//! Short lists: a group finds in local memory the rows that may have a common target, and moves all other rows at once.
 
 use crate::driver::{Geometry, Limits};
 use crate::launch::arguments::Arguments;
@@ -62,9 +62,11 @@ impl Scattering<'_> {
         let threads = self.places.threads;
         let shares = if width == 1 { 1 } else { (2 * limits.units / slabs).clamp(1, words.div_ceil(threads)) };
         let (variant, ints) = self.variant("scatter/lists.c", &self.places.outer(), &[]);
-        let variant = variant.define("ENTRIES", entries).define("BUCKETS", entries / BUCKET);
-        let variant = variant.define("NUMBER_BITS", entries.ilog2() as usize);
-        let variant = if width == 1 { variant.define("ONE", true) } else { variant };
+        let variant = variant
+            .define("ENTRIES", entries)
+            .define("BUCKETS", entries / BUCKET)
+            .define("NUMBER_BITS", entries.ilog2() as usize)
+            .flag("ONE", width == 1);
         let kept = words.div_ceil(threads).next_power_of_two();
         let is_kept = limits.keeps_arrays
             && width == 1
@@ -74,11 +76,9 @@ impl Scattering<'_> {
         let at_once = 1 << (entries / count).max(1).ilog2();
         let bits = self.places.extent.next_power_of_two().clamp(32, entries * BITS / together);
         let [counts, first] = self.others()?;
-        let pointers = [place(index)?, self.from, self.to, counts, first];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to, counts, first]).ints(&ints);
         let numbers = [lists, together, at_once, bits, count, apart, index.layout.strides()[dim], source_step];
-        let numbers = self.places.reach().into_iter().chain(numbers.map(|v| v as i64));
-        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int).int(self.padding());
+        let arguments = arguments.numbers(self.places.reach()).numbers(numbers).int(self.padding());
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
         let geometry = Geometry { given: lists_memory(entries, threads), ..Geometry::new([slabs, shares, 1], threads) };
         gpu.launch(variant, "lists", geometry, &arguments.pointer(slot.address))?;

@@ -68,14 +68,14 @@ impl Scattering<'_> {
                 variant.define("SHIFT", shift).define("BUCKETS", buckets).define("ENTRIES", entries)
             }
         };
-        let mut arguments = Arguments::new().pointer(place(index)?).pointer(self.from).pointer(self.to);
+        let mut arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
         if self.mode == Scatter::Add {
-            arguments = self.others()?.into_iter().fold(arguments, Arguments::pointer);
+            arguments = arguments.pointers(self.others()?);
         }
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let Places { along, extent, .. } = self.places;
         let numbers = [along, extent, lists, count, apart, index.layout.strides()[dim], source_step];
-        arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        arguments = arguments.ints(&ints).numbers(numbers);
         if self.mode == Scatter::Add {
             arguments = arguments.int(self.padding());
         }
@@ -98,7 +98,7 @@ pub(super) struct Long {
     kind: Kind,
 }
 
-/// What local memory has of each list.
+/// The contents of local memory for a list.
 #[derive(Clone, Copy)]
 enum Kind {
     /// The last row of each of so many places.
@@ -111,7 +111,7 @@ impl Long {
     fn new(together: usize, [count, extent]: [usize; 2], passes: usize, limits: &Limits, kind: Kind) -> Long {
         let threads = 1 << (together * LONG_THREADS).min(LIST_THREADS).min(limits.max_group).ilog2();
         let of_thread = (together * count).div_ceil(threads).next_multiple_of(KEPT_STEP);
-        // What stands for no index has 16 bits, too, and is beyond what a pass looks at.
+        // The value that marks no index has 16 bits too, and lies beyond the range of any pass.
         let beyond = match kind {
             Kind::Last { places } => passes * places,
             Kind::Buckets { shift, .. } => extent + (1 << shift),

@@ -1,10 +1,10 @@
 //! Scatter. Sums have a fixed order: that of the index.
 //!
-//! Rows of the index that differ in the indexed dimension only are a list: only they can point to one place. A scatter goes
-//! by the length of a list. If it is short, each row looks at the others, and a team of threads does so for a wide row; if it has
-//! a place in local memory, a group looks up there which rows may meet others, and moves the rest at once; if there are many that are
-//! longer, it puts 16 bits of each row into buckets there, or finds the last row of each place; otherwise, all rows are put in the
-//! order of where they point. Where sums may have any order, and the device's memory adds, it does all of that.
+//! Rows of the index that differ in the indexed dimension only are a list: only they can have a common target. The kernel depends
+//! on the length of a list. In a short list each row is compared with the others, by a team of threads if rows are wide. If a list
+//! fits local memory, a group finds there the rows that may have a common target, and moves all other rows at once. For many
+//! longer lists, a group puts 16 bits of each row into buckets in local memory, or finds the last row of each target. Otherwise
+//! all rows are sorted by their targets. Where sums may have any order, and the device has fast atomic additions, these add.
 
 mod exact;
 mod lists;
@@ -17,7 +17,7 @@ use crate::launch::device::Gpu;
 use crate::launch::grid::group_size;
 use crate::launch::layout::Joint;
 use crate::launch::operands::place;
-use crate::launch::words::{bits, word};
+use crate::launch::words::bits;
 use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, in_any_order, zeros};
 use crate::ops::index::{Places, Program, Strides, is_wide, with_words};
@@ -31,10 +31,10 @@ use std::sync::atomic::Ordering;
 
 pub const FAMILY: Family = Family { launchers: &[], examples: EXAMPLES };
 
-/// In lists of at most this length each row looks at the others itself.
+/// The longest list in which each row is compared with all others.
 const FEW: usize = 32;
-/// Words of a row from which on a team of threads moves it, the longest list that it looks through, and how many rows all teams
-/// look at, at most.
+/// Words of a row from which on a team of threads moves it, the most rows of a list that a team compares, and the most rows that
+/// all teams compare.
 const WIDE_ROW: usize = 16;
 const TEAM_ROWS: usize = 2048;
 const TEAM_LOOKS: usize = 1 << 22;
@@ -68,12 +68,12 @@ pub fn run(gpu: &Gpu, call: &Call<'_>, mode: Scatter) -> Result<()> {
     }
 }
 
-/// What a scatter finds where it writes.
+/// The target of a scatter before it.
 #[derive(Clone, Copy)]
 pub enum Onto {
-    /// Anything.
+    /// Values that the scatter adds to or replaces.
     Values,
-    /// A contiguous table without values: rows that get nothing become zeros. One index may be left out.
+    /// A contiguous table without values. Rows that no index names become zeros. The index `padding` is skipped.
     Nothing { padding: i64, reduce: IndexReduce },
 }
 
@@ -89,29 +89,24 @@ pub struct Scattering<'a> {
 }
 
 impl Scattering<'_> {
-    /// How words are read, added and written.
-    fn variant(&self, file: &'static str, outer: &Joint, last: &[i64]) -> Program {
+    /// The program of a file, with its dtypes, words and reduction.
+    fn variant(&self, file: &'static str, outer: &Joint, last: &[usize]) -> Program {
         let (variant, ints) = self.places.variant(file, outer, last, self.is_wide);
         let dtype = self.call.outputs[0].dtype;
-        let bytes = self.places.vector * dtype.size();
-        let variant = variant.define("WORD", word(bytes)).define("VECTOR", self.places.vector);
-        let variant = match (self.mode, dtype.acc()) {
-            (Scatter::Assign | Scatter::Distinct, _) => return (variant.define("T", bits(dtype)), ints),
-            (Scatter::Add, DType::I64) => variant.define("ACC", "i64").define("INTEGER", true),
-            (Scatter::Add, DType::F64) => variant.define("ACC", "f64").define("NEEDS_F64", true),
-            (Scatter::Add, acc) => variant.define("ACC", acc.name()),
-        };
-        let variant = variant.define("T", dtype.name()).define("ADDING", true);
-        let variant = match self.onto {
-            Onto::Values => variant,
-            Onto::Nothing { reduce: IndexReduce::Sum, .. } => variant.define("FRESH", true),
-            Onto::Nothing { reduce: IndexReduce::Mean, .. } => variant.define("FRESH", true).define("MEAN", true),
-            Onto::Nothing { reduce: IndexReduce::Max, .. } => {
-                with_words(variant.define("FRESH", true), self.places.vector).define("LARGEST", true)
-            }
-        };
-        let variant = if self.call.outputs.len() == 2 { variant.define("COUNTS", true) } else { variant };
-        (variant, ints)
+        let variant = variant.words(self.places.vector, dtype.size());
+        if self.mode != Scatter::Add {
+            return (variant.define("T", bits(dtype)), ints);
+        }
+        let reduce = if let Onto::Nothing { reduce, .. } = self.onto { Some(reduce) } else { None };
+        let variant = variant
+            .stored(dtype)
+            .define("ADDING", true)
+            .flag("FRESH", reduce.is_some())
+            .flag("MEAN", reduce == Some(IndexReduce::Mean))
+            .flag("LARGEST", reduce == Some(IndexReduce::Max))
+            .flag("COUNTS", self.call.outputs.len() == 2);
+        let is_largest = reduce == Some(IndexReduce::Max);
+        (if is_largest { with_words(variant, self.places.vector) } else { variant }, ints)
     }
 
     fn may_add_in_any_order(&self, gpu: &Gpu) -> bool {
@@ -140,13 +135,12 @@ impl Scattering<'_> {
         let (variant, ints) = self.variant("scatter/any.c", &outer, &[]);
         let variant = variant
             .define("NUMBERS", numbers)
-            .define("INDEX_WORD", word(index_bytes.min(16)))
-            .define("INDEX_WORDS", index_bytes.div_ceil(16));
-        let variant = if self.places.vector == word_of { variant.define("WHOLE", true) } else { variant };
+            .in_pieces(["INDEX_WORD", "INDEX_WORDS"], index_bytes)
+            .flag("WHOLE", self.places.vector == word_of);
         self.each(gpu, "any", (variant, ints), &[])
     }
 
-    /// Of a list, each row looks at `count`: itself and the others, or itself alone.
+    /// A thread for each row, which compares its index with `count` rows of its list: all of them, or itself alone.
     fn few(&self, gpu: &Gpu, count: usize) -> Result<()> {
         let (Places { index, dim, .. }, [_, _, apart]) = (&self.places, self.lists());
         let program = self.variant("scatter/few.c", &self.places.outer(), &[]);
@@ -158,16 +152,14 @@ impl Scattering<'_> {
     /// A thread for each word of the source.
     fn each(&self, gpu: &Gpu, entry: &'static str, program: Program, steps: &[usize]) -> Result<()> {
         let ((variant, ints), n) = (program, self.places.rows * self.places.width);
-        let arguments = Arguments::new().pointer(place(self.places.index)?).pointer(self.from).pointer(self.to);
-        let steps = steps.iter().map(|&v| v as i64);
-        let numbers = [n as i64].into_iter().chain(self.places.reach()).chain(steps);
-        let arguments = numbers.fold(arguments.ints(&ints), Arguments::int);
+        let arguments = Arguments::new().pointers([place(self.places.index)?, self.from, self.to]).ints(&ints).int(n);
+        let arguments = arguments.numbers(self.places.reach()).numbers(steps.iter().copied());
         let slot = gpu.status(self.call.op, Check::Index(self.places.extent))?;
         gpu.launch(variant, entry, self.places.each(n), &arguments.pointer(slot.address))?;
         self.places.check(gpu, self.call.op, slot)
     }
 
-    /// Whether rows are wide, and lists short enough that each row looks at all of its own.
+    /// Whether rows are wide, and lists short enough for each row to compare itself with its whole list.
     fn is_for_teams(&self) -> bool {
         let ([_, count, _], Places { width, rows, .. }) = (self.lists(), &self.places);
         *width >= WIDE_ROW && count <= TEAM_ROWS && count * rows <= TEAM_LOOKS && !self.is_wide
@@ -179,14 +171,12 @@ impl Scattering<'_> {
         let team = width.next_power_of_two().min(threads);
         let (variant, ints) = self.variant("scatter/teams.c", &self.places.outer(), &[]);
         let most = count.next_power_of_two().max(u32::BITS as usize);
-        let variant = variant.define("TEAM", team).define("COUNT", most);
         let is_whole = self.call.outputs[0].dtype.size() == 2 && self.places.vector == WHOLE / 2;
-        let variant = if is_whole { variant.define("WHOLE", true) } else { variant };
-        let pointers = [place(index)?, self.from, self.to];
-        let arguments = pointers.into_iter().fold(Arguments::new(), Arguments::pointer);
+        let variant = variant.define("TEAM", team).define("COUNT", most).flag("WHOLE", is_whole);
+        let arguments = Arguments::new().pointers([place(index)?, self.from, self.to]);
         let source_step = self.places.source.as_ref().map_or(0, |s| s[dim]);
         let numbers = [rows, width, along, extent, count, apart, index.layout.strides()[dim], source_step];
-        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let arguments = arguments.ints(&ints).numbers(numbers);
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
         let geometry = Geometry::new([rows.div_ceil(threads / team), 1, 1], threads);
         gpu.launch(variant, "teams", geometry, &arguments.pointer(slot.address))?;
@@ -195,7 +185,7 @@ impl Scattering<'_> {
 
     /// Through local memory if a list has a place there, otherwise in order.
     pub fn many(self, gpu: &Gpu) -> Result<()> {
-        // Nobody is the first of no rows: -1.
+        // The first row of an index that does not occur is -1: all bits are set.
         let zero = || {
             self.call.outputs.iter().zip([0, 0, !0]).try_for_each(|(output, byte)| {
                 gpu.driver().fill(place(output)?, byte, output.layout.shape().numel() * output.dtype.size())
@@ -218,13 +208,13 @@ impl Scattering<'_> {
         }
     }
 
-    /// Where counts and first rows go; y stands for what is not wanted.
+    /// The addresses of counts and first rows; y stands for an absent output.
     fn others(&self) -> Result<[u64; 2]> {
         let at = |i: usize| self.call.outputs.get(i).map_or(Ok(self.to), place);
         Ok([at(1)?, at(2)?])
     }
 
-    /// How many lists there are, the rows of one, and the distance between these.
+    /// The number of lists, the rows of a list, and the distance between these.
     fn lists(&self) -> [usize; 3] {
         let Places { index, dim, rank, .. } = self.places;
         let dims = index.layout.shape().dims();
@@ -232,13 +222,13 @@ impl Scattering<'_> {
         [self.places.rows / dims[dim], dims[dim], apart]
     }
 
-    /// The index that is left out; none is negative.
+    /// The index that is skipped; -1, which no index is, if there is none.
     fn padding(&self) -> i64 {
         if let Onto::Nothing { padding, .. } = self.onto { padding } else { -1 }
     }
 }
 
-/// With what a thread keeps, for which it has the registers that LIST_THREADS leave to each.
+/// Adds the number of elements that a thread keeps in registers. LIST_THREADS threads share the registers of a multiprocessor.
 fn keeping(variant: Variant, kept: Option<usize>, threads: usize) -> Variant {
     match kept {
         Some(kept) => variant.define("KEPT", kept).define("AT_ONCE", (LIST_THREADS / threads).max(1)),

@@ -1,4 +1,4 @@
-//! Long lists: all rows are put in the order of where they point.
+//! Long lists: all rows are sorted by their targets.
 
 use crate::launch::arguments::Arguments;
 use crate::launch::device::Gpu;
@@ -14,7 +14,7 @@ use isograd_core::Result;
 use isograd_core::backend::Scatter;
 use isograd_core::ops::graph::IndexReduce;
 
-/// As many rows of y as the kernel `sums` takes to write zeros.
+/// Rows of y to which a thread of the kernel `sums` writes zeros.
 const ZERO_ROWS: usize = 32;
 /// A sum is cut into parts of about half the root of its length, within these bounds.
 const PARTS: [usize; 2] = [32, 512];
@@ -35,9 +35,8 @@ impl Scattering<'_> {
         let (variant, ints) = self.variant(file, &self.places.joint([&source[..rank]].into_iter()), &ints(&list));
         let variant = variant.define("K", key).define("LIST", list.rank());
         let launch = |variant, entry, pointers: &[u64], part: Option<usize>, n| {
-            let arguments = pointers.iter().copied().fold(Arguments::new(), Arguments::pointer).ints(&ints);
-            let numbers = [rows as i64].into_iter().chain(self.places.reach()).chain([bad as i64]);
-            let arguments = numbers.chain(part.map(|v| v as i64)).fold(arguments, Arguments::int);
+            let arguments = Arguments::new().pointers(pointers.iter().copied()).ints(&ints).int(rows);
+            let arguments = arguments.numbers(self.places.reach()).int(bad).numbers(part);
             gpu.launch(variant, entry, self.places.each(n), &arguments)
         };
         if self.mode == Scatter::Assign {
@@ -64,23 +63,21 @@ impl Scattering<'_> {
         launch(variant, "joins", &[&[keys.address], &y[..], &parts].concat(), Some(part), n)
     }
 
-    /// Where rows point, in order. `used` becomes 1 for the keys that occur, if rows that get nothing become zeros.
+    /// The targets of rows, sorted. For a table without values, `used` becomes 1 for each target that occurs.
     pub(super) fn order(&self, gpu: &Gpu, bad: usize, key: &'static str, used: &Buffer) -> Result<Ordered> {
         let Places { index, rank, rows, extent, .. } = self.places;
         let outer = self.places.joint([&index.layout.strides()[..rank]].into_iter());
         let (variant, ints) = self.places.variant("scatter/keys.c", &outer, &[], self.is_wide);
-        let mut variant = variant.define("K", key);
-        if matches!(self.onto, Onto::Nothing { .. }) {
+        let is_fresh = matches!(self.onto, Onto::Nothing { .. });
+        if is_fresh {
             gpu.driver().fill(used.address, 0, extent)?;
-            variant = variant.define("FRESH", true);
         }
+        let variant = variant.define("K", key).flag("FRESH", is_fresh);
         let keys = gpu.scratch(radix_sort::key_bytes(rows, key))?;
-        let arguments = Arguments::new().pointer(place(index)?).pointer(keys.address).pointer(used.address);
         let [_, count, apart] = self.lists();
-        let numbers = [rows, count, apart, extent, bad];
-        let arguments = numbers.into_iter().fold(arguments.ints(&ints), |list, v| list.int(v as i64));
+        let arguments = Arguments::new().pointers([place(index)?, keys.address, used.address]).ints(&ints);
         let slot = gpu.status(self.call.op, Check::Index(extent))?;
-        let arguments = arguments.int(self.padding()).pointer(slot.address);
+        let arguments = arguments.numbers([rows, count, apart, extent, bad]).int(self.padding()).pointer(slot.address);
         gpu.launch(variant, "keys", self.places.each(rows), &arguments)?;
         self.places.check(gpu, self.call.op, slot)?;
         radix_sort::order(gpu, self.call.op, keys, rows, bad, key, self.is_wide)
