@@ -36,6 +36,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("kl_div_log", 8, CALLS),
     ("kl_div_log_backward", 8, CALLS),
     ("any", 16, WORD),
+    ("gemm", 32, PLACES),
     ("gemv", 24, FEW),
     ("reduce_rows", 8, FEW),
     ("row_loss_backward", 20, FEW),
@@ -61,6 +62,7 @@ const WIDE: &str = "a thread of 1024 has 64 registers, and f64 takes two for eac
 const KEPT: &str =
     "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
+const PLACES: &str = "f64 on compute 8.0: a convolution has the places of its elements beside the sums of a tile";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
 const FEW: &str = "up to six words, on one or two of the architectures";
 const BYTES: &str = "u8 on compute 10.0: the sixteen elements of a word are taken apart";
