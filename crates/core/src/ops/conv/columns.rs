@@ -122,6 +122,9 @@ pub(super) fn conv_input(
 ) -> Result<Tensor> {
     let (dtype, acc) = (g.dtype(), g.dtype().acc());
     let dx = Tensor::allocate(op, shape, dtype, g.device())?;
+    if dx.numel() == 0 {
+        return Ok(dx);
+    }
     let Geometry { batch, groups, channels, outputs, .. } = *geometry;
     let (all, wide) = (volumes(&dx, geometry.windows.input)?, w.detach().cast(acc)?);
     let g = g.detach().reshape((batch * groups, outputs, geometry.windows.outputs()))?;
