@@ -44,15 +44,21 @@ fn place() -> &'static str {
     if here.contains("command/diff.rs:") { "src/train.rs:" } else { "isograd::train::" }
 }
 
+/// Copies a folder with all that is in it.
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() { copied(&entry.path(), &to) } else { drop(fs::copy(entry.path(), to).unwrap()) }
+    }
+}
+
 /// A copy of the kernels' sources in which one place of a file is another.
 fn mutated(folder: &Path, file: &str, from: &str, to: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for kernels in ["kernels", "kernels-cuda", "kernels-opencl"] {
-        fs::create_dir(folder.join(kernels)).unwrap();
-        for entry in fs::read_dir(root.join(kernels)).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), folder.join(kernels).join(entry.file_name())).unwrap();
-        }
+        copied(&root.join(kernels), &folder.join(kernels));
     }
     let path = folder.join("kernels").join(file);
     let text = fs::read_to_string(&path).unwrap();
