@@ -57,8 +57,8 @@ FUNCTION A distance_alone(GLOBAL const S *a, GLOBAL const S *b, idx first, idx e
     A largest = 0, sum = 0;
     for (idx i = first; i < first + extent; i++) {
         A d = fabs_((A)LOAD(T, a, i) - (A)LOAD(T, b, i) + eps);
-        // NaN stays.
-        largest = d <= largest ? largest : d;
+        // NaN stays: nothing is at most NaN, and nothing takes its place.
+        largest = largest != largest || d <= largest ? largest : d;
     }
     // The rows are equal, or contain infinity or NaN.
     if (largest == 0 || largest - largest != 0) return largest;

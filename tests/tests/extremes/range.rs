@@ -33,6 +33,7 @@ pub const CHECKS: &[(&str, &str, Check)] = &[
     ("layer_norm", "second_derivative_of_squares_out_of_range", second_derivative),
     ("layer_norm", "one_element", one_element),
     ("triplet_loss", "squares_out_of_range", triplets),
+    ("triplet_loss", "nan_before_numbers", nan_before_numbers),
     ("contrastive_loss", "squares_out_of_range", contrasts),
 ];
 
@@ -475,6 +476,19 @@ fn triplets(device: &Device) -> Result<Outcome> {
         let expected = run(&cpu(), DType::F64)?;
         let what = format!("order {p}, {negative:?}, {scale:e}");
         Ok(near(&what, &run(device, DType::F32)?, &expected, |i| 1e-4 * expected[i].abs().max(0.1)))
+    }))
+}
+
+/// A distance to a row that has NaN is NaN, whatever follows, and so is its gradient.
+fn nan_before_numbers(device: &Device) -> Result<Outcome> {
+    all([2.0, 3.0].map(|p| {
+        let n = 40;
+        let values: Vec<f64> = (0..n).map(|i| if i == 0 { f64::NAN } else { i as f64 }).collect();
+        let a = tensor(&values, (1, n), DType::F32, device)?;
+        let (positive, negative) = (a.zeros_like()?, a.ones_like()?);
+        let options = Triplet { p, reduction: Reduction::None, ..Triplet::default() };
+        let (loss, da) = with_gradient(&a, &[1.0], |a| a.triplet_loss(&positive, &negative, options))?;
+        Ok(near(&format!("order {p}"), &[loss, da].concat(), &[f64::NAN; 41], |_| 0.0))
     }))
 }
 
