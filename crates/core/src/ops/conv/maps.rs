@@ -48,38 +48,51 @@ fn of_sizes(fused: &dyn Fused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>>
     fused.composite(&sizes, &[])?.into_iter().collect::<Option<Vec<_>>>().map(Ok).transpose()
 }
 
-macro_rules! fused {
-    ($($name:ident $kernel:literal |$geometry:ident, $inputs:ident| $composite:expr;)*) => {$(
-        impl Fused for $name {
-            fn name(&self) -> &'static str {
-                $kernel
-            }
+impl Fused for ConvForward {
+    fn name(&self) -> &'static str {
+        "conv"
+    }
 
-            fn composite(&self, $inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-                let $geometry = &self.0;
-                Ok(vec![Some($composite)])
-            }
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let [_, _, shape] = self.0.shapes();
+        let y = columns::conv(self.name(), &self.0, &inputs[0], &inputs[1], None, &shape)?;
+        Ok(vec![Some(plus(y, inputs.get(2))?)])
+    }
 
-            fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-                of_sizes(self, inputs)
-            }
-        }
-    )*};
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        of_sizes(self, inputs)
+    }
 }
 
-fused! {
-    ConvForward "conv" |geometry, x| {
-        let [_, _, shape] = geometry.shapes();
-        plus(columns::conv("conv", geometry, &x[0], &x[1], None, &shape)?, x.get(2))?
-    };
-    ConvInput "conv_input" |geometry, x| {
-        let [shape, ..] = geometry.shapes();
-        plus(columns::conv_input("conv_input", geometry, &x[0], &x[1], None, &shape)?, x.get(2))?
-    };
-    ConvWeight "conv_weight" |geometry, x| {
-        let [_, shape, _] = geometry.shapes();
-        columns::conv_weight("conv_weight", geometry, &x[0], &x[1], &shape)?
-    };
+impl Fused for ConvInput {
+    fn name(&self) -> &'static str {
+        "conv_input"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let [shape, ..] = self.0.shapes();
+        let dx = columns::conv_input(self.name(), &self.0, &inputs[0], &inputs[1], None, &shape)?;
+        Ok(vec![Some(plus(dx, inputs.get(2))?)])
+    }
+
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        of_sizes(self, inputs)
+    }
+}
+
+impl Fused for ConvWeight {
+    fn name(&self) -> &'static str {
+        "conv_weight"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let [_, shape, _] = self.0.shapes();
+        columns::conv_weight(self.name(), &self.0, &inputs[0], &inputs[1], &shape).map(|dw| vec![Some(dw)])
+    }
+
+    fn companions(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        of_sizes(self, inputs)
+    }
 }
 
 /// The names of the maps on the tape and in errors.
