@@ -5,7 +5,7 @@ use super::gradients;
 use super::window::{Last, Window, Windows};
 use crate::tape::record;
 use crate::tensor::check_float;
-use crate::{Error, Result, Shape, Tensor};
+use crate::{Error, Kind, Result, Shape, Tensor};
 
 /// Windows over two dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Tensor {
                 ));
             }
         };
-        let geometry = unfold.geometry(op, x.shape(), [x.dims()[0], x.dims()[1]])?;
+        let geometry = unfold.geometry(op, self.shape(), [x.dims()[0], x.dims()[1]])?;
         let y = unfolded(op, &geometry, &x)?;
         if self.rank() == 3 { y.squeeze(0) } else { Ok(y) }
     }
@@ -75,7 +75,10 @@ impl Tensor {
             }
         };
         let (batch, rows, windows) = (x.dims()[0], x.dims()[1], x.dims()[2]);
-        let geometry = unfold.geometry(op, &Shape::from(size), [batch, 0])?;
+        let geometry = unfold.geometry(op, &Shape::from(size), [batch, 0]).map_err(|e| match e.kind() {
+            Kind::Shape => Error::shape(op, format!("{}; the columns are {}", e.message(), self.shape())),
+            _ => e,
+        })?;
         let window = geometry.windows.window();
         if !rows.is_multiple_of(window) || windows != geometry.windows.outputs() {
             let message =
