@@ -30,7 +30,10 @@ impl Unfold {
     fn geometry(&self, op: &'static str, shape: &Shape, [batch, channels]: [usize; 2]) -> Result<Geometry> {
         let Unfold { kernel, dilation, padding, stride } = *self;
         let window = Window { kernel, stride, low: padding, high: padding, dilation };
+        shape.check(op)?;
         let windows = Windows::new(op, shape, &window, Last::Whole)?;
+        let [_, rows, columns] = windows.output;
+        Shape::from([channels.max(1), kernel[0], kernel[1], rows, columns]).check(op)?;
         Ok(Geometry { batch, groups: 1, channels, outputs: 0, windows })
     }
 }

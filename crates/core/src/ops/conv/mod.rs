@@ -253,6 +253,8 @@ fn transpose<const N: usize>(
 fn with_extents<const N: usize>(op: &'static str, x: &Tensor, channels: usize, extents: [usize; 3]) -> Result<Shape> {
     let dims = [x.dims()[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
     let shape = Shape::from(dims.collect::<Dims>());
+    // Windows are counted where there are no samples, too.
+    Shape::from(extents).check(op)?;
     shape.check(op)?;
     Ok(shape)
 }
