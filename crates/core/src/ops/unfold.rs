@@ -1,6 +1,6 @@
 //! Windows as columns (im2col), and back (col2im).
 
-use super::conv::{Geometry, columns};
+use super::conv::{Geometry, batch, columns};
 use super::gradients;
 use super::window::{Last, Window, Windows};
 use crate::tape::record;
@@ -46,19 +46,10 @@ impl Tensor {
     pub fn unfold(&self, unfold: Unfold) -> Result<Tensor> {
         let op = "unfold";
         check_float(op, self)?;
-        let x = match self.rank() {
-            3 => self.unsqueeze(0)?,
-            4 => self.clone(),
-            rank => {
-                return Err(Error::shape(
-                    op,
-                    format!("the input {} has {rank} dimensions, expected 3 or 4", self.shape()),
-                ));
-            }
-        };
+        let (x, is_sample) = batch::<2>(op, self)?;
         let geometry = unfold.geometry(op, self.shape(), [x.dims()[0], x.dims()[1]])?;
         let y = unfolded(op, &geometry, &x)?;
-        if self.rank() == 3 { y.squeeze(0) } else { Ok(y) }
+        if is_sample { y.squeeze(0) } else { Ok(y) }
     }
 
     /// Adds columns `[N, C k, Q]` or `[C k, Q]` to images `[N, C, H, W]` of `size`: each pixel gets the sum of its copies in
@@ -67,18 +58,9 @@ impl Tensor {
     pub fn fold(&self, size: [usize; 2], unfold: Unfold) -> Result<Tensor> {
         let op = "fold";
         check_float(op, self)?;
-        let x = match self.rank() {
-            2 => self.unsqueeze(0)?,
-            3 => self.clone(),
-            rank => {
-                return Err(Error::shape(
-                    op,
-                    format!("the input {} has {rank} dimensions, expected 2 or 3", self.shape()),
-                ));
-            }
-        };
-        let (batch, rows, windows) = (x.dims()[0], x.dims()[1], x.dims()[2]);
-        let geometry = unfold.geometry(op, &Shape::from(size), [batch, 0]).map_err(|e| match e.kind() {
+        let (x, is_sample) = batch::<1>(op, self)?;
+        let (samples, rows, windows) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+        let geometry = unfold.geometry(op, &Shape::from(size), [samples, 0]).map_err(|e| match e.kind() {
             Kind::Shape => Error::shape(op, format!("{}; the columns are {}", e.message(), self.shape())),
             _ => e,
         })?;
@@ -92,7 +74,7 @@ impl Tensor {
             ));
         }
         let y = folded(op, &Geometry { channels: rows / window, ..geometry }, &x)?;
-        if self.rank() == 2 { y.squeeze(0) } else { Ok(y) }
+        if is_sample { y.squeeze(0) } else { Ok(y) }
     }
 }
 

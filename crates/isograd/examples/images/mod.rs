@@ -1,4 +1,4 @@
-//! What the examples on images share: data, and the loop that trains.
+//! Data and the training loop of the examples on images.
 
 #[path = "../print/mod.rs"]
 mod print;

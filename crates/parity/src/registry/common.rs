@@ -2,6 +2,7 @@
 
 use super::{Changes, Derivative, Invocation, Op};
 use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::KEEP;
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
@@ -86,4 +87,23 @@ pub(super) fn in_place(
 pub(super) fn ordered(g: &mut Gen) -> Tensor {
     let (is_large, x) = (g.is_large(), g.x(Domain::Distinct));
     if is_large && g.coin() { g.x(Domain::Real).round().expect("floats round") } else { x }
+}
+
+const PER_DIMENSION: &str = "a size, or a list of one for each dimension";
+
+/// An attribute with `N` extents, or one for all dimensions; null is [`KEEP`].
+pub(super) fn extents<const N: usize>(
+    c: &Invocation<'_>,
+    name: &str,
+    default: Option<[usize; N]>,
+) -> Result<[usize; N]> {
+    let size = |v: &Value| if v.is_null() { Some(KEEP) } else { v.as_u64().map(|v| v as usize) };
+    let of = |v: &Value| match v.as_array() {
+        Some(all) => all.iter().map(size).collect::<Option<Vec<usize>>>()?.try_into().ok(),
+        None => size(v).map(|v| [v; N]),
+    };
+    match default {
+        Some(default) => Ok(c.optional_of(name, |c, name| c.get(name, PER_DIMENSION, of))?.unwrap_or(default)),
+        None => c.get(name, PER_DIMENSION, of),
+    }
 }

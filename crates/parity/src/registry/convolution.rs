@@ -1,7 +1,7 @@
 //! Convolution, and windows as columns.
 
 use super::Class::{Exact, Product, Reduction};
-use super::common::{absolute, one};
+use super::common::{absolute, extents, one};
 use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Conv, ConvTranspose, Padding, Unfold};
@@ -21,7 +21,7 @@ pub(super) fn ops() -> Vec<Op> {
             .class(Exact)
             .linear()
             .launches(3, 4),
-        Op::new("fold", |c| one(c.input("x")?.fold(of(c, "output_size", None)?, unfold_of(c)?)), fold_case)
+        Op::new("fold", |c| one(c.input("x")?.fold(extents(c, "output_size", None)?, unfold_of(c)?)), fold_case)
             .kernels(&["col2im"])
             .class(Reduction)
             .companion(absolute)
@@ -42,15 +42,11 @@ fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>)
     Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
-/// A number for each dimension, from a list or from a single number.
-fn of<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<usize>) -> Result<[usize; N]> {
-    if let Some(default) = default.filter(|_| !c.has(name)) {
-        return Ok([default; N]);
-    }
-    c.get(name, "a size for each dimension", |v| match v.as_array() {
-        Some(all) => all.iter().map(size).collect::<Option<Vec<usize>>>()?.try_into().ok(),
-        None => size(v).map(|v| [v; N]),
-    })
+/// An attribute with a number for each dimension, or one for all; `default` if it is absent.
+fn each_or<const N: usize>(c: &Invocation<'_>, name: &str, default: usize) -> Result<[usize; N]> {
+    let given = extents(c, name, Some([default; N]));
+    c.defaults_to(name, default as i64);
+    given
 }
 
 fn size(v: &Value) -> Option<usize> {
@@ -59,10 +55,7 @@ fn size(v: &Value) -> Option<usize> {
 
 /// `"valid"`, `"same"`, a size for all dimensions, one for each, or pairs.
 fn padding<const N: usize>(c: &Invocation<'_>) -> Result<Padding<N>> {
-    if !c.has("padding") {
-        return Ok(Padding::Valid);
-    }
-    c.get("padding", "valid, same, a size for each dimension, or pairs", |v| match (v.as_str(), v.as_array()) {
+    let of = |v: &Value| match (v.as_str(), v.as_array()) {
         (Some("valid"), _) => Some(Padding::Valid),
         (Some("same"), _) => Some(Padding::Same),
         (Some(_), _) => None,
@@ -72,34 +65,34 @@ fn padding<const N: usize>(c: &Invocation<'_>) -> Result<Padding<N>> {
         }
         (_, Some(all)) => Some(Padding::Each(all.iter().map(size).collect::<Option<Vec<_>>>()?.try_into().ok()?)),
         (_, None) => size(v).map(|v| Padding::Each([v; N])),
-    })
-}
-
-fn groups(c: &Invocation<'_>) -> Result<usize> {
-    if c.has("groups") { c.size("groups") } else { Ok(1) }
+    };
+    let what = "valid, same, a size for each dimension, or pairs";
+    let given = c.optional_of("padding", |c, name| c.get(name, what, of))?;
+    c.defaults_to("padding", "valid");
+    Ok(given.unwrap_or(Padding::Valid))
 }
 
 fn conv_of<const N: usize>(c: &Invocation<'_>) -> Result<Conv<N>> {
-    let (stride, dilation) = (of(c, "stride", Some(1))?, of(c, "dilation", Some(1))?);
-    Ok(Conv { stride, padding: padding(c)?, dilation, groups: groups(c)? })
+    let (stride, dilation) = (each_or(c, "stride", 1)?, each_or(c, "dilation", 1)?);
+    Ok(Conv { stride, padding: padding(c)?, dilation, groups: c.size_or("groups", 1)? })
 }
 
 fn transposed_of<const N: usize>(c: &Invocation<'_>) -> Result<ConvTranspose<N>> {
     Ok(ConvTranspose {
-        stride: of(c, "stride", Some(1))?,
-        padding: of(c, "padding", Some(0))?,
-        output_padding: of(c, "output_padding", Some(0))?,
-        dilation: of(c, "dilation", Some(1))?,
-        groups: groups(c)?,
+        stride: each_or(c, "stride", 1)?,
+        padding: each_or(c, "padding", 0)?,
+        output_padding: each_or(c, "output_padding", 0)?,
+        dilation: each_or(c, "dilation", 1)?,
+        groups: c.size_or("groups", 1)?,
     })
 }
 
 fn unfold_of(c: &Invocation<'_>) -> Result<Unfold> {
     Ok(Unfold {
-        kernel: of(c, "kernel_size", None)?,
-        dilation: of(c, "dilation", Some(1))?,
-        padding: of(c, "padding", Some(0))?,
-        stride: of(c, "stride", Some(1))?,
+        kernel: extents(c, "kernel_size", None)?,
+        dilation: each_or(c, "dilation", 1)?,
+        padding: each_or(c, "padding", 0)?,
+        stride: each_or(c, "stride", 1)?,
     })
 }
 

@@ -1,11 +1,11 @@
 //! Pooling.
 
 use super::Class::Reduction;
-use super::common::{absolute, none, one, two};
+use super::common::{absolute, extents, none, one, two};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, INDEX, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{AvgPool, KEEP, MaxPool};
+use isograd_core::ops::{AvgPool, MaxPool};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
@@ -160,21 +160,6 @@ fn adaptive_avg<const N: usize>(name: &'static str, values: Values<[usize; N]>) 
         .companion(absolute)
         .linear()
         .fused()
-}
-
-const PER_DIMENSION: &str = "a size, or a list of one for each dimension";
-
-/// An attribute with `N` extents, or one for all dimensions.
-fn extents<const N: usize>(c: &Invocation<'_>, name: &str, default: Option<[usize; N]>) -> Result<[usize; N]> {
-    let size = |v: &Value| if v.is_null() { Some(KEEP) } else { v.as_u64().map(|v| v as usize) };
-    let of = |v: &Value| match v.as_array() {
-        Some(all) => all.iter().map(size).collect::<Option<Vec<usize>>>()?.try_into().ok(),
-        None => size(v).map(|v| [v; N]),
-    };
-    match default {
-        Some(default) => Ok(c.optional_of(name, |c, name| c.get(name, PER_DIMENSION, of))?.unwrap_or(default)),
-        None => c.get(name, PER_DIMENSION, of),
-    }
 }
 
 /// The windows of a maximum, from attributes with the prefix `at`.

@@ -116,7 +116,7 @@ convolutions! {
 }
 
 /// A batch, and whether x was a single sample without a batch dimension.
-fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)> {
+pub(super) fn batch<const N: usize>(op: &'static str, x: &Tensor) -> Result<(Tensor, bool)> {
     match x.rank() {
         rank if rank == N + 1 => Ok((x.unsqueeze(0)?, true)),
         rank if rank == N + 2 => Ok((x.clone(), false)),
@@ -175,6 +175,28 @@ fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor,
     Ok(())
 }
 
+/// Checks operands and runs `f` on a batch of them, within the dtype of `autocast`.
+fn on_batch<const N: usize>(
+    op: &'static str,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    f: impl FnOnce(&Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let run = |x: &Tensor, weight: &Tensor, bias: Option<&Tensor>| {
+        with_shapes(op, [Some(x), Some(weight), bias], || {
+            check_operands::<N>(op, x, weight, bias)?;
+            let (x, is_sample) = batch::<N>(op, x)?;
+            let y = f(&x, weight, bias)?;
+            if is_sample { y.squeeze(0) } else { Ok(y) }
+        })
+    };
+    match autocast::low([x, weight], bias)? {
+        Some(([x, weight], bias)) => no_autocast(|| run(&x, &weight, bias.as_ref())),
+        None => run(x, weight, bias),
+    }
+}
+
 fn convolution<const N: usize>(
     names: Names,
     x: &Tensor,
@@ -183,33 +205,18 @@ fn convolution<const N: usize>(
     conv: &Conv<N>,
 ) -> Result<Tensor> {
     let op = names.conv;
-    if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
-        return no_autocast(|| convolution(names, &x, &weight, bias.as_ref(), conv));
-    }
-    with_shapes(op, [Some(x), Some(weight), bias], || convolve(names, x, weight, bias, conv))
-}
-
-fn convolve<const N: usize>(
-    names: Names,
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    conv: &Conv<N>,
-) -> Result<Tensor> {
-    let op = names.conv;
-    check_operands::<N>(op, x, weight, bias)?;
-    let (x, is_sample) = batch::<N>(op, x)?;
-    let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
-    check_channels(op, [&x, weight], bias, [outputs, channels, outputs], conv.groups)?;
-    let Conv { stride, dilation, groups, .. } = *conv;
-    let window = conv.padding.window(op, extents(weight), stride, dilation)?;
-    let windows = Windows::new(op, x.shape(), &window, Last::Whole)?;
-    let output = with_extents::<N>(op, &x, outputs, windows.output)?;
-    let geometry =
-        Geometry { batch: x.dims()[0], groups, channels: channels / groups, outputs: outputs / groups, windows };
-    let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output };
-    let y = maps.conv(&x, weight, bias)?;
-    if is_sample { y.squeeze(0) } else { Ok(y) }
+    on_batch::<N>(op, x, weight, bias, |x, weight, bias| {
+        let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
+        check_channels(op, [x, weight], bias, [outputs, channels, outputs], conv.groups)?;
+        let Conv { stride, dilation, groups, .. } = *conv;
+        let window = conv.padding.window(op, extents(weight), stride, dilation)?;
+        let windows = Windows::new(op, x.shape(), &window, Last::Whole)?;
+        let output = with_extents::<N>(op, x, outputs, windows.output)?;
+        let (batch, channels, outputs) = (x.dims()[0], channels / groups, outputs / groups);
+        let geometry = Geometry { batch, groups, channels, outputs, windows };
+        let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output };
+        maps.conv(x, weight, bias)
+    })
 }
 
 fn transposed<const N: usize>(
@@ -220,33 +227,18 @@ fn transposed<const N: usize>(
     conv: &ConvTranspose<N>,
 ) -> Result<Tensor> {
     let op = names.input;
-    if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
-        return no_autocast(|| transposed(names, &x, &weight, bias.as_ref(), conv));
-    }
-    with_shapes(op, [Some(x), Some(weight), bias], || transpose(names, x, weight, bias, conv))
-}
-
-fn transpose<const N: usize>(
-    names: Names,
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    conv: &ConvTranspose<N>,
-) -> Result<Tensor> {
-    let op = names.input;
-    check_operands::<N>(op, x, weight, bias)?;
-    let (x, is_sample) = batch::<N>(op, x)?;
-    let (channels, per_group) = (x.dims()[1], weight.dims()[1]);
-    let ConvTranspose { stride, padding, output_padding, dilation, groups } = *conv;
-    let outputs = per_group.saturating_mul(groups);
-    check_channels(op, [&x, weight], bias, [channels, outputs, outputs], groups)?;
-    let window = Window { kernel: extents(weight), stride, low: padding, high: padding, dilation };
-    let windows = Windows::transposed(op, x.shape(), &window, output_padding)?;
-    let input = with_extents::<N>(op, &x, outputs, windows.input)?;
-    let geometry = Geometry { batch: x.dims()[0], groups, channels: per_group, outputs: channels / groups, windows };
-    let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone() };
-    let y = maps.input(&x, weight, bias)?;
-    if is_sample { y.squeeze(0) } else { Ok(y) }
+    on_batch::<N>(op, x, weight, bias, |x, weight, bias| {
+        let (inputs, per_group) = (x.dims()[1], weight.dims()[1]);
+        let ConvTranspose { stride, padding, output_padding, dilation, groups } = *conv;
+        let channels = per_group.saturating_mul(groups);
+        check_channels(op, [x, weight], bias, [inputs, channels, channels], groups)?;
+        let window = Window { kernel: extents(weight), stride, low: padding, high: padding, dilation };
+        let windows = Windows::transposed(op, x.shape(), &window, output_padding)?;
+        let input = with_extents::<N>(op, x, channels, windows.input)?;
+        let geometry = Geometry { batch: x.dims()[0], groups, channels: per_group, outputs: inputs / groups, windows };
+        let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone() };
+        maps.input(x, weight, bias)
+    })
 }
 
 /// `[n, channels, ..]` for the samples of `x` and the last `N` of `extents`. Errors: `Shape` if the number of elements overflows.
