@@ -75,17 +75,28 @@ impl Entry {
             Some(kernel) => run_generated(&gpu, kernel, dtype).ok().map(|()| GENERATED),
             None => {
                 let device = Device::from_backend("null:0", gpu.clone());
-                launch_all(&device, dtype);
+                // Another family launches a kernel with defines of its own, and its source is not the one to show.
+                launch(&device, dtype, self.family());
                 Some(self.name.as_str())
             }
         };
         launched.map(|entry| driver.sources(entry)).unwrap_or_default()
     }
+
+    /// The family that the file's kernels are named for.
+    fn family(&self) -> &'static str {
+        self.file.split(['/', '.']).next().unwrap_or(self.file)
+    }
 }
 
 /// Launches every kernel of the files on a device, in programs of several sizes. An op that does not take this dtype launches nothing.
 pub fn launch_all(device: &Device, dtype: DType) {
-    ops::examples().for_each(|example| drop(example(device, dtype)));
+    launch(device, dtype, "");
+}
+
+/// Launches every kernel of the files, those of one family first.
+fn launch(device: &Device, dtype: DType, first: &str) {
+    ops::examples(first).for_each(|example| drop(example(device, dtype)));
 }
 
 /// The types of the descriptors of all fused ops that have kernels, and the paths of these types.

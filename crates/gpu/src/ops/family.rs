@@ -77,12 +77,16 @@ impl Hasher for IdHasher {
 
 /// All launchers, by the type of the descriptor.
 static LAUNCHERS: LazyLock<HashMap<TypeId, &'static Launcher, BuildHasherDefault<IdHasher>>> = LazyLock::new(|| {
-    super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), launcher)).collect()
+    super::FAMILIES
+        .iter()
+        .flat_map(|(_, family)| family.launchers)
+        .map(|launcher| ((launcher.id)(), launcher))
+        .collect()
 });
 
 /// The types of the descriptors that have launchers, and the paths of these types.
 pub fn types() -> impl Iterator<Item = (TypeId, &'static str)> {
-    super::FAMILIES.iter().flat_map(|family| family.launchers).map(|launcher| ((launcher.id)(), (launcher.path)()))
+    super::FAMILIES.iter().flat_map(|(_, family)| family.launchers).map(|launcher| ((launcher.id)(), (launcher.path)()))
 }
 
 /// Launches the kernels of a fused op. Errors: `Unsupported` if it has none.
@@ -98,9 +102,10 @@ pub fn supports(gpu: &Gpu, fused: TypeId, dtype: DType) -> bool {
     LAUNCHERS.get(&fused).is_some_and(|launcher| (launcher.takes)(dtype, gpu.driver().limits()))
 }
 
-/// The examples of all families.
-pub fn examples() -> impl Iterator<Item = Example> {
-    super::FAMILIES.iter().flat_map(|family| family.examples).copied()
+/// The examples of all families: first those of one, by its name.
+pub fn examples(first: &str) -> impl Iterator<Item = Example> {
+    let (first, others): (Vec<_>, Vec<_>) = super::FAMILIES.iter().partition(|(name, _)| *name == first);
+    first.into_iter().chain(others).flat_map(|(_, family)| family.examples).copied()
 }
 
 /// A tensor of zeros.

@@ -36,19 +36,8 @@ use isograd_core::{Call, Kernel, Result};
 
 pub use family::{examples, supports, types};
 
-macro_rules! families {
-    ($($family:ident)*) => {
-        /// All families of kernels, in the order in which the catalogue runs their examples.
-        const FAMILIES: &[Family] = &[$($family::FAMILY),*];
-    };
-}
-
-// Their `mod` lines stand above, where rustfmt finds them. The first source of a kernel is that of the first example that launches
-// it: kernels which others launch too come first.
-families! {
-    reduce softmax matmul elementwise gather scatter norm sort scan prod random dropout cross_entropy segment each distance rotary
-    sample pooling batch_norm group_norm total conv
-}
+/// The families of kernels, under the names of their modules.
+const FAMILIES: &[(&str, Family)] = include!(concat!(env!("OUT_DIR"), "/families.rs"));
 
 /// Launches the kernels of a call.
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
