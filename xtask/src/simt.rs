@@ -79,6 +79,7 @@ const RUNS: &[Run] = &[
     run_of("printing", "checked", ON_CUDA, CHECKED),
     run_of("scaling", "checked", ON_CUDA, CHECKED),
     run_of("in_place", "checked", ON_CUDA, CHECKED),
+    run_of("channels_last", "checked", ON_CUDA, CHECKED),
     run_of("limits", "checked", ON_CUDA, CHECKED),
     run_of("cases", "checked", ON_CUDA, CHECKED),
     run_of("extremes", "checked", ON_CUDA, CHECKED),

@@ -226,6 +226,31 @@ impl Layout {
         self.offset
     }
 
+    /// The layout of `[N, C, ..]`, of three dimensions or more, whose channels are adjacent in memory.
+    pub fn channels_last(shape: Shape) -> Layout {
+        let mut strides: Dims = smallvec![1; shape.rank()];
+        let mut step = shape[1].max(1);
+        for d in (2..shape.rank()).rev().chain([0]) {
+            strides[d] = step;
+            step *= shape[d].max(1);
+        }
+        Layout { shape, strides, offset: 0 }
+    }
+
+    /// True if the elements of `[N, C, ..]` fill memory without gaps, channels adjacent.
+    pub fn has_channels_last(&self) -> bool {
+        if self.shape.rank() < 3 {
+            return false;
+        }
+        let last = Layout::channels_last(self.shape.clone());
+        self.shape.iter().zip(&self.strides).zip(&last.strides).all(|((&d, s), t)| d == 1 || s == t)
+    }
+
+    /// [`has_channels_last`](Layout::has_channels_last), of a layout that is not row-major as well.
+    pub fn is_channels_last(&self) -> bool {
+        self.has_channels_last() && !self.is_contiguous()
+    }
+
     /// True if the elements are adjacent in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;

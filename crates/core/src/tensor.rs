@@ -165,6 +165,12 @@ impl Tensor {
         self.0.layout.is_contiguous()
     }
 
+    /// True if the elements of this tensor `[N, C, ..]` fill memory without gaps with adjacent channels, and not in row-major order as
+    /// well.
+    pub fn is_channels_last(&self) -> bool {
+        self.0.layout.is_channels_last()
+    }
+
     /// True if both tensors share memory.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0.storage, &other.0.storage)

@@ -87,6 +87,9 @@ impl Tensor {
             let message = format!("the variance of one value is asked for: x is {}", describe(&[self]));
             return Err(Error::value(op, message));
         }
+        if self.is_channels_last() {
+            return self.on_rows(|rows| rows.batch_norm(weight, bias, statistics, eps));
+        }
         let x = self.reshape(form.shape())?;
         form.over_batch(&x, weight, bias, statistics)?.reshape(self.shape())
     }

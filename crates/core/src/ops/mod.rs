@@ -62,7 +62,7 @@ use crate::fused::has_kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Error, Result, Shape, Tensor};
+use crate::{DType, Error, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
 
@@ -75,7 +75,7 @@ pub(crate) fn pointwise_one(
     shape: &Shape,
     dtype: DType,
 ) -> Result<Tensor> {
-    let y = Tensor::allocate(op, shape, dtype, inputs[0].device())?;
+    let y = Tensor::allocate(op, shape, dtype, inputs[0].device())?.ordered_as(inputs);
     if y.numel() > 0 {
         run_expanded(op, row, inputs, &[&y], attributes)?;
     }
@@ -86,13 +86,22 @@ pub(crate) fn pointwise_one(
 pub(crate) fn pointwise(op: &'static str, row: Pointwise, inputs: &[&Tensor], floats: &[f64]) -> Result<Vec<Tensor>> {
     let shape = common_shape(op, inputs)?;
     let dtype = inputs[0].dtype();
-    let outputs: Vec<Tensor> =
-        (0..row.outputs()).map(|_| Tensor::allocate(op, &shape, dtype, inputs[0].device())).collect::<Result<_>>()?;
+    let outputs =
+        (0..row.outputs()).map(|_| Ok(Tensor::allocate(op, &shape, dtype, inputs[0].device())?.ordered_as(inputs)));
+    let outputs: Vec<Tensor> = outputs.collect::<Result<_>>()?;
     let references: Vec<&Tensor> = outputs.iter().collect();
     if outputs[0].numel() > 0 {
         run_expanded(op, row, inputs, &references, Attributes::floats(floats))?;
     }
     Ok(outputs)
+}
+
+impl Tensor {
+    /// This new tensor, with channels last in memory where an input of its shape has them there.
+    fn ordered_as(self, inputs: &[&Tensor]) -> Tensor {
+        let is_last = inputs.iter().any(|x| x.is_channels_last() && x.shape() == self.shape());
+        if is_last { self.with_layout(Layout::channels_last(self.shape().clone())) } else { self }
+    }
 }
 
 /// An operand that broadcasts: its shape, the row of its gradient, and the tensors that the row reads besides dy.
@@ -164,7 +173,7 @@ fn gradients_of(
         pointwise_sum(row, &g, others, attributes, shapes, dtype)?
     } else {
         let rounded = |shape: &&Shape| if shape.numel() == g.numel() { dtype } else { dtype.acc() };
-        let empty = |shape| Tensor::allocate(row.name(), g.shape(), rounded(shape), g.device());
+        let empty = |shape| Ok(Tensor::allocate(row.name(), g.shape(), rounded(shape), g.device())?.ordered_as(&[&g]));
         let d = shapes.iter().map(empty).collect::<Result<Vec<_>>>()?;
         if g.numel() > 0 {
             let inputs: SmallVec<[&Tensor; 4]> = iter::once(&g).chain(others.iter().copied()).collect();
@@ -183,7 +192,7 @@ fn extent(dy: &Tensor, tensors: &[&Tensor], shapes: &[&Shape]) -> Result<Shape> 
     Ok(if extent.numel() == dy.numel() { dy.shape().clone() } else { extent })
 }
 
-/// Runs a row with its inputs expanded to the outputs' shape.
+/// Runs a row with its inputs expanded to the outputs' shape. Elements are taken in the order in which the outputs lie in memory.
 pub(crate) fn run_expanded(
     op: &'static str,
     row: Pointwise,
@@ -192,12 +201,18 @@ pub(crate) fn run_expanded(
     attributes: Attributes<'_>,
 ) -> Result<()> {
     let shape = outputs[0].shape();
-    if inputs.iter().all(|t| t.shape() == shape) {
+    let is_last = outputs[0].is_channels_last();
+    if !is_last && inputs.iter().all(|t| t.shape() == shape) {
         return run(op, Kernel::Pointwise(row), inputs, outputs, attributes);
     }
-    let expanded: SmallVec<[Tensor; 4]> = inputs.iter().map(|t| t.with_layout(t.layout().expand(shape))).collect();
-    let references: SmallVec<[&Tensor; 4]> = expanded.iter().collect();
-    run(op, Kernel::Pointwise(row), &references, outputs, attributes)
+    let order: SmallVec<[usize; 8]> = [0].into_iter().chain(2..shape.rank()).chain([1]).collect();
+    let ordered = |layout: &Layout| if is_last { layout.permute(&order) } else { layout.clone() };
+    let expand = |t: &&Tensor| t.with_layout(ordered(&t.layout().expand(shape)));
+    let expanded: SmallVec<[Tensor; 4]> = inputs.iter().map(expand).collect();
+    let permuted: SmallVec<[Tensor; 4]> = outputs.iter().map(|t| t.with_layout(ordered(t.layout()))).collect();
+    let (inputs, outputs): (SmallVec<[&Tensor; 4]>, SmallVec<[&Tensor; 4]>) =
+        (expanded.iter().collect(), permuted.iter().collect());
+    run(op, Kernel::Pointwise(row), &inputs, &outputs, attributes)
 }
 
 /// The results of a row whose inputs broadcast, each with the shape and dtype of a tensor of `like`. An `inout` row works on

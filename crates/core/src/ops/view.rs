@@ -192,6 +192,33 @@ impl Tensor {
         if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
     }
 
+    /// The same tensor `[N, C, ..]` with adjacent channels in memory: a view of a copy `[N, .., C]`, or this tensor if it is one. Its
+    /// shape says `[N, C, ..]`. Convolutions in 16 bits are fastest in this order. [`contiguous`](Tensor::contiguous) goes back.
+    ///
+    /// Errors: `Shape` for fewer than three dimensions.
+    pub fn to_channels_last(&self) -> Result<Tensor> {
+        let rank = self.rank() as isize;
+        if rank < 3 {
+            return Err(Error::shape("to_channels_last", format!("{} has no dimensions after channels", self.shape())));
+        }
+        if self.layout().has_channels_last() {
+            return Ok(self.clone());
+        }
+        let last: Vec<isize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        let back: Vec<isize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+        self.permute(&last)?.contiguous()?.permute(&back)
+    }
+
+    /// Applies `f` to the rows `[N .., C]` of this tensor, whose channels are last in memory, and gives its result this tensor's shape.
+    pub(super) fn on_rows(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let rank = self.rank() as isize;
+        let last: Vec<isize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        let back: Vec<isize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+        let x = self.permute(&last)?;
+        let channels = self.dims()[1];
+        f(&x.reshape((self.numel() / channels, channels))?)?.reshape(x.shape())?.permute(&back)
+    }
+
     /// A contiguous copy in memory of its own.
     pub fn copy(&self) -> Result<Tensor> {
         let y = Tensor::allocate("copy", self.shape(), self.dtype(), self.device())?;

@@ -1,14 +1,18 @@
-//! Convolutions and their gradients: products of matrices whose factors are read by `conv.h`.
+//! Convolutions and their gradients: products of matrices whose factors are read by `conv_first.h`, or by `conv_last.h` where
+//! channels are last in memory. Matrix units read adjacent channels, so other operands in 16 bits are copied for them.
 
+use crate::driver::Address;
 use crate::launch::device::Gpu;
-use crate::launch::operands::{addresses, place};
+use crate::launch::operands::place;
 use crate::launch::words::divider;
+use crate::memory::pool::Buffer;
+use crate::ops::elementwise;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
 use isograd_core::ops::window::Windows;
 use isograd_core::ops::{Conv, Padding};
-use isograd_core::{Call, Operand, Result};
+use isograd_core::{Call, DType, Kernel, Layout, Operand, Result};
 
 pub(super) const FAMILY: Family = Family {
     launchers: &[Launcher::of::<ConvForward>(), Launcher::of::<ConvInput>(), Launcher::of::<ConvWeight>()],
@@ -50,7 +54,7 @@ impl Map {
         }
     }
 
-    /// The extents of the product.
+    /// The extents of the product for channels before volumes.
     fn extents(self, geometry: &Geometry) -> Extents {
         let Geometry { batch, groups, channels, outputs, ref windows } = *geometry;
         let (window, volume, count) = (windows.window(), windows.volume(), windows.outputs());
@@ -60,32 +64,150 @@ impl Map {
             Map::Weight => Extents { batches: groups, m: outputs, n: channels * window, k: batch * count },
         }
     }
+
+    /// The extents of the product for channels that are last in memory, in one group.
+    fn extents_last(self, geometry: &Geometry) -> Extents {
+        let Geometry { batch, channels, outputs, ref windows, .. } = *geometry;
+        let (window, volume, count) = (windows.window(), windows.volume(), windows.outputs());
+        match self {
+            Map::Forward => Extents { batches: 1, m: batch * count, n: outputs, k: channels * window },
+            Map::Input => Extents { batches: 1, m: batch * volume, n: channels, k: outputs * window },
+            Map::Weight => Extents { batches: 1, m: outputs, n: channels * window, k: batch * count },
+        }
+    }
 }
+
+/// Bytes that a thread reads at once, and elements of 16 bits in them.
+const WORD: usize = 16;
+const MMA_WORD: usize = 8;
 
 fn run(gpu: &Gpu, call: &Call<'_>, map: Map, geometry: &Geometry) -> Result<()> {
-    let (inputs, y) = (addresses(call.inputs)?, addresses(call.outputs)?[0]);
-    let (e, dtype) = (map.extents(geometry), call.outputs[0].dtype);
-    let is_wide = call.inputs.iter().chain(call.outputs).any(|o| o.layout.shape().numel() > i32::MAX as usize);
-    let is_wide = is_wide || [e.m, e.n, e.k].iter().any(|&extent| extent > i32::MAX as usize);
-    // Only the weight has words: along K, where K is the channel and the element of a window.
-    let a = match map {
-        Map::Forward => Side::contiguous(inputs[1], dtype, e.m, e.k),
-        Map::Input => Side::scattered(inputs[1], dtype, [e.m, e.k], false),
-        Map::Weight => Side::scattered(inputs[0], dtype, [e.m, e.k], true),
-    };
-    let b = match map {
-        Map::Forward | Map::Input => Side::scattered(inputs[0], dtype, [e.n, e.k], false),
-        Map::Weight => Side::scattered(inputs[1], dtype, [e.n, e.k], true),
-    };
-    let strides = |bias: &Operand<'_>| [bias.layout.strides()[0], bias.layout.strides()[1], 0];
-    let c = call.inputs.get(2).map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
-    let loading = Loading { file: "conv.h", flags: flags(map, geometry), ints: ints(map, geometry) };
-    matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y, is_wide, loading })
+    let y = &call.outputs[0];
+    let is_last = geometry.groups == 1 && (y.layout.is_channels_last() || has_mma(gpu, geometry, y.dtype));
+    let inputs = [Dense::of(gpu, &call.inputs[0], is_last)?, Dense::of(gpu, &call.inputs[1], is_last)?];
+    let result = Dense::like(gpu, y, is_last)?;
+    let addresses = [inputs[0].address, inputs[1].address, result.address];
+    multiply(gpu, Multiplied { map, geometry, is_last, dtype: y.dtype, addresses, bias: call.inputs.get(2) })?;
+    result.copy_to(gpu, y)
 }
 
-fn flags(map: Map, geometry: &Geometry) -> [(&'static str, bool); 2] {
-    let Windows { input, output, kernel, .. } = geometry.windows;
-    [(map.flag(), true), ("FLAT", [input, output, kernel].iter().all(|extents| extents[0] == 1))]
+/// Whether matrix units multiply: they read adjacent channels.
+fn has_mma(gpu: &Gpu, geometry: &Geometry, dtype: DType) -> bool {
+    let has_words = [geometry.channels, geometry.outputs].iter().all(|n| n.is_multiple_of(MMA_WORD));
+    gpu.driver().limits().has_mma && !gpu.driver().dialect().mma.is_empty() && dtype.size() == 2 && has_words
+}
+
+/// An operand that fills memory in the order that the kernels take: its own memory, or a copy.
+struct Dense {
+    address: Address,
+    copy: Option<(Buffer, Layout)>,
+}
+
+impl Dense {
+    /// An operand to read.
+    fn of(gpu: &Gpu, x: &Operand<'_>, is_last: bool) -> Result<Dense> {
+        let dense = Dense::like(gpu, x, is_last)?;
+        if let Some((buffer, layout)) = &dense.copy {
+            copy(gpu, x, &Operand { memory: buffer, layout, dtype: x.dtype })?;
+        }
+        Ok(dense)
+    }
+
+    /// An operand to write.
+    fn like(gpu: &Gpu, x: &Operand<'_>, is_last: bool) -> Result<Dense> {
+        let is_dense = if is_last { x.layout.has_channels_last() } else { x.layout.is_contiguous() };
+        if is_dense {
+            return Ok(Dense { address: place(x)?, copy: None });
+        }
+        let shape = x.layout.shape().clone();
+        let buffer = gpu.scratch(shape.numel() * x.dtype.size())?;
+        let layout = if is_last { Layout::channels_last(shape) } else { Layout::contiguous(shape) };
+        Ok(Dense { address: buffer.address, copy: Some((buffer, layout)) })
+    }
+
+    /// Copies what was written to the operand, unless it is its own memory.
+    fn copy_to(&self, gpu: &Gpu, y: &Operand<'_>) -> Result<()> {
+        match &self.copy {
+            Some((buffer, layout)) => copy(gpu, &Operand { memory: buffer, layout, dtype: y.dtype }, y),
+            None => Ok(()),
+        }
+    }
+}
+
+fn copy(gpu: &Gpu, from: &Operand<'_>, to: &Operand<'_>) -> Result<()> {
+    if to.layout.shape().numel() == 0 {
+        return Ok(());
+    }
+    let (inputs, outputs) = (&[*from], &[*to]);
+    elementwise::run(gpu, &Call { op: "conv", kernel: Kernel::Copy, inputs, outputs, ints: &[], floats: &[] })
+}
+
+/// A map of operands that fill memory in one order.
+struct Multiplied<'a> {
+    map: Map,
+    geometry: &'a Geometry,
+    is_last: bool,
+    dtype: DType,
+    /// Of both factors, and of the result.
+    addresses: [Address; 3],
+    bias: Option<&'a Operand<'a>>,
+}
+
+fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
+    let Multiplied { map, geometry, is_last, dtype, addresses, bias } = multiplied;
+    let e = if is_last { map.extents_last(geometry) } else { map.extents(geometry) };
+    let Geometry { batch, groups, channels, outputs, ref windows } = *geometry;
+    let sizes = [
+        batch * groups * channels * windows.volume(),
+        batch * groups * outputs * windows.outputs(),
+        groups * channels * outputs * windows.window(),
+    ];
+    let is_wide = sizes.into_iter().chain([e.m, e.n, e.k]).any(|extent| extent > i32::MAX as usize);
+    let [a, b] = if is_last { sides_last(map, geometry, e, dtype, addresses) } else { sides(map, e, dtype, addresses) };
+    let strides = |bias: &Operand<'_>| match bias.layout.strides() {
+        [_, channel] if is_last => [0, 0, *channel],
+        strides => [strides[0], strides[1], 0],
+    };
+    let c = bias.map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
+    let file = if is_last { "conv_last.h" } else { "conv_first.h" };
+    let loading = Loading { file, flags: flags(map, geometry), ints: ints(map, geometry) };
+    let has_words = is_last && has_mma(gpu, geometry, dtype);
+    matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: addresses[2], is_wide, has_words, loading })
+}
+
+/// The factors for channels before volumes. Only the weight has words: along K, where K is the channel and the element of a window.
+fn sides(map: Map, e: Extents, dtype: DType, [first, second, _]: [Address; 3]) -> [Side; 2] {
+    match map {
+        Map::Forward => [Side::contiguous(second, dtype, e.m, e.k), Side::scattered(first, dtype, [e.n, e.k], false)],
+        Map::Input => {
+            [Side::scattered(second, dtype, [e.m, e.k], false), Side::scattered(first, dtype, [e.n, e.k], false)]
+        }
+        Map::Weight => {
+            [Side::scattered(first, dtype, [e.m, e.k], true), Side::scattered(second, dtype, [e.n, e.k], true)]
+        }
+    }
+}
+
+/// The factors for channels that are last in memory. Words are adjacent channels or outputs.
+fn sides_last(map: Map, geometry: &Geometry, e: Extents, dtype: DType, [first, second, _]: [Address; 3]) -> [Side; 2] {
+    let word = WORD / dtype.size();
+    let has_words = [geometry.channels, geometry.outputs].iter().all(|n| n.is_multiple_of(word));
+    let side = |address, rows, is_along_k| match (has_words, is_along_k) {
+        (false, _) => Side::scattered(address, dtype, [rows, e.k], is_along_k),
+        (true, true) => Side::contiguous(address, dtype, rows, e.k),
+        (true, false) => Side::turned(address, dtype, rows, e.k),
+    };
+    match map {
+        Map::Forward => [side(first, e.m, true), side(second, e.n, true)],
+        Map::Input => [side(first, e.m, true), side(second, e.n, false)],
+        Map::Weight => [side(first, e.m, false), side(second, e.n, false)],
+    }
+}
+
+fn flags(map: Map, geometry: &Geometry) -> [(&'static str, bool); 3] {
+    let Windows { input, output, kernel, stride, low, .. } = geometry.windows;
+    let is_flat = low[0] == 0 && [input, output, kernel].iter().all(|extents| extents[0] == 1);
+    [(map.flag(), true), ("FLAT", is_flat), ("STRIDED", stride != [1; 3])]
 }
 
 /// `Extents` of `conv.h`.
@@ -96,7 +218,8 @@ fn ints(map: Map, geometry: &Geometry) -> Vec<usize> {
     let by_dimension = [windows.input, windows.output, windows.kernel, windows.stride, windows.low, windows.dilation];
     let divisors = [width, height, windows.outputs(), windows.window(), kernel_height, kernel_width];
     let own = [groups, channels, outputs].into_iter().chain(by_dimension.into_iter().flatten());
-    let dividers = divisors.into_iter().chain(windows.stride).map(divider);
+    let last = [windows.volume(), channels, outputs];
+    let dividers = divisors.into_iter().chain(windows.stride).chain(last).map(divider);
     own.chain(dividers).collect()
 }
 

@@ -13,7 +13,7 @@ use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::backend::{round_to_odd, value_error};
 use isograd_core::ops::fused_pointwise::Halves;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
-use isograd_core::{Call, DType, Error, Kernel, Operand, Result, Scalar};
+use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Scalar};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -48,6 +48,32 @@ pub struct Plan {
 }
 
 pub fn run(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+    let Some(order) = memory_order(call.outputs[0].layout) else { return run_in_order(gpu, call) };
+    let layouts: SmallVec<[Layout; 8]> =
+        call.inputs.iter().chain(call.outputs).map(|operand| operand.layout.permute(&order)).collect();
+    let operands: SmallVec<[Operand<'_>; 8]> = call
+        .inputs
+        .iter()
+        .chain(call.outputs)
+        .zip(&layouts)
+        .map(|(operand, layout)| Operand { layout, ..*operand })
+        .collect();
+    let (inputs, outputs) = operands.split_at(call.inputs.len());
+    run_in_order(gpu, &Call { inputs, outputs, ..*call })
+}
+
+/// The dimensions of an output by descending strides; none if that is their order.
+fn memory_order(layout: &Layout) -> Option<SmallVec<[usize; 8]>> {
+    let strides = layout.strides();
+    if strides.is_sorted_by(|a, b| a >= b) {
+        return None;
+    }
+    let mut order: SmallVec<[usize; 8]> = (0..strides.len()).collect();
+    order.sort_by_key(|&d| std::cmp::Reverse(strides[d]));
+    Some(order)
+}
+
+fn run_in_order(gpu: &Gpu, call: &Call<'_>) -> Result<()> {
     let body = match call.kernel {
         Kernel::Fill => Body::Fill,
         Kernel::Copy => Body::Copy,

@@ -5,20 +5,21 @@ use super::geometry::Geometry;
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::ops::gradients;
 use crate::tape::{Backward, Gradients, Saved, record};
-use crate::{Result, Shape, Tensor};
+use crate::{Layout, Result, Shape, Tensor};
 
 /// Inputs: x `[N, C, ..]`, a weight `[O, C / groups, kernel]` and, where present, a bias `[N groups, O / groups]`, whose first
-/// dimension may be expanded. Output: y `[N, O, ..]`.
+/// dimension may be expanded. Output: y `[N, O, ..]`. Each but the bias is contiguous, or its channels are last in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvForward(pub Geometry);
 
 /// Inputs: the gradient `[N, O, ..]` of the output, the weight and, where present, a bias `[N groups, C / groups]`, whose first
-/// dimension may be expanded. Output: the gradient `[N, C, ..]` of the input, plus the bias.
+/// dimension may be expanded. Output: the gradient `[N, C, ..]` of the input, plus the bias. Each but the bias is contiguous, or its
+/// channels are last in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvInput(pub Geometry);
 
 /// Inputs: the gradient `[N, O, ..]` of the output, and x `[N, C, ..]`. Output: the gradient `[O, C / groups, kernel]` of the
-/// weight.
+/// weight. Each is contiguous, or its channels are last in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvWeight(pub Geometry);
 
@@ -114,7 +115,13 @@ pub(super) struct Maps {
     pub input: Shape,
     pub weight: Shape,
     pub output: Shape,
+    /// Whether the channels of input, weight and output are last in memory. A gradient has the order of its tensor.
+    pub are_last: [bool; 3],
 }
+
+const INPUT: usize = 0;
+const WEIGHT: usize = 1;
+const OUTPUT: usize = 2;
 
 impl Maps {
     /// `y[n, o, q] = b[o] + sum of x[n, c, q stride - padding + i dilation] w[o, c, i]` over the channels c of the group of o
@@ -122,9 +129,9 @@ impl Maps {
     pub fn conv(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.conv;
         let y = if has_kernel::<ConvForward>(x) {
-            self.by_kernel(op, &ConvForward(self.geometry.clone()), [x, w], bias, &self.output)?
+            self.by_kernel(op, &ConvForward(self.geometry.clone()), [x, w], bias, OUTPUT)?
         } else {
-            columns::conv(op, &self.geometry, x, w, bias, &self.output)?
+            self.ordered(columns::conv(op, &self.geometry, x, w, bias, &self.output)?, OUTPUT)?
         };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(x), Saved::input(w)], bias.is_some());
         record(op, &operands(x, w, bias), y, move |t| {
@@ -139,9 +146,9 @@ impl Maps {
     pub fn input(&self, g: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let op = self.names.input;
         let dx = if has_kernel::<ConvInput>(g) {
-            self.by_kernel(op, &ConvInput(self.geometry.clone()), [g, w], bias, &self.input)?
+            self.by_kernel(op, &ConvInput(self.geometry.clone()), [g, w], bias, INPUT)?
         } else {
-            columns::conv_input(op, &self.geometry, g, w, bias, &self.input)?
+            self.ordered(columns::conv_input(op, &self.geometry, g, w, bias, &self.input)?, INPUT)?
         };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(g), Saved::input(w)], bias.is_some());
         record(op, &operands(g, w, bias), dx, move |t| {
@@ -155,9 +162,9 @@ impl Maps {
     pub fn weight(&self, g: &Tensor, x: &Tensor) -> Result<Tensor> {
         let op = self.names.weight;
         let dw = if has_kernel::<ConvWeight>(x) {
-            self.by_kernel(op, &ConvWeight(self.geometry.clone()), [g, x], None, &self.weight)?
+            self.by_kernel(op, &ConvWeight(self.geometry.clone()), [g, x], None, WEIGHT)?
         } else {
-            columns::conv_weight(op, &self.geometry, g, x, &self.weight)?
+            self.ordered(columns::conv_weight(op, &self.geometry, g, x, &self.weight)?, WEIGHT)?
         };
         let (maps, saved) = (self.clone(), [Saved::input(g), Saved::input(x)]);
         record(op, &[g, x], dw, move |t| {
@@ -176,14 +183,22 @@ impl Maps {
         fused: &dyn Fused,
         inputs: [&Tensor; 2],
         bias: Option<&Tensor>,
-        shape: &Shape,
+        output: usize,
     ) -> Result<Tensor> {
+        let shape = [&self.input, &self.weight, &self.output][output];
         let y = Tensor::allocate(op, shape, inputs[0].dtype(), inputs[0].device())?;
-        let [a, b] = [inputs[0].detach().contiguous()?, inputs[1].detach().contiguous()?];
+        let y = if self.are_last[output] { y.with_layout(Layout::channels_last(shape.clone())) } else { y };
+        let dense = |x: &Tensor| if x.is_channels_last() { Ok(x.detach()) } else { x.detach().contiguous() };
+        let [a, b] = [dense(inputs[0])?, dense(inputs[1])?];
         let bias = bias.map(|bias| self.of_batches(&bias.detach())).transpose()?;
         let all: Vec<&Tensor> = [&a, &b].into_iter().chain(&bias).collect();
         run_fused(op, fused, &all, &[&y])?;
         Ok(y)
+    }
+
+    /// A result in the order of its tensor.
+    fn ordered(&self, y: Tensor, output: usize) -> Result<Tensor> {
+        if self.are_last[output] { y.to_channels_last() } else { Ok(y) }
     }
 
     /// The bias of each sample and group, `[N groups, channels of a group]`.

@@ -76,7 +76,8 @@ macro_rules! convolutions {
             #[doc = concat!("The convolution, without a flip, of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
             #[doc = concat!("`[O, C / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
             /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes; all operands have the same. Padding is
-            /// zeros, which give NaN with an infinite weight.
+            /// zeros, which give NaN with an infinite weight. Where the channels of the input or of the weight are last in memory
+            /// ([`to_channels_last`](Tensor::to_channels_last)), those of the output are, and gradients have the order of their tensors.
             ///
             /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
             /// the kernels' 32-bit indices, and for [`Padding::Same`] with a stride other than 1; `Shape` for ranks, channels or
@@ -214,7 +215,9 @@ fn convolution<const N: usize>(
         let output = with_extents::<N>(op, x, outputs, windows.output)?;
         let (batch, channels, outputs) = (x.dims()[0], channels / groups, outputs / groups);
         let geometry = Geometry { batch, groups, channels, outputs, windows };
-        let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output };
+        let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
+        let are_last = [x_last, w_last, x_last || w_last];
+        let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output, are_last };
         maps.conv(x, weight, bias)
     })
 }
@@ -236,7 +239,9 @@ fn transposed<const N: usize>(
         let windows = Windows::transposed(op, x.shape(), &window, output_padding)?;
         let input = with_extents::<N>(op, x, channels, windows.input)?;
         let geometry = Geometry { batch: x.dims()[0], groups, channels: per_group, outputs: inputs / groups, windows };
-        let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone() };
+        let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
+        let are_last = [x_last || w_last, w_last, x_last];
+        let maps = Maps { names, geometry, input, weight: weight.shape().clone(), output: x.shape().clone(), are_last };
         maps.input(x, weight, bias)
     })
 }

@@ -179,6 +179,11 @@ impl Side {
         Side { address, dtype, rows, k, strides: [rows * k, k, 1], is_batched: true }
     }
 
+    /// One matrix `[k, rows]`, read as rows.
+    pub fn turned(address: u64, dtype: DType, rows: usize, k: usize) -> Side {
+        Side { address, dtype, rows, k, strides: [0, 1, rows], is_batched: false }
+    }
+
     /// A factor that a loader reads element by element. Its strides are not positions: they tell whether neighbours lie along K or
     /// along the rows, and that there are no words.
     pub fn scattered(address: u64, dtype: DType, [rows, k]: [usize; 2], is_along_k: bool) -> Side {
@@ -386,7 +391,7 @@ pub(crate) struct Loading {
     /// Its name.
     pub file: &'static str,
     /// Its flags.
-    pub flags: [(&'static str, bool); 2],
+    pub flags: [(&'static str, bool); 3],
     /// The integers that it takes.
     pub ints: Vec<usize>,
 }
@@ -402,16 +407,19 @@ pub(crate) struct Loaded {
     pub y: u64,
     /// Whether positions need more than 31 bits.
     pub is_wide: bool,
+    /// Whether the loader gives matrix units whole words.
+    pub has_words: bool,
     pub loading: Loading,
 }
 
 /// Runs a product whose factors are read by a loader.
 pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
-    let Loaded { e, dtype, a, b, c, y, is_wide, loading } = loaded;
+    let Loaded { e, dtype, a, b, c, y, is_wide, has_words, loading } = loaded;
     let beta = if c.is_some() { 1.0 } else { 0.0 };
     let (c, loading) = (c.unwrap_or((y, [0; 3])), Some(loading));
     let product = Product { e, dtype, a, b, c, y, alpha: 1.0, beta, activation: None, joined: None, z: None, loading };
-    let plan = choose_tiles(e, dtype.acc(), gpu.driver().limits());
+    let (limits, mma) = (gpu.driver().limits(), if has_words { gpu.driver().dialect().mma } else { &[] });
+    let plan = choose_mma(e, mma, limits).unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
     product.run(gpu, Plan { is_wide, ..plan })
 }
 

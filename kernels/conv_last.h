@@ -1,0 +1,152 @@
+// The loader of convolutions whose channels are last in memory, in place of loader.h, which documents the names. It reads the factors
+// of a convolution's maps. Columns of windows are never written to memory. n: samples. y [n, OUT, outputs], x [n, IN, channels] and
+// w [outputs, KERNEL, channels] are contiguous. q: windows, i: elements of a window, l: elements of a volume.
+//
+//   CONV_FORWARD   y = windows of x @ w^T:           rows are (n, q) and outputs, K is (i, channel)
+//   CONV_INPUT     x = what windows add to x @ w:    rows are (n, l) and channels, K is (i, output)
+//   CONV_WEIGHT    w = y^T @ windows of x:           rows are outputs and (i, channel), K is (n, q)
+//
+// Words are adjacent channels or outputs: their numbers are multiples of a word's elements.
+
+#include "conv.h"
+
+typedef struct {
+    GLOBAL const S *x;
+    i64 row, k;
+    Extents e;
+} Factor;
+
+FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, Extents e) {
+    Factor f;
+    f.x = x;
+    f.row = row;
+    f.k = k;
+    f.e = e;
+    return f;
+}
+
+FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
+
+// A row or an element of K in two parts: the sample and what follows, or the element of the window and its channel.
+typedef struct {
+    idx first, then;
+} Two;
+
+#define TWO(at, extent, by) two(at, (idx)(extent), QUOTIENT(at, extent, by))
+
+FUNCTION Two two(idx at, idx extent, idx first) {
+    Two t;
+    t.first = first;
+    t.then = at - first * extent;
+    return t;
+}
+
+// The position of element (i, channel) of window q of a sample; -1 if there is none.
+FUNCTION idx of_window(idx sample, Place q, idx i, idx channel, Extents e) {
+    idx l = in_volume(q, PLACE_IN_WINDOW(i), e);
+    return l < 0 ? (idx)-1 : (sample * (idx)IN + l) * N_CHANNELS + channel;
+}
+
+// The position of an output of the window whose element i is element l of a sample; -1 if there is none.
+FUNCTION idx of_element(idx sample, Place l, idx i, idx output, Extents e) {
+    idx q = window_at(l, PLACE_IN_WINDOW(i), e);
+    return q < 0 ? (idx)-1 : (sample * (idx)OUT + q) * N_OUTPUTS + output;
+}
+
+// The position of an element of the factor; -1 if there is none.
+FUNCTION idx position(Factor f, int side, int row, int k) {
+    Extents e = f.e;
+    idx r = (idx)f.row + row, at = (idx)f.k + k;
+#if defined(CONV_FORWARD)
+    if (side == SIDE_B) return r * (WINDOW * N_CHANNELS) + at;
+    Two window = TWO(r, OUT, BY_OUT), element = TWO(at, N_CHANNELS, BY_CHANNELS);
+    return of_window(window.first, PLACE_OUT(window.then), element.first, element.then, e);
+#elif defined(CONV_INPUT)
+    Two element = TWO(at, N_OUTPUTS, BY_OUTPUTS);
+    if (side == SIDE_B) return (element.then * WINDOW + element.first) * N_CHANNELS + r;
+    Two l = TWO(r, IN, BY_IN);
+    return of_element(l.first, PLACE_IN(l.then), element.first, element.then, e);
+#else
+    if (side == SIDE_A) return at * N_OUTPUTS + r;
+    Two window = TWO(at, OUT, BY_OUT), element = TWO(r, N_CHANNELS, BY_CHANNELS);
+    return of_window(window.first, PLACE_OUT(window.then), element.first, element.then, e);
+#endif
+}
+
+FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
+
+FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
+
+// The most words of one thread.
+#define WORDS_TOGETHER 4
+
+// What is found once for all steps along K: positions of rows in samples and volumes, or of the one row in a window.
+typedef struct {
+    GLOBAL const S *x;
+    Extents e;
+    idx row, k, k_step;
+    idx sample[WORDS_TOGETHER];
+    Place place[WORDS_TOGETHER];
+} Words;
+
+FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
+    Extents e = f.e;
+    Words w;
+    w.x = f.x;
+    w.e = e;
+    w.row = (idx)f.row + row;
+    w.k = (idx)f.k + k;
+    w.k_step = k_step;
+#pragma unroll
+    for (int i = 0; i < WORDS_TOGETHER; i++) {
+        idx r = w.row + i * row_step;
+#if defined(CONV_FORWARD)
+        if (side == SIDE_A) {
+            Two window = TWO(r, OUT, BY_OUT);
+            w.sample[i] = window.first;
+            w.place[i] = PLACE_OUT(window.then);
+        } else w.sample[i] = r * (WINDOW * N_CHANNELS);
+#elif defined(CONV_INPUT)
+        if (side == SIDE_A) {
+            Two l = TWO(r, IN, BY_IN);
+            w.sample[i] = l.first;
+            w.place[i] = PLACE_IN(l.then);
+        }
+#else
+        if (side == SIDE_B) {
+            Two element = TWO(r, N_CHANNELS, BY_CHANNELS);
+            w.sample[i] = element.then;
+            w.place[i] = PLACE_IN_WINDOW(element.first);
+        }
+#endif
+    }
+    return w;
+}
+
+// The position of word i, `k` further along K; -1 if it is not in memory.
+FUNCTION idx position_of_word(Words w, int side, int i, int k) {
+    Extents e = w.e;
+    idx at = w.k + k;
+#if defined(CONV_FORWARD)
+    if (side == SIDE_B) return w.sample[i] + at;
+    Two element = TWO(at, N_CHANNELS, BY_CHANNELS);
+    return of_window(w.sample[i], w.place[i], element.first, element.then, e);
+#elif defined(CONV_INPUT)
+    if (side == SIDE_A) {
+        Two element = TWO(at, N_OUTPUTS, BY_OUTPUTS);
+        return of_element(w.sample[i], w.place[i], element.first, element.then, e);
+    }
+    Two element = TWO(at + i * w.k_step, N_OUTPUTS, BY_OUTPUTS);
+    return (element.then * WINDOW + element.first) * N_CHANNELS + w.row;
+#else
+    at += i * w.k_step;
+    if (side == SIDE_A) return at * N_OUTPUTS + w.row;
+    Two window = TWO(at, OUT, BY_OUT);
+    idx l = in_volume(PLACE_OUT(window.then), w.place[i], e);
+    return l < 0 ? (idx)-1 : (window.first * (idx)IN + l) * N_CHANNELS + w.sample[i];
+#endif
+}
+
+FUNCTION int has_word(Words w, int side, int i, int k) { return position_of_word(w, side, i, k) >= 0; }
+
+FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + position_of_word(w, side, i, k); }

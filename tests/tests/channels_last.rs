@@ -1,0 +1,182 @@
+//! Tensors `[N, C, ..]` whose channels are last in memory: ops compute what they compute for other tensors, and keep the order.
+
+use isograd::ops::{Conv, ConvTranspose, Padding, Statistics};
+use isograd::tape::{BackwardOptions, grad_with};
+use isograd::{DType, Device, Result, Tensor};
+use isograd_tests::harness::{self, text, trial};
+
+type Outcome = std::result::Result<(), String>;
+type Op = fn(&[Tensor]) -> Result<Tensor>;
+
+fn main() {
+    harness::main(|device| {
+        let cases = CONVOLUTIONS.iter().flat_map(|case| [DType::F32, DType::F16].map(|dtype| (case, dtype)));
+        let convolutions =
+            cases.filter(|(_, dtype)| *dtype == DType::F32 || device.name() != "cpu").map(|(case, dtype)| {
+                let at = device.clone();
+                let name = format!("{}::{dtype}", case.name);
+                trial(device, case.op, &name, move || case.check(&at, dtype).map_err(text)?)
+            });
+        let others = KEPT.iter().map(|&(op, f)| {
+            let at = device.clone();
+            trial(device, op, "keeps_the_order", move || keeps(&at, f).map_err(text)?)
+        });
+        convolutions.chain(others).collect()
+    });
+}
+
+/// A convolution of small integers, whose sums are exact in every dtype.
+struct Case {
+    name: &'static str,
+    op: &'static str,
+    x: &'static [usize],
+    weight: &'static [usize],
+    bias: usize,
+    run: Op,
+}
+
+const PADDED: Conv<2> = Conv { stride: [1; 2], padding: Padding::Each([1; 2]), dilation: [1; 2], groups: 1 };
+
+const CONVOLUTIONS: &[Case] = &[
+    Case {
+        name: "words_of_channels",
+        op: "conv2d",
+        x: &[2, 40, 7, 11],
+        weight: &[24, 40, 3, 3],
+        bias: 24,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED),
+    },
+    Case {
+        name: "strided",
+        op: "conv2d",
+        x: &[3, 8, 13, 9],
+        weight: &[16, 8, 3, 2],
+        bias: 16,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), Conv { stride: [2, 3], dilation: [2, 1], ..PADDED }),
+    },
+    Case {
+        name: "no_whole_words",
+        op: "conv2d",
+        x: &[2, 3, 7, 8],
+        weight: &[5, 3, 3, 3],
+        bias: 5,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED),
+    },
+    Case {
+        name: "groups",
+        op: "conv2d",
+        x: &[2, 16, 5, 4],
+        weight: &[16, 8, 3, 3],
+        bias: 16,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), Conv { groups: 2, ..PADDED }),
+    },
+    Case {
+        name: "windows_of_one_element",
+        op: "conv2d",
+        x: &[2, 16, 5, 6],
+        weight: &[24, 16, 1, 1],
+        bias: 24,
+        run: |x| x[0].conv2d(&x[1], Some(&x[2]), Conv::default()),
+    },
+    Case {
+        name: "volumes",
+        op: "conv3d",
+        x: &[2, 8, 4, 5, 3],
+        weight: &[16, 8, 2, 3, 3],
+        bias: 16,
+        run: |x| x[0].conv3d(&x[1], Some(&x[2]), Conv { padding: Padding::Each([1; 3]), ..Conv::default() }),
+    },
+    Case {
+        name: "transposed",
+        op: "conv_transpose2d",
+        x: &[2, 8, 5, 4],
+        weight: &[8, 16, 3, 3],
+        bias: 16,
+        run: |x| {
+            x[0].conv_transpose2d(&x[1], Some(&x[2]), ConvTranspose { stride: [2; 2], ..ConvTranspose::default() })
+        },
+    },
+];
+
+/// Small integers in an irregular order.
+fn integers(shape: &[usize], seed: usize, device: &Device, dtype: DType) -> Result<Tensor> {
+    let n = shape.iter().product();
+    let values = (0..n).map(|i| ((i * 7 + i / 5 + seed * 3) % 5) as f32 - 2.0).collect::<Vec<_>>();
+    Tensor::from_vec(values, shape, device)?.cast(dtype)
+}
+
+/// The result and the gradients of all leaves.
+fn computed(f: Op, leaves: &[Tensor]) -> Result<Vec<Tensor>> {
+    let leaves = leaves.iter().map(Tensor::leaf).collect::<Result<Vec<_>>>()?;
+    let y = f(&leaves)?;
+    let gradient = integers(y.dims(), 3, y.device(), y.dtype())?;
+    let gradient = if y.is_channels_last() { gradient.to_channels_last()? } else { gradient };
+    let options = BackwardOptions { gradient: Some(gradient), ..Default::default() };
+    let gradients = grad_with(&y, &leaves.iter().collect::<Vec<_>>(), options)?;
+    Ok([y].into_iter().chain(gradients).collect())
+}
+
+fn values(x: &Tensor) -> Result<Vec<f64>> {
+    x.cast(DType::F64)?.to_device(&Device::cpu()?)?.to_vec()
+}
+
+fn differs(what: &str, got: &[Tensor], expected: &[Tensor]) -> Result<Outcome> {
+    for (k, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let (got, expected) = (values(got)?, values(expected)?);
+        if let Some(i) = (0..got.len()).find(|&i| (got[i] - expected[i]).abs() > 1e-4 * (1.0 + expected[i].abs())) {
+            return Ok(Err(format!("{what}, result {k}: element {i} is {}, expected {}", got[i], expected[i])));
+        }
+    }
+    Ok(Ok(()))
+}
+
+impl Case {
+    fn leaves(&self, device: &Device, dtype: DType) -> Result<[Tensor; 3]> {
+        let shapes: [&[usize]; 3] = [self.x, self.weight, &[self.bias]];
+        let of = |k: usize| integers(shapes[k], k, device, dtype);
+        Ok([of(0)?, of(1)?, of(2)?])
+    }
+
+    fn check(&self, device: &Device, dtype: DType) -> Result<Outcome> {
+        let expected = computed(self.run, &self.leaves(&Device::cpu()?, DType::F64)?)?;
+        let [x, weight, bias] = self.leaves(device, dtype)?;
+        for (what, are_last) in [("row-major", [false; 2]), ("x last", [true, false]), ("both last", [true; 2])] {
+            let ordered = |t: &Tensor, is_last| if is_last { t.to_channels_last() } else { Ok(t.clone()) };
+            let leaves = [ordered(&x, are_last[0])?, ordered(&weight, are_last[1])?, bias.clone()];
+            let found = computed(self.run, &leaves)?;
+            if let Err(error) = differs(what, &found, &expected)? {
+                return Ok(Err(error));
+            }
+            let orders = [found[0].is_channels_last(), found[1].is_channels_last(), found[2].is_channels_last()];
+            let wanted = [are_last[0], leaves[0].is_channels_last(), leaves[1].is_channels_last()];
+            if orders != wanted {
+                return Ok(Err(format!("{what}: y, dx and dw are channels last: {orders:?}, expected {wanted:?}")));
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Ops of x `[2, 5, 3, 4]` that keep the order of x, and give it to their gradient.
+const KEPT: &[(&str, Op)] = &[
+    ("relu", |x| x[0].relu()),
+    ("gelu", |x| x[0].gelu(isograd::ops::Approximate::None)),
+    ("add", |x| x[0].add(&x[0])),
+    ("mul", |x| x[0].mul(&Tensor::ones((1, 5, 1, 1), DType::F32, x[0].device())?)),
+    ("batch_norm", |x| x[0].batch_norm(None, None, Statistics::Batch, 1e-5)),
+];
+
+fn keeps(device: &Device, f: Op) -> Result<Outcome> {
+    let x = integers(&[2, 5, 3, 4], 1, device, DType::F32)?;
+    let (expected, found) = (computed(f, std::slice::from_ref(&x))?, computed(f, &[x.to_channels_last()?])?);
+    if let Err(error) = differs("channels last", &found, &expected)? {
+        return Ok(Err(error));
+    }
+    if found.iter().all(Tensor::is_channels_last) {
+        return Ok(Ok(()));
+    }
+    Ok(Err(format!(
+        "channels last: {:?}, expected all",
+        found.iter().map(Tensor::is_channels_last).collect::<Vec<_>>()
+    )))
+}
