@@ -251,6 +251,11 @@ impl Layout {
         self.has_channels_last() && !self.is_contiguous()
     }
 
+    /// True if the elements fill memory without gaps, in row-major order or with channels last.
+    pub fn is_dense(&self) -> bool {
+        self.is_contiguous() || self.has_channels_last()
+    }
+
     /// True if the elements are adjacent in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;

@@ -4,11 +4,12 @@
 #![allow(unsafe_code)]
 
 use crate::blaslt::{CublasLt, Products};
+use crate::cudnn::Convolutions;
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
 use isograd_core::{DType, Error, Kind, Result};
-use isograd_gpu::driver::blas;
+use isograd_gpu::driver::{blas, dnn};
 use isograd_gpu::{Address, Arg, Dialect, Driver, Geometry, Handle, Limits, TileMap, TileView};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
@@ -31,6 +32,7 @@ pub struct Cuda {
     /// While recording: what the graph uploads.
     uploads: Mutex<Option<Vec<Vec<u8>>>>,
     products: Option<Products>,
+    convolutions: OnceLock<Option<Convolutions>>,
     nvrtc: &'static Nvrtc,
     limits: Limits,
     /// `sm_90a`.
@@ -210,6 +212,7 @@ impl Cuda {
         let stream = Arc::new(stream?);
         Ok(Cuda {
             products: Products::new(&stream),
+            convolutions: OnceLock::new(),
             limits: limits(ordinal)?,
             nvrtc: Nvrtc::open()?,
             // With what this one has alone, where it has such.
@@ -459,6 +462,11 @@ impl Driver for Cuda {
 
     fn blas(&self) -> Option<&dyn blas::Library> {
         self.products.as_ref().map(|products| products as _)
+    }
+
+    /// The library is large, and opened when something is convolved.
+    fn dnn(&self) -> Option<&dyn dnn::Library> {
+        self.convolutions.get_or_init(|| Convolutions::new(&self.stream)).as_ref().map(|library| library as _)
     }
 
     fn record(&self) -> Result<Handle> {

@@ -5,6 +5,7 @@
 //! installed, and our own kernels where it is not.
 
 mod blaslt;
+mod cudnn;
 mod driver;
 mod library;
 mod nvrtc;

@@ -251,7 +251,9 @@ impl<'a> Update<'a> {
     fn is_simple(&self, shared: &[&Tensor]) -> bool {
         let Some(first) = self.operands().next() else { return false };
         let numbers = self.numbers.iter().chain(shared).copied();
-        self.operands().all(|t| t.shape() == first.shape() && t.is_contiguous())
+        let [is_row_major, is_last] = [first.is_contiguous(), first.is_channels_last()];
+        let has_order = |t: &Tensor| (is_row_major && t.is_contiguous()) || (is_last && t.is_channels_last());
+        self.operands().all(|t| t.shape() == first.shape() && has_order(t))
             && self.operands().chain(numbers).all(has_kernel::<Each>)
     }
 }

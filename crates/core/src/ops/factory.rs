@@ -2,7 +2,7 @@
 
 use crate::backend::{Kernel, Scan};
 use crate::tensor::{Attributes, check_holds, run, scalar_for};
-use crate::{DType, Device, Result, Scalar, Shape, Tensor};
+use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor};
 
 /// In a shape given to `reshape`: the extent that is inferred from the number of elements.
 pub const INFER: usize = usize::MAX;
@@ -26,7 +26,9 @@ impl Tensor {
 
     /// [`full`](Tensor::full) with this tensor's shape, dtype and device.
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        Tensor::full(self.shape(), value, self.dtype(), self.device())
+        let y = Tensor::full(self.shape(), value, self.dtype(), self.device())?;
+        let is_last = self.is_channels_last();
+        Ok(if is_last { y.with_layout(Layout::channels_last(self.shape().clone())) } else { y })
     }
 
     /// [`zeros`](Tensor::zeros) with this tensor's shape, dtype and device.

@@ -192,7 +192,7 @@ fn extent(dy: &Tensor, tensors: &[&Tensor], shapes: &[&Shape]) -> Result<Shape> 
     Ok(if extent.numel() == dy.numel() { dy.shape().clone() } else { extent })
 }
 
-/// Runs a row with its inputs expanded to the outputs' shape. Elements are taken in the order in which the outputs lie in memory.
+/// Runs a row with its inputs expanded to the outputs' shape.
 pub(crate) fn run_expanded(
     op: &'static str,
     row: Pointwise,
@@ -200,10 +200,22 @@ pub(crate) fn run_expanded(
     outputs: &[&Tensor],
     attributes: Attributes<'_>,
 ) -> Result<()> {
+    run_elementwise(op, Kernel::Pointwise(row), inputs, outputs, attributes)
+}
+
+/// Runs an elementwise kernel with its inputs expanded to the outputs' shape. Elements are taken in the order in which the outputs lie
+/// in memory.
+fn run_elementwise(
+    op: &'static str,
+    kernel: Kernel<'_>,
+    inputs: &[&Tensor],
+    outputs: &[&Tensor],
+    attributes: Attributes<'_>,
+) -> Result<()> {
     let shape = outputs[0].shape();
     let is_last = outputs[0].is_channels_last();
     if !is_last && inputs.iter().all(|t| t.shape() == shape) {
-        return run(op, Kernel::Pointwise(row), inputs, outputs, attributes);
+        return run(op, kernel, inputs, outputs, attributes);
     }
     let order: SmallVec<[usize; 8]> = [0].into_iter().chain(2..shape.rank()).chain([1]).collect();
     let ordered = |layout: &Layout| if is_last { layout.permute(&order) } else { layout.clone() };
@@ -212,7 +224,7 @@ pub(crate) fn run_expanded(
     let permuted: SmallVec<[Tensor; 4]> = outputs.iter().map(|t| t.with_layout(ordered(t.layout()))).collect();
     let (inputs, outputs): (SmallVec<[&Tensor; 4]>, SmallVec<[&Tensor; 4]>) =
         (expanded.iter().collect(), permuted.iter().collect());
-    run(op, Kernel::Pointwise(row), &inputs, &outputs, attributes)
+    run(op, kernel, &inputs, &outputs, attributes)
 }
 
 /// The results of a row whose inputs broadcast, each with the shape and dtype of a tensor of `like`. An `inout` row works on

@@ -60,7 +60,8 @@ pub(super) fn total_for(op: &'static str, kind: Total, tensors: &[&Tensor]) -> R
 }
 
 fn fused(op: &'static str, kind: Total, tensors: &[&Tensor], dtype: DType) -> Result<Tensor> {
-    let tensors: Vec<Tensor> = tensors.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
+    let dense = |t: &&Tensor| if t.layout().is_dense() { Ok((*t).clone()) } else { t.contiguous() };
+    let tensors: Vec<Tensor> = tensors.iter().map(dense).collect::<Result<_>>()?;
     let y = Tensor::allocate(op, &Shape::from(()), dtype, tensors[0].device())?;
     run_fused(op, &kind, &tensors.iter().collect::<Vec<_>>(), &[&y])?;
     Ok(y)

@@ -1,10 +1,10 @@
 //! Functions of one operand: activations, elementary functions, rounding.
 
-use super::{gradients, pointwise_one};
+use super::{gradients, pointwise_one, run_elementwise};
 use crate::backend::Kernel;
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Prologue, Saved, record, record_after, record_stateless};
-use crate::tensor::{Attributes, check_float, run};
+use crate::tensor::{Attributes, check_float};
 use crate::{DType, Error, Result, Tensor, autocast};
 use std::sync::Arc;
 
@@ -216,9 +216,9 @@ impl Tensor {
         if dtype == self.dtype() {
             return Ok(self.clone());
         }
-        let y = Tensor::allocate("cast", self.shape(), dtype, self.device())?;
+        let y = Tensor::allocate("cast", self.shape(), dtype, self.device())?.ordered_as(&[self]);
         if y.numel() > 0 {
-            run("cast", Kernel::Cast, &[self], &[&y], Attributes::default())?;
+            run_elementwise("cast", Kernel::Cast, &[self], &[&y], Attributes::default())?;
         }
         if !dtype.is_float() {
             return Ok(y);

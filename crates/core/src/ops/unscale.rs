@@ -53,7 +53,7 @@ pub fn unscale_(tensors: &[&Tensor], scale: &Tensor, found_inf: &Tensor) -> Resu
         check_float(op, t)?;
         check_update(op, Pointwise::ScaleInPlace, &[t], &[scale], &[])?;
     }
-    let is_simple = |t: &&Tensor| t.is_contiguous() && has_kernel::<Unscale>(t);
+    let is_simple = |t: &&Tensor| t.layout().is_dense() && has_kernel::<Unscale>(t);
     let (simple, others): (Vec<&Tensor>, Vec<&Tensor>) = match are_apart(&sets) {
         true => tensors.iter().filter(|t| t.numel() > 0).partition(|t| is_simple(t)),
         false => (Vec::new(), tensors.to_vec()),

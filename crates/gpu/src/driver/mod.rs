@@ -1,6 +1,7 @@
 //! The interface of a vendor's driver. All other host code is shared.
 
 pub mod blas;
+pub mod dnn;
 pub mod null;
 
 use isograd_core::{DType, Error, Result, inventory};
@@ -212,6 +213,11 @@ pub trait Driver: Send + Sync + 'static {
 
     /// The vendor's library of matrix products, where it is installed.
     fn blas(&self) -> Option<&dyn blas::Library> {
+        None
+    }
+
+    /// The vendor's library of convolutions, where it is installed.
+    fn dnn(&self) -> Option<&dyn dnn::Library> {
         None
     }
 

@@ -1,6 +1,6 @@
 //! A device as launchers see it: its driver, memory and programs.
 
-use crate::driver::{Driver, Geometry};
+use crate::driver::{Driver, Geometry, dnn};
 use crate::launch::arguments::Arguments;
 use crate::launch::operands::{address, buffer};
 use crate::memory::last_group::Partials;
@@ -14,6 +14,7 @@ use half::{bf16, f16};
 use isograd_core::{DType, Error, Memory, Operand, Precision, Result, Scalar};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +30,9 @@ pub struct Gpu {
     pub(crate) programs: Programs,
     precision: Mutex<Precision>,
     pub(crate) is_blas_off: AtomicBool,
+    pub(crate) is_dnn_off: AtomicBool,
+    /// The library's kernel for each convolution that was measured; none where our own is faster.
+    pub(crate) convolutions: Mutex<HashMap<dnn::Form, Option<usize>>>,
     /// Device memory for the library of products.
     pub(crate) workspace: Mutex<Option<Buffer>>,
     pub(crate) pool: Arc<Pool>,
@@ -75,6 +79,8 @@ impl Gpu {
             programs: Programs::new(folder),
             precision: Mutex::default(),
             is_blas_off: AtomicBool::new(std::env::var("ISOGRAD_BLAS").is_ok_and(|value| value == "own")),
+            is_dnn_off: AtomicBool::new(std::env::var("ISOGRAD_DNN").is_ok_and(|value| value == "own")),
+            convolutions: Mutex::default(),
             workspace: Mutex::default(),
             pool,
             is_checked: AtomicBool::new(match std::env::var("ISOGRAD_CHECKED").as_deref() {

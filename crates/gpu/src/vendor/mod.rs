@@ -1,6 +1,7 @@
 //! The libraries of GPUs' vendors: how they are found, and the calls that each runs in place of our kernels.
 
 mod blas;
+mod dnn;
 pub mod dynlib;
 
 use crate::launch::device::Gpu;
@@ -10,7 +11,7 @@ use isograd_core::{Call, Result};
 type TryRun = fn(&Gpu, &Call<'_>) -> Result<bool>;
 
 /// The libraries in the order in which they are asked.
-const LIBRARIES: &[TryRun] = &[blas::try_run];
+const LIBRARIES: &[TryRun] = &[blas::try_run, dnn::try_run];
 
 /// Runs a call by a vendor's library; false if none takes it, and it is left to our kernels.
 pub(crate) fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {

@@ -3,6 +3,7 @@
 use super::Class::{Exact, Product, Reduction};
 use super::common::{absolute, extents, one};
 use super::{Invocation, Op};
+use crate::bench::{BF16, Bench, Call, Cost, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Conv, ConvTranspose, Padding, Unfold};
 use isograd_core::{Result, Tensor};
@@ -11,7 +12,17 @@ use serde_json::{Value, json};
 pub(super) fn ops() -> Vec<Op> {
     vec![
         conv("conv1d", Tensor::conv1d),
-        conv("conv2d", Tensor::conv2d).kernels(&["conv2d_direct", "depthwise_conv2d", "dilated_conv2d"]),
+        conv("conv2d", Tensor::conv2d).kernels(&["conv2d_direct", "depthwise_conv2d", "dilated_conv2d"]).bench([
+            measured("3x3", &[64, 64, 56, 56, 64, 3, 1, 1], row_major),
+            measured("3x3, few windows", &[64, 256, 14, 14, 256, 3, 1, 1], row_major),
+            measured("stem", &[64, 3, 224, 224, 64, 7, 2, 1], row_major),
+            measured("1x1", &[64, 256, 56, 56, 64, 1, 1, 1], row_major),
+            measured("depthwise", &[64, 128, 56, 56, 128, 3, 1, 128], row_major),
+            measured("3x3, channels last", &[64, 64, 56, 56, 64, 3, 1, 1], channels_last).dtypes(BF16),
+            measured("3x3, few windows, channels last", &[64, 256, 14, 14, 256, 3, 1, 1], channels_last).dtypes(BF16),
+            measured("3x3, strided, channels last", &[64, 128, 28, 28, 256, 3, 2, 1], channels_last).dtypes(BF16),
+            measured("1x1, channels last", &[64, 256, 56, 56, 64, 1, 1, 1], channels_last).dtypes(BF16),
+        ]),
         conv("conv3d", Tensor::conv3d).kernels(&["conv3d_direct"]),
         transposed("conv_transpose1d", Tensor::conv_transpose1d),
         transposed("conv_transpose2d", Tensor::conv_transpose2d),
@@ -28,6 +39,34 @@ pub(super) fn ops() -> Vec<Op> {
             .linear()
             .launches(5, 3),
     ]
+}
+
+/// A convolution `[N, C, H, W, O, kernel, stride, groups]` with padding of half a kernel.
+fn measured(variant: &'static str, dims: &[usize], inputs: fn(&Call) -> Result<Vec<Tensor>>) -> Bench {
+    let run = |c: &Call, x: &[Tensor]| {
+        let [kernel, stride, groups] = [5, 6, 7].map(|k| c.dims[k]);
+        let padding = Padding::Each([kernel / 2; 2]);
+        x[0].conv2d(&x[1], None, Conv { stride: [stride; 2], padding, groups, ..Conv::default() })
+    };
+    Bench::new(dims, call(inputs, run), |c| once(c, 1)).dtypes(STORED).backward(|c| once(c, 2)).variant(variant)
+}
+
+/// A number of the maps of a convolution.
+fn once(c: &Call, maps: usize) -> Cost {
+    let &[n, channels, height, width, outputs, kernel, stride, groups] = &c.dims[..] else { return Cost::bytes(0) };
+    let windows = n * height.div_ceil(stride) * width.div_ceil(stride);
+    let weight = outputs * channels / groups * kernel * kernel;
+    let bytes = c.bytes(n * channels * height * width + windows * outputs + weight);
+    Cost { bytes: maps * bytes, flops: 2.0 * (maps * windows) as f64 * weight as f64 }
+}
+
+fn row_major(c: &Call) -> Result<Vec<Tensor>> {
+    let &[n, channels, height, width, outputs, kernel, _, groups] = &c.dims[..] else { return Ok(Vec::new()) };
+    c.normals([&[n, channels, height, width], &[outputs, channels / groups, kernel, kernel]])
+}
+
+fn channels_last(c: &Call) -> Result<Vec<Tensor>> {
+    row_major(c)?.iter().map(Tensor::to_channels_last).collect()
 }
 
 type Run<const N: usize, O> = fn(&Tensor, &Tensor, Option<&Tensor>, O) -> Result<Tensor>;

@@ -1,7 +1,7 @@
 //! The three maps of a convolution. The other two are the gradients of each.
 
-use super::columns;
 use super::geometry::Geometry;
+use super::{columns, products};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::ops::gradients;
 use crate::tape::{Backward, Gradients, Saved, record};
@@ -119,9 +119,10 @@ pub(super) struct Maps {
     pub are_last: [bool; 3],
 }
 
-const INPUT: usize = 0;
-const WEIGHT: usize = 1;
-const OUTPUT: usize = 2;
+/// The results of the maps.
+pub(super) const INPUT: usize = 0;
+pub(super) const WEIGHT: usize = 1;
+pub(super) const OUTPUT: usize = 2;
 
 impl Maps {
     /// `y[n, o, q] = b[o] + sum of x[n, c, q stride - padding + i dilation] w[o, c, i]` over the channels c of the group of o
@@ -188,9 +189,12 @@ impl Maps {
         let shape = [&self.input, &self.weight, &self.output][output];
         let y = Tensor::allocate(op, shape, inputs[0].dtype(), inputs[0].device())?;
         let y = if self.are_last[output] { y.with_layout(Layout::channels_last(shape.clone())) } else { y };
-        let dense = |x: &Tensor| if x.is_channels_last() { Ok(x.detach()) } else { x.detach().contiguous() };
+        let dense = |x: &Tensor| if x.layout().is_dense() { Ok(x.detach()) } else { x.detach().contiguous() };
         let [a, b] = [dense(inputs[0])?, dense(inputs[1])?];
         let bias = bias.map(|bias| self.of_batches(&bias.detach())).transpose()?;
+        if products::try_run(op, &self.geometry, output, [&a, &b], bias.as_ref(), &y)? {
+            return Ok(y);
+        }
         let all: Vec<&Tensor> = [&a, &b].into_iter().chain(&bias).collect();
         run_fused(op, fused, &all, &[&y])?;
         Ok(y)

@@ -7,6 +7,7 @@
 pub(super) mod columns;
 mod geometry;
 mod maps;
+mod products;
 
 pub use self::geometry::Geometry;
 pub use self::maps::{ConvForward, ConvInput, ConvWeight};

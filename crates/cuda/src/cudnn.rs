@@ -1,0 +1,428 @@
+//! cuDNN, NVIDIA's library of convolutions: what is called of it, through its interface of graphs.
+
+// C: handles, and attributes as arrays.
+#![allow(unsafe_code)]
+
+use crate::driver::{Stream, turn};
+use crate::library::{self, PLACES};
+use cudarc::cudnn::sys::{
+    cudnnBackendAttributeName_t as Attribute, cudnnBackendAttributeType_t as Type,
+    cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Heuristic, cudnnBackendNumericalNote_t as Note,
+    cudnnConvolutionMode_t as Mode, cudnnDataType_t as DataType,
+};
+use isograd_core::{DType, Error, Precision, Result};
+use isograd_gpu::Address;
+use isograd_gpu::driver::dnn::{self, Form, Map, View};
+use isograd_gpu::vendor::dynlib::Files;
+use libloading::Library;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::{Arc, OnceLock};
+
+const FILES: Files = Files {
+    places: &PLACES,
+    names: if cfg!(windows) { &["cudnn64_9.dll"] } else { &["libcudnn.so.9", "libcudnn.so"] },
+    stem: if cfg!(windows) { "cudnn64_" } else { "libcudnn.so" },
+    remedy: "pip install nvidia-cudnn-cu13",
+};
+
+/// The oldest version, 9.0.
+const OLDEST: usize = 9_00_00;
+/// Kernels of one convolution.
+const MOST_KERNELS: usize = 8;
+/// Configurations that are asked for.
+const MOST_FOUND: usize = 32;
+/// Convolutions whose kernels are kept.
+const MOST_FORMS: usize = 1024;
+/// Numbers of operands in a graph: of input, weight and output.
+const IDS: [i64; 3] = [1, 2, 3];
+
+type Code = c_uint;
+type Pointer = *mut c_void;
+
+/// The library.
+pub struct Cudnn {
+    version: usize,
+    name: unsafe extern "C" fn(Code) -> *const c_char,
+    create_handle: unsafe extern "C" fn(*mut Pointer) -> Code,
+    destroy_handle: unsafe extern "C" fn(Pointer) -> Code,
+    set_stream: unsafe extern "C" fn(Pointer, Pointer) -> Code,
+    create: unsafe extern "C" fn(c_uint, *mut Pointer) -> Code,
+    destroy: unsafe extern "C" fn(Pointer) -> Code,
+    set: unsafe extern "C" fn(Pointer, c_uint, c_uint, i64, *const c_void) -> Code,
+    get: unsafe extern "C" fn(Pointer, c_uint, c_uint, i64, *mut i64, *mut c_void) -> Code,
+    finalize: unsafe extern "C" fn(Pointer) -> Code,
+    execute: unsafe extern "C" fn(Pointer, Pointer, Pointer) -> Code,
+    // The functions are in it.
+    _library: Library,
+}
+
+impl Cudnn {
+    /// The library, opened once. Errors: `Device`, with where it was looked for.
+    pub fn open() -> Result<&'static Cudnn> {
+        static OPENED: OnceLock<std::result::Result<Cudnn, String>> = OnceLock::new();
+        let opened = OPENED.get_or_init(|| {
+            let library = Cudnn::of(library::open(&FILES, None)?).map_err(|e| e.to_string())?;
+            match library.version >= OLDEST {
+                true => Ok(library),
+                false => Err(format!("it has version {}, expected 9.0 or later", library.version())),
+            }
+        });
+        opened.as_ref().map_err(|why| Error::device("cuda", format!("cuDNN cannot be opened: {why}")))
+    }
+
+    fn of(library: Library) -> std::result::Result<Cudnn, libloading::Error> {
+        // SAFETY: the types are those of cudnn_graph.h, which have been the same since cuDNN 9.0 (an enum is an unsigned int, a handle
+        // and a descriptor are pointers); the library is kept.
+        unsafe {
+            let version = library.get::<unsafe extern "C" fn() -> usize>(b"cudnnGetVersion")?;
+            Ok(Cudnn {
+                version: version(),
+                name: *library.get(b"cudnnGetErrorString")?,
+                create_handle: *library.get(b"cudnnCreate")?,
+                destroy_handle: *library.get(b"cudnnDestroy")?,
+                set_stream: *library.get(b"cudnnSetStream")?,
+                create: *library.get(b"cudnnBackendCreateDescriptor")?,
+                destroy: *library.get(b"cudnnBackendDestroyDescriptor")?,
+                set: *library.get(b"cudnnBackendSetAttribute")?,
+                get: *library.get(b"cudnnBackendGetAttribute")?,
+                finalize: *library.get(b"cudnnBackendFinalize")?,
+                execute: *library.get(b"cudnnBackendExecute")?,
+                _library: library,
+            })
+        }
+    }
+
+    /// Its version, `9.1`.
+    pub fn version(&self) -> String {
+        format!("{}.{}", self.version / 10_000, self.version / 100 % 100)
+    }
+
+    fn check(&self, what: &str, code: Code) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the library has a text for every number, which stays.
+        let name = unsafe { CStr::from_ptr((self.name)(code)) };
+        Err(Error::backend("dnn", format!("cuDNN, {what}: {} ({code})", name.to_string_lossy())))
+    }
+
+    fn object(&'static self, kind: Kind) -> Result<Object> {
+        let mut at = null_mut();
+        // SAFETY: a new descriptor is written where it is kept.
+        self.check("descriptor", unsafe { (self.create)(kind as c_uint, &mut at) })?;
+        Ok(Object { library: self, at })
+    }
+
+    /// An operand of a graph, whose memory begins at multiples of 16 bytes.
+    fn tensor(&'static self, id: i64, view: &View, data_type: DataType) -> Result<Object> {
+        let tensor = self.object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+        tensor.set(Attribute::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[data_type as c_uint])?;
+        tensor.set(Attribute::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &view.extents)?;
+        tensor.set(Attribute::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &view.strides)?;
+        tensor.set(Attribute::CUDNN_ATTR_TENSOR_UNIQUE_ID, Type::CUDNN_TYPE_INT64, &[id])?;
+        tensor.set(Attribute::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &[16i64])?;
+        tensor.finalize("tensor")?;
+        Ok(tensor)
+    }
+
+    fn convolution(&'static self, form: &Form, compute: DataType) -> Result<Object> {
+        let convolution = self.object(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
+        let integers = |name, values: &[i64]| convolution.set(name, Type::CUDNN_TYPE_INT64, values);
+        let mode = [Mode::CUDNN_CROSS_CORRELATION as c_uint];
+        convolution.set(Attribute::CUDNN_ATTR_CONVOLUTION_CONV_MODE, Type::CUDNN_TYPE_CONVOLUTION_MODE, &mode)?;
+        let compute = [compute as c_uint];
+        convolution.set(Attribute::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &compute)?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[form.stride.len() as i64])?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &form.stride)?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_DILATIONS, &form.dilation)?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &form.padding[0])?;
+        integers(Attribute::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &form.padding[1])?;
+        convolution.finalize("convolution")?;
+        Ok(convolution)
+    }
+
+    /// The operation of a form on its operands: input, weight and output.
+    fn operation(&'static self, form: &Form, convolution: &Object, operands: &[Object; 3]) -> Result<Object> {
+        use Attribute as A;
+        let (kind, [x, w, y], of, alpha, beta) = match form.map {
+            Map::Forward => (
+                Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                [
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                ],
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+            ),
+            Map::Input => (
+                Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                [
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                ],
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+            ),
+            Map::Weight => (
+                Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                [
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                    A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                ],
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                A::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+            ),
+        };
+        let operation = self.object(kind)?;
+        operation.set_objects(of, &[convolution])?;
+        [x, w, y].into_iter().zip(operands).try_for_each(|(name, operand)| operation.set_objects(name, &[operand]))?;
+        let factors = [(alpha, 1.0), (beta, 0.0)];
+        for (name, factor) in factors {
+            match form.dtype {
+                DType::F64 => operation.set(name, Type::CUDNN_TYPE_DOUBLE, &[factor])?,
+                _ => operation.set(name, Type::CUDNN_TYPE_FLOAT, &[factor as f32])?,
+            }
+        }
+        operation.finalize("operation")?;
+        Ok(operation)
+    }
+
+    /// The configurations that a mode of the library proposes for a graph, the best guess first.
+    fn proposed(&'static self, graph: &Object, mode: Heuristic) -> Result<Vec<Object>> {
+        let heuristic = self.object(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+        heuristic.set_objects(Attribute::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph])?;
+        heuristic.set(Attribute::CUDNN_ATTR_ENGINEHEUR_MODE, Type::CUDNN_TYPE_HEUR_MODE, &[mode as c_uint])?;
+        heuristic.finalize("heuristic")?;
+        let new = |_| self.object(Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        let mut found: Vec<Object> = (0..MOST_FOUND).map(new).collect::<Result<_>>()?;
+        let count = heuristic.get_objects(Attribute::CUDNN_ATTR_ENGINEHEUR_RESULTS, &found)?;
+        found.truncate(count);
+        Ok(found)
+    }
+
+    /// The remarks on the numbers of an engine.
+    fn notes(&'static self, configuration: &Object) -> Result<Vec<c_uint>> {
+        let engine = self.object(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+        let engines = std::slice::from_ref(&engine);
+        configuration.get_objects(Attribute::CUDNN_ATTR_ENGINECFG_ENGINE, engines)?;
+        let mut notes = vec![0; Note::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize];
+        let name = Attribute::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE;
+        let count = engine.get(name, Type::CUDNN_TYPE_NUMERICAL_NOTE, &mut notes)?;
+        notes.truncate(count);
+        Ok(notes)
+    }
+}
+
+/// A descriptor that the library made.
+struct Object {
+    library: &'static Cudnn,
+    at: Pointer,
+}
+
+// SAFETY: a descriptor is plain memory.
+unsafe impl Send for Object {}
+
+impl Object {
+    fn set<T: Copy>(&self, name: Attribute, kind: Type, values: &[T]) -> Result<()> {
+        let (name, kind, count) = (name as c_uint, kind as c_uint, values.len() as i64);
+        // SAFETY: the descriptor lives, and the values, of the attribute's type, are read before the call returns.
+        let code = unsafe { (self.library.set)(self.at, name, kind, count, values.as_ptr().cast()) };
+        self.library.check("attribute", code)
+    }
+
+    fn set_objects(&self, name: Attribute, objects: &[&Object]) -> Result<()> {
+        let pointers: Vec<Pointer> = objects.iter().map(|object| object.at).collect();
+        self.set(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &pointers)
+    }
+
+    /// Reads an attribute to `values`, and returns how many there are.
+    fn get<T: Copy>(&self, name: Attribute, kind: Type, values: &mut [T]) -> Result<usize> {
+        let (name, kind, most) = (name as c_uint, kind as c_uint, values.len() as i64);
+        let mut count = 0;
+        // SAFETY: the descriptor lives, and at most `most` values of the attribute's type are written.
+        let code = unsafe { (self.library.get)(self.at, name, kind, most, &mut count, values.as_mut_ptr().cast()) };
+        self.library.check("attribute", code)?;
+        Ok((count.max(0) as usize).min(values.len()))
+    }
+
+    /// Fills descriptors with those of an attribute, and returns how many there are.
+    fn get_objects(&self, name: Attribute, to: &[Object]) -> Result<usize> {
+        let mut pointers: Vec<Pointer> = to.iter().map(|object| object.at).collect();
+        self.get(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut pointers)
+    }
+
+    fn finalize(&self, what: &str) -> Result<()> {
+        // SAFETY: the descriptor lives.
+        self.library.check(what, unsafe { (self.library.finalize)(self.at) })
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the library made it, and nothing uses it any more.
+        unsafe { (self.library.destroy)(self.at) };
+    }
+}
+
+fn data_type(dtype: DType) -> Option<DataType> {
+    match dtype {
+        DType::F16 => Some(DataType::CUDNN_DATA_HALF),
+        DType::BF16 => Some(DataType::CUDNN_DATA_BFLOAT16),
+        DType::F32 => Some(DataType::CUDNN_DATA_FLOAT),
+        DType::F64 => Some(DataType::CUDNN_DATA_DOUBLE),
+        _ => None,
+    }
+}
+
+/// Whether an engine with these remarks computes as exactly as our kernels do.
+fn is_exact(form: &Form, notes: &[c_uint]) -> bool {
+    let has = |note: Note| notes.contains(&(note as c_uint));
+    let is_rounded = [
+        Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+        Note::CUDNN_NUMERICAL_NOTE_FFT,
+        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD,
+    ];
+    let is_narrow = form.dtype == DType::F32
+        && form.precision == Precision::Exact
+        && (has(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) || has(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
+    let is_random = form.is_deterministic && has(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    !is_narrow && !is_random && !is_rounded.into_iter().any(has)
+}
+
+/// A kernel: a plan of the library, and what it was made of.
+struct Plan {
+    plan: Object,
+    workspace: usize,
+    _configuration: Object,
+}
+
+/// The kernels of a convolution.
+struct Kernels {
+    plans: Vec<Plan>,
+    _graph: Vec<Object>,
+}
+
+/// The library on a stream.
+pub struct Convolutions {
+    library: &'static Cudnn,
+    handle: Pointer,
+    stream: Arc<Stream>,
+    kernels: Mutex<HashMap<Form, Kernels>>,
+}
+
+// SAFETY: the handle is used by one thread at a time, which holds the lock of the kernels.
+unsafe impl Send for Convolutions {}
+// SAFETY: as above.
+unsafe impl Sync for Convolutions {}
+
+impl Convolutions {
+    /// None where the library is missing, or does not run on the device.
+    pub fn new(stream: &Arc<Stream>) -> Option<Convolutions> {
+        let made = Cudnn::open().and_then(|library| {
+            let _turn = turn();
+            stream.enter("dnn")?;
+            let mut handle = null_mut();
+            // SAFETY: the handle is written where it is; it is for the context that was entered.
+            library.check("handle", unsafe { (library.create_handle)(&mut handle) })?;
+            let convolutions = Convolutions { library, handle, stream: stream.clone(), kernels: Mutex::default() };
+            // SAFETY: the handle and the stream live.
+            library.check("stream", unsafe { (library.set_stream)(handle, stream.stream.cast()) })?;
+            Ok(convolutions)
+        });
+        made.inspect_err(|error| tracing::debug!(%error, "our own kernels convolve")).ok()
+    }
+
+    fn find(&self, form: &Form) -> Result<Kernels> {
+        let library = self.library;
+        let none = Kernels { plans: Vec::new(), _graph: Vec::new() };
+        let Some(dtype) = data_type(form.dtype) else { return Ok(none) };
+        let compute = if form.dtype == DType::F64 { dtype } else { DataType::CUDNN_DATA_FLOAT };
+        let views = [&form.input, &form.weight, &form.output];
+        let tensor = |k: usize| library.tensor(IDS[k], views[k], dtype);
+        let operands = [tensor(0)?, tensor(1)?, tensor(2)?];
+        let convolution = library.convolution(form, compute)?;
+        let operation = library.operation(form, &convolution, &operands)?;
+        let graph = library.object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        graph.set(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[self.handle])?;
+        graph.set_objects(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, &[&operation])?;
+        graph.finalize("graph")?;
+        let mut plans = Vec::new();
+        for mode in [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK] {
+            for configuration in library.proposed(&graph, mode).unwrap_or_default() {
+                if plans.len() >= MOST_KERNELS || !is_exact(form, &library.notes(&configuration)?) {
+                    continue;
+                }
+                // Not every configuration that is proposed can be made.
+                plans.extend(self.plan(configuration).ok());
+            }
+        }
+        let _graph = operands.into_iter().chain([convolution, operation, graph]).collect();
+        Ok(Kernels { plans, _graph })
+    }
+
+    fn plan(&self, configuration: Object) -> Result<Plan> {
+        let plan = self.library.object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.set(Attribute::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[self.handle])?;
+        plan.set_objects(Attribute::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&configuration])?;
+        plan.finalize("plan")?;
+        let mut workspace = [0i64];
+        plan.get(Attribute::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Type::CUDNN_TYPE_INT64, &mut workspace)?;
+        Ok(Plan { plan, workspace: workspace[0].max(0) as usize, _configuration: configuration })
+    }
+
+    fn with_kernels<T>(&self, form: &Form, f: impl FnOnce(&Kernels) -> Result<T>) -> Result<T> {
+        self.stream.enter("dnn")?;
+        let mut kernels = self.kernels.lock();
+        if !kernels.contains_key(form) {
+            if kernels.len() >= MOST_FORMS {
+                kernels.clear();
+            }
+            let found = self.find(form)?;
+            kernels.insert(form.clone(), found);
+        }
+        f(&kernels[form])
+    }
+
+    fn execute(&self, plan: &Plan, addresses: [Address; 3], workspace: Address) -> Result<()> {
+        let pack = self.library.object(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Type::CUDNN_TYPE_INT64, &IDS)?;
+        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Type::CUDNN_TYPE_VOID_PTR, &addresses)?;
+        pack.set(Attribute::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Type::CUDNN_TYPE_VOID_PTR, &[workspace])?;
+        pack.finalize("operands")?;
+        // SAFETY: the handle and the descriptors live; the operands and the workspace are within allocations, which the caller sees to.
+        self.library.check("run", unsafe { (self.library.execute)(self.handle, plan.plan.at, pack.at) })
+    }
+}
+
+impl dnn::Library for Convolutions {
+    fn kernels(&self, form: &Form) -> Result<usize> {
+        self.with_kernels(form, |kernels| Ok(kernels.plans.len()))
+    }
+
+    fn workspace(&self, form: &Form, kernel: usize) -> Result<usize> {
+        self.with_kernels(form, |kernels| Ok(kernels.plans[kernel].workspace))
+    }
+
+    fn convolve(&self, form: &Form, kernel: usize, addresses: [Address; 3], workspace: Address) -> Result<()> {
+        self.with_kernels(form, |kernels| self.execute(&kernels.plans[kernel], addresses, workspace))
+    }
+}
+
+impl Drop for Convolutions {
+    fn drop(&mut self) {
+        let _turn = turn();
+        let _ = self.stream.enter("dnn");
+        self.kernels.lock().clear();
+        // SAFETY: the handle was made in `new`, and nothing uses it any more.
+        unsafe { (self.library.destroy_handle)(self.handle) };
+    }
+}
