@@ -162,6 +162,7 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     A v = sums[i][j][half * 2 + r];
+                    SUM_AGAIN(column + r < columns, v, a, b, p, batch, row, column + r, m0, n0, k0, k_end - k0);
                     if (n_parts > 1) {
                         if (column + r < columns) to_part[row * n + column + r] = v;
                         continue;

@@ -1,4 +1,4 @@
-// The windows of a convolution, as the loaders of its products see them. Along each dimension, element i of window q is element
+// The windows of a convolution. Along each dimension, element i of window q is element
 // q S - P + i D of the volume, or none outside of it.
 //
 // FLAT: flag, volumes and windows have one slice, without padding
@@ -6,19 +6,12 @@
 //
 // Extents, strides and padding are arguments, so that all convolutions of a dtype share a few programs.
 
-#include "finish.h"
-
-#define SIDE_A 0
-#define SIDE_B 1
-
 // groups, channels, outputs; then by dimension (depth, height, width) IN, OUT, KERNEL, S, P and D; then dividers for QUOTIENT: the
 // width and height of the product's volumes, the elements of OUT, the elements of a window, its height and width, S, the elements of
 // IN, channels and outputs.
 typedef struct {
     i64 v[33];
 } Extents;
-#define LOADER_ARGUMENTS , Extents extents
-#define LOADER_VALUES , extents
 
 #define DEPTH 0
 #define HEIGHT 1

@@ -7,7 +7,13 @@
 //   CONV_INPUT     x[n, g] = w[g]^T @ what windows add to x:     rows are channels and l, K is (output, i)
 //   CONV_WEIGHT    w[g]    = y[., g] @ windows of x[., g]^T:     rows are outputs and (channel, i), K is (n, q)
 
+#include "finish.h"
 #include "conv.h"
+
+#define SIDE_A 0
+#define SIDE_B 1
+#define LOADER_ARGUMENTS , Extents extents
+#define LOADER_VALUES , extents
 
 typedef struct {
     GLOBAL const S *x;
@@ -59,3 +65,5 @@ FUNCTION i64 position(Factor f, int side, int row, int k) {
 FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
 
 FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
+
+#include "again.h"

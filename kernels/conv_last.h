@@ -8,7 +8,13 @@
 //
 // Words are adjacent channels or outputs: their numbers are multiples of a word's elements.
 
+#include "finish.h"
 #include "conv.h"
+
+#define SIDE_A 0
+#define SIDE_B 1
+#define LOADER_ARGUMENTS , Extents extents
+#define LOADER_VALUES , extents
 
 typedef struct {
     GLOBAL const S *x;
@@ -150,3 +156,5 @@ FUNCTION idx position_of_word(Words w, int side, int i, int k) {
 FUNCTION int has_word(Words w, int side, int i, int k) { return position_of_word(w, side, i, k) >= 0; }
 
 FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + position_of_word(w, side, i, k); }
+
+#include "again.h"

@@ -159,7 +159,7 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
     int top = tile / (BAND * tiles_n) * BAND, height = tiles_m - top < BAND ? tiles_m - top : BAND;
     int within = tile - top * tiles_n;
     i64 m0 = (top + within % height) * (i64)TILE_M, n0 = within / height * (i64)TILE_N;
-    i64 k0 = part * p.v[7], k_end = p.v[2] - k0 < p.v[7] ? p.v[2] : k0 + p.v[7];
+    i64 first = part * p.v[7], k_end = p.v[2] - first < p.v[7] ? p.v[2] : first + p.v[7], k0 = first;
     int rows = (int)(m - m0 < TILE_M ? m - m0 : TILE_M), columns = (int)(n - n0 < TILE_N ? n - n0 : TILE_N);
 
     // The positions of this thread's results.
@@ -224,6 +224,10 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
         for (int j = 0; j < RESULTS_N; j += RUN) {
             int column = own_n + j / RUN * STEP_N;
             if (row >= rows || column >= columns) continue;
+#pragma unroll
+            for (int r = 0; r < RUN; r++)
+                SUM_AGAIN(column + r < columns, sums[i * RESULTS_N + j + r], a, b, p, batch, row, column + r, m0, n0, first,
+                          k_end - first);
             if (n_parts > 1) {
 #pragma unroll
                 for (int r = 0; r < RUN; r++)

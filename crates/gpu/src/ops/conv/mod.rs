@@ -1,16 +1,19 @@
 //! Convolutions and their gradients: products of matrices whose factors are read by `conv_first.h`, or by `conv_last.h` where
 //! channels are last in memory. Matrix units read adjacent channels, so other operands in 16 bits are copied for them.
 
+mod depthwise;
+mod extents;
+
+use self::depthwise::Depthwise;
+use self::extents::Over;
 use crate::driver::Address;
 use crate::launch::device::Gpu;
 use crate::launch::operands::place;
-use crate::launch::words::divider;
 use crate::memory::pool::Buffer;
 use crate::ops::elementwise;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, Side};
 use isograd_core::ops::conv::{ConvForward, ConvInput, ConvWeight, Geometry};
-use isograd_core::ops::window::Windows;
 use isograd_core::ops::{Conv, Padding};
 use isograd_core::{Call, DType, Kernel, Layout, Operand, Result};
 
@@ -45,7 +48,7 @@ enum Map {
 }
 
 impl Map {
-    /// The flag of `conv.h`.
+    /// The flag of the loaders.
     fn flag(self) -> &'static str {
         match self {
             Map::Forward => "CONV_FORWARD",
@@ -155,6 +158,9 @@ struct Multiplied<'a> {
 
 fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
     let Multiplied { map, geometry, is_last, dtype, addresses, bias } = multiplied;
+    if geometry.channels == 1 && geometry.groups > 1 && depthwise(gpu, &multiplied)? {
+        return Ok(());
+    }
     let e = if is_last { map.extents_last(geometry) } else { map.extents(geometry) };
     let Geometry { batch, groups, channels, outputs, ref windows } = *geometry;
     let sizes = [
@@ -170,9 +176,24 @@ fn multiply(gpu: &Gpu, multiplied: Multiplied<'_>) -> Result<()> {
     };
     let c = bias.map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
     let file = if is_last { "conv_last.h" } else { "conv_first.h" };
-    let loading = Loading { file, flags: flags(map, geometry), ints: ints(map, geometry) };
+    let over = if map == Map::Input { Over::Input } else { Over::Output };
+    let [flat, strided] = extents::flags(windows);
+    let loading = Loading { file, flags: [(map.flag(), true), flat, strided], ints: extents::ints(geometry, over) };
     let has_words = is_last && has_mma(gpu, geometry, dtype);
     matmul::run_loaded(gpu, Loaded { e, dtype, a, b, c, y: addresses[2], is_wide, has_words, loading })
+}
+
+/// Runs a map of groups that have one channel each by a kernel for them; false if there is none.
+fn depthwise(gpu: &Gpu, multiplied: &Multiplied<'_>) -> Result<bool> {
+    let Multiplied { map, geometry, dtype, addresses, bias, .. } = *multiplied;
+    let strides = |bias: &Operand<'_>| [bias.layout.strides()[0], bias.layout.strides()[1]];
+    let bias = bias.map(|bias| Ok((place(bias)?, strides(bias)))).transpose()?;
+    let depthwise = Depthwise { geometry, dtype, addresses, bias };
+    match map {
+        Map::Forward => depthwise.forward(gpu),
+        Map::Input => depthwise.input(gpu),
+        Map::Weight => depthwise.weight(gpu),
+    }
 }
 
 /// The factors for channels before volumes. Only the weight has words: along K, where K is the channel and the element of a window.
@@ -202,25 +223,6 @@ fn sides_last(map: Map, geometry: &Geometry, e: Extents, dtype: DType, [first, s
         Map::Input => [side(first, e.m, true), side(second, e.n, false)],
         Map::Weight => [side(first, e.m, false), side(second, e.n, false)],
     }
-}
-
-fn flags(map: Map, geometry: &Geometry) -> [(&'static str, bool); 3] {
-    let Windows { input, output, kernel, stride, low, .. } = geometry.windows;
-    let is_flat = low[0] == 0 && [input, output, kernel].iter().all(|extents| extents[0] == 1);
-    [(map.flag(), true), ("FLAT", is_flat), ("STRIDED", stride != [1; 3])]
-}
-
-/// `Extents` of `conv.h`.
-fn ints(map: Map, geometry: &Geometry) -> Vec<usize> {
-    let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
-    let [_, height, width] = if map == Map::Input { windows.input } else { windows.output };
-    let [_, kernel_height, kernel_width] = windows.kernel;
-    let by_dimension = [windows.input, windows.output, windows.kernel, windows.stride, windows.low, windows.dilation];
-    let divisors = [width, height, windows.outputs(), windows.window(), kernel_height, kernel_width];
-    let own = [groups, channels, outputs].into_iter().chain(by_dimension.into_iter().flatten());
-    let last = [windows.volume(), channels, outputs];
-    let dividers = divisors.into_iter().chain(windows.stride).chain(last).map(divider);
-    own.chain(dividers).collect()
 }
 
 const EXAMPLES: &[Example] = &[|d, t| {
