@@ -8,8 +8,8 @@ mod custom_op;
 
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
-use isograd::ops::Sampling;
 use isograd::ops::loss::Reduction;
+use isograd::ops::{Interpolate, Interpolation, Pad, Sampling};
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::parity::{Extent, Options, Report, registry, run_ops};
 use isograd::tape::{BackwardOptions, grad_with};
@@ -40,6 +40,8 @@ fn main() {
             check("capture", "what_cannot_be_replayed_is_an_error", refusals),
             check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
             check("capture", "memory_comes_back", |d| captured_memory(d).map_err(text)?),
+            check("interpolate", "positions_of_nearest_elements_are_exact", |d| nearest(d).map_err(text)?),
+            check("interpolate", "a_replay_is_the_plain_call", |d| replayed_images(d).map_err(text)?),
             check("custom_op", "the_example_passes_all_checks", example),
             check("custom_op", "what_its_kernel_does_wrong_is_found", wrong_kernel),
             check("custom_op", "inputs_of_two_dtypes_and_numbers", |d| numbers(d).map_err(text)?),
@@ -48,6 +50,47 @@ fn main() {
         ];
         trials
     });
+}
+
+/// The position in the input of output `o` is `o input / output`, rounded down, in integers.
+fn nearest(device: &Device) -> Result<std::result::Result<(), String>> {
+    // Products that f32 rounds to the wrong side of an integer, such as 3 (7 / 3).
+    for (input, output) in [(7, 3), (9, 7), (49, 7), (100, 41), (41, 100), (1000, 7), (3, 1000), (1023, 1024)] {
+        let x = Tensor::from_vec((0..input).map(|i| i as f32).collect(), (1, input), device)?;
+        for (mode, half) in [(Interpolation::Nearest, 0), (Interpolation::NearestExact, 1)] {
+            let y = x.interpolate(Interpolate::size([output]).mode(mode))?.to_vec::<f32>()?;
+            let expected: Vec<f32> = (0..output).map(|o| ((2 * o + half) * input / (2 * output)) as f32).collect();
+            if y != expected {
+                return Ok(Err(format!("{input} to {output}, {mode:?}: {y:?}, expected {expected:?}")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Interpolations and paddings, and their gradients, of a captured step. Their tables are on the device before the replay.
+fn replayed_images(device: &Device) -> Result<std::result::Result<(), String>> {
+    let images = |x: &Tensor| {
+        let y = x.interpolate(Interpolate::scale([2.0, 1.5]).mode(Interpolation::Cubic))?;
+        y.pad(&[[2, 1], [1, 2]], Pad::Reflect)
+    };
+    let step = |x: Tensor| {
+        let x = x.leaf()?;
+        let y = images(&x)?;
+        let dx = grad_with(&y.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0);
+        Ok((y.detach(), dx))
+    };
+    let mut captured = device.capture(step);
+    for seed in 0..4 {
+        let x = Tensor::rand((2, 3, 4, 6), -1.0, 1.0, DType::F32, device, &Rng::new(seed))?;
+        let (plain, replayed) = (step(x.clone())?, captured.run(x)?);
+        for (what, a, b) in [("images", &plain.0, &replayed.0), ("gradient", &plain.1, &replayed.1)] {
+            if a.to_bytes()? != b.to_bytes()? {
+                return Ok(Err(format!("run {seed}: the {what} of a captured step are others")));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Compares what `make` makes on a device and on the CPU.
