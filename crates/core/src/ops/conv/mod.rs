@@ -17,6 +17,7 @@ use self::maps::{Maps, Names};
 use super::window::{Last, Window, Windows};
 use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
+use std::array;
 
 /// Zeros around the input of a convolution over `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,16 @@ pub struct Conv<const N: usize> {
 impl<const N: usize> Default for Conv<N> {
     fn default() -> Conv<N> {
         Conv { stride: [1; N], padding: Padding::Valid, dilation: [1; N], groups: 1 }
+    }
+}
+
+impl<const N: usize> Conv<N> {
+    /// The numbers of zeros before the first and after the last element of each dimension, for a weight of `N + 2` dimensions.
+    /// Errors of `op`: `Attr` as for a convolution; `Shape` for another weight.
+    pub fn ends(&self, op: &'static str, weight: &Tensor) -> Result<[[usize; 2]; N]> {
+        check_weight::<N>(op, weight)?;
+        let window = self.padding.window(op, extents(weight), self.stride, self.dilation)?;
+        Ok(array::from_fn(|d| [window.low[d], window.high[d]]))
     }
 }
 
@@ -170,6 +181,10 @@ fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor,
     let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     check_float(op, x)?;
     check_same(op, &operands)?;
+    check_weight::<N>(op, weight)
+}
+
+fn check_weight<const N: usize>(op: &'static str, weight: &Tensor) -> Result<()> {
     if weight.rank() != N + 2 {
         let message = format!("the weight {} has {} dimensions, expected {}", weight.shape(), weight.rank(), N + 2);
         return Err(Error::shape(op, message));
