@@ -5,6 +5,7 @@
 //! weight. The gradients of each are the other two (`maps.rs`).
 
 pub(super) mod columns;
+mod exact;
 mod geometry;
 mod maps;
 mod products;
@@ -87,9 +88,10 @@ macro_rules! convolutions {
         impl Tensor {$(
             #[doc = concat!("The convolution, without a flip, of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
             #[doc = concat!("`[O, C / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
-            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes; all operands have the same. Padding is
-            /// zeros, which give NaN with an infinite weight. Where the channels of the input or of the weight are last in memory
-            /// ([`to_channels_last`](Tensor::to_channels_last)), those of the output are, and gradients have the order of their tensors.
+            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes; all operands have the same. Elements of the
+            /// padding add nothing, not even with an infinite weight. Where the channels of the input or of the weight are last in
+            /// memory ([`to_channels_last`](Tensor::to_channels_last)), those of the output are, and gradients have the order of their
+            /// tensors.
             ///
             /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
             /// the kernels' 32-bit indices, and for [`Padding::Same`] with a stride other than 1; `Shape` for ranks, channels or
