@@ -8,8 +8,8 @@ mod custom_op;
 
 use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::nn::{AdamW, Fan, Forward, Gain, Init, Linear, Optimizer};
-use isograd::ops::Sampling;
 use isograd::ops::loss::Reduction;
+use isograd::ops::{Conv, Interpolate, Interpolation, Pad, Padding, Sampling};
 use isograd::parity::case::{Case, Domain, Gen};
 use isograd::parity::{Extent, Options, Report, registry, run_ops};
 use isograd::tape::{BackwardOptions, grad_with};
@@ -40,6 +40,12 @@ fn main() {
             check("capture", "what_cannot_be_replayed_is_an_error", refusals),
             check("capture", "a_bad_index_of_a_replay_is_an_error", bad_index_of_a_replay),
             check("capture", "memory_comes_back", |d| captured_memory(d).map_err(text)?),
+            check("conv2d", "elements_of_the_padding_add_nothing", |d| absent(d).map_err(text)?),
+            check("conv2d", "a_captured_step_has_the_gradients_of_a_plain_one", |d| {
+                captured_windows(d).map_err(text)?
+            }),
+            check("interpolate", "positions_of_nearest_elements_are_exact", |d| nearest(d).map_err(text)?),
+            check("interpolate", "a_replay_is_the_plain_call", |d| replayed_images(d).map_err(text)?),
             check("custom_op", "the_example_passes_all_checks", example),
             check("custom_op", "what_its_kernel_does_wrong_is_found", wrong_kernel),
             check("custom_op", "inputs_of_two_dtypes_and_numbers", |d| numbers(d).map_err(text)?),
@@ -48,6 +54,115 @@ fn main() {
         ];
         trials
     });
+}
+
+/// Windows of 3 x 3 over x `[2, 2, 4, 5]`, and how far apart they are.
+const WINDOWS: Conv<2> = Conv { stride: [2, 1], padding: Padding::Each([1, 2]), dilation: [1, 2], groups: 1 };
+
+/// Calls `f` with the positions in y `[2, 3, 2, 5]`, x and the weight `[3, 2, 3, 3]` of each product of [`WINDOWS`] within x.
+fn each_product(mut f: impl FnMut(usize, usize, usize)) {
+    let at = |dims: [usize; 4], i: [usize; 4]| ((i[0] * dims[1] + i[1]) * dims[2] + i[2]) * dims[3] + i[3];
+    let places = (0..2).flat_map(|q| (0..5).flat_map(move |r| (0..9).map(move |k| [q, r, k / 3, k % 3])));
+    for [q, r, i, j] in places {
+        // Positions in x, one and two elements after those without padding.
+        let (row, column) = (q * 2 + i, r + j * 2);
+        if !(1..5).contains(&row) || !(2..7).contains(&column) {
+            continue;
+        }
+        for k in 0..12 {
+            let [n, c, o] = [k / 6, k / 3 % 2, k % 3];
+            let x = at([2, 2, 4, 5], [n, c, row - 1, column - 2]);
+            f(at([2, 3, 2, 5], [n, o, q, r]), x, at([3, 2, 3, 3], [o, c, i, j]));
+        }
+    }
+}
+
+/// Weights and gradients that are infinite or NaN, beside the padding: only products with elements of x count.
+fn absent(device: &Device) -> Result<std::result::Result<(), String>> {
+    let normal =
+        |shape: &[usize], seed| Tensor::randn(shape, 0.0, 1.0, DType::F32, &cpu(), &Rng::new(seed))?.to_vec::<f32>();
+    let (x, mut w, mut g) = (normal(&[2, 2, 4, 5], 1)?, normal(&[3, 2, 3, 3], 2)?, normal(&[2, 3, 2, 5], 3)?);
+    (w[0], w[13], w[53]) = (f32::INFINITY, f32::NAN, f32::NEG_INFINITY);
+    (g[0], g[14], g[59]) = (f32::INFINITY, f32::NEG_INFINITY, f32::NAN);
+    let [mut y, mut dx, mut dw] = [vec![0.0; 60], vec![0.0; 80], vec![0.0; 54]];
+    each_product(|at, i, k| {
+        y[at] += x[i] * w[k];
+        dx[i] += g[at] * w[k];
+        dw[k] += g[at] * x[i];
+    });
+    let tensor = |values: Vec<f32>, shape: [usize; 4]| Tensor::from_vec(values, shape, device);
+    let (x, w) = (tensor(x, [2, 2, 4, 5])?.leaf()?, tensor(w, [3, 2, 3, 3])?.leaf()?);
+    let result = x.conv2d(&w, None, WINDOWS)?;
+    let options = BackwardOptions { gradient: Some(tensor(g, [2, 3, 2, 5])?), ..Default::default() };
+    let found = grad_with(&result, &[&x, &w], options)?;
+    for (what, found, expected) in [("y", &result, y), ("dx", &found[0], dx), ("dw", &found[1], dw)] {
+        for (i, (a, b)) in found.to_vec::<f32>()?.into_iter().zip(expected).enumerate() {
+            if !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 * (1.0 + b.abs())) {
+                return Ok(Err(format!("{what}, element {i}: {a}, expected {b}")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn captured_windows(device: &Device) -> Result<std::result::Result<(), String>> {
+    let w = Tensor::randn((3, 2, 3, 3), 0.0, 1.0, DType::F32, device, &Rng::new(1))?.leaf()?;
+    let step = |x: Tensor| {
+        let x = x.leaf()?;
+        let loss = x.conv2d(&w, None, WINDOWS)?.square()?.sum(..)?;
+        let mut found = grad_with(&loss, &[&x, &w], BackwardOptions::default())?;
+        Ok((found.swap_remove(0), found.swap_remove(0)))
+    };
+    let mut captured = device.capture(step);
+    for seed in 0..3 {
+        let x = Tensor::randn((2, 2, 4, 5), 0.0, 1.0, DType::F32, device, &Rng::new(seed))?;
+        let (plain, replayed) = (step(x.clone())?, captured.run(x)?);
+        if plain.0.to_bytes()? != replayed.0.to_bytes()? || plain.1.to_bytes()? != replayed.1.to_bytes()? {
+            return Ok(Err(format!("run {seed}: the gradients of a captured step are others")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The position in the input of output `o` is `o input / output`, rounded down, in integers.
+fn nearest(device: &Device) -> Result<std::result::Result<(), String>> {
+    // Products that f32 rounds to the wrong side of an integer, such as 3 (7 / 3).
+    for (input, output) in [(7, 3), (9, 7), (49, 7), (100, 41), (41, 100), (1000, 7), (3, 1000), (1023, 1024)] {
+        let x = Tensor::from_vec((0..input).map(|i| i as f32).collect(), (1, input), device)?;
+        for (mode, half) in [(Interpolation::Nearest, 0), (Interpolation::NearestExact, 1)] {
+            let y = x.interpolate(Interpolate::size([output]).mode(mode))?.to_vec::<f32>()?;
+            let expected: Vec<f32> = (0..output).map(|o| ((2 * o + half) * input / (2 * output)) as f32).collect();
+            if y != expected {
+                return Ok(Err(format!("{input} to {output}, {mode:?}: {y:?}, expected {expected:?}")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Interpolations and paddings, and their gradients, of a captured step. Their tables are on the device before the replay.
+fn replayed_images(device: &Device) -> Result<std::result::Result<(), String>> {
+    let images = |x: &Tensor| {
+        let y = x.interpolate(Interpolate::scale([2.0, 1.5]).mode(Interpolation::Cubic))?;
+        y.pad(&[[2, 1], [1, 2]], Pad::Reflect)
+    };
+    let step = |x: Tensor| {
+        let x = x.leaf()?;
+        let y = images(&x)?;
+        let dx = grad_with(&y.square()?.sum(..)?, &[&x], BackwardOptions::default())?.swap_remove(0);
+        Ok((y.detach(), dx))
+    };
+    let mut captured = device.capture(step);
+    for seed in 0..4 {
+        let x = Tensor::rand((2, 3, 4, 6), -1.0, 1.0, DType::F32, device, &Rng::new(seed))?;
+        let (plain, replayed) = (step(x.clone())?, captured.run(x)?);
+        for (what, a, b) in [("images", &plain.0, &replayed.0), ("gradient", &plain.1, &replayed.1)] {
+            if a.to_bytes()? != b.to_bytes()? {
+                return Ok(Err(format!("run {seed}: the {what} of a captured step are others")));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Compares what `make` makes on a device and on the CPU.

@@ -234,6 +234,11 @@ impl Tensor {
     /// The elements' bytes in row-major order and the machine's byte order. Waits for the device.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         check_wait("to_vec")?;
+        self.read()
+    }
+
+    /// [`to_bytes`](Tensor::to_bytes), also within a captured step, for composites of devices that do not record.
+    pub(crate) fn read(&self) -> Result<Vec<u8>> {
         let t = self.detach().contiguous()?;
         let mut bytes = host::repeated("to_vec", 0, t.numel() * t.dtype().size())?;
         let offset = t.layout().offset() * t.dtype().size();

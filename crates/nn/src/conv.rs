@@ -2,7 +2,7 @@
 
 use crate::layers::bound;
 use crate::{Forward, Init, Module, Visitor};
-use isograd_core::ops::{Conv, ConvTranspose, Unfold};
+use isograd_core::ops::{Conv, ConvTranspose, Pad, Padding, Unfold};
 use isograd_core::{Error, Result, Shape, Tensor};
 
 /// A convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
@@ -14,6 +14,24 @@ pub struct Convolution<const N: usize> {
     pub bias: Option<Tensor>,
     /// Stride, padding, dilation and groups.
     pub options: Conv<N>,
+    /// The elements of the padding; zeros by default.
+    pub padding_mode: Pad,
+}
+
+impl<const N: usize> Convolution<N> {
+    /// With other elements than zeros as padding.
+    pub fn padding_mode(self, padding_mode: Pad) -> Self {
+        Convolution { padding_mode, ..self }
+    }
+
+    /// The input with its padding, and the options of the convolution of it.
+    fn padded(&self, op: &'static str, x: &Tensor) -> Result<(Tensor, Conv<N>)> {
+        if self.padding_mode == Pad::ZEROS {
+            return Ok((x.clone(), self.options));
+        }
+        let ends = self.options.ends(op, &self.weight)?.map(|ends| ends.map(|n| n as isize));
+        Ok((x.pad(&ends, self.padding_mode)?, Conv { padding: Padding::Valid, ..self.options }))
+    }
 }
 
 /// A transposed convolution over the last `N` dimensions of `[N, C, ..]` or `[C, ..]`.
@@ -27,6 +45,12 @@ pub struct TransposedConvolution<const N: usize> {
     pub options: ConvTranspose<N>,
 }
 
+impl<const N: usize> TransposedConvolution<N> {
+    fn unpadded(&self, _op: &'static str, x: &Tensor) -> Result<(Tensor, ConvTranspose<N>)> {
+        Ok((x.clone(), self.options))
+    }
+}
+
 /// `[outer, inner / groups, k..]`, and the bound of uniform initial values: Kaiming's rule for a leaky relu of slope sqrt(5).
 fn weight_shape(op: &'static str, outer: usize, inner: usize, kernel: &[usize], groups: usize) -> Result<(Shape, f64)> {
     if groups == 0 || !outer.is_multiple_of(groups) || !inner.is_multiple_of(groups) {
@@ -38,7 +62,7 @@ fn weight_shape(op: &'static str, outer: usize, inner: usize, kernel: &[usize], 
 }
 
 macro_rules! layers {
-    ($($layer:ident $options:ident ($extents:expr) $($n:literal $name:ident $method:ident)*;)*) => {$(
+    ($($layer:ident $options:ident ($extents:expr) $input:ident [$($default:tt)*] $($n:literal $name:ident $method:ident)*;)*) => {$(
         impl<const N: usize> $layer<N> {
             /// Weight and bias uniform in `±1 / sqrt(fan)`; the fan is the product of the weight's extents except the first.
             /// Errors: `Attr` if channels are no multiples of the groups.
@@ -46,7 +70,7 @@ macro_rules! layers {
                 let [outer, inner] = ($extents)(input, output);
                 let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
                 let weight = init.uniform(shape, -bound, bound)?;
-                Ok($layer { weight, bias: Some(init.uniform(output, -bound, bound)?), options })
+                Ok($layer { weight, bias: Some(init.uniform(output, -bound, bound)?), options $($default)* })
             }
 
             /// Without a bias. Errors: as [`new`](Self::new).
@@ -59,7 +83,7 @@ macro_rules! layers {
             ) -> Result<Self> {
                 let [outer, inner] = ($extents)(input, output);
                 let (shape, bound) = weight_shape(stringify!($layer), outer, inner, &kernel, options.groups)?;
-                Ok($layer { weight: init.uniform(shape, -bound, bound)?, bias: None, options })
+                Ok($layer { weight: init.uniform(shape, -bound, bound)?, bias: None, options $($default)* })
             }
         }
 
@@ -80,7 +104,8 @@ macro_rules! layers {
 
             impl Forward for $layer<$n> {
                 fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                    x.$method(&self.weight, self.bias.as_ref(), self.options)
+                    let (x, options) = self.$input(stringify!($method), x)?;
+                    x.$method(&self.weight, self.bias.as_ref(), options)
                 }
             }
         )*
@@ -88,8 +113,9 @@ macro_rules! layers {
 }
 
 layers! {
-    Convolution Conv (|input, output| [output, input]) 1 Conv1d conv1d 2 Conv2d conv2d 3 Conv3d conv3d;
-    TransposedConvolution ConvTranspose (|input, output| [input, output])
+    Convolution Conv (|input, output| [output, input]) padded [, padding_mode: Pad::ZEROS]
+        1 Conv1d conv1d 2 Conv2d conv2d 3 Conv3d conv3d;
+    TransposedConvolution ConvTranspose (|input, output| [input, output]) unpadded []
         1 ConvTranspose1d conv_transpose1d 2 ConvTranspose2d conv_transpose2d 3 ConvTranspose3d conv_transpose3d;
 }
 

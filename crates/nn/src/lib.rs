@@ -15,7 +15,9 @@ mod module;
 mod norm;
 mod number;
 pub mod optim;
+mod pad;
 mod pool;
+mod resample;
 mod scaler;
 pub mod schedule;
 
@@ -38,6 +40,8 @@ pub use norm::{
     InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,
 };
 pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Grouped, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
+pub use pad::*;
 pub use pool::*;
+pub use resample::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

@@ -323,7 +323,7 @@ struct Pooling {
 }
 
 /// Checks that a tensor can be pooled over its last `N` dimensions.
-fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<()> {
+pub(super) fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<()> {
     check_float(op, x)?;
     let rank = x.rank();
     let wrong = |why: &str| Error::shape(op, format!("the input {} {why}", x.shape()));

@@ -20,6 +20,7 @@ mod radix_sort;
 mod random;
 mod reduce;
 mod reduce_prologue;
+mod resample;
 mod rotary;
 mod sample;
 mod scan;

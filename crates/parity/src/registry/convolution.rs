@@ -27,12 +27,12 @@ pub(super) fn ops() -> Vec<Op> {
         transposed("conv_transpose1d", Tensor::conv_transpose1d),
         transposed("conv_transpose2d", Tensor::conv_transpose2d),
         transposed("conv_transpose3d", Tensor::conv_transpose3d),
-        Op::new("unfold", |c| one(c.input("x")?.unfold(unfold_of(c)?)), unfold_case)
+        Op::new("unfold", |c| one(c.input("x")?.unfold(unfold_of(c, "")?)), unfold_case)
             .kernels(&["im2col"])
             .class(Exact)
             .linear()
             .launches(3, 4),
-        Op::new("fold", |c| one(c.input("x")?.fold(extents(c, "output_size", None)?, unfold_of(c)?)), fold_case)
+        Op::new("fold", |c| one(c.input("x")?.fold(extents(c, "output_size", None)?, unfold_of(c, "")?)), fold_case)
             .kernels(&["col2im"])
             .class(Reduction)
             .companion(absolute)
@@ -72,12 +72,12 @@ fn channels_last(c: &Call) -> Result<Vec<Tensor>> {
 type Run<const N: usize, O> = fn(&Tensor, &Tensor, Option<&Tensor>, O) -> Result<Tensor>;
 
 fn conv<const N: usize>(name: &'static str, run: Run<N, Conv<N>>) -> Op {
-    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), conv_of(c)?));
+    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), conv_of(c, "")?));
     Op::new(name, run, conv_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
 fn transposed<const N: usize>(name: &'static str, run: Run<N, ConvTranspose<N>>) -> Op {
-    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), transposed_of(c)?));
+    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input("w")?, c.optional("b"), transposed_of(c, "")?));
     Op::new(name, run, transposed_case::<N>).class(Product).companion(absolute).fused().launches(4, 7)
 }
 
@@ -93,7 +93,7 @@ fn size(v: &Value) -> Option<usize> {
 }
 
 /// `"valid"`, `"same"`, a size for all dimensions, one for each, or pairs.
-fn padding<const N: usize>(c: &Invocation<'_>) -> Result<Padding<N>> {
+fn padding<const N: usize>(c: &Invocation<'_>, name: &str) -> Result<Padding<N>> {
     let of = |v: &Value| match (v.as_str(), v.as_array()) {
         (Some("valid"), _) => Some(Padding::Valid),
         (Some("same"), _) => Some(Padding::Same),
@@ -106,32 +106,37 @@ fn padding<const N: usize>(c: &Invocation<'_>) -> Result<Padding<N>> {
         (_, None) => size(v).map(|v| Padding::Each([v; N])),
     };
     let what = "valid, same, a size for each dimension, or pairs";
-    let given = c.optional_of("padding", |c, name| c.get(name, what, of))?;
-    c.defaults_to("padding", "valid");
+    let given = c.optional_of(name, |c, name| c.get(name, what, of))?;
+    c.defaults_to(name, "valid");
     Ok(given.unwrap_or(Padding::Valid))
 }
 
-fn conv_of<const N: usize>(c: &Invocation<'_>) -> Result<Conv<N>> {
-    let (stride, dilation) = (each_or(c, "stride", 1)?, each_or(c, "dilation", 1)?);
-    Ok(Conv { stride, padding: padding(c)?, dilation, groups: c.size_or("groups", 1)? })
-}
-
-fn transposed_of<const N: usize>(c: &Invocation<'_>) -> Result<ConvTranspose<N>> {
-    Ok(ConvTranspose {
-        stride: each_or(c, "stride", 1)?,
-        padding: each_or(c, "padding", 0)?,
-        output_padding: each_or(c, "output_padding", 0)?,
-        dilation: each_or(c, "dilation", 1)?,
-        groups: c.size_or("groups", 1)?,
+/// The options of a convolution, from attributes with the prefix `at`.
+pub(super) fn conv_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Conv<N>> {
+    Ok(Conv {
+        stride: each_or(c, &format!("{at}stride"), 1)?,
+        padding: padding(c, &format!("{at}padding"))?,
+        dilation: each_or(c, &format!("{at}dilation"), 1)?,
+        groups: c.size_or(&format!("{at}groups"), 1)?,
     })
 }
 
-fn unfold_of(c: &Invocation<'_>) -> Result<Unfold> {
+pub(super) fn transposed_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<ConvTranspose<N>> {
+    Ok(ConvTranspose {
+        stride: each_or(c, &format!("{at}stride"), 1)?,
+        padding: each_or(c, &format!("{at}padding"), 0)?,
+        output_padding: each_or(c, &format!("{at}output_padding"), 0)?,
+        dilation: each_or(c, &format!("{at}dilation"), 1)?,
+        groups: c.size_or(&format!("{at}groups"), 1)?,
+    })
+}
+
+pub(super) fn unfold_of(c: &Invocation<'_>, at: &str) -> Result<Unfold> {
     Ok(Unfold {
-        kernel: extents(c, "kernel_size", None)?,
-        dilation: each_or(c, "dilation", 1)?,
-        padding: each_or(c, "padding", 0)?,
-        stride: each_or(c, "stride", 1)?,
+        kernel: extents(c, &format!("{at}kernel_size"), None)?,
+        dilation: each_or(c, &format!("{at}dilation"), 1)?,
+        padding: each_or(c, &format!("{at}padding"), 0)?,
+        stride: each_or(c, &format!("{at}stride"), 1)?,
     })
 }
 

@@ -18,6 +18,7 @@ mod optimizer;
 mod pooling;
 mod random;
 mod reduction;
+mod resampling;
 mod sequence;
 mod unary;
 mod view;
@@ -55,6 +56,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("loss", loss::ops()),
         ("normalization", normalization::ops()),
         ("pooling", pooling::ops()),
+        ("resampling", resampling::ops()),
         ("sequence", sequence::ops()),
         ("random", random::ops()),
         ("optimizer", optimizer::ops()),

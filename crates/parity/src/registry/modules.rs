@@ -2,12 +2,14 @@
 //! dictionaries. Also schedules, and ops without a kernel of the table.
 
 use super::activation::APPROXIMATIONS;
-use super::common::{none, one};
+use super::common::{extents, none, one};
+use super::convolution::{conv_of, transposed_of, unfold_of};
 use super::indexing::order;
 use super::matrix::activation;
 use super::optimizer::{found, with_gradients};
 use super::pooling::{avg_of, max_of, output_of};
 use super::random::rng;
+use super::resampling::{ends_of, interpolate_of, interpolated_dims, padding_mode};
 use super::{Class, Derivative, Invocation, LayerOf, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::EmbeddingOptions;
@@ -69,6 +71,41 @@ const LAYERS: &[Example] = &[
     ("AdaptiveAvgPool1d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 5])]),
     ("AdaptiveAvgPool2d", r#"{"output_size": [2, null]}"#, &[("x", &[2, 3, 5, 4])]),
     ("AdaptiveAvgPool3d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 3, 2])]),
+    ("Conv1d", r#"{"stride": 2, "padding": "valid"}"#, &[("x", &[2, 3, 7]), ("weight", &[4, 3, 3]), ("bias", &[4])]),
+    (
+        "Conv2d",
+        r#"{"padding": [1, 2], "padding_mode": "reflect", "groups": 2}"#,
+        &[("x", &[2, 4, 5, 4]), ("weight", &[6, 2, 3, 2]), ("bias", &[6])],
+    ),
+    ("Conv3d", r#"{"padding": "same", "dilation": 2}"#, &[("x", &[2, 2, 3, 4, 3]), ("weight", &[3, 2, 2, 3, 1])]),
+    ("ConvTranspose1d", r#"{"stride": 2, "output_padding": 1}"#, &[("x", &[2, 3, 4]), ("weight", &[3, 2, 3])]),
+    (
+        "ConvTranspose2d",
+        r#"{"stride": [2, 1], "padding": 1, "groups": 2}"#,
+        &[("x", &[2, 4, 3, 4]), ("weight", &[4, 1, 3, 3]), ("bias", &[2])],
+    ),
+    ("ConvTranspose3d", r#"{"dilation": 2}"#, &[("x", &[1, 2, 2, 2, 3]), ("weight", &[2, 3, 2, 1, 2]), ("bias", &[3])]),
+    ("Unfold", r#"{"kernel_size": [2, 3], "padding": 1}"#, &[("x", &[2, 3, 4, 3])]),
+    ("Fold", r#"{"output_size": [3, 4], "kernel_size": 2}"#, &[("x", &[2, 12, 6])]),
+    ("ConstantPad1d", r#"{"padding": [[1, 2]], "value": 0.5}"#, &[("x", &[2, 3, 4])]),
+    ("ConstantPad2d", r#"{"padding": [[1, 2], [-1, 0]], "value": 2}"#, &[("x", &[2, 3, 4, 3])]),
+    ("ConstantPad3d", r#"{"padding": [[1, 0], [0, 1], [2, 2]], "value": -1.5}"#, &[("x", &[1, 2, 2, 3, 2])]),
+    ("ZeroPad1d", r#"{"padding": [[1, 2]]}"#, &[("x", &[2, 3, 4])]),
+    ("ZeroPad2d", r#"{"padding": [[1, 2], [0, 3]]}"#, &[("x", &[2, 3, 4, 3])]),
+    ("ZeroPad3d", r#"{"padding": [[1, 0], [0, 1], [2, 2]]}"#, &[("x", &[1, 2, 2, 3, 2])]),
+    ("ReflectionPad1d", r#"{"padding": [[3, 2]]}"#, &[("x", &[2, 3, 4])]),
+    ("ReflectionPad2d", r#"{"padding": [[1, 2], [0, 2]]}"#, &[("x", &[2, 3, 4, 3])]),
+    ("ReflectionPad3d", r#"{"padding": [[1, 0], [0, 1], [1, 1]]}"#, &[("x", &[1, 2, 2, 3, 2])]),
+    ("ReplicationPad1d", r#"{"padding": [[5, 2]]}"#, &[("x", &[2, 3, 4])]),
+    ("ReplicationPad2d", r#"{"padding": [[1, 2], [0, 4]]}"#, &[("x", &[2, 3, 4, 3])]),
+    ("ReplicationPad3d", r#"{"padding": [[1, 0], [0, 3], [1, 1]]}"#, &[("x", &[1, 2, 2, 3, 2])]),
+    ("CircularPad1d", r#"{"padding": [[4, 2]]}"#, &[("x", &[2, 3, 4])]),
+    ("CircularPad2d", r#"{"padding": [[1, 2], [0, 3]]}"#, &[("x", &[2, 3, 4, 3])]),
+    ("CircularPad3d", r#"{"padding": [[1, 0], [0, 3], [1, 1]]}"#, &[("x", &[1, 2, 2, 3, 2])]),
+    ("Upsample", r#"{"scale_factor": [2.0, 1.5], "mode": "bilinear", "align_corners": true}"#, &[("x", &[2, 3, 4, 3])]),
+    ("PixelShuffle", r#"{"upscale_factor": 2}"#, &[("x", &[2, 8, 3, 2])]),
+    ("PixelUnshuffle", r#"{"downscale_factor": 2}"#, &[("x", &[2, 3, 4, 2])]),
+    ("ChannelShuffle", r#"{"groups": 2}"#, &[("x", &[2, 6, 2, 2])]),
     ("LayerNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3]), ("bias", &[3])]),
     ("RmsNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3])]),
     ("GroupNorm", r#"{"num_groups": 2, "eps": 0.1}"#, &[("x", &[2, 4, 3]), ("weight", &[4]), ("bias", &[4])]),
@@ -182,6 +219,33 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "AdaptiveAvgPool1d" => Box::new(nn::AdaptiveAvgPool1d::new(output_of(c, at)?)),
         "AdaptiveAvgPool2d" => Box::new(nn::AdaptiveAvgPool2d::new(output_of(c, at)?)),
         "AdaptiveAvgPool3d" => Box::new(nn::AdaptiveAvgPool3d::new(output_of(c, at)?)),
+        "Conv1d" => Box::new(convolution::<1>(c, at)?),
+        "Conv2d" => Box::new(convolution::<2>(c, at)?),
+        "Conv3d" => Box::new(convolution::<3>(c, at)?),
+        "ConvTranspose1d" => Box::new(transposed::<1>(c, at)?),
+        "ConvTranspose2d" => Box::new(transposed::<2>(c, at)?),
+        "ConvTranspose3d" => Box::new(transposed::<3>(c, at)?),
+        "Unfold" => Box::new(unfold_of(c, at)?),
+        "Fold" => Box::new(nn::Fold { size: extents(c, &of("output_size"), None)?, windows: unfold_of(c, at)? }),
+        "ConstantPad1d" => Box::new(constant_pad::<1>(c, at)?),
+        "ConstantPad2d" => Box::new(constant_pad::<2>(c, at)?),
+        "ConstantPad3d" => Box::new(constant_pad::<3>(c, at)?),
+        "ZeroPad1d" => Box::new(nn::ZeroPad1d { padding: ends_of(c, at)? }),
+        "ZeroPad2d" => Box::new(nn::ZeroPad2d { padding: ends_of(c, at)? }),
+        "ZeroPad3d" => Box::new(nn::ZeroPad3d { padding: ends_of(c, at)? }),
+        "ReflectionPad1d" => Box::new(nn::ReflectionPad1d { padding: ends_of(c, at)? }),
+        "ReflectionPad2d" => Box::new(nn::ReflectionPad2d { padding: ends_of(c, at)? }),
+        "ReflectionPad3d" => Box::new(nn::ReflectionPad3d { padding: ends_of(c, at)? }),
+        "ReplicationPad1d" => Box::new(nn::ReplicationPad1d { padding: ends_of(c, at)? }),
+        "ReplicationPad2d" => Box::new(nn::ReplicationPad2d { padding: ends_of(c, at)? }),
+        "ReplicationPad3d" => Box::new(nn::ReplicationPad3d { padding: ends_of(c, at)? }),
+        "CircularPad1d" => Box::new(nn::CircularPad1d { padding: ends_of(c, at)? }),
+        "CircularPad2d" => Box::new(nn::CircularPad2d { padding: ends_of(c, at)? }),
+        "CircularPad3d" => Box::new(nn::CircularPad3d { padding: ends_of(c, at)? }),
+        "Upsample" => upsample(c, at)?,
+        "PixelShuffle" => Box::new(nn::PixelShuffle { factor: c.size(&of("upscale_factor"))? }),
+        "PixelUnshuffle" => Box::new(nn::PixelUnshuffle { factor: c.size(&of("downscale_factor"))? }),
+        "ChannelShuffle" => Box::new(nn::ChannelShuffle { groups: c.size(&of("groups"))? }),
         "LayerNorm" => {
             let mut norm = nn::LayerNorm::without_parameters(normalized(c, at)?);
             norm.eps = float("eps", norm.eps)?;
@@ -252,6 +316,36 @@ macro_rules! channel_norm {
 
 channel_norm!(batch_norm, BatchNorm, BATCH);
 channel_norm!(instance_norm, InstanceNorm, INSTANCE);
+
+fn convolution<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::Convolution<N>> {
+    Ok(nn::Convolution {
+        weight: c.input(&format!("{at}weight"))?.clone(),
+        bias: c.optional(&format!("{at}bias")).cloned(),
+        options: conv_of(c, at)?,
+        padding_mode: padding_mode(c, at)?,
+    })
+}
+
+fn transposed<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::TransposedConvolution<N>> {
+    Ok(nn::TransposedConvolution {
+        weight: c.input(&format!("{at}weight"))?.clone(),
+        bias: c.optional(&format!("{at}bias")).cloned(),
+        options: transposed_of(c, at)?,
+    })
+}
+
+fn constant_pad<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::ConstantPad<N>> {
+    Ok(nn::ConstantPad { padding: ends_of(c, at)?, value: c.scalar_or(&format!("{at}value"), 0)? })
+}
+
+/// An interpolation of as many dimensions as the size or the factors have.
+fn upsample(c: &Invocation<'_>, at: &str) -> Result<Box<dyn Layer>> {
+    Ok(match interpolated_dims(c, at)? {
+        1 => Box::new(interpolate_of::<1>(c, at)?),
+        2 => Box::new(interpolate_of::<2>(c, at)?),
+        _ => Box::new(interpolate_of::<3>(c, at)?),
+    })
+}
 
 fn linear(c: &Invocation<'_>, at: &str) -> Result<Linear> {
     let weight = c.input(&format!("{at}weight"))?.clone();

@@ -194,7 +194,7 @@ pub(super) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<
 }
 
 /// An input with N dimensions, after channels and possibly a batch, which may be empty.
-fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
+pub(super) fn input<const N: usize>(g: &mut Gen, domain: Domain) -> Tensor {
     g.at_least_rank(N + 1);
     let spare = g.shape.len().saturating_sub(N + 2);
     g.shape.drain(..spare);

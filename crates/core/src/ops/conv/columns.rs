@@ -1,6 +1,7 @@
 //! Convolutions as matrix products: the elements of all windows are copied to columns (im2col). These are the composites of the
 //! convolution kernels.
 
+use super::exact;
 use super::geometry::Geometry;
 use crate::backend::{Kernel, Reduce};
 use crate::ops::window::Windows;
@@ -35,8 +36,7 @@ fn copy(op: &'static str, from: &Tensor, to: &Tensor) -> Result<()> {
 
 /// `x [n, C, D, H, W]` with its padding of zeros, without elements that no window reaches.
 fn padded(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
-    let is_inside = |d: usize| geometry.windows.low[d] == 0 && geometry.reach(d) <= geometry.windows.input[d];
-    if (0..3).all(is_inside) {
+    if !geometry.has_padding() {
         return Ok(x.clone());
     }
     let reach = [0, 1, 2].map(|d| geometry.reach(d));
@@ -88,6 +88,12 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, y: &Ten
     run(op, Kernel::Matmul, &inputs, &[y], Attributes::floats(&[1.0, 1.0]))
 }
 
+/// False if an element is infinite or NaN, or the sum overflows. A product of such a number with the zeros of a padding is no zero.
+fn is_finite(x: &Tensor) -> Result<bool> {
+    let sum = x.detach().sum_as(.., x.dtype().acc())?.cast(DType::F64)?.read()?;
+    Ok(sum.first_chunk().is_some_and(|&bytes| f64::from_ne_bytes(bytes).is_finite()))
+}
+
 /// The convolution.
 pub(super) fn conv(
     op: &'static str,
@@ -100,6 +106,9 @@ pub(super) fn conv(
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
     let Geometry { groups, outputs, .. } = *geometry;
     let x = volumes(x, geometry.windows.input)?;
+    if geometry.has_padding() && !is_finite(w)? {
+        return exact::conv(op, geometry, &x, w, bias)?.reshape(shape);
+    }
     let all = y.reshape((geometry.batch * groups, outputs, geometry.windows.outputs()))?;
     for (first, n) in parts(geometry, x.dtype(), most(geometry)) {
         let columns = columns(op, geometry, &x.narrow(0, first, n)?)?;
@@ -129,38 +138,18 @@ pub(super) fn conv_input(
     let (all, wide) = (volumes(&dx, geometry.windows.input)?, w.detach().cast(acc)?);
     let g = g.detach().reshape((batch * groups, outputs, geometry.windows.outputs()))?;
     let bias = bias.map(|bias| bias.detach().cast(acc)?.reshape((groups * channels, 1, 1, 1))).transpose()?;
-    let zeros = of_zeros(op, geometry, &wide)?;
     for (first, n) in parts(geometry, acc, most(geometry)) {
         let g = g.narrow(0, first * groups, n * groups)?.cast(acc)?;
         let shape = Shape::from([n * groups, channels * geometry.windows.window(), geometry.windows.outputs()]);
         let columns = Tensor::allocate(op, &shape, acc, g.device())?;
         product(op, &rows(geometry, &wide, n)?.t()?, &g, None, &columns)?;
         let mut part = sums(op, geometry, &columns, n)?;
-        for added in bias.iter().chain(&zeros) {
-            part = part.add(added)?;
+        if let Some(bias) = &bias {
+            part = part.add(bias)?;
         }
         copy(op, &part.cast(dtype)?, &all.with_layout(all.layout().narrow(0, first, n, 1)))?;
     }
     Ok(dx)
-}
-
-/// The products of zeros with the weights for which an element has no window: NaN if such a weight is not finite, else 0.
-/// `[1, C, D, H, W]`; `None` if all weights are finite.
-fn of_zeros(op: &'static str, geometry: &Geometry, w: &Tensor) -> Result<Option<Tensor>> {
-    let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
-    let odd = w.sub(w)?.ne_scalar(0.0)?.cast(w.dtype())?;
-    if odd.sum(..)?.item()? == 0.0 {
-        return Ok(None);
-    }
-    // The number of weights that are not finite: of a channel, and of the windows of an element.
-    let all = odd.reshape((groups, outputs, channels, windows.window()))?.sum([1, 3])?;
-    let one = Geometry { batch: 1, ..geometry.clone() };
-    let [depth, height, width] = windows.input;
-    let shape = Shape::from([1, groups * channels, depth, height, width]);
-    let ones = Tensor::ones((1, groups * outputs, windows.outputs()), w.dtype(), w.device())?;
-    let own = conv_input(op, &one, &ones, &odd, None, &shape)?;
-    let is_odd = own.lt(&all.reshape((1, groups * channels, 1, 1, 1))?)?;
-    is_odd.where_scalar(&own.full_like(f64::NAN)?, 0.0).map(Some)
 }
 
 /// Adds columns `[n G, C k, Q]` to `[n, C, D, H, W]`: each element gets the sum of its copies (col2im).
@@ -214,6 +203,9 @@ pub(super) fn conv_weight(
         sum = Some(to);
     }
     match sum {
+        Some(sum) if geometry.has_padding() && !is_finite(&sum)? => {
+            exact::conv_weight(op, geometry, &g, &x)?.cast(dtype)?.reshape(shape)
+        }
         Some(sum) => sum.cast(dtype)?.reshape(shape),
         None => Tensor::zeros(shape, dtype, g.device()),
     }

@@ -29,6 +29,12 @@ impl Geometry {
         }
     }
 
+    /// True if a window has elements in the padding.
+    pub(super) fn has_padding(&self) -> bool {
+        let is_inside = |d: usize| self.windows.low[d] == 0 && self.reach(d) <= self.windows.input[d];
+        !(0..3).all(is_inside)
+    }
+
     /// True if the windows are the single elements of the input, in order.
     pub(super) fn is_pointwise(&self) -> bool {
         let Windows { input, output, stride, low, .. } = self.windows;

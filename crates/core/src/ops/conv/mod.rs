@@ -5,6 +5,7 @@
 //! weight. The gradients of each are the other two (`maps.rs`).
 
 pub(super) mod columns;
+mod exact;
 mod geometry;
 mod maps;
 mod products;
@@ -17,6 +18,7 @@ use self::maps::{Maps, Names};
 use super::window::{Last, Window, Windows};
 use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
+use std::array;
 
 /// Zeros around the input of a convolution over `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,16 @@ impl<const N: usize> Default for Conv<N> {
     }
 }
 
+impl<const N: usize> Conv<N> {
+    /// The numbers of zeros before the first and after the last element of each dimension, for a weight of `N + 2` dimensions.
+    /// Errors of `op`: `Attr` as for a convolution; `Shape` for another weight.
+    pub fn ends(&self, op: &'static str, weight: &Tensor) -> Result<[[usize; 2]; N]> {
+        check_weight::<N>(op, weight)?;
+        let window = self.padding.window(op, extents(weight), self.stride, self.dilation)?;
+        Ok(array::from_fn(|d| [window.low[d], window.high[d]]))
+    }
+}
+
 /// A transposed convolution over the last `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTranspose<const N: usize> {
@@ -76,9 +88,10 @@ macro_rules! convolutions {
         impl Tensor {$(
             #[doc = concat!("The convolution, without a flip, of `[N, C, ", $extents, "]` or `[C, ", $extents, "]` with a weight")]
             #[doc = concat!("`[O, C / groups, k..]`, plus a bias `[O]`: `[N, O, ..]`, where an extent `L` becomes")]
-            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes; all operands have the same. Padding is
-            /// zeros, which give NaN with an infinite weight. Where the channels of the input or of the weight are last in memory
-            /// ([`to_channels_last`](Tensor::to_channels_last)), those of the output are, and gradients have the order of their tensors.
+            /// `floor((L + padding - dilation (k - 1) - 1) / stride) + 1`. Float dtypes; all operands have the same. Elements of the
+            /// padding add nothing, not even with an infinite weight. Where the channels of the input or of the weight are last in
+            /// memory ([`to_channels_last`](Tensor::to_channels_last)), those of the output are, and gradients have the order of their
+            /// tensors.
             ///
             /// Errors: `Dtype`; `Device`; `Attr` for a stride, dilation, kernel or number of groups of 0, for sizes that exceed
             /// the kernels' 32-bit indices, and for [`Padding::Same`] with a stride other than 1; `Shape` for ranks, channels or
@@ -170,6 +183,10 @@ fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor,
     let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     check_float(op, x)?;
     check_same(op, &operands)?;
+    check_weight::<N>(op, weight)
+}
+
+fn check_weight<const N: usize>(op: &'static str, weight: &Tensor) -> Result<()> {
     if weight.rank() != N + 2 {
         let message = format!("the weight {} has {} dimensions, expected {}", weight.shape(), weight.rank(), N + 2);
         return Err(Error::shape(op, message));

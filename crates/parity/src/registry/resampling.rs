@@ -1,0 +1,204 @@
+//! Padding, interpolation, and other orders of pixels and channels.
+
+use super::Class::Stages;
+use super::common::{one, with};
+use super::pooling::input;
+use super::{Invocation, Op};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{Interpolate, Interpolation, Pad, Target};
+use isograd_core::{Result, Tensor};
+use serde_json::{Value, json};
+
+pub(super) fn ops() -> Vec<Op> {
+    let real = Domain::Real;
+    vec![
+        Op::new("pad", |c| one(c.input("x")?.pad(&ends(c, "padding")?, pad_of(c, "mode")?)), pad_case)
+            .linear()
+            .fused()
+            .launches(2, 3),
+        Op::new("interpolate", |c| one(interpolated(c, c.input("x")?)), interpolate_case)
+            .class(Stages)
+            .linear()
+            .fused()
+            // The launches of `adaptive_avg_pool2d`, for areas.
+            .launches(1, 2),
+        // The case of the kernel table.
+        Op::new("upsample3d_nearest", |c| one(c.input("x")?.interpolate(interpolate_of::<3>(c, "")?)), nearest_case)
+            .also(&["interpolate"])
+            .linear()
+            .fused(),
+        with(
+            "pixel_shuffle",
+            |c, x| x.pixel_shuffle(c.size("upscale_factor")?),
+            real,
+            |g| shuffle_case(g, [true, false]),
+        )
+        .linear()
+        .picks(),
+        with(
+            "pixel_unshuffle",
+            |c, x| x.pixel_unshuffle(c.size("downscale_factor")?),
+            real,
+            |g| shuffle_case(g, [false, true]),
+        )
+        .linear()
+        .picks(),
+        with("channel_shuffle", |c, x| x.channel_shuffle(c.size("groups")?), real, channels_case).linear().picks(),
+    ]
+}
+
+/// Pairs of numbers, the ends of the last dimensions.
+fn pairs(v: &Value) -> Option<Vec<[isize; 2]>> {
+    let number = |v: &Value| v.as_i64().map(|v| v as isize);
+    v.as_array()?.iter().map(|v| Some([number(v.get(0)?)?, number(v.get(1)?)?])).collect()
+}
+
+fn ends(c: &Invocation<'_>, name: &str) -> Result<Vec<[isize; 2]>> {
+    c.get(name, "a list of pairs of integers", pairs)
+}
+
+/// The pairs of `N` dimensions.
+pub(super) fn ends_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[[isize; 2]; N]> {
+    c.get(&format!("{at}padding"), "a list of pairs of integers, one for each dimension", |v| pairs(v)?.try_into().ok())
+}
+
+const PADS: [(&str, Pad); 4] =
+    [("constant", Pad::ZEROS), ("reflect", Pad::Reflect), ("replicate", Pad::Replicate), ("circular", Pad::Circular)];
+
+/// The elements of a padding; a constant is the attribute `value`.
+fn pad_of(c: &Invocation<'_>, mode: &str) -> Result<Pad> {
+    match c.choice_or_first(mode, &PADS)? {
+        Pad::Constant(_) => Ok(Pad::Constant(c.scalar_or("value", 0)?)),
+        copies => Ok(copies),
+    }
+}
+
+/// The elements of a convolution's padding.
+pub(super) fn padding_mode(c: &Invocation<'_>, at: &str) -> Result<Pad> {
+    let [(_, zeros), others @ ..] = PADS;
+    let modes: Vec<(&str, Pad)> = [("zeros", zeros)].into_iter().chain(others).collect();
+    c.choice_or_first(&format!("{at}padding_mode"), &modes)
+}
+
+fn pad_case(g: &mut Gen) -> Case {
+    g.at_least_rank(1);
+    let (mode, _) = g.pick(&PADS);
+    if mode != "constant" {
+        g.not_empty();
+    }
+    let dims = 1 + g.below(g.shape.len().min(3));
+    let last = g.shape[g.shape.len() - dims..].to_vec();
+    let padding: Vec<[isize; 2]> = last.iter().map(|&extent| ends_for(g, mode, extent as isize)).collect();
+    Case::new(json!({"padding": padding, "mode": mode}), vec![("x", g.x(Domain::Real))])
+}
+
+/// The ends of a dimension: up to three elements more, or one less.
+fn ends_for(g: &mut Gen, mode: &str, extent: isize) -> [isize; 2] {
+    let least = if extent > 2 { -1 } else { 0 };
+    let ends = [0; 2].map(|_| g.pick(&[0, least, 1, 2, 3]));
+    let kept: isize = extent + ends.iter().map(|&n| n.min(0)).sum::<isize>();
+    let most = match mode {
+        "reflect" => kept - 1,
+        "circular" => kept,
+        _ => 3,
+    };
+    ends.map(|n| n.min(most))
+}
+
+const MODES: [(&str, Interpolation); 7] = [
+    ("nearest", Interpolation::Nearest),
+    ("nearest-exact", Interpolation::NearestExact),
+    ("linear", Interpolation::Linear),
+    ("bilinear", Interpolation::Linear),
+    ("trilinear", Interpolation::Linear),
+    ("bicubic", Interpolation::Cubic),
+    ("area", Interpolation::Area),
+];
+
+/// How many dimensions the size or the factors have.
+pub(super) fn interpolated_dims(c: &Invocation<'_>, at: &str) -> Result<usize> {
+    let [factors, size] = ["scale_factor", "size"].map(|name| format!("{at}{name}"));
+    let name = if c.has(&factors) { factors } else { size };
+    let count = |v: &Value| v.as_array().map(Vec::len).filter(|n| (1..=3).contains(n));
+    c.get(&name, "a list of 1 to 3 numbers", count)
+}
+
+fn interpolated(c: &Invocation<'_>, x: &Tensor) -> Result<Tensor> {
+    match interpolated_dims(c, "")? {
+        1 => x.interpolate(interpolate_of::<1>(c, "")?),
+        2 => x.interpolate(interpolate_of::<2>(c, "")?),
+        _ => x.interpolate(interpolate_of::<3>(c, "")?),
+    }
+}
+
+/// An interpolation, from attributes with the prefix `at`.
+pub(super) fn interpolate_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Interpolate<N>> {
+    let of = |name: &str| format!("{at}{name}");
+    let factors = |v: &Value| v.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>()?.try_into().ok();
+    let scale = c.optional_of(&of("scale_factor"), |c, name| c.get(name, "a factor for each dimension", factors))?;
+    let size = |v: &Value| v.as_array()?.iter().map(|v| Some(v.as_u64()? as usize)).collect::<Option<Vec<_>>>();
+    let size = |c: &Invocation<'_>, name: &str| c.get(name, "a size for each dimension", |v| size(v)?.try_into().ok());
+    let target = match scale {
+        Some(factors) => Target::Scale(factors),
+        None => Target::Size(size(c, &of("size"))?),
+    };
+    let mode = c.choice_or_first(&of("mode"), &MODES)?;
+    Ok(Interpolate { target, mode, align_corners: c.flag(&of("align_corners"))? })
+}
+
+/// Small images: fewer elements for more dimensions.
+fn images<const N: usize>(g: &mut Gen) -> Tensor {
+    let most = [9, 5, 3][N - 1];
+    let batch = g.pick(&[Some(0), Some(1), Some(2), None]);
+    let last: Vec<usize> = (0..N).map(|_| 1 + g.below(most)).collect();
+    let shape: Vec<usize> = batch.into_iter().chain([1 + g.below(3)]).chain(last).collect();
+    g.tensor(Domain::Real, &shape)
+}
+
+fn interpolate_case(g: &mut Gen) -> Case {
+    match g.below(3) {
+        0 => interpolation::<1>(g, &["nearest", "nearest-exact", "linear", "area"]),
+        1 => interpolation::<2>(g, &["nearest", "nearest-exact", "bilinear", "bicubic", "area"]),
+        _ => interpolation::<3>(g, &["nearest", "nearest-exact", "trilinear", "area"]),
+    }
+}
+
+fn interpolation<const N: usize>(g: &mut Gen, modes: &[&str]) -> Case {
+    let (x, mode) = (images::<N>(g), g.pick(modes));
+    let has_corners = mode.contains("linear") || mode == "bicubic";
+    let mut attributes = match g.coin() {
+        true => json!({"size": (0..N).map(|_| 1 + g.below(7)).collect::<Vec<_>>()}),
+        // A factor below 1 keeps at least one element.
+        false => json!({"scale_factor": (0..N).map(|_| g.pick(&[1.0, 1.5, 2.0, 2.7])).collect::<Vec<_>>()}),
+    };
+    attributes["mode"] = mode.into();
+    attributes["align_corners"] = (has_corners && g.coin()).into();
+    Case::new(attributes, vec![("x", x)])
+}
+
+fn nearest_case(g: &mut Gen) -> Case {
+    let x = input::<3>(g, Domain::Real);
+    let attributes = match g.coin() {
+        true => json!({"size": (0..3).map(|_| 1 + g.below(5)).collect::<Vec<_>>()}),
+        false => json!({"scale_factor": (0..3).map(|_| 1 + g.below(3)).collect::<Vec<_>>()}),
+    };
+    Case::new(attributes, vec![("x", x)])
+}
+
+/// Channels that are squares of pixels, or images of such squares.
+fn shuffle_case(g: &mut Gen, [of_channels, of_pixels]: [bool; 2]) -> Value {
+    g.at_least_rank(3);
+    let (r, n) = (1 + g.below(3), g.shape.len());
+    let [channels, pixels] = [(of_channels, r * r), (of_pixels, r)].map(|(is_split, n)| if is_split { n } else { 1 });
+    g.shape[n - 3] = channels * (1 + g.below(2));
+    g.shape[n - 2] = pixels * (1 + g.below(3));
+    g.shape[n - 1] = pixels * (1 + g.below(3));
+    json!({if of_channels { "upscale_factor" } else { "downscale_factor" }: r})
+}
+
+fn channels_case(g: &mut Gen) -> Value {
+    g.at_least_rank(2);
+    let groups = 1 + g.below(3);
+    g.shape[1] = groups * (1 + g.below(3));
+    json!({"groups": groups})
+}

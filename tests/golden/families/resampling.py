@@ -1,0 +1,148 @@
+"""Padding, interpolation, and other orders of pixels and channels."""
+
+import torch
+import torch.nn.functional as F
+
+from common import INF, NAN, OPS, f64, integers, normal
+
+
+def pad(x, *, padding, mode="constant", value=None):
+    # PyTorch pads the last dimension first. Its other modes than a constant need a batch and channels.
+    flat = [p for ends in reversed(padding) for p in ends]
+    if mode == "constant":
+        return F.pad(x, flat, mode, float(value) if isinstance(value, str) else value)
+    missing = len(padding) + 2 - x.dim()
+    for _ in range(missing):
+        x = x.unsqueeze(0)
+    y = F.pad(x, flat, mode)
+    for _ in range(missing):
+        y = y.squeeze(0)
+    return y
+
+
+def interpolate(x, *, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    size, scale_factor = [None if v is None else tuple(v) for v in (size, scale_factor)]
+    is_sample = x.dim() == len(size or scale_factor) + 1
+    x = x.unsqueeze(0) if is_sample else x
+    y = F.interpolate(x, size, scale_factor, mode, align_corners)
+    return y.squeeze(0) if is_sample else y
+
+
+OPS |= {
+    "pad": ("x", pad),
+    "interpolate": ("x", interpolate),
+    "upsample3d_nearest": ("x", interpolate),
+    "pixel_shuffle": ("x", lambda x, *, upscale_factor: F.pixel_shuffle(x, upscale_factor)),
+    "pixel_unshuffle": ("x", lambda x, *, downscale_factor: F.pixel_unshuffle(x, downscale_factor)),
+    "channel_shuffle": ("x", lambda x, *, groups: torch.channel_shuffle(x, groups)),
+}
+
+
+def cases(out):
+    pads(out)
+    interpolations(out)
+    nearest(out)
+    shuffles(out)
+
+
+def pads(out):
+    for n, shape in [(1, (2, 3, 5)), (2, (1, 2, 4, 3)), (3, (1, 1, 3, 2, 4))]:
+        x = {"x": normal(*shape)}
+        for mode in ["constant", "reflect", "replicate", "circular"]:
+            longest = [min(3, l - (mode == "reflect")) for l in shape[-n:]]
+            out.case(f"pad/{mode}_{n}d", x, padding=[[1, 2 if l > 1 else 1] for l in longest], mode=mode)
+            out.case(f"pad/{mode}_{n}d_longest", x, padding=[[l, l] for l in longest], mode=mode)
+            out.case(f"pad/{mode}_{n}d_one_end", x, padding=[[0, 0]] * (n - 1) + [[0, 1]], mode=mode)
+    x = {"x": normal(2, 3, 4)}
+    out.case("pad/constant_all", x, padding=[[1, 0], [0, 2], [1, 1]], value=1.5)
+    out.case("pad/constant_cut", x, padding=[[-1, 2], [1, -2]], value=-0.5)
+    out.case("pad/constant_cut_only", x, padding=[[-1, -1], [0, -2]])
+    out.case("pad/constant_nothing", x, padding=[[0, 0]])
+    out.case("pad/constant_of_nothing", {"x": normal(2, 0, 3)}, padding=[[1, 2], [0, 1]], value=2.0)
+    out.case("pad/constant_integers", {"x": integers(2, 3)}, padding=[[1, 1], [0, 2]], value=-7)
+    out.case("pad/constant_infinite", x, padding=[[1, 0]], value="inf")
+    out.case("pad/replicate_long", x, padding=[[9, 0]], mode="replicate")
+    out.case("pad/replicate_single", {"x": normal(2, 3, 1)}, padding=[[2, 3]], mode="replicate")
+    out.case("pad/circular_cut", x, padding=[[-1, 2]], mode="circular")
+    out.case("pad/replicate_cut", x, padding=[[2, -1], [-1, 3]], mode="replicate")
+    out.case("pad/reflect_cut", x, padding=[[-1, 1], [2, -1]], mode="reflect")
+    out.case("pad/reflect_sample", {"x": normal(3, 4)}, padding=[[3, 1]], mode="reflect")
+    special = {"x": f64([[[NAN, -0.0, INF], [-INF, 0.0, 1.0]]])}
+    for mode in ["constant", "reflect", "replicate", "circular"]:
+        out.case(f"pad/{mode}_special", special, padding=[[2, 2]], mode=mode)
+        out.case(f"pad/{mode}_no_batch", {"x": normal(0, 2, 3)}, padding=[[1, 2]], mode=mode, grads=[])
+    out.error("pad/reflect_as_long", "Shape", x, padding=[[4, 0]], mode="reflect")
+    out.error("pad/circular_longer", "Shape", x, padding=[[0, 5]], mode="circular")
+    out.error("pad/replicate_of_nothing", "Shape", {"x": normal(2, 3, 0)}, padding=[[1, 0]], mode="replicate")
+    out.error("pad/replicate_nothing_left", "Shape", x, padding=[[-2, -2]], mode="replicate")
+    out.error("pad/constant_below_nothing", "Shape", x, padding=[[-3, -2]])
+    out.error("pad/more_than_dimensions", "Shape", {"x": normal(3)}, padding=[[0, 0], [1, 0]])
+    out.error("pad/reflect_four", "Attr", {"x": normal(2, 2, 2, 2)}, padding=[[1, 1]] * 4, mode="reflect")
+    out.error("pad/fraction_of_integers", "Dtype", {"x": integers(3)}, padding=[[1, 0]], value=0.5)
+
+
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def interpolations(out):
+    for n, shape in [(1, (2, 3, 5)), (2, (1, 2, 4, 3)), (3, (1, 1, 3, 2, 4))]:
+        x = {"x": normal(*shape)}
+        larger, smaller = [2 * l + 1 for l in shape[-n:]], [max(1, l - 1) for l in shape[-n:]]
+        modes = ["nearest", "nearest-exact", LINEAR[n], "area"] + (["bicubic"] if n == 2 else [])
+        for mode in modes:
+            name = f"interpolate/{mode}_{n}d"
+            out.case(f"{name}_larger", x, size=larger, mode=mode)
+            out.case(f"{name}_smaller", x, size=smaller, mode=mode)
+            out.case(f"{name}_one", x, size=[1] * n, mode=mode)
+            out.case(f"{name}_factor", x, scale_factor=[2.0] * (n - 1) + [1.5], mode=mode)
+            if mode in (LINEAR[n], "bicubic"):
+                out.case(f"{name}_corners", x, size=larger, mode=mode, align_corners=True)
+                out.case(f"{name}_corners_one", x, size=[1] * n, mode=mode, align_corners=True)
+                out.case(f"{name}_corners_factor", x, scale_factor=[1.5] * n, mode=mode, align_corners=True)
+    x = {"x": normal(1, 2, 5, 7)}
+    for mode in ["nearest", "nearest-exact", "bilinear", "bicubic"]:
+        # The factor is not the ratio of the extents.
+        out.case(f"interpolate/{mode}_2d_uneven", x, scale_factor=[1.7, 0.6], mode=mode)
+        out.case(f"interpolate/{mode}_2d_same", x, size=[5, 7], mode=mode)
+        # PyTorch's gradient of a bicubic interpolation ignores the factor where the extents stay the same; its result does not.
+        grads = [] if mode == "bicubic" else None
+        out.case(f"interpolate/{mode}_2d_factor_same", x, scale_factor=[1.1, 1.0], mode=mode, grads=grads)
+        out.case(f"interpolate/{mode}_2d_single", {"x": normal(1, 2, 1, 1)}, size=[3, 2], mode=mode)
+        out.case(f"interpolate/{mode}_2d_sample", {"x": normal(2, 3, 4)}, size=[4, 2], mode=mode)
+        out.case(f"interpolate/{mode}_2d_no_batch", {"x": normal(0, 2, 3, 4)}, size=[4, 2], mode=mode, grads=[])
+    image = {"x": normal(1, 2, 3, 4)}
+    out.error("interpolate/corners_of_nearest", "Attr", image, size=[4, 4], align_corners=True)
+    out.error("interpolate/bicubic_1d", "Attr", {"x": normal(1, 2, 3)}, size=[4], mode="bicubic")
+    out.error("interpolate/size_0", "Shape", image, size=[4, 0])
+    out.error("interpolate/factor_to_0", "Shape", image, scale_factor=[1.0, 0.2])
+    out.error("interpolate/factor_0", "Attr", image, scale_factor=[1.0, 0.0])
+    out.error("interpolate/of_nothing", "Shape", {"x": normal(1, 2, 0, 4)}, size=[4, 4])
+    out.error("interpolate/rank", "Shape", {"x": normal(3, 4)}, size=[4, 4])
+    out.error("interpolate/integers", "Dtype", {"x": integers(1, 2, 3, 4)}, size=[4, 4])
+
+
+def nearest(out):
+    x = {"x": normal(2, 2, 2, 3, 2)}
+    out.case("upsample3d_nearest/factors", x, scale_factor=[2.0, 1.0, 3.0])
+    out.case("upsample3d_nearest/size", x, size=[3, 7, 5])
+    out.case("upsample3d_nearest/sample", {"x": normal(2, 2, 3, 2)}, scale_factor=[2.0, 2.0, 2.0])
+    counted = torch.arange(3, dtype=torch.float64).reshape(1, 1, 1, 1, 3)
+    table = f64([[[[[0.0, 0.0, 1.0, 1.0, 2.0]]]]])
+    out.literal("upsample3d_nearest/rounded_down", {"x": counted}, [table], {"x": f64([[[[[2.0, 2.0, 1.0]]]]])}, size=[1, 1, 5])
+
+
+def shuffles(out):
+    out.case("pixel_shuffle/2", {"x": normal(2, 8, 3, 2)}, upscale_factor=2)
+    out.case("pixel_shuffle/3_sample", {"x": normal(9, 2, 1)}, upscale_factor=3)
+    out.case("pixel_shuffle/more", {"x": normal(2, 1, 4, 2, 2)}, upscale_factor=2)
+    out.case("pixel_unshuffle/2", {"x": normal(2, 3, 4, 2)}, downscale_factor=2)
+    out.case("pixel_unshuffle/3_sample", {"x": normal(2, 3, 6)}, downscale_factor=3)
+    out.case("channel_shuffle/2", {"x": normal(2, 6, 2, 3)}, groups=2)
+    out.case("channel_shuffle/3", {"x": normal(1, 6, 2, 1)}, groups=3)
+    out.error("pixel_shuffle/channels", "Shape", {"x": normal(1, 6, 2, 2)}, upscale_factor=2)
+    out.error("pixel_shuffle/factor_0", "Attr", {"x": normal(1, 4, 2, 2)}, upscale_factor=0)
+    out.error("pixel_shuffle/rank", "Shape", {"x": normal(4, 2)}, upscale_factor=2)
+    out.error("pixel_unshuffle/extent", "Shape", {"x": normal(1, 4, 2, 3)}, downscale_factor=2)
+    out.error("channel_shuffle/channels", "Shape", {"x": normal(1, 5, 2, 3)}, groups=2)
+    out.error("channel_shuffle/groups_0", "Attr", {"x": normal(1, 4, 2, 3)}, groups=0)
+    out.error("channel_shuffle/rank", "Shape", {"x": normal(4)}, groups=2)
