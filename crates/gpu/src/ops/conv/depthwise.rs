@@ -162,6 +162,6 @@ fn turned(geometry: &conv::Geometry) -> Option<conv::Geometry> {
     for (d, low) in low.iter_mut().enumerate() {
         *low = ((windows.kernel[d] - 1) * windows.dilation[d]).checked_sub(windows.low[d])?;
     }
-    let windows = Windows { input: windows.output, output: windows.input, low, high: [0; 3], ..windows.clone() };
+    let windows = Windows { input: windows.output, output: windows.input, low, high: [0; 3], ..*windows };
     Some(conv::Geometry { windows, ..geometry.clone() })
 }
