@@ -109,7 +109,7 @@ fn check(op: &'static str, q: &Tensor, k: &Tensor, v: &Tensor, attention: &Atten
     }
     let scores = Shape::from([q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]]);
     scores.check(op)?;
-    attention.mask.as_ref().map(|mask| check_mask(op, mask, q, &scores)).transpose()
+    attention.mask.as_ref().map(|mask| check_mask(op, mask, [q, k, v], &scores)).transpose()
 }
 
 /// True if heads of queries are evenly divided among heads of keys.
@@ -117,14 +117,15 @@ fn is_multiple(queries: usize, keys: usize) -> bool {
     if keys == 0 { queries == 0 } else { queries.is_multiple_of(keys) }
 }
 
-fn check_mask(op: &'static str, mask: &Tensor, q: &Tensor, scores: &Shape) -> Result<Tensor> {
+fn check_mask(op: &'static str, mask: &Tensor, [q, k, v]: [&Tensor; 3], scores: &Shape) -> Result<Tensor> {
     check_device(op, &[q, mask])?;
     if ![DType::Bool, DType::F32, q.dtype()].contains(&mask.dtype()) {
         let message = format!("the mask is {}, expected bool, f32 or the dtype of q", describe(&[mask]));
         return Err(Error::dtype(op, message));
     }
     if mask.shape().broadcast(scores).ok().as_ref() != Some(scores) {
-        return Err(Error::shape(op, format!("the mask {} does not broadcast to {scores}", mask.shape())));
+        let message = format!("the mask {} does not broadcast to {scores}", mask.shape());
+        return Err(Error::shape(op, format!("{message}, the scores of {}", describe(&[q, k, v]))));
     }
     let mut dims = Dims::from_elem(1, 4 - mask.rank());
     dims.extend_from_slice(mask.dims());

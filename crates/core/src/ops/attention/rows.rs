@@ -73,12 +73,13 @@ impl Problem {
         Problem { q: self.q.detach(), k: self.k.detach(), v: self.v.detach(), mask, ..self.clone() }
     }
 
-    /// The same problem in the accumulation dtype.
+    /// The same problem in the accumulation dtype. The order of a product's sums may depend on strides, so that there are none.
     fn wide(&self) -> Result<Problem> {
         let acc = self.q.dtype().acc();
+        let plain = |x: &Tensor| x.cast(acc)?.contiguous();
         let cast = |mask: &Tensor| if mask.dtype().is_float() { mask.cast(acc) } else { Ok(mask.clone()) };
         let mask = self.mask.as_ref().map(cast).transpose()?;
-        Ok(Problem { q: self.q.cast(acc)?, k: self.k.cast(acc)?, v: self.v.cast(acc)?, mask, ..self.clone() })
+        Ok(Problem { q: plain(&self.q)?, k: plain(&self.k)?, v: plain(&self.v)?, mask, ..self.clone() })
     }
 
     fn device(&self) -> &Device {
@@ -185,7 +186,7 @@ impl Problem {
         let all = 0..self.keys();
         let keys = if sums.mask.is_some() { all } else { self.band.keys(rows, self.keys()) };
         let of_rows = |x: &Tensor| x.narrow(2, rows.start, rows.len());
-        let (g, o) = (of_rows(&arriving.dy)?.cast(acc)?, of_rows(&arriving.o)?.cast(acc)?);
+        let (g, o) = (of_rows(&arriving.dy)?.cast(acc)?.contiguous()?, of_rows(&arriving.o)?.cast(acc)?);
         let lse = of_rows(&arriving.lse)?.unsqueeze(3)?;
         let (k, v) = (self.k.narrow(2, keys.start, keys.len())?, self.v.narrow(2, keys.start, keys.len())?);
         let lse = lse.eq_scalar(f64::NEG_INFINITY)?.where_cond(&lse.zeros_like()?, &lse)?;
@@ -208,7 +209,8 @@ impl Problem {
         }
         let ds = p.mul(&dp.sub(&delta)?)?;
         if let Some(dmask) = &sums.mask {
-            part(dmask, 2, rows, self.queries())?.add_(&ds.sum_to_size(part(dmask, 2, rows, self.queries())?.shape())?)?;
+            part(dmask, 2, rows, self.queries())?
+                .add_(&ds.sum_to_size(part(dmask, 2, rows, self.queries())?.shape())?)?;
         }
         let ds = self.grouped(&ds)?;
         if let Some(dk) = &sums.k {
