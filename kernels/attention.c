@@ -7,27 +7,17 @@
 // GRID: 8 or 16, threads along a side of a tile
 // THREADS: GRID^2
 // TEAM: GRID, threads that share a row of scores
-// T: f16, bf16 or f32, dtype of q, k, v, o and their gradients
 // ACC: f32
-// INTS: 24, length of `p`
 // DIM: D, rounded up to a multiple of GRID
 // VECTOR: 1 or 4, elements of a word
 // WORD: u16 .. u32x4, type of a word
-// MASK: bool (false excludes a key), or the dtype of floats that are added to scores; not defined without a mask
-// ADDS_MASK: flag, the mask has floats
-// DROPOUT: flag, weights are multiplied by 0 or `kept`
-// BASE: flag, numbers in memory are added to the generator's state
 // OUTPUT, DELTA, QUERIES, KEYS: flag, the kernel: attention, attention_delta, attention_queries, attention_keys
 // HAS_DLSE: flag, for attention_delta: the logarithms have a gradient
-//
-// p: Tq, Tk, D, Hq, Hq / Hk, tiles, low, high (query i attends to keys from i + low to i + high); strides of batches, heads and rows of
-// q, k, v and dy; strides of batches, heads, queries and keys of the mask
-
-#include "philox.h"
-
-typedef STORAGE(T) S;
+// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, p: as in attention.h
 
 #define TILE (4 * GRID)
+#include "attention.h"
+
 // 16 bytes of padding per row of local memory, against bank conflicts.
 #define PITCH (TILE + 4)
 #define CHUNK 16
@@ -38,14 +28,6 @@ typedef STORAGE(T) S;
 // The first row and the first column of a thread's scores.
 #define OWN_ROW (LANE / GRID * 4)
 #define OWN_COLUMN (LANE % GRID * 4)
-
-#define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
-
-#define QUERY_STRIDES 8
-#define KEY_STRIDES 11
-#define VALUE_STRIDES 14
-#define DY_STRIDES 17
-#define MASK_STRIDES 20
 
 typedef union {
     WORD all;
@@ -58,21 +40,6 @@ typedef union {
     u32x4 word;
     A each[4];
 } Quad;
-
-// Rows of a factor: the first, the distance between them, and their number in memory.
-typedef struct {
-    GLOBAL const S *x;
-    i64 step;
-    int count;
-} Rows;
-
-FUNCTION Rows rows_of(GLOBAL const S *x, Ints p, int strides, i64 batch, i64 head, int row, int end) {
-    Rows rows;
-    rows.step = p.v[strides + 2];
-    rows.x = x + (batch * p.v[strides] + head * p.v[strides + 1] + row * rows.step);
-    rows.count = end - row < TILE ? end - row : TILE;
-    return rows;
-}
 
 FUNCTION void read_word(A *v, Rows rows, int row, int column, int width) {
     int is_inside = row < rows.count && column < width;
@@ -148,55 +115,6 @@ FUNCTION void put_results(GLOBAL S *to, const A *sums, int rows, int width, A fa
         }
     }
 }
-
-#ifdef MASK
-typedef STORAGE(MASK) M;
-#define MASK_ARGUMENTS , GLOBAL const M *mask
-#define MASK_VALUES , mask
-#else
-#define MASK_ARGUMENTS
-#define MASK_VALUES
-#endif
-
-// A score: -infinity for a query or key that is not there, and for a masked key.
-FUNCTION A masked(A score, Ints p, i64 batch, i64 head, int query, int key MASK_ARGUMENTS) {
-    int distance = key - query;
-    if (query >= (int)p.v[0] || key >= (int)p.v[1] || distance < (int)p.v[6] || distance > (int)p.v[7]) return LOWEST;
-#ifdef MASK
-    i64 at = batch * p.v[MASK_STRIDES] + head * p.v[MASK_STRIDES + 1] + query * p.v[MASK_STRIDES + 2] + key * p.v[MASK_STRIDES + 3];
-#ifdef ADDS_MASK
-    score += (A)LOAD(MASK, mask, at);
-#else
-    if (!mask[at]) return LOWEST;
-#endif
-#endif
-    return score;
-}
-
-#ifdef DROPOUT
-#define DROPOUT_ARGUMENTS , GLOBAL const i64 *base, i64 seed, i64 offset, i64 stream, i64 threshold, A kept
-#define DROPOUT_VALUES , base, seed, offset, stream, threshold, kept
-
-// The factors of the weights of a query and four adjacent keys, `step` apart in v.
-FUNCTION void factors(A *v, int step, i64 element DROPOUT_ARGUMENTS) {
-    u64 block = (u64)offset + (u64)(element >> 2);
-    u32 draws[8], last = (u32)(threshold - 1);
-    Draws first = draws_of(base, block, seed, stream), second = draws_of(base, block + 1, seed, stream);
-    EACH(i, 4) {
-        draws[i] = first.v[i];
-        draws[i + 4] = second.v[i];
-    }
-    if (element & 1) EACH(i, 7) draws[i] = draws[i + 1];
-    if (element & 2) EACH(i, 6) draws[i] = draws[i + 2];
-    EACH(i, 4) v[i * step] = draws[i] <= last ? kept : (A)0;
-}
-#else
-#define DROPOUT_ARGUMENTS
-#define DROPOUT_VALUES
-#endif
-
-// The number in the score matrix of a query and a key.
-#define ELEMENT(query, key) (((batch * p.v[3] + head) * p.v[0] + (query)) * p.v[1] + (key))
 
 #ifdef OUTPUT
 KERNEL(attention)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,

@@ -54,7 +54,41 @@ def attention(q, k, v, mask=None, *, causal="none", scale=None, window=None, p=0
     return y
 
 
-OPS |= {"scaled_dot_product_attention": ("q k v mask", attention)}
+def multi_head(query, key, value, weights, bias, out_weight, out_bias, mask, key_padding_mask, heads, causal, p, seed):
+    """Rows without a key are 0 before the last projection, where PyTorch's module has NaN."""
+    bias = torch.zeros(3 * query.shape[2], dtype=query.dtype) if bias is None else bias
+    q, k, v = (
+        F.linear(x, w, b).unflatten(2, (heads, -1)).transpose(1, 2) for x, w, b in zip((query, key, value), weights, bias.chunk(3))
+    )
+    if key_padding_mask is not None:
+        kept = ~key_padding_mask[:, None, None, :]
+        mask = kept if mask is None else torch.where(kept, mask, -INF) if mask.is_floating_point() else kept & mask
+    y = attention(q, k, v, mask, causal=causal, p=p, seed=seed)
+    return F.linear(y.transpose(1, 2).flatten(2), out_weight, out_bias)
+
+
+def multi_head_attention(
+    query, key, value, out_weight, weight=None, q_weight=None, k_weight=None, v_weight=None, bias=None, out_bias=None, mask=None,
+    key_padding_mask=None, *, heads, causal="none", p=0.0, seed=0,
+):
+    weights = (q_weight, k_weight, v_weight) if weight is None else weight.chunk(3)
+    return multi_head(query, key, value, weights, bias, out_weight, out_bias, mask, key_padding_mask, heads, causal, p, seed)
+
+
+def cross_attention(
+    query, context, out_weight, weight=None, q_weight=None, k_weight=None, v_weight=None, bias=None, out_bias=None, mask=None,
+    key_padding_mask=None, *, heads, causal="none", p=0.0, seed=0,
+):
+    weights = (q_weight, k_weight, v_weight) if weight is None else weight.chunk(3)
+    return multi_head(query, context, context, weights, bias, out_weight, out_bias, mask, key_padding_mask, heads, causal, p, seed)
+
+
+PARAMETERS = "weight q_weight k_weight v_weight bias out_weight out_bias mask"
+OPS |= {
+    "scaled_dot_product_attention": ("q k v mask", attention),
+    "multi_head_attention": (f"query key value {PARAMETERS}", multi_head_attention),
+    "cross_attention": (f"query context {PARAMETERS}", cross_attention),
+}
 
 
 def operands(b=2, hq=2, hk=2, tq=3, tk=5, d=4, dv=None):
@@ -110,3 +144,35 @@ def cases(out):
     out.error(f"{op}/mixed_dtypes", "Dtype", plain | {"v": normal(2, 2, 5, 4).to(F32)})
     out.error(f"{op}/integers", "Dtype", {name: integers(*x.shape) for name, x in plain.items()})
     out.error(f"{op}/dropout_above_1", "Attr", plain, p=1.5)
+    of_heads(out)
+
+
+def of_heads(out):
+    op, e = "multi_head_attention", 4
+    packed = {"weight": normal(3 * e, e), "bias": normal(3 * e), "out_weight": normal(e, e), "out_bias": normal(e)}
+    separate = {"q_weight": normal(e, e), "k_weight": normal(e, 3), "v_weight": normal(e, 2)} | {"out_weight": normal(e, e)}
+    plain = {"query": normal(2, 3, e), "key": normal(2, 5, e), "value": normal(2, 5, e)}
+    ignored = {"key_padding_mask": mask([[False, True, False, False, True], [True] * 5])}
+    some = {"mask": mask([[True, False, True, True, False], [False] * 5, [True] * 5])}
+    for heads in 1, 2:
+        out.case(f"{op}/heads_{heads}", plain | packed, heads=heads)
+    other = {"query": normal(2, 3, e), "key": normal(2, 5, 3), "value": normal(2, 5, 2)}
+    out.case(f"{op}/separate", other | separate, heads=2)
+    out.case(f"{op}/separate_bias", other | separate | {"bias": normal(3 * e)}, heads=2, causal="top_left")
+    out.case(f"{op}/ignored_keys", plain | packed | ignored, heads=2)
+    out.case(f"{op}/ignored_keys_and_mask", plain | packed | ignored | some, heads=2)
+    out.case(f"{op}/ignored_keys_and_float_mask", plain | packed | ignored | {"mask": normal(2, 3, 5)}, heads=2)
+    out.case(f"{op}/dropout", plain | packed, heads=2, p=0.4, seed=3)
+    out.error(f"{op}/heads_3", "Attr", plain | packed, heads=3)
+    out.error(f"{op}/heads_0", "Attr", plain | packed, heads=0)
+    out.error(f"{op}/packed_widths", "Shape", other | packed, heads=2)
+    out.error(f"{op}/bias", "Shape", plain | packed | {"bias": normal(e)}, heads=2)
+    out.error(f"{op}/padding_shape", "Shape", plain | packed | {"key_padding_mask": mask([[True]])}, heads=2)
+    out.error(f"{op}/padding_dtype", "Dtype", plain | packed | {"key_padding_mask": integers(2, 5)}, heads=2)
+    out.error(f"{op}/rank", "Shape", plain | packed | {"query": normal(3, e)}, heads=2)
+    op, context = "cross_attention", {"query": normal(2, 3, e), "context": normal(2, 5, 3)}
+    out.case(f"{op}/packed", {"query": normal(2, 3, e), "context": normal(2, 5, e)} | packed, heads=2)
+    both = separate | {"v_weight": normal(e, 3), "bias": normal(3 * e)}
+    out.case(f"{op}/separate", context | both, heads=2)
+    out.case(f"{op}/ignored_keys", context | both | ignored, heads=4)
+    out.error(f"{op}/batches", "Shape", context | both | {"context": normal(1, 5, 3)}, heads=2)

@@ -36,7 +36,7 @@ pub mod unscale;
 mod view;
 pub mod window;
 
-pub use attention::{Attention, Causal};
+pub use attention::{Attention, Causal, MultiHead, Projection};
 pub use binary::Rounding;
 pub use channel_norm::{Running, Statistics};
 pub use conv::{Conv, ConvTranspose, Padding};

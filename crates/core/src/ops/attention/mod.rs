@@ -6,9 +6,11 @@
 mod band;
 mod dropout;
 pub mod flash;
+mod multi_head;
 mod rows;
 
 pub use self::band::Causal;
+pub use self::multi_head::{MultiHead, Projection};
 
 use self::band::Band;
 use self::dropout::Kept;
