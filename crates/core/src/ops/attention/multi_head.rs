@@ -75,7 +75,12 @@ fn multi_head(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Res
     let [q, k, v] = [heads(&q, of.heads)?, heads(&k, of.heads)?, heads(&v, of.heads)?];
     let o = q.scaled_dot_product_attention(&k, &v, &attention).map_err(|e| e.of(op))?;
     let o = o.transpose(1, 2)?.reshape(inputs[0].shape())?;
-    o.linear(of.out_weight, of.out_bias)
+    linear(&o, of.out_weight, of.out_bias)
+}
+
+/// The order of a product's sums may depend on strides, so that there are none.
+fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    x.contiguous()?.linear(&w.contiguous()?, bias)
 }
 
 fn check(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<()> {
@@ -124,7 +129,7 @@ fn project(inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<[Tensor; 3]> {
     let bias = |first: usize, n: usize| of.bias.map(|bias| part(bias, first, n)).transpose();
     let weights = match of.weight {
         Projection::Separate(weights) => {
-            let of_one = |i: usize| inputs[i].linear(weights[i], bias(i, 1)?.as_ref());
+            let of_one = |i: usize| linear(inputs[i], weights[i], bias(i, 1)?.as_ref());
             return Ok([of_one(0)?, of_one(1)?, of_one(2)?]);
         }
         Projection::Packed(weights) => weights,
@@ -133,7 +138,7 @@ fn project(inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<[Tensor; 3]> {
     while found.len() < 3 {
         let first = found.len();
         let n = inputs[first..].iter().take_while(|x| Arc::ptr_eq(&x.0, &inputs[first].0)).count();
-        let y = inputs[first].linear(&part(weights, first, n)?, bias(first, n)?.as_ref())?;
+        let y = linear(inputs[first], &part(weights, first, n)?, bias(first, n)?.as_ref())?;
         for i in 0..n {
             found.push(if n == 1 { y.clone() } else { y.narrow(2, i * e, e)? });
         }
