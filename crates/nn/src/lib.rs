@@ -4,6 +4,7 @@
 //! [`Activation`] is the activation of [`Linear::forward_with`].
 
 mod activation;
+mod attention;
 mod checkpoint;
 mod clip;
 mod conv;
@@ -22,6 +23,7 @@ mod scaler;
 pub mod schedule;
 
 pub use activation::*;
+pub use attention::*;
 pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
 pub use conv::*;

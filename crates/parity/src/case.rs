@@ -55,6 +55,16 @@ impl Case {
         Ok(Case { inputs, ..self.clone() })
     }
 
+    /// The same call without the attributes and inputs of these names.
+    pub fn without(&self, names: &[&str]) -> Case {
+        let mut case = self.clone();
+        case.inputs.retain(|(name, _)| !names.contains(&name.as_str()));
+        if let Value::Object(attributes) = &mut case.attributes {
+            attributes.retain(|name, _| !names.contains(&name.as_str()));
+        }
+        case
+    }
+
     /// The same call with each float input replaced.
     pub fn map_floats(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Case> {
         self.map(|t| if t.dtype().is_float() { f(t) } else { Ok(t.clone()) })

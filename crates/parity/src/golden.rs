@@ -16,8 +16,9 @@ macro_rules! families {
 }
 
 families! {
-    "activation" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing" "loss"
-    "matmul" "normalization" "optimizer" "pooling" "reduction" "resampling" "scalars" "sequence" "shapes" "table28" "unary" "utility"
+    "activation" "attention" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing"
+    "loss" "matmul" "normalization" "optimizer" "pooling" "reduction" "resampling" "scalars" "sequence" "shapes" "table28" "unary"
+    "utility"
 }
 
 /// All cases.

@@ -1,5 +1,6 @@
 //! The ops, one file per family. The gradient of an op stands under its forward function.
 
+pub mod attention;
 mod binary;
 pub mod channel_norm;
 mod compare;
@@ -39,6 +40,7 @@ pub mod unscale;
 mod view;
 pub mod window;
 
+pub use attention::{Attention, Causal, MultiHead, Projection};
 pub use binary::Rounding;
 pub use channel_norm::{Running, Statistics};
 pub use conv::{Conv, ConvTranspose, Padding};

@@ -1,5 +1,6 @@
 //! Kernels by family: which one a call takes, and its launches.
 
+mod attention;
 mod batch_norm;
 mod conv;
 mod cross_entropy;

@@ -1,6 +1,7 @@
 //! Every op by name: its call with attributes from a file, and its properties for the generated tests.
 
 mod activation;
+mod attention;
 mod binary;
 mod common;
 mod comparison;
@@ -58,6 +59,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("pooling", pooling::ops()),
         ("resampling", resampling::ops()),
         ("sequence", sequence::ops()),
+        ("attention", attention::ops()),
         ("random", random::ops()),
         ("optimizer", optimizer::ops()),
     ];
@@ -133,6 +135,8 @@ pub struct Op {
     pub bench: Vec<Bench>,
     /// The reason why 16-bit results are not compared with f64.
     pub wide: Option<&'static str>,
+    /// Attributes and inputs that calls with NaN and infinities leave out, because their results there are unspecified.
+    pub finite: &'static [&'static str],
     /// The inputs that it changes in place; by default a call changes copies of them.
     pub changes: Option<Changes>,
     /// For a module: builds its layer, and runs a built layer.
@@ -225,6 +229,7 @@ impl Op {
             launches: [1, 1],
             bench: Vec::new(),
             wide: None,
+            finite: &[],
             changes: None,
             layer: None,
         }
@@ -309,6 +314,12 @@ impl Op {
 
     fn wide(mut self, why: &'static str) -> Op {
         self.wide = Some(why);
+        self
+    }
+
+    /// Names attributes and inputs with which the results for NaN and infinities are unspecified.
+    fn finite(mut self, names: &'static [&'static str]) -> Op {
+        self.finite = names;
         self
     }
 

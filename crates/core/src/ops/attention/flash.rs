@@ -1,0 +1,150 @@
+//! The kernels of attention: one for the output, and one for all gradients, in memory that grows with the sequences alone.
+
+use super::band::Band;
+use super::dropout::Kept;
+use super::rows::{Gradient, Problem};
+use crate::fused::{Fused, run_fused};
+use crate::{Result, RngState, Shape, Tensor};
+
+/// The largest D of the kernels.
+pub const WIDEST: usize = 256;
+
+/// Inputs: q `[B, Hq, Tq, D]`, k and v `[B, Hk, Tk, D]`, all contiguous in the last dimension; where present, a mask of any strides
+/// that is expanded to `[B, Hq, Tq, Tk]`; where present, an i64 `[3]` that is added to the generator's state. Outputs: the result
+/// `[B, Hq, Tq, D]`, and the logarithms of sums `[B, Hq, Tq]` in the accumulation dtype.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlashAttention {
+    /// The keys that a query attends to.
+    pub band: Band,
+    /// The factor of the scores.
+    pub scale: f64,
+    /// True if there is a mask.
+    pub has_mask: bool,
+    /// The draws that decide which weights are kept, if there is dropout.
+    pub dropout: Option<Draws>,
+}
+
+/// The draws of dropout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draws {
+    /// The state of the generator at the first draw.
+    pub state: RngState,
+    /// Draws below this number keep a weight; up to 2^32.
+    pub threshold: i64,
+    /// The factor of kept weights.
+    pub scale: f64,
+}
+
+/// Inputs: the gradient of the result; the gradient of the logarithms, where present; the result; the logarithms; then the inputs
+/// of [`FlashAttention`]. The first and third are contiguous in the last dimension. Outputs: the gradients of q, and of k and v, as
+/// far as they are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlashAttentionBackward {
+    /// The forward kernel.
+    pub forward: FlashAttention,
+    /// True if the logarithms have a gradient.
+    pub has_dlse: bool,
+    /// True if the gradient of q is wanted.
+    pub queries: bool,
+    /// True if the gradients of k and v are wanted.
+    pub keys: bool,
+}
+
+impl FlashAttention {
+    fn of(problem: &Problem) -> FlashAttention {
+        let draws = |kept: &Kept| Draws { state: kept.draw.state, threshold: kept.threshold, scale: kept.scale };
+        FlashAttention {
+            band: problem.band,
+            scale: problem.scale,
+            has_mask: problem.mask.is_some(),
+            dropout: problem.kept.as_ref().map(draws),
+        }
+    }
+
+    /// The problem of the kernel's inputs.
+    fn problem(&self, inputs: &[Tensor]) -> Problem {
+        let [q, k, v] = [0, 1, 2].map(|i| inputs[i].clone());
+        let dims = [q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]];
+        let base = inputs.get(3 + usize::from(self.has_mask));
+        let kept = |d: Draws| Kept::from_state(d.state, base, d.threshold, d.scale, dims);
+        let mask = self.has_mask.then(|| inputs[3].clone());
+        Problem { q, k, v, mask, band: self.band, scale: self.scale, kept: self.dropout.map(kept) }
+    }
+}
+
+impl Fused for FlashAttention {
+    fn name(&self) -> &'static str {
+        "flash_attention"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (o, lse) = self.problem(inputs).composite()?;
+        Ok(vec![Some(o), Some(lse)])
+    }
+}
+
+impl Fused for FlashAttentionBackward {
+    fn name(&self) -> &'static str {
+        "flash_attention_backward"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (outputs, operands) = inputs.split_at(3 + usize::from(self.has_dlse));
+        let dlse = self.has_dlse.then(|| outputs[1].clone());
+        let [o, lse] = [2, 1].map(|back| outputs[outputs.len() - back].clone());
+        let arriving = Gradient { dy: outputs[0].clone(), dlse, o, lse };
+        let wanted = [self.queries, self.keys, self.keys, false];
+        let found = self.forward.problem(operands).gradients_by_blocks(&arriving, wanted)?;
+        Ok(found.into_iter().flatten().map(Some).collect())
+    }
+}
+
+/// A tensor that is contiguous in the last dimension.
+fn whole(x: &Tensor) -> Result<Tensor> {
+    let (x, last) = (x.detach(), x.rank() - 1);
+    if x.layout().strides()[last] == 1 { Ok(x) } else { x.contiguous() }
+}
+
+/// q, k, v and, where present, the expanded mask and the state on the device.
+fn operands(problem: &Problem) -> Result<Vec<Tensor>> {
+    let Problem { q, k, v, mask, kept, .. } = problem;
+    let mut all = [q, k, v].into_iter().map(whole).collect::<Result<Vec<_>>>()?;
+    let scores = Shape::from([q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]]);
+    all.extend(mask.iter().map(|mask| mask.with_layout(mask.layout().expand(&scores))));
+    all.extend(kept.iter().flat_map(|kept| kept.draw.base.clone()));
+    Ok(all)
+}
+
+/// The result and the logarithms of sums.
+pub(super) fn forward(op: &'static str, problem: &Problem) -> Result<(Tensor, Tensor)> {
+    let (q, inputs) = (&problem.q, operands(problem)?);
+    let o = Tensor::allocate(op, q.shape(), q.dtype(), q.device())?;
+    let lse = Tensor::allocate(op, &Shape::new(&q.dims()[..3]), q.dtype().acc(), q.device())?;
+    run_fused(op, &FlashAttention::of(problem), &inputs.iter().collect::<Vec<_>>(), &[&o, &lse])?;
+    Ok((o, lse))
+}
+
+/// The gradients of q, k and v, where they are wanted.
+pub(super) fn backward(
+    op: &'static str,
+    problem: &Problem,
+    arriving: &Gradient,
+    wanted: [bool; 4],
+) -> Result<[Option<Tensor>; 4]> {
+    let Gradient { dy, dlse, o, lse } = arriving;
+    let dlse = dlse.as_ref().map(Tensor::contiguous).transpose()?;
+    let mut inputs = vec![whole(dy)?];
+    inputs.extend(dlse.iter().map(Tensor::detach));
+    inputs.extend([o.detach(), lse.detach()]);
+    inputs.extend(operands(problem)?);
+    let (queries, keys) = (wanted[0], wanted[1] || wanted[2]);
+    let fused =
+        FlashAttentionBackward { forward: FlashAttention::of(problem), has_dlse: dlse.is_some(), queries, keys };
+    let empty = |is: bool, x: &Tensor| is.then(|| Tensor::allocate(op, x.shape(), x.dtype(), x.device())).transpose();
+    let [dq, dk, dv] = [empty(queries, &problem.q)?, empty(keys, &problem.k)?, empty(keys, &problem.v)?];
+    let outputs: Vec<&Tensor> = [&dq, &dk, &dv].into_iter().flatten().collect();
+    if !outputs.is_empty() {
+        run_fused(op, &fused, &inputs.iter().collect::<Vec<_>>(), &outputs)?;
+    }
+    Ok([dq, dk.filter(|_| wanted[1]), dv.filter(|_| wanted[2]), None])
+}

@@ -1,0 +1,188 @@
+//! Scaled dot-product attention.
+//!
+//! `rows.rs` computes it in tensor ops for a block of queries, so that no matrix of all scores is made. `flash.rs` has the
+//! descriptors of the kernels that GPUs have in its place. The composite is one block of all queries.
+
+mod band;
+mod dropout;
+pub mod flash;
+mod multi_head;
+mod rows;
+
+pub use self::band::Causal;
+pub use self::multi_head::{MultiHead, Projection};
+
+use self::band::Band;
+use self::dropout::Kept;
+use self::flash::FlashAttention;
+use self::rows::{Gradient, Problem};
+use crate::fused::has_kernel;
+use crate::tape::{Backward, BackwardOptions, Gradients, Saved, gradients_from, record_outputs};
+use crate::tensor::{check_device, check_float, check_same, describe};
+use crate::{DType, Dims, Error, Result, Rng, Shape, Tensor, autocast, no_autocast};
+
+/// The options of [`Tensor::scaled_dot_product_attention`].
+#[derive(Clone, Debug, Default)]
+pub struct Attention {
+    /// A mask that broadcasts to `[B, Hq, Tq, Tk]`: bool, true for keys that a query attends to; or floats, in the dtype of the
+    /// queries or f32, that are added to the scores.
+    pub mask: Option<Tensor>,
+    /// The keys that precede a query's own position.
+    pub causal: Causal,
+    /// The factor of the scores; `1 / sqrt(D)` if absent.
+    pub scale: Option<f64>,
+    /// The probability with which a weight becomes 0, and the generator of the draws.
+    pub dropout: Option<(f64, Rng)>,
+    /// The numbers of keys before and after its own position that a query attends to. The position of a query is its index, or with
+    /// [`Causal::BottomRight`] its index plus `Tk - Tq`.
+    pub window: Option<[usize; 2]>,
+}
+
+impl Tensor {
+    /// `softmax(scale q k^T + mask) v` for queries (this tensor, `[B, Hq, Tq, D]`), keys `[B, Hk, Tk, D]` and values `[B, Hk, Tk,
+    /// Dv]`: `[B, Hq, Tq, Dv]`. Query head h attends to the keys of head `h / (Hq / Hk)`. Float dtypes; the arithmetic is in the
+    /// accumulation dtype. No tensor of `Tq Tk` elements is made, except for the gradient of a float mask of that size.
+    ///
+    /// A query that attends to no key has the output 0 and no gradient. Masked keys and values must be finite: a product of 0 and
+    /// infinity may be NaN. With dropout, weights are multiplied by 0 or `1 / (1 - p)`; element `((b Hq + h) Tq + q) Tk + k` of the
+    /// draws decides about a weight. Vaswani et al. 2017, arXiv 1706.03762; Dao 2023, arXiv 2307.08691.
+    ///
+    /// Errors: `Shape` for extents that do not fit, `Hq` that is no multiple of `Hk`, and a mask that does not broadcast; `Dtype`;
+    /// `Device`; `Attr` for a dropout probability outside of 0 to 1.
+    pub fn scaled_dot_product_attention(&self, k: &Tensor, v: &Tensor, attention: &Attention) -> Result<Tensor> {
+        Ok(self.scaled_dot_product_attention_with_lse(k, v, attention)?.0)
+    }
+
+    /// [`scaled_dot_product_attention`](Tensor::scaled_dot_product_attention), and the logarithm of the sum of the exponentials of
+    /// each query's scores, `[B, Hq, Tq]`, in the accumulation dtype; -infinity for a query that attends to no key. Both are
+    /// differentiable. Outputs for parts of the keys can be joined by them. Errors: as there.
+    pub fn scaled_dot_product_attention_with_lse(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        attention: &Attention,
+    ) -> Result<(Tensor, Tensor)> {
+        let op = "scaled_dot_product_attention";
+        if let Some(([q, k], Some(v))) = autocast::low([self, k], Some(v))? {
+            let mask = attention.mask.as_ref().map(|mask| of_scores(mask, &q)).transpose()?;
+            let attention = Attention { mask, ..attention.clone() };
+            return no_autocast(|| q.scaled_dot_product_attention_with_lse(&k, &v, &attention));
+        }
+        let problem = Problem {
+            mask: check(op, self, k, v, attention)?,
+            band: Band::new(attention.causal, attention.window, self.dims()[2], k.dims()[2]),
+            scale: attention.scale.unwrap_or_else(|| default_scale(self.dims()[3])),
+            kept: Kept::new(attention.dropout.as_ref(), [self.dims()[0], self.dims()[1], self.dims()[2], k.dims()[2]])?,
+            q: self.clone(),
+            k: k.clone(),
+            v: v.clone(),
+        };
+        no_autocast(|| attend(op, problem))
+    }
+}
+
+fn default_scale(width: usize) -> f64 {
+    1.0 / (width.max(1) as f64).sqrt()
+}
+
+/// A mask that fits queries converted by autocast.
+fn of_scores(mask: &Tensor, q: &Tensor) -> Result<Tensor> {
+    if mask.dtype().is_float() && mask.dtype() != q.dtype() { mask.cast(DType::F32) } else { Ok(mask.clone()) }
+}
+
+/// Checks the operands. Returns the mask with four dimensions.
+fn check(op: &'static str, q: &Tensor, k: &Tensor, v: &Tensor, attention: &Attention) -> Result<Option<Tensor>> {
+    check_float(op, q)?;
+    check_same(op, &[q, k, v])?;
+    let fits = match (q.dims(), k.dims(), v.dims()) {
+        ([b, hq, _, d], [bk, hk, tk, dk], [bv, hv, tv, _]) => {
+            b == bk && b == bv && hk == hv && tk == tv && d == dk && is_multiple(*hq, *hk)
+        }
+        _ => false,
+    };
+    if !fits {
+        let expected = "[B, Hq, Tq, D], [B, Hk, Tk, D] and [B, Hk, Tk, Dv], where Hq is a multiple of Hk";
+        return Err(Error::shape(op, format!("q, k and v are {}, expected {expected}", describe(&[q, k, v]))));
+    }
+    if let Some((p, _)) = attention.dropout
+        && !(0.0..=1.0).contains(&p)
+    {
+        return Err(Error::attr(op, format!("the dropout probability is {p}, expected 0 to 1")));
+    }
+    let scores = Shape::from([q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]]);
+    scores.check(op)?;
+    attention.mask.as_ref().map(|mask| check_mask(op, mask, [q, k, v], &scores)).transpose()
+}
+
+/// True if heads of queries are evenly divided among heads of keys.
+fn is_multiple(queries: usize, keys: usize) -> bool {
+    if keys == 0 { queries == 0 } else { queries.is_multiple_of(keys) }
+}
+
+fn check_mask(op: &'static str, mask: &Tensor, [q, k, v]: [&Tensor; 3], scores: &Shape) -> Result<Tensor> {
+    check_device(op, &[q, mask])?;
+    if ![DType::Bool, DType::F32, q.dtype()].contains(&mask.dtype()) {
+        let message = format!("the mask is {}, expected bool, f32 or the dtype of q", describe(&[mask]));
+        return Err(Error::dtype(op, message));
+    }
+    if mask.shape().broadcast(scores).ok().as_ref() != Some(scores) {
+        let message = format!("the mask {} does not broadcast to {scores}", mask.shape());
+        return Err(Error::shape(op, format!("{message}, the scores of {}", describe(&[q, k, v]))));
+    }
+    let mut dims = Dims::from_elem(1, 4 - mask.rank());
+    dims.extend_from_slice(mask.dims());
+    mask.reshape(Shape::from(dims))
+}
+
+/// Computes and records output and logarithms.
+fn attend(op: &'static str, problem: Problem) -> Result<(Tensor, Tensor)> {
+    let Problem { q, k, v, mask, .. } = &problem;
+    let plain = problem.detached();
+    let by_kernel = has_flash(&plain);
+    let (o, lse) = if by_kernel { flash::forward(op, &plain)? } else { plain.by_blocks()? };
+    let saved: Vec<Saved> = [q, k, v].into_iter().chain(mask).map(Saved::input).collect();
+    let kept = [Saved::nth_output(&o, 0), Saved::nth_output(&lse, 1)];
+    let inputs: Vec<&Tensor> = [q, k, v].into_iter().chain(mask).collect();
+    let rest = problem.without_tensors();
+    let outputs = record_outputs(op, &inputs, vec![o, lse], move |t| {
+        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
+        let problem = rest.of(&inputs);
+        if t.creates_graph() {
+            return through_composite(t, &problem, &inputs);
+        }
+        let arriving = arriving(t, &t.get(&kept[0])?, &t.get(&kept[1])?)?;
+        let wanted = [0, 1, 2, 3].map(|i| i < inputs.len() && t.needs(i));
+        let found = match by_kernel && !wanted[3] {
+            true => flash::backward("scaled_dot_product_attention_backward", &problem, &arriving, wanted)?,
+            false => problem.gradients_by_blocks(&arriving, wanted)?,
+        };
+        Ok(found.into_iter().take(inputs.len()).collect())
+    })?;
+    let [o, lse] = <[Tensor; 2]>::try_from(outputs).expect("two outputs were recorded");
+    Ok((o, lse))
+}
+
+/// True if the device has kernels for the problem.
+fn has_flash(problem: &Problem) -> bool {
+    let Problem { q, k, v, .. } = problem;
+    let is_empty = [q, k, v].iter().any(|t| t.numel() == 0);
+    let width = q.dims()[3];
+    !is_empty && width <= flash::WIDEST && v.dims()[3] == width && has_kernel::<FlashAttention>(q)
+}
+
+/// The outputs and their gradients.
+fn arriving(t: &Backward<'_>, o: &Tensor, lse: &Tensor) -> Result<Gradient> {
+    let dy = t.dy_or_zeros(0)?;
+    Ok(Gradient { dy, dlse: t.dy_of(1).cloned(), o: o.clone(), lse: lse.clone() })
+}
+
+/// Gradients through the composite, on the tape.
+fn through_composite(t: &Backward<'_>, problem: &Problem, inputs: &[Tensor]) -> Result<Gradients> {
+    let (o, lse) = problem.composite()?;
+    let outputs = [o.cast(problem.q.dtype())?, lse];
+    let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, t.dy_of(i)?.clone())));
+    let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
+    let options = BackwardOptions { create_graph: true, ..Default::default() };
+    let mut found = gradients_from(roots, &wanted, &options)?.into_iter();
+    Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())
+}

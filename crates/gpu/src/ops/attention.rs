@@ -1,0 +1,215 @@
+//! Attention in tiles, and its gradients.
+
+use crate::driver::{Address, Geometry, Limits};
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::operands::{addresses, place};
+use crate::launch::words::fits;
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
+use crate::ops::random::{state_ints, with_base};
+use crate::program::source::Variant;
+use isograd_core::ops::attention::flash::{Draws, FlashAttention, FlashAttentionBackward};
+use isograd_core::ops::{Attention, Causal};
+use isograd_core::{Call, DType, Operand, Result, Rng};
+
+pub const FAMILY: Family = Family {
+    launchers: &[Launcher::of::<FlashAttention>(), Launcher::of::<FlashAttentionBackward>()],
+    examples: EXAMPLES,
+};
+
+/// Elements of a word.
+const WORD: usize = 4;
+
+impl FusedLaunch for FlashAttention {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let problem = Problem::new(self, call.inputs, None);
+        let [o, lse] = [place(&call.outputs[0])?, place(&call.outputs[1])?];
+        let pointers = problem.places()?.into_iter().chain([o, lse]);
+        problem.launch(gpu, Kernel::Output, pointers.collect())
+    }
+
+    fn takes(dtype: DType, _limits: &Limits) -> bool {
+        dtype.is_float() && dtype.acc() == DType::F32
+    }
+}
+
+impl FusedLaunch for FlashAttentionBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (results, operands) = call.inputs.split_at(3 + usize::from(self.has_dlse));
+        let [dy, .., o, lse] = results else { unreachable!("a gradient, the result and the logarithms") };
+        let problem = Problem::new(&self.forward, operands, Some(dy));
+        let delta = gpu.scratch(lse.layout.shape().numel() * lse.dtype.size())?;
+        problem.launch_delta(gpu, dy, self.has_dlse.then(|| &results[1]), o, delta.address)?;
+        let read = [problem.places()?.as_slice(), &[place(dy)?, place(lse)?, delta.address]].concat();
+        let outputs = addresses(call.outputs)?;
+        let (dq, dkv) = outputs.split_at(usize::from(self.queries));
+        for (kernel, written) in [(Kernel::Queries, dq), (Kernel::Keys, dkv)] {
+            if !written.is_empty() {
+                problem.launch(gpu, kernel, [&read, written].concat())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn takes(dtype: DType, limits: &Limits) -> bool {
+        FlashAttention::takes(dtype, limits)
+    }
+}
+
+/// A kernel that computes scores.
+#[derive(Clone, Copy, PartialEq)]
+enum Kernel {
+    Output,
+    Queries,
+    Keys,
+}
+
+impl Kernel {
+    /// Its flag, and its name.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Kernel::Output => ["OUTPUT", "attention"],
+            Kernel::Queries => ["QUERIES", "attention_queries"],
+            Kernel::Keys => ["KEYS", "attention_keys"],
+        }
+    }
+}
+
+/// A call's attributes and operands.
+struct Problem<'a> {
+    of: &'a FlashAttention,
+    /// q, k, v and, in the backward pass, dy.
+    rows: Vec<&'a Operand<'a>>,
+    mask: Option<&'a Operand<'a>>,
+    base: Option<&'a Operand<'a>>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(of: &'a FlashAttention, operands: &'a [Operand<'a>], dy: Option<&'a Operand<'a>>) -> Problem<'a> {
+        let (rows, rest) = operands.split_at(3);
+        let (mask, base) = rest.split_at(usize::from(of.has_mask));
+        Problem { of, rows: rows.iter().chain(dy).collect(), mask: mask.first(), base: base.first() }
+    }
+
+    fn dims(&self, operand: usize) -> &[usize] {
+        self.rows[operand].layout.shape().dims()
+    }
+
+    /// The addresses of q, k and v.
+    fn places(&self) -> Result<Vec<Address>> {
+        self.rows[..3].iter().map(|x| place(x)).collect()
+    }
+
+    /// `p` of the kernels.
+    fn ints(&self, tiles: usize) -> Vec<i64> {
+        let (q, k) = (self.dims(0), self.dims(1));
+        let band = self.of.band;
+        let extents = [q[2], k[2], q[3], q[1], q[1] / k[1], tiles].map(|n| n as i64);
+        let rows = |x: &&Operand<'_>| x.layout.strides()[..3].to_vec();
+        // Without dy, the strides of q stand for its own.
+        let strides = self.rows.iter().chain(&self.rows[..1]).take(4).flat_map(rows);
+        let mask = self.mask.map_or(vec![0; 4], |mask| mask.layout.strides().to_vec());
+        let strides = strides.chain(mask).map(|n| n as i64);
+        extents.into_iter().chain([band.low, band.high]).chain(strides).collect()
+    }
+
+    /// A program for tiles of `4 grid` queries and keys.
+    fn variant(&self, grid: usize) -> Result<Variant> {
+        let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
+        let steps = self.rows.iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
+        let memory = self.rows.iter().map(|x| Ok((place(x)?, dtype.size()))).collect::<Result<Vec<_>>>()?;
+        let vector = if fits(WORD, steps.chain([width]), memory) { WORD } else { 1 };
+        // A thread of a wide row has an even number of columns.
+        let unit = if width > 2 * grid { 2 * grid } else { grid };
+        let variant = Variant::new("attention.c")
+            .define("GRID", grid)
+            .define("THREADS", grid * grid)
+            .define("TEAM", grid)
+            .stored(dtype)
+            .define("INTS", INTS)
+            .define("DIM", width.next_multiple_of(unit))
+            .words(vector, dtype.size());
+        Ok(variant)
+    }
+
+    fn launch(&self, gpu: &Gpu, kernel: Kernel, pointers: Vec<Address>) -> Result<()> {
+        let of_rows = self.dims(usize::from(kernel == Kernel::Keys));
+        let (batches, heads, rows) = (of_rows[0], of_rows[1], of_rows[2]);
+        let grid = grid_of(gpu.driver().limits(), rows);
+        let tiles = rows.div_ceil(4 * grid);
+        let [flag, entry] = kernel.names();
+        let variant = self.variant(grid)?.define(flag, true);
+        let mask = self.mask.map(|mask| mask.dtype);
+        let flags = [("ADDS_MASK", mask.is_some_and(DType::is_float)), ("DROPOUT", self.of.dropout.is_some())];
+        let variant = variant.optional("MASK", mask).flags(flags);
+        let (variant, base) = with_base(variant, self.base)?;
+        let arguments = Arguments::new().pointers(pointers.iter().copied()).bytes(bytes(&self.ints(tiles)));
+        let mut arguments = arguments.float(self.of.scale, DType::F32);
+        if let Some(mask) = self.mask {
+            arguments = arguments.pointer(place(mask)?);
+        }
+        if let Some(Draws { state, threshold, scale }) = self.of.dropout {
+            arguments = arguments.pointer(base.unwrap_or(pointers[0])).numbers(state_ints(state));
+            arguments = arguments.int(threshold).float(scale, DType::F32);
+        }
+        let geometry = Geometry::new([tiles * heads * batches, 1, 1], grid * grid);
+        gpu.launch(variant, entry, geometry, &arguments)
+    }
+
+    /// The sums by which the gradients of scores are shifted.
+    fn launch_delta(
+        &self,
+        gpu: &Gpu,
+        dy: &Operand<'_>,
+        dlse: Option<&Operand<'_>>,
+        o: &Operand<'_>,
+        delta: Address,
+    ) -> Result<()> {
+        let [batches, heads, queries] = [0, 1, 2].map(|d| self.dims(0)[d]);
+        let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
+        let variant = self.variant(grid)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
+        let dlse = dlse.map_or(Ok(delta), place)?;
+        let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1)));
+        gpu.launch(
+            variant,
+            "attention_delta",
+            Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid),
+            &arguments.int(rows),
+        )
+    }
+}
+
+/// The length of `p`.
+const INTS: usize = 24;
+
+fn bytes(ints: &[i64]) -> &[u8] {
+    bytemuck::cast_slice(ints)
+}
+
+/// Threads along a side of a tile: tiles of 64 rows, or of 32 if there are no more or the device has no room.
+fn grid_of(limits: &Limits, rows: usize) -> usize {
+    const ROOM: usize = 44 << 10;
+    if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[2, 8, 1024, 64], &[2, 8, 1024, 64], &[2, 8, 1024, 64]], |x| {
+            let causal = Attention { causal: Causal::TopLeft, ..Attention::default() };
+            x[0].scaled_dot_product_attention(&x[1], &x[2], &causal)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[2, 8, 1024, 128], &[2, 2, 1024, 128], &[2, 2, 1024, 128]], |x| {
+            x[0].scaled_dot_product_attention(&x[1], &x[2], &Attention::default())
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[2, 4, 8, 40], &[2, 4, 100, 40], &[2, 4, 100, 40]], |x| {
+            let mask = Some(zeros(x[0].device(), DType::Bool, &[100])?);
+            let attention = Attention { mask, dropout: Some((0.1, Rng::new(0))), ..Attention::default() };
+            x[0].scaled_dot_product_attention(&x[1], &x[2], &attention)
+        })
+    },
+];

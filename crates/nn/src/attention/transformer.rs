@@ -1,0 +1,252 @@
+//! Encoders and decoders of transformers, with PyTorch's names and the order of its operations.
+
+use super::{AttentionMask, MultiheadAttention};
+use crate::{Dropout, Forward, Init, LayerNorm, Linear, Module, Visitor};
+use isograd_core::ops::Activation;
+use isograd_core::{Result, Tensor};
+
+/// The options of a transformer's layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TransformerOptions {
+    /// E, the width of x.
+    pub width: usize,
+    /// Heads of the attention.
+    pub heads: usize,
+    /// The width of the hidden layer.
+    pub hidden: usize,
+    /// The probability of dropout, of weights of the attention and after each part.
+    pub dropout: f64,
+    /// The activation of the hidden layer.
+    pub activation: Activation,
+    /// Whether norms come before each part, or after the sum of x and the part.
+    pub norm_first: bool,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+impl TransformerOptions {
+    /// A hidden layer of width 2048, dropout of 0.1, relu, norms after sums, and eps of 1e-5.
+    pub fn new(width: usize, heads: usize) -> TransformerOptions {
+        let activation = Activation::Relu;
+        TransformerOptions { width, heads, hidden: 2048, dropout: 0.1, activation, norm_first: false, eps: 1e-5 }
+    }
+
+    fn norm(&self, init: &Init) -> Result<LayerNorm> {
+        let mut norm = LayerNorm::new(self.width, init)?;
+        norm.eps = self.eps;
+        Ok(norm)
+    }
+
+    /// `x + part(norm(x))`, or `norm(x + part(x))`.
+    fn residual(&self, x: &Tensor, norm: &LayerNorm, part: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        match self.norm_first {
+            true => x.add(&part(&norm.forward(x)?)?),
+            false => norm.forward(&x.add(&part(x)?)?),
+        }
+    }
+}
+
+/// Self-attention and a hidden layer, for x `[B, T, E]`.
+#[derive(Debug)]
+pub struct TransformerEncoderLayer {
+    /// The self-attention.
+    pub self_attn: MultiheadAttention,
+    /// To the hidden layer.
+    pub linear1: Linear,
+    /// From the hidden layer.
+    pub linear2: Linear,
+    /// The norm of the self-attention.
+    pub norm1: LayerNorm,
+    /// The norm of the hidden layer.
+    pub norm2: LayerNorm,
+    dropout: Dropout,
+    options: TransformerOptions,
+}
+
+impl TransformerEncoderLayer {
+    /// Errors: `Attr` unless the heads divide the width.
+    pub fn new(options: TransformerOptions, init: &Init) -> Result<TransformerEncoderLayer> {
+        let TransformerOptions { width, heads, hidden, dropout, .. } = options;
+        Ok(TransformerEncoderLayer {
+            self_attn: MultiheadAttention::new(width, heads, dropout, init)?,
+            linear1: Linear::new(width, hidden, init)?,
+            linear2: Linear::new(hidden, width, init)?,
+            norm1: options.norm(init)?,
+            norm2: options.norm(init)?,
+            dropout: Dropout::new(dropout, init),
+            options,
+        })
+    }
+
+    /// x with masks. Errors: as [`MultiheadAttention::forward`].
+    pub fn forward_with(&self, x: &Tensor, mask: &AttentionMask) -> Result<Tensor> {
+        let attend = |x: &Tensor| self.dropout.forward(&self.self_attn.forward(x, x, x, mask)?);
+        let x = self.options.residual(x, &self.norm1, attend)?;
+        let hidden = |x: &Tensor| hidden(x, [&self.linear1, &self.linear2], &self.dropout, self.options.activation);
+        self.options.residual(&x, &self.norm2, hidden)
+    }
+}
+
+/// The hidden layer, with dropout after the activation and after the result.
+fn hidden(x: &Tensor, [first, second]: [&Linear; 2], dropout: &Dropout, activation: Activation) -> Result<Tensor> {
+    dropout.forward(&second.forward(&dropout.forward(&first.forward_with(x, activation)?)?)?)
+}
+
+impl Module for TransformerEncoderLayer {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("self_attn", &self.self_attn);
+        visitor.part("linear1", &self.linear1);
+        visitor.part("linear2", &self.linear2);
+        visitor.part("norm1", &self.norm1);
+        visitor.part("norm2", &self.norm2);
+        visitor.part("dropout", &self.dropout);
+    }
+}
+
+impl Forward for TransformerEncoderLayer {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with(x, &AttentionMask::default())
+    }
+}
+
+/// Encoder layers in sequence, and a norm at the end.
+#[derive(Debug)]
+pub struct TransformerEncoder {
+    /// The layers.
+    pub layers: Vec<TransformerEncoderLayer>,
+    /// The norm of the result.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerEncoder {
+    /// `count` layers with initial values of their own. Layers with norms first need a norm at the end. Errors: as
+    /// [`TransformerEncoderLayer::new`].
+    pub fn new(count: usize, options: TransformerOptions, init: &Init) -> Result<TransformerEncoder> {
+        let layers = (0..count).map(|_| TransformerEncoderLayer::new(options, init)).collect::<Result<_>>()?;
+        let norm = options.norm_first.then(|| options.norm(init)).transpose()?;
+        Ok(TransformerEncoder { layers, norm })
+    }
+
+    /// x with masks for every layer. Errors: as [`MultiheadAttention::forward`].
+    pub fn forward_with(&self, x: &Tensor, mask: &AttentionMask) -> Result<Tensor> {
+        let x = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, mask))?;
+        self.norm.as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(&x))
+    }
+}
+
+impl Module for TransformerEncoder {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("layers", &self.layers);
+        visitor.part("norm", &self.norm);
+    }
+}
+
+impl Forward for TransformerEncoder {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with(x, &AttentionMask::default())
+    }
+}
+
+/// The masks of a decoder.
+#[derive(Clone, Debug, Default)]
+pub struct DecoderMasks {
+    /// Of the self-attention of x.
+    pub own: AttentionMask,
+    /// Of the attention to the memory.
+    pub memory: AttentionMask,
+}
+
+/// Self-attention, attention to a memory, and a hidden layer, for x `[B, T, E]`.
+#[derive(Debug)]
+pub struct TransformerDecoderLayer {
+    /// The self-attention.
+    pub self_attn: MultiheadAttention,
+    /// The attention to the memory.
+    pub multihead_attn: MultiheadAttention,
+    /// To the hidden layer.
+    pub linear1: Linear,
+    /// From the hidden layer.
+    pub linear2: Linear,
+    /// The norm of the self-attention.
+    pub norm1: LayerNorm,
+    /// The norm of the attention to the memory.
+    pub norm2: LayerNorm,
+    /// The norm of the hidden layer.
+    pub norm3: LayerNorm,
+    dropout: Dropout,
+    options: TransformerOptions,
+}
+
+impl TransformerDecoderLayer {
+    /// Errors: `Attr` unless the heads divide the width.
+    pub fn new(options: TransformerOptions, init: &Init) -> Result<TransformerDecoderLayer> {
+        let TransformerOptions { width, heads, hidden, dropout, .. } = options;
+        Ok(TransformerDecoderLayer {
+            self_attn: MultiheadAttention::new(width, heads, dropout, init)?,
+            multihead_attn: MultiheadAttention::new(width, heads, dropout, init)?,
+            linear1: Linear::new(width, hidden, init)?,
+            linear2: Linear::new(hidden, width, init)?,
+            norm1: options.norm(init)?,
+            norm2: options.norm(init)?,
+            norm3: options.norm(init)?,
+            dropout: Dropout::new(dropout, init),
+            options,
+        })
+    }
+
+    /// x `[B, T, E]` with a memory `[B, S, E]`, such as the result of an encoder. Errors: as [`MultiheadAttention::forward`].
+    pub fn forward(&self, x: &Tensor, memory: &Tensor, masks: &DecoderMasks) -> Result<Tensor> {
+        let attend = |x: &Tensor| self.dropout.forward(&self.self_attn.forward(x, x, x, &masks.own)?);
+        let x = self.options.residual(x, &self.norm1, attend)?;
+        let recall =
+            |x: &Tensor| self.dropout.forward(&self.multihead_attn.forward(x, memory, memory, &masks.memory)?);
+        let x = self.options.residual(&x, &self.norm2, recall)?;
+        let hidden = |x: &Tensor| hidden(x, [&self.linear1, &self.linear2], &self.dropout, self.options.activation);
+        self.options.residual(&x, &self.norm3, hidden)
+    }
+}
+
+impl Module for TransformerDecoderLayer {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("self_attn", &self.self_attn);
+        visitor.part("multihead_attn", &self.multihead_attn);
+        visitor.part("linear1", &self.linear1);
+        visitor.part("linear2", &self.linear2);
+        visitor.part("norm1", &self.norm1);
+        visitor.part("norm2", &self.norm2);
+        visitor.part("norm3", &self.norm3);
+        visitor.part("dropout", &self.dropout);
+    }
+}
+
+/// Decoder layers in sequence, and a norm at the end.
+#[derive(Debug)]
+pub struct TransformerDecoder {
+    /// The layers.
+    pub layers: Vec<TransformerDecoderLayer>,
+    /// The norm of the result.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerDecoder {
+    /// `count` layers with initial values of their own. Layers with norms first need a norm at the end. Errors: as
+    /// [`TransformerDecoderLayer::new`].
+    pub fn new(count: usize, options: TransformerOptions, init: &Init) -> Result<TransformerDecoder> {
+        let layers = (0..count).map(|_| TransformerDecoderLayer::new(options, init)).collect::<Result<_>>()?;
+        let norm = options.norm_first.then(|| options.norm(init)).transpose()?;
+        Ok(TransformerDecoder { layers, norm })
+    }
+
+    /// x with a memory and masks for every layer. Errors: as [`MultiheadAttention::forward`].
+    pub fn forward(&self, x: &Tensor, memory: &Tensor, masks: &DecoderMasks) -> Result<Tensor> {
+        let x = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory, masks))?;
+        self.norm.as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(&x))
+    }
+}
+
+impl Module for TransformerDecoder {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("layers", &self.layers);
+        visitor.part("norm", &self.norm);
+    }
+}

@@ -1,0 +1,147 @@
+//! Layers of attention against PyTorch's, with the states that it saves (attention.py), and their modes and errors.
+
+mod common;
+
+use common::{cpu, values};
+use isograd_core::ops::{Activation, Approximate};
+use isograd_core::{DType, Kind, Result, Tensor};
+use isograd_nn::{
+    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, Module, MultiheadAttention, SelfAttentionOptions,
+    StateDict, TransformerDecoder, TransformerEncoder, TransformerEncoderLayer, TransformerOptions, load,
+    sinusoidal_positions,
+};
+
+const E: usize = 4;
+
+fn init() -> Init {
+    Init::new(&cpu()).seed(1).dtype(DType::F64)
+}
+
+/// The tensors of the file whose names begin with `prefix`, without it.
+fn part(prefix: &str) -> StateDict {
+    let file = load(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attention.safetensors"), &cpu()).unwrap().tensors;
+    file.iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone()))).collect()
+}
+
+fn assert_near(what: &str, got: &Tensor, expected: &Tensor) {
+    assert_eq!(got.shape(), expected.shape(), "{what}");
+    for (g, e) in values(got).iter().zip(values(expected)) {
+        assert!((g - e).abs() <= 1e-10 * (1.0 + e.abs()), "{what}: got {g}, expected {e}");
+    }
+}
+
+/// Compares result and gradients of a layer with those of the file.
+fn compare(name: &str, module: &dyn Module, inputs: &[&str], call: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<()> {
+    let of = part(&format!("{name}."));
+    module.load_state_dict(&part(&format!("{name}.state.")))?;
+    let leaves: Vec<Tensor> = inputs.iter().map(|input| of[*input].leaf()).collect::<Result<_>>()?;
+    let y = call(&leaves)?;
+    assert_near(&format!("{name}: y"), &y, &of["y"]);
+    y.mul(&of["dy"])?.sum(..)?.backward()?;
+    let named = inputs.iter().map(|input| input.to_string()).zip(leaves).chain(module.named_parameters());
+    for (key, leaf) in named {
+        assert_near(&format!("{name}: the gradient of {key}"), &leaf.grad().unwrap(), &of[&format!("grad.{key}")]);
+    }
+    Ok(())
+}
+
+const OF_THREE: [&str; 3] = ["query", "key", "value"];
+
+#[test]
+fn multihead_attention_is_pytorchs() -> Result<()> {
+    let layer = MultiheadAttention::new(E, 2, 0.0, &init())?;
+    let plain = AttentionMask::default();
+    compare("packed", &layer, &OF_THREE, |x| layer.forward(&x[0], &x[1], &x[2], &plain))?;
+    let layer = MultiheadAttention::with_widths(E, [3, 2], 2, 0.0, &init())?;
+    compare("widths", &layer, &OF_THREE, |x| layer.forward(&x[0], &x[1], &x[2], &plain))
+}
+
+#[test]
+fn masks_are_true_for_what_is_ignored_as_in_pytorch() -> Result<()> {
+    let bits = |rows: &[&str]| {
+        let all: Vec<bool> = rows.iter().flat_map(|row| row.chars().map(|c| c == '1')).collect();
+        Tensor::from_vec(all, (rows.len(), rows[0].len()), &cpu())
+    };
+    let mask = AttentionMask {
+        attention: Some(bits(&["01001", "00111", "10000"])?),
+        key_padding: Some(bits(&["01001", "00011"])?),
+        ..AttentionMask::default()
+    };
+    let layer = MultiheadAttention::new(E, 2, 0.0, &init())?;
+    compare("masked", &layer, &OF_THREE, |x| layer.forward(&x[0], &x[1], &x[2], &mask))
+}
+
+fn options(name: &str) -> TransformerOptions {
+    let plain = TransformerOptions { hidden: 6, dropout: 0.0, ..TransformerOptions::new(E, 2) };
+    match name {
+        "after" => plain,
+        _ => {
+            TransformerOptions { norm_first: true, activation: Activation::Gelu(Approximate::None), eps: 0.1, ..plain }
+        }
+    }
+}
+
+#[test]
+fn encoders_and_decoders_are_pytorchs() -> Result<()> {
+    let ignored = [false, true, false, false, true, false, false, false, true, true];
+    let memory = Some(Tensor::from_slice(&ignored, (2, 5), &cpu())?);
+    let masks = DecoderMasks {
+        own: AttentionMask::causal(),
+        memory: AttentionMask { key_padding: memory, ..AttentionMask::default() },
+    };
+    for name in ["after", "first"] {
+        let encoder = TransformerEncoder::new(2, options(name), &init())?;
+        compare(&format!("encoder_{name}"), &encoder, &["x"], |x| encoder.forward(&x[0]))?;
+        let decoder = TransformerDecoder::new(1, options(name), &init())?;
+        let call = |x: &[Tensor]| decoder.forward(&x[0], &x[1], &masks);
+        compare(&format!("decoder_{name}"), &decoder, &["x", "memory"], call)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn causal_self_attention_turns_and_shares_heads() -> Result<()> {
+    let options =
+        SelfAttentionOptions { key_heads: 1, bias: false, rotary: Some((8, 1e4)), ..SelfAttentionOptions::new(2) };
+    let layer = CausalSelfAttention::new(E, options, &init())?;
+    compare("causal", &layer, &["x"], |x| layer.forward(&x[0]))
+}
+
+#[test]
+fn dropout_of_attention_ends_in_evaluation() -> Result<()> {
+    let options = TransformerOptions { hidden: 8, dropout: 0.5, ..TransformerOptions::new(E, 2) };
+    let layer = TransformerEncoderLayer::new(options, &init())?;
+    let x = init().normal((2, 3, E), 0.0, 1.0)?;
+    let twice = || Ok::<_, isograd_core::Error>((values(&layer.forward(&x)?), values(&layer.forward(&x)?)));
+    let (a, b) = twice()?;
+    assert_ne!(a, b);
+    layer.eval();
+    let (a, b) = twice()?;
+    assert_eq!(a, b);
+    Ok(())
+}
+
+#[test]
+fn positions_are_sines_and_cosines() -> Result<()> {
+    let table = sinusoidal_positions(3, 4, &cpu())?;
+    let of = |p: f64| [p.sin(), p.cos(), (p / 100.0).sin(), (p / 100.0).cos()];
+    for (got, expected) in values(&table).iter().zip([0.0, 1.0, 2.0].into_iter().flat_map(of)) {
+        assert!((got - expected).abs() < 1e-7, "{got} {expected}");
+    }
+    assert_eq!(sinusoidal_positions(3, 5, &cpu()).unwrap_err().kind(), Kind::Attr);
+    Ok(())
+}
+
+#[test]
+fn heads_that_do_not_divide_are_refused() {
+    let refused = [
+        MultiheadAttention::new(E, 3, 0.0, &init()).map(drop),
+        MultiheadAttention::new(E, 0, 0.0, &init()).map(drop),
+        CausalSelfAttention::new(E, SelfAttentionOptions::new(3), &init()).map(drop),
+        CausalSelfAttention::new(8, SelfAttentionOptions { key_heads: 3, ..SelfAttentionOptions::new(4) }, &init())
+            .map(drop),
+    ];
+    for result in refused {
+        assert_eq!(result.unwrap_err().kind(), Kind::Attr);
+    }
+}

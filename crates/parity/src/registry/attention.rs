@@ -1,0 +1,193 @@
+//! Attention.
+
+use super::common::one;
+use super::random::rng;
+use super::{Class, Invocation, Op, Slice};
+use crate::bench::{Bench, Call, Cost, STORED, call};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{Attention, Causal, MultiHead, Projection};
+use isograd_core::{Result, Tensor};
+use serde_json::{Value, json};
+
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        Op::new("scaled_dot_product_attention", attention, attention_case)
+            .kernels(&["flash_attention_v2", "grouped_query_attention"])
+            .class(Class::Stages)
+            .slice(Slice::From(3))
+            .fused()
+            // Values of another width, and gradients of float masks, are computed by other ops, block by block.
+            .launches(48, 72)
+            .finite(&["mask", "causal", "window"])
+            .bench(benches()),
+        multi_head(
+            "multi_head_attention",
+            |g| multi_head_case(g, false),
+            |c| one(c.input("query")?.multi_head_attention(c.input("key")?, c.input("value")?, &multi_head_of(c)?)),
+        )
+        .kernels(&["multi_head_attention_forward"]),
+        multi_head(
+            "cross_attention",
+            |g| multi_head_case(g, true),
+            |c| one(c.input("query")?.cross_attention(c.input("context")?, &multi_head_of(c)?)),
+        )
+        .kernels(&["cross_attention_forward"]),
+    ]
+}
+
+fn multi_head(name: &'static str, make: fn(&mut Gen) -> Case, run: fn(&Invocation<'_>) -> Result<Vec<Tensor>>) -> Op {
+    Op::new(name, run, make)
+        .class(Class::Stages)
+        .fused()
+        .also(&["scaled_dot_product_attention", "linear"])
+        .launches(20, 40)
+        .finite(&["mask", "causal", "key_padding_mask"])
+}
+
+fn causal(c: &Invocation<'_>) -> Result<Causal> {
+    let causals = [("none", Causal::None), ("top_left", Causal::TopLeft), ("bottom_right", Causal::BottomRight)];
+    c.choice_or_first("causal", &causals)
+}
+
+fn attention(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let pair = |v: &Value| Some([v.get(0)?.as_u64()? as usize, v.get(1)?.as_u64()? as usize]);
+    let attention = Attention {
+        mask: c.optional("mask").cloned(),
+        causal: causal(c)?,
+        scale: c.optional_of("scale", Invocation::float)?,
+        dropout: Some((c.float_or("p", 0.0)?, rng(c)?)),
+        window: c.optional_of("window", |c, name| c.get(name, "a list of two sizes", pair))?,
+    };
+    let (q, k, v) = (c.input("q")?, c.input("k")?, c.input("v")?);
+    if !c.flag("lse")? {
+        return Ok(vec![q.scaled_dot_product_attention(k, v, &attention)?]);
+    }
+    // Both outputs have gradients.
+    let (o, lse) = q.scaled_dot_product_attention_with_lse(k, v, &attention)?;
+    let lse = lse.unsqueeze(3)?.cast(o.dtype())?;
+    Ok(vec![o.add(&lse)?])
+}
+
+fn multi_head_of<'a>(c: &'a Invocation<'_>) -> Result<MultiHead<'a>> {
+    let weight = match c.optional("weight") {
+        Some(packed) => Projection::Packed(packed),
+        None => Projection::Separate([c.input("q_weight")?, c.input("k_weight")?, c.input("v_weight")?]),
+    };
+    Ok(MultiHead {
+        heads: c.size("heads")?,
+        weight,
+        bias: c.optional("bias"),
+        out_weight: c.input("out_weight")?,
+        out_bias: c.optional("out_bias"),
+        key_padding_mask: c.optional("key_padding_mask"),
+        attention: Attention {
+            mask: c.optional("mask").cloned(),
+            causal: causal(c)?,
+            dropout: Some((c.float_or("p", 0.0)?, rng(c)?)),
+            ..Attention::default()
+        },
+    })
+}
+
+fn multi_head_case(g: &mut Gen, is_cross: bool) -> Case {
+    // With one key, gradients of scores are differences of equal numbers.
+    let (b, queries, keys) = (1 + g.below(2), 2 + g.side().min(40), 2 + g.side().min(40));
+    let heads = 1 + g.below(2);
+    let width = heads * if g.is_large() { g.pick(&[8, 20]) } else { 1 + g.below(2) };
+    // Key and value have the query's width, or widths of their own.
+    let is_packed = g.coin();
+    let [of_key, of_value] = if is_packed { [width; 2] } else { [1 + g.below(3), 1 + g.below(3)] };
+    let of_value = if is_cross { of_key } else { of_value };
+    let has_bias = g.coin();
+    // Small factors: a rounding of a large score changes its weight by much more.
+    let scaled = |g: &mut Gen, shape: &[usize], by: f64| g.tensor(Domain::Real, shape).mul_scalar(by).expect("floats");
+    let of_weights = 0.7 / (width as f64).sqrt();
+    let mut inputs = vec![("query", scaled(g, &[b, queries, width], 0.5))];
+    let mut add = |name, shape: &[usize], by| inputs.push((name, scaled(g, shape, by)));
+    if is_cross {
+        add("context", &[b, keys, of_key], 0.5);
+    } else {
+        add("key", &[b, keys, of_key], 0.5);
+        add("value", &[b, keys, of_value], 0.5);
+    }
+    if is_packed {
+        add("weight", &[3 * width, width], of_weights);
+    } else {
+        add("q_weight", &[width, width], of_weights);
+        add("k_weight", &[width, of_key], of_weights);
+        add("v_weight", &[width, of_value], of_weights);
+    }
+    add("out_weight", &[width, width], of_weights);
+    if has_bias {
+        add("bias", &[3 * width], 0.2);
+        add("out_bias", &[width], 0.5);
+    }
+    if g.below(3) == 0 {
+        inputs.push(("key_padding_mask", g.mask(&[b, keys])));
+    }
+    if g.below(3) == 0 {
+        inputs.push(("mask", g.mask(&[queries, keys])));
+    }
+    let causal = g.pick(&["none", "none", "top_left"]);
+    Case::new(json!({"heads": heads, "causal": causal, "p": g.pick(&[0.0, 0.3]), "seed": g.bits()}), inputs)
+}
+
+/// Self-attention of `[B, H, T, D]`: of every position to all, and to earlier ones.
+fn benches() -> Vec<Bench> {
+    fn attend(x: &[Tensor], causal: Causal) -> Result<Tensor> {
+        x[0].scaled_dot_product_attention(&x[1], &x[2], &Attention { causal, ..Attention::default() })
+    }
+    // Two products of T x T x D, of which a causal attention needs half; five in the backward pass.
+    fn cost(c: &Call, products: f64, tensors: usize) -> Cost {
+        let flops = products * 2.0 * c.numel() as f64 * c.dims[2] as f64;
+        Cost { bytes: c.bytes(tensors * c.numel()), flops }
+    }
+    let of = |dims: [usize; 4]| {
+        let three = |c: &Call| c.alike(3);
+        let all = Bench::new(&dims, call(three, |_, x| attend(x, Causal::None)), |c| cost(c, 2.0, 4));
+        let half = Bench::new(&dims, call(three, |_, x| attend(x, Causal::TopLeft)), |c| cost(c, 1.0, 4));
+        let halves = half.variant("causal").backward(|c| cost(c, 2.5, 8));
+        [all.backward(|c| cost(c, 5.0, 8)), halves].map(|bench| bench.dtypes(STORED).shrinks(3))
+    };
+    [[2, 16, 8192, 128], [16, 12, 1024, 64]].into_iter().flat_map(of).collect()
+}
+
+fn attention_case(g: &mut Gen) -> Case {
+    let (mut b, mut heads, mut group) = (1 + g.below(2), 1 + g.below(2), 1 + g.below(2));
+    let (mut queries, mut keys) = (g.side(), g.side());
+    let mut width = if g.is_large() { g.pick(&[8, 33, 64]) } else { 1 + g.below(3) };
+    if let Some(elements) = g.timed() {
+        (b, heads, group, width) = (2, 8, 1, 64);
+        (queries, keys) = (elements >> 10, elements >> 10);
+    } else if g.is_large() && g.coin() {
+        // Several blocks of one head.
+        (b, heads, group) = (1, 1, 1);
+    }
+    let values = if g.below(4) == 0 { width + 1 } else { width };
+    let tensor = |g: &mut Gen, heads, rows, width| g.tensor(Domain::Real, &[b, heads, rows, width]);
+    let mut inputs = vec![
+        ("q", tensor(g, heads * group, queries, width)),
+        ("k", tensor(g, heads, keys, width)),
+        ("v", tensor(g, heads, keys, values)),
+    ];
+    match g.below(8) {
+        0 => inputs.push(("mask", g.mask(&[queries, keys]))),
+        1 => inputs.push(("mask", g.mask(&[b, 1, 1, keys]))),
+        2 => inputs.push(("mask", g.tensor(Domain::Real, &[heads * group, queries, keys]))),
+        3 => inputs.push(("mask", g.tensor(Domain::Real, &[queries, 1]))),
+        _ => {}
+    }
+    let mut attributes = json!({
+        "causal": g.pick(&["none", "none", "top_left", "bottom_right"]),
+        "p": g.pick(&[0.0, 0.0, 0.3, 1.0]),
+        "seed": g.bits(),
+        "lse": g.coin(),
+    });
+    if g.below(4) == 0 {
+        attributes["window"] = json!([g.below(9), g.below(3)]);
+    }
+    if g.below(4) == 0 {
+        attributes["scale"] = json!(0.3);
+    }
+    Case::new(attributes, inputs)
+}
