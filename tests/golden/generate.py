@@ -18,7 +18,7 @@ from common import VERSION, Family
 # The seed of a family is its place.
 FAMILIES = """
     activation loss embedding utility unary binary fused_pointwise reduction indexing matmul optimizer table28
-    normalization gemm_bias pooling channel_norm graph sequence scalars shapes in_place convolution
+    normalization gemm_bias pooling channel_norm graph sequence scalars shapes in_place convolution recurrent
 """.split()
 
 

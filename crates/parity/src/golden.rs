@@ -17,7 +17,7 @@ macro_rules! families {
 
 families! {
     "activation" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing" "loss"
-    "matmul" "normalization" "optimizer" "pooling" "reduction" "scalars" "sequence" "shapes" "table28" "unary" "utility"
+    "matmul" "normalization" "optimizer" "pooling" "recurrent" "reduction" "scalars" "sequence" "shapes" "table28" "unary" "utility"
 }
 
 /// All cases.

@@ -17,6 +17,7 @@ mod normalization;
 mod optimizer;
 mod pooling;
 mod random;
+mod recurrent;
 mod reduction;
 mod sequence;
 mod unary;
@@ -56,6 +57,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("normalization", normalization::ops()),
         ("pooling", pooling::ops()),
         ("sequence", sequence::ops()),
+        ("recurrent", recurrent::ops()),
         ("random", random::ops()),
         ("optimizer", optimizer::ops()),
     ];

@@ -13,7 +13,7 @@ pub use self::geometry::Geometry;
 pub use self::maps::{ConvForward, ConvInput, ConvWeight};
 
 use self::geometry::extents;
-use self::maps::{Maps, Names};
+pub(super) use self::maps::{Maps, Names};
 use super::window::{Last, Window, Windows};
 use crate::tensor::{check_float, check_same};
 use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
@@ -210,17 +210,29 @@ fn convolution<const N: usize>(
     on_batch::<N>(op, x, weight, bias, |x, weight, bias| {
         let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
         check_channels(op, [x, weight], bias, [outputs, channels, outputs], conv.groups)?;
-        let Conv { stride, dilation, groups, .. } = *conv;
-        let window = conv.padding.window(op, extents(weight), stride, dilation)?;
-        let windows = Windows::new(op, x.shape(), &window, Last::Whole)?;
-        let output = with_extents::<N>(op, x, outputs, windows.output)?;
-        let (batch, channels, outputs) = (x.dims()[0], channels / groups, outputs / groups);
-        let geometry = Geometry { batch, groups, channels, outputs, windows };
-        let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
-        let are_last = [x_last, w_last, x_last || w_last];
-        let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output, are_last };
-        maps.conv(x, weight, bias)
+        let are_last = [x.is_channels_last(), weight.is_channels_last()];
+        maps(names, x.shape(), weight, are_last, conv)?.conv(x, weight, bias)
     })
+}
+
+/// The maps of a convolution of inputs `[N, C, ..]` of this shape, whose channels fit the weight. `are_last`: whether input and
+/// weight have their channels last in memory.
+pub(super) fn maps<const N: usize>(
+    names: Names,
+    x: &Shape,
+    weight: &Tensor,
+    [x_last, w_last]: [bool; 2],
+    conv: &Conv<N>,
+) -> Result<Maps> {
+    let Conv { stride, dilation, groups, .. } = *conv;
+    let window = conv.padding.window(names.conv, extents(weight), stride, dilation)?;
+    let windows = Windows::new(names.conv, x, &window, Last::Whole)?;
+    let outputs = weight.dims()[0];
+    let output = with_extents::<N>(names.conv, x, outputs, windows.output)?;
+    let (batch, channels, outputs) = (x[0], x[1] / groups, outputs / groups);
+    let geometry = Geometry { batch, groups, channels, outputs, windows };
+    let are_last = [x_last, w_last, x_last || w_last];
+    Ok(Maps { names, geometry, input: x.clone(), weight: weight.shape().clone(), output, are_last })
 }
 
 fn transposed<const N: usize>(
@@ -238,7 +250,7 @@ fn transposed<const N: usize>(
         check_channels(op, [x, weight], bias, [inputs, channels, channels], groups)?;
         let window = Window { kernel: extents(weight), stride, low: padding, high: padding, dilation };
         let windows = Windows::transposed(op, x.shape(), &window, output_padding)?;
-        let input = with_extents::<N>(op, x, channels, windows.input)?;
+        let input = with_extents::<N>(op, x.shape(), channels, windows.input)?;
         let geometry = Geometry { batch: x.dims()[0], groups, channels: per_group, outputs: inputs / groups, windows };
         let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
         let are_last = [x_last || w_last, w_last, x_last];
@@ -247,9 +259,9 @@ fn transposed<const N: usize>(
     })
 }
 
-/// `[n, channels, ..]` for the samples of `x` and the last `N` of `extents`. Errors: `Shape` if the number of elements overflows.
-fn with_extents<const N: usize>(op: &'static str, x: &Tensor, channels: usize, extents: [usize; 3]) -> Result<Shape> {
-    let dims = [x.dims()[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
+/// `[n, channels, ..]` for the samples of an input `x` and the last `N` of `extents`. Errors: `Shape` if the number of elements overflows.
+fn with_extents<const N: usize>(op: &'static str, x: &Shape, channels: usize, extents: [usize; 3]) -> Result<Shape> {
+    let dims = [x[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
     let shape = Shape::from(dims.collect::<Dims>());
     // Windows are counted where there are no samples, too.
     Shape::from(extents).check(op)?;
