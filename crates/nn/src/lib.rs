@@ -16,6 +16,7 @@ mod norm;
 mod number;
 pub mod optim;
 mod pool;
+mod recurrent;
 mod scaler;
 pub mod schedule;
 
@@ -39,5 +40,6 @@ pub use norm::{
 };
 pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Grouped, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
 pub use pool::*;
+pub use recurrent::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

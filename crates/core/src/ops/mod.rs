@@ -48,7 +48,7 @@ pub use in_place::update_;
 pub use index::{Index, Put};
 pub use matmul::Gemm;
 pub use pool::{AvgPool, KEEP, MaxPool};
-pub use recurrent::{ConvLstmWeights, Nonlinearity, RecurrentWeights, TimeOrder};
+pub use recurrent::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
 pub use reduce::Axes;
 pub use rotary::{Direction, Rotary, RotaryStyle};
 pub use sample::Sampling;
@@ -64,7 +64,7 @@ use crate::fused::has_kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Error, Layout, Result, Shape, Tensor};
+use crate::{DType, Error, Kind, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
 
@@ -246,6 +246,21 @@ pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Sha
     operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape())).map_err(|_| {
         let shapes: Vec<String> = operands.iter().map(|t| t.shape().to_string()).collect();
         Error::shape(op, format!("{} do not broadcast", shapes.join(" and ")))
+    })
+}
+
+/// Runs `f`; its shape errors list the shapes of all operands.
+pub(crate) fn with_shapes<T>(
+    op: &'static str,
+    operands: &[Option<&Tensor>],
+    f: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    f().map_err(|e| match e.kind() {
+        Kind::Shape => {
+            let shapes: Vec<String> = operands.iter().flatten().map(|t| t.shape().to_string()).collect();
+            Error::shape(op, format!("{}; the operands are {}", e.message(), shapes.join(", ")))
+        }
+        _ => e,
     })
 }
 

@@ -3,8 +3,9 @@
 use super::common::{one, two};
 use super::{Class, Invocation, Op, Slice};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{ConvLstmWeights, Nonlinearity, RecurrentWeights, TimeOrder};
+use isograd_core::ops::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
 use isograd_core::{Result, Tensor};
+use isograd_nn::{self as nn, Init, RecurrentOptions};
 use serde_json::json;
 
 pub(super) fn ops() -> Vec<Op> {
@@ -12,24 +13,25 @@ pub(super) fn ops() -> Vec<Op> {
         step("lstm_cell", LSTM, |c| two(c.input("x")?.lstm_cell(c.input("h")?, c.input("c")?, weights(c)?)))
             .kernels(&["lstm_cell_forward"])
             .launches(12, 36),
-        sequence("lstm", LSTM, |c| three(c.input("x")?.lstm(c.optional("h"), c.optional("c"), weights(c)?, order(c)?)))
+        sequence("lstm", LSTM, |c| three(c.input("x")?.lstm(c.optional("h"), c.optional("c"), weights(c)?, steps(c)?)))
             .kernels(&["lstm_forward"])
             .launches(24, 84),
         step("gru_cell", GRU, |c| one(c.input("x")?.gru_cell(c.input("h")?, weights(c)?)))
             .kernels(&["gru_cell_forward"])
             .launches(12, 18),
-        sequence("gru", GRU, |c| two(c.input("x")?.gru(c.optional("h"), weights(c)?, order(c)?)))
+        sequence("gru", GRU, |c| two(c.input("x")?.gru(c.optional("h"), weights(c)?, steps(c)?)))
             .kernels(&["gru_forward"])
             .launches(24, 56),
         step("rnn_cell", RNN, |c| one(c.input("x")?.rnn_cell(c.input("h")?, weights(c)?, function(c)?)))
             .launches(12, 18),
-        sequence("rnn", RNN, |c| two(c.input("x")?.rnn(c.optional("h"), weights(c)?, function(c)?, order(c)?)))
+        sequence("rnn", RNN, |c| two(c.input("x")?.rnn(c.optional("h"), weights(c)?, function(c)?, steps(c)?)))
             .launches(24, 56),
         of(
             "conv_lstm_cell",
             |g| images(g, false),
             |c| two(c.input("x")?.conv_lstm_cell(c.input("h")?, c.input("c")?, conv_weights(c)?)),
         )
+        .fused()
         .kernels(&["convlstm_cell_forward"])
         .launches(16, 48),
         of(
@@ -37,10 +39,86 @@ pub(super) fn ops() -> Vec<Op> {
             |g| images(g, true),
             |c| three(c.input("x")?.conv_lstm(c.optional("h"), c.optional("c"), conv_weights(c)?, order(c)?)),
         )
+        .fused()
         .kernels(&["convlstm_forward"])
         .slice(Slice::From(1))
         .launches(32, 120),
     ]
+}
+
+/// The layers. Their options are attributes; their parameters are inputs, with the names in their state dictionaries.
+pub(super) fn modules() -> Vec<Op> {
+    let of = |name: &'static str, run: Run, gates: usize| {
+        let make = move |g: &mut Gen| layered(g, gates);
+        Op::new(name, run, make).class(Class::Stages).slice(Slice::Whole)
+    };
+    let lstm = |c: &Invocation<'_>| {
+        let mut layer = nn::Lstm::with_options(c.input("x")?.dims()[2], hidden(c, 4)?, options(c)?, &init(c)?)?;
+        given(c, &mut layer.stack)?;
+        let state = match (c.optional("h"), c.optional("c")) {
+            (Some(h), Some(c)) => Some((h.clone(), c.clone())),
+            _ => None,
+        };
+        let (y, (h, cell)) = layer.run(c.input("x")?, c.optional("lengths"), state.as_ref())?;
+        Ok(vec![y, h, cell])
+    };
+    let gru = |c: &Invocation<'_>| {
+        let mut layer = nn::Gru::with_options(c.input("x")?.dims()[2], hidden(c, 3)?, options(c)?, &init(c)?)?;
+        given(c, &mut layer.stack)?;
+        two(layer.run(c.input("x")?, c.optional("lengths"), c.optional("h")))
+    };
+    let rnn = |c: &Invocation<'_>| {
+        let (x, f) = (c.input("x")?, function(c)?);
+        let mut layer = nn::Rnn::with_options(x.dims()[2], hidden(c, 1)?, f, options(c)?, &init(c)?)?;
+        given(c, &mut layer.stack)?;
+        two(layer.run(x, c.optional("lengths"), c.optional("h")))
+    };
+    vec![of("Lstm", lstm, 4), of("Gru", gru, 3), of("Rnn", rnn, 1)]
+}
+
+fn hidden(c: &Invocation<'_>, gates: usize) -> Result<usize> {
+    Ok(c.input("weight_ih_l0")?.dims()[0] / gates)
+}
+
+fn init(c: &Invocation<'_>) -> Result<Init> {
+    let x = c.input("x")?;
+    Ok(Init::new(x.device()).dtype(x.dtype()))
+}
+
+fn options(c: &Invocation<'_>) -> Result<RecurrentOptions> {
+    Ok(RecurrentOptions {
+        layers: c.size_or("num_layers", 1)?,
+        bias: c.optional("bias_ih_l0").is_some(),
+        batch_first: c.flag("batch_first")?,
+        bidirectional: c.flag("bidirectional")?,
+        projection: c.optional("weight_hr_l0").map(|w| w.dims()[0]),
+        ..Default::default()
+    })
+}
+
+/// Replaces the parameters of a layer by inputs.
+fn given(c: &Invocation<'_>, stack: &mut nn::RecurrentStack) -> Result<()> {
+    for (layer, directions) in stack.weights.iter_mut().enumerate() {
+        for (of, end) in directions.iter_mut().zip(["", "_reverse"]) {
+            let name = |what: &str| format!("{what}_l{layer}{end}");
+            of.weight_ih = c.input(&name("weight_ih"))?.clone();
+            of.weight_hh = c.input(&name("weight_hh"))?.clone();
+            of.bias_ih = c.optional(&name("bias_ih")).cloned();
+            of.bias_hh = c.optional(&name("bias_hh")).cloned();
+            of.weight_hr = c.optional(&name("weight_hr")).cloned();
+        }
+    }
+    Ok(())
+}
+
+/// A layer in one direction.
+fn layered(g: &mut Gen, gates: usize) -> Case {
+    let inputs = vec![
+        ("x", g.tensor(Domain::Real, &[2, 3, 2])),
+        ("weight_ih_l0", weight(g, 2 * gates, 2)),
+        ("weight_hh_l0", weight(g, 2 * gates, 2)),
+    ];
+    Case::new(json!({"num_layers": 1, "batch_first": true}), inputs)
 }
 
 type Run = fn(&Invocation<'_>) -> Result<Vec<Tensor>>;
@@ -58,16 +136,21 @@ const GRU: Kind = Kind { gates: 3, has_cell_state: false, has_function: false };
 const RNN: Kind = Kind { gates: 1, has_cell_state: false, has_function: true };
 
 fn of(name: &'static str, make: impl Fn(&mut Gen) -> Case + Send + Sync + 'static, run: Run) -> Op {
-    Op::new(name, run, make).class(Class::Stages).fused()
+    Op::new(name, run, make).class(Class::Stages)
 }
 
 fn step(name: &'static str, kind: Kind, run: Run) -> Op {
-    of(name, move |g| case(g, kind, false), run)
+    with_kernel(of(name, move |g| case(g, kind, false), run), kind)
 }
 
 /// The elements of a step are reduced together.
 fn sequence(name: &'static str, kind: Kind, run: Run) -> Op {
-    of(name, move |g| case(g, kind, true), run).slice(Slice::From(1))
+    with_kernel(of(name, move |g| case(g, kind, true), run).slice(Slice::From(1)), kind)
+}
+
+/// A plain RNN's step back is a row like others.
+fn with_kernel(op: Op, kind: Kind) -> Op {
+    if kind.gates > 1 { op.fused() } else { op }
 }
 
 fn three(found: Result<(Tensor, Tensor, Tensor)>) -> Result<Vec<Tensor>> {
@@ -91,6 +174,10 @@ fn conv_weights<'a>(c: &'a Invocation<'_>) -> Result<ConvLstmWeights<'a>> {
 
 fn order(c: &Invocation<'_>) -> Result<TimeOrder> {
     Ok(if c.flag("reverse")? { TimeOrder::Reverse } else { TimeOrder::Forward })
+}
+
+fn steps<'a>(c: &'a Invocation<'_>) -> Result<RecurrentSteps<'a>> {
+    Ok(RecurrentSteps { order: order(c)?, lengths: c.optional("lengths") })
 }
 
 fn function(c: &Invocation<'_>) -> Result<Nonlinearity> {
@@ -123,6 +210,10 @@ fn case(g: &mut Gen, kind: Kind, is_sequence: bool) -> Case {
     }
     if state.is_some() {
         inputs.push(("w_hr", weight(g, hidden, width)));
+    }
+    if is_sequence && g.below(3) == 0 {
+        let lengths: Vec<i64> = (0..rows).map(|_| 1 + g.below(steps) as i64).collect();
+        inputs.push(("lengths", Tensor::from_vec(lengths, rows, g.device()).expect("as many as rows")));
     }
     let mut attributes = json!({});
     if is_sequence {

@@ -15,8 +15,9 @@ pub use self::maps::{ConvForward, ConvInput, ConvWeight};
 use self::geometry::extents;
 pub(super) use self::maps::{Maps, Names};
 use super::window::{Last, Window, Windows};
+use super::with_shapes;
 use crate::tensor::{check_float, check_same};
-use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
+use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 
 /// Zeros around the input of a convolution over `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,17 +156,6 @@ fn check_channels(
     }
 }
 
-/// Runs `f`; its shape errors list the shapes of all operands.
-fn with_shapes(op: &'static str, operands: [Option<&Tensor>; 3], f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
-    f().map_err(|e| match e.kind() {
-        Kind::Shape => {
-            let shapes: Vec<String> = operands.iter().flatten().map(|t| t.shape().to_string()).collect();
-            Error::shape(op, format!("{}; the operands are {}", e.message(), shapes.join(", ")))
-        }
-        _ => e,
-    })
-}
-
 fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<()> {
     let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     check_float(op, x)?;
@@ -186,7 +176,7 @@ fn on_batch<const N: usize>(
     f: impl FnOnce(&Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let run = |x: &Tensor, weight: &Tensor, bias: Option<&Tensor>| {
-        with_shapes(op, [Some(x), Some(weight), bias], || {
+        with_shapes(op, &[Some(x), Some(weight), bias], || {
             check_operands::<N>(op, x, weight, bias)?;
             let (x, is_sample) = batch::<N>(op, x)?;
             let y = f(&x, weight, bias)?;

@@ -15,14 +15,24 @@ pub(super) enum Cell {
     Relu,
 }
 
-/// The arguments of a step's gates, and its states.
-pub(super) struct Step<'a> {
+/// The arguments of a step's gates, and the state before the step.
+pub(super) struct Step {
     /// The products of the input and, for all cells but GRU, of the hidden state: `[B, G H]`.
-    pub arguments: &'a Tensor,
+    pub arguments: Tensor,
     /// For GRU: the products of the hidden state, `[B, G H]`.
-    pub hidden_products: Option<&'a Tensor>,
-    /// The state before the step that the row reads, `[B, H]`: the cell state of LSTM, the hidden state of GRU.
-    pub before: Option<&'a Tensor>,
+    pub hidden_products: Option<Tensor>,
+    /// The state that the row reads, `[B, H]`: the cell state of LSTM, the hidden state of GRU.
+    pub before: Option<Tensor>,
+}
+
+/// The gradients that arrive at a step.
+pub(super) struct Arriving {
+    /// At the hidden state after the step, `[B, H]`.
+    pub hidden: Tensor,
+    /// For LSTM: at the cell state after the step, from later steps. For GRU: at the hidden state before the step, from the result.
+    pub other: Option<Tensor>,
+    /// For LSTM, the cell state after the step; for a plain RNN, the hidden state after the step.
+    pub after: Option<Tensor>,
 }
 
 impl Cell {
@@ -44,72 +54,49 @@ impl Cell {
         }
     }
 
-    /// True if the row writes a second state, which the next step reads: the cell state, or a copy of the hidden state.
-    pub fn carries(self) -> bool {
-        matches!(self, Cell::Lstm | Cell::Gru)
-    }
-
     /// Writes the hidden state and, where there is one, the carried state.
-    pub fn forward(self, op: &'static str, step: &Step<'_>, outputs: &[&Tensor]) -> Result<()> {
+    pub fn forward(self, op: &'static str, step: &Step, outputs: &[&Tensor]) -> Result<()> {
         let inputs = self.inputs(step);
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         run(op, Kernel::Pointwise(self.row()), &inputs, outputs, Attributes::default())
     }
 
-    /// [`forward`](Cell::forward) in tensor ops, in the dtype of the carried state.
-    pub fn composite(self, step: &Step<'_>) -> Result<Vec<Tensor>> {
-        let (gates, dtype) = (self.gates() as isize, step.arguments.dtype());
-        let all = [Some(step.arguments), step.hidden_products];
+    /// [`forward`](Cell::forward) in tensor ops, in the accumulation dtype.
+    pub fn composite(self, step: &Step) -> Result<Vec<Tensor>> {
+        let acc = step.arguments.dtype().acc();
         let mut inputs = Vec::new();
-        for products in all.into_iter().flatten() {
+        for products in [Some(&step.arguments), step.hidden_products.as_ref()].into_iter().flatten() {
             let width = products.dims()[1] / self.gates();
-            for k in 0..gates as usize {
-                inputs.push(products.narrow(1, k * width, width)?.cast(dtype.acc())?);
+            for k in 0..self.gates() {
+                inputs.push(products.narrow(1, k * width, width)?.cast(acc)?);
             }
         }
-        inputs.extend(step.before.map(|t| t.cast(dtype.acc())).transpose()?);
-        match self {
-            Cell::Lstm | Cell::Gru => lift(self.row(), &inputs, &[]),
-            Cell::Tanh => Ok(vec![inputs[0].tanh()?]),
-            Cell::Relu => Ok(vec![inputs[0].relu()?]),
-        }
+        inputs.extend(step.before.as_ref().map(|t| t.cast(acc)).transpose()?);
+        lift(self.row(), &inputs, &[])
     }
 
     /// The inputs of the row.
-    fn inputs(self, step: &Step<'_>) -> Vec<Tensor> {
-        let mut inputs = blocks(step.arguments, self.gates());
-        inputs.extend(step.hidden_products.into_iter().flat_map(|u| blocks(u, self.gates())));
-        inputs.extend(step.before.cloned());
-        inputs
+    fn inputs(self, step: &Step) -> Vec<Tensor> {
+        let products = [Some(&step.arguments), step.hidden_products.as_ref()].into_iter().flatten();
+        products.flat_map(|products| blocks(products, self.gates())).chain(step.before.clone()).collect()
     }
 
-    /// Writes the gradients of the arguments, and the carried gradient of the state before the step. The gradients at the results of
-    /// the step are `dh` and, for LSTM, `carried`; for GRU, `carried` arrives at the hidden state before the step. `after` is the
-    /// cell state after the step, or the hidden state of a plain RNN.
-    pub fn backward(
-        self,
-        op: &'static str,
-        step: &Step<'_>,
-        [dh, carried, after]: [Option<&Tensor>; 3],
-        outputs: &[&Tensor],
-    ) -> Result<()> {
-        let inputs = self.inputs(step);
-        let first: Vec<&Tensor> = dh.into_iter().collect();
-        let middle = inputs.iter();
-        match self {
+    /// Writes the gradients of the arguments, of the products of the hidden state for GRU, and of the state before the step.
+    pub fn backward(self, op: &'static str, step: &Step, arriving: Arriving, outputs: &[&Tensor]) -> Result<()> {
+        let Arriving { hidden, other, after } = arriving;
+        let (hidden, inputs) = (Some(hidden).into_iter(), self.inputs(step));
+        let (all, row, counts): (Vec<Tensor>, Pointwise, &'static [usize]) = match self {
             Cell::Lstm => {
-                let all: Vec<&Tensor> = first.into_iter().chain(carried).chain(middle).chain(after).collect();
-                Blocks { row: Pointwise::LstmStepBackward, counts: &[4, 1] }.write(op, &all, outputs)
+                (hidden.chain(other).chain(inputs).chain(after).collect(), Pointwise::LstmStepBackward, &[4, 1])
             }
-            Cell::Gru => {
-                let all: Vec<&Tensor> = first.into_iter().chain(middle).chain(carried).collect();
-                Blocks { row: Pointwise::GruStepBackward, counts: &[3, 3, 1] }.write(op, &all, outputs)
-            }
-            Cell::Tanh | Cell::Relu => {
-                let row = if self == Cell::Tanh { Pointwise::TanhBackward } else { Pointwise::ReluBackward };
-                let all: Vec<&Tensor> = first.into_iter().chain(after).collect();
-                run(op, Kernel::Pointwise(row), &all, outputs, Attributes::default())
-            }
+            Cell::Gru => (hidden.chain(inputs).chain(other).collect(), Pointwise::GruStepBackward, &[3, 3, 1]),
+            Cell::Tanh => (hidden.chain(after).collect(), Pointwise::TanhBackward, &[]),
+            Cell::Relu => (hidden.chain(after).collect(), Pointwise::ReluBackward, &[]),
+        };
+        let all: Vec<&Tensor> = all.iter().collect();
+        match counts {
+            [] => run(op, Kernel::Pointwise(row), &all, outputs, Attributes::default()),
+            counts => Blocks { row, counts }.write(op, &all, outputs),
         }
     }
 }

@@ -6,14 +6,17 @@
 //! are in `map.rs`.
 
 mod cell;
+mod lengths;
 mod map;
 mod sequence;
 
 use self::cell::Cell;
+use self::lengths::Lengths;
 use self::map::Map;
 use self::sequence::{Operands, Results, Sequence};
+use crate::ops::with_shapes;
 use crate::tensor::{check_float, check_same};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Shape, Tensor};
 
 /// The weights of a recurrent layer in one direction, as PyTorch lays them out. G is the number of gates: 4 for LSTM, in the order
 /// input, forget, cell, output; 3 for GRU, in the order reset, update, new; 1 for a plain RNN.
@@ -59,6 +62,17 @@ pub enum TimeOrder {
     Reverse,
 }
 
+/// The steps of a recurrent op over sequences.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecurrentSteps<'a> {
+    /// Their order.
+    pub order: TimeOrder,
+    /// i64 or i32 `[B]`: the lengths of the sequences, in `1..=T`; all are T by default. Elements after the end of a sequence are
+    /// padding: results there are 0, and nothing depends on x there. The last states are those of each sequence's last step.
+    /// Backward in time, each sequence begins with its own last element.
+    pub lengths: Option<&'a Tensor>,
+}
+
 /// The function of a plain RNN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nonlinearity {
@@ -90,15 +104,15 @@ impl Tensor {
 
     /// An LSTM over `x: [T, B, I]` from the states `h0: [B, H]` and `c0: [B, H]`, by default zeros: the hidden states `[T, B, H]`,
     /// the last one, and the last cell state. The cell state is carried in the accumulation dtype. With a projection, hidden states
-    /// have P elements instead of H. Errors: `Attr` if T is 0; else as [`lstm_cell`](Tensor::lstm_cell), which has the formula.
+    /// have P elements instead of H. Errors: `Attr` if T is 0; `Index` for a length outside of `1..=T`; else as [`lstm_cell`](Tensor::lstm_cell), which has the formula.
     pub fn lstm(
         &self,
         h0: Option<&Tensor>,
         c0: Option<&Tensor>,
         weights: RecurrentWeights<'_>,
-        order: TimeOrder,
+        steps: RecurrentSteps<'_>,
     ) -> Result<(Tensor, Tensor, Tensor)> {
-        dense("lstm", Cell::Lstm, self, [h0, c0], weights, Some(order)).map(Results::three)
+        dense("lstm", Cell::Lstm, self, [h0, c0], weights, Some(steps)).map(Results::three)
     }
 
     /// A step of a GRU from `x: [B, I]` and the state `h: [B, H]` to `h' = (1 - z) n + z h`, where `r, z = sigmoid(a + u)` and
@@ -110,14 +124,14 @@ impl Tensor {
     }
 
     /// A GRU over `x: [T, B, I]` from the state `h0: [B, H]`, by default zeros: the hidden states `[T, B, H]`, and the last one.
-    /// Errors: `Attr` if T is 0; else as [`gru_cell`](Tensor::gru_cell), which has the formula.
+    /// Errors: `Attr` if T is 0; `Index` for a length outside of `1..=T`; else as [`gru_cell`](Tensor::gru_cell), which has the formula.
     pub fn gru(
         &self,
         h0: Option<&Tensor>,
         weights: RecurrentWeights<'_>,
-        order: TimeOrder,
+        steps: RecurrentSteps<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        dense("gru", Cell::Gru, self, [h0, None], weights, Some(order)).map(Results::two)
+        dense("gru", Cell::Gru, self, [h0, None], weights, Some(steps)).map(Results::two)
     }
 
     /// A step of a plain RNN from `x: [B, I]` and the state `h: [B, H]` to `h' = f(x w_ih^T + b_ih + h w_hh^T + b_hh)`. Float
@@ -127,15 +141,15 @@ impl Tensor {
     }
 
     /// A plain RNN over `x: [T, B, I]` from the state `h0: [B, H]`, by default zeros: the hidden states `[T, B, H]`, and the last
-    /// one. Errors: `Attr` if T is 0; else as [`rnn_cell`](Tensor::rnn_cell), which has the formula.
+    /// one. Errors: `Attr` if T is 0; `Index` for a length outside of `1..=T`; else as [`rnn_cell`](Tensor::rnn_cell), which has the formula.
     pub fn rnn(
         &self,
         h0: Option<&Tensor>,
         weights: RecurrentWeights<'_>,
         f: Nonlinearity,
-        order: TimeOrder,
+        steps: RecurrentSteps<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        dense("rnn", f.cell(), self, [h0, None], weights, Some(order)).map(Results::two)
+        dense("rnn", f.cell(), self, [h0, None], weights, Some(steps)).map(Results::two)
     }
 
     /// A step of a ConvLSTM from `x: [B, I, H, W]` and the states `h: [B, C, H, W]` and `c: [B, C, H, W]` to h' and c': as
@@ -168,7 +182,7 @@ fn dense(
     x: &Tensor,
     [h, c]: [Option<&Tensor>; 2],
     weights: RecurrentWeights<'_>,
-    order: Option<TimeOrder>,
+    steps: Option<RecurrentSteps<'_>>,
 ) -> Result<Results> {
     let RecurrentWeights { input, hidden, input_bias, hidden_bias, projection } = weights;
     if projection.is_some() && cell != Cell::Lstm {
@@ -176,13 +190,28 @@ fn dense(
     }
     let operands =
         Operands { x: Some(x), input: Some(input), hidden: Some(hidden), input_bias, hidden_bias, h, c, projection };
-    check(op, &operands, if order.is_some() { 3 } else { 2 }, 2)?;
-    let gates = cell.gates();
+    let lengths = steps.and_then(|steps| steps.lengths);
+    with_shapes(op, &[&operands.all()[..], &[lengths]].concat(), || {
+        let (state, cell_state) = check_dense(op, cell, &operands, steps.is_some())?;
+        let order = steps.map(|steps| steps.order);
+        let sequence = Sequence { op, cell, map: Map::Dense, order, state, cell_state, is_held: None };
+        match (lengths, order) {
+            (Some(lengths), Some(order)) => padded(sequence, &operands, lengths, order),
+            _ => sequence.run(&operands),
+        }
+    })
+}
+
+/// Checks operands. The shapes of a hidden and of a cell state.
+fn check_dense(op: &'static str, cell: Cell, operands: &Operands<'_>, is_sequence: bool) -> Result<(Shape, Shape)> {
+    check(op, operands, if is_sequence { 3 } else { 2 }, 2)?;
+    let Operands { input_bias, hidden_bias, h, c, projection, .. } = *operands;
+    let (x, input, hidden, gates) = (operands.x(), operands.input(), operands.hidden(), cell.gates());
     let width = input.dims()[0] / gates;
     let state = projection.map_or(width, |p| p.dims()[0]);
-    let rows = x.dims()[x.rank() - 2];
+    let (rows, features) = (x.dims()[x.rank() - 2], x.dims()[x.rank() - 1]);
     let expected: [(&str, Option<&Tensor>, &[usize]); 7] = [
-        ("w_ih", Some(input), &[gates * width, x.dims()[x.rank() - 1]]),
+        ("w_ih", Some(input), &[gates * width, features]),
         ("w_hh", Some(hidden), &[gates * width, state]),
         ("b_ih", input_bias, &[gates * width]),
         ("b_hh", hidden_bias, &[gates * width]),
@@ -191,8 +220,19 @@ fn dense(
         ("w_hr", projection, &[state, width]),
     ];
     check_shapes(op, x, &expected)?;
-    Sequence { op, cell, map: Map::Dense, order, state: [rows, state].into(), cell_state: [rows, width].into() }
-        .run(&operands)
+    Ok(([rows, state].into(), [rows, width].into()))
+}
+
+/// Sequences of different lengths.
+fn padded(sequence: Sequence, operands: &Operands<'_>, lengths: &Tensor, order: TimeOrder) -> Result<Results> {
+    let lengths = Lengths::new(sequence.op, operands.x(), lengths, order)?;
+    let x = lengths.ordered(operands.x())?;
+    // A cell state does not change after the end; the last hidden state is looked up.
+    let is_held = (sequence.cell == Cell::Lstm).then(|| lengths.is_element.logical_not()).transpose()?;
+    let sequence = Sequence { order: Some(TimeOrder::Forward), is_held, ..sequence };
+    let results = sequence.run(&Operands { x: Some(&x), ..*operands })?;
+    let states = results.states.expect("a sequence has states");
+    Ok(Results { hidden: lengths.last(&states)?, states: Some(lengths.ordered(&states)?), cell: results.cell })
 }
 
 fn convolutional(
@@ -213,24 +253,33 @@ fn convolutional(
         c,
         projection: None,
     };
-    check(op, &operands, if order.is_some() { 5 } else { 4 }, 4)?;
+    with_shapes(op, &operands.all(), || {
+        let state = check_convolutional(op, &operands, order.is_some())?;
+        let (map, cell_state) = (Map::Convolution, state.clone());
+        Sequence { op, cell: Cell::Lstm, map, order, state, cell_state, is_held: None }.run(&operands)
+    })
+}
+
+/// Checks operands. The shape of a state.
+fn check_convolutional(op: &'static str, operands: &Operands<'_>, is_sequence: bool) -> Result<Shape> {
+    check(op, operands, if is_sequence { 5 } else { 4 }, 4)?;
+    let (x, input, hidden) = (operands.x(), operands.input(), operands.hidden());
     let &[rows, inputs, height, width] = &x.dims()[x.rank() - 4..] else { unreachable!("x has 4 dimensions or more") };
-    let (channels, kernel) = (input.dims()[0] / 4, &input.dims()[2..]);
-    if kernel.iter().chain(&hidden.dims()[2..]).any(|extent| extent % 2 == 0) {
+    let (channels, kernel, of_state) = (input.dims()[0] / 4, &input.dims()[2..], &hidden.dims()[2..]);
+    if kernel.iter().chain(of_state).any(|extent| extent % 2 == 0) {
         let message = format!("the kernels {} and {} must have odd extents", input.shape(), hidden.shape());
         return Err(Error::attr(op, message));
     }
     let state = [rows, channels, height, width];
     let expected: [(&str, Option<&Tensor>, &[usize]); 5] = [
         ("w_x", Some(input), &[4 * channels, inputs, kernel[0], kernel[1]]),
-        ("w_h", Some(hidden), &[4 * channels, channels, hidden.dims()[2], hidden.dims()[3]]),
-        ("b", bias, &[4 * channels]),
-        ("h", h, &state),
-        ("c", c, &state),
+        ("w_h", Some(hidden), &[4 * channels, channels, of_state[0], of_state[1]]),
+        ("b", operands.input_bias, &[4 * channels]),
+        ("h", operands.h, &state),
+        ("c", operands.c, &state),
     ];
     check_shapes(op, x, &expected)?;
-    Sequence { op, cell: Cell::Lstm, map: Map::Convolution, order, state: state.into(), cell_state: state.into() }
-        .run(&operands)
+    Ok(state.into())
 }
 
 /// Checks dtypes, devices, the rank of x and of the weight of the input, and that there are steps and gates.

@@ -1,14 +1,14 @@
 //! The steps of a recurrent op, forward and backward through time.
 
 use super::TimeOrder;
-use super::cell::{Cell, Step};
+use super::cell::{Arriving, Cell, Step};
 use super::map::Map;
 use crate::backend::Kernel;
 use crate::fused::record_fused_outputs;
 use crate::ops::factory::fill;
 use crate::tape::{Backward, Gradients, Saved, no_grad};
 use crate::tensor::{Attributes, run};
-use crate::{Dims, Result, Shape, Tensor, autocast, no_autocast};
+use crate::{DType, Dims, Result, Shape, Tensor, autocast, no_autocast};
 
 /// The operands of a recurrent op. The arrays of its functions have their order.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ const C: usize = 6;
 const PROJECTION: usize = 7;
 
 impl<'a> Operands<'a> {
-    fn all(&self) -> [Option<&'a Tensor>; COUNT] {
+    pub fn all(&self) -> [Option<&'a Tensor>; COUNT] {
         let Operands { x, input, hidden, input_bias, hidden_bias, h, c, projection } = *self;
         [x, input, hidden, input_bias, hidden_bias, h, c, projection]
     }
@@ -57,15 +57,15 @@ impl<'a> Operands<'a> {
         Operands { x, input, hidden, input_bias, hidden_bias, h, c, projection }
     }
 
-    fn x(&self) -> &'a Tensor {
+    pub fn x(&self) -> &'a Tensor {
         self.x.expect("x is always there")
     }
 
-    fn input(&self) -> &'a Tensor {
+    pub fn input(&self) -> &'a Tensor {
         self.input.expect("the weight of the input is always there")
     }
 
-    fn hidden(&self) -> &'a Tensor {
+    pub fn hidden(&self) -> &'a Tensor {
         self.hidden.expect("the weight of the hidden state is always there")
     }
 }
@@ -103,6 +103,8 @@ pub(super) struct Sequence {
     pub state: Shape,
     /// The shape of a cell state, which without a projection is that of a hidden state.
     pub cell_state: Shape,
+    /// For LSTM, bool `[T, B, 1]`: the steps that leave the cell state as it is, whose hidden states nobody reads.
+    pub is_held: Option<Tensor>,
 }
 
 /// The intermediate results that the backward pass reads.
@@ -125,10 +127,11 @@ impl Sequence {
     pub fn run(self, operands: &Operands<'_>) -> Result<Results> {
         let (present, mask) = (operands.present(), operands.mask());
         if let Some(low) = autocast::low_each(&present)? {
-            let is_changed = low.iter().zip(&present).any(|(a, b)| a.dtype() != b.dtype());
-            debug_assert!(is_changed, "operands of the scope's dtype are left alone");
             return no_autocast(|| self.run(&Operands::new(mask, &low)));
         }
+        // Products have the same bits for any strides of the operands.
+        let contiguous: Vec<Tensor> = present.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
+        let present: Vec<&Tensor> = contiguous.iter().collect();
         let detached: Vec<Tensor> = present.iter().map(|t| t.detach()).collect();
         let (outputs, trace) = no_grad(|| self.forward(&Operands::new(mask, &detached)))?;
         let states = Saved::input(&trace.states);
@@ -177,78 +180,103 @@ impl Sequence {
         Tensor::allocate(self.op, &dims.into(), like.dtype(), like.device())
     }
 
-    fn zeros(&self, shape: &Shape, like: &Tensor) -> Result<Tensor> {
-        Tensor::zeros(shape, like.dtype(), like.device())
+    /// The products of the inputs of all steps, `[T, B, G H]`.
+    fn of_inputs(&self, operands: &Operands<'_>, bias: Option<&Tensor>) -> Result<Tensor> {
+        let (x, steps) = (operands.x(), self.steps(operands.x()));
+        let a = self.map.apply(&self.rows(x)?, operands.input(), bias)?;
+        let a = a.reshape(prepend(steps, &self.gates(self.state[0])))?;
+        self.is_held.as_ref().map_or(Ok(a.clone()), |is_held| held(&a, is_held))
     }
 
     /// A carried state before the first step: the cell state of LSTM in the accumulation dtype, or a copy of GRU's hidden state.
     fn initial(&self, operands: &Operands<'_>) -> Result<Option<Tensor>> {
-        let (given, shape, dtype) = match self.cell {
-            Cell::Lstm => (operands.c, &self.cell_state, operands.x().dtype().acc()),
-            Cell::Gru => (operands.h, &self.state, operands.x().dtype()),
-            Cell::Tanh | Cell::Relu => return Ok(None),
-        };
+        let x = operands.x();
+        match self.cell {
+            Cell::Lstm => self.carried(operands.c, &self.cell_state, x.dtype().acc(), x).map(Some),
+            Cell::Gru => self.carried(operands.h, &self.state, x.dtype(), x).map(Some),
+            Cell::Tanh | Cell::Relu => Ok(None),
+        }
+    }
+
+    /// A state or its gradient, or zeros, as `[B, H]` in this dtype.
+    fn carried(&self, given: Option<&Tensor>, shape: &Shape, dtype: DType, x: &Tensor) -> Result<Tensor> {
         match given {
-            Some(t) => flat(&t.cast(dtype)?.contiguous()?).map(Some),
-            None => flat(&Tensor::zeros(shape, dtype, operands.x().device())?).map(Some),
+            Some(t) => flat(&t.cast(dtype)?.contiguous()?),
+            None => flat(&Tensor::zeros(shape, dtype, x.device())?),
         }
     }
 
     /// The results, and what the backward pass reads. Outside of the tape.
     fn forward(&self, operands: &Operands<'_>) -> Result<(Vec<Tensor>, Trace)> {
-        let (x, steps, is_gru) = (operands.x(), self.steps(operands.x()), self.cell == Cell::Gru);
-        let (rows, gates) = (self.state[0], self.gates(self.state[0]));
-        let joint = [operands.input_bias, operands.hidden_bias];
-        let bias = match joint {
-            [Some(a), Some(b)] if !is_gru => Some(a.add(b)?),
-            [a, b] => a.or(b.filter(|_| !is_gru)).cloned(),
-        };
-        let of_inputs = self.map.apply(&self.rows(x)?, operands.input(), bias.as_ref())?;
-        let of_inputs = of_inputs.reshape(prepend(steps, &gates))?;
-        let products = self.several(steps, &gates, x)?;
+        let of_inputs = self.of_inputs(operands, self.input_bias(operands)?.as_ref())?;
+        let mut trace = self.begin(operands, &of_inputs)?;
+        let mut carried = self.initial(operands)?;
+        for s in 0..self.steps(operands.x()) {
+            let next = self.step(operands, &of_inputs, &trace, s, carried.as_ref())?;
+            trace.cells.extend(carried.filter(|_| self.cell == Cell::Lstm));
+            carried = next;
+        }
+        trace.cells.extend(carried.filter(|_| self.cell == Cell::Lstm));
+        Ok((self.results(operands.x(), &trace)?, trace))
+    }
+
+    /// The bias of the products of the inputs: both, unless the products of the hidden state are separate.
+    fn input_bias(&self, operands: &Operands<'_>) -> Result<Option<Tensor>> {
+        match (operands.input_bias, operands.hidden_bias) {
+            (of_input, _) if self.cell == Cell::Gru => Ok(of_input.cloned()),
+            (Some(a), Some(b)) => a.add(b).map(Some),
+            (a, b) => Ok(a.or(b).cloned()),
+        }
+    }
+
+    /// Memory for the intermediate results. It has the initial hidden state.
+    fn begin(&self, operands: &Operands<'_>, of_inputs: &Tensor) -> Result<Trace> {
+        let (x, steps) = (operands.x(), self.steps(operands.x()));
         let states = self.several(steps + 1, &self.state, x)?;
-        let unprojected = operands.projection.map(|_| self.several(steps, &self.cell_state, x)).transpose()?;
         let first = states.select(0, self.slots(self.time(0, steps))[0] as isize)?;
         match operands.h {
             Some(h) => run(self.op, Kernel::Copy, &[h], &[&first], Attributes::default())?,
             None => fill(self.op, &first, 0.0.into())?,
         }
-        let mut carried: Vec<Tensor> = self.initial(operands)?.into_iter().collect();
-        for s in 0..steps {
-            let t = self.time(s, steps) as isize;
-            let [before, after] = self.slots(t as usize).map(|slot| states.select(0, slot as isize));
-            let (before, after, of_input, product) = (before?, after?, of_inputs.select(0, t)?, products.select(0, t)?);
-            let added = if is_gru { operands.hidden_bias } else { Some(&of_input) };
-            self.map.write(self.op, &before, operands.hidden(), added, &product)?;
-            let written = unprojected.as_ref().map(|all| all.select(0, t)).transpose()?;
-            let next =
-                carried.last().map(|c| Tensor::allocate(self.op, c.shape(), c.dtype(), c.device())).transpose()?;
-            let (product, of_input) = (flat(&product)?, flat(&of_input)?);
-            let step = Step {
-                arguments: if is_gru { &of_input } else { &product },
-                hidden_products: is_gru.then_some(&product),
-                before: carried.last(),
-            };
-            let output = flat(written.as_ref().unwrap_or(&after))?;
-            let outputs: Vec<&Tensor> = [&output].into_iter().chain(&next).collect();
-            self.cell.forward(self.op, &step, &outputs)?;
-            if let (Some(output), Some(w)) = (&written, operands.projection) {
-                self.map.write(self.op, output, w, None, &after)?;
-            }
-            // A GRU's states are all in `states`.
-            if is_gru {
-                carried.clear();
-            }
-            carried.extend(next);
-        }
-        debug_assert_eq!(rows, self.cell_state[0]);
-        let trace = match is_gru {
-            true => {
-                Trace { arguments: of_inputs, hidden_products: Some(products), states, cells: Vec::new(), unprojected }
-            }
-            false => Trace { arguments: products, hidden_products: None, states, cells: carried, unprojected },
+        let unprojected = operands.projection.map(|_| self.several(steps, &self.cell_state, x)).transpose()?;
+        let products = self.several(steps, &self.gates(self.state[0]), x)?;
+        let (arguments, hidden_products) = match self.cell {
+            Cell::Gru => (of_inputs.clone(), Some(products)),
+            _ => (products, None),
         };
-        Ok((self.results(x, &trace)?, trace))
+        Ok(Trace { arguments, hidden_products, states, cells: Vec::new(), unprojected })
+    }
+
+    /// Writes the hidden state of step s. The carried state after it, from the one before.
+    fn step(
+        &self,
+        operands: &Operands<'_>,
+        of_inputs: &Tensor,
+        trace: &Trace,
+        s: usize,
+        carried: Option<&Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let t = self.time(s, self.steps(operands.x()));
+        let [before, after] = self.around(trace, t)?;
+        let (of_input, product) = (select(of_inputs, t)?, select(trace.products(), t)?);
+        let added = if self.cell == Cell::Gru { operands.hidden_bias } else { Some(&of_input) };
+        self.map.write(self.op, &before, operands.hidden(), added, &product)?;
+        let output = trace.unprojected.as_ref().map_or_else(|| Ok(after.clone()), |all| select(all, t))?;
+        let next = carried.map(|c| Tensor::allocate(self.op, c.shape(), c.dtype(), c.device())).transpose()?;
+        let written = flat(&output)?;
+        let outputs: Vec<&Tensor> = [&written].into_iter().chain(&next).collect();
+        self.cell.forward(self.op, &trace.step(t, carried)?, &outputs)?;
+        match operands.projection {
+            Some(w) => self.map.write(self.op, &output, w, None, &after)?,
+            None => {}
+        }
+        Ok(next)
+    }
+
+    /// The hidden states before and after the step at time t.
+    fn around(&self, trace: &Trace, t: usize) -> Result<[Tensor; 2]> {
+        let [before, after] = self.slots(t);
+        Ok([select(&trace.states, before)?, select(&trace.states, after)?])
     }
 
     /// The results of a trace, in memory of their own, but for hidden states of which a trace is made.
@@ -269,31 +297,41 @@ impl Sequence {
     /// The op in tensor ops.
     fn composite(&self, operands: &Operands<'_>) -> Result<Vec<Tensor>> {
         let (x, steps) = (operands.x(), self.steps(operands.x()));
-        let of_inputs = self.map.apply(&self.rows(x)?, operands.input(), operands.input_bias)?;
-        let of_inputs = of_inputs.reshape(prepend(steps, &self.gates(self.state[0])))?;
-        let mut h = operands.h.map_or_else(|| self.zeros(&self.state, x), |h| Ok(h.clone()))?;
+        let of_inputs = self.of_inputs(operands, operands.input_bias)?;
+        let zeros = || Tensor::zeros(&self.state, x.dtype(), x.device());
+        let mut h = operands.h.map_or_else(zeros, |h| Ok(h.clone()))?;
         let mut cell = if self.cell == Cell::Lstm { self.initial(operands)? } else { None };
         let mut states = Vec::new();
         for s in 0..steps {
-            let a = of_inputs.select(0, self.time(s, steps) as isize)?;
-            let u = self.map.apply(&h, operands.hidden(), operands.hidden_bias)?;
-            let is_gru = self.cell == Cell::Gru;
-            let (arguments, u) = (flat(&if is_gru { a } else { a.add(&u)? })?, flat(&u)?);
-            let before = if is_gru { Some(flat(&h)?) } else { cell.clone() };
-            let step = Step { arguments: &arguments, hidden_products: is_gru.then_some(&u), before: before.as_ref() };
-            let found = self.cell.composite(&step)?;
-            let output = found[0].cast(x.dtype())?;
-            let output = if let Some(w) = operands.projection { output.linear(w, None)? } else { output };
-            h = output.reshape(self.state.clone())?;
-            cell = if self.cell == Cell::Lstm { Some(found[1].clone()) } else { None };
+            let of_input = select(&of_inputs, self.time(s, steps))?;
+            (h, cell) = self.composite_step(operands, &of_input, &h, cell)?;
             states.push(h.clone());
         }
         if self.order == Some(TimeOrder::Reverse) {
             states.reverse();
         }
         let all = if self.order.is_some() { Some(Tensor::stack(&states.iter().collect::<Vec<_>>(), 0)?) } else { None };
-        let cell = cell.map(|c| c.cast(x.dtype())?.reshape(self.cell_state.clone())).transpose()?;
+        let cell = cell.map(|c| c.cast(x.dtype())?.reshape(&self.cell_state)).transpose()?;
         Ok(all.into_iter().chain([h]).chain(cell).collect())
+    }
+
+    /// The hidden state after a step and, for LSTM, the cell state.
+    fn composite_step(
+        &self,
+        operands: &Operands<'_>,
+        of_input: &Tensor,
+        h: &Tensor,
+        cell: Option<Tensor>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let u = self.map.apply(h, operands.hidden(), operands.hidden_bias)?;
+        let step = match self.cell {
+            Cell::Gru => Step { arguments: flat(of_input)?, hidden_products: Some(flat(&u)?), before: Some(flat(h)?) },
+            _ => Step { arguments: flat(&of_input.add(&u)?)?, hidden_products: None, before: cell },
+        };
+        let mut found = self.cell.composite(&step)?.into_iter();
+        let output = found.next().expect("a row has a result").cast(h.dtype())?;
+        let output = operands.projection.map_or(Ok(output.clone()), |w| output.linear(w, None))?;
+        Ok((output.reshape(&self.state)?, found.next().filter(|_| self.cell == Cell::Lstm)))
     }
 
     /// The gradients of the operands that are present.
@@ -305,130 +343,139 @@ impl Sequence {
         trace: &Trace,
     ) -> Result<Gradients> {
         let place = |k: usize| mask[..k].iter().filter(|&&is_present| is_present).count();
-        let needs = mask.map(|is_present| is_present);
-        let needs: [bool; COUNT] = std::array::from_fn(|k| needs[k] && t.needs(place(k)));
-        let passed = self.through_time(t, operands, needs[H], trace)?;
-        let (x, steps, rows) = (self.rows(operands.x())?, self.steps(operands.x()), self.state[0]);
-        let all = |t: &Tensor, shape: Shape| t.reshape(shape);
-        let of_inputs = all(&passed.arguments, self.gates(steps * rows))?;
-        let of_hidden = match &passed.hidden_products {
-            Some(found) => all(found, self.gates(steps * rows))?,
-            None => of_inputs.clone(),
-        };
-        let first = usize::from(self.order == Some(TimeOrder::Reverse));
-        let before =
-            trace.states.narrow(0, first, steps)?.reshape(self.map.output(steps * rows, self.state[1], &self.state))?;
+        let needs: [bool; COUNT] = std::array::from_fn(|k| mask[k] && t.needs(place(k)));
+        let mut passed = self.through_time(t, operands, needs[H], trace)?;
         let want = |k: usize, f: &dyn Fn() -> Result<Tensor>| if needs[k] { f().map(Some) } else { Ok(None) };
-        let map = self.map;
+        let (x, map) = (self.rows(operands.x())?, self.map);
+        let all = |t: &Tensor| t.reshape(self.gates(t.dims()[0] * t.dims()[1]));
+        let of_inputs = all(&passed.arguments)?;
+        let of_hidden = passed.hidden_products.as_ref().map(all).transpose()?;
+        let of_hidden = of_hidden.as_ref().unwrap_or(&of_inputs);
+        let before = self.states_before(trace, operands.x())?;
         let mut found: [Option<Tensor>; COUNT] = Default::default();
         found[X] = want(X, &|| {
             let dx = map.input_gradient(self.op, &of_inputs, operands.input(), None, x.shape())?;
-            dx.reshape(operands.x().shape().clone())
+            dx.reshape(operands.x().shape())
         })?;
         found[INPUT] = want(INPUT, &|| map.weight_gradient(&of_inputs, &x, operands.input()))?;
-        found[HIDDEN] = want(HIDDEN, &|| map.weight_gradient(&of_hidden, &before, operands.hidden()))?;
-        let is_joint = passed.hidden_products.is_none();
-        if needs[INPUT_BIAS] || (needs[HIDDEN_BIAS] && is_joint) {
-            let sum = map.bias_gradient(&of_inputs)?;
-            found[INPUT_BIAS] = needs[INPUT_BIAS].then(|| sum.clone());
-            found[HIDDEN_BIAS] = (needs[HIDDEN_BIAS] && is_joint).then_some(sum);
-        }
-        if !is_joint {
-            found[HIDDEN_BIAS] = want(HIDDEN_BIAS, &|| map.bias_gradient(&of_hidden))?;
-        }
-        found[H] = passed.h;
-        found[C] = match (needs[C], passed.c) {
-            (true, Some(c)) => Some(c.cast(operands.x().dtype())?.reshape(self.cell_state.clone())?),
-            _ => None,
+        found[HIDDEN] = want(HIDDEN, &|| map.weight_gradient(of_hidden, &before, operands.hidden()))?;
+        found[INPUT_BIAS] = want(INPUT_BIAS, &|| map.bias_gradient(&of_inputs))?;
+        found[HIDDEN_BIAS] = match &found[INPUT_BIAS] {
+            Some(sum) if self.cell != Cell::Gru && needs[HIDDEN_BIAS] => Some(sum.clone()),
+            _ => want(HIDDEN_BIAS, &|| map.bias_gradient(of_hidden))?,
         };
-        if let (true, Some(outputs), Some(states)) = (needs[PROJECTION], &trace.unprojected, &passed.states) {
-            let [outputs, states] = [outputs, states].map(|t| t.reshape((steps * rows, t.dims()[2])));
-            found[PROJECTION] = Some(states?.t()?.matmul(&outputs?)?);
-        }
+        found[H] = needs[H].then(|| passed.hidden.clone());
+        found[C] = match passed.other.take().filter(|_| needs[C]) {
+            Some(c) => Some(c.cast(operands.x().dtype())?.reshape(&self.cell_state)?),
+            None => None,
+        };
+        found[PROJECTION] = want(PROJECTION, &|| self.projection_gradient(trace, &passed))?;
         Ok(found.into_iter().zip(mask).filter(|(_, is_present)| *is_present).map(|(g, _)| g).collect())
+    }
+
+    /// The hidden states before all steps, `[T B, ..]`.
+    fn states_before(&self, trace: &Trace, x: &Tensor) -> Result<Tensor> {
+        let (first, steps) = (usize::from(self.order == Some(TimeOrder::Reverse)), self.steps(x));
+        let before = trace.states.narrow(0, first, steps)?;
+        before.reshape(self.map.output(steps * self.state[0], self.state[1], &self.state))
+    }
+
+    fn projection_gradient(&self, trace: &Trace, passed: &Passed) -> Result<Tensor> {
+        let rows = |t: &Option<Tensor>| {
+            let t = t.as_ref().expect("an op with a projection keeps what it projects");
+            t.reshape((t.dims()[0] * t.dims()[1], t.dims()[2]))
+        };
+        rows(&passed.states)?.t()?.matmul(&rows(&trace.unprojected)?)
     }
 
     /// Goes back over the steps.
     fn through_time(&self, t: &Backward<'_>, operands: &Operands<'_>, needs_h: bool, trace: &Trace) -> Result<Passed> {
-        let (x, steps, rows) = (operands.x(), self.steps(operands.x()), self.state[0]);
-        let (is_gru, is_lstm) = (self.cell == Cell::Gru, self.cell == Cell::Lstm);
-        let first = usize::from(self.order.is_some());
+        let steps = self.steps(operands.x());
         let dy = if self.order.is_some() { t.dy_of(0).map(Tensor::contiguous).transpose()? } else { None };
-        let dy_at = |s: usize| dy.as_ref().map(|dy| dy.select(0, self.time(s, steps) as isize)).transpose();
-        let like_gates = || self.several(steps, &self.gates(rows), x);
-        let arguments = like_gates()?;
-        let hidden_products = if is_gru { Some(like_gates()?) } else { None };
-        let arriving = operands.projection.map(|_| self.several(steps, &self.state, x)).transpose()?;
-        let mut dh = match (t.dy_of(first), dy_at(steps - 1)?) {
+        let dy = |s: usize| dy.as_ref().map(|dy| select(dy, self.time(s, steps))).transpose();
+        let mut passed = self.arrive(t, operands, dy(steps - 1)?)?;
+        for s in (0..steps).rev() {
+            let earlier = if s > 0 { dy(s - 1)? } else { None };
+            let next = self.step_back(operands, trace, &passed, s, earlier.as_ref())?;
+            if s > 0 || needs_h {
+                let products =
+                    select(passed.hidden_products.as_ref().unwrap_or(&passed.arguments), self.time(s, steps))?;
+                let direct = match &next {
+                    Some(next) if self.cell == Cell::Gru => Some(next.reshape(&self.state)?),
+                    _ => earlier,
+                };
+                let w = operands.hidden();
+                passed.hidden = self.map.input_gradient(self.op, &products, w, direct.as_ref(), &self.state)?;
+            }
+            passed.other = next;
+        }
+        Ok(passed)
+    }
+
+    /// Memory for the gradients, and those that arrive at the last states. `dy` is that of the last step's result.
+    fn arrive(&self, t: &Backward<'_>, operands: &Operands<'_>, dy: Option<Tensor>) -> Result<Passed> {
+        let (x, steps, first) = (operands.x(), self.steps(operands.x()), usize::from(self.order.is_some()));
+        let hidden = match (t.dy_of(first), dy) {
             (Some(a), Some(b)) => a.add(&b)?,
             (Some(a), None) => a.contiguous()?,
             (None, Some(b)) => b,
-            (None, None) => self.zeros(&self.state, x)?,
+            (None, None) => Tensor::zeros(&self.state, x.dtype(), x.device())?,
         };
-        let dtype = x.dtype().acc();
-        let mut carried = match t_cell(t, first, is_lstm) {
-            _ if !is_lstm => None,
-            Some(dc) => Some(flat(&dc.cast(dtype)?.contiguous()?)?),
-            None => Some(flat(&Tensor::zeros(&self.cell_state, dtype, x.device())?)?),
+        let other = match self.cell {
+            Cell::Lstm => Some(self.carried(t.dy_of(first + 1), &self.cell_state, x.dtype().acc(), x)?),
+            _ => None,
         };
-        let nothing = if is_gru { Some(self.zeros(&self.state, x)?) } else { None };
-        for s in (0..steps).rev() {
-            let t = self.time(s, steps) as isize;
-            let [before, after] = self.slots(t as usize).map(|slot| trace.states.select(0, slot as isize));
-            let (before, after) = (flat(&before?)?, flat(&after?)?);
-            let of_output = match (operands.projection, &arriving) {
-                (Some(w), Some(all)) => {
-                    run(self.op, Kernel::Copy, &[&dh], &[&all.select(0, t)?], Attributes::default())?;
-                    self.map.input_gradient(self.op, &dh, w, None, &self.cell_state)?
-                }
-                _ => dh.clone(),
-            };
-            let earlier = if s > 0 { dy_at(s - 1)? } else { None };
-            let (of_step, of_products) = (
-                flat(&trace.arguments.select(0, t)?)?,
-                trace.hidden_products.as_ref().map(|all| flat(&all.select(0, t)?)).transpose()?,
-            );
-            let step = Step {
-                arguments: &of_step,
-                hidden_products: of_products.as_ref(),
-                before: if is_gru { Some(&before) } else { trace.cells.get(s) },
-            };
-            let read = [
-                Some(flat(&of_output)?),
-                if is_gru { earlier.as_ref().or(nothing.as_ref()).map(flat).transpose()? } else { carried.take() },
-                if is_lstm { trace.cells.get(s + 1).cloned() } else { Some(after) },
-            ];
-            let written = [Some(&arguments), hidden_products.as_ref()];
-            let written: Vec<Tensor> =
-                written.into_iter().flatten().map(|all| flat(&all.select(0, t)?)).collect::<Result<_>>()?;
-            let next = match self.cell.carries() {
-                true => {
-                    let dtype = if is_gru { x.dtype() } else { dtype };
-                    let width = self.cell_state.dims()[1..].iter().product();
-                    Some(Tensor::allocate(self.op, &[rows, width].into(), dtype, x.device())?)
-                }
-                false => None,
-            };
-            let outputs: Vec<&Tensor> = written.iter().chain(&next).collect();
-            self.cell.backward(self.op, &step, read.each_ref().map(Option::as_ref), &outputs)?;
-            let of_hidden = hidden_products.as_ref().unwrap_or(&arguments).select(0, t)?;
-            if s > 0 || needs_h {
-                let direct =
-                    if is_gru { next.as_ref().map(|t| t.reshape(self.state.clone())).transpose()? } else { earlier };
-                dh = self.map.input_gradient(self.op, &of_hidden, operands.hidden(), direct.as_ref(), &self.state)?;
+        let like_gates = || self.several(steps, &self.gates(self.state[0]), x);
+        Ok(Passed {
+            arguments: like_gates()?,
+            hidden_products: (self.cell == Cell::Gru).then(like_gates).transpose()?,
+            states: operands.projection.map(|_| self.several(steps, &self.state, x)).transpose()?,
+            hidden,
+            other,
+        })
+    }
+
+    /// Writes the gradients of the arguments of step s. The gradient that is carried to the step before.
+    fn step_back(
+        &self,
+        operands: &Operands<'_>,
+        trace: &Trace,
+        passed: &Passed,
+        s: usize,
+        earlier: Option<&Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let (x, t) = (operands.x(), self.time(s, self.steps(operands.x())));
+        let [before, after] = self.around(trace, t)?;
+        let hidden = flat(&self.unprojected_gradient(operands, passed, t)?)?;
+        let (before, other, after, dtype) = match self.cell {
+            Cell::Lstm => {
+                let cell = |s: usize| Some(trace.cells[s].clone());
+                (cell(s), passed.other.clone(), cell(s + 1), Some(x.dtype().acc()))
             }
-            carried = if is_lstm { next } else { None };
-        }
-        Ok(Passed { arguments, hidden_products, states: arriving, h: needs_h.then_some(dh), c: carried })
+            Cell::Gru => {
+                let other = self.carried(earlier, &self.state, x.dtype(), x)?;
+                (Some(flat(&before)?), Some(other), None, Some(x.dtype()))
+            }
+            Cell::Tanh | Cell::Relu => (None, None, Some(flat(&after)?), None),
+        };
+        let next = dtype.map(|dtype| Tensor::allocate(self.op, hidden.shape(), dtype, x.device())).transpose()?;
+        let products = [Some(&passed.arguments), passed.hidden_products.as_ref()].into_iter().flatten();
+        let written: Vec<Tensor> = products.map(|all| flat(&select(all, t)?)).collect::<Result<_>>()?;
+        let outputs: Vec<&Tensor> = written.iter().chain(&next).collect();
+        let arriving = Arriving { hidden, other, after };
+        self.cell.backward(self.op, &trace.step(t, before.as_ref())?, arriving, &outputs)?;
+        Ok(next)
+    }
+
+    /// The gradient of the cell's output at time t. With a projection, that of the hidden state is kept for the weight's.
+    fn unprojected_gradient(&self, operands: &Operands<'_>, passed: &Passed, t: usize) -> Result<Tensor> {
+        let (Some(w), Some(all)) = (operands.projection, &passed.states) else { return Ok(passed.hidden.clone()) };
+        run(self.op, Kernel::Copy, &[&passed.hidden], &[&select(all, t)?], Attributes::default())?;
+        self.map.input_gradient(self.op, &passed.hidden, w, None, &self.cell_state)
     }
 }
 
-/// The gradient that arrives at the last cell state.
-fn t_cell<'a>(t: &'a Backward<'_>, first: usize, is_lstm: bool) -> Option<&'a Tensor> {
-    if is_lstm { t.dy_of(first + 1) } else { None }
-}
-
-/// The gradients that a pass through time leaves.
+/// The gradients of a pass through time.
 struct Passed {
     /// Of [`Trace::arguments`].
     arguments: Tensor,
@@ -436,10 +483,41 @@ struct Passed {
     hidden_products: Option<Tensor>,
     /// With a projection: of the hidden states, `[T, B, P]`.
     states: Option<Tensor>,
-    /// Of the initial hidden state, if it is wanted.
-    h: Option<Tensor>,
-    /// Of the initial cell state, in the accumulation dtype.
-    c: Option<Tensor>,
+    /// Of the hidden state that the pass has reached; in the end the initial one, if that is wanted.
+    hidden: Tensor,
+    /// For LSTM: of the cell state that the pass has reached, in the accumulation dtype.
+    other: Option<Tensor>,
+}
+
+impl Trace {
+    /// The products of the hidden state, or sums with them.
+    fn products(&self) -> &Tensor {
+        self.hidden_products.as_ref().unwrap_or(&self.arguments)
+    }
+
+    /// The step at time t, from the state before it.
+    fn step(&self, t: usize, before: Option<&Tensor>) -> Result<Step> {
+        let at = |all: &Tensor| flat(&select(all, t)?);
+        Ok(Step {
+            arguments: at(&self.arguments)?,
+            hidden_products: self.hidden_products.as_ref().map(at).transpose()?,
+            before: before.cloned(),
+        })
+    }
+}
+
+/// Element t of the first dimension.
+fn select(all: &Tensor, t: usize) -> Result<Tensor> {
+    all.select(0, t as isize)
+}
+
+/// Arguments `[T, B, 4 H]` with which held steps have an input gate of 0 and a forget gate of 1.
+fn held(a: &Tensor, is_held: &Tensor) -> Result<Tensor> {
+    let of = |value: f64| Tensor::full((1, 1), value, a.dtype(), a.device());
+    let zero = of(0.0)?;
+    let gates = Tensor::concat(&[&of(f64::NEG_INFINITY)?, &of(f64::INFINITY)?, &zero, &zero], 0)?;
+    let blocks = a.reshape((a.dims()[0], a.dims()[1], 4, a.dims()[2] / 4))?;
+    is_held.unsqueeze(-1)?.where_cond(&gates, &blocks)?.reshape(a.shape().clone())
 }
 
 /// `[B, ..]` as `[B, all others]`.
