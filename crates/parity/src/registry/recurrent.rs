@@ -187,7 +187,7 @@ fn function(c: &Invocation<'_>) -> Result<Nonlinearity> {
 /// Up to 3 steps and rows. Few features: second derivatives are checked by differences at every element.
 fn case(g: &mut Gen, kind: Kind, is_sequence: bool) -> Case {
     let (steps, rows) = (1 + g.below(3), g.pick(&[0, 1, 1, 2, 3]));
-    let [width, features] = [(); 2].map(|()| if g.is_large() { g.side() } else { 1 + g.below(2) });
+    let [width, features] = [(); 2].map(|()| if g.is_large() { g.side() } else { g.pick(&[1, 1, 2]) });
     let gates = kind.gates * width;
     let state = if kind.has_cell_state && g.below(4) == 0 { Some(1 + g.below(2)) } else { None };
     let hidden = state.unwrap_or(width);

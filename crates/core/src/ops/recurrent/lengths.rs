@@ -7,6 +7,7 @@ use crate::{DType, Error, Result, Tensor};
 /// The places of the elements of sequences, in the order in which a recurrent op visits them. Backward in time, each sequence begins
 /// with its own last element, so that padding is always at the end.
 pub(super) struct Lengths {
+    op: &'static str,
     /// Bool `[T, B, 1]`: true for elements, false for padding.
     pub is_element: Tensor,
     /// i64 `[T, B, 1]`, for the reverse order: for each visited step the place of its element in time, and back.
@@ -34,14 +35,14 @@ impl Lengths {
             TimeOrder::Forward => None,
             TimeOrder::Reverse => Some(is_element.where_cond(&last.sub(&time)?, &time)?),
         };
-        Ok(Lengths { is_element, reversed, last })
+        Ok(Lengths { op, is_element, reversed, last })
     }
 
     /// The elements of a sequence in the order of visits, with zeros as padding; also the inverse, of results.
     pub fn ordered(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.is_element.where_scalar(x, 0.0)?;
         match &self.reversed {
-            Some(places) => x.gather_distinct(0, &places.broadcast_to(x.shape())?),
+            Some(places) => self.gathered(&x, &places.broadcast_to(x.shape())?),
             None => Ok(x),
         }
     }
@@ -49,6 +50,10 @@ impl Lengths {
     /// The result of the last visited element of each sequence. Errors: `Index` for a length outside of `1..=T`.
     pub fn last(&self, states: &Tensor) -> Result<Tensor> {
         let (rows, size) = (states.dims()[1], states.dims()[2]);
-        states.gather_distinct(0, &self.last.broadcast_to((1, rows, size))?)?.squeeze(0)
+        self.gathered(states, &self.last.broadcast_to((1, rows, size))?)?.squeeze(0)
+    }
+
+    fn gathered(&self, x: &Tensor, steps: &Tensor) -> Result<Tensor> {
+        x.gather_distinct(0, steps).map_err(|e| e.of(self.op))
     }
 }

@@ -8,7 +8,7 @@ use crate::fused::record_fused_outputs;
 use crate::ops::factory::fill;
 use crate::tape::{Backward, Gradients, Saved, no_grad};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Dims, Result, Shape, Tensor, autocast, no_autocast};
+use crate::{DType, Dims, Layout, Result, Shape, Tensor, autocast, no_autocast};
 
 /// The operands of a recurrent op. The arrays of its functions have their order.
 #[derive(Clone, Copy)]
@@ -132,15 +132,16 @@ impl Sequence {
         // Products have the same bits for any strides of the operands.
         let contiguous: Vec<Tensor> = present.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
         let present: Vec<&Tensor> = contiguous.iter().collect();
-        let detached: Vec<Tensor> = present.iter().map(|t| t.detach()).collect();
-        let (outputs, trace) = no_grad(|| self.forward(&Operands::new(mask, &detached)))?;
+        let read: Vec<Tensor> = contiguous.iter().map(plain).collect();
+        let (outputs, trace) = no_grad(|| self.forward(&Operands::new(mask, &read)))?;
         let states = Saved::input(&trace.states);
         let (op, is_sequence, again) = (self.op, self.order.is_some(), self.clone());
         let composite = move |inputs: &[Tensor]| again.composite(&Operands::new(mask, inputs));
         let backward = move |t: &Backward<'_>, inputs: &[Tensor]| {
             // Reports a change of the result in place.
             t.get(&states)?;
-            self.backward(t, &Operands::new(mask, inputs), mask, &trace)
+            let read: Vec<Tensor> = inputs.iter().map(plain).collect();
+            self.backward(t, &Operands::new(mask, &read), mask, &trace)
         };
         let mut outputs = record_fused_outputs(op, &present, outputs, composite, backward)?.into_iter();
         let states = if is_sequence { outputs.next() } else { None };
@@ -504,6 +505,12 @@ impl Trace {
             before: before.cloned(),
         })
     }
+}
+
+/// A contiguous tensor outside of the tape, with the strides of its shape. Extents of 1 may have others, by which a product would
+/// choose another order of terms.
+fn plain(t: &Tensor) -> Tensor {
+    t.with_layout(Layout::contiguous(t.shape().clone()).shift(t.layout().offset()))
 }
 
 /// Element t of the first dimension.
