@@ -118,6 +118,7 @@ fn shared_states(device: &Device) -> Result<Outcome> {
 
 /// A step is a product and a row, forward and backward.
 fn launches(device: &Device) -> Result<Outcome> {
+    let device = &harness::private(device);
     let count = || device.backend().launch_count();
     if count().is_none() {
         return Ok(Ok(()));

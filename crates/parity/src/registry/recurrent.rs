@@ -15,17 +15,17 @@ pub(super) fn ops() -> Vec<Op> {
             .launches(12, 36),
         sequence("lstm", LSTM, |c| three(c.input("x")?.lstm(c.optional("h"), c.optional("c"), weights(c)?, steps(c)?)))
             .kernels(&["lstm_forward"])
-            .launches(24, 84),
+            .launches(44, 120),
         step("gru_cell", GRU, |c| one(c.input("x")?.gru_cell(c.input("h")?, weights(c)?)))
             .kernels(&["gru_cell_forward"])
             .launches(12, 18),
         sequence("gru", GRU, |c| two(c.input("x")?.gru(c.optional("h"), weights(c)?, steps(c)?)))
             .kernels(&["gru_forward"])
-            .launches(24, 56),
+            .launches(36, 80),
         step("rnn_cell", RNN, |c| one(c.input("x")?.rnn_cell(c.input("h")?, weights(c)?, function(c)?)))
             .launches(12, 18),
         sequence("rnn", RNN, |c| two(c.input("x")?.rnn(c.optional("h"), weights(c)?, function(c)?, steps(c)?)))
-            .launches(24, 56),
+            .launches(36, 80),
         of(
             "conv_lstm_cell",
             |g| images(g, false),
