@@ -138,7 +138,7 @@ fn a_tagger_learns_whether_it_has_seen_an_event() -> Result<()> {
     let options = RecurrentOptions { batch_first: true, ..Default::default() };
     let (lstm, head) = (Lstm::with_options(1, 8, options, &init)?, Linear::new(8, 2, &init)?);
     let parameters: Vec<Tensor> = lstm.parameters().into_iter().chain(head.parameters()).collect();
-    let mut optimizer = Adam::new(&parameters, 0.03)?;
+    let mut optimizer = Adam::from_parameters(parameters.clone()).lr(0.03);
     let (steps, rows) = (12, 16);
     let mut events = vec![0f32; rows * steps];
     let mut tags = vec![0i64; rows * steps];
@@ -168,7 +168,7 @@ fn a_tagger_learns_whether_it_has_seen_an_event() -> Result<()> {
 fn a_conv_lstm_learns_to_move_a_dot() -> Result<()> {
     let init = Init::new(&cpu()).seed(2);
     let layer = ConvLstm::new(1, 1, [3, 3], &init)?;
-    let mut optimizer = Adam::new(&layer.parameters(), 0.1)?;
+    let mut optimizer = Adam::new(&layer).lr(0.1);
     let (steps, size) = (5, 6);
     let mut images = vec![0f32; (steps + 1) * size * size];
     (0..=steps).for_each(|t| images[t * size * size + 2 * size + t] = 0.5);
