@@ -9,6 +9,7 @@ family. Two runs give the same bytes.
 
 import importlib
 import pathlib
+import sys
 import warnings
 
 import torch
@@ -19,6 +20,7 @@ from common import VERSION, Family
 FAMILIES = """
     activation loss embedding utility unary binary fused_pointwise reduction indexing matmul optimizer table28
     normalization gemm_bias pooling channel_norm graph sequence scalars shapes in_place convolution resampling attention
+    recurrent
 """.split()
 
 
@@ -30,6 +32,8 @@ def main():
     # Some families have cases of others' ops.
     modules = [importlib.import_module(f"families.{name}") for name in FAMILIES]
     for seed, (name, module) in enumerate(zip(FAMILIES, modules)):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         torch.manual_seed(seed)
         out = Family(name)
         module.cases(out)

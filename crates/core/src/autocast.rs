@@ -24,7 +24,7 @@ thread_local! {
     static CASTS: RefCell<Vec<Cast>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`) take their operands in
+/// Runs `f`, on this thread, with mixed precision. Matrix products (`matmul`, `gemm`, `gemm_bias`, `linear`) and recurrent ops take their operands in
 /// `dtype`, f16 or bf16. Softmax, losses, norms, `exp`, `log`, `pow`, `rsqrt`, `reciprocal`, `softplus`, sums, means and products
 /// of elements convert 16-bit operands to f32. Other ops run in the dtype of their operands. Only f32, f16 and bf16 operands are
 /// converted.
@@ -79,6 +79,13 @@ pub(crate) fn low<const N: usize>(operands: [&Tensor; N], more: Option<&Tensor>)
     let Some(dtype) = LOW.get() else { return Ok(None) };
     let changes = |x: &Tensor| is_eligible(x) && x.dtype() != dtype;
     converted(operands, more, operands.iter().copied().chain(more).any(changes), dtype)
+}
+
+/// [`low`] for an op with any number of operands.
+pub(crate) fn low_each(operands: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let Some(dtype) = LOW.get() else { return Ok(None) };
+    let is_needed = operands.iter().any(|x| is_eligible(x) && x.dtype() != dtype);
+    is_needed.then(|| operands.iter().map(|x| cast(x, dtype)).collect()).transpose()
 }
 
 /// The operands of an op that needs f32; `None` if no operand is a 16-bit float, or outside of a scope.

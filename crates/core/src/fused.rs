@@ -8,6 +8,7 @@ use crate::backend::Kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{
     Backward, BackwardOptions, Gradients, Prologue, Saved, enable_grad, grad_with, gradients_from, record_after,
+    record_outputs, record_stateless,
 };
 use crate::tensor::{Attributes, run};
 use crate::{DType, Result, Tensor};
@@ -129,10 +130,41 @@ pub(crate) fn record_fused_after(
         if !t.creates_graph() {
             return backward(t, &inputs);
         }
-        let y = composite(&inputs)?;
-        let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
-        let options = BackwardOptions { create_graph: true, ..Default::default() };
-        let mut found = gradients_from([(&y, t.dy().clone())], &wanted, &options)?.into_iter();
-        Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())
+        second_derivatives(t, &inputs, |inputs| Ok(vec![composite(inputs)?]))
     })
+}
+
+/// [`record_fused`] for several outputs. `backward` reads the gradient of each by [`Backward::dy_of`].
+pub(crate) fn record_fused_outputs(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: Vec<Tensor>,
+    composite: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    backward: impl Fn(&Backward<'_>, &[Tensor]) -> Result<Gradients> + Send + Sync + 'static,
+) -> Result<Vec<Tensor>> {
+    let saved: SmallVec<[Saved; 4]> = inputs.iter().map(|t| Saved::input(t)).collect();
+    record_outputs(op, inputs, outputs, move |t| {
+        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
+        if t.creates_graph() { second_derivatives(t, &inputs, &composite) } else { backward(t, &inputs) }
+    })
+}
+
+/// The gradients of the inputs through the composite, on the tape. One tensor may be several inputs: each input gets a node of its
+/// own, so that its gradient is told from the others'.
+fn second_derivatives(
+    t: &Backward<'_>,
+    inputs: &[Tensor],
+    composite: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Gradients> {
+    let own = |x: &Tensor| {
+        let same = x.with_layout(x.layout().clone());
+        record_stateless("input", &[x], same, |t| Ok([t.dy().clone()].into_iter().collect()))
+    };
+    let inputs: Vec<Tensor> = inputs.iter().map(own).collect::<Result<_>>()?;
+    let outputs = composite(&inputs)?;
+    let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, t.dy_of(i)?.clone())));
+    let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
+    let options = BackwardOptions { create_graph: true, ..Default::default() };
+    let mut found = gradients_from(roots, &wanted, &options)?.into_iter();
+    Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())
 }

@@ -18,6 +18,7 @@ mod number;
 pub mod optim;
 mod pad;
 mod pool;
+mod recurrent;
 mod resample;
 mod scaler;
 pub mod schedule;
@@ -44,6 +45,7 @@ pub use norm::{
 pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Grouped, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
 pub use pad::*;
 pub use pool::*;
+pub use recurrent::*;
 pub use resample::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;

@@ -48,8 +48,14 @@ fn cotangent(y: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(values, y.shape(), &cpu())?.cast(y.dtype())?.to_device(y.device())
 }
 
-fn backward(y: &Tensor) -> Result<()> {
-    y.backward_with(BackwardOptions { gradient: Some(cotangent(y)?), ..Default::default() })
+/// A pass for each result that is on the tape. All but the last retain it: one node may have several of the results.
+fn backward<'a>(results: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
+    let mut rest = results.into_iter().filter(|y| y.requires_grad()).peekable();
+    while let Some(y) = rest.next() {
+        let retain = rest.peek().is_some();
+        y.backward_with(BackwardOptions { gradient: Some(cotangent(y)?), retain, ..Default::default() })?;
+    }
+    Ok(())
 }
 
 /// The outputs of an op and the gradients of its inputs, on the case's device.
@@ -60,7 +66,7 @@ fn run(op: &Op, case: &Case) -> Result<Vec<Tensor>> {
         case.inputs[i].1 = case.inputs[i].1.leaf()?;
     }
     let mut all = op.call(&case)?;
-    all.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+    backward(&all)?;
     all.iter_mut().for_each(|y| *y = y.detach());
     all.extend(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()));
     // A device may report errors that a kernel finds in its data later.
@@ -257,7 +263,7 @@ pub fn alone(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
             let mut case = case.clone();
             let leaf = case.inputs[i].1.leaf()?;
             case.inputs[i].1 = leaf.clone();
-            op.call(&case)?.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+            backward(&op.call(&case)?)?;
             found.extend(leaf.grad());
         }
         found.iter().map(Tensor::to_f64_vec).collect()
@@ -274,9 +280,8 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
             case.inputs[i].1 = case.inputs[i].1.leaf()?;
         }
         let (first, second) = (op.call(&case)?, op.call(&case)?);
-        for (a, b) in first.iter().zip(&second).filter(|(y, _)| y.requires_grad()) {
-            backward(&a.add_scaled(b, 2)?)?;
-        }
+        let pairs = first.iter().zip(&second).filter(|(y, _)| y.requires_grad());
+        backward(&pairs.map(|(a, b)| a.add_scaled(b, 2)).collect::<Result<Vec<_>>>()?)?;
         differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()).map(|g| g.to_f64_vec()).collect()
     };
     let three_times = |case: &Case| -> Result<Gradients> {
@@ -296,7 +301,7 @@ pub fn twice(op: &Op, case: &Case, dtype: DType, device: &Device) -> Found {
         let leaf = case.inputs[a].1.leaf()?;
         case.inputs[a].1 = leaf.clone();
         case.inputs[b].1 = leaf.clone();
-        op.call(&case)?.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+        backward(&op.call(&case)?)?;
         leaf.grad().iter().map(Tensor::to_f64_vec).collect()
     };
     let sum = |case: &Case| -> Result<Gradients> {
@@ -355,10 +360,10 @@ pub fn launches(op: &Op, case: &Case, dtype: DType, device: &Device) -> Fallible
         let outputs = op.call(&case)?;
         let forward = count() - before;
         let mut backward = 0;
-        for y in outputs.iter().filter(|y| y.requires_grad()) {
-            let gradient = Some(cotangent(y)?);
+        for (k, y) in outputs.iter().enumerate().filter(|(_, y)| y.requires_grad()) {
+            let (gradient, retain) = (Some(cotangent(y)?), k + 1 < outputs.len());
             let before = count();
-            y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+            y.backward_with(BackwardOptions { gradient, retain, ..Default::default() })?;
             backward += count() - before;
         }
         Ok([forward, backward])
@@ -592,7 +597,7 @@ fn after_change(
         }
         overwrite(&t)?;
     }
-    outputs.iter().filter(|y| y.requires_grad()).try_for_each(backward)?;
+    backward(&outputs)?;
     Ok(Changed::Backward(differentiable.iter().filter_map(|&i| case.inputs[i].1.grad()).collect()))
 }
 

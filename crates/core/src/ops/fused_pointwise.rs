@@ -2,30 +2,62 @@
 
 use super::compare::check_bool;
 use super::{Part, all_or_each, common_shape, gradient_of, gradients, pointwise_one, row_like};
+use crate::backend::Kernel;
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Saved, record};
-use crate::tensor::{Attributes, check_device, check_float, check_holds, check_same, describe, scalar_for};
+use crate::tensor::{Attributes, check_device, check_float, check_holds, check_same, describe, run, scalar_for};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use std::iter::once;
 
-/// Inputs `[.., H]` of any strides. Output: y `[.., 2H]`, whose halves are the two results of the row. The row has no attributes.
+/// Inputs `[.., H]` of any strides. The outputs have the results of the row, in order, side by side: output k has `counts[k]` of
+/// them and is `[.., counts[k] H]`. The row has no attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Halves(pub Pointwise);
+pub struct Blocks {
+    /// The row.
+    pub row: Pointwise,
+    /// How many results each output has.
+    pub counts: &'static [usize],
+}
 
-impl Fused for Halves {
+impl Fused for Blocks {
     fn name(&self) -> &'static str {
-        "halves"
+        "blocks"
     }
 
     fn row(&self) -> Option<Pointwise> {
-        Some(self.0)
+        Some(self.row)
     }
 
-    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let like = inputs[0].zeros_like()?;
-        let found = row_like(self.0, inputs, &[like.clone(), like], &[])?;
-        Ok(vec![Some(Tensor::concat(&[&found[0], &found[1]], -1)?)])
+    fn composite(&self, inputs: &[Tensor], before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let like = |(y, &count): (&Tensor, &usize)| -> Result<Vec<Tensor>> {
+            let one = inputs[0].zeros_like()?.cast(y.dtype())?;
+            Ok(vec![one; count])
+        };
+        let like = before.iter().zip(self.counts).map(like).collect::<Result<Vec<_>>>()?.concat();
+        let found = row_like(self.row, inputs, &like, &[])?;
+        let mut rest = found.as_slice();
+        let joined = |count: &usize| {
+            let (block, after) = rest.split_at(*count);
+            rest = after;
+            Tensor::concat(&block.iter().collect::<Vec<_>>(), -1).map(Some)
+        };
+        self.counts.iter().map(joined).collect()
+    }
+}
+
+impl Blocks {
+    /// Writes the outputs, by the kernel or the composite. Outside of the tape.
+    pub(super) fn write(&self, op: &'static str, inputs: &[&Tensor], outputs: &[&Tensor]) -> Result<()> {
+        if has_kernel::<Blocks>(inputs[0]) {
+            return run_fused(op, self, inputs, outputs);
+        }
+        let inputs: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
+        let before: Vec<Tensor> = outputs.iter().map(|&t| t.clone()).collect();
+        for (found, y) in self.composite(&inputs, &before)?.into_iter().flatten().zip(outputs) {
+            run(op, Kernel::Copy, &[&found], &[y], Attributes::default())?;
+        }
+        Ok(())
     }
 }
 
@@ -214,7 +246,7 @@ impl Tensor {
             })?;
         let halves = move |x: &Tensor| Ok((x.narrow(-1, 0, width / 2)?, x.narrow(-1, width / 2, width / 2)?));
         let (gate, up) = halves(self)?;
-        if !has_kernel::<Halves>(self) {
+        if !has_kernel::<Blocks>(self) {
             return gate.swiglu(&up);
         }
         let y = pointwise_one(op, Pointwise::Swiglu, &[&gate, &up], Attributes::default(), gate.shape(), self.dtype())?;
@@ -225,7 +257,8 @@ impl Tensor {
         record_fused(op, &[self], y, composite, move |t, x| {
             let (gate, up) = halves(&x[0])?;
             let dx = Tensor::allocate(op, x[0].shape(), x[0].dtype(), x[0].device())?;
-            run_fused(op, &Halves(Pointwise::SwigluBackward), &[t.dy(), &gate, &up], &[&dx])?;
+            let blocks = Blocks { row: Pointwise::SwigluBackward, counts: &[2] };
+            run_fused(op, &blocks, &[t.dy(), &gate, &up], &[&dx])?;
             gradients![Some(dx)]
         })
     }

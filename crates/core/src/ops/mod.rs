@@ -25,6 +25,7 @@ mod pad;
 pub mod pointwise_sum;
 pub mod pool;
 mod random;
+pub mod recurrent;
 pub mod reduce;
 pub mod resample;
 pub mod rotary;
@@ -55,6 +56,7 @@ pub use interpolate::{Interpolate, Interpolation, Target};
 pub use matmul::Gemm;
 pub use pad::Pad;
 pub use pool::{AvgPool, KEEP, MaxPool};
+pub use recurrent::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};
 pub use reduce::Axes;
 pub use rotary::{Direction, Rotary, RotaryStyle};
 pub use sample::Sampling;
@@ -70,7 +72,7 @@ use crate::fused::has_kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients};
 use crate::tensor::{Attributes, run};
-use crate::{DType, Error, Layout, Result, Shape, Tensor};
+use crate::{DType, Error, Kind, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
 
@@ -252,6 +254,21 @@ pub(crate) fn common_shape(op: &'static str, operands: &[&Tensor]) -> Result<Sha
     operands[1..].iter().try_fold(first, |shape, t| shape.broadcast(t.shape())).map_err(|_| {
         let shapes: Vec<String> = operands.iter().map(|t| t.shape().to_string()).collect();
         Error::shape(op, format!("{} do not broadcast", shapes.join(" and ")))
+    })
+}
+
+/// Runs `f`; its shape errors list the shapes of all operands.
+pub(crate) fn with_shapes<T>(
+    op: &'static str,
+    operands: &[Option<&Tensor>],
+    f: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    f().map_err(|e| match e.kind() {
+        Kind::Shape => {
+            let shapes: Vec<String> = operands.iter().flatten().map(|t| t.shape().to_string()).collect();
+            Error::shape(op, format!("{}; the operands are {}", e.message(), shapes.join(", ")))
+        }
+        _ => e,
     })
 }
 

@@ -507,6 +507,38 @@ rows! {
     Real LerpBackwardA "lerp_backward_a" (g, w) [] -> 1 { [g * (V::c(1.0) - w)] }
     Real LerpBackwardW "lerp_backward_w" (g, a, b) [] -> 1 { [g * (b - a)] }
     Real Dropout "dropout" (x, mask) [scale] -> 1 { [x * mask * scale] }
+    // The state after a step; i, f, g and o are arguments of the gates. Hochreiter and Schmidhuber 1997; Gers et al. 2000.
+    Real LstmStep "lstm_step" (i, f, g, o, c) [] -> 2 {
+        let c = f.sigmoid() * c + i.sigmoid() * g.tanh();
+        [o.sigmoid() * c.tanh(), c]
+    }
+    // `dc`: what arrives at `next`, the cell state after the step, from later steps. The results: the gradients of the arguments of
+    // the gates, and of c.
+    Real LstmStepBackward "lstm_step_backward" (dh, dc, i, f, g, o, c, next) [] -> 5 {
+        let (i, f, g, o, t) = (i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid(), next.tanh());
+        let one = V::c(1.0);
+        let dc = dc + dh * o * (one - t * t);
+        [dc * g * i * (one - i), dc * c * f * (one - f), dc * i * (one - g * g), dh * t * o * (one - o), dc * f]
+    }
+    // r, z, n: products of the input; ur, uz, un: products of the state h. The result is there twice: the next step reads one of
+    // them while it writes beside the other. Cho et al. 2014, arXiv 1406.1078; the reset gate multiplies un.
+    Real GruStep "gru_step" (r, z, n, ur, uz, un, h) [] -> 2 {
+        let (r, z) = ((r + ur).sigmoid(), (z + uz).sigmoid());
+        let n = (n + r * un).tanh();
+        let next = (V::c(1.0) - z) * n + z * h;
+        [next, next]
+    }
+    // The results: the gradients of the products of the input, of the products of h, and the direct part of the gradient of h plus
+    // `dy`, which arrives there from the result of the step before.
+    Real GruStepBackward "gru_step_backward" (dh, r, z, n, ur, uz, un, h, dy) [] -> 7 {
+        let (r, z) = ((r + ur).sigmoid(), (z + uz).sigmoid());
+        let n = (n + r * un).tanh();
+        let one = V::c(1.0);
+        let dn = dh * (one - z) * (one - n * n);
+        let dz = dh * (h - n) * z * (one - z);
+        let dr = dn * un * r * (one - r);
+        [dr, dz, dn, dr, dz, dn * r, dh * z + dy]
+    }
     // y: the largest or smallest element; `share`: 1 over the number of elements equal to y. No element equals a NaN y: 0 times an
     // infinite share makes the whole gradient of x NaN.
     Real ExtremumBackward "extremum_backward" (g, x, y, share) [] -> 1 { [g * V::one_if(x.eq(y)) * share] }

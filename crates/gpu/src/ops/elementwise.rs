@@ -11,7 +11,7 @@ use crate::memory::status::Check;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate};
 use crate::program::source::{FLOATS, Variant, near, word};
 use isograd_core::backend::{round_to_odd, value_error};
-use isograd_core::ops::fused_pointwise::Halves;
+use isograd_core::ops::fused_pointwise::Blocks;
 use isograd_core::pointwise::{Domain, Pointwise, c_source};
 use isograd_core::{Call, DType, Error, Kernel, Layout, Operand, Result, Scalar};
 use smallvec::SmallVec;
@@ -136,22 +136,23 @@ pub fn value_error_of<'a>(
     Ok(value_error(op, position, &values.join(", ")))
 }
 
-pub const FAMILY: Family = Family { launchers: &[Launcher::of::<Halves>()], examples: EXAMPLES };
+pub const FAMILY: Family = Family { launchers: &[Launcher::of::<Blocks>()], examples: EXAMPLES };
 
-impl FusedLaunch for Halves {
+impl FusedLaunch for Blocks {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        halves(gpu, call, self.0)
+        let layouts: SmallVec<[(usize, Layout); 8]> =
+            self.counts.iter().enumerate().flat_map(|(k, &n)| blocks(k, call.outputs[k].layout, n)).collect();
+        let outputs: SmallVec<[Operand<'_>; 8]> =
+            layouts.iter().map(|(k, layout)| Operand { layout, ..call.outputs[*k] }).collect();
+        run(gpu, &Call { kernel: Kernel::Pointwise(self.row), outputs: &outputs, ..*call })
     }
 }
 
-/// A row whose two results are the halves of a tensor.
-fn halves(gpu: &Gpu, call: &Call<'_>, row: Pointwise) -> Result<()> {
-    let y = &call.outputs[0];
-    let dims = y.layout.shape().dims();
-    let (last, half) = (dims.len() - 1, dims[dims.len() - 1] / 2);
-    let layouts = [0, half].map(|start| y.layout.narrow(last, start, half, 1));
-    let outputs = layouts.each_ref().map(|layout| Operand { layout, ..*y });
-    run(gpu, &Call { kernel: Kernel::Pointwise(row), outputs: &outputs, ..*call })
+/// The parts of output `k`, `count` of them side by side along its last dimension.
+fn blocks(k: usize, layout: &Layout, count: usize) -> impl Iterator<Item = (usize, Layout)> + '_ {
+    let last = layout.shape().rank() - 1;
+    let width = layout.shape()[last] / count;
+    (0..count).map(move |i| (k, layout.narrow(last, i * width, width, 1)))
 }
 
 /// A number of the arithmetic as the CPU shows it.

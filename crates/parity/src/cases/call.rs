@@ -89,14 +89,16 @@ impl Call {
     /// The expected gradients of these inputs, which are leaves.
     fn gradients(&self, case: &Recorded, inputs: &Inputs, device: &Device) -> Fallible<Vec<Gradient>> {
         let outputs = called(&self.op, &self.attributes, inputs, device)??;
-        for (k, g) in &self.cotangents {
+        for (i, (k, g)) in self.cotangents.iter().enumerate() {
             // A result outside of the tape contributes no gradient.
             let Some(y) = outputs.get(*k).filter(|y| y.requires_grad()) else { continue };
             if g.dtype() != y.dtype() && !case.exact && y.dtype() != DType::F64 {
                 return Err(format!("a cotangent is {}, expected {}", g.dtype(), y.dtype()).into());
             }
             let gradient = Some(g.to_device(device)?.cast(y.dtype())?);
-            y.backward_with(BackwardOptions { gradient, ..Default::default() })?;
+            // One node may have several of the results.
+            let retain = i + 1 < self.cotangents.len();
+            y.backward_with(BackwardOptions { gradient, retain, ..Default::default() })?;
         }
         let of = |(name, _): &(String, Given)| {
             let (_, x) = inputs.iter().find(|(input, _)| input == name).expect("gradients are of inputs");

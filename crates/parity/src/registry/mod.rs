@@ -18,6 +18,7 @@ mod normalization;
 mod optimizer;
 mod pooling;
 mod random;
+mod recurrent;
 mod reduction;
 mod resampling;
 mod sequence;
@@ -60,6 +61,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("resampling", resampling::ops()),
         ("sequence", sequence::ops()),
         ("attention", attention::ops()),
+        ("recurrent", recurrent::ops()),
         ("random", random::ops()),
         ("optimizer", optimizer::ops()),
     ];

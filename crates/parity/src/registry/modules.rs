@@ -24,7 +24,12 @@ const NO_GRADIENT: Derivative = Derivative::None("no function of float inputs");
 pub(super) fn modules() -> Vec<Op> {
     let layers = LAYERS.iter().map(|&(name, attributes, inputs)| module(name, attributes, inputs));
     let schedules = SCHEDULES.iter().map(|&(name, attributes)| schedule(name, attributes));
-    layers.chain(schedules).chain(others()).map(|op| Op { category: "module", ..op }).collect()
+    layers
+        .chain(schedules)
+        .chain(others())
+        .chain(super::recurrent::modules())
+        .map(|op| Op { category: "module", ..op })
+        .collect()
 }
 
 /// Name, attributes and inputs (a name ending in `?` is an index) of an example.

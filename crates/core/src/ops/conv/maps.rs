@@ -98,7 +98,7 @@ impl Fused for ConvWeight {
 
 /// The names of the maps on the tape and in errors.
 #[derive(Clone, Copy)]
-pub(super) struct Names {
+pub(in crate::ops) struct Names {
     /// Input and weight to output.
     pub conv: &'static str,
     /// Gradient of the output, and weight, to the gradient of the input. Also the transposed convolution.
@@ -109,7 +109,7 @@ pub(super) struct Names {
 
 /// The maps between the input, the weight and the output of a convolution.
 #[derive(Clone)]
-pub(super) struct Maps {
+pub(in crate::ops) struct Maps {
     pub names: Names,
     pub geometry: Geometry,
     pub input: Shape,

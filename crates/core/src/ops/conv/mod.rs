@@ -14,10 +14,11 @@ pub use self::geometry::Geometry;
 pub use self::maps::{ConvForward, ConvInput, ConvWeight};
 
 use self::geometry::extents;
-use self::maps::{Maps, Names};
+pub(super) use self::maps::{Maps, Names};
 use super::window::{Last, Window, Windows};
+use super::with_shapes;
 use crate::tensor::{check_float, check_same};
-use crate::{Dims, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
+use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use std::array;
 
 /// Zeros around the input of a convolution over `N` dimensions.
@@ -168,17 +169,6 @@ fn check_channels(
     }
 }
 
-/// Runs `f`; its shape errors list the shapes of all operands.
-fn with_shapes(op: &'static str, operands: [Option<&Tensor>; 3], f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
-    f().map_err(|e| match e.kind() {
-        Kind::Shape => {
-            let shapes: Vec<String> = operands.iter().flatten().map(|t| t.shape().to_string()).collect();
-            Error::shape(op, format!("{}; the operands are {}", e.message(), shapes.join(", ")))
-        }
-        _ => e,
-    })
-}
-
 fn check_operands<const N: usize>(op: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<()> {
     let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     check_float(op, x)?;
@@ -203,7 +193,7 @@ fn on_batch<const N: usize>(
     f: impl FnOnce(&Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let run = |x: &Tensor, weight: &Tensor, bias: Option<&Tensor>| {
-        with_shapes(op, [Some(x), Some(weight), bias], || {
+        with_shapes(op, &[Some(x), Some(weight), bias], || {
             check_operands::<N>(op, x, weight, bias)?;
             let (x, is_sample) = batch::<N>(op, x)?;
             let y = f(&x, weight, bias)?;
@@ -227,17 +217,29 @@ fn convolution<const N: usize>(
     on_batch::<N>(op, x, weight, bias, |x, weight, bias| {
         let (channels, outputs) = (x.dims()[1], weight.dims()[0]);
         check_channels(op, [x, weight], bias, [outputs, channels, outputs], conv.groups)?;
-        let Conv { stride, dilation, groups, .. } = *conv;
-        let window = conv.padding.window(op, extents(weight), stride, dilation)?;
-        let windows = Windows::new(op, x.shape(), &window, Last::Whole)?;
-        let output = with_extents::<N>(op, x, outputs, windows.output)?;
-        let (batch, channels, outputs) = (x.dims()[0], channels / groups, outputs / groups);
-        let geometry = Geometry { batch, groups, channels, outputs, windows };
-        let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
-        let are_last = [x_last, w_last, x_last || w_last];
-        let maps = Maps { names, geometry, input: x.shape().clone(), weight: weight.shape().clone(), output, are_last };
-        maps.conv(x, weight, bias)
+        let are_last = [x.is_channels_last(), weight.is_channels_last()];
+        maps(names, x.shape(), weight, are_last, conv)?.conv(x, weight, bias)
     })
+}
+
+/// The maps of a convolution of inputs `[N, C, ..]` of this shape, whose channels fit the weight. `are_last`: whether input and
+/// weight have their channels last in memory.
+pub(super) fn maps<const N: usize>(
+    names: Names,
+    x: &Shape,
+    weight: &Tensor,
+    [x_last, w_last]: [bool; 2],
+    conv: &Conv<N>,
+) -> Result<Maps> {
+    let Conv { stride, dilation, groups, .. } = *conv;
+    let window = conv.padding.window(names.conv, extents(weight), stride, dilation)?;
+    let windows = Windows::new(names.conv, x, &window, Last::Whole)?;
+    let outputs = weight.dims()[0];
+    let output = with_extents::<N>(names.conv, x, outputs, windows.output)?;
+    let (batch, channels, outputs) = (x[0], x[1] / groups, outputs / groups);
+    let geometry = Geometry { batch, groups, channels, outputs, windows };
+    let are_last = [x_last, w_last, x_last || w_last];
+    Ok(Maps { names, geometry, input: x.clone(), weight: weight.shape().clone(), output, are_last })
 }
 
 fn transposed<const N: usize>(
@@ -255,7 +257,7 @@ fn transposed<const N: usize>(
         check_channels(op, [x, weight], bias, [inputs, channels, channels], groups)?;
         let window = Window { kernel: extents(weight), stride, low: padding, high: padding, dilation };
         let windows = Windows::transposed(op, x.shape(), &window, output_padding)?;
-        let input = with_extents::<N>(op, x, channels, windows.input)?;
+        let input = with_extents::<N>(op, x.shape(), channels, windows.input)?;
         let geometry = Geometry { batch: x.dims()[0], groups, channels: per_group, outputs: inputs / groups, windows };
         let [x_last, w_last] = [x.is_channels_last(), weight.is_channels_last()];
         let are_last = [x_last || w_last, w_last, x_last];
@@ -264,9 +266,9 @@ fn transposed<const N: usize>(
     })
 }
 
-/// `[n, channels, ..]` for the samples of `x` and the last `N` of `extents`. Errors: `Shape` if the number of elements overflows.
-fn with_extents<const N: usize>(op: &'static str, x: &Tensor, channels: usize, extents: [usize; 3]) -> Result<Shape> {
-    let dims = [x.dims()[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
+/// `[n, channels, ..]` for the samples of an input `x` and the last `N` of `extents`. Errors: `Shape` if the number of elements overflows.
+fn with_extents<const N: usize>(op: &'static str, x: &Shape, channels: usize, extents: [usize; 3]) -> Result<Shape> {
+    let dims = [x[0], channels].into_iter().chain(extents[3 - N..].iter().copied());
     let shape = Shape::from(dims.collect::<Dims>());
     // Windows are counted where there are no samples, too.
     Shape::from(extents).check(op)?;
