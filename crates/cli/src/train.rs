@@ -6,7 +6,7 @@ use crate::mixed::Mixed;
 use crate::{print, tell};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use isograd::data::{self, Dataset, Loader};
+use isograd::data::{self, Labelled, Loader};
 use isograd::nn::{
     Activation, Adagrad, Adam, AdamW, Forward, GradScaler, Init, Lamb, Lars, Linear, Metadata, Module, Optimizer,
     RmsProp, Sgd, StateDict, Visitor, load_checked, save,
@@ -71,14 +71,18 @@ struct Report<'a> {
     seed: u64,
 }
 
+/// Samples `[B, ..]` and their labels `[B]`.
+type Batch = (Tensor, Tensor);
+
 struct Run {
     config: Config,
     progress: Progress,
     device: Device,
     learner: Learner,
-    train: Loader,
-    test: Loader,
-    train_len: usize,
+    train: Loader<Batch>,
+    test: Loader<Batch>,
+    /// The name and the number of the training samples.
+    samples: (String, usize),
     out: PathBuf,
 }
 
@@ -154,7 +158,7 @@ fn device(options: &Train) -> Result<Device> {
 }
 
 /// What to train on, and what to test with.
-pub fn datasets(options: &Model) -> Result<(Dataset, Dataset)> {
+pub fn datasets(options: &Model) -> Result<(Labelled, Labelled)> {
     let (train, test) = match (options.dataset, &options.data) {
         (DatasetName::Digits, None) => data::digits()?.split_every(5)?,
         (DatasetName::Digits, Some(_)) => bail!("the digits are inside this program; --data is for mnist"),
@@ -177,17 +181,16 @@ impl Run {
         let out = options.out.clone().or(options.resume.clone());
         let out = out.unwrap_or_else(|| Path::new("out").join(config.dataset.name()));
         prepare(&out)?;
-        let dtype: DType = config.dtype.parse()?;
         let (train, test) = datasets(&options.model)?;
-        let train_len = train.len();
+        let samples = (train.name().to_string(), train.len());
         let mut run = Run {
             learner: Learner::new(&config, &train, &device)?,
             train: loader(&config, train, &device)?,
-            test: Loader::new(Arc::new(test), TEST_BATCH)?.to(&device).dtype(dtype),
+            test: Loader::new(test, TEST_BATCH)?.to(&device),
             config,
             progress,
             device,
-            train_len,
+            samples,
             out,
         };
         if let Some((path, state)) = state {
@@ -208,8 +211,8 @@ impl Run {
         }
         print(&format!(
             "{}: {} samples to train on; {} parameters in {} on {}",
-            self.config.dataset.name(),
-            self.train_len,
+            self.samples.0,
+            self.samples.1,
             self.learner.model.num_parameters(),
             self.config.dtype,
             self.device
@@ -270,7 +273,7 @@ impl Run {
         let (mut right, mut all) = (0.0, 0);
         for batch in self.test.epoch(0) {
             let (x, y) = batch?;
-            let guess = no_grad(|| self.learner.model.forward(&x))?.argmax(1)?;
+            let guess = no_grad(|| self.learner.logits(&x))?.argmax(1)?;
             right += guess.eq(&y)?.sum(..)?.item()?;
             all += y.numel();
         }
@@ -323,31 +326,36 @@ impl Run {
 /// A model and what changes it.
 pub struct Learner {
     model: Mlp,
+    dtype: DType,
     optimizer: Box<dyn Optimizer>,
     scaler: Option<GradScaler>,
     init: Init,
 }
 
 /// The batches of an epoch, in the order that the seed decides.
-pub fn loader(config: &Config, train: Dataset, device: &Device) -> isograd::Result<Loader> {
-    let loader = Loader::new(Arc::new(train), config.batch_size)?;
-    Ok(loader.shuffle(config.seed).to(device).dtype(config.dtype.parse()?))
+pub fn loader(config: &Config, train: Labelled, device: &Device) -> isograd::Result<Loader<Batch>> {
+    Ok(Loader::new(train, config.batch_size)?.shuffle(config.seed).to(device))
 }
 
 impl Learner {
     /// A model for this data, at its start.
-    pub fn new(config: &Config, train: &Dataset, device: &Device) -> isograd::Result<Learner> {
+    pub fn new(config: &Config, train: &Labelled, device: &Device) -> isograd::Result<Learner> {
         let dtype: DType = config.dtype.parse()?;
         let (inputs, classes) = (train.sample_shape().iter().product(), train.classes());
         let init = Init::new(device).seed(config.seed).dtype(dtype);
         let model = Mlp::new(inputs, &config.hidden, classes, &init)?;
         let scaler = if dtype == DType::F16 { Some(GradScaler::new(device)?) } else { None };
-        Ok(Learner { optimizer: optimizer(config, &model), model, scaler, init })
+        Ok(Learner { optimizer: optimizer(config, &model), model, dtype, scaler, init })
+    }
+
+    /// The scores of each class, in the dtype of the model.
+    fn logits(&self, x: &Tensor) -> isograd::Result<Tensor> {
+        self.model.forward(&x.cast(self.dtype)?)
     }
 
     /// Learns from a batch and returns its loss.
     pub fn step(&mut self, x: &Tensor, y: &Tensor) -> isograd::Result<Tensor> {
-        let logits = self.model.forward(x)?;
+        let logits = self.logits(x)?;
         // 16-bit logits: the loss is computed, and read, in f32.
         let loss = logits.cast(logits.dtype().acc())?.cross_entropy(y)?;
         match &mut self.scaler {
