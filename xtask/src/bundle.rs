@@ -56,6 +56,8 @@ const PROGRAMS: &[Programs] = &[
             "printing",
             "--test",
             "scaling",
+            "--test",
+            "training",
         ],
     },
     Programs { folder: "cuda", arguments: &["test", "--no-run", "-p", "isograd-cuda", "--test", "blaslt"] },
