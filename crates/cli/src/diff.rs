@@ -1,9 +1,8 @@
 //! `isograd diff`.
 
-use crate::config::{Config, Model};
-use crate::train::{Learner, datasets, loader};
+use crate::train::{Config, Model, Start, Task};
 use crate::{check_writable, report};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use isograd::{Device, Error, replace_file, tape};
 use std::path::PathBuf;
@@ -27,13 +26,15 @@ pub fn run(options: Diff) -> Result<ExitCode> {
     options.json.iter().try_for_each(|path| check_writable(path))?;
     let devices = options.devices.iter().map(|name| name.parse()).collect::<isograd::Result<Vec<Device>>>()?;
     let [a, b] = &devices[..] else { bail!("--devices names {}, expected two such as cpu,opencl:0", devices.len()) };
-    let (train, _) = datasets(&options.model)?;
-    let config = Config::new(&options.model, None);
+    let task = Task::named(&options.model.dataset).context("there is no such dataset")?;
+    let config = Config::new(&options.model, task, None);
+    let split = task.load(options.model.data.as_deref(), &config.table)?;
     let found = tape::diff(a, b, |device| {
-        let mut learner = Learner::new(&config, &train, device)?;
-        let first = loader(&config, train.clone(), device)?.epoch(0).next();
-        let (x, y) = first.ok_or_else(|| Error::value("diff", "there is no sample to train on"))??;
-        learner.step(&x, &y)
+        let start = Start::new(&config, &split, device)?;
+        let trainer = start.trainer(&config, &split)?;
+        let first = trainer.train_loader().epoch(0).next();
+        let batch = first.ok_or_else(|| Error::value("diff", "there is no sample to train on"))??;
+        trainer.step(&batch)
     })?;
     if let Some(path) = &options.json {
         replace_file(path, &[&serde_json::to_vec(&found)?, b"\n"])?;

@@ -1,12 +1,9 @@
 //! The `isograd` command.
 
 mod bench;
-mod config;
-mod curves;
 mod devices;
 mod diff;
 mod kernels;
-mod mixed;
 mod parity;
 mod train;
 
@@ -40,8 +37,10 @@ enum Command {
     Diff(diff::Diff),
     /// List the kernels of GPU backends, or print the source of one
     Kernels(kernels::Kernels),
-    /// Train a classifier
-    Train(config::Train),
+    /// Train a model on images or a table
+    Train(train::Train),
+    /// Compute the loss and the accuracy of a trained model
+    Eval(train::Eval),
 }
 
 /// The error of printing to a pipe that nobody reads any more, which ends the command without a word.
@@ -55,6 +54,12 @@ impl fmt::Display for Unread {
 }
 
 impl std::error::Error for Unread {}
+
+/// True if nobody reads stdout any more. A library that prints says so by the system's error.
+fn is_unread(error: &anyhow::Error) -> bool {
+    let is_closed = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    error.is::<Unread>() || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_closed))
+}
 
 /// Writes a line to stdout, which may be a closed pipe or a file on a full disk.
 fn print(line: &str) -> anyhow::Result<()> {
@@ -110,10 +115,11 @@ fn main() -> ExitCode {
         Command::Diff(diff) => diff::run(diff),
         Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => train::run(train),
+        Command::Eval(eval) => train::evaluate(eval),
     };
     match result {
         Ok(code) => code,
-        Err(error) if error.is::<Unread>() => ExitCode::SUCCESS,
+        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&format!("error: {error:#}"));
             ExitCode::FAILURE

@@ -1,195 +1,215 @@
-//! Samples on the host.
+//! Datasets: samples by index, and views of them.
 
-use isograd_core::{Device, Error, Result, Tensor};
+use crate::draws::permutation;
+use crate::{Collate, Context};
+use isograd_core::{Device, Error, Result};
+use std::fmt;
+use std::sync::Arc;
 
-/// Anything that a [`Loader`](crate::Loader) can draw samples from. Implement it for data that does not fit in memory or that is
-/// changed on the way; it is read on a thread of the loader's.
-pub trait Source: Send + Sync {
+/// Samples by index. A [`Loader`](crate::Loader) reads them on its worker threads and forms batches of them.
+///
+/// ```
+/// use isograd_core::Result;
+/// use isograd_data::{Context, Dataset};
+///
+/// /// Points of a noisy sine: x, and sin(x).
+/// struct Sine;
+///
+/// impl Dataset for Sine {
+///     type Item = ([f32; 1], [f32; 1]);
+///
+///     fn len(&self) -> usize {
+///         1000
+///     }
+///
+///     fn get(&self, index: usize, context: &Context) -> Result<Self::Item> {
+///         let x = index as f32 / 100.0;
+///         Ok(([x], [x.sin() + 0.1 * context.normal() as f32]))
+///     }
+/// }
+/// ```
+pub trait Dataset: Send + Sync {
+    /// A sample. For a loader, it implements [`Collate`]: numbers, arrays, tensors, and tuples and structs of these do.
+    type Item;
+
     /// The number of samples.
     fn len(&self) -> usize;
 
-    /// The extents of one sample.
-    fn sample_shape(&self) -> &[usize];
-
-    /// Writes sample `index < len()` to `x`, whose length is the product of `sample_shape`, and returns its label.
+    /// Sample `index < len()`. The context has random numbers for augmentation, which are new in each epoch.
     /// An error ends the epoch and reaches the training loop as an item.
-    fn copy_sample(&self, index: usize, x: &mut [f32]) -> Result<i64>;
+    fn get(&self, index: usize, context: &Context) -> Result<Self::Item>;
 
     /// True if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
 
-/// Labelled samples in host memory: f32 features in row-major order and one class index a sample.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dataset {
-    name: String,
-    features: Vec<f32>,
-    sample_shape: Vec<usize>,
-    labels: Vec<i64>,
-    classes: usize,
-}
+    /// The samples changed by a function, each time they are read: augmented, or converted.
+    fn map<U, F>(self, f: F) -> Map<Self, F>
+    where
+        Self: Sized,
+        F: Fn(Self::Item, &Context) -> Result<U> + Send + Sync,
+    {
+        Map { dataset: self, f }
+    }
 
-impl Dataset {
-    /// A dataset of `labels.len()` samples of shape `sample_shape`, one after the other in `features`.
-    ///
-    /// Errors: `Shape` if the number of features is not that of the samples; `Index` if a label is not in `0..classes`.
-    pub fn new(
-        name: impl Into<String>,
-        features: Vec<f32>,
-        sample_shape: impl Into<Vec<usize>>,
-        labels: Vec<i64>,
-        classes: usize,
-    ) -> Result<Dataset> {
-        let (name, sample_shape) = (name.into(), sample_shape.into());
-        check_features(&name, features.len(), &sample_shape, labels.len())?;
-        if let Some((i, label)) = labels.iter().enumerate().find(|&(_, &l)| l < 0 || l as u64 >= classes as u64) {
-            return Err(Error::index(name, format!("sample {i} has label {label}, expected one in 0..{classes}")));
+    /// The samples at these indices, in this order. Errors: `Index` if there is no such sample.
+    fn subset(self, indices: Vec<usize>) -> Result<Subset<Self>>
+    where
+        Self: Sized,
+    {
+        let len = self.len();
+        if let Some(index) = indices.iter().find(|&&i| i >= len) {
+            return Err(no_sample("subset", *index, len));
         }
-        Ok(Dataset { name, features, sample_shape, labels, classes })
+        Ok(Subset { dataset: Arc::new(self), indices })
     }
 
-    /// What errors and reports call it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The number of samples.
-    pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// True if there are no samples.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-
-    /// The number of classes; labels are in `0..classes`.
-    pub fn classes(&self) -> usize {
-        self.classes
-    }
-
-    /// The extents of one sample.
-    pub fn sample_shape(&self) -> &[usize] {
-        &self.sample_shape
-    }
-
-    /// The number of values in one sample.
-    pub fn sample_len(&self) -> usize {
-        self.sample_shape.iter().product()
-    }
-
-    /// All samples, one after the other.
-    pub fn features(&self) -> &[f32] {
-        &self.features
-    }
-
-    /// The class of each sample.
-    pub fn labels(&self) -> &[i64] {
-        &self.labels
-    }
-
-    /// Sample `index` with its label, or `None` behind the last.
-    pub fn sample(&self, index: usize) -> Option<(&[f32], i64)> {
-        let label = *self.labels.get(index)?;
-        let start = index * self.sample_len();
-        Some((&self.features[start..start + self.sample_len()], label))
-    }
-
-    /// The same samples in another shape of as many values, such as `[1, 28, 28]` for `[784]`.
-    /// Errors: `Shape` if the number of values differs.
-    pub fn with_sample_shape(self, shape: impl Into<Vec<usize>>) -> Result<Dataset> {
-        let shape = shape.into();
-        if element_count(&shape) != Some(self.sample_len()) {
-            let message = format!("samples of shape {:?} cannot become {shape:?}", self.sample_shape);
-            return Err(Error::shape(self.name, message));
+    /// Parts with these shares of the samples, such as `[0.8, 0.2]`, in an order that the seed decides. Each sample is in one part.
+    /// Errors: `Attr` unless every share is at least 0 and their sum is 1.
+    fn random_split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Subset<Self>; N]>
+    where
+        Self: Sized,
+    {
+        let sum: f64 = shares.iter().sum();
+        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || (sum - 1.0).abs() > 1e-6 {
+            return Err(Error::attr("random_split", format!("the shares are {shares:?}, expected a sum of 1")));
         }
-        Ok(Dataset { sample_shape: shape, ..self })
+        let order = permutation(self.len(), seed, SPLIT);
+        let dataset = Arc::new(self);
+        let (mut start, mut share) = (0, 0.0);
+        Ok(shares.map(|part| {
+            share += part;
+            let end = ((share * order.len() as f64).round() as usize).clamp(start, order.len());
+            let indices = order[start..end].to_vec();
+            start = end;
+            Subset { dataset: dataset.clone(), indices }
+        }))
     }
 
-    /// Every feature multiplied by `factor`.
-    pub fn scaled(mut self, factor: f32) -> Dataset {
-        self.features.iter_mut().for_each(|x| *x *= factor);
-        self
-    }
-
-    /// The first `n` samples, and the others. Errors: `Attr` if there are fewer than `n`.
-    pub fn split_at(&self, n: usize) -> Result<(Dataset, Dataset)> {
-        if n > self.len() {
-            let message = format!("cannot split after {n} samples, there are {}", self.len());
-            return Err(Error::attr(self.name.clone(), message));
-        }
-        Ok(self.split_where(|i| i < n))
-    }
-
-    /// A training and a test part: samples whose index is divisible by `n` are for testing.
-    /// Errors: `Attr` if `n` is 0.
-    pub fn split_every(&self, n: usize) -> Result<(Dataset, Dataset)> {
-        if n == 0 {
-            return Err(Error::attr(self.name.clone(), "cannot split every 0 samples, expected at least 1"));
-        }
-        Ok(self.split_where(|i| i % n != 0))
-    }
-
-    /// All samples as tensors on `device`: features `[N, ..]` f32 and labels `[N]` i64.
-    pub fn to_tensors(&self, device: &Device) -> Result<(Tensor, Tensor)> {
-        let mut shape = vec![self.len()];
-        shape.extend(&self.sample_shape);
-        Ok((Tensor::from_slice(&self.features, shape, device)?, Tensor::from_slice(&self.labels, self.len(), device)?))
-    }
-
-    fn split_where(&self, first: impl Fn(usize) -> bool) -> (Dataset, Dataset) {
-        let (a, b): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&i| first(i));
-        (self.select(&a), self.select(&b))
-    }
-
-    fn select(&self, rows: &[usize]) -> Dataset {
-        let samples = || rows.iter().filter_map(|&i| self.sample(i));
-        Dataset {
-            name: self.name.clone(),
-            features: samples().flat_map(|(x, _)| x).copied().collect(),
-            sample_shape: self.sample_shape.clone(),
-            labels: samples().map(|(_, label)| label).collect(),
-            classes: self.classes,
-        }
+    /// All samples as one batch on a device, as read in epoch 0 with seed 0. Errors: those of samples and of the batch.
+    fn to_batch(&self, device: &Device) -> Result<<Self::Item as Collate>::Batch>
+    where
+        Self::Item: Collate,
+    {
+        let items = (0..self.len()).map(|i| self.get(i, &Context::new(0, 0, i))).collect::<Result<Vec<_>>>()?;
+        Collate::collate(items)?.to(device)
     }
 }
 
-impl Source for Dataset {
+/// The epoch whose order [`Dataset::random_split`] takes, which no run reaches.
+const SPLIT: u64 = u64::MAX >> 1;
+
+/// The error of an index behind the last sample.
+pub(crate) fn no_sample(op: &str, index: usize, len: usize) -> Error {
+    Error::index(op.to_string(), format!("there is no sample {index}, expected one in 0..{len}"))
+}
+
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    type Item = D::Item;
+
     fn len(&self) -> usize {
-        Dataset::len(self)
+        (**self).len()
     }
 
-    fn sample_shape(&self) -> &[usize] {
-        Dataset::sample_shape(self)
-    }
-
-    fn copy_sample(&self, index: usize, x: &mut [f32]) -> Result<i64> {
-        let (sample, label) = self.sample(index).ok_or_else(|| {
-            Error::index(self.name.clone(), format!("there is no sample {index}, expected one in 0..{}", self.len()))
-        })?;
-        if x.len() != sample.len() {
-            let message = format!("a sample has {} values, got room for {}", sample.len(), x.len());
-            return Err(Error::shape(self.name.clone(), message));
-        }
-        x.copy_from_slice(sample);
-        Ok(label)
+    fn get(&self, index: usize, context: &Context) -> Result<D::Item> {
+        (**self).get(index, context)
     }
 }
 
-/// The product of extents, unless it overflows.
-pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+impl<D: Dataset + ?Sized> Dataset for Box<D> {
+    type Item = D::Item;
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn get(&self, index: usize, context: &Context) -> Result<D::Item> {
+        (**self).get(index, context)
+    }
 }
 
-fn check_features(name: &str, features: usize, sample_shape: &[usize], samples: usize) -> Result<()> {
-    let expected = element_count(sample_shape).and_then(|n| n.checked_mul(samples));
-    if expected == Some(features) {
-        return Ok(());
+/// Samples in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Items<T>(pub Vec<T>);
+
+impl<T: Clone + Send + Sync> Dataset for Items<T> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.0.len()
     }
-    let message = format!("{features} features do not fill {samples} samples of shape {sample_shape:?}");
-    Err(Error::shape(name.to_string(), message))
+
+    fn get(&self, index: usize, _: &Context) -> Result<T> {
+        self.0.get(index).cloned().ok_or_else(|| no_sample("items", index, self.0.len()))
+    }
+}
+
+/// The result of [`Dataset::map`].
+#[derive(Clone, Copy)]
+pub struct Map<D, F> {
+    dataset: D,
+    f: F,
+}
+
+impl<D, F, U> Dataset for Map<D, F>
+where
+    D: Dataset,
+    F: Fn(D::Item, &Context) -> Result<U> + Send + Sync,
+{
+    type Item = U;
+
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    fn get(&self, index: usize, context: &Context) -> Result<U> {
+        (self.f)(self.dataset.get(index, context)?, context)
+    }
+}
+
+impl<D: fmt::Debug, F> fmt::Debug for Map<D, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("dataset", &self.dataset).finish_non_exhaustive()
+    }
+}
+
+/// Some samples of a dataset, which it shares with other subsets: the result of [`Dataset::subset`] and [`Dataset::random_split`].
+#[derive(Debug)]
+pub struct Subset<D> {
+    dataset: Arc<D>,
+    indices: Vec<usize>,
+}
+
+impl<D> Subset<D> {
+    /// The dataset that this is a part of.
+    pub fn dataset(&self) -> &D {
+        &self.dataset
+    }
+
+    /// The indices of the samples in the dataset.
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+}
+
+impl<D> Clone for Subset<D> {
+    fn clone(&self) -> Self {
+        Subset { dataset: self.dataset.clone(), indices: self.indices.clone() }
+    }
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    type Item = D::Item;
+
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn get(&self, index: usize, context: &Context) -> Result<D::Item> {
+        let at = self.indices.get(index).ok_or_else(|| no_sample("subset", index, self.indices.len()))?;
+        self.dataset.get(*at, context)
+    }
 }
 
 #[cfg(test)]
@@ -197,36 +217,39 @@ mod tests {
     use super::*;
     use isograd_core::Kind;
 
-    fn counted(n: usize) -> Dataset {
-        let features = (0..2 * n).map(|i| i as f32).collect();
-        Dataset::new("counted", features, [2], (0..n as i64).collect(), n).unwrap()
+    fn items<D: Dataset>(dataset: &D) -> Vec<D::Item> {
+        (0..dataset.len()).map(|i| dataset.get(i, &Context::new(0, 0, i)).unwrap()).collect()
     }
 
     #[test]
-    fn split_every_tests_on_divisible_indices() {
-        let (train, test) = counted(11).split_every(5).unwrap();
-        assert_eq!(test.labels(), [0, 5, 10]);
-        assert_eq!(train.labels(), [1, 2, 3, 4, 6, 7, 8, 9]);
-        assert_eq!(test.sample(1), Some((&[10.0, 11.0][..], 5)));
-        assert_eq!(counted(3).split_every(0).unwrap_err().kind(), Kind::Attr);
+    fn a_random_split_has_every_sample_once() {
+        let data = Items((0..103).collect::<Vec<i64>>());
+        let parts = data.clone().random_split([0.7, 0.2, 0.1], 5).unwrap();
+        assert_eq!(parts.each_ref().map(|p| p.len()), [72, 21, 10]);
+        let mut all = parts.each_ref().map(items).concat();
+        assert_ne!(all, data.0);
+        all.sort_unstable();
+        assert_eq!(all, data.0);
+        let again = data.clone().random_split([0.7, 0.2, 0.1], 5).unwrap();
+        assert_eq!(again[0].indices(), parts[0].indices());
+        assert_ne!(data.clone().random_split([0.7, 0.3], 6).unwrap()[0].indices(), parts[0].indices());
+        for shares in [[0.5, 0.4], [1.5, -0.5], [f64::NAN, 1.0]] {
+            assert_eq!(data.clone().random_split(shares, 5).unwrap_err().kind(), Kind::Attr);
+        }
     }
 
     #[test]
-    fn split_at_keeps_order() {
-        let (first, rest) = counted(5).split_at(3).unwrap();
-        assert_eq!((first.labels(), rest.labels()), (&[0, 1, 2][..], &[3, 4][..]));
-        assert_eq!(counted(2).split_at(3).unwrap_err().kind(), Kind::Attr);
+    fn subsets_and_maps_nest() {
+        let odd = Items((0..10).collect::<Vec<i64>>()).subset(vec![1, 3, 5, 7]).unwrap();
+        let tens = odd.map(|x, _| Ok(10 * x)).subset(vec![3, 0]).unwrap();
+        assert_eq!(items(&tens), [70, 10]);
+        let error = tens.subset(vec![0, 2]).unwrap_err();
+        assert_eq!(error.to_string(), "subset: Index: there is no sample 2, expected one in 0..2");
     }
 
     #[test]
-    fn mismatches_name_what_was_expected() {
-        let error = Dataset::new("d", vec![0.0; 5], [2], vec![0, 1], 2).unwrap_err();
-        assert_eq!(error.to_string(), "d: Shape: 5 features do not fill 2 samples of shape [2]");
-        let error = Dataset::new("d", vec![0.0; 4], [2], vec![0, 2], 2).unwrap_err();
-        assert_eq!(error.to_string(), "d: Index: sample 1 has label 2, expected one in 0..2");
-        let error = Dataset::new("d", vec![], [usize::MAX, 2], vec![0], 1).unwrap_err();
-        assert_eq!(error.kind(), Kind::Shape);
-        assert_eq!(counted(2).with_sample_shape([3]).unwrap_err().kind(), Kind::Shape);
-        assert_eq!(counted(2).with_sample_shape([1, 2, 1]).unwrap().sample_shape(), [1, 2, 1]);
+    fn maps_of_one_sample_draw_different_numbers() {
+        let noisy = Items(vec![0.0; 3]).map(|x, c| Ok((x, c.uniform()))).map(|(_, first), c| Ok((first, c.uniform())));
+        assert!(items(&noisy).iter().all(|(first, second)| first != second));
     }
 }

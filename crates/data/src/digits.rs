@@ -1,6 +1,6 @@
 //! The digits that come with the crate.
 
-use crate::Dataset;
+use crate::Labelled;
 use crate::csv::{self, Options};
 use isograd_core::Result;
 use std::path::Path;
@@ -13,7 +13,7 @@ const DIGITS: &[u8] = include_bytes!("../assets/digits.csv.gz");
 /// The last samples come from other writers, so split them with `digits()?.split_every(5)?`.
 ///
 /// Source: UCI "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998), CC BY 4.0, as packaged by scikit-learn.
-pub fn digits() -> Result<Dataset> {
+pub fn digits() -> Result<Labelled> {
     let options = Options { classes: Some(10), ..Options::default() };
     // Pixels are counts in 0..=16, and 1/16 is exact.
     Ok(csv::parse(Path::new("digits"), DIGITS, &options)?.scaled(1.0 / 16.0))

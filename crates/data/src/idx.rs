@@ -3,8 +3,8 @@
 //! Source: "The MNIST database", Y. LeCun, C. Cortes, C. Burges, section "File formats". Files may be gzipped, whatever their
 //! name; the content decides.
 
-use crate::dataset::element_count;
 use crate::file::{self, invalid};
+use crate::host::element_count;
 use isograd_core::Result;
 use std::io::Read;
 use std::path::Path;

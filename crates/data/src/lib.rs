@@ -1,16 +1,16 @@
 //! Datasets, file formats and the loader of isograd.
 //!
-//! A [`Dataset`] holds samples on the host, a [`Loader`] turns it (or any [`Source`]) into shuffled batches of tensors.
+//! A [`Dataset`] has samples of any type, a [`Loader`] forms batches of tensors of them on worker threads. [`Collate`] says which
+//! batches belong to which samples.
 //!
 //! ```
 //! # use isograd_cpu as _;
 //! use isograd_core::Device;
 //! use isograd_data::{Loader, digits};
-//! use std::sync::Arc;
 //!
 //! # fn main() -> isograd_core::Result<()> {
 //! let (train, test) = digits()?.split_every(5)?;
-//! let loader = Loader::new(Arc::new(train), 128)?.shuffle(42).to(&Device::best()?);
+//! let loader = Loader::new(train, 128)?.shuffle(42).to(&Device::best()?);
 //! for epoch in 0..2 {
 //!     for batch in loader.epoch(epoch) {
 //!         let (x, y) = batch?;
@@ -23,18 +23,31 @@
 //! # }
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod collate;
+mod context;
 pub mod csv;
 mod dataset;
 mod digits;
+mod draws;
 mod file;
+mod host;
 pub mod idx;
 mod loader;
 mod mnist;
-mod shuffle;
+pub mod sampler;
+mod samples;
+mod tokens;
 
-pub use dataset::{Dataset, Source};
+pub use collate::{Collate, Padded, Staged};
+pub use context::Context;
+pub use dataset::{Dataset, Items, Map, Subset};
 pub use digits::digits;
-pub use loader::{Batch, Epoch, Loader};
+pub use host::HostTensor;
+pub use isograd_derive::Collate;
+pub use loader::{Epoch, Loader};
 pub use mnist::mnist;
+pub use sampler::Sampler;
+pub use samples::{Labelled, Regression, Samples};
+pub use tokens::{TokenType, TokenWindows, Tokens};

@@ -1,76 +1,82 @@
-//! Batches: shuffled, assembled on a thread ahead of time, and handed out as tensors.
+//! Batches: assembled on threads ahead of time, in order, and handed out as tensors.
 
-use crate::Source;
-use crate::dataset::element_count;
-use crate::shuffle::permutation;
-use isograd_core::{DType, Device, Element, Error, Result, Tensor, bf16, f16};
+use crate::dataset::no_sample;
+use crate::sampler::{Sampler, Sequential, Shuffled};
+use crate::{Collate, Context, Dataset, Staged};
+use isograd_core::{Device, Error, Result};
 use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Samples `[B, ..]` and their labels `[B]` (i64).
-pub type Batch = (Tensor, Tensor);
-
-/// Batches that are assembled before they are asked for.
+/// The least number of batches that are assembled before they are asked for.
 const PREFETCHED: usize = 2;
 
-/// Hands out a [`Source`] in batches, epoch by epoch.
+/// Hands out a [`Dataset`] in batches, epoch by epoch. `B` is the batch of the dataset's items, as [`Collate`] lists it.
 ///
-/// The order of an epoch depends on the seed and the epoch's number alone, so that a run that is resumed sees what it would have seen.
-#[derive(Clone)]
-pub struct Loader {
-    source: Arc<dyn Source>,
+/// The batches of an epoch depend on the dataset, the sampler, the seed and the epoch's number alone. They are the same for every number
+/// of worker threads, and a run that is resumed in mid-epoch sees the batches of a run that was not interrupted.
+pub struct Loader<B> {
+    source: Arc<dyn Source<B>>,
+    sampler: Arc<dyn Sampler>,
     batch_size: usize,
-    seed: Option<u64>,
+    seed: u64,
+    workers: usize,
     keep_last: bool,
     device: Option<Device>,
-    dtype: DType,
 }
 
-impl Loader {
-    /// A loader of `batch_size` samples a batch, in the source's order, with a smaller batch at the end if samples are left over.
-    /// Batches are f32 on [`Device::best`] unless [`dtype`](Loader::dtype) and [`to`](Loader::to) say otherwise.
-    ///
-    /// Errors: `Attr` if `batch_size` is 0; `Shape` if a batch has more values than memory can address.
-    pub fn new(source: Arc<dyn Source>, batch_size: usize) -> Result<Loader> {
+impl<B: 'static> Loader<B> {
+    /// A loader of `batch_size` samples a batch, in the dataset's order, with a smaller batch at the end if samples are left over.
+    /// Batches are on [`Device::best`] unless [`to`](Loader::to) says otherwise. Errors: `Attr` if `batch_size` is 0.
+    pub fn new<D>(dataset: D, batch_size: usize) -> Result<Loader<B>>
+    where
+        D: Dataset<Item: Collate<Batch = B>> + 'static,
+    {
         if batch_size == 0 {
             return Err(Error::attr("loader", "the batch size is 0, expected at least 1"));
         }
-        let values = element_count(source.sample_shape()).and_then(|n| n.checked_mul(batch_size.min(source.len())));
-        // Sixteen bytes a value leave room for the batch in its widest dtype.
-        if values.and_then(|n| n.checked_mul(16)).is_none_or(|n| n > isize::MAX as usize) {
-            let shape = source.sample_shape();
-            let message = format!("{batch_size} samples of shape {shape:?} are more than memory can address");
-            return Err(Error::shape("loader", message));
+        let (source, sampler) = (Arc::new(Collated(dataset)), Arc::new(Sequential));
+        Ok(Loader { source, sampler, batch_size, seed: 0, workers: 1, keep_last: true, device: None })
+    }
+
+    /// Shuffles every epoch anew: the sampler [`Shuffled`], and the seed.
+    pub fn shuffle(self, seed: u64) -> Loader<B> {
+        self.sampler(Shuffled).seed(seed)
+    }
+
+    /// Chooses the samples of an epoch and their order.
+    pub fn sampler(self, sampler: impl Sampler + 'static) -> Loader<B> {
+        Loader { sampler: Arc::new(sampler), ..self }
+    }
+
+    /// Decides the order of samples and the numbers that their [`Context`] draws; 0 by default.
+    pub fn seed(self, seed: u64) -> Loader<B> {
+        Loader { seed, ..self }
+    }
+
+    /// The number of threads that read samples and form batches; 1 by default. Errors: `Attr` if it is 0.
+    pub fn workers(self, workers: usize) -> Result<Loader<B>> {
+        match workers {
+            0 => Err(Error::attr("loader", "there are 0 workers, expected at least 1")),
+            _ => Ok(Loader { workers, ..self }),
         }
-        Ok(Loader { source, batch_size, seed: None, keep_last: true, device: None, dtype: DType::F32 })
     }
 
-    /// Shuffles every epoch anew.
-    pub fn shuffle(self, seed: u64) -> Loader {
-        Loader { seed: Some(seed), ..self }
-    }
-
-    /// Leaves out the last batch of an epoch if it is not full.
-    pub fn drop_last(self) -> Loader {
+    /// Omits the last batch of an epoch if it is not full.
+    pub fn drop_last(self) -> Loader<B> {
         Loader { keep_last: false, ..self }
     }
 
     /// Puts batches on `device`.
-    pub fn to(self, device: &Device) -> Loader {
+    pub fn to(self, device: &Device) -> Loader<B> {
         Loader { device: Some(device.clone()), ..self }
-    }
-
-    /// Converts samples to `dtype`, as a cast of f32 would. Labels stay i64.
-    pub fn dtype(self, dtype: DType) -> Loader {
-        Loader { dtype, ..self }
     }
 
     /// The number of batches in an epoch.
     pub fn len(&self) -> usize {
-        let samples = self.source.len();
+        let samples = self.count();
         if self.keep_last { samples.div_ceil(self.batch_size) } else { samples / self.batch_size }
     }
 
@@ -84,189 +90,243 @@ impl Loader {
         self.batch_size
     }
 
-    /// Where samples come from.
-    pub fn source(&self) -> &Arc<dyn Source> {
-        &self.source
+    /// The number of samples in batch `batch < len()` of an epoch.
+    pub fn samples_in(&self, batch: usize) -> usize {
+        self.count().saturating_sub(batch.saturating_mul(self.batch_size)).min(self.batch_size)
     }
 
     /// All batches of epoch `epoch`.
-    pub fn epoch(&self, epoch: u64) -> Epoch {
+    pub fn epoch(&self, epoch: u64) -> Epoch<B> {
         self.epoch_from(epoch, 0)
     }
 
     /// The batches of epoch `epoch` from batch `first` on, as a run needs them that was stopped after `first` batches.
     /// The only item is an `Attr` error if the epoch has fewer batches than that.
-    pub fn epoch_from(&self, epoch: u64, first: usize) -> Epoch {
-        self.start(epoch, first)
-            .unwrap_or_else(|error| Epoch { state: State::Failed(error), ..Epoch::ended(self.dtype) })
+    pub fn epoch_from(&self, epoch: u64, first: usize) -> Epoch<B> {
+        self.start(epoch, first).unwrap_or_else(|error| Epoch {
+            state: State::Failed(error),
+            next: first,
+            end: first + 1,
+        })
     }
 
-    fn start(&self, epoch: u64, first: usize) -> Result<Epoch> {
-        if first > self.len() {
-            let message = format!("epoch {epoch} cannot start at batch {first}, it has {} batches", self.len());
+    /// The number of samples in an epoch, before a last batch is omitted.
+    fn count(&self) -> usize {
+        self.sampler.count(self.source.len())
+    }
+
+    fn start(&self, epoch: u64, first: usize) -> Result<Epoch<B>> {
+        let end = self.len();
+        if first > end {
+            let message = format!("epoch {epoch} cannot start at batch {first}, it has {end} batches");
             return Err(Error::attr("loader", message));
         }
-        if first == self.len() {
-            return Ok(Epoch::ended(self.dtype));
-        }
         let device = self.device.clone().map_or_else(Device::best, Ok)?;
-        let (sender, receiver) = sync_channel(PREFETCHED);
-        let loader = self.clone();
-        let thread = thread::Builder::new()
-            .name("isograd-loader".to_string())
-            .spawn(move || loader.produce(epoch, first, &sender))
-            .map_err(|e| Error::value("loader", format!("no thread could be started: {e}")).with_source(e))?;
-        let remaining = self.len() - first;
-        Ok(Epoch { state: State::Running { receiver, thread, device }, remaining, dtype: self.dtype })
+        let order = Arc::new(Order { loader: self.clone(), epoch, samples: self.draw(epoch)? });
+        let count = self.workers.min(end - first);
+        let workers = (0..count).map(|i| Worker::start(order.clone(), (first + i..end).step_by(count), count));
+        Ok(Epoch {
+            state: State::Running { workers: workers.collect::<Result<_>>()?, device, first },
+            next: first,
+            end,
+        })
     }
 
-    fn produce(&self, epoch: u64, first: usize, sender: &SyncSender<Result<HostBatch>>) {
-        let samples = self.source.len();
-        let order = self.seed.map(|seed| permutation(samples, seed, epoch));
-        for batch in first..self.len() {
-            let start = batch * self.batch_size;
-            let indices = start..samples.min(start + self.batch_size);
-            let host = self.assemble(indices.map(|i| order.as_ref().map_or(i, |order| order[i])));
-            let failed = host.is_err();
-            // Nobody listens any more once the epoch was dropped.
-            if sender.send(host).is_err() || failed {
-                return;
-            }
+    /// The samples of an epoch, in order.
+    fn draw(&self, epoch: u64) -> Result<Vec<Drawn>> {
+        let (samples, expected) = (self.source.len(), self.count());
+        let order = self.sampler.order(samples, self.seed, epoch)?;
+        if order.len() != expected {
+            let message = format!("the sampler drew {} samples, expected {expected}", order.len());
+            return Err(Error::value("loader", message));
         }
-    }
-
-    fn assemble(&self, indices: impl ExactSizeIterator<Item = usize>) -> Result<HostBatch> {
-        let shape = self.source.sample_shape();
-        let sample_len = shape.iter().product::<usize>();
-        let mut values = vec![0.0; indices.len() * sample_len];
-        let mut labels = Vec::with_capacity(indices.len());
-        for (slot, index) in indices.enumerate() {
-            let x = &mut values[slot * sample_len..(slot + 1) * sample_len];
-            labels.push(self.source.copy_sample(index, x)?);
-        }
-        let shape = std::iter::once(labels.len()).chain(shape.iter().copied()).collect();
-        Ok(HostBatch { shape, bytes: encode(&values, self.dtype), labels })
+        let mut repeats = vec![0; samples];
+        let drawn = order.into_iter().map(|index| {
+            let times = repeats.get_mut(index).ok_or_else(|| no_sample("loader", index, samples))?;
+            *times += 1;
+            Ok(Drawn { index, repeat: *times - 1 })
+        });
+        drawn.collect()
     }
 }
 
-impl fmt::Debug for Loader {
+impl<B> Clone for Loader<B> {
+    fn clone(&self) -> Self {
+        Loader { source: self.source.clone(), sampler: self.sampler.clone(), device: self.device.clone(), ..*self }
+    }
+}
+
+impl<B> fmt::Debug for Loader<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("samples", &self.source.len())
             .field("batch_size", &self.batch_size)
             .field("seed", &self.seed)
+            .field("workers", &self.workers)
             .field("keep_last", &self.keep_last)
             .field("device", &self.device)
-            .field("dtype", &self.dtype)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
-struct HostBatch {
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
-    labels: Vec<i64>,
+/// A dataset whose batches are `B`, whatever its items are.
+trait Source<B>: Send + Sync {
+    fn len(&self) -> usize;
+
+    /// A batch of these samples, each with its random numbers.
+    fn assemble(&self, samples: &mut dyn Iterator<Item = (usize, Context)>) -> Result<Staged<B>>;
 }
 
-/// The batches of one epoch, in order. After an error there are no more. Dropping it ends its thread.
-pub struct Epoch {
-    state: State,
-    remaining: usize,
-    dtype: DType,
+struct Collated<D>(D);
+
+impl<B, D: Dataset<Item: Collate<Batch = B>>> Source<B> for Collated<D> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn assemble(&self, samples: &mut dyn Iterator<Item = (usize, Context)>) -> Result<Staged<B>> {
+        Collate::collate(samples.map(|(index, context)| self.0.get(index, &context)).collect::<Result<_>>()?)
+    }
 }
 
-enum State {
-    Running { receiver: Receiver<Result<HostBatch>>, thread: JoinHandle<()>, device: Device },
+/// The samples of an epoch, in order.
+struct Order<B> {
+    loader: Loader<B>,
+    epoch: u64,
+    samples: Vec<Drawn>,
+}
+
+/// A sample of an epoch.
+#[derive(Clone, Copy)]
+struct Drawn {
+    index: usize,
+    /// How often the epoch had this sample before.
+    repeat: u32,
+}
+
+impl<B: 'static> Order<B> {
+    fn assemble(&self, batch: usize) -> Result<Staged<B>> {
+        let Loader { source, batch_size, seed, .. } = &self.loader;
+        let end = self.samples.len().min(batch.saturating_add(1).saturating_mul(*batch_size));
+        let drawn = &self.samples[batch * batch_size..end];
+        let context = |d: &Drawn| (d.index, Context::repeated(*seed, self.epoch, d.index, d.repeat));
+        source.assemble(&mut drawn.iter().map(context))
+    }
+}
+
+/// A thread that assembles some batches of an epoch, in order.
+struct Worker<B> {
+    receiver: Receiver<Result<Staged<B>>>,
+    thread: JoinHandle<()>,
+}
+
+impl<B: 'static> Worker<B> {
+    /// One of `count` workers.
+    fn start(
+        order: Arc<Order<B>>,
+        batches: impl Iterator<Item = usize> + Send + 'static,
+        count: usize,
+    ) -> Result<Worker<B>> {
+        let (sender, receiver) = sync_channel(PREFETCHED.div_ceil(count));
+        let thread = thread::Builder::new()
+            .name("isograd-loader".to_string())
+            .spawn(move || produce(&order, batches, &sender))
+            .map_err(|e| Error::value("loader", format!("no thread could be started: {e}")).with_source(e))?;
+        Ok(Worker { receiver, thread })
+    }
+}
+
+fn produce<B: 'static>(order: &Order<B>, batches: impl Iterator<Item = usize>, sender: &SyncSender<Result<Staged<B>>>) {
+    for batch in batches {
+        let staged = order.assemble(batch);
+        let has_failed = staged.is_err();
+        // Nobody listens any more once the epoch was dropped.
+        if sender.send(staged).is_err() || has_failed {
+            return;
+        }
+    }
+}
+
+/// The batches of one epoch, in order. After an error there are no more. Dropping it ends its threads.
+pub struct Epoch<B> {
+    state: State<B>,
+    next: usize,
+    end: usize,
+}
+
+enum State<B> {
+    /// Worker `i` of `n` assembles batches `first + i`, `first + i + n` and so on.
+    Running {
+        workers: Vec<Worker<B>>,
+        device: Device,
+        first: usize,
+    },
     Failed(Error),
     Ended,
 }
 
-impl Epoch {
-    fn ended(dtype: DType) -> Epoch {
-        Epoch { state: State::Ended, remaining: 0, dtype }
-    }
-
-    /// Stops the thread and returns the error that it died of, if it did.
+impl<B> Epoch<B> {
+    /// Stops the threads and returns an error that the epoch has not reported: its own, or that of a thread that panicked.
     fn stop(&mut self) -> Option<Error> {
+        self.next = self.end;
         match std::mem::replace(&mut self.state, State::Ended) {
-            State::Running { receiver, thread, .. } => {
-                // The thread may wait for room in the channel; without a receiver it gives up.
-                drop(receiver);
-                thread.join().err().map(panicked)
+            State::Running { workers, .. } => {
+                // A thread may wait for room in its channel; without a receiver it gives up.
+                let threads: Vec<_> = workers.into_iter().map(|worker| worker.thread).collect();
+                let ended: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+                ended.into_iter().find_map(|end| end.err().map(panicked))
             }
             State::Failed(error) => Some(error),
             State::Ended => None,
         }
     }
 
-    fn receive(&mut self) -> Option<Result<Batch>> {
-        let State::Running { receiver, device, .. } = &self.state else { return self.stop().map(Err) };
-        // A thread that ends before its last batch has panicked.
-        let Ok(host) = receiver.recv() else { return self.stop().map(Err) };
-        Some(host.and_then(|host| upload(&host, self.dtype, device)))
+    fn receive(&mut self) -> Option<Result<B>> {
+        if let State::Running { workers, device, first } = &self.state
+            && self.next < self.end
+        {
+            // A thread that ends before its last batch has panicked.
+            if let Ok(staged) = workers[(self.next - first) % workers.len()].receiver.recv() {
+                return Some(staged.and_then(|staged| staged.to(device)));
+            }
+        }
+        self.stop().map(Err)
     }
 }
 
-impl Iterator for Epoch {
-    type Item = Result<Batch>;
+impl<B> Iterator for Epoch<B> {
+    type Item = Result<B>;
 
-    fn next(&mut self) -> Option<Result<Batch>> {
+    fn next(&mut self) -> Option<Result<B>> {
         let item = self.receive();
-        self.remaining = self.remaining.saturating_sub(1);
-        if !matches!(item, Some(Ok(_))) {
-            self.stop();
-            self.remaining = 0;
+        match item {
+            Some(Ok(_)) => self.next += 1,
+            _ => drop(self.stop()),
         }
         item
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.remaining.max(matches!(self.state, State::Failed(_)) as usize)))
+        (0, Some(self.end - self.next))
     }
 }
 
-impl FusedIterator for Epoch {}
+impl<B> FusedIterator for Epoch<B> {}
 
-impl Drop for Epoch {
+impl<B> Drop for Epoch<B> {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl fmt::Debug for Epoch {
+impl<B> fmt::Debug for Epoch<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Epoch").field("remaining", &self.remaining).finish_non_exhaustive()
+        f.debug_struct("Epoch").field("remaining", &(self.end - self.next)).finish_non_exhaustive()
     }
-}
-
-fn upload(host: &HostBatch, dtype: DType, device: &Device) -> Result<Batch> {
-    let x = Tensor::from_bytes(&host.bytes, &host.shape, dtype, device)?;
-    let y = Tensor::from_slice(&host.labels, host.labels.len(), device)?;
-    Ok((x, y))
 }
 
 fn panicked(payload: Box<dyn std::any::Any + Send>) -> Error {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    Error::value("loader", format!("the thread that reads samples panicked: {text}"))
-}
-
-fn encode(values: &[f32], dtype: DType) -> Vec<u8> {
-    match dtype {
-        DType::F64 => converted(values, f64::from),
-        DType::F32 => converted(values, |v| v),
-        DType::F16 => converted(values, f16::from_f32),
-        DType::BF16 => converted(values, bf16::from_f32),
-        DType::I64 => converted(values, |v| v as i64),
-        DType::I32 => converted(values, |v| v as i32),
-        DType::U8 => converted(values, |v| v as u8),
-        DType::Bool => converted(values, |v| v != 0.0),
-    }
-}
-
-fn converted<T: Element>(values: &[f32], convert: impl Fn(f32) -> T) -> Vec<u8> {
-    let converted: Vec<T> = values.iter().map(|&v| convert(v)).collect();
-    let mut bytes = Vec::new();
-    T::extend_bytes(&converted, &mut bytes);
-    bytes
+    Error::value("loader", format!("a thread that reads samples panicked: {text}"))
 }

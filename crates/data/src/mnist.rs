@@ -1,6 +1,6 @@
 //! MNIST, and whatever comes in the same four files.
 
-use crate::dataset::Dataset;
+use crate::Labelled;
 use crate::file::invalid;
 use crate::idx::{self, Images};
 use isograd_core::{Error, Result};
@@ -8,20 +8,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const CLASSES: usize = 10;
+/// Names of the parts of the test images, where there are no others.
+const FIRST: &str = "mnist (85 % of the test images: there are no training images)";
+const OTHERS: &str = "mnist (15 % of the test images)";
 
 /// Training and test images of MNIST (or Fashion-MNIST, ...) from the folder `dir`: samples of shape `[784]` with pixels in 0..1,
 /// ten classes. `with_sample_shape([1, 28, 28])` gives images to convolutions.
 ///
 /// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each with or
-/// without `.gz`. If only the `t10k` files are there, their first 85 % (8,500 of 10,000) are for training and the others for testing.
+/// without `.gz`. If only the `t10k` files are there, their first 85 % (8,500 of 10,000) are for training and the others for testing;
+/// the names of both parts say so.
 ///
 /// Errors: `Io` for files that are missing or cannot be read, `Format` for files that are damaged or do not belong together.
-pub fn mnist(dir: impl AsRef<Path>) -> Result<(Dataset, Dataset)> {
+pub fn mnist(dir: impl AsRef<Path>) -> Result<(Labelled, Labelled)> {
     let dir = dir.as_ref();
     let train = find(dir, "train-images-idx3-ubyte").is_some() || find(dir, "train-labels-idx1-ubyte").is_some();
     let test = Part::read(dir, "t10k")?;
     if !train {
-        return test.dataset.split_at(test.dataset.len() * 85 / 100);
+        let (train, test) = test.dataset.split_at(test.dataset.len() * 85 / 100)?;
+        return Ok((train.with_name(FIRST), test.with_name(OTHERS)));
     }
     let train = Part::read(dir, "train")?;
     if test.size != train.size {
@@ -38,7 +43,7 @@ struct Part {
     images: PathBuf,
     /// Rows and columns of each.
     size: [usize; 2],
-    dataset: Dataset,
+    dataset: Labelled,
 }
 
 impl Part {
@@ -61,7 +66,7 @@ impl Part {
         }
         let features = pixels.iter().map(|&p| f32::from(p) / 255.0).collect();
         let labels = labels.into_iter().map(i64::from).collect();
-        let dataset = Dataset::new("mnist", features, [rows * columns], labels, CLASSES)?;
+        let dataset = Labelled::new("mnist", features, [rows * columns], labels, CLASSES)?;
         Ok(Part { images: images_path, size: [rows, columns], dataset })
     }
 }

@@ -2,7 +2,7 @@
 
 use flate2::{Compression, write::GzEncoder};
 use isograd_core::{Error, Kind};
-use isograd_data::{Dataset, csv, idx, mnist};
+use isograd_data::{Labelled, csv, idx, mnist};
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -132,12 +132,14 @@ fn mnist_uses_both_parts_or_splits_the_test_part() {
     write_part(dir.path(), "t10k", 20);
     let (train, test) = mnist(dir.path()).unwrap();
     assert_eq!((train.len(), test.len()), (17, 3));
-    assert_eq!(test.sample(0), Some((&[17.0 / 255.0; 4][..], 7)));
+    assert_eq!(train.name(), "mnist (85 % of the test images: there are no training images)");
+    assert_eq!(test.sample(0), Some((&[17.0 / 255.0; 4][..], &7)));
     assert_eq!(train.with_sample_shape([1, 2, 2]).unwrap().sample_shape(), [1, 2, 2]);
 
     write_part(dir.path(), "train", 30);
     let (train, test) = mnist(dir.path()).unwrap();
     assert_eq!((train.len(), test.len(), train.classes()), (30, 20, 10));
+    assert_eq!((train.name(), test.name()), ("mnist", "mnist"));
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn mnist_parts_have_images_of_one_size() {
     assert_format(&mnist(dir.path()).unwrap_err(), &images, "2 images of 0 x 2 pixels, expected at least one pixel");
 }
 
-fn parse_csv(text: &str, options: &csv::Options) -> isograd_core::Result<Dataset> {
+fn parse_csv(text: &str, options: &csv::Options) -> isograd_core::Result<Labelled> {
     csv::parse(Path::new("some.csv"), text.as_bytes(), options)
 }
 
@@ -173,15 +175,15 @@ fn csv_error(text: &str) -> Error {
 
 #[test]
 fn csv_label_is_where_the_options_say() {
-    let options = |label| csv::Options { label, ..csv::Options::default() };
+    let options = |label| csv::Options { targets: vec![label], ..csv::Options::default() };
     let read = |label| parse_csv("0,1,2\n1,0,1\n", &options(label)).unwrap();
-    assert_eq!(read(csv::Label::Last).features(), [0.0, 1.0, 1.0, 0.0]);
-    assert_eq!(read(csv::Label::Last).labels(), [2, 1]);
-    assert_eq!(read(csv::Label::First).labels(), [0, 1]);
-    assert_eq!(read(csv::Label::Column(1)).features(), [0.0, 2.0, 1.0, 1.0]);
-    assert_eq!(read(csv::Label::Last).classes(), 3);
-    let error = parse_csv("0,1,2\n", &options(csv::Label::Column(3))).unwrap_err();
-    assert_format(&error, Path::new("some.csv"), "line 1 has 3 columns, expected a label in column 4");
+    assert_eq!(read(csv::Column::Last).features(), [0.0, 1.0, 1.0, 0.0]);
+    assert_eq!(read(csv::Column::Last).labels(), [2, 1]);
+    assert_eq!(read(csv::Column::First).labels(), [0, 1]);
+    assert_eq!(read(csv::Column::Number(1)).features(), [0.0, 2.0, 1.0, 1.0]);
+    assert_eq!(read(csv::Column::Last).classes(), 3);
+    let error = parse_csv("0,1,2\n", &options(csv::Column::Number(3))).unwrap_err();
+    assert_format(&error, Path::new("some.csv"), "line 1 has 3 columns, expected a target in column 4");
 }
 
 #[test]
@@ -191,6 +193,32 @@ fn csv_reads_headers_delimiters_spaces_and_gzip() {
     let options = csv::Options { header: csv::Header::Present, delimiter: b';', ..csv::Options::default() };
     let flowers = csv::read(path, &options).unwrap();
     assert_eq!((flowers.name(), flowers.features(), flowers.labels()), ("flowers", &[1.5, -1e-3][..], &[2, 1][..]));
+}
+
+#[test]
+fn csv_targets_are_numbers_in_the_order_of_the_options() {
+    let text = b"a, b,price,area\n1,2,3.5,4\n5,6,-7,8\n";
+    let name = |name: &str| csv::Column::Name(name.into());
+    let read = |targets: &[csv::Column]| {
+        let options =
+            csv::Options { header: csv::Header::Present, targets: targets.to_vec(), ..csv::Options::default() };
+        csv::parse_regression(Path::new("some.csv"), text, &options)
+    };
+    let table = read(&[name("price"), name("b")]).unwrap();
+    assert_eq!((table.sample_shape(), table.features()), (&[2][..], &[1.0, 4.0, 5.0, 8.0][..]));
+    let targets: Vec<Vec<f32>> = table.targets().iter().map(|t| t.to_vec().unwrap()).collect();
+    assert_eq!(targets, [[3.5, 2.0], [-7.0, 6.0]]);
+    assert_eq!(read(&[csv::Column::Last]).unwrap().targets()[1].to_vec::<f32>().unwrap(), [8.0]);
+    let path = Path::new("some.csv");
+    let missing = read(&[name("rooms")]).unwrap_err();
+    assert_format(&missing, path, "expected a column \"rooms\", the table has the columns a, b, price, area");
+    let twice = read(&[name("area"), csv::Column::Last]).unwrap_err();
+    assert_eq!(twice.to_string(), "csv: Attr: column 4 is a target twice");
+    assert_eq!(read(&[]).unwrap_err().kind(), Kind::Attr);
+    let options = csv::Options { targets: vec![name("a")], ..csv::Options::default() };
+    assert_format(&parse_csv("1,2\n", &options).unwrap_err(), path, "the table has no header");
+    let options = csv::Options { targets: vec![csv::Column::First, csv::Column::Last], ..csv::Options::default() };
+    assert_eq!(parse_csv("1,2\n", &options).unwrap_err().kind(), Kind::Attr);
 }
 
 #[test]
@@ -292,7 +320,7 @@ proptest! {
     #[test]
     fn random_tables_never_panic(text in "([0-9.e\",x\r\n -]|nan){0,60}", header: bool, column in 0usize..4) {
         let header = if header { csv::Header::Present } else { csv::Header::Absent };
-        let options = csv::Options { header, label: csv::Label::Column(column), ..csv::Options::default() };
+        let options = csv::Options { header, targets: vec![csv::Column::Number(column)], ..csv::Options::default() };
         if let Err(error) = csv::parse(Path::new("some file"), text.as_bytes(), &options) {
             prop_assert!(is_named(&error), "{}", error);
         }

@@ -5,10 +5,9 @@
 mod print;
 
 use clap::Parser;
-use isograd::data::{Loader, digits};
+use isograd::data::{Dataset, Loader, digits};
 use isograd::prelude::*;
 use print::print;
-use std::sync::Arc;
 
 #[derive(Parser)]
 struct Options {
@@ -23,8 +22,8 @@ struct Options {
 /// The share of test digits that are recognised, and how many steps were left out.
 pub fn train(device: &Device, epochs: u64) -> Result<(f64, usize)> {
     let (train, test) = digits()?.split_every(5)?;
-    let (test_x, test_y) = test.to_tensors(device)?;
-    let loader = Loader::new(Arc::new(train), 32)?.shuffle(42).to(device);
+    let (test_x, test_y) = test.to_batch(device)?;
+    let loader = Loader::new(train, 32)?.shuffle(42).to(device);
     let init = Init::new(device).seed(42);
     let model = Sequential::new().push(Linear::new(64, 128, &init)?).push(Relu).push(Linear::new(128, 10, &init)?);
     let mut optimizer = AdamW::new(&model).lr(3e-3);

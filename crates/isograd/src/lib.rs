@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, and the root what
+//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`train`] a training loop, and the root what
 //! [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;
@@ -21,6 +21,8 @@ pub use isograd_data as data;
 pub use isograd_nn as nn;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;
+#[cfg(feature = "train")]
+pub use isograd_train as train;
 
 /// The tape: recording, backward passes, checks of gradients, and, with the feature `parity`, the diff of two devices.
 pub mod tape {

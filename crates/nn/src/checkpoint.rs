@@ -1,7 +1,8 @@
 //! The whole state of a training run in one file.
 
+use crate::module::same_tensor;
 use crate::{GradScaler, Metadata, Module, Optimizer, StateDict, load_checked, save};
-use isograd_core::{Device, Error, Result, Rng, RngState};
+use isograd_core::{Device, Error, Result, Rng, RngState, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// The state of a training run: model, optimizer, loss scaler, generators, and texts such as the epoch. A restored run continues
-/// with the same bits as if it had not been interrupted.
+/// with the same bits as if it had not been interrupted. A checkpoint in memory stays as it is when training goes on.
 ///
 /// ```no_run
 /// # use isograd_nn::{AdamW, Checkpoint, Init, Linear, Optimizer};
@@ -19,7 +20,7 @@ use std::str::FromStr;
 /// # let model = Linear::new(2, 1, &init)?;
 /// # let mut optimizer = AdamW::new(&model);
 /// Checkpoint::new()
-///     .with_model(&model)
+///     .with_model(&model)?
 ///     .with_optimizer(&optimizer)?
 ///     .with_rng("init", init.rng())
 ///     .with("epoch", 3)
@@ -58,19 +59,19 @@ impl Checkpoint {
         Checkpoint::default()
     }
 
-    /// Adds the parameters and buffers of a model. They share memory with it until they are saved.
-    pub fn with_model(self, model: &(impl Module + ?Sized)) -> Checkpoint {
-        Checkpoint { model: model.state_dict(), ..self }
+    /// Adds copies of the parameters and buffers of a model. Errors: `OutOfMemory`.
+    pub fn with_model(self, model: &(impl Module + ?Sized)) -> Result<Checkpoint> {
+        Ok(Checkpoint { model: copies(&model.state_dict())?, ..self })
     }
 
-    /// Adds the states of an optimizer. Errors: the optimizer's.
+    /// Adds copies of the states of an optimizer. Errors: `OutOfMemory`, and the optimizer's.
     pub fn with_optimizer(self, optimizer: &(impl Optimizer + ?Sized)) -> Result<Checkpoint> {
-        Ok(Checkpoint { optimizer: optimizer.state_dict()?, ..self })
+        Ok(Checkpoint { optimizer: copies(&optimizer.state_dict()?)?, ..self })
     }
 
-    /// Adds the state of a loss scaler. Errors: the scaler's.
+    /// Adds a copy of the state of a loss scaler. Errors: `OutOfMemory`, and the scaler's.
     pub fn with_scaler(self, scaler: &GradScaler) -> Result<Checkpoint> {
-        Ok(Checkpoint { scaler: scaler.state_dict()?, ..self })
+        Ok(Checkpoint { scaler: copies(&scaler.state_dict()?)?, ..self })
     }
 
     /// Adds the position of a generator.
@@ -146,6 +147,21 @@ impl Checkpoint {
         let kind = std::any::type_name::<T>();
         text.parse().map_err(|_| Error::value("checkpoint", format!("{name} is {text:?}, expected a {kind}")))
     }
+}
+
+/// Tensors of their own, which training does not change. Names of one tensor, such as tied weights, get one copy.
+fn copies(state: &StateDict) -> Result<StateDict> {
+    let mut known: Vec<(&Tensor, Tensor)> = Vec::new();
+    let mut copied = StateDict::new();
+    for (name, t) in state {
+        let copy = match known.iter().find(|(original, _)| same_tensor(original, t)) {
+            Some((_, copy)) => copy.clone(),
+            None => t.copy()?,
+        };
+        known.push((t, copy.clone()));
+        copied.insert(name.clone(), copy);
+    }
+    Ok(copied)
 }
 
 fn rngs(value: &Value) -> Option<BTreeMap<String, RngState>> {

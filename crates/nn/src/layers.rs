@@ -149,6 +149,14 @@ impl Forward for Flatten {
 }
 
 /// Layers in sequence, named by their numbers.
+///
+/// ```
+/// # use isograd_nn::{Init, Linear, Sequential};
+/// # use isograd_core::{Result, Tensor};
+/// # fn network(init: &Init) -> Result<Sequential> {
+/// Ok(Sequential::new().push(Linear::new(64, 32, init)?).push(Tensor::relu).push(|x: &Tensor| x.mul_scalar(0.5)))
+/// # }
+/// ```
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
@@ -160,10 +168,46 @@ impl Sequential {
         Sequential::default()
     }
 
-    /// Appends a layer.
-    pub fn push(mut self, layer: impl Layer + 'static) -> Sequential {
-        self.layers.push(Box::new(layer));
+    /// Appends a layer, or a function of a tensor.
+    pub fn push<K>(mut self, layer: impl IntoLayer<K>) -> Sequential {
+        self.layers.push(layer.into_layer());
         self
+    }
+
+    /// Inserts a layer, or a function of a tensor, before layer `index`, or at the end. The layers behind it are named by their new
+    /// numbers. Errors: `Index` if `index` is greater than the number of layers.
+    pub fn insert<K>(&mut self, index: usize, layer: impl IntoLayer<K>) -> Result<()> {
+        if index > self.layers.len() {
+            let message = format!("there is no place {index}, expected one in 0..={}", self.layers.len());
+            return Err(Error::index("sequential", message));
+        }
+        self.layers.insert(index, layer.into_layer());
+        Ok(())
+    }
+
+    /// Removes the last layer and returns it.
+    pub fn pop(&mut self) -> Option<Box<dyn Layer>> {
+        self.layers.pop()
+    }
+
+    /// Layer `index`.
+    pub fn get(&self, index: usize) -> Option<&dyn Layer> {
+        self.layers.get(index).map(|layer| &**layer)
+    }
+
+    /// The number of layers.
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// True if there are no layers.
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// The layers, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &dyn Layer> + ExactSizeIterator {
+        self.layers.iter().map(|layer| &**layer)
     }
 }
 
@@ -176,5 +220,46 @@ impl Module for Sequential {
 impl Forward for Sequential {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
+    }
+}
+
+/// A layer, or a function `Fn(&Tensor) -> Result<Tensor>`, which is a layer without parameters. `K` is inferred: it tells the two apart.
+pub trait IntoLayer<K> {
+    /// The layer.
+    fn into_layer(self) -> Box<dyn Layer>;
+}
+
+/// The kind of layers, for [`IntoLayer`].
+pub struct ByLayer;
+
+/// The kind of functions, for [`IntoLayer`].
+pub struct ByFunction;
+
+impl<L: Layer + 'static> IntoLayer<ByLayer> for L {
+    fn into_layer(self) -> Box<dyn Layer> {
+        Box::new(self)
+    }
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static> IntoLayer<ByFunction> for F {
+    fn into_layer(self) -> Box<dyn Layer> {
+        Box::new(Function(self))
+    }
+}
+
+/// A function as a layer.
+struct Function<F>(F);
+
+impl<F> Module for Function<F> {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor>> Forward for Function<F> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        (self.0)(x)
     }
 }

@@ -32,7 +32,7 @@ pub use file::{Contents, Metadata, load, load_checked, save};
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
-pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
+pub use layers::{Dropout, Embedding, Flatten, IntoLayer, Linear, Sequential};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CrossEntropyLoss, HuberLoss, KlDivLoss, L1Loss, MseLoss, NllLoss, SmoothL1Loss,
     TripletMarginLoss,

@@ -302,6 +302,7 @@ impl Run {
     fn checkpoint(&self) -> Checkpoint {
         Checkpoint::new()
             .with_model(&self.model)
+            .unwrap()
             .with_optimizer(&self.optimizer)
             .unwrap()
             .with_scaler(&self.scaler)
@@ -318,6 +319,22 @@ impl Run {
         self.step = saved.get("step")?;
         Ok(())
     }
+}
+
+#[test]
+fn a_kept_checkpoint_stays_when_training_goes_on() {
+    let mut run = Run::new(7);
+    run.train(3).unwrap();
+    let kept = run.checkpoint();
+    let before = [&kept.model, &kept.optimizer, &kept.scaler].map(bytes);
+    run.train(4).unwrap();
+    assert_ne!(bytes(&run.checkpoint().model), before[0]);
+    assert_eq!([&kept.model, &kept.optimizer, &kept.scaler].map(bytes), before);
+    run.restore(&kept).unwrap();
+    assert_eq!(bytes(&run.checkpoint().model), before[0]);
+    // And again: what was restored is not what was kept.
+    run.train(1).unwrap();
+    assert_eq!([&kept.model, &kept.optimizer, &kept.scaler].map(bytes), before);
 }
 
 #[test]

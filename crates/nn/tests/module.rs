@@ -350,3 +350,43 @@ fn a_dropout_rate_out_of_range_is_an_error() {
     let error = Dropout::new(1.5, &Init::new(&cpu())).forward(&x).unwrap_err();
     assert_eq!(error.kind(), Kind::Attr);
 }
+
+#[test]
+fn functions_are_layers_of_a_sequence() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let scale = 0.5;
+    let model = Sequential::new()
+        .push(Linear::new(3, 4, &init)?)
+        .push(Tensor::relu)
+        .push(move |x: &Tensor| x.mul_scalar(scale))
+        .push(Box::new(Linear::new(4, 2, &init)?) as Box<dyn Layer>);
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["0.weight", "0.bias", "3.weight", "3.bias"]);
+    let x = Tensor::from_slice(&[1.0f32, -2.0, 3.0], (1, 3), &cpu())?;
+    let by_hand = |i: usize, x: &Tensor| model.get(i).expect("a layer").forward(x);
+    let expected = by_hand(3, &by_hand(0, &x)?.relu()?.mul_scalar(0.5)?)?;
+    assert_eq!(values(&model.forward(&x)?), values(&expected));
+    Ok(())
+}
+
+#[test]
+fn layers_of_a_sequence_are_reached_inserted_and_removed() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let mut model = Sequential::new().push(Linear::new(2, 2, &init)?).push(Linear::new(2, 2, &init)?);
+    assert_eq!((model.len(), model.is_empty(), model.iter().len()), (2, false, 2));
+    assert!(model.get(2).is_none());
+    model.insert(1, Relu)?;
+    model.insert(3, |x: &Tensor| x.neg())?;
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias"]);
+    let error = model.insert(5, Relu).unwrap_err();
+    assert_eq!(error.to_string(), "sequential: Index: there is no place 5, expected one in 0..=4");
+    let x = Tensor::from_slice(&[1.0f32, -2.0], (1, 2), &cpu())?;
+    let whole = model.forward(&x)?;
+    let last = model.pop().expect("a layer");
+    assert_eq!(values(&last.forward(&model.forward(&x)?)?), values(&whole));
+    assert_eq!((model.len(), model.iter().rev().map(|layer| layer.num_parameters()).collect()), (3, vec![6, 0, 6]));
+    while model.pop().is_some() {}
+    assert_eq!(values(&model.forward(&x)?), values(&x));
+    Ok(())
+}

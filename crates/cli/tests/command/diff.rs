@@ -41,7 +41,7 @@ fn a_device_is_like_itself_and_all_of_it_is_in_the_results() {
 /// What the place of a node in the model has in it: a line, or in a build without debug information the function.
 fn place() -> &'static str {
     let here = std::backtrace::Backtrace::force_capture().to_string();
-    if here.contains("command/diff.rs:") { "src/train.rs:" } else { "isograd::train::" }
+    if here.contains("command/diff.rs:") { "train/models.rs:" } else { "isograd::train::models::" }
 }
 
 /// Copies a folder with all that is in it.

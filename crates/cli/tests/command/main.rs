@@ -10,7 +10,7 @@ mod resuming;
 mod training;
 
 use isograd::nn::{Contents, load};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
@@ -66,10 +66,16 @@ fn checkpoint(folder: &Path) -> Contents {
     load(folder.join("checkpoint.safetensors"), &isograd::Device::cpu().unwrap()).unwrap()
 }
 
-/// What a folder's checkpoint says of its run.
+/// The texts of a folder's checkpoint: `progress` and `config`.
 fn saved(folder: &Path) -> Value {
-    serde_json::from_str(&checkpoint(folder).metadata["isograd.train"]).unwrap()
+    let metadata: Value = serde_json::from_str(&checkpoint(folder).metadata["isograd.checkpoint"]).unwrap();
+    let text = |name: &str| serde_json::from_str::<Value>(metadata["texts"][name].as_str().unwrap()).unwrap();
+    json!({ "progress": text("progress"), "config": text("config"), "rngs": metadata["rngs"] })
 }
+
+/// The files of a run's folder.
+const FILES: [&str; 6] =
+    ["best.safetensors", "checkpoint.safetensors", "config.json", "curves.png", "curves.svg", "metrics.jsonl"];
 
 /// Stands for bytes in comparisons, so that a failure is short.
 fn fingerprint(bytes: &[u8]) -> String {

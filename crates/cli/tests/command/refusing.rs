@@ -22,7 +22,7 @@ pub fn assert_refused(ended: &Ended, expected: &[&str]) {
 fn options_out_of_range() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
-        ("train cifar", "possible values: digits, mnist"),
+        ("train cifar", "possible values: digits, mnist, csv"),
         ("train", "<DATASET>"),
         ("train digits --epochs 0", "--epochs"),
         ("train digits --batch-size 0", "not a number of at least 1"),
@@ -36,6 +36,8 @@ fn options_out_of_range() {
         ("train digits --lr inf", "not a number of at least 0"),
         ("train digits --seed -1", "-1"),
         ("train digits --resume somewhere --hidden 16", "cannot be used with"),
+        ("train digits --patience 0", "--patience"),
+        ("train digits --model transformer", "possible values: mlp"),
     ];
     for (arguments, expected) in cases {
         let ended = isograd(arguments, &folder.path().join("out"));
@@ -58,7 +60,8 @@ fn options_that_do_not_fit_together() {
     );
     refused("train digits --device cpu:99", "cpu has 1 device(s)");
     refused("train digits --device cpu:x", "the part after the colon is not a number");
-    refused("train digits --data .", "--data is for mnist");
+    refused("train digits --data .", "--data is for mnist and csv");
+    refused("train csv", "csv needs --data FILE");
     refused("train mnist", "mnist needs --data DIR");
 }
 
@@ -66,7 +69,7 @@ fn options_that_do_not_fit_together() {
 fn a_run_that_diverges_keeps_its_last_checkpoint() {
     let out = tempfile::tempdir().unwrap();
     let ended = isograd("train digits --json --epochs 3 --optimizer sgd --lr 1e30", out.path());
-    assert_refused(&ended, &["the loss is", "a smaller --lr may help"]);
+    assert_refused(&ended, &["the loss is", "a smaller learning rate may help"]);
     assert_eq!(names(out.path()), [""; 0]);
 }
 
@@ -237,7 +240,9 @@ fn checkpoints_of_something_else() {
     let refused = |change: &dyn Fn(&mut Value), expected: &str| {
         let mut metadata = metadata.clone();
         change(&mut metadata);
-        save(&path, &contents.tensors, &Metadata::from([("isograd.train".into(), metadata.to_string())])).unwrap();
+        let texts = json!({ "progress": metadata["progress"].to_string(), "config": metadata["config"].to_string() });
+        let text = json!({ "rngs": metadata["rngs"], "texts": texts }).to_string();
+        save(&path, &contents.tensors, &Metadata::from([("isograd.checkpoint".into(), text)])).unwrap();
         let before = files(folder.path());
         assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), expected]);
         assert_eq!(files(folder.path()), before, "{expected}");
@@ -247,11 +252,13 @@ fn checkpoints_of_something_else() {
     refused(&|m| m["config"]["dtype"] = json!("f64"), "0.weight is f32 [16, 64], expected f64 [16, 64]");
     refused(&|m| m["config"]["optimizer"] = json!("sgd"), "unexpected");
     refused(&|m| m["config"]["dataset"] = json!("mnist"), "is a run of mnist, not digits");
-    refused(&|m| m["config"]["optimizer"] = json!("lion"), "is not a checkpoint of `isograd train`");
-    refused(&|m| *m = json!({ "rngs": {}, "texts": {} }), "is not a checkpoint of `isograd train`");
+    refused(&|m| m["config"]["optimizer"] = json!("lion"), "its config cannot be read: unknown variant `lion`");
+    refused(&|m| m["rngs"] = json!({}), "it has no generator");
+    refused(&|m| m["progress"] = json!({}), "its progress cannot be read: missing field");
+    refused(&|m| m["rngs"] = json!([]), "no checkpoint of a training run");
     // Weights without this program's texts, and without its checksum.
     save(&path, &contents.tensors, &Metadata::new()).unwrap();
-    assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "is not a checkpoint of `isograd train`"]);
+    assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "no checkpoint of a training run"]);
     let whole = fs::read(&path).unwrap();
     let text = String::from_utf8_lossy(&whole[8..]).find("isograd.crc32").unwrap() + 8;
     let renamed = [&whole[..text], b"isograd.crc3-", &whole[text + 13..]].concat();
@@ -266,7 +273,7 @@ fn out_that_is_no_folder() {
     fs::write(&file, "kept").unwrap();
     for out in [file.clone(), file.join("below")] {
         let ended = isograd("train digits --json --epochs 1", &out);
-        assert_refused(&ended, &["cannot create the folder", out.to_str().unwrap()]);
+        assert_refused(&ended, &["creating the folder failed", out.to_str().unwrap()]);
     }
     assert_eq!(fs::read(&file).unwrap(), b"kept");
     assert_eq!(names(folder.path()), ["file"]);
@@ -276,7 +283,9 @@ fn out_that_is_no_folder() {
 #[cfg(target_os = "linux")]
 fn out_that_nobody_can_write_to() {
     // Not even root writes here.
-    for (out, expected) in [("/proc/isograd", "cannot create"), ("/proc/self", "cannot write to")] {
+    for (out, expected) in
+        [("/proc/isograd", "creating the folder failed"), ("/proc/self", "writing to the folder failed")]
+    {
         assert_refused(&isograd("train digits --json --epochs 1", Path::new(out)), &[expected, out]);
     }
 }
@@ -294,14 +303,14 @@ fn a_full_disk_leaves_the_earlier_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let ended = with_small_disk(1, "train digits --json --epochs 1", folder.path());
-    assert_refused(&ended, &[&path("checkpoint.safetensors"), "writing failed: File too large"]);
+    assert_refused(&ended, &[&path("best.safetensors"), "writing failed: File too large"]);
     assert_eq!(names(folder.path()), [""; 0]);
 
     train("--epochs 1", folder.path());
     let before = files(folder.path());
     let arguments = format!("train digits --json --epochs 2 --resume {}", folder.path().display());
     let ended = with_small_disk(1, &arguments, folder.path());
-    assert_refused(&ended, &[&path("checkpoint.safetensors"), "writing failed: File too large"]);
+    assert_refused(&ended, &[&path("best.safetensors"), "writing failed: File too large"]);
     assert_eq!(files(folder.path()), before);
 
     // Four KiB are enough for this checkpoint, but not for the curves.
@@ -309,6 +318,6 @@ fn a_full_disk_leaves_the_earlier_files() {
     let ended = with_small_disk(4, "train digits --json --epochs 1 --hidden 1 --optimizer sgd", small.path());
     let curves = small.path().join("curves.svg").display().to_string();
     assert_refused(&ended, &[&curves, "writing failed: File too large"]);
-    assert_eq!(names(small.path()), ["checkpoint.safetensors"]);
+    assert_eq!(names(small.path()), ["best.safetensors", "checkpoint.safetensors", "config.json", "metrics.jsonl"]);
     assert_eq!(resume(small.path()).json()["epochs"], 9);
 }

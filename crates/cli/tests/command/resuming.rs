@@ -1,6 +1,6 @@
 //! Runs that stop and go on.
 
-use crate::{ISOGRAD, bits, files, isograd, names, saved, train};
+use crate::{FILES, ISOGRAD, bits, files, isograd, names, saved, train};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -77,7 +77,9 @@ fn interrupted(arguments: &str, folder: &Path) -> u64 {
     );
     assert_eq!(ended.stderr, expected);
     assert!(progress["batch"].as_u64().unwrap() > 0, "not in mid-epoch: {progress}");
-    assert_eq!(names(folder), ["checkpoint.safetensors", "curves.svg"]);
+    // Within the first epoch there is no best one.
+    let first = if progress["epoch"] == 0 { &FILES[1..] } else { &FILES[..] };
+    assert_eq!(names(folder), first);
     progress["epoch"].as_u64().unwrap()
 }
 
@@ -145,4 +147,45 @@ fn the_epoch_that_was_interrupted_cannot_be_left_out() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains(&format!("is in epoch {begun} already")), "{}", ended.stderr);
     assert_eq!(files(stopped), before);
+}
+
+/// A number below `bound` that looks random.
+#[cfg(unix)]
+fn scattered(i: u64, bound: u64) -> u64 {
+    ((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % bound
+}
+
+#[test]
+#[cfg(unix)]
+fn runs_killed_at_random_moments_resume_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (straight, killed) = (folder.path().join("straight"), folder.path().join("killed"));
+    let options = "--epochs 20 --batch-size 8 --dtype f16 --optimizer adamw";
+    let expected = train(options, &straight);
+    let command = format!("train digits --device cpu --hidden 16 --json {options}");
+    let resumed = format!("train digits --device cpu --json --resume {}", killed.display());
+    for i in 0..30 {
+        let begins = !killed.join("checkpoint.safetensors").exists();
+        let arguments = if begins { &command } else { &resumed };
+        let mut child = Command::new(ISOGRAD)
+            .args(arguments.split_whitespace())
+            .arg("--out")
+            .arg(&killed)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20 + scattered(i, 130)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // What is there is whole, and goes on to the end.
+    let last = if killed.join("checkpoint.safetensors").exists() { &resumed } else { &command };
+    let mut report = isograd(last, &killed).json();
+    report.as_object_mut().unwrap().remove("seconds").unwrap();
+    assert_eq!(report, expected);
+    assert_eq!(bits(&killed), bits(&straight));
+    for file in ["best.safetensors", "curves.svg", "config.json"] {
+        assert_eq!(files(&killed)[file], files(&straight)[file], "{file}");
+    }
+    assert_eq!(names(&killed), names(&straight));
 }

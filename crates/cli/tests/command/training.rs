@@ -1,6 +1,6 @@
 //! Runs that end well.
 
-use crate::{IMAGES, ISOGRAD, bits, checkpoint, files, gzip, isograd, names, saved, train, write_mnist};
+use crate::{FILES, IMAGES, ISOGRAD, bits, checkpoint, files, gzip, isograd, names, run, saved, train, write_mnist};
 use isograd::DType;
 use serde_json::Value;
 use std::fs;
@@ -49,7 +49,19 @@ fn the_json_report_has_exactly_these_keys() {
     let report = ended.json();
     let mut keys: Vec<&String> = report.as_object().unwrap().keys().collect();
     keys.sort();
-    let expected = ["dataset", "device", "dtype", "epochs", "seconds", "seed", "steps", "test_accuracy", "train_loss"];
+    let expected = [
+        "best_epoch",
+        "dataset",
+        "device",
+        "dtype",
+        "epochs",
+        "seconds",
+        "seed",
+        "steps",
+        "test_accuracy",
+        "test_loss",
+        "train_loss",
+    ];
     assert_eq!(keys, expected);
     let text = |key: &str| report[key].as_str().unwrap();
     assert_eq!((text("dataset"), text("device"), text("dtype")), ("digits", "cpu", "f32"));
@@ -60,21 +72,26 @@ fn the_json_report_has_exactly_these_keys() {
 }
 
 #[test]
-fn a_run_leaves_curves_and_a_checkpoint_of_each_epoch() {
+fn a_run_leaves_its_configuration_metrics_curves_and_checkpoints() {
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().join("new/folder");
     let report = train("--epochs 2", &folder);
-    assert_eq!(names(&folder), ["checkpoint.safetensors", "curves.svg"]);
+    assert_eq!(names(&folder), FILES);
     let curves = fs::read_to_string(folder.join("curves.svg")).unwrap();
     assert!(curves.starts_with("<svg") && curves.ends_with("</svg>\n"), "{curves}");
-    assert!(curves.contains("digits, f32 on cpu") && curves.contains("test accuracy"));
+    assert!(curves.contains("digits, f32 on cpu") && curves.contains("accuracy") && curves.contains("validation"));
     let metadata = saved(&folder);
     assert_eq!(metadata["config"]["hidden"], serde_json::json!([16]));
     let history = metadata["progress"]["history"].as_array().unwrap();
     assert_eq!(history.len(), 2);
-    for key in ["train_loss", "test_accuracy"] {
-        assert_eq!(history[1][key], report[key]);
-    }
+    assert_eq!(history[1]["train_loss"], report["train_loss"]);
+    assert_eq!(history[1]["validation_loss"], report["test_loss"]);
+    assert_eq!(history[1]["metrics"]["accuracy"], report["test_accuracy"]);
+    let lines = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(&lines, history);
+    let config: Value = serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap();
+    assert_eq!(config, metadata["config"]);
     assert!(history[1]["train_loss"].as_f64() < history[0]["train_loss"].as_f64());
 }
 
@@ -85,8 +102,12 @@ fn without_json_the_last_line_is_for_people() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], "digits: 1437 samples to train on; 1210 parameters in f32 on cpu");
-    assert!(lines[1].starts_with("test accuracy 0."), "{}", lines[1]);
-    assert!(lines[1].ends_with(&format!("see {}", out.path().display())), "{}", lines[1]);
+    assert!(lines[1].starts_with("epoch 1/1  loss ") && lines[1].ends_with(" s  best"), "{}", lines[1]);
+    assert!(lines[2].starts_with("test accuracy 0."), "{}", lines[2]);
+    assert!(lines[2].ends_with(&format!("see {}", out.path().display())), "{}", lines[2]);
+    assert_eq!((lines.len(), ended.stderr.as_str()), (3, ""));
+    let ended = isograd("train digits --epochs 1 --hidden 16 --quiet", out.path());
+    assert_eq!(ended.stdout.lines().count(), 2, "{}", ended.stdout);
 }
 
 #[test]
@@ -141,4 +162,74 @@ fn mnist_trains_from_plain_and_gzipped_files() {
     let arguments = format!("train mnist --epochs 20 --batch-size 5 --lr 0.01 --json --data {}", data.path().display());
     let report = isograd(&arguments, out.path()).json();
     assert_eq!((report["dataset"].as_str(), report["test_accuracy"].as_f64()), (Some("mnist"), Some(1.0)));
+}
+
+/// A table of points in a plane: a name of each column, and whether the point is in a circle, or its distance to the middle.
+fn write_points(path: &std::path::Path, target: impl Fn(f64) -> String) {
+    let mut text = "x,y,z\n".to_string();
+    for i in 0..300 {
+        // Columns of very different scales.
+        let (a, b) = (f64::from(i) * 0.618_034 % 1.0 - 0.5, f64::from(i) * 0.754_878 % 1.0 - 0.5);
+        text += &format!("{},{},{}\n", 1000.0 + 300.0 * a, 0.001 * b, target(a.hypot(b)));
+    }
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn tables_of_classes_and_of_numbers_are_learnt() {
+    let folder = tempfile::tempdir().unwrap();
+    let (table, out) = (folder.path().join("points.csv"), folder.path().join("out"));
+    let train = |options: &str| {
+        let common = "--epochs 40 --lr 0.01 --hidden 32 --json --data";
+        isograd(&format!("train csv {options} {common} {}", table.display()), &out).json()
+    };
+    write_points(&table, |radius| (radius < 0.35).to_string().replace("true", "1").replace("false", "0"));
+    let report = train("--header");
+    assert!(report["test_accuracy"].as_f64().unwrap() > 0.8, "{report}");
+    write_points(&table, |radius| (5000.0 + 2000.0 * radius).to_string());
+    let report = train("--target z --numbers");
+    // Their deviation is about 290.
+    assert!(report["test_loss"].as_f64().unwrap() < 100.0 * 100.0, "{report}");
+    assert!(report.get("test_accuracy").is_none(), "{report}");
+    let evaluated = run(&["eval", out.to_str().unwrap(), "--last", "--json", "--data", table.to_str().unwrap()]).json();
+    assert_eq!(evaluated["test_loss"], report["test_loss"]);
+    assert!(evaluated["test_mean_absolute_error"].as_f64().unwrap() < 100.0, "{evaluated}");
+}
+
+#[test]
+fn eval_computes_what_training_reported() {
+    let out = tempfile::tempdir().unwrap();
+    for dtype in ["f32", "bf16"] {
+        let report = train(&format!("--epochs 4 --lr 0.03 --dtype {dtype}"), out.path());
+        let history = saved(out.path())["progress"]["history"].clone();
+        let best = &history[report["best_epoch"].as_u64().unwrap() as usize - 1];
+        let evaluate =
+            |options: &[&str]| run(&[&["eval", out.path().to_str().unwrap(), "--json"], options].concat()).json();
+        let (found, last) = (evaluate(&[]), evaluate(&["--last"]));
+        assert_eq!(
+            (&found["test_loss"], &found["test_accuracy"]),
+            (&best["validation_loss"], &best["metrics"]["accuracy"])
+        );
+        assert_eq!((&found["samples"], &found["epoch"]), (&serde_json::json!(360), &best["epoch"]));
+        assert_eq!((&last["test_loss"], &last["epoch"]), (&report["test_loss"], &serde_json::json!(4)));
+    }
+    let text = run(&["eval", out.path().to_str().unwrap()]).stdout;
+    assert!(text.starts_with("digits: loss 0.") && text.contains("over 360 test samples"), "{text}");
+}
+
+#[test]
+fn patience_ends_a_run_that_no_longer_learns() {
+    let out = tempfile::tempdir().unwrap();
+    let report = train("--epochs 200 --lr 0.05 --patience 3", out.path());
+    let (epochs, best) = (report["epochs"].as_u64().unwrap(), report["best_epoch"].as_u64().unwrap());
+    assert!(epochs < 200 && epochs == best + 3, "{report}");
+}
+
+#[test]
+fn a_run_on_a_part_of_the_test_images_says_so() {
+    let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_mnist(data.path());
+    let ended = isograd(&format!("train mnist --epochs 1 --quiet --data {}", data.path().display()), out.path());
+    let expected = "mnist (85 % of the test images: there are no training images): 85 samples to train on; ";
+    assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
 }

@@ -4,11 +4,10 @@
 mod print;
 
 use clap::Parser;
-use isograd::data::{Dataset, Loader, digits, mnist};
+use isograd::data::{Labelled, Loader, digits, mnist};
 use isograd::prelude::*;
 use print::print;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 #[derive(Parser)]
 pub struct Options {
@@ -26,7 +25,7 @@ pub struct Options {
 /// Rows and columns of the images.
 pub type Size = [usize; 2];
 
-fn datasets(options: &Options) -> Result<(Dataset, Dataset, Size)> {
+fn datasets(options: &Options) -> Result<(Labelled, Labelled, Size)> {
     match &options.data {
         Some(folder) => mnist(folder).map(|(train, test)| (train, test, [28, 28])),
         None => digits()?.split_every(5).map(|(train, test)| (train, test, [8, 8])),
@@ -38,7 +37,7 @@ pub fn train<M: Layer>(options: &Options, make: impl Fn(Size, &Init) -> Result<M
     let device = options.device.as_deref().map_or_else(Device::best, str::parse)?;
     let (train, test, size) = datasets(options)?;
     let shape = [1, size[0], size[1]];
-    let loader = |set: Dataset| Ok::<_, Error>(Loader::new(Arc::new(set.with_sample_shape(shape)?), 64)?.to(&device));
+    let loader = |set: Labelled| Ok::<_, Error>(Loader::new(set.with_sample_shape(shape)?, 64)?.to(&device));
     let (count, train, test) = (test.len(), loader(train)?.shuffle(42), loader(test)?);
     let model = make(size, &Init::new(&device).seed(42))?;
     let mut optimizer = AdamW::new(&model).lr(3e-3);

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Mutex;
 
 /// Crates whose frames are skipped, including those that run closures and tests.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     "isograd_core",
     "isograd_nn",
     "isograd_data",
+    "isograd_train",
     "isograd_parity",
     "backtrace",
     "core",
@@ -20,7 +21,7 @@ const OURS: [&str; 10] = [
 ];
 
 /// Folders of this library's crates.
-const OWN: [&str; 4] = ["core", "nn", "data", "parity"];
+const OWN: [&str; 5] = ["core", "nn", "data", "train", "parity"];
 
 /// Finds source lines, and caches them.
 #[derive(Default)]

@@ -10,7 +10,7 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    pub fn new(model: &impl Module, lr: f64) -> Mixed {
+    pub fn new(model: &(impl Module + ?Sized), lr: f64) -> Mixed {
         let all = model.named_parameters().into_iter().map(|(_, t)| t);
         let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = all.partition(|t| t.rank() > 1);
         let muon = Muon::from_parameters(matrices).adjust(Adjust::MatchRmsAdamW).lr(lr);

@@ -1,4 +1,4 @@
-//! Permutations that are the same on every machine.
+//! Random numbers and permutations that are the same on every machine.
 
 use isograd_core::RngState;
 use isograd_core::random::draws;
@@ -7,13 +7,18 @@ use isograd_core::random::draws;
 const STREAM: u64 = 0x7368_7566_666c_6500;
 
 /// 64-bit draws, two a block.
-struct Draws {
+#[derive(Debug)]
+pub(crate) struct Draws {
     state: RngState,
     block: u64,
     spare: Option<u64>,
 }
 
 impl Draws {
+    pub(crate) fn new(state: RngState) -> Draws {
+        Draws { state, block: 0, spare: None }
+    }
+
     fn next(&mut self) -> u64 {
         if let Some(draw) = self.spare.take() {
             return draw;
@@ -25,7 +30,7 @@ impl Draws {
     }
 
     /// A draw in `0..bound`, each value with the same probability. Lemire 2019, arXiv 1805.10941.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let rejected = bound.wrapping_neg() % bound;
         loop {
             let wide = u128::from(self.next()) * u128::from(bound);
@@ -34,12 +39,17 @@ impl Draws {
             }
         }
     }
+
+    /// A draw in 0..1, with 53 bits.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
 }
 
 /// The order of `n` samples, which depends on nothing but seed and epoch. Fisher and Yates's method.
 pub(crate) fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let state = RngState { seed, offset: 0, stream: STREAM.wrapping_add(epoch) };
-    let mut draws = Draws { state, block: 0, spare: None };
+    let mut draws = Draws::new(state);
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {
         order.swap(i, draws.below(i as u64 + 1) as usize);

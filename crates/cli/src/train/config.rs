@@ -1,29 +1,13 @@
-//! What a training run is made of: the command line, and what of it a checkpoint keeps.
+//! The options of a training run: the command line, and the part of it that a checkpoint keeps.
 
+use super::models::MODELS;
+use super::tasks::{TASKS, Task};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use isograd::DType;
+use isograd::data::csv;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// The dataset to learn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DatasetName {
-    /// 1,797 handwritten digits of 8 x 8 pixels, inside this program
-    Digits,
-    /// The MNIST images, from the IDX files in --data
-    Mnist,
-}
-
-impl DatasetName {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            DatasetName::Digits => "digits",
-            DatasetName::Mnist => "mnist",
-        }
-    }
-}
 
 /// The optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -63,13 +47,18 @@ impl OptimizerName {
 /// checkpoint.
 #[derive(Args, Debug)]
 pub struct Model {
-    /// What to learn
-    #[arg(value_enum)]
-    pub dataset: DatasetName,
-    /// The folder with the dataset's files
-    #[arg(long, value_name = "DIR")]
+    /// What to learn: handwritten digits inside this program, MNIST's IDX files, or a table
+    #[arg(value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
+    pub dataset: String,
+    /// The folder or the file with the samples
+    #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Samples a step [default: 32 for digits, 128 for mnist]
+    #[command(flatten)]
+    pub table: TableOptions,
+    /// The model [default: mlp]
+    #[arg(long, value_parser = PossibleValuesParser::new(MODELS.iter().map(|model| model.name)))]
+    pub model: Option<String>,
+    /// Samples a step [default: 128 for mnist, 32 for others]
     #[arg(long, value_parser = parse_count)]
     pub batch_size: Option<usize>,
     /// Learning rate [default: 0.001; 0.05 for sgd, 0.01 for adagrad and lamb, 5 for lars]
@@ -89,6 +78,46 @@ pub struct Model {
     pub seed: Option<u64>,
 }
 
+/// The options of a table.
+#[derive(Args, Debug)]
+pub struct TableOptions {
+    /// The column of a table to predict: a name of its first line, or a number from 0; may be repeated with --numbers [default: the last]
+    #[arg(long, value_name = "COLUMN")]
+    pub target: Vec<String>,
+    /// The first line of a table has the names of the columns
+    #[arg(long)]
+    pub header: bool,
+    /// Predict numbers, not classes
+    #[arg(long)]
+    pub numbers: bool,
+}
+
+/// How a table is read: the part of a configuration that only tables have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// The columns to predict, or none for the last.
+    pub targets: Vec<String>,
+    /// The first line has names.
+    pub header: bool,
+    /// The targets are numbers, not classes.
+    pub numbers: bool,
+}
+
+impl Table {
+    /// The options of a reader. A target that is no number is a name, and names are in the first line.
+    pub fn options(&self) -> csv::Options {
+        let is_named = self.targets.iter().any(|target| target.parse::<usize>().is_err());
+        let column = |target: &String| match target.parse() {
+            Ok(number) => csv::Column::Number(number),
+            Err(_) => csv::Column::Name(target.clone()),
+        };
+        let targets: Vec<csv::Column> = self.targets.iter().map(column).collect();
+        let header = if self.header || is_named { csv::Header::Present } else { csv::Header::Absent };
+        let targets = if targets.is_empty() { vec![csv::Column::Last] } else { targets };
+        csv::Options { targets, header, ..csv::Options::default() }
+    }
+}
+
 /// The options of `isograd train`.
 #[derive(Args, Debug)]
 pub struct Train {
@@ -97,22 +126,28 @@ pub struct Train {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
-    /// Passes over the training data [default: 60 for digits, 10 for mnist]
+    /// Passes over the training data [default: 10 for mnist, 60 for others]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
-    /// Where checkpoint, history and curves are written [default: out/<dataset>]
+    /// End when the test loss has not become lower for so many epochs
+    #[arg(long, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub patience: Option<u64>,
+    /// The folder of the run: configuration, metrics, curves and checkpoints [default: out/<dataset>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on from the checkpoint in this folder, with its hyper-parameters; --epochs may be larger than before
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["batch_size", "lr", "optimizer", "hidden", "dtype", "seed"]
+        conflicts_with_all = ["batch_size", "lr", "optimizer", "hidden", "dtype", "seed", "model", "target", "header", "numbers"]
     )]
     pub resume: Option<PathBuf>,
-    /// Print one line of JSON at the end, and no progress bar
+    /// Print one line of JSON at the end, and nothing else
     #[arg(long)]
     pub json: bool,
+    /// Show no progress: only the first and the last line
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 fn parse_count(s: &str) -> Result<usize, String> {
@@ -130,7 +165,7 @@ fn parse_rate(s: &str) -> Result<f64, String> {
 }
 
 /// A dtype of floats.
-pub fn parse_float(s: &str) -> Result<DType, String> {
+fn parse_float(s: &str) -> Result<DType, String> {
     match s.parse::<DType>() {
         Ok(dtype) if dtype.is_float() => Ok(dtype),
         _ => Err(format!("{s:?} is none of f32, f64, f16, bf16")),
@@ -140,8 +175,12 @@ pub fn parse_float(s: &str) -> Result<DType, String> {
 /// What a checkpoint keeps of the options: all that the weights depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// What is learnt.
-    pub dataset: DatasetName,
+    /// The name of the dataset.
+    pub dataset: String,
+    /// How a table is read.
+    pub table: Table,
+    /// The name of the model.
+    pub model: String,
     /// Passes over the training data.
     pub epochs: u64,
     /// Samples a step.
@@ -159,20 +198,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// The options of a new run, with defaults where nothing was said.
-    pub fn new(options: &Model, epochs: Option<u64>) -> Config {
-        let (default_epochs, batch_size, hidden) = match options.dataset {
-            DatasetName::Digits => (60, 32, 256),
-            DatasetName::Mnist => (10, 128, 256),
-        };
+    /// The options of a new run, with the defaults of its dataset.
+    pub fn new(options: &Model, task: &Task, epochs: Option<u64>) -> Config {
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
+        let TableOptions { target, header, numbers } = &options.table;
         Config {
-            dataset: options.dataset,
-            epochs: epochs.unwrap_or(default_epochs),
-            batch_size: options.batch_size.unwrap_or(batch_size),
+            dataset: task.name.into(),
+            table: Table { targets: target.clone(), header: *header, numbers: *numbers },
+            model: options.model.clone().unwrap_or_else(|| MODELS[0].name.into()),
+            epochs: epochs.unwrap_or(task.epochs),
+            batch_size: options.batch_size.unwrap_or(task.batch_size),
             lr: options.lr.unwrap_or(optimizer.lr()),
             optimizer,
-            hidden: options.hidden.clone().unwrap_or_else(|| vec![hidden]),
+            hidden: options.hidden.clone().unwrap_or_else(|| vec![256]),
             dtype: options.dtype.unwrap_or(DType::F32).to_string(),
             seed: options.seed.unwrap_or(42),
         }

@@ -1,0 +1,209 @@
+//! `isograd train` and `isograd eval`.
+
+mod config;
+mod eval;
+mod mixed;
+mod models;
+mod tasks;
+
+pub use config::{Config, Model, Train};
+pub use eval::{Eval, run as evaluate};
+pub use tasks::{Batch, Split, Task};
+
+use crate::{print, tell};
+use anyhow::{Context, Result, bail};
+use config::OptimizerName;
+use isograd::nn::{Adagrad, Adam, AdamW, GradScaler, Init, Lamb, Lars, Layer, Module, Optimizer, RmsProp, Sgd};
+use isograd::train::{Display, End, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
+use isograd::{DType, Device, Tensor};
+use mixed::Mixed;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Samples of a batch when nothing is learnt.
+const TEST_BATCH: usize = 512;
+
+/// The last line of `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    dataset: &'a str,
+    device: &'a str,
+    dtype: &'a str,
+    epochs: u64,
+    steps: u64,
+    train_loss: f64,
+    test_loss: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_accuracy: Option<f64>,
+    best_epoch: u64,
+    seconds: f64,
+    seed: u64,
+}
+
+/// A model at its start, and the generator that made it.
+pub struct Start {
+    model: Box<dyn Layer>,
+    init: Init,
+    dtype: DType,
+}
+
+/// A trainer of the command's models.
+type Classifier<'a> = Trainer<'a, dyn Layer, Batch, Tensor>;
+
+/// Trains, or goes on training, until the last epoch, early stopping or Ctrl-C.
+pub fn run(options: Train) -> Result<ExitCode> {
+    let stop = interrupts()?;
+    let device = device(options.device.as_deref())?;
+    let saved = options.resume.as_deref().map(|folder| read_saved(folder, &options, &device)).transpose()?;
+    let resumed = saved.as_ref().map(|(saved, _)| (saved.path.clone(), saved.progress.steps));
+    let task = task(&options.model.dataset)?;
+    let (saved, config) = match saved {
+        Some((saved, config)) => (Some(saved), config),
+        None => (None, Config::new(&options.model, task, options.epochs)),
+    };
+    let out = options.out.clone().or(options.resume.clone()).unwrap_or_else(|| Path::new("out").join(task.name));
+    prepare(&out)?;
+    let split = task.load(options.model.data.as_deref(), &config.table)?;
+    let start = Start::new(&config, &split, &device)?;
+    let title = format!("{}, {} on {device}", config.dataset, config.dtype);
+    let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
+    let mut trainer = start.trainer(&config, &split)?.folder(&out)?.config(&config, &title)?;
+    trainer = trainer.display(shown).stop_when(stop);
+    if let Some(patience) = options.patience {
+        trainer = trainer.early_stopping(patience);
+    }
+    if let Some(saved) = saved {
+        let path = saved.path.clone();
+        let unfit = || format!("{} does not fit its own configuration", path.display());
+        trainer = trainer.resume(saved).with_context(unfit)?;
+        // In another folder, the checkpoint is there from the start.
+        if options.resume.as_ref() != Some(&out) {
+            trainer.save()?;
+        }
+    }
+    if !options.json {
+        announce(&config, &split, &start, resumed)?;
+    }
+    if trainer.run()? == End::Interrupted {
+        tell(&continuation(&options, trainer.progress().steps, &out));
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    report(&config, &device, &trainer, &out, options.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn task(name: &str) -> Result<&'static Task> {
+    Task::named(name).with_context(|| format!("there is no dataset {name:?}"))
+}
+
+fn device(name: Option<&str>) -> Result<Device> {
+    Ok(name.map_or_else(Device::best, str::parse)?)
+}
+
+/// A run that a folder has, and its configuration with the epochs of the options.
+fn read_saved(folder: &Path, options: &Train, device: &Device) -> Result<(SavedRun, Config)> {
+    let saved = SavedRun::load(folder, device).with_context(|| format!("cannot resume from {}", folder.display()))?;
+    let mut config: Config = saved.config()?;
+    let (path, dataset) = (saved.path.display(), &options.model.dataset);
+    if config.dataset != *dataset {
+        bail!("{path} is a run of {}, not {dataset}", config.dataset);
+    }
+    if let Some(epochs) = options.epochs {
+        let begun = saved.progress.epoch + u64::from(saved.progress.batch > 0);
+        if epochs < begun {
+            bail!("{path} is in epoch {begun} already, after the last of --epochs {epochs}");
+        }
+        config.epochs = epochs;
+    }
+    Ok((saved, config))
+}
+
+impl Start {
+    /// A model for these samples.
+    pub fn new(config: &Config, split: &Split, device: &Device) -> isograd::Result<Start> {
+        let dtype: DType = config.dtype.parse()?;
+        let init = Init::new(device).seed(config.seed).dtype(dtype);
+        Ok(Start { model: models::model(config, split, &init)?, init, dtype })
+    }
+
+    /// The trainer of this model.
+    pub fn trainer(&self, config: &Config, split: &Split) -> isograd::Result<Classifier<'_>> {
+        let (device, dtype, objective) = (self.init.device(), self.dtype, split.objective);
+        let train = split.loader(&split.train, config.batch_size)?.shuffle(config.seed).to(device);
+        let (metric, goal, value) = objective.metric();
+        let trainer = Trainer::new(
+            &*self.model,
+            optimizer(config, &*self.model),
+            train,
+            move |model, (x, _)| model.forward(&x.cast(dtype)?),
+            move |outputs, (_, y)| objective.loss(outputs, y),
+        )
+        .validate(split.loader(&split.test, TEST_BATCH)?.to(device))
+        .metric(metric, goal, move |outputs, (_, y)| value(outputs, y))
+        .epochs(config.epochs)
+        .rng("init", self.init.rng());
+        match dtype {
+            DType::F16 => Ok(trainer.scaler(GradScaler::new(device)?)),
+            _ => Ok(trainer),
+        }
+    }
+}
+
+fn announce(config: &Config, split: &Split, start: &Start, resumed: Option<(PathBuf, u64)>) -> Result<()> {
+    if let Some((path, steps)) = resumed {
+        print(&format!("resuming from {} at step {steps}", path.display()))?;
+    }
+    let (samples, parameters) = (split.train.len(), start.model.num_parameters());
+    let (name, dtype, device) = (&split.name, &config.dtype, start.init.device());
+    print(&format!("{name}: {samples} samples to train on; {parameters} parameters in {dtype} on {device}"))
+}
+
+/// How an interrupted run goes on.
+fn continuation(options: &Train, steps: u64, out: &Path) -> String {
+    let data = options.model.data.as_ref().map(|d| format!(" --data {}", d.display())).unwrap_or_default();
+    let device = options.device.as_ref().map(|d| format!(" --device {d}")).unwrap_or_default();
+    let (dataset, out) = (&options.model.dataset, out.display());
+    format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")
+}
+
+fn report(config: &Config, device: &Device, trainer: &Classifier<'_>, out: &Path, json: bool) -> Result<()> {
+    let last = trainer.history().last().context("nothing was trained")?;
+    let progress = trainer.progress();
+    let report = Report {
+        dataset: &config.dataset,
+        device: device.name(),
+        dtype: &config.dtype,
+        epochs: progress.epoch,
+        steps: progress.steps,
+        train_loss: last.train_loss,
+        test_loss: last.validation_loss.unwrap_or(f64::NAN),
+        test_accuracy: last.metrics.get("accuracy").copied(),
+        best_epoch: trainer.best().map_or(0, |best| best.epoch),
+        seconds: progress.seconds,
+        seed: config.seed,
+    };
+    if json {
+        return print(&serde_json::to_string(&report)?);
+    }
+    let metrics: Vec<String> =
+        last.metrics.iter().map(|(name, v)| format!("test {} {v:.4}", name.replace('_', " "))).collect();
+    let Report { steps, seconds, test_loss, best_epoch, .. } = report;
+    let (metrics, out) = (metrics.join(", "), out.display());
+    print(&format!(
+        "{metrics} (loss {test_loss:.4}, best epoch {best_epoch}) after {steps} steps in {seconds:.1} s; see {out}"
+    ))
+}
+
+fn optimizer<'a>(config: &Config, model: &'a dyn Layer) -> Box<dyn Optimizer + 'a> {
+    match config.optimizer {
+        OptimizerName::Sgd => Box::new(Sgd::new(model).momentum(0.9).lr(config.lr)),
+        OptimizerName::Adam => Box::new(Adam::new(model).lr(config.lr)),
+        OptimizerName::Adamw => Box::new(AdamW::new(model).lr(config.lr)),
+        OptimizerName::Rmsprop => Box::new(RmsProp::new(model).lr(config.lr)),
+        OptimizerName::Adagrad => Box::new(Adagrad::new(model).lr(config.lr)),
+        OptimizerName::Lars => Box::new(Lars::new(model).lr(config.lr)),
+        OptimizerName::Lamb => Box::new(Lamb::new(model).lr(config.lr)),
+        OptimizerName::Muon => Box::new(Mixed::new(model, config.lr)),
+    }
+}

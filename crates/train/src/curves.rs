@@ -1,0 +1,222 @@
+//! Learning curves, as SVG and PNG.
+
+use crate::Epoch;
+use isograd_core::{Error, Result};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+use std::error::Error as Failure;
+
+const SIZE: (u32, u32) = (900, 400);
+const COLORS: [RGBColor; 4] = [RED, BLUE, GREEN, MAGENTA];
+/// The quotient of the highest and the lowest loss from which on the axis is logarithmic.
+const LOGARITHMIC_FROM: f64 = 20.0;
+
+/// The ASCII glyphs of DejaVu Sans. PNGs have no fonts of their own, and the system may have none.
+const FONT: &[u8] = include_bytes!("../assets/DejaVuSans-ascii.ttf");
+const FAMILY: &str = "sans-serif";
+
+type Drawn = std::result::Result<(), Box<dyn Failure>>;
+
+/// A line of a panel.
+struct Curve {
+    name: String,
+    /// `(epoch, value)`, of finite values.
+    points: Vec<(f64, f64)>,
+}
+
+/// Training and validation loss on the left, and metrics on the right, over epochs. A vertical line marks the best epoch, of which the
+/// index is given. The axis of losses is logarithmic if the highest loss is at least 20 times the lowest.
+/// Errors: `Value` if the curves cannot be drawn.
+pub fn svg(title: &str, history: &[Epoch], best: Option<usize>) -> Result<String> {
+    let mut text = String::new();
+    draw(SVGBackend::with_string(&mut text, SIZE), title, history, best).map_err(failed)?;
+    Ok(text)
+}
+
+/// [`svg`] as the bytes of a PNG.
+pub fn png(title: &str, history: &[Epoch], best: Option<usize>) -> Result<Vec<u8>> {
+    let mut pixels = vec![0; (3 * SIZE.0 * SIZE.1) as usize];
+    draw(BitMapBackend::with_buffer(&mut pixels, SIZE), title, history, best).map_err(failed)?;
+    encode(&pixels).map_err(|e| failed(Box::new(e)))
+}
+
+/// RGB pixels as a PNG.
+fn encode(pixels: &[u8]) -> std::result::Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, SIZE.0, SIZE.1);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    writer.finish()?;
+    Ok(bytes)
+}
+
+fn failed(error: Box<dyn Failure>) -> Error {
+    Error::value("curves", format!("cannot draw the learning curves: {error}"))
+}
+
+fn draw<D: DrawingBackend>(backend: D, title: &str, history: &[Epoch], best: Option<usize>) -> Drawn
+where
+    D::ErrorType: 'static,
+{
+    static REGISTERED: std::sync::Once = std::sync::Once::new();
+    // The font is a valid one, so it is not refused.
+    REGISTERED.call_once(|| drop(plotters::style::register_font(FAMILY, FontStyle::Normal, FONT)));
+    let root = backend.into_drawing_area();
+    root.fill(&WHITE)?;
+    let (left, right) = (losses(history), metrics(history));
+    let area = root.titled(title, (FAMILY, 20))?;
+    let areas = area.split_evenly((1, if right.is_empty() { 1 } else { 2 }));
+    panel(&areas[0], "loss", &left, history.len(), best, is_wide(&left))?;
+    if let Some(area) = areas.get(1) {
+        panel(area, "metrics", &right, history.len(), best, false)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn losses(history: &[Epoch]) -> Vec<Curve> {
+    let curves =
+        [curve("training", history, |e| Some(e.train_loss)), curve("validation", history, |e| e.validation_loss)];
+    curves.into_iter().filter(|curve| !curve.points.is_empty()).collect()
+}
+
+fn metrics(history: &[Epoch]) -> Vec<Curve> {
+    let names = history.last().into_iter().flat_map(|epoch| epoch.metrics.keys());
+    names.map(|name| curve(name, history, |epoch| epoch.metrics.get(name).copied())).collect()
+}
+
+fn curve(name: &str, history: &[Epoch], value: impl Fn(&Epoch) -> Option<f64>) -> Curve {
+    let points = history.iter().filter_map(|epoch| Some((epoch.epoch as f64, value(epoch)?)));
+    Curve { name: name.to_string(), points: points.filter(|(_, y)| y.is_finite()).collect() }
+}
+
+/// The lowest and the highest value.
+fn extent(curves: &[Curve]) -> (f64, f64) {
+    let values = || curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y));
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    if low <= high { (low, high) } else { (0.0, 1.0) }
+}
+
+fn is_wide(curves: &[Curve]) -> bool {
+    let (low, high) = extent(curves);
+    low > 0.0 && high / low >= LOGARITHMIC_FROM
+}
+
+fn panel<D: DrawingBackend>(
+    area: &DrawingArea<D, Shift>,
+    name: &str,
+    curves: &[Curve],
+    epochs: usize,
+    best: Option<usize>,
+    is_logarithmic: bool,
+) -> Drawn
+where
+    D::ErrorType: 'static,
+{
+    let (low, high) = extent(curves);
+    if is_logarithmic {
+        return plot(area, name, curves, epochs, best, (low / 1.1..high * 1.1).log_scale(), low / 1.1..high * 1.1);
+    }
+    let room = ((high - low) * 0.05).max(high.abs() * 1e-3).max(1e-6);
+    let low = if low >= 0.0 { (low - room).max(0.0) } else { low - room };
+    plot(area, name, curves, epochs, best, low..high + room, low..high + room)
+}
+
+fn plot<D: DrawingBackend, Y>(
+    area: &DrawingArea<D, Shift>,
+    name: &str,
+    curves: &[Curve],
+    epochs: usize,
+    best: Option<usize>,
+    axis: Y,
+    range: std::ops::Range<f64>,
+) -> Drawn
+where
+    D::ErrorType: 'static,
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .caption(name, (FAMILY, 15))
+        .margin(10)
+        .x_label_area_size(30)
+        .y_label_area_size(55)
+        .build_cartesian_2d(1.0..(epochs as f64).max(2.0), axis)?;
+    chart.configure_mesh().x_desc("epoch").x_label_formatter(&|x| format!("{x:.0}")).draw()?;
+    if let Some(best) = best {
+        let x = (best + 1) as f64;
+        let ends = [(x, range.start), (x, range.end)];
+        chart
+            .draw_series(LineSeries::new(ends, BLACK.mix(0.4)))?
+            .label("best epoch")
+            .legend(|(x, y)| swatch(x, y, BLACK));
+    }
+    for (curve, color) in curves.iter().zip(COLORS.into_iter().cycle()) {
+        let series = LineSeries::new(curve.points.iter().copied(), color.stroke_width(2));
+        chart.draw_series(series)?.label(&curve.name).legend(move |(x, y)| swatch(x, y, color));
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    Ok(())
+}
+
+fn swatch(x: i32, y: i32, color: RGBColor) -> PathElement<(i32, i32)> {
+    PathElement::new([(x, y), (x + 15, y)], color)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn history(losses: &[f64]) -> Vec<Epoch> {
+        let epoch = |(i, &loss): (usize, &f64)| Epoch {
+            epoch: i as u64 + 1,
+            steps: 10 * (i as u64 + 1),
+            train_loss: loss,
+            validation_loss: Some(1.1 * loss),
+            metrics: BTreeMap::from([("accuracy".to_string(), 1.0 - 0.1 * loss)]),
+            learning_rate: 1e-3,
+            seconds: 1.0,
+        };
+        losses.iter().enumerate().map(epoch).collect()
+    }
+
+    #[test]
+    fn curves_have_both_losses_the_metrics_and_the_best_epoch() {
+        let text = svg("digits", &history(&[2.0, 1.0, 1.5]), Some(1)).unwrap();
+        for expected in ["digits", "training", "validation", "accuracy", "best epoch"] {
+            assert!(text.contains(expected), "no {expected:?} in {text}");
+        }
+        assert!(!svg("digits", &history(&[2.0]), None).unwrap().contains("best epoch"));
+    }
+
+    #[test]
+    fn the_axis_is_logarithmic_where_losses_are_far_apart() {
+        let is_logarithmic = |values: &[f64]| is_wide(&losses(&history(values)));
+        assert!(is_logarithmic(&[2.0, 0.5, 0.01]));
+        for values in [&[2.0, 0.5][..], &[2.0, 0.0], &[f64::NAN]] {
+            assert!(!is_logarithmic(values), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_png_has_the_size_and_lines_of_each_color() {
+        let bytes = png("digits", &history(&[2.0, 1.0, 1.5]), Some(1)).unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.width, info.height), SIZE);
+        let count =
+            |color: RGBColor| pixels.as_chunks().0.iter().filter(|p| **p == [color.0, color.1, color.2]).count();
+        assert!(count(RED) > 100 && count(BLUE) > 100 && count(BLACK) > 100, "{} {}", count(RED), count(BLUE));
+    }
+
+    #[test]
+    fn histories_without_points_are_drawn_too() {
+        for losses in [&[][..], &[f64::NAN], &[0.0, 0.0], &[f64::INFINITY, 1.0], &[-1.0, -2.0]] {
+            assert!(svg("", &history(losses), None).unwrap().ends_with("</svg>\n"));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One step: losses, gradients, and the optimizer.
+
+use isograd_core::{DType, Device, Error, Result, Step, Tensor, Tensors, autocast, no_grad};
+use isograd_nn::{GradScaler, Module, Optimizer};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A function of a model and a batch.
+pub(crate) type Predict<'a, M, B, P> = Box<dyn Fn(&M, &B) -> Result<P> + 'a>;
+/// A function of a prediction and a batch.
+pub(crate) type Score<'a, B, P> = Box<dyn Fn(&P, &B) -> Result<Tensor> + 'a>;
+
+/// A model and all that changes it.
+pub(crate) struct Learner<'a, M: ?Sized, B, P> {
+    pub model: &'a M,
+    pub optimizer: Box<dyn Optimizer + 'a>,
+    pub scaler: Option<GradScaler>,
+    pub predict: Predict<'a, M, B, P>,
+    pub loss: Score<'a, B, P>,
+    /// The dtype of products in mixed precision.
+    pub autocast: Option<DType>,
+}
+
+impl<M: Module + ?Sized, B, P> Learner<'_, M, B, P> {
+    /// The device of the parameters. Errors: `Value` if there are none.
+    pub fn device(&self) -> Result<Device> {
+        let first = self.model.parameters().into_iter().next();
+        let first = first.ok_or_else(|| Error::value("trainer", "the model has no parameters"))?;
+        Ok(first.device().clone())
+    }
+
+    fn in_precision<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        match self.autocast {
+            Some(dtype) => autocast(dtype, f),
+            None => f(),
+        }
+    }
+
+    /// The prediction for a batch, and its loss.
+    pub fn predicted(&self, batch: &B) -> Result<(P, Tensor)> {
+        self.in_precision(|| {
+            let prediction = (self.predict)(self.model, batch)?;
+            let loss = (self.loss)(&prediction, batch)?;
+            Ok((prediction, loss))
+        })
+    }
+
+    /// Learns from batches in one step. `shares` are their parts of all samples. Returns their losses.
+    pub fn step(&mut self, batches: &[B], shares: &[f64]) -> Result<Vec<Tensor>> {
+        let mut losses = Vec::with_capacity(batches.len());
+        for (batch, share) in batches.iter().zip(shares) {
+            let (_, loss) = self.predicted(batch)?;
+            let part = if *share == 1.0 { loss.clone() } else { loss.mul_scalar(*share)? };
+            match &self.scaler {
+                Some(scaler) => scaler.scale(&part)?.backward()?,
+                None => part.backward()?,
+            }
+            losses.push(loss.detach());
+        }
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.step(self.optimizer.as_mut())?;
+                scaler.update()?;
+            }
+            None => self.optimizer.step()?,
+        }
+        Ok(losses)
+    }
+
+    /// Runs `f` with the model in evaluation, outside of the tape.
+    pub fn evaluating<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.model.eval();
+        let result = no_grad(f);
+        self.model.train();
+        result
+    }
+}
+
+/// The shapes and dtypes of a batch's tensors.
+type Signature = Vec<(Vec<usize>, DType)>;
+
+fn signature<B: Tensors>(batches: &[B]) -> Result<Signature> {
+    let mut found = Signature::new();
+    for batch in batches {
+        batch.map(&mut |t| {
+            found.push((t.dims().to_vec(), t.dtype()));
+            Ok(t.clone())
+        })?;
+    }
+    Ok(found)
+}
+
+/// Steps that are replayed where the device can. Batches of other shapes than the first are computed plainly.
+pub(crate) struct Captured<'a, M: ?Sized, B, P> {
+    learner: Rc<RefCell<Learner<'a, M, B, P>>>,
+    step: Option<(Signature, Step<'a, Vec<B>, Vec<Tensor>>)>,
+    /// The number of samples of a full batch, and of batches in a step.
+    full: (usize, usize),
+    is_captured: bool,
+}
+
+impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> {
+    pub fn new(
+        learner: Rc<RefCell<Learner<'a, M, B, P>>>,
+        full: (usize, usize),
+        is_captured: bool,
+    ) -> Captured<'a, M, B, P> {
+        Captured { learner, step: None, full, is_captured }
+    }
+
+    /// One step. `sizes` are the numbers of samples of the batches. Returns the losses of the batches.
+    pub fn run(&mut self, batches: Vec<B>, sizes: &[usize]) -> Result<Vec<Tensor>> {
+        let (size, count) = self.full;
+        let is_full = batches.len() == count && sizes.iter().all(|n| *n == size);
+        if !self.is_captured || !is_full {
+            return self.plain(&batches, sizes);
+        }
+        let signature = signature(&batches)?;
+        match &mut self.step {
+            Some((known, step)) if *known == signature => step.run(batches),
+            Some(_) => self.plain(&batches, sizes),
+            None => {
+                let mut step = self.captured()?;
+                let losses = step.run(batches)?;
+                self.step = Some((signature, step));
+                Ok(losses)
+            }
+        }
+    }
+
+    fn plain(&mut self, batches: &[B], sizes: &[usize]) -> Result<Vec<Tensor>> {
+        let all: usize = sizes.iter().sum();
+        let shares: Vec<f64> = sizes.iter().map(|n| *n as f64 / all as f64).collect();
+        self.learner.borrow_mut().step(batches, &shares)
+    }
+
+    fn captured(&self) -> Result<Step<'a, Vec<B>, Vec<Tensor>>> {
+        let (learner, shares) = (self.learner.clone(), vec![1.0 / self.full.1 as f64; self.full.1]);
+        let device = self.learner.borrow().device()?;
+        Ok(device.capture(move |batches: Vec<B>| learner.borrow_mut().step(&batches, &shares)))
+    }
+}

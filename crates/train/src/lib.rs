@@ -1,0 +1,49 @@
+//! A training loop: validation, schedules, mixed precision, early stopping, checkpoints, progress and learning curves.
+//!
+//! ```
+//! # use isograd_cpu as _;
+//! use isograd_core::Device;
+//! use isograd_data::{Loader, digits};
+//! use isograd_nn::{AdamW, Forward, Init, Linear, Sequential};
+//! use isograd_train::{Goal, Trainer};
+//! # use isograd_core::Tensor;
+//!
+//! # fn main() -> isograd_core::Result<()> {
+//! let device = Device::best()?;
+//! let (train, test) = digits()?.split_every(5)?;
+//! let init = Init::new(&device).seed(42);
+//! let model = Sequential::new().push(Linear::new(64, 32, &init)?).push(Tensor::relu).push(Linear::new(32, 10, &init)?);
+//! let mut trainer = Trainer::new(
+//!     &model,
+//!     AdamW::new(&model).lr(3e-3),
+//!     Loader::new(train, 32)?.shuffle(42).to(&device),
+//!     |model, (x, _)| model.forward(x),
+//!     |scores, (_, y)| scores.cross_entropy(y),
+//! )
+//! .validate(Loader::new(test, 512)?.to(&device))
+//! .metric("accuracy", Goal::Highest, |scores, (_, y)| scores.argmax(-1)?.eq(y))
+//! .epochs(2);
+//! trainer.run()?;
+//! assert!(trainer.history()[1].metrics["accuracy"] > 0.7);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Trainer`] is optional: it uses nothing that a loop of one's own could not.
+
+#![forbid(unsafe_code)]
+
+mod curves;
+mod display;
+mod folder;
+mod interrupt;
+mod learner;
+mod progress;
+mod trainer;
+
+pub use curves::{png, svg};
+pub use display::Display;
+pub use folder::{BEST, CHECKPOINT, CONFIG, CURVES, METRICS, SavedRun, prepare};
+pub use interrupt::{INTERRUPTED, interrupts};
+pub use progress::{Epoch, Goal, Progress};
+pub use trainer::{End, Evaluation, Trainer};

@@ -1,0 +1,494 @@
+//! The training loop.
+
+use crate::display::Screen;
+use crate::folder::Folder;
+use crate::learner::{Captured, Learner, Score};
+use crate::{Display, Epoch, Goal, Progress, SavedRun, folder};
+use isograd_core::{DType, Error, Result, Rng, Tensor, Tensors};
+use isograd_data::Loader;
+use isograd_nn::{Checkpoint, GradScaler, Module, Optimizer, Schedule};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Steps after which losses are read at the latest, so that the device is not further ahead than that.
+const AHEAD: usize = 32;
+
+/// The least time between two checkpoints within a run; epochs may be quicker than that.
+const SAVED_EVERY: Duration = Duration::from_secs(1);
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With its last epoch.
+    Finished,
+    /// Before that: the validation had not become better for some epochs.
+    Stopped,
+    /// The flag of [`Trainer::stop_when`] was set, or a callback ended it.
+    Interrupted,
+}
+
+/// The loss and the metrics of samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// The mean loss over the samples.
+    pub loss: f64,
+    /// The metrics by name.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// A value of each element of a batch, and its mean over the validation samples.
+struct Metric<'a, B, P> {
+    name: String,
+    goal: Goal,
+    value: Score<'a, B, P>,
+}
+
+/// A function that gets the results of each epoch.
+type Callback<'a> = Box<dyn FnMut(&Epoch) -> Result<()> + 'a>;
+
+/// Trains a model `M` on batches `B` of a loader. `P` is what the model predicts for a batch.
+///
+/// A run with a folder leaves there its configuration, the results of each epoch, learning curves, the best model and a checkpoint. A run
+/// that goes on from the checkpoint has the same bits as one that was not interrupted.
+pub struct Trainer<'a, M: ?Sized, B, P> {
+    learner: Rc<RefCell<Learner<'a, M, B, P>>>,
+    train: Loader<B>,
+    validation: Option<Loader<B>>,
+    metrics: Vec<Metric<'a, B, P>>,
+    schedule: Option<Box<dyn Schedule + 'a>>,
+    epochs: u64,
+    accumulate: usize,
+    is_captured: bool,
+    monitor: Option<String>,
+    patience: Option<u64>,
+    rngs: Vec<(String, Rng)>,
+    folder: Option<Folder>,
+    display: Display,
+    stop: Option<Arc<AtomicBool>>,
+    callbacks: Vec<Callback<'a>>,
+    progress: Progress,
+    best: Option<Checkpoint>,
+    /// The time of the last checkpoint of this process.
+    saved: Option<Instant>,
+}
+
+impl<'a, M, B, P> Trainer<'a, M, B, P>
+where
+    M: Module + ?Sized + 'a,
+    B: Tensors + 'static,
+    P: 'a,
+{
+    /// A run of one epoch. `predict` computes what the model says about a batch, and `loss` how wrong that is: a scalar, the mean over
+    /// the samples.
+    ///
+    /// A step is captured where the device can, so `predict` and `loss` read nothing back; see [`Trainer::without_capture`].
+    pub fn new(
+        model: &'a M,
+        optimizer: impl Optimizer + 'a,
+        train: Loader<B>,
+        predict: impl Fn(&M, &B) -> Result<P> + 'a,
+        loss: impl Fn(&P, &B) -> Result<Tensor> + 'a,
+    ) -> Trainer<'a, M, B, P> {
+        let learner = Learner {
+            model,
+            optimizer: Box::new(optimizer),
+            scaler: None,
+            predict: Box::new(predict),
+            loss: Box::new(loss),
+            autocast: None,
+        };
+        Trainer {
+            learner: Rc::new(RefCell::new(learner)),
+            train,
+            validation: None,
+            metrics: Vec::new(),
+            schedule: None,
+            epochs: 1,
+            accumulate: 1,
+            is_captured: true,
+            monitor: None,
+            patience: None,
+            rngs: Vec::new(),
+            folder: None,
+            display: Display::Quiet,
+            stop: None,
+            callbacks: Vec::new(),
+            progress: Progress::default(),
+            best: None,
+            saved: None,
+        }
+    }
+
+    /// Passes over the training samples.
+    pub fn epochs(self, epochs: u64) -> Self {
+        Trainer { epochs, ..self }
+    }
+
+    /// Computes the loss and the metrics of these samples after each epoch.
+    pub fn validate(self, loader: Loader<B>) -> Self {
+        Trainer { validation: Some(loader), ..self }
+    }
+
+    /// A metric of the validation: the mean of `value`'s elements over all samples, such as whether each prediction is right.
+    pub fn metric(mut self, name: &str, goal: Goal, value: impl Fn(&P, &B) -> Result<Tensor> + 'a) -> Self {
+        self.metrics.push(Metric { name: name.into(), goal, value: Box::new(value) });
+        self
+    }
+
+    /// The metric that the best epoch is chosen by, in place of the validation loss.
+    pub fn monitor(self, name: &str) -> Self {
+        Trainer { monitor: Some(name.into()), ..self }
+    }
+
+    /// The learning rate of each step.
+    pub fn schedule(self, schedule: impl Schedule + 'a) -> Self {
+        Trainer { schedule: Some(Box::new(schedule)), ..self }
+    }
+
+    /// Learns from `batches` batches in one step of the optimizer. Errors: `Attr` if it is 0.
+    pub fn accumulate(self, batches: usize) -> Result<Self> {
+        match batches {
+            0 => Err(Error::attr("trainer", "a step has 0 batches, expected at least 1")),
+            _ => Ok(Trainer { accumulate: batches, ..self }),
+        }
+    }
+
+    /// Mixed precision: products in f16 or bf16. With f16, small gradients are kept by a loss scaler. Errors: `Value` if the model has
+    /// no parameters.
+    pub fn autocast(self, dtype: DType) -> Result<Self> {
+        if dtype == DType::F16 && self.learner.borrow().scaler.is_none() {
+            let device = self.learner.borrow().device()?;
+            self.learner.borrow_mut().scaler = Some(GradScaler::new(&device)?);
+        }
+        self.learner.borrow_mut().autocast = Some(dtype);
+        Ok(self)
+    }
+
+    /// Scales losses, so that small gradients are kept in f16.
+    pub fn scaler(self, scaler: GradScaler) -> Self {
+        self.learner.borrow_mut().scaler = Some(scaler);
+        self
+    }
+
+    /// Computes every step plainly, for functions that read values back.
+    pub fn without_capture(self) -> Self {
+        Trainer { is_captured: false, ..self }
+    }
+
+    /// A generator that the model draws from, whose position a checkpoint keeps: that of `Init` for models with dropout.
+    pub fn rng(mut self, name: &str, rng: &Rng) -> Self {
+        self.rngs.push((name.into(), rng.clone()));
+        self
+    }
+
+    /// Ends the run when the validation has not become better for `epochs` epochs.
+    pub fn early_stopping(self, epochs: u64) -> Self {
+        Trainer { patience: Some(epochs), ..self }
+    }
+
+    /// Keeps the run's files in a folder, which [`prepare`](crate::prepare) makes sure of. They are written after an epoch, at most once
+    /// a second, and at the end. Errors: `Io`.
+    pub fn folder(self, path: impl AsRef<Path>) -> Result<Self> {
+        folder::prepare(&path)?;
+        Ok(Trainer { folder: Some(Folder::new(path.as_ref())), ..self })
+    }
+
+    /// The configuration that the folder keeps, and the title of the curves. Errors: `Value` if it is not JSON, or there is no folder.
+    pub fn config(mut self, config: &impl Serialize, title: &str) -> Result<Self> {
+        let folder = self.folder.as_mut();
+        let folder = folder.ok_or_else(|| Error::value("trainer", "there is no folder for the configuration"))?;
+        folder.config = serde_json::to_string(config).map_err(|e| Error::value("trainer", e.to_string()))?;
+        folder.title = title.into();
+        Ok(self)
+    }
+
+    /// What the terminal shows.
+    pub fn display(self, display: Display) -> Self {
+        Trainer { display, ..self }
+    }
+
+    /// Ends the run after the step in which the flag is set, with a checkpoint. [`interrupts`](crate::interrupts) is a flag that Ctrl-C
+    /// sets.
+    pub fn stop_when(self, flag: Arc<AtomicBool>) -> Self {
+        Trainer { stop: Some(flag), ..self }
+    }
+
+    /// Calls a function with the results of each epoch. Its error ends the run.
+    pub fn on_epoch(mut self, callback: impl FnMut(&Epoch) -> Result<()> + 'a) -> Self {
+        self.callbacks.push(Box::new(callback));
+        self
+    }
+
+    /// Goes on from a saved run, of the same model, optimizer, loaders and options. Errors: `Value` naming what does not fit.
+    pub fn resume(mut self, saved: SavedRun) -> Result<Self> {
+        let SavedRun { checkpoint, progress, best, .. } = saved;
+        let mut learner = self.learner.borrow_mut();
+        checkpoint.restore_model(learner.model)?;
+        checkpoint.restore_optimizer(learner.optimizer.as_mut())?;
+        match &mut learner.scaler {
+            Some(scaler) => checkpoint.restore_scaler(scaler)?,
+            None if checkpoint.scaler.is_empty() => {}
+            None => return Err(Error::value("trainer", "the saved run has a loss scaler, and this one has none")),
+        }
+        for (name, rng) in &self.rngs {
+            checkpoint.restore_rng(name, rng)?;
+        }
+        drop(learner);
+        (self.progress, self.best) = (progress, best);
+        Ok(self)
+    }
+
+    /// The results of finished epochs.
+    pub fn history(&self) -> &[Epoch] {
+        &self.progress.history
+    }
+
+    /// Epochs, steps and time so far.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The results of the best epoch.
+    pub fn best(&self) -> Option<&Epoch> {
+        self.progress.history.get(self.progress.best?)
+    }
+
+    /// Gives the model the weights of the best epoch. Errors: `Value` if there was no epoch.
+    pub fn restore_best(&self) -> Result<()> {
+        let best = self.best.as_ref().ok_or_else(|| Error::value("trainer", "no epoch is finished"))?;
+        best.restore_model(self.learner.borrow().model)
+    }
+
+    /// Trains until the last epoch, early stopping, or the flag. Errors: `Value` if the loss is not finite; those of the loader, the model
+    /// and the files.
+    pub fn run(&mut self) -> Result<End> {
+        let mut screen = Screen::new(self.display, self.train.len() as u64, self.epochs);
+        screen.begin(&self.progress);
+        let end = self.train(&mut screen);
+        screen.end();
+        let end = end?;
+        self.save()?;
+        Ok(end)
+    }
+
+    /// The loss and the metrics of the validation samples now. Errors: `Value` without a validation loader; those of the loader and the
+    /// model.
+    pub fn evaluate(&self) -> Result<Evaluation> {
+        let loader = self.validation.as_ref();
+        let loader = loader.ok_or_else(|| Error::value("trainer", "there are no samples to validate with"))?;
+        let learner = self.learner.borrow();
+        let mut loss = Mean::default();
+        let mut means: Vec<Mean> = self.metrics.iter().map(|_| Mean::default()).collect();
+        learner.evaluating(|| {
+            for (batch, index) in loader.epoch(0).zip(0..) {
+                let batch = batch?;
+                let (prediction, value) = learner.predicted(&batch)?;
+                loss.push(value, loader.samples_in(index));
+                for (metric, mean) in self.metrics.iter().zip(&mut means) {
+                    let values = (metric.value)(&prediction, &batch)?;
+                    mean.push_sum(values.sum(..)?, values.numel());
+                }
+            }
+            Ok(())
+        })?;
+        let names = self.metrics.iter().map(|metric| metric.name.clone());
+        let metrics = names.zip(means).map(|(name, mean)| Ok((name, mean.value()?)));
+        Ok(Evaluation { loss: loss.value()?, metrics: metrics.collect::<Result<_>>()? })
+    }
+
+    /// Learns from one batch, plainly, and returns its loss: a step that the run does not count.
+    pub fn step(&self, batch: &B) -> Result<Tensor> {
+        let losses = self.learner.borrow_mut().step(std::slice::from_ref(batch), &[1.0])?;
+        losses.into_iter().next().ok_or_else(|| Error::value("trainer", "a step has no batch"))
+    }
+
+    /// The loader of the training samples.
+    pub fn train_loader(&self) -> &Loader<B> {
+        &self.train
+    }
+
+    /// Writes the files of the folder, if there is one.
+    pub fn save(&mut self) -> Result<()> {
+        if let Some(folder) = &self.folder {
+            folder.save(self.checkpoint()?, self.best.as_ref(), &self.progress)?;
+            self.saved = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn train(&mut self, screen: &mut Screen) -> Result<End> {
+        let full = (self.train.batch_size(), self.accumulate);
+        let mut step = Captured::new(self.learner.clone(), full, self.is_captured);
+        self.learner.borrow().model.train();
+        while self.progress.epoch < self.epochs {
+            if self.is_exhausted() {
+                return Ok(End::Stopped);
+            }
+            let started = Instant::now();
+            let before = self.progress.seconds;
+            let is_whole = self.epoch(&mut step, screen)?;
+            self.progress.seconds = before + started.elapsed().as_secs_f64();
+            if !is_whole {
+                return Ok(End::Interrupted);
+            }
+            let found = if self.validation.is_some() { Some(self.evaluate()?) } else { None };
+            self.progress.seconds = before + started.elapsed().as_secs_f64();
+            self.finish_epoch(found, screen)?;
+        }
+        Ok(End::Finished)
+    }
+
+    /// The steps of an epoch; false if the flag was set.
+    fn epoch(&mut self, step: &mut Captured<'a, M, B, P>, screen: &mut Screen) -> Result<bool> {
+        let mut pending = Vec::new();
+        let mut batches = Vec::with_capacity(self.accumulate);
+        let (first, end) = (self.progress.batch, self.train.len());
+        let mut done = first;
+        for (batch, index) in self.train.epoch_from(self.progress.epoch, first).zip(first..) {
+            batches.push(batch?);
+            if batches.len() < self.accumulate && index + 1 < end {
+                continue;
+            }
+            self.set_learning_rate()?;
+            let sizes: Vec<usize> = (done..=index).map(|i| self.train.samples_in(i)).collect();
+            let losses = step.run(std::mem::take(&mut batches), &sizes)?;
+            screen.step(sizes.iter().sum::<usize>() as u64);
+            pending.extend(losses.into_iter().zip(sizes));
+            done = index + 1;
+            (self.progress.batch, self.progress.steps) = (done, self.progress.steps + 1);
+            let is_stopped = self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+            if is_stopped || done == end || pending.len() >= AHEAD || screen.is_due() {
+                self.read(&mut pending)?;
+                screen.update(&self.progress, self.learner.borrow().optimizer.learning_rate());
+            }
+            if is_stopped {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn set_learning_rate(&self) -> Result<()> {
+        let Some(schedule) = &self.schedule else { return Ok(()) };
+        let (rate, mut learner) = (schedule.lr(self.progress.steps)?, self.learner.borrow_mut());
+        if rate != learner.optimizer.learning_rate() {
+            learner.optimizer.set_lr(rate)?;
+        }
+        Ok(())
+    }
+
+    /// Reads losses that were computed, each with the number of its samples.
+    fn read(&mut self, pending: &mut Vec<(Tensor, usize)>) -> Result<()> {
+        let losses: Vec<&Tensor> = pending.iter().map(|(loss, _)| loss).collect();
+        let losses = match losses[..] {
+            [] => return Ok(()),
+            [loss] => loss.to_f64_vec()?,
+            _ => Tensor::stack(&losses, 0)?.to_f64_vec()?,
+        };
+        for (loss, (_, samples)) in losses.into_iter().zip(pending.drain(..)) {
+            // Nothing is learnt from here on, and the last checkpoint is better than the next would be.
+            if !loss.is_finite() {
+                let steps = self.progress.steps;
+                let message = format!("the loss is {loss} within {steps} steps; a smaller learning rate may help");
+                return Err(Error::value("trainer", message));
+            }
+            self.progress.loss_sum += loss * samples as f64;
+            self.progress.samples += samples as u64;
+        }
+        Ok(())
+    }
+
+    fn finish_epoch(&mut self, found: Option<Evaluation>, screen: &mut Screen) -> Result<()> {
+        let epoch = Epoch {
+            epoch: self.progress.epoch + 1,
+            steps: self.progress.steps,
+            train_loss: self.progress.mean_loss(),
+            validation_loss: found.as_ref().map(|found| found.loss),
+            metrics: found.map(|found| found.metrics).unwrap_or_default(),
+            learning_rate: self.learner.borrow().optimizer.learning_rate(),
+            seconds: self.progress.seconds,
+        };
+        let is_best = self.is_best(&epoch)?;
+        self.progress.finish(epoch.clone());
+        if is_best {
+            self.progress.best = Some(self.progress.history.len() - 1);
+            self.best = Some(Checkpoint::new().with_model(self.learner.borrow().model)?);
+        }
+        if self.saved.is_none_or(|saved| saved.elapsed() >= SAVED_EVERY) {
+            self.save()?;
+        }
+        screen.epoch(&epoch, is_best)?;
+        self.callbacks.iter_mut().try_for_each(|callback| callback(&epoch))
+    }
+
+    fn is_best(&self, epoch: &Epoch) -> Result<bool> {
+        let value = self.monitored(epoch)?;
+        match self.best() {
+            Some(best) => Ok(self.goal().is_better(value, self.monitored(best)?)),
+            None => Ok(true),
+        }
+    }
+
+    fn goal(&self) -> Goal {
+        let metric = self.metrics.iter().find(|metric| Some(&metric.name) == self.monitor.as_ref());
+        metric.map_or(Goal::Lowest, |metric| metric.goal)
+    }
+
+    /// The value that the best epoch is chosen by: a metric, the validation loss, or the training loss.
+    fn monitored(&self, epoch: &Epoch) -> Result<f64> {
+        let Some(name) = &self.monitor else { return Ok(epoch.validation_loss.unwrap_or(epoch.train_loss)) };
+        epoch.metrics.get(name).copied().ok_or_else(|| {
+            let known: Vec<&String> = epoch.metrics.keys().collect();
+            Error::value("trainer", format!("there is no metric {name:?} to choose the best epoch by, but {known:?}"))
+        })
+    }
+
+    /// True if the last epochs were no better than an earlier one.
+    fn is_exhausted(&self) -> bool {
+        let (Some(patience), Some(best)) = (self.patience, self.progress.best) else { return false };
+        let since = (self.progress.history.len() - 1 - best) as u64;
+        self.progress.batch == 0 && since >= patience
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        let learner = self.learner.borrow();
+        let mut checkpoint = Checkpoint::new().with_model(learner.model)?.with_optimizer(learner.optimizer.as_ref())?;
+        if let Some(scaler) = &learner.scaler {
+            checkpoint = checkpoint.with_scaler(scaler)?;
+        }
+        Ok(self.rngs.iter().fold(checkpoint, |checkpoint, (name, rng)| checkpoint.with_rng(name, rng)))
+    }
+}
+
+/// A mean whose values are read at the end.
+#[derive(Default)]
+struct Mean {
+    /// Values, and the factor of each.
+    values: Vec<(Tensor, f64)>,
+    count: usize,
+}
+
+impl Mean {
+    /// The mean of `count` elements.
+    fn push(&mut self, mean: Tensor, count: usize) {
+        self.values.push((mean, count as f64));
+        self.count += count;
+    }
+
+    /// The sum of `count` elements.
+    fn push_sum(&mut self, sum: Tensor, count: usize) {
+        self.values.push((sum, 1.0));
+        self.count += count;
+    }
+
+    fn value(self) -> Result<f64> {
+        let terms = self.values.iter().map(|(value, factor)| Ok(value.item()? * factor));
+        Ok(terms.sum::<Result<f64>>()? / self.count.max(1) as f64)
+    }
+}

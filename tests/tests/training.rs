@@ -1,0 +1,236 @@
+//! The training loop and the examples that use it, on every device.
+
+// Each example has what it prints with.
+#![allow(clippy::duplicate_mod)]
+
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/characters.rs"]
+mod characters;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/own_dataset.rs"]
+mod own_dataset;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/regression.rs"]
+mod regression;
+
+use isograd::data::{Dataset, Items, Loader, Tokens};
+use isograd::nn::schedule::Cosine;
+use isograd::nn::{AdamW, Dropout, Forward, Init, Linear, Module, Optimizer, Schedule, Sequential};
+use isograd::train::{End, Goal, SavedRun, Trainer};
+use isograd::{Device, Kind, Result, Tensor};
+use isograd_tests::harness::{self, text, trial};
+use libtest_mimic::Trial;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Outcome = std::result::Result<(), String>;
+type Batch = (Tensor, Tensor);
+
+fn main() {
+    harness::main(|device| {
+        let check = |aspect: &str, run: fn(&Device) -> Result<Outcome>| {
+            let at = device.clone();
+            trial(device, "training", aspect, move || run(&at).map_err(text)?)
+        };
+        let trials: Vec<Trial> = vec![
+            check("a_trainer_has_the_bits_of_a_loop_of_ones_own", like_a_loop),
+            check("a_resumed_run_has_the_bits_of_one_that_was_not_interrupted", resumes),
+            check("accumulated_batches_are_one_batch", accumulates),
+            check("early_stopping_keeps_the_best_weights", keeps_the_best),
+            check("batches_of_several_shapes_are_learnt", several_shapes),
+            check("a_loss_that_is_no_number_ends_the_run", diverges),
+            check("the_example_of_a_table_learns", |d| {
+                let (guess, loss) = regression::train(d, None, 6)?;
+                Ok(expect(loss < 0.5 * guess, format!("{loss}, and the mean has {guess}")))
+            }),
+            check("the_example_of_characters_learns", |d| {
+                let text = "one two three four five six seven eight nine ten; ".repeat(12);
+                let accuracy = characters::train(d, &Tokens::from_bytes(text), 6)?;
+                Ok(expect(accuracy > 0.8, format!("accuracy {accuracy}")))
+            }),
+            check("the_example_of_a_dataset_of_ones_own_learns", |d| {
+                let (first, last) = own_dataset::train(d, 3)?;
+                Ok(expect(last < 0.6 * first, format!("{first} at first, {last} at last")))
+            }),
+        ];
+        trials
+    });
+}
+
+fn expect(holds: bool, found: String) -> Outcome {
+    if holds { Ok(()) } else { Err(found) }
+}
+
+/// Points and a smooth function of them, with noise that is new in each epoch.
+fn points(n: usize) -> impl Dataset<Item = ([f32; 3], [f32; 1])> + Clone + 'static {
+    Items((0..n).collect::<Vec<usize>>()).map(|i, context| {
+        let at = [0.7, 1.3, 2.1].map(|f| (f * i as f32).sin());
+        Ok((at, [at[0] * at[1] - at[2] + 0.05 * context.normal() as f32]))
+    })
+}
+
+fn loader(device: &Device, n: usize, batch_size: usize) -> Result<Loader<Batch>> {
+    Ok(Loader::new(points(n), batch_size)?.shuffle(3).to(device))
+}
+
+/// A network, and the generator of its weights and its dropout.
+fn network(device: &Device, seed: u64, p: f64) -> Result<(Sequential, Init)> {
+    let init = Init::new(device).seed(seed);
+    let model = Sequential::new()
+        .push(Linear::new(3, 16, &init)?)
+        .push(Tensor::tanh)
+        .push(Dropout::new(p, &init))
+        .push(Linear::new(16, 1, &init)?);
+    Ok((model, init))
+}
+
+fn mse(guess: &Tensor, (_, y): &Batch) -> Result<Tensor> {
+    guess.mse_loss(y, Default::default())
+}
+
+type Regression<'a> = Trainer<'a, Sequential, Batch, Tensor>;
+
+fn trainer<'a>(model: &'a Sequential, init: &Init, train: Loader<Batch>) -> Regression<'a> {
+    let optimizer = AdamW::new(model).lr(1e-2);
+    Trainer::new(model, optimizer, train, |model: &Sequential, (x, _)| model.forward(x), mse).rng("init", init.rng())
+}
+
+fn bits(model: &Sequential) -> Result<Vec<Vec<u8>>> {
+    model.state_dict().values().map(Tensor::to_bytes).collect()
+}
+
+/// The last batch of an epoch is smaller, and the others may be replayed.
+fn like_a_loop(device: &Device) -> Result<Outcome> {
+    let schedule = Cosine { lr: 2e-2, min: 1e-3, steps: 15 };
+    let (model, _init) = network(device, 1, 0.25)?;
+    let mut optimizer = AdamW::new(&model).lr(1e-2);
+    let train = loader(device, 36, 8)?;
+    let mut step = 0;
+    let mut losses = Vec::new();
+    for epoch in 0..3 {
+        let mut sum = 0.0;
+        for batch in train.epoch(epoch) {
+            let batch = batch?;
+            let loss = mse(&model.forward(&batch.0)?, &batch)?;
+            loss.backward()?;
+            optimizer.set_lr(schedule.lr(step)?)?;
+            optimizer.step()?;
+            sum += loss.item()? * batch.0.dims()[0] as f64;
+            step += 1;
+        }
+        losses.push(sum / 36.0);
+    }
+    let (other, init) = network(device, 1, 0.25)?;
+    let mut trainer = trainer(&other, &init, train).schedule(schedule).epochs(3);
+    assert_eq!(trainer.run()?, End::Finished);
+    let found: Vec<f64> = trainer.history().iter().map(|epoch| epoch.train_loss).collect();
+    Ok(expect(bits(&other)? == bits(&model)? && found == losses, format!("losses {found:?}, expected {losses:?}")))
+}
+
+fn resumes(device: &Device) -> Result<Outcome> {
+    let (straight, init) = network(device, 1, 0.25)?;
+    let mut run = trainer(&straight, &init, loader(device, 36, 8)?).validate(loader(device, 20, 16)?).epochs(3);
+    run.run()?;
+    let expected: Vec<f64> = run.history().iter().map(|epoch| epoch.train_loss).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    // The flag is set while samples of the second epoch are read, which is before they are learnt.
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let flagged = points(36).map(move |sample, context| {
+        if context.epoch() == 1 {
+            flag.store(true, Ordering::Relaxed);
+        }
+        Ok(sample)
+    });
+    let (first, init) = network(device, 1, 0.25)?;
+    let train = Loader::new(flagged, 8)?.shuffle(3).to(device);
+    let mut run = trainer(&first, &init, train).validate(loader(device, 20, 16)?).epochs(3);
+    run = run.folder(folder.path())?.stop_when(stop);
+    let end = run.run()?;
+    if end != End::Interrupted || run.progress().batch == 0 {
+        return Ok(Err(format!("{end:?} at {:?}", run.progress())));
+    }
+    // Another seed: everything comes from the checkpoint.
+    let (second, init) = network(device, 9, 0.25)?;
+    let mut run = trainer(&second, &init, loader(device, 36, 8)?).validate(loader(device, 20, 16)?).epochs(3);
+    run = run.folder(folder.path())?.resume(SavedRun::load(folder.path(), device)?)?;
+    assert_eq!(run.run()?, End::Finished);
+    let found: Vec<f64> = run.history().iter().map(|epoch| epoch.train_loss).collect();
+    Ok(expect(bits(&second)? == bits(&straight)? && found == expected, format!("{found:?}, expected {expected:?}")))
+}
+
+/// Of 20 samples in batches of 4, a step has two batches, and the last step one.
+fn accumulates(device: &Device) -> Result<Outcome> {
+    let weights = |batch_size: usize, accumulate: usize| {
+        let (model, init) = network(device, 1, 0.0)?;
+        let mut run = trainer(&model, &init, loader(device, 20, batch_size)?).accumulate(accumulate)?.epochs(2);
+        run.run()?;
+        let weights: Result<Vec<Vec<f32>>> = model.parameters().iter().map(Tensor::to_vec).collect();
+        Ok::<_, isograd::Error>((weights?.concat(), run.progress().steps, run.history()[1].train_loss))
+    };
+    let ((parts, steps, loss), (whole, whole_steps, whole_loss)) = (weights(4, 2)?, weights(8, 1)?);
+    let close = parts.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-4);
+    let found = format!("{steps} steps, loss {loss}; expected {whole_steps}, {whole_loss}");
+    Ok(expect(close && steps == 6 && whole_steps == 6 && (loss - whole_loss).abs() < 1e-4, found))
+}
+
+fn keeps_the_best(device: &Device) -> Result<Outcome> {
+    let (model, init) = network(device, 1, 0.0)?;
+    let mut weights = Vec::new();
+    // The rate is far too large from some step on.
+    struct Exploding;
+    impl Schedule for Exploding {
+        fn lr(&self, step: u64) -> Result<f64> {
+            Ok(if step < 12 { 1e-2 } else { 1.0 })
+        }
+    }
+    let mut run = trainer(&model, &init, loader(device, 32, 8)?)
+        .validate(loader(device, 16, 16)?)
+        .metric("error", Goal::Lowest, |guess, (_, y)| guess.sub(y)?.abs())
+        .schedule(Exploding)
+        .early_stopping(2)
+        .epochs(50)
+        .on_epoch(|_| {
+            weights.push(bits(&model)?);
+            Ok(())
+        });
+    let end = run.run()?;
+    let best = run.best().map_or(0, |epoch| epoch.epoch as usize);
+    let (count, loss) = (run.history().len(), run.history()[best - 1].validation_loss);
+    run.restore_best()?;
+    let again = run.evaluate()?.loss;
+    drop(run);
+    let is_kept = bits(&model)? == weights[best - 1] && bits(&model)? != weights[count - 1];
+    let found = format!("{end:?} after {count} epochs, the best is {best}: {loss:?}, and again {again}");
+    Ok(expect(end == End::Stopped && count == best + 2 && is_kept && loss == Some(again), found))
+}
+
+/// Sequences that are padded to a different length in each batch.
+fn several_shapes(device: &Device) -> Result<Outcome> {
+    let data = Items((0..24usize).collect::<Vec<_>>()).map(|i, _| {
+        let values: Vec<f32> = (0..1 + i % 5).map(|k| (i + k) as f32 * 0.1).collect();
+        Ok((values.clone(), values.iter().sum::<f32>()))
+    });
+    let init = Init::new(device).seed(1);
+    let model = Linear::new(1, 1, &init)?;
+    let train = Loader::new(data, 4)?.shuffle(1).to(device);
+    let predict = |model: &Linear, (x, _): &(isograd::data::Padded, Tensor)| {
+        let each = model.forward(&x.values.unsqueeze(-1)?)?.squeeze(-1)?;
+        each.mul(&x.mask()?.cast(each.dtype())?)?.sum(1)
+    };
+    let loss = |sum: &Tensor, (_, y): &(isograd::data::Padded, Tensor)| sum.mse_loss(y, Default::default());
+    let mut run = Trainer::new(&model, AdamW::new(&model).lr(0.05).weight_decay(0.0), train, predict, loss).epochs(8);
+    run.run()?;
+    let losses: Vec<f64> = run.history().iter().map(|epoch| epoch.train_loss).collect();
+    Ok(expect(losses[7] < 0.2 * losses[0], format!("{losses:?}")))
+}
+
+fn diverges(device: &Device) -> Result<Outcome> {
+    let (model, init) = network(device, 1, 0.0)?;
+    let nan = |guess: &Tensor, batch: &Batch| mse(guess, batch)?.mul_scalar(f64::NAN);
+    let optimizer = AdamW::new(&model);
+    let predict = |model: &Sequential, (x, _): &Batch| model.forward(x);
+    let mut run = Trainer::new(&model, optimizer, loader(device, 32, 8)?, predict, nan).rng("init", init.rng());
+    let error = run.run().map(drop).expect_err("the loss is NaN");
+    Ok(expect(error.kind() == Kind::Value && error.message().contains("the loss is NaN"), error.to_string()))
+}
