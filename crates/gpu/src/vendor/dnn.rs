@@ -1,5 +1,5 @@
-//! Convolutions by the vendor's library: which ones it gets, and which of its kernels. A kernel is chosen by measuring all of them, and
-//! our own, once for each form.
+//! Convolutions by the vendor's library: which ones it gets, and which of its kernels. A device that must give the same bits in every run
+//! takes the library's own choice. Otherwise all its kernels, and our own, are measured once for each form.
 
 use crate::driver::dnn::{Form, Library, Map, Sizes, View};
 use crate::driver::{Address, Geometry};
@@ -96,13 +96,13 @@ impl<'a> Convolution<'a> {
         Ok(Convolution { gpu, library, form, addresses: [place(x)?, place(w)?, place(y)?] })
     }
 
-    /// The fastest kernel of the library; none if our own is faster, or if there is none.
+    /// The kernel of the library; none if there is none, or if our own is faster.
     fn kernel(&self, call: &Call<'_>) -> Result<Option<usize>> {
         if let Some(&chosen) = self.gpu.convolutions.lock().get(&self.form) {
             return Ok(chosen);
         }
         if self.gpu.records() {
-            // Nothing is measured while work is recorded, and a library may not choose.
+            // Nothing is measured while work is recorded, and the library may not choose.
             return Ok(None);
         }
         let count = match self.library.kernels(&self.form) {
@@ -112,7 +112,11 @@ impl<'a> Convolution<'a> {
                 0
             }
         };
-        let chosen = if count > 0 { self.fastest(count, call)? } else { None };
+        let chosen = match (count, self.form.is_deterministic) {
+            (0, _) => None,
+            (_, true) => Some(0),
+            (_, false) => self.fastest(count, call)?,
+        };
         self.gpu.convolutions.lock().insert(self.form.clone(), chosen);
         Ok(chosen)
     }
