@@ -162,7 +162,6 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     A v = sums[i][j][half * 2 + r];
-                    SUM_AGAIN(column + r < columns, v, a, b, p, batch, row, column + r, m0, n0, k0, k_end - k0);
                     if (n_parts > 1) {
                         if (column + r < columns) to_part[row * n + column + r] = v;
                         continue;
@@ -184,4 +183,19 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
                 }
             }
         }
+#ifdef HAS_ABSENT
+    int is_nan = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++)
+#pragma unroll
+            for (int r = 0; r < SUMS; r++) is_nan |= sums[i][j][r] != sums[i][j][r];
+    if (!is_nan) return;
+    for (int i = 0; i < BLOCKS_M * BLOCKS_N * SUMS; i++) {
+        int row = own_m + i / (BLOCKS_N * SUMS) * 16 + RESULT_ROW(i / 2 % 2);
+        int column = own_n + i / SUMS % BLOCKS_N * 8 + RESULT_COLUMN + i % 2;
+        AGAIN(row, column, k0);
+    }
+#endif
 }

@@ -170,7 +170,6 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
 #pragma unroll
             for (int r = 0; r < RESULTS; r++) {
                 A v = sums[i][j][r];
-                SUM_AGAIN(column + r < columns, v, a, b, p, batch, row, column + r, m0, n0, k0, k_end - k0);
                 if (n_parts > 1) {
                     if (column + r < columns) to_part[row * n + column + r] = v;
                     continue;
@@ -192,4 +191,19 @@ KERNEL(gemm_mma)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL
             }
         }
     }
+#ifdef HAS_ABSENT
+    int is_nan = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j++)
+#pragma unroll
+            for (int r = 0; r < RESULTS; r++) is_nan |= sums[i][j][r] != sums[i][j][r];
+    if (!is_nan) return;
+    for (int i = 0; i < BLOCKS_M * BLOCKS_N * RESULTS; i++) {
+        int row = own_m + i / (BLOCKS_N * RESULTS) * 16 + RESULT_ROW;
+        int column = own_n + i / RESULTS % BLOCKS_N * 16 + RESULT_COLUMN + i % RESULTS;
+        AGAIN(row, column, k0);
+    }
+#endif
 }

@@ -1,7 +1,7 @@
 // Sums without the products of elements that are not in memory: included by loaders whose factors have such elements.
 //
-// Products take an absent element for 0, and 0 times an infinity or NaN is NaN. A result that is NaN is therefore summed again, over the
-// elements that are there. Other results need no second sum: what is absent added 0 to them.
+// Products take an absent element for 0, and 0 times an infinity or NaN is NaN. A thread with a result that is NaN therefore sums all of
+// its results again, over the elements that are there. Other results need no second sum: what is absent added 0 to them.
 
 // The sum over `count` elements of K from the start of both factors on.
 FUNCTION A sum_again(Factor a, Factor b, int row, int column, i64 count) {
@@ -15,7 +15,18 @@ FUNCTION A sum_again(Factor a, Factor b, int row, int column, i64 count) {
     return sum;
 }
 
-#define SUM_AGAIN(is_there, v, a, b, p, batch, row, column, m0, n0, k0, count) \
-    if ((is_there) && (v) != (v)) \
-        v = sum_again(factor(a, p, SIDE_A, batch, m0, k0 LOADER_VALUES), factor(b, p, SIDE_B, batch, n0, k0 LOADER_VALUES), row, \
-                      column, count)
+#define HAS_ABSENT
+
+// Writes a result of a kernel of products again. `from_k`: the start of this group's part of K.
+#define AGAIN(row, column, from_k) \
+    if ((row) < rows && (column) < columns) { \
+        Factor again_a = factor(a, p, SIDE_A, batch, m0, from_k LOADER_VALUES); \
+        Factor again_b = factor(b, p, SIDE_B, batch, n0, from_k LOADER_VALUES); \
+        A again = sum_again(again_a, again_b, row, column, k_end - (from_k)); \
+        if (n_parts > 1) { \
+            to_part[(row) * n + (column)] = again; \
+        } else { \
+            again *= alpha; \
+            FINISH(again, 1, from, (row) * p.v[15] + (column) * p.v[16], to, to_z, (row) * n + (column)); \
+        } \
+    }

@@ -8,9 +8,9 @@
 
 // groups, channels, outputs; then by dimension (depth, height, width) IN, OUT, KERNEL, S, P and D; then dividers for QUOTIENT: the
 // width and height of the product's volumes, the elements of OUT, the elements of a window, its height and width, S, the elements of
-// IN, channels and outputs.
+// IN, channels and outputs; then the elements of IN, of OUT and of a window.
 typedef struct {
-    i64 v[33];
+    i64 v[36];
 } Extents;
 
 #define DEPTH 0
@@ -35,9 +35,9 @@ typedef struct {
 #define BY_IN e.v[30]
 #define BY_CHANNELS e.v[31]
 #define BY_OUTPUTS e.v[32]
-#define IN (e.v[3] * e.v[4] * e.v[5])
-#define OUT (e.v[6] * e.v[7] * e.v[8])
-#define WINDOW ((idx)(e.v[9] * e.v[10] * e.v[11]))
+#define IN e.v[33]
+#define OUT e.v[34]
+#define WINDOW ((idx)e.v[35])
 
 typedef struct {
     idx z, y, x;

@@ -86,14 +86,51 @@ FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.
 // The most words of one thread.
 #define WORDS_TOGETHER 4
 
-// What is found once for all steps along K: positions of rows in samples and volumes, or of the one row in a window.
+// What is found once for all steps along K: of each row the position of its window's first element, or of its element's last window,
+// in the volume, as if that were there, and its coordinates; or of the one row its place in the window, and its channel.
 typedef struct {
     GLOBAL const S *x;
     Extents e;
     idx row, k, k_step;
-    idx sample[WORDS_TOGETHER];
+    idx at[WORDS_TOGETHER];
     Place place[WORDS_TOGETHER];
 } Words;
+
+// A position in volumes [n, D, H, W, channels] from its coordinates.
+#define POSITION(sample, p, ALONG, channels) \
+    ((((sample) * ALONG(DEPTH) + (p).z) * ALONG(HEIGHT) + (p).y) * ALONG(WIDTH) + (p).x) * (channels)
+
+// 1 if the coordinates are within volumes of these extents.
+#ifdef FLAT
+#define IS_WITHIN(p, ALONG) ((p).y >= 0 && (p).y < ALONG(HEIGHT) && (p).x >= 0 && (p).x < ALONG(WIDTH))
+#else
+#define IS_WITHIN(p, ALONG) \
+    ((p).z >= 0 && (p).z < ALONG(DEPTH) && (p).y >= 0 && (p).y < ALONG(HEIGHT) && (p).x >= 0 && (p).x < ALONG(WIDTH))
+#endif
+
+// The distance of a window's element from the first one.
+FUNCTION Place distance_of(Place i, Extents e) {
+    Place by;
+    by.z = i.z * DILATION_ALONG(DEPTH);
+    by.y = i.y * DILATION_ALONG(HEIGHT);
+    by.x = i.x * DILATION_ALONG(WIDTH);
+    return by;
+}
+
+FUNCTION Place plus(Place p, Place by, int sign) {
+    p.z += sign * by.z;
+    p.y += sign * by.y;
+    p.x += sign * by.x;
+    return p;
+}
+
+FUNCTION Place corner_of(Place q, Extents e) {
+    Place p;
+    p.z = q.z * STRIDE_ALONG(DEPTH) - PADDING_ALONG(DEPTH);
+    p.y = q.y * STRIDE_ALONG(HEIGHT) - PADDING_ALONG(HEIGHT);
+    p.x = q.x * STRIDE_ALONG(WIDTH) - PADDING_ALONG(WIDTH);
+    return p;
+}
 
 FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
     Extents e = f.e;
@@ -109,20 +146,28 @@ FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_ste
 #if defined(CONV_FORWARD)
         if (side == SIDE_A) {
             Two window = TWO(r, OUT, BY_OUT);
-            w.sample[i] = window.first;
-            w.place[i] = PLACE_OUT(window.then);
-        } else w.sample[i] = r * (WINDOW * N_CHANNELS);
+            w.place[i] = corner_of(PLACE_OUT(window.then), e);
+            w.at[i] = POSITION(window.first, w.place[i], IN_ALONG, N_CHANNELS);
+        } else w.at[i] = r * (WINDOW * N_CHANNELS);
 #elif defined(CONV_INPUT)
         if (side == SIDE_A) {
             Two l = TWO(r, IN, BY_IN);
-            w.sample[i] = l.first;
-            w.place[i] = PLACE_IN(l.then);
+            Place p = PLACE_IN(l.then);
+            w.place[i] = p;
+#ifdef STRIDED
+            w.at[i] = l.first;
+#else
+            w.place[i].z += PADDING_ALONG(DEPTH);
+            w.place[i].y += PADDING_ALONG(HEIGHT);
+            w.place[i].x += PADDING_ALONG(WIDTH);
+            w.at[i] = POSITION(l.first, w.place[i], OUT_ALONG, N_OUTPUTS);
+#endif
         }
 #else
         if (side == SIDE_B) {
             Two element = TWO(r, N_CHANNELS, BY_CHANNELS);
-            w.sample[i] = element.then;
-            w.place[i] = PLACE_IN_WINDOW(element.first);
+            w.at[i] = element.then;
+            w.place[i] = distance_of(PLACE_IN_WINDOW(element.first), e);
         }
 #endif
     }
@@ -134,13 +179,19 @@ FUNCTION idx position_of_word(Words w, int side, int i, int k) {
     Extents e = w.e;
     idx at = w.k + k;
 #if defined(CONV_FORWARD)
-    if (side == SIDE_B) return w.sample[i] + at;
+    if (side == SIDE_B) return w.at[i] + at;
     Two element = TWO(at, N_CHANNELS, BY_CHANNELS);
-    return of_window(w.sample[i], w.place[i], element.first, element.then, e);
+    Place by = distance_of(PLACE_IN_WINDOW(element.first), e), to = plus(w.place[i], by, 1);
+    return IS_WITHIN(to, IN_ALONG) ? w.at[i] + (POSITION(0, by, IN_ALONG, N_CHANNELS) + element.then) : (idx)-1;
 #elif defined(CONV_INPUT)
     if (side == SIDE_A) {
         Two element = TWO(at, N_OUTPUTS, BY_OUTPUTS);
-        return of_element(w.sample[i], w.place[i], element.first, element.then, e);
+#ifdef STRIDED
+        return of_element(w.at[i], w.place[i], element.first, element.then, e);
+#else
+        Place by = distance_of(PLACE_IN_WINDOW(element.first), e), to = plus(w.place[i], by, -1);
+        return IS_WITHIN(to, OUT_ALONG) ? w.at[i] - (POSITION(0, by, OUT_ALONG, N_OUTPUTS) - element.then) : (idx)-1;
+#endif
     }
     Two element = TWO(at + i * w.k_step, N_OUTPUTS, BY_OUTPUTS);
     return (element.then * WINDOW + element.first) * N_CHANNELS + w.row;
@@ -148,8 +199,8 @@ FUNCTION idx position_of_word(Words w, int side, int i, int k) {
     at += i * w.k_step;
     if (side == SIDE_A) return at * N_OUTPUTS + w.row;
     Two window = TWO(at, OUT, BY_OUT);
-    idx l = in_volume(PLACE_OUT(window.then), w.place[i], e);
-    return l < 0 ? (idx)-1 : (window.first * (idx)IN + l) * N_CHANNELS + w.sample[i];
+    Place to = plus(corner_of(PLACE_OUT(window.then), e), w.place[i], 1);
+    return IS_WITHIN(to, IN_ALONG) ? POSITION(window.first, to, IN_ALONG, N_CHANNELS) + w.at[i] : (idx)-1;
 #endif
 }
 

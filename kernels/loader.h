@@ -13,7 +13,7 @@
 //   words(f, side, row, k, row_step, k_step)   words from (row, k) on, at a distance of row_step rows and k_step elements of K
 //   has_word(w, side, i, k)        1 if word i, `k` further along K, is in memory; otherwise it is 0
 //   word(w, side, i, k)            the address of word i
-//   SUM_AGAIN(is_there, v, ..)     replaces a result that is NaN because of elements that are not in memory (again.h)
+//   HAS_ABSENT                     defined if elements may not be in memory: results that are NaN are then summed again (again.h)
 //   LOADER_ARGUMENTS               further arguments of the kernel, each after a comma
 //   LOADER_VALUES                  the same arguments, passed on to factor()
 //
@@ -29,7 +29,6 @@
 #define SIDE_B 1
 #define LOADER_ARGUMENTS
 #define LOADER_VALUES
-#define SUM_AGAIN(is_there, v, a, b, p, batch, row, column, m0, n0, k0, count)
 
 typedef struct {
     GLOBAL const S *x;

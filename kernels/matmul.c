@@ -224,10 +224,6 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
         for (int j = 0; j < RESULTS_N; j += RUN) {
             int column = own_n + j / RUN * STEP_N;
             if (row >= rows || column >= columns) continue;
-#pragma unroll
-            for (int r = 0; r < RUN; r++)
-                SUM_AGAIN(column + r < columns, sums[i * RESULTS_N + j + r], a, b, p, batch, row, column + r, m0, n0, first,
-                          k_end - first);
             if (n_parts > 1) {
 #pragma unroll
                 for (int r = 0; r < RUN; r++)
@@ -253,6 +249,17 @@ KERNEL(gemm)(GLOBAL const S *a, GLOBAL const S *b, GLOBAL const S *c, GLOBAL S *
             }
         }
     }
+#ifdef HAS_ABSENT
+    int is_nan = 0;
+#pragma unroll
+    for (int i = 0; i < RESULTS_M * RESULTS_N; i++) is_nan |= sums[i] != sums[i];
+    if (!is_nan) return;
+    for (int i = 0; i < RESULTS_M * RESULTS_N; i++) {
+        int of_row = i / RESULTS_N, of_column = i % RESULTS_N;
+        int row = own_m + of_row / RUN * STEP_M + of_row % RUN, column = own_n + of_column / RUN * STEP_N + of_column % RUN;
+        AGAIN(row, column, first);
+    }
+#endif
 }
 
 #elif defined(LANES)

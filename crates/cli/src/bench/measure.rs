@@ -126,6 +126,7 @@ impl Row {
         }
         let y = call(&case, &inputs)?;
         let dy = case.normal(y.dims())?;
+        let dy = if y.is_channels_last() { dy.to_channels_last()? } else { dy };
         Ok(Box::new(move || {
             let leaves: Vec<&Tensor> = inputs.iter().filter(|x| x.requires_grad()).collect();
             let options = BackwardOptions { gradient: Some(dy.clone()), retain: true, ..Default::default() };

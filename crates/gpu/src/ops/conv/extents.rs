@@ -23,7 +23,7 @@ pub(super) fn ints(geometry: &Geometry, over: Over) -> Vec<usize> {
     let own = [groups, channels, outputs].into_iter().chain(by_dimension.into_iter().flatten());
     let last = [windows.volume(), channels, outputs];
     let dividers = divisors.into_iter().chain(windows.stride).chain(last).map(divider);
-    own.chain(dividers).collect()
+    own.chain(dividers).chain([windows.volume(), windows.outputs(), windows.window()]).collect()
 }
 
 /// `FLAT` and `STRIDED` of `conv.h`.

@@ -419,8 +419,21 @@ pub(crate) fn run_loaded(gpu: &Gpu, loaded: Loaded) -> Result<()> {
     let (c, loading) = (c.unwrap_or((y, [0; 3])), Some(loading));
     let product = Product { e, dtype, a, b, c, y, alpha: 1.0, beta, activation: None, joined: None, z: None, loading };
     let (limits, mma) = (gpu.driver().limits(), if has_words { gpu.driver().dialect().mma } else { &[] });
-    let plan = choose_mma(e, mma, limits).unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
+    let plan = choose_mma(e, &used(e, mma), limits).unwrap_or_else(|| choose_tiles(e, dtype.acc(), limits));
     product.run(gpu, Plan { is_wide, ..plan })
+}
+
+/// Tiles of matrix units of which more than half of the results are wanted, halves of the largest tile among them; the last tile if
+/// there are none.
+fn used(e: Extents, mma: &[Tile]) -> SmallVec<[Tile; 4]> {
+    let Some((&large, small)) = mma.split_first() else { return SmallVec::new() };
+    let [of_m, of_n] = large.results;
+    let narrow = Tile { n: large.n / 2, results: [of_m, of_n / 2], ..large };
+    let low = Tile { m: large.m / 2, results: [of_m / 2, of_n], ..large };
+    let all = [large, narrow, low].into_iter().chain(small.iter().copied());
+    let is_used = |tile: &Tile| 2 * e.m * e.n > tile.count(e.m, e.n) * tile.m * tile.n;
+    let found: SmallVec<[Tile; 4]> = all.filter(is_used).collect();
+    if found.is_empty() { mma.last().copied().into_iter().collect() } else { found }
 }
 
 /// A launch of `gemm` or `gemv`.
