@@ -27,7 +27,7 @@ pub fn run(options: Diff) -> Result<ExitCode> {
     let devices = options.devices.iter().map(|name| name.parse()).collect::<isograd::Result<Vec<Device>>>()?;
     let [a, b] = &devices[..] else { bail!("--devices names {}, expected two such as cpu,opencl:0", devices.len()) };
     let task = Task::named(&options.model.dataset).context("there is no such dataset")?;
-    let config = Config::new(&options.model, task, None);
+    let config = Config::new(&options.model, task, None)?;
     let split = task.load(options.model.data.as_deref(), &config.table)?;
     let found = tape::diff(a, b, |device| {
         let start = Start::new(&config, &split, device)?;

@@ -227,6 +227,23 @@ impl Strided {
         self.dims().iter().product()
     }
 
+    /// The elements of one index of the first dimension, which must exist.
+    pub fn block(&self) -> Strided {
+        let mut block = Strided { rank: self.rank - 1, ..*self };
+        block.dims.rotate_left(1);
+        block.strides.rotate_left(1);
+        block
+    }
+
+    /// True if each block begins behind the last element of the block before.
+    pub fn has_separate_blocks(&self) -> bool {
+        self.rank > 0 && {
+            let block = self.block();
+            let reach: usize = block.dims().iter().zip(block.strides()).map(|(d, s)| (d - 1) * s).sum();
+            self.strides[0] > reach
+        }
+    }
+
     pub fn dims(&self) -> &[usize] {
         &self.dims[..self.rank]
     }

@@ -52,13 +52,26 @@ pub fn copy_bits<T: Pod + Send + Sync>(from: &[u8], from_layout: &Layout, to: &m
     }
     let layouts = [(from_layout.strides(), from_layout.offset()), (to_layout.strides(), to_layout.offset())];
     let [from_layout, to_layout] = Strided::merge(to_layout.shape().dims(), layouts);
-    let (row, step) = from_layout.last();
-    for start in (0..numel).step_by(row) {
-        let position = from_layout.position(start);
-        for_runs(&to_layout, start, row, |_, to_position, to_step, n| match (step, to_step) {
-            (1, 1) => to[to_position..][..n].copy_from_slice(&from[position..][..n]),
-            (s, d) => (0..n).for_each(|i| to[to_position + i * d] = from[position + i * s]),
-        });
+    if numel < PARALLEL || !to_layout.has_separate_blocks() {
+        return copy_rows(from, &from_layout, to, &to_layout);
+    }
+    let (step, inner) = (from_layout.strides()[0], from_layout.block());
+    let (count, to_step, to_inner) = (to_layout.dims()[0], to_layout.strides()[0], to_layout.block());
+    let blocks = to[to_layout.offset..].par_chunks_mut(to_step).take(count).enumerate();
+    blocks.with_min_len((PARALLEL / 4).div_ceil(inner.numel())).for_each(|(i, to)| {
+        copy_rows(from, &inner.at(from_layout.offset + i * step), to, &to_inner.at(0));
+    });
+}
+
+/// Copies row by row between layouts of the same extents.
+fn copy_rows<T: Pod>(from: &[T], from_layout: &Strided, to: &mut [T], to_layout: &Strided) {
+    let ((row, step), (_, to_step)) = (from_layout.last(), to_layout.last());
+    for start in (0..from_layout.numel()).step_by(row) {
+        let (position, to_position) = (from_layout.position(start), to_layout.position(start));
+        match (step, to_step) {
+            (1, 1) => to[to_position..][..row].copy_from_slice(&from[position..][..row]),
+            (s, d) => (0..row).for_each(|i| to[to_position + i * d] = from[position + i * s]),
+        }
     }
 }
 

@@ -13,11 +13,13 @@
 //! # }
 //! ```
 //!
-//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`train`] a training loop, and the root what
-//! [`isograd_core`] offers: tensors, devices and the [`tape`].
+//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`models`] networks for images, [`train`] a training loop,
+//! and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;
 pub use isograd_data as data;
+#[cfg(feature = "models")]
+pub use isograd_models as models;
 pub use isograd_nn as nn;
 #[cfg(feature = "parity")]
 pub use isograd_parity as parity;

@@ -1,7 +1,8 @@
 //! The options of a training run: the command line, and the part of it that a checkpoint keeps.
 
-use super::models::MODELS;
+use super::models::{MODELS, ModelEntry};
 use super::tasks::{TASKS, Task};
+use anyhow::{Result, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use isograd::DType;
@@ -67,7 +68,7 @@ pub struct Model {
     /// The optimizer [default: adam]
     #[arg(long, value_enum)]
     pub optimizer: Option<OptimizerName>,
-    /// Sizes of the hidden layers, separated by commas [default: 256]
+    /// Sizes of the hidden layers of an mlp, separated by commas [default: 256]
     #[arg(long, value_delimiter = ',', value_parser = parse_count)]
     pub hidden: Option<Vec<usize>>,
     /// f32, f64, f16 (with loss scaling) or bf16 [default: f32]
@@ -198,14 +199,18 @@ pub struct Config {
 }
 
 impl Config {
-    /// The options of a new run, with the defaults of its dataset.
-    pub fn new(options: &Model, task: &Task, epochs: Option<u64>) -> Config {
+    /// The options of a new run, with the defaults of its dataset. Errors: sizes of hidden layers for a model without.
+    pub fn new(options: &Model, task: &Task, epochs: Option<u64>) -> Result<Config> {
+        let model = options.model.as_deref().unwrap_or(MODELS[0].name);
+        if options.hidden.is_some() && !ModelEntry::named(model).has_hidden {
+            bail!("the layers of {model} have sizes of their own; --hidden is for mlp");
+        }
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
         let TableOptions { target, header, numbers } = &options.table;
-        Config {
+        Ok(Config {
             dataset: task.name.into(),
             table: Table { targets: target.clone(), header: *header, numbers: *numbers },
-            model: options.model.clone().unwrap_or_else(|| MODELS[0].name.into()),
+            model: model.into(),
             epochs: epochs.unwrap_or(task.epochs),
             batch_size: options.batch_size.unwrap_or(task.batch_size),
             lr: options.lr.unwrap_or(optimizer.lr()),
@@ -213,6 +218,6 @@ impl Config {
             hidden: options.hidden.clone().unwrap_or_else(|| vec![256]),
             dtype: options.dtype.unwrap_or(DType::F32).to_string(),
             seed: options.seed.unwrap_or(42),
-        }
+        })
     }
 }

@@ -60,7 +60,7 @@ pub fn run(options: Train) -> Result<ExitCode> {
     let task = task(&options.model.dataset)?;
     let (saved, config) = match saved {
         Some((saved, config)) => (Some(saved), config),
-        None => (None, Config::new(&options.model, task, options.epochs)),
+        None => (None, Config::new(&options.model, task, options.epochs)?),
     };
     let out = options.out.clone().or(options.resume.clone()).unwrap_or_else(|| Path::new("out").join(task.name));
     prepare(&out)?;

@@ -2,23 +2,38 @@
 
 use super::config::Config;
 use super::tasks::{Scale, Split};
+use isograd::models::LeNet;
 use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor};
-use isograd::{Result, Tensor};
+use isograd::{Error, Result, Tensor};
 
 /// A model by its name on the command line.
 pub struct ModelEntry {
     pub name: &'static str,
+    /// The model has hidden layers of any sizes: --hidden.
+    pub has_hidden: bool,
     make: fn(&Config, &Split, &Init) -> Result<Box<dyn Layer>>,
 }
 
 /// All models of the command. The first is the default.
-pub const MODELS: &[ModelEntry] =
-    &[ModelEntry { name: "mlp", make: |config, split, init| Ok(Box::new(Mlp::new(&config.hidden, split, init)?)) }];
+pub const MODELS: &[ModelEntry] = &[
+    ModelEntry {
+        name: "mlp",
+        has_hidden: true,
+        make: |config, split, init| Ok(Box::new(Mlp::new(&config.hidden, split, init)?)),
+    },
+    ModelEntry { name: "lenet", has_hidden: false, make: |_, split, init| Ok(Box::new(Images::new(split, init)?)) },
+];
+
+impl ModelEntry {
+    /// The model of this name, or the default.
+    pub fn named(name: &str) -> &'static ModelEntry {
+        MODELS.iter().find(|entry| entry.name == name).unwrap_or(&MODELS[0])
+    }
+}
 
 /// The model of a configuration, for these samples.
 pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Layer>> {
-    let entry = MODELS.iter().find(|entry| entry.name == config.model).unwrap_or(&MODELS[0]);
-    let body = (entry.make)(config, split, init)?;
+    let body = (ModelEntry::named(&config.model).make)(config, split, init)?;
     match &split.scales {
         Some((inputs, outputs)) => Ok(Box::new(Scaled::new(inputs, body, outputs, init)?)),
         None => Ok(body),
@@ -52,6 +67,38 @@ impl Forward for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let hidden = self.hidden.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, Activation::Relu))?;
         self.last.forward(&hidden)
+    }
+}
+
+/// Rows and columns of the images of [`LeNet`].
+const PIXELS: [usize; 2] = [28, 28];
+
+/// LeNet-5 over samples that are flattened images.
+struct Images(LeNet);
+
+impl Images {
+    fn new(split: &Split, init: &Init) -> Result<Images> {
+        let [rows, columns] = PIXELS;
+        if split.inputs != rows * columns {
+            let (name, inputs) = (&split.name, split.inputs);
+            let message =
+                format!("images have {rows} x {columns} pixels, but samples of {name} have {inputs} features");
+            return Err(Error::shape("lenet", message));
+        }
+        Ok(Images(LeNet::new(1, split.outputs, init)?))
+    }
+}
+
+impl Module for Images {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+impl Forward for Images {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let [rows, columns] = PIXELS;
+        self.0.forward(&x.reshape((x.dims()[0], 1, rows, columns))?)
     }
 }
 

@@ -116,10 +116,12 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 const IMAGES: &str = "t10k-images-idx3-ubyte";
 const LABELS: &str = "t10k-labels-idx1-ubyte";
 
-/// MNIST's test files with 100 images of 2 x 5 pixels, of which the label's is bright.
-fn write_mnist(folder: &Path) {
-    let pixels: Vec<u8> = (0..1000).map(|i| if i % 10 == i / 10 % 10 { 255 } else { 0 }).collect();
+/// MNIST's test files with 100 images. The label says which tenth of the pixels is bright.
+fn write_mnist(folder: &Path, [rows, columns]: [usize; 2]) {
+    let size = rows * columns;
+    let is_bright = |i: usize| i % size * 10 / size == i / size % 10;
+    let pixels: Vec<u8> = (0..100 * size).map(|i| if is_bright(i) { 255 } else { 0 }).collect();
     let labels: Vec<u8> = (0..100).map(|i| i % 10).collect();
-    fs::write(folder.join(IMAGES), idx(&[100, 2, 5], &pixels)).unwrap();
+    fs::write(folder.join(IMAGES), idx(&[100, rows as u32, columns as u32], &pixels)).unwrap();
     fs::write(folder.join(LABELS), idx(&[100], &labels)).unwrap();
 }

@@ -61,6 +61,8 @@ fn options_that_do_not_fit_together() {
     refused("train digits --device cpu:99", "cpu has 1 device(s)");
     refused("train digits --device cpu:x", "the part after the colon is not a number");
     refused("train digits --data .", "--data is for mnist and csv");
+    refused("train digits --model lenet", "images have 28 x 28 pixels, but samples of digits");
+    refused("train digits --model lenet --hidden 16", "--hidden is for mlp");
     refused("train csv", "csv needs --data FILE");
     refused("train mnist", "mnist needs --data DIR");
 }
@@ -133,7 +135,7 @@ fn mnist_folders_that_lack_files() {
     let expected = "expected t10k-images-idx3-ubyte or t10k-images-idx3-ubyte.gz";
     assert_refused(&run(&missing), &[missing.to_str().unwrap(), expected]);
     assert_refused(&run(data.path()), &[data.path().to_str().unwrap(), expected]);
-    write_mnist(data.path());
+    write_mnist(data.path(), [2, 5]);
     fs::remove_file(data.path().join(LABELS)).unwrap();
     assert_refused(&run(data.path()), &[data.path().to_str().unwrap(), LABELS]);
     assert_eq!(names(out.path()), [""; 0]);
@@ -167,7 +169,7 @@ fn idx_files_that_are_damaged() {
     for (name, bytes, expected) in cases {
         println!("{name}");
         let data = tempfile::tempdir().unwrap();
-        write_mnist(data.path());
+        write_mnist(data.path(), [2, 5]);
         fs::write(data.path().join(IMAGES), bytes).unwrap();
         let ended = isograd(&format!("train mnist --json --data {}", data.path().display()), out.path());
         assert_refused(&ended, &[expected, data.path().to_str().unwrap(), "t10k-"]);
@@ -179,7 +181,7 @@ fn idx_files_that_are_damaged() {
 fn mnist_parts_that_do_not_belong_together() {
     let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = |name: &str| data.path().join(name);
-    write_mnist(data.path());
+    write_mnist(data.path(), [2, 5]);
     let run = || isograd(&format!("train mnist --json --data {}", data.path().display()), out.path());
     fs::write(path("train-images-idx3-ubyte"), idx(&[3, 2, 2], &[1; 12])).unwrap();
     fs::write(path("train-labels-idx1-ubyte"), idx(&[3], &[1, 2, 3])).unwrap();

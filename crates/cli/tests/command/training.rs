@@ -155,13 +155,23 @@ fn assert_learnt(report: &Value) {
 #[test]
 fn mnist_trains_from_plain_and_gzipped_files() {
     let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    write_mnist(data.path());
+    write_mnist(data.path(), [2, 5]);
     let packed = gzip(&fs::read(data.path().join(IMAGES)).unwrap());
     fs::remove_file(data.path().join(IMAGES)).unwrap();
     fs::write(data.path().join(format!("{IMAGES}.gz")), packed).unwrap();
     let arguments = format!("train mnist --epochs 20 --batch-size 5 --lr 0.01 --json --data {}", data.path().display());
     let report = isograd(&arguments, out.path()).json();
     assert_eq!((report["dataset"].as_str(), report["test_accuracy"].as_f64()), (Some("mnist"), Some(1.0)));
+}
+
+#[test]
+fn lenet_learns_images() {
+    let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_mnist(data.path(), [28, 28]);
+    let options = "--model lenet --epochs 8 --batch-size 5 --lr 0.01 --json";
+    let report = isograd(&format!("train mnist {options} --data {}", data.path().display()), out.path()).json();
+    assert_eq!(report["test_accuracy"].as_f64(), Some(1.0), "{report}");
+    assert!(bits(out.path()).contains_key("model.conv2.weight"));
 }
 
 /// A table of points in a plane: a name of each column, and whether the point is in a circle, or its distance to the middle.
@@ -228,7 +238,7 @@ fn patience_ends_a_run_that_no_longer_learns() {
 #[test]
 fn a_run_on_a_part_of_the_test_images_says_so() {
     let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    write_mnist(data.path());
+    write_mnist(data.path(), [2, 5]);
     let ended = isograd(&format!("train mnist --epochs 1 --quiet --data {}", data.path().display()), out.path());
     let expected = "mnist (85 % of the test images: there are no training images): 85 samples to train on; ";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);

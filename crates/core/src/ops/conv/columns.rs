@@ -3,13 +3,17 @@
 
 use super::exact;
 use super::geometry::Geometry;
+use super::phases::phases;
 use crate::backend::{Kernel, Reduce};
 use crate::ops::window::Windows;
 use crate::tensor::{Attributes, run};
-use crate::{DType, Result, Shape, Tensor};
+use crate::{DType, Layout, Result, Shape, Tensor};
 
 /// Bytes of columns that are in memory at once.
-const PART: usize = 16 << 20;
+const PART: usize = 8 << 20;
+
+/// The number of windows of a sample from which the product of each sample is its own. Products of fewer columns are slow.
+const LONG: usize = 256;
 
 /// `[N, C, ..]` as `[N, C, D, H, W]`, outside of the tape.
 fn volumes(x: &Tensor, extents: [usize; 3]) -> Result<Tensor> {
@@ -23,11 +27,6 @@ fn parts(geometry: &Geometry, dtype: DType, most: usize) -> impl Iterator<Item =
         geometry.groups * geometry.channels * geometry.windows.window() * geometry.windows.outputs() * dtype.size();
     let (batch, n) = (geometry.batch, (PART / columns.max(1)).clamp(1, most));
     (0..batch).step_by(n).map(move |first| (first, n.min(batch - first)))
-}
-
-/// The largest number of samples of a product, whose batch dimension covers samples and groups.
-fn most(geometry: &Geometry) -> usize {
-    if geometry.groups == 1 { usize::MAX } else { 1 }
 }
 
 fn copy(op: &'static str, from: &Tensor, to: &Tensor) -> Result<()> {
@@ -74,6 +73,13 @@ fn columns(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> 
     windows(op, geometry, x)?.contiguous()?.reshape(shape)
 }
 
+/// Columns `[G, C k, n Q]` of all samples together.
+fn joint_columns(op: &'static str, geometry: &Geometry, x: &Tensor) -> Result<Tensor> {
+    let Geometry { groups, channels, windows: ref all, .. } = *geometry;
+    let shape = (groups, channels * all.window(), x.dims()[0] * all.outputs());
+    windows(op, geometry, x)?.permute(&[1, 2, 3, 4, 0, 5, 6, 7])?.reshape(shape)
+}
+
 /// `[O, C / G, k..]` as `[n G, O / G, C k / G]`.
 fn rows(geometry: &Geometry, w: &Tensor, n: usize) -> Result<Tensor> {
     let Geometry { groups, channels, outputs, .. } = *geometry;
@@ -104,20 +110,51 @@ pub(super) fn conv(
     shape: &Shape,
 ) -> Result<Tensor> {
     let y = Tensor::allocate(op, shape, x.dtype(), x.device())?;
-    let Geometry { groups, outputs, .. } = *geometry;
-    let x = volumes(x, geometry.windows.input)?;
+    let Geometry { groups, channels, outputs, ref windows, .. } = *geometry;
+    let x = volumes(x, windows.input)?;
     if geometry.has_padding() && !is_finite(w)? {
         return exact::conv(op, geometry, &x, w, bias)?.reshape(shape);
     }
-    let all = y.reshape((geometry.batch * groups, outputs, geometry.windows.outputs()))?;
-    for (first, n) in parts(geometry, x.dtype(), most(geometry)) {
-        let columns = columns(op, geometry, &x.narrow(0, first, n)?)?;
-        let part = all.with_layout(all.layout().narrow(0, first * groups, n * groups, 1));
-        let bias = bias.map(|bias| bias.detach().reshape((groups, outputs, 1))).transpose()?;
-        let bias = bias.map(|bias| bias.with_layout(bias.layout().expand(part.shape())));
-        product(op, &rows(geometry, w, n)?, &columns, bias.as_ref(), &part)?;
-    }
+    let rows = w.detach().reshape((groups, outputs, channels * windows.window()))?;
+    convolve(op, geometry, &x, &rows, bias, &volumes(&y, windows.output)?)?;
     Ok(y)
+}
+
+/// Writes the convolution of `x [N, C, D, H, W]` by `rows [G, O / G, C k / G]` to a view `[N, O, D, H, W]`.
+fn convolve(
+    op: &'static str,
+    geometry: &Geometry,
+    x: &Tensor,
+    rows: &Tensor,
+    bias: Option<&Tensor>,
+    y: &Tensor,
+) -> Result<()> {
+    let Geometry { groups, outputs, ref windows, .. } = *geometry;
+    let bias = bias.map(|bias| bias.detach().reshape((groups, outputs, 1))).transpose()?;
+    let is_each = groups == 1 && y.is_contiguous() && windows.outputs() >= LONG;
+    for (first, n) in parts(geometry, x.dtype(), usize::MAX) {
+        let (x, y) = (x.narrow(0, first, n)?, y.with_layout(y.layout().narrow(0, first, n, 1)));
+        if is_each {
+            let to = Shape::from([n, outputs, windows.outputs()]);
+            let to = y.with_layout(Layout::contiguous(to).shift(y.layout().offset()));
+            let rows = rows.with_layout(rows.layout().expand(&Shape::from([n, outputs, rows.dims()[2]])));
+            multiply(op, &rows, &columns(op, geometry, &x)?, bias.as_ref(), &to)?;
+        } else {
+            let shape = Shape::from([groups, outputs, n * windows.outputs()]);
+            let joint = Tensor::allocate(op, &shape, y.dtype(), y.device())?;
+            multiply(op, rows, &joint_columns(op, geometry, &x)?, bias.as_ref(), &joint)?;
+            let [depth, height, width] = windows.output;
+            let joint = joint.reshape((groups * outputs, n, depth, height, width))?;
+            copy(op, &joint.with_layout(joint.layout().transpose(0, 1)), &y)?;
+        }
+    }
+    Ok(())
+}
+
+/// [`product`] plus a bias `[G, O, 1]`.
+fn multiply(op: &'static str, a: &Tensor, b: &Tensor, bias: Option<&Tensor>, y: &Tensor) -> Result<()> {
+    let bias = bias.map(|bias| bias.with_layout(bias.layout().expand(y.shape())));
+    product(op, a, b, bias.as_ref(), y)
 }
 
 /// The gradient of a convolution with respect to its input, which is also the transposed convolution.
@@ -129,16 +166,51 @@ pub(super) fn conv_input(
     bias: Option<&Tensor>,
     shape: &Shape,
 ) -> Result<Tensor> {
+    if shape.numel() == 0 {
+        return Tensor::allocate(op, shape, g.dtype(), g.device());
+    }
+    let Some((phases, is_all)) = phases(geometry) else {
+        return conv_input_by_sums(op, geometry, g, w, bias, shape);
+    };
+    if phases.iter().any(|phase| phase.geometry.has_padding()) && !is_finite(w)? {
+        return conv_input_by_sums(op, geometry, g, w, bias, shape);
+    }
+    let dx = if is_all { Tensor::allocate(op, shape, g.dtype(), g.device())? } else { biases(op, g, bias, shape)? };
+    let (dx_volumes, g) = (volumes(&dx, geometry.windows.input)?, volumes(g, geometry.windows.output)?);
+    for phase in phases {
+        let rows = phase.weights(op, w, geometry.windows.kernel)?;
+        convolve(op, &phase.geometry, &phase.outputs(&g), &rows, bias, &phase.elements(&dx_volumes))?;
+    }
+    Ok(dx)
+}
+
+/// `[N, C, ..]` with the bias of each channel, or zeros.
+fn biases(op: &'static str, g: &Tensor, bias: Option<&Tensor>, shape: &Shape) -> Result<Tensor> {
+    let y = Tensor::zeros(shape, g.dtype(), g.device()).map_err(|e| e.of(op))?;
+    let Some(bias) = bias else { return Ok(y) };
+    let flat = y.reshape((shape[0], shape[1], shape.numel() / (shape[0] * shape[1])))?;
+    let bias = bias.detach().reshape((bias.numel(), 1))?;
+    copy(op, &bias.with_layout(bias.layout().expand(flat.shape())), &flat)?;
+    Ok(y)
+}
+
+/// The gradient with respect to the input as sums of the columns of all windows, for weights that are not finite and large strides.
+fn conv_input_by_sums(
+    op: &'static str,
+    geometry: &Geometry,
+    g: &Tensor,
+    w: &Tensor,
+    bias: Option<&Tensor>,
+    shape: &Shape,
+) -> Result<Tensor> {
     let (dtype, acc) = (g.dtype(), g.dtype().acc());
     let dx = Tensor::allocate(op, shape, dtype, g.device())?;
-    if dx.numel() == 0 {
-        return Ok(dx);
-    }
     let Geometry { batch, groups, channels, outputs, .. } = *geometry;
     let (all, wide) = (volumes(&dx, geometry.windows.input)?, w.detach().cast(acc)?);
     let g = g.detach().reshape((batch * groups, outputs, geometry.windows.outputs()))?;
     let bias = bias.map(|bias| bias.detach().cast(acc)?.reshape((groups * channels, 1, 1, 1))).transpose()?;
-    for (first, n) in parts(geometry, acc, most(geometry)) {
+    let most = if groups == 1 { usize::MAX } else { 1 };
+    for (first, n) in parts(geometry, acc, most) {
         let g = g.narrow(0, first * groups, n * groups)?.cast(acc)?;
         let shape = Shape::from([n * groups, channels * geometry.windows.window(), geometry.windows.outputs()]);
         let columns = Tensor::allocate(op, &shape, acc, g.device())?;
@@ -195,8 +267,7 @@ pub(super) fn conv_weight(
     let g = g.detach().reshape((batch, groups * outputs, windows_of))?;
     let mut sum: Option<Tensor> = None;
     for (first, n) in parts(geometry, acc, usize::MAX) {
-        let part = windows(op, geometry, &x.narrow(0, first, n)?.cast(acc)?)?;
-        let part = part.permute(&[1, 2, 3, 4, 0, 5, 6, 7])?.reshape((groups, size, n * windows_of))?;
+        let part = joint_columns(op, geometry, &x.narrow(0, first, n)?.cast(acc)?)?;
         let g = g.narrow(0, first, n)?.cast(acc)?.transpose(0, 1)?.reshape((groups, outputs, n * windows_of))?;
         let to = Tensor::allocate(op, &Shape::from([groups, outputs, size]), acc, g.device())?;
         product(op, &g, &part.t()?, sum.as_ref(), &to)?;

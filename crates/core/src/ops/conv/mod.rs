@@ -8,6 +8,7 @@ pub(super) mod columns;
 mod exact;
 mod geometry;
 mod maps;
+mod phases;
 mod products;
 
 pub use self::geometry::Geometry;

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# One training step of the MLP 784-256-10 on two threads: isograd against PyTorch and, with --candle, candle, in one run.
-# Needs `python3` (or $PYTHON) with torch. Runs alternate, and the best median of each counts.
+# `benches/steps.sh [NETWORK] [--candle]`: a training step on two threads, isograd against PyTorch and, for the MLP with --candle,
+# candle, in one run. The network is mlp, cnn or resnet18. Needs `python3` (or $PYTHON) with torch. Runs alternate, and the best median
+# of each counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+network="${1:-mlp}"
 export RAYON_NUM_THREADS=2
-cargo build --release --quiet -p isograd --example mlp_step
-commands=(target/release/examples/mlp_step "${PYTHON:-python3} benches/mlp_torch.py")
-if [[ "${1:-}" == --candle ]]; then
+cargo build --release --quiet -p isograd --example training_step
+commands=("target/release/examples/training_step $network" "${PYTHON:-python3} benches/steps_torch.py $network")
+if [[ "${2:-}" == --candle ]]; then
     CARGO_TARGET_DIR=target/candle cargo build --release --quiet --manifest-path benches/candle/Cargo.toml
     commands+=(target/candle/release/isograd-bench-candle)
 fi

@@ -1,0 +1,85 @@
+//! Times a training step in f32 with Adam: `training_step NETWORK [DEVICE]`, where the network is `mlp` (784-256-10, batch 128), `cnn`
+//! (two convolutions with 32 and 64 channels, batch 64) or `resnet18` (for 32 x 32 pixels, batch 8). Prints a line of JSON:
+//! `first_step_s` from opening the device to the first loss, compilation included, and `step_ms`, the median of later ones.
+//! `benches/steps.sh` compares it with PyTorch.
+
+mod print;
+
+use isograd::models::{ResNet, ResNetOptions, Stem};
+use isograd::ops::{Conv, Padding};
+use isograd::prelude::*;
+use print::print;
+use std::time::Instant;
+
+/// A network, the shape of its inputs, and the number of steps that are timed.
+type Case = (Box<dyn Layer>, Vec<usize>, usize);
+
+fn mlp(init: &Init) -> Result<Case> {
+    let network = Sequential::new().push(Linear::new(784, 256, init)?).push(Relu).push(Linear::new(256, 10, init)?);
+    Ok((Box::new(network), vec![128, 784], 300))
+}
+
+fn cnn(init: &Init) -> Result<Case> {
+    let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
+    let network = Sequential::new()
+        .push(Conv2d::new(1, 32, [3, 3], padded, init)?)
+        .push(Relu)
+        .push(MaxPool2d::new([2, 2]))
+        .push(Conv2d::new(32, 64, [3, 3], padded, init)?)
+        .push(Relu)
+        .push(MaxPool2d::new([2, 2]))
+        .push(Flatten::default())
+        .push(Linear::new(64 * 49, 10, init)?);
+    Ok((Box::new(network), vec![64, 1, 28, 28], 40))
+}
+
+fn resnet18(init: &Init) -> Result<Case> {
+    let options = ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() };
+    Ok((Box::new(ResNet::resnet18(options, init)?), vec![8, 3, 32, 32], 10))
+}
+
+fn case(network: &str, init: &Init) -> Result<Case> {
+    match network {
+        "mlp" => mlp(init),
+        "cnn" => cnn(init),
+        "resnet18" => resnet18(init),
+        _ => Err(Error::attr("training_step", format!("the network is {network}, expected mlp, cnn or resnet18"))),
+    }
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let network = arguments.next().unwrap_or("mlp".into());
+    let name = arguments.next().unwrap_or("cpu".into());
+    let started = Instant::now();
+    let device: Device = name.parse()?;
+    let init = Init::new(&device).seed(0);
+    let (model, shape, steps) = case(&network, &init)?;
+    let mut optimizer = Adam::new(&*model).lr(1e-3);
+    let batch = shape[0];
+    let x = Tensor::rand(shape, 0.0, 1.0, DType::F32, &device, init.rng())?;
+    let y = Tensor::rand(batch, 0.0, 10.0, DType::F32, &device, init.rng())?.cast(DType::I64)?;
+    let mut step = || -> Result<Tensor> {
+        let loss = model.forward(&x)?.cross_entropy(&y)?;
+        loss.backward()?;
+        optimizer.step()?;
+        Ok(loss)
+    };
+    step()?.item()?;
+    let first = started.elapsed().as_secs_f64();
+    let warm_up = steps / 6 + 1;
+    let mut times = Vec::new();
+    for _ in 0..warm_up + steps {
+        let started = Instant::now();
+        step()?;
+        device.synchronize()?;
+        times.push(started.elapsed().as_secs_f64());
+    }
+    let mut times = times.split_off(warm_up);
+    times.sort_by(f64::total_cmp);
+    let step_ms = 1e3 * times[times.len() / 2];
+    print(&format!(
+        r#"{{"framework": "isograd", "network": "{network}", "device": "{name}", "first_step_s": {first}, "step_ms": {step_ms}}}"#
+    ));
+    Ok(())
+}
