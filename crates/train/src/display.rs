@@ -148,7 +148,7 @@ mod tests {
         screen.bar.tick();
         let shown = terminal.contents();
         let parts =
-            ["epoch 2/4 [", "37% step 5/10", "loss 0.7500", "accuracy 0.5000", " samples/s", "lr 1.0e-3", "s left"];
+            ["epoch 2/4 [", "38% step 5/10", "loss 0.7500", "accuracy 0.5000", " samples/s", "lr 1.0e-3", "s left"];
         assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
         screen.end();
         assert_eq!(terminal.contents(), "");
