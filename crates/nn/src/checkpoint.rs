@@ -51,7 +51,7 @@ pub struct Checkpoint {
 /// The key of generators and texts in a file's metadata.
 const KEY: &str = "isograd.checkpoint";
 /// The key that earlier versions of the command used.
-const EARLIER_KEY: &str = "isograd";
+const EARLIER_KEY: &str = "isograd.train";
 /// Prefixes of a checkpoint's parts in the file.
 const PARTS: [&str; 3] = ["model.", "optimizer.", "scaler."];
 

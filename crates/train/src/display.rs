@@ -78,7 +78,6 @@ impl Screen {
         }
         self.last = Instant::now();
         self.bar.set_prefix(format!("epoch {}/{}", progress.epoch + 1, self.epochs));
-        self.bar.set_position(progress.epoch * self.batches + progress.batch as u64);
         let metrics = progress.history.last().map(metrics).unwrap_or_default();
         let rate = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
         let (batch, loss) = (progress.batch, progress.mean_loss());
@@ -87,6 +86,7 @@ impl Screen {
             self.batches
         );
         self.bar.set_message(text);
+        self.bar.set_position(progress.epoch * self.batches + progress.batch as u64);
     }
 
     /// Shows the results of an epoch. Errors: `Io` if stdout takes nothing.
