@@ -17,7 +17,7 @@ use isograd::data::{Dataset, Items, Loader, Tokens};
 use isograd::nn::schedule::Cosine;
 use isograd::nn::{AdamW, Dropout, Forward, Init, Linear, Module, Optimizer, Schedule, Sequential};
 use isograd::train::{End, Goal, SavedRun, Trainer};
-use isograd::{Device, Kind, Result, Tensor};
+use isograd::{DType, Device, Kind, Result, Tensor};
 use isograd_tests::harness::{self, text, trial};
 use libtest_mimic::Trial;
 use std::sync::Arc;
@@ -38,9 +38,10 @@ fn main() {
             check("accumulated_batches_are_one_batch", accumulates),
             check("early_stopping_keeps_the_best_weights", keeps_the_best),
             check("batches_of_several_shapes_are_learnt", several_shapes),
+            check("mixed_precision_learns", mixed_precision),
             check("a_loss_that_is_no_number_ends_the_run", diverges),
             check("the_example_of_a_table_learns", |d| {
-                let (guess, loss) = regression::train(d, None, 6)?;
+                let (guess, loss) = regression::train(d, None, 20)?;
                 Ok(expect(loss < 0.5 * guess, format!("{loss}, and the mean has {guess}")))
             }),
             check("the_example_of_characters_learns", |d| {
@@ -184,7 +185,9 @@ fn keeps_the_best(device: &Device) -> Result<Outcome> {
             Ok(if step < 12 { 1e-2 } else { 1.0 })
         }
     }
+    let folder = tempfile::tempdir().expect("a folder");
     let mut run = trainer(&model, &init, loader(device, 32, 8)?)
+        .folder(folder.path())?
         .validate(loader(device, 16, 16)?)
         .metric("error", Goal::Lowest, |guess, (_, y)| guess.sub(y)?.abs())
         .schedule(Exploding)
@@ -197,10 +200,11 @@ fn keeps_the_best(device: &Device) -> Result<Outcome> {
     let end = run.run()?;
     let best = run.best().map_or(0, |epoch| epoch.epoch as usize);
     let (count, loss) = (run.history().len(), run.history()[best - 1].validation_loss);
-    run.restore_best()?;
     let again = run.evaluate()?.loss;
     drop(run);
-    let is_kept = bits(&model)? == weights[best - 1] && bits(&model)? != weights[count - 1];
+    let (last, _) = network(device, 2, 0.0)?;
+    SavedRun::load(folder.path(), device)?.restore_model(&last)?;
+    let is_kept = bits(&model)? == weights[best - 1] && bits(&last)? == weights[count - 1];
     let found = format!("{end:?} after {count} epochs, the best is {best}: {loss:?}, and again {again}");
     Ok(expect(end == End::Stopped && count == best + 2 && is_kept && loss == Some(again), found))
 }
@@ -223,6 +227,27 @@ fn several_shapes(device: &Device) -> Result<Outcome> {
     run.run()?;
     let losses: Vec<f64> = run.history().iter().map(|epoch| epoch.train_loss).collect();
     Ok(expect(losses[7] < 0.2 * losses[0], format!("{losses:?}")))
+}
+
+/// Predictions are in 16 bits, and gradients are clipped.
+fn mixed_precision(device: &Device) -> Result<Outcome> {
+    for dtype in [DType::F16, DType::BF16] {
+        let (model, _init) = network(device, 1, 0.0)?;
+        let optimizer = AdamW::new(&model).lr(2e-2).clip_norm(1.0);
+        let predict = |model: &Sequential, (x, _): &Batch| {
+            let guess = model.forward(x)?;
+            assert_eq!(guess.dtype(), dtype);
+            Ok(guess)
+        };
+        let loss = |guess: &Tensor, batch: &Batch| mse(&guess.cast(DType::F32)?, batch);
+        let mut run = Trainer::new(&model, optimizer, loader(device, 32, 8)?, predict, loss).autocast(dtype)?.epochs(8);
+        run.run()?;
+        let losses: Vec<f64> = run.history().iter().map(|epoch| epoch.train_loss).collect();
+        if losses[7] > 0.3 * losses[0] || model.parameters().iter().any(|t| t.dtype() != DType::F32) {
+            return Ok(Err(format!("{dtype}: {losses:?}")));
+        }
+    }
+    Ok(Ok(()))
 }
 
 fn diverges(device: &Device) -> Result<Outcome> {

@@ -18,13 +18,13 @@ use isograd_core::{Device, Result, Tensor, Tensors, bf16, f16};
 /// implements the trait.
 pub trait Collate: Sized {
     /// A batch: a structure of tensors.
-    type Batch: Tensors;
+    type Batch: Tensors + Send;
 
-    /// Forms a batch in host memory. It is called on a thread of the loader's. Errors: `Shape` or `DType` if samples do not fit together.
+    /// Forms a batch in host memory. The loader calls it on its worker threads. Errors: `Shape` or `DType` if samples do not fit together.
     fn collate(items: Vec<Self>) -> Result<Staged<Self::Batch>>;
 }
 
-/// A batch in host memory, ready for a device.
+/// A batch in host memory, ready for a device. The loader uploads it on the worker thread that formed it.
 pub struct Staged<B>(Upload<B>);
 
 type Upload<B> = Box<dyn FnOnce(&Device) -> Result<B> + Send>;

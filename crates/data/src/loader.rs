@@ -1,4 +1,4 @@
-//! Batches: assembled on threads ahead of time, in order, and handed out as tensors.
+//! Batches: assembled and uploaded on threads ahead of time, and handed out in order.
 
 use crate::dataset::no_sample;
 use crate::sampler::{Sampler, Sequential, Shuffled};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// The least number of batches that are assembled before they are asked for.
+/// The least number of batches that are on the device before they are asked for.
 const PREFETCHED: usize = 2;
 
 /// Hands out a [`Dataset`] in batches, epoch by epoch. `B` is the batch of the dataset's items, as [`Collate`] lists it.
@@ -27,7 +27,7 @@ pub struct Loader<B> {
     device: Option<Device>,
 }
 
-impl<B: 'static> Loader<B> {
+impl<B: Send + 'static> Loader<B> {
     /// A loader of `batch_size` samples a batch, in the dataset's order, with a smaller batch at the end if samples are left over.
     /// Batches are on [`Device::best`] unless [`to`](Loader::to) says otherwise. Errors: `Attr` if `batch_size` is 0.
     pub fn new<D>(dataset: D, batch_size: usize) -> Result<Loader<B>>
@@ -56,7 +56,7 @@ impl<B: 'static> Loader<B> {
         Loader { seed, ..self }
     }
 
-    /// The number of threads that read samples and form batches; 1 by default. Errors: `Attr` if it is 0.
+    /// The number of threads that read samples, form batches and upload them; 1 by default. Errors: `Attr` if it is 0.
     pub fn workers(self, workers: usize) -> Result<Loader<B>> {
         match workers {
             0 => Err(Error::attr("loader", "there are 0 workers, expected at least 1")),
@@ -122,14 +122,10 @@ impl<B: 'static> Loader<B> {
             return Err(Error::attr("loader", message));
         }
         let device = self.device.clone().map_or_else(Device::best, Ok)?;
-        let order = Arc::new(Order { loader: self.clone(), epoch, samples: self.draw(epoch)? });
+        let order = Arc::new(Order { loader: self.clone(), device, epoch, samples: self.draw(epoch)? });
         let count = self.workers.min(end - first);
         let workers = (0..count).map(|i| Worker::start(order.clone(), (first + i..end).step_by(count), count));
-        Ok(Epoch {
-            state: State::Running { workers: workers.collect::<Result<_>>()?, device, first },
-            next: first,
-            end,
-        })
+        Ok(Epoch { state: State::Running { workers: workers.collect::<Result<_>>()?, first }, next: first, end })
     }
 
     /// The samples of an epoch, in order.
@@ -192,6 +188,7 @@ impl<B, D: Dataset<Item: Collate<Batch = B>>> Source<B> for Collated<D> {
 /// The samples of an epoch, in order.
 struct Order<B> {
     loader: Loader<B>,
+    device: Device,
     epoch: u64,
     samples: Vec<Drawn>,
 }
@@ -204,23 +201,24 @@ struct Drawn {
     repeat: u32,
 }
 
-impl<B: 'static> Order<B> {
-    fn assemble(&self, batch: usize) -> Result<Staged<B>> {
+impl<B> Order<B> {
+    /// A batch on the device.
+    fn load(&self, batch: usize) -> Result<B> {
         let Loader { source, batch_size, seed, .. } = &self.loader;
         let end = self.samples.len().min(batch.saturating_add(1).saturating_mul(*batch_size));
         let drawn = &self.samples[batch * batch_size..end];
         let context = |d: &Drawn| (d.index, Context::repeated(*seed, self.epoch, d.index, d.repeat));
-        source.assemble(&mut drawn.iter().map(context))
+        source.assemble(&mut drawn.iter().map(context))?.to(&self.device)
     }
 }
 
-/// A thread that assembles some batches of an epoch, in order.
+/// A thread that loads some batches of an epoch, in order.
 struct Worker<B> {
-    receiver: Receiver<Result<Staged<B>>>,
+    receiver: Receiver<Result<B>>,
     thread: JoinHandle<()>,
 }
 
-impl<B: 'static> Worker<B> {
+impl<B: Send + 'static> Worker<B> {
     /// One of `count` workers.
     fn start(
         order: Arc<Order<B>>,
@@ -236,12 +234,12 @@ impl<B: 'static> Worker<B> {
     }
 }
 
-fn produce<B: 'static>(order: &Order<B>, batches: impl Iterator<Item = usize>, sender: &SyncSender<Result<Staged<B>>>) {
+fn produce<B>(order: &Order<B>, batches: impl Iterator<Item = usize>, sender: &SyncSender<Result<B>>) {
     for batch in batches {
-        let staged = order.assemble(batch);
-        let has_failed = staged.is_err();
+        let loaded = order.load(batch);
+        let has_failed = loaded.is_err();
         // Nobody listens any more once the epoch was dropped.
-        if sender.send(staged).is_err() || has_failed {
+        if sender.send(loaded).is_err() || has_failed {
             return;
         }
     }
@@ -255,10 +253,9 @@ pub struct Epoch<B> {
 }
 
 enum State<B> {
-    /// Worker `i` of `n` assembles batches `first + i`, `first + i + n` and so on.
+    /// Worker `i` of `n` loads batches `first + i`, `first + i + n` and so on.
     Running {
         workers: Vec<Worker<B>>,
-        device: Device,
         first: usize,
     },
     Failed(Error),
@@ -282,12 +279,12 @@ impl<B> Epoch<B> {
     }
 
     fn receive(&mut self) -> Option<Result<B>> {
-        if let State::Running { workers, device, first } = &self.state
+        if let State::Running { workers, first } = &self.state
             && self.next < self.end
         {
             // A thread that ends before its last batch has panicked.
-            if let Ok(staged) = workers[(self.next - first) % workers.len()].receiver.recv() {
-                return Some(staged.and_then(|staged| staged.to(device)));
+            if let Ok(batch) = workers[(self.next - first) % workers.len()].receiver.recv() {
+                return Some(batch);
             }
         }
         self.stop().map(Err)

@@ -3,9 +3,10 @@
 use isograd_core::{DType, Device, Error, Kind, Result, Tensor};
 use isograd_cpu as _;
 use isograd_data::sampler::Weighted;
-use isograd_data::{Context, Dataset, Items, Labelled, Loader, Sampler};
+use isograd_data::{Collate, Context, Dataset, HostTensor, Items, Labelled, Loader, Sampler, Staged};
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 type Batch = (Tensor, Tensor);
@@ -20,7 +21,7 @@ fn labels(loader: &Loader<Batch>, epoch: u64, first: usize) -> Vec<Vec<i64>> {
     loader.epoch_from(epoch, first).map(|batch| batch.unwrap().1.to_vec().unwrap()).collect()
 }
 
-fn on_cpu<B: 'static>(loader: Loader<B>) -> Loader<B> {
+fn on_cpu<B: Send + 'static>(loader: Loader<B>) -> Loader<B> {
     loader.to(&Device::cpu().unwrap())
 }
 
@@ -209,4 +210,49 @@ fn batches_of_slow_workers_come_in_order() {
     let loader = on_cpu(Loader::new(slow, 2).unwrap().workers(4).unwrap());
     let seen: Vec<i64> = loader.epoch(0).flat_map(|batch| batch.unwrap().to_vec::<i64>().unwrap()).collect();
     assert!(seen.into_iter().eq(0..24));
+}
+
+/// A number whose batches are counted as they are uploaded. Batches that begin with a negative number do not reach the device.
+struct Counted(i64, Arc<AtomicUsize>);
+
+impl Collate for Counted {
+    type Batch = Tensor;
+
+    fn collate(items: Vec<Counted>) -> Result<Staged<Tensor>> {
+        let values: Vec<i64> = items.iter().map(|item| item.0).collect();
+        let uploads = items[0].1.clone();
+        Ok(Staged::new(move |device| {
+            if values[0] < 0 {
+                return Err(Error::value("upload", "the device is full"));
+            }
+            uploads.fetch_add(1, Ordering::SeqCst);
+            HostTensor::vector(&values).to(device)
+        }))
+    }
+}
+
+#[test]
+fn batches_are_uploaded_before_they_are_asked_for() {
+    for workers in [1, 3] {
+        let uploads = Arc::new(AtomicUsize::new(0));
+        let counter = uploads.clone();
+        let data = Items((0..20i64).collect::<Vec<_>>()).map(move |x, _| Ok(Counted(x, counter.clone())));
+        let mut epoch = on_cpu(Loader::new(data, 2).unwrap().workers(workers).unwrap()).epoch(0);
+        epoch.next().unwrap().unwrap();
+        // The first batch, which this thread has, and two more.
+        let is_ahead = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            uploads.load(Ordering::SeqCst) >= 3
+        });
+        assert!(is_ahead, "{uploads:?} uploads with {workers} workers");
+        assert_eq!(epoch.flat_map(|batch| batch.unwrap().to_vec::<i64>().unwrap()).count(), 18);
+    }
+}
+
+#[test]
+fn an_error_of_an_upload_is_the_last_item() {
+    let data = Items(vec![0i64, 1, -1, 3]).map(|x, _| Ok(Counted(x, Arc::default())));
+    let items: Vec<_> = on_cpu(Loader::new(data, 1).unwrap()).epoch(0).collect();
+    assert_eq!(items.len(), 3);
+    assert_eq!(items[2].as_ref().unwrap_err().to_string(), "upload: Value: the device is full");
 }

@@ -20,11 +20,9 @@ struct Options {
     data: Option<PathBuf>,
 }
 
-const TEXT: &str =
-    "one two three four five six seven eight nine ten; ten nine eight seven six five four three two one; ";
-/// Tokens of a window, and of the context of a guess.
+const TEXT: &str = "one two three four five six seven eight nine ten; nine eight seven six five four three two one; ";
+/// Tokens of a window.
 const LENGTH: usize = 32;
-const CONTEXT: usize = 3;
 
 #[derive(Module)]
 struct Characters {
@@ -37,16 +35,15 @@ impl Forward for Characters {
     /// Logits `[B, T - 2, 128]` of the character after each three of `[B, T]`.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let e = self.embedding.forward(x)?;
-        let length = x.dims()[1] - CONTEXT + 1;
-        let parts = (0..CONTEXT).map(|i| e.narrow(1, i, length)).collect::<Result<Vec<_>>>()?;
-        let context = Tensor::concat(&parts.iter().collect::<Vec<_>>(), -1)?;
+        let [a, b, c] = [0, 1, 2].map(|i| e.narrow(1, i, x.dims()[1] - 2));
+        let context = Tensor::concat(&[&a?, &b?, &c?], -1)?;
         self.output.forward(&self.hidden.forward(&context)?.relu()?)
     }
 }
 
 /// The targets of the logits, `[B, T - 2]`.
 fn targets(y: &Tensor) -> Result<Tensor> {
-    y.narrow(1, CONTEXT - 1, y.dims()[1] - CONTEXT + 1)
+    y.narrow(1, 2, y.dims()[1] - 2)
 }
 
 /// The mean loss over all places of all sequences.
@@ -60,7 +57,7 @@ pub fn train(device: &Device, text: &Tokens, epochs: u64) -> Result<f64> {
     let init = Init::new(device).seed(42);
     let model = Characters {
         embedding: Embedding::new(128, 16, &init)?,
-        hidden: Linear::new(CONTEXT * 16, 64, &init)?,
+        hidden: Linear::new(3 * 16, 64, &init)?,
         output: Linear::new(64, 128, &init)?,
     };
     let train = Loader::new(train, 16)?.shuffle(42).workers(2)?.to(device);
@@ -75,10 +72,8 @@ pub fn train(device: &Device, text: &Tokens, epochs: u64) -> Result<f64> {
 fn main() -> Result<()> {
     let options = Options::parse();
     let device = options.device.map_or_else(Device::best, |name| name.parse())?;
-    let text = match options.data {
-        Some(path) => Tokens::open(path, TokenType::U8)?,
-        None => Tokens::from_bytes(TEXT.repeat(20)),
-    };
+    let own = |path| Tokens::open(path, TokenType::U8);
+    let text = options.data.map_or_else(|| Ok(Tokens::from_bytes(TEXT.repeat(20))), own)?;
     print(&format!("{device}: {:.1} % of the characters are guessed", 100.0 * train(&device, &text, 10)?));
     Ok(())
 }

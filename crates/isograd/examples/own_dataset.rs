@@ -35,7 +35,6 @@ impl Dataset for Spiral {
 
     fn get(&self, index: usize, context: &Context) -> Result<Point> {
         let part = index as f64 / self.0 as f64;
-        // Each epoch sees the spiral turned by another angle.
         let (sin, cos) = (12.0 * part + context.between(-3.0, 3.0)).sin_cos();
         let radius = 0.2 + 0.8 * part + 0.01 * context.normal();
         let at = [(radius * cos) as f32, (radius * sin) as f32];

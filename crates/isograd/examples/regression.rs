@@ -65,7 +65,6 @@ pub fn train(device: &Device, data: Option<&Path>, epochs: u64) -> Result<(f64, 
     .early_stopping(15)
     .epochs(epochs);
     trainer.run()?;
-    trainer.restore_best()?;
     Ok((guess, trainer.evaluate()?.loss))
 }
 

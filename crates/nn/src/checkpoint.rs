@@ -50,6 +50,8 @@ pub struct Checkpoint {
 
 /// The key of generators and texts in a file's metadata.
 const KEY: &str = "isograd.checkpoint";
+/// The key that earlier versions of the command used.
+const EARLIER_KEY: &str = "isograd.train";
 /// Prefixes of a checkpoint's parts in the file.
 const PARTS: [&str; 3] = ["model.", "optimizer.", "scaler."];
 
@@ -103,6 +105,10 @@ impl Checkpoint {
         let file = load_checked(path, device)?;
         let invalid =
             || Error::format(path.display().to_string(), "a safetensors file, but no checkpoint of a training run");
+        if file.metadata.contains_key(EARLIER_KEY) {
+            let message = "a checkpoint of an earlier version of this library, from which this one cannot go on";
+            return Err(Error::format(path.display().to_string(), message));
+        }
         let text = file.metadata.get(KEY).ok_or_else(invalid)?;
         let metadata: Value = serde_json::from_str(text).map_err(|_| invalid())?;
         let mut checkpoint = Checkpoint {

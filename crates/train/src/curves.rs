@@ -144,12 +144,19 @@ where
         .x_label_area_size(30)
         .y_label_area_size(55)
         .build_cartesian_2d(1.0..(epochs as f64).max(2.0), axis)?;
-    chart.configure_mesh().x_desc("epoch").x_label_formatter(&|x| format!("{x:.0}")).draw()?;
+    let grid = BLACK.mix(0.15);
+    chart
+        .configure_mesh()
+        .bold_line_style(grid)
+        .light_line_style(TRANSPARENT)
+        .x_desc("epoch")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .draw()?;
     if let Some(best) = best {
         let x = (best + 1) as f64;
         let ends = [(x, range.start), (x, range.end)];
         chart
-            .draw_series(LineSeries::new(ends, BLACK.mix(0.4)))?
+            .draw_series(LineSeries::new(ends, BLACK.stroke_width(2)))?
             .label("best epoch")
             .legend(|(x, y)| swatch(x, y, BLACK));
     }

@@ -23,27 +23,35 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Screen {
     display: Display,
     bar: ProgressBar,
+    /// True if there is a terminal to draw the bar on.
+    is_drawn: bool,
     batches: u64,
     epochs: u64,
-    /// The time and the samples of this run at the last message.
+    /// The time of the last message.
     last: Instant,
-    /// Samples of this process, and when it began.
+    /// Samples of this process.
     samples: u64,
+    /// The start of this process's part of the run.
     started: Instant,
 }
 
 impl Screen {
     /// For a run of `epochs` epochs with `batches` batches each.
     pub fn new(display: Display, batches: u64, epochs: u64) -> Screen {
-        let bar = ProgressBar::new(batches * epochs);
-        if display == Display::Quiet {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
+        let target = match display {
+            Display::Quiet => ProgressDrawTarget::hidden(),
+            Display::Lines => ProgressDrawTarget::stderr(),
+        };
+        Screen::on(target, display, batches, epochs)
+    }
+
+    fn on(target: ProgressDrawTarget, display: Display, batches: u64, epochs: u64) -> Screen {
+        let bar = ProgressBar::with_draw_target(Some(batches * epochs), target);
         let template = "{prefix} [{bar:24}] {percent:>3}% {msg}, {eta} left";
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("=> "));
         let now = Instant::now();
-        Screen { display, bar, batches, epochs, last: now, samples: 0, started: now }
+        Screen { display, is_drawn: !bar.is_hidden(), bar, batches, epochs, last: now, samples: 0, started: now }
     }
 
     /// The run goes on from here.
@@ -55,7 +63,7 @@ impl Screen {
 
     /// True if it is time for another message.
     pub fn is_due(&self) -> bool {
-        !self.bar.is_hidden() && self.last.elapsed() >= INTERVAL
+        self.is_drawn && self.last.elapsed() >= INTERVAL
     }
 
     /// Notes the samples of a step.
@@ -65,12 +73,11 @@ impl Screen {
 
     /// Shows the progress within an epoch.
     pub fn update(&mut self, progress: &Progress, learning_rate: f64) {
-        if self.bar.is_hidden() {
+        if !self.is_drawn {
             return;
         }
         self.last = Instant::now();
         self.bar.set_prefix(format!("epoch {}/{}", progress.epoch + 1, self.epochs));
-        self.bar.set_position(progress.epoch * self.batches + progress.batch as u64);
         let metrics = progress.history.last().map(metrics).unwrap_or_default();
         let rate = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
         let (batch, loss) = (progress.batch, progress.mean_loss());
@@ -79,6 +86,7 @@ impl Screen {
             self.batches
         );
         self.bar.set_message(text);
+        self.bar.set_position(progress.epoch * self.batches + progress.batch as u64);
     }
 
     /// Shows the results of an epoch. Errors: `Io` if stdout takes nothing.
@@ -113,4 +121,48 @@ fn metrics(epoch: &Epoch) -> String {
 /// The error that a closed pipe gives has the system's error as its source.
 fn print(line: &str) -> Result<()> {
     writeln!(io::stdout(), "{line}").map_err(|e| Error::io(Path::new("stdout"), "writing", e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indicatif::InMemoryTerm;
+    use std::collections::BTreeMap;
+
+    fn epoch(number: u64, train_loss: f64) -> Epoch {
+        let metrics = BTreeMap::from([("accuracy".to_string(), 0.5)]);
+        let validation_loss = Some(10.0 * train_loss);
+        Epoch { epoch: number, steps: 1, train_loss, validation_loss, metrics, learning_rate: 2e-3, seconds: 1.5 }
+    }
+
+    #[test]
+    fn the_bar_has_progress_losses_metrics_speed_and_time_left() {
+        let terminal = InMemoryTerm::new(4, 160);
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let mut screen = Screen::on(target, Display::Lines, 10, 4);
+        let history = vec![epoch(1, 1.0)];
+        let progress = Progress { epoch: 1, batch: 5, loss_sum: 24.0, samples: 32, history, ..Progress::default() };
+        screen.begin(&progress);
+        screen.step(32);
+        screen.update(&progress, 1e-3);
+        screen.bar.tick();
+        let shown = terminal.contents();
+        let parts =
+            ["epoch 2/4 [", "38% step 5/10", "loss 0.7500", "accuracy 0.5000", " samples/s", "lr 1.0e-3", "s left"];
+        assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
+        screen.end();
+        assert_eq!(terminal.contents(), "");
+    }
+
+    #[test]
+    fn the_lines_of_epochs_are_aligned_and_the_best_is_marked() {
+        let lines = [line(&epoch(9, 12.5), 10, true), line(&epoch(10, 0.25), 10, false)];
+        assert_eq!(
+            lines,
+            [
+                "epoch  9/10  loss 12.5000   validation 125.0000  accuracy 0.5000    lr 2.00e-3       1.5 s  best",
+                "epoch 10/10  loss 0.2500    validation 2.5000    accuracy 0.5000    lr 2.00e-3       1.5 s",
+            ]
+        );
+    }
 }

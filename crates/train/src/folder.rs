@@ -1,6 +1,6 @@
 //! The folder of a run: its configuration, checkpoints, metrics and curves.
 
-use crate::{Epoch, Progress, curves};
+use crate::{Progress, curves};
 use isograd_core::{Device, Error, Result, replace_file};
 use isograd_nn::Checkpoint;
 use serde::de::DeserializeOwned;
@@ -37,7 +37,7 @@ impl Folder {
         Folder { path: path.to_path_buf(), title, config: "null".into() }
     }
 
-    /// Writes all files. The best model comes before the checkpoint that counts on it.
+    /// Writes all files but the curves. The best model, if it is not there yet, comes before the checkpoint that counts on it.
     pub fn save(&self, checkpoint: Checkpoint, best: Option<&Checkpoint>, progress: &Progress) -> Result<()> {
         if let Some(best) = best {
             best.save(self.path.join(BEST))?;
@@ -45,14 +45,14 @@ impl Folder {
         let checkpoint = checkpoint.with(PROGRESS, json(progress)?).with(CONFIGURATION, &self.config);
         checkpoint.save(self.path.join(CHECKPOINT))?;
         replace_file(self.path.join(CONFIG), &[self.config.as_bytes(), b"\n"])?;
-        self.save_history(&progress.history, progress.best)
+        let lines = progress.history.iter().map(json).collect::<Result<Vec<_>>>()?;
+        let lines: String = lines.into_iter().map(|line| line + "\n").collect();
+        replace_file(self.path.join(METRICS), &[lines.as_bytes()])
     }
 
-    /// Writes metrics and curves.
-    pub fn save_history(&self, history: &[Epoch], best: Option<usize>) -> Result<()> {
-        let lines = history.iter().map(json).collect::<Result<Vec<_>>>()?;
-        let lines: String = lines.into_iter().map(|line| line + "\n").collect();
-        replace_file(self.path.join(METRICS), &[lines.as_bytes()])?;
+    /// Draws the curves.
+    pub fn draw(&self, Progress { history, best, .. }: &Progress) -> Result<()> {
+        let best = *best;
         replace_file(self.path.join(CURVES[0]), &[curves::svg(&self.title, history, best)?.as_bytes()])?;
         replace_file(self.path.join(CURVES[1]), &[&curves::png(&self.title, history, best)?])
     }

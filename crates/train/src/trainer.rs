@@ -22,6 +22,9 @@ const AHEAD: usize = 32;
 /// The least time between two checkpoints within a run; epochs may be quicker than that.
 const SAVED_EVERY: Duration = Duration::from_secs(1);
 
+/// The least time between two drawings of the curves within a run.
+const DRAWN_EVERY: Duration = Duration::from_secs(10);
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -29,7 +32,7 @@ pub enum End {
     Finished,
     /// Before that: the validation had not become better for some epochs.
     Stopped,
-    /// The flag of [`Trainer::stop_when`] was set, or a callback ended it.
+    /// The flag of [`Trainer::stop_when`] was set.
     Interrupted,
 }
 
@@ -74,14 +77,16 @@ pub struct Trainer<'a, M: ?Sized, B, P> {
     callbacks: Vec<Callback<'a>>,
     progress: Progress,
     best: Option<Checkpoint>,
-    /// The time of the last checkpoint of this process.
-    saved: Option<Instant>,
+    /// The time of the last checkpoint of this process, and the index of the best epoch then.
+    saved: Option<(Instant, Option<usize>)>,
+    /// The time of the last drawing of the curves, or that of the start.
+    drawn: Instant,
 }
 
 impl<'a, M, B, P> Trainer<'a, M, B, P>
 where
     M: Module + ?Sized + 'a,
-    B: Tensors + 'static,
+    B: Tensors + Send + 'static,
     P: 'a,
 {
     /// A run of one epoch. `predict` computes what the model says about a batch, and `loss` how wrong that is: a scalar, the mean over
@@ -122,6 +127,7 @@ where
             progress: Progress::default(),
             best: None,
             saved: None,
+            drawn: Instant::now(),
         }
     }
 
@@ -187,13 +193,14 @@ where
         self
     }
 
-    /// Ends the run when the validation has not become better for `epochs` epochs.
+    /// Ends the run when the validation has not become better for `epochs` epochs. At its end, the model has the weights of the best
+    /// epoch; the folder's checkpoint has the last ones.
     pub fn early_stopping(self, epochs: u64) -> Self {
         Trainer { patience: Some(epochs), ..self }
     }
 
     /// Keeps the run's files in a folder, which [`prepare`](crate::prepare) makes sure of. They are written after an epoch, at most once
-    /// a second, and at the end. Errors: `Io`.
+    /// a second, and at the end; the curves are drawn every ten seconds. Errors: `Io`.
     pub fn folder(self, path: impl AsRef<Path>) -> Result<Self> {
         folder::prepare(&path)?;
         Ok(Trainer { folder: Some(Folder::new(path.as_ref())), ..self })
@@ -274,6 +281,9 @@ where
         screen.end();
         let end = end?;
         self.save()?;
+        if self.patience.is_some() && end != End::Interrupted && self.best.is_some() {
+            self.restore_best()?;
+        }
         Ok(end)
     }
 
@@ -292,6 +302,7 @@ where
                 loss.push(value, loader.samples_in(index));
                 for (metric, mean) in self.metrics.iter().zip(&mut means) {
                     let values = (metric.value)(&prediction, &batch)?;
+                    let values = if values.dtype().is_float() { values.cast(values.dtype().acc())? } else { values };
                     mean.push_sum(values.sum(..)?, values.numel());
                 }
             }
@@ -315,11 +326,34 @@ where
 
     /// Writes the files of the folder, if there is one.
     pub fn save(&mut self) -> Result<()> {
+        self.save_checkpoint()?;
         if let Some(folder) = &self.folder {
-            folder.save(self.checkpoint()?, self.best.as_ref(), &self.progress)?;
-            self.saved = Some(Instant::now());
+            folder.draw(&self.progress)?;
+            self.drawn = Instant::now();
         }
         Ok(())
+    }
+
+    fn save_checkpoint(&mut self) -> Result<()> {
+        if let Some(folder) = &self.folder {
+            let best = self.progress.best;
+            let is_saved = self.saved.is_some_and(|(_, saved)| saved == best);
+            let model = if is_saved { None } else { self.best.as_ref() };
+            folder.save(self.checkpoint()?, model, &self.progress)?;
+            self.saved = Some((Instant::now(), best));
+        }
+        Ok(())
+    }
+
+    /// Writes the files that are due after an epoch.
+    fn save_epoch(&mut self) -> Result<()> {
+        if self.drawn.elapsed() >= DRAWN_EVERY {
+            return self.save();
+        }
+        match self.saved {
+            Some((at, _)) if at.elapsed() < SAVED_EVERY => Ok(()),
+            _ => self.save_checkpoint(),
+        }
     }
 
     fn train(&mut self, screen: &mut Screen) -> Result<End> {
@@ -386,11 +420,7 @@ where
     /// Reads losses that were computed, each with the number of its samples.
     fn read(&mut self, pending: &mut Vec<(Tensor, usize)>) -> Result<()> {
         let losses: Vec<&Tensor> = pending.iter().map(|(loss, _)| loss).collect();
-        let losses = match losses[..] {
-            [] => return Ok(()),
-            [loss] => loss.to_f64_vec()?,
-            _ => Tensor::stack(&losses, 0)?.to_f64_vec()?,
-        };
+        let losses = values(&losses)?;
         for (loss, (_, samples)) in losses.into_iter().zip(pending.drain(..)) {
             // Nothing is learnt from here on, and the last checkpoint is better than the next would be.
             if !loss.is_finite() {
@@ -420,9 +450,7 @@ where
             self.progress.best = Some(self.progress.history.len() - 1);
             self.best = Some(Checkpoint::new().with_model(self.learner.borrow().model)?);
         }
-        if self.saved.is_none_or(|saved| saved.elapsed() >= SAVED_EVERY) {
-            self.save()?;
-        }
+        self.save_epoch()?;
         screen.epoch(&epoch, is_best)?;
         self.callbacks.iter_mut().try_for_each(|callback| callback(&epoch))
     }
@@ -466,6 +494,15 @@ where
     }
 }
 
+/// The values of scalars, which are read at once.
+fn values(scalars: &[&Tensor]) -> Result<Vec<f64>> {
+    match scalars {
+        [] => Ok(Vec::new()),
+        [scalar] => scalar.to_f64_vec(),
+        _ => Tensor::stack(scalars, 0)?.to_f64_vec(),
+    }
+}
+
 /// A mean whose values are read at the end.
 #[derive(Default)]
 struct Mean {
@@ -488,7 +525,8 @@ impl Mean {
     }
 
     fn value(self) -> Result<f64> {
-        let terms = self.values.iter().map(|(value, factor)| Ok(value.item()? * factor));
-        Ok(terms.sum::<Result<f64>>()? / self.count.max(1) as f64)
+        let tensors: Vec<&Tensor> = self.values.iter().map(|(value, _)| value).collect();
+        let terms = values(&tensors)?.into_iter().zip(&self.values).map(|(value, (_, factor))| value * factor);
+        Ok(terms.sum::<f64>() / self.count.max(1) as f64)
     }
 }

@@ -258,6 +258,10 @@ fn checkpoints_of_something_else() {
     refused(&|m| m["rngs"] = json!({}), "it has no generator");
     refused(&|m| m["progress"] = json!({}), "its progress cannot be read: missing field");
     refused(&|m| m["rngs"] = json!([]), "no checkpoint of a training run");
+    // The texts of an earlier version.
+    let text = json!({ "config": metadata["config"], "progress": metadata["progress"] }).to_string();
+    save(&path, &contents.tensors, &Metadata::from([("isograd.train".into(), text)])).unwrap();
+    assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "a checkpoint of an earlier version"]);
     // Weights without this program's texts, and without its checksum.
     save(&path, &contents.tensors, &Metadata::new()).unwrap();
     assert_refused(&resume(folder.path()), &[path.to_str().unwrap(), "no checkpoint of a training run"]);
