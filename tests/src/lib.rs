@@ -38,6 +38,8 @@ mod pages {
     mod simt {}
     #[doc = include_str!("../../docs/src/matmul.md")]
     mod matmul {}
+    #[doc = include_str!("../../docs/src/attention.md")]
+    mod attention {}
     #[doc = include_str!("../../docs/src/speed.md")]
     mod speed {}
     #[doc = include_str!("../../docs/src/parity.md")]

@@ -59,6 +59,8 @@ const PROGRAMS: &[Programs] = &[
             "--test",
             "recurrent",
             "--test",
+            "attention",
+            "--test",
             "training",
             "--test",
             "channels_last",

@@ -79,6 +79,7 @@ const RUNS: &[Run] = &[
     run_of("printing", "checked", ON_CUDA, CHECKED),
     run_of("scaling", "checked", ON_CUDA, CHECKED),
     run_of("recurrent", "checked", ON_HIP_32, CHECKED),
+    run_of("attention", "checked", ON_CUDA, CHECKED),
     run_of("training", "checked", ON_CUDA, CHECKED),
     run_of("in_place", "checked", ON_CUDA, CHECKED),
     run_of("channels_last", "checked", ON_CUDA, CHECKED),

@@ -29,6 +29,7 @@ pub static DIALECT: Dialect = Dialect {
         ("prelude.h", include_str!("../kernels/prelude.h")),
         ("matrix.h", include_str!("../kernels/matrix.h")),
         ("mma.c", include_str!("../kernels/mma.c")),
+        ("attention_mma.c", include_str!("../kernels/attention_mma.c")),
         ("hopper.h", include_str!("../kernels/hopper.h")),
         ("wgmma.c", include_str!("../kernels/wgmma.c")),
     ],

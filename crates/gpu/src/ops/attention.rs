@@ -10,15 +10,22 @@ use crate::ops::random::{state_ints, with_base};
 use crate::program::source::Variant;
 use isograd_core::ops::attention::flash::{Draws, FlashAttention, FlashAttentionBackward};
 use isograd_core::ops::{Attention, Causal};
-use isograd_core::{Call, DType, Operand, Result, Rng};
+use isograd_core::{Call, DType, Device, Operand, Result, Rng};
+use std::ops::Range;
 
 pub const FAMILY: Family = Family {
     launchers: &[Launcher::of::<FlashAttention>(), Launcher::of::<FlashAttentionBackward>()],
     examples: EXAMPLES,
 };
 
+/// Factors of scores by which -infinity stays what it is, in f32.
+const SCALES: Range<f64> = 1e-30..1e30;
 /// Elements of a word.
 const WORD: usize = 4;
+/// The file of the kernels on matrix units.
+const MMA: &str = "attention_mma.c";
+/// The widest rows of which a wave has two results.
+const MOST_MMA: usize = 128;
 
 impl FusedLaunch for FlashAttention {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
@@ -65,12 +72,12 @@ enum Kernel {
 }
 
 impl Kernel {
-    /// Its flag, and its name.
-    fn names(self) -> [&'static str; 2] {
+    /// Its flag, its name, and its name on matrix units.
+    fn names(self) -> [&'static str; 3] {
         match self {
-            Kernel::Output => ["OUTPUT", "attention"],
-            Kernel::Queries => ["QUERIES", "attention_queries"],
-            Kernel::Keys => ["KEYS", "attention_keys"],
+            Kernel::Output => ["OUTPUT", "attention", "attention_mma"],
+            Kernel::Queries => ["QUERIES", "attention_queries", "attention_queries_mma"],
+            Kernel::Keys => ["KEYS", "attention_keys", "attention_keys_mma"],
         }
     }
 }
@@ -113,36 +120,72 @@ impl<'a> Problem<'a> {
         extents.into_iter().chain([band.low, band.high]).chain(strides).collect()
     }
 
+    /// The program of a file, which it moves in words.
+    fn program(&self, file: &'static str, dim: usize) -> Variant {
+        Variant::new(file).stored(self.rows[0].dtype).define("INTS", INTS).define("DIM", dim)
+    }
+
+    /// True if rows consist of whole words of so many elements.
+    fn has_words(&self, elements: usize) -> Result<bool> {
+        let (size, width) = (self.rows[0].dtype.size(), self.dims(0)[3]);
+        let steps = self.rows.iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
+        let memory = self.rows.iter().map(|x| Ok((place(x)?, size))).collect::<Result<Vec<_>>>()?;
+        Ok(fits(elements, steps.chain([width]), memory))
+    }
+
     /// A program for tiles of `4 grid` queries and keys.
     fn variant(&self, grid: usize) -> Result<Variant> {
         let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
-        let steps = self.rows.iter().flat_map(|x| x.layout.strides()[..3].iter().copied());
-        let memory = self.rows.iter().map(|x| Ok((place(x)?, dtype.size()))).collect::<Result<Vec<_>>>()?;
-        let vector = if fits(WORD, steps.chain([width]), memory) { WORD } else { 1 };
+        let vector = if self.has_words(WORD)? { WORD } else { 1 };
         // A thread of a wide row has an even number of columns.
         let unit = if width > 2 * grid { 2 * grid } else { grid };
-        let variant = Variant::new("attention.c")
-            .define("GRID", grid)
-            .define("THREADS", grid * grid)
-            .define("TEAM", grid)
-            .stored(dtype)
-            .define("INTS", INTS)
-            .define("DIM", width.next_multiple_of(unit))
-            .words(vector, dtype.size());
-        Ok(variant)
+        let program = self.program("attention.c", width.next_multiple_of(unit)).words(vector, dtype.size());
+        Ok(program.define("GRID", grid).define("THREADS", grid * grid).define("TEAM", grid))
+    }
+
+    /// The program and the shape of a launch. Tiles are along the rows of q, or of k.
+    fn method(&self, gpu: &Gpu, kernel: Kernel, rows: usize) -> Result<Method> {
+        if let Some(method) = self.on_matrix_units(gpu, kernel)? {
+            return Ok(method);
+        }
+        let grid = grid_of(gpu.driver().limits(), rows);
+        let entry = kernel.names()[1];
+        Ok(Method { program: self.variant(grid)?, entry, tile: 4 * grid, threads: grid * grid, given: 0 })
+    }
+
+    /// The same on matrix units; `None` where the device has none, or its dialect no kernel for the call.
+    fn on_matrix_units(&self, gpu: &Gpu, kernel: Kernel) -> Result<Option<Method>> {
+        let (limits, dialect) = (gpu.driver().limits(), gpu.driver().dialect());
+        let (dtype, width) = (self.rows[0].dtype, self.dims(0)[3]);
+        let has_kernel = limits.has_mma && dialect.files.iter().any(|(file, _)| *file == MMA);
+        // Two results of wide rows exceed the registers.
+        let is_wide = width > MOST_MMA;
+        if !has_kernel || dtype.size() != 2 || !SCALES.contains(&self.of.scale) || (is_wide && kernel == Kernel::Keys) {
+            return Ok(None);
+        }
+        // Wider results of two blocks exceed the registers, too.
+        let blocks = if kernel == Kernel::Output && width <= 64 { 2 } else { 1 };
+        let (dim, tile) = (width.next_multiple_of(64), 64 * blocks);
+        // The rows of q stay, and those of k and v change. In the backward pass there are rows of dy, too.
+        let rows = if kernel == Kernel::Output { tile + 2 * 64 } else { 4 * 64 };
+        let given = rows * dim * dtype.size();
+        if given > limits.given_memory || !self.has_words(16 / dtype.size())? {
+            return Ok(None);
+        }
+        let program = self.program(MMA, dim).define("STEPS", width.div_ceil(16)).define("BLOCKS", blocks);
+        let (entry, threads) = (kernel.names()[2], 128usize);
+        Ok(Some(Method { program: program.define("THREADS", threads), entry, tile, threads, given }))
     }
 
     fn launch(&self, gpu: &Gpu, kernel: Kernel, pointers: Vec<Address>) -> Result<()> {
         let of_rows = self.dims(usize::from(kernel == Kernel::Keys));
         let (batches, heads, rows) = (of_rows[0], of_rows[1], of_rows[2]);
-        let grid = grid_of(gpu.driver().limits(), rows);
-        let tiles = rows.div_ceil(4 * grid);
-        let [flag, entry] = kernel.names();
-        let variant = self.variant(grid)?.define(flag, true);
+        let Method { program, entry, tile, threads, given } = self.method(gpu, kernel, rows)?;
+        let tiles = rows.div_ceil(tile);
         let mask = self.mask.map(|mask| mask.dtype);
         let flags = [("ADDS_MASK", mask.is_some_and(DType::is_float)), ("DROPOUT", self.of.dropout.is_some())];
-        let variant = variant.optional("MASK", mask).flags(flags);
-        let (variant, base) = with_base(variant, self.base)?;
+        let program = program.define(kernel.names()[0], true).optional("MASK", mask).flags(flags);
+        let (program, base) = with_base(program, self.base)?;
         let arguments = Arguments::new().pointers(pointers.iter().copied()).bytes(bytes(&self.ints(tiles)));
         let mut arguments = arguments.float(self.of.scale, DType::F32);
         if let Some(mask) = self.mask {
@@ -152,8 +195,8 @@ impl<'a> Problem<'a> {
             arguments = arguments.pointer(base.unwrap_or(pointers[0])).numbers(state_ints(state));
             arguments = arguments.int(threshold).float(scale, DType::F32);
         }
-        let geometry = Geometry::new([tiles * heads * batches, 1, 1], grid * grid);
-        gpu.launch(variant, entry, geometry, &arguments)
+        let geometry = Geometry { given, ..Geometry::new([tiles * heads * batches, 1, 1], threads) };
+        gpu.launch(program, entry, geometry, &arguments)
     }
 
     /// The sums by which the gradients of scores are shifted.
@@ -167,16 +210,23 @@ impl<'a> Problem<'a> {
     ) -> Result<()> {
         let [batches, heads, queries] = [0, 1, 2].map(|d| self.dims(0)[d]);
         let (rows, grid) = (batches * heads * queries, grid_of(gpu.driver().limits(), queries));
-        let variant = self.variant(grid)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
+        let program = self.variant(grid)?.define("DELTA", true).flag("HAS_DLSE", dlse.is_some());
         let dlse = dlse.map_or(Ok(delta), place)?;
         let arguments = Arguments::new().pointers([place(dy)?, dlse, place(o)?, delta]).bytes(bytes(&self.ints(1)));
-        gpu.launch(
-            variant,
-            "attention_delta",
-            Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid),
-            &arguments.int(rows),
-        )
+        let geometry = Geometry::new([rows.div_ceil(grid), 1, 1], grid * grid);
+        gpu.launch(program, "attention_delta", geometry, &arguments.int(rows))
     }
+}
+
+/// How a kernel is launched.
+struct Method {
+    program: Variant,
+    entry: &'static str,
+    /// Rows of a group.
+    tile: usize,
+    threads: usize,
+    /// Bytes of local memory that the launch gives.
+    given: usize,
 }
 
 /// The length of `p`.
@@ -192,6 +242,15 @@ fn grid_of(limits: &Limits, rows: usize) -> usize {
     if rows > 32 && limits.max_group >= 256 && limits.local_memory >= ROOM { 16 } else { 8 }
 }
 
+/// Attention with a mask and dropout.
+fn with_all(device: &Device, dtype: DType, dims: &[usize]) -> Result<()> {
+    differentiate(device, dtype, &[dims, dims, dims], |x| {
+        let mask = Some(zeros(x[0].device(), DType::Bool, &x[0].dims()[2..3])?);
+        let attention = Attention { mask, dropout: Some((0.1, Rng::new(0))), ..Attention::default() };
+        x[0].scaled_dot_product_attention(&x[1], &x[2], &attention)
+    })
+}
+
 /// Calls that together launch every kernel of the family.
 const EXAMPLES: &[Example] = &[
     |d, t| {
@@ -205,11 +264,7 @@ const EXAMPLES: &[Example] = &[
             x[0].scaled_dot_product_attention(&x[1], &x[2], &Attention::default())
         })
     },
-    |d, t| {
-        differentiate(d, t, &[&[2, 4, 8, 40], &[2, 4, 100, 40], &[2, 4, 100, 40]], |x| {
-            let mask = Some(zeros(x[0].device(), DType::Bool, &[100])?);
-            let attention = Attention { mask, dropout: Some((0.1, Rng::new(0))), ..Attention::default() };
-            x[0].scaled_dot_product_attention(&x[1], &x[2], &attention)
-        })
-    },
+    // Rows of whole words of 16 bytes, and of 8.
+    |d, t| with_all(d, t, &[2, 4, 100, 40]),
+    |d, t| with_all(d, t, &[2, 4, 8, 36]),
 ];

@@ -17,7 +17,7 @@ pub(super) fn ops() -> Vec<Op> {
             .slice(Slice::From(3))
             .fused()
             // Values of another width, and gradients of float masks, are computed by other ops, block by block.
-            .launches(48, 72)
+            .launches(32, 41)
             .finite(&["mask", "causal", "window"])
             .bench(benches()),
         multi_head(
@@ -25,22 +25,24 @@ pub(super) fn ops() -> Vec<Op> {
             |g| multi_head_case(g, false),
             |c| one(c.input("query")?.multi_head_attention(c.input("key")?, c.input("value")?, &multi_head_of(c)?)),
         )
-        .kernels(&["multi_head_attention_forward"]),
+        .kernels(&["multi_head_attention_forward"])
+        .launches(8, 34),
         multi_head(
             "cross_attention",
             |g| multi_head_case(g, true),
             |c| one(c.input("query")?.cross_attention(c.input("context")?, &multi_head_of(c)?)),
         )
-        .kernels(&["cross_attention_forward"]),
+        .kernels(&["cross_attention_forward"])
+        .launches(8, 30),
     ]
 }
 
 fn multi_head(name: &'static str, make: fn(&mut Gen) -> Case, run: fn(&Invocation<'_>) -> Result<Vec<Tensor>>) -> Op {
     Op::new(name, run, make)
         .class(Class::Stages)
+        .slice(Slice::From(2))
         .fused()
         .also(&["scaled_dot_product_attention", "linear"])
-        .launches(20, 40)
         .finite(&["mask", "causal", "key_padding_mask"])
 }
 
@@ -93,7 +95,8 @@ fn multi_head_case(g: &mut Gen, is_cross: bool) -> Case {
     // With one key, gradients of scores are differences of equal numbers.
     let (b, queries, keys) = (1 + g.below(2), 2 + g.side().min(40), 2 + g.side().min(40));
     let heads = 1 + g.below(2);
-    let width = heads * if g.is_large() { g.pick(&[8, 20]) } else { 1 + g.below(2) };
+    // The CPU's error in a row measures others': by chance it may be 0 in all of few elements.
+    let width = heads * if g.is_large() { g.pick(&[8, 20]) } else { 6 + g.below(3) };
     // Key and value have the query's width, or widths of their own.
     let is_packed = g.coin();
     let [of_key, of_value] = if is_packed { [width; 2] } else { [1 + g.below(3), 1 + g.below(3)] };

@@ -1,0 +1,376 @@
+// Attention on tensor cores: kernels of attention.c for f16 and bf16, with the same arguments, for rows of whole words of 16 bytes and
+// a positive scale. Products are summed in f32; weights, and gradients of scores, are rounded to T before the next product. Compute
+// capability 8.0 and later.
+//
+// A group has four waves. A wave computes BLOCKS x 16 rows of scores with 64 columns, keeps them in registers, and multiplies them with
+// 64 rows of the next factor. Tiles in local memory have rows of DIM elements. The words of a row are permuted by its number, so that
+// the words of eight rows, and the words of eight columns, are in different banks.
+//
+// THREADS: 128
+// ACC: f32
+// DIM: multiple of 64 up to 256, D rounded up
+// STEPS: D / 16, rounded up
+// BLOCKS: 1 or 2, blocks of 16 rows of a wave; 1 for all kernels but the first
+// OUTPUT, QUERIES, KEYS: flag, the kernel: attention_mma, attention_queries_mma, attention_keys_mma
+// T, INTS, MASK, ADDS_MASK, DROPOUT, BASE, p: as in attention.h
+
+#define TILE_K 32
+#include "matrix.h"
+
+// Rows of the factor that stays, and of those that change.
+#define TILE (64 * BLOCKS)
+#define OTHERS_TILE 64
+#include "attention.h"
+
+#define LOG2E 1.44269504f
+#define LN2 0.693147181f
+// Bytes of a tile.
+#define BYTES(rows) ((rows) * DIM * 2)
+// The first row of a wave's scores.
+#define OWN_ROW (LANE / 32 * 16 * BLOCKS)
+#define LINE (LANE % 8)
+#define BLOCK (LANE % 32 / 8)
+
+// The position of a word of a tile.
+FUNCTION u32 word_at_row(int row, int column) { return (u32)(row * (DIM / CHUNK) + (column / CHUNK ^ (row & 7))) * 16; }
+
+// Starts the copies of the first n rows. Rows and columns that are not in memory become 0.
+FUNCTION void copy_rows(LocalPlace to, Rows rows, int n, int width) {
+    EACH(i, n * STEPS * 2 / THREADS) {
+        int e = LANE + i * THREADS, row = e / (STEPS * 2), column = e % (STEPS * 2) * CHUNK;
+        int is_inside = row < rows.count && column < width;
+        copy_async(to + word_at_row(row, column), is_inside ? rows.x + (row * rows.step + column) : rows.x, is_inside ? 16 : 0);
+    }
+}
+
+// The operand of 16 rows and 16 columns.
+FUNCTION void load_rows(LocalPlace tile, int row, int column, u32 *out) {
+    load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * 8), 0, out);
+}
+
+// The operands of 16 rows, as columns of b, and 16 columns, as K.
+FUNCTION void load_as_columns(LocalPlace tile, int row, int column, u32 *out) {
+    load_blocks(tile + word_at_row(row + BLOCK / 2 * 8 + LINE, column + BLOCK % 2 * 8), 0, out);
+}
+
+// The operands of 16 rows, as K, and 16 columns.
+FUNCTION void load_columns(LocalPlace tile, int row, int column, u32 *out) {
+    load_blocks(tile + word_at_row(row + BLOCK % 2 * 8 + LINE, column + BLOCK / 2 * 8), 1, out);
+}
+
+// s = the products of this wave's rows of a and 64 rows of b.
+FUNCTION void multiply_rows(f32 s[BLOCKS][8][SUMS], LocalPlace a, LocalPlace b) {
+    EACH(i, BLOCKS) EACH(j, 8) EACH(r, SUMS) s[i][j][r] = 0;
+    EACH(d, STEPS) {
+        u32 va[BLOCKS][4];
+        EACH(i, BLOCKS) load_rows(a, OWN_ROW + i * 16, d * 16, va[i]);
+        EACH(j, 4) {
+            u32 vb[4];
+            load_as_columns(b, j * 16, d * 16, vb);
+            EACH(i, BLOCKS) {
+                multiply(s[i][2 * j], va[i], vb);
+                multiply(s[i][2 * j + 1], va[i], vb + 2);
+            }
+        }
+    }
+}
+
+FUNCTION u32 pack(f32 low, f32 high) {
+    union {
+        u32 word;
+        S each[2];
+    } pair;
+    STORE(T, pair.each, 0, low);
+    STORE(T, pair.each, 1, high);
+    return pair.word;
+}
+
+// sums += s, rounded, times 64 rows of b.
+FUNCTION void add_product(f32 sums[BLOCKS][2 * STEPS][SUMS], f32 s[BLOCKS][8][SUMS], LocalPlace b) {
+    EACH(k, 4) {
+        u32 va[BLOCKS][4];
+        EACH(i, BLOCKS) EACH(r, 4) va[i][r] = pack(s[i][2 * k + r / 2][r % 2 * 2], s[i][2 * k + r / 2][r % 2 * 2 + 1]);
+        EACH(n, STEPS) {
+            u32 vb[4];
+            load_columns(b, k * 16, n * 16, vb);
+            EACH(i, BLOCKS) {
+                multiply(sums[i][2 * n], va[i], vb);
+                multiply(sums[i][2 * n + 1], va[i], vb + 2);
+            }
+        }
+    }
+}
+
+FUNCTION void put_sums(GLOBAL S *to, f32 sums[BLOCKS][2 * STEPS][SUMS], int rows, int width, f32 factor) {
+    EACH(i, BLOCKS) EACH(half, 2) {
+        int row = OWN_ROW + i * 16 + RESULT_ROW(half);
+        if (row >= rows) continue;
+        EACH(n, 2 * STEPS) {
+            int column = n * 8 + RESULT_COLUMN;
+            f32 *v = sums[i][n] + half * 2;
+            if (column < width) *(GLOBAL u32 *)(to + ((i64)row * width + column)) = pack(v[0] * factor, v[1] * factor);
+        }
+    }
+}
+
+// 1 if all keys of a tile are there, and all queries of the other tile attend to them. Results of queries that are not there are not
+// written, and their weights in sums are 0.
+FUNCTION int is_whole(Ints p, int query, int n_queries, int key, int n_keys) {
+#ifdef MASK
+    return 0;
+#else
+    int first = key - (query + n_queries - 1), last = key + n_keys - 1 - query;
+    return key + n_keys <= (int)p.v[1] && first >= (int)p.v[6] && last <= (int)p.v[7];
+#endif
+}
+
+#ifdef DROPOUT
+// 1 if a weight is kept, 0 if not. `kept` is the factor of sums in f32: rounded with a weight, it would be another factor.
+FUNCTION f32 is_kept(i64 element DROPOUT_ARGUMENTS) {
+    Draws draws = draws_of(base, (u64)offset + (u64)(element >> 2), seed, stream);
+    u32 low = element & 1 ? draws.v[1] : draws.v[0], high = element & 1 ? draws.v[3] : draws.v[2];
+    return (element & 2 ? high : low) <= (u32)(threshold - 1) ? 1.0f : 0.0f;
+}
+#define FACTOR kept
+#else
+#define FACTOR 1.0f
+#endif
+
+#ifdef OUTPUT
+KERNEL(attention_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL S *o, GLOBAL A *lse, Ints p,
+                      A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+    SHARED_GIVEN(u32x4, tiles, BYTES(TILE + 2 * OTHERS_TILE) / 16);
+    LocalPlace at_q = local_place(tiles), at_k = at_q + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
+    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
+    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
+    int query = (int)tile * TILE;
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
+    int key = query + (int)p.v[6] > 0 ? query + (int)p.v[6] : 0, end = query + of_q.count + (int)p.v[7];
+    if (end > keys) end = keys;
+#ifdef MASK
+    f32 slope = LOG2E;
+#else
+    f32 slope = scale * LOG2E;
+#endif
+
+    f32 sums[BLOCKS][2 * STEPS][SUMS], largest[BLOCKS][2], total[BLOCKS][2];
+    EACH(i, BLOCKS) {
+        EACH(n, 2 * STEPS) EACH(r, SUMS) sums[i][n][r] = 0;
+        EACH(half, 2) {
+            largest[i][half] = LOWEST;
+            total[i][half] = 0;
+        }
+    }
+    if (key < end) {
+        copy_rows(at_q, of_q, TILE, width);
+        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        end_group_of_copies();
+    }
+    for (; key < end; key += OTHERS_TILE) {
+        // The keys are there, and all threads have finished with the values before.
+        wait_for_copies(0);
+        BARRIER();
+        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        end_group_of_copies();
+        f32 s[BLOCKS][8][SUMS];
+        multiply_rows(s, at_q, at_k);
+        // The values are there, and all threads have finished with the keys.
+        wait_for_copies(0);
+        BARRIER();
+        if (key + OTHERS_TILE < end) {
+            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key + OTHERS_TILE, keys), OTHERS_TILE, width);
+            end_group_of_copies();
+        }
+        if (!is_whole(p, query, TILE, key, OTHERS_TILE)) {
+            EACH(i, BLOCKS) EACH(j, 8) EACH(r, SUMS) {
+                int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
+#ifdef MASK
+                s[i][j][r] *= scale;
+#endif
+                s[i][j][r] = masked(s[i][j][r], p, batch, head, own_query, own_key MASK_VALUES);
+            }
+        }
+        EACH(i, BLOCKS) EACH(half, 2) {
+            f32 next = largest[i][half];
+            EACH(j, 8) EACH(r, 2) next = LARGER(next, s[i][j][half * 2 + r]);
+            for (int by = 1; by < 4; by *= 2) {
+                f32 other = from_lane(next, by);
+                next = LARGER(next, other);
+            }
+            // Rows without a score above -infinity have weights of 0.
+            f32 shift = next == LOWEST ? 0.0f : next * slope;
+            f32 factor = largest[i][half] == next ? 1.0f : exp2_near_(largest[i][half] * slope - shift);
+            largest[i][half] = next;
+            total[i][half] *= factor;
+            EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][half * 2 + r] *= factor;
+            EACH(j, 8) EACH(r, 2) {
+                f32 *weight = s[i][j] + (half * 2 + r);
+                *weight = exp2_near_(fma_(*weight, slope, -shift));
+                total[i][half] += *weight;
+#ifdef DROPOUT
+                int own_query = query + OWN_ROW + i * 16 + RESULT_ROW(half), own_key = key + j * 8 + RESULT_COLUMN + r;
+                *weight *= is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
+#endif
+            }
+        }
+        add_product(sums, s, at_v);
+    }
+    i64 row = (batch * heads + head) * queries + query;
+    EACH(i, BLOCKS) EACH(half, 2) {
+        for (int by = 1; by < 4; by *= 2) {
+            f32 other = from_lane(total[i][half], by);
+            total[i][half] += other;
+        }
+        int is_empty = total[i][half] == 0, own = OWN_ROW + i * 16 + RESULT_ROW(half);
+        f32 share = is_empty ? 1.0f : FACTOR / total[i][half];
+        EACH(n, 2 * STEPS) EACH(r, 2) sums[i][n][half * 2 + r] *= share;
+        if (LANE % 4 == 0 && own < of_q.count)
+            lse[row + own] = is_empty ? LOWEST : LN2 * fma_(largest[i][half], slope, log2_(total[i][half]));
+    }
+    put_sums(o + row * width, sums, of_q.count, width, 1);
+}
+#endif
+
+#if defined(QUERIES) || defined(KEYS)
+// The weight of a score in a row whose sum has this logarithm, in units of a logarithm to base 2.
+FUNCTION f32 weight(f32 score, f32 slope, f32 lse) { return lse == LOWEST ? 0.0f : exp2_near_(fma_(score, slope, -lse)); }
+#endif
+
+#ifdef QUERIES
+KERNEL(attention_queries_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
+                              GLOBAL const A *delta, GLOBAL S *dq, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+    SHARED_GIVEN(u32x4, tiles, BYTES(2 * TILE + 2 * OTHERS_TILE) / 16);
+    LocalPlace at_q = local_place(tiles), at_dy = at_q + BYTES(TILE);
+    LocalPlace at_k = at_dy + BYTES(TILE), at_v = at_k + BYTES(OTHERS_TILE);
+    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    i64 heads = p.v[3], n_tiles = p.v[5], tile = n_tiles - 1 - GROUP % n_tiles, head = GROUP / n_tiles % heads;
+    i64 batch = GROUP / n_tiles / heads, key_head = head / p.v[4];
+    int query = (int)tile * TILE;
+    Rows of_q = rows_of(q, p, QUERY_STRIDES, batch, head, query, queries);
+    int key = query + (int)p.v[6] > 0 ? query + (int)p.v[6] : 0, end = query + of_q.count + (int)p.v[7];
+    if (end > keys) end = keys;
+    i64 row = (batch * heads + head) * queries + query;
+#ifdef MASK
+    f32 slope = LOG2E;
+#else
+    f32 slope = scale * LOG2E;
+#endif
+
+    f32 sums[1][2 * STEPS][SUMS], own_lse[2], own_delta[2];
+    EACH(n, 2 * STEPS) EACH(r, SUMS) sums[0][n][r] = 0;
+    EACH(half, 2) {
+        int own = OWN_ROW + RESULT_ROW(half), is_inside = own < of_q.count;
+        own_lse[half] = is_inside ? lse[row + own] * LOG2E : LOWEST;
+        own_delta[half] = is_inside ? delta[row + own] : 0.0f;
+    }
+    if (key < end) {
+        copy_rows(at_q, of_q, TILE, width);
+        copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, query, queries), TILE, width);
+        copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys), OTHERS_TILE, width);
+        end_group_of_copies();
+    }
+    for (; key < end; key += OTHERS_TILE) {
+        wait_for_copies(0);
+        BARRIER();
+        f32 s[1][8][SUMS], dp[1][8][SUMS];
+        multiply_rows(s, at_q, at_k);
+        multiply_rows(dp, at_dy, at_v);
+        // All threads have finished with the values.
+        BARRIER();
+        int has_next = key + OTHERS_TILE < end;
+        if (has_next) copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key + OTHERS_TILE, keys), OTHERS_TILE, width);
+        int is_masked = !is_whole(p, query, TILE, key, OTHERS_TILE);
+        EACH(j, 8) EACH(r, SUMS) {
+            int own_query = query + OWN_ROW + RESULT_ROW(r / 2), own_key = key + j * 8 + RESULT_COLUMN + r % 2;
+            f32 score = s[0][j][r], dw = dp[0][j][r];
+#ifdef MASK
+            score *= scale;
+#endif
+            if (is_masked) score = masked(score, p, batch, head, own_query, own_key MASK_VALUES);
+#ifdef DROPOUT
+            dw *= kept * is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
+#endif
+            s[0][j][r] = weight(score, slope, own_lse[r / 2]) * (dw - own_delta[r / 2]);
+        }
+        add_product(sums, s, at_k);
+        // All threads have finished with the keys.
+        BARRIER();
+        if (has_next) {
+            copy_rows(at_k, rows_of(k, p, KEY_STRIDES, batch, key_head, key + OTHERS_TILE, keys), OTHERS_TILE, width);
+            end_group_of_copies();
+        }
+    }
+    put_sums(dq + row * width, sums, of_q.count, width, scale);
+}
+#endif
+
+#ifdef KEYS
+KERNEL(attention_keys_mma)(GLOBAL const S *q, GLOBAL const S *k, GLOBAL const S *v, GLOBAL const S *dy, GLOBAL const A *lse,
+                           GLOBAL const A *delta, GLOBAL S *dk, GLOBAL S *dv, Ints p, A scale MASK_ARGUMENTS DROPOUT_ARGUMENTS) {
+    SHARED_GIVEN(u32x4, tiles, BYTES(2 * TILE + 2 * OTHERS_TILE) / 16);
+    LocalPlace at_k = local_place(tiles), at_v = at_k + BYTES(TILE);
+    LocalPlace at_q = at_v + BYTES(TILE), at_dy = at_q + BYTES(OTHERS_TILE);
+    int queries = (int)p.v[0], keys = (int)p.v[1], width = (int)p.v[2];
+    i64 heads = p.v[3] / p.v[4], n_tiles = p.v[5], tile = GROUP % n_tiles, key_head = GROUP / n_tiles % heads;
+    i64 batch = GROUP / n_tiles / heads;
+    int key = (int)tile * TILE;
+    Rows of_k = rows_of(k, p, KEY_STRIDES, batch, key_head, key, keys);
+    int start = key - (int)p.v[7] > 0 ? key - (int)p.v[7] : 0, end = key + of_k.count - (int)p.v[6];
+    if (end > queries) end = queries;
+#ifdef MASK
+    f32 slope = LOG2E;
+#else
+    f32 slope = scale * LOG2E;
+#endif
+
+    f32 sums_k[1][2 * STEPS][SUMS], sums_v[1][2 * STEPS][SUMS];
+    EACH(n, 2 * STEPS) EACH(r, SUMS) sums_k[0][n][r] = sums_v[0][n][r] = 0;
+    copy_rows(at_k, of_k, TILE, width);
+    copy_rows(at_v, rows_of(v, p, VALUE_STRIDES, batch, key_head, key, keys), TILE, width);
+    end_group_of_copies();
+    for (i64 head = key_head * p.v[4]; head < (key_head + 1) * p.v[4]; head++) {
+        i64 row = (batch * p.v[3] + head) * queries;
+        for (int query = start; query < end; query += OTHERS_TILE) {
+            // All threads have finished with the queries before.
+            BARRIER();
+            copy_rows(at_q, rows_of(q, p, QUERY_STRIDES, batch, head, query, queries), OTHERS_TILE, width);
+            copy_rows(at_dy, rows_of(dy, p, DY_STRIDES, batch, head, query, queries), OTHERS_TILE, width);
+            end_group_of_copies();
+            wait_for_copies(0);
+            BARRIER();
+            // Their rows are keys, their columns queries.
+            f32 s[1][8][SUMS], dp[1][8][SUMS];
+            multiply_rows(s, at_k, at_q);
+            multiply_rows(dp, at_v, at_dy);
+            int is_masked = !is_whole(p, query, OTHERS_TILE, key, TILE);
+            EACH(j, 8) EACH(r, SUMS) {
+                int own_query = query + j * 8 + RESULT_COLUMN + r % 2, own_key = key + OWN_ROW + RESULT_ROW(r / 2);
+                int is_inside = own_query < queries;
+                f32 own_lse = is_inside ? lse[row + own_query] * LOG2E : LOWEST;
+                f32 own_delta = is_inside ? delta[row + own_query] : 0.0f, score = s[0][j][r], dw = dp[0][j][r];
+#ifdef MASK
+                score *= scale;
+#endif
+                if (is_masked) score = masked(score, p, batch, head, own_query, own_key MASK_VALUES);
+                f32 share = weight(score, slope, own_lse);
+#ifdef DROPOUT
+                f32 is_one = is_kept(ELEMENT(own_query, own_key) DROPOUT_VALUES);
+                s[0][j][r] = share * is_one;
+                dw *= kept * is_one;
+#else
+                s[0][j][r] = share;
+#endif
+                dp[0][j][r] = share * (dw - own_delta);
+            }
+            add_product(sums_v, s, at_dy);
+            add_product(sums_k, dp, at_q);
+        }
+    }
+    wait_for_copies(0);
+    i64 row = (batch * heads + key_head) * keys + key;
+    put_sums(dk + row * width, sums_k, of_k.count, width, scale);
+    put_sums(dv + row * width, sums_v, of_k.count, width, FACTOR);
+}
+#endif

@@ -1,0 +1,195 @@
+//! Attention over several tiles of queries and keys, which generated cases are too small for: results and gradients against f64.
+
+use isograd::ops::{Attention, Causal};
+use isograd::tape::{BackwardOptions, grad_from};
+use isograd::{DType, Device, Result, Rng, Tensor};
+use isograd_tests::cpu;
+use isograd_tests::harness::{self, text, trial};
+
+type Outcome = std::result::Result<(), String>;
+
+const OP: &str = "scaled_dot_product_attention";
+
+fn main() {
+    harness::main(|device| {
+        let at = device.clone();
+        let mut all = vec![trial(device, OP, "launches_of_both_passes", move || launches(&at).map_err(text)?)];
+        for (name, problem) in problems() {
+            for (dtype, label) in [(DType::F16, "f16"), (DType::BF16, "bf16"), (DType::F32, "f32")] {
+                let (at, problem) = (device.clone(), problem.clone());
+                let check = move || is_near(&problem, dtype, &at).map_err(text)?;
+                all.push(trial(device, OP, &format!("{name}::{label}"), check));
+            }
+        }
+        all
+    });
+}
+
+/// A mask of a problem.
+#[derive(Clone, Copy)]
+enum Mask {
+    None,
+    /// Bool, `[Tq, Tk]`.
+    Bool,
+    /// Floats, `[Hq, 1, Tk]`, with some of -infinity. The last query head attends to no key.
+    Float,
+}
+
+#[derive(Clone)]
+struct Problem {
+    /// B, Hq, Tq, D.
+    queries: [usize; 4],
+    /// Hk, Tk.
+    keys: [usize; 2],
+    causal: Causal,
+    window: Option<[usize; 2]>,
+    mask: Mask,
+    dropout: f64,
+    /// True if the logarithms have a gradient.
+    has_dlse: bool,
+}
+
+/// 64 or 128 queries and 64 keys are a tile of matrix units; 64 or 32 of each are a tile elsewhere.
+fn problems() -> Vec<(&'static str, Problem)> {
+    let full = Problem {
+        queries: [1, 2, 150, 64],
+        keys: [2, 137],
+        causal: Causal::None,
+        window: None,
+        mask: Mask::None,
+        dropout: 0.0,
+        has_dlse: false,
+    };
+    vec![
+        ("tiles", full.clone()),
+        ("tiles_of_wide_rows", Problem { queries: [1, 1, 70, 128], keys: [1, 131], ..full.clone() }),
+        ("tiles_of_the_widest_rows", Problem { queries: [1, 1, 70, 256], keys: [1, 67], ..full.clone() }),
+        ("tiles_of_padded_rows", Problem { queries: [2, 1, 66, 40], keys: [1, 130], has_dlse: true, ..full.clone() }),
+        ("tiles_of_grouped_queries", Problem { queries: [2, 4, 65, 16], keys: [2, 96], ..full.clone() }),
+        ("tiles_before_a_query", Problem { causal: Causal::TopLeft, has_dlse: true, ..full.clone() }),
+        (
+            "tiles_before_the_last_query",
+            Problem { queries: [1, 2, 70, 64], keys: [1, 201], causal: Causal::BottomRight, ..full.clone() },
+        ),
+        (
+            "queries_without_keys",
+            Problem { queries: [1, 1, 201, 32], keys: [1, 70], causal: Causal::BottomRight, ..full.clone() },
+        ),
+        (
+            "tiles_of_a_window",
+            Problem { queries: [1, 1, 260, 16], keys: [1, 260], window: Some([40, 20]), ..full.clone() },
+        ),
+        ("tiles_of_a_mask", Problem { queries: [1, 1, 130, 64], keys: [1, 72], mask: Mask::Bool, ..full.clone() }),
+        (
+            "tiles_of_an_added_mask",
+            Problem { queries: [1, 3, 66, 32], keys: [1, 130], mask: Mask::Float, has_dlse: true, ..full.clone() },
+        ),
+        (
+            "tiles_with_dropout",
+            Problem { queries: [2, 2, 131, 32], keys: [1, 67], dropout: 0.3, causal: Causal::TopLeft, ..full },
+        ),
+    ]
+}
+
+impl Problem {
+    /// q, k, v, dy and the gradient of the logarithms, rounded to a dtype, in f64. The rows of q, k and v are not contiguous.
+    fn operands(&self, dtype: DType) -> Result<[Tensor; 5]> {
+        let ([b, heads, queries, width], [of_keys, keys]) = (self.queries, self.keys);
+        let normal = |shape: &[usize], seed| {
+            let x = Tensor::randn(shape, 0.0, 1.0, DType::F64, &cpu(), &Rng::new(seed))?;
+            x.cast(dtype)?.cast(DType::F64)
+        };
+        let rows = |heads, n, seed| normal(&[b, n, heads, width], seed)?.transpose(1, 2);
+        let dlse = normal(&[b, heads, queries], 5)?;
+        Ok([rows(heads, queries, 1)?, rows(of_keys, keys, 2)?, rows(of_keys, keys, 3)?, rows(heads, queries, 4)?, dlse])
+    }
+
+    fn mask(&self, device: &Device) -> Result<Option<Tensor>> {
+        let ([_, heads, queries, _], [_, keys]) = (self.queries, self.keys);
+        let draw = |shape: &[usize]| Tensor::rand(shape, 0.0, 1.0, DType::F32, &cpu(), &Rng::new(6));
+        let mask = match self.mask {
+            Mask::None => return Ok(None),
+            Mask::Bool => draw(&[queries, keys])?.lt_scalar(0.6)?,
+            Mask::Float => {
+                let drawn = draw(&[heads, 1, keys])?;
+                let some = drawn.lt_scalar(0.8)?.where_scalar(&drawn, f64::NEG_INFINITY)?;
+                let none = Tensor::full(&[1, 1, keys], f64::NEG_INFINITY, DType::F32, &cpu())?;
+                Tensor::concat(&[&some.narrow(0, 0, heads - 1)?, &none], 0)?
+            }
+        };
+        mask.to_device(device).map(Some)
+    }
+
+    /// The result, the logarithms, and the gradients of q, k and v.
+    fn run(&self, operands: &[Tensor; 5], dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
+        let to = |x: &Tensor, dtype| x.cast(dtype)?.to_device(device);
+        let [q, k, v] = [0, 1, 2].map(|i| to(&operands[i], dtype).and_then(|x| x.leaf()));
+        let [q, k, v] = [q?, k?, v?];
+        let attention = Attention {
+            mask: self.mask(device)?,
+            causal: self.causal,
+            dropout: (self.dropout > 0.0).then(|| (self.dropout, Rng::new(7))),
+            window: self.window,
+            ..Attention::default()
+        };
+        let (o, lse) = q.scaled_dot_product_attention_with_lse(&k, &v, &attention)?;
+        let mut roots = vec![(&o, to(&operands[3], dtype)?)];
+        if self.has_dlse {
+            roots.push((&lse, to(&operands[4], lse.dtype())?));
+        }
+        let found = grad_from(&roots, &[&q, &k, &v], BackwardOptions::default())?;
+        Ok([o.detach(), lse.detach()].into_iter().chain(found).collect())
+    }
+}
+
+/// A result is as near as roundings of its terms to the dtype leave it: the error's root mean square is within two roundings of the
+/// result's, and no error exceeds eight roundings of the largest result.
+fn is_near(problem: &Problem, dtype: DType, device: &Device) -> Result<Outcome> {
+    let operands = problem.operands(dtype)?;
+    let (near, exact) = (problem.run(&operands, dtype, device)?, problem.run(&operands, DType::F64, &cpu())?);
+    for (name, (near, exact)) in ["o", "lse", "dq", "dk", "dv"].iter().zip(near.iter().zip(&exact)) {
+        let (near, exact, unit) = (near.to_f64_vec()?, exact.to_f64_vec()?, unit(near.dtype()));
+        // Logarithms of -infinity are equal.
+        let error: Vec<f64> = near.iter().zip(&exact).map(|(a, b)| if a == b { 0.0 } else { a - b }).collect();
+        let exact: Vec<f64> = exact.into_iter().filter(|x| x.is_finite()).collect();
+        let found = [mean(&error) / mean(&exact), most(&error) / most(&exact)].map(|e| e / unit);
+        if !(found[0] <= 2.0 && found[1] <= 8.0) {
+            return Ok(Err(format!("{name} is off by {found:?} roundings, in the mean and at most")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// One kernel computes the result. One computes sums of queries, one the gradient of q, and one those of k and v.
+fn launches(device: &Device) -> Result<Outcome> {
+    let device = &harness::private(device);
+    let count = || device.backend().launch_count();
+    if count().is_none() {
+        return Ok(Ok(()));
+    }
+    let leaf = |heads: usize| Tensor::zeros((1, heads, 40, 24), DType::F32, device)?.leaf();
+    let (q, k, v, dy) = (leaf(4)?, leaf(2)?, leaf(2)?, leaf(4)?.detach());
+    let start = count().unwrap_or_default();
+    let y = q.scaled_dot_product_attention(&k, &v, &Attention { causal: Causal::TopLeft, ..Attention::default() })?;
+    let middle = count().unwrap_or_default();
+    grad_from(&[(&y, dy)], &[&q, &k, &v], BackwardOptions::default())?;
+    let found = [middle - start, count().unwrap_or_default() - middle];
+    Ok(if found == [1, 3] { Ok(()) } else { Err(format!("{found:?} launches, expected [1, 3]")) })
+}
+
+/// A rounding of 1. Sums and functions in f32 have more than one.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        _ => 8.0 * 2f64.powi(-24),
+    }
+}
+
+fn mean(x: &[f64]) -> f64 {
+    (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt()
+}
+
+fn most(x: &[f64]) -> f64 {
+    x.iter().fold(0.0, |most: f64, x| most.max(x.abs()))
+}
