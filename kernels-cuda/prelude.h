@@ -29,6 +29,8 @@ typedef uint4 u32x4;
 // Local memory whose size the launch sets. At most one in a kernel.
 #define SHARED_GIVEN(type, name, n) extern __shared__ type name[]
 #define BARRIER() __syncthreads()
+// The group also sees its writes to global memory.
+#define GLOBAL_BARRIER() __syncthreads()
 #ifndef SIMT
 #define WAVE_BARRIER() __syncwarp()
 #endif

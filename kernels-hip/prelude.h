@@ -28,6 +28,8 @@ typedef double f64;
     extern __shared__ __attribute__((aligned(16))) u8 isograd_given[]; \
     type *name = (type *)isograd_given
 #define BARRIER() __syncthreads()
+// The group also sees its writes to global memory.
+#define GLOBAL_BARRIER() __syncthreads()
 // There is no pragma that all compilers accept. The driver compiles a source that has this as a line without contraction. fma_ is
 // not affected.
 #define CONTRACT_OFF

@@ -131,6 +131,8 @@ FUNCTION __attribute__((overloadable)) void set_parts(u32 *parts, u32x4 word) {
 #define SHARED(type, name, n) __local type name[n]
 #define SHARED_GIVEN SHARED
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+// The group also sees its writes to global memory.
+#define GLOBAL_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
 // A pointer from an address that was read from memory.
 #define POINTER(type, bits) ((GLOBAL type *)(u64)(bits))
 #define CONTRACT_OFF _Pragma("OPENCL FP_CONTRACT OFF")

@@ -5,6 +5,8 @@
 // ACC: f32 or f64, dtype of the arithmetic
 // CENTERED: flag, the mean is subtracted
 // WEIGHT, BIAS: flags, there is a weight, a bias
+// ACTIVATION: name of a function of one operand, which precedes this file and is applied to the result
+// RESIDUAL: flag, a residual is added to x, and the rounded sum is written to `stream` and normalised
 // PIECE: u16 .. u32x4, type of the words in which weight and bias are read; needs WHOLE
 // CHANNELS: flag, rows are `groups` groups of channels with `inner` elements each; a channel has one weight and bias
 // ALIKE: flag, with CHANNELS, the elements of a word belong to the same channel
@@ -14,6 +16,9 @@
 // MOMENTUM: flag, with UPDATED, a batch has the weight `momentum`; otherwise all batches have the same weight
 // BACKWARD: flag, the gradient; needs WHOLE
 // DX, PARAMETERS: flags, with BACKWARD, the gradients that are wanted
+// SLOPE: with BACKWARD, name of a function of dy and of the activation's argument, which precedes this file: the argument's gradient
+// OF_RESULT: flag, with SLOPE, the function reads the activation's result, of which only the sign matters
+// ADDED: flag, with BACKWARD, a further gradient is added to dx
 // WIDE: flag, positions have 64 bits
 // the other defines of rows in common.h
 
@@ -65,6 +70,16 @@ FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) 
 #endif
 }
 
+#ifdef ACTIVATION
+FUNCTION A activate(A v) {
+    A y;
+    ACTIVATION(v, &y);
+    return y;
+}
+#else
+#define activate(v) (v)
+#endif
+
 // Adds to the sums of differences from the mean and of their squares.
 FUNCTION void add_deviations(A *sums, const A *v, A mean, int is_inside) {
     A part = 0, squares = 0;
@@ -89,6 +104,7 @@ FUNCTION void put_normalised(GLOBAL S *y, A *v, GLOBAL const SP *weight, GLOBAL 
     parameters_of(p, bias, at, w, inner);
     EACH_ELEMENT(j) v[j] += p[j];
 #endif
+    EACH_ELEMENT(j) v[j] = activate(v[j]);
     put_numbers(y, v, at, w);
 }
 
@@ -105,8 +121,30 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
 #ifdef BIAS
     v += LOAD(P, bias, PARAMETER(at.edge, inner));
 #endif
-    put_edge(y, v, at);
+    put_edge(y, activate(v), at);
 }
+
+#ifdef RESIDUAL
+#define STREAM GLOBAL const S *residual, GLOBAL S *stream,
+
+// Adds a word of the residual to a word of x, rounds the sum, and writes it.
+FUNCTION void add_word(Read *r, Read other, GLOBAL S *stream, Row at, idx w, int is_written) {
+    Read sum;
+    EACH_ELEMENT(j) STORE(T, sum.each, j, (A)LOAD(T, r->each, j) + (A)LOAD(T, other.each, j));
+    if (is_written && w < at.words) *(GLOBAL WORD *)(stream + (at.first + POSITION(at, w, 0))) = sum.all;
+    SET_WORD((*r), sum.all);
+}
+
+FUNCTION A add_edge(A v, GLOBAL const S *residual, GLOBAL S *stream, Row at, int is_written) {
+    if (at.edge < 0) return v;
+    S sum[1];
+    STORE(T, sum, 0, v + (A)LOAD(T, residual, at.first + at.edge));
+    if (is_written) stream[at.first + at.edge] = sum[0];
+    return (A)LOAD(T, sum, 0);
+}
+#else
+#define STREAM
+#endif
 
 // Sums over rows. The first, with CENTERED, is the sum of differences from a mean.
 #ifdef CENTERED
@@ -125,7 +163,7 @@ FUNCTION void put_normalised_edge(GLOBAL S *y, A v, GLOBAL const SP *weight, GLO
 #endif
 
 KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, GLOBAL S *y, GLOBAL A *means,
-             GLOBAL A *rstds, INDEXED i64 rows, i64 extent, i64 groups, i64 inner, A eps, GLOBAL i64 *status) {
+             GLOBAL A *rstds, INDEXED STREAM i64 rows, i64 extent, i64 groups, i64 inner, A eps, GLOBAL i64 *status) {
 #ifdef UPDATED
     LET_NEXT_START();
 #endif
@@ -146,6 +184,11 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
             Read r[BATCH];
             A n[VECTOR];
             read_batch(r, from, at, b);
+#ifdef RESIDUAL
+            Read other[BATCH];
+            read_batch(other, residual, at, b);
+            EACH_OF_BATCH(u) add_word(&r[u], other[u], stream, at, BATCH_WORD(b, u), row < rows);
+#endif
             hold_batch(held, r, b);
             EACH_OF_BATCH(u) {
                 numbers_of(n, r[u], BATCH_WORD(b, u) < at.words, 0);
@@ -158,8 +201,22 @@ KERNEL(norm)(GLOBAL const S *x, GLOBAL const SP *weight, GLOBAL const SP *bias, 
         }
         mean = others.sum;
 #endif
+#ifdef RESIDUAL
+        Read kept[PER], others_kept[PER];
+        read_kept(kept, from, at);
+        read_kept(others_kept, residual, at);
+        EACH_KEPT(turn) {
+            add_word(&kept[turn], others_kept[turn], stream, at, KEPT_WORD(turn), row < rows);
+            numbers_of(v[turn], kept[turn], IS_KEPT(at, turn), 0);
+        }
+        A edge = add_edge(edge_of(from, at, 0), residual, stream, at, row < rows);
+        // Further readings are of the sum. A team without a row has not written it; its results are not used.
+        from = row < rows ? stream : x;
+        GLOBAL_BARRIER();
+#else
         keep(v, from, at, 0);
         A edge = edge_of(from, at, 0);
+#endif
 #ifdef CENTERED
         EACH_KEPT(turn) EACH_ELEMENT(j) mean += v[turn][j];
         mean = team_join_one(mean + edge, SIDE(SUMS), JOIN_TO_SUM) / (A)extent;
@@ -232,11 +289,40 @@ FUNCTION void slopes_of(A *sums, const A *dy, A *x, const A *weight, A mean, A r
 }
 
 // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
-FUNCTION void put_slopes(GLOBAL S *dx, const A *dy, const A *x, const A *weight, const A *sums, A rstd, Row at, idx w) {
-    A d[VECTOR];
+FUNCTION void slopes_to(A *d, const A *dy, const A *x, const A *weight, const A *sums, A rstd) {
     EACH_ELEMENT(j) d[j] = rstd * (dy[j] * weight[j] - sums[1] - x[j] * sums[0]);
-    put_numbers(dx, d, at, w);
 }
+
+#ifdef SLOPE
+#define FURTHER GLOBAL const SP *bias,
+
+FUNCTION void biases_of(A *v, GLOBAL const SP *bias, Row at, idx w) {
+#ifdef BIAS
+    parameters_of(v, bias, at, w, 1);
+#else
+    EACH_ELEMENT(j) v[j] = 0;
+#endif
+}
+
+// dy becomes the gradient of the activation's argument, xhat weight + bias.
+FUNCTION void argument_slopes(A *dy, const A *x, const A *weight, const A *bias, A mean, A rstd, int is_inside) {
+    EACH_ELEMENT(j) {
+        A argument = STANDARDISED(x[j], mean, rstd) * weight[j] + bias[j], slope;
+#ifdef OF_RESULT
+        // As the forward kernel rounds its result.
+        S result[1];
+        STORE(T, result, 0, argument);
+        argument = (A)LOAD(T, result, 0);
+#endif
+        SLOPE(dy[j], argument, &slope);
+        dy[j] = is_inside ? slope : (A)0;
+    }
+}
+#elif defined(ADDED)
+#define FURTHER GLOBAL const S *added,
+#else
+#define FURTHER
+#endif
 
 FUNCTION void weights_of(A *v, GLOBAL const SP *weight, Row at, idx w) {
 #ifdef WEIGHT
@@ -259,7 +345,7 @@ LOCAL_FUNCTION void joined_sums(A *sums, LOCAL A *shared, i64 extent) {
 // Both gradients in one pass over the rows. A thread has the same columns of all of its rows. It sums the gradients of their
 // parameters in registers or, if there are many columns, in the group's row of `weights` and `biases`.
 KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *means, GLOBAL const A *rstds,
-                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, INDEXED i64 rows,
+                      GLOBAL const SP *weight, GLOBAL S *dx, GLOBAL A *weights, GLOBAL A *biases, INDEXED FURTHER i64 rows,
                       i64 extent) {
     JOINS(2);
 #if TEAMS > 1 && defined(PARAMETERS)
@@ -273,6 +359,10 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
         weights_of(ws[turn], weight, at, KEPT_WORD(turn));
         EACH_ELEMENT(j) dw[turn][j] = db[turn][j] = 0;
     }
+#ifdef SLOPE
+    A bs[PER][VECTOR];
+    EACH_KEPT(turn) biases_of(bs[turn], bias, at, KEPT_WORD(turn));
+#endif
     read_kept(gs, g, at);
     read_kept(xs, SOURCE(x, at), at);
     EACH_ROW(row) {
@@ -289,6 +379,13 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
         rstd = rstds[at.row];
         read_kept(gs, g, at);
         read_kept(xs, SOURCE(x, at), at);
+#ifdef ADDED
+        Read more[PER];
+        read_kept(more, added, here);
+#endif
+#ifdef SLOPE
+        EACH_KEPT(turn) argument_slopes(dy[turn], n[turn], ws[turn], bs[turn], m, s, IS_KEPT(here, turn));
+#endif
         EACH_KEPT(turn) slopes_of(sums, dy[turn], n[turn], ws[turn], m, s);
 #ifdef PARAMETERS
         if (row < rows) {
@@ -309,6 +406,11 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
                 numbers_of(p, a[u], w < here.words, 0);
                 numbers_of(q, c[u], w < here.words, 0);
                 weights_of(r, weight, here, w);
+#ifdef SLOPE
+                A o[VECTOR];
+                biases_of(o, bias, here, w);
+                argument_slopes(p, q, r, o, m, s, w < here.words);
+#endif
                 slopes_of(sums, p, q, r, m, s);
 #ifdef PARAMETERS
                 i64 to = GROUP * extent + w * VECTOR;
@@ -329,7 +431,14 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
         if (extent == 1) s = 0;
 #endif
         if (row < rows) {
-            EACH_KEPT(turn) put_slopes(dx, dy[turn], n[turn], ws[turn], sums, s, here, KEPT_WORD(turn));
+            EACH_KEPT(turn) {
+                A d[VECTOR];
+                slopes_to(d, dy[turn], n[turn], ws[turn], sums, s);
+#ifdef ADDED
+                EACH_ELEMENT(j) d[j] += (A)LOAD(T, more[turn].each, j);
+#endif
+                put_numbers(dx, d, here, KEPT_WORD(turn));
+            }
         }
 #ifdef OTHERS
         EACH_BATCH_BACK(here, b) {
@@ -342,8 +451,20 @@ KERNEL(norm_backward)(GLOBAL const S *g, GLOBAL const S *x, GLOBAL const A *mean
                 numbers_of(p, a[u], w < here.words, 0);
                 numbers_of(q, c[u], w < here.words, 0);
                 weights_of(r, weight, here, w);
+#ifdef SLOPE
+                A o[VECTOR];
+                biases_of(o, bias, here, w);
+                argument_slopes(p, q, r, o, m, s, w < here.words);
+#endif
                 EACH_ELEMENT(j) q[j] = STANDARDISED(q[j], m, s);
-                put_slopes(dx, p, q, r, sums, s, here, w);
+                A d[VECTOR];
+                slopes_to(d, p, q, r, sums, s);
+#ifdef ADDED
+                Read more_word;
+                SET_WORD(more_word, *word_at(added, here, w));
+                EACH_ELEMENT(j) d[j] += (A)LOAD(T, more_word.each, j);
+#endif
+                put_numbers(dx, d, here, w);
             }
         }
 #endif

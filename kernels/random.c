@@ -9,6 +9,9 @@
 // NORMAL: flag, normal draws; arguments a, b: mean, deviation
 // BERNOULLI: flag, 0 or 1
 // DROPOUT: flag, x times a random mask
+// BIASED: flag, with DROPOUT, a bias of `width` channels is added to x first; WHOLE: flag, words of the bias are read as WORD
+// SUMMED: flag, with DROPOUT, the sums of the results over rows are computed too; rows have whole words
+// COLUMNS: power of 2, with SUMMED, threads along a row
 // WORD: type of four elements, or with DROPOUT of 16 bytes; not defined unless all operands are aligned to it
 // BASE: flag, numbers in memory are added to the generator's state
 // NEEDS_F64: flag, y is f64
@@ -30,47 +33,125 @@ typedef union {
     S each[ITEMS];
 } Items;
 
-KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *base, i64 n, i64 seed, i64 offset, i64 stream,
-                i64 threshold, A scale) {
+// `count` elements from `first` on. The others are the first one.
+FUNCTION void read_items(Items *items, GLOBAL const S *x, i64 first, int count) {
+#ifdef WORD
+    if (count == ITEMS) {
+#pragma unroll
+        for (int i = 0; i < ITEMS * (int)sizeof(S) / 16; i++) items->all[i] = ((GLOBAL const WORD *)(x + first))[i];
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) items->each[i] = x[first + (i < count ? i : 0)];
+}
+
+FUNCTION void write_items(GLOBAL S *y, const Items *items, i64 first, int count) {
+#ifdef WORD
+    if (count == ITEMS) {
+#pragma unroll
+        for (int i = 0; i < ITEMS * (int)sizeof(S) / 16; i++) ((GLOBAL WORD *)(y + first))[i] = items->all[i];
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (i < count) y[first + i] = items->each[i];
+}
+
+// The factors of a thread's elements: block `k` of the mask.
+FUNCTION void factors_of(A *factors, GLOBAL const i64 *base, u64 k, i64 seed, i64 offset, i64 stream, i64 threshold,
+                         A scale) {
     u32 last = (u32)(threshold - 1);
     if (threshold == 0) scale = 0;
-    for (i64 k = GROUP * THREADS + LANE; k * ITEMS < n; k += GROUPS * THREADS) {
-        i64 first = k * ITEMS;
-        int count = n - first < ITEMS ? (int)(n - first) : ITEMS, is_whole = 0;
-        Items items;
-#ifdef WORD
-        is_whole = count == ITEMS;
-        if (is_whole) {
 #pragma unroll
-            for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) items.all[i] = ((GLOBAL const WORD *)(x + first))[i];
-        }
-#endif
-        if (!is_whole) {
+    for (int block = 0; block < ITEMS / 4; block++) {
+        Draws draws = draws_of(base, (u64)offset + k * (ITEMS / 4) + block, seed, stream);
 #pragma unroll
-            for (int i = 0; i < ITEMS; i++) items.each[i] = x[first + (i < count ? i : 0)];
-        }
-#pragma unroll
-        for (int block = 0; block < ITEMS / 4; block++) {
-            Draws draws = draws_of(base, (u64)offset + (u64)(k * (ITEMS / 4) + block), seed, stream);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                A factor = draws.v[i] <= last ? scale : (A)0;
-                STORE(T, items.each, block * 4 + i, LOAD(T, items.each, block * 4 + i) * factor);
-            }
-        }
-#ifdef WORD
-        if (is_whole) {
-#pragma unroll
-            for (int i = 0; i < ITEMS * sizeof(S) / 16; i++) ((GLOBAL WORD *)(y + first))[i] = items.all[i];
-        }
-#endif
-        if (!is_whole) {
-#pragma unroll
-            for (int i = 0; i < ITEMS; i++)
-                if (i < count) y[first + i] = items.each[i];
-        }
+        for (int i = 0; i < 4; i++) factors[block * 4 + i] = draws.v[i] <= last ? scale : (A)0;
     }
 }
+
+#ifdef SUMMED
+#define LINES (THREADS / COLUMNS)
+#define LINE (LANE / COLUMNS)
+
+// y = x m scale for rows of `width` elements, and the part of a group's rows in the sums of columns: sums [GROUPS_Y, width].
+KERNEL(dropout_sum)(GLOBAL const S *x, GLOBAL S *y, GLOBAL A *sums, GLOBAL const i64 *base, i64 rows, i64 width, i64 seed,
+                    i64 offset, i64 stream, i64 threshold, A scale) {
+    SHARED(A, shared, THREADS * ITEMS);
+    A own[ITEMS], factors[ITEMS];
+    i64 column = (GROUP * COLUMNS + LANE % COLUMNS) * ITEMS;
+    int is_inside = column < width;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) own[i] = 0;
+    for (i64 row = GROUP_Y * LINES + LINE; is_inside && row < rows; row += GROUPS_Y * LINES) {
+        i64 first = row * width + column;
+        Items items;
+        read_items(&items, x, first, ITEMS);
+        factors_of(factors, base, (u64)(first / ITEMS), seed, offset, stream, threshold, scale);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            A v = LOAD(T, items.each, i) * factors[i];
+            own[i] += v;
+            STORE(T, items.each, i, v);
+        }
+        write_items(y, &items, first, ITEMS);
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) shared[i * THREADS + LANE] = own[i];
+    for (int below = LINES / 2; below > 0; below /= 2) {
+        BARRIER();
+        if (LINE < below) {
+            for (int i = 0; i < ITEMS; i++) shared[i * THREADS + LANE] += shared[i * THREADS + LANE + below * COLUMNS];
+        }
+    }
+    if (LINE > 0 || !is_inside) return;
+    for (int i = 0; i < ITEMS; i++) sums[GROUP_Y * width + column + i] = shared[i * THREADS + LANE];
+}
+
+#else
+#ifdef BIASED
+#define BIAS GLOBAL const S *bias, i64 width,
+
+FUNCTION void add_bias(A *v, GLOBAL const S *bias, i64 width, i64 first) {
+    idx column = (idx)first % (idx)width;
+#ifdef WHOLE
+    Items items;
+    read_items(&items, bias, column, ITEMS);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) v[i] += LOAD(T, items.each, i);
+#else
+    for (int i = 0; i < ITEMS; i++) {
+        v[i] += LOAD(T, bias, column);
+        column = column + 1 < (idx)width ? column + 1 : 0;
+    }
+#endif
+}
+#else
+#define BIAS
+#endif
+
+KERNEL(dropout)(GLOBAL const S *x, GLOBAL S *y, GLOBAL const i64 *base, BIAS i64 n, i64 seed, i64 offset, i64 stream,
+                i64 threshold, A scale) {
+    for (i64 k = GROUP * THREADS + LANE; k * ITEMS < n; k += GROUPS * THREADS) {
+        i64 first = k * ITEMS;
+        int count = n - first < ITEMS ? (int)(n - first) : ITEMS;
+        Items items;
+        A v[ITEMS], factors[ITEMS];
+        read_items(&items, x, first, count);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) v[i] = LOAD(T, items.each, i);
+#ifdef BIASED
+        add_bias(v, bias, width, first);
+#endif
+        factors_of(factors, base, (u64)k, seed, offset, stream, threshold, scale);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) STORE(T, items.each, i, v[i] * factors[i]);
+        write_items(y, &items, first, count);
+    }
+}
+#endif
 
 #else
 typedef struct {

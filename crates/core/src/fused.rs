@@ -149,22 +149,34 @@ pub(crate) fn record_fused_outputs(
     })
 }
 
-/// The gradients of the inputs through the composite, on the tape. One tensor may be several inputs: each input gets a node of its
-/// own, so that its gradient is told from the others'.
+/// The gradients of the inputs through the composite, on the tape.
 fn second_derivatives(
     t: &Backward<'_>,
     inputs: &[Tensor],
     composite: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Gradients> {
+    let is_needed: SmallVec<[bool; 4]> = (0..inputs.len()).map(|i| t.needs(i)).collect();
+    let found = gradients_on_tape(inputs, &is_needed, |output| t.dy_of(output).cloned(), composite)?;
+    Ok(found.into_iter().collect())
+}
+
+/// The gradients of the needed inputs of a composite, on the tape, from the gradients `dy` of its outputs. One tensor may be several
+/// inputs: each input gets a node of its own, so that its gradient is told from the others'.
+pub(crate) fn gradients_on_tape(
+    inputs: &[Tensor],
+    is_needed: &[bool],
+    dy: impl Fn(usize) -> Option<Tensor>,
+    composite: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Vec<Option<Tensor>>> {
     let own = |x: &Tensor| {
         let same = x.with_layout(x.layout().clone());
         record_stateless("input", &[x], same, |t| Ok([t.dy().clone()].into_iter().collect()))
     };
     let inputs: Vec<Tensor> = inputs.iter().map(own).collect::<Result<_>>()?;
     let outputs = composite(&inputs)?;
-    let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, t.dy_of(i)?.clone())));
-    let wanted: Vec<&Tensor> = inputs.iter().enumerate().filter(|(i, _)| t.needs(*i)).map(|(_, x)| x).collect();
+    let roots = outputs.iter().enumerate().filter_map(|(i, y)| Some((y, dy(i)?)));
+    let wanted: Vec<&Tensor> = inputs.iter().zip(is_needed).filter(|(_, needed)| **needed).map(|(x, _)| x).collect();
     let options = BackwardOptions { create_graph: true, ..Default::default() };
     let mut found = gradients_from(roots, &wanted, &options)?.into_iter();
-    Ok((0..inputs.len()).map(|i| if t.needs(i) { found.next().flatten() } else { None }).collect())
+    Ok(is_needed.iter().map(|&needed| if needed { found.next().flatten() } else { None }).collect())
 }

@@ -67,6 +67,13 @@ impl Dropout {
     }
 }
 
+impl Dropout {
+    /// Dropout of the sum of x `[.., C]` and a bias `[C]`. On a GPU it is one kernel. Errors: `Shape`, `Dtype`.
+    pub fn forward_with_bias(&self, x: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        x.bias_dropout(bias, if self.mode.is_training() { self.p } else { 0.0 }, &self.rng)
+    }
+}
+
 impl Module for Dropout {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.part("mode", &self.mode);

@@ -2,7 +2,8 @@
 
 import torch.nn.functional as F
 
-from common import INF, NAN, OPS, f64, i64, normal
+from common import F32, INF, NAN, OPS, f64, i64, normal
+from families.gemm_bias import ACTIVATIONS
 
 
 def layer_norm(x, weight=None, bias=None, *, dims=1, eps=1e-5):
@@ -13,9 +14,19 @@ def rms_norm(x, weight=None, *, dims=1, eps=1e-5):
     return F.rms_norm(x, x.shape[-dims:], weight, eps)
 
 
+def layer_norm_activation(x, weight=None, bias=None, *, dims=1, eps=1e-5, activation="identity"):
+    return ACTIVATIONS[activation](layer_norm(x, weight, bias, dims=dims, eps=eps))
+
+
+def residual_layer_norm(x, residual, weight=None, bias=None, *, dims=1, eps=1e-5):
+    return layer_norm(x + residual, weight, bias, dims=dims, eps=eps), x + residual
+
+
 OPS |= {
     "layer_norm": ("x weight bias", layer_norm),
     "rms_norm": ("x weight", rms_norm),
+    "layer_norm_activation": ("x weight bias", layer_norm_activation),
+    "residual_layer_norm": ("x residual weight bias", residual_layer_norm),
 }
 
 
@@ -39,3 +50,25 @@ def cases(out):
         out.error(f"{op}/too_many_dims", "Attr", equal, dims=3)
         out.error(f"{op}/weight_shape", "Shape", equal | {"weight": normal(2)})
         out.error(f"{op}/integers", "Dtype", {"x": i64([[1, 2]])})
+    fused_with_norms(out, equal, special)
+
+
+def fused_with_norms(out, equal, special):
+    for name, shape, dims in [("3x5", (3, 5), 1), ("2x3x4", (2, 3, 4), 2), ("2x1", (2, 1), 1), ("0x3", (0, 3), 1)]:
+        x, row = {"x": 3 * normal(*shape) + 1}, shape[-dims:]
+        parameters = {"weight": normal(*row), "bias": normal(*row)}
+        for activation in "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh":
+            out.case(f"layer_norm_activation/{activation}_{name}", x | parameters, dims=dims, activation=activation)
+        residual = {"residual": normal(*shape)}
+        out.case(f"residual_layer_norm/{name}", x | residual, dims=dims, eps=0.1)
+        out.case(f"residual_layer_norm/{name}_bias", x | residual | parameters, dims=dims)
+    for activation in "relu", "gelu":
+        out.case(f"layer_norm_activation/{activation}_no_parameters", {"x": normal(3, 5)}, activation=activation)
+        out.case(f"layer_norm_activation/{activation}_special", special, grads=[], activation=activation)
+    out.case("layer_norm_activation/relu_equal", equal, activation="relu")
+    out.case("residual_layer_norm/special", special | {"residual": f64([[1.0, NAN], [-INF, 1.0], [1e100, 1.0]])}, grads=[])
+    out.error("layer_norm_activation/integers", "Dtype", {"x": i64([[1, 2]])}, activation="relu")
+    out.error("layer_norm_activation/weight_shape", "Shape", equal | {"weight": normal(2)}, activation="gelu")
+    out.error("residual_layer_norm/shape", "Shape", equal | {"residual": normal(1, 3)})
+    out.error("residual_layer_norm/dtype", "Dtype", equal | {"residual": normal(2, 3).to(F32)})
+    out.error("residual_layer_norm/no_dims", "Attr", equal | {"residual": normal(2, 3)}, dims=0)

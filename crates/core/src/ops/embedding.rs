@@ -1,5 +1,6 @@
 //! Rows of a table by index.
 
+use super::gemm_bias::Activation;
 use super::graph::{IndexReduce, RowReduction, index_reduce};
 use super::norm::{Norm, RowNorm, RowNormBackward, Wanted, check_eps, standardise};
 use super::{gradients, in_acc};
@@ -105,7 +106,16 @@ impl Tensor {
         }
         let (table, flat) = (self.contiguous()?, index.reshape(index.numel())?.contiguous()?);
         let (rows, v, length) = (flat.numel(), table.dims()[0], table.dims()[1]);
-        let norm = RowNorm { rows, length, is_centred: false, has_weight: gamma.is_some(), has_bias: false, eps };
+        let norm = RowNorm {
+            rows,
+            length,
+            is_centred: false,
+            has_weight: gamma.is_some(),
+            has_bias: false,
+            eps,
+            activation: Activation::Identity,
+            has_residual: false,
+        };
         let empty = |shape: Shape, dtype| Tensor::allocate(op, &shape, dtype, table.device());
         let y = empty((rows, length).into(), table.dtype())?;
         let acc = table.dtype().acc();
@@ -124,7 +134,8 @@ impl Tensor {
             let operands: Vec<&Tensor> = [&dy, &x[0], &mean, &rstd].into_iter().chain(&gamma).chain([flat]).collect();
             let outputs: Vec<&Tensor> = dx.iter().chain(&dgamma).collect();
             let wanted = Wanted { dx: wants_table, parameters: wants_gamma };
-            run_fused(op, &EmbeddingNormBackward(RowNormBackward { norm, wanted }), &operands, &outputs)?;
+            let kernel = EmbeddingNormBackward(RowNormBackward { norm, wanted, is_added: false });
+            run_fused(op, &kernel, &operands, &outputs)?;
             let dtable = dx.map(|dx| fused_gradient(&dx, flat, v, None, false)).transpose()?;
             match gamma {
                 Some(_) => gradients![dtable, dgamma, Gradient::NONE],

@@ -12,7 +12,7 @@ use crate::{Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The activation that [`Tensor::gemm_bias`] applies to the product and the bias.
+/// The activation that an op such as [`Tensor::gemm_bias`] applies to its result before it is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
     /// The identity.
@@ -31,8 +31,22 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Its row of the pointwise table; `None` for the identity.
+    pub fn row(self) -> Option<Pointwise> {
+        self.rows().map(|(row, _)| row)
+    }
+
+    /// The row of its gradient. The first operand is the gradient of the result; the second is the result if the flag is set, else
+    /// the argument. `None` for the identity.
+    pub fn slope(self) -> Option<(Pointwise, bool)> {
+        self.rows().map(|(_, slope)| match slope {
+            Slope::Input(row) => (row, false),
+            Slope::Output(row) => (row, true),
+        })
+    }
+
     /// Its row of the pointwise table, and the row of its gradient; `None` for the identity.
-    fn rows(self) -> Option<(Pointwise, Slope)> {
+    pub(super) fn rows(self) -> Option<(Pointwise, Slope)> {
         match self {
             Activation::Identity => None,
             Activation::Relu => Some((Pointwise::Relu, Slope::Output(Pointwise::ReluBackward))),

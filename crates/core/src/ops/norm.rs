@@ -1,11 +1,13 @@
 //! Normalisation of rows.
 
+use super::gemm_bias::Activation;
 use super::reduce::{Moments, Plan};
-use super::{Axes, in_acc, pointwise_one};
-use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use super::unary::unary;
+use super::{Axes, in_acc, pointwise_one, row_like};
+use crate::fused::{Fused, gradients_on_tape, has_kernel, record_fused, run_fused};
 use crate::pointwise::Pointwise;
-use crate::tape::{Backward, Gradients, Saved};
-use crate::tensor::{Attributes, check_device, check_float, describe};
+use crate::tape::{Backward, Gradients, Saved, record_outputs};
+use crate::tensor::{Attributes, check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// The normalisation: with or without subtraction of the mean.
@@ -15,17 +17,21 @@ pub(super) enum Norm {
     Rms,
 }
 
-impl Norm {
-    fn op(self) -> &'static str {
-        match self {
-            Norm::Layer => "layer_norm",
-            Norm::Rms => "rms_norm",
-        }
-    }
+/// A normalisation of rows as an op.
+#[derive(Clone, Copy)]
+struct Form {
+    op: &'static str,
+    norm: Norm,
+    activation: Activation,
 }
 
-/// Inputs: rows x `[rows, length]`; the weight and the bias, where present. Outputs: y; mean and `1 / sqrt(var + eps)` of each row.
-/// The mean is unspecified unless it is subtracted.
+const LAYER: Form = Form { op: "layer_norm", norm: Norm::Layer, activation: Activation::Identity };
+const RMS: Form = Form { op: "rms_norm", norm: Norm::Rms, activation: Activation::Identity };
+const RESIDUAL: Form = Form { op: "residual_layer_norm", ..LAYER };
+
+/// Inputs: rows x `[rows, length]`; the residual like x, the weight and the bias, where present. Outputs: y; mean and
+/// `1 / sqrt(var + eps)` of each row; with a residual, its rounded sum with x, whose rows are normalised. The mean is unspecified
+/// unless it is subtracted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNorm {
     /// The number of rows.
@@ -40,16 +46,22 @@ pub struct RowNorm {
     pub has_bias: bool,
     /// Added to variances.
     pub eps: f64,
+    /// Applied after the bias. Its gradient is a function of its argument, or of the sign of its result.
+    pub activation: Activation,
+    /// True if x is added to a residual.
+    pub has_residual: bool,
 }
 
-/// Inputs: dy, x, mean, rstd and, where present, the weight. Outputs: dx and the gradients of weight and bias, where present and
-/// wanted.
+/// Inputs: dy, x (the sum, with a residual), mean, rstd; the weight, where present; with an activation, the bias, where present; the
+/// gradient that is added to dx, if `is_added`. Outputs: dx and the gradients of weight and bias, where present and wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNormBackward {
     /// The forward kernel.
     pub norm: RowNorm,
     /// The outputs of the kernel.
     pub wanted: Wanted,
+    /// True if a further gradient is added to dx.
+    pub is_added: bool,
 }
 
 /// The gradients of a normalisation that are computed.
@@ -67,18 +79,30 @@ impl Fused for RowNorm {
     }
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let x = &inputs[0];
+        let sum = if self.has_residual { Some(inputs[0].add(&inputs[1])?) } else { None };
+        let (x, parameters) = (sum.as_ref().unwrap_or(&inputs[0]), &inputs[1 + self.has_residual as usize..]);
         let mean = x.mean_keepdim(1)?;
         let centred = if self.is_centred { x.sub(&mean)? } else { x.clone() };
         let rstd = centred.square()?.mean_keepdim(1)?.add_scalar(self.eps)?.rsqrt()?;
-        let mut y = centred.mul(&rstd)?;
-        if self.has_weight {
-            y = y.mul(&inputs[1])?;
+        let mut y = self.scaled(&centred.mul(&rstd)?, parameters)?;
+        if let Some(row) = self.activation.row() {
+            y = row_like(row, std::slice::from_ref(&y), std::slice::from_ref(&y), &[])?.remove(0);
         }
-        if self.has_bias {
-            y = y.add(&inputs[1 + self.has_weight as usize])?;
-        }
-        Ok(vec![Some(y), Some(mean).filter(|_| self.is_centred), Some(rstd)])
+        let found = [Some(y), Some(mean).filter(|_| self.is_centred), Some(rstd)];
+        Ok(found.into_iter().chain(sum.map(Some)).collect())
+    }
+
+    // The sum, and the results for it.
+    fn roundings(&self) -> usize {
+        1 + self.has_residual as usize
+    }
+}
+
+impl RowNorm {
+    /// Normalised rows times the weight plus the bias, where present.
+    fn scaled(&self, xhat: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
+        let y = if self.has_weight { xhat.mul(&parameters[0])? } else { xhat.clone() };
+        if self.has_bias { y.add(&parameters[self.has_weight as usize]) } else { Ok(y) }
     }
 }
 
@@ -89,15 +113,23 @@ impl Fused for RowNormBackward {
 
     // dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let (RowNormBackward { norm, wanted }, dy, x) = (self, &inputs[0], &inputs[1]);
+        let (RowNormBackward { norm, wanted, is_added }, x) = (self, &inputs[1]);
         let (mean, rstd) = (inputs[2].unsqueeze(1)?, inputs[3].unsqueeze(1)?);
         let xhat = if norm.is_centred { x.sub(&mean)? } else { x.clone() }.mul(&rstd)?;
+        let dy = &match norm.activation.slope() {
+            None => inputs[0].clone(),
+            Some((row, _)) => {
+                let operands = [inputs[0].clone(), norm.scaled(&xhat, &inputs[4..])?];
+                row_like(row, &operands, &inputs[..1], &[])?.remove(0)
+            }
+        };
         let mut found = Vec::new();
         if wanted.dx {
             let h = if norm.has_weight { dy.mul(&inputs[4])? } else { dy.clone() };
             let along = xhat.mul(&h.mul(&xhat)?.mean_keepdim(1)?)?;
             let h = if norm.is_centred { h.sub(&h.mean_keepdim(1)?)? } else { h };
-            found.push(Some(h.sub(&along)?.mul(&rstd)?));
+            let dx = h.sub(&along)?.mul(&rstd)?;
+            found.push(Some(if *is_added { dx.add(&inputs[inputs.len() - 1])? } else { dx }));
         }
         if wanted.parameters && norm.has_weight {
             found.push(Some(dy.mul(&xhat)?.sum(0)?));
@@ -114,28 +146,116 @@ impl Tensor {
     /// have the shape of these dimensions and the dtype of x or f32; they default to 1 and 0. Float dtypes. Ba et al. 2016,
     /// arXiv:1607.06450. Errors: `Attr` unless `1 <= dims <= rank` and `eps >= 0`, `Shape`, `Dtype`.
     pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-        norm(Norm::Layer, self, dims, weight, bias, eps)
+        norm(LAYER, self, dims, weight, bias, eps)
+    }
+
+    /// An activation of [`layer_norm`](Tensor::layer_norm), rounded once. The kernels of GPUs apply relu, gelu and silu.
+    pub fn layer_norm_activation(
+        &self,
+        dims: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+        activation: Activation,
+    ) -> Result<Tensor> {
+        norm(Form { op: "layer_norm_activation", activation, ..LAYER }, self, dims, weight, bias, eps)
+    }
+
+    /// The sum `s = x + residual`, rounded, and its [`layer_norm`](Tensor::layer_norm) y: `(y, s)`. The residual has the shape and
+    /// the dtype of x. Both results have gradients. Errors: as for `layer_norm`.
+    pub fn residual_layer_norm(
+        &self,
+        residual: &Tensor,
+        dims: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<(Tensor, Tensor)> {
+        residual_norm(self, residual, dims, weight, bias, eps)
     }
 
     /// `x / sqrt(mean(x^2) + eps) * weight` over the last `dims` dimensions. Weight and errors are as for
     /// [`layer_norm`](Tensor::layer_norm). Float dtypes. Zhang and Sennrich 2019, NeurIPS.
     pub fn rms_norm(&self, dims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-        norm(Norm::Rms, self, dims, weight, None, eps)
+        norm(RMS, self, dims, weight, None, eps)
     }
 }
 
 fn norm(
-    norm: Norm,
+    form: Form,
     x: &Tensor,
     dims: usize,
     weight: Option<&Tensor>,
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<Tensor> {
-    let op = norm.op();
     if let Some(([x], _)) = autocast::wide([x], None)? {
-        return self::norm(norm, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
+        return norm(form, &x, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
     }
+    let (rows, weight, bias) = flattened(form.op, x, dims, weight, bias, eps)?;
+    let run = match (has_kernel::<RowNorm>(x), form.activation) {
+        (false, _) => composite,
+        (true, Activation::Sigmoid | Activation::Tanh) => in_two_steps,
+        (true, _) => fused,
+    };
+    run(form, &rows, weight.as_ref(), bias.as_ref(), eps)?.reshape(x.shape())
+}
+
+/// The norm by its kernel, and an activation by another: a gradient that is a function of the result alone needs the result.
+fn in_two_steps(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    in_acc(x, |x| {
+        let wide = |p: Option<&Tensor>| p.map(|p| p.cast(x.dtype())).transpose();
+        let plain = Form { activation: Activation::Identity, ..form };
+        let y = fused(plain, x, wide(weight)?.as_ref(), wide(bias)?.as_ref(), eps)?;
+        activated(form, y)
+    })
+}
+
+/// The activation of a normalised tensor.
+fn activated(form: Form, y: Tensor) -> Result<Tensor> {
+    match form.activation.rows() {
+        Some((row, slope)) => unary(row.name(), &y, row, slope, &[]),
+        None => Ok(y),
+    }
+}
+
+fn residual_norm(
+    x: &Tensor,
+    residual: &Tensor,
+    dims: usize,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<(Tensor, Tensor)> {
+    let op = RESIDUAL.op;
+    if let Some(([x, residual], _)) = autocast::wide([x, residual], None)? {
+        return residual_norm(&x, &residual, dims, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
+    }
+    check_same(op, &[x, residual])?;
+    if x.shape() != residual.shape() {
+        return Err(Error::shape(op, format!("x and the residual differ: {}", describe(&[x, residual]))));
+    }
+    let (rows, weight, bias) = flattened(op, x, dims, weight, bias, eps)?;
+    if !has_kernel::<RowNorm>(x) {
+        let s = x.add(residual)?;
+        let y = composite(RESIDUAL, &s.reshape(rows.shape())?, weight.as_ref(), bias.as_ref(), eps)?;
+        return Ok((y.reshape(x.shape())?, s));
+    }
+    let residual = residual.reshape(rows.shape())?;
+    let [y, s] = fused_residual(&rows, &residual, weight.as_ref(), bias.as_ref(), eps)?;
+    Ok((y.reshape(x.shape())?, s.reshape(x.shape())?))
+}
+
+/// x as rows `[rows, length]`, and the parameters `[length]` in a common dtype, after all checks.
+#[allow(clippy::type_complexity)]
+fn flattened(
+    op: &'static str,
+    x: &Tensor,
+    dims: usize,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<(Tensor, Option<Tensor>, Option<Tensor>)> {
     check_float(op, x)?;
     if dims == 0 || dims > x.rank() {
         let message = format!("{dims} dimensions of {} were asked for, expected 1 to {}", x.shape(), x.rank());
@@ -156,11 +276,7 @@ fn norm(
     let rows = x.reshape((count, length))?;
     let flat = |p: Option<&Tensor>| p.map(|p| p.reshape(length)).transpose();
     let (weight, bias) = alike(flat(weight)?, flat(bias)?)?;
-    let y = match has_kernel::<RowNorm>(x) {
-        true => fused(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
-        false => composite(norm, &rows, weight.as_ref(), bias.as_ref(), eps)?,
-    };
-    y.reshape(x.shape())
+    Ok((rows, weight, bias))
 }
 
 /// Checks that eps can be added to a variance.
@@ -244,45 +360,145 @@ fn scale(x: &Tensor, axes: &[isize], eps: f64) -> Result<Tensor> {
 }
 
 /// The kernel's composite, for rows `[rows, length]`.
-fn composite(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+fn composite(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     in_acc(x, |x| {
-        let y = standardise(norm.op(), norm, x, &[1], eps)?;
+        let y = standardise(form.op, form.norm, x, &[1], eps)?;
         let y = match weight {
             Some(weight) => y.mul(&weight.cast(y.dtype())?)?,
             None => y,
         };
-        match bias {
-            Some(bias) => y.add(&bias.cast(y.dtype())?),
-            None => Ok(y),
-        }
+        let y = match bias {
+            Some(bias) => y.add(&bias.cast(y.dtype())?)?,
+            None => y,
+        };
+        activated(form, y)
     })
 }
 
-fn fused(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-    let op = norm.op();
-    let x = x.contiguous()?;
-    let (rows, length, acc) = (x.dims()[0], x.dims()[1], x.dtype().acc());
-    let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
-    let fused = RowNorm { rows, length, is_centred: norm == Norm::Layer, has_weight, has_bias, eps };
+/// A call of the kernel: its descriptor, the parameters, and the statistics of each row.
+struct Normalised {
+    kernel: RowNorm,
+    parameters: Vec<Tensor>,
+    mean: Tensor,
+    rstd: Tensor,
+}
+
+impl Normalised {
+    /// Normalises contiguous rows `x[0]`, or their sum with the residual `x[1]`. Outputs: y and, with a residual, the sum.
+    fn new(
+        form: Form,
+        x: &[&Tensor],
+        outputs: &[&Tensor],
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Normalised> {
+        let (rows, length) = (x[0].dims()[0], x[0].dims()[1]);
+        let statistics = || Tensor::allocate(form.op, &Shape::from(rows), x[0].dtype().acc(), x[0].device());
+        let kernel = RowNorm {
+            rows,
+            length,
+            is_centred: form.norm == Norm::Layer,
+            has_weight: weight.is_some(),
+            has_bias: bias.is_some(),
+            eps,
+            activation: form.activation,
+            has_residual: x.len() > 1,
+        };
+        let parameters = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
+        let made = Normalised { kernel, parameters, mean: statistics()?, rstd: statistics()? };
+        let inputs: Vec<&Tensor> = x.iter().copied().chain(&made.parameters).collect();
+        let statistics = [&made.mean, &made.rstd];
+        let outputs: Vec<&Tensor> =
+            [outputs[0]].into_iter().chain(statistics).chain(outputs[1..].iter().copied()).collect();
+        run_fused(form.op, &kernel, &inputs, &outputs)?;
+        Ok(made)
+    }
+
+    /// The kernel's composite for x and the parameters.
+    fn composite(form: Form, kernel: &RowNorm, x: &[Tensor]) -> Result<Tensor> {
+        let weight = kernel.has_weight.then(|| &x[1]);
+        let bias = kernel.has_bias.then(|| &x[1 + kernel.has_weight as usize]);
+        composite(form, &x[0], weight, bias, kernel.eps)
+    }
+}
+
+fn fused(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    let (op, x) = (form.op, x.contiguous()?);
     let y = Tensor::allocate(op, x.shape(), x.dtype(), x.device())?;
-    let statistics = || Tensor::allocate(op, &Shape::from(rows), acc, x.device());
-    let (mean, rstd) = (statistics()?, statistics()?);
-    let parameters: Vec<Tensor> = weight.into_iter().chain(bias).map(Tensor::contiguous).collect::<Result<_>>()?;
+    let Normalised { kernel, parameters, mean, rstd } = Normalised::new(form, &[&x], &[&y], weight, bias, eps)?;
     let inputs: Vec<&Tensor> = [&x].into_iter().chain(&parameters).collect();
-    run_fused(op, &fused, &inputs, &[&y, &mean, &rstd])?;
-    let again = move |x: &[Tensor]| {
-        let weight = has_weight.then(|| &x[1]);
-        let bias = has_bias.then(|| &x[1 + has_weight as usize]);
-        composite(norm, &x[0], weight, bias, eps)
-    };
+    let again = move |x: &[Tensor]| Normalised::composite(form, &kernel, x);
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
-        let backward = |wanted| RowNormBackward { norm: fused, wanted };
-        gradients(op, t, inputs, &[&mean, &rstd], has_weight, backward)
+        // The activation's argument is computed again.
+        let has_bias = kernel.has_bias && kernel.activation != Activation::Identity;
+        let bias = if has_bias { inputs.last() } else { None };
+        let backward = |wanted| RowNormBackward { norm: kernel, wanted, is_added: false };
+        let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
+        let found = launch_backward(op, t.dy(), inputs, &[&mean, &rstd], kernel.has_weight, bias, wanted, backward)?;
+        Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
     })
 }
 
-/// Runs a backward kernel for the wanted gradients. Inputs: dy, x, the statistics and the weight. Outputs: dx and the gradients of
-/// weight and bias.
+/// The norm of a sum by the kernel: `[y, s]`. The tape keeps s alone, not x and the residual.
+fn fused_residual(
+    x: &Tensor,
+    residual: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<[Tensor; 2]> {
+    let (op, x, residual) = (RESIDUAL.op, x.contiguous()?, residual.contiguous()?);
+    let like = || Tensor::allocate(op, x.shape(), x.dtype(), x.device());
+    let (y, s) = (like()?, like()?);
+    let made = Normalised::new(RESIDUAL, &[&x, &residual], &[&y, &s], weight, bias, eps)?;
+    let Normalised { kernel, parameters, mean, rstd } = made;
+    let inputs: Vec<&Tensor> = [&x, &residual].into_iter().chain(&parameters).collect();
+    let saved: Vec<Saved> = [Saved::nth_output(&s, 1)].into_iter().chain(parameters.iter().map(Saved::input)).collect();
+    let outputs = record_outputs(op, &inputs, vec![y, s], move |t| {
+        let inputs: Vec<Tensor> = saved.iter().map(|s| t.get(s)).collect::<Result<_>>()?;
+        let is_needed: Vec<bool> =
+            [t.needs(0) || t.needs(1)].into_iter().chain((1..inputs.len()).map(|i| t.needs(i + 1))).collect();
+        let mut found = residual_gradients(t, &inputs, &is_needed, &kernel, [&mean, &rstd])?;
+        let ds = found.remove(0);
+        let both = [0, 1].map(|i| ds.clone().filter(|_| t.needs(i)));
+        Ok(both.into_iter().chain(found).collect())
+    })?;
+    Ok(outputs.try_into().expect("there are two outputs"))
+}
+
+/// The gradients of s, the weight and the bias from those of y and s.
+fn residual_gradients(
+    t: &Backward<'_>,
+    inputs: &[Tensor],
+    is_needed: &[bool],
+    kernel: &RowNorm,
+    statistics: [&Tensor; 2],
+) -> Result<Vec<Option<Tensor>>> {
+    let Some(dy) = t.dy_of(0) else {
+        // The parameters are no part of s.
+        let zeros = |i: usize| is_needed[i].then(|| inputs[i].zeros_like()).transpose();
+        return [Ok(t.dy_of(1).cloned())].into_iter().chain((1..inputs.len()).map(zeros)).collect();
+    };
+    if t.creates_graph() {
+        let dy_of = |_| Some(dy.clone());
+        let composite = |x: &[Tensor]| Ok(vec![Normalised::composite(RESIDUAL, kernel, x)?]);
+        let mut found = gradients_on_tape(inputs, is_needed, dy_of, composite)?;
+        if let (Some(ds), Some(more)) = (&found[0], t.dy_of(1)) {
+            found[0] = Some(ds.add(more)?);
+        }
+        return Ok(found);
+    }
+    let wanted = Wanted { dx: is_needed[0], parameters: is_needed[1..].contains(&true) };
+    let more = t.dy_of(1).filter(|_| wanted.dx).map(Tensor::contiguous).transpose()?;
+    let backward = |wanted| RowNormBackward { norm: *kernel, wanted, is_added: more.is_some() };
+    let found =
+        launch_backward(RESIDUAL.op, dy, inputs, &statistics, kernel.has_weight, more.as_ref(), wanted, backward)?;
+    Ok(found.into_iter().zip(is_needed).map(|(gradient, needed)| gradient.filter(|_| *needed)).collect())
+}
+
+/// Runs a backward kernel for the gradients that are needed. Inputs: dy, x, the statistics and the weight. Outputs: dx and the
+/// gradients of weight and bias.
 pub(super) fn gradients<F: Fused>(
     op: &'static str,
     t: &Backward<'_>,
@@ -291,15 +507,32 @@ pub(super) fn gradients<F: Fused>(
     has_weight: bool,
     kernel: impl FnOnce(Wanted) -> F,
 ) -> Result<Gradients> {
-    let dy = t.dy().contiguous()?;
+    let wanted = Wanted { dx: t.needs(0), parameters: (1..inputs.len()).any(|i| t.needs(i)) };
+    let found = launch_backward(op, t.dy(), inputs, statistics, has_weight, None, wanted, kernel)?;
+    Ok(found.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
+}
+
+/// Runs a backward kernel. `inputs` are x and the parameters. Operands: dy, x, the statistics, the weight, and `further`. Outputs:
+/// those wanted of the gradients of the inputs.
+#[allow(clippy::too_many_arguments)]
+fn launch_backward<F: Fused>(
+    op: &'static str,
+    dy: &Tensor,
+    inputs: &[Tensor],
+    statistics: &[&Tensor; 2],
+    has_weight: bool,
+    further: Option<&Tensor>,
+    wanted: Wanted,
+    kernel: impl FnOnce(Wanted) -> F,
+) -> Result<Vec<Option<Tensor>>> {
+    let dy = dy.contiguous()?;
     let like = |t: &Tensor| Tensor::allocate(op, t.shape(), t.dtype(), t.device());
-    let (wants_dx, wants_parameters) = (t.needs(0), (1..inputs.len()).any(|i| t.needs(i)));
-    let wants = |i: usize| if i == 0 { wants_dx } else { wants_parameters };
-    let wanted = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
-    let wanted: Vec<Option<Tensor>> = wanted.collect::<Result<_>>()?;
+    let wants = |i: usize| if i == 0 { wanted.dx } else { wanted.parameters };
+    let found = (0..inputs.len()).map(|i| wants(i).then(|| like(&inputs[i])).transpose());
+    let found: Vec<Option<Tensor>> = found.collect::<Result<_>>()?;
     let mut operands = vec![&dy, &inputs[0], statistics[0], statistics[1]];
-    operands.extend(has_weight.then(|| &inputs[1]));
-    let outputs: Vec<&Tensor> = wanted.iter().flatten().collect();
-    run_fused(op, &kernel(Wanted { dx: wants_dx, parameters: wants_parameters }), &operands, &outputs)?;
-    Ok(wanted.into_iter().enumerate().map(|(i, gradient)| gradient.filter(|_| t.needs(i))).collect())
+    operands.extend(has_weight.then(|| &inputs[1]).into_iter().chain(further));
+    let outputs: Vec<&Tensor> = found.iter().flatten().collect();
+    run_fused(op, &kernel(wanted), &operands, &outputs)?;
+    Ok(found)
 }

@@ -11,6 +11,7 @@ use crate::ops::index::check;
 use crate::program::source::{Variant, word};
 use isograd_core::ops::embedding::{EmbeddingNorm, EmbeddingNormBackward};
 use isograd_core::ops::norm::{RowNorm, RowNormBackward, Wanted};
+use isograd_core::ops::{Activation, Approximate};
 use isograd_core::{Call, DType, Operand, Result};
 
 /// Threads of a multiprocessor whose sums of columns find room in its registers.
@@ -83,14 +84,25 @@ fn norm(gpu: &Gpu, call: &Call<'_>, norm: &RowNorm, index: Option<&Operand<'_>>)
     let (count, extent) = (norm.rows, norm.length);
     let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
     let x = &call.inputs[0];
-    let parameters = &call.inputs[1..call.inputs.len() - index.is_some() as usize];
+    let first = 1 + norm.has_residual as usize;
+    let parameters = &call.inputs[first..call.inputs.len() - index.is_some() as usize];
     let p = parameters.first().map_or(x.dtype, |p| p.dtype);
-    let [weight, bias] = optional(&inputs[1..], [norm.has_weight, norm.has_bias], inputs[0]);
+    let [weight, bias] = optional(&inputs[first..], [norm.has_weight, norm.has_bias], inputs[0]);
     let arguments = Arguments::new().pointers([inputs[0], weight, bias, outputs[0], outputs[1], outputs[2]]);
-    let (variant, arguments) = indexed(norm_variant(norm, &call.outputs[0], p), arguments, index, x)?;
+    let (variant, mut arguments) = indexed(norm_variant(norm, &call.outputs[0], p), arguments, index, x)?;
+    let mut moved = vec![inputs[0], outputs[0]];
+    if norm.has_residual {
+        moved.extend([inputs[1], outputs[3]]);
+        arguments = arguments.pointers([inputs[1], outputs[3]]);
+    }
+    let variant = variant.flag("RESIDUAL", norm.has_residual);
+    let variant = match norm.activation.row() {
+        Some(row) => variant.define("ACTIVATION", row.name()).flag("NEAR", x.dtype.size() == 2).calling(row),
+        None => variant,
+    };
     let arguments = arguments.numbers([count, extent, 1, 1]).float(norm.eps, x.dtype.acc());
     let kept = Kept { is_whole: index.is_some(), ..Kept::normalised(x.dtype, extent) };
-    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &[inputs[0], outputs[0]], kept);
+    let (variant, geometry) = rows(gpu, variant, x.dtype, count, extent, &moved, kept);
     let variant = with_pieces(variant, x.dtype, p, extent, &[weight, bias]);
     let Some(index) = index else {
         return gpu.launch(variant, "norm", geometry, &arguments.pointer(inputs[0]));
@@ -136,15 +148,25 @@ impl NormGradient {
 
 /// As many groups as run together go through all rows, and each leaves its sums of the parameters' gradients.
 fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option<&Operand<'_>>) -> Result<()> {
-    let RowNormBackward { norm, wanted } = of;
+    let RowNormBackward { norm, wanted, is_added } = of;
     let (count, extent) = (norm.rows, norm.length);
     let x = &call.inputs[0];
     let found = NormGradient::new(call, [norm.has_weight, norm.has_bias], *wanted)?;
     let NormGradient { read: [dy, from, mean, rstd], weight, dx, parameters, p } = found;
     let variant = norm_variant(norm, x, p);
     let flags = [("DX", wanted.dx), ("PARAMETERS", wanted.parameters), ("BACKWARD", true)];
-    let program = variant.clone().flags(flags);
-    let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &[dy, from, dx], Kept::COLUMNS);
+    let further = call.inputs.get(4 + norm.has_weight as usize).filter(|_| index.is_none()).map(place).transpose()?;
+    let program = match norm.activation.slope() {
+        Some((row, reads_result)) => variant
+            .clone()
+            .define("SLOPE", row.name())
+            .flags([("OF_RESULT", reads_result), ("NEAR", x.dtype.size() == 2)])
+            .calling(row),
+        None => variant.clone().flag("ADDED", *is_added),
+    };
+    let program = program.flags(flags);
+    let moved = [dy, from, dx, further.filter(|_| *is_added).unwrap_or(dx)];
+    let (program, mut geometry) = rows(gpu, program, x.dtype, count, extent, &moved, Kept::COLUMNS);
     let together = (RESIDENT / geometry.threads).max(1);
     // They run together if each has its share of the registers.
     let has_share = program.defines.iter().any(|(name, _)| *name == "AT_ONCE");
@@ -156,9 +178,14 @@ fn norm_backward(gpu: &Gpu, call: &Call<'_>, of: &RowNormBackward, index: Option
     let (weights, biases) = (gpu.scratch(bytes)?, gpu.scratch(bytes)?);
     let sums = [weights.address, biases.address];
     let arguments = Arguments::new().pointers([dy, from, mean, rstd, weight, dx, sums[0], sums[1]]);
-    let (program, arguments) = indexed(program, arguments, index, &call.inputs[1])?;
+    let (program, mut arguments) = indexed(program, arguments, index, &call.inputs[1])?;
+    let reads_bias = norm.activation != Activation::Identity;
+    if reads_bias || *is_added {
+        arguments = arguments.pointer(further.unwrap_or(weight));
+    }
     let arguments = arguments.numbers([count, extent]);
-    let program = with_pieces(program, x.dtype, p, extent, &[weight]);
+    let bias = further.filter(|_| reads_bias).unwrap_or(weight);
+    let program = with_pieces(program, x.dtype, p, extent, &[weight, bias]);
     gpu.launch(program, "norm_backward", geometry, &arguments)?;
     if !wanted.parameters {
         return Ok(());
@@ -194,6 +221,28 @@ const EXAMPLES: &[Example] = &[
         })
     },
     |d, t| differentiate(d, t, &[&[64, 50257]], |x| x[0].layer_norm(1, None, None, 0.0)),
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[1024], &[1024]], |x| {
+            x[0].layer_norm_activation(1, Some(&x[1]), Some(&x[2]), 0.0, Activation::Gelu(Approximate::None))
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[64, 65536], &[65536], &[65536]], |x| {
+            x[0].layer_norm_activation(1, Some(&x[1]), Some(&x[2]), 0.0, Activation::Relu)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[4096, 1024], &[4096, 1024], &[1024], &[1024]], |x| {
+            let (y, s) = x[0].residual_layer_norm(&x[1], 1, Some(&x[2]), Some(&x[3]), 0.0)?;
+            y.add(&s)
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[64, 50257], &[64, 50257]], |x| {
+            let (y, s) = x[0].residual_layer_norm(&x[1], 1, None, None, 0.0)?;
+            y.add(&s)
+        })
+    },
     |d, t| {
         differentiate(d, t, &[&[64, 65536], &[65536], &[65536]], |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 0.0))
     },

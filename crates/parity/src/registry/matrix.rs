@@ -54,7 +54,7 @@ fn matmul_case(g: &mut Gen) -> Case {
 }
 
 /// Activations of a product, by name.
-const ACTIVATIONS: [(&str, Activation); 7] = [
+pub(super) const ACTIVATIONS: [(&str, Activation); 7] = [
     ("identity", Activation::Identity),
     ("relu", Activation::Relu),
     ("gelu", Activation::Gelu(Approximate::None)),

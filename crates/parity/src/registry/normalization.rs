@@ -1,11 +1,12 @@
 //! Normalisation of rows and of channels.
 
 use super::Class::Stages;
-use super::common::{IN_PLACE, one};
+use super::common::{IN_PLACE, one, two};
+use super::matrix::{ACTIVATIONS, activation};
 use super::{Invocation, Op, Slice};
 use crate::bench::{Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{Running, Statistics};
+use isograd_core::ops::{Activation, Approximate, Running, Statistics};
 use isograd_core::{Error, Result, Tensor};
 use serde_json::json;
 
@@ -30,6 +31,32 @@ fn norm_case(g: &mut Gen, has_bias: bool) -> Case {
     }
     // Rows of one element are 0 after subtraction of the mean. Only a large eps keeps their slope visible.
     Case::new(json!({"dims": row.len(), "eps": 0.5}), inputs)
+}
+
+/// A case of [`norm_case`] with an activation. At the kink of relu there is no derivative: a bias determines the sign, because a
+/// product of a normalised element and its weight is less than 13.
+fn activated_case(g: &mut Gen) -> Case {
+    let (mut case, (name, _)) = (norm_case(g, true), g.pick(&ACTIVATIONS));
+    case.attributes["activation"] = name.into();
+    if name == "relu" {
+        let dims = case.attributes["dims"].as_u64().expect("a number") as usize;
+        let x = case.inputs[0].1.dims();
+        let row = x[x.len() - dims..].to_vec();
+        let parameter = |g: &mut Gen, domain| g.tensor(domain, &row);
+        let bias = parameter(g, Domain::Real).sign().and_then(|sign| sign.mul_scalar(16)).expect("floats have a sign");
+        case.inputs.truncate(1);
+        case.inputs.push(("weight".into(), parameter(g, Domain::Positive)));
+        case.inputs.push(("bias".into(), bias));
+    }
+    case
+}
+
+/// A case of [`norm_case`] with a residual.
+fn residual_case(g: &mut Gen) -> Case {
+    let mut case = norm_case(g, true);
+    let residual = g.tensor(Domain::Real, case.inputs[0].1.dims());
+    case.inputs.insert(1, ("residual".into(), residual));
+    case
 }
 
 /// The number of normalised dimensions: `dims`, or the length of `normalized_shape`, which must match the last dimensions.
@@ -76,6 +103,48 @@ fn of_rows() -> Vec<Op> {
         .kernels(&["rmsnorm_forward"])
         .launches(1, 2)
         .bench(of_each_row(|c| c.normals([&c.dims, &c.dims[1..]]), |_, x| x[0].rms_norm(1, Some(&x[1]), 1e-5))),
+        Op::new(
+            "layer_norm_activation",
+            |c| {
+                let (dims, eps, activation) = (normalized(c)?, c.float("eps")?, activation(c)?);
+                let (weight, bias) = (c.optional("weight"), c.optional("bias"));
+                one(c.input("x")?.layer_norm_activation(dims, weight, bias, eps, activation))
+            },
+            activated_case,
+        )
+        .class(Stages)
+        .slice(Slice::Rows)
+        .fused()
+        .kernels(&["layernorm_relu", "layernorm_gelu"])
+        // Two of the activations are separate kernels.
+        .launches(2, 3)
+        .bench(of_each_row(
+            |c| c.normals([&c.dims, &c.dims[1..], &c.dims[1..]]),
+            |_, x| {
+                let activation = Activation::Gelu(Approximate::None);
+                x[0].layer_norm_activation(1, Some(&x[1]), Some(&x[2]), 1e-5, activation)
+            },
+        )),
+        Op::new(
+            "residual_layer_norm",
+            |c| {
+                let (x, residual, dims) = (c.input("x")?, c.input("residual")?, normalized(c)?);
+                two(x.residual_layer_norm(residual, dims, c.optional("weight"), c.optional("bias"), c.float("eps")?))
+            },
+            residual_case,
+        )
+        .class(Stages)
+        .slice(Slice::Rows)
+        .fused()
+        .kernels(&["residual_layernorm"])
+        // The gradients of both results are added up.
+        .launches(1, 4)
+        .bench([[16384, 4096], [32768, 768]].map(|dims| {
+            let inputs = |c: &Call| c.normals([&c.dims, &c.dims, &c.dims[1..], &c.dims[1..]]);
+            let normed =
+                |_: &Call, x: &[Tensor]| Ok(x[0].residual_layer_norm(&x[1], 1, Some(&x[2]), Some(&x[3]), 1e-5)?.0);
+            Bench::new(&dims, call(inputs, normed), |c| c.whole(4)).dtypes(STORED).backward(|c| c.whole(3))
+        })),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Draws and factories.
 
 use super::Class::Arithmetic;
-use super::common::{NO_GRADIENT, at, one};
+use super::common::{NO_GRADIENT, absolute, at, one};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain};
@@ -37,7 +37,16 @@ pub(super) fn rng(c: &Invocation<'_>) -> Result<Rng> {
 
 /// Dropout from separate draws, as a quotient.
 fn masked(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
-    let (x, p) = (c.input("x")?, c.float("p")?);
+    masked_sum(c, c.input("x")?)
+}
+
+/// The same for a sum with a bias.
+fn masked_with_bias(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    masked_sum(c, &c.input("x")?.add(c.input("bias")?)?)
+}
+
+fn masked_sum(c: &Invocation<'_>, x: &Tensor) -> Result<Vec<Tensor>> {
+    let p = c.float("p")?;
     if p == 0.0 {
         return Ok(vec![x.clone()]);
     }
@@ -65,6 +74,32 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .kernels(&["dropout_forward"])
         .bench([dropped()]),
+        Op::new(
+            "bias_dropout",
+            |c| one(c.input("x")?.bias_dropout(c.input("bias")?, c.float("p")?, &rng(c)?)),
+            |g| {
+                g.at_least_rank(1);
+                // Whole words of channels, whose gradients are summed in the same kernel, and others.
+                let last = g.shape.len() - 1;
+                if g.coin() {
+                    g.shape[last] = g.shape[last].next_multiple_of(8);
+                }
+                let attributes = json!({"p": g.pick(&[0.0, 0.25, 0.5, 1.0]), "seed": g.bits()});
+                let (x, channels) = (g.x(Domain::Real), [g.shape[last]]);
+                Case::new(attributes, vec![("x", x), ("bias", g.tensor(Domain::Real, &channels))])
+            },
+        )
+        .class(Arithmetic)
+        .companion(absolute)
+        .definition(masked_with_bias)
+        .linear()
+        .fused()
+        .launches(1, 2)
+        .bench([[16384, 4096], [32768, 768]].map(|dims| {
+            let inputs = |c: &Call| c.normals([&c.dims, &c.dims[1..]]);
+            let dropped = |c: &Call, x: &[Tensor]| x[0].bias_dropout(&x[1], 0.1, &c.rng);
+            Bench::new(&dims, call(inputs, dropped), |c| c.whole(2)).dtypes(STORED).backward(|c| c.whole(2))
+        })),
         source(
             "rand",
             |c, shape, device| {
