@@ -12,8 +12,6 @@ const COLORS: [RGBColor; 4] = [RED, BLUE, GREEN, MAGENTA];
 /// The quotient of the highest and the lowest loss from which on the axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 20.0;
 
-/// The ASCII glyphs of DejaVu Sans. PNGs have no fonts of their own, and the system may have none.
-const FONT: &[u8] = include_bytes!("../assets/DejaVuSans-ascii.ttf");
 const FAMILY: &str = "sans-serif";
 
 type Drawn = std::result::Result<(), Box<dyn Failure>>;
@@ -61,8 +59,8 @@ where
     D::ErrorType: 'static,
 {
     static REGISTERED: std::sync::Once = std::sync::Once::new();
-    // The font is a valid one, so it is not refused.
-    REGISTERED.call_once(|| drop(plotters::style::register_font(FAMILY, FontStyle::Normal, FONT)));
+    // PNGs have no fonts of their own, and the system may have none. This font is a valid one, so it is not refused.
+    REGISTERED.call_once(|| drop(plotters::style::register_font(FAMILY, FontStyle::Normal, dejavu::sans::regular())));
     let root = backend.into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = (losses(history), metrics(history));
