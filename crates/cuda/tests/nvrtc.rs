@@ -37,6 +37,11 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("kl_div_log_backward", 8, CALLS),
     ("any", 16, WORD),
     ("gemm", 32, PLACES),
+    ("attention", 8, DRAWS),
+    ("attention_queries", 8, DRAWS),
+    ("attention_mma", 72, DRAWS),
+    ("attention_keys", 60, GRADIENTS),
+    ("attention_keys_mma", 104, GRADIENTS),
     ("gemv", 24, FEW),
     ("reduce_rows", 8, FEW),
     ("row_loss_backward", 20, FEW),
@@ -63,6 +68,8 @@ const KEPT: &str =
     "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
 const PLACES: &str = "f64 on compute 8.0: a convolution has the places of its elements beside the sums of a tile";
+const DRAWS: &str = "dropout: the rounds of Philox beside a tile of scores and its results";
+const GRADIENTS: &str = "sums of two gradients beside two tiles of scores; more with dropout";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";
 const FEW: &str = "up to six words, on one or two of the architectures";
 const BYTES: &str = "u8 on compute 10.0: the sixteen elements of a word are taken apart";

@@ -163,8 +163,9 @@ impl<'a> Problem<'a> {
         if !has_kernel || dtype.size() != 2 || !SCALES.contains(&self.of.scale) || (is_wide && kernel == Kernel::Keys) {
             return Ok(None);
         }
-        // Wider results of two blocks exceed the registers, too.
-        let blocks = if kernel == Kernel::Output && width <= 64 { 2 } else { 1 };
+        // So do wider results of two blocks, and masks or draws beside them.
+        let is_plain = self.mask.is_none() && self.of.dropout.is_none();
+        let blocks = if kernel == Kernel::Output && width <= 64 && is_plain { 2 } else { 1 };
         let (dim, tile) = (width.next_multiple_of(64), 64 * blocks);
         // The rows of q stay, and those of k and v change. In the backward pass there are rows of dy, too.
         let rows = if kernel == Kernel::Output { tile + 2 * 64 } else { 4 * 64 };
