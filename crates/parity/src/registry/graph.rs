@@ -5,7 +5,7 @@ use super::indexing::{of_graph, reads};
 use super::{Class, Invocation, Op};
 use crate::bench::{Bench, Call, Cost, INDEX, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::TieGrad;
+use isograd_core::ops::{Spectrum, TieGrad, Times};
 use isograd_core::{Result, Tensor};
 use serde_json::json;
 
@@ -15,6 +15,42 @@ fn edges(g: &mut Gen, domain: Domain) -> Case {
     let (rows, size) = (g.shape[..1].to_vec(), 1 + g.side());
     let index = g.indices(size, &rows);
     Case::new(json!({"size": size}), vec![("src", g.x(domain)), ("index", index)])
+}
+
+/// Logits of edges, with or without heads.
+fn logits(g: &mut Gen) -> Case {
+    if g.timed().is_none() {
+        g.at_least_rank(1);
+        g.shape.truncate(2);
+    }
+    edges(g, Domain::Real)
+}
+
+fn diffusion_conv(c: &Invocation<'_>) -> Result<Tensor> {
+    let spectrum = Spectrum { values: c.input("evals")?, vectors: c.input("evecs")?, mass: c.optional("mass") };
+    let times = if c.flag("log_times")? { Times::Log(c.input("times")?) } else { Times::Plain(c.input("times")?) };
+    c.input("x")?.diffusion_conv(spectrum, times, c.input("weight")?, c.optional("bias"))
+}
+
+/// Features of points, with a few eigenvectors and times.
+fn points(g: &mut Gen) -> Case {
+    let [points, kept] = [g.side(), 1 + g.below(3)];
+    let [features, times, outputs] = [(); 3].map(|()| 1 + g.below(3));
+    let x = if g.coin() { vec![points, features] } else { vec![2, points, features] };
+    let mut inputs = vec![
+        ("x", g.tensor(Domain::Real, &x)),
+        ("evals", g.tensor(Domain::Unit, &[kept])),
+        ("evecs", g.tensor(Domain::Unit, &[points, kept])),
+        ("times", g.tensor(Domain::Unit, &[times])),
+        ("weight", g.tensor(Domain::Real, &[outputs, times * features])),
+    ];
+    if g.coin() {
+        inputs.push(("mass", g.tensor(Domain::Unit, &[points])));
+    }
+    if g.coin() {
+        inputs.push(("bias", g.tensor(Domain::Real, &[outputs])));
+    }
+    Case::new(json!({"log_times": g.coin()}), inputs)
 }
 
 fn size(c: &Invocation<'_>) -> Result<Option<usize>> {
@@ -70,6 +106,20 @@ pub(super) fn ops() -> Vec<Op> {
             joins(|c, x| Ok(x[0].scatter_max(&x[1], Some(c.dims[0]), TieGrad::Even)?.0)),
             joins(|c, x| Ok(x[0].scatter_max(&x[1], Some(c.dims[0]), TieGrad::First)?.0)).variant("first"),
         ]),
+        Op::new("edge_softmax", |c| one(c.input("src")?.edge_softmax(c.input("index")?, size(c)?)), logits)
+            .class(Class::Stages)
+            .collects()
+            .fused()
+            .also(&["scatter_max", "scatter_add", "index_add", "gather", "scatter", "index_select"])
+            // The maximum, the powers, their sum and the quotients. The kernels are those of the reductions.
+            .launches(10, 7),
+        Op::new("diffusion_conv", |c| one(diffusion_conv(c)), points)
+            .class(Class::Stages)
+            .constant(&["evals", "evecs", "mass"])
+            .fused()
+            .kernels(&["diffusion_conv_forward"])
+            .also(&["matmul", "linear"])
+            .launches(14, 24),
     ]
 }
 

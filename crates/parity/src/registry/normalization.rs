@@ -137,8 +137,9 @@ fn of_rows() -> Vec<Op> {
         .slice(Slice::Rows)
         .fused()
         .kernels(&["residual_layernorm"])
-        // The gradients of both results are added up.
-        .launches(1, 4)
+        // Two launches for the gradient of both results together. Here each result is differentiated alone, and the gradients of
+        // the operands are added up.
+        .launches(1, 9)
         .bench([[16384, 4096], [32768, 768]].map(|dims| {
             let inputs = |c: &Call| c.normals([&c.dims, &c.dims, &c.dims[1..], &c.dims[1..]]);
             let normed =
