@@ -90,10 +90,13 @@ fn signature<B: Tensors>(batches: &[B]) -> Result<Signature> {
     Ok(found)
 }
 
+/// A step of batches, and their losses.
+type LossStep<'a, B> = Step<'a, Vec<B>, Vec<Tensor>>;
+
 /// Steps that are replayed where the device can. Batches of other shapes than the first are computed plainly.
 pub(crate) struct Captured<'a, M: ?Sized, B, P> {
     learner: Rc<RefCell<Learner<'a, M, B, P>>>,
-    step: Option<(Signature, Step<'a, Vec<B>, Vec<Tensor>>)>,
+    step: Option<(Signature, LossStep<'a, B>)>,
     /// The number of samples of a full batch, and of batches in a step.
     full: (usize, usize),
     is_captured: bool,
@@ -134,7 +137,7 @@ impl<'a, M: Module + ?Sized + 'a, B: Tensors + 'a, P: 'a> Captured<'a, M, B, P> 
         self.learner.borrow_mut().step(batches, &shares)
     }
 
-    fn captured(&self) -> Result<Step<'a, Vec<B>, Vec<Tensor>>> {
+    fn captured(&self) -> Result<LossStep<'a, B>> {
         let (learner, shares) = (self.learner.clone(), vec![1.0 / self.full.1 as f64; self.full.1]);
         let device = self.learner.borrow().device()?;
         Ok(device.capture(move |batches: Vec<B>| learner.borrow_mut().step(&batches, &shares)))
