@@ -267,9 +267,8 @@ impl Sequence {
         let written = flat(&output)?;
         let outputs: Vec<&Tensor> = [&written].into_iter().chain(&next).collect();
         self.cell.forward(self.op, &trace.step(t, carried)?, &outputs)?;
-        match operands.projection {
-            Some(w) => self.map.write(self.op, &output, w, None, &after)?,
-            None => {}
+        if let Some(w) = operands.projection {
+            self.map.write(self.op, &output, w, None, &after)?;
         }
         Ok(next)
     }

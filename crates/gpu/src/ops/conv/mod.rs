@@ -225,8 +225,27 @@ fn sides_last(map: Map, geometry: &Geometry, e: Extents, dtype: DType, [first, s
     }
 }
 
-const EXAMPLES: &[Example] = &[|d, t| {
-    differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| {
-        x[0].conv2d(&x[1], Some(&x[2]), Conv { padding: Padding::Each([1; 2]), ..Conv::default() })
-    })
-}];
+const EXAMPLES: &[Example] = &[
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| x[0].conv2d(&x[1], Some(&x[2]), PADDED))
+    },
+    // Channels last, where matrix units read words.
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[32, 16, 3, 3], &[32]], |x| {
+            x[0].to_channels_last()?.conv2d(&x[1].to_channels_last()?, Some(&x[2]), PADDED)
+        })
+    },
+    // Groups of one channel, and such with a stride.
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
+            x[0].conv2d(&x[1], Some(&x[2]), Conv { groups: 16, ..PADDED })
+        })
+    },
+    |d, t| {
+        differentiate(d, t, &[&[2, 16, 14, 14], &[16, 1, 3, 3], &[16]], |x| {
+            x[0].conv2d(&x[1], Some(&x[2]), Conv { groups: 16, stride: [2; 2], ..PADDED })
+        })
+    },
+];
+
+const PADDED: Conv<2> = Conv { stride: [1; 2], padding: Padding::Each([1; 2]), dilation: [1; 2], groups: 1 };
