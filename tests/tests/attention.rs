@@ -113,7 +113,7 @@ impl Problem {
             Mask::Float => {
                 let drawn = draw(&[heads, 1, keys])?;
                 let some = drawn.lt_scalar(0.8)?.where_scalar(&drawn, f64::NEG_INFINITY)?;
-                let none = Tensor::full(&[1, 1, keys], f64::NEG_INFINITY, DType::F32, &cpu())?;
+                let none = Tensor::full([1, 1, keys], f64::NEG_INFINITY, DType::F32, &cpu())?;
                 Tensor::concat(&[&some.narrow(0, 0, heads - 1)?, &none], 0)?
             }
         };
