@@ -146,7 +146,8 @@ fn truncated(device: &Device) -> Result<Outcome> {
         let gradients = grad_with(&y.square()?.sum(..)?, &parameters.iter().collect::<Vec<_>>(), Default::default())?;
         Ok((gradients[1].clone(), h.detach(), c.detach()))
     };
-    let run = |f: &mut dyn FnMut((Tensor, Tensor, Tensor)) -> Result<(Tensor, Tensor, Tensor)>| -> Result<Vec<f64>> {
+    type Three = (Tensor, Tensor, Tensor);
+    let run = |f: &mut dyn FnMut(Three) -> Result<Three>| -> Result<Vec<f64>> {
         let zeros = || Tensor::zeros((1, 2, 4), DType::F32, device);
         let (mut h, mut c, mut all) = (zeros()?, zeros()?, Vec::new());
         for seed in 0..4 {

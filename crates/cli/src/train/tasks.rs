@@ -122,6 +122,9 @@ impl Split {
     }
 }
 
+/// The values of the samples of a batch, from the model's outputs and the targets.
+pub type Measure = fn(&Tensor, &Tensor) -> isograd::Result<Tensor>;
+
 impl Objective {
     /// The loss of outputs, in their dtype of arithmetic: 16-bit outputs have a loss in f32.
     pub fn loss(self, outputs: &Tensor, y: &Tensor) -> isograd::Result<Tensor> {
@@ -133,7 +136,7 @@ impl Objective {
     }
 
     /// The metric's name, its better value, and its value for each sample.
-    pub fn metric(self) -> (&'static str, Goal, fn(&Tensor, &Tensor) -> isograd::Result<Tensor>) {
+    pub fn metric(self) -> (&'static str, Goal, Measure) {
         match self {
             Objective::Classes => ("accuracy", Goal::Highest, |outputs, y| outputs.argmax(1)?.eq(y)),
             Objective::Numbers => {
