@@ -8,7 +8,7 @@ use crate::launch::operands::place;
 use crate::ops;
 use isograd_core::ops::conv::{self, ConvForward, ConvInput, ConvWeight};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{Call, Dims, Error, Kernel, Layout, Operand, Result, Shape};
+use isograd_core::{Call, DType, Dims, Error, Kernel, Layout, Operand, Result, Shape};
 use std::sync::atomic::Ordering;
 
 /// Multiplications of a convolution that are worth a library's time to choose a kernel.
@@ -34,6 +34,11 @@ pub fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
     };
     let Some(library) = library(gpu) else { return Ok(false) };
     let (map, geometry) = found;
+    // Our kernels are faster where memory is the limit, and our products of f32 where windows are single elements.
+    let is_depthwise = geometry.channels == 1 && geometry.groups > 1 && call.inputs[0].layout.is_contiguous();
+    if is_depthwise || (geometry.is_pointwise() && call.outputs[0].dtype == DType::F32) {
+        return Ok(false);
+    }
     let multiplied = [geometry.batch, geometry.groups, geometry.channels, geometry.outputs];
     let multiplied = multiplied.into_iter().chain([geometry.windows.outputs(), geometry.windows.window()]);
     if multiplied.fold(1, usize::saturating_mul) < LEAST {

@@ -34,7 +34,7 @@ pub(super) fn ops() -> Vec<Op> {
         )
         .fused()
         .kernels(&["convlstm_cell_forward"])
-        .launches(6, 20),
+        .launches(6, 22),
         of(
             "conv_lstm",
             |g| images(g, true),
@@ -43,7 +43,7 @@ pub(super) fn ops() -> Vec<Op> {
         .fused()
         .kernels(&["convlstm_forward"])
         .slice(Slice::From(1))
-        .launches(11, 40),
+        .launches(11, 42),
     ]
 }
 

@@ -33,17 +33,15 @@ pub(super) fn ops() -> Vec<Op> {
             real,
             |g| shuffle_case(g, [true, false]),
         )
-        .linear()
-        .picks(),
+        .linear(),
         with(
             "pixel_unshuffle",
             |c, x| x.pixel_unshuffle(c.size("downscale_factor")?),
             real,
             |g| shuffle_case(g, [false, true]),
         )
-        .linear()
-        .picks(),
-        with("channel_shuffle", |c, x| x.channel_shuffle(c.size("groups")?), real, channels_case).linear().picks(),
+        .linear(),
+        with("channel_shuffle", |c, x| x.channel_shuffle(c.size("groups")?), real, channels_case).linear(),
     ]
 }
 

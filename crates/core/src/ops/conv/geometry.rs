@@ -36,7 +36,7 @@ impl Geometry {
     }
 
     /// True if the windows are the single elements of the input, in order.
-    pub(super) fn is_pointwise(&self) -> bool {
+    pub fn is_pointwise(&self) -> bool {
         let Windows { input, output, stride, low, .. } = self.windows;
         self.windows.window() == 1 && input == output && stride == [1; 3] && low == [0; 3]
     }

@@ -12,6 +12,8 @@ use isograd_core::ops::window::Windows;
 use isograd_core::{DType, Result};
 
 const FILE: &str = "depthwise.c";
+/// Bytes of the widest word.
+const WORD: usize = 16;
 /// Elements of a strip, where a thread can keep what its windows have of a line.
 const STRIP: usize = 4;
 /// Elements of a line that a thread keeps: for a strip of several elements, and of one.
@@ -101,11 +103,12 @@ impl Depthwise<'_> {
         let strides = self.bias.map_or([0; 2], |(_, strides)| strides);
         let own = [strips, lines, all, dividers[0], dividers[1], dividers[2], items, strides[0], strides[1]];
         let [x, w, y] = self.addresses;
-        let is_whole = width.is_multiple_of(strip) && y.is_multiple_of((strip * self.dtype.size()) as u64);
+        let bytes = strip * self.dtype.size();
+        let is_whole = bytes <= WORD && width.is_multiple_of(strip) && y.is_multiple_of(bytes as u64);
         let variant = self
             .variant(geometry, is_turned, strip, THREADS, items * strip)
             .define("INTS", own.len())
-            .optional("STRIP_WORD", is_whole.then(|| word(strip * self.dtype.size())));
+            .optional("STRIP_WORD", is_whole.then(|| word(bytes)));
         let pointers = [x, w, self.bias.map_or(y, |(bias, _)| bias), y];
         let arguments = Arguments::new().pointers(pointers).ints(&own).ints(&extents::ints(geometry, Over::Output));
         gpu.launch(variant, "depthwise", each(items), &arguments)?;
