@@ -36,6 +36,8 @@ mod pages {
     mod opencl {}
     #[doc = include_str!("../../docs/src/simt.md")]
     mod simt {}
+    #[doc = include_str!("../../docs/src/convolution.md")]
+    mod convolution {}
     #[doc = include_str!("../../docs/src/matmul.md")]
     mod matmul {}
     #[doc = include_str!("../../docs/src/attention.md")]
