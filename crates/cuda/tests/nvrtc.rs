@@ -26,7 +26,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("softmax_rows", 116, LONG),
     ("softmax_rows_backward", 72, LONG),
     ("norm", 52, LONG),
-    ("norm_backward", 304, LONG),
+    ("norm_backward", 344, LONG),
     ("cross_entropy_rows", 112, WIDE),
     ("cross_entropy_rows_backward", 152, WIDE),
     ("elu_backward", 8, CALLS),
@@ -37,6 +37,7 @@ const SPILLS: &[(&str, usize, &str)] = &[
     ("kl_div_log_backward", 8, CALLS),
     ("any", 16, WORD),
     ("gemm", 32, PLACES),
+    ("gemm_mma", 4, PLACES),
     ("attention", 8, DRAWS),
     ("attention_queries", 8, DRAWS),
     ("attention_mma", 72, DRAWS),
@@ -67,7 +68,7 @@ const WIDE: &str = "a thread of 1024 has 64 registers, and f64 takes two for eac
 const KEPT: &str =
     "a thread of 1024 has 64 registers, and keeps 32 bytes of rows with their indices, or 64 indices in 32 registers";
 const CALLS: &str = "f64: exp and division are functions that are called, with what is live put aside";
-const PLACES: &str = "f64 on compute 8.0: a convolution has the places of its elements beside the sums of a tile";
+const PLACES: &str = "compute 8.0: a convolution has the places of its elements beside the sums of a tile";
 const DRAWS: &str = "dropout: the rounds of Philox beside a tile of scores and its results";
 const GRADIENTS: &str = "sums of two gradients beside two tiles of scores; more with dropout";
 const WORD: &str = "f32 on compute 10.0: a word of 16 bytes on its way to memory";

@@ -111,7 +111,8 @@ fn diffused(
     weight: &Tensor,
     bias: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let wide = |t: &Tensor| t.cast(x.dtype());
+    // Strides would change the order of the products' sums.
+    let (x, wide) = (&x.contiguous()?, |t: &Tensor| t.cast(x.dtype())?.contiguous());
     let (values, vectors) = (wide(&spectrum.values.detach())?, wide(&spectrum.vectors.detach())?);
     let times = match times {
         Times::Plain(t) => wide(t)?,
