@@ -60,6 +60,9 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("sample_logits", [0, 60], SCALARS),
     ("gemm", [430, 146], GEOMETRY),
     ("gemm_outer", [0, 24], SCALARS),
+    ("attention", [0, 34], SCALARS),
+    ("attention_queries", [0, 56], SCALARS),
+    ("attention_keys", [0, 81], SCALARS),
 ];
 const LONG: &str = "a thread of 1024 has 128 registers, and 64 from ROCm 5 on RDNA, one of 512 has twice as many; it keeps what it can of rows of 50,257 and more";
 const GEOMETRY: &str = "a convolution: its geometry is 30 numbers, put aside in lanes of vector registers; ROCm 5 on RDNA also puts aside the places of all elements that a thread reads, most in f64 (430)";
