@@ -40,7 +40,7 @@ const SPILLS: &[(&str, [usize; 2], &str)] = &[
     ("softmax_rows", [40, 0], LONG),
     ("softmax_rows_backward", [43, 0], LONG),
     ("norm", [137, 16], LONG),
-    ("norm_backward", [70, 0], LONG),
+    ("norm_backward", [80, 5], LONG),
     ("group_norm_backward", [1, 0], LONG),
     ("cross_entropy_rows_backward", [12, 2], LONG),
     ("lists", [70, 16], LISTS),
