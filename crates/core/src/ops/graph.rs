@@ -175,7 +175,7 @@ impl Tensor {
             return x.edge_softmax(index, size);
         }
         if !matches!(self.rank(), 1 | 2) {
-            return Err(Error::shape(op, format!("{}, expected [E] or [E, H]", describe(&[self]))));
+            return Err(Error::shape(op, format!("{}, expected [E] or [E, H] and [E]", describe(&[self, index]))));
         }
         let nodes = nodes(op, self, index, size)?;
         let y = in_acc(&self.detach(), |x| edge_shares(x, index, nodes).map_err(|e| e.of(op)))?;

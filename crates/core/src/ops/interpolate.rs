@@ -2,6 +2,7 @@
 
 use super::pool::check;
 use super::resample::{Axis, Resampling, Rule, Step};
+use super::with_shapes;
 use crate::{Dims, Error, Result, Shape, Tensor};
 use std::array;
 
@@ -123,7 +124,7 @@ impl Tensor {
         if output.contains(&0) {
             return Err(Error::shape(OP, format!("{} becomes {to}, expected extents of 1 or more", self.shape())));
         }
-        to.check(OP)?;
+        with_shapes(OP, &[Some(self)], || to.check(OP))?;
         if options.mode == Interpolation::Area {
             return averages(self, &output);
         }

@@ -1,8 +1,8 @@
 //! Padding: elements before the first and after the last one of each dimension.
 
 use super::factory::fill;
-use super::gradients;
 use super::resample::{Axis, Resampling, Rule};
+use super::{gradients, with_shapes};
 use crate::backend::Kernel;
 use crate::tape::record;
 use crate::tensor::{Attributes, run};
@@ -47,12 +47,14 @@ impl Tensor {
             let message = format!("{} pairs of numbers are more than the dimensions of {}", ends.len(), self.shape());
             return Err(Error::shape(OP, message));
         }
-        let kept = cropped(self, &ends.iter().map(|ends| ends.map(|n| n.min(0))).collect::<Vec<_>>())?;
-        let added: Vec<[isize; 2]> = ends.iter().map(|ends| ends.map(|n| n.max(0))).collect();
-        match pad {
-            Pad::Constant(value) => constant(&kept, &added, value),
-            _ => copies(&kept, &added, pad),
-        }
+        with_shapes(OP, &[Some(self)], || {
+            let kept = cropped(self, &ends.iter().map(|ends| ends.map(|n| n.min(0))).collect::<Vec<_>>())?;
+            let added: Vec<[isize; 2]> = ends.iter().map(|ends| ends.map(|n| n.max(0))).collect();
+            match pad {
+                Pad::Constant(value) => constant(&kept, &added, value),
+                _ => copies(&kept, &added, pad),
+            }
+        })
     }
 }
 

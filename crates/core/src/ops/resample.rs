@@ -3,6 +3,7 @@
 
 use super::{gradients, in_acc};
 use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
+use crate::host;
 use crate::tape::record;
 use crate::{DType, Result, Shape, Tensor};
 
@@ -229,6 +230,10 @@ impl Resampling {
         if self.axes.iter().all(|axis| axis.rule == Rule::Keep) {
             return Ok(x.clone());
         }
+        // Results and tables that no memory holds are errors before anything is computed.
+        let longest = self.axes.iter().map(|axis| axis.output).max().unwrap_or(0);
+        drop(host::with_room::<f64>(self.names[0], self.to.numel())?);
+        drop(host::with_room::<[f64; 8]>(self.names[0], longest)?);
         match has_kernel::<Resample>(x) {
             true => self.by_kernel(x, Way::Forward),
             false => by_ops(&self.axes, x)?.reshape(&self.to),
