@@ -1,6 +1,7 @@
 //! Attention of several heads, between projections.
 
 use super::Attention;
+use crate::ops::with_shapes;
 use crate::tensor::{check_device, check_float, check_same, describe};
 use crate::{DType, Error, Result, Tensor};
 use std::sync::Arc;
@@ -68,7 +69,15 @@ impl Tensor {
     }
 }
 
+/// Errors show the shapes of all operands.
 fn multi_head(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<Tensor> {
+    let others = [of.bias, Some(of.out_weight), of.out_bias, of.key_padding_mask, of.attention.mask.as_ref()];
+    let weights = of.weight.weights().into_iter().map(Some);
+    let operands: Vec<Option<&Tensor>> = inputs.into_iter().map(Some).chain(weights).chain(others).collect();
+    with_shapes(op, &operands, || attended(op, inputs, of))
+}
+
+fn attended(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<Tensor> {
     check(op, inputs, of)?;
     let [q, k, v] = project(inputs, of)?;
     let attention = Attention { mask: mask(of)?, ..of.attention.clone() };
