@@ -93,6 +93,9 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
 }
 
 fn check(op: &'static str, inputs: [&Tensor; 3], of: &MultiHead<'_>) -> Result<()> {
+    if let Some(mask) = of.attention.mask.as_ref().filter(|mask| mask.dtype() != DType::Bool) {
+        check_same(op, &[inputs[0], mask])?;
+    }
     let [query, key, value] = inputs;
     check_float(op, query)?;
     let parameters = of.weight.weights().into_iter().chain(of.bias).chain([of.out_weight]).chain(of.out_bias);
