@@ -134,7 +134,7 @@ impl Tensor {
     fn masked_on_tape(&self, mask: &Tensor, scale: f64) -> Result<Tensor> {
         let kept = mask.clone();
         let y = masked(self, mask, scale)?;
-        record("dropout_backward", &[self], y, move |t| gradients![Some(t.dy().masked_on_tape(&kept, scale)?)])
+        record("dropout", &[self], y, move |t| gradients![Some(t.dy().masked_on_tape(&kept, scale)?)])
     }
 }
 

@@ -214,7 +214,7 @@ fn in_two_steps(form: Form, x: &Tensor, weight: Option<&Tensor>, bias: Option<&T
 /// The activation of a normalised tensor.
 fn activated(form: Form, y: Tensor) -> Result<Tensor> {
     match form.activation.rows() {
-        Some((row, slope)) => unary(row.name(), &y, row, slope, &[]),
+        Some((row, slope)) => unary("layer_norm_activation", &y, row, slope, &[]),
         None => Ok(y),
     }
 }
