@@ -86,8 +86,9 @@ FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.
 // The most words of one thread.
 #define WORDS_TOGETHER 4
 
-// What is found once for all steps along K: of each row the position of its window's first element, or of its element's last window,
-// in the volume, as if that were there, and its coordinates; or of the one row its place in the window, and its channel.
+// The parts of positions that do not depend on the step along K. For a factor with a row for each word: the position and the
+// coordinates of the first element of the row's window (CONV_FORWARD), or of the last window of the row's element (CONV_INPUT), which
+// may lie outside of the volume. For a factor with one row: its channel, and its distance from the window's first element.
 typedef struct {
     GLOBAL const S *x;
     Extents e;

@@ -47,7 +47,7 @@ fn named(i: usize, field: &Field) -> (Member, String) {
     }
 }
 
-/// What stands in `#[module(..)]`.
+/// The options of `#[module(..)]`.
 #[derive(Default)]
 struct Options {
     is_skipped: bool,

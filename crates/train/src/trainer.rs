@@ -215,7 +215,7 @@ where
         Ok(self)
     }
 
-    /// What the terminal shows.
+    /// The output on the terminal.
     pub fn display(self, display: Display) -> Self {
         Trainer { display, ..self }
     }

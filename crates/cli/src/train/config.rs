@@ -48,7 +48,7 @@ impl OptimizerName {
 /// checkpoint.
 #[derive(Args, Debug)]
 pub struct Model {
-    /// What to learn: handwritten digits inside this program, MNIST's IDX files, or a table
+    /// The dataset: handwritten digits inside this program, MNIST's IDX files, or a table
     #[arg(value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
     pub dataset: String,
     /// The folder or the file with the samples

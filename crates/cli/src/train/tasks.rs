@@ -68,7 +68,7 @@ pub struct Split {
     pub scales: Option<(Scale, Scale)>,
 }
 
-/// What is learnt.
+/// The objective of a task: its loss and its metric.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
     /// The class of a sample: cross entropy, and the share of samples whose largest logit is that of their class.

@@ -38,7 +38,7 @@ fn a_device_is_like_itself_and_all_of_it_is_in_the_results() {
     }
 }
 
-/// What the place of a node in this module of the command has in it: a line, or in a build without debug information the function.
+/// The text by which a report names a node of this module: its line or, in a build without debug information, its function.
 fn place(module: &str) -> String {
     let here = std::backtrace::Backtrace::force_capture().to_string();
     match here.contains("command/diff.rs:") {

@@ -178,7 +178,7 @@ fn runs_killed_at_random_moments_resume_to_the_same_bits() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    // What is there is whole, and goes on to the end.
+    // The run's files are whole, and the run resumes to its end.
     let last = if killed.join("checkpoint.safetensors").exists() { &resumed } else { &command };
     let mut report = isograd(last, &killed).json();
     report.as_object_mut().unwrap().remove("seconds").unwrap();

@@ -42,7 +42,7 @@ pub enum Map {
 /// All of a convolution but its addresses. A library chooses its kernels by this.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
-    /// What is computed.
+    /// The map of the convolution.
     pub map: Map,
     /// Of all operands.
     pub dtype: DType,
