@@ -7,19 +7,7 @@
 //   CONV_INPUT     x[n, g] = w[g]^T @ what windows add to x:     rows are channels and l, K is (output, i)
 //   CONV_WEIGHT    w[g]    = y[., g] @ windows of x[., g]^T:     rows are outputs and (channel, i), K is (n, q)
 
-#include "finish.h"
-#include "conv.h"
-
-#define SIDE_A 0
-#define SIDE_B 1
-#define LOADER_ARGUMENTS , Extents extents
-#define LOADER_VALUES , extents
-
-typedef struct {
-    GLOBAL const S *x;
-    i64 row, k;
-    Extents e;
-} Factor;
+#include "conv_factor.h"
 
 FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, Extents e) {
     Factor f;
@@ -36,8 +24,6 @@ FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, 
     f.e = e;
     return f;
 }
-
-FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 
 // The position of an element, from f.x on; -1 if there is none.
 FUNCTION i64 position(Factor f, int side, int row, int k) {

@@ -8,19 +8,7 @@
 //
 // Words are adjacent channels or outputs: their numbers are multiples of a word's elements.
 
-#include "finish.h"
-#include "conv.h"
-
-#define SIDE_A 0
-#define SIDE_B 1
-#define LOADER_ARGUMENTS , Extents extents
-#define LOADER_VALUES , extents
-
-typedef struct {
-    GLOBAL const S *x;
-    i64 row, k;
-    Extents e;
-} Factor;
+#include "conv_factor.h"
 
 FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, Extents e) {
     Factor f;
@@ -30,8 +18,6 @@ FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, 
     f.e = e;
     return f;
 }
-
-FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
 
 // A row or an element of K in two parts: the sample and what follows, or the element of the window and its channel.
 typedef struct {

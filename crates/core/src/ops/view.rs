@@ -197,26 +197,32 @@ impl Tensor {
     ///
     /// Errors: `Shape` for fewer than three dimensions.
     pub fn to_channels_last(&self) -> Result<Tensor> {
-        let rank = self.rank() as isize;
-        if rank < 3 {
+        if self.rank() < 3 {
             return Err(Error::shape("to_channels_last", format!("{} has no dimensions after channels", self.shape())));
         }
         if self.layout().has_channels_last() {
             return Ok(self.clone());
         }
-        let last: Vec<isize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-        let back: Vec<isize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-        self.permute(&last)?.contiguous()?.permute(&back)
+        self.with_channels_at_end()?.contiguous()?.with_channels_second()
+    }
+
+    /// `[N, C, ..]` as `[N, .., C]`.
+    fn with_channels_at_end(&self) -> Result<Tensor> {
+        let order: Vec<isize> = [0].into_iter().chain(2..self.rank() as isize).chain([1]).collect();
+        self.permute(&order)
+    }
+
+    /// `[N, .., C]` as `[N, C, ..]`.
+    fn with_channels_second(&self) -> Result<Tensor> {
+        let last = self.rank() as isize - 1;
+        let order: Vec<isize> = [0, last].into_iter().chain(1..last).collect();
+        self.permute(&order)
     }
 
     /// Applies `f` to the rows `[N .., C]` of this tensor, whose channels are last in memory, and gives its result this tensor's shape.
     pub(super) fn on_rows(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let rank = self.rank() as isize;
-        let last: Vec<isize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-        let back: Vec<isize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-        let x = self.permute(&last)?;
-        let channels = self.dims()[1];
-        f(&x.reshape((self.numel() / channels, channels))?)?.reshape(x.shape())?.permute(&back)
+        let (x, channels) = (self.with_channels_at_end()?, self.dims()[1]);
+        f(&x.reshape((self.numel() / channels, channels))?)?.reshape(x.shape())?.with_channels_second()
     }
 
     /// A contiguous copy in memory of its own.

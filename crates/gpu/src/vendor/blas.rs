@@ -4,12 +4,13 @@
 //! as column-major matrices. A function that the library lacks, or computes less exactly than we must, is left to the kernel of
 //! `wgmma.c`, which is as fast, or applied to the library's sums by `gemm_sum`, as to the sums of our other kernels.
 
+use crate::driver::Address;
 use crate::driver::blas::{Epilogue, Factor, Form, Library, Matrices, Product};
-use crate::driver::{Address, Geometry};
-use crate::launch::device::{Gpu, Launch};
+use crate::launch::device::Gpu;
 use crate::launch::operands::place;
 use crate::ops::matmul::{Extents, Side, tiles};
 use crate::ops::{elementwise, matmul};
+use crate::vendor::note;
 use isograd_core::ops::Transpose;
 use isograd_core::ops::gemm_bias::{GemmActivation, MatmulSum, Summed};
 use isograd_core::ops::matmul::MatmulPointwise;
@@ -291,10 +292,8 @@ fn multiply(gpu: &Gpu, library: &dyn Library, mut product: Product) -> Result<bo
         product.workspace = workspace.as_ref().map_or(0, |buffer| buffer.address);
     }
     let is_done = library.multiply(&product)?;
-    gpu.launched.fetch_add(is_done.into(), Ordering::Relaxed);
-    if is_done && let Some(log) = &mut *gpu.log.lock() {
-        let geometry = Geometry::new([0; 3], 0);
-        log.push(Launch { program: format!("{:?}", product.form), entry: "vendor", geometry, arguments: Vec::new() });
+    if is_done {
+        note(gpu, &product.form);
     }
     Ok(is_done)
 }

@@ -1,11 +1,12 @@
 //! Convolutions by the vendor's library: which ones it gets, and which of its kernels. A device that must give the same bits in every run
 //! takes the library's own choice. Otherwise all its kernels, and our own, are measured once for each form.
 
+use crate::driver::Address;
 use crate::driver::dnn::{Form, Library, Map, Sizes, View};
-use crate::driver::{Address, Geometry};
-use crate::launch::device::{Gpu, Launch};
+use crate::launch::device::Gpu;
 use crate::launch::operands::place;
 use crate::ops;
+use crate::vendor::note;
 use isograd_core::ops::conv::{self, ConvForward, ConvInput, ConvWeight};
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{Call, DType, Dims, Error, Kernel, Layout, Operand, Result, Shape};
@@ -157,11 +158,7 @@ impl<'a> Convolution<'a> {
     fn run(&self, kernel: usize, call: &Call<'_>) -> Result<()> {
         let workspace = self.gpu.scratch(self.library.workspace(&self.form, kernel)?)?;
         self.library.convolve(&self.form, kernel, self.addresses, workspace.address)?;
-        self.gpu.launched.fetch_add(1, Ordering::Relaxed);
-        if let Some(log) = &mut *self.gpu.log.lock() {
-            let geometry = Geometry::new([0; 3], 0);
-            log.push(Launch { program: format!("{:?}", self.form), entry: "vendor", geometry, arguments: Vec::new() });
-        }
+        note(self.gpu, &self.form);
         match call.inputs.get(2) {
             Some(bias) => add(self.gpu, call, bias, &call.outputs[0]),
             None => Ok(()),

@@ -4,8 +4,11 @@ mod blas;
 mod dnn;
 pub mod dynlib;
 
-use crate::launch::device::Gpu;
+use crate::driver::Geometry;
+use crate::launch::device::{Gpu, Launch};
 use isograd_core::{Call, Result};
+use std::fmt::Debug;
+use std::sync::atomic::Ordering;
 
 /// Runs a call if a library can; false if the call is left to others.
 type TryRun = fn(&Gpu, &Call<'_>) -> Result<bool>;
@@ -21,4 +24,13 @@ pub(crate) fn try_run(gpu: &Gpu, call: &Call<'_>) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Counts a call of a library as a launch, and logs its form.
+fn note(gpu: &Gpu, form: &dyn Debug) {
+    gpu.launched.fetch_add(1, Ordering::Relaxed);
+    if let Some(log) = &mut *gpu.log.lock() {
+        let geometry = Geometry::new([0; 3], 0);
+        log.push(Launch { program: format!("{form:?}"), entry: "vendor", geometry, arguments: Vec::new() });
+    }
 }

@@ -7,6 +7,7 @@ mod extents;
 use self::depthwise::Depthwise;
 use self::extents::Over;
 use crate::driver::Address;
+use crate::driver::dnn::Map;
 use crate::launch::device::Gpu;
 use crate::launch::operands::place;
 use crate::memory::pool::Buffer;
@@ -38,13 +39,6 @@ impl FusedLaunch for ConvWeight {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
         run(gpu, call, Map::Weight, &self.0)
     }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Map {
-    Forward,
-    Input,
-    Weight,
 }
 
 impl Map {
