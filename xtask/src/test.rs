@@ -58,11 +58,15 @@ const STEPS: &[Step] = &[
         extent: Extent::Quick,
         task: Task::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     },
-    Step { name: "unit tests", extent: Extent::Quick, task: Task::Cargo(&["test", "--workspace", "--lib", "--bins"]) },
+    Step {
+        name: "unit tests",
+        extent: Extent::Quick,
+        task: Task::Cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]),
+    },
     Step {
         name: "golden, gradient, property and command-line tests, examples",
         extent: Extent::Everything,
-        task: Task::Cargo(&["test", "--workspace", "--tests", "--examples"]),
+        task: Task::Cargo(&["test", "--workspace", "--no-fail-fast", "--tests", "--examples"]),
     },
     Step {
         name: "parity of the devices",
@@ -91,7 +95,7 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Sets up what the steps need, runs them in order, and stops at the first that fails.
+/// Sets up what the steps need and runs all of them in order: one that fails does not hide what fails after it.
 pub fn run(extent: Extent) -> Result<(), Failure> {
     tools::ensure_component("fmt", "rustfmt")?;
     tools::ensure_component("clippy", "clippy")?;
@@ -100,6 +104,7 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
         tools::ensure_chromium();
     }
     let mut done = Vec::new();
+    let mut failures = Vec::new();
     for step in STEPS.iter().filter(|step| extent == Extent::Everything || step.extent == Extent::Quick) {
         say!("\n== {}: cargo {}", step.name, step.task.arguments());
         let started = Instant::now();
@@ -107,12 +112,12 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
         done.push((step.name, started.elapsed(), result.is_ok()));
         say!("== {}: {}", step.name, seconds(started.elapsed()));
         if let Err(failure) = result {
-            summarize(&done);
-            return Err(format!("{}: {failure}\nrepeat it with: cargo {}", step.name, step.task.arguments()));
+            say!("== {} FAILED: {failure}", step.name);
+            failures.push(format!("{}: {failure}\nrepeat it with: cargo {}", step.name, step.task.arguments()));
         }
     }
     summarize(&done);
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n\n")) }
 }
 
 fn summarize(done: &[(&str, Duration, bool)]) {
