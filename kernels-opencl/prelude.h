@@ -63,6 +63,18 @@ OF_SHARED(__local, u32)
     PURE T cos(T); \
     PURE T tanh(T); \
     PURE T erf(T); \
+    PURE T log10(T); \
+    PURE T tan(T); \
+    PURE T asin(T); \
+    PURE T acos(T); \
+    PURE T atan(T); \
+    PURE T sinh(T); \
+    PURE T cosh(T); \
+    PURE T asinh(T); \
+    PURE T acosh(T); \
+    PURE T atanh(T); \
+    PURE T erfc(T); \
+    PURE T atan2(T, T); \
     PURE T fabs(T); \
     PURE T floor(T); \
     PURE T ceil(T); \
@@ -222,6 +234,19 @@ FUNCTION ONCE void store_once(GLOBAL u32x4 *p, u32x4 v) {
 // Exactly 1 where the result rounds to 1. Some drivers return slightly less, even for infinity.
 #define tanh_(x) (fabs(x) > 20 ? ((x) > 0 ? 1 : -1) : tanh(x))
 #define erf_ erf
+#define exp2_ exp2
+#define log10_ log10
+#define tan_ tan
+#define asin_ asin
+#define acos_ acos
+#define atan_ atan
+#define sinh_ sinh
+#define cosh_ cosh
+#define asinh_ asinh
+#define acosh_ acosh
+#define atanh_ atanh
+#define erfc_ erfc
+#define atan2_ atan2
 #define floor_ floor
 #define ceil_ ceil
 #define trunc_ trunc

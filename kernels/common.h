@@ -430,7 +430,9 @@ LOCAL_FUNCTION void team_join(A *v, int n, LOCAL A *shared, int kind) {
         }
     }
     BARRIER();
-    for (int k = 0; k < n; k++) v[k] = shared[k * THREADS + LANE - MEMBER];
+    // PoCL 3.1 computes another place for teams of two threads, if the difference is within the index.
+    int first = LANE - MEMBER;
+    for (int k = 0; k < n; k++) v[k] = shared[k * THREADS + first];
 #endif
 }
 

@@ -8,14 +8,9 @@
 
 typedef STORAGE(T) S;
 
-#ifdef ACTIVATION
-FUNCTION A activate(A v) {
-    A y;
-    ACTIVATION(v, &y);
-    return y;
-}
-#else
-#define activate(v) (v)
+#include "activate.h"
+
+#ifndef ACTIVATION
 #define KEEPS_SUM 0
 #endif
 

@@ -70,15 +70,7 @@ FUNCTION void parameters_of(A *v, GLOBAL const SP *p, Row at, idx w, idx inner) 
 #endif
 }
 
-#ifdef ACTIVATION
-FUNCTION A activate(A v) {
-    A y;
-    ACTIVATION(v, &y);
-    return y;
-}
-#else
-#define activate(v) (v)
-#endif
+#include "activate.h"
 
 // Adds to the sums of differences from the mean and of their squares.
 FUNCTION void add_deviations(A *sums, const A *v, A mean, int is_inside) {

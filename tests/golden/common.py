@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 OPS = {}
 
 
-ATTRIBUTE_NAMES = {"norm": "p"}
+ATTRIBUTE_NAMES = {"norm": "p", "lambd": "lambda"}
 
 
 def long(index):

@@ -1,7 +1,7 @@
 //! Tests by name, device and op: `cpu::gelu::backward`. One that hangs ends the program with its name.
 
 use crate::times;
-use isograd::{Device, Error};
+use isograd::{Device, Error, Kind};
 use isograd_parity::case::{Case, Gen};
 use isograd_parity::check::Found;
 use isograd_parity::registry::Op;
@@ -69,6 +69,37 @@ pub fn trial(
         let _running = times::begin(timed);
         run().map_err(Failed::from)
     })
+}
+
+/// What a check found: nothing, or what is wrong.
+pub type Outcome = Result<(), String>;
+
+/// A check of a device. An error fails it as well.
+pub type Check = fn(&Device) -> Result<Outcome, Error>;
+
+/// The trial of a check.
+pub fn check(device: &Device, op: &str, aspect: &str, check: Check) -> Trial {
+    let at = device.clone();
+    trial(device, op, aspect, move || check(&at).map_err(text)?)
+}
+
+/// Errors with `otherwise` unless `holds`.
+pub fn expect(holds: bool, otherwise: String) -> Outcome {
+    if holds { Ok(()) } else { Err(otherwise) }
+}
+
+/// Errors unless both are equal.
+pub fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, expected: T) -> Outcome {
+    expect(got == expected, format!("{what}: {got:?}, expected {expected:?}"))
+}
+
+/// Errors unless this is refused as `kind`, in words that have `says`.
+pub fn refused<T: std::fmt::Debug>(what: &str, result: Result<T, Error>, kind: Kind, says: &str) -> Outcome {
+    match result {
+        Ok(y) => Err(format!("{what} gave {y:?}")),
+        Err(e) if e.kind() == kind && e.message().contains(says) => Ok(()),
+        Err(e) => Err(format!("{what}: {e}")),
+    }
 }
 
 /// Runs `check` on these shapes and on `drawn` others, with the cases that the op makes around them on the CPU, the same ones

@@ -15,17 +15,12 @@ use isograd::ops::loss::{CrossEntropy, Focal, KlTarget, Reduction, Triplet};
 use isograd::ops::{Activation, Approximate, Gemm, GemmBias, Statistics};
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_autocast, no_grad};
 use isograd_tests::cpu;
-use isograd_tests::harness::{self, private, text, trial};
+use isograd_tests::harness::{self, Outcome, expect, private};
 use libtest_mimic::Trial;
-
-type Outcome = std::result::Result<(), String>;
 
 fn main() {
     harness::main(|device| {
-        let check = |aspect: &str, run: fn(&Device) -> Result<Outcome>| {
-            let at = device.clone();
-            trial(device, "autocast", aspect, move || run(&at).map_err(text)?)
-        };
+        let check = |aspect, run| harness::check(device, "autocast", aspect, run);
         let trials: Vec<Trial> = vec![
             check("products_are_in_16_bits", products),
             check("what_needs_it_is_in_f32", in_f32),
@@ -46,10 +41,6 @@ fn main() {
         ];
         trials
     });
-}
-
-fn expect(is_so: bool, otherwise: String) -> Outcome {
-    if is_so { Ok(()) } else { Err(otherwise) }
 }
 
 /// `[4, 4]`, positive, of a dtype.

@@ -4,17 +4,11 @@ use isograd::nn::{Metadata, StateDict, save};
 use isograd::parity::{Folder, Options, Outcome, run_cases};
 use isograd::{Device, Result, Tensor};
 use isograd_tests::harness;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
-
-type Outcomes = std::result::Result<(), String>;
 
 fn main() {
     harness::main(|device| {
-        let check = |aspect: &str, run: fn(&Device) -> Result<Outcomes>| -> Trial {
-            let device = device.clone();
-            harness::trial(&device.clone(), "cases", aspect, move || run(&device).map_err(harness::text)?)
-        };
+        let check = |aspect, run| harness::check(device, "cases", aspect, run);
         vec![
             check("calls_read_results_by_name", calls_by_name),
             check("a_second_pass_adds_to_gradients", second_pass),
@@ -50,12 +44,12 @@ fn t(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, values.len(), &isograd_tests::cpu()).expect("as many values as the shape has")
 }
 
-fn passes(what: &str, outcome: Outcome) -> Outcomes {
+fn passes(what: &str, outcome: Outcome) -> harness::Outcome {
     if outcome == Outcome::Passed { Ok(()) } else { Err(format!("{what}: {outcome:?}")) }
 }
 
 /// Demands a failure whose message has these parts.
-fn fails(what: &str, outcome: Outcome, says: &[&str]) -> Outcomes {
+fn fails(what: &str, outcome: Outcome, says: &[&str]) -> harness::Outcome {
     match &outcome {
         Outcome::Failed(why) if says.iter().all(|part| why.contains(part)) => Ok(()),
         _ => Err(format!("{what}: {outcome:?}, expected a failure that says {says:?}")),
@@ -63,7 +57,12 @@ fn fails(what: &str, outcome: Outcome, says: &[&str]) -> Outcomes {
 }
 
 /// A case passes, and fails with the name of the result if one that is given is changed.
-fn is_checked(device: &Device, case: Value, inputs: &[(&str, Tensor)], results: &[(&str, &[f32])]) -> Result<Outcomes> {
+fn is_checked(
+    device: &Device,
+    case: Value,
+    inputs: &[(&str, Tensor)],
+    results: &[(&str, &[f32])],
+) -> Result<harness::Outcome> {
     let with = |changed: Option<usize>| {
         let mut all: Vec<(&str, Tensor)> = inputs.to_vec();
         for (k, (name, values)) in results.iter().enumerate() {
@@ -81,7 +80,7 @@ fn is_checked(device: &Device, case: Value, inputs: &[(&str, Tensor)], results: 
     Ok(found)
 }
 
-fn calls_by_name(device: &Device) -> Result<Outcomes> {
+fn calls_by_name(device: &Device) -> Result<harness::Outcome> {
     let case = json!({"inputs": ["x", "w"], "outputs": ["h", "y"], "calls": [
         {"op": "mul", "inputs": {"a": "x", "b": "w"}, "outputs": ["h"]},
         {"op": "relu", "inputs": {"x": "h"}, "outputs": ["y"]},
@@ -90,7 +89,7 @@ fn calls_by_name(device: &Device) -> Result<Outcomes> {
     is_checked(device, case, &inputs, &[("out/h", &[3.0, -6.0]), ("out/y", &[3.0, 0.0])])
 }
 
-fn second_pass(device: &Device) -> Result<Outcomes> {
+fn second_pass(device: &Device) -> Result<harness::Outcome> {
     let case = json!({"inputs": ["x", "g"], "outputs": ["once", "twice"], "calls": [
         {"leaves": ["x"]},
         {"op": "mul", "inputs": {"a": "x", "b": "x"}, "outputs": ["y"]},
@@ -103,7 +102,7 @@ fn second_pass(device: &Device) -> Result<Outcomes> {
     is_checked(device, case, &inputs, &[("out/once", &[2.0, 2.0]), ("out/twice", &[4.0, 4.0])])
 }
 
-fn gradients_of_gradients(device: &Device) -> Result<Outcomes> {
+fn gradients_of_gradients(device: &Device) -> Result<harness::Outcome> {
     let case = json!({"inputs": ["x"], "outputs": ["dx", "ddx"], "calls": [
         {"leaves": ["x"]},
         {"op": "mul", "inputs": {"a": "x", "b": "x"}, "outputs": ["square"]},
@@ -115,7 +114,7 @@ fn gradients_of_gradients(device: &Device) -> Result<Outcomes> {
 }
 
 /// Zeros with respect to a leaf on which no result depends.
-fn several_results(device: &Device) -> Result<Outcomes> {
+fn several_results(device: &Device) -> Result<harness::Outcome> {
     let case = json!({"inputs": ["x", "z", "g"], "outputs": ["dx", "dz"], "calls": [
         {"leaves": ["x", "z"]},
         {"op": "mul", "inputs": {"a": "x", "b": "x"}, "outputs": ["y0"]},
@@ -127,7 +126,7 @@ fn several_results(device: &Device) -> Result<Outcomes> {
 }
 
 /// Batches of means 1 and 6 and unbiased variances 2 and 8. Only the results that are named are given.
-fn module_in_use(device: &Device) -> Result<Outcomes> {
+fn module_in_use(device: &Device) -> Result<harness::Outcome> {
     let names = ["running_mean", "running_var", "num_batches_tracked"];
     let case = json!({"inputs": ["x0", "x1", "x2", names[0], names[1], names[2]], "outputs": ["mean", "y"], "calls": [
         {"op": "BatchNorm1d", "module": "norm", "attributes": {"eps": 0.21},
@@ -150,7 +149,7 @@ fn module_in_use(device: &Device) -> Result<Outcomes> {
 }
 
 /// `loss = (w x)^2` with x = 2, by gradient descent with a momentum.
-fn training_curve(device: &Device) -> Result<Outcomes> {
+fn training_curve(device: &Device) -> Result<harness::Outcome> {
     let step = |w: &str, loss: &str, g: &str| {
         vec![
             json!({"leaves": [w]}),
@@ -172,7 +171,7 @@ fn training_curve(device: &Device) -> Result<Outcomes> {
     is_checked(device, case, &[("in/w", t(&[1.0])), ("in/x", t(&[2.0]))], &results)
 }
 
-fn zero_gradients(device: &Device) -> Result<Outcomes> {
+fn zero_gradients(device: &Device) -> Result<harness::Outcome> {
     let mut found = Ok(());
     for op in ["floor", "sign"] {
         let case = json!({"op": op, "inputs": ["x"], "outputs": 1, "grads": ["x"]});
@@ -187,7 +186,7 @@ fn zero_gradients(device: &Device) -> Result<Outcomes> {
     Ok(found)
 }
 
-fn refusals(device: &Device) -> Result<Outcomes> {
+fn refusals(device: &Device) -> Result<harness::Outcome> {
     let integers = Tensor::from_slice(&[1i64, 2], 2, &isograd_tests::cpu())?;
     let dtype = json!({"op": "exp", "inputs": ["x"], "outputs": 1});
     let attribute = json!({"op": "dropout", "attributes": {"p": 2.0}, "inputs": ["x"], "outputs": 1});
@@ -213,7 +212,7 @@ fn refusals(device: &Device) -> Result<Outcomes> {
     Ok(fails("shapes", outcome(device, case, &tensors)?, &["Shape"]))
 }
 
-fn tolerances(device: &Device) -> Result<Outcomes> {
+fn tolerances(device: &Device) -> Result<harness::Outcome> {
     let with = |tolerance: Value| {
         let case = json!({"op": "mul", "inputs": ["a", "b"], "outputs": 1, "grads": ["a"], "tolerance": tolerance});
         let tensors = [
@@ -232,7 +231,7 @@ fn tolerances(device: &Device) -> Result<Outcomes> {
     Ok(found.and(fails("none is", with(json!({"rtol": 0.0}))?, &["output 0", "the gradient of `a`"])))
 }
 
-fn left_out(device: &Device) -> Result<Outcomes> {
+fn left_out(device: &Device) -> Result<harness::Outcome> {
     let with = |outputs: Value, positions: [i64; 3]| {
         let attributes = json!({"dim": 0, "descending": false});
         let case = json!({"op": "sort", "attributes": attributes, "inputs": ["x"], "outputs": outputs});
@@ -243,7 +242,7 @@ fn left_out(device: &Device) -> Result<Outcomes> {
     Ok(found.and(fails("other positions", with(json!([1]), [1, 0, 2])?, &["output 1", "2 of 3 elements are off"])))
 }
 
-fn counted_elements(device: &Device) -> Result<Outcomes> {
+fn counted_elements(device: &Device) -> Result<harness::Outcome> {
     let case = json!({"op": "neg", "inputs": ["x"], "outputs": 1});
     let tensors = [("in/x", t(&[1.0, 2.0, 3.0, 4.0])), ("out/0", t(&[-1.0, 2.0, -3.0, 4.0]))];
     Ok(fails("two elements", outcome(device, case, &tensors)?, &["element 1: got -2e0", "2 of 4 elements are off"]))
@@ -251,7 +250,7 @@ fn counted_elements(device: &Device) -> Result<Outcomes> {
 
 /// PyTorch's dictionary of states has a momentum of `sgd` without a count of steps: the dampening, which the first step leaves
 /// out, applies. States that come with a count are not silently left aside without one.
-fn momentum_without_step(device: &Device) -> Result<Outcomes> {
+fn momentum_without_step(device: &Device) -> Result<harness::Outcome> {
     let attributes = json!({"lr": 0.1, "momentum": 0.5, "dampening": 0.5});
     let case =
         json!({"op": "sgd", "attributes": attributes, "inputs": ["p0", "g0_0", "0.momentum_buffer"], "outputs": 1});
@@ -267,7 +266,7 @@ fn momentum_without_step(device: &Device) -> Result<Outcomes> {
     }
 }
 
-fn unknown_names(device: &Device) -> Result<Outcomes> {
+fn unknown_names(device: &Device) -> Result<harness::Outcome> {
     let cases = [
         (
             json!({"op": "relu", "inputs": ["x"], "attributes": {"slope": 1}, "outputs": ["y"]}),

@@ -5,17 +5,12 @@ use isograd::ops::reduce::{LONGEST_PRODUCT, ProdBackward};
 use isograd::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Index, Order, Put};
 use isograd::tape::{BackwardOptions, grad, grad_with};
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, no_grad};
-use isograd_tests::harness::{self, text, trial};
+use isograd_tests::harness::{self, Outcome, equal, refused};
 use std::any::TypeId;
-
-type Outcome = std::result::Result<(), String>;
 
 fn main() {
     harness::main(|device| {
-        let check = |op: &str, aspect: &str, run: fn(&Device) -> Result<Outcome>| {
-            let at = device.clone();
-            trial(device, op, aspect, move || run(&at).map_err(text)?)
-        };
+        let check = |op, aspect, run| harness::check(device, op, aspect, run);
         vec![
             check("triplet_loss", "infinite_norm", infinite_norm),
             check("huber_loss", "infinite_delta", infinite_delta),
@@ -34,18 +29,6 @@ fn main() {
             check("linear", "who_else_asks_for_the_gradient", seen_before_products),
         ]
     });
-}
-
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, expected: T) -> Outcome {
-    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
-}
-
-fn refused(what: &str, result: Result<Tensor>, kind: Kind, says: &str) -> Outcome {
-    match result {
-        Ok(y) => Err(format!("{what} gave {y:?}")),
-        Err(e) if e.kind() == kind && e.message().contains(says) => Ok(()),
-        Err(e) => Err(format!("{what}: {e}")),
-    }
 }
 
 /// Exact in every dtype.

@@ -5,11 +5,8 @@ use isograd::ops::{Index, Put, Running, Statistics, Update, unscale_, update_, u
 use isograd::pointwise::Pointwise;
 use isograd::tape::{BackwardOptions, GradcheckOptions, grad_with, gradcheck, gradgradcheck};
 use isograd::{DType, Device, Kind, Result, Tensor};
-use isograd_tests::harness::{self, text, trial};
+use isograd_tests::harness::{self, Check, Outcome, equal, text, trial};
 use libtest_mimic::Trial;
-
-type Outcome = std::result::Result<(), String>;
-type Check = fn(&Device) -> Result<Outcome>;
 
 fn main() {
     harness::main(|device| {
@@ -28,16 +25,9 @@ fn main() {
             ("scatter", "an_overwritten_source_has_no_gradient", overwritten_sources),
             ("index_put", "an_overwritten_value_has_no_gradient", overwritten_values),
         ];
-        let checks = checks.map(|(op, aspect, check)| {
-            let at = device.clone();
-            trial(device, op, aspect, move || check(&at).map_err(text)?)
-        });
+        let checks = checks.map(|(op, aspect, check)| harness::check(device, op, aspect, check));
         overlaps.chain(dtypes).chain(checks).collect::<Vec<Trial>>()
     });
-}
-
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, expected: T) -> Outcome {
-    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
 }
 
 /// Three rows, all of them one row of 4 elements.

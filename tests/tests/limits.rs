@@ -5,12 +5,9 @@ use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::ops::loss::{Reduction, Triplet};
 use isograd::ops::{AvgPool, INFER, MaxPool, Order, Statistics, TieGrad};
 use isograd::{DType, Device, Kind, Result, Scalar, Tensor};
-use isograd_tests::harness::{self, text, trial};
+use isograd_tests::harness::{self, Check, Outcome, equal, refused, text, trial};
 use libtest_mimic::Trial;
 use std::process::Command;
-
-type Outcome = std::result::Result<(), String>;
-type Check = fn(&Device) -> Result<Outcome>;
 
 /// Set for the process that runs with little memory.
 const LITTLE_MEMORY: &str = "ISOGRAD_TEST_LITTLE_MEMORY";
@@ -31,25 +28,9 @@ fn main() {
             ("attributes", "what_is_no_number_is_refused", not_numbers),
             ("attributes", "integers_that_the_dtype_does_not_hold_are_refused", integers),
         ];
-        let checks = checks.map(|(op, aspect, check)| {
-            let at = device.clone();
-            trial(device, op, aspect, move || check(&at).map_err(text)?)
-        });
+        let checks = checks.map(|(op, aspect, check)| harness::check(device, op, aspect, check));
         checks.into_iter().chain(little_memory(device)).collect()
     });
-}
-
-/// Errors unless this is refused as `kind`, in words that have `says`.
-fn refused<T: std::fmt::Debug>(what: &str, result: Result<T>, kind: Kind, says: &str) -> Outcome {
-    match result {
-        Ok(y) => Err(format!("{what} gave {y:?}")),
-        Err(e) if e.kind() == kind && e.message().contains(says) => Ok(()),
-        Err(e) => Err(format!("{what}: {e}")),
-    }
-}
-
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, expected: T) -> Outcome {
-    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
 }
 
 /// Numbers of more than 31 bits: the low 32 bits of some are 0, of others 1 or a sign.

@@ -6,18 +6,13 @@ use isograd::tape::{
     self, BackwardOptions, Saved, checkpoint, detect_anomaly, grad, grad_from, grad_with, record_outputs,
 };
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, no_grad};
-use isograd_tests::harness::{self, text, trial};
+use isograd_tests::harness::{self, Outcome, equal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-type Outcome = std::result::Result<(), String>;
-
 fn main() {
     harness::main(|device| {
-        let check = |op: &str, aspect: &str, run: fn(&Device) -> Result<Outcome>| {
-            let at = device.clone();
-            trial(device, op, aspect, move || run(&at).map_err(text)?)
-        };
+        let check = |op, aspect, run| harness::check(device, op, aspect, run);
         vec![
             check("tape", "outputs_of_one_node", outputs_of_one_node),
             check("tape", "missing_gradients_of_outputs", missing_gradients),
@@ -37,10 +32,6 @@ fn main() {
             check("autocast", "two_losses_of_one_scope", two_losses),
         ]
     });
-}
-
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, expected: T) -> Outcome {
-    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
 }
 
 fn leaf(value: f32, device: &Device) -> Result<Tensor> {

@@ -5,16 +5,11 @@ use isograd::ops::{RecurrentSteps, RecurrentWeights};
 use isograd::tape::{BackwardOptions, grad_from, grad_with};
 use isograd::{DType, Device, Result, Rng, Tensor};
 use isograd_tests::cpu;
-use isograd_tests::harness::{self, text, trial};
-
-type Outcome = std::result::Result<(), String>;
+use isograd_tests::harness::{self, Outcome};
 
 fn main() {
     harness::main(|device| {
-        let check = |op: &str, aspect: &str, run: fn(&Device) -> Result<Outcome>| {
-            let at = device.clone();
-            trial(device, op, aspect, move || run(&at).map_err(text)?)
-        };
+        let check = |op, aspect, run| harness::check(device, op, aspect, run);
         vec![
             check("lstm", "gradients_of_a_thousand_steps", many_steps),
             check("lstm", "cell_state_in_f32", cell_state),

@@ -2,18 +2,13 @@
 
 use isograd::nn::{GradScaler, Sgd};
 use isograd::{DType, Device, Kind, Result, Tensor};
-use isograd_tests::harness::{self, text, trial};
-
-type Checked = std::result::Result<(), String>;
+use isograd_tests::harness::{self, Outcome};
 
 const SCALE: f32 = 65536.0;
 
 fn main() {
     harness::main(|device| {
-        let check = |aspect: &str, run: fn(&Device) -> Result<Checked>| {
-            let at = device.clone();
-            trial(device, "grad_scaler", aspect, move || run(&at).map_err(text)?)
-        };
+        let check = |aspect, run| harness::check(device, "grad_scaler", aspect, run);
         vec![
             check("a_parameter_of_two_optimizers_is_unscaled_once", overlapping),
             check("an_infinity_beside_a_shared_parameter_is_seen", infinity),
@@ -43,7 +38,7 @@ impl Setup {
     }
 
     /// Compares both parameters.
-    fn expect(&self, a: f32, b: f32) -> Result<Checked> {
+    fn expect(&self, a: f32, b: f32) -> Result<Outcome> {
         let got = [self.a.to_vec::<f32>()?[0], self.b.to_vec::<f32>()?[0]];
         Ok(if got == [a, b] { Ok(()) } else { Err(format!("a and b are {got:?}, expected {a} and {b}")) })
     }
@@ -58,14 +53,14 @@ fn sgd(parameters: &[&Tensor]) -> Sgd {
     Sgd::from_parameters(parameters.iter().map(|&p| p.clone()).collect()).lr(1.0)
 }
 
-fn is_refused(result: Result<()>) -> Checked {
+fn is_refused(result: Result<()>) -> Outcome {
     match result {
         Err(error) if error.kind() == Kind::Value => Ok(()),
         other => Err(format!("{other:?}, expected a Value error")),
     }
 }
 
-fn overlapping(device: &Device) -> Result<Checked> {
+fn overlapping(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, 1.0)?;
     let (first, mut second) = (sgd(&[&s.a]), sgd(&[&s.a, &s.b]));
     s.scaler.unscale_(&first)?;
@@ -80,7 +75,7 @@ fn overlapping(device: &Device) -> Result<Checked> {
     Ok(stepped.and(s.expect(-1.0, -1.0)?))
 }
 
-fn infinity(device: &Device) -> Result<Checked> {
+fn infinity(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, f32::INFINITY)?;
     let (first, mut second) = (sgd(&[&s.a]), sgd(&[&s.a, &s.b]));
     s.scaler.unscale_(&first)?;
@@ -91,7 +86,7 @@ fn infinity(device: &Device) -> Result<Checked> {
     Ok(s.expect(0.0, 0.0)?.and(lowered))
 }
 
-fn subset(device: &Device) -> Result<Checked> {
+fn subset(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, 2.0)?;
     let (mut first, mut second) = (sgd(&[&s.b]), sgd(&[&s.a, &s.b]));
     s.scaler.unscale_(&second)?;
@@ -100,7 +95,7 @@ fn subset(device: &Device) -> Result<Checked> {
     s.expect(-1.0, -2.0)
 }
 
-fn equal(device: &Device) -> Result<Checked> {
+fn equal(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, 2.0)?;
     let (first, mut second) = (sgd(&[&s.a, &s.b]), sgd(&[&s.a, &s.b]));
     s.scaler.unscale_(&first)?;
@@ -109,7 +104,7 @@ fn equal(device: &Device) -> Result<Checked> {
     Ok(again.and(s.expect(-1.0, -2.0)?).and(is_refused(s.scaler.step(&mut second))))
 }
 
-fn reordered(device: &Device) -> Result<Checked> {
+fn reordered(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, 2.0)?;
     let (first, mut second) = (sgd(&[&s.a, &s.b]), sgd(&[&s.b, &s.a]));
     s.scaler.unscale_(&first)?;
@@ -118,7 +113,7 @@ fn reordered(device: &Device) -> Result<Checked> {
     Ok(again.and(s.expect(-1.0, -2.0)?).and(is_refused(s.scaler.step(&mut second))))
 }
 
-fn late(device: &Device) -> Result<Checked> {
+fn late(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, 2.0)?;
     let mut both = sgd(&[&s.a, &s.b]);
     s.b.set_grad(None)?;
@@ -128,7 +123,7 @@ fn late(device: &Device) -> Result<Checked> {
     s.expect(-1.0, -3.0)
 }
 
-fn after_each_other(device: &Device) -> Result<Checked> {
+fn after_each_other(device: &Device) -> Result<Outcome> {
     let mut s = Setup::new(device, 2.0)?;
     let (mut first, mut second) = (sgd(&[&s.a]), sgd(&[&s.a, &s.b]));
     s.scaler.step(&mut first)?;

@@ -34,6 +34,7 @@ usage: cargo xtask <chore>
                  catch each; --list: show them, --only N: try one of them
   nvrtc          compile every CUDA kernel in every dtype for three architectures, and see what spills
   amd            compile every HIP kernel in every dtype for five architectures, and see what spills
+                 --quick, for both: a sample of dtypes and architectures
   bundle         put the tests, `isograd` and a script that runs them into target/bundle, for machines without Rust;
                  --out DIR: elsewhere
   docs           build the book in docs/";
@@ -53,8 +54,10 @@ fn main() -> ExitCode {
         ["mutate"] => mutate::run(None),
         ["mutate", "--list"] => mutate::show(),
         ["mutate", "--only", number] => mutate::run(Some(number)),
-        ["nvrtc"] => nvrtc::run(),
-        ["amd"] => amd::run(),
+        ["nvrtc"] => nvrtc::run(test::Extent::Everything),
+        ["nvrtc", "--quick"] => nvrtc::run(test::Extent::Quick),
+        ["amd"] => amd::run(test::Extent::Everything),
+        ["amd", "--quick"] => amd::run(test::Extent::Quick),
         ["bundle"] => bundle::build(None),
         ["bundle", "--out", folder] => bundle::build(Some(folder)),
         ["docs"] => docs::build(),

@@ -12,6 +12,13 @@ pub enum Extent {
     Quick,
 }
 
+impl Extent {
+    /// The value of `ISOGRAD_QUICK`.
+    pub fn quick(self) -> &'static str {
+        if self == Extent::Quick { "1" } else { "0" }
+    }
+}
+
 /// Most of PoCL's time would go into optimising kernels that run once.
 const OPENCL_OPTIONS: &str = "-cl-opt-disable";
 
@@ -81,12 +88,12 @@ const STEPS: &[Step] = &[
     Step {
         name: "CUDA kernels by NVRTC",
         extent: Extent::Everything,
-        task: Task::Chore(nvrtc::run, &["xtask", "nvrtc"]),
+        task: Task::Chore(|| nvrtc::run(Extent::Quick), &["xtask", "nvrtc", "--quick"]),
     },
     Step {
         name: "HIP kernels by AMD's compilers",
         extent: Extent::Everything,
-        task: Task::Chore(amd::run, &["xtask", "amd"]),
+        task: Task::Chore(|| amd::run(Extent::Quick), &["xtask", "amd", "--quick"]),
     },
     Step {
         name: "kernels on emulated GPUs",

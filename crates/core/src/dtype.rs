@@ -61,6 +61,17 @@ impl DType {
         }
     }
 
+    /// The largest finite number of an element.
+    pub fn largest(self) -> f64 {
+        match self {
+            DType::F64 => f64::MAX,
+            DType::F32 => f32::MAX as f64,
+            DType::F16 => half::f16::MAX.to_f64(),
+            DType::BF16 => half::bf16::MAX.to_f64(),
+            _ => *self.integers().end() as f64,
+        }
+    }
+
     /// The integers that an element can hold; all of i64 for floats.
     pub(crate) fn integers(self) -> RangeInclusive<i64> {
         match self {

@@ -359,6 +359,24 @@ impl Layout {
         to
     }
 
+    /// The elements `[.., i, i + offset]` of the last two dimensions, which become one.
+    pub fn diagonal(&self, offset: isize) -> Layout {
+        let rank = self.shape.rank();
+        let (mut rows, mut columns) = (self.shape[rank - 2], self.shape[rank - 1]);
+        let (down, right) = (self.strides[rank - 2], self.strides[rank - 1]);
+        let skipped = offset.unsigned_abs();
+        let (side, step) = if offset < 0 { (&mut rows, down) } else { (&mut columns, right) };
+        *side = side.saturating_sub(skipped);
+        let length = rows.min(columns);
+        let mut to = self.clone();
+        to.shape.0.truncate(rank - 2);
+        to.strides.truncate(rank - 2);
+        to.shape.0.push(length);
+        to.strides.push(down + right);
+        to.offset += if to.shape.numel() > 0 { skipped * step } else { 0 };
+        to
+    }
+
     /// The same layout in a buffer with `by` more elements at its start.
     pub fn shift(&self, by: usize) -> Layout {
         Layout { offset: self.offset + by, ..self.clone() }

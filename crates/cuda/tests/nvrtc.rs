@@ -1,7 +1,8 @@
 //! Every kernel compiles for three generations of GPUs in every dtype it runs on, and keeps what it computes with in
 //! registers: `nvrtc::sm_90a::softmax_rows`.
 //!
-//! A machine without NVRTC ignores this; `ISOGRAD_REQUIRE=nvrtc` makes it a failure. `ISOGRAD_REPORT=FILE` writes the table of
+//! A machine without NVRTC ignores this; `ISOGRAD_REQUIRE=nvrtc` makes it a failure. `ISOGRAD_QUICK=1` compiles a sample: pointwise
+//! rows for one architecture, and other kernels in fewer dtypes. `ISOGRAD_REPORT=FILE` writes the table of
 //! registers and local memory that is in `docs/cuda-registers.md`.
 
 use isograd_core::DType;
@@ -20,6 +21,10 @@ const FOR_HOPPER: &str = "wgmma.c";
 
 const DTYPES: [DType; 8] =
     [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8, DType::Bool];
+
+/// The dtypes of a sample, for each architecture.
+const SAMPLE: [&[DType]; 3] =
+    [&[DType::F32, DType::BF16, DType::F64, DType::I64], &[DType::F32, DType::BF16], &[DType::BF16]];
 
 /// Kernels that have too few registers for a moment: for how many bytes at most, and why.
 const SPILLS: &[(&str, usize, &str)] = &[
@@ -113,20 +118,26 @@ fn main() {
 fn trials(nvrtc: &'static Nvrtc) -> Vec<Trial> {
     let all = entries(&DIALECT).expect("the kernels' files are in the program");
     let mut trials = Vec::new();
+    let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
     for (place, architecture) in ARCHITECTURES.into_iter().enumerate() {
-        let runs = |entry: &&Entry| architecture == HOPPER || entry.file != FOR_HOPPER;
+        let runs = |entry: &&Entry| match entry.kernel {
+            Some(_) => place == 0 || !is_quick,
+            None => architecture == HOPPER || entry.file != FOR_HOPPER,
+        };
+        let sample = if is_quick { SAMPLE[place] } else { &DTYPES };
         trials.extend(all.iter().filter(runs).cloned().map(|entry| {
             let name = format!("nvrtc::{architecture}::{}", entry.name);
-            Trial::test(name, move || compile(nvrtc, &entry, place))
+            Trial::test(name, move || compile(nvrtc, &entry, place, sample))
         }));
     }
     trials
 }
 
-/// Compiles a kernel in the dtypes that it runs on; one that runs on none is a failure.
-fn compile(nvrtc: &Nvrtc, entry: &Entry, place: usize) -> Result<(), Failed> {
+/// Compiles a kernel in the dtypes of the sample, or in all if it runs on none of those; one that runs on none is a failure.
+fn compile(nvrtc: &Nvrtc, entry: &Entry, place: usize, sample: &[DType]) -> Result<(), Failed> {
     let mut compiled = 0;
-    for dtype in DTYPES {
+    let is_sampled = sample.iter().any(|&dtype| !entry.sources(&DIALECT, dtype).is_empty());
+    for &dtype in if is_sampled { sample } else { &DTYPES } {
         for (i, source) in entry.sources(&DIALECT, dtype).iter().enumerate() {
             let log = nvrtc.compile(source, ARCHITECTURES[place]).map_err(|error| format!("{dtype}: {error}"))?.log;
             let usage = usage(&log, &entry.name, entry.kernel.is_some());

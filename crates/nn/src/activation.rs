@@ -1,6 +1,6 @@
 //! Activations as layers.
 
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Init, Module, Visitor};
 use isograd_core::ops::Approximate;
 use isograd_core::{Result, Tensor};
 
@@ -43,6 +43,10 @@ activations! {
     Selu => |_, x| x.selu();
     /// [`Tensor::softsign`].
     Softsign => |_, x| x.softsign();
+    /// [`Tensor::logsigmoid`].
+    LogSigmoid => |_, x| x.logsigmoid();
+    /// [`Tensor::tanhshrink`].
+    Tanhshrink => |_, x| x.tanhshrink();
     /// [`Tensor::hardswish`].
     Hardswish => |_, x| x.hardswish();
     /// [`Tensor::hardsigmoid`].
@@ -107,6 +111,26 @@ with_fields! {
         /// The replacement.
         value: f64 = 0.0
     ) => |l, x| x.threshold(l.threshold, l.value);
+    /// [`Tensor::softshrink`].
+    Softshrink(
+        /// The distance by which inputs move toward 0.
+        lambda: f64 = 0.5
+    ) => |l, x| x.softshrink(l.lambda);
+    /// [`Tensor::hardshrink`].
+    Hardshrink(
+        /// Inputs of at most this size become 0.
+        lambda: f64 = 0.5
+    ) => |l, x| x.hardshrink(l.lambda);
+    /// [`Tensor::glu`].
+    Glu(
+        /// The dimension that is halved.
+        dim: isize = -1
+    ) => |l, x| x.glu(l.dim);
+    /// [`Tensor::softmin`].
+    Softmin(
+        /// The dimension along which outputs sum to 1.
+        dim: isize = -1
+    ) => |l, x| x.softmin(l.dim);
     /// [`Tensor::softmax`].
     Softmax(
         /// The dimension along which outputs sum to 1.
@@ -117,4 +141,30 @@ with_fields! {
         /// The dimension along which exponentials of outputs sum to 1.
         dim: isize = -1
     ) => |l, x| x.log_softmax(l.dim);
+}
+
+/// [`Tensor::prelu`] with a learned slope of negative inputs.
+#[derive(Clone, Debug)]
+pub struct Prelu {
+    /// `[1]`, or `[C]`.
+    pub weight: Tensor,
+}
+
+impl Prelu {
+    /// With `slopes` slopes of 0.25: 1 for all channels, or one for each.
+    pub fn new(slopes: usize, init: &Init) -> Result<Prelu> {
+        Ok(Prelu { weight: init.constant(slopes, 0.25)? })
+    }
+}
+
+impl Module for Prelu {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+    }
+}
+
+impl Forward for Prelu {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.prelu(&self.weight)
+    }
 }

@@ -44,11 +44,18 @@ POINTWISE = {
     "threshold": (lambda x, *, threshold, value: F.threshold(x, threshold, value), {"": {"threshold": 0.5, "value": -2.0}}),
     "relu_squared": (lambda x: F.relu(x).square(), {"": {}}),
     "softsign": (lambda x: F.softsign(x), {"": {}}),
+    "logsigmoid": (lambda x: F.logsigmoid(x), {"": {}}),
+    "tanhshrink": (lambda x: F.tanhshrink(x), {"": {}}),
+    "softshrink": (lambda x, *, lambd=0.5: F.softshrink(x, lambd), {"": {}, "lambda_": {"lambd": 2.0}}),
+    "hardshrink": (lambda x, *, lambd=0.5: F.hardshrink(x, lambd), {"": {}, "lambda_": {"lambd": 2.0}}),
 }
 
 OPS |= {name: ("x", reference) for name, (reference, _) in POINTWISE.items()} | {
     "softmax": ("x", lambda x, *, dim=-1: F.softmax(x, dim)),
     "log_softmax": ("x", lambda x, *, dim=-1: F.log_softmax(x, dim)),
+    "softmin": ("x", lambda x, *, dim=-1: F.softmin(x, dim)),
+    "glu": ("x", lambda x, *, dim=-1: F.glu(x, dim)),
+    "prelu": ("x weight", lambda x, weight: F.prelu(x, weight)),
     "swiglu": ("gate up", lambda gate, up: F.silu(gate) * up),
     "silu_and_mul": of_x(lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
 }
@@ -81,7 +88,7 @@ def softmaxes(out):
         ((2, 0), 1),
         ((0, 3), 1),
     ]
-    for op in "softmax", "log_softmax":
+    for op in "softmax", "log_softmax", "softmin":
         for shape, dim in shapes:
             out.case(f"{op}/{label(shape)}_dim{dim}", {"x": 3 * normal(*shape)}, dim=dim)
         out.case(f"{op}/large", {"x": f64([[1000.0, 1001.0, 999.0], [-1000.0, -1002.0, -999.5]])})
@@ -97,6 +104,14 @@ def gated(out):
         out.case(f"swiglu/{label(shape)}", {"gate": 2 * normal(*shape), "up": normal(*shape)})
     for shape in [(6,), (2, 4), (3, 1, 2), (2, 1, 3, 2), (0, 4), (3, 0)]:
         out.case(f"silu_and_mul/{label(shape)}", {"x": normal(*shape)})
+    for shape, dim in [((6,), 0), ((2, 4), -1), ((4, 3), 0), ((3, 2, 2), 1), ((0, 4), 1), ((2, 0), -1)]:
+        out.case(f"glu/{label(shape)}_dim{dim}", {"x": normal(*shape)}, dim=dim)
+    out.error("glu/odd", "Shape", {"x": normal(2, 3)}, dim=1)
+    out.error("glu/dim_out_of_range", "Attr", {"x": normal(2, 4)}, dim=2)
+    for shape, weight in [((7,), (1,)), ((2, 3), (3,)), ((2, 3), (1,)), ((2, 3, 4), (3,)), ((2, 3, 2, 2), (3,)), ((2, 0), (1,)), ((), (1,))]:
+        out.case(f"prelu/{label(shape)}_{label(weight)}", {"x": normal(*shape), "weight": normal(*weight)})
+    out.case("prelu/kinks", {"x": f64([-INF, -1.0, -0.0, 0.0, 1.0, INF, NAN]), "weight": f64([0.25])}, grads=["x"])
+    out.error("prelu/channels", "Shape", {"x": normal(2, 3), "weight": normal(2)})
     out.error("swiglu/no_broadcast", "Shape", {"gate": normal(2, 3), "up": normal(3)})
     out.error("silu_and_mul/odd", "Shape", {"x": normal(2, 3)})
     out.error("silu_and_mul/scalar", "Shape", {"x": normal()})
@@ -105,6 +120,8 @@ def gated(out):
 def activation_errors(out):
     x = normal(3)
     out.error("softplus/beta_zero", "Attr", {"x": x}, beta=0.0)
+    out.error("softshrink/negative", "Attr", {"x": x}, lambd=-0.5)
+    out.error("hardshrink/negative", "Attr", {"x": x}, lambd=-0.5)
     out.error("celu/alpha_zero", "Attr", {"x": x}, alpha=0.0)
     out.error("hardtanh/crossed", "Attr", {"x": x}, min=1.0, max=-1.0)
     for op in "relu", "sigmoid", "gelu", "softmax":

@@ -2,7 +2,7 @@
 
 import torch
 
-from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, normal, of_a_b, positive
+from common import F32, I32, INF, NAN, OPS, f64, i32, i64, integers, label, mask, normal, of_a_b, positive
 
 
 def div(a, b, *, rounding="none"):
@@ -13,6 +13,17 @@ def pow_(a, b=None, *, exponent=None):
     return torch.pow(a, exponent if b is None else b)
 
 
+def hypot(a, b):
+    """Its gradient at the origin is 0; PyTorch's is NaN."""
+    is_origin = (a == 0) & (b == 0)
+    return torch.where(is_origin, 0, torch.hypot(torch.where(is_origin, 1, a), b))
+
+
+FLOATS = "atan2 logaddexp xlogy fmax fmin".split()
+DIVISIONS = "remainder fmod".split()
+BITS = "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift".split()
+
+
 OPS |= {
     "add": ("a b", lambda a, b, *, alpha=1: torch.add(a, b, alpha=alpha)),
     "sub": ("a b", lambda a, b, *, alpha=1: torch.sub(a, b, alpha=alpha)),
@@ -21,7 +32,11 @@ OPS |= {
     "pow": ("a b", pow_),
     "maximum": of_a_b(torch.maximum),
     "minimum": of_a_b(torch.minimum),
-    **{name: of_a_b(getattr(torch, name), "") for name in "eq ne lt gt le ge".split()},
+    **{name: of_a_b(getattr(torch, name), "") for name in "eq ne lt gt le ge heaviside logical_xor".split()},
+    **{name: of_a_b(getattr(torch, name)) for name in FLOATS + DIVISIONS},
+    "hypot": of_a_b(hypot),
+    "copysign": of_a_b(torch.copysign, "a"),
+    **{name: of_a_b(getattr(torch, name), "") for name in BITS},
 }
 
 
@@ -50,6 +65,8 @@ def cases(out):
     for op in "maximum", "minimum":
         out.case(f"{op}/ties", {"a": f64([1.0, 2.0, 3.0]), "b": f64([1.0, 3.0, 2.0])})
     divisions(out)
+    functions(out)
+    bits(out)
     powers(out)
     comparisons(out)
 
@@ -64,6 +81,45 @@ def divisions(out):
         out.case(f"div/{rounding}_i32_broadcast", {"a": m.to(I32).reshape(2, 3), "b": i32(-4)}, rounding=rounding)
         out.error(f"div/{rounding}_by_zero", "Value", {"a": m, "b": i64([1, 0, 1, 1, 1, 1])}, rounding=rounding)
     out.error("div/true_integers", "Dtype", {"a": m, "b": n})
+
+
+def functions(out):
+    special = {
+        "a": f64([INF, INF, -INF, -INF, NAN, 0.0, -0.0, 0.0, 0.0, 1.0, -1.0, 3.0, 0.0, -2.0]),
+        "b": f64([INF, -INF, -INF, 1.0, 1.0, 0.0, 0.0, -0.0, -1.0, 0.0, 0.0, NAN, NAN, -0.0]),
+    }
+    for op in FLOATS + ["hypot", "copysign", "heaviside"] + DIVISIONS:
+        for a, b in PAIRS:
+            out.case(f"{op}/{label(a)}_{label(b)}", {"a": normal(*a), "b": positive(*b)})
+        # A remainder of PyTorch's by an infinity is not the formula's.
+        kept = [k for k in range(14) if op not in DIVISIONS or abs(special["b"][k]) != INF]
+        out.case(f"{op}/special", {name: x[kept] for name, x in special.items()}, grads=[])
+        out.error(f"{op}/shapes", "Shape", {"a": normal(2, 3), "b": normal(4)})
+        out.error(f"{op}/mixed_widths", "Dtype", {"a": normal(2), "b": normal(2).to(F32)})
+    out.case("hypot/origin", {"a": f64([0.0, 3.0, 1e200, 1e-200]), "b": f64([0.0, -4.0, 1e200, 1e-200])})
+    out.case("logaddexp/far", {"a": f64([1000.0, -1000.0, 0.5]), "b": f64([0.0, -1001.0, 0.5])})
+    out.case("xlogy/zeros", {"a": f64([0.0, 0.0, 2.0]), "b": f64([0.0, 3.0, 0.5])}, grads=["a"])
+    for op in "fmax", "fmin":
+        out.case(f"{op}/ties", {"a": f64([1.0, 2.0, 3.0, NAN, 1.0]), "b": f64([1.0, 3.0, 2.0, 1.0, NAN])})
+    for op in DIVISIONS:
+        a, b = f64([7.5, -7.5, 7.5, -7.5, 6.0, 0.0]), f64([2.0, 2.0, -2.0, -2.0, 4.0, 5.0])
+        out.case(f"{op}/signs", {"a": a, "b": b})
+        out.case(f"{op}/i64", {"a": i64([7, -7, 7, -7, 6, 0]), "b": i64([2, 2, -2, -2, 3, 5])})
+        out.case(f"{op}/i32_broadcast", {"a": i32([[7, -7], [6, -1]]), "b": i32(-4)})
+        out.error(f"{op}/by_zero", "Value", {"a": i64([1, 2]), "b": i64([1, 0])})
+    out.case("heaviside/i64", {"a": i64([-5, 0, 7]), "b": i64([2, 3, 4])})
+    out.case("logical_xor/broadcast", {"a": mask([[True, False, True]]), "b": mask([[True], [False]])})
+    out.error("logical_xor/floats", "Dtype", {"a": normal(2), "b": normal(2)})
+
+
+def bits(out):
+    for op in BITS:
+        is_shift = op.endswith("shift")
+        b = [0, 1, 5, 31, 62] if is_shift else [7, -1, 2**62 + 5, 0, 12345]
+        out.case(f"{op}/i64", {"a": i64([-(2**63), -3, 0, 7, 2**62 + 5]), "b": i64(b)})
+        b = [0, 1, 5, 30] if is_shift else [7, -1, 2**30 + 5, 0]
+        out.case(f"{op}/i32_broadcast", {"a": i32([[-(2**31)], [-3], [7]]), "b": i32(b)})
+        out.error(f"{op}/floats", "Dtype", {"a": normal(2), "b": normal(2)})
 
 
 def powers(out):

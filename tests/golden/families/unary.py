@@ -2,16 +2,34 @@
 
 import torch
 
-from common import INF, NAN, OPS, f64, i32, i64, normal, of_x, positive, sweep
+from common import F64, INF, NAN, OPS, f64, i32, i64, normal, of_x, positive, sweep
 
 
 # Functions of PyTorch by their names there: of all numbers, and of positive ones.
-OF_NUMBERS = "neg abs exp sin cos square floor ceil trunc round frac sign expm1 erf".split()
-OF_POSITIVE = "log sqrt rsqrt reciprocal log1p".split()
+OF_NUMBERS = "neg abs exp sin cos square floor ceil trunc round frac sign expm1 erf exp2 atan sinh cosh asinh sinc erfc".split()
+OF_POSITIVE = "log sqrt rsqrt reciprocal log1p log2 log10".split()
+# Functions of numbers between 0 and 1.
+OF_FRACTIONS = "tan asin acos atanh".split()
+KINDS = "isnan isinf isfinite".split()
 # The gradient of these is 0; a tape drops them.
 STEPS = "floor ceil trunc round sign".split()
 
-OPS |= {name: of_x(getattr(torch, name), "" if name in STEPS else "x") for name in OF_NUMBERS + OF_POSITIVE}
+def nan_to_num(x, *, nan=0.0, infinity=None, minus_infinity=None):
+    return torch.nan_to_num(x, nan, infinity, minus_infinity)
+
+
+OPS |= {name: of_x(getattr(torch, name), "" if name in STEPS else "x") for name in OF_NUMBERS + OF_POSITIVE + OF_FRACTIONS}
+OPS |= {name: of_x(getattr(torch, name), "") for name in KINDS}
+OPS |= {
+    "acosh": of_x(torch.acosh),
+    "logit": ("x", lambda x, *, eps=None: torch.logit(x, eps)),
+    "nan_to_num": ("x", nan_to_num),
+    "bitwise_not": of_x(torch.bitwise_not, ""),
+}
+
+
+def fraction(*shape):
+    return 0.05 + 0.9 * torch.rand(shape, dtype=F64)
 
 
 def cases(out):
@@ -23,6 +41,25 @@ def cases(out):
     for op in OF_POSITIVE:
         sweep(out, op, make=positive)
         out.case(f"{op}/special", {"x": f64([-INF, -2.0, -1.0, -0.0, 0.0, 1e-300, 1e300, INF, NAN])}, grads=[])
+    special = f64([-INF, -2.0, -1.0, -0.5, -0.0, 0.0, 1e-300, 0.5, 1.0, 2.0, INF, NAN])
+    for op in OF_FRACTIONS:
+        sweep(out, op, make=fraction)
+        out.case(f"{op}/special", {"x": special}, grads=[])
+        out.case(f"{op}/negative", {"x": f64([-0.9, -0.3, -1e-9, 1e-9])})
+    sweep(out, "acosh", make=lambda *shape: 1 + positive(*shape))
+    out.case("acosh/special", {"x": special}, grads=[])
+    for op in KINDS:
+        out.case(f"{op}/special", {"x": special})
+    sweep(out, "logit", make=fraction)
+    out.case("logit/special", {"x": special}, grads=[])
+    out.case("logit/eps", {"x": f64([-1.0, 0.0, 0.05, 0.3, 0.5, 0.97, 1.0, 3.0])}, eps=0.1)
+    out.error("logit/eps_beyond_half", "Attr", {"x": special}, eps=0.6)
+    out.case("nan_to_num/defaults", {"x": special})
+    out.case("nan_to_num/numbers", {"x": special}, nan=3.5, infinity=9.0, minus_infinity=-7.0)
+    out.case("bitwise_not/i64", {"x": i64([-(2**63), -3, 0, 7])})
+    out.case("bitwise_not/i32", {"x": i32([-(2**31), -3, 0, 7])})
+    out.error("bitwise_not/floats", "Dtype", {"x": normal(2)})
+    out.case("sinc/whole", {"x": f64([-2.0, -1e-9, 0.0, 1e-200, 1.0, 3.0])})
     out.case("abs/kink", {"x": f64([-0.0, 0.0, NAN, -INF, INF])})
     out.case("sqrt/zero", {"x": f64([0.0, 4.0, -1.0])})
     out.case("log/negative", {"x": f64([-2.0, 0.0, 0.5])})

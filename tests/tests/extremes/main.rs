@@ -9,23 +9,13 @@ mod range;
 use isograd::tape::BackwardOptions;
 use isograd::{DType, Device, Kind, Result, Shape, Tensor};
 use isograd_tests::cpu;
-use isograd_tests::harness::{self, text, trial};
-use libtest_mimic::Trial;
-
-/// What a check found; the text says what is wrong.
-type Outcome = std::result::Result<(), String>;
-type Check = fn(&Device) -> Result<Outcome>;
+use isograd_tests::harness::{self, Check, Outcome};
 
 fn main() {
     harness::main(|device| {
         let all = [conversions::CHECKS, masks::CHECKS, range::CHECKS, accuracy::CHECKS];
-        all.into_iter().flatten().map(|(op, aspect, check)| of(device, op, aspect, *check)).collect()
+        all.into_iter().flatten().map(|(op, aspect, check)| harness::check(device, op, aspect, *check)).collect()
     });
-}
-
-fn of(device: &Device, op: &str, aspect: &str, check: Check) -> Trial {
-    let at = device.clone();
-    trial(device, op, aspect, move || check(&at).map_err(text)?)
 }
 
 /// These values rounded to `dtype` by the CPU, on `device`.

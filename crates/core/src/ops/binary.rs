@@ -99,25 +99,9 @@ impl Tensor {
         if self.dtype().is_int() {
             return binary("pow", Pointwise::IntPow, self, b, &[], &[]);
         }
-        let y = binary("pow", Pointwise::Pow, self, b, &[], &[])?;
-        let (sa, sb) = (Saved::input(self), Saved::input(b));
-        record("pow", &[self, b], y, move |t| {
-            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-            let inputs = [&a, &b];
-            let parts: [Part<'_>; 2] =
-                [(a.shape(), Pointwise::PowBackwardA, &inputs), (b.shape(), Pointwise::PowBackwardB, &inputs)];
-            all_or_each(t, 0, (Pointwise::PowBackward, &inputs), &[], &parts)
-        })
-    }
-
-    /// The larger of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
-    pub fn maximum(&self, b: &Tensor) -> Result<Tensor> {
-        extremum(Pointwise::Maximum, [Pointwise::MaximumBackward, Pointwise::MaximumBackwardA], self, b)
-    }
-
-    /// The smaller of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
-    pub fn minimum(&self, b: &Tensor) -> Result<Tensor> {
-        extremum(Pointwise::Minimum, [Pointwise::MinimumBackward, Pointwise::MinimumBackwardA], self, b)
+        let slopes =
+            Slopes { both: Pointwise::PowBackward, a: Pointwise::PowBackwardA, b: Some(Pointwise::PowBackwardB) };
+        differentiable("pow", Pointwise::Pow, slopes, self, b)
     }
 
     /// `x + s`. Float and integer dtypes.
@@ -229,14 +213,158 @@ fn add(op: &'static str, a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<Tensor
     })
 }
 
-/// `backward`: the row of both gradients, and the row of the first operand's gradient.
-fn extremum(row: Pointwise, backward: [Pointwise; 2], a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let y = binary(row.name(), row, a, b, &[], &[])?;
+/// The rows of the gradients of a function of two operands, from dy, a and b.
+struct Slopes {
+    /// Both gradients.
+    both: Pointwise,
+    /// The gradient of `a`.
+    a: Pointwise,
+    /// The gradient of `b`. None: the row of `a`, with a and b exchanged.
+    b: Option<Pointwise>,
+}
+
+/// A function of two operands, on the tape.
+fn differentiable(op: &'static str, row: Pointwise, slopes: Slopes, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let y = binary(op, row, a, b, &[], &[])?;
     let (sa, sb) = (Saved::input(a), Saved::input(b));
-    record(row.name(), &[a, b], y, move |t| {
+    record(op, &[a, b], y, move |t| {
         let (a, b) = (t.get(&sa)?, t.get(&sb)?);
-        let [both, first] = backward;
-        let parts: [Part<'_>; 2] = [(a.shape(), first, &[&a, &b]), (b.shape(), first, &[&b, &a])];
-        all_or_each(t, 0, (both, &[&a, &b]), &[], &parts)
+        let (in_order, exchanged) = ([&a, &b], [&b, &a]);
+        let of_b: (_, &[&Tensor]) = slopes.b.map_or((slopes.a, &exchanged), |row| (row, &in_order));
+        let parts: [Part<'_>; 2] = [(a.shape(), slopes.a, &in_order), (b.shape(), of_b.0, of_b.1)];
+        all_or_each(t, 0, (slopes.both, &in_order), &[], &parts)
     })
+}
+
+macro_rules! symmetric {
+    ($($(#[$doc:meta])* $name:ident $row:ident $both:ident $one:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            pub fn $name(&self, b: &Tensor) -> Result<Tensor> {
+                let slopes = Slopes { both: Pointwise::$both, a: Pointwise::$one, b: None };
+                differentiable(stringify!($name), Pointwise::$row, slopes, self, b)
+            }
+        )*}
+    };
+}
+
+symmetric! {
+    /// The larger of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
+    maximum Maximum MaximumBackward MaximumBackwardA;
+    /// The smaller of two; NaN if either is. Operands broadcast. Ties share the gradient. Float and integer dtypes.
+    minimum Minimum MinimumBackward MinimumBackwardA;
+    /// `sqrt(a^2 + b^2)` without overflow. Operands broadcast. The gradient at (0, 0) is 0. Float dtypes.
+    hypot Hypot HypotBackward HypotBackwardA;
+    /// `ln(e^a + e^b)` without overflow. Operands broadcast. Float dtypes.
+    logaddexp LogAddExp LogAddExpBackward LogAddExpBackwardA;
+}
+
+macro_rules! ordered {
+    ($($(#[$doc:meta])* $name:ident $row:ident $both:ident $a:ident $b:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            pub fn $name(&self, b: &Tensor) -> Result<Tensor> {
+                let slopes = Slopes { both: Pointwise::$both, a: Pointwise::$a, b: Some(Pointwise::$b) };
+                differentiable(stringify!($name), Pointwise::$row, slopes, self, b)
+            }
+        )*}
+    };
+}
+
+ordered! {
+    /// The angle of the point (b, a), `-pi` to `pi`. Operands broadcast. Float dtypes.
+    atan2 Atan2 Atan2Backward Atan2BackwardA Atan2BackwardB;
+    /// `a ln(b)`, and 0 where a is 0 and b is no NaN. Operands broadcast. Float dtypes.
+    xlogy Xlogy XlogyBackward XlogyBackwardA XlogyBackwardB;
+    /// The larger of two; the other where one is NaN. Operands broadcast. Of equal operands, a has the gradient. Float dtypes.
+    fmax Fmax FmaxBackward FmaxBackwardA FmaxBackwardB;
+    /// The smaller of two; the other where one is NaN. Operands broadcast. Of equal operands, a has the gradient. Float dtypes.
+    fmin Fmin FminBackward FminBackwardA FminBackwardB;
+}
+
+/// The remainder of a division that is rounded.
+fn remainder(op: &'static str, rows: [Pointwise; 2], rounding: Rounding, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let y = binary(op, rows[a.dtype().is_int() as usize], a, b, &[], &[])?;
+    let (sa, sb, a_shape) = (Saved::input(a), Saved::input(b), a.shape().clone());
+    record(op, &[a, b], y, move |t| {
+        let db = || {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            t.dy().mul(&a.div_rounded(&b, rounding)?)?.neg()?.sum_to_size(b.shape())
+        };
+        gradients![t.want(0, || t.dy().sum_to_size(&a_shape))?, t.want(1, db)?]
+    })
+}
+
+macro_rules! integers {
+    ($($(#[$doc:meta])* $name:ident $row:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            pub fn $name(&self, b: &Tensor) -> Result<Tensor> {
+                binary(stringify!($name), Pointwise::$row, self, b, &[], &[])
+            }
+        )*}
+    };
+}
+
+integers! {
+    /// The bits that both have. Operands broadcast. Integer dtypes.
+    bitwise_and BitwiseAnd;
+    /// The bits that a or b has. Operands broadcast. Integer dtypes.
+    bitwise_or BitwiseOr;
+    /// The bits that either a or b has. Operands broadcast. Integer dtypes.
+    bitwise_xor BitwiseXor;
+    /// `a 2^b`, which wraps; 0 for a b that is negative or beyond 63. Operands broadcast. Integer dtypes.
+    bitwise_left_shift BitwiseLeftShift;
+    /// `a / 2^b`, rounded toward minus infinity; a negative b counts as 63. Operands broadcast. Integer dtypes.
+    bitwise_right_shift BitwiseRightShift;
+    /// 0 for a negative a, 1 for a positive one, and b where a is 0, outside of the tape. Operands broadcast. Float and integer
+    /// dtypes.
+    heaviside Heaviside;
+}
+
+impl Tensor {
+    /// `x` where positive, `weight x` elsewhere. `weight`: `[1]`, or `[C]`, one for each channel of x `[N, C, ..]`. The gradient
+    /// of x at 0 is that of a negative number. Float dtypes. Errors: `Shape`. He et al. 2015, arXiv 1502.01852.
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        let channels = self.dims().get(1).copied().unwrap_or(1);
+        if weight.rank() != 1 || ![1, channels].contains(&weight.numel()) {
+            let message = format!("weight is {}, expected [1] or [{channels}] for x {}", weight.shape(), self.shape());
+            return Err(Error::shape("prelu", message));
+        }
+        let mut dims = vec![1; self.rank()];
+        if weight.numel() != 1 {
+            dims[1] = channels;
+        }
+        let (both, a, b) = (Pointwise::PreluBackward, Pointwise::PreluBackwardX, Some(Pointwise::PreluBackwardWeight));
+        differentiable("prelu", Pointwise::Prelu, Slopes { both, a, b }, self, &weight.reshape(dims)?)
+    }
+
+    /// `a - b floor(a / b)`, which has the sign of b. Operands broadcast. Float and integer dtypes. Errors: `Value` where an
+    /// integer is divided by 0.
+    pub fn remainder(&self, b: &Tensor) -> Result<Tensor> {
+        remainder("remainder", [Pointwise::Remainder, Pointwise::IntRemainder], Rounding::Floor, self, b)
+    }
+
+    /// `a - b trunc(a / b)`, which has the sign of a. Operands broadcast. Float and integer dtypes. Errors: `Value` where an
+    /// integer is divided by 0.
+    pub fn fmod(&self, b: &Tensor) -> Result<Tensor> {
+        remainder("fmod", [Pointwise::Fmod, Pointwise::IntFmod], Rounding::Trunc, self, b)
+    }
+
+    /// `|a|` with the sign of b, also of -0. Operands broadcast. The gradient of b is 0, and that of a is 0 where a is. Float
+    /// dtypes.
+    pub fn copysign(&self, b: &Tensor) -> Result<Tensor> {
+        let y = binary("copysign", Pointwise::Copysign, self, b, &[], &[])?;
+        let (sa, sb) = (Saved::input(self), Saved::input(b));
+        record("copysign", &[self], y, move |t| {
+            let (a, b) = (t.get(&sa)?, t.get(&sb)?);
+            gradients![gradient_of(t, Pointwise::CopysignBackward, &[&a, &b], &[], a.shape())?]
+        })
+    }
+
+    /// The bits that x lacks. Integer dtypes.
+    pub fn bitwise_not(&self) -> Result<Tensor> {
+        check_number("bitwise_not", Pointwise::BitwiseNot, self)?;
+        pointwise_one("bitwise_not", Pointwise::BitwiseNot, &[self], Attributes::default(), self.shape(), self.dtype())
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{common_shape, pointwise_one};
 use crate::pointwise::Pointwise;
-use crate::tensor::{Attributes, check_same, describe, scalar_for};
+use crate::tensor::{Attributes, check_float, check_same, describe, scalar_for};
 use crate::{DType, Error, Result, Scalar, Tensor};
 
 macro_rules! comparisons {
@@ -55,11 +55,35 @@ impl Tensor {
         self.where_cond(self, b)
     }
 
-    /// True where a float tensor is NaN or infinite, as bool.
-    pub fn not_finite(&self) -> Result<Tensor> {
-        crate::tensor::check_float("not_finite", self)?;
-        pointwise_one("not_finite", Pointwise::NotFinite, &[self], Attributes::default(), self.shape(), DType::Bool)
+    /// Exclusive or of bool tensors, which broadcast.
+    pub fn logical_xor(&self, b: &Tensor) -> Result<Tensor> {
+        check_bool("logical_xor", self)?;
+        self.ne(b).map_err(|e| e.of("logical_xor"))
     }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident $row:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            pub fn $name(&self) -> Result<Tensor> {
+                let op = stringify!($name);
+                check_float(op, self)?;
+                pointwise_one(op, Pointwise::$row, &[self], Attributes::default(), self.shape(), DType::Bool)
+            }
+        )*}
+    };
+}
+
+kinds! {
+    /// True where x is NaN, as bool. Float dtypes.
+    isnan IsNan;
+    /// True where x is infinity or -infinity, as bool. Float dtypes.
+    isinf IsInf;
+    /// True where x is neither NaN nor infinite, as bool. Float dtypes.
+    isfinite IsFinite;
+    /// True where x is NaN or infinite, as bool. Float dtypes.
+    not_finite NotFinite;
 }
 
 pub(super) fn check_bool(op: &'static str, t: &Tensor) -> Result<()> {

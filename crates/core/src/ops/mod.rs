@@ -1,11 +1,13 @@
 //! The ops, one file per family. The gradient of an op stands under its forward function.
 
+mod arrange;
 pub mod attention;
 mod binary;
 pub mod channel_norm;
 mod compare;
 mod concat;
 pub mod conv;
+mod diagonal;
 mod diffusion;
 pub mod dropout;
 pub mod each;
@@ -64,7 +66,7 @@ pub use rotary::{Direction, Rotary, RotaryStyle};
 pub use sample::Sampling;
 pub use sort::Order;
 pub use total::{Total, total};
-pub use unary::Approximate;
+pub use unary::{Approximate, NanToNum};
 pub use unfold::Unfold;
 pub use unscale::unscale_;
 
@@ -73,7 +75,7 @@ use crate::backend::Kernel;
 use crate::fused::has_kernel;
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients};
-use crate::tensor::{Attributes, run};
+use crate::tensor::{Attributes, check_same, run};
 use crate::{DType, Error, Kind, Layout, Result, Shape, Tensor};
 use smallvec::SmallVec;
 use std::iter;
@@ -278,6 +280,21 @@ pub(crate) fn with_shapes<T>(
 pub(crate) fn in_acc(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let acc = x.dtype().acc();
     if acc == x.dtype() { f(x) } else { f(&x.cast(acc)?)?.cast(x.dtype()) }
+}
+
+/// [`in_acc`] of several tensors of one dtype.
+pub(crate) fn in_acc_of<const N: usize>(
+    op: &'static str,
+    x: [&Tensor; N],
+    f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    check_same(op, &x)?;
+    let dtype = x[0].dtype();
+    if dtype.acc() == dtype {
+        return f(x);
+    }
+    let wide: Vec<Tensor> = x.iter().map(|t| t.cast(dtype.acc())).collect::<Result<_>>()?;
+    f(std::array::from_fn(|i| &wide[i]))?.cast(dtype)
 }
 
 /// The gradients that a rule returns.

@@ -1,6 +1,6 @@
 //! Functions of one operand: activations, elementary functions, rounding.
 
-use super::{gradients, pointwise_one, run_elementwise};
+use super::{gradients, in_acc_of, pointwise_one, run_elementwise};
 use crate::backend::Kernel;
 use crate::pointwise::{Domain, Pointwise};
 use crate::tape::{Prologue, Saved, record, record_after, record_stateless};
@@ -40,7 +40,7 @@ impl Slope {
 /// Rows whose results need more than 16 bits.
 const NEEDS_F32: &[Pointwise] = {
     use Pointwise::*;
-    &[Exp, Expm1, Log, Log1p, Rsqrt, Reciprocal, Softplus]
+    &[Acos, Asin, Cosh, Exp, Exp2, Expm1, Log, Log10, Log1p, Log2, Reciprocal, Rsqrt, Sinh, Softplus, Tan]
 };
 
 fn forward(op: &'static str, x: &Tensor, row: Pointwise, attributes: &[f64]) -> Result<Tensor> {
@@ -99,14 +99,24 @@ unary! {
     selu Selu Input SeluBackward;
     /// `x / (1 + |x|)`. Float dtypes. Turian et al. 2009.
     softsign Softsign Input SoftsignBackward;
+    /// `ln(sigmoid(x))` without overflow. Float dtypes.
+    logsigmoid LogSigmoid Input LogSigmoidBackward;
+    /// `x - tanh(x)`. Float dtypes.
+    tanhshrink Tanhshrink Input TanhshrinkBackward;
     /// `max(x, 0)^2`. Float dtypes. So et al. 2021, arXiv 2109.08668.
     relu_squared ReluSquared Input ReluSquaredBackward;
     /// `e^x`. Float dtypes.
     exp Exp Output ExpBackward;
     /// `e^x - 1`, exact near 0. Float dtypes.
     expm1 Expm1 Output Expm1Backward;
+    /// `2^x`. Float dtypes.
+    exp2 Exp2 Output Exp2Backward;
     /// The natural logarithm. Float dtypes.
     log Log Input LogBackward;
+    /// The logarithm to the base 2. Float dtypes.
+    log2 Log2 Input Log2Backward;
+    /// The logarithm to the base 10. Float dtypes.
+    log10 Log10 Input Log10Backward;
     /// `ln(1 + x)`, exact near 0. Float dtypes.
     log1p Log1p Input Log1pBackward;
     /// The square root. Float dtypes.
@@ -117,8 +127,30 @@ unary! {
     sin Sin Input SinBackward;
     /// The cosine. Float dtypes.
     cos Cos Input CosBackward;
+    /// The tangent. Float dtypes.
+    tan Tan Output TanBackward;
+    /// The inverse sine, `-pi/2` to `pi/2`; NaN outside of -1 to 1. Float dtypes.
+    asin Asin Input AsinBackward;
+    /// The inverse cosine, 0 to `pi`; NaN outside of -1 to 1. Float dtypes.
+    acos Acos Input AcosBackward;
+    /// The inverse tangent, `-pi/2` to `pi/2`. Float dtypes.
+    atan Atan Input AtanBackward;
+    /// The hyperbolic sine. Float dtypes.
+    sinh Sinh Input SinhBackward;
+    /// The hyperbolic cosine. Float dtypes.
+    cosh Cosh Input CoshBackward;
+    /// The inverse hyperbolic sine. Float dtypes.
+    asinh Asinh Input AsinhBackward;
+    /// The inverse hyperbolic cosine; NaN below 1. Float dtypes.
+    acosh Acosh Input AcoshBackward;
+    /// The inverse hyperbolic tangent; NaN outside of -1 to 1. Float dtypes.
+    atanh Atanh Input AtanhBackward;
+    /// `sin(pi x) / (pi x)`, and 1 at 0. Float dtypes.
+    sinc Sinc Input SincBackward;
     /// The error function. Float dtypes.
     erf Erf Input ErfBackward;
+    /// `1 - erf(x)`, exact for large x. Float dtypes.
+    erfc Erfc Input ErfcBackward;
     /// `1 / x`. Float dtypes.
     reciprocal Reciprocal Output ReciprocalBackward;
     /// `|x|`; the gradient at 0 is 0. Float and integer dtypes; the smallest integer stays as it is.
@@ -149,6 +181,21 @@ constant_slope! {
     round Round;
     /// -1, 0 or 1, and 0 for NaN. The result is outside of the tape, because its derivative is 0. Float and integer dtypes.
     sign Sign;
+}
+
+/// The numbers of [`Tensor::nan_to_num`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NanToNum {
+    /// In the place of NaN; 0 by default.
+    pub nan: f64,
+    /// In the place of infinity; the largest number of the dtype by default.
+    pub infinity: Option<f64>,
+    /// In the place of -infinity; the smallest number of the dtype by default.
+    pub minus_infinity: Option<f64>,
+}
+
+fn check_lambda(op: &'static str, lambda: f64) -> Result<()> {
+    if lambda >= 0.0 { Ok(()) } else { Err(Error::attr(op, format!("lambda is {lambda}, expected at least 0"))) }
 }
 
 impl Tensor {
@@ -208,6 +255,60 @@ impl Tensor {
     /// `value` where `x <= threshold`, `x` elsewhere. Float dtypes.
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
         unary("threshold", self, Pointwise::Threshold, Slope::Input(Pointwise::ThresholdBackward), &[threshold, value])
+    }
+
+    /// `x - lambda` above lambda, `x + lambda` below -lambda, and 0 between. Float dtypes. Errors: `Attr` if lambda is negative.
+    pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
+        check_lambda("softshrink", lambda)?;
+        unary("softshrink", self, Pointwise::Softshrink, Slope::Input(Pointwise::ShrinkBackward), &[lambda])
+    }
+
+    /// `x` outside of -lambda to lambda, and 0 within. Float dtypes. Errors: `Attr` if lambda is negative.
+    pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
+        check_lambda("hardshrink", lambda)?;
+        unary("hardshrink", self, Pointwise::Hardshrink, Slope::Input(Pointwise::ShrinkBackward), &[lambda])
+    }
+
+    /// `ln(x / (1 - x))`. With `eps`, x is first limited to `eps .. 1 - eps`, outside of which the gradient is 0. Float dtypes.
+    /// Errors: `Attr` if eps is not within 0 .. 0.5.
+    pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
+        if eps.is_some_and(|eps| !(0.0..=0.5).contains(&eps)) {
+            return Err(Error::attr("logit", format!("eps is {eps:?}, expected 0 to 0.5")));
+        }
+        let (lo, hi) = eps.map_or((f64::NEG_INFINITY, f64::INFINITY), |eps| (eps, 1.0 - eps));
+        unary("logit", self, Pointwise::Logit, Slope::Input(Pointwise::LogitBackward), &[lo, hi])
+    }
+
+    /// Numbers in the places of NaN and of infinities, whose gradients are 0. Float dtypes.
+    pub fn nan_to_num(&self, numbers: NanToNum) -> Result<Tensor> {
+        let largest = self.dtype().largest();
+        let attributes = [numbers.nan, numbers.infinity.unwrap_or(largest), numbers.minus_infinity.unwrap_or(-largest)];
+        let y = forward("nan_to_num", self, Pointwise::NanToNum, &attributes)?;
+        let saved = Saved::input(self);
+        record("nan_to_num", &[self], y, move |t| {
+            gradients![Some(t.row(Pointwise::NanToNumBackward, &[t.dy(), &t.get(&saved)?], &[])?)]
+        })
+    }
+
+    /// Halves the axis `dim`: the first half times the sigmoid of the second. Float dtypes. Errors: `Attr` if there is no such
+    /// axis; `Shape` if its size is odd. Dauphin et al. 2016, arXiv 1612.08083.
+    pub fn glu(&self, dim: isize) -> Result<Tensor> {
+        check_float("glu", self)?;
+        let axis = self.shape().dim_for("glu", dim)?;
+        let size = self.dims().get(axis).copied().unwrap_or(1);
+        if size % 2 != 0 {
+            return Err(Error::shape(
+                "glu",
+                format!("dimension {axis} of {} is odd, expected an even size", self.shape()),
+            ));
+        }
+        let half = |from| self.narrow(axis as isize, from, size / 2);
+        in_acc_of("glu", [&half(0)?, &half(size / 2)?], |[a, b]| a.mul(&b.sigmoid()?))
+    }
+
+    /// [`softmax`](Tensor::softmax) of `-x`.
+    pub fn softmin(&self, dim: isize) -> Result<Tensor> {
+        self.neg()?.softmax(dim)
     }
 
     /// The same values in another dtype. To floats: rounded to the nearest even, with infinity on overflow. To integers: truncated

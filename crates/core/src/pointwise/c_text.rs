@@ -177,8 +177,9 @@ macro_rules! functions {
 
 impl Real for CText {
     functions! {
-        exp(); expm1(); log(); log1p(); sqrt(); sin(); cos(); tanh(); erf(); floor(); ceil(); trunc(); round();
-        normal_cdf(); fmod(other);
+        exp(); expm1(); exp2(); log(); log2(); log10(); log1p(); sqrt(); sin(); cos(); tan(); asin(); acos(); atan();
+        sinh(); cosh(); tanh(); asinh(); acosh(); atanh(); erf(); erfc(); floor(); ceil(); trunc(); round();
+        normal_cdf(); atan2(x); fmod(other);
     }
     fn pow(self, other: CText) -> CText {
         // All threads take the same branch: they do not diverge.
@@ -187,5 +188,8 @@ impl Real for CText {
 }
 
 impl Integer for CText {
-    functions! { div_floor(other); div_trunc(other); pow(other); }
+    functions! {
+        div_floor(other); div_trunc(other); pow(other); and(other); or(other); xor(other); shift_left(other);
+        shift_right(other);
+    }
 }

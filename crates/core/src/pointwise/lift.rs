@@ -254,13 +254,26 @@ impl Real for Lift {
     real_functions! {
         exp f64::exp;
         expm1 f64::exp_m1;
+        exp2 f64::exp2;
         log f64::ln;
+        log2 f64::log2;
+        log10 f64::log10;
         log1p f64::ln_1p;
         sqrt f64::sqrt;
         sin f64::sin;
         cos f64::cos;
+        tan f64::tan;
+        asin f64::asin;
+        acos f64::acos;
+        atan f64::atan;
+        sinh f64::sinh;
+        cosh f64::cosh;
         tanh f64::tanh;
+        asinh libm::asinh;
+        acosh libm::acosh;
+        atanh libm::atanh;
         erf libm::erf;
+        erfc libm::erfc;
         floor f64::floor;
         ceil f64::ceil;
         trunc f64::trunc;
@@ -274,6 +287,9 @@ impl Real for Lift {
 
     fn pow(self, other: Lift) -> Lift {
         binary(self.0, other.0, f64::powf, Tensor::pow, Tensor::pow_scalar, |a, b| b.rpow_scalar(a))
+    }
+    fn atan2(self, _x: Lift) -> Lift {
+        push(Err(Some(Error::unsupported("atan2", "no backward row has an angle"))))
     }
     fn fmod(self, _other: Lift) -> Lift {
         push(Err(Some(Error::unsupported("fmod", "a quotient with rounding has no derivative"))))

@@ -6,7 +6,7 @@
 //! own. Its first input is `g`, the gradient of the output.
 
 use super::value::{Integer, Real, Value};
-use std::f64::consts::PI;
+use std::f64::consts::{LN_2, LN_10, PI};
 
 /// A row of the table for a domain of numbers: `N` inputs, `K` attributes, `M` outputs.
 pub trait Row<V, Mask, const N: usize, const K: usize, const M: usize> {
@@ -242,6 +242,32 @@ fn is_lowest<V: Value>(x: V) -> V::Mask {
     x.lt(zero) & (x * zero).ne(zero)
 }
 
+/// `sqrt(a^2 + b^2)` without overflow; infinite where a or b is.
+fn length<V: Real>(a: V, b: V) -> V {
+    let (zero, one) = (V::c(0.0), V::c(1.0));
+    let (a, b) = (a.abs(), b.abs());
+    let is_infinite = is_lowest(-a) | is_lowest(-b);
+    let (large, small) = (a.max(b), a.min(b));
+    let ratio = V::select(large.eq(zero), zero, small / large);
+    let sum = a + b;
+    V::select(
+        is_infinite,
+        V::select(is_lowest(-a), a, b),
+        V::select(sum.ne(sum), sum, large * (one + ratio * ratio).sqrt()),
+    )
+}
+
+/// `a - b`, and 0 for equal infinities.
+fn distance<V: Real>(a: V, b: V) -> V {
+    V::select(a.eq(b), V::c(0.0), a - b)
+}
+
+/// True for a negative number and for -0; false for NaN.
+fn has_sign<V: Real>(x: V) -> V::Mask {
+    let zero = V::c(0.0);
+    x.lt(zero) | (x.eq(zero) & (V::c(1.0) / x).lt(zero))
+}
+
 /// True for a probability in range; NaN passes, so that it reaches `found_inf`.
 fn is_probability<V: Value>(p: V) -> V::Mask {
     !(p.lt(V::c(0.0)) | p.gt(V::c(1.0)))
@@ -362,6 +388,28 @@ rows! {
     }
     Real Threshold "threshold" (x) [threshold, value] -> 1 { [V::select(x.le(threshold), value, x)] }
     Real ThresholdBackward "threshold_backward" (g, x) [threshold, _value] -> 1 { [zero_if(x.le(threshold), g)] }
+    Real LogSigmoid "logsigmoid" (x) [] -> 1 { [-(-x).softplus()] }
+    Real LogSigmoidBackward "logsigmoid_backward" (g, x) [] -> 1 { [g * (-x).sigmoid()] }
+    Real Tanhshrink "tanhshrink" (x) [] -> 1 { [x - x.tanh()] }
+    Real TanhshrinkBackward "tanhshrink_backward" (g, x) [] -> 1 {
+        let t = x.tanh();
+        [g * t * t]
+    }
+    Real Softshrink "softshrink" (x) [lambda] -> 1 {
+        let inner = V::select(x.lt(-lambda), x + lambda, V::c(0.0) * x);
+        [V::select(x.gt(lambda), x - lambda, inner)]
+    }
+    Real Hardshrink "hardshrink" (x) [lambda] -> 1 { [zero_if(x.ge(-lambda) & x.le(lambda), x)] }
+    Real ShrinkBackward "shrink_backward" (g, x) [lambda] -> 1 {
+        [V::select(x.lt(-lambda) | x.gt(lambda), g, V::c(0.0))]
+    }
+    Real Prelu "prelu" (x, weight) [] -> 1 { [V::select(x.gt(V::c(0.0)), x, weight * x)] }
+    Real PreluBackward "prelu_backward" (g, x, weight) [] -> 2 {
+        let is_positive = x.gt(V::c(0.0));
+        [V::select(is_positive, g, weight * g), zero_if(is_positive, x * g)]
+    }
+    Real PreluBackwardX "prelu_backward_x" (g, x, weight) [] -> 1 { [V::select(x.gt(V::c(0.0)), g, weight * g)] }
+    Real PreluBackwardWeight "prelu_backward_weight" (g, x, _weight) [] -> 1 { [zero_if(x.gt(V::c(0.0)), x * g)] }
     Real ReluSquared "relu_squared" (x) [] -> 1 {
         let positive = x.max(V::c(0.0));
         [positive * positive]
@@ -399,6 +447,55 @@ rows! {
     Real ErfBackward "erf_backward" (g, x) [] -> 1 { [g * V::c(2.0 / PI.sqrt()) * (-x * x).exp()] }
     Real Reciprocal "reciprocal" (x) [] -> 1 { [V::c(1.0) / x] }
     Real ReciprocalBackward "reciprocal_backward" (g, y) [] -> 1 { [-g * y * y] }
+    Real Exp2 "exp2" (x) [] -> 1 { [x.exp2()] }
+    Real Exp2Backward "exp2_backward" (g, y) [] -> 1 { [g * y * V::c(LN_2)] }
+    Real Log2 "log2" (x) [] -> 1 { [x.log2()] }
+    Real Log2Backward "log2_backward" (g, x) [] -> 1 { [g / (x * V::c(LN_2))] }
+    Real Log10 "log10" (x) [] -> 1 { [x.log10()] }
+    Real Log10Backward "log10_backward" (g, x) [] -> 1 { [g / (x * V::c(LN_10))] }
+    Real Tan "tan" (x) [] -> 1 { [x.tan()] }
+    Real TanBackward "tan_backward" (g, y) [] -> 1 { [g * (V::c(1.0) + y * y)] }
+    Real Asin "asin" (x) [] -> 1 { [x.asin()] }
+    Real AsinBackward "asin_backward" (g, x) [] -> 1 { [g / (V::c(1.0) - x * x).sqrt()] }
+    Real Acos "acos" (x) [] -> 1 { [x.acos()] }
+    Real AcosBackward "acos_backward" (g, x) [] -> 1 { [-g / (V::c(1.0) - x * x).sqrt()] }
+    Real Atan "atan" (x) [] -> 1 { [x.atan()] }
+    Real AtanBackward "atan_backward" (g, x) [] -> 1 { [g / (V::c(1.0) + x * x)] }
+    Real Sinh "sinh" (x) [] -> 1 { [x.sinh()] }
+    Real SinhBackward "sinh_backward" (g, x) [] -> 1 { [g * x.cosh()] }
+    Real Cosh "cosh" (x) [] -> 1 { [x.cosh()] }
+    Real CoshBackward "cosh_backward" (g, x) [] -> 1 { [g * x.sinh()] }
+    Real Asinh "asinh" (x) [] -> 1 { [x.asinh()] }
+    Real AsinhBackward "asinh_backward" (g, x) [] -> 1 { [g / (x * x + V::c(1.0)).sqrt()] }
+    Real Acosh "acosh" (x) [] -> 1 { [x.acosh()] }
+    Real AcoshBackward "acosh_backward" (g, x) [] -> 1 { [g / (x * x - V::c(1.0)).sqrt()] }
+    Real Atanh "atanh" (x) [] -> 1 { [x.atanh()] }
+    Real AtanhBackward "atanh_backward" (g, x) [] -> 1 { [g / (V::c(1.0) - x * x)] }
+    Real Erfc "erfc" (x) [] -> 1 { [x.erfc()] }
+    Real ErfcBackward "erfc_backward" (g, x) [] -> 1 { [-g * V::c(2.0 / PI.sqrt()) * (-x * x).exp()] }
+    // ln(x / (1 - x)) of x limited to lo .. hi.
+    Real Logit "logit" (x) [lo, hi] -> 1 {
+        let p = x.max(lo).min(hi);
+        [(p / (V::c(1.0) - p)).log()]
+    }
+    Real LogitBackward "logit_backward" (g, x) [lo, hi] -> 1 {
+        [zero_if(x.lt(lo) | x.gt(hi), g / (x * (V::c(1.0) - x)))]
+    }
+    Real Sinc "sinc" (x) [] -> 1 {
+        let t = V::c(PI) * x;
+        [V::select(x.eq(V::c(0.0)), V::c(1.0), t.sin() / t)]
+    }
+    Real SincBackward "sinc_backward" (g, x) [] -> 1 {
+        let t = V::c(PI) * x;
+        // For tiny x the square is 0.
+        let square = t * x;
+        [zero_if(square.eq(V::c(0.0)), g * ((t * t.cos() - t.sin()) / square))]
+    }
+    Real NanToNum "nan_to_num" (x) [nan, highest, lowest] -> 1 {
+        let bounded = V::select(is_lowest(-x), highest, V::select(is_lowest(x), lowest, x));
+        [V::select(x.ne(x), nan, bounded)]
+    }
+    Real NanToNumBackward "nan_to_num_backward" (g, x) [] -> 1 { [zero_if((x * V::c(0.0)).ne(V::c(0.0)), g)] }
     Real Floor "floor" (x) [] -> 1 { [x.floor()] }
     Real Ceil "ceil" (x) [] -> 1 { [x.ceil()] }
     Real Trunc "trunc" (x) [] -> 1 { [x.trunc()] }
@@ -452,6 +549,76 @@ rows! {
     Real MinimumBackward "minimum_backward" (g, a, b) [] -> 2 { [share_of_larger(g, -a, -b), share_of_larger(g, -b, -a)] }
     Real MinimumBackwardA "minimum_backward_a" (g, a, b) [] -> 1 { [share_of_larger(g, -a, -b)] }
 
+    Real Atan2 "atan2" (a, b) [] -> 1 { [a.atan2(b)] }
+    Real Atan2Backward "atan2_backward" (g, a, b) [] -> 2 {
+        let slope = g / (a * a + b * b);
+        [slope * b, -slope * a]
+    }
+    Real Atan2BackwardA "atan2_backward_a" (g, a, b) [] -> 1 { [g / (a * a + b * b) * b] }
+    Real Atan2BackwardB "atan2_backward_b" (g, a, b) [] -> 1 { [-(g / (a * a + b * b)) * a] }
+    Real Hypot "hypot" (a, b) [] -> 1 { [length(a, b)] }
+    Real HypotBackward "hypot_backward" (g, a, b) [] -> 2 {
+        let y = length(a, b);
+        [zero_if(y.eq(V::c(0.0)), g * (a / y)), zero_if(y.eq(V::c(0.0)), g * (b / y))]
+    }
+    Real HypotBackwardA "hypot_backward_a" (g, a, b) [] -> 1 {
+        let y = length(a, b);
+        [zero_if(y.eq(V::c(0.0)), g * (a / y))]
+    }
+    Real LogAddExp "logaddexp" (a, b) [] -> 1 { [a.max(b) + (-distance(a, b).abs()).exp().log1p()] }
+    Real LogAddExpBackward "logaddexp_backward" (g, a, b) [] -> 2 {
+        let d = distance(a, b);
+        [g * d.sigmoid(), g * (-d).sigmoid()]
+    }
+    Real LogAddExpBackwardA "logaddexp_backward_a" (g, a, b) [] -> 1 { [g * distance(a, b).sigmoid()] }
+    Real Xlogy "xlogy" (a, b) [] -> 1 {
+        [V::select(b.ne(b), b, zero_if(a.eq(V::c(0.0)), a * b.log()))]
+    }
+    Real XlogyBackward "xlogy_backward" (g, a, b) [] -> 2 {
+        let is_absent = a.eq(V::c(0.0)) & b.le(V::c(0.0));
+        [zero_if(is_absent, g * b.log()), g * a / b]
+    }
+    Real XlogyBackwardA "xlogy_backward_a" (g, a, b) [] -> 1 {
+        [zero_if(a.eq(V::c(0.0)) & b.le(V::c(0.0)), g * b.log())]
+    }
+    Real XlogyBackwardB "xlogy_backward_b" (g, a, b) [] -> 1 { [g * a / b] }
+    Real Fmax "fmax" (a, b) [] -> 1 { [V::select(a.ge(b) | b.ne(b), a, b)] }
+    Real Fmin "fmin" (a, b) [] -> 1 { [V::select(a.le(b) | b.ne(b), a, b)] }
+    Real FmaxBackward "fmax_backward" (g, a, b) [] -> 2 {
+        let is_a = a.ge(b) | b.ne(b);
+        [V::select(is_a, g, V::c(0.0)), zero_if(is_a, g)]
+    }
+    Real FmaxBackwardA "fmax_backward_a" (g, a, b) [] -> 1 { [V::select(a.ge(b) | b.ne(b), g, V::c(0.0))] }
+    Real FmaxBackwardB "fmax_backward_b" (g, a, b) [] -> 1 { [zero_if(a.ge(b) | b.ne(b), g)] }
+    Real FminBackward "fmin_backward" (g, a, b) [] -> 2 {
+        let is_a = a.le(b) | b.ne(b);
+        [V::select(is_a, g, V::c(0.0)), zero_if(is_a, g)]
+    }
+    Real FminBackwardA "fmin_backward_a" (g, a, b) [] -> 1 { [V::select(a.le(b) | b.ne(b), g, V::c(0.0))] }
+    Real FminBackwardB "fmin_backward_b" (g, a, b) [] -> 1 { [zero_if(a.le(b) | b.ne(b), g)] }
+    Real Fmod "fmod" (a, b) [] -> 1 { [a.fmod(b)] }
+    Real Remainder "remainder" (a, b) [] -> 1 {
+        let zero = V::c(0.0);
+        let m = a.fmod(b);
+        [V::select(m.ne(zero) & ((b.lt(zero) & m.ge(zero)) | (b.ge(zero) & m.lt(zero))), m + b, m)]
+    }
+    Integer IntFmod "int_fmod" (a, b) [] -> 1 { [a - a.div_trunc(b) * b] }, check { b.ne(V::c(0.0)) }
+    Integer IntRemainder "int_remainder" (a, b) [] -> 1 { [a - a.div_floor(b) * b] }, check { b.ne(V::c(0.0)) }
+    Real Copysign "copysign" (a, b) [] -> 1 { [V::select(has_sign(b), -a.abs(), a.abs())] }
+    Real CopysignBackward "copysign_backward" (g, a, b) [] -> 1 {
+        let slope = g * a.sign();
+        [V::select(has_sign(b), -slope, slope)]
+    }
+    Value Heaviside "heaviside" (x, at_zero) [] -> 1 {
+        [V::select(x.eq(V::c(0.0)), at_zero, V::one_if(x.gt(V::c(0.0))))]
+    }
+    Integer BitwiseAnd "bitwise_and" (a, b) [] -> 1 { [a.and(b)] }
+    Integer BitwiseOr "bitwise_or" (a, b) [] -> 1 { [a.or(b)] }
+    Integer BitwiseXor "bitwise_xor" (a, b) [] -> 1 { [a.xor(b)] }
+    Integer BitwiseNot "bitwise_not" (a) [] -> 1 { [V::c(-1.0) - a] }
+    Integer BitwiseLeftShift "bitwise_left_shift" (a, b) [] -> 1 { [a.shift_left(b)] }
+    Integer BitwiseRightShift "bitwise_right_shift" (a, b) [] -> 1 { [a.shift_right(b)] }
+
     // Comparisons: outputs are bool.
     Value Eq "eq" (a, b) [] -> 1 { [V::one_if(a.eq(b))] }
     Value Ne "ne" (a, b) [] -> 1 { [V::one_if(a.ne(b))] }
@@ -465,6 +632,9 @@ rows! {
     Value GtScalar "gt_scalar" (a) [b] -> 1 { [V::one_if(a.gt(b))] }
     Value LeScalar "le_scalar" (a) [b] -> 1 { [V::one_if(a.le(b))] }
     Value GeScalar "ge_scalar" (a) [b] -> 1 { [V::one_if(a.ge(b))] }
+    Real IsNan "isnan" (x) [] -> 1 { [V::one_if(x.ne(x))] }
+    Real IsInf "isinf" (x) [] -> 1 { [V::one_if(x.eq(x) & (x * V::c(0.0)).ne(V::c(0.0)))] }
+    Real IsFinite "isfinite" (x) [] -> 1 { [V::one_if((x * V::c(0.0)).eq(V::c(0.0)))] }
     Real NotFinite "not_finite" (x) [] -> 1 { [V::one_if((x * V::c(0.0)).ne(V::c(0.0)))] }
 
     // Selection and fused pointwise.

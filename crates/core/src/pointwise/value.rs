@@ -60,8 +60,14 @@ pub trait Real: Value + Div<Output = Self> {
     fn exp(self) -> Self;
     /// `e^self - 1`, exact near 0.
     fn expm1(self) -> Self;
+    /// `2^self`.
+    fn exp2(self) -> Self;
     /// The natural logarithm.
     fn log(self) -> Self;
+    /// The logarithm to the base 2.
+    fn log2(self) -> Self;
+    /// The logarithm to the base 10.
+    fn log10(self) -> Self;
     /// `ln(1 + self)`, exact near 0.
     fn log1p(self) -> Self;
     /// The square root.
@@ -70,10 +76,32 @@ pub trait Real: Value + Div<Output = Self> {
     fn sin(self) -> Self;
     /// The cosine.
     fn cos(self) -> Self;
+    /// The tangent.
+    fn tan(self) -> Self;
+    /// The inverse sine, `-pi/2` to `pi/2`.
+    fn asin(self) -> Self;
+    /// The inverse cosine, 0 to `pi`.
+    fn acos(self) -> Self;
+    /// The inverse tangent, `-pi/2` to `pi/2`.
+    fn atan(self) -> Self;
+    /// The angle of the point `(x, self)`, `-pi` to `pi`.
+    fn atan2(self, x: Self) -> Self;
+    /// The hyperbolic sine.
+    fn sinh(self) -> Self;
+    /// The hyperbolic cosine.
+    fn cosh(self) -> Self;
     /// The hyperbolic tangent.
     fn tanh(self) -> Self;
+    /// The inverse hyperbolic sine.
+    fn asinh(self) -> Self;
+    /// The inverse hyperbolic cosine.
+    fn acosh(self) -> Self;
+    /// The inverse hyperbolic tangent.
+    fn atanh(self) -> Self;
     /// The error function.
     fn erf(self) -> Self;
+    /// `1 - erf(self)`, exact for large arguments.
+    fn erfc(self) -> Self;
     /// `self^other`, as IEEE pow.
     fn pow(self, other: Self) -> Self;
     /// Toward minus infinity.
@@ -112,10 +140,20 @@ pub trait Integer: Value {
     fn div_trunc(self, other: Self) -> Self;
     /// `self^other`; a negative exponent gives 0 unless the base is 1 or -1.
     fn pow(self, other: Self) -> Self;
+    /// The bits that both have.
+    fn and(self, other: Self) -> Self;
+    /// The bits that one of them has.
+    fn or(self, other: Self) -> Self;
+    /// The bits that exactly one of them has.
+    fn xor(self, other: Self) -> Self;
+    /// `self 2^other`; 0 for an `other` outside of 0 to 63.
+    fn shift_left(self, other: Self) -> Self;
+    /// `self / 2^other`, rounded toward minus infinity; 0 or -1 for an `other` outside of 0 to 63.
+    fn shift_right(self, other: Self) -> Self;
 }
 
 macro_rules! real {
-    ($t:ident, $expm1:path, $erf:path) => {
+    ($t:ident, $erf:path, $erfc:path, $asinh:path, $acosh:path, $atanh:path) => {
         impl Value for $t {
             type Mask = bool;
             fn c(v: f64) -> Self {
@@ -143,10 +181,19 @@ macro_rules! real {
                 $t::exp(self)
             }
             fn expm1(self) -> Self {
-                $expm1(self)
+                $t::exp_m1(self)
+            }
+            fn exp2(self) -> Self {
+                $t::exp2(self)
             }
             fn log(self) -> Self {
                 $t::ln(self)
+            }
+            fn log2(self) -> Self {
+                $t::log2(self)
+            }
+            fn log10(self) -> Self {
+                $t::log10(self)
             }
             fn log1p(self) -> Self {
                 $t::ln_1p(self)
@@ -160,11 +207,44 @@ macro_rules! real {
             fn cos(self) -> Self {
                 $t::cos(self)
             }
+            fn tan(self) -> Self {
+                $t::tan(self)
+            }
+            fn asin(self) -> Self {
+                $t::asin(self)
+            }
+            fn acos(self) -> Self {
+                $t::acos(self)
+            }
+            fn atan(self) -> Self {
+                $t::atan(self)
+            }
+            fn atan2(self, x: Self) -> Self {
+                $t::atan2(self, x)
+            }
+            fn sinh(self) -> Self {
+                $t::sinh(self)
+            }
+            fn cosh(self) -> Self {
+                $t::cosh(self)
+            }
             fn tanh(self) -> Self {
                 $t::tanh(self)
             }
+            fn asinh(self) -> Self {
+                $asinh(self)
+            }
+            fn acosh(self) -> Self {
+                $acosh(self)
+            }
+            fn atanh(self) -> Self {
+                $atanh(self)
+            }
             fn erf(self) -> Self {
                 $erf(self)
+            }
+            fn erfc(self) -> Self {
+                $erfc(self)
             }
             fn pow(self, other: Self) -> Self {
                 $t::powf(self, other)
@@ -188,8 +268,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, f32::exp_m1, libm::erff);
-real!(f64, f64::exp_m1, libm::erf);
+real!(f32, libm::erff, libm::erfcf, libm::asinhf, libm::acoshf, libm::atanhf);
+real!(f64, libm::erf, libm::erfc, libm::asinh, libm::acosh, libm::atanh);
 
 /// An i64 whose arithmetic wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -265,5 +345,20 @@ impl Integer for Int {
             exponent >>= 1;
         }
         Int(result)
+    }
+    fn and(self, other: Self) -> Self {
+        Int(self.0 & other.0)
+    }
+    fn or(self, other: Self) -> Self {
+        Int(self.0 | other.0)
+    }
+    fn xor(self, other: Self) -> Self {
+        Int(self.0 ^ other.0)
+    }
+    fn shift_left(self, other: Self) -> Self {
+        Int(if (0..64).contains(&other.0) { self.0 << other.0 } else { 0 })
+    }
+    fn shift_right(self, other: Self) -> Self {
+        Int(self.0 >> if (0..64).contains(&other.0) { other.0 } else { 63 })
     }
 }

@@ -476,6 +476,11 @@ FUNCTION A div_floor_(A a, A b) {
     A q = div_trunc_(a, b);
     return b != -1 && a - q * b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
+#define and_(a, b) ((a) & (b))
+#define or_(a, b) ((a) | (b))
+#define xor_(a, b) ((a) ^ (b))
+FUNCTION A shift_left_(A a, A b) { return b < 0 || b > 63 ? 0 : (A)((u64)a << b); }
+FUNCTION A shift_right_(A a, A b) { return a >> (b < 0 || b > 63 ? 63 : b); }
 FUNCTION A int_pow_(A a, A b) {
     if (b < 0) return a == 1 ? 1 : a == -1 ? ((b & 1) ? -1 : 1) : 0;
     u64 y = 1, base = (u64)a;

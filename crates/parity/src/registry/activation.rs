@@ -58,6 +58,37 @@ pub(super) fn ops() -> Vec<Op> {
         with("celu", |c, x| x.celu(c.float("alpha")?), kinks, |_| json!({"alpha": 0.7})).class(Transcendental),
         map("selu", Tensor::selu, kinks).class(Transcendental),
         map("softsign", Tensor::softsign, kinks).class(Arithmetic),
+        map("logsigmoid", Tensor::logsigmoid, Domain::Real).class(Transcendental),
+        map("tanhshrink", Tensor::tanhshrink, Domain::Real).class(Transcendental).companion(magnitude),
+        with("softshrink", |c, x| x.softshrink(c.float("lambda")?), kinks, |_| json!({"lambda": 0.5}))
+            .class(Arithmetic),
+        with("hardshrink", |c, x| x.hardshrink(c.float("lambda")?), kinks, |_| json!({"lambda": 0.5})),
+        Op::new(
+            "prelu",
+            |c| one(c.input("x")?.prelu(c.input("weight")?)),
+            move |g| {
+                let channels = if g.coin() { 1 } else { g.shape.get(1).copied().unwrap_or(1) };
+                Case::new(none(), vec![("x", g.x(kinks)), ("weight", g.tensor(Domain::Real, &[channels]))])
+            },
+        )
+        .class(Arithmetic)
+        .fused(),
+        with("softmin", |c, x| x.softmin(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+            .class(Stages)
+            .slice(Slice::Along)
+            .also(&["neg", "softmax"]),
+        Op::new(
+            "glu",
+            |c| one(c.input("x")?.glu(c.dim("dim")?)),
+            |g| {
+                g.at_least_rank(1);
+                let d = g.below(g.shape.len());
+                g.shape[d] *= 2;
+                at(json!({"dim": d}), g.x(Domain::Real))
+            },
+        )
+        .class(Transcendental)
+        .also(&["mul", "sigmoid", "narrow"]),
         map("mish", Tensor::mish, Domain::Real).class(Transcendental),
         with(
             "softplus",

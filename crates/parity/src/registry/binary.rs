@@ -1,13 +1,14 @@
 //! Arithmetic of two operands, or of a tensor and a number.
 
 use super::Class::{Arithmetic, Transcendental};
-use super::common::{absolute, none, one, sum_of_two, with};
+use super::common::{CONSTANT, NO_GRADIENT, absolute, at, none, one, sum_of_two, with};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::Rounding;
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
+use std::ops::Range;
 
 /// A function of `a` and `b`, which broadcast.
 fn binary(
@@ -66,6 +67,35 @@ fn pow_case(g: &mut Gen) -> Case {
     Case::new(none(), vec![("a", g.broadcast(Domain::Positive)), ("b", g.x(Domain::Real))])
 }
 
+/// A remainder of multiples of 0.1, plus 0.03, by 0.7 or -0.7: no quotient is near an integer, where it jumps.
+fn divisor(name: &'static str, run: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c.input("a")?, c.input("b")?)),
+        |g| {
+            let (a, b) = (g.x(Domain::Grid(0.03)), g.broadcast(Domain::Away(&[0.0])));
+            let b = b.sign().and_then(|sign| sign.mul_scalar(0.7)).expect("floats multiply");
+            Case::new(none(), vec![("a", a), ("b", b)])
+        },
+    )
+    .class(Arithmetic)
+    .also(&["div_rounded"])
+    .launches(1, 4)
+}
+
+/// An op of the bits of integers; `b` is in a range.
+fn bits(name: &'static str, run: fn(&Tensor, &Tensor) -> Result<Tensor>, range: Range<usize>) -> Op {
+    Op::new(
+        name,
+        move |c| one(run(c.input("a")?, c.input("b")?)),
+        move |g| {
+            let (small, shape) = (g.smaller(), g.shape.clone());
+            Case::new(none(), vec![("a", g.indices(1000, &small)), ("b", g.indices(range.end, &shape))])
+        },
+    )
+    .derivative(NO_GRADIENT)
+}
+
 /// An op of a tensor and a number.
 fn scalar(name: &'static str, run: fn(&Invocation<'_>, &Tensor) -> Result<Tensor>, domain: Domain) -> Op {
     with(name, run, domain, |_| json!({"scalar": 1.5})).class(Arithmetic)
@@ -108,6 +138,43 @@ pub(super) fn ops() -> Vec<Op> {
             .fused()
             .also(&["pow_scalar", "square", "reciprocal"])
             .launches(2, 3),
+        binary("atan2", |_, a, b| a.atan2(b), [Domain::Real, Domain::Positive], |_| none())
+            .class(Transcendental)
+            .fused()
+            .launches(1, 3),
+        binary("hypot", |_, a, b| a.hypot(b), [Domain::Real, Domain::Positive], |_| none())
+            .class(Arithmetic)
+            .fused()
+            .launches(1, 3),
+        binary("logaddexp", |_, a, b| a.logaddexp(b), real, |_| none())
+            .class(Transcendental)
+            .companion(sum_of_two)
+            .fused()
+            .launches(1, 3),
+        binary("xlogy", |_, a, b| a.xlogy(b), [Domain::Real, Domain::Positive], |_| none())
+            .class(Transcendental)
+            .fused()
+            .launches(1, 3),
+        binary("fmax", |_, a, b| a.fmax(b), apart, |_| none()).fused().launches(1, 3),
+        binary("fmin", |_, a, b| a.fmin(b), apart, |_| none()).fused().launches(1, 3),
+        divisor("remainder", Tensor::remainder),
+        divisor("fmod", Tensor::fmod),
+        binary("copysign", |_, a, b| a.copysign(b), [Domain::Away(&[0.0]); 2], |_| none()).constant(&["b"]),
+        binary("heaviside", |_, a, b| a.heaviside(b), real, |_| none()).derivative(CONSTANT),
+        bits("bitwise_and", Tensor::bitwise_and, 0..1000),
+        bits("bitwise_or", Tensor::bitwise_or, 0..1000),
+        bits("bitwise_xor", Tensor::bitwise_xor, 0..1000),
+        bits("bitwise_left_shift", Tensor::bitwise_left_shift, 0..20),
+        bits("bitwise_right_shift", Tensor::bitwise_right_shift, 0..20),
+        Op::new(
+            "bitwise_not",
+            |c| one(c.input("x")?.bitwise_not()),
+            |g| {
+                let shape = g.shape.clone();
+                at(none(), g.indices(1000, &shape))
+            },
+        )
+        .derivative(NO_GRADIENT),
         binary("maximum", |_, a, b| a.maximum(b), apart, |_| none()).fused().launches(1, 3),
         binary("minimum", |_, a, b| a.minimum(b), apart, |_| none()).fused().launches(1, 3),
         scalar("add_scalar", |c, x| x.add_scalar(c.scalar("scalar")?), Domain::Real).companion(scalar_terms),

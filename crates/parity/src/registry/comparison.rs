@@ -65,5 +65,6 @@ pub(super) fn ops() -> Vec<Op> {
         .derivative(NO_GRADIENT),
         logic("logical_and", Tensor::logical_and),
         logic("logical_or", Tensor::logical_or),
+        logic("logical_xor", Tensor::logical_xor),
     ]
 }

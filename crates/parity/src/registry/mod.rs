@@ -1,6 +1,7 @@
 //! Every op by name: its call with attributes from a file, and its properties for the generated tests.
 
 mod activation;
+mod arrange;
 mod attention;
 mod binary;
 mod common;
@@ -50,6 +51,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("fused pointwise", fused_pointwise::ops()),
         ("reduction", reduction::ops()),
         ("view", view::ops()),
+        ("arrange", arrange::ops()),
         ("copy", copy::ops()),
         ("indexing", indexing::ops()),
         ("graph", graph::ops()),
