@@ -13,6 +13,7 @@ mod graph;
 mod indexing;
 mod loss;
 mod matrix;
+mod mesh;
 mod modules;
 mod normalization;
 mod optimizer;
@@ -54,6 +55,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("indexing", indexing::ops()),
         ("graph", graph::ops()),
         ("matrix", matrix::ops()),
+        ("mesh", mesh::ops()),
         ("convolution", convolution::ops()),
         ("loss", loss::ops()),
         ("normalization", normalization::ops()),
