@@ -38,6 +38,8 @@ mod pages {
     mod simt {}
     #[doc = include_str!("../../docs/src/convolution.md")]
     mod convolution {}
+    #[doc = include_str!("../../docs/src/meshes.md")]
+    mod meshes {}
     #[doc = include_str!("../../docs/src/matmul.md")]
     mod matmul {}
     #[doc = include_str!("../../docs/src/attention.md")]

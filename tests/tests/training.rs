@@ -12,6 +12,9 @@ mod own_dataset;
 #[allow(dead_code)]
 #[path = "../../crates/isograd/examples/regression.rs"]
 mod regression;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/shapes.rs"]
+mod shapes;
 
 use isograd::data::{Dataset, Items, Loader, Tokens};
 use isograd::nn::schedule::Cosine;
@@ -52,6 +55,10 @@ fn main() {
             check("the_example_of_a_dataset_of_ones_own_learns", |d| {
                 let (first, last) = own_dataset::train(d, 3)?;
                 Ok(expect(last < 0.6 * first, format!("{first} at first, {last} at last")))
+            }),
+            check("the_example_of_shapes_learns", |d| {
+                let accuracy = shapes::train(d, 4)?;
+                Ok(expect(accuracy > 0.9, format!("accuracy {accuracy}")))
             }),
         ];
         trials

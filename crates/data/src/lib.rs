@@ -35,6 +35,7 @@ mod file;
 mod host;
 pub mod idx;
 mod loader;
+pub mod mesh;
 mod mnist;
 pub mod sampler;
 mod samples;

@@ -13,6 +13,7 @@ mod graph;
 mod init;
 mod layers;
 pub mod loss;
+mod mesh;
 mod module;
 mod norm;
 mod number;
@@ -39,6 +40,7 @@ pub use loss::{
     BceLoss, BceWithLogitsLoss, CrossEntropyLoss, HuberLoss, KlDivLoss, L1Loss, MseLoss, NllLoss, SmoothL1Loss,
     TripletMarginLoss,
 };
+pub use mesh::{MeshConv, SpiralConv};
 pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};
 pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,

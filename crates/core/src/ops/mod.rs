@@ -22,6 +22,7 @@ pub mod index;
 mod interpolate;
 pub mod loss;
 pub mod matmul;
+pub mod mesh;
 pub mod norm;
 mod operators;
 mod pad;

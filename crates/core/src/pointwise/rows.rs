@@ -542,6 +542,8 @@ rows! {
     Integer IntPowScalar "int_pow_scalar" (a) [b] -> 1 { [a.pow(b)] }
     Integer NormalizeIndex "normalize_index" (i) [size] -> 1 { [V::select(i.lt(V::c(0.0)), i + size, i)] },
         check { i.lt(size) & (-size).le(i) }
+    Integer NeighborIndex "neighbor_index" (i) [size] -> 1 { [V::select(i.lt(size) & V::c(-1.0).le(i), i, V::c(-1.0))] },
+        check { i.lt(size) & V::c(-1.0).le(i) }
     Value Maximum "maximum" (a, b) [] -> 1 { [a.max(b)] }
     Value Minimum "minimum" (a, b) [] -> 1 { [a.min(b)] }
     Real MaximumBackward "maximum_backward" (g, a, b) [] -> 2 { [share_of_larger(g, a, b), share_of_larger(g, b, a)] }

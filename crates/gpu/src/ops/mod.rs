@@ -14,6 +14,7 @@ mod gather;
 mod group_norm;
 mod index;
 pub mod matmul;
+mod mesh;
 mod norm;
 mod pooling;
 mod prod;

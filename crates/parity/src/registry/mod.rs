@@ -14,6 +14,7 @@ mod graph;
 mod indexing;
 mod loss;
 mod matrix;
+mod mesh;
 mod modules;
 mod normalization;
 mod optimizer;
@@ -56,6 +57,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("indexing", indexing::ops()),
         ("graph", graph::ops()),
         ("matrix", matrix::ops()),
+        ("mesh", mesh::ops()),
         ("convolution", convolution::ops()),
         ("loss", loss::ops()),
         ("normalization", normalization::ops()),

@@ -95,7 +95,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, c: Option<&Tensor>, y: &Ten
 }
 
 /// False if an element is infinite or NaN, or the sum overflows. A product of such a number with the zeros of a padding is no zero.
-fn is_finite(x: &Tensor) -> Result<bool> {
+pub(in crate::ops) fn is_finite(x: &Tensor) -> Result<bool> {
     let sum = x.detach().sum_as(.., x.dtype().acc())?.cast(DType::F64)?.read()?;
     Ok(sum.first_chunk().is_some_and(|&bytes| f64::from_ne_bytes(bytes).is_finite()))
 }

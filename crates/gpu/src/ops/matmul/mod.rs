@@ -24,9 +24,9 @@ const FILE: &str = "matmul.c";
 /// A product `[m, k] @ [k, n]` is cut along K into parts of at least this many columns.
 const LEAST_PART: usize = 128;
 /// Elements of 16 bits that operands of matrix units are read by, and results are written by.
-const MMA_WORD: usize = 8;
+pub(crate) const MMA_WORD: usize = 8;
 /// Bytes that a thread moves at once.
-const WIDEST: usize = 16;
+pub(crate) const WIDEST: usize = 16;
 /// Groups of a launch, whose threads HIP counts with 32 bits. More matrices take several launches.
 const MOST_GROUPS: usize = u32::MAX as usize / THREADS;
 /// The most parts that `gemm_sum` adds up for one result.
@@ -392,7 +392,9 @@ pub(crate) struct Loading {
     pub file: &'static str,
     /// Its flags.
     pub flags: [(&'static str, bool); 3],
-    /// The integers that it takes.
+    /// The address of a table that it takes.
+    pub table: Option<u64>,
+    /// The integers that it takes, after the table.
     pub ints: Vec<usize>,
 }
 
@@ -573,7 +575,8 @@ impl Product {
             ints.push(first);
             let pointers = [inputs[0], inputs[1], self.c.0, self.y, self.z.unwrap_or(self.y), sums];
             let arguments = Arguments::new().pointers(pointers).ints(&ints).floats([self.alpha, self.beta], acc);
-            let arguments = self.loading.iter().fold(arguments, |list, loading| list.ints(&loading.ints));
+            let loaded = |list: Arguments, own: &Loading| list.pointers(own.table).ints(&own.ints);
+            let arguments = self.loading.iter().fold(arguments, loaded);
             gpu.launch(variant.clone(), entry, Geometry::new([groups, 1, 1], threads), &arguments)?;
             ints.pop();
         }

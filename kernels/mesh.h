@@ -1,0 +1,138 @@
+// The loader of convolutions over meshes, in place of loader.h, which documents the names. It reads the features of each row's
+// neighbours where they lie; they are never written side by side to memory. n: samples, v: rows of a sample, s: neighbours of a row.
+// y [n, V, outputs], x [n, V, channels], w [outputs, S, channels] and table [V, S] are contiguous. A neighbour of -1 is absent.
+//
+//   MESH_FORWARD   y = neighbours in x @ w^T:     rows are (n, v) and outputs, K is (s, channel)
+//   MESH_WEIGHT    w = y^T @ neighbours in x:     rows are outputs and (s, channel), K is (n, v)
+//
+// BATCHED: flag, there are several samples
+//
+// Words are adjacent channels or outputs: their numbers are multiples of a word's elements.
+
+#include "finish.h"
+
+// V, S, channels, outputs; then dividers for QUOTIENT: V and channels.
+typedef struct {
+    i64 v[6];
+} Extents;
+
+#define N_ROWS ((idx)e.v[0])
+#define N_SLOTS ((idx)e.v[1])
+#define N_CHANNELS ((idx)e.v[2])
+#define N_OUTPUTS ((idx)e.v[3])
+#define BY_ROWS e.v[4]
+#define BY_CHANNELS e.v[5]
+
+#define SIDE_A 0
+#define SIDE_B 1
+#define LOADER_ARGUMENTS , GLOBAL const i64 *table, Extents extents
+#define LOADER_VALUES , table, extents
+
+typedef struct {
+    GLOBAL const S *x;
+    GLOBAL const i64 *table;
+    i64 row, k;
+    Extents e;
+} Factor;
+
+FUNCTION Factor factor(GLOBAL const S *x, Ints p, int side, i64 batch, i64 row, i64 k, GLOBAL const i64 *table, Extents e) {
+    Factor f;
+    f.x = x;
+    f.table = table;
+    f.row = row;
+    f.k = k;
+    f.e = e;
+    return f;
+}
+
+FUNCTION void advance(Factor *f, int side, i64 k) { f->k += k; }
+
+// The sample of a row of all samples.
+#ifdef BATCHED
+#define SAMPLE_OF(row) QUOTIENT(row, N_ROWS, BY_ROWS)
+#else
+#define SAMPLE_OF(row) ((idx)0)
+#endif
+
+// The position of a channel of neighbour s of row v of a sample; -1 if the neighbour is absent.
+FUNCTION idx of_neighbor(GLOBAL const i64 *table, idx sample, idx v, idx s, idx channel, Extents e) {
+    idx u = (idx)table[v * N_SLOTS + s];
+    return u < 0 ? (idx)-1 : (sample * N_ROWS + u) * N_CHANNELS + channel;
+}
+
+// The position of an element of the factor; -1 if there is none.
+FUNCTION idx position(Factor f, int side, int row, int k) {
+    Extents e = f.e;
+    idx r = (idx)f.row + row, at = (idx)f.k + k;
+#if defined(MESH_FORWARD)
+    if (side == SIDE_B) return r * (N_SLOTS * N_CHANNELS) + at;
+    idx of_row = r, element = at;
+#else
+    if (side == SIDE_A) return at * N_OUTPUTS + r;
+    idx of_row = at, element = r;
+#endif
+    idx sample = SAMPLE_OF(of_row), s = QUOTIENT(element, N_CHANNELS, BY_CHANNELS);
+    return of_neighbor(f.table, sample, of_row - sample * N_ROWS, s, element - s * N_CHANNELS, e);
+}
+
+FUNCTION int has_element(Factor f, int side, int row, int k) { return position(f, side, row, k) >= 0; }
+
+FUNCTION GLOBAL const S *element(Factor f, int side, int row, int k) { return f.x + position(f, side, row, k); }
+
+// The most words of one thread.
+#define WORDS_TOGETHER 4
+
+// The parts of positions that do not depend on the step along K. For the neighbours of rows (MESH_FORWARD): the sample and the row
+// of each word. For one element of neighbours (MESH_WEIGHT): s and the channel.
+typedef struct {
+    GLOBAL const S *x;
+    GLOBAL const i64 *table;
+    Extents e;
+    idx row, k, k_step;
+    idx first[WORDS_TOGETHER], then[WORDS_TOGETHER];
+} Words;
+
+FUNCTION Words words(Factor f, int side, int row, int k, int row_step, int k_step) {
+    Extents e = f.e;
+    Words w;
+    w.x = f.x;
+    w.table = f.table;
+    w.e = e;
+    w.row = (idx)f.row + row;
+    w.k = (idx)f.k + k;
+    w.k_step = k_step;
+#pragma unroll
+    for (int i = 0; i < WORDS_TOGETHER; i++) {
+        idx r = w.row + i * row_step;
+#if defined(MESH_FORWARD)
+        w.first[i] = side == SIDE_A ? SAMPLE_OF(r) : 0;
+        w.then[i] = side == SIDE_A ? r - w.first[i] * N_ROWS : r * (N_SLOTS * N_CHANNELS);
+#else
+        w.first[i] = side == SIDE_B ? QUOTIENT(r, N_CHANNELS, BY_CHANNELS) : 0;
+        w.then[i] = r - w.first[i] * N_CHANNELS;
+#endif
+    }
+    return w;
+}
+
+// The position of word i, `k` further along K; -1 if it is not in memory.
+FUNCTION idx position_of_word(Words w, int side, int i, int k) {
+    Extents e = w.e;
+    idx at = w.k + k;
+#if defined(MESH_FORWARD)
+    if (side == SIDE_B) return w.then[i] + at;
+    idx s = QUOTIENT(at, N_CHANNELS, BY_CHANNELS);
+    return of_neighbor(w.table, w.first[i], w.then[i], s, at - s * N_CHANNELS, e);
+#else
+    at += i * w.k_step;
+    if (side == SIDE_A) return at * N_OUTPUTS + w.row;
+    idx sample = SAMPLE_OF(at);
+    return of_neighbor(w.table, sample, at - sample * N_ROWS, w.first[i], w.then[i], e);
+#endif
+}
+
+FUNCTION int has_word(Words w, int side, int i, int k) { return position_of_word(w, side, i, k) >= 0; }
+
+FUNCTION GLOBAL const S *word(Words w, int side, int i, int k) { return w.x + position_of_word(w, side, i, k); }
+
+#include "again.h"
