@@ -1,7 +1,9 @@
-//! Networks for images. Parameters have torchvision's names and shapes where torchvision has the network, so that its weights load by
-//! name.
+//! Networks for images and text. Parameters have the names and shapes of torchvision (convolutions) or of Hugging Face's `transformers`
+//! (transformers) where these have the network, so that their weights load by name.
 
 mod dcgan;
+mod gpt2;
+mod language;
 mod lenet;
 mod mobilenet;
 mod resnet;
@@ -9,6 +11,8 @@ mod unet;
 mod unit;
 
 pub use dcgan::{Dcgan, Discriminator, Generator};
+pub use gpt2::{Gpt2, Gpt2Options};
+pub use language::LanguageModel;
 pub use lenet::LeNet;
 pub use mobilenet::{MobileNetV2, MobileNetV2Options};
 pub use resnet::{ResNet, ResNetOptions, Stem};
