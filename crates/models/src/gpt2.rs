@@ -1,10 +1,13 @@
 //! GPT-2: Radford et al. 2019, "Language models are unsupervised multitask learners". Parameters have the names and shapes of Hugging
 //! Face's `GPT2LMHeadModel`.
 
+use crate::hub::{Config, load_weights, save_folder};
 use crate::language::{LanguageModel, Stream, check_tokens, last};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 use isograd_nn::{Dropout, Embedding, Forward, Init, KeyValues, KvCache, LayerNorm, Mode, Module};
+use serde_json::{Value, json};
+use std::path::Path;
 
 /// Extents of a [`Gpt2`], and the probability of its dropout.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +40,46 @@ impl Gpt2Options {
     /// 36 layers of width 1280: 774 million parameters.
     pub fn large() -> Gpt2Options {
         Gpt2Options { layers: 36, heads: 20, width: 1280, ..Gpt2Options::small() }
+    }
+
+    /// From `config.json` of a folder that `transformers` or [`Gpt2::save`] wrote; the dropout is its `resid_pdrop`. Errors: `Io`; `Format`
+    /// for another kind of network, and for options that a [`Gpt2`] does not have, such as another activation.
+    pub fn read(folder: impl AsRef<Path>) -> Result<Gpt2Options> {
+        let config = Config::read(folder.as_ref(), "gpt2")?;
+        config.expect_one("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
+        config.expect("layer_norm_epsilon", EPS)?;
+        config.expect("scale_attn_weights", true)?;
+        config.expect("scale_attn_by_inverse_layer_idx", false)?;
+        config.expect("tie_word_embeddings", true)?;
+        let width = config.count("n_embd")?;
+        config.expect("n_inner", 4 * width)?;
+        Ok(Gpt2Options {
+            vocab: config.count("vocab_size")?,
+            context: config.count("n_positions")?,
+            layers: config.count("n_layer")?,
+            heads: config.count("n_head")?,
+            width,
+            dropout: config.float_or("resid_pdrop", 0.1)?,
+        })
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "vocab_size": self.vocab,
+            "n_positions": self.context,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_embd": self.width,
+            "n_inner": null,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": EPS,
+            "embd_pdrop": self.dropout,
+            "attn_pdrop": self.dropout,
+            "resid_pdrop": self.dropout,
+            "tie_word_embeddings": true,
+        })
     }
 }
 
@@ -136,6 +179,10 @@ impl Block {
 
 /// The deviation of initial weights.
 const STD: f64 = 0.02;
+/// The part of all names that files of the network without its last product do not have.
+const PREFIX: &str = "transformer.";
+/// Added to variances: the default of [`LayerNorm`].
+const EPS: f64 = 1e-5;
 
 #[derive(Debug, Module)]
 struct Transformer {
@@ -177,6 +224,30 @@ impl Gpt2 {
     /// The extents.
     pub fn options(&self) -> Gpt2Options {
         self.options
+    }
+
+    /// A network with options and weights of a folder that `transformers` or [`save`](Gpt2::save) wrote, on the device and in the dtype of
+    /// `init`. Errors: as [`Gpt2Options::read`] and [`load_weights`](Gpt2::load_weights).
+    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Gpt2> {
+        let model = Gpt2::new(Gpt2Options::read(&folder)?, init)?;
+        model.load_weights(folder)?;
+        Ok(model)
+    }
+
+    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
+    /// Names may lack the prefix `transformer.`. Tensors of other names are not read. Errors: as [`isograd_nn::load_part`]; `Value` for a
+    /// parameter that is missing or has another shape; then nothing has changed.
+    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
+        load_weights(self, path.as_ref(), |name| match name.starts_with(PREFIX) {
+            true => name.to_string(),
+            false => format!("{PREFIX}{name}"),
+        })
+    }
+
+    /// Writes `model.safetensors` and `config.json` to a folder, as `GPT2LMHeadModel.from_pretrained` and [`load`](Gpt2::load) read them.
+    /// Errors: `Io`.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        save_folder(folder.as_ref(), self, &self.options.config())
     }
 
     /// The normalised result of the last block, `[B, T, E]`.

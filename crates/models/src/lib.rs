@@ -3,6 +3,7 @@
 
 mod dcgan;
 mod gpt2;
+mod hub;
 mod language;
 mod lenet;
 mod mobilenet;

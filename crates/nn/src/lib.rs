@@ -23,6 +23,7 @@ mod recurrent;
 mod resample;
 mod scaler;
 pub mod schedule;
+mod shards;
 
 pub use activation::*;
 pub use attention::*;
@@ -51,3 +52,4 @@ pub use recurrent::*;
 pub use resample::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;
+pub use shards::load_part;
