@@ -59,6 +59,11 @@ impl Config {
         Ok(Some(Config { path: self.path.clone(), values }))
     }
 
+    /// The number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
     /// Errors: `Format` if the value is there and differs.
     pub(crate) fn expect(&self, key: &str, expected: impl Into<Value> + Clone) -> Result<()> {
         self.expect_one(key, &[expected])

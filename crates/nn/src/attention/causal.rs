@@ -85,6 +85,11 @@ impl CausalSelfAttention {
         })
     }
 
+    /// With these rotary positions, which layers may share.
+    pub fn with_rotations(self, rotations: Rotations) -> CausalSelfAttention {
+        CausalSelfAttention { rotations: Some(rotations), ..self }
+    }
+
     /// x `[B, T, E]` of positions that follow those in the cache, to whose keys it attends too. Its own keys and values are appended.
     /// Outside of the tape. Errors: as [`KeyValues::append`]; `Index` for a position outside of the rotary tables.
     pub fn forward_cached(&self, x: &Tensor, cache: &mut KeyValues) -> Result<Tensor> {

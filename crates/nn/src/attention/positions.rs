@@ -42,6 +42,16 @@ impl Rotations {
         Ok(Rotations { cos: table(cos)?, sin: table(sin)? })
     }
 
+    /// For positions below `length`, with the angle `p * rates[i]` for pair i of a head's elements. Models for long sequences have rates
+    /// of their own.
+    pub fn with_rates(length: usize, rates: &[f64], device: &Device) -> Result<Rotations> {
+        let table = |f: fn(f64) -> f64| {
+            let values = (0..length).flat_map(|p| rates.iter().map(move |rate| f(p as f64 * rate) as f32)).collect();
+            Tensor::from_vec(values, (length, rates.len()), device)
+        };
+        Ok(Rotations { cos: table(f64::cos)?, sin: table(f64::sin)? })
+    }
+
     /// Rotates queries and keys `[B, H, T, D]`. Errors: as [`Tensor::apply_rotary_embedding`].
     pub fn apply(&self, q: &Tensor, k: &Tensor, rotary: &Rotary) -> Result<(Tensor, Tensor)> {
         let dtype = if q.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
