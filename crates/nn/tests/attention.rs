@@ -4,7 +4,7 @@ mod common;
 
 use common::{cpu, values};
 use isograd_core::ops::{Activation, Approximate};
-use isograd_core::{DType, Kind, Result, Tensor};
+use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{
     AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KeyValues, KvCache, Module, MultiheadAttention,
     Rotations, SelfAttentionOptions, StateDict, SwiGlu, TransformerDecoder, TransformerEncoder,
@@ -118,6 +118,24 @@ fn dropout_of_attention_ends_in_evaluation() -> Result<()> {
     layer.eval();
     let (a, b) = twice()?;
     assert_eq!(a, b);
+    Ok(())
+}
+
+#[test]
+fn transformers_run_with_mixed_precision() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let x = init.normal((2, 3, E), 0.0, 1.0)?;
+    for name in ["after", "first"] {
+        let encoder = TransformerEncoder::new(2, options(name), &init)?;
+        let decoder = TransformerDecoder::new(1, options(name), &init)?;
+        let run = || decoder.forward(&x, &encoder.forward(&x)?, &DecoderMasks::default());
+        let (wide, low) = (run()?, autocast(DType::BF16, run)?);
+        assert_eq!(low.dtype(), DType::F32, "{name}");
+        let far = values(&wide).iter().zip(values(&low)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(far > 0.0 && far < 0.1, "{name}: {far}");
+        low.sum(..)?.backward()?;
+        assert!(encoder.parameters().iter().all(|p| p.grad().is_some_and(|g| g.dtype() == DType::F32)), "{name}");
+    }
     Ok(())
 }
 
