@@ -48,6 +48,10 @@ fn device_of(model: &impl Module) -> Device {
     model.parameters()[0].device().clone()
 }
 
+fn largest(x: &Tensor) -> Result<f64> {
+    x.abs()?.amax(..)?.item()
+}
+
 /// The largest difference is at most `bound`.
 fn near(what: &str, got: &Tensor, expected: &Tensor, bound: f64) -> Result<Outcome> {
     if got.shape() != expected.shape() {
@@ -114,7 +118,7 @@ fn decoding(model: &impl LanguageModel, name: &str) -> Result<Outcome> {
 /// Weights in bf16 have 8 bits: logits are near those of f32, and decoding near the forward pass, in both kinds of 16 bits.
 fn mixed_precision(device: &Device) -> Result<Outcome> {
     let (model, golden) = (gpt2(device)?, expected("gpt2", device)?);
-    let scale = golden["logits"].abs()?.max(..)?.item()?;
+    let scale = largest(&golden["logits"])?;
     for (dtype, bound) in [(DType::F16, 0.01), (DType::BF16, 0.06)] {
         let y = autocast(dtype, || no_grad(|| model.forward(&golden["tokens"])))?;
         if let Err(why) = near(&format!("{dtype}"), &y, &golden["logits"], bound * scale)? {
@@ -138,7 +142,7 @@ fn trains_in_16_bits(device: &Device) -> Result<Outcome> {
     loss.backward()?;
     for (name, parameter) in model.named_parameters() {
         let Some(gradient) = parameter.grad() else { return Ok(Err(format!("{name} has no gradient"))) };
-        let size = gradient.abs()?.max(..)?.item()?;
+        let size = largest(&gradient)?;
         if gradient.dtype() != DType::F32 || !(size > 0.0 && size.is_finite()) {
             return Ok(Err(format!("{name} has a gradient in {} of size {size}", gradient.dtype())));
         }
