@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`models`] networks for images, [`train`] a training loop,
+//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`models`] networks for images and text, [`train`] a training loop,
 //! and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;

@@ -1,15 +1,27 @@
-//! Networks for images. Parameters have torchvision's names and shapes where torchvision has the network, so that its weights load by
-//! name.
+//! Networks for images and text. Parameters have the names and shapes of torchvision (convolutions) or of Hugging Face's `transformers`
+//! (transformers) where these have the network, so that their weights load by name.
 
+mod bert;
 mod dcgan;
+mod encoder;
+mod gpt2;
+mod hub;
+mod language;
 mod lenet;
+mod llama;
 mod mobilenet;
 mod resnet;
 mod unet;
 mod unit;
+mod vit;
 
+pub use bert::{Bert, BertInput, BertOptions};
 pub use dcgan::{Dcgan, Discriminator, Generator};
+pub use gpt2::{Gpt2, Gpt2Options};
+pub use language::LanguageModel;
 pub use lenet::LeNet;
+pub use llama::{Llama, LlamaOptions, RotaryScaling};
 pub use mobilenet::{MobileNetV2, MobileNetV2Options};
 pub use resnet::{ResNet, ResNetOptions, Stem};
 pub use unet::{UNet, UNetOptions};
+pub use vit::{Vit, VitOptions};

@@ -83,14 +83,23 @@ enum Demand {
 }
 
 fn read(path: &Path, device: &Device, demand: Demand) -> Result<Contents> {
+    read_part(path, device, demand, &|_| true)
+}
+
+/// Reads the tensors for which `wanted` is true. Others may have a dtype that this library does not have.
+pub(crate) fn read_wanted(path: &Path, device: &Device, wanted: &dyn Fn(&str) -> bool) -> Result<StateDict> {
+    Ok(read_part(path, device, Demand::IfPresent, wanted)?.tensors)
+}
+
+fn read_part(path: &Path, device: &Device, demand: Demand, wanted: &dyn Fn(&str) -> bool) -> Result<Contents> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, "reading", e))?;
-    parse(&bytes, device, demand).map_err(|e| match e.kind() {
+    parse(&bytes, device, demand, wanted).map_err(|e| match e.kind() {
         Kind::Format => Error::format(path.display().to_string(), e.message()),
         _ => e,
     })
 }
 
-fn parse(bytes: &[u8], device: &Device, demand: Demand) -> Result<Contents> {
+fn parse(bytes: &[u8], device: &Device, demand: Demand, wanted: &dyn Fn(&str) -> bool) -> Result<Contents> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| invalid(e.to_string()))?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| invalid(e.to_string()))?;
     let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
@@ -103,8 +112,16 @@ fn parse(bytes: &[u8], device: &Device, demand: Demand) -> Result<Contents> {
     let mut sum = Checksum::of(&metadata);
     let mut tensors = StateDict::new();
     for (name, view) in views {
-        let dtype = from_file(view.dtype()).ok_or_else(|| invalid(format!("{name} is {:?}", view.dtype())))?;
+        let dtype = match from_file(view.dtype()) {
+            Some(dtype) => dtype,
+            None if wanted(name) => return Err(invalid(format!("{name} is {:?}", view.dtype()))),
+            // No file with a checksum has such a dtype, so that the checksum does not count it.
+            None => continue,
+        };
         sum.tensor(name, dtype, view.shape(), view.data());
+        if !wanted(name) {
+            continue;
+        }
         if dtype == DType::Bool && view.data().iter().any(|&b| b > 1) {
             return Err(invalid(format!("{name} is bool, but has bytes other than 0 and 1")));
         }

@@ -4,11 +4,11 @@ mod common;
 
 use common::{cpu, values};
 use isograd_core::ops::{Activation, Approximate};
-use isograd_core::{DType, Kind, Result, Tensor};
+use isograd_core::{DType, Kind, Result, Tensor, autocast};
 use isograd_nn::{
-    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, Module, MultiheadAttention, SelfAttentionOptions,
-    StateDict, TransformerDecoder, TransformerEncoder, TransformerEncoderLayer, TransformerOptions, load,
-    sinusoidal_positions,
+    AttentionMask, CausalSelfAttention, DecoderMasks, Forward, Init, KeyValues, KvCache, Module, MultiheadAttention,
+    Rotations, SelfAttentionOptions, StateDict, SwiGlu, TransformerDecoder, TransformerEncoder,
+    TransformerEncoderLayer, TransformerOptions, load, sinusoidal_positions,
 };
 
 const E: usize = 4;
@@ -122,6 +122,24 @@ fn dropout_of_attention_ends_in_evaluation() -> Result<()> {
 }
 
 #[test]
+fn transformers_run_with_mixed_precision() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let x = init.normal((2, 3, E), 0.0, 1.0)?;
+    for name in ["after", "first"] {
+        let encoder = TransformerEncoder::new(2, options(name), &init)?;
+        let decoder = TransformerDecoder::new(1, options(name), &init)?;
+        let run = || decoder.forward(&x, &encoder.forward(&x)?, &DecoderMasks::default());
+        let (wide, low) = (run()?, autocast(DType::BF16, run)?);
+        assert_eq!(low.dtype(), DType::F32, "{name}");
+        let far = values(&wide).iter().zip(values(&low)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(far > 0.0 && far < 0.1, "{name}: {far}");
+        low.sum(..)?.backward()?;
+        assert!(encoder.parameters().iter().all(|p| p.grad().is_some_and(|g| g.dtype() == DType::F32)), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
 fn positions_are_sines_and_cosines() -> Result<()> {
     let table = sinusoidal_positions(3, 4, &cpu())?;
     let of = |p: f64| [p.sin(), p.cos(), (p / 100.0).sin(), (p / 100.0).cos()];
@@ -144,4 +162,99 @@ fn heads_that_do_not_divide_are_refused() {
     for result in refused {
         assert_eq!(result.unwrap_err().kind(), Kind::Attr);
     }
+}
+
+/// Keys are shared, turned and wider than the width divided by the heads, and a query attends to itself and two before.
+#[test]
+fn cached_attention_is_that_of_the_whole_sequence() -> Result<()> {
+    let options = SelfAttentionOptions {
+        key_heads: 2,
+        head_width: Some(6),
+        rotary: Some((7, 1e4)),
+        window: Some(2),
+        ..SelfAttentionOptions::new(4)
+    };
+    let layer = CausalSelfAttention::new(8, options, &init())?;
+    assert_eq!([&layer.q_proj, &layer.k_proj].map(|l| l.weight.dims().to_vec()), [[24, 8], [12, 8]]);
+    let x = init().normal((3, 7, 8), 0.0, 1.0)?;
+    let whole = layer.forward(&x)?;
+    let mut cache = KeyValues::new(7);
+    for (start, length) in [(0, 1), (1, 3), (4, 1), (5, 2)] {
+        let part = layer.forward_cached(&x.narrow(1, start, length)?, &mut cache)?;
+        assert!(!part.requires_grad());
+        assert_near(&format!("{length} from {start}"), &part, &whole.narrow(1, start, length)?);
+    }
+    let error = layer.forward_cached(&x.narrow(1, 0, 1)?, &mut cache).unwrap_err();
+    assert_eq!(error.to_string(), "rotary: Index: 1 positions follow 7, and the tables have 7");
+    Ok(())
+}
+
+#[test]
+fn a_cache_keeps_its_state_after_an_error() -> Result<()> {
+    let part = |shape: [usize; 4], dtype: DType| Tensor::ones(shape, dtype, &cpu());
+    let (k, v) = (part([2, 1, 2, 3], DType::F32)?, part([2, 1, 2, 5], DType::F32)?);
+    let mut cache = KeyValues::new(5);
+    let [all, _] = cache.append(&k, &v)?;
+    assert_eq!((all.dims(), cache.len(), cache.capacity()), (&[2, 1, 2, 3][..], 2, 5));
+    let refused = [
+        (part([2, 1, 4, 3], DType::F32)?, part([2, 1, 4, 5], DType::F32)?, Kind::Index),
+        (part([3, 1, 1, 3], DType::F32)?, part([3, 1, 1, 5], DType::F32)?, Kind::Shape),
+        (part([2, 1, 1, 3], DType::F64)?, part([2, 1, 1, 5], DType::F64)?, Kind::Shape),
+        (part([2, 1, 1, 3], DType::F32)?, part([2, 1, 2, 5], DType::F32)?, Kind::Shape),
+        (part([2, 1, 1, 3], DType::F32)?.squeeze(1)?, part([2, 1, 1, 5], DType::F32)?, Kind::Shape),
+    ];
+    for (k, v, kind) in refused {
+        assert_eq!(cache.append(&k, &v).unwrap_err().kind(), kind);
+        assert_eq!(cache.len(), 2);
+    }
+    let [k, v] = cache.append(&k.mul_scalar(2.0)?, &v)?;
+    assert_eq!(values(&k.select(0, 1)?.flatten(0, -1)?), [[1.0; 6], [2.0; 6]].concat());
+    assert_eq!(v.dims(), [2, 1, 4, 5]);
+    // An empty cache takes another batch.
+    cache.truncate(9);
+    assert_eq!(cache.len(), 4);
+    cache.truncate(0);
+    let other = part([1, 2, 1, 4], DType::F64)?;
+    assert_eq!(cache.append(&other, &other)?[1].dims(), [1, 2, 1, 4]);
+    Ok(())
+}
+
+#[test]
+fn a_cache_of_layers_is_as_long_as_the_shortest() -> Result<()> {
+    let mut cache = KvCache::new(2, 3);
+    let x = Tensor::ones([1, 1, 2, 1], DType::F32, &cpu())?;
+    cache.layers_mut()[0].append(&x, &x)?;
+    assert_eq!((cache.len(), cache.is_empty(), cache.capacity()), (0, true, 3));
+    cache.layers_mut()[1].append(&x, &x)?;
+    assert_eq!(cache.len(), 2);
+    cache.truncate(1);
+    assert_eq!(cache.layers_mut().iter().map(KeyValues::len).collect::<Vec<_>>(), [1, 1]);
+    Ok(())
+}
+
+#[test]
+fn rotations_have_rates_of_their_own() -> Result<()> {
+    let x = init().normal((1, 1, 3, 4), 0.0, 1.0)?;
+    let plain = Rotations::new(5, 4, 1e4, &cpu())?;
+    let rates = Rotations::with_rates(5, &[1.0, 0.01], &cpu())?;
+    assert_near("rates", &rates.apply_from(2, &x, &x)?.0, &plain.apply_from(2, &x, &x)?.0);
+    // Position 2 of pair 0 turns by 2 radians.
+    let (row, turned) = (values(&x), values(&plain.apply_from(2, &x, &x)?.0));
+    let [c, s] = [2f64.cos(), 2f64.sin()];
+    assert!((turned[0] - (row[0] * c - row[2] * s)).abs() < 1e-6, "{row:?} {turned:?}");
+    assert_eq!(plain.apply_from(3, &x, &x).unwrap_err().kind(), Kind::Index);
+    Ok(())
+}
+
+#[test]
+fn swiglu_is_its_formula() -> Result<()> {
+    let layer = SwiGlu::new(4, 6, &init())?;
+    let x = init().normal((2, 3, 4), 0.0, 1.0)?;
+    let of = |weight: &Tensor, x: &Tensor| x.matmul(&weight.t()?);
+    let (gate, up) = (of(&layer.gate_proj.weight, &x)?, of(&layer.up_proj.weight, &x)?);
+    let expected = of(&layer.down_proj.weight, &gate.mul(&gate.sigmoid()?)?.mul(&up)?)?;
+    assert_near("swiglu", &layer.forward(&x)?, &expected);
+    let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]);
+    Ok(())
 }

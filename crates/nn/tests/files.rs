@@ -6,7 +6,7 @@ use common::{cpu, values};
 use isograd_core::{DType, Kind, Result, Tensor, replace_file};
 use isograd_nn::{
     Adam, Checkpoint, Contents, Dropout, Forward, GradScaler, Init, Linear, Metadata, Module, Optimizer, Relu,
-    Sequential, StateDict, load, load_checked, save,
+    Sequential, StateDict, load, load_checked, load_part, save,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -410,6 +410,75 @@ fn load_bytes(bytes: &[u8]) -> Result<Contents> {
         assert_eq!((error.kind(), error.op()), (Kind::Format, path.display().to_string().as_str()), "{error}");
     }
     loaded
+}
+
+/// A file with an f32 and a tensor of a dtype that this library does not have.
+fn foreign(path: &Path) {
+    let header = serde_json::json!({
+        "a": { "dtype": "F32", "shape": [2], "data_offsets": [0, 8] },
+        "b": { "dtype": "F8_E4M3", "shape": [4], "data_offsets": [8, 12] },
+    });
+    let header = header.to_string();
+    fs::write(path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 12]].concat()).unwrap();
+}
+
+#[test]
+fn tensors_that_are_not_wanted_may_have_any_dtype() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mixed.safetensors");
+    foreign(&path);
+    let state = load_part(&path, &cpu(), |name| name == "a").unwrap();
+    assert_eq!(state.keys().collect::<Vec<_>>(), ["a"]);
+    for result in [load(&path, &cpu()).map(drop), load_part(&path, &cpu(), |name| name == "b").map(drop)] {
+        let error = result.unwrap_err();
+        assert!(error.kind() == Kind::Format && error.to_string().contains("b is F8_E4M3"), "{error}");
+    }
+    // The checksum counts tensors that are not wanted.
+    small(&path);
+    assert_eq!(load_part(&path, &cpu(), |name| name == "b").unwrap().len(), 1);
+    let mut damaged = fs::read(&path).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&path, damaged).unwrap();
+    assert_eq!(load_part(&path, &cpu(), |name| name == "a").unwrap_err().kind(), Kind::Format);
+}
+
+#[test]
+fn shards_are_found_by_their_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let error = load_part(folder.path(), &cpu(), |_| true).unwrap_err();
+    assert!(error.kind() == Kind::Io && error.to_string().contains("neither model.safetensors nor"), "{error}");
+    small(&at("model-1.safetensors"));
+    foreign(&at("model-2.safetensors"));
+    let index = |map: serde_json::Value| {
+        let text = serde_json::json!({ "metadata": { "total_size": 1 }, "weight_map": map }).to_string();
+        fs::write(at("model.safetensors.index.json"), text).unwrap();
+    };
+    let names = |wanted: &dyn Fn(&str) -> bool| {
+        let state = load_part(folder.path(), &cpu(), wanted)?;
+        Ok::<_, isograd_core::Error>(state.into_keys().collect::<Vec<_>>())
+    };
+    let (first, second) = ("model-1.safetensors", "model-2.safetensors");
+    index(serde_json::json!({ "a": second, "b": first, "c": "missing.safetensors" }));
+    assert_eq!(names(&|name| name < "c").unwrap(), ["a", "b"]);
+    assert_eq!(names(&|_| false).unwrap(), [""; 0]);
+    let by_index = load_part(at("model.safetensors.index.json"), &cpu(), |name| name == "a").unwrap();
+    assert_eq!(values(&by_index["a"]), [0.0, 0.0]);
+    assert_eq!(names(&|_| true).unwrap_err().kind(), Kind::Io);
+    for (map, part) in [
+        (serde_json::json!({ "x": first }), "x is missing, which the index has here"),
+        (serde_json::json!({ "a": "../model.safetensors" }), "expected a file of this folder"),
+        (serde_json::json!({ "a": "/model.safetensors" }), "expected a file of this folder"),
+        (serde_json::json!({ "a": "" }), "expected a file of this folder"),
+        (serde_json::json!(["a"]), "not an index of weights"),
+    ] {
+        index(map);
+        let error = names(&|_| true).unwrap_err();
+        assert!(error.kind() == Kind::Format && error.to_string().contains(part), "{error}");
+    }
+    // One file is read before an index.
+    small(&at("model.safetensors"));
+    assert_eq!(names(&|_| true).unwrap(), ["a", "b"]);
 }
 
 proptest! {

@@ -1,9 +1,9 @@
 //! Self-attention of language models.
 
-use super::Rotations;
+use super::{KeyValues, Rotations};
 use crate::{Forward, Init, Linear, Mode, Module, Visitor};
-use isograd_core::ops::{Attention, Causal, Rotary};
-use isograd_core::{Error, Result, Rng, Tensor};
+use isograd_core::ops::{Attention, Causal};
+use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
 /// The options of a [`CausalSelfAttention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +12,8 @@ pub struct SelfAttentionOptions {
     pub heads: usize,
     /// Heads of keys and values, which divide the heads of queries.
     pub key_heads: usize,
+    /// The elements of a head; the width divided by the heads if absent.
+    pub head_width: Option<usize>,
     /// Whether the projections have biases.
     pub bias: bool,
     /// The number of positions and the base of the angles, for rotary positions.
@@ -25,7 +27,15 @@ pub struct SelfAttentionOptions {
 impl SelfAttentionOptions {
     /// As many heads of keys as of queries, with biases, and without rotary positions, window and dropout.
     pub fn new(heads: usize) -> SelfAttentionOptions {
-        SelfAttentionOptions { heads, key_heads: heads, bias: true, rotary: None, window: None, dropout: 0.0 }
+        SelfAttentionOptions {
+            heads,
+            key_heads: heads,
+            head_width: None,
+            bias: true,
+            rotary: None,
+            window: None,
+            dropout: 0.0,
+        }
     }
 }
 
@@ -48,29 +58,67 @@ pub struct CausalSelfAttention {
 }
 
 impl CausalSelfAttention {
-    /// For x of width `width`. Errors: `Attr` unless heads of keys divide heads of queries, and these the width.
+    /// For x of width `width`. Errors: `Attr` unless heads of keys divide heads of queries, and these the width if heads have no width of
+    /// their own.
     pub fn new(width: usize, options: SelfAttentionOptions, init: &Init) -> Result<CausalSelfAttention> {
-        let SelfAttentionOptions { heads, key_heads, bias, rotary, .. } = options;
-        if heads == 0 || key_heads == 0 || !width.is_multiple_of(heads) || !heads.is_multiple_of(key_heads) {
+        let SelfAttentionOptions { heads, key_heads, head_width, bias, rotary, .. } = options;
+        let is_divided = head_width.is_some() || (heads > 0 && width.is_multiple_of(heads));
+        if heads == 0 || key_heads == 0 || !is_divided || !heads.is_multiple_of(key_heads) {
             let message = format!("{key_heads} heads of keys, {heads} of queries and the width {width}");
             return Err(Error::attr("causal_self_attention", format!("{message}: each must divide the next")));
         }
-        let of_keys = width / heads * key_heads;
+        let head_width = head_width.unwrap_or(width / heads);
         let linear = |input, output| match bias {
             true => Linear::new(input, output, init),
             false => Linear::without_bias(input, output, init),
         };
-        let table = |(length, base)| Rotations::new(length, width / heads, base, init.device());
+        let table = |(length, base)| Rotations::new(length, head_width, base, init.device());
         Ok(CausalSelfAttention {
-            q_proj: linear(width, width)?,
-            k_proj: linear(width, of_keys)?,
-            v_proj: linear(width, of_keys)?,
-            o_proj: linear(width, width)?,
+            q_proj: linear(width, heads * head_width)?,
+            k_proj: linear(width, key_heads * head_width)?,
+            v_proj: linear(width, key_heads * head_width)?,
+            o_proj: linear(heads * head_width, width)?,
             rotations: rotary.map(table).transpose()?,
             options,
             rng: init.rng().clone(),
             mode: Mode::default(),
         })
+    }
+
+    /// With these rotary positions, which layers may share.
+    pub fn with_rotations(self, rotations: Rotations) -> CausalSelfAttention {
+        CausalSelfAttention { rotations: Some(rotations), ..self }
+    }
+
+    /// x `[B, T, E]` of positions that follow those in the cache, to whose keys it attends too. Its own keys and values are appended.
+    /// Outside of the tape. Errors: as [`KeyValues::append`]; `Index` for a position outside of the rotary tables.
+    pub fn forward_cached(&self, x: &Tensor, cache: &mut KeyValues) -> Result<Tensor> {
+        no_grad(|| self.attend(x, Some(cache)))
+    }
+
+    fn attend(&self, x: &Tensor, cache: Option<&mut KeyValues>) -> Result<Tensor> {
+        let &[b, t, _] = x.dims() else {
+            return Err(Error::shape("causal_self_attention", format!("x is {}, expected [B, T, E]", x.shape())));
+        };
+        let SelfAttentionOptions { heads, key_heads, window, dropout, .. } = self.options;
+        let split = |y: Tensor, heads: usize| y.reshape((b, t, heads, y.dims()[2] / heads))?.transpose(1, 2);
+        let (mut q, mut k) = (split(self.q_proj.forward(x)?, heads)?, split(self.k_proj.forward(x)?, key_heads)?);
+        let mut v = split(self.v_proj.forward(x)?, key_heads)?;
+        if let Some(rotations) = &self.rotations {
+            (q, k) = rotations.apply_from(cache.as_ref().map_or(0, |cache| cache.len()), &q, &k)?;
+        }
+        if let Some(cache) = cache {
+            [k, v] = cache.append(&k, &v)?;
+        }
+        let attention = Attention {
+            // Without a cache there are as many keys as queries.
+            causal: Causal::BottomRight,
+            window: window.map(|before| [before, 0]),
+            dropout: (dropout > 0.0 && self.mode.is_training()).then(|| (dropout, self.rng.clone())),
+            ..Attention::default()
+        };
+        let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
+        self.o_proj.forward(&o.transpose(1, 2)?.reshape((b, t, self.q_proj.weight.dims()[0]))?)
     }
 }
 
@@ -86,23 +134,6 @@ impl Module for CausalSelfAttention {
 
 impl Forward for CausalSelfAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let &[b, t, _] = x.dims() else {
-            return Err(Error::shape("causal_self_attention", format!("x is {}, expected [B, T, E]", x.shape())));
-        };
-        let SelfAttentionOptions { heads, key_heads, window, dropout, .. } = self.options;
-        let split = |y: Tensor, heads: usize| y.reshape((b, t, heads, y.dims()[2] / heads))?.transpose(1, 2);
-        let (mut q, mut k) = (split(self.q_proj.forward(x)?, heads)?, split(self.k_proj.forward(x)?, key_heads)?);
-        let v = split(self.v_proj.forward(x)?, key_heads)?;
-        if let Some(rotations) = &self.rotations {
-            (q, k) = rotations.apply(&q, &k, &Rotary::default())?;
-        }
-        let attention = Attention {
-            causal: Causal::TopLeft,
-            window: window.map(|before| [before, 0]),
-            dropout: (dropout > 0.0 && self.mode.is_training()).then(|| (dropout, self.rng.clone())),
-            ..Attention::default()
-        };
-        let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
-        self.o_proj.forward(&o.transpose(1, 2)?.reshape((b, t, self.q_proj.weight.dims()[0]))?)
+        self.attend(x, None)
     }
 }

@@ -1,9 +1,11 @@
 //! Attention as layers, with PyTorch's names, defaults and initial values.
 
+mod cache;
 mod causal;
 mod positions;
 mod transformer;
 
+pub use cache::{KeyValues, KvCache};
 pub use causal::{CausalSelfAttention, SelfAttentionOptions};
 pub use positions::{Rotations, sinusoidal_positions};
 pub use transformer::{

@@ -42,9 +42,31 @@ impl Rotations {
         Ok(Rotations { cos: table(cos)?, sin: table(sin)? })
     }
 
+    /// For positions below `length`, with the angle `p * rates[i]` for pair i of a head's elements. Models for long sequences have rates
+    /// of their own.
+    pub fn with_rates(length: usize, rates: &[f64], device: &Device) -> Result<Rotations> {
+        let table = |f: fn(f64) -> f64| {
+            let values = (0..length).flat_map(|p| rates.iter().map(move |rate| f(p as f64 * rate) as f32)).collect();
+            Tensor::from_vec(values, (length, rates.len()), device)
+        };
+        Ok(Rotations { cos: table(f64::cos)?, sin: table(f64::sin)? })
+    }
+
     /// Rotates queries and keys `[B, H, T, D]`. Errors: as [`Tensor::apply_rotary_embedding`].
     pub fn apply(&self, q: &Tensor, k: &Tensor, rotary: &Rotary) -> Result<(Tensor, Tensor)> {
         let dtype = if q.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         q.apply_rotary_embedding(k, &self.cos.cast(dtype)?, &self.sin.cast(dtype)?, rotary)
+    }
+
+    /// Rotates queries and keys `[B, H, T, D]` whose first position is `start`. Errors: `Index` for positions outside of the tables; as
+    /// [`Tensor::apply_rotary_embedding`].
+    pub fn apply_from(&self, start: usize, q: &Tensor, k: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (length, t) = (self.cos.dims()[0], q.dims().get(2).copied().unwrap_or(0));
+        let Some(rest) = length.checked_sub(start).filter(|rest| t <= *rest) else {
+            let message = format!("{t} positions follow {start}, and the tables have {length}");
+            return Err(Error::index("rotary", message));
+        };
+        let [cos, sin] = [self.cos.narrow(0, start, rest)?, self.sin.narrow(0, start, rest)?];
+        Rotations { cos, sin }.apply(q, k, &Rotary::default())
     }
 }

@@ -37,11 +37,11 @@ impl TransformerOptions {
         Ok(norm)
     }
 
-    /// `x + part(norm(x))`, or `norm(x + part(x))`.
+    /// `x + part(norm(x))`, or `norm(x + part(x))`. With mixed precision, parts have 16 bits, and sums f32.
     fn residual(&self, x: &Tensor, norm: &LayerNorm, part: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         match self.norm_first {
-            true => x.add(&part(&norm.forward(x)?)?),
-            false => norm.forward(&x.add(&part(x)?)?),
+            true => x.add(&part(&norm.forward(x)?)?.cast(x.dtype())?),
+            false => norm.forward(&x.add(&part(x)?.cast(x.dtype())?)?),
         }
     }
 }

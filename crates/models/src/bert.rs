@@ -1,0 +1,315 @@
+//! BERT: Devlin et al. 2018, arXiv 1810.04805. Parameters have the names and shapes of Hugging Face's `BertModel`.
+
+use crate::encoder::{Heads, STD, linear};
+use crate::hub::{Config, load_weights, save_folder};
+use crate::language::check_tokens;
+use isograd_core::ops::{Activation, Approximate};
+use isograd_core::{DType, Error, Result, Tensor};
+use isograd_nn::{Dropout, Embedding, Forward, Init, LayerNorm, Linear, Module, Visitor};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Extents of a [`Bert`], and the probability of its dropout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BertOptions {
+    /// The number of tokens.
+    pub vocab: usize,
+    /// The largest number of positions.
+    pub context: usize,
+    /// The number of kinds of segments.
+    pub segments: usize,
+    /// The number of layers.
+    pub layers: usize,
+    /// Heads of an attention. They divide the width.
+    pub heads: usize,
+    /// E, the width of a position.
+    pub width: usize,
+    /// The width of the hidden layers.
+    pub hidden: usize,
+    /// The probability of dropout, of embeddings, of weights of the attention and after each part of a layer.
+    pub dropout: f64,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+impl BertOptions {
+    /// 12 layers of width 768, for 30,522 tokens and 512 positions: 109 million parameters. Dropout is 0.1.
+    pub fn base() -> BertOptions {
+        BertOptions {
+            vocab: 30_522,
+            context: 512,
+            segments: 2,
+            layers: 12,
+            heads: 12,
+            width: 768,
+            hidden: 3072,
+            dropout: 0.1,
+            eps: 1e-12,
+        }
+    }
+
+    /// 24 layers of width 1024: 335 million parameters.
+    pub fn large() -> BertOptions {
+        BertOptions { layers: 24, heads: 16, width: 1024, hidden: 4096, ..BertOptions::base() }
+    }
+
+    /// From `config.json` of a folder that `transformers` or [`Bert::save`] wrote; the dropout is its `hidden_dropout_prob`. Errors: `Io`;
+    /// `Format` for another kind of network, and for options that a [`Bert`] does not have, such as another activation.
+    pub fn read(folder: impl AsRef<Path>) -> Result<BertOptions> {
+        let config = Config::read(folder.as_ref(), "bert")?;
+        config.expect("hidden_act", "gelu")?;
+        config.expect("position_embedding_type", "absolute")?;
+        config.expect("is_decoder", false)?;
+        config.expect("add_cross_attention", false)?;
+        Ok(BertOptions {
+            vocab: config.count("vocab_size")?,
+            context: config.count("max_position_embeddings")?,
+            segments: config.count("type_vocab_size")?,
+            layers: config.count("num_hidden_layers")?,
+            heads: config.count("num_attention_heads")?,
+            width: config.count("hidden_size")?,
+            hidden: config.count("intermediate_size")?,
+            dropout: config.float_or("hidden_dropout_prob", 0.1)?,
+            eps: config.float_or("layer_norm_eps", 1e-12)?,
+        })
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "architectures": ["BertModel"],
+            "model_type": "bert",
+            "vocab_size": self.vocab,
+            "max_position_embeddings": self.context,
+            "type_vocab_size": self.segments,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "hidden_size": self.width,
+            "intermediate_size": self.hidden,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+            "layer_norm_eps": self.eps,
+        })
+    }
+
+    fn norm(&self, init: &Init) -> Result<LayerNorm> {
+        let mut norm = LayerNorm::new(self.width, init)?;
+        norm.eps = self.eps;
+        Ok(norm)
+    }
+}
+
+#[derive(Debug)]
+struct Embeddings {
+    words: Embedding,
+    positions: Embedding,
+    segments: Embedding,
+    norm: LayerNorm,
+}
+
+impl Embeddings {
+    fn forward(&self, input: &BertInput) -> Result<Tensor> {
+        let [_, t] = check_tokens("bert", &input.tokens, 0, self.positions.weight.dims()[0])?;
+        let words = self.words.forward(&input.tokens)?;
+        let segments = match &input.segments {
+            Some(segments) if segments.shape() != input.tokens.shape() => {
+                let message = format!("segments are {}, expected {} as tokens", segments.shape(), input.tokens.shape());
+                return Err(Error::shape("bert", message));
+            }
+            Some(segments) => self.segments.forward(segments)?,
+            None => self.segments.weight.narrow(0, 0, 1)?,
+        };
+        self.norm.forward(&words.add(&segments)?.add(&self.positions.weight.narrow(0, 0, t)?)?)
+    }
+}
+
+impl Module for Embeddings {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("word_embeddings", &self.words);
+        visitor.part("position_embeddings", &self.positions);
+        visitor.part("token_type_embeddings", &self.segments);
+        visitor.part("LayerNorm", &self.norm);
+    }
+}
+
+/// A linear layer and dropout, whose result is added to x and normalised.
+#[derive(Debug)]
+struct Output {
+    dense: Linear,
+    norm: LayerNorm,
+    dropout: Dropout,
+}
+
+impl Output {
+    fn new(input: usize, options: &BertOptions, init: &Init) -> Result<Output> {
+        let dense = linear(input, options.width, init)?;
+        Ok(Output { dense, norm: options.norm(init)?, dropout: Dropout::new(options.dropout, init) })
+    }
+
+    fn forward(&self, part: &Tensor, x: &Tensor) -> Result<Tensor> {
+        Ok(self.norm.forward_residual(&self.dropout.forward(&self.dense.forward(part)?)?, x)?.0)
+    }
+}
+
+impl Module for Output {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("dense", &self.dense);
+        visitor.part("LayerNorm", &self.norm);
+        visitor.part("dropout", &self.dropout);
+    }
+}
+
+#[derive(Debug)]
+struct Layer {
+    attention: Heads,
+    attention_output: Output,
+    intermediate: Linear,
+    output: Output,
+}
+
+impl Layer {
+    fn new(options: &BertOptions, init: &Init) -> Result<Layer> {
+        let &BertOptions { heads, width, hidden, dropout, .. } = options;
+        Ok(Layer {
+            attention: Heads::new("bert", width, heads, dropout, init)?,
+            attention_output: Output::new(width, options, init)?,
+            intermediate: linear(width, hidden, init)?,
+            output: Output::new(hidden, options, init)?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let x = self.attention_output.forward(&self.attention.forward(x, mask)?, x)?;
+        let hidden = self.intermediate.forward_with(&x, Activation::Gelu(Approximate::None))?;
+        self.output.forward(&hidden, &x)
+    }
+}
+
+impl Module for Layer {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("attention.self", &self.attention);
+        visitor.part("attention.output", &self.attention_output);
+        visitor.part("intermediate.dense", &self.intermediate);
+        visitor.part("output", &self.output);
+    }
+}
+
+/// The input of a [`Bert`].
+#[derive(Clone, Debug)]
+pub struct BertInput {
+    /// Tokens `[B, T]`, i64 or i32.
+    pub tokens: Tensor,
+    /// The segment of each token, like the tokens; 0 if absent.
+    pub segments: Option<Tensor>,
+    /// True for tokens that are attended to, false for padding, bool `[B, T]`. All if absent.
+    pub attended: Option<Tensor>,
+}
+
+impl BertInput {
+    /// Tokens of one segment, without padding.
+    pub fn new(tokens: &Tensor) -> BertInput {
+        BertInput { tokens: tokens.clone(), segments: None, attended: None }
+    }
+
+    /// The mask of the attention, `[B, 1, 1, T]`.
+    fn mask(&self) -> Result<Option<Tensor>> {
+        let Some(attended) = &self.attended else { return Ok(None) };
+        let is_bool = attended.dtype() == DType::Bool;
+        match attended.dims() {
+            &[b, t] if is_bool && attended.shape() == self.tokens.shape() => attended.reshape((b, 1, 1, t)).map(Some),
+            _ => {
+                let given = format!("attended is {} {}", attended.dtype(), attended.shape());
+                Err(Error::shape("bert", format!("{given}, expected bool {} as tokens", self.tokens.shape())))
+            }
+        }
+    }
+}
+
+/// An encoder of text: tokens `[B, T]` to features `[B, T, E]`, normalised after each part of a layer.
+#[derive(Debug)]
+pub struct Bert {
+    embeddings: Embeddings,
+    dropout: Dropout,
+    layers: Vec<Layer>,
+    pooler: Linear,
+    options: BertOptions,
+}
+
+impl Bert {
+    /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless the heads divide the width.
+    pub fn new(options: BertOptions, init: &Init) -> Result<Bert> {
+        let width = options.width;
+        let table = |rows: usize| Embedding::from_pretrained(init.normal((rows, width), 0.0, STD)?, Default::default());
+        let embeddings = Embeddings {
+            words: table(options.vocab)?,
+            positions: table(options.context)?,
+            segments: table(options.segments)?,
+            norm: options.norm(init)?,
+        };
+        Ok(Bert {
+            embeddings,
+            dropout: Dropout::new(options.dropout, init),
+            layers: (0..options.layers).map(|_| Layer::new(&options, init)).collect::<Result<_>>()?,
+            pooler: linear(width, width, init)?,
+            options,
+        })
+    }
+
+    /// The extents.
+    pub fn options(&self) -> BertOptions {
+        self.options
+    }
+
+    /// A network with options and weights of a folder that `transformers` or [`save`](Bert::save) wrote, on the device and in the dtype of
+    /// `init`. Errors: as [`BertOptions::read`] and [`load_weights`](Bert::load_weights).
+    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Bert> {
+        let model = Bert::new(BertOptions::read(&folder)?, init)?;
+        model.load_weights(folder)?;
+        Ok(model)
+    }
+
+    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either. Names
+    /// may have the prefix `bert.`, and the weight and bias of a norm may be called gamma and beta. Tensors of other names are not read.
+    /// Errors: as [`isograd_nn::load_part`]; `Value` for a parameter that is missing or has another shape; then nothing has changed.
+    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
+        load_weights(self, path.as_ref(), |name| {
+            let name = name.strip_prefix("bert.").unwrap_or(name);
+            name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        })
+    }
+
+    /// Writes `model.safetensors` and `config.json` to a folder, as `BertModel.from_pretrained` and [`load`](Bert::load) read them. Errors:
+    /// `Io`.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        save_folder(folder.as_ref(), self, &self.options.config())
+    }
+
+    /// The features `[B, T, E]` of tokens with segments and padding. Errors: `Shape`; `Index` for more positions than the context, and for a
+    /// token or segment outside of its table.
+    pub fn forward_with(&self, input: &BertInput) -> Result<Tensor> {
+        let x = self.dropout.forward(&self.embeddings.forward(input)?)?;
+        let mask = input.mask()?;
+        self.layers.iter().try_fold(x, |x, layer| layer.forward(&x, mask.as_ref()))
+    }
+
+    /// A linear layer and tanh of the first position: features `[B, T, E]` to `[B, E]`. Errors: `Index` if there is no position.
+    pub fn pooled(&self, features: &Tensor) -> Result<Tensor> {
+        self.pooler.forward(&features.select(1, 0)?.contiguous()?)?.tanh()
+    }
+}
+
+impl Module for Bert {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("embeddings", &self.embeddings);
+        visitor.part("dropout", &self.dropout);
+        visitor.part("encoder.layer", &self.layers);
+        visitor.part("pooler.dense", &self.pooler);
+    }
+}
+
+impl Forward for Bert {
+    /// The features of tokens of one segment, without padding. Errors: as [`Bert::forward_with`].
+    fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
+        self.forward_with(&BertInput::new(tokens))
+    }
+}

@@ -1,0 +1,303 @@
+//! GPT-2: Radford et al. 2019, "Language models are unsupervised multitask learners". Parameters have the names and shapes of Hugging
+//! Face's `GPT2LMHeadModel`.
+
+use crate::hub::{Config, load_weights, save_folder};
+use crate::language::{LanguageModel, Stream, check_tokens, last};
+use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
+use isograd_core::{Error, Result, Rng, Tensor, no_grad};
+use isograd_nn::{Dropout, Embedding, Forward, Init, KeyValues, KvCache, LayerNorm, Mode, Module};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Extents of a [`Gpt2`], and the probability of its dropout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gpt2Options {
+    /// V, the number of tokens.
+    pub vocab: usize,
+    /// The largest number of positions.
+    pub context: usize,
+    /// The number of blocks.
+    pub layers: usize,
+    /// Heads of an attention. They divide the width.
+    pub heads: usize,
+    /// E, the width of a position. The hidden layers have four times this width.
+    pub width: usize,
+    /// The probability of dropout, of embeddings, of weights of the attention and after each part of a block.
+    pub dropout: f64,
+}
+
+impl Gpt2Options {
+    /// 12 layers of width 768, for 50,257 tokens and 1,024 positions: 124 million parameters. Dropout is 0.1.
+    pub fn small() -> Gpt2Options {
+        Gpt2Options { vocab: 50_257, context: 1024, layers: 12, heads: 12, width: 768, dropout: 0.1 }
+    }
+
+    /// 24 layers of width 1024: 355 million parameters.
+    pub fn medium() -> Gpt2Options {
+        Gpt2Options { layers: 24, heads: 16, width: 1024, ..Gpt2Options::small() }
+    }
+
+    /// 36 layers of width 1280: 774 million parameters.
+    pub fn large() -> Gpt2Options {
+        Gpt2Options { layers: 36, heads: 20, width: 1280, ..Gpt2Options::small() }
+    }
+
+    /// From `config.json` of a folder that `transformers` or [`Gpt2::save`] wrote; the dropout is its `resid_pdrop`. Errors: `Io`; `Format`
+    /// for another kind of network, and for options that a [`Gpt2`] does not have, such as another activation.
+    pub fn read(folder: impl AsRef<Path>) -> Result<Gpt2Options> {
+        let config = Config::read(folder.as_ref(), "gpt2")?;
+        config.expect_one("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
+        config.expect("layer_norm_epsilon", EPS)?;
+        config.expect("scale_attn_weights", true)?;
+        config.expect("scale_attn_by_inverse_layer_idx", false)?;
+        config.expect("tie_word_embeddings", true)?;
+        let width = config.count("n_embd")?;
+        config.expect("n_inner", 4 * width)?;
+        Ok(Gpt2Options {
+            vocab: config.count("vocab_size")?,
+            context: config.count("n_positions")?,
+            layers: config.count("n_layer")?,
+            heads: config.count("n_head")?,
+            width,
+            dropout: config.float_or("resid_pdrop", 0.1)?,
+        })
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "vocab_size": self.vocab,
+            "n_positions": self.context,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_embd": self.width,
+            "n_inner": null,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": EPS,
+            "embd_pdrop": self.dropout,
+            "attn_pdrop": self.dropout,
+            "resid_pdrop": self.dropout,
+            "tie_word_embeddings": true,
+        })
+    }
+}
+
+/// A linear layer whose weight is `[in, out]`: `x w + b`.
+#[derive(Debug, Module)]
+struct Projection {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Projection {
+    /// A normal weight of this deviation, and a bias of 0.
+    fn new(input: usize, output: usize, std: f64, init: &Init) -> Result<Projection> {
+        Ok(Projection { weight: init.normal((input, output), 0.0, std)?, bias: init.zeros(output)? })
+    }
+
+    fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        x.gemm_bias(&self.weight, Some(&self.bias), GemmBias { activation, ..GemmBias::default() })
+    }
+}
+
+#[derive(Debug, Module)]
+struct SelfAttention {
+    c_attn: Projection,
+    c_proj: Projection,
+    mode: Mode,
+    #[module(skip)]
+    heads: usize,
+    #[module(skip)]
+    dropout: f64,
+    #[module(skip)]
+    rng: Rng,
+}
+
+impl SelfAttention {
+    fn forward(&self, x: &Tensor, cache: Option<&mut KeyValues>) -> Result<Tensor> {
+        let (b, t, e) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+        let projected = self.c_attn.forward(x, Activation::Identity)?;
+        let all = projected.reshape((b, t, 3, self.heads, e / self.heads))?;
+        let part = |i: isize| all.select(2, i)?.transpose(1, 2);
+        let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
+        if let Some(cache) = cache {
+            [k, v] = cache.append(&k, &v)?;
+        }
+        let dropout = (self.dropout > 0.0 && self.mode.is_training()).then(|| (self.dropout, self.rng.clone()));
+        // Without a cache there are as many keys as queries.
+        let attention = Attention { causal: Causal::BottomRight, dropout, ..Attention::default() };
+        let o = q.scaled_dot_product_attention(&k, &v, &attention)?;
+        self.c_proj.forward(&o.transpose(1, 2)?.reshape((b, t, e))?, Activation::Identity)
+    }
+}
+
+#[derive(Debug, Module)]
+struct Hidden {
+    c_fc: Projection,
+    c_proj: Projection,
+}
+
+impl Forward for Hidden {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let gelu = Activation::Gelu(Approximate::Tanh);
+        self.c_proj.forward(&self.c_fc.forward(x, gelu)?, Activation::Identity)
+    }
+}
+
+#[derive(Debug, Module)]
+struct Block {
+    ln_1: LayerNorm,
+    attn: SelfAttention,
+    ln_2: LayerNorm,
+    mlp: Hidden,
+}
+
+impl Block {
+    fn new(options: Gpt2Options, init: &Init) -> Result<Block> {
+        let Gpt2Options { layers, heads, width, dropout, .. } = options;
+        // Each block adds two parts to the sum, whose variance would grow with their number.
+        let last = STD / ((2 * layers.max(1)) as f64).sqrt();
+        Ok(Block {
+            ln_1: LayerNorm::new(width, init)?,
+            attn: SelfAttention {
+                c_attn: Projection::new(width, 3 * width, STD, init)?,
+                c_proj: Projection::new(width, width, last, init)?,
+                mode: Mode::default(),
+                heads,
+                dropout,
+                rng: init.rng().clone(),
+            },
+            ln_2: LayerNorm::new(width, init)?,
+            mlp: Hidden {
+                c_fc: Projection::new(width, 4 * width, STD, init)?,
+                c_proj: Projection::new(4 * width, width, last, init)?,
+            },
+        })
+    }
+}
+
+/// The deviation of initial weights.
+const STD: f64 = 0.02;
+/// The part of all names that files of the network without its last product do not have.
+const PREFIX: &str = "transformer.";
+/// Added to variances: the default of [`LayerNorm`].
+const EPS: f64 = 1e-5;
+
+#[derive(Debug, Module)]
+struct Transformer {
+    wte: Embedding,
+    wpe: Embedding,
+    drop: Dropout,
+    h: Vec<Block>,
+    ln_f: LayerNorm,
+}
+
+/// A language model: tokens `[B, T]` (i64 or i32) to logits `[B, T, V]` of the tokens that follow each. The weight of the last product is the
+/// table of embeddings.
+#[derive(Debug, Module)]
+pub struct Gpt2 {
+    transformer: Transformer,
+    #[module(skip)]
+    options: Gpt2Options,
+}
+
+impl Gpt2 {
+    /// With initial weights: normal, with a deviation of 0.02, which at the end of each part of a block is divided by the square root of
+    /// the number of parts. Errors: `Attr` unless the heads divide the width.
+    pub fn new(options: Gpt2Options, init: &Init) -> Result<Gpt2> {
+        let Gpt2Options { vocab, context, layers, heads, width, dropout } = options;
+        if heads == 0 || !width.is_multiple_of(heads) {
+            return Err(Error::attr("gpt2", format!("{heads} heads do not divide the width {width}")));
+        }
+        let table = |rows: usize| Embedding::from_pretrained(init.normal((rows, width), 0.0, STD)?, Default::default());
+        let transformer = Transformer {
+            wte: table(vocab)?,
+            wpe: table(context)?,
+            drop: Dropout::new(dropout, init),
+            h: (0..layers).map(|_| Block::new(options, init)).collect::<Result<_>>()?,
+            ln_f: LayerNorm::new(width, init)?,
+        };
+        Ok(Gpt2 { transformer, options })
+    }
+
+    /// The extents.
+    pub fn options(&self) -> Gpt2Options {
+        self.options
+    }
+
+    /// A network with options and weights of a folder that `transformers` or [`save`](Gpt2::save) wrote, on the device and in the dtype of
+    /// `init`. Errors: as [`Gpt2Options::read`] and [`load_weights`](Gpt2::load_weights).
+    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Gpt2> {
+        let model = Gpt2::new(Gpt2Options::read(&folder)?, init)?;
+        model.load_weights(folder)?;
+        Ok(model)
+    }
+
+    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
+    /// Names may lack the prefix `transformer.`. Tensors of other names are not read. Errors: as [`isograd_nn::load_part`]; `Value` for a
+    /// parameter that is missing or has another shape; then nothing has changed.
+    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
+        load_weights(self, path.as_ref(), |name| match name.starts_with(PREFIX) {
+            true => name.to_string(),
+            false => format!("{PREFIX}{name}"),
+        })
+    }
+
+    /// Writes `model.safetensors` and `config.json` to a folder, as `GPT2LMHeadModel.from_pretrained` and [`load`](Gpt2::load) read them.
+    /// Errors: `Io`.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        save_folder(folder.as_ref(), self, &self.options.config())
+    }
+
+    /// The normalised result of the last block, `[B, T, E]`.
+    fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+        let start = cache.as_ref().map_or(0, |cache| cache.len());
+        let [_, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
+        let Transformer { wte, wpe, drop, h, ln_f } = &self.transformer;
+        let x = wte.forward(tokens)?.add(&wpe.weight.narrow(0, start, t)?)?;
+        let mut stream = Stream::new(drop.forward(&x)?);
+        for (i, block) in h.iter().enumerate() {
+            let cache = cache.as_mut().map(|cache| &mut cache.layers_mut()[i]);
+            let part = block.attn.forward(&stream.norm(&block.ln_1)?, cache)?;
+            stream.add(drop.forward(&part)?);
+            let part = block.mlp.forward(&stream.norm(&block.ln_2)?)?;
+            stream.add(drop.forward(&part)?);
+        }
+        stream.norm(ln_f)
+    }
+
+    fn logits(&self, features: &Tensor) -> Result<Tensor> {
+        features.linear(&self.transformer.wte.weight, None)
+    }
+}
+
+impl Forward for Gpt2 {
+    /// Errors: `Shape` for tokens that are not `[B, T]`; `Index` for more positions than the context, and for a token outside of the
+    /// vocabulary.
+    fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
+        self.logits(&self.features(tokens, None)?)
+    }
+}
+
+impl LanguageModel for Gpt2 {
+    fn vocab(&self) -> usize {
+        self.options.vocab
+    }
+
+    fn context(&self) -> usize {
+        self.options.context
+    }
+
+    fn cache(&self, capacity: usize) -> KvCache {
+        KvCache::new(self.options.layers, capacity)
+    }
+
+    fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        no_grad(|| self.logits(&self.features(tokens, Some(cache))?))
+    }
+
+    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        no_grad(|| self.logits(&last(&self.features(tokens, Some(cache))?)?))
+    }
+}

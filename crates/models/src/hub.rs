@@ -1,0 +1,119 @@
+//! Folders of Hugging Face's `transformers`: options in `config.json`, and weights by name in safetensors files.
+
+use isograd_core::{Error, Result, replace_file};
+use isograd_nn::{LoadFloats, LoadOptions, Metadata, Module, StateDict, load_part, save};
+use serde_json::{Map, Value};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// The options of a network in its folder.
+pub(crate) struct Config {
+    path: PathBuf,
+    values: Map<String, Value>,
+}
+
+impl Config {
+    /// Reads `config.json` of a folder. Errors: `Io`; `Format` for another kind of network.
+    pub(crate) fn read(folder: &Path, kind: &str) -> Result<Config> {
+        let path = folder.join("config.json");
+        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, "reading", e))?;
+        let values = serde_json::from_slice(&bytes).map_err(|e| invalid(&path, format!("not a configuration: {e}")))?;
+        let config = Config { path, values };
+        config.expect("model_type", kind)?;
+        Ok(config)
+    }
+
+    /// A value that is not null.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A number that must be there. Errors: `Format`.
+    pub(crate) fn count(&self, key: &str) -> Result<usize> {
+        self.count_or(key, None)?.ok_or_else(|| invalid(&self.path, format!("{key} is missing")))
+    }
+
+    /// A number, or another if it is absent. Errors: `Format` if it is not a number.
+    pub(crate) fn count_or(&self, key: &str, other: Option<usize>) -> Result<Option<usize>> {
+        let Some(value) = self.get(key) else { return Ok(other) };
+        let number = value.as_u64().and_then(|n| usize::try_from(n).ok());
+        number.map(Some).ok_or_else(|| self.wrong(key, value, "a whole number"))
+    }
+
+    /// A number, or another if it is absent. Errors: `Format` if it is not a number.
+    pub(crate) fn float_or(&self, key: &str, other: f64) -> Result<f64> {
+        let Some(value) = self.get(key) else { return Ok(other) };
+        value.as_f64().ok_or_else(|| self.wrong(key, value, "a number"))
+    }
+
+    /// A truth value, or another if it is absent. Errors: `Format` if it is none.
+    pub(crate) fn flag_or(&self, key: &str, other: bool) -> Result<bool> {
+        let Some(value) = self.get(key) else { return Ok(other) };
+        value.as_bool().ok_or_else(|| self.wrong(key, value, "true or false"))
+    }
+
+    /// An object within this one. Errors: `Format` if it is none.
+    pub(crate) fn part(&self, key: &str) -> Result<Option<Config>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let values = value.as_object().cloned().ok_or_else(|| self.wrong(key, value, "an object"))?;
+        Ok(Some(Config { path: self.path.clone(), values }))
+    }
+
+    /// The number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Errors: `Format` if the value is there and differs.
+    pub(crate) fn expect(&self, key: &str, expected: impl Into<Value> + Clone) -> Result<()> {
+        self.expect_one(key, &[expected])
+    }
+
+    /// Errors: `Format` if the value is there and is none of these.
+    pub(crate) fn expect_one<T: Into<Value> + Clone>(&self, key: &str, expected: &[T]) -> Result<()> {
+        let expected: Vec<Value> = expected.iter().cloned().map(Into::into).collect();
+        match self.get(key) {
+            Some(value) if !expected.contains(value) => {
+                let all: Vec<String> = expected.iter().map(Value::to_string).collect();
+                Err(self.wrong(key, value, all.join(" or ")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of a value.
+    pub(crate) fn wrong(&self, key: &str, value: &Value, expected: impl Display) -> Error {
+        invalid(&self.path, format!("{key} is {value}, expected {expected}"))
+    }
+}
+
+fn invalid(path: &Path, why: String) -> Error {
+    Error::format(path.display().to_string(), why)
+}
+
+/// Copies weights, of any float dtype, into the parameters of a network. `path` is as for [`load_part`]; `rename` gives the network's name
+/// for one in a file. Other tensors in the files are not read. Errors: as [`load_part`]; `Value` if a parameter is missing or has another
+/// shape, or if a file has two tensors for one. Then nothing has changed.
+pub(crate) fn load_weights(model: &dyn Module, path: &Path, rename: impl Fn(&str) -> String) -> Result<()> {
+    let own = model.state_dict();
+    let Some(device) = own.values().next().map(|t| t.device().clone()) else { return Ok(()) };
+    let mut state = StateDict::new();
+    for (name, t) in load_part(path, &device, |name| own.contains_key(&rename(name)))? {
+        let renamed = rename(&name);
+        if state.insert(renamed.clone(), t).is_some() {
+            let message = format!("several tensors are {renamed}; one of them is called {name}");
+            return Err(Error::value(path.display().to_string(), message));
+        }
+    }
+    let options = LoadOptions { floats: LoadFloats::Cast, ..LoadOptions::default() };
+    let result = model.load_state_dict_with(&state, options);
+    result.map(drop).map_err(|e| Error::new(e.kind(), path.display().to_string(), e.message()))
+}
+
+/// Writes `model.safetensors` and `config.json` to a folder, which is made if it is not there. Errors: `Io`.
+pub(crate) fn save_folder(folder: &Path, model: &dyn Module, config: &Value) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
+    let metadata = Metadata::from([("format".to_string(), "pt".to_string())]);
+    save(folder.join("model.safetensors"), &model.state_dict(), &metadata)?;
+    replace_file(folder.join("config.json"), &[format!("{config:#}\n").as_bytes()])
+}

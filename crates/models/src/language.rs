@@ -1,0 +1,90 @@
+//! Language models, and how they continue a text.
+
+use isograd_core::{Error, Result, Tensor};
+use isograd_nn::{Forward, KvCache, LayerNorm, Module};
+
+/// A model that reads tokens `[B, T]` and gives the logits `[B, T, V]` of the tokens that follow each. With a cache, each call reads only
+/// tokens that are new:
+///
+/// ```
+/// # use isograd_core::ops::Sampling;
+/// # use isograd_core::{Result, Rng, Tensor};
+/// # use isograd_models::LanguageModel;
+/// /// Continues a prompt `[1, T]` by 20 tokens.
+/// fn generate(model: &impl LanguageModel, prompt: &Tensor, rng: &Rng) -> Result<Vec<i64>> {
+///     let sampling = Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
+///     let mut cache = model.cache(prompt.dims()[1] + 20);
+///     let mut new = prompt.clone();
+///     let mut found = Vec::new();
+///     for _ in 0..20 {
+///         new = model.next_logits(&new, &mut cache)?.sample_logits(&sampling, rng)?.reshape((1, 1))?;
+///         found.extend(new.to_vec::<i64>()?);
+///     }
+///     Ok(found)
+/// }
+/// ```
+pub trait LanguageModel: Module + Forward {
+    /// V, the number of tokens.
+    fn vocab(&self) -> usize;
+
+    /// The largest number of positions.
+    fn context(&self) -> usize;
+
+    /// An empty cache for sequences of up to `capacity` tokens.
+    fn cache(&self, capacity: usize) -> KvCache;
+
+    /// The logits `[B, T, V]` for tokens `[B, T]` that follow those in the cache, which are appended to it. Outside of the tape.
+    ///
+    /// Errors: as for `forward`; `Index` if the tokens exceed the capacity of the cache. A cache is undefined after an error, until it is
+    /// truncated to 0.
+    fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor>;
+
+    /// The logits `[B, V]` of [`forward_cached`](LanguageModel::forward_cached) for the last token. Errors: as there; `Shape` if there is
+    /// no token.
+    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor>;
+}
+
+/// The extents of tokens `[B, T]`, whose first position is `start`. Errors: `Shape`; `Index` if there are more than `context` positions.
+pub(crate) fn check_tokens(op: &'static str, tokens: &Tensor, start: usize, context: usize) -> Result<[usize; 2]> {
+    let &[b, t] = tokens.dims() else {
+        return Err(Error::shape(op, format!("tokens are {} {}, expected [B, T]", tokens.dtype(), tokens.shape())));
+    };
+    if start + t > context {
+        return Err(Error::index(op, format!("{t} tokens follow {start}, and the context is {context}")));
+    }
+    Ok([b, t])
+}
+
+/// The features `[B, E]` of the last position of `[B, T, E]`.
+pub(crate) fn last(features: &Tensor) -> Result<Tensor> {
+    match features.dims()[1] {
+        0 => Err(Error::shape("next_logits", format!("there is no last position in {}", features.shape()))),
+        _ => features.select(1, -1)?.contiguous(),
+    }
+}
+
+/// The sum of embeddings and of the parts of all blocks so far. The last part is added by the next norm, in one kernel on GPUs.
+pub(crate) struct Stream {
+    sum: Tensor,
+    part: Option<Tensor>,
+}
+
+impl Stream {
+    pub(crate) fn new(sum: Tensor) -> Stream {
+        Stream { sum, part: None }
+    }
+
+    /// Adds a part.
+    pub(crate) fn add(&mut self, part: Tensor) {
+        debug_assert!(self.part.is_none(), "a norm follows each part");
+        self.part = Some(part);
+    }
+
+    /// The norm of the sum.
+    pub(crate) fn norm(&mut self, norm: &LayerNorm) -> Result<Tensor> {
+        let Some(part) = self.part.take() else { return norm.forward(&self.sum) };
+        let (y, sum) = norm.forward_residual(&part, &self.sum)?;
+        self.sum = sum;
+        Ok(y)
+    }
+}

@@ -1,0 +1,260 @@
+//! The vision transformer: Dosovitskiy et al. 2020, arXiv 2010.11929. Parameters have the names and shapes of Hugging Face's
+//! `ViTForImageClassification`.
+
+use crate::encoder::{Heads, STD, linear};
+use crate::hub::{Config, load_weights, save_folder};
+use crate::language::Stream;
+use isograd_core::ops::{Activation, Approximate, Conv};
+use isograd_core::{Error, Result, Tensor};
+use isograd_nn::{Conv2d, Dropout, Forward, Init, LayerNorm, Linear, Module, Visitor};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Extents of a [`Vit`], and the probability of its dropout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VitOptions {
+    /// Height and width of an image, in pixels.
+    pub image: usize,
+    /// Height and width of a patch, which divide those of an image.
+    pub patch: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Outputs.
+    pub classes: usize,
+    /// The number of layers.
+    pub layers: usize,
+    /// Heads of an attention. They divide the width.
+    pub heads: usize,
+    /// E, the width of a position.
+    pub width: usize,
+    /// The width of the hidden layers.
+    pub hidden: usize,
+    /// The probability of dropout, of embeddings, of weights of the attention and after each part of a layer.
+    pub dropout: f64,
+    /// Added to variances.
+    pub eps: f64,
+}
+
+impl VitOptions {
+    /// 12 layers of width 768, for images of 224 x 224 pixels in patches of 16 x 16, and 1000 classes: 86.6 million parameters, no dropout.
+    pub fn base() -> VitOptions {
+        VitOptions {
+            image: 224,
+            patch: 16,
+            channels: 3,
+            classes: 1000,
+            layers: 12,
+            heads: 12,
+            width: 768,
+            hidden: 3072,
+            dropout: 0.0,
+            eps: 1e-12,
+        }
+    }
+
+    /// 12 layers of width 192: 5.7 million parameters.
+    pub fn tiny() -> VitOptions {
+        VitOptions { heads: 3, width: 192, hidden: 768, ..VitOptions::base() }
+    }
+
+    /// From `config.json` of a folder that `transformers` or [`Vit::save`] wrote; the dropout is its `hidden_dropout_prob`. Errors: `Io`;
+    /// `Format` for another kind of network, and for options that a [`Vit`] does not have, such as another activation.
+    pub fn read(folder: impl AsRef<Path>) -> Result<VitOptions> {
+        let config = Config::read(folder.as_ref(), "vit")?;
+        config.expect("hidden_act", "gelu")?;
+        config.expect("qkv_bias", true)?;
+        // Two classes are not written.
+        let classes = config.part("id2label")?.map_or(2, |labels| labels.len());
+        Ok(VitOptions {
+            image: config.count("image_size")?,
+            patch: config.count("patch_size")?,
+            channels: config.count("num_channels")?,
+            classes,
+            layers: config.count("num_hidden_layers")?,
+            heads: config.count("num_attention_heads")?,
+            width: config.count("hidden_size")?,
+            hidden: config.count("intermediate_size")?,
+            dropout: config.float_or("hidden_dropout_prob", 0.0)?,
+            eps: config.float_or("layer_norm_eps", 1e-12)?,
+        })
+    }
+
+    fn config(&self) -> Value {
+        let labels: Map<String, Value> =
+            (0..self.classes).map(|i| (i.to_string(), json!(format!("LABEL_{i}")))).collect();
+        let numbers: Map<String, Value> = (0..self.classes).map(|i| (format!("LABEL_{i}"), json!(i))).collect();
+        json!({
+            "architectures": ["ViTForImageClassification"],
+            "model_type": "vit",
+            "image_size": self.image,
+            "patch_size": self.patch,
+            "num_channels": self.channels,
+            "id2label": labels,
+            "label2id": numbers,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "hidden_size": self.width,
+            "intermediate_size": self.hidden,
+            "hidden_act": "gelu",
+            "qkv_bias": true,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+            "layer_norm_eps": self.eps,
+        })
+    }
+
+    fn norm(&self, init: &Init) -> Result<LayerNorm> {
+        let mut norm = LayerNorm::new(self.width, init)?;
+        norm.eps = self.eps;
+        Ok(norm)
+    }
+
+    /// Patches of an image. Errors: `Attr` unless a patch divides an image.
+    fn patches(&self) -> Result<usize> {
+        if self.patch == 0 || !self.image.is_multiple_of(self.patch) {
+            let message = format!("patches of {} pixels do not divide images of {}", self.patch, self.image);
+            return Err(Error::attr("vit", message));
+        }
+        Ok((self.image / self.patch) * (self.image / self.patch))
+    }
+}
+
+#[derive(Debug)]
+struct Layer {
+    norm_before: LayerNorm,
+    attention: Heads,
+    attention_output: Linear,
+    norm_after: LayerNorm,
+    intermediate: Linear,
+    output: Linear,
+}
+
+impl Layer {
+    fn new(options: &VitOptions, init: &Init) -> Result<Layer> {
+        let &VitOptions { heads, width, hidden, dropout, .. } = options;
+        Ok(Layer {
+            norm_before: options.norm(init)?,
+            attention: Heads::new("vit", width, heads, dropout, init)?,
+            attention_output: linear(width, width, init)?,
+            norm_after: options.norm(init)?,
+            intermediate: linear(width, hidden, init)?,
+            output: linear(hidden, width, init)?,
+        })
+    }
+
+    fn forward(&self, stream: &mut Stream, dropout: &Dropout) -> Result<()> {
+        let attended = self.attention.forward(&stream.norm(&self.norm_before)?, None)?;
+        stream.add(dropout.forward(&self.attention_output.forward(&attended)?)?);
+        let gelu = Activation::Gelu(Approximate::None);
+        let hidden = self.intermediate.forward_with(&stream.norm(&self.norm_after)?, gelu)?;
+        stream.add(dropout.forward(&self.output.forward(&hidden)?)?);
+        Ok(())
+    }
+}
+
+impl Module for Layer {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("layernorm_before", &self.norm_before);
+        visitor.part("attention.attention", &self.attention);
+        visitor.part("attention.output.dense", &self.attention_output);
+        visitor.part("layernorm_after", &self.norm_after);
+        visitor.part("intermediate.dense", &self.intermediate);
+        visitor.part("output.dense", &self.output);
+    }
+}
+
+/// A classifier of images `[N, channels, H, W]`: `[N, classes]`. A patch is a position, after a first one that stands for the whole image.
+#[derive(Debug)]
+pub struct Vit {
+    cls_token: Tensor,
+    position_embeddings: Tensor,
+    projection: Conv2d,
+    dropout: Dropout,
+    layers: Vec<Layer>,
+    norm: LayerNorm,
+    classifier: Linear,
+    options: VitOptions,
+}
+
+impl Vit {
+    /// With initial weights: normal, with a deviation of 0.02. Errors: `Attr` unless the heads divide the width, and a patch an image.
+    pub fn new(options: VitOptions, init: &Init) -> Result<Vit> {
+        let VitOptions { patch, channels, width, .. } = options;
+        let positions = options.patches()? + 1;
+        let conv = Conv { stride: [patch; 2], ..Conv::default() };
+        Ok(Vit {
+            cls_token: init.normal((1, 1, width), 0.0, STD)?,
+            position_embeddings: init.normal((1, positions, width), 0.0, STD)?,
+            projection: Conv2d::new(channels, width, [patch; 2], conv, init)?,
+            dropout: Dropout::new(options.dropout, init),
+            layers: (0..options.layers).map(|_| Layer::new(&options, init)).collect::<Result<_>>()?,
+            norm: options.norm(init)?,
+            classifier: linear(width, options.classes, init)?,
+            options,
+        })
+    }
+
+    /// The extents.
+    pub fn options(&self) -> VitOptions {
+        self.options
+    }
+
+    /// A network with options and weights of a folder that `transformers` or [`save`](Vit::save) wrote, on the device and in the dtype of
+    /// `init`. Errors: as [`VitOptions::read`] and [`load_weights`](Vit::load_weights).
+    pub fn load(folder: impl AsRef<Path>, init: &Init) -> Result<Vit> {
+        let model = Vit::new(VitOptions::read(&folder)?, init)?;
+        model.load_weights(folder)?;
+        Ok(model)
+    }
+
+    /// Loads weights by name, of any float dtype, from a safetensors file, from several by their index, or from a folder with either.
+    /// Tensors of other names are not read. Errors: as [`isograd_nn::load_part`]; `Value` for a parameter that is missing or has another shape;
+    /// then nothing has changed.
+    pub fn load_weights(&self, path: impl AsRef<Path>) -> Result<()> {
+        load_weights(self, path.as_ref(), str::to_string)
+    }
+
+    /// Writes `model.safetensors` and `config.json` to a folder, as `ViTForImageClassification.from_pretrained` and [`load`](Vit::load) read
+    /// them. Errors: `Io`.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        save_folder(folder.as_ref(), self, &self.options.config())
+    }
+
+    /// The normalised features `[N, 1 + patches, E]` of images `[N, channels, H, W]`, the first of which stands for the whole image. Errors:
+    /// `Shape`.
+    pub fn features(&self, x: &Tensor) -> Result<Tensor> {
+        let VitOptions { image, channels, width, .. } = self.options;
+        let n = match x.dims() {
+            &[n, c, h, w] if [c, h, w] == [channels, image, image] => n,
+            _ => {
+                let message = format!("x is {}, expected [N, {channels}, {image}, {image}]", x.shape());
+                return Err(Error::shape("vit", message));
+            }
+        };
+        let patches = self.projection.forward(x)?.flatten(2, -1)?.transpose(1, 2)?;
+        let first = self.cls_token.cast(patches.dtype())?.broadcast_to((n, 1, width))?;
+        let x = Tensor::concat(&[&first, &patches], 1)?.add(&self.position_embeddings.cast(patches.dtype())?)?;
+        let mut stream = Stream::new(self.dropout.forward(&x)?);
+        self.layers.iter().try_for_each(|layer| layer.forward(&mut stream, &self.dropout))?;
+        stream.norm(&self.norm)
+    }
+}
+
+impl Module for Vit {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("vit.embeddings.cls_token", &self.cls_token);
+        visitor.part("vit.embeddings.position_embeddings", &self.position_embeddings);
+        visitor.part("vit.embeddings.patch_embeddings.projection", &self.projection);
+        visitor.part("dropout", &self.dropout);
+        visitor.part("vit.encoder.layer", &self.layers);
+        visitor.part("vit.layernorm", &self.norm);
+        visitor.part("classifier", &self.classifier);
+    }
+}
+
+impl Forward for Vit {
+    /// Errors: as [`Vit::features`].
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.classifier.forward(&self.features(x)?.select(1, 0)?.contiguous()?)
+    }
+}

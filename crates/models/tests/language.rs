@@ -1,0 +1,243 @@
+//! Language models without golden values: folders, caches, names of files and errors. Their results are in `tests/transformers.rs` at the
+//! root.
+
+use isograd_core::{DType, Device, Error, Kind, Result, Tensor, no_grad};
+use isograd_cpu as _;
+use isograd_models::{
+    Bert, BertInput, BertOptions, Gpt2, Gpt2Options, LanguageModel, Llama, LlamaOptions, RotaryScaling, Vit, VitOptions,
+};
+use isograd_nn::{Forward, Init, Metadata, Module, StateDict, save};
+use std::fs;
+use std::path::Path;
+
+const GPT2: Gpt2Options = Gpt2Options { vocab: 11, context: 8, layers: 2, heads: 2, width: 4, dropout: 0.5 };
+
+fn llama() -> LlamaOptions {
+    let scaling = RotaryScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, context: 4 };
+    LlamaOptions {
+        vocab: 11,
+        context: 8,
+        layers: 2,
+        heads: 2,
+        key_heads: 1,
+        head_width: None,
+        width: 4,
+        hidden: 6,
+        rotary_scaling: Some(scaling),
+        tied: true,
+        ..LlamaOptions::llama2_7b()
+    }
+}
+
+fn bert() -> BertOptions {
+    BertOptions { vocab: 11, context: 8, layers: 1, heads: 2, width: 4, hidden: 6, ..BertOptions::base() }
+}
+
+fn vit() -> VitOptions {
+    VitOptions { image: 4, patch: 2, classes: 3, layers: 1, heads: 2, width: 4, hidden: 6, ..VitOptions::base() }
+}
+
+fn cpu() -> Device {
+    Device::cpu().unwrap()
+}
+
+fn init(seed: u64) -> Init {
+    Init::new(&cpu()).seed(seed)
+}
+
+fn tokens(rows: &[&[i64]]) -> Tensor {
+    Tensor::from_vec(rows.concat(), (rows.len(), rows[0].len()), &cpu()).unwrap()
+}
+
+fn bits(model: &dyn Module) -> Vec<(String, Vec<u8>)> {
+    model.state_dict().into_iter().map(|(name, t)| (name, t.to_bytes().unwrap())).collect()
+}
+
+fn refused<T>(result: Result<T>, kind: Kind, part: &str) {
+    let error: Error = result.err().expect("an error");
+    assert!(error.kind() == kind && error.to_string().contains(part), "{error}, expected {kind:?} with {part}");
+}
+
+#[test]
+fn folders_come_back() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join("new").join(name);
+    let first = Gpt2::new(GPT2, &init(1))?;
+    first.save(path("gpt2"))?;
+    let again = Gpt2::load(path("gpt2"), &init(2))?;
+    assert_eq!((again.options(), bits(&again)), (GPT2, bits(&first)));
+    for tied in [true, false] {
+        let first = Llama::new(LlamaOptions { tied, ..llama() }, &init(1))?;
+        first.save(path("llama"))?;
+        let again = Llama::load(path("llama"), &init(2))?;
+        let options = LlamaOptions { head_width: Some(2), ..first.options() };
+        assert_eq!((again.options(), bits(&again)), (options, bits(&first)));
+    }
+    let first = Bert::new(bert(), &init(1))?;
+    first.save(path("bert"))?;
+    let again = Bert::load(path("bert"), &init(2))?;
+    assert_eq!((again.options(), bits(&again)), (bert(), bits(&first)));
+    let first = Vit::new(vit(), &init(1))?;
+    first.save(path("vit"))?;
+    let again = Vit::load(path("vit"), &init(2))?;
+    assert_eq!((again.options(), bits(&again)), (vit(), bits(&first)));
+    refused(Gpt2::load(path("llama"), &init(1)), Kind::Format, r#"model_type is "llama", expected "gpt2""#);
+    refused(Gpt2::load(path("nothing"), &init(1)), Kind::Io, "config.json");
+    Ok(())
+}
+
+/// Names as in files of older versions: no prefix, masks as tensors, the table twice, and norms with gamma and beta.
+#[test]
+fn other_names_of_files_are_known() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("any.safetensors");
+    let write = |state: StateDict| save(&file, &state, &Metadata::new());
+    let model = Gpt2::new(GPT2, &init(1))?;
+    let mut state: StateDict =
+        model.state_dict().into_iter().map(|(name, t)| (name.replace("transformer.", ""), t)).collect();
+    state.insert("h.0.attn.bias".into(), Tensor::zeros((1, 1, 8, 8), DType::U8, &cpu())?);
+    state.insert("lm_head.weight".into(), state["wte.weight"].clone());
+    write(state.clone())?;
+    let other = Gpt2::new(GPT2, &init(2))?;
+    other.load_weights(&file)?;
+    assert_eq!(bits(&other), bits(&model));
+    // Nothing changes if one is missing, or if two are the same.
+    let before = bits(&Gpt2::new(GPT2, &init(3))?);
+    let other = Gpt2::new(GPT2, &init(3))?;
+    let mut twice = state.clone();
+    twice.insert("transformer.wte.weight".into(), state["wte.weight"].clone());
+    write(twice)?;
+    refused(other.load_weights(&file), Kind::Value, "several tensors are transformer.wte.weight");
+    state.remove("h.1.ln_1.bias");
+    write(state)?;
+    refused(other.load_weights(&file), Kind::Value, "transformer.h.1.ln_1.bias is missing");
+    assert_eq!(bits(&other), before);
+
+    let model = Bert::new(bert(), &init(1))?;
+    let old = |name: &str| {
+        let name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+        format!("bert.{name}")
+    };
+    write(model.state_dict().into_iter().map(|(name, t)| (old(&name), t)).collect())?;
+    let other = Bert::new(bert(), &init(2))?;
+    other.load_weights(&file)?;
+    assert_eq!(bits(&other), bits(&model));
+    Ok(())
+}
+
+#[test]
+fn weights_of_16_bits_become_those_of_the_model() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("low.safetensors");
+    let model = Gpt2::new(GPT2, &init(1))?;
+    for dtype in [DType::F16, DType::BF16, DType::F64] {
+        let low: StateDict =
+            model.state_dict().into_iter().map(|(name, t)| Ok((name, t.cast(dtype)?))).collect::<Result<_>>()?;
+        save(&file, &low, &Metadata::new())?;
+        let other = Gpt2::new(GPT2, &init(2))?;
+        other.load_weights(&file)?;
+        for (name, t) in other.state_dict() {
+            assert_eq!(t.to_vec::<f32>()?, low[&name].cast(DType::F32)?.to_vec::<f32>()?, "{name} from {dtype}");
+        }
+    }
+    Ok(())
+}
+
+fn write_config(folder: &Path, from: &str, to: &str) {
+    let path = folder.join("config.json");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(path, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn configurations_that_a_network_does_not_have_are_refused() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |from: &str, to: &str| {
+        Gpt2::new(GPT2, &init(1))?.save(folder.path())?;
+        write_config(folder.path(), from, to);
+        Gpt2Options::read(folder.path())
+    };
+    refused(with("gelu_new", "relu"), Kind::Format, r#"activation_function is "relu""#);
+    refused(with(r#""n_inner": null"#, r#""n_inner": 17"#), Kind::Format, "n_inner is 17, expected 16");
+    refused(with(r#""n_layer": 2"#, r#""n_layer": -2"#), Kind::Format, "n_layer is -2");
+    refused(with(r#""n_layer": 2,"#, ""), Kind::Format, "n_layer is missing");
+    refused(with("{", ""), Kind::Format, "not a configuration");
+    let with = |from: &str, to: &str| {
+        Llama::new(llama(), &init(1))?.save(folder.path())?;
+        write_config(folder.path(), from, to);
+        LlamaOptions::read(folder.path())
+    };
+    refused(with("llama3", "yarn"), Kind::Format, r#"rope_type is "yarn", expected default, linear or llama3"#);
+    refused(with(r#""factor": 8.0,"#, ""), Kind::Format, "factor is null");
+    assert_eq!(with(r#""llama3""#, r#""linear""#)?.rotary_scaling, Some(RotaryScaling::Linear(8.0)));
+    assert_eq!(with(r#""llama3""#, r#""default""#)?.rotary_scaling, None);
+    // Both in one object, as version 5 writes them.
+    let text = r#""rope_parameters": { "rope_type": "default", "rope_theta": 7.0 }, "rope_scaling""#;
+    let options = with(r#""rope_scaling""#, text)?;
+    assert_eq!((options.rotary_base, options.rotary_scaling), (7.0, None));
+    Ok(())
+}
+
+#[test]
+fn positions_end_at_the_context() -> Result<()> {
+    let long = tokens(&[&[1, 2, 3, 4, 5, 6, 7, 8, 9]]);
+    let models: [(&dyn LanguageModel, &str); 2] =
+        [(&Gpt2::new(GPT2, &init(1))?, "gpt2"), (&Llama::new(llama(), &init(1))?, "llama")];
+    for (model, name) in models {
+        refused(model.forward(&long), Kind::Index, &format!("{name}: Index: 9 tokens follow 0, and the context is 8"));
+        refused(model.forward(&long.flatten(0, 1)?), Kind::Shape, "expected [B, T]");
+        let mut cache = model.cache(20);
+        model.forward_cached(&long.narrow(1, 0, 6)?, &mut cache)?;
+        refused(model.forward_cached(&long.narrow(1, 0, 3)?, &mut cache), Kind::Index, "3 tokens follow 6");
+        let mut small = model.cache(5);
+        refused(model.next_logits(&long.narrow(1, 0, 6)?, &mut small), Kind::Index, "there is room for 5");
+        refused(model.next_logits(&long.narrow(1, 0, 0)?, &mut small), Kind::Shape, "no last position");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cache_is_outside_of_the_tape_and_dropout_ends_in_evaluation() -> Result<()> {
+    let model = Gpt2::new(GPT2, &init(1))?;
+    let x = tokens(&[&[1, 2, 3], &[4, 5, 6]]);
+    assert_ne!(model.forward(&x)?.to_vec::<f32>()?, model.forward(&x)?.to_vec::<f32>()?);
+    model.eval();
+    assert_eq!(model.forward(&x)?.to_vec::<f32>()?, model.forward(&x)?.to_vec::<f32>()?);
+    assert!(model.forward(&x)?.requires_grad());
+    assert!(!model.forward_cached(&x, &mut model.cache(3))?.requires_grad());
+    Ok(())
+}
+
+#[test]
+fn wrong_extents_are_refused() -> Result<()> {
+    refused(Gpt2::new(Gpt2Options { heads: 3, ..GPT2 }, &init(1)), Kind::Attr, "3 heads do not divide the width 4");
+    refused(Llama::new(LlamaOptions { key_heads: 3, ..llama() }, &init(1)), Kind::Attr, "each must divide");
+    refused(Llama::new(LlamaOptions { head_width: Some(3), ..llama() }, &init(1)), Kind::Attr, "3 elements");
+    refused(Bert::new(BertOptions { heads: 0, ..bert() }, &init(1)), Kind::Attr, "0 heads");
+    refused(Vit::new(VitOptions { patch: 3, ..vit() }, &init(1)), Kind::Attr, "do not divide images of 4");
+    let (model, x) = (Bert::new(bert(), &init(1))?, tokens(&[&[1, 2, 3]]));
+    let input = BertInput { attended: Some(x.clone()), ..BertInput::new(&x) };
+    refused(model.forward_with(&input), Kind::Shape, "attended is i64 [1, 3], expected bool [1, 3]");
+    let input = BertInput { segments: Some(tokens(&[&[0, 0]])), ..BertInput::new(&x) };
+    refused(model.forward_with(&input), Kind::Shape, "segments are [1, 2]");
+    refused(
+        Vit::new(vit(), &init(1))?.forward(&Tensor::zeros((1, 3, 4, 5), DType::F32, &cpu())?),
+        Kind::Shape,
+        "[N, 3",
+    );
+    Ok(())
+}
+
+#[test]
+fn features_of_padding_do_not_reach_the_others() -> Result<()> {
+    let model = Bert::new(bert(), &init(1))?;
+    model.eval();
+    let attended = Tensor::from_slice(&[true, true, false], (1, 3), &cpu())?;
+    let of = |last: i64| {
+        let input = BertInput { attended: Some(attended.clone()), ..BertInput::new(&tokens(&[&[1, 2, last]])) };
+        no_grad(|| model.forward_with(&input))?.narrow(1, 0, 2)?.to_vec::<f32>()
+    };
+    assert_eq!(of(3)?, of(9)?);
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Hidden layers with a gate.
+
+use crate::{Forward, Init, Linear, Module, Visitor};
+use isograd_core::{Result, Tensor};
+
+/// `down(silu(gate(x)) up(x))` for x `[.., E]`, without biases, with LLaMA's names. Shazeer 2020, arXiv 2002.05202.
+#[derive(Debug)]
+pub struct SwiGlu {
+    /// From the width E to the hidden width, before the activation.
+    pub gate_proj: Linear,
+    /// From the width E to the hidden width.
+    pub up_proj: Linear,
+    /// From the hidden width to E.
+    pub down_proj: Linear,
+}
+
+impl SwiGlu {
+    /// For x of width `width`.
+    pub fn new(width: usize, hidden: usize, init: &Init) -> Result<SwiGlu> {
+        Ok(SwiGlu {
+            gate_proj: Linear::without_bias(width, hidden, init)?,
+            up_proj: Linear::without_bias(width, hidden, init)?,
+            down_proj: Linear::without_bias(hidden, width, init)?,
+        })
+    }
+}
+
+impl Module for SwiGlu {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("gate_proj", &self.gate_proj);
+        visitor.part("up_proj", &self.up_proj);
+        visitor.part("down_proj", &self.down_proj);
+    }
+}
+
+impl Forward for SwiGlu {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.down_proj.forward(&self.gate_proj.forward(x)?.swiglu(&self.up_proj.forward(x)?)?)
+    }
+}

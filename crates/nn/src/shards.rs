@@ -1,0 +1,72 @@
+//! Weights in several files, as Hugging Face's `transformers` writes them.
+
+use crate::StateDict;
+use crate::file::read_wanted;
+use isograd_core::{Device, Error, Result};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+/// The file of a folder's weights.
+const SINGLE: &str = "model.safetensors";
+/// The list of a folder's files of weights.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The part of an index that is read.
+#[derive(Deserialize)]
+struct Index {
+    /// The file of each tensor.
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Reads the tensors for which `wanted` is true. `path` is a safetensors file, an index of several (its name ends in `.json`), or a folder
+/// with `model.safetensors` or `model.safetensors.index.json`. Other tensors may have any dtype; files without a wanted tensor are not
+/// read, and need not exist.
+///
+/// Errors: as [`load`](crate::load); `Io` for a folder without weights; `Format` for an index that is damaged, names a file outside of its
+/// folder, or names a tensor that its file does not have.
+pub fn load_part(path: impl AsRef<Path>, device: &Device, wanted: impl Fn(&str) -> bool) -> Result<StateDict> {
+    let path = path.as_ref();
+    let path = if path.is_dir() { &weights_of(path)? } else { path };
+    if path.extension().is_none_or(|extension| extension != "json") {
+        return read_wanted(path, device, &wanted);
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut state = StateDict::new();
+    for (file, names) in files(path, &wanted)? {
+        let file = folder.join(file);
+        state.extend(read_wanted(&file, device, &|name| names.contains(name))?);
+        if let Some(name) = names.iter().find(|name| !state.contains_key(*name)) {
+            return Err(Error::format(
+                file.display().to_string(),
+                format!("{name} is missing, which the index has here"),
+            ));
+        }
+    }
+    Ok(state)
+}
+
+/// A folder's only file of weights, or else its index.
+fn weights_of(folder: &Path) -> Result<PathBuf> {
+    let candidates = [SINGLE, INDEX].map(|name| folder.join(name));
+    candidates.into_iter().find(|path| path.exists()).ok_or_else(|| {
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, format!("it has neither {SINGLE} nor {INDEX}"));
+        Error::io(folder, "reading", missing)
+    })
+}
+
+/// The files of an index that have wanted tensors, with the names of these.
+fn files(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io(path, "reading", e))?;
+    let invalid = |why: String| Error::format(path.display().to_string(), why);
+    let index: Index = serde_json::from_slice(&bytes).map_err(|e| invalid(format!("not an index of weights: {e}")))?;
+    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, file) in index.weight_map.into_iter().filter(|(name, _)| wanted(name)) {
+        let mut parts = Path::new(&file).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+            return Err(invalid(format!("{name} is in {file}, expected a file of this folder")));
+        }
+        files.entry(file).or_default().insert(name);
+    }
+    Ok(files)
+}
