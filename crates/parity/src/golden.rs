@@ -17,7 +17,7 @@ macro_rules! families {
 
 families! {
     "activation" "attention" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing"
-    "loss" "matmul" "normalization" "optimizer" "pooling" "recurrent" "reduction" "resampling" "scalars" "sequence" "shapes" "table28"
+    "loss" "matmul" "normalization" "optimizer" "pooling" "recurrent" "reduction" "resampling" "scalars" "sequence" "shapes" "sparse" "table28"
     "unary" "utility"
 }
 

@@ -22,6 +22,7 @@ mod recurrent;
 mod reduction;
 mod resampling;
 mod sequence;
+mod sparse;
 mod unary;
 mod view;
 
@@ -53,6 +54,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("copy", copy::ops()),
         ("indexing", indexing::ops()),
         ("graph", graph::ops()),
+        ("sparse", sparse::ops()),
         ("matrix", matrix::ops()),
         ("convolution", convolution::ops()),
         ("loss", loss::ops()),
