@@ -72,6 +72,12 @@ impl Tensor {
         }
         reduce_terms(op, graph, self, messages.edge_weight, attribute, messages.reduce)
     }
+
+    /// Reduces messages of edges `[E, F]` or `[E, H, F]`, in the order of edges, to the targets of a graph: `[targets, ..]`, 0 for a
+    /// target without edges. Float dtypes. Errors: `Shape`, `Dtype`, `Device`.
+    pub fn aggregate(&self, graph: &Csr, reduce: IndexReduce) -> Result<Tensor> {
+        reduce_terms("aggregate", graph.to_rows()?, self, None, None, reduce)
+    }
 }
 
 /// Messages of a network, in the accumulation dtype.
