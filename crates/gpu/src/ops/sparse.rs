@@ -38,7 +38,8 @@ impl FusedLaunch for SparseReduce {
         if self.terms.reduce == IndexReduce::Max {
             let kept = call.outputs.get(2);
             pointers.extend([outputs[1], outputs[kept.map_or(0, |_| 2)]]);
-            variant = rows.with_best(variant, kept.unwrap_or(&call.outputs[0]).dtype).flag("KEEPS_BEST", kept.is_some());
+            variant =
+                rows.with_best(variant, kept.unwrap_or(&call.outputs[0]).dtype).flag("KEEPS_BEST", kept.is_some());
         }
         let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(call.outputs[0].layout.shape()[0]));
         let teams = rows.threads / rows.team;
@@ -157,7 +158,11 @@ fn messages(device: &Device, dtype: DType, heads: usize) -> Result<()> {
     let graph = Csr::from_entries(&ends, &ends, [nodes, nodes])?;
     let leaf = |dims: &[usize]| zeros(device, dtype, dims)?.leaf();
     let shape = |n: usize, rest: &[usize]| [&[n], rest].concat();
-    let (x, rest) = if heads > 1 { (shape(nodes, &[heads, features]), vec![heads, features]) } else { (vec![nodes, features], vec![features]) };
+    let (x, rest) = if heads > 1 {
+        (shape(nodes, &[heads, features]), vec![heads, features])
+    } else {
+        (vec![nodes, features], vec![features])
+    };
     for reduce in [IndexReduce::Sum, IndexReduce::Mean, IndexReduce::Max] {
         for (is_weighted, is_added) in [(false, false), (true, true)] {
             let weight = leaf(&shape(edges, &rest[..rest.len() - 1]))?;

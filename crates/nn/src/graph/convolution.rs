@@ -1,9 +1,9 @@
 //! Convolutions of graphs: sums, means and maxima of neighbours, and dense layers.
 
 use super::Graph;
-use crate::{Forward, Init, Linear, Module, Visitor};
+use crate::{Forward, Gain, Init, Linear, Module, Visitor};
 use isograd_core::ops::{IndexReduce, Messages};
-use isograd_core::{Result, Tensor};
+use isograd_core::{DType, Result, Tensor};
 
 /// The options of a [`GcnConv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct GcnConv {
 impl GcnConv {
     /// The weight is uniform with Glorot's variance, the bias 0.
     pub fn new(input: usize, output: usize, options: GcnOptions, init: &Init) -> Result<GcnConv> {
-        let lin = Linear { weight: init.xavier_uniform((output, input), crate::init::Gain::Linear)?, bias: None };
+        let lin = Linear { weight: init.xavier_uniform((output, input), Gain::Linear)?, bias: None };
         Ok(GcnConv { lin, bias: options.bias.then(|| init.zeros(output)).transpose()?, options })
     }
 
@@ -49,6 +49,9 @@ impl GcnConv {
             if self.options.add_self_loops {
                 let looped = graph.with_self_loops()?;
                 (graph, edge_weight) = (&looped.graph, edge_weight.map(|w| looped.weights(&w)).transpose()?);
+            }
+            if edge_weight.is_none() && x.dtype() == DType::F64 {
+                edge_weight = Some(Tensor::ones(graph.edges(), DType::F64, x.device())?);
             }
             edge_weight = Some(graph.symmetric_norm(edge_weight.as_ref())?);
         }
@@ -121,7 +124,11 @@ impl SageConv {
             y = y.add(&lin_r.forward(x)?)?;
         }
         // The least norm is that of PyTorch's `normalize`.
-        if self.options.normalize { y.div(&y.square()?.sum_keepdim(-1)?.sqrt()?.clamp(Some(1e-12.into()), None)?) } else { Ok(y) }
+        if self.options.normalize {
+            y.div(&y.square()?.sum_keepdim(-1)?.sqrt()?.clamp(Some(1e-12.into()), None)?)
+        } else {
+            Ok(y)
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::Graph;
 use super::convolution::with_bias;
-use crate::init::Gain;
-use crate::{Forward, Init, Linear, Mode, Module, Visitor};
+use crate::{Forward, Gain, Init, Linear, Mode, Module, Visitor};
 use isograd_core::ops::Messages;
 use isograd_core::{Error, Result, Rng, Tensor};
 
@@ -104,7 +103,8 @@ impl GatConv {
     /// `Device`; `Value` for attributes without `edge_dim`, or none with it.
     pub fn forward(&self, x: &Tensor, graph: &Graph, edge_attr: Option<&Tensor>) -> Result<Tensor> {
         if edge_attr.is_some() != self.of_edges.is_some() {
-            let message = format!("edge_dim is {}, attributes are {:?}", self.options.edge_dim, edge_attr.map(Tensor::shape));
+            let message =
+                format!("edge_dim is {}, attributes are {:?}", self.options.edge_dim, edge_attr.map(Tensor::shape));
             return Err(Error::value("gat_conv", message));
         }
         let (mut graph, mut edge_attr) = (graph, edge_attr.cloned());

@@ -128,7 +128,8 @@ impl Graph {
     pub fn batch_index(&self) -> Result<&Tensor> {
         kept(&self.0.batch, || {
             let counts = self.offsets().windows(2).map(|ends| ends[1] - ends[0]);
-            let all: Vec<i64> = counts.enumerate().flat_map(|(graph, n)| std::iter::repeat_n(graph as i64, n)).collect();
+            let all: Vec<i64> =
+                counts.enumerate().flat_map(|(graph, n)| std::iter::repeat_n(graph as i64, n)).collect();
             Tensor::from_vec(all, self.nodes(), self.device())
         })
     }

@@ -16,13 +16,13 @@ fn sparse_mm(c: &Invocation<'_>) -> Result<Tensor> {
     c.input("x")?.sparse_mm(&pattern, c.optional("val"))
 }
 
-/// A matrix of as many entries as the shape has rows, in lists of random lengths.
+/// A matrix of as many entries as the shape has rows, in lists of random lengths; in a timed case, of as many rows.
 fn matrix(g: &mut Gen) -> Case {
     g.at_least_rank(2);
-    let (entries, features) = (g.shape[0], g.shape[g.shape.len() - 1]);
-    let (rows, columns) = match g.timed() {
-        Some(_) => (entries / 16 + 1, entries / 16 + 1),
-        None => (g.side(), 1 + g.side()),
+    let (count, features) = (g.shape[0], g.shape[g.shape.len() - 1]);
+    let (entries, rows, columns) = match g.timed() {
+        Some(_) => (4 * count, count, count),
+        None => (count, g.side(), 1 + g.side()),
     };
     // Without rows there are no entries.
     let entries = if rows == 0 { 0 } else { entries };
@@ -68,12 +68,11 @@ fn message_passing(c: &Invocation<'_>) -> Result<Tensor> {
     x.message_passing(&graph, Messages { message, edge_weight, reduce })
 }
 
-/// A graph of as many edges as the shape has rows.
+/// A graph of as many edges as the shape has rows; in a timed case, of as many nodes.
 fn messages(g: &mut Gen) -> Case {
     g.at_least_rank(2);
-    let (edges, features) = (g.shape[0], g.shape[g.shape.len() - 1]);
-    let is_timed = g.timed().is_some();
-    let sources = if is_timed { edges / 16 + 1 } else { 1 + g.side() };
+    let (count, features, is_timed) = (g.shape[0], g.shape[g.shape.len() - 1], g.timed().is_some());
+    let (edges, sources) = if is_timed { (4 * count, count) } else { (count, 1 + g.side()) };
     let targets = if is_timed || g.coin() { sources } else { 1 + g.side() };
     let message = if is_timed { "mul_w" } else { g.pick(&["copy", "mul_w", "add_e", "mlp"]) };
     let reduce = if is_timed { "sum" } else { g.pick(&["sum", "mean", "max"]) };
@@ -122,16 +121,15 @@ pub(super) fn ops() -> Vec<Op> {
             .companion(absolute)
             .kernels(&["sparse_mm_forward"])
             .also(&["csr", "scatter_sum", "index_select"])
-            .collects()
             .fused()
             // The pattern is checked once; the gradient of x sorts its entries by column.
             .launches(12, 20)
             .bench(products()),
         Op::new("message_passing", |c| one(message_passing(c)), messages)
-            .class(Class::Stages)
+            .class(Class::Product)
+            .companion(absolute)
             .kernels(&["message_passing_forward"])
             .also(&["csr", "linear", "add", "select", "index_select", "scatter_sum", "scatter_mean", "scatter_max"])
-            .collects()
             .fused()
             .launches(40, 40)
             .bench(passes()),

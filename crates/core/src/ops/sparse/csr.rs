@@ -47,7 +47,8 @@ impl Csr {
         check_index(op, col)?;
         check_device(op, &[row_ptr, col])?;
         if row_ptr.rank() != 1 || row_ptr.numel() == 0 || col.rank() != 1 {
-            let message = format!("row_ptr is {}, col {}, expected [rows + 1] and [entries]", row_ptr.shape(), col.shape());
+            let message =
+                format!("row_ptr is {}, col {}, expected [rows + 1] and [entries]", row_ptr.shape(), col.shape());
             return Err(Error::shape(op, message));
         }
         let (rows, entries) = (row_ptr.numel() - 1, col.numel());
@@ -80,13 +81,7 @@ impl Csr {
         Ok(Csr::of(rows, columns, own(column, dtype)?, own(row, dtype)?.into(), OnceLock::new()))
     }
 
-    fn of(
-        rows: usize,
-        columns: usize,
-        column: Tensor,
-        row: OnceLock<Tensor>,
-        by_row: OnceLock<EntryLists>,
-    ) -> Csr {
+    fn of(rows: usize, columns: usize, column: Tensor, row: OnceLock<Tensor>, by_row: OnceLock<EntryLists>) -> Csr {
         let (by_column, to_rows) = (OnceLock::new(), OnceLock::new());
         Csr(Arc::new(Inner { rows, columns, column, row, by_row, by_column, to_rows }))
     }
@@ -166,9 +161,7 @@ impl Csr {
             let lists = EntryLists { starts: by_row.starts.clone(), others, entries: by_row.entries.clone() };
             let pattern = Csr::of(self.rows(), entries, column, self.row_index()?.clone().into(), lists.into());
             let starts = Tensor::arange(entries + 1, self.device())?.cast(dtype)?;
-            kept(&pattern.0.by_column, || {
-                Ok(EntryLists { starts, others: self.row_index()?.clone(), entries: None })
-            })?;
+            kept(&pattern.0.by_column, || Ok(EntryLists { starts, others: self.row_index()?.clone(), entries: None }))?;
             Ok(pattern)
         })
     }
@@ -226,7 +219,9 @@ fn check_rows(row_ptr: &Tensor, entries: usize) -> Result<()> {
             let at = (0..rows).find(|&i| all[i + 1] < all[i]).unwrap_or(0);
             wrong(format!("row_ptr decreases from {} to {} at row {at}", all[at], all[at + 1]))
         }
-        [0, end, _] => wrong(format!("row_ptr ends with {}, expected {entries}, the length of col", end + entries as i64)),
+        [0, end, _] => {
+            wrong(format!("row_ptr ends with {}, expected {entries}, the length of col", end + entries as i64))
+        }
         _ => wrong(format!("row_ptr begins with {}, expected 0", found[0])),
     }
 }
@@ -243,7 +238,8 @@ fn lists(own: &Tensor, others: &Tensor, count: usize) -> Result<EntryLists> {
     let order = own.argsort(0, Order::Ascending)?;
     let ones = Tensor::ones(entries, DType::I64, device)?;
     let after = own.cast(DType::I64)?.add_scalar(1)?;
-    let starts = Tensor::zeros(count + 1, DType::I64, device)?.index_add(0, &after, &ones, 1)?.cumsum(0)?.cast(dtype)?;
+    let starts =
+        Tensor::zeros(count + 1, DType::I64, device)?.index_add(0, &after, &ones, 1)?.cumsum(0)?.cast(dtype)?;
     let others = others.index_select(0, &order)?;
     Ok(EntryLists { starts: starts.contiguous()?, others, entries: Some(order.cast(dtype)?.contiguous()?) })
 }

@@ -135,8 +135,11 @@ impl Operands {
         let empty = |dtype: DType| Tensor::allocate(self.op, &shape, dtype, x.device());
         let y = empty(x.dtype())?;
         let kernel = SparseReduce { terms: self.terms, is_permuted: lists.entries.is_some(), is_divided: false };
-        let operands: Vec<&Tensor> =
-            [&lists.starts, &lists.others, x].into_iter().chain(&lists.entries).chain(inputs[1..].iter().copied()).collect();
+        let operands: Vec<&Tensor> = [&lists.starts, &lists.others, x]
+            .into_iter()
+            .chain(&lists.entries)
+            .chain(inputs[1..].iter().copied())
+            .collect();
         if self.terms.reduce != IndexReduce::Max {
             run_fused(self.op, &kernel, &operands, &[&y])?;
             return Ok((y, None));
@@ -166,7 +169,9 @@ impl Operands {
         }
         let mut found = Gradients::default();
         found.push(dx);
-        for (_, is_wanted) in [(has_weight, wants_weight), (has_attribute, wants_attribute)].into_iter().filter(|of| of.0) {
+        for (_, is_wanted) in
+            [(has_weight, wants_weight), (has_attribute, wants_attribute)].into_iter().filter(|of| of.0)
+        {
             found.push(if is_wanted { Gradient::from(of_entries.next()) } else { Gradient::NONE });
         }
         Ok(found)
