@@ -28,7 +28,7 @@
 
 #define BATCH 4
 // Entries of a partial sum. Sums of sums lose less to rounding.
-#define PART 1024
+#define PART 128
 
 #ifdef PERMUTED
 #define ENTRY(k) ((idx)entries[k])
