@@ -40,7 +40,12 @@ def message_passing(
     if reduce == "sum":
         return out.index_add(0, target, m)
     at = target.reshape(-1, *[1] * (m.dim() - 1)).expand(m.shape)
-    return out.scatter_reduce(0, at, m, {"mean": "mean", "max": "amax"}[reduce], include_self=False)
+    if reduce == "mean":
+        return out.scatter_reduce(0, at, m, "mean", include_self=False)
+    # NaN, because an initial value that equals the maximum would share its gradient.
+    largest = torch.full_like(out, NAN).scatter_reduce(0, at, m, "amax", include_self=False)
+    is_target = torch.bincount(target, minlength=len(out)).reshape(-1, *[1] * (m.dim() - 1)) > 0
+    return torch.where(is_target, largest, 0)
 
 
 OPS |= {
