@@ -46,6 +46,8 @@ mod pages {
     mod matmul {}
     #[doc = include_str!("../../docs/src/attention.md")]
     mod attention {}
+    #[doc = include_str!("../../docs/src/graphs.md")]
+    mod graphs {}
     #[doc = include_str!("../../docs/src/speed.md")]
     mod speed {}
     #[doc = include_str!("../../docs/src/parity.md")]

@@ -7,6 +7,9 @@
 #[path = "../../crates/isograd/examples/characters.rs"]
 mod characters;
 #[allow(dead_code)]
+#[path = "../../crates/isograd/examples/karate.rs"]
+mod karate;
+#[allow(dead_code)]
 #[path = "../../crates/isograd/examples/own_dataset.rs"]
 mod own_dataset;
 #[allow(dead_code)]
@@ -60,6 +63,8 @@ fn main() {
                 let accuracy = shapes::train(d, 4)?;
                 Ok(expect(accuracy > 0.9, format!("accuracy {accuracy}")))
             }),
+            check("a_gcn_finds_the_clubs_of_the_karate_club", |d| finds_the_clubs(d, karate::Network::Gcn)),
+            check("a_gat_finds_the_clubs_of_the_karate_club", |d| finds_the_clubs(d, karate::Network::Gat)),
         ];
         trials
     });
@@ -67,6 +72,11 @@ fn main() {
 
 fn expect(holds: bool, found: String) -> Outcome {
     if holds { Ok(()) } else { Err(found) }
+}
+
+fn finds_the_clubs(device: &Device, network: karate::Network) -> Result<Outcome> {
+    let wrong = karate::train(device, network, 100)?;
+    Ok(expect(wrong <= 1, format!("{wrong} members are in the wrong club")))
 }
 
 /// Points and a smooth function of them, with noise that is new in each epoch.

@@ -34,7 +34,7 @@ pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm
 pub use conv::*;
 pub use file::{Contents, Metadata, load, load_checked, save};
 pub use gated::SwiGlu;
-pub use graph::DiffusionConv;
+pub use graph::*;
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;

@@ -30,6 +30,7 @@ mod scatter;
 mod segment;
 mod softmax;
 mod sort;
+mod sparse;
 mod total;
 mod window;
 

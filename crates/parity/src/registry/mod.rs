@@ -24,6 +24,7 @@ mod recurrent;
 mod reduction;
 mod resampling;
 mod sequence;
+mod sparse;
 mod unary;
 mod view;
 
@@ -56,6 +57,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("copy", copy::ops()),
         ("indexing", indexing::ops()),
         ("graph", graph::ops()),
+        ("sparse", sparse::ops()),
         ("matrix", matrix::ops()),
         ("mesh", mesh::ops()),
         ("convolution", convolution::ops()),

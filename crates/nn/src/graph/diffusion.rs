@@ -1,4 +1,4 @@
-//! Layers for graphs and surfaces.
+//! Diffusion on surfaces and graphs.
 
 use crate::layers::bound;
 use crate::{Init, Module, Visitor};

@@ -1,0 +1,222 @@
+//! Sparse matrices and graphs: products, and messages along edges.
+
+mod csr;
+pub mod kernels;
+mod messages;
+
+pub use csr::{Csr, EntryLists};
+pub use messages::{Message, MessageMlp, Messages};
+
+use self::kernels::{SparseEntryBackward, SparseMaxBackward, SparseReduce, Terms, reduced, terms_of};
+use super::graph::IndexReduce;
+use crate::fused::{has_kernel, record_fused, run_fused};
+use crate::tape::{Backward, Gradient, Gradients, Saved};
+use crate::tensor::{check_float, check_same, describe};
+use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast, no_autocast};
+
+impl Tensor {
+    /// The product of a sparse matrix `[M, K]` and this matrix: `y[i] = sum of val[e] x[column of e]` over the entries e of row i. For x
+    /// `[K, F]` and the values `val` `[E]`, which are 1 by default, y is `[M, F]`; for x `[K, H, F]` and values `[E, H]` it is `[M, H, F]`.
+    /// A row without entries is 0, and only entries are multiplied: NaN in other rows of x does not matter. Float dtypes; sums are in
+    /// the accumulation dtype, in the order of entries. Errors: `Shape`, `Dtype`, `Device`.
+    pub fn sparse_mm(&self, pattern: &Csr, val: Option<&Tensor>) -> Result<Tensor> {
+        let op = "sparse_mm";
+        if let Some(([x], val)) = autocast::low([self], val)? {
+            return no_autocast(|| x.sparse_mm(pattern, val.as_ref()));
+        }
+        reduce_terms(op, pattern, self, val, None, IndexReduce::Sum)
+    }
+}
+
+/// The operands of one call.
+#[derive(Clone)]
+struct Operands {
+    op: &'static str,
+    pattern: Csr,
+    terms: Terms,
+}
+
+/// Reduces the terms `weight (x + attribute)` of entries to rows. `x` is `[K, F]` or `[K, H, F]`, the weight `[E]` or `[E, H]`, the
+/// attribute `[E, F]` or `[E, H, F]`.
+fn reduce_terms(
+    op: &'static str,
+    pattern: &Csr,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    attribute: Option<&Tensor>,
+    reduce: IndexReduce,
+) -> Result<Tensor> {
+    check(op, pattern, x, weight, attribute)?;
+    let mut dims = Dims::from_slice(x.dims());
+    dims[0] = pattern.rows();
+    let heads = if x.rank() == 3 { x.dims()[1] } else { 1 };
+    let whole = |t: &Tensor| t.reshape((t.dims()[0], heads, x.dims()[x.rank() - 1]));
+    let (x, attribute) = (whole(x)?, attribute.map(whole).transpose()?);
+    let weight = weight.map(|w| w.reshape((pattern.entries(), heads))).transpose()?;
+    let terms = Terms { reduce, has_weight: weight.is_some(), has_attribute: attribute.is_some() };
+    let call = Operands { op, pattern: pattern.clone(), terms };
+    let y = call.run(&x, weight.as_ref(), attribute.as_ref())?;
+    y.reshape(Shape::from(dims))
+}
+
+fn check(
+    op: &'static str,
+    pattern: &Csr,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    attribute: Option<&Tensor>,
+) -> Result<()> {
+    let operands: Vec<&Tensor> = [x].into_iter().chain(weight).chain(attribute).collect();
+    check_float(op, x)?;
+    check_same(op, &operands)?;
+    if x.device() != pattern.device() {
+        return Err(Error::device(op, format!("{pattern:?} and {} are on two devices", describe(&operands))));
+    }
+    let mut of_entries = Dims::from_slice(x.dims());
+    let fits = matches!(x.rank(), 2 | 3) && x.dims()[0] == pattern.columns() && {
+        of_entries[0] = pattern.entries();
+        weight.is_none_or(|w| w.dims() == &of_entries[..x.rank() - 1])
+            && attribute.is_none_or(|a| a.dims() == &of_entries[..])
+    };
+    if fits {
+        return Ok(());
+    }
+    let expected = "expected x [columns, F] or [columns, H, F], weights [entries] or [entries, H], and attributes [entries, ..] like x";
+    Err(Error::shape(op, format!("{pattern:?} and {}: {expected}", describe(&operands))))
+}
+
+impl Operands {
+    fn run(&self, x: &Tensor, weight: Option<&Tensor>, attribute: Option<&Tensor>) -> Result<Tensor> {
+        let inputs: Vec<&Tensor> = [x].into_iter().chain(weight).chain(attribute).collect();
+        if !has_kernel::<SparseReduce>(x) || self.pattern.entries() == 0 || self.pattern.rows() == 0 {
+            let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
+            return self.composite(&inputs);
+        }
+        let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::contiguous).collect::<Result<_>>()?;
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        let (y, largest) = self.forward(&inputs)?;
+        let (composite, backward) = (self.clone(), self.clone());
+        // The gradient of a maximum compares terms with the result.
+        let result = largest.is_some().then(|| Saved::output(&y));
+        record_fused(
+            self.op,
+            &inputs,
+            y,
+            move |x| composite.composite(x),
+            move |t, x| {
+                result.as_ref().map(|y| t.get(y)).transpose()?;
+                backward.backward(t, x, largest.as_ref())
+            },
+        )
+    }
+
+    /// The weight and the attribute among the inputs x, weight, attribute.
+    fn split<'a>(&self, inputs: &'a [Tensor]) -> (Option<&'a Tensor>, Option<&'a Tensor>) {
+        let mut rest = inputs[1..].iter();
+        let weight = if self.terms.has_weight { rest.next() } else { None };
+        (weight, if self.terms.has_attribute { rest.next() } else { None })
+    }
+
+    /// The specification, in the accumulation dtype.
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let (x, (weight, attribute)) = (&inputs[0], self.split(inputs));
+        let wide = |t: &Tensor| t.cast(x.dtype().acc());
+        let (weight, attribute) = (weight.map(wide).transpose()?, attribute.map(wide).transpose()?);
+        let of_entries = wide(x)?.index_select(0, self.pattern.column_index())?;
+        let terms = terms_of(&of_entries, weight.as_ref(), attribute.as_ref())?;
+        let y = reduced(&terms, self.pattern.row_index()?, self.pattern.rows(), self.terms.reduce);
+        y.map_err(|e| e.of(self.op))?.cast(x.dtype())
+    }
+
+    /// The result, and for a maximum the maxima as compared, and the number of terms that have each.
+    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Option<[Tensor; 2]>)> {
+        let (x, lists) = (inputs[0], self.pattern.by_row()?);
+        let shape = Shape::from((self.pattern.rows(), x.dims()[1], x.dims()[2]));
+        let empty = |dtype: DType| Tensor::allocate(self.op, &shape, dtype, x.device());
+        let y = empty(x.dtype())?;
+        let kernel = SparseReduce { terms: self.terms, is_permuted: lists.entries.is_some(), is_divided: false };
+        let operands: Vec<&Tensor> = [&lists.starts, &lists.others, x]
+            .into_iter()
+            .chain(&lists.entries)
+            .chain(inputs[1..].iter().copied())
+            .collect();
+        if self.terms.reduce != IndexReduce::Max {
+            run_fused(self.op, &kernel, &operands, &[&y])?;
+            return Ok((y, None));
+        }
+        let ties = empty(DType::I32)?;
+        let acc = x.dtype().acc();
+        if acc == x.dtype() || inputs.len() == 1 {
+            // The results are the maxima as they were compared.
+            run_fused(self.op, &kernel, &operands, &[&y, &ties])?;
+            let best = y.detach();
+            return Ok((y, Some([best, ties])));
+        }
+        let best = empty(acc)?;
+        run_fused(self.op, &kernel, &operands, &[&y, &ties, &best])?;
+        Ok((y, Some([best, ties])))
+    }
+
+    fn backward(&self, t: &Backward<'_>, inputs: &[Tensor], largest: Option<&[Tensor; 2]>) -> Result<Gradients> {
+        let dy = t.dy().contiguous()?;
+        let dx = t.want(0, || self.input_gradient(inputs, &dy, largest))?;
+        let Terms { has_weight, has_attribute, .. } = self.terms;
+        let wants_weight = has_weight && t.needs(1);
+        let wants_attribute = has_attribute && t.needs(inputs.len() - 1);
+        let mut of_entries = Vec::new().into_iter();
+        if wants_weight || wants_attribute {
+            of_entries = self.entry_gradients(inputs, &dy, largest, [wants_weight, wants_attribute])?.into_iter();
+        }
+        let mut found = Gradients::default();
+        found.push(dx);
+        for (_, is_wanted) in
+            [(has_weight, wants_weight), (has_attribute, wants_attribute)].into_iter().filter(|of| of.0)
+        {
+            found.push(if is_wanted { Gradient::from(of_entries.next()) } else { Gradient::NONE });
+        }
+        Ok(found)
+    }
+
+    fn input_gradient(&self, inputs: &[Tensor], dy: &Tensor, largest: Option<&[Tensor; 2]>) -> Result<Tensor> {
+        let (x, (weight, attribute), lists) = (&inputs[0], self.split(inputs), self.pattern.by_column()?);
+        let dx = Tensor::allocate(self.op, x.shape(), x.dtype(), x.device())?;
+        let is_permuted = lists.entries.is_some();
+        let of = |x| [&lists.starts, &lists.others, x].into_iter().chain(&lists.entries).chain(weight);
+        if let Some([best, ties]) = largest {
+            let operands: Vec<&Tensor> = of(x).chain(attribute).chain([dy, best, ties]).collect();
+            run_fused(self.op, &SparseMaxBackward { terms: self.terms, is_permuted }, &operands, &[&dx])?;
+            return Ok(dx);
+        }
+        let is_divided = self.terms.reduce == IndexReduce::Mean;
+        let terms = Terms { reduce: IndexReduce::Sum, has_attribute: false, ..self.terms };
+        let starts = if is_divided { Some(&self.pattern.by_row()?.starts) } else { None };
+        let operands: Vec<&Tensor> = of(dy).chain(starts).collect();
+        run_fused(self.op, &SparseReduce { terms, is_permuted, is_divided }, &operands, &[&dx])?;
+        Ok(dx)
+    }
+
+    /// The gradients of the weight and of the attribute, where wanted.
+    fn entry_gradients(
+        &self,
+        inputs: &[Tensor],
+        dy: &Tensor,
+        largest: Option<&[Tensor; 2]>,
+        [wants_weight, wants_attribute]: [bool; 2],
+    ) -> Result<Vec<Tensor>> {
+        let ((weight, attribute), row) = (self.split(inputs), self.pattern.row_index()?);
+        let like = |t: &Tensor| Tensor::allocate(self.op, t.shape(), t.dtype(), t.device());
+        let wanted = weight.filter(|_| wants_weight).into_iter().chain(attribute.filter(|_| wants_attribute));
+        let outputs: Vec<Tensor> = wanted.map(like).collect::<Result<_>>()?;
+        let starts = if self.terms.reduce == IndexReduce::Mean { Some(&self.pattern.by_row()?.starts) } else { None };
+        let operands: Vec<&Tensor> = [row, self.pattern.column_index(), &inputs[0]]
+            .into_iter()
+            .chain(&inputs[1..])
+            .chain([dy])
+            .chain(starts)
+            .chain(largest.into_iter().flatten())
+            .collect();
+        let kernel = SparseEntryBackward { terms: self.terms, wants_weight, wants_attribute };
+        run_fused(self.op, &kernel, &operands, &outputs.iter().collect::<Vec<_>>())?;
+        Ok(outputs)
+    }
+}

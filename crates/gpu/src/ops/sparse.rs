@@ -1,0 +1,187 @@
+//! Reductions over the entries of sparse matrices and the edges of graphs, and their gradients: a launch each.
+
+use crate::driver::Address;
+use crate::launch::arguments::Arguments;
+use crate::launch::device::Gpu;
+use crate::launch::grid::{group_size, groups};
+use crate::launch::operands::{addresses, optional};
+use crate::launch::words::{divider, vector_of};
+use crate::ops::family::{Example, Family, FusedLaunch, Launcher, zeros};
+use crate::ops::index::is_wide;
+use crate::program::source::Variant;
+use isograd_core::ops::sparse::kernels::{SparseEntryBackward, SparseMaxBackward, SparseReduce, Terms};
+use isograd_core::ops::{Csr, IndexReduce, Message, Messages};
+use isograd_core::{Call, DType, Device, Operand, Result, Tensor};
+
+pub const FAMILY: Family = Family {
+    launchers: &[
+        Launcher::of::<SparseReduce>(),
+        Launcher::of::<SparseMaxBackward>(),
+        Launcher::of::<SparseEntryBackward>(),
+    ],
+    examples: EXAMPLES,
+};
+
+/// Threads of an entry whose terms are summed, at most: they exchange registers.
+const MOST_OF_ENTRY: usize = 32;
+
+impl FusedLaunch for SparseReduce {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+        let Terms { has_weight, has_attribute, .. } = self.terms;
+        let given = [self.is_permuted, has_weight, has_attribute, self.is_divided];
+        let rest = optional(&inputs[3..], given, inputs[2]);
+        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], outputs[0]], false);
+        let mut pointers = [&inputs[..3], &rest[..], &outputs[..1]].concat();
+        let mut variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
+        variant = variant.flag("DIVIDED", self.is_divided);
+        if self.terms.reduce == IndexReduce::Max {
+            let kept = call.outputs.get(2);
+            pointers.extend([outputs[1], outputs[kept.map_or(0, |_| 2)]]);
+            variant =
+                rows.with_best(variant, kept.unwrap_or(&call.outputs[0]).dtype).flag("KEEPS_BEST", kept.is_some());
+        }
+        let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(call.outputs[0].layout.shape()[0]));
+        let teams = rows.threads / rows.team;
+        let count = call.outputs[0].layout.shape()[0];
+        gpu.launch(variant, "sparse_reduce", groups(count.div_ceil(teams), rows.threads), &arguments)
+    }
+}
+
+impl FusedLaunch for SparseMaxBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+        let (others, last) = inputs[3..].split_at(inputs.len() - 6);
+        let given = [self.is_permuted, self.terms.has_weight, self.terms.has_attribute];
+        let rest = optional(others, given, inputs[2]);
+        let rows = Rows::new(gpu, call, &[inputs[2], rest[2], last[0], outputs[0]], false);
+        let variant = rows.variant(self.terms, call.inputs).flag("PERMUTED", self.is_permuted);
+        let variant = rows.with_best(variant, call.inputs[inputs.len() - 2].dtype);
+        let columns = call.outputs[0].layout.shape()[0];
+        let pointers = [&inputs[..3], &rest[..], last, &outputs[..]].concat();
+        let arguments = Arguments::new().pointers(pointers).numbers(rows.numbers(columns));
+        let teams = rows.threads / rows.team;
+        gpu.launch(variant, "sparse_max_backward", groups(columns.div_ceil(teams), rows.threads), &arguments)
+    }
+}
+
+impl FusedLaunch for SparseEntryBackward {
+    fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
+        let (inputs, outputs) = (addresses(call.inputs)?, addresses(call.outputs)?);
+        let Terms { reduce, has_weight, has_attribute } = self.terms;
+        let given = [has_weight, has_attribute, true, reduce == IndexReduce::Mean];
+        let (is_max, x) = (reduce == IndexReduce::Max, inputs[2]);
+        let (present, largest) = inputs[3..].split_at(inputs.len() - 3 - if is_max { 2 } else { 0 });
+        let rest = optional(present, given, x);
+        let written = optional(&outputs, [self.wants_weight, self.wants_attribute], outputs[0]);
+        let attribute = if self.wants_attribute { written[1] } else { x };
+        let rows = Rows::new(gpu, call, &[x, rest[1], rest[2], attribute], true);
+        let variant = rows.variant(self.terms, call.inputs);
+        let variant = variant.flag("OF_WEIGHTS", self.wants_weight).flag("OF_ATTRIBUTES", self.wants_attribute);
+        let variant = if is_max { rows.with_best(variant, call.inputs[inputs.len() - 2].dtype) } else { variant };
+        let count = call.inputs[0].layout.shape()[0] * rows.heads;
+        let pointers = [&inputs[..3], &rest[..], largest, &written[..]].concat();
+        let numbers = [count, rows.heads, divider(rows.heads), rows.per_head];
+        let arguments = Arguments::new().pointers(pointers).numbers(numbers);
+        let teams = rows.threads / rows.team;
+        gpu.launch(variant, "sparse_entry_backward", groups(count.div_ceil(teams), rows.threads), &arguments)
+    }
+}
+
+/// The rows `[heads, F]` of the third input, in words, and the threads that share one.
+struct Rows {
+    dtype: DType,
+    heads: usize,
+    /// Elements of a word.
+    vector: usize,
+    /// Words of a head.
+    per_head: usize,
+    threads: usize,
+    team: usize,
+}
+
+impl Rows {
+    /// `places` are the addresses of operands that are read and written in words. `is_head`: a team takes one head.
+    fn new(gpu: &Gpu, call: &Call<'_>, places: &[Address], is_head: bool) -> Rows {
+        let x = &call.inputs[2];
+        let [heads, features] = [1, 2].map(|d| x.layout.shape()[d]);
+        let vector = vector_of(x.dtype, features, places);
+        let per_head = features / vector;
+        let threads = group_size(gpu.driver().limits());
+        let team = if is_head { team(per_head, threads.min(MOST_OF_ENTRY)) } else { team(heads * per_head, threads) };
+        Rows { dtype: x.dtype, heads, vector, per_head, threads, team }
+    }
+
+    fn variant(&self, terms: Terms, inputs: &[Operand<'_>]) -> Variant {
+        let operands: Vec<&Operand<'_>> = inputs.iter().collect();
+        Variant::new("sparse.c")
+            .define("THREADS", self.threads)
+            .define("TEAM", self.team)
+            .define("I", inputs[0].dtype)
+            .stored(self.dtype)
+            .words(self.vector, self.dtype.size())
+            .flag("WEIGHTED", terms.has_weight)
+            .flag("ATTRIBUTES", terms.has_attribute)
+            .flag("HEADS", self.heads > 1)
+            .flag("MEAN", terms.reduce == IndexReduce::Mean)
+            .flag("MAX", terms.reduce == IndexReduce::Max)
+            .flag("WIDE", is_wide(&operands))
+    }
+
+    /// Adds the dtype of the maxima, and the words of their counts.
+    fn with_best(&self, variant: Variant, best: DType) -> Variant {
+        variant
+            .define("BEST", best)
+            .in_pieces(["BEST_WORD", "BEST_WORDS"], self.vector * best.size())
+            .in_pieces(["COUNT_WORD", "COUNT_WORDS"], 4 * self.vector)
+    }
+
+    /// The number of rows, words of a row, heads, words of a head and their divider.
+    fn numbers(&self, rows: usize) -> [usize; 5] {
+        [rows, self.heads * self.per_head, self.heads, self.per_head, divider(self.per_head)]
+    }
+}
+
+/// The threads of a row of `width` words, a power of 2 up to `most`: as many as the row has words, or a part of them that leaves few
+/// threads without a word at the end of the row.
+fn team(width: usize, most: usize) -> usize {
+    let whole = width.next_power_of_two().min(most);
+    let halves = std::iter::successors(Some(whole), |t| (*t > 8).then_some(t / 2));
+    let is_filled = |t: &usize| 4 * width.div_ceil(*t) * t <= 5 * width;
+    halves.clone().find(is_filled).unwrap_or_else(|| halves.last().unwrap_or(1).min(whole))
+}
+
+/// Every reduction of messages, with gradients.
+fn messages(device: &Device, dtype: DType, heads: usize) -> Result<()> {
+    let (nodes, edges, features) = (1024, 4096, 64);
+    let ends = zeros(device, DType::I64, &[edges])?;
+    let graph = Csr::from_entries(&ends, &ends, [nodes, nodes])?;
+    let leaf = |dims: &[usize]| zeros(device, dtype, dims)?.leaf();
+    let shape = |n: usize, rest: &[usize]| [&[n], rest].concat();
+    let (x, rest) = if heads > 1 {
+        (shape(nodes, &[heads, features]), vec![heads, features])
+    } else {
+        (vec![nodes, features], vec![features])
+    };
+    for reduce in [IndexReduce::Sum, IndexReduce::Mean, IndexReduce::Max] {
+        for (is_weighted, is_added) in [(false, false), (true, true)] {
+            let weight = leaf(&shape(edges, &rest[..rest.len() - 1]))?;
+            let attribute = leaf(&shape(edges, &rest))?;
+            let message = if is_added { Message::Add(&attribute) } else { Message::Copy };
+            let edge_weight = if is_weighted { Some(&weight) } else { None };
+            leaf(&x)?.message_passing(&graph, Messages { message, edge_weight, reduce })?.sum(..)?.backward()?;
+        }
+    }
+    Ok(())
+}
+
+/// A product with a sparse matrix, and its gradients.
+fn product(device: &Device, dtype: DType) -> Result<()> {
+    let (pointers, columns) = (Tensor::arange(1025, device)?, zeros(device, DType::I64, &[1024])?);
+    let pattern = Csr::new(&pointers, &columns, 512)?;
+    let val = zeros(device, dtype, &[1024])?.leaf()?;
+    zeros(device, dtype, &[512, 128])?.leaf()?.sparse_mm(&pattern, Some(&val))?.sum(..)?.backward()
+}
+
+/// Calls that together launch every kernel of the family.
+const EXAMPLES: &[Example] = &[product, |d, t| messages(d, t, 1), |d, t| messages(d, t, 4)];

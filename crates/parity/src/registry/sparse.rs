@@ -1,0 +1,192 @@
+//! Sparse matrices, and messages along the edges of graphs.
+
+use super::common::{absolute, one};
+use super::{Class, Invocation, Op};
+use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
+use crate::case::{Case, Domain, Gen};
+use isograd_core::ops::{Csr, IndexReduce, Message, MessageMlp, Messages};
+use isograd_core::{Error, Result, Tensor};
+use serde_json::json;
+
+const REDUCTIONS: [(&str, IndexReduce); 3] =
+    [("sum", IndexReduce::Sum), ("mean", IndexReduce::Mean), ("max", IndexReduce::Max)];
+
+fn sparse_mm(c: &Invocation<'_>) -> Result<Tensor> {
+    let pattern = Csr::new(c.input("row_ptr")?, c.input("col")?, c.size("columns")?)?;
+    c.input("x")?.sparse_mm(&pattern, c.optional("val"))
+}
+
+/// A matrix of as many entries as the shape has rows, in lists of random lengths; in a timed case, of as many rows.
+fn matrix(g: &mut Gen) -> Case {
+    g.at_least_rank(2);
+    let (count, features) = (g.shape[0], g.shape[g.shape.len() - 1]);
+    let (entries, rows, columns) = match g.timed() {
+        Some(_) => (4 * count, count, count),
+        None => (count, g.side(), 1 + g.side()),
+    };
+    // Without rows there are no entries.
+    let entries = if rows == 0 { 0 } else { entries };
+    let mut ends: Vec<i64> = (1..rows.max(1)).map(|_| g.below(entries + 1) as i64).collect();
+    ends.sort_unstable();
+    let row_ptr = [0].into_iter().chain(ends).chain((rows > 0).then_some(entries as i64)).collect::<Vec<i64>>();
+    let row_ptr = Tensor::from_vec(row_ptr, rows + 1, g.device()).expect("as many values as the shape has");
+    let heads = if g.timed().is_none() && g.coin() { vec![2] } else { Vec::new() };
+    let shape = |first: usize, last: &[usize]| [&[first], &heads[..], last].concat();
+    let (x, val) = (shape(columns, &[features]), shape(entries, &[]));
+    let mut inputs =
+        vec![("row_ptr", row_ptr), ("col", g.indices(columns, &[entries])), ("x", g.tensor(Domain::Real, &x))];
+    if g.timed().is_some() || g.coin() {
+        inputs.push(("val", g.tensor(Domain::Real, &val)));
+    }
+    Case::new(json!({"columns": columns}), inputs)
+}
+
+fn message_passing(c: &Invocation<'_>) -> Result<Tensor> {
+    let (x, edges) = (c.input("x")?, c.input("edge_index")?);
+    if edges.rank() != 2 || edges.dims()[0] != 2 {
+        return Err(Error::shape("message_passing", format!("edge_index is {}, expected [2, E]", edges.shape())));
+    }
+    let sources = x.dims().first().copied().unwrap_or(0);
+    let targets = c.optional_of("nodes", Invocation::size)?.unwrap_or(sources);
+    let graph = Csr::from_entries(&edges.select(0, 1)?, &edges.select(0, 0)?, [targets, sources])?;
+    let edge_weight = c.optional("edge_weight");
+    let kind = c.choice_or_first("message", &["copy", "mul_w", "add_e", "mlp"].map(|name| (name, name)))?;
+    let message = match kind {
+        "add_e" => Message::Add(c.input("edge_attr")?),
+        "mlp" => Message::Mlp(MessageMlp {
+            x_dst: c.optional("x_dst"),
+            edge_attr: c.optional("edge_attr"),
+            w1: c.input("w1")?,
+            b1: c.optional("b1"),
+            w2: c.input("w2")?,
+            b2: c.optional("b2"),
+        }),
+        "mul_w" => c.input("edge_weight").map(|_| Message::Copy)?,
+        _ => Message::Copy,
+    };
+    let reduce = c.choice_or_first("reduce", &REDUCTIONS)?;
+    x.message_passing(&graph, Messages { message, edge_weight, reduce })
+}
+
+/// A graph of as many edges as the shape has rows; in a timed case, of as many nodes.
+fn messages(g: &mut Gen) -> Case {
+    g.at_least_rank(2);
+    let (count, features, is_timed) = (g.shape[0], g.shape[g.shape.len() - 1], g.timed().is_some());
+    let (edges, sources) = if is_timed { (4 * count, count) } else { (count, 1 + g.side()) };
+    let targets = if is_timed || g.coin() { sources } else { 1 + g.side() };
+    let message = if is_timed { "mul_w" } else { g.pick(&["copy", "mul_w", "add_e", "mlp"]) };
+    let reduce = if is_timed { "sum" } else { g.pick(&["sum", "mean", "max"]) };
+    let ends = [g.indices(sources, &[edges]), g.indices(targets, &[edges])];
+    let edge_index = Tensor::stack(&[&ends[0], &ends[1]], 0).expect("of one shape");
+    let heads = if !is_timed && message != "mlp" && g.coin() { vec![2] } else { Vec::new() };
+    let shape = |first: usize, last: &[usize]| [&[first], &heads[..], last].concat();
+    let mut inputs = vec![("x", g.tensor(Domain::Real, &shape(sources, &[features]))), ("edge_index", edge_index)];
+    if message == "mul_w" || (message != "copy" && g.coin()) {
+        inputs.push(("edge_weight", g.tensor(Domain::Real, &shape(edges, &[]))));
+    }
+    match message {
+        "add_e" => inputs.push(("edge_attr", g.tensor(Domain::Real, &shape(edges, &[features])))),
+        "mlp" => inputs.extend(network(g, [sources, targets, edges, features])),
+        _ => {}
+    }
+    let attributes = json!({"message": message, "reduce": reduce, "nodes": targets});
+    Case::new(attributes, inputs)
+}
+
+/// The network of a message, for `[sources, targets, edges, features]`.
+fn network(g: &mut Gen, [sources, targets, edges, features]: [usize; 4]) -> Vec<(&'static str, Tensor)> {
+    let (hidden, attributes) = (1 + g.below(3), if g.coin() { 2 } else { 0 });
+    let width = 2 * features + attributes;
+    let mut inputs = vec![
+        ("w1", g.tensor(Domain::Real, &[hidden, width])),
+        ("w2", g.tensor(Domain::Real, &[hidden, hidden])),
+        ("b2", g.tensor(Domain::Real, &[hidden])),
+    ];
+    // A bias that determines the sign, away from the kink: a product of elements is at most 4.
+    let bias = g.tensor(Domain::Real, &[hidden]).sign().and_then(|sign| sign.mul_scalar((4 * width + 4) as f64));
+    inputs.push(("b1", bias.expect("floats have a sign")));
+    if targets != sources {
+        inputs.push(("x_dst", g.tensor(Domain::Real, &[targets, features])));
+    }
+    if attributes > 0 {
+        inputs.push(("edge_attr", g.tensor(Domain::Real, &[edges, attributes])));
+    }
+    inputs
+}
+
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        Op::new("sparse_mm", |c| one(sparse_mm(c)), matrix)
+            .class(Class::Product)
+            .companion(absolute)
+            .kernels(&["sparse_mm_forward"])
+            .also(&["csr", "scatter_sum", "index_select"])
+            .fused()
+            // The pattern is checked once; the gradient of x sorts its entries by column.
+            .launches(12, 20)
+            .bench(products()),
+        Op::new("message_passing", |c| one(message_passing(c)), messages)
+            .class(Class::Product)
+            .companion(absolute)
+            .kernels(&["message_passing_forward"])
+            .also(&["csr", "linear", "add", "select", "index_select", "scatter_sum", "scatter_mean", "scatter_max"])
+            .fused()
+            .launches(40, 40)
+            .bench(passes()),
+    ]
+}
+
+/// A random graph `[nodes, edges, features]` for measurements: the pattern, features of nodes and weights of edges.
+fn graph(c: &Call) -> Result<(Csr, Tensor, Tensor)> {
+    let [nodes, edges, features] = [c.dims[0], c.dims[1], c.dims[2]];
+    let [source, target] = [c.indices(nodes, &[edges])?, c.indices(nodes, &[edges])?];
+    let pattern = Csr::from_entries(&target, &source, [nodes, nodes])?;
+    Ok((pattern, c.normal(&[nodes, features])?, c.normal(&[edges])?))
+}
+
+/// Indices, weights and the features of both ends, in 4 bytes an index.
+fn cost(c: &Call) -> Cost {
+    let [nodes, edges, features] = [c.dims[0], c.dims[1], c.dims[2]];
+    let bytes = c.bytes(edges + 2 * nodes * features) + 4 * (edges + nodes + 1);
+    Cost { bytes, flops: 2.0 * edges as f64 * features as f64 }
+}
+
+/// [`cost`], and that of both gradients.
+fn cost_with_gradients(c: &Call) -> Cost {
+    let once = cost(c);
+    Cost { bytes: 3 * once.bytes, flops: 3.0 * once.flops }
+}
+
+fn of_graph(work: fn(&Call) -> Result<Work>, cost: fn(&Call) -> Cost) -> Bench {
+    Bench::new(&[100_000, 1_600_000, 128], Action::Work(work), cost).dtypes(STORED).shrinks(2)
+}
+
+/// The product, and the product with its gradients. The pattern is made before.
+fn products() -> [Bench; 2] {
+    let forward = |c: &Call| -> Result<Work> {
+        let (pattern, x, val) = graph(c)?;
+        Ok(Box::new(move || x.sparse_mm(&pattern, Some(&val)).map(drop)))
+    };
+    let all = |c: &Call| -> Result<Work> {
+        let (pattern, x, val) = graph(c)?;
+        let (x, val, dy) = (x.leaf()?, val.leaf()?, x.ones_like()?);
+        Ok(Box::new(move || {
+            let y = x.sparse_mm(&pattern, Some(&val))?;
+            let options = isograd_core::tape::BackwardOptions { gradient: Some(dy.clone()), ..Default::default() };
+            isograd_core::tape::grad_with(&y, &[&x, &val], options).map(drop)
+        }))
+    };
+    [of_graph(forward, cost), of_graph(all, cost_with_gradients).variant("with gradients")]
+}
+
+/// Means and maxima of neighbours.
+fn passes() -> [Bench; 2] {
+    fn work(c: &Call, reduce: IndexReduce) -> Result<Work> {
+        let (pattern, x, _) = graph(c)?;
+        Ok(Box::new(move || x.message_passing(&pattern, Messages { reduce, ..Default::default() }).map(drop)))
+    }
+    [
+        of_graph(|c| work(c, IndexReduce::Mean), cost).variant("mean"),
+        of_graph(|c| work(c, IndexReduce::Max), cost).variant("max"),
+    ]
+}
