@@ -5,7 +5,7 @@ use isograd::custom::{CustomOp, Gradient, Launch, Source};
 use isograd::ops::loss::{Reduction, Triplet};
 use isograd::ops::{AvgPool, INFER, MaxPool, Order, Statistics, TieGrad};
 use isograd::{DType, Device, Kind, Result, Scalar, Tensor};
-use isograd_tests::harness::{self, Check, Outcome, equal, refused, text, trial};
+use isograd_tests::harness::{self, Check, Outcome, equal, refused, trial};
 use libtest_mimic::Trial;
 use std::process::Command;
 

@@ -15,7 +15,9 @@ pub struct KarateClub {
 /// 33, figures 1 and 3. Members are numbered from 0.
 pub fn karate_club() -> KarateClub {
     let mut clubs = [1; 34];
-    [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 16, 17, 19, 21].map(|member: usize| clubs[member] = 0);
+    for member in [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 16, 17, 19, 21] {
+        clubs[member] = 0;
+    }
     KarateClub { edges: EDGES, clubs }
 }
 
