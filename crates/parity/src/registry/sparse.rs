@@ -123,7 +123,7 @@ pub(super) fn ops() -> Vec<Op> {
             .also(&["csr", "scatter_sum", "index_select"])
             .fused()
             // The pattern is checked once; the gradient of x sorts its entries by column.
-            .launches(12, 20)
+            .launches(16, 19)
             .bench(products()),
         Op::new("message_passing", |c| one(message_passing(c)), messages)
             .class(Class::Product)
@@ -131,7 +131,7 @@ pub(super) fn ops() -> Vec<Op> {
             .kernels(&["message_passing_forward"])
             .also(&["csr", "linear", "add", "select", "index_select", "scatter_sum", "scatter_mean", "scatter_max"])
             .fused()
-            .launches(40, 40)
+            .launches(42, 25)
             .bench(passes()),
     ]
 }
