@@ -75,7 +75,7 @@ fn expect(holds: bool, found: String) -> Outcome {
 }
 
 fn finds_the_clubs(device: &Device, network: karate::Network) -> Result<Outcome> {
-    let wrong = karate::train(device, network, 100)?;
+    let wrong = karate::train(device, network, 60)?;
     Ok(expect(wrong <= 1, format!("{wrong} members are in the wrong club")))
 }
 
