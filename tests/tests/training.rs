@@ -10,6 +10,9 @@ mod characters;
 #[path = "../../crates/isograd/examples/karate.rs"]
 mod karate;
 #[allow(dead_code)]
+#[path = "../../crates/isograd/examples/moving_digits.rs"]
+mod moving_digits;
+#[allow(dead_code)]
 #[path = "../../crates/isograd/examples/own_dataset.rs"]
 mod own_dataset;
 #[allow(dead_code)]
@@ -18,6 +21,9 @@ mod regression;
 #[allow(dead_code)]
 #[path = "../../crates/isograd/examples/shapes.rs"]
 mod shapes;
+#[allow(dead_code)]
+#[path = "../../crates/isograd/examples/tagger.rs"]
+mod tagger;
 
 use isograd::data::{Dataset, Items, Loader, Tokens};
 use isograd::nn::schedule::Cosine;
@@ -58,6 +64,14 @@ fn main() {
             check("the_example_of_a_dataset_of_ones_own_learns", |d| {
                 let (first, last) = own_dataset::train(d, 3)?;
                 Ok(expect(last < 0.6 * first, format!("{first} at first, {last} at last")))
+            }),
+            check("the_example_of_a_tagger_learns", |d| {
+                let (first, last) = tagger::train(d, 5)?;
+                Ok(expect(last < 0.5 * first, format!("{first} at first, {last} at last")))
+            }),
+            check("the_example_of_moving_digits_learns", |d| {
+                let (still, last) = moving_digits::train(d, 128, 5)?;
+                Ok(expect(last < 0.5 * still, format!("{last}, and the image before has {still}")))
             }),
             check("the_example_of_shapes_learns", |d| {
                 let accuracy = shapes::train(d, 4)?;

@@ -5,6 +5,7 @@ mod devices;
 mod diff;
 mod kernels;
 mod parity;
+mod text;
 mod train;
 
 use anyhow::{Context, bail};
@@ -37,10 +38,12 @@ enum Command {
     Diff(diff::Diff),
     /// List the kernels of GPU backends, or print the source of one
     Kernels(kernels::Kernels),
-    /// Train a model on images or a table
-    Train(train::Train),
+    /// Train a model on images, a table or a text
+    Train(text::Train),
     /// Compute the loss and the accuracy of a trained model
     Eval(train::Eval),
+    /// Continue a text with a trained language model
+    Generate(text::Generate),
 }
 
 /// The error of printing to a pipe that nobody reads any more, which ends the command without a word.
@@ -63,7 +66,13 @@ fn is_unread(error: &anyhow::Error) -> bool {
 
 /// Writes a line to stdout, which may be a closed pipe or a file on a full disk.
 fn print(line: &str) -> anyhow::Result<()> {
-    match writeln!(io::stdout(), "{line}") {
+    put(&format!("{line}\n"))
+}
+
+/// Writes text to stdout, as [`print`] does, at once.
+fn put(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Unread.into()),
         written => written.context("cannot write to stdout"),
     }
@@ -114,8 +123,9 @@ fn main() -> ExitCode {
         Command::ParityWorker => parity::serve(),
         Command::Diff(diff) => diff::run(diff),
         Command::Kernels(options) => kernels::run(options),
-        Command::Train(train) => train::run(train),
+        Command::Train(train) => text::train(train),
         Command::Eval(eval) => train::evaluate(eval),
+        Command::Generate(options) => text::generate(options),
     };
     match result {
         Ok(code) => code,

@@ -40,6 +40,7 @@ pub mod mesh;
 mod mnist;
 pub mod sampler;
 mod samples;
+pub mod tokenizer;
 mod tokens;
 
 pub use collate::{Collate, Padded, Staged};
@@ -53,4 +54,7 @@ pub use loader::{Epoch, Loader};
 pub use mnist::mnist;
 pub use sampler::Sampler;
 pub use samples::{Labelled, Regression, Samples};
-pub use tokens::{TokenType, TokenWindows, Tokens};
+#[cfg(feature = "tokenizers")]
+pub use tokenizer::Pretrained;
+pub use tokenizer::{Bytes, Characters, TextStream, Tokenizer};
+pub use tokens::{DrawnWindows, TokenType, TokenWindows, Tokens};

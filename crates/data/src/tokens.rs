@@ -6,6 +6,7 @@ use crate::{Context, Dataset, HostTensor};
 use isograd_core::{Error, Result};
 use memmap2::Mmap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,11 +48,13 @@ impl Memory {
     }
 }
 
-/// A long sequence of token ids. Clones share it.
+/// A long sequence of token ids. Clones and parts share it.
 #[derive(Clone)]
 pub struct Tokens {
     memory: Arc<Memory>,
     kind: TokenType,
+    /// The tokens of this part.
+    range: Range<usize>,
 }
 
 impl Tokens {
@@ -66,17 +69,48 @@ impl Tokens {
             let message = format!("{size} bytes are not a number of tokens of {} bytes each", kind.size());
             return Err(invalid(path, message));
         }
-        Ok(Tokens { memory: Arc::new(map(&file).map_err(failed)?), kind })
+        Ok(Tokens::whole(map(&file).map_err(failed)?, kind))
     }
 
     /// Bytes as tokens: the characters of a text in ASCII, say.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Tokens {
-        Tokens { memory: Arc::new(Memory::Owned(bytes.into())), kind: TokenType::U8 }
+        Tokens::whole(Memory::Owned(bytes.into()), TokenType::U8)
+    }
+
+    /// Token ids in memory, each in as few bytes as the largest needs. Errors: `Value` for an id outside of 0 .. 2^32.
+    pub fn from_ids(ids: &[i64]) -> Result<Tokens> {
+        if let Some((i, id)) = ids.iter().enumerate().find(|(_, id)| u32::try_from(**id).is_err()) {
+            return Err(Error::value("tokens", format!("token {i} is {id}, expected 0 to {}", u32::MAX)));
+        }
+        let kind = match ids.iter().max().unwrap_or(&0) {
+            0..=0xff => TokenType::U8,
+            0x100..=0xffff => TokenType::U16,
+            _ => TokenType::U32,
+        };
+        let bytes = ids.iter().flat_map(|id| id.to_le_bytes().into_iter().take(kind.size())).collect();
+        Ok(Tokens::whole(Memory::Owned(bytes), kind))
+    }
+
+    fn whole(memory: Memory, kind: TokenType) -> Tokens {
+        let range = 0..memory.bytes().len() / kind.size();
+        Tokens { memory: Arc::new(memory), kind, range }
+    }
+
+    /// Two parts: all but the last `share` of the tokens, to train on, and these, to validate with.
+    /// Errors: `Attr` unless the share is from 0 to 1.
+    pub fn split_end(&self, share: f64) -> Result<(Tokens, Tokens)> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(Error::attr("tokens", format!("the share of the last part is {share}, expected 0 to 1")));
+        }
+        let Range { start, end } = self.range;
+        let middle = end - (share * self.len() as f64).round() as usize;
+        let part = |range| Tokens { range, ..self.clone() };
+        Ok((part(start..middle), part(middle..end)))
     }
 
     /// The number of tokens.
     pub fn len(&self) -> usize {
-        self.memory.bytes().len() / self.kind.size()
+        self.range.len()
     }
 
     /// True if there are no tokens.
@@ -88,12 +122,19 @@ impl Tokens {
     pub fn get(&self, start: usize, count: usize) -> Vec<i64> {
         let (start, size) = (start.min(self.len()), self.kind.size());
         let end = start.saturating_add(count).min(self.len());
-        let bytes = &self.memory.bytes()[start * size..end * size];
+        let at = |token| (self.range.start + token) * size;
+        let bytes = &self.memory.bytes()[at(start)..at(end)];
         match self.kind {
             TokenType::U8 => bytes.iter().map(|&b| i64::from(b)).collect(),
             TokenType::U16 => bytes.as_chunks().0.iter().map(|&b| i64::from(u16::from_le_bytes(b))).collect(),
             TokenType::U32 => bytes.as_chunks().0.iter().map(|&b| i64::from(u32::from_le_bytes(b))).collect(),
         }
+    }
+
+    /// `length` tokens, and the same window one token later.
+    fn window(&self, start: usize, length: usize) -> (HostTensor, HostTensor) {
+        let tokens = self.get(start, length + 1);
+        (HostTensor::vector(&tokens[..length]), HostTensor::vector(&tokens[1..]))
     }
 
     /// Windows of `length` tokens, each `stride` tokens after the one before, with the tokens that follow.
@@ -104,6 +145,17 @@ impl Tokens {
             return Err(Error::attr("tokens", message));
         }
         Ok(TokenWindows { tokens: self.clone(), length, stride })
+    }
+
+    /// `count` windows of `length` tokens an epoch, each at a place of its own that is drawn, with the tokens that follow.
+    /// Errors: `Attr` if `length` is 0, or if there are not more tokens than that.
+    pub fn drawn_windows(&self, length: usize, count: usize) -> Result<DrawnWindows> {
+        if length == 0 || length >= self.len() {
+            let message =
+                format!("windows of {length} of {} tokens, expected 1 or more, and fewer than all", self.len());
+            return Err(Error::attr("tokens", message));
+        }
+        Ok(DrawnWindows { tokens: self.clone(), length, count })
     }
 }
 
@@ -141,8 +193,32 @@ impl Dataset for TokenWindows {
         if index >= self.len() {
             return Err(no_sample("tokens", index, self.len()));
         }
-        let tokens = self.tokens.get(index * self.stride, self.length + 1);
-        Ok((HostTensor::vector(&tokens[..self.length]), HostTensor::vector(&tokens[1..])))
+        Ok(self.tokens.window(index * self.stride, self.length))
+    }
+}
+
+/// Windows of a sequence of tokens at places that are drawn: samples as in [`TokenWindows`]. The place depends on the loader's seed, the
+/// epoch and the sample's index; all places are equally likely, and windows may overlap. Nothing is kept in memory for it, so that
+/// a file may have any size.
+#[derive(Clone, Debug)]
+pub struct DrawnWindows {
+    tokens: Tokens,
+    length: usize,
+    count: usize,
+}
+
+impl Dataset for DrawnWindows {
+    type Item = (HostTensor, HostTensor);
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn get(&self, index: usize, context: &Context) -> Result<Self::Item> {
+        if index >= self.count {
+            return Err(no_sample("tokens", index, self.count));
+        }
+        Ok(self.tokens.window(context.below(self.tokens.len() - self.length), self.length))
     }
 }
 
@@ -188,5 +264,63 @@ mod tests {
         assert_eq!(tokens.windows(7, 1).unwrap().len(), 1);
         assert!(tokens.windows(0, 1).is_err() && tokens.windows(1, 0).is_err());
         assert_eq!(tokens.windows(usize::MAX - 1, 1).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn ids_are_kept_in_as_few_bytes_as_they_need() {
+        for (ids, kind) in [
+            (&[0, 255][..], TokenType::U8),
+            (&[256, 0], TokenType::U16),
+            (&[70_000, 1], TokenType::U32),
+            (&[], TokenType::U8),
+        ] {
+            let tokens = Tokens::from_ids(ids).unwrap();
+            assert_eq!((tokens.kind, tokens.get(0, 9)), (kind, ids.to_vec()));
+        }
+        for id in [-1, 1 << 32] {
+            let error = Tokens::from_ids(&[5, id]).unwrap_err();
+            assert_eq!(error.message(), format!("token 1 is {id}, expected 0 to 4294967295"));
+        }
+    }
+
+    #[test]
+    fn the_last_share_is_a_part_of_its_own() {
+        let tokens = Tokens::from_ids(&(0..1000).collect::<Vec<_>>()).unwrap();
+        let (train, rest) = tokens.split_end(0.25).unwrap();
+        assert_eq!((train.len(), train.get(749, 5), rest.len(), rest.get(0, 2)), (750, vec![749], 250, vec![750, 751]));
+        let (a, b) = rest.split_end(0.1).unwrap();
+        assert_eq!((a.get(224, 2), b.get(0, 1), b.get(24, 9), b.get(25, 1)), (vec![974], vec![975], vec![999], vec![]));
+        assert_eq!((tokens.split_end(0.0).unwrap().1.len(), tokens.split_end(1.0).unwrap().0.len()), (0, 0));
+        for share in [-0.1, 1.1, f64::NAN] {
+            assert_eq!(tokens.split_end(share).unwrap_err().kind(), Kind::Attr);
+        }
+        // Windows of a part stay within it.
+        let windows = train.windows(10, 10).unwrap();
+        let (_, y) = windows.get(windows.len() - 1, &Context::new(0, 0, 0)).unwrap();
+        assert_eq!((windows.len(), y.to_vec::<i64>().unwrap()[9]), (74, 740));
+    }
+
+    #[test]
+    fn drawn_windows_depend_on_seed_epoch_and_sample_and_have_every_place() {
+        let tokens = Tokens::from_ids(&(0..20).collect::<Vec<_>>()).unwrap();
+        let windows = tokens.drawn_windows(16, 400).unwrap();
+        let place = |seed, epoch, i| {
+            let (x, y) = windows.get(i, &Context::new(seed, epoch, i)).unwrap();
+            let (x, y) = (x.to_vec::<i64>().unwrap(), y.to_vec::<i64>().unwrap());
+            assert!(x.len() == 16 && x[1..] == y[..15] && y[15] == x[15] + 1);
+            x[0] as usize
+        };
+        let places = |seed, epoch| (0..windows.len()).map(|i| place(seed, epoch, i)).collect::<Vec<_>>();
+        assert_eq!(places(1, 0), places(1, 0));
+        assert!(places(1, 0) != places(2, 0) && places(1, 0) != places(1, 1));
+        // Places 0 to 3, 100 times each; the deviation is 9.
+        let mut counts = [0; 4];
+        places(1, 0).into_iter().for_each(|place| counts[place] += 1);
+        assert!(counts.iter().all(|n| (60..140).contains(n)), "{counts:?}");
+        assert!(windows.get(400, &Context::new(0, 0, 0)).is_err());
+        assert_eq!(tokens.drawn_windows(19, 1).unwrap().len(), 1);
+        for length in [0, 20] {
+            assert_eq!(tokens.drawn_windows(length, 1).unwrap_err().kind(), Kind::Attr);
+        }
     }
 }

@@ -172,6 +172,21 @@ def discriminator(n, channels):
     return Dcgan(*layers, nn.Conv2d(8 * n, 1, 4, bias=False), nn.Sigmoid())
 
 
+class Recurrent(nn.Module):
+    """The model of PyTorch's word_language_model, for tokens [B, T]. The input is numbers from -1 to 1, of which tokens are made."""
+
+    def __init__(self, kind, vocab, embedding, hidden, layers):
+        super().__init__()
+        self.drop = nn.Dropout(0.2)
+        self.encoder = nn.Embedding(vocab, embedding)
+        self.rnn = getattr(nn, kind)(embedding, hidden, layers, dropout=0.2, batch_first=True)
+        self.decoder = nn.Linear(hidden, vocab)
+
+    def forward(self, x):
+        tokens = ((x + 1) / 2 * self.encoder.num_embeddings).long()
+        return self.decoder(self.drop(self.rnn(self.drop(self.encoder(tokens)))[0]))
+
+
 # The network, and the shape of its input; none where parameters alone are compared.
 NETWORKS = {
     "lenet": (LeNet(), (2, 1, 28, 28)),
@@ -186,6 +201,8 @@ NETWORKS = {
     "generator_small": (generator(5, 2, 1), (1, 5, 1, 1)),
     "discriminator": (discriminator(64, 3), None),
     "discriminator_small": (discriminator(2, 1), (2, 1, 64, 64)),
+    "lstm_small": (Recurrent("LSTM", 11, 6, 5, 2), (2, 7)),
+    "gru_small": (Recurrent("GRU", 11, 6, 5, 2), (2, 7)),
 }
 
 # As torchvision and PyTorch's examples publish them.

@@ -3,10 +3,10 @@
 use isograd_core::{DType, Device, Result, Shape, Tensor, no_grad};
 use isograd_cpu as _;
 use isograd_models::{
-    Dcgan, Discriminator, Generator, LeNet, MobileNetV2, MobileNetV2Options, ResNet, ResNetOptions, Stem, UNet,
-    UNetOptions,
+    Dcgan, Discriminator, Generator, LeNet, MobileNetV2, MobileNetV2Options, Recurrence, RecurrentModel,
+    RecurrentModelOptions, ResNet, ResNetOptions, Stem, UNet, UNetOptions,
 };
-use isograd_nn::{Init, Layer, StateDict};
+use isograd_nn::{Forward, Init, Layer, Module, StateDict, Visitor};
 use serde_json::Value;
 
 /// Numbers from `low` to `high`, as in `golden.py`.
@@ -104,5 +104,63 @@ fn a_small_image_of_cifar_keeps_its_extents_until_the_second_stage() -> Result<(
     let network = ResNet::resnet18(options, &Init::new(&Device::cpu()?))?;
     let x = Tensor::zeros((1, 3, 32, 32), DType::F32, &Device::cpu()?)?;
     assert_eq!(no_grad(|| network.features(&x))?.dims(), [1, 512, 4, 4]);
+    Ok(())
+}
+
+/// A model of 11 tokens, which are made of numbers from -1 to 1.
+struct OfNumbers(RecurrentModel);
+
+impl Module for OfNumbers {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+impl Forward for OfNumbers {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.0.forward(&x.add_scalar(1.0)?.mul_scalar(5.5)?.cast(DType::I64)?)
+    }
+}
+
+fn recurrent(recurrence: Recurrence) -> Result<RecurrentModel> {
+    let options = RecurrentModelOptions { recurrence, embedding: 6, hidden: 5, ..RecurrentModelOptions::new(11) };
+    RecurrentModel::new(options, &init()?)
+}
+
+#[test]
+fn recurrent_language_models() -> Result<()> {
+    compare("lstm_small", &OfNumbers(recurrent(Recurrence::Lstm)?))?;
+    compare("gru_small", &OfNumbers(recurrent(Recurrence::Gru)?))
+}
+
+fn assert_near(a: &Tensor, b: &Tensor) -> Result<()> {
+    assert_eq!(a.shape(), b.shape());
+    // Products of other extents add in another order.
+    let error = a.sub(b)?.abs()?.amax(..)?.item()?;
+    assert!(error < 1e-13, "{error}");
+    Ok(())
+}
+
+/// A text in parts, by the state after each, has the logits of the whole.
+#[test]
+fn a_recurrent_language_model_goes_on_from_its_state() -> Result<()> {
+    for recurrence in [Recurrence::Lstm, Recurrence::Gru] {
+        let model = recurrent(recurrence)?;
+        model.eval();
+        let tokens = Tensor::from_vec((0..14).map(|i| i * 7 % 11).collect::<Vec<i64>>(), (2, 7), &Device::cpu()?)?;
+        let whole = model.forward(&tokens)?;
+        let (first, state) = model.run(&tokens.narrow(1, 0, 4)?, None)?;
+        let (second, last) = model.run(&tokens.narrow(1, 4, 3)?, Some(&state.detach()))?;
+        assert_near(&Tensor::concat(&[&first, &second], 1)?, &whole)?;
+        let (logits, same) = model.next_logits(&tokens.narrow(1, 4, 3)?, Some(&state))?;
+        assert_near(&logits, &whole.select(1, -1)?)?;
+        assert_near(&same.h, &last.h)?;
+        assert_eq!((same.h.dims(), same.c.is_some()), (&[2, 2, 5][..], recurrence == Recurrence::Lstm));
+        let none = model.forward(&tokens.narrow(1, 0, 0)?).unwrap_err();
+        assert!(none.message().contains("expected [B, T] with T of 1 or more"), "{none}");
+    }
+    let gru = recurrent(Recurrence::Gru)?.run(&Tensor::zeros((1, 1), DType::I64, &Device::cpu()?)?, None)?.1;
+    let error = recurrent(Recurrence::Lstm)?.run(&Tensor::zeros((1, 1), DType::I64, &Device::cpu()?)?, Some(&gru));
+    assert!(error.unwrap_err().message().contains("the state has no cell states"));
     Ok(())
 }

@@ -151,14 +151,16 @@ pub struct Train {
     pub quiet: bool,
 }
 
-fn parse_count(s: &str) -> Result<usize, String> {
+/// A number of at least 1.
+pub fn parse_count(s: &str) -> Result<usize, String> {
     match s.parse() {
         Ok(0) | Err(_) => Err(format!("{s:?} is not a number of at least 1")),
         Ok(n) => Ok(n),
     }
 }
 
-fn parse_rate(s: &str) -> Result<f64, String> {
+/// A finite number of at least 0.
+pub fn parse_rate(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
         _ => Err(format!("{s:?} is not a number of at least 0")),

@@ -1,11 +1,12 @@
 //! `isograd eval`.
 
 use super::{Config, Start, device, task};
-use crate::print;
+use crate::{print, text};
 use anyhow::{Context, Result};
 use clap::Args;
 use isograd::nn::{Checkpoint, Module};
 use isograd::train::{BEST, SavedRun};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,19 +15,25 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 pub struct Eval {
     /// The folder of a run of `isograd train`
-    run: PathBuf,
+    pub run: PathBuf,
     /// The folder or the file with the samples, if the run had one
     #[arg(long, value_name = "PATH")]
-    data: Option<PathBuf>,
+    pub data: Option<PathBuf>,
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     device: Option<String>,
     /// Evaluate the last model, not the best
     #[arg(long)]
-    last: bool,
+    pub last: bool,
     /// Print one line of JSON
     #[arg(long)]
-    json: bool,
+    pub json: bool,
+}
+
+/// The part of a configuration that all runs have.
+#[derive(Deserialize)]
+struct Dataset {
+    dataset: String,
 }
 
 /// Computes the loss and the metrics of a run's best model over the test samples.
@@ -34,6 +41,9 @@ pub fn run(options: Eval) -> Result<ExitCode> {
     let device = device(options.device.as_deref())?;
     let saved = SavedRun::load(&options.run, &device);
     let saved = saved.with_context(|| format!("cannot evaluate {}", options.run.display()))?;
+    if saved.config::<Dataset>()?.dataset == text::NAME {
+        return text::evaluate(&options, &saved, &device);
+    }
     let config: Config = saved.config()?;
     let split = task(&config.dataset)?.load(options.data.as_deref(), &config.table)?;
     let start = Start::new(&config, &split, &device)?;

@@ -6,7 +6,7 @@ mod mixed;
 mod models;
 mod tasks;
 
-pub use config::{Config, Model, Train};
+pub use config::{Config, Model, Train, parse_count, parse_rate};
 pub use eval::{Eval, run as evaluate};
 pub use tasks::{Batch, Split, Task};
 
@@ -97,7 +97,8 @@ fn task(name: &str) -> Result<&'static Task> {
     Task::named(name).with_context(|| format!("there is no dataset {name:?}"))
 }
 
-fn device(name: Option<&str>) -> Result<Device> {
+/// The device of this name, or the best one.
+pub fn device(name: Option<&str>) -> Result<Device> {
     Ok(name.map_or_else(Device::best, str::parse)?)
 }
 

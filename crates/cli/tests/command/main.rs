@@ -7,6 +7,7 @@ mod kernels;
 mod parity;
 mod refusing;
 mod resuming;
+mod text;
 mod training;
 
 use isograd::nn::{Contents, load};

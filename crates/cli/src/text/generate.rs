@@ -1,0 +1,131 @@
+//! `isograd generate`: texts that a trained model continues.
+
+use super::models::{TextModel, model};
+use super::options::{Config, NAME, parse_share, tokenizer_of};
+use crate::train::device;
+use crate::{print, put};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use isograd::data::{TextStream, Tokenizer};
+use isograd::models::Gpt2;
+use isograd::nn::{Checkpoint, Init, Module};
+use isograd::ops::Sampling;
+use isograd::train::{BEST, CONFIG, SavedRun};
+use isograd::{Device, Rng, no_grad};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The options of `isograd generate`.
+#[derive(Args, Debug)]
+pub struct Generate {
+    /// The folder of a run of `isograd train text`, or of a GPT-2 that Hugging Face's transformers saved, with its tokenizer.json
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// The text to continue
+    #[arg(long, default_value = "\n", hide_default_value = true)]
+    prompt: String,
+    /// The number of tokens that are added
+    #[arg(long, default_value_t = 200)]
+    tokens: usize,
+    /// The divisor of logits; with 0 each token is the most likely one
+    #[arg(long, default_value_t = 0.8, value_parser = crate::train::parse_rate, allow_negative_numbers = true)]
+    temperature: f64,
+    /// Draw from so many most likely tokens; 0 for all
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Draw from the fewest most likely tokens whose probabilities add up to this
+    #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
+    top_p: f64,
+    /// Decides the draws
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// The device, as `isograd devices` lists it [default: the best there is]
+    #[arg(long)]
+    device: Option<String>,
+    /// Use the last model, not the best
+    #[arg(long)]
+    last: bool,
+}
+
+/// Prints the prompt and, as they are drawn, the tokens that follow.
+pub fn run(options: Generate) -> Result<ExitCode> {
+    let device = device(options.device.as_deref())?;
+    let (model, tokenizer) = load(&options.model, &device, options.last)?;
+    let Generate { prompt, tokens, temperature, top_k, top_p, seed, .. } = options;
+    let prompted = tokenizer.encode(&prompt).context("the prompt has no tokens of this model")?;
+    let sampling = Sampling { temperature, top_k, top_p, num_samples: 1 };
+    model.eval();
+    let texts = Drawn { model: &*model, tokenizer: &*tokenizer, sampling, rng: Rng::new(seed) };
+    // Nothing is printed if nothing can be drawn.
+    let mut prompt = Some(prompt);
+    texts.continue_with(&prompted, tokens, &mut |text| put(&(prompt.take().unwrap_or_default() + text)))?;
+    print("")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The model and the tokenizer of a folder.
+fn load(folder: &Path, device: &Device, is_last: bool) -> Result<(Box<dyn TextModel>, Box<dyn Tokenizer>)> {
+    let path = folder.join(CONFIG);
+    let config = fs::read(&path)
+        .with_context(|| format!("{} has no trained model: cannot read {}", folder.display(), path.display()))?;
+    let config: Value = serde_json::from_slice(&config).with_context(|| format!("{} is not JSON", path.display()))?;
+    let init = Init::new(device);
+    if config["model_type"] == "gpt2" {
+        let model = Gpt2::load(folder, &init)?;
+        return Ok((Box::new(model), tokenizer_of(folder)?));
+    }
+    if config["dataset"] != NAME {
+        bail!("{} has no language model", folder.display());
+    }
+    let tokenizer = tokenizer_of(folder)?;
+    let saved = SavedRun::load(folder, device)?;
+    let config: Config = saved.config()?;
+    let model = model(&config, tokenizer.vocabulary(), &init)?;
+    restore(&saved, folder, &*model, is_last)?;
+    Ok((model, tokenizer))
+}
+
+/// Gives a model the best weights of a run, or the last ones, which are also there within the first epoch. Returns their epoch.
+pub fn restore(saved: &SavedRun, folder: &Path, model: &dyn TextModel, is_last: bool) -> Result<u64> {
+    let device = model.parameters().first().map_or_else(Device::best, |t| Ok(t.device().clone()))?;
+    match saved.progress.best {
+        Some(best) if !is_last => {
+            Checkpoint::load(folder.join(BEST), &device)?.restore_model(model)?;
+            Ok(saved.progress.history[best].epoch)
+        }
+        _ => {
+            saved.restore_model(model)?;
+            Ok(saved.progress.epoch)
+        }
+    }
+}
+
+/// A model, and how tokens are drawn from its logits.
+pub struct Drawn<'a> {
+    pub model: &'a dyn TextModel,
+    pub tokenizer: &'a dyn Tokenizer,
+    pub sampling: Sampling,
+    pub rng: Rng,
+}
+
+impl Drawn<'_> {
+    /// Continues a prompt by so many tokens, and calls `write` with their text as it comes. The model is in evaluation. Errors: a prompt
+    /// without tokens.
+    pub fn continue_with(&self, prompt: &[i64], count: usize, write: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        if prompt.is_empty() {
+            bail!("the prompt is empty, expected a token or more");
+        }
+        no_grad(|| {
+            let (mut text, mut stream) = (self.model.begin(), TextStream::new(self.tokenizer));
+            let mut new = prompt.to_vec();
+            for _ in 0..count {
+                let logits = text.push(&new)?;
+                new = logits.sample_logits(&self.sampling, &self.rng)?.to_vec::<i64>()?;
+                write(&stream.push(new[0])?)?;
+            }
+            write(&stream.finish()?)
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! The models that `isograd train text` knows: an entry each.
+
+use super::options::Config;
+use isograd::models::{
+    Gpt2, Gpt2Options, LanguageModel, Recurrence, RecurrentModel, RecurrentModelOptions, RecurrentState,
+};
+use isograd::nn::{Init, KvCache, Layer, Module};
+use isograd::{Device, Result, Tensor};
+
+/// A model by its name on the command line, and what the command line need not say.
+pub struct ModelEntry {
+    pub name: &'static str,
+    /// The model has attention of several heads: --heads.
+    pub has_heads: bool,
+    pub layers: usize,
+    pub width: usize,
+    pub batch_size: usize,
+    pub lr: f64,
+    make: fn(&Config, usize, &Init) -> Result<Box<dyn TextModel>>,
+}
+
+/// All models of the command. The first is the default.
+pub const MODELS: &[ModelEntry] = &[
+    ModelEntry {
+        name: "gpt2",
+        has_heads: true,
+        layers: 4,
+        width: 128,
+        batch_size: 12,
+        lr: 1e-3,
+        make: |config, vocab, init| {
+            let &Config { layers, width, heads, context, dropout, .. } = config;
+            Ok(Box::new(Gpt2::new(Gpt2Options { vocab, context, layers, heads, width, dropout }, init)?))
+        },
+    },
+    ModelEntry {
+        name: "lstm",
+        has_heads: false,
+        layers: 2,
+        width: 256,
+        batch_size: 32,
+        lr: 3e-3,
+        make: |config, vocab, init| recurrent(Recurrence::Lstm, config, vocab, init),
+    },
+    ModelEntry {
+        name: "gru",
+        has_heads: false,
+        layers: 2,
+        width: 256,
+        batch_size: 32,
+        lr: 3e-3,
+        make: |config, vocab, init| recurrent(Recurrence::Gru, config, vocab, init),
+    },
+];
+
+fn recurrent(recurrence: Recurrence, config: &Config, vocab: usize, init: &Init) -> Result<Box<dyn TextModel>> {
+    let &Config { layers, width, dropout, .. } = config;
+    let options = RecurrentModelOptions { recurrence, vocab, embedding: width, hidden: width, layers, dropout };
+    Ok(Box::new(RecurrentModel::new(options, init)?))
+}
+
+impl ModelEntry {
+    /// The model of this name, or the default.
+    pub fn named(name: &str) -> &'static ModelEntry {
+        MODELS.iter().find(|entry| entry.name == name).unwrap_or(&MODELS[0])
+    }
+}
+
+/// The model of a configuration, for so many tokens.
+pub fn model(config: &Config, vocab: usize, init: &Init) -> Result<Box<dyn TextModel>> {
+    (ModelEntry::named(&config.model).make)(config, vocab, init)
+}
+
+/// A language model: tokens `[B, T]` to logits `[B, T, V]`.
+pub trait TextModel: Layer {
+    /// An empty text, to which tokens are added.
+    fn begin(&self) -> Box<dyn Continuation + '_>;
+}
+
+/// A text as a model reads it, token after token.
+pub trait Continuation {
+    /// The logits `[1, V]` of the token that follows the text and these tokens, of which there is at least one.
+    fn push(&mut self, tokens: &[i64]) -> Result<Tensor>;
+}
+
+impl TextModel for Gpt2 {
+    fn begin(&self) -> Box<dyn Continuation + '_> {
+        Box::new(Window { model: self, cache: self.cache(self.context()), tokens: Vec::new() })
+    }
+}
+
+/// The last tokens of a text, whose keys and values are kept. When the context is full, it begins anew with the last half of it.
+struct Window<'a> {
+    model: &'a dyn LanguageModel,
+    cache: KvCache,
+    /// At least as many as the cache has.
+    tokens: Vec<i64>,
+}
+
+impl Continuation for Window<'_> {
+    fn push(&mut self, tokens: &[i64]) -> Result<Tensor> {
+        let context = self.model.context();
+        self.tokens.extend(tokens);
+        let mut new = tokens.len();
+        if self.cache.len() + new > context {
+            new = context.div_ceil(2);
+            self.tokens.drain(..self.tokens.len() - new);
+            self.cache.truncate(0);
+        }
+        let new = &self.tokens[self.tokens.len() - new..];
+        self.model.next_logits(&row(new, self.model)?, &mut self.cache)
+    }
+}
+
+impl TextModel for RecurrentModel {
+    fn begin(&self) -> Box<dyn Continuation + '_> {
+        Box::new(Stepped { model: self, state: None })
+    }
+}
+
+/// The states of recurrent layers after a text.
+struct Stepped<'a> {
+    model: &'a RecurrentModel,
+    state: Option<RecurrentState>,
+}
+
+impl Continuation for Stepped<'_> {
+    fn push(&mut self, tokens: &[i64]) -> Result<Tensor> {
+        let (logits, state) = self.model.next_logits(&row(tokens, self.model)?, self.state.as_ref())?;
+        self.state = Some(state);
+        Ok(logits)
+    }
+}
+
+/// Tokens as `[1, T]` on the device of a model.
+fn row(tokens: &[i64], model: &(impl Module + ?Sized)) -> Result<Tensor> {
+    let device = model.parameters().first().map_or_else(Device::best, |t| Ok(t.device().clone()))?;
+    Tensor::from_slice(tokens, (1, tokens.len()), &device)
+}
