@@ -29,6 +29,20 @@ const MATH: &str = "#include <math.h>
 #define cos_ MATH(cos)
 #define tanh_ MATH(tanh)
 #define erf_ MATH(erf)
+#define exp2_ MATH(exp2)
+#define log2_ MATH(log2)
+#define log10_ MATH(log10)
+#define tan_ MATH(tan)
+#define asin_ MATH(asin)
+#define acos_ MATH(acos)
+#define atan_ MATH(atan)
+#define sinh_ MATH(sinh)
+#define cosh_ MATH(cosh)
+#define asinh_ MATH(asinh)
+#define acosh_ MATH(acosh)
+#define atanh_ MATH(atanh)
+#define erfc_ MATH(erfc)
+#define atan2_ MATH(atan2)
 #define pow_ MATH(pow)
 #define pow_of_ MATH(pow)
 #define divide_(a, b) ((a) / (b))
@@ -48,6 +62,11 @@ static A div_floor_(A a, A b) {
     A q = div_trunc_(a, b), r = b == -1 ? 0 : a % b;
     return r != 0 && (r < 0) != (b < 0) ? q - 1 : q;
 }
+#define and_(a, b) ((a) & (b))
+#define or_(a, b) ((a) | (b))
+#define xor_(a, b) ((a) ^ (b))
+static A shift_left_(A a, A b) { return b < 0 || b > 63 ? 0 : (A)((unsigned long long)a << b); }
+static A shift_right_(A a, A b) { return a >> (b < 0 || b > 63 ? 63 : b); }
 static A pow_(A base, A exponent) {
     if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
     A result = 1;
@@ -117,7 +136,32 @@ fn draw_float(g: &mut Gen) -> f64 {
 }
 
 /// Functions that libraries round differently.
-const FUNCTIONS: &[&str] = &["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "normal_cdf", "pow"];
+const FUNCTIONS: &[&str] = &[
+    "exp",
+    "expm1",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "normal_cdf",
+    "pow",
+];
 
 macro_rules! float {
     ($t:ty, $prelude:literal) => {

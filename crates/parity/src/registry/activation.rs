@@ -76,6 +76,8 @@ pub(super) fn ops() -> Vec<Op> {
         with("softmin", |c, x| x.softmin(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
             .class(Stages)
             .slice(Slice::Along)
+            .fused()
+            .launches(6, 5)
             .also(&["neg", "softmax"]),
         Op::new(
             "glu",
@@ -88,6 +90,7 @@ pub(super) fn ops() -> Vec<Op> {
             },
         )
         .class(Transcendental)
+        .launches(2, 8)
         .also(&["mul", "sigmoid", "narrow"]),
         map("mish", Tensor::mish, Domain::Real).class(Transcendental),
         with(

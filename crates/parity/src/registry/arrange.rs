@@ -65,7 +65,7 @@ fn meshgrid() -> Op {
 pub(super) fn ops() -> Vec<Op> {
     let real = Domain::Real;
     vec![
-        with("flip", |c, x| x.flip(&dims(c)?), real, some_dims).linear().picks().launches(8, 8),
+        with("flip", |c, x| x.flip(&dims(c)?), real, some_dims).linear().picks().launches(16, 16),
         with(
             "roll",
             |c, x| x.roll(c.dim("shift")?, c.dim("dim")?),
@@ -92,7 +92,7 @@ pub(super) fn ops() -> Vec<Op> {
         with("repeat", |c, x| x.repeat(&size_of(c, "counts")?), real, counts)
             .linear()
             .also(&["reshape"])
-            .launches(1, 3),
+            .launches(4, 8),
         with(
             "repeat_interleave",
             |c, x| x.repeat_interleave(c.size("count")?, c.dim("dim")?),
@@ -160,7 +160,7 @@ pub(super) fn ops() -> Vec<Op> {
             .linear()
             .launches(1, 6)
             .also(&["sub", "narrow"]),
-        with("diagonal", |c, x| x.diagonal(offset_of(c)?), real, matrix_offset).linear().picks().launches(0, 2),
+        with("diagonal", |c, x| x.diagonal(offset_of(c)?), real, matrix_offset).linear().launches(0, 2),
         with(
             "diag_embed",
             |c, x| x.diag_embed(offset_of(c)?),
@@ -200,8 +200,8 @@ pub(super) fn ops() -> Vec<Op> {
         .linear()
         .launches(1, 3)
         .also(&["sum"]),
-        with("tril", |c, x| x.tril(offset_of(c)?), real, matrix_offset).linear().launches(6, 2),
-        with("triu", |c, x| x.triu(offset_of(c)?), real, matrix_offset).linear().launches(6, 2),
+        with("tril", |c, x| x.tril(offset_of(c)?), real, matrix_offset).linear().launches(7, 2),
+        with("triu", |c, x| x.triu(offset_of(c)?), real, matrix_offset).linear().launches(7, 2),
     ]
 }
 

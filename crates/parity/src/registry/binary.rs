@@ -80,7 +80,7 @@ fn divisor(name: &'static str, run: fn(&Tensor, &Tensor) -> Result<Tensor>) -> O
     )
     .class(Arithmetic)
     .also(&["div_rounded"])
-    .launches(1, 4)
+    .launches(1, 5)
 }
 
 /// An op of the bits of integers; `b` is in a range.
@@ -159,7 +159,10 @@ pub(super) fn ops() -> Vec<Op> {
         binary("fmin", |_, a, b| a.fmin(b), apart, |_| none()).fused().launches(1, 3),
         divisor("remainder", Tensor::remainder),
         divisor("fmod", Tensor::fmod),
-        binary("copysign", |_, a, b| a.copysign(b), [Domain::Away(&[0.0]); 2], |_| none()).constant(&["b"]),
+        binary("copysign", |_, a, b| a.copysign(b), [Domain::Away(&[0.0]); 2], |_| none())
+            .constant(&["b"])
+            .fused()
+            .launches(1, 2),
         binary("heaviside", |_, a, b| a.heaviside(b), real, |_| none()).derivative(CONSTANT),
         bits("bitwise_and", Tensor::bitwise_and, 0..1000),
         bits("bitwise_or", Tensor::bitwise_or, 0..1000),

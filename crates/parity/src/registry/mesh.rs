@@ -17,7 +17,7 @@ pub(super) fn ops() -> Vec<Op> {
             .bench([measured(4, rows_and_neighbors::<1>, neighbors, once::<1>).backward(twice::<1>)]),
         mesh("spiral_conv", "spirals", 0, Tensor::spiral_conv)
             .kernels(&["spiral_conv_forward"])
-            .launches(4, 12)
+            .launches(6, 12)
             .bench([measured(9, rows_and_neighbors::<0>, spirals, once::<0>).backward(twice::<0>)]),
     ]
 }

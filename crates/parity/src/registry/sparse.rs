@@ -123,7 +123,7 @@ pub(super) fn ops() -> Vec<Op> {
             .also(&["csr", "scatter_sum", "index_select"])
             .fused()
             // The pattern is checked once; the gradient of x sorts its entries by column.
-            .launches(16, 19)
+            .launches(19, 19)
             .bench(products()),
         Op::new("message_passing", |c| one(message_passing(c)), messages)
             .class(Class::Product)
