@@ -4,7 +4,7 @@ use crate::times;
 use isograd::{Device, Error, Kind};
 use isograd_parity::case::{Case, Gen};
 use isograd_parity::check::Found;
-use isograd_parity::registry::Op;
+use isograd_parity::registry::{Op, find};
 use isograd_parity::strategy::{self, Seeded, tally};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
@@ -17,6 +17,20 @@ const NO_DEVICES: &[&str] = &["amd", "chromium", "nvrtc", "rocblas", "simt"];
 
 /// What the seeds of the property tests are made from.
 const SEED: u64 = 7;
+
+/// [`main`] for trials that are made from the rows of the registry. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
+/// functions of the pointwise table, which share the code around the function, and which `isograd parity --quick` checks on all devices.
+pub fn generated(make: impl Fn(&Device) -> Vec<Trial>) {
+    let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
+    main(|device| {
+        let mut trials = make(device);
+        if is_quick && !device.name().starts_with("cpu") {
+            let op = |trial: &Trial| trial.name().split("::").nth(1).and_then(find);
+            trials.retain(|trial| !op(trial).is_some_and(Op::is_pointwise));
+        }
+        trials
+    });
+}
 
 /// Makes trials for every device and runs them. Devices named in `ISOGRAD_REQUIRE` (`cuda,opencl`) must be there.
 pub fn main(make: impl Fn(&Device) -> Vec<Trial>) {

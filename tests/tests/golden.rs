@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use std::collections::BTreeMap;
 
 fn main() {
-    harness::main(trials);
+    harness::generated(trials);
 }
 
 type Check = fn(&Recorded, &Device) -> Result<Distance, Fault>;

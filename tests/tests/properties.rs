@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn main() {
-    harness::main(|device| {
+    harness::generated(|device| {
         // Arguments are checked in core, whatever the device; elsewhere each new shape may be a kernel to compile.
         let few = if *device == cpu() { 1 } else { 16 };
         let wrong = OPS.iter().map(|op| {

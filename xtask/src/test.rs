@@ -48,7 +48,11 @@ impl Task {
                 let required = tools::required().filter(|name| !["nvrtc", "amd"].contains(&name.as_str()));
                 let required = required.collect::<Vec<_>>().join(",");
                 let options = std::env::var_os("ISOGRAD_OPENCL_OPTIONS").unwrap_or(OPENCL_OPTIONS.into());
-                let environment = [("ISOGRAD_REQUIRE", required.as_ref()), ("ISOGRAD_OPENCL_OPTIONS", &*options)];
+                let environment = [
+                    ("ISOGRAD_REQUIRE", required.as_ref()),
+                    ("ISOGRAD_OPENCL_OPTIONS", &*options),
+                    ("ISOGRAD_QUICK", Extent::Quick.quick().as_ref()),
+                ];
                 tools::run_with("cargo", arguments, &environment)
             }
             Task::Chore(chore, _) => chore(),

@@ -332,7 +332,7 @@ impl Op {
     }
 
     /// True for a function of the pointwise table. All of these share the code around the function.
-    pub(crate) fn is_pointwise(&self) -> bool {
+    pub fn is_pointwise(&self) -> bool {
         let categories = ["activation", "unary", "binary", "comparison", "fused pointwise"];
         let is_elementwise = matches!(self.class, Class::Exact | Class::Arithmetic | Class::Transcendental);
         is_elementwise && categories.contains(&self.category)
