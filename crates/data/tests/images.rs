@@ -188,8 +188,7 @@ fn augmentation_resumes_with_the_same_bits_and_is_new_in_each_epoch() {
     let jitter = ColorJitter { brightness: 0.2, contrast: 0.2, saturation: 0.2 };
     let crop = RandomCrop { size: [8, 8], padding: 2 };
     let normalize = Normalize::new(&[0.5; 3], &[0.25; 3]).unwrap();
-    let augmented =
-        images.map(augment((jitter, crop, RandomHorizontalFlip::default(), normalize, Cutout { size: 3 })));
+    let augmented = images.map(augment((jitter, crop, RandomHorizontalFlip::default(), normalize, Cutout { size: 3 })));
     let mixup = Mixup { alpha: 0.4, classes: 4 };
     let mixed = augmented.map(move |(x, y), context| mixup.draw(x, y, context));
     let loader = Loader::new(mixed, 5).unwrap().shuffle(9).to(&Device::cpu().unwrap());

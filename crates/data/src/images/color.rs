@@ -87,7 +87,8 @@ impl Transform for ColorJitter {
         (1..3).rev().for_each(|i| order.swap(i, context.below(i + 1)));
         let plane = height * width;
         let bytes = image.bytes();
-        let mut pixels: Vec<[f32; 3]> = (0..plane).map(|i| [0, 1, 2].map(|c| f32::from(bytes[c * plane + i]))).collect();
+        let mut pixels: Vec<[f32; 3]> =
+            (0..plane).map(|i| [0, 1, 2].map(|c| f32::from(bytes[c * plane + i]))).collect();
         for property in order {
             // A pixel becomes `origin + factor * (pixel - origin)`.
             let factor = factors[property];

@@ -109,8 +109,7 @@ fn read(path: &Path, [rows, columns]: [usize; 2]) -> Result<HostTensor> {
     let image = DynamicImage::from(image.into_rgb8());
     let is_sized = (image.width() as usize, image.height() as usize) == (columns, rows);
     // Bilinear, over as many pixels as become one.
-    let image =
-        if is_sized { image } else { image.resize_to_fill(columns as u32, rows as u32, FilterType::Triangle) };
+    let image = if is_sized { image } else { image.resize_to_fill(columns as u32, rows as u32, FilterType::Triangle) };
     Ok(planes(&image.into_rgb8()))
 }
 
