@@ -246,10 +246,12 @@ fn scattered<A: Acc>(
         for (plane, dx) in (first..).zip(planes) {
             let dy = elements(view, &layout, plane * outputs, outputs, &mut buffer);
             let places = &places[plane * outputs * kind.size()..][..outputs * kind.size()];
-            let sums: &mut [A] = if is_own { bytemuck::cast_slice_mut(dx) } else { &mut sums };
-            add(windows, &numbers, (kind, places), dy, sums);
-            if !is_own {
-                store(sums, dtype, dx);
+            match is_own {
+                true => add(windows, &numbers, (kind, places), dy, bytemuck::cast_slice_mut(dx)),
+                false => {
+                    add(windows, &numbers, (kind, places), dy, &mut sums);
+                    store(&sums, dtype, dx);
+                }
             }
         }
         Ok(())
