@@ -34,11 +34,8 @@ mod draws;
 mod file;
 mod host;
 pub mod idx;
-<<<<<<< HEAD
-mod karate;
-=======
 pub mod images;
->>>>>>> 153bee65 (data: CIFAR's binary files, folders of images, and augmentation that resumes)
+mod karate;
 mod loader;
 pub mod mesh;
 mod mnist;
