@@ -28,7 +28,7 @@ pub fn run(options: Diff) -> Result<ExitCode> {
     let [a, b] = &devices[..] else { bail!("--devices names {}, expected two such as cpu,opencl:0", devices.len()) };
     let task = Task::named(&options.model.dataset).context("there is no such dataset")?;
     let config = Config::new(&options.model, task, None)?;
-    let split = task.load(options.model.data.as_deref(), &config.table)?;
+    let split = task.load(options.model.data(), &config)?;
     let found = tape::diff(a, b, |device| {
         let start = Start::new(&config, &split, device)?;
         let trainer = start.trainer(&config, &split)?;

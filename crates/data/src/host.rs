@@ -30,6 +30,23 @@ impl HostTensor {
         HostTensor { shape: vec![values.len()], dtype: T::DTYPE, bytes }
     }
 
+    /// Elements by their bytes, which fill the shape.
+    pub(crate) fn from_bytes(bytes: Vec<u8>, shape: impl Into<Vec<usize>>, dtype: DType) -> HostTensor {
+        let shape = shape.into();
+        debug_assert_eq!(element_count(&shape).map(|n| n * dtype.size()), Some(bytes.len()));
+        HostTensor { shape, dtype, bytes }
+    }
+
+    /// The bytes of the elements in row-major order.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// [`bytes`](HostTensor::bytes), without a copy.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// The extents.
     pub fn dims(&self) -> &[usize] {
         &self.shape

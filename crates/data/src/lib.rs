@@ -34,6 +34,7 @@ mod draws;
 mod file;
 mod host;
 pub mod idx;
+pub mod images;
 mod karate;
 mod loader;
 pub mod mesh;

@@ -1,5 +1,6 @@
 //! The options of a training run: the command line, and the part of it that a checkpoint keeps.
 
+use super::images::{ImageConfig, ImageOptions};
 use super::models::{MODELS, ModelEntry};
 use super::tasks::{TASKS, Task};
 use anyhow::{Result, bail};
@@ -8,7 +9,7 @@ use clap::{Args, ValueEnum};
 use isograd::DType;
 use isograd::data::csv;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -48,18 +49,23 @@ impl OptimizerName {
 /// checkpoint.
 #[derive(Args, Debug)]
 pub struct Model {
-    /// The dataset: handwritten digits inside this program, MNIST's IDX files, or a table
+    /// The dataset: handwritten digits inside this program, MNIST's IDX files, CIFAR's binary files, a folder of images, or a table
     #[arg(value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
     pub dataset: String,
     /// The folder or the file with the samples
-    #[arg(long, value_name = "PATH")]
-    pub data: Option<PathBuf>,
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// The folder or the file with the samples
+    #[arg(long, value_name = "PATH", conflicts_with = "path")]
+    data: Option<PathBuf>,
     #[command(flatten)]
     pub table: TableOptions,
-    /// The model [default: mlp]
+    #[command(flatten)]
+    pub images: ImageOptions,
+    /// The model [default: resnet18 for images in colour, mlp for others]
     #[arg(long, value_parser = PossibleValuesParser::new(MODELS.iter().map(|model| model.name)))]
     pub model: Option<String>,
-    /// Samples a step [default: 128 for mnist, 32 for others]
+    /// Samples a step [default: 128 for mnist and cifar, 32 for others]
     #[arg(long, value_parser = parse_count)]
     pub batch_size: Option<usize>,
     /// Learning rate [default: 0.001; 0.05 for sgd, 0.01 for adagrad and lamb, 5 for lars]
@@ -77,6 +83,33 @@ pub struct Model {
     /// Decides weights and order of the samples [default: 42]
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+impl Model {
+    /// The folder or the file with the samples.
+    pub fn data(&self) -> Option<&Path> {
+        self.path.as_deref().or(self.data.as_deref())
+    }
+
+    /// Errors: an option that neither the dataset nor the model has.
+    fn check(&self, task: &Task, model: &ModelEntry) -> Result<()> {
+        let ImageOptions { size, augment, stem, channels_last } = &self.images;
+        let given = [
+            ("hidden", self.hidden.is_some()),
+            ("size", size.is_some()),
+            ("augment", augment.is_some()),
+            ("stem", stem.is_some()),
+            ("channels-last", *channels_last),
+        ];
+        for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            if !task.options.contains(&option) && !model.options.contains(&option) {
+                let tasks = TASKS.iter().filter(|task| task.options.contains(&option)).map(|task| task.name);
+                let models = MODELS.iter().filter(|model| model.options.contains(&option)).map(|model| model.name);
+                bail!("--{option} is for {}", tasks.chain(models).collect::<Vec<_>>().join(", "));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The options of a table.
@@ -127,7 +160,7 @@ pub struct Train {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
-    /// Passes over the training data [default: 10 for mnist, 60 for others]
+    /// Passes over the training data [default: 10 for mnist, 30 for images in colour, 60 for others]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// End when the test loss has not become lower for so many epochs
@@ -140,7 +173,10 @@ pub struct Train {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["batch_size", "lr", "optimizer", "hidden", "dtype", "seed", "model", "target", "header", "numbers"]
+        conflicts_with_all = [
+            "batch_size", "lr", "optimizer", "hidden", "dtype", "seed", "model", "target", "header", "numbers",
+            "size", "augment", "stem", "channels_last",
+        ]
     )]
     pub resume: Option<PathBuf>,
     /// Print one line of JSON at the end, and nothing else
@@ -182,6 +218,8 @@ pub struct Config {
     pub dataset: String,
     /// How a table is read.
     pub table: Table,
+    /// How images are read and changed.
+    pub images: ImageConfig,
     /// The name of the model.
     pub model: String,
     /// Passes over the training data.
@@ -201,17 +239,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// The options of a new run, with the defaults of its dataset. Errors: sizes of hidden layers for a model without.
+    /// The options of a new run, with the defaults of its dataset. Errors: options that the dataset or the model does not have.
     pub fn new(options: &Model, task: &Task, epochs: Option<u64>) -> Result<Config> {
-        let model = options.model.as_deref().unwrap_or(MODELS[0].name);
-        if options.hidden.is_some() && !ModelEntry::named(model).has_hidden {
-            bail!("the layers of {model} have sizes of their own; --hidden is for mlp");
-        }
+        let model = options.model.as_deref().unwrap_or(task.model);
+        options.check(task, ModelEntry::named(model))?;
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
         let TableOptions { target, header, numbers } = &options.table;
         Ok(Config {
             dataset: task.name.into(),
             table: Table { targets: target.clone(), header: *header, numbers: *numbers },
+            images: ImageConfig::new(&options.images)?,
             model: model.into(),
             epochs: epochs.unwrap_or(task.epochs),
             batch_size: options.batch_size.unwrap_or(task.batch_size),

@@ -45,7 +45,7 @@ pub fn run(options: Eval) -> Result<ExitCode> {
         return text::evaluate(&options, &saved, &device);
     }
     let config: Config = saved.config()?;
-    let split = task(&config.dataset)?.load(options.data.as_deref(), &config.table)?;
+    let split = task(&config.dataset)?.load(options.data.as_deref(), &config)?;
     let start = Start::new(&config, &split, &device)?;
     let epoch = match (options.last, saved.progress.best) {
         (false, Some(best)) => {

@@ -2,8 +2,10 @@
 
 mod config;
 mod eval;
+mod images;
 mod mixed;
 mod models;
+mod networks;
 mod tasks;
 
 pub use config::{Config, Model, Train, parse_count, parse_rate};
@@ -64,7 +66,7 @@ pub fn run(options: Train) -> Result<ExitCode> {
     };
     let out = options.out.clone().or(options.resume.clone()).unwrap_or_else(|| Path::new("out").join(task.name));
     prepare(&out)?;
-    let split = task.load(options.model.data.as_deref(), &config.table)?;
+    let split = task.load(options.model.data(), &config)?;
     let start = Start::new(&config, &split, &device)?;
     let title = format!("{}, {} on {device}", config.dataset, config.dtype);
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
@@ -125,13 +127,14 @@ impl Start {
     pub fn new(config: &Config, split: &Split, device: &Device) -> isograd::Result<Start> {
         let dtype: DType = config.dtype.parse()?;
         let init = Init::new(device).seed(config.seed).dtype(dtype);
+        let init = if config.images.channels_last { init.channels_last() } else { init };
         Ok(Start { model: models::model(config, split, &init)?, init, dtype })
     }
 
     /// The trainer of this model.
     pub fn trainer(&self, config: &Config, split: &Split) -> isograd::Result<Classifier<'_>> {
         let (device, dtype, objective) = (self.init.device(), self.dtype, split.objective);
-        let train = split.loader(&split.train, config.batch_size)?.shuffle(config.seed).to(device);
+        let train = split.train_loader(config.batch_size)?.shuffle(config.seed).to(device);
         let (metric, goal, value) = objective.metric();
         let trainer = Trainer::new(
             &*self.model,
@@ -140,7 +143,7 @@ impl Start {
             move |model, (x, _)| model.forward(&x.cast(dtype)?),
             move |outputs, (_, y)| objective.loss(outputs, y),
         )
-        .validate(split.loader(&split.test, TEST_BATCH)?.to(device))
+        .validate(split.test_loader(TEST_BATCH)?.to(device))
         .metric(metric, goal, move |outputs, (_, y)| value(outputs, y))
         .epochs(config.epochs)
         .rng("init", self.init.rng());
@@ -162,7 +165,7 @@ fn announce(config: &Config, split: &Split, start: &Start, resumed: Option<(Path
 
 /// How an interrupted run goes on.
 fn continuation(options: &Train, steps: u64, out: &Path) -> String {
-    let data = options.model.data.as_ref().map(|d| format!(" --data {}", d.display())).unwrap_or_default();
+    let data = options.model.data().map(|d| format!(" --data {}", d.display())).unwrap_or_default();
     let device = options.device.as_ref().map(|d| format!(" --device {d}")).unwrap_or_default();
     let (dataset, out) = (&options.model.dataset, out.display());
     format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")

@@ -1,28 +1,48 @@
 //! The models that `isograd train` knows: an entry each.
 
 use super::config::Config;
+use super::networks;
 use super::tasks::{Scale, Split};
-use isograd::models::LeNet;
+use isograd::models::ResNet;
 use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor};
-use isograd::{Error, Result, Tensor};
+use isograd::{Result, Tensor};
 
 /// A model by its name on the command line.
 pub struct ModelEntry {
     pub name: &'static str,
-    /// The model has hidden layers of any sizes: --hidden.
-    pub has_hidden: bool,
+    /// Options that other models do not have.
+    pub options: &'static [&'static str],
     make: fn(&Config, &Split, &Init) -> Result<Box<dyn Layer>>,
 }
 
-/// All models of the command. The first is the default.
+/// All models of the command.
 pub const MODELS: &[ModelEntry] = &[
     ModelEntry {
         name: "mlp",
-        has_hidden: true,
+        options: &["hidden"],
         make: |config, split, init| Ok(Box::new(Mlp::new(&config.hidden, split, init)?)),
     },
-    ModelEntry { name: "lenet", has_hidden: false, make: |_, split, init| Ok(Box::new(Images::new(split, init)?)) },
+    ModelEntry { name: "lenet", options: &["channels-last"], make: networks::lenet },
+    ModelEntry {
+        name: "resnet18",
+        options: RESNET,
+        make: |config, split, init| networks::resnet(ResNet::resnet18, config, split, init),
+    },
+    ModelEntry {
+        name: "resnet34",
+        options: RESNET,
+        make: |config, split, init| networks::resnet(ResNet::resnet34, config, split, init),
+    },
+    ModelEntry {
+        name: "resnet50",
+        options: RESNET,
+        make: |config, split, init| networks::resnet(ResNet::resnet50, config, split, init),
+    },
+    ModelEntry { name: "mobilenet", options: &["channels-last"], make: networks::mobilenet },
 ];
+
+/// Options of residual networks.
+const RESNET: &[&str] = &["channels-last", "stem"];
 
 impl ModelEntry {
     /// The model of this name, or the default.
@@ -48,7 +68,7 @@ struct Mlp {
 
 impl Mlp {
     fn new(hidden: &[usize], split: &Split, init: &Init) -> Result<Mlp> {
-        let mut width = split.inputs;
+        let mut width = split.inputs();
         let mut layer = |units| Linear::new(std::mem::replace(&mut width, units), units, init);
         let hidden = hidden.iter().map(|&units| layer(units)).collect::<Result<_>>()?;
         Ok(Mlp { hidden, last: layer(split.outputs)? })
@@ -65,40 +85,9 @@ impl Module for Mlp {
 
 impl Forward for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let hidden = self.hidden.iter().try_fold(x.clone(), |x, layer| layer.forward_with(&x, Activation::Relu))?;
+        let x = if x.rank() > 2 { x.flatten(1, -1)? } else { x.clone() };
+        let hidden = self.hidden.iter().try_fold(x, |x, layer| layer.forward_with(&x, Activation::Relu))?;
         self.last.forward(&hidden)
-    }
-}
-
-/// Rows and columns of the images of [`LeNet`].
-const PIXELS: [usize; 2] = [28, 28];
-
-/// LeNet-5 over samples that are flattened images.
-struct Images(LeNet);
-
-impl Images {
-    fn new(split: &Split, init: &Init) -> Result<Images> {
-        let [rows, columns] = PIXELS;
-        if split.inputs != rows * columns {
-            let (name, inputs) = (&split.name, split.inputs);
-            let message =
-                format!("images have {rows} x {columns} pixels, but samples of {name} have {inputs} features");
-            return Err(Error::shape("lenet", message));
-        }
-        Ok(Images(LeNet::new(1, split.outputs, init)?))
-    }
-}
-
-impl Module for Images {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.0.visit(visitor);
-    }
-}
-
-impl Forward for Images {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let [rows, columns] = PIXELS;
-        self.0.forward(&x.reshape((x.dims()[0], 1, rows, columns))?)
     }
 }
 

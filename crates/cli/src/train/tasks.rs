@@ -1,8 +1,10 @@
 //! The datasets that `isograd train` knows: an entry each.
 
-use super::config::Table;
+use super::config::{Config, Table};
+use super::images;
 use anyhow::{Result, bail};
 use isograd::Tensor;
+use isograd::data::images::Mixup;
 use isograd::data::{self, Dataset, HostTensor, Loader, Samples, csv};
 use isograd::ops::loss::Reduction;
 use isograd::train::Goal;
@@ -15,9 +17,13 @@ pub struct Task {
     /// Passes over the training data, and samples a step, if the command line does not say.
     pub epochs: u64,
     pub batch_size: usize,
+    /// The model if the command line does not say.
+    pub model: &'static str,
+    /// Options that other datasets do not have.
+    pub options: &'static [&'static str],
     /// Where the samples come from, for the error of a missing or a needless --data.
     pub data: Data,
-    load: fn(&Path, &Table) -> isograd::Result<Split>,
+    load: fn(&Path, &Config) -> isograd::Result<Split>,
 }
 
 /// Where samples come from.
@@ -35,6 +41,8 @@ pub const TASKS: &[Task] = &[
         name: "digits",
         epochs: 60,
         batch_size: 32,
+        model: "mlp",
+        options: &[],
         data: Data::Inside,
         load: |_, _| classes(data::digits()?.split_every(5)?),
     },
@@ -42,15 +50,52 @@ pub const TASKS: &[Task] = &[
         name: "mnist",
         epochs: 10,
         batch_size: 128,
+        model: "mlp",
+        options: &[],
         data: Data::Named("--data DIR with its IDX files"),
         load: |folder, _| classes(data::mnist(folder)?),
     },
-    Task { name: "csv", epochs: 60, batch_size: 32, data: Data::Named("--data FILE with a table"), load: table },
+    Task {
+        name: "csv",
+        epochs: 60,
+        batch_size: 32,
+        model: "mlp",
+        options: &[],
+        data: Data::Named("--data FILE with a table"),
+        load: |file, config| table(file, &config.table),
+    },
+    Task {
+        name: "cifar10",
+        epochs: 30,
+        batch_size: 128,
+        model: "resnet18",
+        options: &["augment"],
+        data: Data::Named("--data DIR with its binary files"),
+        load: images::cifar10,
+    },
+    Task {
+        name: "cifar100",
+        epochs: 30,
+        batch_size: 128,
+        model: "resnet18",
+        options: &["augment"],
+        data: Data::Named("--data DIR with its binary files"),
+        load: images::cifar100,
+    },
+    Task {
+        name: "images",
+        epochs: 30,
+        batch_size: 32,
+        model: "resnet18",
+        options: &["augment", "size"],
+        data: Data::Named("--data DIR with a folder of images for each class"),
+        load: images::folder,
+    },
 ];
 
 /// A sample: features, and a class or numbers.
-type Sample = (HostTensor, HostTensor);
-/// Samples `[B, ..]`, and classes `[B]` i64 or numbers `[B, K]` f32.
+pub type Sample = (HostTensor, HostTensor);
+/// Samples `[B, ..]`, and classes `[B]` i64, their probabilities `[B, C]` f32, or numbers `[B, K]` f32.
 pub type Batch = (Tensor, Tensor);
 
 /// Samples to train on, and to test with.
@@ -60,12 +105,16 @@ pub struct Split {
     pub name: String,
     pub train: Arc<dyn Dataset<Item = Sample>>,
     pub test: Arc<dyn Dataset<Item = Sample>>,
-    /// The features of a sample, and the outputs of a model.
-    pub inputs: usize,
+    /// The shape of a sample, and the outputs of a model.
+    pub shape: Vec<usize>,
     pub outputs: usize,
     pub objective: Objective,
     /// The scales of features and targets, for data that is not scaled.
     pub scales: Option<(Scale, Scale)>,
+    /// Mixes the samples of a batch to train on.
+    pub mixup: Option<Mixup>,
+    /// Threads that read samples.
+    pub workers: usize,
 }
 
 /// The objective of a task: its loss and its metric.
@@ -91,11 +140,11 @@ impl Task {
     }
 
     /// Reads the samples. `path` is the --data of the command line.
-    pub fn load(&self, path: Option<&Path>, table: &Table) -> Result<Split> {
+    pub fn load(&self, path: Option<&Path>, config: &Config) -> Result<Split> {
         let split = match (self.data, path) {
-            (Data::Inside, None) => (self.load)(Path::new(""), table)?,
+            (Data::Inside, None) => (self.load)(Path::new(""), config)?,
             (Data::Inside, Some(_)) => bail!("the {} are inside this program; --data is for {}", self.name, readers()),
-            (Data::Named(_), Some(path)) => (self.load)(path, table)?,
+            (Data::Named(_), Some(path)) => (self.load)(path, config)?,
             (Data::Named(what), None) => bail!("{} needs {what}", self.name),
         };
         if let (Some(path), true) = (path, split.train.is_empty() || split.test.is_empty()) {
@@ -109,16 +158,31 @@ impl Task {
 /// The tasks that read --data.
 fn readers() -> String {
     let names: Vec<&str> = TASKS.iter().filter(|task| task.data != Data::Inside).map(|task| task.name).collect();
-    names.join(" and ")
+    names.join(", ")
 }
 
 impl Split {
-    pub fn loader(
-        &self,
-        samples: &Arc<dyn Dataset<Item = Sample>>,
-        batch_size: usize,
-    ) -> isograd::Result<Loader<Batch>> {
-        Loader::new(samples.clone(), batch_size)
+    /// Batches to train on, in the order of the dataset.
+    pub fn train_loader(&self, batch_size: usize) -> isograd::Result<Loader<Batch>> {
+        let train = self.train.clone();
+        match self.mixup {
+            None => Loader::new(train, batch_size)?,
+            Some(mixup) => {
+                let label = |y: &HostTensor| -> isograd::Result<i64> { Ok(y.to_vec()?[0]) };
+                Loader::new(train.map(move |(x, y), context| mixup.draw(x, label(&y)?, context)), batch_size)?
+            }
+        }
+        .workers(self.workers)
+    }
+
+    /// Batches to test with.
+    pub fn test_loader(&self, batch_size: usize) -> isograd::Result<Loader<Batch>> {
+        Loader::new(self.test.clone(), batch_size)?.workers(self.workers)
+    }
+
+    /// The features of a sample.
+    pub fn inputs(&self) -> usize {
+        self.shape.iter().product()
     }
 }
 
@@ -130,6 +194,7 @@ impl Objective {
     pub fn loss(self, outputs: &Tensor, y: &Tensor) -> isograd::Result<Tensor> {
         let outputs = outputs.cast(outputs.dtype().acc())?;
         match self {
+            Objective::Classes if y.dtype().is_float() => outputs.cross_entropy(&y.cast(outputs.dtype())?),
             Objective::Classes => outputs.cross_entropy(y),
             Objective::Numbers => outputs.mse_loss(&y.cast(outputs.dtype())?, Reduction::Mean),
         }
@@ -147,10 +212,11 @@ impl Objective {
 }
 
 fn classes((train, test): (data::Labelled, data::Labelled)) -> isograd::Result<Split> {
-    let (name, inputs, outputs) = (train.name().to_string(), train.sample_len(), train.classes());
+    let (name, shape, outputs) = (train.name().to_string(), train.sample_shape().to_vec(), train.classes());
     let items = |set: data::Labelled| Arc::new(set.map(|(x, label), _| Ok((x, HostTensor::new(&[label], [])?))));
     let (train, test) = (items(train), items(test));
-    Ok(Split { name, train, test, inputs, outputs, objective: Objective::Classes, scales: None })
+    let objective = Objective::Classes;
+    Ok(Split { name, train, test, shape, outputs, objective, scales: None, mixup: None, workers: 1 })
 }
 
 /// Every fifth line of a table is for testing.
@@ -163,13 +229,13 @@ fn table(path: &Path, table: &Table) -> isograd::Result<Split> {
         return Ok(Split { scales: Some((scale, unscaled)), ..classes(all.split_every(5)?)? });
     }
     let (train, test) = csv::read_regression(path, &options)?.split_every(5)?;
-    let (name, inputs) = (train.name().to_string(), train.sample_len());
+    let (name, shape) = (train.name().to_string(), train.sample_shape().to_vec());
     let targets: Vec<f32> =
         train.targets().iter().map(HostTensor::to_vec).collect::<isograd::Result<Vec<_>>>()?.concat();
     let outputs = options.targets.len();
     let scales = Some((Scale::of(&train), Scale::of_columns(&targets, outputs)));
-    let objective = Objective::Numbers;
-    Ok(Split { name, train: Arc::new(train), test: Arc::new(test), inputs, outputs, objective, scales })
+    let (train, test, objective) = (Arc::new(train), Arc::new(test), Objective::Numbers);
+    Ok(Split { name, train, test, shape, outputs, objective, scales, mixup: None, workers: 1 })
 }
 
 impl Scale {

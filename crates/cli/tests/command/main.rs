@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod diff;
+mod images;
 mod kernels;
 mod parity;
 mod refusing;

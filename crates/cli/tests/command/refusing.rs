@@ -37,6 +37,10 @@ fn options_out_of_range() {
         ("train digits --seed -1", "-1"),
         ("train digits --resume somewhere --hidden 16", "cannot be used with"),
         ("train digits --patience 0", "--patience"),
+        ("train images --size 0", "not a number of at least 1"),
+        ("train images --augment rotate", "possible values: none, crop, flip"),
+        ("train images here --data there", "cannot be used with"),
+        ("train images --resume somewhere --augment flip", "cannot be used with"),
         ("train digits --model transformer", "possible values: mlp"),
     ];
     for (arguments, expected) in cases {
@@ -60,9 +64,16 @@ fn options_that_do_not_fit_together() {
     );
     refused("train digits --device cpu:99", "cpu has 1 device(s)");
     refused("train digits --device cpu:x", "the part after the colon is not a number");
-    refused("train digits --data .", "--data is for mnist and csv");
+    refused("train digits --data .", "--data is for mnist, csv, cifar10, cifar100, images");
+    refused("train digits .", "--data is for mnist, csv, cifar10, cifar100, images");
     refused("train digits --model lenet", "images have 28 x 28 pixels, but samples of digits");
     refused("train digits --model lenet --hidden 16", "--hidden is for mlp");
+    refused("train mnist --augment flip", "--augment is for cifar10, cifar100, images");
+    refused("train cifar10 --size 64", "--size is for images");
+    refused("train digits --stem cifar", "--stem is for resnet18, resnet34, resnet50");
+    refused("train digits --channels-last", "--channels-last is for lenet, resnet18");
+    refused("train cifar10 --augment none,flip", "none beside other changes");
+    refused("train images", "images needs --data DIR with a folder of images for each class");
     refused("train csv", "csv needs --data FILE");
     refused("train mnist", "mnist needs --data DIR");
 }
