@@ -10,14 +10,11 @@ mod matmul;
 mod memory;
 mod moments;
 mod pointwise;
-mod pool;
 mod random;
 mod reduce;
 mod scan;
 mod sort;
 
-use isograd_core::fused::Fused;
-use isograd_core::ops::pool::{MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::reduce::{Moments, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
@@ -43,22 +40,6 @@ fn model() -> String {
 
 fn open(_ordinal: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Cpu::default()))
-}
-
-fn run_fused(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
-    if let Some(variance) = fused.downcast_ref() {
-        return moments::variance(call, variance);
-    }
-    if let Some(of_norm) = fused.downcast_ref() {
-        return moments::moments(call, of_norm);
-    }
-    if let Some(MaxPoolForward(windows)) = fused.downcast_ref() {
-        return pool::max(call, windows);
-    }
-    match fused.downcast_ref() {
-        Some(MaxPoolBackward(windows)) => pool::max_backward(call, windows),
-        None => Err(Error::unsupported(call.op, "the CPU runs composites")),
-    }
 }
 
 /// The CPU as a backend. Calls run at once, so every error comes from the call that made it.
@@ -106,16 +87,17 @@ impl Backend for Cpu {
             Kernel::Sort => sort::run(call),
             Kernel::Scan(kind) => scan::run(call, kind),
             Kernel::Custom(op) => custom::run(call, op),
-            Kernel::Fused(fused) => run_fused(call, fused),
+            Kernel::Fused(fused) => match (fused.downcast_ref::<Variance>(), fused.downcast_ref::<Moments>()) {
+                (Some(variance), _) => moments::variance(call, variance),
+                (_, Some(of_norm)) => moments::moments(call, of_norm),
+                _ => Err(Error::unsupported(call.op, "the CPU runs composites")),
+            },
         }
     }
 
-    /// Statistics have kernels, since their sums need a larger range than the dtype's, and maxima of windows, whose composite makes a
-    /// copy of every window.
+    /// Only statistics have kernels: their sums need a larger range than the dtype's.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
-        let statistics = [TypeId::of::<Variance>(), TypeId::of::<Moments>()];
-        let maxima = [TypeId::of::<MaxPoolForward>(), TypeId::of::<MaxPoolBackward>()];
-        [statistics, maxima].as_flattened().contains(&fused) && dtype.is_float()
+        [TypeId::of::<Variance>(), TypeId::of::<Moments>()].contains(&fused) && dtype.is_float()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -99,11 +99,11 @@ fn resnets_learn_folders_of_images() {
     let evaluated =
         run(&["eval", out.path().to_str().unwrap(), "--json", "--data", data.path().to_str().unwrap()]).json();
     assert!(accuracy(&evaluated) > 0.7 && evaluated["samples"] == 9, "{evaluated}");
-    // The order in memory changes nothing but the order of sums.
-    let one = "images --size 8 --batch-size 9 --epochs 1 --optimizer sgd --lr 0.01";
+    // The order in memory changes nothing but the order of sums; each step with norms of few numbers makes the difference larger.
+    let one = "images --size 8 --batch-size 36 --epochs 1 --optimizer sgd --lr 0.01";
     let [plain, last] = [one.to_string(), format!("{one} --channels-last")].map(|a| train(&a, data.path(), out.path()));
     let losses = [plain, last].map(|report| report["train_loss"].as_f64().unwrap());
-    assert!((losses[0] - losses[1]).abs() < 1e-3, "{losses:?}");
+    assert!((losses[0] - losses[1]).abs() < 1e-5, "{losses:?}");
 }
 
 #[test]

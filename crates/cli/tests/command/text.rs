@@ -238,7 +238,6 @@ fn texts_and_options_that_do_not_fit() {
         ("train text file --autocast f32", "is none of f16, bf16"),
         ("train text file --hidden 16", "--hidden"),
         ("train text file --resume out --lr 1", "cannot be used with"),
-        ("train --quiet text file", "cannot be used with"),
         ("generate", "--model <DIR>"),
         ("generate --model out --top-p 2", "is not a number from 0 to 1"),
         ("generate --model out --temperature -1", "not a number of at least 0"),
