@@ -270,7 +270,7 @@ impl Real for Lift {
         cosh f64::cosh;
         tanh f64::tanh;
         asinh libm::asinh;
-        acosh libm::acosh;
+        acosh Real::acosh;
         atanh libm::atanh;
         erf libm::erf;
         erfc libm::erfc;

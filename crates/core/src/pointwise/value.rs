@@ -235,7 +235,8 @@ macro_rules! real {
                 $asinh(self)
             }
             fn acosh(self) -> Self {
-                $acosh(self)
+                // Musl's, which libm has, is finite below -1.
+                if self < 1.0 { $t::NAN } else { $acosh(self) }
             }
             fn atanh(self) -> Self {
                 $atanh(self)
