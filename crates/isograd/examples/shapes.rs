@@ -64,7 +64,7 @@ pub fn train(device: &Device, epochs: u64) -> Result<f64> {
         let hidden = model.first.forward(x, &spirals)?.relu()?;
         model.classes.forward(&model.second.forward(&hidden, &spirals)?.relu()?.mean(1)?)
     };
-    let (train, adam) = (Loader::new(shapes(240), 16)?.shuffle(42).to(device), AdamW::new(&model).lr(1e-2));
+    let (train, adam) = (Loader::new(shapes(240), 8)?.shuffle(42).to(device), AdamW::new(&model).lr(1e-2));
     let mut trainer = Trainer::new(&model, adam, train, predict, |y, (_, class)| y.cross_entropy(class))
         .validate(Loader::new(shapes(60), 60)?.to(device))
         .metric("accuracy", Goal::Highest, |y, (_, class)| y.argmax(-1)?.eq(class))
