@@ -108,7 +108,10 @@ impl Tensor {
                 format!("{count} parts of {} were asked for, expected at least 1 of rank 1 or more", self.shape());
             return Err(Error::attr("chunk", message));
         }
-        self.split(self.dims()[d].div_ceil(count).max(1), dim).map_err(|e| e.of("chunk"))
+        match self.dims()[d] {
+            0 => Ok(vec![self.clone()]),
+            n => self.split(n.div_ceil(count), dim).map_err(|e| e.of("chunk")),
+        }
     }
 
     /// The slices along `dim`, without this dimension. Views. Errors: `Attr`; `Shape` for a scalar.
