@@ -72,7 +72,8 @@ pub(super) fn ops() -> Vec<Op> {
             },
         )
         .class(Arithmetic)
-        .fused(),
+        .fused()
+        .launches(1, 3),
         with("softmin", |c, x| x.softmin(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
             .class(Stages)
             .slice(Slice::Along)

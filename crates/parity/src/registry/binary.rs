@@ -96,6 +96,11 @@ fn bits(name: &'static str, run: fn(&Tensor, &Tensor) -> Result<Tensor>, range: 
     .derivative(NO_GRADIENT)
 }
 
+/// `|a| + |b| + 1`.
+fn with_one(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(sum_of_two(c)?[0].add_scalar(1.0))
+}
+
 /// An op of a tensor and a number.
 fn scalar(name: &'static str, run: fn(&Invocation<'_>, &Tensor) -> Result<Tensor>, domain: Domain) -> Op {
     with(name, run, domain, |_| json!({"scalar": 1.5})).class(Arithmetic)
@@ -148,7 +153,7 @@ pub(super) fn ops() -> Vec<Op> {
             .launches(1, 3),
         binary("logaddexp", |_, a, b| a.logaddexp(b), real, |_| none())
             .class(Transcendental)
-            .companion(sum_of_two)
+            .companion(with_one)
             .fused()
             .launches(1, 3),
         binary("xlogy", |_, a, b| a.xlogy(b), [Domain::Real, Domain::Positive], |_| none())
