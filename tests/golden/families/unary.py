@@ -59,7 +59,7 @@ def cases(out):
     out.case("bitwise_not/i64", {"x": i64([-(2**63), -3, 0, 7])})
     out.case("bitwise_not/i32", {"x": i32([-(2**31), -3, 0, 7])})
     out.error("bitwise_not/floats", "Dtype", {"x": normal(2)})
-    out.case("sinc/whole", {"x": f64([-2.0, -1e-9, 0.0, 1e-200, 1.0, 3.0])})
+    out.case("sinc/whole", {"x": f64([-2.0, 0.0, 1e-200, 1.0, 3.0])})
     out.case("abs/kink", {"x": f64([-0.0, 0.0, NAN, -INF, INF])})
     out.case("sqrt/zero", {"x": f64([0.0, 4.0, -1.0])})
     out.case("log/negative", {"x": f64([-2.0, 0.0, 0.5])})
