@@ -101,7 +101,8 @@ pub fn run(extent: Extent) -> Result<(), Failure> {
     let mut jobs = VecDeque::new();
     for run in RUNS {
         let targets = if extent == Extent::Everything { run.on } else { run.quick };
-        jobs.extend(targets.iter().map(|target| Job { target, run, filter: run.filter.replace('@', target.device) }));
+        let filter = |target: &Target| run.filter.replace('@', target.device);
+        jobs.extend(targets.iter().map(|target| Job { target, run, filter: filter(target), extent }));
     }
     start(&folder, jobs)?;
     match extent {
@@ -117,7 +118,12 @@ pub fn run_only(filters: &[&str]) -> Result<(), Failure> {
     for run in RUNS.iter().filter(|run| run.filter == "@::" && run.environment.contains(&CHECKED[0])) {
         for target in run.on {
             let filter = |name: &&str| format!("{}::{name}", target.device);
-            jobs.extend(filters.iter().map(|name| Job { target, run, filter: filter(name) }));
+            jobs.extend(filters.iter().map(|name| Job {
+                target,
+                run,
+                filter: filter(name),
+                extent: Extent::Everything,
+            }));
         }
     }
     match start(&folder, jobs.into())? {
@@ -145,6 +151,7 @@ struct Job {
     target: &'static Target,
     run: &'static Run,
     filter: String,
+    extent: Extent,
 }
 
 /// Runs jobs, as many at once as there are processors: a program's kernels are compiled one after another. Returns how many
@@ -174,7 +181,7 @@ fn start(folder: &Path, jobs: VecDeque<Job>) -> Result<usize, Failure> {
 impl Job {
     /// How many tests passed, if none failed.
     fn start(&self, folder: &Path, programs: &[PathBuf]) -> Result<usize, Failure> {
-        let Job { target, run, filter } = self;
+        let Job { target, run, filter, extent } = self;
         let name = format!("{}: {} {filter} ({})", target.name, run.program, run.what);
         let program = programs.iter().find(|path| tools::program_name(path) == run.program);
         let program = program.ok_or_else(|| format!("there is no test program {}", run.program))?;
@@ -187,6 +194,9 @@ impl Job {
         command.env("SIMT_CACHE", folder.join("cache")).env("SIMT_LOG", target.log(folder));
         // Before the vendor's, if this machine has them; what multiplies matrices there needs the real driver.
         command.env("LD_LIBRARY_PATH", folder).env("ISOGRAD_CUDA_LIB", folder).env("ISOGRAD_HIP_LIB", folder);
+        // The golden tests launch the functions of the pointwise table.
+        let is_sampled = *extent == Extent::Quick && run.program == "dtypes";
+        command.env("ISOGRAD_QUICK", if is_sampled { "1" } else { "0" });
         command.env("ISOGRAD_BLAS", "own").envs(run.environment.iter().chain(target.environment).copied());
         let started = Instant::now();
         let output = command.output().map_err(|error| format!("{name}: could not be started: {error}"))?;
