@@ -5,7 +5,7 @@ use super::{Class, Invocation, Op};
 use crate::bench::{Action, Bench, Call, Cost, STORED, Work};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{Csr, IndexReduce, Message, MessageMlp, Messages};
-use isograd_core::{Error, Result, Tensor};
+use isograd_core::{Error, Kind, Result, Tensor};
 use serde_json::json;
 
 const REDUCTIONS: [(&str, IndexReduce); 3] =
@@ -65,7 +65,14 @@ fn message_passing(c: &Invocation<'_>) -> Result<Tensor> {
         _ => Message::Copy,
     };
     let reduce = c.choice_or_first("reduce", &REDUCTIONS)?;
-    x.message_passing(&graph, Messages { message, edge_weight, reduce })
+    // The op has the graph; a case has the edges.
+    x.message_passing(&graph, Messages { message, edge_weight, reduce }).map_err(|e| match e.kind() {
+        Kind::Shape => {
+            let given = format!("{}; x is {} and edge_index {}", e.message(), x.shape(), edges.shape());
+            Error::shape("message_passing", given)
+        }
+        _ => e,
+    })
 }
 
 /// A graph of as many edges as the shape has rows; in a timed case, of as many nodes.

@@ -170,7 +170,8 @@ impl Csr {
 impl fmt::Debug for Csr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rows, columns, entries) = (self.rows(), self.columns(), self.entries());
-        write!(f, "Csr [{rows}, {columns}] with {entries} entries on {}", self.device())
+        let row_ptr = rows.saturating_add(1);
+        write!(f, "Csr [{rows}, {columns}], row_ptr [{row_ptr}], col [{entries}] on {}", self.device())
     }
 }
 
