@@ -637,9 +637,10 @@ rows! {
     Value GtScalar "gt_scalar" (a) [b] -> 1 { [V::one_if(a.gt(b))] }
     Value LeScalar "le_scalar" (a) [b] -> 1 { [V::one_if(a.le(b))] }
     Value GeScalar "ge_scalar" (a) [b] -> 1 { [V::one_if(a.ge(b))] }
-    Real IsNan "isnan" (x) [] -> 1 { [V::one_if(x.ne(x))] }
-    Real IsInf "isinf" (x) [] -> 1 { [V::one_if(x.eq(x) & (x * V::c(0.0)).ne(V::c(0.0)))] }
-    Real IsFinite "isfinite" (x) [] -> 1 { [V::one_if((x * V::c(0.0)).eq(V::c(0.0)))] }
+    // The names without a line are macros of C.
+    Real IsNan "is_nan" (x) [] -> 1 { [V::one_if(x.ne(x))] }
+    Real IsInf "is_inf" (x) [] -> 1 { [V::one_if(x.eq(x) & (x * V::c(0.0)).ne(V::c(0.0)))] }
+    Real IsFinite "is_finite" (x) [] -> 1 { [V::one_if((x * V::c(0.0)).eq(V::c(0.0)))] }
     Real NotFinite "not_finite" (x) [] -> 1 { [V::one_if((x * V::c(0.0)).ne(V::c(0.0)))] }
 
     // Selection and fused pointwise.

@@ -44,11 +44,20 @@ fn matrix(g: &mut Gen) -> Case {
 fn message_passing(c: &Invocation<'_>) -> Result<Tensor> {
     let (x, edges) = (c.input("x")?, c.input("edge_index")?);
     if edges.rank() != 2 || edges.dims()[0] != 2 {
-        return Err(Error::shape("message_passing", format!("edge_index is {}, expected [2, E]", edges.shape())));
+        let message = format!("edge_index is {}, expected [2, E], with x {}", edges.shape(), x.shape());
+        return Err(Error::shape("message_passing", message));
     }
     let sources = x.dims().first().copied().unwrap_or(0);
     let targets = c.optional_of("nodes", Invocation::size)?.unwrap_or(sources);
-    let graph = Csr::from_entries(&edges.select(0, 1)?, &edges.select(0, 0)?, [targets, sources])?;
+    // The op has the graph; a case has the edges.
+    let shown = |e: Error| match e.kind() {
+        Kind::Shape => {
+            let given = format!("{}; x is {} and edge_index {}", e.message(), x.shape(), edges.shape());
+            Error::shape("message_passing", given)
+        }
+        _ => e,
+    };
+    let graph = Csr::from_entries(&edges.select(0, 1)?, &edges.select(0, 0)?, [targets, sources]).map_err(shown)?;
     let edge_weight = c.optional("edge_weight");
     let kind = c.choice_or_first("message", &["copy", "mul_w", "add_e", "mlp"].map(|name| (name, name)))?;
     let message = match kind {
@@ -65,14 +74,7 @@ fn message_passing(c: &Invocation<'_>) -> Result<Tensor> {
         _ => Message::Copy,
     };
     let reduce = c.choice_or_first("reduce", &REDUCTIONS)?;
-    // The op has the graph; a case has the edges.
-    x.message_passing(&graph, Messages { message, edge_weight, reduce }).map_err(|e| match e.kind() {
-        Kind::Shape => {
-            let given = format!("{}; x is {} and edge_index {}", e.message(), x.shape(), edges.shape());
-            Error::shape("message_passing", given)
-        }
-        _ => e,
-    })
+    x.message_passing(&graph, Messages { message, edge_weight, reduce }).map_err(shown)
 }
 
 /// A graph of as many edges as the shape has rows; in a timed case, of as many nodes.

@@ -72,6 +72,10 @@ impl Csr {
         if row.rank() != 1 || row.shape() != column.shape() {
             return Err(Error::shape(op, format!("{}, expected [entries] twice", describe(&[row, column]))));
         }
+        if rows.max(columns) >= isize::MAX as usize / 16 {
+            let message = format!("{rows} rows and {columns} columns are more than memory can address");
+            return Err(Error::shape(op, format!("{message}: {}", describe(&[row, column]))));
+        }
         for (index, extent) in [(row, rows), (column, columns)] {
             if let Some((at, value)) = first_outside(index, extent)? {
                 return Err(index_error(op, at as i64, value, extent));
