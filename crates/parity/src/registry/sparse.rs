@@ -129,7 +129,7 @@ pub(super) fn ops() -> Vec<Op> {
             .class(Class::Product)
             .companion(absolute)
             .kernels(&["sparse_mm_forward"])
-            .also(&["csr", "scatter_sum", "index_select"])
+            .also(&["csr", "zeros", "scatter_sum", "index_select"])
             .fused()
             // The pattern is checked once; the gradient of x sorts its entries by column.
             .launches(19, 19)
@@ -138,7 +138,17 @@ pub(super) fn ops() -> Vec<Op> {
             .class(Class::Product)
             .companion(absolute)
             .kernels(&["message_passing_forward"])
-            .also(&["csr", "linear", "add", "select", "index_select", "scatter_sum", "scatter_mean", "scatter_max"])
+            .also(&[
+                "csr",
+                "zeros",
+                "linear",
+                "add",
+                "select",
+                "index_select",
+                "scatter_sum",
+                "scatter_mean",
+                "scatter_max",
+            ])
             .fused()
             .launches(42, 25)
             .bench(passes()),

@@ -52,6 +52,7 @@ impl Csr {
             return Err(Error::shape(op, message));
         }
         let (rows, entries) = (row_ptr.numel() - 1, col.numel());
+        check_extents(op, [rows, columns], [row_ptr, col])?;
         check_rows(row_ptr, entries)?;
         if let Some((at, value)) = first_outside(col, columns)? {
             return Err(Error::value(op, format!("element {at} of col is {value}, expected 0..{columns}")));
@@ -72,10 +73,7 @@ impl Csr {
         if row.rank() != 1 || row.shape() != column.shape() {
             return Err(Error::shape(op, format!("{}, expected [entries] twice", describe(&[row, column]))));
         }
-        if rows.max(columns) >= isize::MAX as usize / 16 {
-            let message = format!("{rows} rows and {columns} columns are more than memory can address");
-            return Err(Error::shape(op, format!("{message}: {}", describe(&[row, column]))));
-        }
+        check_extents(op, [rows, columns], [row, column])?;
         for (index, extent) in [(row, rows), (column, columns)] {
             if let Some((at, value)) = first_outside(index, extent)? {
                 return Err(index_error(op, at as i64, value, extent));
@@ -256,4 +254,13 @@ pub(super) fn row_of_positions(starts: &Tensor, positions: usize) -> Result<Tens
     let (ends, ones) = (starts.narrow(0, 1, rows)?, Tensor::ones(rows, DType::I64, starts.device())?);
     let ended = Tensor::zeros(positions + 1, DType::I64, starts.device())?.index_add(0, &ends, &ones, 1)?;
     ended.cumsum(0)?.narrow(0, 0, positions)?.cast(starts.dtype())?.contiguous()
+}
+
+/// Refuses extents whose lists of positions memory cannot address.
+fn check_extents(op: &'static str, [rows, columns]: [usize; 2], given: [&Tensor; 2]) -> Result<()> {
+    if rows.max(columns) < isize::MAX as usize / 16 {
+        return Ok(());
+    }
+    let message = format!("{rows} rows and {columns} columns are more than memory can address");
+    Err(Error::shape(op, format!("{message}: {}", describe(&given))))
 }
