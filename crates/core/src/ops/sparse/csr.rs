@@ -223,7 +223,9 @@ fn check_rows(row_ptr: &Tensor, entries: usize) -> Result<()> {
             wrong(format!("row_ptr decreases from {} to {} at row {at}", all[at], all[at + 1]))
         }
         [0, end, _] => {
-            wrong(format!("row_ptr ends with {}, expected {entries}, the length of col", end + entries as i64))
+            // The difference wraps.
+            let end = end.wrapping_add(entries as i64);
+            wrong(format!("row_ptr ends with {end}, expected {entries}, the length of col"))
         }
         _ => wrong(format!("row_ptr begins with {}, expected 0", found[0])),
     }
