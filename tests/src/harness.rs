@@ -85,7 +85,7 @@ pub fn trial(
     })
 }
 
-/// What a check found: nothing, or what is wrong.
+/// The result of a check; an error is the text of its failure.
 pub type Outcome = Result<(), String>;
 
 /// A check of a device. An error fails it as well.

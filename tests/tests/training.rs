@@ -62,7 +62,7 @@ fn main() {
                 Ok(expect(last < 0.6 * first, format!("{first} at first, {last} at last")))
             }),
         ];
-        // What they use is tested on every device; a device that is emulated takes minutes.
+        // These examples take minutes on an emulated device. Other tests run their ops on every device.
         if device.name().starts_with("cpu") {
             trials.extend([
                 check("the_example_of_a_tagger_learns", |d| {

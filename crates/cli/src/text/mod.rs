@@ -153,7 +153,7 @@ impl Start {
         }
     }
 
-    /// What the model makes of the end of a line.
+    /// A text that the model writes after the end of a line.
     fn sample(&self, corpus: &Corpus, config: &Config, count: usize) -> Result<String> {
         let prompt = corpus.tokenizer.encode("\n").ok().filter(|tokens| !tokens.is_empty());
         let prompt = prompt.unwrap_or_else(|| corpus.validation.get(0, 1));

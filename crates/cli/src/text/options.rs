@@ -148,7 +148,7 @@ fn parse_half(s: &str) -> Result<DType, String> {
     }
 }
 
-/// What a checkpoint keeps of the options: all that the weights depend on.
+/// The options on which the weights depend; a checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// [`NAME`].

@@ -114,7 +114,7 @@ impl ImageConfig {
 /// Samples to train on, or to test with, before they are changed.
 type Pictures = Box<dyn Dataset<Item = (HostTensor, i64)>>;
 
-/// What a dataset says about its images.
+/// Size, channels and classes of a dataset's images.
 struct About {
     name: String,
     size: [usize; 2],
@@ -153,7 +153,7 @@ pub fn folder(path: &Path, config: &Config) -> isograd::Result<Split> {
     let open = |path: &Path| ImageFolder::open(path, size);
     let tests = ["test", "val"].map(|name| path.join(name));
     let (train_path, test_path) = (path.join("train"), tests.iter().find(|path| path.is_dir()));
-    // Those of ImageNet, which weights trained on it expect.
+    // Mean and deviation of ImageNet, which weights trained on it expect.
     let statistics = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
     let about = |folder: &ImageFolder| About {
         name: path.display().to_string(),

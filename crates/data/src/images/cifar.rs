@@ -15,7 +15,7 @@ pub const CIFAR10_CLASSES: [&str; 10] =
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
 
-/// What distinguishes the two datasets.
+/// Files, labels and classes of one of the two datasets.
 struct Format {
     name: &'static str,
     /// The folder in the archive.

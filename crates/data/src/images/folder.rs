@@ -83,7 +83,7 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// What is in a folder, down to a depth, by name, without names that begin with a dot.
+/// The entries of a folder, down to a depth, in the order of their names. Names that begin with a dot are left out.
 fn entries(dir: &Path, depth: usize) -> Result<Vec<DirEntry>> {
     let is_shown = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let walk = WalkDir::new(dir).min_depth(1).max_depth(depth).follow_links(true).sort_by_file_name();

@@ -9,7 +9,7 @@ impl TriangleMesh {
     /// A spiral around each vertex, `[V, length]` (i64), as [`spiral_conv`](isograd_core::Tensor::spiral_conv) takes it: the vertex itself,
     /// its neighbours in the order of the triangles' corners, and then ring after ring. The first neighbour is that with the lowest
     /// number, and at a boundary the one from which all others follow. Of a spiral, every vertex at a distance of `dilation` is taken.
-    /// What is beyond the vertices that can be reached is -1.
+    /// A spiral that runs out of vertices is filled with -1.
     ///
     /// Errors: `Attr` for a dilation of 0; `Value` for triangles that have an edge in the same direction: their corners are in different
     /// orders, or there are more than two. Gong et al. 2019, arXiv:1911.05856.
