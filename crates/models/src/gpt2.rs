@@ -2,9 +2,9 @@
 //! Face's `GPT2LMHeadModel`.
 
 use crate::hub::{Config, load_weights, save_folder};
-use crate::language::{LanguageModel, Stream, check_tokens, last};
+use crate::language::{LanguageModel, Stream, check_tokens};
 use isograd_core::ops::{Activation, Approximate, Attention, Causal, GemmBias};
-use isograd_core::{Error, Result, Rng, Tensor, no_grad};
+use isograd_core::{Error, Result, Rng, Tensor};
 use isograd_nn::{Dropout, Embedding, Forward, Init, KeyValues, KvCache, LayerNorm, Mode, Module};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -249,27 +249,6 @@ impl Gpt2 {
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         save_folder(folder.as_ref(), self, &self.options.config())
     }
-
-    /// The normalised result of the last block, `[B, T, E]`.
-    fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        let start = cache.as_ref().map_or(0, |cache| cache.len());
-        let [_, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
-        let Transformer { wte, wpe, drop, h, ln_f } = &self.transformer;
-        let x = wte.forward(tokens)?.add(&wpe.weight.narrow(0, start, t)?)?;
-        let mut stream = Stream::new(drop.forward(&x)?);
-        for (i, block) in h.iter().enumerate() {
-            let cache = cache.as_mut().map(|cache| &mut cache.layers_mut()[i]);
-            let part = block.attn.forward(&stream.norm(&block.ln_1)?, cache)?;
-            stream.add(drop.forward(&part)?);
-            let part = block.mlp.forward(&stream.norm(&block.ln_2)?)?;
-            stream.add(drop.forward(&part)?);
-        }
-        stream.norm(ln_f)
-    }
-
-    fn logits(&self, features: &Tensor) -> Result<Tensor> {
-        features.linear(&self.transformer.wte.weight, None)
-    }
 }
 
 impl Forward for Gpt2 {
@@ -293,11 +272,23 @@ impl LanguageModel for Gpt2 {
         KvCache::new(self.options.layers, capacity)
     }
 
-    fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        no_grad(|| self.logits(&self.features(tokens, Some(cache))?))
+    fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+        let start = cache.as_ref().map_or(0, |cache| cache.len());
+        let [_, t] = check_tokens("gpt2", tokens, start, self.options.context)?;
+        let Transformer { wte, wpe, drop, h, ln_f } = &self.transformer;
+        let x = wte.forward(tokens)?.add(&wpe.weight.narrow(0, start, t)?)?;
+        let mut stream = Stream::new(drop.forward(&x)?);
+        for (i, block) in h.iter().enumerate() {
+            let cache = cache.as_mut().map(|cache| &mut cache.layers_mut()[i]);
+            let part = block.attn.forward(&stream.norm(&block.ln_1)?, cache)?;
+            stream.add(drop.forward(&part)?);
+            let part = block.mlp.forward(&stream.norm(&block.ln_2)?)?;
+            stream.add(drop.forward(&part)?);
+        }
+        stream.norm(ln_f)
     }
 
-    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        no_grad(|| self.logits(&last(&self.features(tokens, Some(cache))?)?))
+    fn logits(&self, features: &Tensor) -> Result<Tensor> {
+        features.linear(&self.transformer.wte.weight, None)
     }
 }

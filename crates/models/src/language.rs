@@ -1,6 +1,6 @@
 //! Language models, and how they continue a text.
 
-use isograd_core::{Error, Result, Tensor};
+use isograd_core::{Error, Result, Tensor, no_grad};
 use isograd_nn::{Forward, KvCache, LayerNorm, Module};
 
 /// A model that reads tokens `[B, T]` and gives the logits `[B, T, V]` of the tokens that follow each. With a cache, each call reads only
@@ -33,15 +33,25 @@ pub trait LanguageModel: Module + Forward {
     /// An empty cache for sequences of up to `capacity` tokens.
     fn cache(&self, capacity: usize) -> KvCache;
 
+    /// The normalised result `[B, T, E]` of the last block, for tokens `[B, T]` that follow those in the cache, which are appended to it.
+    fn features(&self, tokens: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor>;
+
+    /// The logits `[.., V]` of features `[.., E]`.
+    fn logits(&self, features: &Tensor) -> Result<Tensor>;
+
     /// The logits `[B, T, V]` for tokens `[B, T]` that follow those in the cache, which are appended to it. Outside of the tape.
     ///
     /// Errors: as for `forward`; `Index` if the tokens exceed the capacity of the cache. A cache is undefined after an error, until it is
     /// truncated to 0.
-    fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor>;
+    fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        no_grad(|| self.logits(&self.features(tokens, Some(cache))?))
+    }
 
     /// The logits `[B, V]` of [`forward_cached`](LanguageModel::forward_cached) for the last token. Errors: as there; `Shape` if there is
     /// no token.
-    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor>;
+    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        no_grad(|| self.logits(&last(&self.features(tokens, Some(cache))?)?))
+    }
 }
 
 /// The extents of tokens `[B, T]`, whose first position is `start`. Errors: `Shape`; `Index` if there are more than `context` positions.
@@ -56,7 +66,7 @@ pub(crate) fn check_tokens(op: &'static str, tokens: &Tensor, start: usize, cont
 }
 
 /// The features `[B, E]` of the last position of `[B, T, E]`.
-pub(crate) fn last(features: &Tensor) -> Result<Tensor> {
+fn last(features: &Tensor) -> Result<Tensor> {
     match features.dims()[1] {
         0 => Err(Error::shape("next_logits", format!("there is no last position in {}", features.shape()))),
         _ => features.select(1, -1)?.contiguous(),

@@ -2,8 +2,8 @@
 //! the names and shapes of Hugging Face's `LlamaForCausalLM`.
 
 use crate::hub::{Config, load_weights, save_folder};
-use crate::language::{LanguageModel, check_tokens, last};
-use isograd_core::{Error, Result, Tensor, no_grad};
+use crate::language::{LanguageModel, check_tokens};
+use isograd_core::{Error, Result, Tensor};
 use isograd_nn::{
     CausalSelfAttention, Embedding, Forward, Init, KvCache, Linear, Module, RmsNorm, Rotations, SelfAttentionOptions,
     SwiGlu,
@@ -330,23 +330,6 @@ impl Llama {
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         save_folder(folder.as_ref(), self, &self.options.config())
     }
-
-    /// The normalised result of the last block, `[B, T, E]`.
-    fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        check_tokens("llama", tokens, cache.as_ref().map_or(0, |cache| cache.len()), self.options.context)?;
-        let mut x = self.model.embed_tokens.forward(tokens)?;
-        for (i, block) in self.model.layers.iter().enumerate() {
-            x = block.forward(&x, i, cache.as_deref_mut())?;
-        }
-        self.model.norm.forward(&x)
-    }
-
-    fn logits(&self, features: &Tensor) -> Result<Tensor> {
-        match &self.lm_head {
-            Some(head) => head.forward(features),
-            None => features.linear(&self.model.embed_tokens.weight, None),
-        }
-    }
 }
 
 impl Forward for Llama {
@@ -370,11 +353,19 @@ impl LanguageModel for Llama {
         KvCache::new(self.options.layers, capacity)
     }
 
-    fn forward_cached(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        no_grad(|| self.logits(&self.features(tokens, Some(cache))?))
+    fn features(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+        check_tokens("llama", tokens, cache.as_ref().map_or(0, |cache| cache.len()), self.options.context)?;
+        let mut x = self.model.embed_tokens.forward(tokens)?;
+        for (i, block) in self.model.layers.iter().enumerate() {
+            x = block.forward(&x, i, cache.as_deref_mut())?;
+        }
+        self.model.norm.forward(&x)
     }
 
-    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        no_grad(|| self.logits(&last(&self.features(tokens, Some(cache))?)?))
+    fn logits(&self, features: &Tensor) -> Result<Tensor> {
+        match &self.lm_head {
+            Some(head) => head.forward(features),
+            None => features.linear(&self.model.embed_tokens.weight, None),
+        }
     }
 }

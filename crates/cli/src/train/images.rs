@@ -114,7 +114,7 @@ impl ImageConfig {
 /// Samples to train on, or to test with, before they are changed.
 type Pictures = Box<dyn Dataset<Item = (HostTensor, i64)>>;
 
-/// Size, channels and classes of a dataset's images.
+/// Name, size and classes of a dataset's images, and how they are read.
 struct About {
     name: String,
     size: [usize; 2],
