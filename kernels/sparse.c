@@ -35,10 +35,13 @@
 #else
 #define ENTRY(k) (k)
 #endif
+// The weight of an entry in a head, and the head of a word of a row.
 #ifdef HEADS
 #define WEIGHT_OF(e, h) ((A)LOAD(T, weights, (idx)(e) * (idx)heads + (h)))
+#define HEAD_OF(word) QUOTIENT(word, per_head, by_head)
 #else
 #define WEIGHT_OF(e, h) ((A)LOAD(T, weights, e))
+#define HEAD_OF(word) 0
 #endif
 #define READ(p, at) (((GLOBAL const WORD *)(p))[at])
 
@@ -93,11 +96,7 @@ KERNEL(sparse_reduce)(GLOBAL const SI *starts, GLOBAL const SI *others, GLOBAL c
     for (i64 row = GROUP * TEAMS + LANE / TEAM; row < rows; row += GROUPS * TEAMS) {
         idx first = (idx)starts[row], end = (idx)starts[row + 1];
         for (idx u = MEMBER; u < (idx)width; u += TEAM) {
-#ifdef HEADS
-            idx head = QUOTIENT(u, per_head, by_head);
-#else
-            idx head = 0;
-#endif
+            idx head = HEAD_OF(u);
             A sum[VECTOR], part[VECTOR];
             EACH_PART(j) sum[j] = 0;
 #ifdef MAX
@@ -181,11 +180,7 @@ KERNEL(sparse_max_backward)(GLOBAL const SI *starts, GLOBAL const SI *others, GL
     for (i64 column = GROUP * TEAMS + LANE / TEAM; column < columns; column += GROUPS * TEAMS) {
         idx first = (idx)starts[column], end = (idx)starts[column + 1];
         for (idx u = MEMBER; u < (idx)width; u += TEAM) {
-#ifdef HEADS
-            idx head = QUOTIENT(u, per_head, by_head);
-#else
-            idx head = 0;
-#endif
+            idx head = HEAD_OF(u);
             idx own = (idx)column * (idx)width + u;
             Word v;
             A sum[VECTOR], term[VECTOR], part[VECTOR];
