@@ -19,14 +19,19 @@ const NO_DEVICES: &[&str] = &["amd", "chromium", "nvrtc", "rocblas", "simt"];
 const SEED: u64 = 7;
 
 /// [`main`] for trials that are made from the rows of the registry. With `ISOGRAD_QUICK=1`, devices other than the CPU leave out the
-/// functions of the pointwise table, which share the code around the function, and which `isograd parity --quick` checks on all devices.
-pub fn generated(make: impl Fn(&Device) -> Vec<Trial>) {
+/// functions of the pointwise table, which share the code around the function. Except on the emulator, they also leave out all aspects
+/// but those `alone`: `isograd parity --quick` checks the others on every device.
+pub fn generated(alone: &[&str], make: impl Fn(&Device) -> Vec<Trial>) {
     let is_quick = std::env::var("ISOGRAD_QUICK").is_ok_and(|quick| quick == "1");
+    let is_emulated = std::env::var("ISOGRAD_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "simt"));
     main(|device| {
         let mut trials = make(device);
         if is_quick && !device.name().starts_with("cpu") {
-            let op = |trial: &Trial| trial.name().split("::").nth(1).and_then(find);
-            trials.retain(|trial| !op(trial).is_some_and(Op::is_pointwise));
+            trials.retain(|trial| {
+                let mut parts = trial.name().split("::").skip(1);
+                let (op, aspect) = (parts.next().and_then(find), parts.next().unwrap_or_default());
+                (is_emulated || alone.contains(&aspect)) && !op.is_some_and(Op::is_pointwise)
+            });
         }
         trials
     });

@@ -12,7 +12,9 @@ mod matrix_factorisation;
 
 use isograd::nn::{Forward, GradScaler, Init, Linear, Module, Relu, Sequential, Sgd};
 use isograd::ops::loss::{CrossEntropy, Focal, KlTarget, Reduction, Triplet};
-use isograd::ops::{Activation, Approximate, Gemm, GemmBias, Statistics};
+use isograd::ops::{
+    Activation, Approximate, Conv, Gemm, GemmBias, Nonlinearity, RecurrentSteps, RecurrentWeights, Statistics,
+};
 use isograd::{DType, Device, Kind, Result, Tensor, autocast, checkpoint, no_autocast, no_grad};
 use isograd_tests::cpu;
 use isograd_tests::harness::{self, Outcome, expect, private};
@@ -80,6 +82,15 @@ fn products(device: &Device) -> Result<Outcome> {
             x.gemm_bias(x, None, GemmBias { activation: Activation::Gelu(Approximate::None), ..GemmBias::default() })
         }),
         ("matmul of two dtypes", |x| x.matmul(&x.cast(DType::F32)?)),
+        ("rnn of two dtypes", |x| {
+            let weights = x.cast(DType::F32)?;
+            let weights = RecurrentWeights::new(&weights, &weights);
+            Ok(x.unsqueeze(0)?.rnn(None, weights, Nonlinearity::Tanh, RecurrentSteps::default())?.0)
+        }),
+        ("conv2d of two dtypes", |x| {
+            let image = |x: &Tensor| x.reshape((1, 1, 4, 4));
+            image(x)?.conv2d(&image(&x.cast(DType::F32)?)?, None, Conv::default())
+        }),
     ];
     dtypes(ops, &[DType::F32, DType::F16, DType::BF16], |low, _| low, device)
 }

@@ -13,7 +13,7 @@ const LARGE: [&[usize]; 3] = [&[1009], &[67, 131], &[3, 61, 17]];
 const NARROW: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 fn main() {
-    harness::generated(|device| OPS.iter().flat_map(|op| trials(op, device)).collect());
+    harness::generated(&[], |device| OPS.iter().flat_map(|op| trials(op, device)).collect());
 }
 
 fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {

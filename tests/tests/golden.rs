@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use std::collections::BTreeMap;
 
 fn main() {
-    harness::generated(trials);
+    harness::generated(&["forward", "backward"], trials);
 }
 
 type Check = fn(&Recorded, &Device) -> Result<Distance, Fault>;

@@ -9,7 +9,7 @@ use isograd_tests::harness::{self, cases, text, trial};
 use libtest_mimic::Trial;
 
 fn main() {
-    harness::generated(|device| OPS.iter().flat_map(|op| trials(op, device)).collect());
+    harness::generated(&["stale"], |device| OPS.iter().flat_map(|op| trials(op, device)).collect());
 }
 
 fn trials(op: &'static Op, device: &Device) -> Vec<Trial> {

@@ -360,11 +360,12 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 }
 
 /// A quick run covers all floats on the CPU. On other devices, where each program is compiled first, it covers f32. It also covers
-/// f16 for ops that are not pointwise functions; pointwise functions differ in loads and stores only. Of pools, whose code is the
-/// same in all dimensions, it covers two dimensions.
+/// a dtype of 16 bits for ops that are not pointwise functions, which differ in loads and stores only: f16 for one half of the ops, bf16
+/// for the others. Of pools, whose code is the same in all dimensions, it covers two dimensions.
 fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
     let is_whole = (op.fused || op.class == Class::Dense) && !op.is_pointwise() && op.wide.is_none();
-    is_on_cpu || dtype == DType::F32 || (dtype == DType::F16 && is_whole && !is_other_pool(op))
+    let narrow = if op.name.len() % 2 == 0 { DType::F16 } else { DType::BF16 };
+    is_on_cpu || dtype == DType::F32 || (dtype == narrow && is_whole && !is_other_pool(op))
 }
 
 /// True for a pool over one or three dimensions.

@@ -3,6 +3,7 @@
 mod measure;
 mod report;
 mod rows;
+mod training;
 
 use crate::{check_writable, progress_bar};
 use anyhow::{Context, Result, bail};
@@ -149,6 +150,10 @@ impl Session {
         let (case, divisor) = row.fit(&self.stand.device, &self.stand.limits);
         let cost = row.cost(&case);
         let mut record = Record::new(self.table.info(), row, &case.dims, cost, divisor);
+        if row.op.clock == Clock::Steps && cost.flops > self.stand.limits.flops {
+            record.outcome = Outcome::Skipped("a step takes too long here".into());
+            return record;
+        }
         let measured = row.measure(case, &self.stand).and_then(|seconds| {
             let median = record.set_times(seconds, row.op.clock);
             row.measure_in_a_row(&self.stand, median)

@@ -473,10 +473,10 @@ rows! {
     Real AtanhBackward "atanh_backward" (g, x) [] -> 1 { [g / (V::c(1.0) - x * x)] }
     Real Erfc "erfc" (x) [] -> 1 { [x.erfc()] }
     Real ErfcBackward "erfc_backward" (g, x) [] -> 1 { [-g * V::c(2.0 / PI.sqrt()) * (-x * x).exp()] }
-    // ln(x / (1 - x)) of x limited to lo .. hi.
+    // ln(x / (1 - x)) of x limited to lo .. hi, where hi = 1 - lo. The difference is limited as well: 1 - hi has few digits.
     Real Logit "logit" (x) [lo, hi] -> 1 {
-        let p = x.max(lo).min(hi);
-        [(p / (V::c(1.0) - p)).log()]
+        let q = V::c(1.0) - x;
+        [(x.max(lo).min(hi) / q.max(lo).min(hi)).log()]
     }
     Real LogitBackward "logit_backward" (g, x) [lo, hi] -> 1 {
         [zero_if(x.lt(lo) | x.gt(hi), g / (x * (V::c(1.0) - x)))]

@@ -125,8 +125,8 @@ pub(super) fn ops() -> Vec<Op> {
             |c| c.input("x")?.unbind(c.dim("dim")?),
             |g| {
                 g.at_least_rank(1);
-                // At most eight parts.
-                g.shape[0] = g.shape[0].min(8);
+                // No parts have no gradient.
+                g.shape[0] = g.shape[0].clamp(1, 8);
                 at(json!({"dim": 0}), g.x(Domain::Real))
             },
         )

@@ -192,13 +192,15 @@ fn dense(
         Operands { x: Some(x), input: Some(input), hidden: Some(hidden), input_bias, hidden_bias, h, c, projection };
     let lengths = steps.and_then(|steps| steps.lengths);
     with_shapes(op, &[&operands.all()[..], &[lengths]].concat(), || {
-        let (state, cell_state) = check_dense(op, cell, &operands, steps.is_some())?;
-        let order = steps.map(|steps| steps.order);
-        let sequence = Sequence { op, cell, map: Map::Dense, order, state, cell_state, is_held: None };
-        match (lengths, order) {
-            (Some(lengths), Some(order)) => padded(sequence, &operands, lengths, order),
-            _ => sequence.run(&operands),
-        }
+        operands.in_scope(|operands| {
+            let (state, cell_state) = check_dense(op, cell, operands, steps.is_some())?;
+            let order = steps.map(|steps| steps.order);
+            let sequence = Sequence { op, cell, map: Map::Dense, order, state, cell_state, is_held: None };
+            match (lengths, order) {
+                (Some(lengths), Some(order)) => padded(sequence, operands, lengths, order),
+                _ => sequence.run(operands),
+            }
+        })
     })
 }
 
@@ -254,9 +256,11 @@ fn convolutional(
         projection: None,
     };
     with_shapes(op, &operands.all(), || {
-        let state = check_convolutional(op, &operands, order.is_some())?;
-        let (map, cell_state) = (Map::Convolution, state.clone());
-        Sequence { op, cell: Cell::Lstm, map, order, state, cell_state, is_held: None }.run(&operands)
+        operands.in_scope(|operands| {
+            let state = check_convolutional(op, operands, order.is_some())?;
+            let (map, cell_state) = (Map::Convolution, state.clone());
+            Sequence { op, cell: Cell::Lstm, map, order, state, cell_state, is_held: None }.run(operands)
+        })
     })
 }
 

@@ -57,6 +57,14 @@ impl<'a> Operands<'a> {
         Operands { x, input, hidden, input_bias, hidden_bias, h, c, projection }
     }
 
+    /// Runs `f` with these operands, cast to the dtype of an [`autocast`](crate::autocast()) if there is one.
+    pub fn in_scope<R>(&self, f: impl FnOnce(&Operands<'_>) -> Result<R>) -> Result<R> {
+        match autocast::low_each(&self.present())? {
+            Some(low) => no_autocast(|| f(&Operands::new(self.mask(), &low))),
+            None => f(self),
+        }
+    }
+
     pub fn x(&self) -> &'a Tensor {
         self.x.expect("x is always there")
     }
@@ -126,9 +134,6 @@ impl Sequence {
     /// Runs the op, and puts its results on the tape.
     pub fn run(self, operands: &Operands<'_>) -> Result<Results> {
         let (present, mask) = (operands.present(), operands.mask());
-        if let Some(low) = autocast::low_each(&present)? {
-            return no_autocast(|| self.run(&Operands::new(mask, &low)));
-        }
         // Products have the same bits for any strides of the operands.
         let contiguous: Vec<Tensor> = present.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
         let present: Vec<&Tensor> = contiguous.iter().collect();

@@ -1,0 +1,154 @@
+//! Training steps of networks: forward, loss, backward and the optimizer's step, on a batch that is on the device.
+
+use super::rows::{Clock, Op};
+use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
+use isograd::nn::{Adam, AdamW, Conv2d, Flatten, Forward, Init, Linear, MaxPool2d, Optimizer, Relu, Sequential, Sgd};
+use isograd::ops::{Activation, Conv, Padding};
+use isograd::parity::bench::{Action, Bench, Call, Cost, Work};
+use isograd::{DType, Precision, Result, Tensor, autocast};
+
+/// A step on inputs and targets.
+type Step = Box<dyn FnMut((Tensor, Tensor)) -> Result<()>>;
+
+/// A network's step, and its batch.
+type Made = Result<(Step, (Tensor, Tensor))>;
+
+/// Pixels, hidden units and classes of the classifier.
+const MLP: [usize; 3] = [784, 256, 10];
+
+/// All rows.
+pub fn all() -> Vec<Op> {
+    let mlps = [128, 4096].into_iter().flat_map(|b| {
+        [
+            op("mlp step", &[b], mlp_cost, |c| eager(mlp(c, Precision::Exact))),
+            op("captured mlp", &[b], mlp_cost, |c| captured(c, mlp(c, Precision::Exact))),
+            op("captured mlp tf32", &[b], mlp_cost, |c| captured(c, mlp(c, Precision::Tf32))),
+        ]
+    });
+    let others = [
+        op("captured small cnn", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c, Precision::Exact))),
+        op("captured small cnn tf32", &[256, 1, 28, 28], cnn_cost, |c| captured(c, cnn(c, Precision::Tf32))),
+        op("captured resnet18 bf16", &[256, 3, 32, 32], resnet_cost, |c| captured(c, resnet18(c))),
+        op("captured gpt2 bf16", &[16, 1024], gpt2_cost, |c| captured(c, gpt2(c))),
+    ];
+    mlps.chain(others).collect()
+}
+
+fn op(name: &str, dims: &[usize], cost: fn(&Call) -> Cost, work: fn(&Call) -> Result<Work>) -> Op {
+    let bench = Bench::new(dims, Action::Work(work), cost).shrinks(1);
+    Op { group: "training", name: name.into(), clock: Clock::Steps, bench }
+}
+
+fn eager(made: Made) -> Result<Work> {
+    let (mut step, batch) = made?;
+    Ok(Box::new(move || step(batch.clone())))
+}
+
+fn captured(c: &Call, made: Made) -> Result<Work> {
+    let (step, batch) = made?;
+    let mut step = c.device.capture(step);
+    Ok(Box::new(move || step.run(batch.clone())))
+}
+
+/// Runs a step with products of f32 in this precision.
+fn with_precision(
+    c: &Call,
+    precision: Precision,
+    mut step: impl FnMut((Tensor, Tensor)) -> Result<()> + 'static,
+) -> Step {
+    let device = c.device.clone();
+    Box::new(move |batch| {
+        device.set_matmul_precision(precision);
+        let done = step(batch);
+        device.set_matmul_precision(Precision::Exact);
+        done
+    })
+}
+
+fn mlp(c: &Call, precision: Precision) -> Made {
+    let [inputs, hidden, classes] = MLP;
+    let init = Init::new(&c.device);
+    let (first, second) = (Linear::new(inputs, hidden, &init)?, Linear::new(hidden, classes, &init)?);
+    let parameters = [&first, &second].into_iter().flat_map(|l| [Some(l.weight.clone()), l.bias.clone()]);
+    let mut optimizer = Adam::from_parameters(parameters.flatten().collect());
+    let step = with_precision(c, precision, move |(x, y)| {
+        second.forward(&first.forward_with(&x, Activation::Relu)?)?.cross_entropy(&y)?.backward()?;
+        optimizer.step()
+    });
+    Ok((step, (c.normal(&[c.dims[0], inputs])?, c.indices(classes, &c.dims[..1])?)))
+}
+
+/// The first layer's input has no gradient: two products there, three in the second.
+fn mlp_cost(c: &Call) -> Cost {
+    let [inputs, hidden, classes] = MLP;
+    let parameters = (inputs + 1) * hidden + (hidden + 1) * classes;
+    let flops = 2 * c.dims[0] * (2 * inputs * hidden + 3 * hidden * classes);
+    Cost { bytes: c.bytes(7 * parameters + c.dims[0] * inputs), flops: flops as f64 }
+}
+
+/// Two convolutions with 32 and 64 channels, each with a pool, and a linear layer, for `[B, 1, 28, 28]`.
+fn cnn(c: &Call, precision: Precision) -> Made {
+    let init = Init::new(&c.device);
+    let padded = Conv { padding: Padding::Each([1; 2]), ..Conv::default() };
+    let model = Sequential::new()
+        .push(Conv2d::new(1, 32, [3, 3], padded, &init)?)
+        .push(Relu)
+        .push(MaxPool2d::new([2, 2]))
+        .push(Conv2d::new(32, 64, [3, 3], padded, &init)?)
+        .push(Relu)
+        .push(MaxPool2d::new([2, 2]))
+        .push(Flatten::default())
+        .push(Linear::new(64 * 49, 10, &init)?);
+    let mut optimizer = Adam::new(&model);
+    let step = with_precision(c, precision, move |(x, y)| {
+        model.forward(&x)?.cross_entropy(&y)?.backward()?;
+        optimizer.step()
+    });
+    Ok((step, (c.normal(&c.dims)?, c.indices(10, &c.dims[..1])?)))
+}
+
+fn cnn_cost(c: &Call) -> Cost {
+    let products = 2 * 784 * 32 * 9 + 3 * (196 * 64 * 288 + 3136 * 10);
+    let elements = 784 + 4 * 32 * 784 + 4 * 64 * 196;
+    Cost { bytes: c.bytes(c.dims[0] * elements), flops: (2 * c.dims[0] * products) as f64 }
+}
+
+/// ResNet-18 for 32 x 32 pixels with channels last, in bf16, and SGD with momentum.
+fn resnet18(c: &Call) -> Made {
+    let init = Init::new(&c.device).channels_last();
+    let model = ResNet::resnet18(ResNetOptions { classes: 10, stem: Stem::Cifar, ..ResNetOptions::default() }, &init)?;
+    let mut optimizer = Sgd::new(&model).lr(0.1).momentum(0.9);
+    let step = Box::new(move |(x, y): (Tensor, Tensor)| {
+        autocast(DType::BF16, || model.forward(&x)?.cross_entropy(&y))?.backward()?;
+        optimizer.step()
+    });
+    Ok((step, (c.normal(&c.dims)?.to_channels_last()?, c.indices(10, &c.dims[..1])?)))
+}
+
+/// 0.56 G multiplications a sample, three times; the bytes of activations and their gradients.
+fn resnet_cost(c: &Call) -> Cost {
+    Cost { bytes: c.dims[0] * (20 << 20), flops: c.dims[0] as f64 * 6.0 * 0.56e9 }
+}
+
+/// GPT-2 with 124 million parameters without dropout, its vocabulary padded to a multiple of 128, in bf16, and AdamW.
+fn gpt2(c: &Call) -> Made {
+    let options = Gpt2Options { vocab: GPT2_VOCAB, dropout: 0.0, ..Gpt2Options::small() };
+    let model = Gpt2::new(options, &Init::new(&c.device))?;
+    let mut optimizer = AdamW::new(&model).lr(6e-4).weight_decay(0.1);
+    let step = Box::new(move |(x, y): (Tensor, Tensor)| {
+        let loss = autocast(DType::BF16, || model.forward(&x)?.flatten(0, 1)?.cross_entropy(&y.flatten(0, 1)?))?;
+        loss.backward()?;
+        optimizer.step()
+    });
+    Ok((step, (c.indices(GPT2_VOCAB, &c.dims)?, c.indices(GPT2_VOCAB, &c.dims)?)))
+}
+
+const GPT2_VOCAB: usize = 50_304;
+
+/// `6 N + 6 L E T` operations a token for N parameters, without positions.
+fn gpt2_cost(c: &Call) -> Cost {
+    let (tokens, t) = (c.dims[0] * c.dims[1], c.dims[1]);
+    let parameters = GPT2_VOCAB * 768 + 12 * 12 * 768 * 768;
+    let flops = 6.0 * (parameters as f64 + (12 * 768 * t) as f64) * tokens as f64;
+    Cost { bytes: 16 * parameters + tokens * 12 * 768 * 34, flops }
+}
