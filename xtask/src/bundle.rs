@@ -1,5 +1,6 @@
 //! `cargo xtask bundle`: what another machine needs to test and measure its devices, without a toolchain.
 
+use crate::programs::{self, Program};
 use crate::{Failure, tools};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ pub fn build(out: Option<&str>) -> Result<(), Failure> {
         let folder = unpacked.join(programs.folder);
         fs::create_dir_all(&folder).map_err(failed("cannot create", &folder))?;
         for program in compile(programs.arguments)? {
-            copy(&program, &folder.join(tools::program_name(&program)))?;
+            copy(&program.path, &folder.join(program.name()))?;
         }
     }
     let archive = out.join(ARCHIVE);
@@ -108,9 +109,9 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Failure
 }
 
 /// The programs that a cargo command makes, stripped.
-fn compile(arguments: &[&str]) -> Result<Vec<PathBuf>, Failure> {
+fn compile(arguments: &[&str]) -> Result<Vec<Program>, Failure> {
     let options = ["--release", "--config", "profile.release.strip=\"symbols\""];
-    tools::programs(&[arguments, &options].concat())
+    programs::build(&[arguments, &options].concat())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ mod bundle;
 mod docs;
 mod mutate;
 mod nvrtc;
+mod programs;
 mod simt;
 mod test;
 mod tools;

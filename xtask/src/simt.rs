@@ -1,14 +1,12 @@
 //! `cargo xtask simt`: kernels and host code on the processor, checked. tools/simt/README.md says what is found.
 
+use crate::programs::{self, Program};
 use crate::test::Extent;
 use crate::{Failure, tools};
 use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
-use std::{fs, thread};
 
 type Environment = &'static [(&'static str, &'static str)];
 
@@ -154,38 +152,22 @@ struct Job {
     extent: Extent,
 }
 
-/// Runs jobs, as many at once as there are processors: a program's kernels are compiled one after another. Returns how many
-/// tests passed.
+/// Runs jobs. Returns how many tests passed.
 fn start(folder: &Path, jobs: VecDeque<Job>) -> Result<usize, Failure> {
     let tests = RUNS.iter().map(|run| run.program).collect::<BTreeSet<_>>();
     let tests: Vec<&str> = tests.into_iter().flat_map(|test| ["--test", test]).collect();
-    let programs = tools::programs(&[&["test", "--workspace", "--no-run"], &tests[..]].concat())?;
-    let jobs = Mutex::new(jobs);
-    let passed = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    let work = || {
-        loop {
-            let Some(job) = jobs.lock().unwrap_or_else(|e| e.into_inner()).pop_front() else { return };
-            match job.start(folder, &programs) {
-                Ok(tests) => drop(passed.fetch_add(tests, Ordering::Relaxed)),
-                Err(failure) => failures.lock().unwrap_or_else(|e| e.into_inner()).push(failure),
-            }
-        }
-    };
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
-    if failures.is_empty() { Ok(passed.into_inner()) } else { Err(failures.join("\n")) }
+    let programs = programs::build(&[&["test", "--workspace", "--no-run"], &tests[..]].concat())?;
+    programs::at_once(jobs, |job| job.start(folder, &programs))
 }
 
 impl Job {
     /// How many tests passed, if none failed.
-    fn start(&self, folder: &Path, programs: &[PathBuf]) -> Result<usize, Failure> {
+    fn start(&self, folder: &Path, programs: &[Program]) -> Result<usize, Failure> {
         let Job { target, run, filter, extent } = self;
         let name = format!("{}: {} {filter} ({})", target.name, run.program, run.what);
-        let program = programs.iter().find(|path| tools::program_name(path) == run.program);
+        let program = programs.iter().find(|program| program.name() == run.program);
         let program = program.ok_or_else(|| format!("there is no test program {}", run.program))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program.path);
         // A report belongs to the test that waits for the device: one at a time.
         command.arg(filter).arg("--test-threads=1").current_dir(tools::root());
         command.args(run.skipped.iter().flat_map(|part| ["--skip", part]));
@@ -198,18 +180,7 @@ impl Job {
         let is_sampled = *extent == Extent::Quick && run.program == "dtypes";
         command.env("ISOGRAD_QUICK", if is_sampled { "1" } else { "0" });
         command.env("ISOGRAD_BLAS", "own").envs(run.environment.iter().chain(target.environment).copied());
-        let started = Instant::now();
-        let output = command.output().map_err(|error| format!("{name}: could not be started: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let result = text.lines().rfind(|line| line.starts_with("test result")).unwrap_or("it ended early").to_string();
-        say!("{:>7.1} s  {name}: {result}", started.elapsed().as_secs_f64());
-        if output.status.success() {
-            let words: Vec<&str> = result.split_whitespace().collect();
-            let passed = words.windows(2).find(|pair| pair[1] == "passed;").and_then(|pair| pair[0].parse().ok());
-            return passed.ok_or_else(|| format!("{name}: {result}"));
-        }
-        let failures = text.find("\nfailures:").map_or(&*text, |at| &text[at..]);
-        Err(format!("{name} failed ({}):\n{failures}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+        programs::test(&name, &mut command)
     }
 }
 

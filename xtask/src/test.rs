@@ -1,6 +1,8 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use crate::{Failure, amd, nvrtc, simt, tools};
+use crate::{Failure, amd, nvrtc, programs, simt, tools};
+use std::ffi::{OsStr, OsString};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How much is tested.
@@ -31,37 +33,79 @@ struct Step {
 enum Task {
     /// Arguments of cargo.
     Cargo(&'static [&'static str]),
+    /// Targets whose test programs run, several at a time.
+    Tests(&'static [&'static str]),
+    /// Arguments of the command `isograd`.
+    Isograd(&'static [&'static str]),
     /// Another chore, and what starts it alone.
     Chore(fn() -> Result<(), Failure>, &'static [&'static str]),
 }
 
+/// Test programs that take long. They start first, so that none runs alone at the end.
+const LONGEST: &[&str] = &["kernels", "command", "golden", "extremes", "properties", "autocast", "attention"];
+
 impl Task {
+    /// The arguments of cargo that do the same.
     fn arguments(&self) -> String {
-        let (Task::Cargo(arguments) | Task::Chore(_, arguments)) = self;
-        arguments.join(" ")
+        let (begin, arguments): (&[&str], _) = match self {
+            Task::Cargo(arguments) | Task::Chore(_, arguments) => (&[], arguments),
+            Task::Tests(targets) => (&["test", "--workspace", "--no-fail-fast"], targets),
+            Task::Isograd(arguments) => (&["run", "--package", "isograd-cli", "--"], arguments),
+        };
+        [begin, *arguments].concat().join(" ")
     }
 
     fn run(&self) -> Result<(), Failure> {
         match self {
-            Task::Cargo(arguments) => {
-                // These tests are the chores'.
-                let required = tools::required().filter(|name| !["nvrtc", "amd"].contains(&name.as_str()));
-                let required = required.collect::<Vec<_>>().join(",");
-                let options = std::env::var_os("ISOGRAD_OPENCL_OPTIONS").unwrap_or(OPENCL_OPTIONS.into());
-                let environment = [
-                    ("ISOGRAD_REQUIRE", required.as_ref()),
-                    ("ISOGRAD_OPENCL_OPTIONS", &*options),
-                    ("ISOGRAD_QUICK", Extent::Quick.quick().as_ref()),
-                ];
-                tools::run_with("cargo", arguments, &environment)
+            Task::Cargo(arguments) => tools::run_with("cargo", arguments, &borrowed(&environment())),
+            Task::Tests(targets) => run_tests(targets),
+            Task::Isograd(arguments) => {
+                let programs = programs::build(&[TESTS, &["--test", "command"]].concat())?;
+                let isograd = programs.iter().find(|program| program.name().trim_end_matches(".exe") == "isograd");
+                let isograd = isograd.ok_or("the build made no `isograd`")?;
+                tools::run_with(&isograd.path.to_string_lossy(), arguments, &borrowed(&environment()))
             }
             Task::Chore(chore, _) => chore(),
         }
     }
 }
 
-/// Every cargo command is on the whole workspace in the dev profile, so that they share what they build: fewer
-/// packages would mean other features of dependencies, and those built again.
+/// Builds test programs. Every build is of the whole workspace with its tests, in the dev profile, so that all share what they build:
+/// fewer packages would mean other features of dependencies, and those built again.
+const TESTS: &[&str] = &["test", "--workspace", "--no-run"];
+
+/// The environment of programs that test.
+fn environment() -> [(&'static str, OsString); 3] {
+    // These tests are the chores'.
+    let required = tools::required().filter(|name| !["nvrtc", "amd"].contains(&name.as_str()));
+    let required = required.collect::<Vec<_>>().join(",");
+    let options = std::env::var_os("ISOGRAD_OPENCL_OPTIONS").unwrap_or(OPENCL_OPTIONS.into());
+    [
+        ("ISOGRAD_REQUIRE", required.into()),
+        ("ISOGRAD_OPENCL_OPTIONS", options),
+        ("ISOGRAD_QUICK", Extent::Quick.quick().into()),
+    ]
+}
+
+fn borrowed<'a>(environment: &'a [(&'static str, OsString); 3]) -> [(&'static str, &'a OsStr); 3] {
+    environment.each_ref().map(|(name, value)| (*name, &**value))
+}
+
+fn run_tests(targets: &[&str]) -> Result<(), Failure> {
+    let mut programs = programs::build(&[TESTS, targets].concat())?;
+    programs.retain(|program| program.is_test);
+    programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name()).unwrap_or(LONGEST.len()));
+    let environment = environment();
+    let passed = programs::at_once(programs.into(), |program| {
+        let folder = program.folder.file_name().unwrap_or_default().to_string_lossy();
+        let mut command = Command::new(&program.path);
+        command.current_dir(&program.folder).envs(borrowed(&environment));
+        programs::test(&format!("{folder}: {}", program.name()), &mut command)
+    })?;
+    say!("{passed} tests passed");
+    Ok(())
+}
+
 const STEPS: &[Step] = &[
     Step { name: "formatting", extent: Extent::Quick, task: Task::Cargo(&["fmt", "--all", "--check"]) },
     Step {
@@ -69,21 +113,13 @@ const STEPS: &[Step] = &[
         extent: Extent::Quick,
         task: Task::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     },
-    Step {
-        name: "unit tests",
-        extent: Extent::Quick,
-        task: Task::Cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]),
-    },
+    Step { name: "unit tests", extent: Extent::Quick, task: Task::Tests(&["--lib", "--bins"]) },
     Step {
         name: "golden, gradient, property and command-line tests, examples",
         extent: Extent::Everything,
-        task: Task::Cargo(&["test", "--workspace", "--no-fail-fast", "--tests", "--examples"]),
+        task: Task::Tests(&["--test", "*", "--examples"]),
     },
-    Step {
-        name: "parity of the devices",
-        extent: Extent::Everything,
-        task: Task::Cargo(&["run", "--package", "isograd-cli", "--", "parity", "--quick"]),
-    },
+    Step { name: "parity of the devices", extent: Extent::Everything, task: Task::Isograd(&["parity", "--quick"]) },
     Step {
         name: "documentation and the book's code",
         extent: Extent::Everything,

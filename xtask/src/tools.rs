@@ -1,7 +1,6 @@
 //! Programs that chores start.
 
 use crate::{Failure, watched};
-use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,28 +43,6 @@ pub fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
         Ok(output) => Err(format!("`{}` failed ({})", command(), output.status)),
         Err(error) => Err(format!("`{}` could not be started: {error}", command())),
     }
-}
-
-/// The programs that a cargo command makes.
-pub fn programs(arguments: &[&str]) -> Result<Vec<PathBuf>, Failure> {
-    let messages = output("cargo", &[arguments, &["--message-format=json-render-diagnostics"]].concat())?;
-    let executable = |line: &str| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        message["executable"].as_str().map(PathBuf::from)
-    };
-    let programs: Vec<PathBuf> = messages.lines().filter_map(executable).collect();
-    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
-}
-
-/// A program's name without the hash that cargo adds to a test's.
-pub fn program_name(program: &Path) -> String {
-    let name = program.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = program.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
-    let plain = match name.rsplit_once('-') {
-        Some((plain, hash)) if hash.len() == 16 && hash.chars().all(|c| c.is_ascii_hexdigit()) => plain,
-        _ => &name,
-    };
-    format!("{plain}{extension}")
 }
 
 /// Without what the tests must fail, by `ISOGRAD_REQUIRE`.
@@ -173,18 +150,4 @@ fn apt_install(what: &str, packages: &[&str]) -> bool {
         let apt = |arguments: &[&str]| run(prefix[0], &[&prefix[1..], arguments].concat());
         apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install))).is_ok()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tests_lose_their_hash_and_other_programs_nothing() {
-        let named = |path: &str| program_name(Path::new(path));
-        assert_eq!(named("target/release/deps/golden-0123456789abcdef"), "golden");
-        assert_eq!(named("target/release/isograd"), "isograd");
-        assert_eq!(named("target/release/deps/dtypes-0123456789abcdef.exe"), "dtypes.exe");
-        assert_eq!(named("target/release/cargo-deps"), "cargo-deps");
-    }
 }

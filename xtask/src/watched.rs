@@ -19,16 +19,57 @@ pub fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     status_within(command, SILENCE)
 }
 
+/// What a program has printed, and how it ended.
+pub struct Output {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a command, with what it prints kept.
+pub fn output(command: &mut Command) -> Result<Output, Failure> {
+    let [stdout, stderr] = [(); 2].map(|()| Kept::default());
+    let result = run(command, SILENCE, stdout.clone(), stderr.clone());
+    let [out, err] = [stdout, stderr].map(|kept| String::from_utf8_lossy(&lock(&kept.0)).into_owned());
+    match result {
+        Ok(status) => Ok(Output { status, stdout: out, stderr: err }),
+        Err(failure) => Err(format!("{failure}\n{out}{err}")),
+    }
+}
+
+/// Bytes that are kept for whoever has a copy.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        lock(&self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn status_within(command: &mut Command, silence: Duration) -> Result<ExitStatus, Failure> {
     if io::stderr().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
+    run(command, silence, io::stdout(), io::stderr())
+}
+
+fn run(
+    command: &mut Command,
+    silence: Duration,
+    stdout: impl Write + Send + 'static,
+    stderr: impl Write + Send + 'static,
+) -> Result<ExitStatus, Failure> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| format!("could not be started: {error}"))?;
     let seen = Arc::new(Mutex::new(Seen::new()));
     let readers = [
-        child.stdout.take().map(|stdout| forward(stdout, io::stdout(), seen.clone())),
-        child.stderr.take().map(|stderr| forward(stderr, io::stderr(), seen.clone())),
+        child.stdout.take().map(|from| forward(from, stdout, seen.clone())),
+        child.stderr.take().map(|from| forward(from, stderr, seen.clone())),
     ];
     let result = wait(&mut child, &seen, silence);
     if result.is_ok() {
@@ -97,8 +138,8 @@ impl fmt::Display for Seen {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(|e| e.into_inner())
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Shows what comes, as it comes, and takes note of its lines.
@@ -166,7 +207,7 @@ fn descendants(root: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn run(script: &str, silence: Duration) -> Result<ExitStatus, Failure> {
+    fn start(script: &str, silence: Duration) -> Result<ExitStatus, Failure> {
         status_within(Command::new("sh").args(["-c", script]), silence)
     }
 
@@ -178,7 +219,7 @@ mod tests {
         let lines = "echo '     Running tests/some.rs (target/some)' >&2; sleep 0.2; echo 'test quick ... ok'";
         let long = "echo 'test slow has been running for over 60 seconds'";
         let hangs = format!("(sleep 3; touch '{}') & wait", marker.display());
-        let failure = run(&format!("{lines}; {long}; {hangs}"), Duration::from_secs(1)).unwrap_err();
+        let failure = start(&format!("{lines}; {long}; {hangs}"), Duration::from_secs(1)).unwrap_err();
         assert!(failure.contains("of tests/some.rs (target/some) these were running: slow"), "{failure}");
         assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
         thread::sleep(Duration::from_secs(3));
@@ -188,7 +229,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_test_that_is_named_before_it_runs_is_named_when_it_hangs() {
-        let failure = run("printf 'test alone ... '; sleep 3", Duration::from_secs(1)).unwrap_err();
+        let failure = start("printf 'test alone ... '; sleep 3", Duration::from_secs(1)).unwrap_err();
         assert!(failure.contains("alone"), "{failure}");
     }
 
@@ -196,6 +237,14 @@ mod tests {
     #[cfg(unix)]
     fn a_program_that_prints_now_and_then_may_take_long() {
         let script = "for i in 1 2 3 4; do sleep 0.3; echo $i; done; exit 3";
-        assert_eq!(run(script, Duration::from_secs(1)).unwrap().code(), Some(3));
+        assert_eq!(start(script, Duration::from_secs(1)).unwrap().code(), Some(3));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_a_program_prints_is_kept() {
+        let Output { status, stdout, stderr } =
+            output(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 2"])).unwrap();
+        assert_eq!((status.code(), &*stdout, &*stderr), (Some(2), "one\n", "two\n"));
     }
 }

@@ -1,0 +1,126 @@
+//! Programs that cargo builds, and test programs that run several at a time.
+
+use crate::{Failure, tools, watched};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// A program that cargo has built.
+pub struct Program {
+    /// The file.
+    pub path: PathBuf,
+    /// The folder of its package, in which cargo runs tests.
+    pub folder: PathBuf,
+    /// False for a program that a test starts.
+    pub is_test: bool,
+}
+
+impl Program {
+    /// Its name without the hash that cargo adds to a test's.
+    pub fn name(&self) -> String {
+        name_of(&self.path)
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+    let plain = match name.rsplit_once('-') {
+        Some((plain, hash)) if hash.len() == 16 && hash.chars().all(|c| c.is_ascii_hexdigit()) => plain,
+        _ => &name,
+    };
+    format!("{plain}{extension}")
+}
+
+/// The programs that a cargo command makes.
+pub fn build(arguments: &[&str]) -> Result<Vec<Program>, Failure> {
+    let messages = tools::output("cargo", &[arguments, &["--message-format=json-render-diagnostics"]].concat())?;
+    let program = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        Some(Program {
+            path: message["executable"].as_str()?.into(),
+            folder: Path::new(message["manifest_path"].as_str()?).parent()?.into(),
+            is_test: message["profile"]["test"].as_bool()?,
+        })
+    };
+    let programs: Vec<Program> = messages.lines().filter_map(program).collect();
+    if programs.is_empty() { Err(format!("`cargo {}` made no program", arguments.join(" "))) } else { Ok(programs) }
+}
+
+/// Runs jobs in their order, as many at once as there are processors: the kernels of a program are compiled one after another. A job
+/// returns how many tests passed; the result is the sum, or the failures of all jobs.
+pub fn at_once<T: Send>(jobs: VecDeque<T>, run: impl Fn(T) -> Result<usize, Failure> + Sync) -> Result<usize, Failure> {
+    let jobs = Mutex::new(jobs);
+    let passed = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let Some(job) = jobs.lock().unwrap_or_else(|e| e.into_inner()).pop_front() else { return };
+            match run(job) {
+                Ok(tests) => drop(passed.fetch_add(tests, Ordering::Relaxed)),
+                Err(failure) => failures.lock().unwrap_or_else(|e| e.into_inner()).push(failure),
+            }
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
+    if failures.is_empty() { Ok(passed.into_inner()) } else { Err(failures.join("\n")) }
+}
+
+/// Runs a test program, and prints a line about its end. Returns how many tests passed; the failure has what those that failed printed.
+pub fn test(name: &str, command: &mut Command) -> Result<usize, Failure> {
+    let started = Instant::now();
+    let output = watched::output(command).map_err(|failure| format!("{name} {failure}"))?;
+    let text = &output.stdout;
+    let result = text.lines().rfind(|line| line.starts_with("test result")).unwrap_or("it ended early").to_string();
+    let words: Vec<&str> = result.split_whitespace().collect();
+    let passed = words.windows(2).find(|pair| pair[1] == "passed;").and_then(|pair| pair[0].parse().ok());
+    if passed != Some(0) || !output.status.success() {
+        say!("{:>7.1} s  {name}: {result}", started.elapsed().as_secs_f64());
+    }
+    if output.status.success() {
+        return passed.ok_or_else(|| format!("{name}: {result}"));
+    }
+    let failures = text.find("\nfailures:").map_or(&**text, |at| &text[at..]);
+    Err(format!("{name} failed ({}):\n{failures}{}", output.status, output.stderr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_lose_their_hash_and_other_programs_nothing() {
+        let named = |path: &str| name_of(Path::new(path));
+        assert_eq!(named("target/release/deps/golden-0123456789abcdef"), "golden");
+        assert_eq!(named("target/release/isograd"), "isograd");
+        assert_eq!(named("target/release/deps/dtypes-0123456789abcdef.exe"), "dtypes.exe");
+        assert_eq!(named("target/release/cargo-deps"), "cargo-deps");
+    }
+
+    #[test]
+    fn every_job_runs_and_all_failures_are_told() {
+        let run = |n: usize| if n % 4 == 3 { Err(format!("{n} failed")) } else { Ok(n) };
+        assert_eq!(at_once([1, 2, 4].into(), run), Ok(7));
+        let failure = at_once([3, 1, 7].into(), run).unwrap_err();
+        assert!(failure.contains("3 failed") && failure.contains("7 failed"), "{failure}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn passed_tests_are_counted_and_failures_shown() {
+        let run = |script: &str| test("some", Command::new("sh").args(["-c", script]));
+        assert_eq!(run("echo 'test result: ok. 3 passed; 0 failed'"), Ok(3));
+        let failure =
+            run("printf 'a line\n\nfailures:\nbroken: 1 is not 2\ntest result: FAILED. 2 passed;\n'; exit 101");
+        let failure = failure.unwrap_err();
+        assert!(failure.contains("broken: 1 is not 2") && !failure.contains("a line"), "{failure}");
+        assert!(run("true").is_err());
+    }
+}
