@@ -60,7 +60,7 @@ const fn run_of(program: &'static str, what: &'static str, quick: Targets, envir
 
 /// The longest first, so that the last one does not run alone.
 const RUNS: &[Run] = &[
-    Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", ON_HIP, UNPOOLED) },
+    Run { skipped: &["f16", "strided"], ..run_of("dtypes", "checked, exact bounds, f32", ON_HIP_64, UNPOOLED) },
     Run { skipped: &["f32"], ..run_of("dtypes", "checked, exact bounds, others", &[], UNPOOLED) },
     run_of("sizes", "checked, exact bounds", ON_HIP_32, UNPOOLED),
     run_of("golden", "checked", ON_CUDA, CHECKED),
