@@ -46,14 +46,6 @@ impl<'a> Statistics<'a> {
         if let Statistics::Update(running) = self { Some(*running) } else { None }
     }
 
-    /// x in f32, if it has 16 bits in an [`autocast`](crate::autocast()). The running statistics may then have 16 bits.
-    fn widened(&self, x: &Tensor) -> Result<Option<Tensor>> {
-        if self.running().is_some_and(|running| running.mean.dtype() != DType::F32) {
-            return Ok(None);
-        }
-        Ok(autocast::wide([x], None)?.map(|([x], _)| x))
-    }
-
     fn used(&self) -> Option<Running<'a>> {
         if let Statistics::Running(running) = self { Some(*running) } else { None }
     }
@@ -74,9 +66,6 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
-        if let Some(x) = statistics.widened(self)? {
-            return x.batch_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
-        }
         let op = "batch_norm";
         let form = Form::new(op, &operands(self, weight, bias, statistics), None, eps)?;
         form.check(self, weight, bias, statistics)?;
@@ -106,7 +95,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
-        if let Some(x) = Statistics::Batch.widened(self)? {
+        if let Some(([x], _)) = autocast::wide([self], None)? {
             return x.group_norm(groups, in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), eps);
         }
         let op = "group_norm";
@@ -133,9 +122,6 @@ impl Tensor {
         statistics: Statistics<'_>,
         eps: f64,
     ) -> Result<Tensor> {
-        if let Some(x) = statistics.widened(self)? {
-            return x.instance_norm(in_f32(weight)?.as_ref(), in_f32(bias)?.as_ref(), statistics, eps);
-        }
         let op = "instance_norm";
         let channels = self.dims().get(1).copied().unwrap_or(0);
         let form = Form::new(op, &operands(self, weight, bias, statistics), Some(channels), eps)?;
