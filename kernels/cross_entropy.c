@@ -6,7 +6,8 @@
 // T: f16, bf16, f32 or f64, dtype of the logits
 // ACC: f32 or f64, dtype of the arithmetic
 // I: i32 or i64, dtype of the targets
-// LOSS: dtype of the losses; ACC with REDUCED
+// LOSS: dtype of the losses of elements; ACC with REDUCED
+// Y: dtype of the op's result and of its gradient: that of the logits, or ACC
 // PER: a team takes a row (inner extent 1), with the defines of rows in common.h; without PER a thread takes a column
 // WEIGHT: flag, classes have weights
 // BYTES: flag, classes have numbers of bytes
@@ -16,9 +17,9 @@
 // MEAN: flag, the sum is divided by the sum of `counts`; otherwise by `given`
 // LOGARITHMS: flag, the logits are log probabilities
 
-#ifdef TOTAL
-typedef STORAGE(T) S;
+typedef STORAGE(Y) SY;
 
+#ifdef TOTAL
 // The sum of a thread's elements from `start` to `end`.
 FUNCTION A sum_of(GLOBAL const A *x, i64 start, i64 end) {
     A sum = 0;
@@ -39,7 +40,7 @@ KERNEL(cross_entropy_parts)(GLOBAL const A *losses, GLOBAL const A *counts, GLOB
 }
 
 // The reduced loss, and its divisor: the sum of the counts, or `given`.
-KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL S *y, GLOBAL A *divisor, i64 n,
+KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOBAL SY *y, GLOBAL A *divisor, i64 n,
                             A given) {
     AWAIT_PREVIOUS();
     JOINS(1);
@@ -53,7 +54,7 @@ KERNEL(cross_entropy_total)(GLOBAL const A *losses, GLOBAL const A *counts, GLOB
     if (by == 0) loss = 0;
 #endif
     if (LANE == 0) {
-        STORE(T, y, 0, loss);
+        STORE(Y, y, 0, loss);
         *divisor = by;
     }
 }
@@ -131,11 +132,11 @@ typedef struct {
     A own, even, sum;
 } Slopes;
 
-FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const A *weight,
+FUNCTION Slopes slopes(GLOBAL const SY *dy, GLOBAL const A *divisor, GLOBAL const A *weight,
                        GLOBAL const A *weights, GLOBAL const A *bytes, i64 row, i64 t, i64 extent, A rest, A share) {
     Slopes s;
 #ifdef REDUCED
-    A g = LOAD(T, dy, 0);
+    A g = LOAD(Y, dy, 0);
 #ifdef BYTES
     // If all bytes are 0, the loss is 0.
     g = *divisor == 0 ? (A)0 : g / *divisor * bytes[t];
@@ -143,7 +144,7 @@ FUNCTION Slopes slopes(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const
     g /= *divisor;
 #endif
 #else
-    A g = LOAD(T, dy, row);
+    A g = LOAD(Y, dy, row);
 #endif
     s.own = g * WEIGHT_OF(t);
     s.even = 0;
@@ -230,7 +231,7 @@ KERNEL(cross_entropy_rows)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL co
     }
 }
 
-KERNEL(cross_entropy_rows_backward)(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const S *x,
+KERNEL(cross_entropy_rows_backward)(GLOBAL const SY *dy, GLOBAL const A *divisor, GLOBAL const S *x,
                                     GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *weights,
                                     GLOBAL const A *bytes, GLOBAL const A *statistics, GLOBAL S *dx, i64 rows, i64 extent,
                                     i64 ignored, A rest, A share) {
@@ -355,7 +356,7 @@ KERNEL(cross_entropy_columns)(GLOBAL const S *x, GLOBAL const SI *target, GLOBAL
 }
 
 // A thread takes an element.
-KERNEL(cross_entropy_columns_backward)(GLOBAL const S *dy, GLOBAL const A *divisor, GLOBAL const S *x,
+KERNEL(cross_entropy_columns_backward)(GLOBAL const SY *dy, GLOBAL const A *divisor, GLOBAL const S *x,
                                        GLOBAL const SI *target, GLOBAL const A *weight, GLOBAL const A *weights,
                                        GLOBAL const A *bytes, GLOBAL const A *statistics, GLOBAL S *dx, i64 columns,
                                        i64 extent, i64 ignored, A rest, A share, i64 inner) {

@@ -29,6 +29,7 @@ fn main() {
             check("other_ops_and_other_dtypes_stay", others),
             check("scopes_nest_and_end", scopes),
             check("gradients_have_the_parameters_dtype", gradients),
+            check("losses_of_16_bits_have_the_digits_of_f32", losses),
             check("a_parameter_is_cast_once_and_again_when_it_has_changed", casts),
             check("a_checkpoint_is_recomputed_as_it_was", checkpointed),
             check("training_recovers_from_an_overflow", recovers),
@@ -136,6 +137,31 @@ fn in_f32(device: &Device) -> Result<Outcome> {
         ("contrastive_loss", |x| x.contrastive_loss(x, &x.select(1, 0)?, 1.0, Reduction::Mean)),
     ];
     dtypes(ops, &[DType::F32, DType::F16, DType::BF16], |_, _| DType::F32, device)
+}
+
+fn losses(device: &Device) -> Result<Outcome> {
+    let x = Tensor::from_vec((0..60).map(|i| ((i * 37) % 23) as f32 / 4.0).collect(), (12, 5), device)?;
+    let target = Tensor::from_vec((0..12).map(|i| i % 5).collect::<Vec<i64>>(), 12, device)?;
+    for low in [DType::F16, DType::BF16] {
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            let options = CrossEntropy { reduction, label_smoothing: 0.1, ..CrossEntropy::default() };
+            let of = |x: &Tensor| -> Result<(Vec<f64>, Tensor)> {
+                let x = x.leaf()?;
+                let loss = autocast(low, || x.cross_entropy_with(&target, &options))?;
+                loss.mul(&loss)?.sum(..)?.backward()?;
+                Ok((loss.to_f64_vec()?, x.grad().expect("x is a leaf")))
+            };
+            let ((got, gradient), (expected, exact)) = (of(&x.cast(low)?)?, of(&x)?);
+            let error = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            let off = gradient.cast(DType::F32)?.sub(&exact)?.abs()?.amax(..)?.item()?;
+            let unit = if low == DType::F16 { 1e-3 } else { 8e-3 };
+            let largest = exact.abs()?.amax(..)?.item()?;
+            if gradient.dtype() != low || error > 1e-5 || off > unit * largest {
+                return Ok(Err(format!("{low}, {reduction:?}: the loss is off by {error}, its gradient by {off}")));
+            }
+        }
+    }
+    Ok(Ok(()))
 }
 
 fn others(device: &Device) -> Result<Outcome> {

@@ -364,7 +364,7 @@ fn items<'a>(ops: &'a [Op], options: &Options, runs: &[DeviceRun]) -> Vec<Item<'
 /// for the others. Of pools, whose code is the same in all dimensions, it covers two dimensions.
 fn is_in_quick(op: &Op, dtype: DType, is_on_cpu: bool) -> bool {
     let is_whole = (op.fused || op.class == Class::Dense) && !op.is_pointwise() && op.wide.is_none();
-    let narrow = if op.name.len() % 2 == 0 { DType::F16 } else { DType::BF16 };
+    let narrow = if op.name.len().is_multiple_of(2) { DType::F16 } else { DType::BF16 };
     is_on_cpu || dtype == DType::F32 || (dtype == narrow && is_whole && !is_other_pool(op))
 }
 

@@ -26,20 +26,21 @@ pub const FAMILY: Family = Family {
 
 impl FusedLaunch for CrossEntropyForward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        cross_entropy(gpu, call, &Loss::of(self, call))
+        cross_entropy(gpu, call, &Loss::of(self, call, &call.outputs[0]))
     }
 }
 
 impl FusedLaunch for CrossEntropyBackward {
     fn launch(&self, gpu: &Gpu, call: &Call<'_>) -> Result<()> {
-        cross_entropy_backward(gpu, call, &Loss::of(&self.0, call))
+        cross_entropy_backward(gpu, call, &Loss::of(&self.0, call, &call.inputs[0]))
     }
 }
 
-/// The attributes of a call, and the dtype of its arithmetic.
+/// The attributes of a call, the dtype of its arithmetic, and that of the result.
 struct Loss<'a> {
     of: &'a CrossEntropyForward,
     acc: DType,
+    y: DType,
 }
 
 impl Deref for Loss<'_> {
@@ -51,8 +52,8 @@ impl Deref for Loss<'_> {
 }
 
 impl Loss<'_> {
-    fn of<'a>(of: &'a CrossEntropyForward, call: &Call<'_>) -> Loss<'a> {
-        Loss { of, acc: call.outputs[0].dtype.acc() }
+    fn of<'a>(of: &'a CrossEntropyForward, call: &Call<'_>, y: &Operand<'_>) -> Loss<'a> {
+        Loss { of, acc: call.outputs[0].dtype.acc(), y: y.dtype }
     }
 
     /// Targets.
@@ -74,7 +75,7 @@ impl Loss<'_> {
     }
 
     fn define(&self, variant: Variant) -> Variant {
-        variant.flags([
+        variant.define("Y", self.y).flags([
             ("WEIGHT", self.has_weight),
             ("BYTES", self.has_bytes),
             ("SMOOTHING", self.smoothing > 0.0),
@@ -86,7 +87,7 @@ impl Loss<'_> {
 
     /// The program for these logits and targets.
     fn variant(&self, logits: &Operand<'_>, target: &Operand<'_>) -> Variant {
-        let loss = if self.is_reduced() { self.acc } else { logits.dtype };
+        let loss = if self.is_reduced() { self.acc } else { self.y };
         self.define(variant("cross_entropy.c", logits).define("I", target.dtype).define("LOSS", loss))
     }
 

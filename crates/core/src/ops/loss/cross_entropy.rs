@@ -147,7 +147,7 @@ impl Fused for CrossEntropyBackward {
 
     fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let x = inputs[1].leaf()?;
-        gradient_by_ops(&x, &inputs[0], || self.0.loss(&x, &inputs[2], &inputs[4..]))
+        gradient_by_ops(&x, &inputs[0].cast(x.dtype())?, || self.0.loss(&x, &inputs[2], &inputs[4..]))
     }
 }
 
@@ -169,7 +169,10 @@ impl Tensor {
     /// for a class outside of `0..C`.
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = "cross_entropy";
-        if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
+        let is_fused = !target.dtype().is_float() && has_kernel::<CrossEntropyForward>(self);
+        // The kernel computes in f32, and writes its result so within an autocast.
+        let wide = if is_fused { None } else { autocast::wide([self, target], None)? };
+        if let Some(([x, target], _)) = wide {
             return x.cross_entropy_with(&target, options);
         }
         check_float(op, self)?;
@@ -179,7 +182,7 @@ impl Tensor {
             return Err(Error::attr(op, message));
         }
         let dim = class_dim(op, self, target)?;
-        if target.dtype().is_float() || !has_kernel::<CrossEntropyForward>(self) {
+        if !is_fused {
             return composite(op, self, target, dim, options);
         }
         check_indices(op, self, target, dim)?;
@@ -190,14 +193,16 @@ impl Tensor {
     /// Errors: as [`cross_entropy_with`](Tensor::cross_entropy_with).
     pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let op = NLL;
-        if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
+        let is_fused = has_kernel::<CrossEntropyForward>(self);
+        let wide = if is_fused { None } else { autocast::wide([self, target], None)? };
+        if let Some(([x, target], _)) = wide {
             return x.nll_loss(&target, options);
         }
         check_float(op, self)?;
         check_weight(op, options)?;
         let dim = class_dim(op, self, target)?;
         let options = CrossEntropy { label_smoothing: 0.0, ..options.clone() };
-        if !has_kernel::<CrossEntropyForward>(self) {
+        if !is_fused {
             return composite(op, self, target, dim, &options);
         }
         check_indices(op, self, target, dim)?;
@@ -293,7 +298,8 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
         smoothing: options.label_smoothing,
     };
     let shape = if total == LossTotal::None { target.shape().clone() } else { Shape::from(()) };
-    let y = Tensor::allocate(op, &shape, x.dtype(), device)?;
+    let dtype = if autocast::current().is_some() { acc } else { x.dtype() };
+    let y = Tensor::allocate(op, &shape, dtype, device)?;
     let statistics = Tensor::allocate(op, &Shape::from((2, target.numel())), acc, device)?;
     let divisor = if total == LossTotal::None { None } else { Some(Tensor::allocate(op, &shape, acc, device)?) };
     let inputs: Vec<&Tensor> = [&x, &target].into_iter().chain(&weight).chain(&bytes).collect();
@@ -302,7 +308,7 @@ fn fused(op: &'static str, x: &Tensor, target: &Tensor, dim: isize, options: &Cr
     let spreads_weights = weight.is_some() && options.label_smoothing > 0.0;
     let again = {
         let options = options.clone();
-        move |x: &[Tensor]| composite(op, &x[0], &x[1], dim, &options)
+        move |x: &[Tensor]| composite(op, &x[0].cast(dtype)?, &x[1], dim, &options)
     };
     record_fused(op, &inputs, y, again, move |t: &Backward<'_>, inputs: &[Tensor]| {
         let (dy, dx) =
