@@ -32,6 +32,7 @@ fn main() {
             check("sample_logits", "the_tokens_of_the_cpu", tokens),
             check("memory", "a_thousand_steps_hold_no_more_than_ten", |d| steps(d).map_err(text)?),
             check("memory", "too_much_is_refused_and_the_next_call_works", too_much),
+            check("upload", "many_copies_in_a_row_arrive_before_their_uses", |d| uploads(d).map_err(text)?),
             check("gather", "a_bad_index_is_an_error_and_the_next_call_works", bad_index),
             check("scatter_add", "a_bad_index_is_an_error_and_the_next_call_works", bad_index_of_a_scatter),
             check("scatter_add", "sums_in_any_order_are_near", |d| any_order(d).map_err(text)?),
@@ -54,6 +55,24 @@ fn main() {
         ];
         trials
     });
+}
+
+/// Copies of several sizes, of which the large ones may run beside the queue, while work uses the memory of earlier ones.
+fn uploads(device: &Device) -> Result<std::result::Result<(), String>> {
+    let sums = (0..24).map(|i| {
+        let n = [40_000, 5, 70_001, 16_384][i % 4];
+        let values: Vec<i32> = (0..n).map(|k| (k % 7 + i) as i32).collect();
+        let expected: i64 = values.iter().map(|v| 3 * *v as i64).sum();
+        let x = Tensor::from_vec(values, n, device)?;
+        Ok((x.add(&x)?.add(&x)?.sum(..)?, expected))
+    });
+    for (i, (got, expected)) in sums.collect::<Result<Vec<_>>>()?.into_iter().enumerate() {
+        let got = got.to_vec::<i64>()?;
+        if got != [expected] {
+            return Ok(Err(format!("copy {i}: the sum is {got:?}, expected {expected}")));
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Windows of 3 x 3 over x `[2, 2, 4, 5]`, and how far apart they are.

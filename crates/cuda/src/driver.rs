@@ -5,6 +5,7 @@
 
 use crate::blaslt::{CublasLt, Products};
 use crate::cudnn::Convolutions;
+use crate::staging::Staging;
 use crate::{DIALECT, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream};
@@ -29,6 +30,8 @@ pub struct Cuda {
     stream: Arc<Stream>,
     /// For copies beside a recording.
     aside: Stream,
+    /// For other copies from the host.
+    staging: Staging,
     /// While recording: what the graph uploads.
     uploads: Mutex<Option<Vec<Vec<u8>>>>,
     products: Option<Products>,
@@ -41,7 +44,7 @@ pub struct Cuda {
     may_overlap: bool,
 }
 
-fn failed(op: &'static str) -> impl Fn(DriverError) -> Error {
+pub(crate) fn failed(op: &'static str) -> impl Fn(DriverError) -> Error {
     move |DriverError(code)| {
         let text = DriverError(code).error_string().map(|text| text.to_string_lossy().into_owned());
         Error::backend(op, format!("CUDA: {code:?} ({}): {}", code as u32, text.unwrap_or_default()))
@@ -220,6 +223,7 @@ impl Cuda {
             may_overlap: major >= 9,
             stream,
             aside: Stream::new(device)?,
+            staging: Staging::new(Stream::new(device)?),
             uploads: Mutex::new(None),
         })
     }
@@ -332,6 +336,10 @@ impl Driver for Cuda {
             // graph that reads them.
             self.stream.call("upload", |stream| unsafe { result::memcpy_htod_async(to, &kept, stream) })?;
             uploads.push(kept);
+            return Ok(());
+        }
+        // SAFETY: the target is as above, and the streams are of one context.
+        if unsafe { self.staging.upload(self.stream.stream, to, bytes) }? {
             return Ok(());
         }
         // SAFETY: the target is as above. The bytes are in memory that CUDA has not locked: it has copied them when the

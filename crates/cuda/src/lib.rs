@@ -9,6 +9,7 @@ mod cudnn;
 mod driver;
 mod library;
 mod nvrtc;
+mod staging;
 
 pub use blaslt::CublasLt;
 pub use driver::Cuda;

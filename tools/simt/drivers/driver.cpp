@@ -1,9 +1,11 @@
 #include "driver.h"
 #include "recording.h"
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -72,9 +74,8 @@ struct Stream {
 };
 
 struct Event {
-    bool is_recorded = false, is_done = false;
-    // Of the last record; an earlier one that still waits in a stream means nothing.
-    unsigned long serial = 0;
+    // Of the last record, and of the last one that a stream has come to; 0 for none.
+    unsigned long serial = 0, done = 0;
     Stream *stream = nullptr;
     // It marks a place in a capture and is no real event.
     bool is_captured = false;
@@ -105,9 +106,9 @@ static bool is_eager() {
 }
 
 // Runs what waits, to the end or until `is_enough`. The first failure counts.
-static Code run_queue(Stream &s, const bool *is_enough = nullptr) {
+static Code run_queue(Stream &s, const std::function<bool()> &is_enough = [] { return false; }) {
     Code first = Success;
-    while (!s.queue.empty() && !(is_enough && *is_enough)) {
+    while (!s.queue.empty() && !is_enough()) {
         Operation next = std::move(s.queue.front());
         s.queue.pop_front();
         Code code = next();
@@ -334,25 +335,26 @@ Code record(void *event, void *stream) {
     e->stream = &stream_of(stream);
     e->is_captured = e->stream->capture != nullptr;
     if (e->is_captured) return Success;
-    e->is_recorded = true;
-    e->is_done = false;
     unsigned long serial = ++e->serial;
     return enqueue(stream, [e, serial] {
-        if (e->serial == serial) {
-            e->is_done = true;
-            e->seconds = now();
-        }
+        e->done = std::max(e->done, serial);
+        e->seconds = now();
         return Success;
     });
 }
 
-static bool is_past(const Event &e) { return !e.is_recorded || e.is_done; }
+static bool is_past(const Event &e) { return e.done == e.serial; }
+
+// Runs the event's stream up to a record.
+static Code run_to(Event &e, unsigned long serial) {
+    return e.done >= serial ? Success : run_queue(*e.stream, [&] { return e.done >= serial; });
+}
 
 Code synchronize_event(void *event) {
     Guard guard(lock);
     auto *e = (Event *)event;
     if (e->is_captured) return fail(CaptureUnsupported, "waiting for an event of a capture");
-    return is_past(*e) ? Success : run_queue(*e->stream, &e->is_done);
+    return run_to(*e, e->serial);
 }
 
 Code query_event(void *event) {
@@ -364,7 +366,7 @@ Code destroy_event(void *event) {
     Guard guard(lock);
     auto *e = (Event *)event;
     // What still waits for it refers to it.
-    Code code = is_past(*e) ? Success : run_queue(*e->stream, &e->is_done);
+    Code code = run_to(*e, e->serial);
     delete e;
     return code;
 }
@@ -372,8 +374,8 @@ Code destroy_event(void *event) {
 Code elapsed(float *milliseconds, void *from, void *to) {
     Guard guard(lock);
     auto *a = (Event *)from, *b = (Event *)to;
-    if (!a->is_recorded || !b->is_recorded) return fail(InvalidHandle, "an event was not recorded");
-    if (!a->is_done || !b->is_done) return NotReady;
+    if (!a->serial || !b->serial) return fail(InvalidHandle, "an event was not recorded");
+    if (!is_past(*a) || !is_past(*b)) return NotReady;
     *milliseconds = (float)((b->seconds - a->seconds) * 1e3);
     return Success;
 }
@@ -384,7 +386,8 @@ Code wait_for(void *stream, void *event) {
     bool is_own = e->stream == &stream_of(stream);
     if (e->is_captured) return is_own ? Success : fail(NotSupported, "captures of several streams are not emulated");
     if (is_past(*e) || is_own) return Success;
-    return enqueue(stream, [e] { return e->is_done ? Success : run_queue(*e->stream, &e->is_done); });
+    // For the record that there is now: a later one is another event to those that wait.
+    return enqueue(stream, [e, serial = e->serial] { return run_to(*e, serial); });
 }
 
 // ---- captures and graphs

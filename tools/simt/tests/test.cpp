@@ -460,6 +460,18 @@ static void host(bool is_hip) {
     is("event", call("cuEventSynchronize", "hipEventSynchronize", to), 0);
     is("elapsed", call("cuEventElapsedTime", "hipEventElapsedTime", &milliseconds, from, to), 0);
     expect(prefix + "time", milliseconds >= 0, std::to_string(milliseconds));
+
+    // A wait is for the record that there was when it was enqueued, and not for a later one.
+    void *second;
+    call("cuStreamCreate", "hipStreamCreateWithFlags", &second, 1u);
+    fill(0x3f800000);
+    call("cuEventRecord", "hipEventRecord", to, stream);
+    is("wait_for_event", call("cuStreamWaitEvent", "hipStreamWaitEvent", second, to, 0u), 0);
+    call("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync", pinned, x, (size_t)256, second);
+    fill(0x40000000);
+    call("cuEventRecord", "hipEventRecord", to, stream);
+    call("cuStreamSynchronize", "hipStreamSynchronize", second);
+    expect(prefix + "first_record", values[0] == 1, std::to_string(values[0]));
     is("free", call("cuMemFree_v2", "hipFree", x), 0);
     is("freed_twice", call("cuMemFree_v2", "hipFree", x), 1);
 
