@@ -135,11 +135,12 @@ mod tests {
         assert_eq!(parse(path, &columns).unwrap().to_vec::<i32>().unwrap(), [1, 2, 3, 4, 5, 6]);
         let vector = parse(path, &npy("|u1", true, "(4,)", &[7, 8, 9, 10])).unwrap();
         assert_eq!((vector.dims(), vector.to_vec::<u8>().unwrap()), (&[4][..], vec![7, 8, 9, 10]));
-        assert_eq!(parse(path, &npy("<f4", false, "()", &1.5f32.to_le_bytes())).unwrap().dims(), []);
+        assert_eq!(parse(path, &npy("<f4", false, "()", &1.5f32.to_le_bytes())).unwrap().dims(), [0usize; 0]);
         assert_eq!(parse(path, &npy("<f4", false, "(0, 5)", &[])).unwrap().dims(), [0, 5]);
         // A file of NumPy 2.3: np.save of np.array([[0.5, -1]], dtype=np.float32).
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }";
-        let known = [&b"\x93NUMPY\x01\x00v\x00"[..], text.as_bytes(), &[b' '; 58], b"\n", b"\0\0\0?\0\0\x80\xbf"].concat();
+        let known =
+            [&b"\x93NUMPY\x01\x00v\x00"[..], text.as_bytes(), &[b' '; 58], b"\n", b"\0\0\0?\0\0\x80\xbf"].concat();
         assert_eq!(known.len(), 136);
         assert_eq!(parse(path, &known).unwrap().to_vec::<f32>().unwrap(), [0.5, -1.0]);
     }

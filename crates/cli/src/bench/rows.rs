@@ -1,6 +1,6 @@
 //! What is measured: the ops of the registry, a launch, and training.
 
-use isograd::nn::{Adam, Forward, Init, Linear, Optimizer};
+use isograd::nn::{Adam, Forward, GcnConv, GcnOptions, Graph, Init, Linear, Module, Optimizer};
 use isograd::ops::Activation;
 use isograd::parity::bench::{self, Action, Bench, Call, Cost, Work, call};
 use isograd::parity::registry::OPS;
@@ -44,7 +44,7 @@ impl Op {
 /// All rows.
 pub fn all() -> Vec<Op> {
     let of_ops = OPS.iter().flat_map(|op| op.bench.iter().map(|bench| Op::new(op.category, op.name, bench.clone())));
-    [launch()].into_iter().chain(of_ops).chain(training()).collect()
+    [launch()].into_iter().chain(of_ops).chain(training()).chain(graph_training()).collect()
 }
 
 fn launch() -> Op {
@@ -104,4 +104,57 @@ fn training() -> Vec<Op> {
         ]
     };
     [128, 4096].into_iter().flat_map(of).collect()
+}
+
+/// Units and classes of the graph network that is trained.
+const GCN: [usize; 2] = [128, 40];
+
+/// A step of two graph convolutions with weights of edges, with products of f32 in this precision, on a shape `[nodes, edges, features]`:
+/// forward, loss over all nodes, backward and Adam.
+fn gcn_step(c: &Call, precision: Precision) -> Result<impl FnMut(()) -> Result<()> + use<>> {
+    let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
+    let init = Init::new(&c.device).dtype(c.dtype);
+    let options = GcnOptions { add_self_loops: false, normalize: false, ..GcnOptions::default() };
+    let layer = |input, output| GcnConv::new(input, output, options, &init);
+    let layers = [layer(features, hidden)?, layer(hidden, classes)?];
+    let graph = Graph::from_edges(&c.indices(nodes, &[edges])?, &c.indices(nodes, &[edges])?, nodes)?;
+    let (x, y) = (c.normal(&[nodes, features])?, c.indices(classes, &[nodes])?);
+    let weight = Tensor::rand(edges, 0.0, 1.0, c.dtype, &c.device, &c.rng)?;
+    let mut optimizer = Adam::from_parameters(layers.parameters());
+    let device = c.device.clone();
+    Ok(move |()| {
+        device.set_matmul_precision(precision);
+        let x = layers[0].forward(&x, &graph, Some(&weight))?.relu()?;
+        layers[1].forward(&x, &graph, Some(&weight))?.cross_entropy(&y)?.backward()?;
+        optimizer.step()?;
+        device.set_matmul_precision(Precision::Exact);
+        Ok(())
+    })
+}
+
+fn graph_training() -> Vec<Op> {
+    // Each product with the graph reads a row for each edge; the first layer's input has no gradient.
+    let cost = |c: &Call| {
+        let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
+        let flops = 2 * nodes * (2 * features * hidden + 3 * hidden * classes) + 4 * edges * (hidden + classes);
+        let bytes = c.bytes(nodes * (2 * features + 8 * hidden + 6 * classes) + 4 * edges) + 16 * edges;
+        Cost { bytes, flops: flops as f64 }
+    };
+    let eager = |c: &Call| -> Result<Work> {
+        let mut step = gcn_step(c, Precision::Exact)?;
+        Ok(Box::new(move || step(())))
+    };
+    fn captured(c: &Call, precision: Precision) -> Result<Work> {
+        let mut step = c.device.capture(gcn_step(c, precision)?);
+        Ok(Box::new(move || step.run(())))
+    }
+    let op = |name, work| {
+        let bench = Bench::new(&[100_000, 1_600_000, 128], Action::Work(work), cost).shrinks(2);
+        Op { clock: Clock::Steps, ..Op::new("training", name, bench) }
+    };
+    vec![
+        op("gcn step", eager),
+        op("captured gcn", |c| captured(c, Precision::Exact)),
+        op("captured gcn tf32", |c| captured(c, Precision::Tf32)),
+    ]
 }

@@ -185,7 +185,10 @@ fn read_labels(path: &Path, nodes: usize) -> Result<Vec<(i64, Option<Split>)>> {
         }
     })?;
     if is_listed && lines < nodes {
-        return Err(invalid(path, format!("the table has {lines} lines, expected {nodes}, one for each node with features")));
+        return Err(invalid(
+            path,
+            format!("the table has {lines} lines, expected {nodes}, one for each node with features"),
+        ));
     }
     Ok(found.into_iter().map(|line| line.unwrap_or((-1, None))).collect())
 }
@@ -251,11 +254,8 @@ mod tests {
 
     #[test]
     fn a_folder_is_read_with_and_without_headers() {
-        let plain = folder(&[
-            ("edges.csv", "0,1\n2,1\n"),
-            ("features.csv", NODES),
-            ("labels.csv", "1,train\n,\n0,test\n"),
-        ]);
+        let plain =
+            folder(&[("edges.csv", "0,1\n2,1\n"), ("features.csv", NODES), ("labels.csv", "1,train\n,\n0,test\n")]);
         let read = GraphFolder::open(plain.path()).unwrap();
         assert_eq!((&read.src[..], &read.dst[..], read.nodes(), read.classes), (&[0, 2][..], &[1, 1][..], 3, 2));
         assert_eq!(read.features.to_vec::<f32>().unwrap(), [0.5, 1.0, 2.0, 3.0, 4.0, -5.0]);
@@ -309,7 +309,11 @@ mod tests {
             ("features.csv", "", "the table has no nodes"),
             ("labels.csv", "0,train\n1,test\n", "the table has 2 lines, expected 3"),
             ("labels.csv", "0,train\n1,test\n,\n,\n", "line 4: there are 3 nodes with features"),
-            ("labels.csv", "0,train\n1,exam\n,\n", "line 2: expected the split train, valid, test or none, got \"exam\""),
+            (
+                "labels.csv",
+                "0,train\n1,exam\n,\n",
+                "line 2: expected the split train, valid, test or none, got \"exam\"",
+            ),
             ("labels.csv", "0,train\n,test\n,\n", "line 2: expected a class in 0..4294967295, got \"\""),
             ("labels.csv", "0,1,train\n0,1,test\n", "line 2: node 0 is listed twice"),
             ("labels.csv", "label,part\n0,train\n", "line 2: expected a column split, the table has label, part"),
