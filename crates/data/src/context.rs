@@ -36,6 +36,11 @@ impl Context {
         self.epoch
     }
 
+    /// A number that decides the draws of a whole batch.
+    pub(crate) fn key(&self) -> u64 {
+        self.draws.borrow_mut().below(u64::MAX)
+    }
+
     /// A number in 0..1.
     pub fn uniform(&self) -> f64 {
         self.draws.borrow_mut().uniform()

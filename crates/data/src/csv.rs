@@ -118,7 +118,7 @@ fn regression(path: &Path, bytes: impl BufRead, options: &Options) -> Result<Reg
 }
 
 /// The lines of a table, of which one is in memory. A cell in quotes may go on in the next lines.
-struct Records<'a, R> {
+pub(crate) struct Records<'a, R> {
     path: &'a Path,
     text: R,
     parser: Reader,
@@ -130,21 +130,21 @@ struct Records<'a, R> {
 }
 
 /// A line, cut into cells.
-struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// The first line of it, counted from 1.
-    line: u64,
+    pub(crate) line: u64,
     cells: &'a [u8],
     ends: &'a [usize],
 }
 
 impl<'a, R: BufRead> Records<'a, R> {
-    fn new(path: &'a Path, text: R, delimiter: u8) -> Self {
+    pub(crate) fn new(path: &'a Path, text: R, delimiter: u8) -> Self {
         let parser = ReaderBuilder::new().delimiter(delimiter).build();
         Records { path, text, parser, line: 1, cells: vec![0; 1024], ends: vec![0; 64] }
     }
 
     /// The next line that is not blank.
-    fn next(&mut self) -> Result<Option<Record<'_>>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>> {
         self.skip_blank_lines()?;
         let (line, mut length, mut bytes, mut count) = (self.line, 0, 0, 0);
         loop {
@@ -194,7 +194,7 @@ impl Record<'_> {
     }
 
     /// The cells as texts.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let text = |column| String::from_utf8_lossy(self.cell(column)).trim().to_string();
         (0..self.ends.len()).map(text).collect()
     }
@@ -297,11 +297,11 @@ fn named(path: &Path, name: &str, names: Option<&[String]>) -> Result<usize> {
     })
 }
 
-fn number(cell: &[u8]) -> Option<f64> {
+pub(crate) fn number(cell: &[u8]) -> Option<f64> {
     std::str::from_utf8(cell).ok()?.trim().parse().ok()
 }
 
-fn finite(cell: &[u8]) -> std::result::Result<f32, String> {
+pub(crate) fn finite(cell: &[u8]) -> std::result::Result<f32, String> {
     let number = number(cell).map(|v| v as f32).filter(|v| v.is_finite());
     number.ok_or_else(|| "a finite number".to_string())
 }

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 const PIXELS: usize = 784;
 const BATCH: usize = 128;
-const EPOCHS: u64 = 4;
-const RUNS: usize = 5;
+const EPOCHS: u64 = 10;
+const RUNS: usize = 3;
 
 type Batch = (Tensor, Tensor);
 

@@ -6,6 +6,7 @@ mod print;
 use clap::Parser;
 use isograd::data::mesh::TriangleMesh;
 use isograd::data::{Context, Dataset, HostTensor, Items, Loader};
+use isograd::ops::Neighbors;
 use isograd::prelude::*;
 use isograd::train::{Goal, Trainer};
 use print::print;
@@ -56,7 +57,7 @@ struct Network {
 
 /// The accuracy on 60 shapes of a network that learns from 240.
 pub fn train(device: &Device, epochs: u64) -> Result<f64> {
-    let (init, spirals) = (&Init::new(device).seed(42), tube()?.spirals(9, 1)?.to(device)?);
+    let (init, spirals) = (&Init::new(device).seed(42), Neighbors::new(&tube()?.spirals(9, 1)?.to(device)?)?);
     let (first, second) = (SpiralConv::new(3, 16, 9, init)?, SpiralConv::new(16, 32, 9, init)?);
     let model = Network { first, second, classes: Linear::new(32, 3, init)? };
     let shapes = |n| Items(Vec::from_iter(0..n)).map(|i, context| Ok((shape(i % 3, context)?, (i % 3) as i64)));

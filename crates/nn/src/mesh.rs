@@ -2,6 +2,7 @@
 
 use crate::layers::bound;
 use crate::{Init, Module, Visitor};
+use isograd_core::ops::Neighbors;
 use isograd_core::{Result, Tensor};
 
 /// Convolves features of edges by those of their neighbours: [`Tensor::mesh_conv`].
@@ -26,8 +27,8 @@ impl MeshConv {
         Ok(MeshConv { weight, bias: Some(bias) })
     }
 
-    /// Maps x `[.., E, in]` to `[.., E, out]` by neighbours `[E, K]`, of which -1 are absent. Errors: `Shape`, `Dtype`, `Index`.
-    pub fn forward(&self, x: &Tensor, neighbors: &Tensor) -> Result<Tensor> {
+    /// Maps x `[.., E, in]` to `[.., E, out]` by neighbours `[E, K]`. Errors: `Shape`, `Dtype`, `Device`.
+    pub fn forward(&self, x: &Tensor, neighbors: &Neighbors) -> Result<Tensor> {
         x.mesh_conv(neighbors, &self.weight, self.bias.as_ref())
     }
 }
@@ -48,8 +49,8 @@ impl SpiralConv {
         Ok(SpiralConv { weight, bias: Some(bias) })
     }
 
-    /// Maps x `[.., V, in]` to `[.., V, out]` along spirals `[V, S]`, of which -1 are absent. Errors: `Shape`, `Dtype`, `Index`.
-    pub fn forward(&self, x: &Tensor, spirals: &Tensor) -> Result<Tensor> {
+    /// Maps x `[.., V, in]` to `[.., V, out]` along spirals `[V, S]`. Errors: `Shape`, `Dtype`, `Device`.
+    pub fn forward(&self, x: &Tensor, spirals: &Neighbors) -> Result<Tensor> {
         x.spiral_conv(spirals, &self.weight, self.bias.as_ref())
     }
 }

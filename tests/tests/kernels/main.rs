@@ -85,7 +85,7 @@ fn trials(device: &Device, gpu: &Arc<isograd_gpu::Gpu>) -> Vec<Trial> {
             softmax_of_rows norms_of_rows cross_entropy_of_rows_and_columns cross_entropy_with_all_options
             cross_entropy_of_many_elements_and_special_ones cross_entropy_of_a_view
             a_class_out_of_range_is_an_error_with_its_place gradients_of_tables rows_without_tokens),
-        trials!(device, device, segment: all_sizes_and_dtypes),
+        trials!(device, device, segment: all_sizes_and_dtypes softmax_of_edges),
     ]
     .into_iter()
     .flatten()

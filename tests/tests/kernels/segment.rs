@@ -1,7 +1,7 @@
 //! What edges bring to nodes, against the CPU.
 
 use crate::common::Lcg;
-use isograd::ops::TieGrad;
+use isograd::ops::{Csr, TieGrad};
 use isograd::{DType, Device, Result, Tensor};
 
 type Join = fn(&Tensor, &Tensor, usize) -> Result<Tensor>;
@@ -37,6 +37,46 @@ pub fn all_sizes_and_dtypes(device: &Device) {
                 let [got, expected] = [device, &cpu].map(|device| join(f, nodes, &x, &index, device));
                 assert!(got == expected, "{name} of {edges} edges, {nodes} nodes, {features} {dtype}");
             }
+        }
+    }
+}
+
+/// The softmax of edges: a node with most of the edges, which no thread keeps all of, nodes without edges, edges in the order of their
+/// targets and in any other, and heads in words and alone.
+pub fn softmax_of_edges(device: &Device) {
+    let cpu = isograd_tests::cpu();
+    for (edges, nodes, heads, is_sorted) in
+        [(3000, 50, 1, false), (3000, 50, 8, true), (900, 700, 3, false), (5000, 1, 4, true)]
+    {
+        let mut lcg = Lcg(edges as u64);
+        let mut index: Vec<i64> =
+            (0..edges).map(|i| if i % 3 > 0 { nodes as i64 / 2 } else { lcg.next(nodes as u64) as i64 }).collect();
+        let mut starts = vec![0i64; nodes + 1];
+        index.iter().for_each(|&node| starts[node as usize + 1] += 1);
+        (0..nodes).for_each(|i| starts[i + 1] += starts[i]);
+        if is_sorted {
+            index.sort_unstable();
+        }
+        let graph = |device: &Device| {
+            let tensor = |values: &[i64]| Tensor::from_slice(values, values.len(), device).unwrap();
+            match is_sorted {
+                true => Csr::new(&tensor(&starts), &tensor(&index), nodes).unwrap(),
+                false => Csr::from_entries(&tensor(&index), &tensor(&index), [nodes, nodes]).unwrap(),
+            }
+        };
+        let x: Vec<f64> = (0..edges * heads).map(|_| lcg.next(9) as f64 - 4.0).collect();
+        let x = Tensor::from_vec(x, (edges, heads), &cpu).unwrap().cast(DType::F32).unwrap();
+        let [got, expected] = [device, &cpu].map(|device| {
+            let x = x.to_device(device).unwrap().leaf().unwrap();
+            let y = x.edge_softmax(&graph(device)).unwrap();
+            let dy: Vec<f32> = (0..y.numel()).map(|i| (i % 13) as f32 - 6.0).collect();
+            y.mul(&Tensor::from_vec(dy, y.shape(), device).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+            [y.to_f64_vec().unwrap(), x.grad().unwrap().to_f64_vec().unwrap()]
+        });
+        for (which, size) in [(0, 1.0), (1, 12.0)] {
+            // 32 units of the last place of the largest number, for several stages.
+            let furthest = got[which].iter().zip(&expected[which]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(furthest <= 32.0 * 6e-8 * size, "{furthest} for {edges} edges, {nodes} nodes, {heads} heads");
         }
     }
 }

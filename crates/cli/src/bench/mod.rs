@@ -123,13 +123,13 @@ struct Session {
 }
 
 impl Session {
-    /// Measures the copy bandwidth, and the matrix rates of the dtypes in which `rows` multiply.
+    /// Measures the copy bandwidth, and the matrix rates of the dtypes in which `rows` are products of matrices.
     fn ceilings(&mut self, rows: &[Row]) -> Result<Ceilings> {
         let [copy, product] = Op::ceilings();
         let copy = self.ceiling(copy, DType::F32)?;
         let copy = copy.and_then(|record| record.gbps).context("the device cannot copy")? * 1e9;
         let mut matrix: Vec<(DType, Option<f64>)> = Vec::new();
-        for row in rows.iter().filter(|row| row.op.group == "matrix") {
+        for row in rows.iter().filter(|row| matches!(row.op.group, "matrix" | "mesh")) {
             if matrix.iter().all(|(dtype, _)| *dtype != row.dtype) {
                 let record = self.ceiling(product.clone(), row.dtype)?;
                 matrix.push((row.dtype, record.and_then(|record| record.tflops).map(|rate| rate * 1e12)));

@@ -2,7 +2,7 @@
 
 use super::rows::{Clock, Op};
 use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
-use isograd::nn::{Adam, AdamW, Conv2d, Flatten, Forward, Init, Linear, MaxPool2d, Optimizer, Relu, Sequential, Sgd};
+use isograd::nn::{GcnConv, GcnOptions, Graph, Module, Adam, AdamW, Conv2d, Flatten, Forward, Init, Linear, MaxPool2d, Optimizer, Relu, Sequential, Sgd};
 use isograd::ops::{Activation, Conv, Padding};
 use isograd::parity::bench::{Action, Bench, Call, Cost, Work};
 use isograd::{DType, Precision, Result, Tensor, autocast};
@@ -31,7 +31,14 @@ pub fn all() -> Vec<Op> {
         op("captured resnet18 bf16", &[256, 3, 32, 32], resnet_cost, |c| captured(c, resnet18(c))),
         op("captured gpt2 bf16", &[16, 1024], gpt2_cost, |c| captured(c, gpt2(c))),
     ];
-    mlps.chain(others).collect()
+    let gcns = [
+        op("gcn step", &GCN_DIMS, gcn_cost, |c| eager(gcn(c, Precision::Exact))),
+        op("captured gcn", &GCN_DIMS, gcn_cost, |c| captured(c, gcn(c, Precision::Exact))),
+        op("captured gcn tf32", &GCN_DIMS, gcn_cost, |c| captured(c, gcn(c, Precision::Tf32))),
+    ];
+    // Nodes and edges.
+    let gcns = gcns.map(|op| Op { bench: op.bench.shrinks(2), ..op });
+    mlps.chain(others).chain(gcns).collect()
 }
 
 fn op(name: &str, dims: &[usize], cost: fn(&Call) -> Cost, work: fn(&Call) -> Result<Work>) -> Op {
@@ -152,4 +159,37 @@ fn gpt2_cost(c: &Call) -> Cost {
     let parameters = GPT2_VOCAB * 768 + 12 * 12 * 768 * 768;
     let flops = 6.0 * (parameters as f64 + (12 * 768 * t) as f64) * tokens as f64;
     Cost { bytes: 28 * parameters + tokens * 768 * 12 * 4, flops }
+}
+
+/// Nodes, edges and features of a graph.
+const GCN_DIMS: [usize; 3] = [100_000, 1_600_000, 128];
+/// Units and classes of the graph network.
+const GCN: [usize; 2] = [128, 40];
+
+/// Two graph convolutions with weights of edges; the loss is over all nodes. The features stay where they are, and the batch has the
+/// targets twice.
+fn gcn(c: &Call, precision: Precision) -> Made {
+    let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
+    let init = Init::new(&c.device);
+    let options = GcnOptions { add_self_loops: false, normalize: false, ..GcnOptions::default() };
+    let layer = |input, output| GcnConv::new(input, output, options, &init);
+    let layers = [layer(features, hidden)?, layer(hidden, classes)?];
+    let graph = Graph::from_edges(&c.indices(nodes, &[edges])?, &c.indices(nodes, &[edges])?, nodes)?;
+    let (x, y) = (c.normal(&[nodes, features])?, c.indices(classes, &[nodes])?);
+    let weight = Tensor::rand(edges, 0.0, 1.0, c.dtype, &c.device, &c.rng)?;
+    let mut optimizer = Adam::from_parameters(layers.parameters());
+    let step = with_precision(c, precision, move |(y, _)| {
+        let x = layers[0].forward(&x, &graph, Some(&weight))?.relu()?;
+        layers[1].forward(&x, &graph, Some(&weight))?.cross_entropy(&y)?.backward()?;
+        optimizer.step()
+    });
+    Ok((step, (y.clone(), y)))
+}
+
+/// Each product with the graph reads a row for each edge; the first layer's input has no gradient.
+fn gcn_cost(c: &Call) -> Cost {
+    let ([nodes, edges, features], [hidden, classes]) = ([0, 1, 2].map(|d| c.dims[d]), GCN);
+    let flops = 2 * nodes * (2 * features * hidden + 3 * hidden * classes) + 4 * edges * (hidden + classes);
+    let bytes = c.bytes(nodes * (2 * features + 8 * hidden + 6 * classes) + 4 * edges) + 16 * edges;
+    Cost { bytes, flops: flops as f64 }
 }

@@ -5,9 +5,9 @@ mod models;
 mod options;
 
 pub use generate::{Generate, run as generate};
-pub use options::{NAME, Train};
+pub use options::{NAME, Train, parse_share};
 
-use crate::train::{Batch, Eval, device};
+use crate::train::{Eval, device};
 use crate::{print, tell};
 use anyhow::{Context, Result, bail};
 use generate::{Drawn, restore};
@@ -44,6 +44,9 @@ struct Report<'a> {
     seed: u64,
     sample: &'a str,
 }
+
+/// Tokens `[B, T]`, and those that follow them.
+type Batch = (Tensor, Tensor);
 
 /// A trainer of language models.
 type Teacher<'a> = Trainer<'a, dyn TextModel, Batch, Tensor>;

@@ -1,7 +1,8 @@
 //! The options of a training run: the command line, and the part of it that a checkpoint keeps.
 
+use super::graph::{GraphConfig, GraphOptions};
 use super::images::{ImageConfig, ImageOptions};
-use super::models::{MODELS, ModelEntry};
+use super::models::{MODELS, Make, ModelEntry};
 use super::tasks::{TASKS, Task};
 use anyhow::{Result, bail};
 use clap::builder::PossibleValuesParser;
@@ -49,7 +50,8 @@ impl OptimizerName {
 /// checkpoint.
 #[derive(Args, Debug)]
 pub struct Model {
-    /// The dataset: handwritten digits inside this program, MNIST's IDX files, CIFAR's binary files, a folder of images, or a table
+    /// The dataset: handwritten digits inside this program, MNIST's IDX files, CIFAR's binary files, a folder of images, a table, or a
+    /// graph
     #[arg(value_parser = PossibleValuesParser::new(TASKS.iter().map(|task| task.name)))]
     pub dataset: String,
     /// The folder or the file with the samples
@@ -62,19 +64,21 @@ pub struct Model {
     pub table: TableOptions,
     #[command(flatten)]
     pub images: ImageOptions,
-    /// The model [default: resnet18 for images in colour, mlp for others]
+    #[command(flatten)]
+    pub graph: GraphOptions,
+    /// The model [default: resnet18 for images in colour, gcn for graphs, mlp for others]
     #[arg(long, value_parser = PossibleValuesParser::new(MODELS.iter().map(|model| model.name)))]
     pub model: Option<String>,
-    /// Samples a step [default: 128 for mnist and cifar, 32 for others]
-    #[arg(long, value_parser = parse_count)]
+    /// Samples a step [default: 128 for mnist and cifar, 512 for graphs, 32 for others]
+    #[arg(long, visible_alias = "batch", value_parser = parse_count)]
     pub batch_size: Option<usize>,
-    /// Learning rate [default: 0.001; 0.05 for sgd, 0.01 for adagrad and lamb, 5 for lars]
+    /// Learning rate [default: 0.001; 0.05 for sgd, 0.01 for adagrad and lamb, 5 for lars; ten times as much for graphs]
     #[arg(long, value_parser = parse_rate, allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// The optimizer [default: adam]
     #[arg(long, value_enum)]
     pub optimizer: Option<OptimizerName>,
-    /// Sizes of the hidden layers of an mlp, separated by commas [default: 256]
+    /// Sizes of the hidden layers of an mlp, gcn, sage or gat, separated by commas [default: 256 for mlp, 8 in each head for gat, 64]
     #[arg(long, value_delimiter = ',', value_parser = parse_count)]
     pub hidden: Option<Vec<usize>>,
     /// f32, f64, f16 (with loss scaling) or bf16 [default: f32]
@@ -94,12 +98,18 @@ impl Model {
     /// Errors: an option that neither the dataset nor the model has.
     fn check(&self, task: &Task, model: &ModelEntry) -> Result<()> {
         let ImageOptions { size, augment, stem, channels_last } = &self.images;
+        let GraphOptions { neighbours, replacement, undirected, dropout, heads } = &self.graph;
         let given = [
             ("hidden", self.hidden.is_some()),
             ("size", size.is_some()),
             ("augment", augment.is_some()),
             ("stem", stem.is_some()),
             ("channels-last", *channels_last),
+            ("neighbours", neighbours.is_some()),
+            ("replacement", *replacement),
+            ("undirected", *undirected),
+            ("dropout", dropout.is_some()),
+            ("heads", heads.is_some()),
         ];
         for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             if !task.options.contains(&option) && !model.options.contains(&option) {
@@ -107,6 +117,14 @@ impl Model {
                 let models = MODELS.iter().filter(|model| model.options.contains(&option)).map(|model| model.name);
                 bail!("--{option} is for {}", tasks.chain(models).collect::<Vec<_>>().join(", "));
             }
+        }
+        let takes_graph = |model: &ModelEntry| matches!(model.make, Make::OfGraph(_));
+        if takes_graph(model) != task.is_graph {
+            let fit = MODELS.iter().filter(|model| takes_graph(model) == task.is_graph).map(|model| model.name);
+            bail!("--model {} is not for {}, but {}", model.name, task.name, fit.collect::<Vec<_>>().join(", "));
+        }
+        if task.is_graph && self.batch_size.is_some() && neighbours.is_none() {
+            bail!("--batch-size of {} needs --neighbours: without them, a step has the whole graph", task.name);
         }
         Ok(())
     }
@@ -160,7 +178,7 @@ pub struct Train {
     /// The device, as `isograd devices` lists it [default: the best there is]
     #[arg(long)]
     pub device: Option<String>,
-    /// Passes over the training data [default: 10 for mnist, 30 for images in colour, 60 for others]
+    /// Passes over the training data [default: 10 for mnist, 30 for images in colour, 200 for graphs, 60 for others]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// End when the test loss has not become lower for so many epochs
@@ -175,7 +193,7 @@ pub struct Train {
         value_name = "DIR",
         conflicts_with_all = [
             "batch_size", "lr", "optimizer", "hidden", "dtype", "seed", "model", "target", "header", "numbers",
-            "size", "augment", "stem", "channels_last",
+            "size", "augment", "stem", "channels_last", "neighbours", "replacement", "undirected", "dropout", "heads",
         ]
     )]
     pub resume: Option<PathBuf>,
@@ -220,6 +238,9 @@ pub struct Config {
     pub table: Table,
     /// How images are read and changed.
     pub images: ImageConfig,
+    /// How a graph is read and sampled.
+    #[serde(default)]
+    pub graph: GraphConfig,
     /// The name of the model.
     pub model: String,
     /// Passes over the training data.
@@ -241,20 +262,22 @@ pub struct Config {
 impl Config {
     /// The options of a new run, with the defaults of its dataset. Errors: options that the dataset or the model does not have.
     pub fn new(options: &Model, task: &Task, epochs: Option<u64>) -> Result<Config> {
-        let model = options.model.as_deref().unwrap_or(task.model);
-        options.check(task, ModelEntry::named(model))?;
+        let model = ModelEntry::named(options.model.as_deref().unwrap_or(task.model));
+        options.check(task, model)?;
+        let hidden = options.hidden.clone().unwrap_or_else(|| model.hidden.to_vec());
         let optimizer = options.optimizer.unwrap_or(OptimizerName::Adam);
         let TableOptions { target, header, numbers } = &options.table;
         Ok(Config {
             dataset: task.name.into(),
             table: Table { targets: target.clone(), header: *header, numbers: *numbers },
             images: ImageConfig::new(&options.images)?,
-            model: model.into(),
+            graph: GraphConfig::new(&options.graph, hidden.len() + 1)?,
+            model: model.name.into(),
             epochs: epochs.unwrap_or(task.epochs),
             batch_size: options.batch_size.unwrap_or(task.batch_size),
-            lr: options.lr.unwrap_or(optimizer.lr()),
+            lr: options.lr.unwrap_or(task.lr_factor * optimizer.lr()),
             optimizer,
-            hidden: options.hidden.clone().unwrap_or_else(|| vec![256]),
+            hidden,
             dtype: options.dtype.unwrap_or(DType::F32).to_string(),
             seed: options.seed.unwrap_or(42),
         })

@@ -57,7 +57,7 @@ pub fn run(options: Eval) -> Result<ExitCode> {
             saved.progress.epoch
         }
     };
-    let found = start.trainer(&config, &split)?.evaluate()?;
+    let found = start.trainer(&config, &split, &split.test)?.evaluate()?;
     let samples = split.test.len();
     if options.json {
         let mut report = Map::from_iter([

@@ -195,6 +195,7 @@ fn split(train: Pictures, test: Pictures, about: About, config: &ImageConfig) ->
     Ok(Split {
         name,
         train: samples(train, config.transforms(size, normalize.clone())),
+        validation: None,
         test: samples(test, vec![Box::new(normalize)]),
         shape: vec![3, rows, columns],
         outputs: classes,
@@ -202,6 +203,7 @@ fn split(train: Pictures, test: Pictures, about: About, config: &ImageConfig) ->
         scales: None,
         mixup,
         workers,
+        graph: None,
     })
 }
 

@@ -1,7 +1,9 @@
 //! `isograd train` and `isograd eval`.
 
+mod batch;
 mod config;
 mod eval;
+mod graph;
 mod images;
 mod mixed;
 mod models;
@@ -10,15 +12,17 @@ mod tasks;
 
 pub use config::{Config, Model, Train, parse_count, parse_rate};
 pub use eval::{Eval, run as evaluate};
-pub use tasks::{Batch, Split, Task};
+pub use tasks::{Set, Split, Task};
 
 use crate::{print, tell};
 use anyhow::{Context, Result, bail};
+use batch::Batch;
 use config::OptimizerName;
-use isograd::nn::{Adagrad, Adam, AdamW, GradScaler, Init, Lamb, Lars, Layer, Module, Optimizer, RmsProp, Sgd};
-use isograd::train::{Display, End, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
+use isograd::nn::{Adagrad, Adam, AdamW, GradScaler, Init, Lamb, Lars, Module, Optimizer, RmsProp, Sgd};
+use isograd::train::{Display, End, Evaluation, INTERRUPTED, SavedRun, Trainer, interrupts, prepare};
 use isograd::{DType, Device, Tensor};
 use mixed::Mixed;
+use models::Predict;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,6 +42,11 @@ struct Report<'a> {
     test_loss: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     test_accuracy: Option<f64>,
+    /// Of samples apart from those to test with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_accuracy: Option<f64>,
     best_epoch: u64,
     seconds: f64,
     seed: u64,
@@ -45,13 +54,13 @@ struct Report<'a> {
 
 /// A model at its start, and the generator that made it.
 pub struct Start {
-    model: Box<dyn Layer>,
+    model: Box<dyn Predict>,
     init: Init,
     dtype: DType,
 }
 
 /// A trainer of the command's models.
-type Classifier<'a> = Trainer<'a, dyn Layer, Batch, Tensor>;
+type Classifier<'a> = Trainer<'a, dyn Predict, Batch, Tensor>;
 
 /// Trains, or goes on training, until the last epoch, early stopping or Ctrl-C.
 pub fn run(options: Train) -> Result<ExitCode> {
@@ -70,7 +79,7 @@ pub fn run(options: Train) -> Result<ExitCode> {
     let start = Start::new(&config, &split, &device)?;
     let title = format!("{}, {} on {device}", config.dataset, config.dtype);
     let shown = if options.json || options.quiet { Display::Quiet } else { Display::Lines };
-    let mut trainer = start.trainer(&config, &split)?.folder(&out)?.config(&config, &title)?;
+    let mut trainer = start.trainer(&config, &split, split.validated())?.folder(&out)?.config(&config, &title)?;
     trainer = trainer.display(shown).stop_when(stop);
     if let Some(patience) = options.patience {
         trainer = trainer.early_stopping(patience);
@@ -91,7 +100,11 @@ pub fn run(options: Train) -> Result<ExitCode> {
         tell(&continuation(&options, trainer.progress().steps, &out));
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    report(&config, &device, &trainer, &out, options.json)?;
+    let tested = match split.validation {
+        Some(_) => Some(start.trainer(&config, &split, &split.test)?.evaluate()?),
+        None => None,
+    };
+    report(&config, &device, &trainer, tested.as_ref(), &out, options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,8 +144,8 @@ impl Start {
         Ok(Start { model: models::model(config, split, &init)?, init, dtype })
     }
 
-    /// The trainer of this model.
-    pub fn trainer(&self, config: &Config, split: &Split) -> isograd::Result<Classifier<'_>> {
+    /// The trainer of this model, which is validated with a set of the samples.
+    pub fn trainer(&self, config: &Config, split: &Split, validated: &Set) -> isograd::Result<Classifier<'_>> {
         let (device, dtype, objective) = (self.init.device(), self.dtype, split.objective);
         let train = split.train_loader(config.batch_size)?.shuffle(config.seed).to(device);
         let (metric, goal, value) = objective.metric();
@@ -140,13 +153,16 @@ impl Start {
             &*self.model,
             optimizer(config, &*self.model),
             train,
-            move |model, (x, _)| model.forward(&x.cast(dtype)?),
+            move |model, (input, _)| model.predict(&input.cast(dtype)?),
             move |outputs, (_, y)| objective.loss(outputs, y),
         )
-        .validate(split.test_loader(TEST_BATCH)?.to(device))
+        .validate(split.test_loader(validated, TEST_BATCH)?.to(device))
         .metric(metric, goal, move |outputs, (_, y)| value(outputs, y))
         .epochs(config.epochs)
         .rng("init", self.init.rng());
+        // The extents of a sample of neighbours differ from batch to batch.
+        let is_sampled = split.graph.as_ref().is_some_and(|nodes| nodes.sampler.is_some());
+        let trainer = if is_sampled { trainer.without_capture() } else { trainer };
         match dtype {
             DType::F16 => Ok(trainer.scaler(GradScaler::new(device)?)),
             _ => Ok(trainer),
@@ -171,9 +187,19 @@ fn continuation(options: &Train, steps: u64, out: &Path) -> String {
     format!("stopped after {steps} steps; go on with: isograd train {dataset}{data}{device} --resume {out}")
 }
 
-fn report(config: &Config, device: &Device, trainer: &Classifier<'_>, out: &Path, json: bool) -> Result<()> {
+/// `tested` is the evaluation of the samples to test with, if others served for the validation.
+fn report(
+    config: &Config,
+    device: &Device,
+    trainer: &Classifier<'_>,
+    tested: Option<&Evaluation>,
+    out: &Path,
+    json: bool,
+) -> Result<()> {
     let last = trainer.history().last().context("nothing was trained")?;
     let progress = trainer.progress();
+    let validation_loss = last.validation_loss.unwrap_or(f64::NAN);
+    let metrics = tested.map_or(&last.metrics, |tested| &tested.metrics);
     let report = Report {
         dataset: &config.dataset,
         device: device.name(),
@@ -181,8 +207,10 @@ fn report(config: &Config, device: &Device, trainer: &Classifier<'_>, out: &Path
         epochs: progress.epoch,
         steps: progress.steps,
         train_loss: last.train_loss,
-        test_loss: last.validation_loss.unwrap_or(f64::NAN),
-        test_accuracy: last.metrics.get("accuracy").copied(),
+        test_loss: tested.map_or(validation_loss, |tested| tested.loss),
+        test_accuracy: metrics.get("accuracy").copied(),
+        validation_loss: tested.map(|_| validation_loss),
+        validation_accuracy: tested.and_then(|_| last.metrics.get("accuracy").copied()),
         best_epoch: trainer.best().map_or(0, |best| best.epoch),
         seconds: progress.seconds,
         seed: config.seed,
@@ -191,7 +219,7 @@ fn report(config: &Config, device: &Device, trainer: &Classifier<'_>, out: &Path
         return print(&serde_json::to_string(&report)?);
     }
     let metrics: Vec<String> =
-        last.metrics.iter().map(|(name, v)| format!("test {} {v:.4}", name.replace('_', " "))).collect();
+        metrics.iter().map(|(name, v)| format!("test {} {v:.4}", name.replace('_', " "))).collect();
     let Report { steps, seconds, test_loss, best_epoch, .. } = report;
     let (metrics, out) = (metrics.join(", "), out.display());
     print(&format!(
@@ -199,7 +227,7 @@ fn report(config: &Config, device: &Device, trainer: &Classifier<'_>, out: &Path
     ))
 }
 
-fn optimizer<'a>(config: &Config, model: &'a dyn Layer) -> Box<dyn Optimizer + 'a> {
+fn optimizer<'a>(config: &Config, model: &'a dyn Predict) -> Box<dyn Optimizer + 'a> {
     match config.optimizer {
         OptimizerName::Sgd => Box::new(Sgd::new(model).momentum(0.9).lr(config.lr)),
         OptimizerName::Adam => Box::new(Adam::new(model).lr(config.lr)),

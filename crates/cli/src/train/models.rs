@@ -1,18 +1,43 @@
 //! The models that `isograd train` knows: an entry each.
 
+use super::batch::Input;
 use super::config::Config;
+use super::graph::{self, Nodes};
 use super::networks;
 use super::tasks::{Scale, Split};
 use isograd::models::ResNet;
 use isograd::nn::{Activation, Forward, Init, Layer, Linear, Module, Visitor};
-use isograd::{Result, Tensor};
+use isograd::{Error, Result, Tensor};
 
 /// A model by its name on the command line.
 pub struct ModelEntry {
     pub name: &'static str,
     /// Options that other models do not have.
     pub options: &'static [&'static str],
-    make: fn(&Config, &Split, &Init) -> Result<Box<dyn Layer>>,
+    /// Sizes of the hidden layers, if the command line does not say.
+    pub hidden: &'static [usize],
+    pub make: Make,
+}
+
+/// The constructor of a model.
+#[derive(Clone, Copy)]
+pub enum Make {
+    /// A layer of samples.
+    OfSamples(fn(&Config, &Split, &Init) -> Result<Box<dyn Layer>>),
+    /// A network over the nodes of a graph.
+    OfGraph(fn(&Config, &Split, &Nodes, &Init) -> Result<Box<dyn Predict>>),
+}
+
+/// A model of the command.
+pub trait Predict: Module {
+    /// The outputs for a batch, `[B, ..]`.
+    fn predict(&self, input: &Input) -> Result<Tensor>;
+}
+
+impl<L: Layer> Predict for L {
+    fn predict(&self, input: &Input) -> Result<Tensor> {
+        self.forward(&input.x)
+    }
 }
 
 /// All models of the command.
@@ -20,26 +45,41 @@ pub const MODELS: &[ModelEntry] = &[
     ModelEntry {
         name: "mlp",
         options: &["hidden"],
-        make: |config, split, init| Ok(Box::new(Mlp::new(&config.hidden, split, init)?)),
+        hidden: &[256],
+        make: Make::OfSamples(|config, split, init| Ok(Box::new(Mlp::new(&config.hidden, split, init)?))),
     },
-    ModelEntry { name: "lenet", options: &["channels-last"], make: networks::lenet },
+    ModelEntry { name: "lenet", options: &["channels-last"], hidden: &[], make: Make::OfSamples(networks::lenet) },
     ModelEntry {
         name: "resnet18",
         options: RESNET,
-        make: |config, split, init| networks::resnet(ResNet::resnet18, config, split, init),
+        hidden: &[],
+        make: Make::OfSamples(|config, split, init| networks::resnet(ResNet::resnet18, config, split, init)),
     },
     ModelEntry {
         name: "resnet34",
         options: RESNET,
-        make: |config, split, init| networks::resnet(ResNet::resnet34, config, split, init),
+        hidden: &[],
+        make: Make::OfSamples(|config, split, init| networks::resnet(ResNet::resnet34, config, split, init)),
     },
     ModelEntry {
         name: "resnet50",
         options: RESNET,
-        make: |config, split, init| networks::resnet(ResNet::resnet50, config, split, init),
+        hidden: &[],
+        make: Make::OfSamples(|config, split, init| networks::resnet(ResNet::resnet50, config, split, init)),
     },
-    ModelEntry { name: "mobilenet", options: &["channels-last"], make: networks::mobilenet },
+    ModelEntry {
+        name: "mobilenet",
+        options: &["channels-last"],
+        hidden: &[],
+        make: Make::OfSamples(networks::mobilenet),
+    },
+    ModelEntry { name: "gcn", options: OF_GRAPH, hidden: &[64], make: Make::OfGraph(graph::gcn) },
+    ModelEntry { name: "sage", options: OF_GRAPH, hidden: &[64], make: Make::OfGraph(graph::sage) },
+    ModelEntry { name: "gat", options: &["hidden", "dropout", "heads"], hidden: &[8], make: Make::OfGraph(graph::gat) },
 ];
+
+/// Options of networks over graphs.
+const OF_GRAPH: &[&str] = &["hidden", "dropout"];
 
 /// Options of residual networks.
 const RESNET: &[&str] = &["channels-last", "stem"];
@@ -52,11 +92,17 @@ impl ModelEntry {
 }
 
 /// The model of a configuration, for these samples.
-pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Layer>> {
-    let body = (ModelEntry::named(&config.model).make)(config, split, init)?;
+pub fn model(config: &Config, split: &Split, init: &Init) -> Result<Box<dyn Predict>> {
+    let body = match (ModelEntry::named(&config.model).make, &split.graph) {
+        (Make::OfSamples(make), _) => make(config, split, init)?,
+        (Make::OfGraph(make), Some(nodes)) => return make(config, split, nodes, init),
+        (Make::OfGraph(_), None) => {
+            return Err(Error::value("model", format!("{} is for graphs, {} is none", config.model, split.name)));
+        }
+    };
     match &split.scales {
         Some((inputs, outputs)) => Ok(Box::new(Scaled::new(inputs, body, outputs, init)?)),
-        None => Ok(body),
+        None => Ok(Box::new(body)),
     }
 }
 

@@ -1,11 +1,13 @@
 //! The datasets that `isograd train` knows: an entry each.
 
+use super::batch::{All, Batch, Plain, Seed};
 use super::config::{Config, Table};
+use super::graph::{self, Nodes};
 use super::images;
 use anyhow::{Result, bail};
 use isograd::Tensor;
 use isograd::data::images::Mixup;
-use isograd::data::{self, Dataset, HostTensor, Loader, Samples, csv};
+use isograd::data::{self, Context, Dataset, HostTensor, Items, Loader, Samples, csv};
 use isograd::ops::loss::Reduction;
 use isograd::train::Goal;
 use std::path::Path;
@@ -17,8 +19,12 @@ pub struct Task {
     /// Passes over the training data, and samples a step, if the command line does not say.
     pub epochs: u64,
     pub batch_size: usize,
+    /// The factor of an optimizer's learning rate, if the command line does not say.
+    pub lr_factor: f64,
     /// The model if the command line does not say.
     pub model: &'static str,
+    /// Samples are nodes of a graph.
+    pub is_graph: bool,
     /// Options that other datasets do not have.
     pub options: &'static [&'static str],
     /// Where the samples come from, for the error of a missing or a needless --data.
@@ -41,7 +47,9 @@ pub const TASKS: &[Task] = &[
         name: "digits",
         epochs: 60,
         batch_size: 32,
+        lr_factor: 1.0,
         model: "mlp",
+        is_graph: false,
         options: &[],
         data: Data::Inside,
         load: |_, _| classes(data::digits()?.split_every(5)?),
@@ -50,7 +58,9 @@ pub const TASKS: &[Task] = &[
         name: "mnist",
         epochs: 10,
         batch_size: 128,
+        lr_factor: 1.0,
         model: "mlp",
+        is_graph: false,
         options: &[],
         data: Data::Named("--data DIR with its IDX files"),
         load: |folder, _| classes(data::mnist(folder)?),
@@ -59,7 +69,9 @@ pub const TASKS: &[Task] = &[
         name: "csv",
         epochs: 60,
         batch_size: 32,
+        lr_factor: 1.0,
         model: "mlp",
+        is_graph: false,
         options: &[],
         data: Data::Named("--data FILE with a table"),
         load: |file, config| table(file, &config.table),
@@ -68,7 +80,9 @@ pub const TASKS: &[Task] = &[
         name: "cifar10",
         epochs: 30,
         batch_size: 128,
+        lr_factor: 1.0,
         model: "resnet18",
+        is_graph: false,
         options: &["augment"],
         data: Data::Named("--data DIR with its binary files"),
         load: images::cifar10,
@@ -77,7 +91,9 @@ pub const TASKS: &[Task] = &[
         name: "cifar100",
         epochs: 30,
         batch_size: 128,
+        lr_factor: 1.0,
         model: "resnet18",
+        is_graph: false,
         options: &["augment"],
         data: Data::Named("--data DIR with its binary files"),
         load: images::cifar100,
@@ -86,25 +102,40 @@ pub const TASKS: &[Task] = &[
         name: "images",
         epochs: 30,
         batch_size: 32,
+        lr_factor: 1.0,
         model: "resnet18",
+        is_graph: false,
         options: &["augment", "size"],
         data: Data::Named("--data DIR with a folder of images for each class"),
         load: images::folder,
     },
+    Task {
+        name: "graph",
+        epochs: 200,
+        batch_size: 512,
+        lr_factor: 10.0,
+        model: "gcn",
+        is_graph: true,
+        options: &["neighbours", "replacement", "undirected"],
+        data: Data::Named("--data DIR with edges.csv, features.csv or features.npy, and labels.csv"),
+        load: graph::folder,
+    },
 ];
 
-/// A sample: features, and a class or numbers.
+/// A sample: features or the number of a node, and a class or numbers.
 pub type Sample = (HostTensor, HostTensor);
-/// Samples `[B, ..]`, and classes `[B]` i64, their probabilities `[B, C]` f32, or numbers `[B, K]` f32.
-pub type Batch = (Tensor, Tensor);
+/// Samples of any kind.
+pub type Set = Arc<dyn Dataset<Item = Sample>>;
 
 /// Samples to train on, and to test with.
 #[derive(Clone)]
 pub struct Split {
     /// The name of the training samples.
     pub name: String,
-    pub train: Arc<dyn Dataset<Item = Sample>>,
-    pub test: Arc<dyn Dataset<Item = Sample>>,
+    pub train: Set,
+    /// Samples to validate with after each epoch; none for those to test with.
+    pub validation: Option<Set>,
+    pub test: Set,
     /// The shape of a sample, and the outputs of a model.
     pub shape: Vec<usize>,
     pub outputs: usize,
@@ -115,6 +146,8 @@ pub struct Split {
     pub mixup: Option<Mixup>,
     /// Threads that read samples.
     pub workers: usize,
+    /// The graph whose nodes are the samples.
+    pub graph: Option<Arc<Nodes>>,
 }
 
 /// The objective of a task: its loss and its metric.
@@ -165,25 +198,47 @@ impl Split {
     /// Batches to train on, in the order of the dataset.
     pub fn train_loader(&self, batch_size: usize) -> isograd::Result<Loader<Batch>> {
         let train = self.train.clone();
+        let number = |y: &HostTensor| -> isograd::Result<i64> { Ok(y.to_vec()?[0]) };
+        if let Some(graph) = &self.graph {
+            let Some(sampler) = graph.sampler.clone() else { return whole(&self.train) };
+            let seed = move |(node, label): Sample, context: &Context| {
+                Ok(Seed(sampler.seed(number(&node)? as usize, context)?, label))
+            };
+            return Loader::new(train.map(seed), batch_size);
+        }
         match self.mixup {
-            None => Loader::new(train, batch_size)?,
+            None => Loader::new(train.map(|sample, _| Ok(Plain(sample))), batch_size)?,
             Some(mixup) => {
-                let label = |y: &HostTensor| -> isograd::Result<i64> { Ok(y.to_vec()?[0]) };
-                Loader::new(train.map(move |(x, y), context| mixup.draw(x, label(&y)?, context)), batch_size)?
+                let mixed = move |(x, y): Sample, context: &Context| Ok(Plain(mixup.draw(x, number(&y)?, context)?));
+                Loader::new(train.map(mixed), batch_size)?
             }
         }
         .workers(self.workers)
     }
 
-    /// Batches to test with.
-    pub fn test_loader(&self, batch_size: usize) -> isograd::Result<Loader<Batch>> {
-        Loader::new(self.test.clone(), batch_size)?.workers(self.workers)
+    /// Samples to validate with after each epoch.
+    pub fn validated(&self) -> &Set {
+        self.validation.as_ref().unwrap_or(&self.test)
+    }
+
+    /// Batches of samples from which nothing is learnt.
+    pub fn test_loader(&self, set: &Set, batch_size: usize) -> isograd::Result<Loader<Batch>> {
+        if self.graph.is_some() {
+            return whole(set);
+        }
+        Loader::new(set.clone().map(|sample, _| Ok(Plain(sample))), batch_size)?.workers(self.workers)
     }
 
     /// The features of a sample.
     pub fn inputs(&self) -> usize {
         self.shape.iter().product()
     }
+}
+
+/// All samples in one batch, which is formed once.
+fn whole(set: &Set) -> isograd::Result<Loader<Batch>> {
+    let samples = (0..set.len()).map(|i| set.get(i, &Context::new(0, 0, i))).collect::<isograd::Result<_>>()?;
+    Loader::new(Items(vec![All::of(samples)?]), 1)
 }
 
 /// The values of the samples of a batch, from the model's outputs and the targets.
@@ -216,7 +271,8 @@ fn classes((train, test): (data::Labelled, data::Labelled)) -> isograd::Result<S
     let items = |set: data::Labelled| Arc::new(set.map(|(x, label), _| Ok((x, HostTensor::new(&[label], [])?))));
     let (train, test) = (items(train), items(test));
     let objective = Objective::Classes;
-    Ok(Split { name, train, test, shape, outputs, objective, scales: None, mixup: None, workers: 1 })
+    let (validation, scales, mixup, graph) = (None, None, None, None);
+    Ok(Split { name, train, validation, test, shape, outputs, objective, scales, mixup, workers: 1, graph })
 }
 
 /// Every fifth line of a table is for testing.
@@ -235,7 +291,8 @@ fn table(path: &Path, table: &Table) -> isograd::Result<Split> {
     let outputs = options.targets.len();
     let scales = Some((Scale::of(&train), Scale::of_columns(&targets, outputs)));
     let (train, test, objective) = (Arc::new(train), Arc::new(test), Objective::Numbers);
-    Ok(Split { name, train, test, shape, outputs, objective, scales, mixup: None, workers: 1 })
+    let (validation, mixup, graph) = (None, None, None);
+    Ok(Split { name, train, validation, test, shape, outputs, objective, scales, mixup, workers: 1, graph })
 }
 
 impl Scale {

@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod diff;
+mod graph;
 mod images;
 mod kernels;
 mod parity;

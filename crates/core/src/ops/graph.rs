@@ -2,11 +2,11 @@
 
 use super::embedding::table_gradient;
 use super::gather::along;
-use super::{Order, Rounding, gradients, in_acc};
+use super::{Order, Rounding, gradients};
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
 use crate::tape::{Gradient, Saved, record};
-use crate::tensor::{check_device, check_float, check_index, describe};
-use crate::{DType, Dims, Error, Result, Shape, Tensor, autocast};
+use crate::tensor::{check_device, check_index, describe};
+use crate::{DType, Dims, Error, Result, Shape, Tensor};
 
 /// The gradient of a maximum that several rows share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,44 +162,6 @@ impl Tensor {
         })?;
         Ok((y, first))
     }
-}
-
-impl Tensor {
-    /// The softmax of the edges `[E]` or `[E, H]` of each node by index `[E]`: `e^(x - max) / (sum + 1e-16)` over the edges of the
-    /// same node. A node whose edges are all `-inf` has NaN. Float dtypes; sums in the accumulation dtype, in the order of edges.
-    /// `size` and errors are as for [`scatter_sum`](Tensor::scatter_sum).
-    pub fn edge_softmax(&self, index: &Tensor, size: Option<usize>) -> Result<Tensor> {
-        let op = "edge_softmax";
-        check_float(op, self)?;
-        if let Some(([x], _)) = autocast::wide([self], None)? {
-            return x.edge_softmax(index, size);
-        }
-        if !matches!(self.rank(), 1 | 2) {
-            return Err(Error::shape(op, format!("{}, expected [E] or [E, H] and [E]", describe(&[self, index]))));
-        }
-        let nodes = nodes(op, self, index, size)?;
-        let y = in_acc(&self.detach(), |x| edge_shares(x, index, nodes).map_err(|e| e.of(op)))?;
-        let (saved, at) = (Saved::output(&y), Saved::input(index));
-        record(op, &[self], y, move |t| {
-            let (y, index) = (t.get(&saved)?, t.get(&at)?);
-            gradients![Some(edge_softmax_gradient(t.dy(), &y, &index, nodes)?)]
-        })
-    }
-}
-
-fn edge_shares(x: &Tensor, index: &Tensor, nodes: usize) -> Result<Tensor> {
-    let largest = x.scatter_max(index, Some(nodes), TieGrad::First)?.0;
-    let powers = x.sub(&largest.index_select(0, index)?)?.exp()?;
-    let sums = powers.scatter_sum(index, Some(nodes))?.add_scalar(1e-16)?;
-    powers.div(&sums.index_select(0, index)?)
-}
-
-/// `y (dy - sum of dy y over the edges of the node)`.
-fn edge_softmax_gradient(dy: &Tensor, y: &Tensor, index: &Tensor, nodes: usize) -> Result<Tensor> {
-    let acc = y.dtype().acc();
-    let (dy, wide) = (dy.cast(acc)?, y.cast(acc)?);
-    let sums = dy.mul(&wide)?.scatter_sum(index, Some(nodes))?;
-    dy.sub(&sums.index_select(0, index)?)?.mul(&wide)?.cast(y.dtype())
 }
 
 /// The number of nodes of checked operands.

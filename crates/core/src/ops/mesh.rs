@@ -5,13 +5,99 @@
 
 use super::conv::Names;
 use super::conv::columns::is_finite;
-use super::graph::{IndexReduce, RowReduction, index_reduce};
-use super::{gradients, pointwise_one};
+use super::sparse::kernels::SparseReduce;
+use super::{Csr, gradients, pointwise_one};
 use crate::fused::{Fused, has_kernel, run_fused};
 use crate::pointwise::Pointwise;
 use crate::tape::{Gradients, Saved, record};
 use crate::tensor::{Attributes, check_device, check_float, check_index, check_same, describe};
 use crate::{DType, Error, Kind, Result, Shape, Tensor, autocast, no_autocast};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// The neighbours of each row of a mesh `[V, S]`, where a row is an edge or a vertex, and -1 an absent neighbour.
+///
+/// The lists of the rows that have a row as a neighbour, by which the gradient of an input is summed, are made on the device when they are
+/// first needed, and kept. Changes in place of the tensor from which the table was made do not affect it. Clones share it.
+#[derive(Clone)]
+pub struct Neighbors(Arc<Tables>);
+
+struct Tables {
+    /// As given, i64.
+    listed: Table,
+    /// With each row as its own first neighbour.
+    with_itself: OnceLock<Table>,
+}
+
+#[derive(Clone)]
+struct Table {
+    /// `[V, S]`, i64.
+    neighbors: Tensor,
+    /// The pattern `[V, V S]` with the neighbour `neighbors[v, s]` in this row and column `v S + s`. Absent neighbours are in no list.
+    uses: Arc<OnceLock<Csr>>,
+}
+
+impl Neighbors {
+    /// A copy of a table `[V, S]`, i64 or i32. Errors: `Shape`, `Dtype`; `Index` for a neighbour that is neither -1 nor in `0..V`.
+    pub fn new(table: &Tensor) -> Result<Neighbors> {
+        let op = "neighbors";
+        check_index(op, table)?;
+        let &[rows, _] = table.dims() else {
+            return Err(Error::shape(op, format!("{}, expected rows and neighbours [V, S]", describe(&[table]))));
+        };
+        let (row, size) = (Pointwise::NeighborIndex, [rows as i64]);
+        let found = pointwise_one(op, row, &[table], Attributes::ints(&size), table.shape(), DType::I64);
+        let neighbors = found.map_err(|e| match e.kind() {
+            Kind::Value => Error::index(op, format!("a neighbour is neither -1 nor in 0..{rows}: {}", e.message())),
+            _ => e,
+        })?;
+        Ok(Neighbors(Arc::new(Tables { listed: Table::new(neighbors), with_itself: OnceLock::new() })))
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.0.listed.neighbors.dims()[0]
+    }
+
+    /// The number of neighbours of a row, absent ones among them.
+    pub fn slots(&self) -> usize {
+        self.0.listed.neighbors.dims()[1]
+    }
+
+    fn table(&self, first: First) -> Result<&Table> {
+        let listed = &self.0.listed;
+        match (first, self.0.with_itself.get()) {
+            (First::Listed, _) => Ok(listed),
+            (First::Itself, Some(table)) => Ok(table),
+            (First::Itself, None) => {
+                let own = Tensor::arange(self.rows(), listed.neighbors.device())?.unsqueeze(1)?;
+                let table = Table::new(Tensor::concat(&[&own, &listed.neighbors], 1)?);
+                Ok(self.0.with_itself.get_or_init(|| table))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Neighbors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Neighbors [{}, {}] on {}", self.rows(), self.slots(), self.0.listed.neighbors.device())
+    }
+}
+
+impl Table {
+    fn new(neighbors: Tensor) -> Table {
+        Table { neighbors, uses: Arc::default() }
+    }
+
+    /// The pattern that sums the shares `[V S, C]` of neighbours to rows `[V, C]`.
+    fn uses(&self) -> Result<&Csr> {
+        if let Some(uses) = self.uses.get() {
+            return Ok(uses);
+        }
+        let uses = Csr::of_present(&numbers(&self.neighbors)?, self.neighbors.dims()[0])?;
+        Ok(self.uses.get_or_init(|| uses))
+    }
+}
 
 /// The extents of a convolution over a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,23 +160,22 @@ fn of_sizes(fused: &dyn Fused, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>>
 }
 
 impl Tensor {
-    /// Convolves features of edges x `[E, C]` or `[B, E, C]` by neighbours `[E, K]` (i64 or i32): `y[e] = weight [x[e], x[n_1] ..
+    /// Convolves features of edges x `[E, C]` or `[B, E, C]` by neighbours `[E, K]`: `y[e] = weight [x[e], x[n_1] ..
     /// x[n_K]] + bias`, `[.., E, O]`. The weight is `[O, (1 + K) C]`: column `k C + c` is of feature c of the edge itself (k = 0) or of
     /// neighbour k. The bias is `[O]`. A neighbour of -1 is absent and adds nothing. The order of neighbours counts. Float dtypes.
     ///
-    /// Errors: `Shape`, `Dtype`, `Device`; `Index` for a neighbour that is neither -1 nor in `0..E`. After Hanocka et al. 2019,
-    /// arXiv:1809.05910, without their symmetric functions of neighbours.
-    pub fn mesh_conv(&self, neighbors: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    /// Errors: `Shape`, `Dtype`, `Device`. After Hanocka et al. 2019, arXiv:1809.05910, without their symmetric functions of neighbours.
+    pub fn mesh_conv(&self, neighbors: &Neighbors, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let names = Names { conv: "mesh_conv", input: "mesh_conv_input", weight: "mesh_conv_weight" };
         convolution(names, First::Itself, self, neighbors, weight, bias)
     }
 
-    /// Convolves features of vertices x `[V, C]` or `[B, V, C]` along spirals `[V, S]` (i64 or i32): `y[v] = weight [x[s_1] .. x[s_S]] +
+    /// Convolves features of vertices x `[V, C]` or `[B, V, C]` along spirals `[V, S]`: `y[v] = weight [x[s_1] .. x[s_S]] +
     /// bias`, `[.., V, O]`, for the vertices s of the spiral of v. The weight is `[O, S C]`: column `k C + c` is of feature c of vertex k
     /// of a spiral. The bias is `[O]`. A vertex of -1 is absent and adds nothing. Samples share the spirals. Float dtypes.
     ///
-    /// Errors: `Shape`, `Dtype`, `Device`; `Index` for a vertex that is neither -1 nor in `0..V`. Gong et al. 2019, arXiv:1911.05856.
-    pub fn spiral_conv(&self, spirals: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    /// Errors: `Shape`, `Dtype`, `Device`. Gong et al. 2019, arXiv:1911.05856.
+    pub fn spiral_conv(&self, spirals: &Neighbors, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let names = Names { conv: "spiral_conv", input: "spiral_conv_input", weight: "spiral_conv_weight" };
         convolution(names, First::Listed, self, spirals, weight, bias)
     }
@@ -109,20 +194,21 @@ fn convolution(
     names: Names,
     first: First,
     x: &Tensor,
-    table: &Tensor,
+    neighbors: &Neighbors,
     weight: &Tensor,
     bias: Option<&Tensor>,
 ) -> Result<Tensor> {
     if let Some(([x, weight], bias)) = autocast::low([x, weight], bias)? {
-        return no_autocast(|| convolution(names, first, &x, table, &weight, bias.as_ref()));
+        return no_autocast(|| convolution(names, first, &x, neighbors, &weight, bias.as_ref()));
     }
     let op = names.conv;
-    check_operands(op, first, x, table, weight, bias)?;
+    check_operands(op, first, x, neighbors, weight, bias)?;
     let is_sample = x.rank() == 2;
     let x = if is_sample { x.unsqueeze(0)? } else { x.clone() };
     let (batch, rows, channels) = (x.dims()[0], x.dims()[1], x.dims()[2]);
-    let table = checked(op, rows, first, table)?;
-    let extents = Neighborhoods { batch, rows, slots: table.dims()[1], channels, outputs: weight.dims()[0] };
+    let table = neighbors.table(first)?.clone();
+    let slots = table.neighbors.dims()[1];
+    let extents = Neighborhoods { batch, rows, slots, channels, outputs: weight.dims()[0] };
     let y = Maps { names, extents, table }.forward(&x, weight, bias)?;
     if is_sample { y.squeeze(0) } else { Ok(y) }
 }
@@ -131,44 +217,29 @@ fn check_operands(
     op: &'static str,
     first: First,
     x: &Tensor,
-    table: &Tensor,
+    neighbors: &Neighbors,
     weight: &Tensor,
     bias: Option<&Tensor>,
 ) -> Result<()> {
     check_float(op, x)?;
     check_same(op, &[x, weight].into_iter().chain(bias).collect::<Vec<_>>())?;
-    check_index(op, table)?;
-    check_device(op, &[x, table])?;
-    let fits = matches!(x.rank(), 2 | 3) && table.rank() == 2 && weight.rank() == 2 && {
+    check_device(op, &[x, &neighbors.0.listed.neighbors])?;
+    let fits = matches!(x.rank(), 2 | 3) && weight.rank() == 2 && {
         let [rows, channels] = [x.rank() - 2, x.rank() - 1].map(|d| x.dims()[d]);
-        let slots = table.dims()[1] + usize::from(first == First::Itself);
-        table.dims()[0] == rows
+        let slots = neighbors.slots() + usize::from(first == First::Itself);
+        neighbors.rows() == rows
             && slots.checked_mul(channels) == Some(weight.dims()[1])
             && bias.is_none_or(|bias| bias.dims() == [weight.dims()[0]])
     };
     if fits {
         return Ok(());
     }
-    let all: Vec<&Tensor> = [x, table, weight].into_iter().chain(bias).collect();
+    let all: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     let expected = match first {
         First::Itself => "x [.., E, C], neighbours [E, K], the weight [O, (1 + K) C] and a bias [O]",
         First::Listed => "x [.., V, C], spirals [V, S], the weight [O, S C] and a bias [O]",
     };
-    Err(Error::shape(op, format!("{}: expected {expected}", describe(&all))))
-}
-
-/// The table `[V, S]` (i64) of all neighbours. Errors: `Index`.
-fn checked(op: &'static str, rows: usize, first: First, given: &Tensor) -> Result<Tensor> {
-    let (row, size) = (Pointwise::NeighborIndex, [rows as i64]);
-    let table = pointwise_one(op, row, &[given], Attributes::ints(&size), given.shape(), DType::I64);
-    let table = table.map_err(|e| match e.kind() {
-        Kind::Value => Error::index(op, format!("a neighbour is neither -1 nor in 0..{rows}: {}", e.message())),
-        _ => e,
-    })?;
-    match first {
-        First::Itself => Tensor::concat(&[&Tensor::arange(rows, given.device())?.unsqueeze(1)?, &table], 1),
-        First::Listed => Ok(table),
-    }
+    Err(Error::shape(op, format!("{neighbors:?} and {}: expected {expected}", describe(&all))))
 }
 
 /// The maps between the input, the weight and the output of a convolution.
@@ -176,7 +247,7 @@ fn checked(op: &'static str, rows: usize, first: First, given: &Tensor) -> Resul
 struct Maps {
     names: Names,
     extents: Neighborhoods,
-    table: Tensor,
+    table: Table,
 }
 
 impl Maps {
@@ -187,11 +258,11 @@ impl Maps {
         let (own_x, own_w, b) = (dense(x)?, dense(w)?, bias.map(Tensor::detach));
         let y = if self.has_kernel::<MeshForward>(x) {
             let y = Tensor::allocate(op, &Shape::from((batch, rows, outputs)), x.dtype(), x.device())?;
-            let inputs: Vec<&Tensor> = [&own_x, &self.table, &own_w].into_iter().chain(&b).collect();
+            let inputs: Vec<&Tensor> = [&own_x, &self.table.neighbors, &own_w].into_iter().chain(&b).collect();
             run_fused(op, &MeshForward(self.extents), &inputs, &[&y])?;
             y
         } else {
-            forward(&self.extents, [&own_x, &self.table, &own_w], b.as_ref()).map_err(|e| e.of(op))?
+            forward(&self.extents, [&own_x, &self.table.neighbors, &own_w], b.as_ref()).map_err(|e| e.of(op))?
         };
         let (maps, saved, has_bias) = (self.clone(), [Saved::input(x), Saved::input(w)], bias.is_some());
         let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
@@ -209,7 +280,7 @@ impl Maps {
     /// `dx[b, u, c] = sum of g[b, v, o] w[o, s C + c]` over o, and all v and s with `table[v, s] = u`.
     fn input(&self, g: &Tensor, w: &Tensor) -> Result<Tensor> {
         let op = self.names.input;
-        let dx = input(op, &self.extents, [&dense(g)?, &self.table, &dense(w)?]).map_err(|e| e.of(op))?;
+        let dx = input(&self.extents, &dense(g)?, &self.table, &dense(w)?).map_err(|e| e.of(op))?;
         let (maps, saved) = (self.clone(), [Saved::input(g), Saved::input(w)]);
         record(op, &[g, w], dx, move |t| {
             let dg = t.want(0, || maps.forward(t.dy(), &t.get(&saved[1])?, None))?;
@@ -225,10 +296,10 @@ impl Maps {
         let (own_g, own_x) = (dense(g)?, dense(x)?);
         let dw = if self.has_kernel::<MeshWeight>(x) {
             let dw = Tensor::allocate(op, &Shape::from((outputs, slots * channels)), x.dtype(), x.device())?;
-            run_fused(op, &MeshWeight(self.extents), &[&own_g, &own_x, &self.table], &[&dw])?;
+            run_fused(op, &MeshWeight(self.extents), &[&own_g, &own_x, &self.table.neighbors], &[&dw])?;
             dw
         } else {
-            weight(&self.extents, [&own_g, &own_x, &self.table]).map_err(|e| e.of(op))?
+            weight(&self.extents, [&own_g, &own_x, &self.table.neighbors]).map_err(|e| e.of(op))?
         };
         let (maps, saved) = (self.clone(), [Saved::input(g), Saved::input(x)]);
         record(op, &[g, x], dw, move |t| {
@@ -249,16 +320,16 @@ fn dense(x: &Tensor) -> Result<Tensor> {
     x.detach().contiguous()
 }
 
-/// The index of each neighbour, `[V S]`, and V for absent ones.
-fn numbers(e: &Neighborhoods, table: &Tensor) -> Result<Tensor> {
-    table.ge_scalar(0)?.where_scalar(table, e.rows as i64)?.reshape(e.rows * e.slots)
+/// The index of each neighbour of a table, `[V S]`, and V for absent ones.
+fn numbers(table: &Tensor) -> Result<Tensor> {
+    table.ge_scalar(0)?.where_scalar(table, table.dims()[0] as i64)?.reshape(table.numel())
 }
 
 /// The features of each row's neighbours, `[B V, S C]`. Those of absent ones are 0.
 fn columns(e: &Neighborhoods, x: &Tensor, table: &Tensor) -> Result<Tensor> {
     let Neighborhoods { batch, rows, slots, channels, .. } = *e;
     let zeros = Tensor::zeros((batch, 1, channels), x.dtype(), x.device())?;
-    let found = Tensor::concat(&[x, &zeros], 1)?.index_select(1, &numbers(e, table)?)?;
+    let found = Tensor::concat(&[x, &zeros], 1)?.index_select(1, &numbers(table)?)?;
     found.reshape((batch * rows, slots * channels))
 }
 
@@ -314,24 +385,22 @@ fn weight_by_slots(e: &Neighborhoods, [g, x, table]: [&Tensor; 3]) -> Result<Ten
 }
 
 /// The gradient of the input: the share of each neighbour, and sums of the shares of each row in the order of the table.
-fn input(op: &'static str, e: &Neighborhoods, [g, table, w]: [&Tensor; 3]) -> Result<Tensor> {
+fn input(e: &Neighborhoods, g: &Tensor, table: &Table, w: &Tensor) -> Result<Tensor> {
     let Neighborhoods { batch, rows, slots, channels, outputs } = *e;
     let (dtype, acc) = (g.dtype(), g.dtype().acc());
     no_autocast(|| {
-        // Samples are features of a row here, so that one index serves all of them.
+        // Samples are features of a row here, so that one pattern serves all of them.
         let g = g.cast(acc)?.transpose(0, 1)?.reshape((rows * batch, outputs))?;
         let shares = g.matmul(&w.cast(acc)?)?.reshape((rows, batch, slots, channels))?;
         let shares = shares.transpose(1, 2)?.reshape((rows * slots, batch * channels))?;
-        // The last row is that of absent neighbours.
-        let (index, shape) = (numbers(e, table)?, Shape::from((rows + 1, batch * channels)));
-        let sums = if has_kernel::<RowReduction>(&shares) {
-            let sums = Tensor::allocate(op, &shape, acc, g.device())?;
-            index_reduce(op, IndexReduce::Sum, &index, &shares, Some(rows as i64), &[&sums])?;
-            sums
+        let sums = if has_kernel::<SparseReduce>(&shares) {
+            shares.sparse_mm(table.uses()?, None)?
         } else {
-            Tensor::zeros(shape, acc, g.device())?.index_add(0, &index, &shares, 1)?
+            // The last row is that of absent neighbours.
+            let zeros = Tensor::zeros((rows + 1, batch * channels), acc, g.device())?;
+            zeros.index_add(0, &numbers(&table.neighbors)?, &shares, 1)?.narrow(0, 0, rows)?
         };
-        let dx = sums.narrow(0, 0, rows)?.reshape((rows, batch, channels))?.transpose(0, 1)?;
+        let dx = sums.reshape((rows, batch, channels))?.transpose(0, 1)?;
         dx.cast(dtype)?.contiguous()
     })
 }

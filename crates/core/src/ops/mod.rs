@@ -60,6 +60,7 @@ pub use in_place::update_;
 pub use index::{Index, Put};
 pub use interpolate::{Interpolate, Interpolation, Target};
 pub use matmul::Gemm;
+pub use mesh::Neighbors;
 pub use pad::Pad;
 pub use pool::{AvgPool, KEEP, MaxPool};
 pub use recurrent::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeights, TimeOrder};

@@ -6,6 +6,7 @@ use crate::launch::operands::place;
 use crate::launch::words::divider;
 use crate::ops::family::{Example, Family, FusedLaunch, Launcher, differentiate, zeros};
 use crate::ops::matmul::{self, Extents, Loaded, Loading, MMA_WORD, Side, WIDEST};
+use isograd_core::ops::Neighbors;
 use isograd_core::ops::mesh::{MeshForward, MeshWeight, Neighborhoods};
 use isograd_core::{Call, DType, Operand, Result};
 
@@ -91,13 +92,13 @@ fn multiply(gpu: &Gpu, call: &Call<'_>, product: Product<'_>, sides: impl Fn(Rea
 const EXAMPLES: &[Example] = &[
     |d, t| {
         differentiate(d, t, &[&[1024, 16], &[32, 80], &[32]], |x| {
-            x[0].mesh_conv(&zeros(x[0].device(), DType::I64, &[1024, 4])?, &x[1], Some(&x[2]))
+            x[0].mesh_conv(&Neighbors::new(&zeros(x[0].device(), DType::I64, &[1024, 4])?)?, &x[1], Some(&x[2]))
         })
     },
     // Several samples, and features that are no whole words.
     |d, t| {
         differentiate(d, t, &[&[4, 512, 3], &[20, 27]], |x| {
-            x[0].spiral_conv(&zeros(x[0].device(), DType::I64, &[512, 9])?, &x[1], None)
+            x[0].spiral_conv(&Neighbors::new(&zeros(x[0].device(), DType::I64, &[512, 9])?)?, &x[1], None)
         })
     },
 ];

@@ -8,6 +8,7 @@ mod custom;
 mod distance;
 mod dropout;
 mod each;
+mod edge_softmax;
 pub(crate) mod elementwise;
 mod family;
 mod gather;

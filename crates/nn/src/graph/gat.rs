@@ -115,13 +115,12 @@ impl GatConv {
         let heads = |t: &Tensor| t.reshape((t.dims()[0], self.options.heads, self.output));
         let x = heads(&self.lin.forward(x)?)?;
         let score = |x: &Tensor, by: &Tensor| x.mul(&by.cast(x.dtype())?)?.sum(-1);
-        let dst = graph.dst()?;
         let mut scores = score(&x, &self.att_src)?.index_select(0, &graph.src()?)?;
-        scores = scores.add(&score(&x, &self.att_dst)?.index_select(0, &dst)?)?;
+        scores = scores.add(&score(&x, &self.att_dst)?.index_select(0, &graph.dst()?)?)?;
         if let (Some((lin, by)), Some(edge_attr)) = (&self.of_edges, edge_attr) {
             scores = scores.add(&score(&heads(&lin.forward(&edge_attr)?)?, by)?)?;
         }
-        let mut shares = scores.leaky_relu(self.options.negative_slope)?.edge_softmax(&dst, Some(graph.nodes()))?;
+        let mut shares = scores.leaky_relu(self.options.negative_slope)?.edge_softmax(graph.adjacency())?;
         if self.mode.is_training() && self.options.dropout > 0.0 {
             shares = shares.dropout(self.options.dropout, &self.rng)?;
         }

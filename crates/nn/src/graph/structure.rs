@@ -50,6 +50,15 @@ impl Graph {
         Ok(Graph::of(Csr::from_entries(dst, src, [nodes, nodes]).map_err(|e| e.of("from_edges"))?, vec![0, nodes]))
     }
 
+    /// A graph of the entries of a square matrix, which has a row for each target and a column for each source. Errors: `Shape`.
+    pub fn from_adjacency(adjacency: Csr) -> Result<Graph> {
+        let nodes = adjacency.rows();
+        match adjacency.columns() == nodes {
+            true => Ok(Graph::of(adjacency, vec![0, nodes])),
+            false => Err(Error::shape("from_adjacency", format!("{adjacency:?} is not square"))),
+        }
+    }
+
     /// One graph whose parts are these. The nodes and edges of a part follow those of the parts before it. Errors: `Value` for no graph;
     /// `Device`.
     pub fn batch(graphs: &[&Graph]) -> Result<Graph> {

@@ -2,31 +2,42 @@
 
 use super::common::{absolute, one};
 use super::{Class, Invocation, Op};
-use crate::bench::{Bench, Call, Cost, INDEX, STORED, call};
+use crate::bench::{Action, Bench, Call, Cost, INDEX, STORED, Work};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::{Result, Tensor};
+use isograd_core::ops::Neighbors;
+use isograd_core::tape::{BackwardOptions, grad_with};
+use isograd_core::{Error, Kind, Result, Tensor};
 use serde_json::json;
 
 pub(super) fn ops() -> Vec<Op> {
-    let spirals = |_: &Call, x: &[Tensor]| x[0].spiral_conv(&x[1], &x[2], None);
-    let neighbors = |_: &Call, x: &[Tensor]| x[0].mesh_conv(&x[1], &x[2], None);
     vec![
         mesh("mesh_conv", "neighbors", 1, Tensor::mesh_conv)
             .kernels(&["mesh_conv_forward"])
             .launches(7, 12)
-            .bench([measured(4, rows_and_neighbors::<1>, neighbors, once::<1>).backward(twice::<1>)]),
+            .bench(measured::<1>(4)),
         mesh("spiral_conv", "spirals", 0, Tensor::spiral_conv)
             .kernels(&["spiral_conv_forward"])
             .launches(6, 12)
-            .bench([measured(9, rows_and_neighbors::<0>, spirals, once::<0>).backward(twice::<0>)]),
+            .bench(measured::<0>(9)),
     ]
 }
 
-type Run = fn(&Tensor, &Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>;
+type Run = fn(&Tensor, &Neighbors, &Tensor, Option<&Tensor>) -> Result<Tensor>;
 
 /// A convolution whose table has the input's name `table`, and lists all but `own` of the neighbours.
 fn mesh(name: &'static str, table: &'static str, own: usize, run: Run) -> Op {
-    let run = move |c: &Invocation<'_>| one(run(c.input("x")?, c.input(table)?, c.input("w")?, c.optional("b")));
+    let run = move |c: &Invocation<'_>| {
+        let (x, given) = (c.input("x")?, c.input(table)?);
+        // The op has the table; a case has the tensor.
+        let shown = |e: Error| match e.kind() {
+            Kind::Shape => {
+                Error::shape(name, format!("{}; x is {} and {table} {}", e.message(), x.shape(), given.shape()))
+            }
+            _ => e.of(name),
+        };
+        let neighbors = Neighbors::new(given).map_err(shown)?;
+        one(run(x, &neighbors, c.input("w")?, c.optional("b")).map_err(shown))
+    };
     Op::new(name, run, move |g| case(g, table, own)).class(Class::Product).companion(absolute).fused()
 }
 
@@ -47,29 +58,62 @@ fn case(g: &mut Gen, table: &'static str, own: usize) -> Case {
     Case::new(json!({}), inputs)
 }
 
-/// A million rows of 64 features, with this many neighbours in the table.
-fn measured(
-    listed: usize,
-    inputs: fn(&Call) -> Result<Vec<Tensor>>,
-    run: fn(&Call, &[Tensor]) -> Result<Tensor>,
-    cost: fn(&Call) -> Cost,
-) -> Bench {
-    Bench::new(&[1 << 20, listed, 64, 64], call(inputs, run), cost).dtypes(STORED)
+/// A million rows, with this many neighbours in the table: of 64 features with neighbours anywhere, and of 64 and 256 with neighbours
+/// nearby, as in a mesh whose rows are numbered along its surface.
+fn measured<const OWN: usize>(listed: usize) -> Vec<Bench> {
+    fn of<const OWN: usize, const IS_NEAR: bool>(
+        listed: usize,
+        features: usize,
+        variants: [&'static str; 2],
+    ) -> [Bench; 2] {
+        let dims = [1 << 20, listed, features, features];
+        let bench = |work, cost, variant| Bench::new(&dims, Action::Work(work), cost).dtypes(STORED).variant(variant);
+        [
+            bench(forward::<OWN, IS_NEAR>, |c| maps(c, OWN, 1), variants[0]),
+            bench(gradients::<OWN, IS_NEAR>, |c| maps(c, OWN, 2), variants[1]),
+        ]
+    }
+    let anywhere = of::<OWN, false>(listed, 64, ["anywhere", "anywhere, gradients"]);
+    let nearby = [64, 256].map(|features| of::<OWN, true>(listed, features, ["nearby", "nearby, gradients"]));
+    anywhere.into_iter().chain(nearby.into_iter().flatten()).collect()
 }
 
-/// x `[V, C]`, the table `[V, S]` and the weight `[O, (OWN + S) C]` of a shape `[V, S, C, O]`.
-fn rows_and_neighbors<const OWN: usize>(c: &Call) -> Result<Vec<Tensor>> {
-    let &[rows, listed, channels, outputs] = &c.dims[..] else { return Ok(Vec::new()) };
-    let table = c.indices(rows, &[rows, listed])?;
-    Ok(vec![c.normal(&[rows, channels])?, table, c.normal(&[outputs, (OWN + listed) * channels])?])
+/// x `[V, C]`, the neighbours `[V, S]` and the weight `[O, (OWN + S) C]` of a shape `[V, S, C, O]`.
+fn operands<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<(Tensor, Neighbors, Tensor)> {
+    let [rows, listed, channels, outputs] = [0, 1, 2, 3].map(|d| c.dims[d]);
+    let table = match IS_NEAR {
+        false => c.indices(rows, &[rows, listed])?,
+        true => {
+            // Of a grid with a thousand columns.
+            let steps = [0, 1, 1024, 1023, -1, -1024, -1023, 2, 2048];
+            let steps = Tensor::from_vec((0..listed).map(|s| steps[s % 9]).collect::<Vec<i64>>(), listed, &c.device)?;
+            let at = Tensor::arange(rows, &c.device)?.unsqueeze(1)?.add(&steps)?;
+            at.clamp(Some(0.into()), Some((rows as i64 - 1).into()))?
+        }
+    };
+    let weight = c.normal(&[outputs, (OWN + listed) * channels])?;
+    Ok((c.normal(&[rows, channels])?, Neighbors::new(&table)?, weight))
 }
 
-fn once<const OWN: usize>(c: &Call) -> Cost {
-    maps(c, OWN, 1)
+fn convolved<const OWN: usize>(x: &Tensor, neighbors: &Neighbors, weight: &Tensor) -> Result<Tensor> {
+    if OWN == 1 { x.mesh_conv(neighbors, weight, None) } else { x.spiral_conv(neighbors, weight, None) }
 }
 
-fn twice<const OWN: usize>(c: &Call) -> Cost {
-    maps(c, OWN, 2)
+fn forward<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<Work> {
+    let (x, neighbors, weight) = operands::<OWN, IS_NEAR>(c)?;
+    Ok(Box::new(move || convolved::<OWN>(&x, &neighbors, &weight).map(drop)))
+}
+
+/// The gradients of the input and of the weight.
+fn gradients<const OWN: usize, const IS_NEAR: bool>(c: &Call) -> Result<Work> {
+    let (x, neighbors, weight) = operands::<OWN, IS_NEAR>(c)?;
+    let (x, weight) = (x.leaf()?, weight.leaf()?);
+    let y = convolved::<OWN>(&x, &neighbors, &weight)?;
+    let dy = c.normal(y.dims())?;
+    Ok(Box::new(move || {
+        let options = BackwardOptions { gradient: Some(dy.clone()), retain: true, ..Default::default() };
+        grad_with(&y, &[&x, &weight], options).map(drop)
+    }))
 }
 
 /// A number of the maps of a convolution.

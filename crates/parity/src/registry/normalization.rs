@@ -124,7 +124,14 @@ fn of_rows() -> Vec<Op> {
                 let activation = Activation::Gelu(Approximate::None);
                 x[0].layer_norm_activation(1, Some(&x[1]), Some(&x[2]), 1e-5, activation)
             },
-        )),
+        ))
+        .bench(
+            of_each_row(
+                |c| c.normals([&c.dims, &c.dims[1..], &c.dims[1..]]),
+                |_, x| x[0].layer_norm_activation(1, Some(&x[1]), Some(&x[2]), 1e-5, Activation::Relu),
+            )
+            .map(|bench| bench.variant("relu")),
+        ),
         Op::new(
             "residual_layer_norm",
             |c| {

@@ -83,6 +83,16 @@ impl Csr {
         Ok(Csr::of(rows, columns, own(column, dtype)?, own(row, dtype)?.into(), OnceLock::new()))
     }
 
+    /// The pattern `[rows, entries]` with entry e in row `row[e]` and column e. Entries of the row `rows` are in no list. Nothing is checked,
+    /// so that nothing waits for the device.
+    pub(in crate::ops) fn of_present(row: &Tensor, rows: usize) -> Result<Csr> {
+        let dtype = index_dtype(&[rows, row.numel()]);
+        let (row, column) = (own(row, dtype)?, Tensor::arange(row.numel(), row.device())?.cast(dtype)?);
+        let all = lists(&row, &column, rows + 1)?;
+        let by_row = EntryLists { starts: own(&all.starts.narrow(0, 0, rows + 1)?, dtype)?, entries: None, ..all };
+        Ok(Csr::of(rows, column.numel(), column, row.into(), by_row.into()))
+    }
+
     fn of(rows: usize, columns: usize, column: Tensor, row: OnceLock<Tensor>, by_row: OnceLock<EntryLists>) -> Csr {
         let (by_column, to_rows) = (OnceLock::new(), OnceLock::new());
         Csr(Arc::new(Inner { rows, columns, column, row, by_row, by_column, to_rows }))

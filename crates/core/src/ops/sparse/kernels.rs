@@ -20,7 +20,8 @@ pub struct Terms {
     pub has_attribute: bool,
 }
 
-/// Inputs: the start of each row's list of entries `[M + 1]`; the column of each entry by position `[E]`; x `[K, H, F]`; and where
+/// Inputs: the start of each row's list of entries `[M + 1]`; the column of each entry by position `[E]`, of which those after the last
+/// list are not read; x `[K, H, F]`; and where
 /// present, in this order, the entry at each position `[E]`, the weights, the attributes, and the starts `[K + 1]` of lists whose
 /// lengths divide the rows of x. Output: the terms reduced to rows `[M, H, F]`; zeros for a row without entries. `Max` has a second
 /// output, the number of terms that have the maximum, 0 if it is NaN (i32), and may have a third, the maxima in the accumulation dtype.
@@ -122,11 +123,13 @@ impl Fused for SparseReduce {
         }
         let (rows, row) = (starts.numel() - 1, row_of_positions(&starts, others.numel())?);
         let terms = terms_of(&x.index_select(0, &others)?, weight.as_ref(), attribute.as_ref())?;
-        let y = reduced(&terms, &row, rows, self.terms.reduce)?;
+        // The last row has the positions after the last list.
+        let all = reduced(&terms, &row, rows + 1, self.terms.reduce)?;
+        let y = all.narrow(0, 0, rows)?;
         let mut found = vec![Some(y.clone())];
         if before.len() > 1 {
-            let is_largest = terms.eq(&y.index_select(0, &row)?)?.cast(DType::I64)?;
-            found.push(Some(is_largest.scatter_sum(&row, Some(rows))?));
+            let is_largest = terms.eq(&all.index_select(0, &row)?)?.cast(DType::I64)?;
+            found.push(Some(is_largest.scatter_sum(&row, Some(rows + 1))?.narrow(0, 0, rows)?));
         }
         found.extend((before.len() > 2).then_some(Some(y)));
         Ok(found)

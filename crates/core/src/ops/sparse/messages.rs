@@ -34,7 +34,7 @@ pub enum Message<'a> {
 }
 
 /// `w2 relu(w1 [x[s], x_dst[d], a] + b1) + b2`. The first layer is computed for each node and for each edge's attributes, and added up
-/// for each edge.
+/// for each edge. For a sum or a mean the second layer is computed for each target.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageMlp<'a> {
     /// Features of targets `[N, F]`, by default x.
@@ -98,9 +98,21 @@ fn by_mlp(op: &'static str, x: &Tensor, graph: &Csr, mlp: MessageMlp<'_>, messag
         if let Some(attributes) = optional(mlp.edge_attr)? {
             sum = sum.add(&attributes.linear(&part(2 * features, attributes.dims()[1])?, None)?)?;
         }
-        let made = sum.relu()?.linear(&wide(mlp.w2)?, optional(mlp.b2)?.as_ref())?;
+        let (hidden, w2, b2) = (sum.relu()?, wide(mlp.w2)?, optional(mlp.b2)?);
         let weight = optional(messages.edge_weight)?;
-        reduce_terms(op, graph.to_rows()?, &made, weight.as_ref(), None, messages.reduce)
+        let reduced = |t: &Tensor| reduce_terms(op, graph.to_rows()?, t, weight.as_ref(), None, messages.reduce);
+        if messages.reduce == IndexReduce::Max {
+            return reduced(&hidden.linear(&w2, b2.as_ref())?);
+        }
+        // The second layer is linear: it maps the reduced rows of targets, which are fewer than edges. Its bias is multiplied with the
+        // reduced weights.
+        let mut y = reduced(&hidden)?.linear(&w2, None)?;
+        if let Some(b2) = b2 {
+            let ones = Tensor::ones((graph.entries(), 1), acc, x.device())?;
+            y = y.add(&reduced(&ones)?.mul(&b2)?)?;
+        }
+        // Infinite parameters do not reach a target without edges.
+        graph.row_counts()?.ne_scalar(0)?.unsqueeze(1)?.where_scalar(&y, 0.0)
     });
     y.map_err(|e| e.of(op))?.cast(x.dtype())
 }

@@ -3,6 +3,7 @@
 mod csr;
 pub mod kernels;
 mod messages;
+pub mod softmax;
 
 pub use csr::{Csr, EntryLists};
 pub use messages::{Message, MessageMlp, Messages};
