@@ -40,8 +40,9 @@ pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, IntoLayer, Linear, Sequential};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CrossEntropyLoss, HuberLoss, KlDivLoss, L1Loss, MseLoss, NllLoss, SmoothL1Loss,
-    TripletMarginLoss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss,
+    L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss, MultilabelSoftMarginLoss, NllLoss, PoissonNllLoss,
+    SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use mesh::{MeshConv, SpiralConv};
 pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};
@@ -49,7 +50,10 @@ pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,
 };
-pub use optim::{Adagrad, Adam, AdamW, Adjust, Group, Grouped, Lamb, Lars, Muon, Optimizer, RmsProp, Scaling, Sgd};
+pub use optim::{
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Group, Grouped, Lamb, Lars, Lbfgs, LineSearch, Lion, Muon, Nadam,
+    Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
+};
 pub use pad::*;
 pub use pool::*;
 pub use recurrent::*;

@@ -53,19 +53,19 @@ macro_rules! losses {
 }
 
 losses! {
-    /// [`Tensor::mse_loss`]: the squared difference of input and target, which have the same shape. Errors: `Shape`, `Dtype`.
+    /// [`Tensor::mse_loss`]: the squared difference of input and target, which broadcast. Errors: `Shape`, `Dtype`.
     MseLoss [] {} => |l, x, target| x.mse_loss(target, l.reduction);
 
-    /// [`Tensor::l1_loss`]: the absolute difference of input and target, which have the same shape. Errors: `Shape`, `Dtype`.
+    /// [`Tensor::l1_loss`]: the absolute difference of input and target, which broadcast. Errors: `Shape`, `Dtype`.
     L1Loss [] {} => |l, x, target| x.l1_loss(target, l.reduction);
 
-    /// [`Tensor::smooth_l1_loss`] of input and target of the same shape. Errors: `Shape`, `Dtype`; `Attr` if beta is negative.
+    /// [`Tensor::smooth_l1_loss`] of input and target, which broadcast. Errors: `Shape`, `Dtype`; `Attr` if beta is negative.
     SmoothL1Loss [] {
         /// The difference from which the loss is linear.
         beta: f64 = 1.0,
     } => |l, x, target| x.smooth_l1_loss(target, l.beta, l.reduction);
 
-    /// [`Tensor::huber_loss`] of input and target of the same shape. Errors: `Shape`, `Dtype`; `Attr` unless delta is positive.
+    /// [`Tensor::huber_loss`] of input and target, which broadcast. Errors: `Shape`, `Dtype`; `Attr` unless delta is positive.
     HuberLoss [] {
         /// The difference from which the loss is linear.
         delta: f64 = 1.0,
@@ -92,6 +92,52 @@ losses! {
         /// The content of the target.
         target: KlTarget = KlTarget::Probabilities,
     } => |l, x, target| x.kl_div(target, l.target, l.reduction);
+
+    /// [`Tensor::hinge_embedding_loss`] of distances and of labels 1 and -1. Errors: `Shape`, `Dtype`, `Attr`.
+    HingeEmbeddingLoss [] {
+        /// The distance from which pairs of label -1 have no loss.
+        margin: f64 = 1.0,
+    } => |l, x, y| x.hinge_embedding_loss(y, l.margin, l.reduction);
+
+    /// [`Tensor::soft_margin_loss`] of scores and of labels 1 and -1. Errors: `Shape`, `Dtype`.
+    SoftMarginLoss [] {} => |l, x, y| x.soft_margin_loss(y, l.reduction);
+
+    /// [`Tensor::multi_margin_loss`] of scores `[N, C]` or `[C]` with classes `[N]` or `[]`. Errors: `Shape`, `Dtype`; `Attr` for
+    /// another exponent than 1 and 2; `Index` for a class outside of `0..C`.
+    MultiMarginLoss [
+        /// A factor for each class, `[C]`.
+        weight,
+    ] {
+        /// The exponent of a violation: 1 or 2.
+        p: u32 = 1,
+        /// The margin by which the score of the class exceeds the others.
+        margin: f64 = 1.0,
+    } => |l, x, target| {
+        let &MultiMarginLoss { ref weight, p, margin, reduction } = l;
+        x.multi_margin_loss(target, weight.as_ref(), MultiMargin { p, margin, reduction })
+    };
+
+    /// [`Tensor::multilabel_margin_loss`] of scores `[N, C]` or `[C]` with lists of classes. Errors: `Shape`, `Dtype`, `Index`.
+    MultilabelMarginLoss [] {} => |l, x, target| x.multilabel_margin_loss(target, l.reduction);
+
+    /// [`Tensor::multilabel_soft_margin_loss`] of logits `[N, C]` or `[C]` with probabilities. Errors: `Shape`, `Dtype`.
+    MultilabelSoftMarginLoss [
+        /// A factor for each class, `[C]`.
+        weight,
+    ] {} => |l, x, y| x.multilabel_soft_margin_loss(y, l.weight.as_ref(), l.reduction);
+
+    /// [`Tensor::poisson_nll_loss`] of rates or their logarithms, with counts. Errors: `Shape`, `Dtype`; `Attr` for a negative eps.
+    PoissonNllLoss [] {
+        /// The content of the input.
+        input: Rate = Rate::Logarithm,
+        /// The terms of the loss.
+        terms: Terms = Terms::OfPrediction,
+        /// Added to a plain rate before its logarithm.
+        eps: f64 = 1e-8,
+    } => |l, x, target| {
+        let &PoissonNllLoss { input, terms, eps, reduction } = l;
+        x.poisson_nll_loss(target, PoissonNll { input, terms, eps, reduction })
+    };
 
     /// [`Tensor::nll_loss`] of log probabilities `[N, C, d..]` or `[C]` with class indices `[N, d..]`. Errors: `Shape`,
     /// `Dtype`; `Value` for a class outside of `0..C`.
@@ -141,3 +187,61 @@ impl TripletMarginLoss {
 }
 
 losses!(@module TripletMarginLoss);
+
+/// Losses of two tensors and a third. In braces: fields with their defaults.
+macro_rules! losses_of_three {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident ($third:ident) { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)* } => $call:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+            /// The reduction of the losses.
+            pub reduction: Reduction,
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($field: $default,)* reduction: Reduction::Mean }
+            }
+        }
+
+        impl $name {
+            /// The loss of the two inputs.
+            pub fn forward(&self, input: &Tensor, other: &Tensor, $third: &Tensor) -> Result<Tensor> {
+                let call: fn(&Self, &Tensor, &Tensor, &Tensor) -> Result<Tensor> = $call;
+                call(self, input, other, $third)
+            }
+        }
+
+        losses!(@module $name);
+    )*};
+}
+
+losses_of_three! {
+    /// [`Tensor::cosine_embedding_loss`] of rows `[N, D]` with labels 1 and -1. Errors: `Shape`, `Dtype`, `Attr`.
+    CosineEmbeddingLoss (y) {
+        /// The cosine up to which pairs of label -1 have no loss.
+        margin: f64 = 0.0,
+    } => |l, a, b, y| a.cosine_embedding_loss(b, y, l.margin, l.reduction);
+
+    /// [`Tensor::margin_ranking_loss`] of scores with labels 1, where the first should be larger, and -1. Errors: `Shape`, `Dtype`,
+    /// `Attr`.
+    MarginRankingLoss (y) {
+        /// The difference from which a pair has no loss.
+        margin: f64 = 0.0,
+    } => |l, a, b, y| a.margin_ranking_loss(b, y, l.margin, l.reduction);
+
+    /// [`Tensor::gaussian_nll_loss`] of means and targets, with variances. Errors: `Shape`, `Dtype`; `Attr` unless eps is positive.
+    GaussianNllLoss (var) {
+        /// The terms of the loss.
+        terms: Terms = Terms::OfPrediction,
+        /// The smallest variance.
+        eps: f64 = 1e-6,
+    } => |l, x, target, var| {
+        let &GaussianNllLoss { terms, eps, reduction } = l;
+        x.gaussian_nll_loss(target, var, GaussianNll { terms, eps, reduction })
+    };
+}

@@ -10,6 +10,8 @@ pub(crate) enum Range {
     Finite,
     /// Finite, from 0 on.
     AtLeast0,
+    /// Finite, up to 0.
+    AtMost0,
     /// Finite, and above this.
     Above(f64),
     /// From 0 on; infinity means no bound.
@@ -36,6 +38,7 @@ impl Range {
         match self {
             Range::Finite => v.is_finite(),
             Range::AtLeast0 => v.is_finite() && v >= 0.0,
+            Range::AtMost0 => v.is_finite() && v <= 0.0,
             Range::Above(low) => v.is_finite() && v > low,
             Range::Bound => v >= 0.0,
             Range::BoundAbove0 => v > 0.0,
@@ -59,6 +62,7 @@ impl fmt::Display for Range {
         match self {
             Range::Finite => f.write_str("a finite number"),
             Range::AtLeast0 => f.write_str("a finite number of at least 0"),
+            Range::AtMost0 => f.write_str("a finite number of at most 0"),
             Range::Above(low) => write!(f, "a finite number above {low}"),
             Range::Bound => f.write_str("at least 0"),
             Range::BoundAbove0 => f.write_str("above 0"),

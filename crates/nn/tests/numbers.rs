@@ -6,7 +6,7 @@ use common::{cpu, parameter, set_grad, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
 use isograd_nn::{
-    Adagrad, Adam, AdamW, Fan, Gain, GradScaler, Init, Lamb, Lars, Muon, Optimizer, RmsProp, Sgd, clip_grad_norm,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, Fan, Gain, GradScaler, Init, Lamb, Lars, Lion, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Sgd, clip_grad_norm,
     clip_grad_value,
 };
 
@@ -50,6 +50,15 @@ fn optimizers(v: f64) -> Vec<(Box<dyn Optimizer>, &'static str)> {
         (Box::new(Muon::from_parameters(m()).ns_coefficients([v, 1.0, 1.0])), "a"),
         (Box::new(Muon::from_parameters(m()).ns_coefficients([1.0, v, 1.0])), "b"),
         (Box::new(Muon::from_parameters(m()).ns_coefficients([1.0, 1.0, v])), "c"),
+        (Box::new(Adamax::from_parameters(p()).eps(v)), "eps"),
+        (Box::new(Nadam::from_parameters(p()).momentum_decay(v)), "momentum_decay"),
+        (Box::new(Radam::from_parameters(p()).betas(v, 0.9)), "beta1"),
+        (Box::new(Adadelta::from_parameters(p()).eps(v)), "eps"),
+        (Box::new(Rprop::from_parameters(p()).etas(0.5, v)), "eta_plus"),
+        (Box::new(Asgd::from_parameters(p()).lambda(v)), "lambda"),
+        (Box::new(Asgd::from_parameters(p()).t0(v)), "t0"),
+        (Box::new(Lion::from_parameters(p()).betas(v, 0.9)), "beta1"),
+        (Box::new(Adafactor::from_parameters(p()).eps(0.0, v)), "eps2"),
         (Box::new(Sgd::from_parameters(vec![]).group(p(), |g| g.lr(v))), "lr"),
         (Box::new(Sgd::from_parameters(vec![]).group(p(), |g| g.weight_decay(v))), "weight_decay"),
         (Box::new(Adam::from_parameters(vec![]).group(p(), |g| g.eps(v))), "eps"),

@@ -5,7 +5,8 @@ mod common;
 use common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
 use isograd_core::{DType, Kind, Shape, Tensor, autocast};
 use isograd_nn::{
-    Adagrad, Adam, AdamW, Adjust, Forward, Init, Lamb, Lars, Linear, Module, Muon, Optimizer, RmsProp, Scaling, Sgd,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Forward, Init, Lamb, Lars, Lbfgs, LineSearch, Linear, Lion,
+    Module, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
 };
 
 const START: [f64; 2] = [1.0, -2.0];
@@ -97,6 +98,14 @@ fn all_kinds(p: &Tensor) -> Vec<Box<dyn Optimizer>> {
         Box::new(Adam::from_parameters(list()).lr(0.1).weight_decay(0.1)),
         Box::new(AdamW::from_parameters(list()).lr(0.1)),
         Box::new(AdamW::from_parameters(list()).lr(0.1).amsgrad()),
+        Box::new(Adamax::from_parameters(list()).lr(0.1)),
+        Box::new(Nadam::from_parameters(list()).lr(0.1)),
+        Box::new(Radam::from_parameters(list()).lr(0.1).betas(0.9, 0.7)),
+        Box::new(Adadelta::from_parameters(list()).lr(1.0).eps(0.1)),
+        Box::new(Rprop::from_parameters(list()).lr(0.1)),
+        Box::new(Asgd::from_parameters(list()).lr(0.1).t0(0.0)),
+        Box::new(Lion::from_parameters(list()).lr(0.1)),
+        Box::new(Adafactor::from_parameters(list()).lr(0.1)),
         Box::new(AdamW::from_parameters(list()).lr(0.1).clip_norm(0.5).clip_value(0.3)),
     ]
 }
@@ -195,6 +204,14 @@ fn clipped_kinds(p: &Tensor, limit: Option<f64>) -> Vec<Box<dyn Optimizer>> {
         Adagrad;
         Lars.trust(1.0);
         Lamb;
+        Adamax;
+        Nadam;
+        Radam;
+        Adadelta;
+        Rprop;
+        Asgd;
+        Lion;
+        Adafactor;
         Muon.ns_dtype(DType::F64);
     }
 }
@@ -316,6 +333,15 @@ fn groups_of_all_kinds(p: &Tensor, q: &Tensor, alone: &Tensor) -> Vec<Pair> {
         Lamb {.lr(0.1)} {.skip_trust_ratio()}
         Muon {.lr(0.1)} {.momentum(0.5).no_nesterov().ns_steps(2).ns_coefficients([2.0, -1.5, 0.5]).eps(0.3)}
         Muon {.lr(0.1)} {.adjust(Adjust::MatchRmsAdamW).ns_dtype(DType::F64)}
+        Adam {.lr(0.1)} {.no_bias_correction()}
+        Adamax {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1)}
+        Nadam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1).momentum_decay(0.5)}
+        Radam {.lr(0.1)} {.betas(0.5, 0.7).eps(0.1)}
+        Adadelta {.lr(1.0)} {.rho(0.5).eps(0.1)}
+        Rprop {.lr(0.1)} {.etas(0.3, 2.0).step_sizes(0.01, 0.11)}
+        Asgd {.lr(0.1)} {.lambda(0.5).alpha(0.5).t0(0.0)}
+        Lion {.lr(0.1)} {.betas(0.1, 0.2).weight_decay(0.5)}
+        Adafactor {.lr(0.1)} {.beta2_decay(-0.1).eps(0.1, 2.0).clip_threshold(0.5)}
     }
 }
 
@@ -348,8 +374,10 @@ fn options_of_groups_are_part_of_the_state() {
             }),+] };
         }
         type New = fn(Tensor, Tensor) -> Box<dyn Optimizer>;
-        let kinds: [New; 15] =
-            plain![Sgd Sgd Sgd Adam AdamW AdamW RmsProp RmsProp Adagrad Lars Lars Lamb Lamb Muon Muon];
+        let kinds: [New; 24] = plain![
+            Sgd Sgd Sgd Adam AdamW AdamW RmsProp RmsProp Adagrad Lars Lars Lamb Lamb Muon Muon Adam Adamax Nadam Radam Adadelta
+            Rprop Asgd Lion Adafactor
+        ];
         let mut second = kinds[k](a.clone(), b.clone());
         set_grad(&b, &GRADIENTS[2]);
         step_with(&mut *second, &a, &GRADIENTS[2]);
@@ -824,4 +852,76 @@ fn a_parameter_listed_twice_is_an_error() {
     // A parameter that moves to another group is not listed twice, nor is a tied one.
     let mut moved = Sgd::from_parameters(vec![p.clone(), q.clone()]).lr(0.0).group(vec![p.clone()], |g| g.lr(0.0));
     moved.step().unwrap();
+}
+
+/// The losses before steps of four iterations each, and the parameters after them.
+fn lbfgs(mut optimizer: Lbfgs, a: &Tensor, b: &Tensor, steps: usize) -> Vec<[f64; 4]> {
+    let loss = || {
+        let (first, second) = (b.narrow(0, 0, 1)?, b.narrow(0, 1, 1)?);
+        let terms = [
+            a.rsub_scalar(1.0)?.square()?,
+            first.sub(&a.square()?)?.square()?.mul_scalar(5.0)?,
+            second.sub(&first)?.square()?.mul_scalar(2.0)?,
+        ];
+        let loss = terms[0].add(&terms[1])?.add(&terms[2])?.sum(..)?;
+        loss.backward()?;
+        Ok(loss)
+    };
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        // The state goes through a state dictionary.
+        let state = optimizer.state_dict().unwrap();
+        optimizer.load_state_dict(&state).unwrap();
+        let before = optimizer.step(loss).unwrap();
+        all.push([before, values(a)[0], values(b)[0], values(b)[1]]);
+    }
+    assert!(a.grad().is_none() && b.grad().is_none());
+    all
+}
+
+/// Numbers from PyTorch.
+#[test]
+fn lbfgs_takes_the_steps_of_pytorch() {
+    let start = || (parameter(&[-1.2], DType::F64), parameter(&[1.0, 0.5], DType::F64));
+    let of = |(a, b): &(Tensor, Tensor)| Lbfgs::from_parameters(vec![a.clone(), b.clone()]).limits(4, None).history(3);
+    let fixed = [
+        [6.308000000000001, -0.781345825905399, 0.7395510042191527, 0.6785969156395029],
+        [3.2638928845340343, 0.27570305832954667, -0.2907920242631687, 0.40596144534390655],
+        [2.168263462551166, 0.5006018927511513, 0.1748820914139061, 0.228147675987241],
+        [0.28374063041084874, 0.7251474840279375, 0.4782742430703773, 0.3562946156091646],
+    ];
+    let searched = [
+        [6.308000000000001, -0.6483444801767984, 0.48011342684952574, 0.7931268210728468],
+        [2.9308522935524643, 0.07704836758686909, -0.1970669520239489, 0.233884404338084],
+        [1.4293297669651688, 0.5117929862299206, 0.19914872407630324, 0.05397470057208878],
+        [0.3002058193171157, 0.9410769772393937, 0.8955189511743501, 0.8166677825786481],
+    ];
+    let p = start();
+    assert_close(&lbfgs(of(&p).lr(0.5), &p.0, &p.1, 4).concat(), &fixed.concat(), 1e-9);
+    let p = start();
+    let found = lbfgs(of(&p).line_search(LineSearch::StrongWolfe), &p.0, &p.1, 4);
+    assert_close(&found.concat(), &searched.concat(), 1e-9);
+}
+
+#[test]
+fn lbfgs_names_what_is_wrong() {
+    let p = parameter(&START, DType::F64);
+    let plain = || Lbfgs::from_parameters(vec![p.clone()]);
+    let loss = || p.square()?.sum(..);
+    let wrong = [
+        (plain().lr(-1.0), "lr"),
+        (plain().tolerances(f64::NAN, 0.0), "tolerance_grad"),
+        (plain().history(0), "history"),
+        (Lbfgs::from_parameters(vec![]), "no parameters"),
+        (Lbfgs::from_parameters(vec![p.square().unwrap()]), "no leaf"),
+        (Lbfgs::from_parameters(vec![p.clone(), parameter(&START, DType::F32)]), "f64"),
+    ];
+    for (mut optimizer, name) in wrong {
+        let error = optimizer.step(loss).unwrap_err().to_string();
+        assert!(error.contains("lbfgs") && error.contains(name), "{error}");
+    }
+    let mut state = plain().state_dict().unwrap();
+    state.insert("d".into(), p.detach().narrow(0, 0, 1).unwrap());
+    let mut optimizer = plain();
+    assert!(optimizer.load_state_dict(&state).is_err());
 }

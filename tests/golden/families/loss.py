@@ -70,13 +70,56 @@ OPS |= {
     "focal_loss": ("x", focal_loss),
     "triplet_loss": ("a p n", triplet_loss),
     "contrastive_loss": ("x1 x2", contrastive_loss),
-    "bce_with_logits": ("x", bce_with_logits),
+    "bce_with_logits": ("x t", bce_with_logits),
     "l1_loss": ("a", lambda a, t, *, reduction="mean": F.l1_loss(a, t, reduction=reduction)),
     "huber_loss": ("a", lambda a, t, *, delta=1.0, reduction="mean": F.huber_loss(a, t, delta=delta, reduction=reduction)),
     "kl_div": (
-        "input",
+        "input target",
         lambda input, target, *, log_target=False, reduction="mean": F.kl_div(
             input, target, log_target=log_target, reduction=reduction
+        ),
+    ),
+}
+
+
+OPS |= {
+    "cosine_embedding_loss": (
+        "x1 x2",
+        lambda x1, x2, y, *, margin=0.0, reduction="mean": F.cosine_embedding_loss(x1, x2, y, margin, reduction=reduction),
+    ),
+    "margin_ranking_loss": (
+        "x1 x2 y",
+        lambda x1, x2, y, *, margin=0.0, reduction="mean": F.margin_ranking_loss(x1, x2, y, margin, reduction=reduction),
+    ),
+    "hinge_embedding_loss": (
+        "x",
+        lambda x, y, *, margin=1.0, reduction="mean": F.hinge_embedding_loss(x, y, margin, reduction=reduction),
+    ),
+    "soft_margin_loss": ("x", lambda x, y, *, reduction="mean": F.soft_margin_loss(x, y, reduction=reduction)),
+    "multi_margin_loss": (
+        "x",
+        lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean": F.multi_margin_loss(
+            x, target, p, margin, weight, reduction=reduction
+        ),
+    ),
+    "multilabel_margin_loss": (
+        "x",
+        lambda x, target, *, reduction="mean": F.multilabel_margin_loss(x, target, reduction=reduction),
+    ),
+    "multilabel_soft_margin_loss": (
+        "x y",
+        lambda x, y, weight=None, *, reduction="mean": F.multilabel_soft_margin_loss(x, y, weight, reduction=reduction),
+    ),
+    "poisson_nll_loss": (
+        "x target",
+        lambda x, target, *, log_input=True, full=False, eps=1e-8, reduction="mean": F.poisson_nll_loss(
+            x, target, log_input, full, eps=eps, reduction=reduction
+        ),
+    ),
+    "gaussian_nll_loss": (
+        "x target var",
+        lambda x, target, var, *, full=False, eps=1e-6, reduction="mean": F.gaussian_nll_loss(
+            x, target, var, full, eps, reduction
         ),
     ),
 }
@@ -90,6 +133,8 @@ def cases(out):
     classification(out)
     binary_losses(out)
     distance_losses(out)
+    margin_losses(out)
+    likelihood_losses(out)
 
 
 def elementwise_losses(out):
@@ -106,7 +151,7 @@ def elementwise_losses(out):
                 out.case(
                     f"{op}/{suffix}_{label(shape)}", {"a": normal(*shape), "t": normal(*shape)}, reduction=reduction, **option
                 )
-        out.error(f"{op}/no_broadcast", "Shape", {"a": normal(2, 3), "t": normal(3)})
+        out.error(f"{op}/no_broadcast", "Shape", {"a": normal(2, 3), "t": normal(3)[:2]})
         out.error(f"{op}/mixed_dtypes", "Dtype", {"a": normal(3), "t": normal(3).to(F32)})
     kinks = {"a": f64([-2.0, -0.5, 0.0, 0.5, 2.0]), "t": torch.zeros(5, dtype=F64)}
     out.case("smooth_l1_loss/kinks", kinks, beta=0.5, reduction="none")
@@ -124,7 +169,9 @@ def kl_divergence(out):
         inputs = {"input": torch.log_softmax(normal(3, 4), 1), "target": target.log() if log_target else target}
         suffix = "log" if log_target else "plain"
         out.case(f"kl_div/{reduction}_{suffix}", inputs, log_target=log_target, reduction=reduction)
-    out.case("kl_div/zero_target", {"input": f64([-1.0, -2.0]), "target": f64([0.0, 1.0])}, reduction="none")
+    # PyTorch's gradient of a target of 0 is NaN.
+    zero = {"input": f64([-1.0, -2.0]), "target": f64([0.0, 1.0])}
+    out.case("kl_div/zero_target", zero, grads=["input"], reduction="none")
 
 
 def classification(out):
@@ -282,3 +329,54 @@ def distance_losses(out):
     out.error("triplet_loss/margin_zero", "Attr", {name: normal(2, 3) for name in "apn"}, margin=0.0)
     out.error("triplet_loss/shapes", "Shape", {"a": normal(2, 3), "p": normal(2, 3), "n": normal(1, 3)})
     out.error("contrastive_loss/label_length", "Shape", {"x1": normal(2, 3), "x2": normal(2, 3), "y": f64([1.0])})
+
+
+def signs(*shape):
+    return torch.randint(0, 2, shape, dtype=F64) * 2 - 1
+
+
+def margin_losses(out):
+    for reduction in REDUCTIONS:
+        pair = {"x1": normal(4, 3), "x2": normal(4, 3)}
+        out.case(f"cosine_embedding_loss/{reduction}", pair | {"y": f64([1.0, -1.0, -1.0, 1.0])}, margin=0.1, reduction=reduction)
+        out.case(f"margin_ranking_loss/{reduction}", pair | {"y": signs(4, 3)}, margin=0.3, reduction=reduction)
+        out.case(f"hinge_embedding_loss/{reduction}", {"x": normal(2, 3), "y": signs(2, 3)}, reduction=reduction)
+        out.case(f"soft_margin_loss/{reduction}", {"x": 9 * normal(2, 3), "y": signs(2, 3)}, reduction=reduction)
+        scores = {"x": normal(3, 4), "target": i64([0, 3, 1])}
+        out.case(f"multi_margin_loss/{reduction}", scores, reduction=reduction)
+        labels = i64([[2, 0, -1, 1], [-1, 1, 2, 3], [0, 1, 2, 3]])
+        out.case(f"multilabel_margin_loss/{reduction}", {"x": normal(3, 4), "target": labels}, reduction=reduction)
+        out.case(f"multilabel_soft_margin_loss/{reduction}", {"x": normal(3, 4), "y": inner(3, 4)}, reduction=reduction)
+    out.case("cosine_embedding_loss/vectors", {"x1": normal(3), "x2": normal(3), "y": f64(-1.0)})
+    out.case("margin_ranking_loss/broadcast", {"x1": normal(2, 1), "x2": normal(1, 3), "y": f64([[1.0]])})
+    out.case("hinge_embedding_loss/others", {"x": normal(3), "y": f64([0.0, 2.0, -1.0])}, margin=0.5, reduction="none")
+    out.case("multi_margin_loss/squared", scores | {"weight": positive(4)}, p=2, margin=0.5)
+    out.case("multi_margin_loss/vector", {"x": normal(4), "target": i64(2)})
+    out.case("multilabel_margin_loss/vector", {"x": normal(4), "target": i64([3, 3, -1, 0])})
+    weighted = {"x": normal(3, 4), "y": inner(3, 4), "weight": positive(4)}
+    out.case("multilabel_soft_margin_loss/weight", weighted)
+    out.error("cosine_embedding_loss/labels", "Shape", {"x1": normal(2, 3), "x2": normal(2, 3), "y": f64([[1.0]])})
+    out.error("margin_ranking_loss/shapes", "Shape", {"x1": normal(2), "x2": normal(3), "y": f64([1.0])})
+    out.error("multi_margin_loss/class", "Index", {"x": normal(2, 3), "target": i64([0, 3])})
+    out.error("multi_margin_loss/cubed", "Attr", {"x": normal(2, 3), "target": i64([0, 2])}, p=3)
+    out.error("multi_margin_loss/rows", "Shape", {"x": normal(2, 3), "target": i64([0])})
+    out.error("multilabel_margin_loss/class", "Index", {"x": normal(3), "target": i64([3, -1, 0])})
+    out.error("multilabel_soft_margin_loss/shapes", "Shape", {"x": normal(2, 3), "y": inner(3)})
+
+
+def likelihood_losses(out):
+    for reduction in REDUCTIONS:
+        counts = {"x": normal(2, 3), "target": f64([[0.0, 1.0, 2.5], [4.0, 0.5, 1.0]])}
+        out.case(f"poisson_nll_loss/{reduction}", counts, reduction=reduction)
+        out.case(f"gaussian_nll_loss/{reduction}", {"x": normal(2, 3), "target": normal(2, 3), "var": positive(2, 3)}, reduction=reduction)
+    # PyTorch's gradient of a target of 0 is NaN.
+    out.case("poisson_nll_loss/full", counts, grads=["x"], full=True)
+    rates = {"x": positive(2, 3), "target": 3 * positive(2, 3)}
+    out.case("poisson_nll_loss/rates", rates, log_input=False, full=True, eps=0.1, reduction="none")
+    for name, var in {"row": positive(2, 1), "short": positive(2), "small": f64([[1e-9, 0.0, 2.0]] * 2)}.items():
+        out.case(f"gaussian_nll_loss/{name}", {"x": normal(2, 3), "target": normal(2, 3), "var": var}, full=True)
+    out.error("poisson_nll_loss/eps", "Attr", counts, eps=-1.0)
+    out.error("gaussian_nll_loss/eps", "Attr", {"x": normal(3), "target": normal(3), "var": positive(3)}, eps=0.0)
+    out.error("gaussian_nll_loss/var", "Shape", {"x": normal(2, 3), "target": normal(2, 3), "var": positive(3, 3)})
+    for op in "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss":
+        out.case(f"{op}/broadcast", {"a": normal(2, 1), "t": normal(3)}, reduction="mean")

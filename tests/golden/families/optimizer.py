@@ -36,7 +36,28 @@ def sgd(*, lr, momentum=0.0, dampening=0.0, nesterov=False, wd=0.0, maximize=Fal
     return optimize(torch.optim.SGD, tensors, lr=lr, **options)
 
 
-def adam(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, amsgrad=False, maximize=False, **tensors):
+class UncorrectedAdam(torch.optim.Optimizer):
+    """Adam whose means start with 0, as they are."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                g = (-p.grad if group["maximize"] else p.grad) + group["weight_decay"] * p
+                state = self.state[p]
+                m = state["m"] = beta1 * state.get("m", torch.zeros_like(p)) + (1 - beta1) * g
+                v = state["v"] = beta2 * state.get("v", torch.zeros_like(p)) + (1 - beta2) * g.square()
+                p -= group["lr"] * m / (v.sqrt() + group["eps"])
+
+
+def adam(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, amsgrad=False, maximize=False, bias_correction=None, **tensors):
+    if bias_correction is False:
+        options = {"eps": eps, "weight_decay": wd, "maximize": maximize}
+        return optimize(UncorrectedAdam, tensors, lr=lr, betas=(beta1, beta2), **options)
     options = {"eps": eps, "weight_decay": wd, "amsgrad": amsgrad, "maximize": maximize}
     return optimize(torch.optim.Adam, tensors, lr=lr, betas=(beta1, beta2), **options)
 
@@ -54,6 +75,72 @@ def rmsprop(*, lr=1e-2, alpha=0.99, eps=1e-8, wd=0.0, momentum=0.0, centered=Fal
 def adagrad(*, lr=1e-2, lr_decay=0.0, wd=0.0, initial_accumulator=0.0, eps=1e-10, maximize=False, **tensors):
     options = {"weight_decay": wd, "initial_accumulator_value": initial_accumulator, "eps": eps, "maximize": maximize}
     return optimize(torch.optim.Adagrad, tensors, lr=lr, lr_decay=lr_decay, **options)
+
+
+def adamax(*, lr=2e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, maximize=False, **tensors):
+    options = {"eps": eps, "weight_decay": wd, "maximize": maximize}
+    return optimize(torch.optim.Adamax, tensors, lr=lr, betas=(beta1, beta2), **options)
+
+
+def nadam(*, lr=2e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, momentum_decay=4e-3, maximize=False, **tensors):
+    options = {"eps": eps, "weight_decay": wd, "momentum_decay": momentum_decay, "maximize": maximize}
+    return optimize(torch.optim.NAdam, tensors, lr=lr, betas=(beta1, beta2), **options)
+
+
+def radam(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, maximize=False, **tensors):
+    options = {"eps": eps, "weight_decay": wd, "maximize": maximize}
+    return optimize(torch.optim.RAdam, tensors, lr=lr, betas=(beta1, beta2), **options)
+
+
+def adadelta(*, lr=1.0, rho=0.9, eps=1e-6, wd=0.0, maximize=False, **tensors):
+    return optimize(torch.optim.Adadelta, tensors, lr=lr, rho=rho, eps=eps, weight_decay=wd, maximize=maximize)
+
+
+class WithEtas(torch.optim.Rprop):
+    """Rprop whose groups have options of their own under our names."""
+
+    def __init__(self, params, eta_minus, eta_plus, step_min, step_max, **options):
+        pairs = {"etas": ("eta_minus", "eta_plus"), "step_sizes": ("step_min", "step_max")}
+        own = {"eta_minus": eta_minus, "eta_plus": eta_plus, "step_min": step_min, "step_max": step_max}
+        groups = []
+        for group in params:
+            mine = own | {name: group.pop(name) for name in own if name in group}
+            groups.append(group | {name: (mine[a], mine[b]) for name, (a, b) in pairs.items()})
+        super().__init__(groups, **options)
+
+
+def rprop(*, lr=1e-2, eta_minus=0.5, eta_plus=1.2, step_min=1e-6, step_max=50.0, maximize=False, **tensors):
+    options = {"eta_minus": eta_minus, "eta_plus": eta_plus, "step_min": step_min, "step_max": step_max}
+    return optimize(WithEtas, tensors, lr=lr, maximize=maximize, **options)
+
+
+def asgd(*, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, wd=0.0, maximize=False, **tensors):
+    return optimize(torch.optim.ASGD, tensors, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=wd, maximize=maximize)
+
+
+def adafactor(*, lr=1e-2, beta2_decay=-0.8, eps1=None, eps2=1e-3, clip_threshold=1.0, wd=0.0, maximize=False, **tensors):
+    options = {"beta2_decay": beta2_decay, "eps": (eps1, eps2), "d": clip_threshold, "maximize": maximize}
+    return optimize(torch.optim.Adafactor, tensors, lr=lr, weight_decay=wd, **options)
+
+
+class Lion(torch.optim.Optimizer):
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                g = -p.grad if group["maximize"] else p.grad
+                m = self.state[p].get("m", torch.zeros_like(p))
+                p *= 1 - group["lr"] * group["wd"]
+                p -= group["lr"] * (beta1 * m + (1 - beta1) * g).sign()
+                self.state[p]["m"] = beta2 * m + (1 - beta2) * g
+
+
+def lion(*, lr=1e-4, beta1=0.9, beta2=0.99, wd=0.0, maximize=False, **tensors):
+    return optimize(Lion, tensors, lr=lr, betas=(beta1, beta2), wd=wd, maximize=maximize)
 
 
 class Lars(torch.optim.Optimizer):
@@ -147,6 +234,14 @@ OPS |= {
     "adamw": ("", adamw),
     "rmsprop": ("", rmsprop),
     "adagrad": ("", adagrad),
+    "adamax": ("", adamax),
+    "nadam": ("", nadam),
+    "radam": ("", radam),
+    "adadelta": ("", adadelta),
+    "rprop": ("", rprop),
+    "asgd": ("", asgd),
+    "adafactor": ("", adafactor),
+    "lion": ("", lion),
     "lars": ("", lars),
     "lamb": ("", lamb),
     "muon": ("", muon),
@@ -208,6 +303,47 @@ def cases(out):
         out.case(f"{op}/{key}group", inputs, **plain[0], groups=[[1]], **groups)
         out.error(f"{op}/{key}negative_clip_value", "Attr", inputs, **plain[0], clip_value=-1.0)
         out.error(f"{op}/{key}group_out_of_range", "Attr", inputs, **plain[0], groups=[[1]], group0_wd=-1.0)
+
+
+    more(out)
+
+
+def more(out):
+    lr = {"lr": 0.1}
+    betas = {"beta1": 0.5, "beta2": 0.9, "eps": 1e-3}
+    for op, (variants, group) in {
+        "adamax": ({"plain": lr, "decay": lr | betas | {"wd": 0.1}}, betas | {"wd": 0.1}),
+        "nadam": ({"plain": lr, "decay": lr | betas | {"wd": 0.1, "momentum_decay": 0.3}}, betas | {"momentum_decay": 0.1}),
+        "radam": ({"plain": lr, "decay": lr | betas | {"wd": 0.1}, "long": lr | {"beta2": 0.99}}, betas | {"wd": 0.1}),
+        "adadelta": ({"plain": {}, "decay": lr | {"rho": 0.5, "eps": 1e-3, "wd": 0.1}}, {"rho": 0.5, "eps": 1e-2}),
+        "rprop": (
+            {"plain": lr, "sizes": lr | {"eta_minus": 0.3, "eta_plus": 1.5, "step_min": 0.08, "step_max": 0.13}},
+            {"eta_plus": 2.0},
+        ),
+        "asgd": ({"plain": lr, "decay": lr | {"lambd": 0.1, "alpha": 0.5, "wd": 0.1}}, {"lambd": 0.2, "alpha": 1.0}),
+        "adafactor": (
+            {"plain": lr, "decay": {"lr": 0.5, "beta2_decay": -0.5, "eps1": 0.1, "eps2": 0.5, "clip_threshold": 1.5, "wd": 0.1}},
+            {"lr": 0.02, "wd": 0.1},
+        ),
+        "lion": ({"plain": lr, "decay": lr | {"beta1": 0.5, "beta2": 0.6, "wd": 0.1}}, {"beta1": 0.2, "wd": 0.5}),
+    }.items():
+        variants["maximize"] = variants["plain"] | {"maximize": True}
+        for name, attributes in variants.items():
+            out.case(f"{op}/{name}", training(), **attributes)
+        optimizer_errors(out, f"{op}/", lr)
+        out.case(f"{op}/clip_value", training(3), **lr, clip_value=0.4)
+        groups = {f"group0_{option}": value for option, value in group.items()}
+        out.case(f"{op}/group", training(3), **lr, groups=[[1]], **groups)
+    out.case("adam/uncorrected", training(), **lr, bias_correction=False, wd=0.1)
+    out.case("adafactor/volume", {"p0": normal(2, 3, 4), "g0_0": normal(2, 3, 4), "g0_1": normal(2, 3, 4)}, **lr)
+    out.case("adafactor/number", {"p0": normal(), "g0_0": normal(), "g0_1": normal()}, **lr)
+    step = {"p0": normal(2), "g0_0": normal(2)}
+    for op, option, value in [
+        ("nadam", "momentum_decay", -0.1), ("radam", "beta2", 0.0), ("adadelta", "rho", 1.0),
+        ("rprop", "eta_minus", 1.0), ("rprop", "eta_plus", 1.0), ("rprop", "step_max", 1e-9), ("asgd", "t0", -1.0),
+        ("adafactor", "beta2_decay", 0.1), ("adafactor", "clip_threshold", 0.0), ("lion", "beta2", 1.0),
+    ]:  # fmt: skip
+        out.error(f"{op}/{option}", "Attr", step, **lr | {option: value})
 
 
 def clipped_and_grouped():

@@ -40,6 +40,52 @@ def variance(x, *, dims=None, correction=1, keepdim=False):
     return torch.var(x, all_dims(x, dims), correction=correction, keepdim=keepdim)
 
 
+def scan(f, first, x, dim, exclusive, reverse):
+    """A scan from either end, with or without the element itself."""
+    x = x.flip(dim) if reverse else x
+    if exclusive:
+        start = torch.full_like(x.narrow(dim, 0, 1), first)
+        x = torch.cat([start, x.narrow(dim, 0, x.shape[dim] - 1)], dim)
+    y = f(x, dim)
+    return y.flip(dim) if reverse else y
+
+
+def norm(x, *, p, dims=None):
+    return torch.linalg.vector_norm(x, float(p), all_dims(x, dims))
+
+
+def over(reduce):
+    return lambda x, *, dims=None, keepdim=False: reduce(x, dim=all_dims(x, dims), keepdim=keepdim)
+
+
+def deviation(reduce):
+    return lambda x, *, dims=None, correction=1: reduce(x, all_dims(x, dims), correction=correction)
+
+
+OPS |= {
+    "std": ("x", lambda x, *, dims=None, correction=1, keepdim=False: torch.std(x, all_dims(x, dims), correction=correction, keepdim=keepdim)),
+    "var_mean": ("x", deviation(torch.var_mean)),
+    "std_mean": ("x", deviation(torch.std_mean)),
+    "norm": ("x", norm),
+    "l1_norm": ("x", over(lambda x, dim, keepdim: x.abs().sum(dim, keepdim))),
+    "log_sum": ("x", over(lambda x, dim, keepdim: x.sum(dim, keepdim).log())),
+    "sum_square": ("x", over(lambda x, dim, keepdim: x.square().sum(dim, keepdim))),
+    "nansum": ("x", over(torch.nansum)),
+    "nanmean": ("x", over(torch.nanmean)),
+    "all": ("", over(torch.all)),
+    "any": ("", over(torch.any)),
+    "count_nonzero": ("", lambda x, *, dims=None: torch.count_nonzero(x, all_dims(x, dims))),
+    "kthvalue": ("x", lambda x, *, k, dim: torch.kthvalue(x, k, dim)),
+    "median": ("x", lambda x, *, dim: torch.median(x, dim)),
+    "mode": ("x", lambda x, *, dim: torch.mode(x, dim)),
+    "quantile": ("x", lambda x, *, q, dim, between="linear": torch.quantile(x, q, dim, interpolation=between)),
+    "cumprod": ("x", lambda x, *, dim, exclusive=None, reverse=None: scan(torch.cumprod, 1, x, dim, exclusive, reverse)),
+    "cummax": ("x", lambda x, *, dim: torch.cummax(x, dim)),
+    "cummin": ("x", lambda x, *, dim: torch.cummin(x, dim)),
+    "logcumsumexp": ("x", lambda x, *, dim: torch.logcumsumexp(x, dim)),
+}
+
+
 OPS |= {
     "sum": ("x", total),
     "mean": ("x", over_dims(torch.mean)),
@@ -49,7 +95,7 @@ OPS |= {
     "max": ("x", maximum_over(torch.max)),
     "min": ("x", maximum_over(torch.min)),
     "l2_norm": ("x", l2_norm),
-    "cumsum": ("x", lambda x, *, dim: torch.cumsum(x, dim)),
+    "cumsum": ("x", lambda x, *, dim, exclusive=None, reverse=None: scan(torch.cumsum, 0, x, dim, exclusive, reverse)),
     "logsumexp": ("x", over_dims(torch.logsumexp)),
     "var": ("x", variance),
 }
@@ -87,6 +133,9 @@ def cases(out):
     reduction_edges(out)
     extrema(out)
     scans(out)
+    statistics(out)
+    orders(out)
+    more_scans(out)
 
 
 def reduction_edges(out):
@@ -136,3 +185,75 @@ def scans(out):
     out.case("cumsum/integers", {"x": integers(2, 3)}, dim=1)
     out.case("cumsum/nan", {"x": f64([1.0, NAN, 2.0])}, dim=0, grads=[])
     out.error("cumsum/dim_out_of_range", "Attr", {"x": normal(2, 3)}, dim=2)
+
+
+def statistics(out):
+    x = {"x": normal(2, 3, 2)}
+    for op in "std", "var_mean", "std_mean", "l1_norm", "sum_square", "nansum", "nanmean":
+        for dims in [None, [1], [0, -1]]:
+            out.case(f"{op}/{'all' if dims is None else label(dims)}", x, dims=dims)
+        out.error(f"{op}/dim", "Attr", x, dims=[3])
+        out.error(f"{op}/integers", "Dtype", {"x": i64([1, 2])})
+    for op in "all", "any", "count_nonzero":
+        for dims in [None, [1]]:
+            out.case(f"{op}/{dims}", {"x": f64([[0.0, 1.0], [NAN, -2.0], [0.0, 0.0]])}, dims=dims)
+        out.case(f"{op}/bools", {"x": mask([[True, False], [True, True]])}, dims=[1])
+        out.case(f"{op}/empty", {"x": normal(2, 0)}, dims=[1])
+    out.case("std/constant", {"x": torch.ones(2, 3, dtype=torch.float64)}, dims=[1], grads=[])
+    out.case("log_sum/rows", {"x": f64([[1.0, 2.5], [0.5, 0.25]])}, dims=[1])
+    holes = {"x": f64([[1.0, NAN, 3.0], [NAN, NAN, NAN]])}
+    out.case("nansum/holes", holes, dims=[1])
+    out.case("nanmean/holes", holes, dims=[1], grads=[])
+    for p in "1", "2", "3", "0.5", "-1", "-2.5", "inf", "-inf":
+        out.case(f"norm/{p}", x, p=p, dims=[1])
+    out.case("norm/0", {"x": f64([0.0, 2.0, -1.0])}, p=0, grads=[])
+    zeros = {"x": f64([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])}
+    for p in "1", "3", "0.5", "inf":
+        out.case(f"norm/zeros_{p}", zeros, p=p, dims=[1])
+    out.case("norm/zeros_-1", zeros, p=-1, dims=[1], grads=[])
+    out.case("norm/large", {"x": f64([1e200, -2e200])}, p=3, grads=[])
+    out.error("norm/nan", "Attr", x, p="nan")
+
+
+def orders(out):
+    x = {"x": normal(3, 5)}
+    for dim in 0, -1:
+        out.case(f"median/{dim}", x, dim=dim)
+        out.case(f"mode/{dim}", {"x": f64([[1.0, 2.0, 2.0, 0.0], [3.0, 3.0, 1.0, 1.0], [1.0, 2.0, 1.0, 1.0]])}, dim=dim)
+        out.case(f"kthvalue/{dim}", x, k=2, dim=dim)
+        for q, between in [(0.0, "linear"), (0.3, "linear"), (0.6, "lower"), (0.6, "higher"), (0.6, "midpoint"), (0.125, "nearest")]:
+            out.case(f"quantile/{dim}_{q}_{between}", x, q=q, dim=dim, between=between)
+    for op, attributes in {"median": {}, "mode": {}, "kthvalue": {"k": 1}}.items():
+        out.case(f"{op}/integers", {"x": i64([[3, 1, 2], [5, 5, 4]])}, dim=0, **attributes)
+        out.case(f"{op}/scalar", {"x": normal()}, dim=0, **attributes)
+        out.error(f"{op}/dim", "Attr", x, dim=2, **attributes)
+    out.case("median/nan", {"x": f64([[1.0, NAN, 0.0], [2.0, 3.0, 1.0]])}, dim=1, grads=[])
+    out.case("quantile/nan", {"x": f64([[1.0, NAN, 0.0], [2.0, 3.0, 1.0]])}, q=0.4, dim=1, grads=[])
+    out.error("median/empty", "Value", {"x": normal(2, 0)}, dim=1)
+    out.error("kthvalue/k", "Attr", x, k=6, dim=1)
+    out.error("kthvalue/zero", "Attr", x, k=0, dim=1)
+    out.error("quantile/q", "Attr", x, q=1.5, dim=1)
+    out.error("quantile/integers", "Dtype", {"x": i64([1, 2])}, q=0.5, dim=0)
+
+
+def more_scans(out):
+    x = {"x": normal(2, 5, 2)}
+    for op in "cumprod", "cummax", "cummin", "logcumsumexp":
+        for dim in 0, 1, -1:
+            out.case(f"{op}/{dim}", x, dim=dim)
+        out.case(f"{op}/scalar", {"x": normal()}, dim=0)
+        out.case(f"{op}/empty", {"x": normal(0, 2)}, dim=0)
+        out.error(f"{op}/dim", "Attr", x, dim=3)
+    for op in "cumsum", "cumprod":
+        for exclusive, reverse in [(True, False), (False, True), (True, True)]:
+            name = "_".join([*["exclusive"] * exclusive, *["reverse"] * reverse])
+            out.case(f"{op}/{name}", x, dim=1, exclusive=exclusive, reverse=reverse)
+    zeros = f64([[1.0, 0.0, 3.0, 2.0, 0.5], [0.0, 2.0, 0.0, 1.5, 1.0]])
+    for exclusive in False, True:
+        out.case(f"cumprod/zeros_{exclusive}", {"x": zeros}, dim=1, exclusive=exclusive)
+    ties = f64([[1.0, 3.0, 3.0, 2.0, 3.0], [2.0, NAN, 5.0, NAN, 1.0], [-INF, -INF, INF, 0.0, INF]])
+    for op in "cummax", "cummin":
+        out.case(f"{op}/ties", {"x": ties}, dim=1, grads=[])
+        out.case(f"{op}/integers", {"x": i64([3, 1, 3, 5, 5, 2])}, dim=0)
+    out.case("logcumsumexp/large", {"x": f64([1000.0, -1000.0, 1001.0, 999.0])}, dim=0)
+    out.case("logcumsumexp/infinite", {"x": f64([-INF, -INF, 1.0, INF])}, dim=0, grads=[])

@@ -39,6 +39,7 @@ mod shuffle;
 pub mod softmax;
 mod sort;
 pub mod sparse;
+mod statistics;
 pub mod total;
 mod unary;
 mod unfold;
@@ -67,7 +68,9 @@ pub use recurrent::{ConvLstmWeights, Nonlinearity, RecurrentSteps, RecurrentWeig
 pub use reduce::Axes;
 pub use rotary::{Direction, Rotary, RotaryStyle};
 pub use sample::Sampling;
+pub use scan::ScanOptions;
 pub use sort::Order;
+pub use statistics::Quantile;
 pub use sparse::{Csr, Message, MessageMlp, Messages};
 pub use total::{Total, total};
 pub use unary::{Approximate, NanToNum};
@@ -278,6 +281,12 @@ pub(crate) fn with_shapes<T>(
         }
         _ => e,
     })
+}
+
+/// Runs the ops of a composite: their errors name the composite, and errors of shapes list the shapes of all operands.
+pub(crate) fn named<T>(op: &'static str, operands: &[&Tensor], f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let operands: SmallVec<[Option<&Tensor>; 4]> = operands.iter().map(|t| Some(*t)).collect();
+    with_shapes(op, &operands, f).map_err(|e| e.of(op))
 }
 
 /// Computes a composite in the accumulation dtype, and rounds once at the end.

@@ -1,6 +1,6 @@
 //! Reductions over one, several or all dimensions.
 
-use super::scan::Direction;
+use super::scan::ScanOptions;
 use super::{gradients, in_acc, pointwise_one};
 use crate::backend::{Kernel, Reduce};
 use crate::fused::{Fused, gradient_by_ops, has_kernel, record_fused, run_fused};
@@ -558,7 +558,8 @@ fn prod_backward(rows: &Tensor, dy: &Tensor) -> Result<Tensor> {
 
 /// For each factor the product of all others along dimension `d`.
 fn others(x: &Tensor, d: usize) -> Result<Tensor> {
-    x.running_product(d, Direction::Forward)?.mul(&x.running_product(d, Direction::Backward)?)
+    let from = |reverse| x.running_product(d, ScanOptions { exclusive: true, reverse });
+    from(false)?.mul(&from(true)?)
 }
 
 /// For each factor the product of all others in its row `[rows, K]`.

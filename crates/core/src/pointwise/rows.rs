@@ -306,6 +306,13 @@ fn lamb_update<V: Real>(m: V, v: V, p: V, correction1: V, correction2: V, decay:
     m * correction1 / (v.sqrt() * correction2 + eps) + decay * p
 }
 
+/// `coth(y) - 1 / y` for y above 0; a series below 1/4, where the difference cancels.
+fn langevin<V: Real>(y: V) -> V {
+    let (c, y2) = (V::c, y * y);
+    let series = y * (c(1.0 / 3.0) - y2 * (c(1.0 / 45.0) - y2 * (c(2.0 / 945.0) - y2 * (c(1.0 / 4725.0) - y2 * c(2.0 / 93555.0)))));
+    V::select(y.lt(c(0.25)), series, c(1.0) / y.tanh() - c(1.0) / y)
+}
+
 /// The number of steps including this one, unless it is skipped.
 fn counted<V: Value>(t: V, found_inf: V) -> V {
     t + V::one_if(found_inf.eq(V::c(0.0)))
@@ -793,12 +800,22 @@ rows! {
         let one = V::c(1.0);
         [g * share * ((one - t) - (one + (weight - one) * t) * (-x).sigmoid())]
     }
+    Real BceWithLogitsBackwardT "bce_with_logits_backward_t" (g, x, weight) [share] -> 1 {
+        // d/dt ((1 - t) x + (1 + (w - 1) t) ln(1 + e^-x)).
+        [g * share * ((weight - V::c(1.0)) * (-x).softplus() - x)]
+    }
     Real KlDiv "kl_div" (input, target) [] -> 1 {
         [V::select(target.eq(V::c(0.0)), V::c(0.0), target * (target.log() - input))]
     }
     Real KlDivBackward "kl_div_backward" (g, target) [share] -> 1 { [-g * share * target] }
     Real KlDivLog "kl_div_log" (input, target) [] -> 1 { [target.exp() * (target - input)] }
     Real KlDivLogBackward "kl_div_log_backward" (g, target) [share] -> 1 { [-g * share * target.exp()] }
+    Real KlDivBackwardT "kl_div_backward_t" (g, input, target) [share] -> 1 {
+        [zero_if(target.eq(V::c(0.0)), g * share * (target.log() + V::c(1.0) - input))]
+    }
+    Real KlDivLogBackwardT "kl_div_log_backward_t" (g, input, target) [share] -> 1 {
+        [g * share * target.exp() * (target - input + V::c(1.0))]
+    }
     Real FocalLoss "focal_loss" (x, t) [alpha, gamma] -> 1 {
         let one = V::c(1.0);
         let p = x.sigmoid();
@@ -994,5 +1011,101 @@ rows! {
         let p1 = p * shrink - step_size * m1 / (u1.sqrt() * correction + eps);
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v), V::select(apply, u1, u)]
+    }
+    Real AdamaxStep "adamax_step" (p, m, u, g, step_size, scale, found_inf) [limit, decay, rate1, beta2, eps] -> 3 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
+        let m1 = m + rate1 * (g - m);
+        let u1 = (beta2 * u).max(g.abs() + eps);
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p - step_size * m1 / u1, p), V::select(apply, m1, m), V::select(apply, u1, u)]
+    }
+    Real NadamPrepare "nadam_prepare" (t, product, _of_gradient, _of_mean, _correction, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, beta1, log_beta2, log_decay] -> 6 inout {
+        // The momentum of step t is beta1 (1 - 0.96^(t momentum_decay) / 2); log_decay = momentum_decay ln 0.96. `product` is the
+        // product of all of them.
+        let (t1, one) = (counted(t, found_inf), V::c(1.0));
+        let momentum = |t: V| beta1 * (one - V::c(0.5) * (t * log_decay).exp());
+        let (now, next) = (momentum(t1), momentum(t1 + one));
+        let product1 = V::select(found_inf.eq(V::c(0.0)), product * now, product);
+        let bias2 = -(t1 * log_beta2).expm1();
+        let scale = sign * gradient_scale(inv_scale, norm, max_norm);
+        [t1, product1, lr * (one - now) / (one - product1), lr * next / (one - product1 * next), one / bias2.sqrt(), scale]
+    }
+    Real NadamStep "nadam_step" (p, m, v, g, of_gradient, of_mean, correction, scale, found_inf)
+        [limit, decay, rate1, beta2, rate2, eps] -> 3 inout {
+        let g = step_gradient(g, scale, limit, p, decay);
+        let m1 = m + rate1 * (g - m);
+        let v1 = beta2 * v + rate2 * g * g;
+        let p1 = p - (of_gradient * g + of_mean * m1) / (v1.sqrt() * correction + eps);
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p1, p), V::select(apply, m1, m), V::select(apply, v1, v)]
+    }
+    Real RadamPrepare "radam_prepare" (t, _step_size, _rectifier, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, log_beta1, log_beta2, most] -> 4 inout {
+        // The length of the moving average of squares: with y = -ln(beta2) / 2 and L(y) = coth(y) - 1 / y it is
+        // rho = coth(y) - 2 t beta2^t / (1 - beta2^t) = t + L(y) - t L(t y). most = coth(y) = 2 / (1 - beta2) - 1. The rectifier is 0
+        // where the variance is not yet defined.
+        let c = V::c;
+        let t1 = counted(t, found_inf);
+        let y = c(-0.5) * log_beta2;
+        let rho = t1 + langevin(y) - t1 * langevin(t1 * y);
+        let (bias1, bias2) = (-(t1 * log_beta1).expm1(), -(t1 * log_beta2).expm1());
+        let share = (rho - c(4.0)) * (rho - c(2.0)) * most / ((most - c(4.0)) * (most - c(2.0)) * rho);
+        let rectifier = V::select(rho.gt(c(5.0)), (share.max(c(0.0)) * bias2).sqrt(), c(0.0));
+        [t1, lr / bias1, rectifier, sign * gradient_scale(inv_scale, norm, max_norm)]
+    }
+    Real RadamStep "radam_step" (p, m, v, g, step_size, rectifier, scale, found_inf)
+        [limit, decay, rate1, beta2, rate2, eps] -> 3 inout {
+        let zero = V::c(0.0);
+        let g = step_gradient(g, scale, limit, p, decay);
+        let m1 = m + rate1 * (g - m);
+        let v1 = beta2 * v + rate2 * g * g;
+        let factor = V::select(rectifier.eq(zero), V::c(1.0), rectifier / (v1.sqrt() + eps));
+        let apply = found_inf.eq(zero);
+        [V::select(apply, p - step_size * m1 * factor, p), V::select(apply, m1, m), V::select(apply, v1, v)]
+    }
+    Real AdadeltaStep "adadelta_step" (p, v, d, g, lr, scale, found_inf) [limit, decay, rho, rate, eps] -> 3 inout {
+        // v and d: the means of squared gradients and of squared updates. rate = 1 - rho.
+        let g = step_gradient(g, scale, limit, p, decay);
+        let v1 = rho * v + rate * g * g;
+        let u = g * (d + eps).sqrt() / (v1 + eps).sqrt();
+        let d1 = rho * d + rate * u * u;
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p - lr * u, p), V::select(apply, v1, v), V::select(apply, d1, d)]
+    }
+    Real RpropStep "rprop_step" (p, q, s, g, lr, scale, found_inf, t) [limit, decay, shrink, grow, least, most] -> 3 inout {
+        // q: the last gradient; s: the sizes of steps, which begin with the rate. t counts the steps including this one.
+        let (zero, one) = (V::c(0.0), V::c(1.0));
+        let g = step_gradient(g, scale, limit, p, decay);
+        let s0 = V::select(t.eq(one), lr, s);
+        let turn = g * q;
+        let factor = V::select(turn.gt(zero), grow, V::select(turn.lt(zero), shrink, one));
+        let s1 = (s0 * factor).max(least).min(most);
+        let g1 = V::select(turn.lt(zero), zero, g);
+        let apply = found_inf.eq(zero);
+        [V::select(apply, p - g1.sign() * s1, p), V::select(apply, g1, q), V::select(apply, s1, s)]
+    }
+    Real AsgdPrepare "asgd_prepare" (t, _step_size, _share, _scale, inv_scale, norm, found_inf, lr)
+        [sign, max_norm, lambda, alpha, start] -> 4 inout {
+        let (t1, one) = (counted(t, found_inf), V::c(1.0));
+        let before = t1 - one;
+        let step_size = lr / (one + lambda * lr * before).pow(alpha);
+        [t1, step_size, one / (before - start).max(one), sign * gradient_scale(inv_scale, norm, max_norm)]
+    }
+    Real AsgdStep "asgd_step" (p, a, g, step_size, share, scale, found_inf) [limit, decay, lambda] -> 2 inout {
+        // a: the mean of the parameters; it is p itself while the share is 1.
+        let g = step_gradient(g, scale, limit, p, decay);
+        let p1 = p * (V::c(1.0) - lambda * step_size) - step_size * g;
+        let a1 = V::select(share.eq(V::c(1.0)), p1, a + share * (p1 - a));
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p1, p), V::select(apply, a1, a)]
+    }
+    Real LionStep "lion_step" (p, m, g, lr, scale, found_inf) [limit, decay, beta1, rate1, beta2, rate2] -> 2 inout {
+        // rate = 1 - beta.
+        let g = clipped(g * scale, limit);
+        let u = (beta1 * m + rate1 * g).sign();
+        let m1 = beta2 * m + rate2 * g;
+        let apply = found_inf.eq(V::c(0.0));
+        [V::select(apply, p * (V::c(1.0) - lr * decay) - lr * u, p), V::select(apply, m1, m)]
     }
 }

@@ -27,6 +27,8 @@ macro_rules! adam_options {
             /// Divides by the largest mean of squares so far, counted from the first step with this option. Reddi et al. 2018,
             /// ICLR.
             amsgrad() |rule| rule.amsgrad = true;
+            /// Leaves the two means as they are, though they begin with 0.
+            no_bias_correction() |rule| rule.corrects_bias = false;
         });
     };
 }
@@ -41,22 +43,24 @@ pub struct AdamRule<const DECOUPLED: bool> {
     beta2: f64,
     eps: f64,
     amsgrad: bool,
+    corrects_bias: bool,
 }
 
 impl<const DECOUPLED: bool> AdamRule<DECOUPLED> {
-    const DEFAULT: Self = AdamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8, amsgrad: false };
+    const DEFAULT: Self = AdamRule { beta1: 0.9, beta2: 0.999, eps: 1e-8, amsgrad: false, corrects_bias: true };
 }
 
 impl<const DECOUPLED: bool> Rule for AdamRule<DECOUPLED> {
     const NAME: &'static str = if DECOUPLED { "adamw" } else { "adam" };
 
     fn fields(&mut self) -> Vec<Named<'_>> {
-        let AdamRule { beta1, beta2, eps, amsgrad } = self;
-        let all: [Named<'_>; 4] = [
+        let AdamRule { beta1, beta2, eps, amsgrad, corrects_bias } = self;
+        let all: [Named<'_>; 5] = [
             ("beta1", beta1, Range::Rate),
             ("beta2", beta2, Range::Rate),
             ("eps", eps, Range::AtLeast0),
             ("amsgrad", amsgrad, FLAG),
+            ("bias_correction", corrects_bias, FLAG),
         ];
         all.into()
     }
@@ -67,7 +71,9 @@ impl<const DECOUPLED: bool> Rule for AdamRule<DECOUPLED> {
 
     fn prepare(&self, weight_decay: f64) -> (Pointwise, Vec<f64>) {
         let apart = if DECOUPLED { weight_decay } else { 0.0 };
-        (Pointwise::AdamPrepare, vec![apart, self.beta1.ln(), self.beta2.ln()])
+        let logarithms =
+            [self.beta1, self.beta2].map(|beta| if self.corrects_bias { beta.ln() } else { f64::NEG_INFINITY });
+        (Pointwise::AdamPrepare, [vec![apart], logarithms.to_vec()].concat())
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {

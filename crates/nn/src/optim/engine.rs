@@ -8,7 +8,7 @@ use crate::number::{Checks, FLAG, Range};
 use isograd_core::ops::Total;
 use isograd_core::ops::{Update, total, update_, update_each_};
 use isograd_core::pointwise::Pointwise;
-use isograd_core::{DType, Error, Result, Tensor, no_autocast, no_grad};
+use isograd_core::{DType, Error, Result, Shape, Tensor, no_autocast, no_grad};
 use std::sync::Arc;
 
 /// The update rule of an optimizer, with its options. For each lane, a step first updates the lane's numbers by a pointwise
@@ -38,6 +38,17 @@ pub(super) trait Rule: Clone + Send + Sync + 'static {
     /// The initial value of the states.
     fn initial(&self) -> f64 {
         0.0
+    }
+
+    /// The shape of a state of a parameter.
+    fn shape_of(&self, _state: &str, parameter: &Tensor) -> Shape {
+        parameter.shape().clone()
+    }
+
+    /// The first numbers of [`prepare`](Rule::prepare) that depend on earlier steps, with their initial values. They are saved with each
+    /// parameter.
+    fn kept(&self) -> &'static [(&'static str, f64)] {
+        &[]
     }
 
     /// The pointwise function that increments the step count and updates the numbers that a lane's parameters share. Its inputs are
@@ -426,6 +437,9 @@ impl<R: Rule> Engine<R> {
                     }
                     None => {
                         let new = self.new_lane(parameter, lane.numbers.steps.copy()?, member.clone())?;
+                        let kept = new.numbers.prepared.iter().zip(&lane.numbers.prepared);
+                        let count = self.options.rule.kept().len();
+                        kept.take(count).try_for_each(|(to, from)| to.copy_(from))?;
                         parts.push(Lane { kinds: lane.kinds, ..new });
                     }
                 }
@@ -434,7 +448,8 @@ impl<R: Rule> Engine<R> {
             lanes.extend(parts);
         }
         let known: Vec<usize> = lanes.iter().flat_map(|lane| &lane.members).map(|m| m.index).collect();
-        let fresh = (0..self.parameters.len()).filter(|i| !known.contains(i)).map(|i| (i, 0.0));
+        let kept: Vec<f64> = self.options.rule.kept().iter().map(|(_, v)| *v).collect();
+        let fresh = (0..self.parameters.len()).filter(|i| !known.contains(i)).map(|i| (i, 0.0, kept.clone()));
         lanes.extend(self.new_lanes(fresh)?);
         Ok(lanes)
     }
@@ -448,9 +463,9 @@ impl<R: Rule> Engine<R> {
         }
         for member in &mut lane.members {
             let tensor = &self.parameters[member.index].tensor;
-            let state = |kind| match old.iter().position(|k| k == kind) {
+            let state = |kind: &&str| match old.iter().position(|k| k == kind) {
                 Some(i) => Ok(member.states[i].clone()),
-                None => start(&rule, tensor),
+                None => start(&rule, kind, tensor),
             };
             member.states = new.iter().map(state).collect::<Result<_>>()?;
         }
@@ -461,28 +476,30 @@ impl<R: Rule> Engine<R> {
         Ok(())
     }
 
-    /// Lanes for parameters with these step counts and initial states.
-    fn new_lanes(&self, parameters: impl Iterator<Item = (usize, f64)>) -> Result<Vec<Lane>> {
-        let mut lanes: Vec<(f64, Lane)> = Vec::new();
-        for (index, steps) in parameters {
+    /// Lanes for parameters with these step counts and kept numbers, and initial states.
+    fn new_lanes(&self, parameters: impl Iterator<Item = (usize, f64, Vec<f64>)>) -> Result<Vec<Lane>> {
+        let mut lanes: Vec<(f64, Vec<f64>, Lane)> = Vec::new();
+        for (index, steps, kept) in parameters {
             let parameter = &self.parameters[index];
             let (t, rule) = (&parameter.tensor, self.options_of(parameter.group).rule);
-            let states = rule.states().iter().map(|_| start(&rule, t)).collect::<Result<_>>()?;
+            let states = rule.states().iter().map(|kind| start(&rule, kind, t)).collect::<Result<_>>()?;
             let member = Member { index, states };
-            let fits = |(s, lane): &&mut (f64, Lane)| {
+            let fits = |(s, k, lane): &&mut (f64, Vec<f64>, Lane)| {
                 let lr = &lane.numbers.lr;
                 let same = (lane.group, lr.dtype()) == (parameter.group, t.dtype().acc());
-                same && *s == steps && lr.device() == t.device()
+                same && *s == steps && *k == kept && lr.device() == t.device()
             };
             match lanes.iter_mut().find(fits) {
-                Some((_, lane)) => lane.members.push(member),
+                Some((.., lane)) => lane.members.push(member),
                 None => {
                     let count = Tensor::full((), steps, t.dtype().acc(), t.device())?;
-                    lanes.push((steps, self.new_lane(parameter, count, member)?));
+                    let lane = self.new_lane(parameter, count, member)?;
+                    lane.numbers.prepared.iter().zip(&kept).try_for_each(|(number, v)| number.fill_(*v))?;
+                    lanes.push((steps, kept, lane));
                 }
             }
         }
-        Ok(lanes.into_iter().map(|(_, lane)| lane).collect())
+        Ok(lanes.into_iter().map(|(.., lane)| lane).collect())
     }
 
     fn new_lane(&self, parameter: &Parameter, steps: Tensor, member: Member) -> Result<Lane> {
@@ -508,8 +525,9 @@ impl<R: Rule> Engine<R> {
                 continue;
             }
             let (with, without) = std::mem::take(&mut lane.members).into_iter().partition(has);
-            // The other numbers never differ between the parts of a lane.
-            let numbers = Numbers { steps: lane.numbers.steps.copy()?, ..lane.numbers.clone() };
+            // The rate never differs between the parts of a lane.
+            let prepared = lane.numbers.prepared.iter().map(Tensor::copy).collect::<Result<_>>()?;
+            let numbers = Numbers { steps: lane.numbers.steps.copy()?, prepared, ..lane.numbers.clone() };
             idle.push(Lane { members: without, numbers, ..*lane });
             lane.members = with;
         }
@@ -579,6 +597,8 @@ impl<R: Rule> Engine<R> {
             for member in &lane.members {
                 let name = &self.parameters[member.index].name;
                 state.insert(format!("{name}.step"), lane.numbers.steps.clone());
+                let kept = self.options.rule.kept().iter().zip(&lane.numbers.prepared);
+                state.extend(kept.map(|((kept, _), t)| (format!("{name}.{kept}"), t.clone())));
                 let named = lane.kinds.iter().zip(&member.states);
                 state.extend(named.map(|(state, t)| (format!("{name}.{state}"), t.clone())));
             }
@@ -624,10 +644,14 @@ impl<R: Rule> Engine<R> {
         }
         next.is_current = false;
         check_state(R::NAME, &next.state_dict()?, &state)?;
-        let steps: Vec<f64> =
-            self.parameters.iter().map(|p| state[&format!("{}.step", p.name)].item()).collect::<Result<_>>()?;
+        let number = |p: &Parameter, kind: &str| state[&format!("{}.{kind}", p.name)].item();
+        let numbers = |(index, p): (usize, &Parameter)| {
+            let kept = self.options.rule.kept().iter().map(|(kind, _)| number(p, kind));
+            Ok((index, number(p, "step")?, kept.collect::<Result<Vec<f64>>>()?))
+        };
+        let numbers: Vec<_> = self.parameters.iter().enumerate().map(numbers).collect::<Result<_>>()?;
         let Some(lr) = state.get("lr") else { return Ok(()) };
-        next.lanes = next.new_lanes(steps.into_iter().enumerate())?;
+        next.lanes = next.new_lanes(numbers.into_iter())?;
         for lane in &mut next.lanes {
             for Member { index, states } in &mut lane.members {
                 let name = &self.parameters[*index].name;
@@ -669,7 +693,7 @@ impl<R: Rule> Engine<R> {
     }
 }
 
-/// The initial state of a parameter.
-fn start(rule: &impl Rule, t: &Tensor) -> Result<Tensor> {
-    Tensor::full(t.shape(), rule.initial(), t.dtype().acc(), t.device())
+/// An initial state of a parameter.
+fn start(rule: &impl Rule, state: &str, t: &Tensor) -> Result<Tensor> {
+    Tensor::full(rule.shape_of(state, t), rule.initial(), t.dtype().acc(), t.device())
 }

@@ -1,21 +1,39 @@
 //! Optimizers. Numbers that change from step to step (rate, step count, scale) are on the device, so that a step reads nothing
 //! back.
 
+mod adadelta;
+mod adafactor;
 mod adagrad;
 mod adam;
+mod adamax;
+mod asgd;
 mod engine;
 mod lamb;
 mod lars;
+mod lbfgs;
+mod lion;
 mod muon;
+mod nadam;
+mod radam;
 mod rmsprop;
+mod rprop;
 mod sgd;
 
+pub use adadelta::Adadelta;
+pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
+pub use adamax::Adamax;
+pub use asgd::Asgd;
 pub use lamb::Lamb;
 pub use lars::Lars;
+pub use lbfgs::{Lbfgs, LineSearch};
+pub use lion::Lion;
 pub use muon::{Adjust, Muon};
+pub use nadam::Nadam;
+pub use radam::Radam;
 pub use rmsprop::RmsProp;
+pub use rprop::Rprop;
 pub use sgd::Sgd;
 
 use crate::StateDict;

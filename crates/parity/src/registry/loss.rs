@@ -5,7 +5,10 @@ use super::common::{none, one};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::loss::{self, CrossEntropy, Focal, FocalInput, KlTarget, Triplet, TripletNegative};
+use isograd_core::ops::loss::{
+    self, CrossEntropy, Focal, FocalInput, GaussianNll, KlTarget, MultiMargin, PoissonNll, Rate, Terms, Triplet,
+    TripletNegative,
+};
 use isograd_core::{DType, Result, Tensor};
 use serde_json::{Value, json};
 
@@ -127,7 +130,175 @@ fn focal_case(g: &mut Gen) -> Case {
     Case::new(attributes, vec![("x", x), ("t", g.x(Domain::Unit))])
 }
 
+/// 1 and -1.
+fn signs(g: &mut Gen, shape: &[usize]) -> Tensor {
+    let y = g.tensor(Domain::Unit, shape).round().and_then(|y| y.mul_scalar(2.0)?.sub_scalar(1.0));
+    y.expect("floats round")
+}
+
+/// Scores `[N, C]` or `[C]`, and the shape of their rows. A grid of 0.097 has no differences near a margin of 1 or of 0.55.
+fn scores(g: &mut Gen) -> (Tensor, Vec<usize>) {
+    let classes = 1 + g.below(5);
+    let rows = if g.coin() { vec![] } else { vec![g.side()] };
+    let x = g.tensor(Domain::Grid(0.0), &[&rows[..], &[classes]].concat()).mul_scalar(0.97);
+    (x.expect("floats"), rows)
+}
+
+fn terms(c: &Invocation<'_>) -> Result<Terms> {
+    Ok(if c.flag("full")? { Terms::All } else { Terms::OfPrediction })
+}
+
+/// Rows `[N, D]`, or one.
+fn cosine_case(g: &mut Gen) -> Case {
+    let (d, rows) = (1 + g.side(), if g.coin() { vec![] } else { vec![g.side()] });
+    let shape = [&rows[..], &[d]].concat();
+    let (a, b) = (g.tensor(Domain::Real, &shape), g.tensor(Domain::Real, &shape));
+    let y = signs(g, &rows);
+    Case::new(json!({"margin": 0.1, "reduction": g.pick(&REDUCTIONS)}), vec![("x1", a), ("x2", b), ("y", y)])
+}
+
+fn multi_margin_case(g: &mut Gen) -> Case {
+    let (x, rows) = scores(g);
+    let classes = x.dims()[x.rank() - 1];
+    let mut inputs = vec![("x", x), ("target", g.indices(classes, &rows))];
+    if g.coin() {
+        inputs.push(("weight", g.tensor(Domain::Positive, &[classes])));
+    }
+    Case::new(json!({"p": 1 + g.below(2), "margin": 0.55, "reduction": g.pick(&REDUCTIONS)}), inputs)
+}
+
+/// Losses of margins and of likelihoods, which are composites.
+fn composites() -> Vec<Op> {
+    let composite = |name, run: fn(&Invocation<'_>) -> Result<Tensor>, make: fn(&mut Gen) -> Case| {
+        Op::new(name, move |c| one(run(c)), make).class(Stages)
+    };
+    vec![
+        composite(
+            "cosine_embedding_loss",
+            |c| {
+                let (x1, x2, y) = (c.input("x1")?, c.input("x2")?, c.input("y")?);
+                x1.cosine_embedding_loss(x2, y, c.float("margin")?, c.reduction()?)
+            },
+            cosine_case,
+        )
+        .constant(&["y"])
+        .launches(20, 30),
+        composite(
+            "margin_ranking_loss",
+            |c| {
+                let (x1, x2, y) = (c.input("x1")?, c.input("x2")?, c.input("y")?);
+                x1.margin_ranking_loss(x2, y, c.float("margin")?, c.reduction()?)
+            },
+            |g| {
+                let shape = g.shape.clone();
+                let (x1, x2, y) = (g.x(Domain::Grid(0.0)), g.x(Domain::Grid(0.03)), signs(g, &shape));
+                let attributes = json!({"margin": 0.5, "reduction": g.pick(&REDUCTIONS)});
+                Case::new(attributes, vec![("x1", x1), ("x2", x2), ("y", y)])
+            },
+        )
+        .launches(8, 12),
+        composite(
+            "hinge_embedding_loss",
+            |c| c.input("x")?.hinge_embedding_loss(c.input("y")?, c.float("margin")?, c.reduction()?),
+            |g| {
+                let (shape, x) = (g.shape.clone(), g.x(Domain::Grid(0.03)));
+                let attributes = json!({"margin": 1.0, "reduction": g.pick(&REDUCTIONS)});
+                Case::new(attributes, vec![("x", x), ("y", signs(g, &shape))])
+            },
+        )
+        .constant(&["y"])
+        .launches(10, 10),
+        composite(
+            "soft_margin_loss",
+            |c| c.input("x")?.soft_margin_loss(c.input("y")?, c.reduction()?),
+            |g| {
+                let (shape, x) = (g.shape.clone(), g.x(Domain::Real));
+                Case::new(json!({"reduction": g.pick(&REDUCTIONS)}), vec![("x", x), ("y", signs(g, &shape))])
+            },
+        )
+        .launches(6, 8),
+        composite(
+            "multi_margin_loss",
+            |c| {
+                let p = c.size_or("p", 1)?.try_into().unwrap_or(u32::MAX);
+                let options = MultiMargin { p, margin: c.float("margin")?, reduction: c.reduction()? };
+                c.input("x")?.multi_margin_loss(c.input("target")?, c.optional("weight"), options)
+            },
+            multi_margin_case,
+        )
+        .constant(&["weight"])
+        .launches(16, 16),
+        composite(
+            "multilabel_margin_loss",
+            |c| c.input("x")?.multilabel_margin_loss(c.input("target")?, c.reduction()?),
+            |g| {
+                let (x, _) = scores(g);
+                let target = g.indices(x.dims()[x.rank() - 1] + 1, x.dims()).sub_scalar(1).expect("integers");
+                Case::new(json!({"reduction": g.pick(&REDUCTIONS)}), vec![("x", x), ("target", target)])
+            },
+        )
+        .launches(24, 16),
+        composite(
+            "multilabel_soft_margin_loss",
+            |c| c.input("x")?.multilabel_soft_margin_loss(c.input("y")?, c.optional("weight"), c.reduction()?),
+            |g| {
+                let (x, _) = scores(g);
+                let shape = x.dims().to_vec();
+                let mut inputs = vec![("x", x), ("y", g.tensor(Domain::Unit, &shape))];
+                if g.coin() {
+                    inputs.push(("weight", g.tensor(Domain::Positive, &shape[shape.len() - 1..])));
+                }
+                Case::new(json!({"reduction": g.pick(&REDUCTIONS)}), inputs)
+            },
+        )
+        .constant(&["weight"])
+        .launches(14, 20),
+        composite(
+            "poisson_nll_loss",
+            |c| {
+                let input = if c.flag_or("log_input", true)? { Rate::Logarithm } else { Rate::Plain };
+                let (terms, eps, reduction) = (terms(c)?, c.float_or("eps", 1e-8)?, c.reduction()?);
+                c.input("x")?.poisson_nll_loss(c.input("target")?, PoissonNll { input, terms, eps, reduction })
+            },
+            |g| {
+                let is_log = g.coin();
+                let x = g.x(if is_log { Domain::Real } else { Domain::Unit });
+                let target = g.x(Domain::Away(&[-1.0, 0.0, 1.0])).abs().expect("floats");
+                let attributes = json!({"log_input": is_log, "full": g.coin(), "eps": 1e-8, "reduction": g.pick(&REDUCTIONS)});
+                Case::new(attributes, vec![("x", x), ("target", target)])
+            },
+        )
+        .launches(20, 30),
+        composite(
+            "gaussian_nll_loss",
+            |c| {
+                let options = GaussianNll { terms: terms(c)?, eps: c.float_or("eps", 1e-6)?, reduction: c.reduction()? };
+                c.input("x")?.gaussian_nll_loss(c.input("target")?, c.input("var")?, options)
+            },
+            |g| {
+                let (x, t) = (g.x(Domain::Real), g.x(Domain::Real));
+                let mut shape = g.shape.clone();
+                match (g.below(3), shape.len()) {
+                    (0, 1..) => shape.truncate(shape.len() - 1),
+                    (1, rank @ 1..) => shape[rank - 1] = 1,
+                    _ => {}
+                }
+                let var = g.tensor(Domain::Positive, &shape);
+                let attributes = json!({"full": g.coin(), "eps": 1e-6, "reduction": g.pick(&REDUCTIONS)});
+                Case::new(attributes, vec![("x", x), ("target", t), ("var", var)])
+            },
+        )
+        .fused()
+        .launches(16, 30),
+    ]
+}
+
 pub(super) fn ops() -> Vec<Op> {
+    kernels().into_iter().chain(composites()).collect()
+}
+
+/// Losses that are rows of the pointwise table, or have kernels.
+fn kernels() -> Vec<Op> {
     let apart = [Domain::Grid(0.0), Domain::Grid(0.03)];
     let beside = |g: &mut Gen, name, phase| {
         let shape = match g.timed() {
@@ -167,8 +338,8 @@ pub(super) fn ops() -> Vec<Op> {
             move |g| weighted(g, ["x", "t"], real, &["weight", "pos_weight"]),
             |c, x, t| x.bce_with_logits(t, c.optional("weight"), c.optional("pos_weight"), c.reduction()?),
         )
-        .constant(&["t", "weight", "pos_weight"])
-        .launches(4, 3),
+        .constant(&["weight", "pos_weight"])
+        .launches(4, 4),
         loss_of(
             "kl_div",
             ["input", "target"],
@@ -179,9 +350,8 @@ pub(super) fn ops() -> Vec<Op> {
             },
             |c, x, t| x.kl_div(t, kl_target(c)?, c.reduction()?),
         )
-        .constant(&["target"])
         .also(&["kl_div_log"])
-        .launches(2, 1),
+        .launches(2, 2),
         loss_of("focal_loss", ["x", "t"], focal_case, |c, x, t| {
             let input = if c.flag_or("from_logits", true)? { FocalInput::Logits } else { FocalInput::Probabilities };
             let (alpha, gamma, reduction) = (c.float("alpha")?, c.float("gamma")?, c.reduction()?);

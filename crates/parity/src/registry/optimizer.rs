@@ -9,7 +9,10 @@ use isograd_core::ops::update_;
 use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Result, Tensor, no_grad};
 use isograd_nn::optim::Scaling;
-use isograd_nn::{self as nn, Adagrad, Adam, AdamW, Adjust, GradScaler, Group, Lamb, Lars, Muon, RmsProp, Sgd};
+use isograd_nn::{
+    self as nn, Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, GradScaler, Group, Lamb, Lars, Lion, Muon, Nadam,
+    Radam, RmsProp, Rprop, Sgd,
+};
 use serde_json::{Value, json};
 
 /// Steps of an optimizer. Inputs: parameters `p0, p1, ..`, gradients `g<parameter>_<step>`, of which any may be missing, and states
@@ -305,7 +308,8 @@ macro_rules! adam {
             optimizer!(c, $optimizer, parameters, lr rate_or(c, 1e-3)?, |of, to| {
                 let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
                 let to = with!(of, to.betas(beta1, beta2), ["eps" => eps]);
-                if of.flag("amsgrad")?.unwrap_or(false) { to.amsgrad() } else { to }
+                let to = if of.flag("amsgrad")?.unwrap_or(false) { to.amsgrad() } else { to };
+                if of.flag("bias_correction")?.unwrap_or(true) { to } else { to.no_bias_correction() }
             })
         }
     };
@@ -324,6 +328,61 @@ fn rmsprop(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<RmsProp> {
 fn adagrad(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adagrad> {
     optimizer!(c, Adagrad, parameters, lr rate_or(c, 1e-2)?, |of, to| {
         with!(of, to, ["lr_decay" => lr_decay, "initial_accumulator" => initial_accumulator, "eps" => eps])
+    })
+}
+
+fn adamax(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adamax> {
+    optimizer!(c, Adamax, parameters, lr rate_or(c, 2e-3)?, |of, to| {
+        let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        with!(of, to.betas(beta1, beta2), ["eps" => eps])
+    })
+}
+
+fn nadam(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Nadam> {
+    optimizer!(c, Nadam, parameters, lr rate_or(c, 2e-3)?, |of, to| {
+        let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        with!(of, to.betas(beta1, beta2), ["eps" => eps, "momentum_decay" => momentum_decay])
+    })
+}
+
+fn radam(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Radam> {
+    optimizer!(c, Radam, parameters, lr rate_or(c, 1e-3)?, |of, to| {
+        let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.999))?;
+        with!(of, to.betas(beta1, beta2), ["eps" => eps])
+    })
+}
+
+fn adadelta(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adadelta> {
+    optimizer!(c, Adadelta, parameters, lr rate_or(c, 1.0)?, |of, to| {
+        with!(of, to, ["rho" => rho, "eps" => eps])
+    })
+}
+
+fn rprop(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Rprop> {
+    optimizer!(c, Rprop, parameters, lr rate_or(c, 1e-2)?, |of, to| {
+        let (shrink, grow) = of.pair(("eta_minus", 0.5), ("eta_plus", 1.2))?;
+        let (least, most) = of.pair(("step_min", 1e-6), ("step_max", 50.0))?;
+        to.etas(shrink, grow).step_sizes(least, most)
+    })
+}
+
+fn asgd(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Asgd> {
+    optimizer!(c, Asgd, parameters, lr rate_or(c, 1e-2)?, |of, to| {
+        with!(of, to, ["lambda" => lambda, "alpha" => alpha, "t0" => t0])
+    })
+}
+
+fn lion(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Lion> {
+    optimizer!(c, Lion, parameters, lr rate_or(c, 1e-4)?, |of, to| {
+        let (beta1, beta2) = of.pair(("beta1", 0.9), ("beta2", 0.99))?;
+        to.betas(beta1, beta2)
+    })
+}
+
+fn adafactor(c: &Invocation<'_>, parameters: Vec<Tensor>) -> Result<Adafactor> {
+    optimizer!(c, Adafactor, parameters, lr rate_or(c, 1e-2)?, |of, to| {
+        let (eps1, eps2) = of.pair(("eps1", 0.0), ("eps2", 1e-3))?;
+        with!(of, to.eps(eps1, eps2), ["beta2_decay" => beta2_decay, "clip_threshold" => clip_threshold])
     })
 }
 
@@ -451,6 +510,15 @@ pub(super) fn ops() -> Vec<Op> {
                 |c| training(c, &parameters(c), |p| Box::new(Adagrad::from_parameters(p))),
                 |c| c.whole(5),
             )),
+        steps("adamax", adamax, none()).launches(17, 0),
+        steps("nadam", nadam, none()).launches(19, 0),
+        // The variance is defined from the first step on.
+        steps("radam", radam, json!({"beta2": 0.7})).launches(17, 0),
+        steps("adadelta", adadelta, none()).launches(17, 0),
+        steps("rprop", rprop, none()).launches(17, 0),
+        steps("asgd", asgd, json!({"t0": 0.0})).launches(17, 0),
+        steps("lion", lion, none()).launches(15, 0),
+        Op { fused: false, ..steps("adafactor", adafactor, none()) }.class(Stages).launches(120, 0),
         steps("lars", lars, json!({"trust": 0.5, "nesterov": true})).kernels(&["lars_step"]).launches(17, 0).bench(
             // The norms read the parameters and the gradients first.
             stepped("", |c| training(c, &parameters(c), |p| Box::new(Lars::from_parameters(p))), |c| c.whole(7)),

@@ -1,13 +1,13 @@
 //! Reductions, extrema and scans.
 
 use super::Class::{Factors, Reduction, Stages};
-use super::common::{NO_GRADIENT, absolute, at, none, one, ordered, with};
+use super::common::{NO_GRADIENT, absolute, at, none, one, ordered, two, with};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, MANY, STORED, call};
 use crate::case::{Domain, Gen};
-use isograd_core::ops::Axes;
+use isograd_core::ops::{Axes, Quantile, ScanOptions};
 use isograd_core::{Result, Tensor};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// All dimensions by default; the last one for an op with that in its name.
 fn axes(c: &Invocation<'_>) -> Result<Axes> {
@@ -86,7 +86,126 @@ fn with_position(
     .also(also)
 }
 
+fn scan(c: &Invocation<'_>) -> Result<ScanOptions> {
+    Ok(ScanOptions { exclusive: c.flag("exclusive")?, reverse: c.flag("reverse")? })
+}
+
+fn scanned(g: &mut Gen) -> Value {
+    json!({"dim": g.dim(), "exclusive": g.coin(), "reverse": g.coin()})
+}
+
+/// A reduction over `dims` to two tensors.
+fn statistics(name: &'static str, run: fn(&Tensor, Axes, f64) -> Result<(Tensor, Tensor)>) -> Op {
+    let run = move |c: &Invocation<'_>| two(run(c.input("x")?, axes(c)?, c.float_or("correction", 0.0)?));
+    Op::new(name, run, |g| {
+        g.not_empty();
+        let attributes = json!({"dims": g.dims()});
+        at(attributes, g.x(Domain::Distinct))
+    })
+    .class(Stages)
+    .fused()
+}
+
+/// Elements along `dim` by their order, with their positions.
+fn by_order(
+    name: &'static str,
+    run: fn(&Invocation<'_>, &Tensor, isize) -> Result<(Tensor, Tensor)>,
+    attributes: fn(&mut Gen) -> Value,
+) -> Op {
+    Op::new(name, move |c| two(run(c, c.input("x")?, c.dim("dim")?)), move |g| {
+        g.not_empty();
+        let attributes = attributes(g);
+        at(attributes, ordered(g))
+    })
+}
+
+fn dim(g: &mut Gen) -> Value {
+    json!({"dim": g.dim()})
+}
+
+/// A dimension, and k within its extent.
+fn kth(g: &mut Gen) -> Value {
+    let dim = g.dim();
+    let d = if dim < 0 { dim + g.shape.len().max(1) as isize } else { dim };
+    let extent = g.shape.get(d as usize).copied().unwrap_or(1);
+    json!({"dim": dim, "k": 1 + g.below(extent)})
+}
+
+const BETWEEN: [(&str, Quantile); 5] = [
+    ("linear", Quantile::Linear),
+    ("lower", Quantile::Lower),
+    ("higher", Quantile::Higher),
+    ("midpoint", Quantile::Midpoint),
+    ("nearest", Quantile::Nearest),
+];
+
+/// Statistics, orders and scans, which are composites.
+fn composites() -> Vec<Op> {
+    let (real, positive) = (Domain::Real, Domain::Positive);
+    vec![
+        reduce("std", |c, x, axes| x.std(axes, c.float_or("correction", 0.0)?), Domain::Distinct, Gen::not_empty)
+            .class(Stages)
+            .fused()
+            .also(&["keepdim"])
+            .launches(5, 6),
+        statistics("var_mean", Tensor::var_mean).launches(2, 4),
+        statistics("std_mean", Tensor::std_mean).launches(6, 8),
+        Op::new(
+            "norm",
+            |c| one(c.input("x")?.norm(c.float("p")?, axes(c)?)),
+            |g| {
+                g.not_empty();
+                let p = g.pick(&["1", "2", "3", "0.5", "-1", "inf", "-inf"]);
+                let attributes = json!({"p": p, "dims": g.dims()});
+                at(attributes, g.x(Domain::Distinct).abs().and_then(|x| x.add_scalar(0.1)).expect("floats"))
+            },
+        )
+        .class(Stages)
+        .launches(20, 20),
+        reduce("l1_norm", |_, x, axes| x.l1_norm(axes), Domain::Away(&[0.0]), any_shape).class(Reduction).launches(2, 2),
+        reduce("log_sum", |_, x, axes| x.log_sum(axes), positive, Gen::not_empty)
+            .class(Stages)
+            .launches(2, 2),
+        reduce("sum_square", |_, x, axes| x.sum_square(axes), real, any_shape).class(Reduction).launches(2, 2),
+        reduce("nansum", |_, x, axes| x.nansum(axes), real, any_shape).class(Reduction).companion(absolute).launches(3, 2),
+        reduce("nanmean", |_, x, axes| x.nanmean(axes), real, Gen::not_empty)
+            .class(Reduction)
+            .companion(absolute)
+            .launches(6, 4),
+        reduce("all", |_, x, axes| x.all(axes), Domain::Grid(0.0), any_shape).derivative(NO_GRADIENT).launches(3, 0),
+        reduce("any", |_, x, axes| x.any(axes), Domain::Grid(0.0), any_shape).derivative(NO_GRADIENT).launches(4, 0),
+        reduce("count_nonzero", |_, x, axes| x.count_nonzero(axes), Domain::Grid(0.0), any_shape)
+            .derivative(NO_GRADIENT)
+            .launches(3, 0),
+        by_order("kthvalue", |c, x, dim| x.kthvalue(c.size("k")?, dim), kth).launches(6, 6),
+        by_order("median", |_, x, dim| x.median(dim), dim).launches(8, 6),
+        by_order("mode", |_, x, dim| x.mode(dim), dim).launches(90, 6),
+        with(
+            "quantile",
+            |c, x| x.quantile(c.float("q")?, c.dim("dim")?, c.choice_or_first("between", &BETWEEN)?),
+            Domain::Distinct,
+            |g| {
+                g.not_empty();
+                json!({"dim": g.dim(), "q": g.pick(&[0.0, 0.3, 0.5, 1.0]), "between": g.pick(&BETWEEN.map(|(name, _)| name))})
+            },
+        )
+        .class(Stages)
+        .launches(16, 16),
+        with("cumprod", |c, x| x.cumprod_with(c.dim("dim")?, scan(c)?), positive, scanned)
+            .class(Factors)
+            .collects()
+            .launches(1, 100),
+        by_order("cummax", |_, x, dim| x.cummax(dim), dim).launches(140, 6),
+        by_order("cummin", |_, x, dim| x.cummin(dim), dim).launches(140, 6),
+        with("logcumsumexp", |c, x| x.logcumsumexp(c.dim("dim")?), real, dim).class(Stages).launches(40, 140),
+    ]
+}
+
 pub(super) fn ops() -> Vec<Op> {
+    kernels().into_iter().chain(composites()).collect()
+}
+
+fn kernels() -> Vec<Op> {
     let distinct = Domain::Distinct;
     vec![
         reduce("sum", |_, x, axes| x.sum(axes), Domain::Real, any_shape)
@@ -129,7 +248,7 @@ pub(super) fn ops() -> Vec<Op> {
             .kernels(&["argmax_axis"])
             .bench([reduced("of rows", |_, x| x[0].argmax(-1))]),
         arg("argmin", |x, axes| x.argmin(axes)).kernels(&["argmin_axis"]),
-        with("cumsum", |c, x| x.cumsum(c.dim("dim")?), Domain::Real, |g| json!({"dim": g.dim()}))
+        with("cumsum", |c, x| x.cumsum_with(c.dim("dim")?, scan(c)?), Domain::Real, scanned)
             .class(Reduction)
             .collects()
             .companion(absolute)

@@ -157,7 +157,7 @@ impl Tensor {
         let composite = move |a: &Tensor, positive: &Tensor, negative: &Tensor| {
             let a = a.cast(a.dtype().acc())?;
             let (positive, negative) = (positive.cast(a.dtype())?, negative.cast(a.dtype())?);
-            let distance = |u: &Tensor, v: &Tensor| norm(&u.sub(v)?.add_scalar(eps)?, p);
+            let distance = |u: &Tensor, v: &Tensor| u.sub(v)?.add_scalar(eps)?.norm(p, 1);
             let mut far = distance(&a, &negative)?;
             if options.negative == TripletNegative::Nearest {
                 let other = distance(&positive, &negative)?;
@@ -257,25 +257,4 @@ fn check_rows(op: &'static str, x: &Tensor) -> Result<()> {
         return Err(Error::shape(op, format!("{} was given, expected [N, D]", x.shape())));
     }
     Ok(())
-}
-
-/// The p-norm of the rows. Its gradient at 0 is 0.
-fn norm(x: &Tensor, p: f64) -> Result<Tensor> {
-    if p == 2.0 {
-        return x.l2_norm(1);
-    }
-    if p == f64::INFINITY {
-        return x.abs()?.amax(1);
-    }
-    if x.numel() == 0 {
-        return x.sum(1);
-    }
-    // Components relative to the largest have powers in range.
-    let largest = x.detach().abs()?.amax_keepdim(1)?;
-    let is_scaled = largest.gt_scalar(0.0)?.logical_and(&largest.not_finite()?.logical_not()?)?;
-    let scale = is_scaled.where_scalar(&largest, 1.0)?;
-    let sum = x.div(&scale)?.abs()?.pow_scalar(p)?.sum(1)?;
-    let positive = sum.ne_scalar(0.0)?;
-    let root = positive.where_scalar(&sum, 1.0)?.pow_scalar(1.0 / p)?;
-    positive.where_scalar(&root, 0.0)?.mul(&scale.squeeze(1)?)
 }

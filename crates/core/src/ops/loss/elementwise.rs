@@ -1,8 +1,9 @@
 //! Losses that are a row of the pointwise table, then reduced.
 
 use super::{Reduction, check_constant, check_operands};
+use crate::tensor::{check_float, check_same};
 use crate::fused::{Fused, has_kernel, record_fused, run_fused};
-use crate::ops::{pointwise_one, row_like, run_expanded};
+use crate::ops::{common_shape, pointwise_one, row_like, run_expanded};
 use crate::pointwise::Pointwise;
 use crate::tape::{Backward, Gradients, Saved, record};
 use crate::tensor::Attributes;
@@ -102,8 +103,8 @@ enum Slope {
 const SWAPPED: &[usize] = &[1, 0];
 
 impl Slopes {
-    /// Only operand 0 has a gradient.
-    const fn first(rows: &'static [Slope]) -> Slopes {
+    /// The first operands have gradients, each by a row of its own.
+    const fn each(rows: &'static [Slope]) -> Slopes {
         Slopes { rows, both: None }
     }
 
@@ -243,17 +244,20 @@ fn of_difference(loss: Loss, a: &Tensor, t: &Tensor, attributes: &[f64], finish:
     if let Some(([a, t], _)) = autocast::wide([a, t], None)? {
         return of_difference(loss, &a, &t, attributes, finish);
     }
-    check_operands(loss.op, &[a, t])?;
-    elementwise(loss, &[a, t], attributes, finish)
+    check_float(loss.op, a)?;
+    check_same(loss.op, &[a, t])?;
+    let shape = common_shape(loss.op, &[a, t])?;
+    let expand = |x: &Tensor| if *x.shape() == shape { Ok(x.clone()) } else { x.broadcast_to(&shape) };
+    elementwise(loss, &[&expand(a)?, &expand(t)?], attributes, finish)
 }
 
 impl Tensor {
-    /// `(a - t)^2`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
+    /// `(a - t)^2`. Operands broadcast, and both have gradients. Float dtypes. Errors: `Shape`.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         mse("mse_loss", self, target, reduction.into())
     }
 
-    /// `|a - t|`. Both operands have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
+    /// `|a - t|`. Operands broadcast, and both have gradients. Float dtypes. Errors: `Shape`.
     pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         const SLOPES: &Slopes = &Slopes {
             rows: &[Slope::All(Pointwise::L1Backward), Slope::Of(Pointwise::L1Backward, SWAPPED)],
@@ -263,8 +267,8 @@ impl Tensor {
         of_difference(loss, self, target, &[], reduction.into())
     }
 
-    /// `d^2 / (2 beta)` where `d = |a - t| < beta`, `d - beta / 2` elsewhere. Both operands have gradients. Float dtypes.
-    /// Errors: `Shape` if the shapes differ, `Attr` if beta is negative. Girshick 2015, arXiv 1504.08083.
+    /// `d^2 / (2 beta)` where `d = |a - t| < beta`, `d - beta / 2` elsewhere. Operands broadcast, and both have gradients. Float
+    /// dtypes. Errors: `Shape`; `Attr` if beta is negative. Girshick 2015, arXiv 1504.08083.
     pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
         if beta.is_nan() || beta < 0.0 {
             return Err(Error::attr("smooth_l1_loss", format!("beta is {beta}, expected at least 0")));
@@ -305,7 +309,7 @@ impl Tensor {
     }
 
     /// [`bce_loss`](Tensor::bce_loss) of `sigmoid(x)`, without the rounding of the sigmoid. `positive_weight`, which broadcasts, is
-    /// the weight of the term of `t`. Only x has a gradient. Float dtypes. Errors: `Shape` if the shapes differ.
+    /// the weight of the term of `t`. x and t have gradients. Float dtypes. Errors: `Shape` if the shapes differ.
     pub fn bce_with_logits(
         &self,
         target: &Tensor,
@@ -313,14 +317,16 @@ impl Tensor {
         positive_weight: Option<&Tensor>,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        const SLOPES: &Slopes = &Slopes::first(&[Slope::All(Pointwise::BceWithLogitsBackward)]);
+        const SLOPES: &Slopes = &Slopes::each(&[
+            Slope::All(Pointwise::BceWithLogitsBackward),
+            Slope::Of(Pointwise::BceWithLogitsBackwardT, &[0, 2]),
+        ]);
         let op = "bce_with_logits";
         if let Some(([x, target], weight)) = autocast::wide([self, target], weight)? {
             let positive = positive_weight.map(|w| w.cast(DType::F32)).transpose()?;
             return x.bce_with_logits(&target, weight.as_ref(), positive.as_ref(), reduction);
         }
         check_operands(op, &[self, target])?;
-        check_constant(op, "the target", target)?;
         check_weight(op, self, weight)?;
         let positive = match positive_weight {
             Some(w) => {
@@ -334,17 +340,19 @@ impl Tensor {
         elementwise(loss, &[self, target, &positive], &[], Finish { weight, ..reduction.into() })
     }
 
-    /// The Kullback-Leibler divergence `t (ln t - x)` for log probabilities x; 0 where t is 0. Only x has a gradient. For the
-    /// mathematical mean over a batch use `BatchMean`. Float dtypes. Errors: `Shape` if the shapes differ.
+    /// The Kullback-Leibler divergence `t (ln t - x)` for log probabilities x; 0 where t is 0, as is the gradient of t
+    /// there. x and t have gradients. For the mathematical mean over a batch use `BatchMean`. Float dtypes. Errors: `Shape` if the
+    /// shapes differ.
     pub fn kl_div(&self, target: &Tensor, kind: KlTarget, reduction: Reduction) -> Result<Tensor> {
-        const PLAIN: &Slopes = &Slopes::first(&[Slope::Of(Pointwise::KlDivBackward, &[1])]);
-        const LOG: &Slopes = &Slopes::first(&[Slope::Of(Pointwise::KlDivLogBackward, &[1])]);
+        const PLAIN: &Slopes =
+            &Slopes::each(&[Slope::Of(Pointwise::KlDivBackward, &[1]), Slope::All(Pointwise::KlDivBackwardT)]);
+        const LOG: &Slopes =
+            &Slopes::each(&[Slope::Of(Pointwise::KlDivLogBackward, &[1]), Slope::All(Pointwise::KlDivLogBackwardT)]);
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.kl_div(&target, kind, reduction);
         }
         let op = "kl_div";
         check_operands(op, &[self, target])?;
-        check_constant(op, "the target", target)?;
         let (row, slopes) = match kind {
             KlTarget::Probabilities => (Pointwise::KlDiv, PLAIN),
             KlTarget::Logarithms => (Pointwise::KlDivLog, LOG),
@@ -355,8 +363,8 @@ impl Tensor {
     /// Cross entropy of a sigmoid, weighted by `(1 - p_t)^gamma`. Only x has a gradient. Float dtypes. Errors: `Shape` if
     /// the shapes differ, `Attr` if gamma is negative. Lin et al. 2017, arXiv 1708.02002.
     pub fn focal_loss(&self, target: &Tensor, options: Focal) -> Result<Tensor> {
-        const LOGITS: &Slopes = &Slopes::first(&[Slope::All(Pointwise::FocalBackward)]);
-        const PROBABILITIES: &Slopes = &Slopes::first(&[Slope::All(Pointwise::FocalProbabilityBackward)]);
+        const LOGITS: &Slopes = &Slopes::each(&[Slope::All(Pointwise::FocalBackward)]);
+        const PROBABILITIES: &Slopes = &Slopes::each(&[Slope::All(Pointwise::FocalProbabilityBackward)]);
         let op = "focal_loss";
         if let Some(([x, target], _)) = autocast::wide([self, target], None)? {
             return x.focal_loss(&target, options);

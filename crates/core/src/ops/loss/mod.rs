@@ -1,12 +1,17 @@
-//! Losses. Targets are constants unless their gradient is documented. Inputs and targets have the same shape; nothing broadcasts.
+//! Losses. Targets are constants unless their gradient is documented. Inputs and targets have the same shape, unless the loss says that
+//! they broadcast.
 
 pub mod cross_entropy;
 pub mod distance;
 pub mod elementwise;
+pub mod likelihood;
+pub mod margin;
 
 pub use cross_entropy::CrossEntropy;
 pub use distance::{Triplet, TripletNegative};
 pub use elementwise::{Focal, FocalInput, KlTarget};
+pub use likelihood::{GaussianNll, PoissonNll, Rate, Terms};
+pub use margin::MultiMargin;
 
 use crate::tensor::{check_float, check_same, describe};
 use crate::{Error, Result, Tensor};
