@@ -40,9 +40,9 @@ pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, Flatten, IntoLayer, Linear, Sequential};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss,
-    L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss, MultilabelSoftMarginLoss, NllLoss, PoissonNllLoss,
-    SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss,
+    KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss, MultilabelSoftMarginLoss,
+    NllLoss, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use mesh::{MeshConv, SpiralConv};
 pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};
@@ -51,8 +51,8 @@ pub use norm::{
     InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,
 };
 pub use optim::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Group, Grouped, Lamb, Lars, Lbfgs, LineSearch, Lion, Muon, Nadam,
-    Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Group, Grouped, Lamb, Lars, Lbfgs, LineSearch,
+    Lion, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
 };
 pub use pad::*;
 pub use pool::*;

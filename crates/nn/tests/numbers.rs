@@ -6,8 +6,8 @@ use common::{cpu, parameter, set_grad, values};
 use isograd_core::{DType, Kind, Result, Tensor};
 use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step};
 use isograd_nn::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, Fan, Gain, GradScaler, Init, Lamb, Lars, Lion, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Sgd, clip_grad_norm,
-    clip_grad_value,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, Fan, Gain, GradScaler, Init, Lamb, Lars, Lion, Muon,
+    Nadam, Optimizer, Radam, RmsProp, Rprop, Sgd, clip_grad_norm, clip_grad_value,
 };
 
 const INF: f64 = f64::INFINITY;

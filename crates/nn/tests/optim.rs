@@ -5,8 +5,8 @@ mod common;
 use common::{assert_close, cpu, f64s, parameter, set_grad, step_with, values};
 use isograd_core::{DType, Kind, Shape, Tensor, autocast};
 use isograd_nn::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Forward, Init, Lamb, Lars, Lbfgs, LineSearch, Linear, Lion,
-    Module, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Forward, Init, Lamb, Lars, Lbfgs, LineSearch,
+    Linear, Lion, Module, Muon, Nadam, Optimizer, Radam, RmsProp, Rprop, Scaling, Sgd,
 };
 
 const START: [f64; 2] = [1.0, -2.0];
@@ -732,7 +732,8 @@ fn states_are_named_by_the_model() {
     let model = vec![Linear::without_bias(1, 1, &Init::new(&cpu())).unwrap()];
     let adam = Adam::new(&model);
     let names: Vec<String> = adam.state_dict().unwrap().into_keys().collect();
-    let options = ["amsgrad", "beta1", "beta2", "eps", "initial_lr", "maximize", "params", "weight_decay"];
+    let options =
+        ["amsgrad", "beta1", "beta2", "bias_correction", "eps", "initial_lr", "maximize", "params", "weight_decay"];
     let mut expected =
         ["0.weight.exp_avg", "0.weight.exp_avg_sq", "0.weight.step", "initial_lr", "lr"].map(String::from).to_vec();
     expected.splice(3..3, options.map(|name| format!("group.0.{name}")));

@@ -56,7 +56,7 @@ def errors(out, op, table, own):
     out.error(f"{op}/too_large", "Index", right | {table: i64([[1, -1], [0, 3], [1, 0]])})
     out.error(f"{op}/negative", "Index", right | {table: i64([[1, -1], [0, 2], [-2, 0]])})
     out.error(f"{op}/negative_i32", "Index", right | {table: i32([[1, -1], [0, 2], [-2, 0]])})
-    out.error(f"{op}/table_rows", "Shape", right | {table: i64([[1, -1], [0, 2]])})
+    out.error(f"{op}/table_rows", "Shape", right | {table: i64([[1, -1], [0, 1]])})
     out.error(f"{op}/table_rank", "Shape", right | {table: i64([1, -1, 0])})
     out.error(f"{op}/weight", "Shape", right | {"w": normal(4, (own + 3) * 2)})
     out.error(f"{op}/weight_rank", "Shape", right | {"w": normal(4)})

@@ -1,5 +1,7 @@
 """Optimizers: parameters p0, p1, .., the gradient of parameter i at step s is g<i>_<s>. Clipping."""
 
+import contextlib
+
 import torch
 
 from common import F64, INF, NAN, OPS, f64, normal
@@ -21,11 +23,23 @@ def optimize(optimizer, tensors, **options):
     return tuple(param.detach() for param in params)
 
 
+@contextlib.contextmanager
+def numbers_in_f64():
+    """The numbers that PyTorch's optimizers keep beside parameters have the default dtype."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def own(i, attributes, options):
     """The options of a group: `group0_lr`, `group0_beta2`."""
     found = {name.split("_", 1)[1]: value for name, value in attributes.items() if name.startswith(f"group{i}_")}
     if "weight_decay" in options and "wd" in found:
         found["weight_decay"] = found.pop("wd")
+    if "lambda" in found:
+        found["lambd"] = found.pop("lambda")
     if "beta1" in found or "beta2" in found:
         found["betas"] = tuple(found.pop(f"beta{k + 1}", beta) for k, beta in enumerate(options["betas"]))
     return found
@@ -84,7 +98,8 @@ def adamax(*, lr=2e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, maximize=False,
 
 def nadam(*, lr=2e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, momentum_decay=4e-3, maximize=False, **tensors):
     options = {"eps": eps, "weight_decay": wd, "momentum_decay": momentum_decay, "maximize": maximize}
-    return optimize(torch.optim.NAdam, tensors, lr=lr, betas=(beta1, beta2), **options)
+    with numbers_in_f64():
+        return optimize(torch.optim.NAdam, tensors, lr=lr, betas=(beta1, beta2), **options)
 
 
 def radam(*, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, wd=0.0, maximize=False, **tensors):
@@ -114,8 +129,10 @@ def rprop(*, lr=1e-2, eta_minus=0.5, eta_plus=1.2, step_min=1e-6, step_max=50.0,
     return optimize(WithEtas, tensors, lr=lr, maximize=maximize, **options)
 
 
-def asgd(*, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, wd=0.0, maximize=False, **tensors):
-    return optimize(torch.optim.ASGD, tensors, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=wd, maximize=maximize)
+def asgd(*, lr=1e-2, alpha=0.75, t0=1e6, wd=0.0, maximize=False, **tensors):
+    options = {"lambd": tensors.pop("lambda", 1e-4), "alpha": alpha, "t0": t0, "weight_decay": wd, "maximize": maximize}
+    with numbers_in_f64():
+        return optimize(torch.optim.ASGD, tensors, lr=lr, **options)
 
 
 def adafactor(*, lr=1e-2, beta2_decay=-0.8, eps1=None, eps2=1e-3, clip_threshold=1.0, wd=0.0, maximize=False, **tensors):
@@ -320,7 +337,7 @@ def more(out):
             {"plain": lr, "sizes": lr | {"eta_minus": 0.3, "eta_plus": 1.5, "step_min": 0.08, "step_max": 0.13}},
             {"eta_plus": 2.0},
         ),
-        "asgd": ({"plain": lr, "decay": lr | {"lambd": 0.1, "alpha": 0.5, "wd": 0.1}}, {"lambd": 0.2, "alpha": 1.0}),
+        "asgd": ({"plain": lr, "decay": lr | {"lambda": 0.1, "alpha": 0.5, "wd": 0.1}}, {"lambda": 0.2, "alpha": 1.0}),
         "adafactor": (
             {"plain": lr, "decay": {"lr": 0.5, "beta2_decay": -0.5, "eps1": 0.1, "eps2": 0.5, "clip_threshold": 1.5, "wd": 0.1}},
             {"lr": 0.02, "wd": 0.1},

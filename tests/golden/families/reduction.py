@@ -211,7 +211,6 @@ def statistics(out):
     for p in "1", "3", "0.5", "inf":
         out.case(f"norm/zeros_{p}", zeros, p=p, dims=[1])
     out.case("norm/zeros_-1", zeros, p=-1, dims=[1], grads=[])
-    out.case("norm/large", {"x": f64([1e200, -2e200])}, p=3, grads=[])
     out.error("norm/nan", "Attr", x, p="nan")
 
 

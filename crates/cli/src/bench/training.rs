@@ -2,7 +2,10 @@
 
 use super::rows::{Clock, Op};
 use isograd::models::{Gpt2, Gpt2Options, ResNet, ResNetOptions, Stem};
-use isograd::nn::{GcnConv, GcnOptions, Graph, Module, Adam, AdamW, Conv2d, Flatten, Forward, Init, Linear, MaxPool2d, Optimizer, Relu, Sequential, Sgd};
+use isograd::nn::{
+    Adam, AdamW, Conv2d, Flatten, Forward, GcnConv, GcnOptions, Graph, Init, Linear, MaxPool2d, Module, Optimizer,
+    Relu, Sequential, Sgd,
+};
 use isograd::ops::{Activation, Conv, Padding};
 use isograd::parity::bench::{Action, Bench, Call, Cost, Work};
 use isograd::{DType, Precision, Result, Tensor, autocast};

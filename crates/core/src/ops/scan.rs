@@ -96,10 +96,12 @@ impl Tensor {
         if self.rank() == 0 {
             return Ok(self.clone());
         }
-        named(op, &[self], || in_acc(self, |x| {
-            let [y] = doubled([x.clone()], d as isize, |[before], [now]| Ok([before.logaddexp(now)?]))?;
-            Ok(y)
-        }))
+        named(op, &[self], || {
+            in_acc(self, |x| {
+                let [y] = doubled([x.clone()], d as isize, |[before], [now]| Ok([before.logaddexp(now)?]))?;
+                Ok(y)
+            })
+        })
     }
 
     /// The running product along dimension `d`, outside of the tape.

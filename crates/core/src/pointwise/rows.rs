@@ -309,7 +309,9 @@ fn lamb_update<V: Real>(m: V, v: V, p: V, correction1: V, correction2: V, decay:
 /// `coth(y) - 1 / y` for y above 0; a series below 1/4, where the difference cancels.
 fn langevin<V: Real>(y: V) -> V {
     let (c, y2) = (V::c, y * y);
-    let series = y * (c(1.0 / 3.0) - y2 * (c(1.0 / 45.0) - y2 * (c(2.0 / 945.0) - y2 * (c(1.0 / 4725.0) - y2 * c(2.0 / 93555.0)))));
+    let series = y
+        * (c(1.0 / 3.0)
+            - y2 * (c(1.0 / 45.0) - y2 * (c(2.0 / 945.0) - y2 * (c(1.0 / 4725.0) - y2 * c(2.0 / 93555.0)))));
     V::select(y.lt(c(0.25)), series, c(1.0) / y.tanh() - c(1.0) / y)
 }
 
@@ -1083,7 +1085,9 @@ rows! {
         let s1 = (s0 * factor).max(least).min(most);
         let g1 = V::select(turn.lt(zero), zero, g);
         let apply = found_inf.eq(zero);
-        [V::select(apply, p - g1.sign() * s1, p), V::select(apply, g1, q), V::select(apply, s1, s)]
+        // The sign of NaN is 0.
+        let direction = V::select(g1.ne(g1), g1, g1.sign());
+        [V::select(apply, p - direction * s1, p), V::select(apply, g1, q), V::select(apply, s1, s)]
     }
     Real AsgdPrepare "asgd_prepare" (t, _step_size, _share, _scale, inv_scale, norm, found_inf, lr)
         [sign, max_norm, lambda, alpha, start] -> 4 inout {

@@ -36,11 +36,8 @@ impl Rule for AsgdRule {
 
     fn fields(&mut self) -> Vec<Named<'_>> {
         let AsgdRule { lambda, alpha, start } = self;
-        let all: [Named<'_>; 3] = [
-            ("lambda", lambda, Range::AtLeast0),
-            ("alpha", alpha, Range::AtLeast0),
-            ("t0", start, Range::AtLeast0),
-        ];
+        let all: [Named<'_>; 3] =
+            [("lambda", lambda, Range::AtLeast0), ("alpha", alpha, Range::AtLeast0), ("t0", start, Range::AtLeast0)];
         all.into()
     }
 

@@ -409,7 +409,8 @@ impl Lbfgs {
         if saved.contains_key("old_dirs") {
             let [dirs, steps] = [find("old_dirs")?, find("old_stps")?];
             if dirs.shape() != steps.shape() || dirs.rank() != 2 || dirs.dims()[1] != length {
-                let message = format!("old_dirs {} and old_stps {}, expected [*, {length}]", dirs.shape(), steps.shape());
+                let message =
+                    format!("old_dirs {} and old_stps {}, expected [*, {length}]", dirs.shape(), steps.shape());
                 return Err(Error::value(OP, message));
             }
             let row = |t: &Tensor, k: usize| t.detach().to_device(device)?.cast(dtype)?.select(0, k as isize)?.copy();

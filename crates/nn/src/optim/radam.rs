@@ -55,8 +55,7 @@ impl Rule for RadamRule {
     }
 
     fn update(&self, step: &Step<'_>) -> Result<()> {
-        let attributes =
-            [step.limit, step.weight_decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
+        let attributes = [step.limit, step.weight_decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps];
         step.each(Pointwise::RadamStep, &attributes, &step.prepared())
     }
 }

@@ -264,7 +264,8 @@ fn composites() -> Vec<Op> {
                 let is_log = g.coin();
                 let x = g.x(if is_log { Domain::Real } else { Domain::Unit });
                 let target = g.x(Domain::Away(&[-1.0, 0.0, 1.0])).abs().expect("floats");
-                let attributes = json!({"log_input": is_log, "full": g.coin(), "eps": 1e-8, "reduction": g.pick(&REDUCTIONS)});
+                let attributes =
+                    json!({"log_input": is_log, "full": g.coin(), "eps": 1e-8, "reduction": g.pick(&REDUCTIONS)});
                 Case::new(attributes, vec![("x", x), ("target", target)])
             },
         )
@@ -272,7 +273,8 @@ fn composites() -> Vec<Op> {
         composite(
             "gaussian_nll_loss",
             |c| {
-                let options = GaussianNll { terms: terms(c)?, eps: c.float_or("eps", 1e-6)?, reduction: c.reduction()? };
+                let options =
+                    GaussianNll { terms: terms(c)?, eps: c.float_or("eps", 1e-6)?, reduction: c.reduction()? };
                 c.input("x")?.gaussian_nll_loss(c.input("target")?, c.input("var")?, options)
             },
             |g| {

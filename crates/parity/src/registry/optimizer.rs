@@ -10,8 +10,8 @@ use isograd_core::pointwise::Pointwise;
 use isograd_core::{DType, Result, Tensor, no_grad};
 use isograd_nn::optim::Scaling;
 use isograd_nn::{
-    self as nn, Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, GradScaler, Group, Lamb, Lars, Lion, Muon, Nadam,
-    Radam, RmsProp, Rprop, Sgd,
+    self as nn, Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, GradScaler, Group, Lamb, Lars, Lion,
+    Muon, Nadam, Radam, RmsProp, Rprop, Sgd,
 };
 use serde_json::{Value, json};
 

@@ -112,11 +112,15 @@ fn by_order(
     run: fn(&Invocation<'_>, &Tensor, isize) -> Result<(Tensor, Tensor)>,
     attributes: fn(&mut Gen) -> Value,
 ) -> Op {
-    Op::new(name, move |c| two(run(c, c.input("x")?, c.dim("dim")?)), move |g| {
-        g.not_empty();
-        let attributes = attributes(g);
-        at(attributes, ordered(g))
-    })
+    Op::new(
+        name,
+        move |c| two(run(c, c.input("x")?, c.dim("dim")?)),
+        move |g| {
+            g.not_empty();
+            let attributes = attributes(g);
+            at(attributes, ordered(g))
+        },
+    )
 }
 
 fn dim(g: &mut Gen) -> Value {
@@ -161,7 +165,7 @@ fn composites() -> Vec<Op> {
             },
         )
         .class(Stages)
-        .launches(20, 20),
+        .launches(22, 20),
         reduce("l1_norm", |_, x, axes| x.l1_norm(axes), Domain::Away(&[0.0]), any_shape).class(Reduction).launches(2, 2),
         reduce("log_sum", |_, x, axes| x.log_sum(axes), positive, Gen::not_empty)
             .class(Stages)
@@ -194,7 +198,7 @@ fn composites() -> Vec<Op> {
         with("cumprod", |c, x| x.cumprod_with(c.dim("dim")?, scan(c)?), positive, scanned)
             .class(Factors)
             .collects()
-            .launches(1, 100),
+            .launches(2, 100),
         by_order("cummax", |_, x, dim| x.cummax(dim), dim).launches(140, 6),
         by_order("cummin", |_, x, dim| x.cummin(dim), dim).launches(140, 6),
         with("logcumsumexp", |c, x| x.logcumsumexp(c.dim("dim")?), real, dim).class(Stages).launches(40, 140),

@@ -99,13 +99,7 @@ impl Tensor {
 
     /// `max(0, -y (x - other) + margin)`: where `y` is 1, x should rank higher by the margin, where it is -1, `other`. Operands
     /// broadcast, and all have gradients. Float dtypes. Errors: `Shape`, `Dtype`; `Attr` for a margin that is NaN.
-    pub fn margin_ranking_loss(
-        &self,
-        other: &Tensor,
-        y: &Tensor,
-        margin: f64,
-        reduction: Reduction,
-    ) -> Result<Tensor> {
+    pub fn margin_ranking_loss(&self, other: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
         let op = "margin_ranking_loss";
         if let Some(([a, b, y], _)) = autocast::wide([self, other, y], None)? {
             return a.margin_ranking_loss(&b, &y, margin, reduction);
@@ -174,7 +168,9 @@ impl Tensor {
             let is_other = Tensor::arange(classes, x.device())?.ne(&at.cast(DType::I64)?)?;
             let loss = is_other.where_scalar(&violation, 0.0)?.mean(-1)?;
             match weight {
-                Some(w) => loss.mul(&w.cast(x.dtype())?.index_select(0, &at.reshape(at.numel())?)?.reshape(loss.shape())?),
+                Some(w) => {
+                    loss.mul(&w.cast(x.dtype())?.index_select(0, &at.reshape(at.numel())?)?.reshape(loss.shape())?)
+                }
                 None => Ok(loss),
             }
         })
