@@ -1107,7 +1107,9 @@ rows! {
     Real LionStep "lion_step" (p, m, g, lr, scale, found_inf) [limit, decay, beta1, rate1, beta2, rate2] -> 2 inout {
         // rate = 1 - beta.
         let g = clipped(g * scale, limit);
-        let u = (beta1 * m + rate1 * g).sign();
+        // The sign of NaN is 0.
+        let mean = beta1 * m + rate1 * g;
+        let u = V::select(mean.ne(mean), mean, mean.sign());
         let m1 = beta2 * m + rate2 * g;
         let apply = found_inf.eq(V::c(0.0));
         [V::select(apply, p * (V::c(1.0) - lr * decay) - lr * u, p), V::select(apply, m1, m)]

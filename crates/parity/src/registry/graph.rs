@@ -131,7 +131,7 @@ pub(super) fn ops() -> Vec<Op> {
             .fused()
             .also(&["csr", "scatter_max", "scatter_add", "index_add", "gather", "scatter", "index_select"])
             // The graph is checked and sorted once; then it is one launch each way.
-            .launches(24, 1)
+            .launches(24, 2)
             .bench(softmaxes()),
         Op::new("diffusion_conv", |c| one(diffusion_conv(c)), points)
             .class(Class::Stages)

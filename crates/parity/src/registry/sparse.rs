@@ -150,7 +150,7 @@ pub(super) fn ops() -> Vec<Op> {
                 "scatter_max",
             ])
             .fused()
-            .launches(50, 25)
+            .launches(50, 29)
             .bench(passes()),
     ]
 }
