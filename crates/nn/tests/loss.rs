@@ -133,7 +133,9 @@ fn defaults_are_pytorchs() {
     is(loss.forward(&row([0.0, 0.0]), &row([3.0, 4.0]), &row([0.0, 2.0])), 5.0 - 2.0 + 1.0);
     assert_eq!((loss.options.p, loss.options.eps), (2.0, 1e-6));
     assert_eq!(loss.options.negative, TripletNegative::FromAnchor);
-    assert_eq!(MseLoss::default().forward(&x, &p.reshape((2, 1)).unwrap()).unwrap_err().kind(), Kind::Shape);
+    // Shapes broadcast, or are refused.
+    is(MseLoss::default().forward(&x, &p.reshape((2, 1)).unwrap()), (0.25 + 6.25 + 0.5625 + 5.0625) / 4.0);
+    assert_eq!(MseLoss::default().forward(&x, &f64s(&[1.0; 3])).unwrap_err().kind(), Kind::Shape);
 }
 
 #[test]

@@ -25,8 +25,10 @@ pub enum Make {
     /// A layer of samples.
     OfSamples(fn(&Config, &Split, &Init) -> Result<Box<dyn Layer>>),
     /// A network over the nodes of a graph.
-    OfGraph(fn(&Config, &Split, &Nodes, &Init) -> Result<Box<dyn Predict>>),
+    OfGraph(MakeOfGraph),
 }
+
+type MakeOfGraph = fn(&Config, &Split, &Nodes, &Init) -> Result<Box<dyn Predict>>;
 
 /// A model of the command.
 pub trait Predict: Module {

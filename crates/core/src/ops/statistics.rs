@@ -106,7 +106,8 @@ impl Tensor {
         }
         check_float("log_sum", self)?;
         let axes = axes.into();
-        named("log_sum", &[self], || in_acc(self, |x| x.sum(axes)?.log()))
+        // The sum of -0 alone may be -0, whose reciprocal has the other sign.
+        named("log_sum", &[self], || in_acc(self, |x| x.sum(axes)?.add_scalar(0.0)?.log()))
     }
 
     /// The sum of squares over `axes`. Float dtypes. Errors: `Attr`, `Dtype`.

@@ -13,11 +13,11 @@ pub(super) fn ops() -> Vec<Op> {
     vec![
         mesh("mesh_conv", "neighbors", 1, Tensor::mesh_conv)
             .kernels(&["mesh_conv_forward"])
-            .launches(7, 24)
+            .launches(7, 27)
             .bench(measured::<1>(4)),
         mesh("spiral_conv", "spirals", 0, Tensor::spiral_conv)
             .kernels(&["spiral_conv_forward"])
-            .launches(6, 24)
+            .launches(6, 27)
             .bench(measured::<0>(9)),
     ]
 }

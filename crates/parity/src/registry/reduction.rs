@@ -169,7 +169,7 @@ fn composites() -> Vec<Op> {
         reduce("l1_norm", |_, x, axes| x.l1_norm(axes), Domain::Away(&[0.0]), any_shape).class(Reduction).launches(2, 2),
         reduce("log_sum", |_, x, axes| x.log_sum(axes), positive, Gen::not_empty)
             .class(Stages)
-            .launches(2, 2),
+            .launches(3, 2),
         reduce("sum_square", |_, x, axes| x.sum_square(axes), real, any_shape).class(Reduction).launches(2, 2),
         reduce("nansum", |_, x, axes| x.nansum(axes), real, any_shape).class(Reduction).companion(absolute).launches(3, 2),
         reduce("nanmean", |_, x, axes| x.nanmean(axes), real, Gen::not_empty)
