@@ -2,9 +2,12 @@
 
 use isograd::ops::loss::{CrossEntropy, Reduction, Triplet, TripletNegative};
 use isograd::ops::reduce::{LONGEST_PRODUCT, ProdBackward};
-use isograd::ops::{Activation, Approximate, EmbeddingOptions, GemmBias, Index, Order, Put};
+use isograd::ops::{
+    Activation, Approximate, EmbeddingOptions, GemmBias, GridMode, GridPadding, GridSample, Index, Order, Put,
+    Replacement,
+};
 use isograd::tape::{BackwardOptions, grad, grad_with};
-use isograd::{DType, Device, Kind, Result, Tensor, autocast, no_grad};
+use isograd::{DType, Device, Kind, Result, Rng, Tensor, autocast, no_grad};
 use isograd_tests::harness::{self, Outcome, equal, refused};
 use std::any::TypeId;
 
@@ -23,6 +26,11 @@ fn main() {
             check("nonzero", "ranks", nonzero),
             check("scatter_add", "special_values", special_sums),
             check("sort", "long_rows_of_few_values", few_values),
+            check("grid_sample", "points_that_are_not_finite", nowhere),
+            check("multinomial", "frequencies", frequencies),
+            check("randperm", "each_number_once", permutation),
+            check("randint", "range", whole_numbers),
+            check("bernoulli_each", "certain_and_impossible", certain),
             check("pow", "special_values", special_powers),
             check("prod", "gradient", gradient_of_products),
             check("linear", "gradients_of_activations_before_it", before_products),
@@ -518,4 +526,67 @@ fn seen_before_products(device: &Device) -> Result<Outcome> {
         other => Err(format!("changed in place: {other:?}")),
     };
     Ok(asked.and(hooked).and(several).and(again).and(second).and(changed))
+}
+
+/// Points that are not finite are outside of the image.
+fn nowhere(device: &Device) -> Result<Outcome> {
+    let image = Tensor::ones((1, 1, 2, 2), DType::F32, device)?.leaf()?;
+    let grid = [f32::NAN, 0.0, f32::INFINITY, 0.0, 0.0, f32::NEG_INFINITY, 0.0, 0.0];
+    let grid = Tensor::from_slice(&grid, (1, 1, 4, 2), device)?;
+    let mut outcome: Outcome = Ok(());
+    for (padding, expected) in [(GridPadding::Zeros, [0.0, 0.0, 0.0, 1.0]), (GridPadding::Border, [1.0; 4])] {
+        for mode in [GridMode::Linear, GridMode::Nearest, GridMode::Cubic] {
+            let y = image.grid_sample(&grid, GridSample { mode, padding, align_corners: false })?;
+            let found = y.to_vec::<f32>()?;
+            outcome = outcome.and(equal(&format!("{padding:?}, {mode:?}"), &found, &expected.to_vec()));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Draws with replacement are as frequent as their weights say, those without are all different; a weight of 0 is never drawn.
+fn frequencies(device: &Device) -> Result<Outcome> {
+    let (rng, draws) = (Rng::new(5), 4000);
+    let weights = Tensor::from_slice(&[1.0f32, 0.0, 3.0, 4.0], (1, 4), device)?;
+    let drawn = weights.multinomial(draws, Replacement::Yes, &rng)?.to_vec::<i64>()?;
+    let share = |k: i64| drawn.iter().filter(|&&v| v == k).count() as f64 / draws as f64;
+    let is_near = (share(0) - 0.125).abs() < 0.03 && (share(2) - 0.375).abs() < 0.03 && share(1) == 0.0;
+    let mut first = 0;
+    let mut are_different = true;
+    for _ in 0..400 {
+        let row = weights.multinomial(3, Replacement::No, &rng)?.to_vec::<i64>()?;
+        first += usize::from(row[0] == 3);
+        let mut sorted = row.clone();
+        sorted.sort_unstable();
+        are_different &= sorted == [0, 2, 3];
+    }
+    let is_first = (first as f64 / 400.0 - 0.5).abs() < 0.1;
+    let refused = refused("multinomial", weights.multinomial(4, Replacement::No, &rng), Kind::Value, "fewer than 4");
+    Ok(equal("shares, distinct, first", &[is_near, are_different, is_first].to_vec(), &vec![true; 3]).and(refused))
+}
+
+fn permutation(device: &Device) -> Result<Outcome> {
+    let drawn = Tensor::randperm(1000, device, &Rng::new(3))?.to_vec::<i64>()?;
+    let mut sorted = drawn.clone();
+    sorted.sort_unstable();
+    let fixed = drawn.iter().enumerate().filter(|(i, v)| *i as i64 == **v).count();
+    Ok(equal("sorted", &sorted, &(0..1000).collect::<Vec<i64>>()).and(equal("is mixed", &(fixed < 10), &true)))
+}
+
+fn whole_numbers(device: &Device) -> Result<Outcome> {
+    let mut drawn = Tensor::randint(-2, 3, 500, device, &Rng::new(3))?.to_vec::<i64>()?;
+    drawn.sort_unstable();
+    drawn.dedup();
+    let wide = Tensor::randint(0, 1 << 46, 500, device, &Rng::new(3))?.to_vec::<i64>()?;
+    let is_spread = wide.iter().any(|&v| v > 1 << 45) && wide.iter().any(|&v| v < 1 << 45);
+    let refused = refused("randint", Tensor::randint(3, 3, 1, device, &Rng::new(3)), Kind::Attr, "3..3");
+    Ok(equal("numbers", &drawn, &vec![-2, -1, 0, 1, 2]).and(equal("spread", &is_spread, &true)).and(refused))
+}
+
+fn certain(device: &Device) -> Result<Outcome> {
+    let p = Tensor::from_slice(&[0.0f32, 1.0, 0.0, 1.0], 4, device)?;
+    let drawn = p.bernoulli_each(&Rng::new(1))?.to_vec::<u8>()?;
+    let refused =
+        refused("bernoulli_each", p.mul_scalar(2.0)?.bernoulli_each(&Rng::new(1)), Kind::Value, "outside of 0 to 1");
+    Ok(equal("draws", &drawn, &vec![0, 1, 0, 1]).and(refused))
 }

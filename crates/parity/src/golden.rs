@@ -17,7 +17,7 @@ macro_rules! families {
 
 families! {
     "activation" "arrange" "attention" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing"
-    "loss" "matmul" "mesh" "normalization" "optimizer" "pooling" "recurrent" "reduction" "resampling" "scalars" "sequence" "shapes" "sparse"
+    "loss" "matmul" "mesh" "normalization" "optimizer" "pooling" "recurrent" "reduction" "resampling" "scalars" "selection" "sequence" "shapes" "sparse"
     "table28" "unary" "utility"
 }
 

@@ -1,5 +1,6 @@
-"""Norms of rows."""
+"""Norms of rows, and divisions by norms."""
 
+import torch
 import torch.nn.functional as F
 
 from common import F32, INF, NAN, OPS, f64, i64, normal
@@ -22,11 +23,18 @@ def residual_layer_norm(x, residual, weight=None, bias=None, *, dims=1, eps=1e-5
     return layer_norm(x + residual, weight, bias, dims=dims, eps=eps), x + residual
 
 
+def weight_norm(v, g, *, dim=None):
+    return v * (g / v.norm()) if dim is None else torch._weight_norm(v, g, dim)
+
+
 OPS |= {
     "layer_norm": ("x weight bias", layer_norm),
     "rms_norm": ("x weight", rms_norm),
     "layer_norm_activation": ("x weight bias", layer_norm_activation),
     "residual_layer_norm": ("x residual weight bias", residual_layer_norm),
+    "normalize": ("x", lambda x, *, p=2.0, dim=1, eps=1e-12: F.normalize(x, float(p), dim, eps)),
+    "local_response_norm": ("x", lambda x, *, size, alpha=1e-4, beta=0.75, k=1.0: F.local_response_norm(x, size, alpha, beta, k)),
+    "weight_norm": ("v g", weight_norm),
 }
 
 
@@ -51,6 +59,7 @@ def cases(out):
         out.error(f"{op}/weight_shape", "Shape", equal | {"weight": normal(2)})
         out.error(f"{op}/integers", "Dtype", {"x": i64([[1, 2]])})
     fused_with_norms(out, equal, special)
+    by_norms(out)
 
 
 def fused_with_norms(out, equal, special):
@@ -72,3 +81,22 @@ def fused_with_norms(out, equal, special):
     out.error("residual_layer_norm/shape", "Shape", equal | {"residual": normal(1, 3)})
     out.error("residual_layer_norm/dtype", "Dtype", equal | {"residual": normal(2, 3).to(F32)})
     out.error("residual_layer_norm/no_dims", "Attr", equal | {"residual": normal(2, 3)}, dims=0)
+
+
+def by_norms(out):
+    x = {"x": normal(3, 4)}
+    for p in 1.0, 2.0, 3.0, INF:
+        for dim in 0, 1:
+            out.case(f"normalize/p{p}_{dim}", x, p=str(p) if p == INF else p, dim=dim)
+    out.case("normalize/small", {"x": f64([[1e-3, 0.0], [2.0, 1.0]])}, eps=0.5)
+    out.error("normalize/integers", "Dtype", {"x": i64([[1, 2]])})
+    for size in 1, 2, 3, 8:
+        out.case(f"local_response_norm/{size}", {"x": normal(2, 5, 3)}, size=size, alpha=0.5)
+    out.case("local_response_norm/image", {"x": normal(1, 4, 2, 3)}, size=3, alpha=2.0, beta=0.5, k=2.0)
+    out.case("local_response_norm/empty", {"x": normal(0, 4, 2)}, size=3)
+    out.error("local_response_norm/matrix", "Shape", {"x": normal(2, 3)}, size=3)
+    out.error("local_response_norm/size", "Attr", {"x": normal(2, 3, 1)}, size=0)
+    out.case("weight_norm/rows", {"v": normal(3, 2, 2), "g": normal(3, 1, 1)}, dim=0)
+    out.case("weight_norm/last", {"v": normal(3, 2), "g": normal(1, 2)}, dim=1)
+    out.case("weight_norm/whole", {"v": normal(3, 2), "g": normal()})
+    out.error("weight_norm/shape", "Shape", {"v": normal(3, 2), "g": normal(3)}, dim=0)

@@ -6,10 +6,25 @@ import torch.nn.functional as F
 from common import F64, INF, NAN, OPS, f64, i64, integers, label, normal, of_x
 
 
+def per_dimension(of, n):
+    return list(of) if isinstance(of, (list, tuple)) else [of] * n
+
+
+def padded(x, n, padding, padding_end, value):
+    """x with these paddings, for those that PyTorch's pools do not have."""
+    ends = [end for pair in reversed(list(zip(per_dimension(padding, n), per_dimension(padding_end, n)))) for end in pair]
+    return F.pad(x, ends, value=value)
+
+
 def max_pool(n):
     pool = getattr(F, f"max_pool{n}d")
 
-    def reference(x, *, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
+    def reference(x, *, kernel_size, stride=None, padding=0, padding_end=None, dilation=1, ceil_mode=False, return_indices=True):
+        if padding_end is not None:
+            places = padded(torch.arange(torch.Size(x.shape[-n:]).numel()).reshape(x.shape[-n:]).to(F64), n, padding, padding_end, -1)
+            y, index = pool(padded(x, n, padding, padding_end, -INF), kernel_size, stride, 0, dilation, ceil_mode, return_indices=True)
+            index = places.flatten()[index].long()
+            return (y, index) if return_indices else y
         y, index = pool(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
         return (y, index) if return_indices else y
 
@@ -19,7 +34,13 @@ def max_pool(n):
 def avg_pool(n):
     pool = getattr(F, f"avg_pool{n}d")
 
-    def reference(x, *, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def reference(
+        x, *, kernel_size, stride=None, padding=0, padding_end=None, dilation=1, ceil_mode=False, count_include_pad=True, divisor_override=None
+    ):
+        if padding_end is not None or dilation != 1:
+            assert not ceil_mode and divisor_override is None
+            end = padding if padding_end is None else padding_end
+            return windowed_average(x, n, kernel_size, stride, padding, end, dilation, count_include_pad)
         # One dimension has no divisor of its own.
         if n == 1:
             two = [[1, k[0] if isinstance(k, list) else k] for k in (kernel_size, kernel_size if stride is None else stride)]
@@ -27,6 +48,38 @@ def avg_pool(n):
             y = F.avg_pool2d(x.unsqueeze(-2), *two, ceil_mode, count_include_pad, divisor_override)
             return y.squeeze(-2)
         return pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    return reference
+
+
+def windowed_average(x, n, kernel_size, stride, padding, padding_end, dilation, count_include_pad):
+    """A depthwise convolution with ones, over the number of elements."""
+    kernel, stride = per_dimension(kernel_size, n), per_dimension(kernel_size if stride is None else stride, n)
+    conv = getattr(F, f"conv{n}d")
+    planes = x.reshape(-1, 1, *x.shape[-n:])
+    ones = torch.ones(1, 1, *kernel, dtype=x.dtype)
+    sums = conv(padded(planes, n, padding, padding_end, 0), ones, stride=stride, dilation=dilation)
+    inside = torch.ones_like(planes)
+    counts = conv(padded(inside, n, padding, padding_end, 1.0 if count_include_pad else 0.0), ones, stride=stride, dilation=dilation)
+    return (sums / counts).reshape(*x.shape[:-n], *sums.shape[-n:])
+
+
+def lp_pool(n):
+    pool = getattr(F, f"lp_pool{n}d")
+    return lambda x, *, norm_type, kernel_size, stride=None, ceil_mode=False: pool(x, norm_type, one(kernel_size, n), one(stride, n), ceil_mode)
+
+
+def one(of, n):
+    """PyTorch's one-dimensional norm takes a number."""
+    return of[0] if n == 1 and of is not None else of
+
+
+def max_unpool(n):
+    def reference(x, indices, *, output_size):
+        volume = torch.Size(output_size).numel()
+        flat = torch.zeros(*x.shape[:-n], volume, dtype=x.dtype)
+        y = flat.scatter(-1, indices.reshape(*x.shape[:-n], -1), x.reshape(*x.shape[:-n], -1))
+        return y.reshape(*x.shape[:-n], *output_size)
 
     return reference
 
@@ -53,6 +106,8 @@ OPS |= {
     **{f"adaptive_avg_pool{n}d": ("x", adaptive_avg_pool(n)) for n in (1, 2, 3)},
     "global_max_pool2d": ("x", lambda x, *, return_indices=True: adaptive_max_pool(2)(x, output_size=[1, 1])),
     "global_avg_pool2d": of_x(lambda x: F.adaptive_avg_pool2d(x, 1)),
+    **{f"lp_pool{n}d": ("x", lp_pool(n)) for n in (1, 2, 3)},
+    **{f"max_unpool{n}d": ("x", max_unpool(n)) for n in (1, 2, 3)},
 }
 
 
@@ -134,6 +189,8 @@ def cases(out):
         out.case(f"global_avg_pool2d/large_{size[0]}", {"x": normal(2, 3, 20, *size)})
     out.case("max_pool2d/wide_window", {"x": large}, kernel_size=[17, 16], stride=2, padding=[8, 3], return_indices=False)
     out.case("adaptive_max_pool3d/large_1", {"x": large}, output_size=1)
+    norms_and_places(out)
+    uneven_ends(out)
 
 
 def table_pools(out):
@@ -156,3 +213,37 @@ def table_pools(out):
         x = normal(1, l)
         assert OPS["max_pool1d"][1](x, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))[0].shape == (1, n)
         out.case(f"max_pool1d/extent_{l}_{k}_{s}_{p}_{d}", {"x": x}, kernel_size=k, stride=s, padding=p, dilation=d, ceil_mode=bool(ceil))
+
+
+def norms_and_places(out):
+    for n, shape in [(1, (2, 2, 7)), (2, (2, 4, 5)), (3, (2, 3, 4, 3))]:
+        x = {"x": normal(*shape).abs() + 0.1}
+        for norm_type in 1.0, 2.0, 3.5:
+            out.case(f"lp_pool{n}d/{norm_type}", x, norm_type=norm_type, kernel_size=[2] * n)
+        out.case(f"lp_pool{n}d/strided", x, norm_type=2.0, kernel_size=[3] + [2] * (n - 1), stride=[1] * n)
+        out.case(f"lp_pool{n}d/ceil", x, norm_type=2.0, kernel_size=[2] * n, ceil_mode=True)
+        out.error(f"lp_pool{n}d/order", "Attr", x, norm_type=0.0, kernel_size=[2] * n)
+        size = [2 * extent for extent in shape[-n:]]
+        volume, planes = 1, shape[:-n]
+        for extent in size:
+            volume *= extent
+        chosen = [torch.randperm(volume)[: torch.Size(shape[-n:]).numel()] for _ in range(torch.Size(planes).numel())]
+        indices = torch.stack(chosen).reshape(shape)
+        out.case(f"max_unpool{n}d/plain", {"x": normal(*shape), "indices": indices}, output_size=size)
+        out.error(f"max_unpool{n}d/shape", "Shape", {"x": normal(*shape), "indices": indices[..., :1]}, output_size=size)
+        out.error(f"max_unpool{n}d/range", "Index", {"x": normal(*shape), "indices": indices + volume}, output_size=size)
+
+
+def uneven_ends(out):
+    """Paddings that differ at the two ends, and averages with gaps: PyTorch pads first."""
+    for n, shape in [(1, (2, 2, 7)), (2, (2, 5, 6)), (3, (1, 4, 5, 4))]:
+        x = {"x": normal(*shape)}
+        for name, options in {
+            "end": dict(kernel_size=[3] * n, stride=[2] * n, padding=[0] * n, padding_end=[1] * n),
+            "start": dict(kernel_size=[3] * n, stride=[1] * n, padding=[1] * n, padding_end=[0] * n),
+            "gaps": dict(kernel_size=[2] * n, stride=[1] * n, padding=[1] * n, dilation=[2] * n),
+        }.items():
+            out.case(f"avg_pool{n}d/{name}", x, **options)
+            out.case(f"avg_pool{n}d/{name}_inside", x, **options, count_include_pad=False)
+            out.case(f"max_pool{n}d/{name}", x, **options, return_indices=True)
+        out.error(f"avg_pool{n}d/wide_end", "Attr", x, kernel_size=[2] * n, padding_end=[2] * n)

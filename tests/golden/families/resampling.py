@@ -28,6 +28,14 @@ def interpolate(x, *, size=None, scale_factor=None, mode="nearest", align_corner
     return y.squeeze(0) if is_sample else y
 
 
+def grid_sample(x, grid, *, mode="bilinear", padding_mode="zeros", align_corners=False):
+    return F.grid_sample(x, grid, mode, padding_mode, align_corners)
+
+
+def affine_grid(theta, *, size, align_corners=False):
+    return F.affine_grid(theta, [theta.shape[0], 1, *size], align_corners)
+
+
 OPS |= {
     "pad": ("x", pad),
     "interpolate": ("x", interpolate),
@@ -35,6 +43,8 @@ OPS |= {
     "pixel_shuffle": ("x", lambda x, *, upscale_factor: F.pixel_shuffle(x, upscale_factor)),
     "pixel_unshuffle": ("x", lambda x, *, downscale_factor: F.pixel_unshuffle(x, downscale_factor)),
     "channel_shuffle": ("x", lambda x, *, groups: torch.channel_shuffle(x, groups)),
+    "grid_sample": ("x grid", grid_sample),
+    "affine_grid": ("theta", affine_grid),
 }
 
 
@@ -43,6 +53,7 @@ def cases(out):
     interpolations(out)
     nearest(out)
     shuffles(out)
+    grids(out)
 
 
 def pads(out):
@@ -146,3 +157,29 @@ def shuffles(out):
     out.error("channel_shuffle/channels", "Shape", {"x": normal(1, 5, 2, 3)}, groups=2)
     out.error("channel_shuffle/groups_0", "Attr", {"x": normal(1, 4, 2, 3)}, groups=0)
     out.error("channel_shuffle/rank", "Shape", {"x": normal(4)}, groups=2)
+
+
+def grids(out):
+    image, volume = normal(2, 3, 4, 5), normal(1, 2, 3, 4, 2)
+    points, deep = 1.3 * normal(2, 3, 2, 2), 1.3 * normal(1, 2, 2, 3, 3)
+    for padding_mode in "zeros", "border", "reflection":
+        for align_corners in False, True:
+            options = {"padding_mode": padding_mode, "align_corners": align_corners}
+            key = f"{padding_mode}_{'corners' if align_corners else 'edges'}"
+            for mode in "bilinear", "nearest", "bicubic":
+                out.case(f"grid_sample/{mode}_{key}", {"x": image, "grid": points}, mode=mode, **options)
+            for mode in "bilinear", "nearest":
+                out.case(f"grid_sample/volume_{mode}_{key}", {"x": volume, "grid": deep}, mode=mode, **options)
+    one = {"x": normal(1, 1, 1, 1), "grid": f64([[[[0.25, -0.5], [2.0, 0.0]]]])}
+    for padding_mode in "zeros", "border", "reflection":
+        out.case(f"grid_sample/one_{padding_mode}", one, padding_mode=padding_mode, grads=["x"])
+    out.case("grid_sample/no_points", {"x": image, "grid": points[:, :0]})
+    out.error("grid_sample/batch", "Shape", {"x": image, "grid": points[:1]})
+    out.error("grid_sample/coordinates", "Shape", {"x": image, "grid": points[..., :1]})
+    out.error("grid_sample/cubic_volume", "Attr", {"x": volume, "grid": deep}, mode="bicubic")
+    for align_corners in False, True:
+        key = "corners" if align_corners else "edges"
+        out.case(f"affine_grid/image_{key}", {"theta": normal(2, 2, 3)}, size=[3, 4], align_corners=align_corners)
+        out.case(f"affine_grid/one_{key}", {"theta": normal(1, 2, 3)}, size=[1, 2], align_corners=align_corners)
+        out.case(f"affine_grid/volume_{key}", {"theta": normal(1, 3, 4)}, size=[2, 3, 2], align_corners=align_corners)
+    out.error("affine_grid/shape", "Shape", {"theta": normal(2, 2, 2)}, size=[3, 4])

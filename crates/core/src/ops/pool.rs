@@ -2,11 +2,11 @@
 
 use super::reduce::argmax_last_nan;
 use super::window::{Last, Window, Windows};
-use super::{gradients, in_acc};
+use super::{gradients, in_acc, named};
 use crate::fused::{Fused, gradient_by_ops, has_kernel, run_fused};
 use crate::tape::{Saved, is_recording, record};
-use crate::tensor::check_float;
-use crate::{DType, Error, Result, Shape, Tensor, host};
+use crate::tensor::{check_float, describe};
+use crate::{DType, Error, Result, Shape, Tensor, autocast, host};
 use std::iter::zip;
 
 /// As an output extent of an adaptive pooling: the extent of the input.
@@ -21,6 +21,8 @@ pub struct MaxPool<const N: usize> {
     pub stride: [usize; N],
     /// Padding before the first and after the last element. It is never the maximum. At most half a window.
     pub padding: [usize; N],
+    /// Padding after the last element, if it differs.
+    pub padding_end: Option<[usize; N]>,
     /// Distance between adjacent elements of a window.
     pub dilation: [usize; N],
     /// True if the input may cut off the last window.
@@ -30,12 +32,13 @@ pub struct MaxPool<const N: usize> {
 impl<const N: usize> MaxPool<N> {
     /// Adjacent windows, without padding.
     pub fn new(kernel: [usize; N]) -> MaxPool<N> {
-        MaxPool { kernel, stride: kernel, padding: [0; N], dilation: [1; N], ceil_mode: false }
+        MaxPool { kernel, stride: kernel, padding: [0; N], padding_end: None, dilation: [1; N], ceil_mode: false }
     }
 }
 
 /// The windows of an average over the last `N` dimensions, and the divisor of their sums. The average of a window whose sum
-/// overflows is infinite.
+/// overflows is infinite. Windows with gaps, and windows that are cut off between paddings that differ at the two ends, are computed in
+/// several kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPool<const N: usize> {
     /// Elements of a window.
@@ -44,6 +47,10 @@ pub struct AvgPool<const N: usize> {
     pub stride: [usize; N],
     /// Zeros before the first and after the last element. At most half a window.
     pub padding: [usize; N],
+    /// Zeros after the last element, if their number differs.
+    pub padding_end: Option<[usize; N]>,
+    /// Distance between adjacent elements of a window.
+    pub dilation: [usize; N],
     /// True if the input may cut off the last window.
     pub ceil_mode: bool,
     /// True if the zeros of the padding count as elements.
@@ -55,8 +62,16 @@ pub struct AvgPool<const N: usize> {
 impl<const N: usize> AvgPool<N> {
     /// Adjacent windows, without padding.
     pub fn new(kernel: [usize; N]) -> AvgPool<N> {
-        let padding = [0; N];
-        AvgPool { kernel, stride: kernel, padding, ceil_mode: false, count_include_pad: true, divisor_override: None }
+        AvgPool {
+            kernel,
+            stride: kernel,
+            padding: [0; N],
+            padding_end: None,
+            dilation: [1; N],
+            ceil_mode: false,
+            count_include_pad: true,
+            divisor_override: None,
+        }
     }
 }
 
@@ -165,6 +180,99 @@ global_pools! {
         names!("global_avg_pool3d" "global_max_pool3d");
 }
 
+macro_rules! more_pools {
+    ($($n:literal $lp:ident $avg:ident $unpool:ident $lp_name:literal $unpool_name:literal;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("The norm of order p of each window over the last ", stringify!($n), " dimensions of ")]
+            /// `[N, C, ..]` or `[C, ..]`: the p-th root of the sum of p-th powers. A negative sum counts as 0. The average of a window
+            /// that the input cuts off is multiplied by the size of a whole one, as in PyTorch. The gradient of a sum of 0 is 0. Float
+            /// dtypes. Errors: `Dtype`; `Attr` unless p is positive and finite, and as for the average; `Shape`.
+            pub fn $lp(&self, p: f64, pool: LpPool<$n>) -> Result<Tensor> {
+                lp_pool($lp_name, self, p, pool.kernel.iter().product(), |x| x.$avg(pool.windows()))
+            }
+
+            #[doc = concat!("Zeros of these extents in the last ", stringify!($n), " dimensions, with the elements of this tensor at")]
+            /// the positions (i64 or i32) that a maximum with indices returned. Of several elements for one position the last stays.
+            /// Errors: `Shape` unless both have one shape `[N, C, ..]` or `[C, ..]`; `Dtype`; `Index`.
+            pub fn $unpool(&self, indices: &Tensor, size: [usize; $n]) -> Result<Tensor> {
+                max_unpool($unpool_name, self, indices, &size)
+            }
+        )*}
+    };
+}
+
+more_pools! {
+    1 lp_pool1d avg_pool1d max_unpool1d "lp_pool1d" "max_unpool1d";
+    2 lp_pool2d avg_pool2d max_unpool2d "lp_pool2d" "max_unpool2d";
+    3 lp_pool3d avg_pool3d max_unpool3d "lp_pool3d" "max_unpool3d";
+}
+
+/// The windows of a norm over the last `N` dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LpPool<const N: usize> {
+    /// Elements of a window.
+    pub kernel: [usize; N],
+    /// Distance between adjacent windows.
+    pub stride: [usize; N],
+    /// True if the input may cut off the last window.
+    pub ceil_mode: bool,
+}
+
+impl<const N: usize> LpPool<N> {
+    /// Adjacent windows.
+    pub fn new(kernel: [usize; N]) -> LpPool<N> {
+        LpPool { kernel, stride: kernel, ceil_mode: false }
+    }
+
+    fn windows(self) -> AvgPool<N> {
+        AvgPool { stride: self.stride, ceil_mode: self.ceil_mode, ..AvgPool::new(self.kernel) }
+    }
+}
+
+/// `(size average(x^p))^(1/p)`.
+fn lp_pool(
+    op: &'static str,
+    x: &Tensor,
+    p: f64,
+    size: usize,
+    average: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if let Some(([x], _)) = autocast::wide([x], None)? {
+        return lp_pool(op, &x, p, size, average);
+    }
+    check_float(op, x)?;
+    if !(p > 0.0 && p.is_finite()) {
+        return Err(Error::attr(op, format!("p is {p}, expected a positive number")));
+    }
+    named(op, &[x], || {
+        in_acc(x, |x| {
+            let sums = average(&x.pow_scalar(p)?)?.mul_scalar(size as f64)?;
+            let is_positive = sums.gt_scalar(0.0)?;
+            let root = is_positive.where_scalar(&sums, 1.0)?.pow_scalar(1.0 / p)?;
+            // A NaN sum stays NaN.
+            is_positive.where_cond(&root, &sums.clamp(None, Some(0.0.into()))?.mul_scalar(0.0)?)
+        })
+    })
+}
+
+fn max_unpool(op: &'static str, x: &Tensor, indices: &Tensor, size: &[usize]) -> Result<Tensor> {
+    let rank = x.rank();
+    if x.shape() != indices.shape() || ![size.len() + 1, size.len() + 2].contains(&rank) {
+        let message = format!("got {}, expected one shape [N, C, ..] or [C, ..]", describe(&[x, indices]));
+        return Err(Error::shape(op, format!("{message} with {} dimensions after C", size.len())));
+    }
+    named(op, &[x, indices], || {
+        let to = Shape::from([&x.dims()[..rank - size.len()], size].concat());
+        to.check(op)?;
+        let volume: usize = size.iter().product();
+        let planes: usize = x.dims()[..rank - size.len()].iter().product();
+        let outputs: usize = x.dims()[rank - size.len()..].iter().product();
+        let zeros = Tensor::zeros((planes, volume), x.dtype(), x.device())?;
+        let rows = |t: &Tensor| t.reshape((planes, outputs));
+        zeros.scatter(1, &rows(indices)?, &rows(x)?)?.reshape(to)
+    })
+}
+
 /// The results of a maximum that are needed.
 #[derive(Clone, Copy, PartialEq)]
 enum Want {
@@ -212,11 +320,12 @@ fn volumes(windows: &Windows, x: &Tensor) -> Result<Tensor> {
 }
 
 fn max_pool_by_ops(windows: &Windows, x: &Tensor) -> Result<(Tensor, Tensor)> {
-    let (x, &Windows { kernel, stride, low: padding, dilation, .. }) = (volumes(windows, x)?, windows);
+    let (x, &Windows { kernel, stride, low: padding, high, dilation, .. }) = (volumes(windows, x)?, windows);
     if windows.is_adaptive {
         return x.adaptive_max_pool3d_with_indices(windows.output);
     }
-    x.max_pool3d_with_indices(MaxPool { kernel, stride, padding, dilation, ceil_mode: !windows.are_whole() })
+    let (padding_end, ceil_mode) = (Some(high), !windows.are_whole());
+    x.max_pool3d_with_indices(MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode })
 }
 
 /// Converts positions in an index from digits in `from` to digits in `to`, dimension by dimension. `f` gets a digit, the window's
@@ -282,13 +391,24 @@ impl Fused for MaxPoolBackward {
 
 impl AvgPoolForward {
     fn output(&self, x: &Tensor) -> Result<Tensor> {
-        let (x, Windows { kernel, stride, low: padding, .. }) = (volumes(&self.windows, x)?, self.windows);
+        let (x, windows) = (volumes(&self.windows, x)?, self.windows);
+        let Windows { kernel, stride, low: padding, high, dilation, .. } = windows;
         if self.windows.is_adaptive {
             return x.adaptive_avg_pool3d(self.windows.output);
         }
         let divisor_override = if let Divisor::Number(number) = self.divisor { Some(number) } else { None };
         let (ceil_mode, count_include_pad) = (!self.windows.are_whole(), self.divisor == Divisor::Window);
-        x.avg_pool3d(AvgPool { kernel, stride, padding, ceil_mode, count_include_pad, divisor_override })
+        let padding_end = Some(high);
+        x.avg_pool3d(AvgPool {
+            kernel,
+            stride,
+            padding,
+            padding_end,
+            dilation,
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        })
     }
 }
 
@@ -338,31 +458,32 @@ pub(super) fn check<const N: usize>(op: &'static str, x: &Tensor) -> Result<()> 
 }
 
 fn of_max<const N: usize>(names: Names, x: &Tensor, pool: MaxPool<N>) -> Result<Pooling> {
-    let MaxPool { kernel, stride, padding, dilation, ceil_mode } = pool;
+    let MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode } = pool;
     let op = names[0];
     check::<N>(op, x)?;
-    let window = Window { kernel, stride, low: padding, high: padding, dilation };
+    let window = Window { kernel, stride, low: padding, high: padding_end.unwrap_or(padding), dilation };
     window.check(op)?;
-    if (0..N).any(|d| padding[d] > window.span(d) / 2) {
-        let message = format!("padding {padding:?} is more than half a window of {kernel:?}, dilation {dilation:?}");
-        return Err(Error::attr(op, message));
+    if (0..N).any(|d| window.low[d].max(window.high[d]) > window.span(d) / 2) {
+        let message = format!("padding {} is more than half a window of {kernel:?}", window.padding());
+        return Err(Error::attr(op, format!("{message}, dilation {dilation:?}")));
     }
     let windows = Windows::new(op, x.shape(), &window, if ceil_mode { Last::Cut } else { Last::Whole })?;
     let to = windows.output_shape::<N>(op, x.shape())?;
     if windows.have_hollow() {
-        let message =
-            format!("a window {kernel:?} with dilation {dilation:?} and padding {padding:?} has no element of");
+        let padding = window.padding();
+        let message = format!("a window {kernel:?} with dilation {dilation:?} and padding {padding} has no element of");
         return Err(Error::shape(op, format!("{message} {}", x.shape())));
     }
     Ok(Pooling { names, windows, from: x.shape().clone(), to })
 }
 
 fn of_avg<const N: usize>(names: Names, x: &Tensor, pool: AvgPool<N>) -> Result<(Pooling, Divisor)> {
-    let AvgPool { kernel, stride, padding, ceil_mode, count_include_pad, divisor_override } = pool;
+    let AvgPool { kernel, stride, padding, padding_end, dilation, ceil_mode, count_include_pad, divisor_override } =
+        pool;
     if divisor_override == Some(0) {
         return Err(Error::attr(names[0], "divisor_override is 0"));
     }
-    let pooling = of_max(names, x, MaxPool { kernel, stride, padding, dilation: [1; N], ceil_mode })?;
+    let pooling = of_max(names, x, MaxPool { kernel, stride, padding, padding_end, dilation, ceil_mode })?;
     let by_size = if count_include_pad { Divisor::Window } else { Divisor::Inside };
     Ok((pooling, divisor_override.map_or(by_size, Divisor::Number)))
 }
@@ -518,7 +639,7 @@ fn avg_pool(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
         let volume = shape.dims().iter().rev().take_while(|&&extent| extent == 1).count() as isize;
         return x.mean_keepdim((-volume..0).collect::<Vec<_>>());
     }
-    if has_kernel::<AvgPoolForward>(x) {
+    if has_kernel::<AvgPoolForward>(x) && is_by_kernel(&pooling.windows) {
         return linear(x, pooling, divisor, Way::Forward);
     }
     let rows = x.reshape((pooling.windows.planes, pooling.windows.volume()))?;
@@ -536,6 +657,11 @@ fn avg_pool(x: &Tensor, pooling: &Pooling, divisor: Divisor) -> Result<Tensor> {
         sums.div(&divisors)
     })?
     .reshape(shape)
+}
+
+/// True for windows of an average that the kernels know: without gaps, and with one padding at both ends if one is cut off.
+fn is_by_kernel(windows: &Windows) -> bool {
+    windows.dilation == [1; 3] && (windows.low == windows.high || windows.are_whole())
 }
 
 /// The average, or its gradient.

@@ -195,7 +195,7 @@ fn weights(d: &Tensor, slope: f64) -> Result<Tensor> {
 }
 
 /// `floor(a f / 2^24)` for sums a and numbers f from 0 to 2^24, which broadcast (i64). No product exceeds 2^63.
-fn share(a: &Tensor, f: &Tensor) -> Result<Tensor> {
+pub(super) fn share(a: &Tensor, f: &Tensor) -> Result<Tensor> {
     let unit = a.full_like(UNIT as i64)?;
     let high = a.div_rounded(&unit, Rounding::Floor)?;
     let low = a.sub(&high.mul(&unit)?)?.mul(f)?;

@@ -131,7 +131,7 @@ impl Tensor {
 
 /// Combines each element with all before it along dimension d. In each round an element takes what twice as many elements before it
 /// have become; `combine` of parts before and after is associative.
-fn doubled<const N: usize>(
+pub(super) fn doubled<const N: usize>(
     mut x: [Tensor; N],
     d: isize,
     combine: impl Fn([&Tensor; N], [&Tensor; N]) -> Result<[Tensor; N]>,

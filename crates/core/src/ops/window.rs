@@ -273,7 +273,8 @@ impl Windows {
 
     /// The number of elements of window `q` along a dimension, including the padding.
     pub fn size(&self, d: usize, q: usize) -> usize {
-        (self.input[d] + self.low[d] + self.high[d]).saturating_sub(q * self.stride[d]).min(self.kernel[d])
+        let left = (self.input[d] + self.low[d] + self.high[d]).saturating_sub(q * self.stride[d]);
+        left.div_ceil(self.dilation[d]).min(self.kernel[d])
     }
 
     /// For all windows, the positions of all their elements in the volume; `None` in the padding. Errors: `OutOfMemory`.

@@ -23,6 +23,7 @@ mod random;
 mod recurrent;
 mod reduction;
 mod resampling;
+mod selection;
 mod sequence;
 mod sparse;
 mod unary;
@@ -56,6 +57,7 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("arrange", arrange::ops()),
         ("copy", copy::ops()),
         ("indexing", indexing::ops()),
+        ("selection", selection::ops()),
         ("graph", graph::ops()),
         ("sparse", sparse::ops()),
         ("matrix", matrix::ops()),

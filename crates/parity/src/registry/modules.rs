@@ -423,12 +423,6 @@ fn schedule(name: &'static str, attributes: &'static str) -> Op {
 fn others() -> Vec<Op> {
     vec![
         Op::new(
-            "arange",
-            |c| one(Tensor::arange(c.size("n")?, &c.device()?)),
-            |g| Case { device: Some(g.device().clone()), ..Case::new(json!({"n": 5}), vec![]) },
-        )
-        .derivative(NO_GRADIENT),
-        Op::new(
             "eye",
             |c| one(Tensor::eye(c.size("n")?, c.dtype_or("dtype", DType::F32)?, &c.device()?)),
             |g| Case { device: Some(g.device().clone()), ..Case::new(json!({"n": 3, "dtype": "f64"}), vec![]) },

@@ -1,12 +1,12 @@
 //! Normalisation of rows and of channels.
 
 use super::Class::Stages;
-use super::common::{IN_PLACE, one, two};
+use super::common::{IN_PLACE, one, two, with};
 use super::matrix::{ACTIVATIONS, activation};
 use super::{Invocation, Op, Slice};
 use crate::bench::{Bench, Call, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{Activation, Approximate, Running, Statistics};
+use isograd_core::ops::{Activation, Approximate, LocalResponse, Running, Statistics};
 use isograd_core::{Error, Result, Tensor};
 use serde_json::json;
 
@@ -70,7 +70,59 @@ fn normalized(c: &Invocation<'_>) -> Result<usize> {
 }
 
 pub(super) fn ops() -> Vec<Op> {
-    of_rows().into_iter().chain(of_channels()).collect()
+    of_rows().into_iter().chain(of_channels()).chain(by_norms()).collect()
+}
+
+/// Divisions by norms.
+fn by_norms() -> Vec<Op> {
+    vec![
+        with(
+            "normalize",
+            |c, x| x.normalize(c.float_or("p", 2.0)?, c.dim_or("dim", 1)?, c.float_or("eps", 1e-12)?),
+            Domain::Positive,
+            |g| json!({"p": g.pick(&[1.0, 2.0, 3.0]), "dim": g.dim()}),
+        )
+        .class(Stages)
+        .fused()
+        .launches(22, 40),
+        with(
+            "local_response_norm",
+            |c, x| {
+                let default = LocalResponse::new(c.size("size")?);
+                x.local_response_norm(LocalResponse {
+                    alpha: c.float_or("alpha", default.alpha)?,
+                    beta: c.float_or("beta", default.beta)?,
+                    k: c.float_or("k", default.k)?,
+                    ..default
+                })
+            },
+            Domain::Real,
+            |g| {
+                g.at_least_rank(3);
+                json!({"size": 1 + g.below(5), "alpha": 0.5})
+            },
+        )
+        .class(Stages)
+        .also(&["avg_pool2d"])
+        .fused()
+        .launches(10, 16),
+        Op::new(
+            "weight_norm",
+            |c| one(c.input("v")?.weight_norm(c.input("g")?, c.optional_of("dim", Invocation::dim)?)),
+            |g| {
+                g.at_least_rank(1);
+                let dim = if g.coin() { Some(g.below(g.shape.len())) } else { None };
+                let extents = g.shape.iter().enumerate().map(|(k, &n)| if Some(k) == dim { n } else { 1 });
+                let shape = dim.map_or_else(Vec::new, |_| extents.collect());
+                let (v, size) = (g.x(Domain::Positive), g.tensor(Domain::Real, &shape));
+                Case::new(json!({"dim": dim}), vec![("v", v), ("g", size)])
+            },
+        )
+        .class(Stages)
+        .also(&["norm_but"])
+        .fused()
+        .launches(12, 20),
+    ]
 }
 
 fn of_rows() -> Vec<Op> {

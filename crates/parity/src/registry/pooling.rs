@@ -1,11 +1,11 @@
 //! Pooling.
 
-use super::Class::Reduction;
+use super::Class::{Reduction, Stages};
 use super::common::{absolute, extents, none, one, two};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, INDEX, STORED, call};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{AvgPool, MaxPool};
+use isograd_core::ops::{AvgPool, LpPool, MaxPool};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
@@ -69,6 +69,12 @@ pub(super) fn ops() -> Vec<Op> {
                 adapted("3", |_, x| x[0].adaptive_avg_pool2d([3, 3]), |c| pooled(c, 9 * c.dims[0] * c.dims[1], 0)),
             ]),
         adaptive_avg::<3>("adaptive_avg_pool3d", Tensor::adaptive_avg_pool3d).launches(1, 2),
+        lp::<1>("lp_pool1d", Tensor::lp_pool1d).also(&["avg_pool1d"]),
+        lp::<2>("lp_pool2d", Tensor::lp_pool2d).also(&["avg_pool2d"]),
+        lp::<3>("lp_pool3d", Tensor::lp_pool3d).also(&["avg_pool3d"]),
+        unpool::<1>("max_unpool1d", Tensor::max_unpool1d),
+        unpool::<2>("max_unpool2d", Tensor::max_unpool2d),
+        unpool::<3>("max_unpool3d", Tensor::max_unpool3d),
     ]
 }
 
@@ -169,6 +175,7 @@ pub(super) fn max_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Max
     Ok(MaxPool {
         stride: of("stride", pool.stride)?,
         padding: of("padding", pool.padding)?,
+        padding_end: end_of(c, at)?,
         dilation: of("dilation", pool.dilation)?,
         ceil_mode: c.flag(&format!("{at}ceil_mode"))?,
         ..pool
@@ -182,11 +189,55 @@ pub(super) fn avg_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Avg
     Ok(AvgPool {
         stride: of("stride", pool.stride)?,
         padding: of("padding", pool.padding)?,
+        padding_end: end_of(c, at)?,
+        dilation: of("dilation", pool.dilation)?,
         ceil_mode: c.flag(&format!("{at}ceil_mode"))?,
         count_include_pad: c.flag_or(&include, pool.count_include_pad)?,
         divisor_override: c.optional_of(&divisor, Invocation::int)?,
         ..pool
     })
+}
+
+/// The padding after the last element, if it is given.
+fn end_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Option<[usize; N]>> {
+    c.optional_of(&format!("{at}padding_end"), |c, name| extents(c, name, None))
+}
+
+/// The windows of a norm, with the order p as `norm_type`.
+fn lp<const N: usize>(name: &'static str, values: fn(&Tensor, f64, LpPool<N>) -> Result<Tensor>) -> Op {
+    let run = move |c: &Invocation<'_>| {
+        let pool = LpPool::new(extents(c, "kernel_size", None)?);
+        let stride = extents(c, "stride", Some(pool.stride))?;
+        let pool = LpPool { stride, ceil_mode: c.flag("ceil_mode")?, ..pool };
+        one(values(c.input("x")?, c.float("norm_type")?, pool))
+    };
+    let make = |g: &mut Gen| {
+        let x = input::<N>(g, Domain::Positive);
+        let mut attributes = windows::<N>(g, &x, &[(2, 2, 0, 1), (3, 2, 0, 1), (2, 1, 0, 1)]);
+        attributes["norm_type"] = g.pick(&[1.0, 2.0, 3.0]).into();
+        if let Some(attributes) = attributes.as_object_mut() {
+            attributes.remove("dilation");
+            attributes.remove("padding");
+        }
+        Case::new(attributes, vec![("x", x)])
+    };
+    Op::new(name, run, make).class(Stages).fused().launches(10, 14)
+}
+
+type Unpool<const N: usize> = fn(&Tensor, &Tensor, [usize; N]) -> Result<Tensor>;
+
+/// The result of a maximum, back in its places.
+fn unpool<const N: usize>(name: &'static str, values: Unpool<N>) -> Op {
+    let run =
+        move |c: &Invocation<'_>| one(values(c.input("x")?, c.input("indices")?, extents(c, "output_size", None)?));
+    let make = |g: &mut Gen| {
+        let x = input::<N>(g, Domain::Real);
+        let shape = x.dims().to_vec();
+        let size: Vec<usize> = shape[shape.len() - N..].iter().map(|n| n + 1).collect();
+        let indices = g.overwriting_indices(size.iter().product(), &shape, shape.len() - 1);
+        Case::new(json!({"output_size": size}), vec![("x", x), ("indices", indices)])
+    };
+    Op::new(name, run, make).linear().also(&["scatter"]).launches(8, 14)
 }
 
 pub(super) fn output_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<[usize; N]> {

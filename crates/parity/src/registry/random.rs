@@ -5,23 +5,27 @@ use super::common::{NO_GRADIENT, absolute, at, one};
 use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, Cost, MANY, STORED, call};
 use crate::case::{Case, Domain};
+use isograd_core::ops::Replacement;
 use isograd_core::{DType, Result, Rng, RngState, Tensor};
 use serde_json::{Value, json};
 
 /// An op without inputs: draws and factories.
 fn source(
     name: &'static str,
-    run: fn(&Invocation<'_>, Vec<usize>, &isograd_core::Device) -> Result<Tensor>,
+    run: fn(&Invocation<'_>, &isograd_core::Device) -> Result<Tensor>,
     attributes: Value,
     also: &'static [&'static str],
 ) -> Op {
     Op::new(
         name,
-        move |c| one(run(c, c.shape("shape")?, &c.device()?)),
+        move |c| one(run(c, &c.device()?)),
         move |g| {
             let mut attributes = attributes.clone();
-            attributes["shape"] = g.shape.clone().into();
-            attributes["seed"] = g.bits().into();
+            for (name, value) in [("shape", g.shape.clone().into()), ("seed", g.bits().into())] {
+                if attributes.get(name).is_some() {
+                    attributes[name] = value;
+                }
+            }
             Case { device: Some(g.device().clone()), ..Case::new(attributes, vec![]) }
         },
     )
@@ -102,11 +106,12 @@ pub(super) fn ops() -> Vec<Op> {
         })),
         source(
             "rand",
-            |c, shape, device| {
+            |c, device| {
+                let shape = c.shape("shape")?;
                 let (lo, hi, dtype) = (c.float("lo")?, c.float("hi")?, c.dtype_or("dtype", DType::F32)?);
                 Tensor::rand(shape, lo, hi, dtype, device, &rng(c)?)
             },
-            json!({"lo": -1.0, "hi": 2.0, "dtype": "f64"}),
+            json!({"shape": [], "seed": 0, "lo": -1.0, "hi": 2.0, "dtype": "f64"}),
             &["dtype"],
         )
         // A value that would round to the upper end becomes the number below it.
@@ -115,30 +120,128 @@ pub(super) fn ops() -> Vec<Op> {
         .bench([drawn(|c, _| Tensor::rand(&c.dims, 0.0, 1.0, c.dtype, &c.device, &c.rng))]),
         source(
             "randn",
-            |c, shape, device| {
+            |c, device| {
+                let shape = c.shape("shape")?;
                 let (mean, std, dtype) = (c.float("mean")?, c.float("std")?, c.dtype_or("dtype", DType::F32)?);
                 Tensor::randn(shape, mean, std, dtype, device, &rng(c)?)
             },
-            json!({"mean": 1.0, "std": 2.0, "dtype": "f64"}),
+            json!({"shape": [], "seed": 0, "mean": 1.0, "std": 2.0, "dtype": "f64"}),
             &["dtype"],
         )
         .kernels(&["random_normal"])
         .bench([drawn(|c, _| Tensor::randn(&c.dims, 0.0, 1.0, c.dtype, &c.device, &c.rng))]),
         source(
             "bernoulli",
-            |c, shape, device| Tensor::bernoulli(shape, c.float("p")?, device, &rng(c)?),
-            json!({"p": 0.3}),
+            |c, device| Tensor::bernoulli(c.shape("shape")?, c.float("p")?, device, &rng(c)?),
+            json!({"shape": [], "seed": 0, "p": 0.3}),
             &[],
         )
         .kernels(&["random_bernoulli"]),
         source(
             "full",
-            |c, shape, device| Tensor::full(shape, c.scalar("value")?, c.dtype_or("dtype", DType::F64)?, device),
-            json!({"value": 3, "dtype": "f64"}),
+            |c, device| Tensor::full(c.shape("shape")?, c.scalar("value")?, c.dtype_or("dtype", DType::F64)?, device),
+            json!({"shape": [], "value": 3, "dtype": "f64"}),
             &["dtype"],
         )
         .kernels(&["fill_buffer", "zeros", "ones"]),
+        source(
+            "arange",
+            |c, device| {
+                if let Some(n) = c.optional_of("n", Invocation::size)? {
+                    return Tensor::arange(n, device);
+                }
+                let (start, end, step) = (c.scalar_or("start", 0)?, c.scalar("end")?, c.scalar_or("step", 1)?);
+                Tensor::arange_with(start, end, step, c.dtype_or("dtype", DType::I64)?, device)
+            },
+            json!({"start": 5, "end": -7, "step": -2, "dtype": "i64"}),
+            &["dtype"],
+        )
+        .launches(4, 0),
+        source(
+            "linspace",
+            |c, device| {
+                let (start, end, steps) = (c.float("start")?, c.float("end")?, c.size("steps")?);
+                Tensor::linspace(start, end, steps, c.dtype_or("dtype", DType::F32)?, device)
+            },
+            json!({"start": -1.0, "end": 2.0, "steps": 7, "dtype": "f64"}),
+            &["dtype"],
+        ),
+        source(
+            "logspace",
+            |c, device| {
+                let (start, end, steps) = (c.float("start")?, c.float("end")?, c.size("steps")?);
+                Tensor::logspace(start, end, steps, c.float_or("base", 10.0)?, c.dtype_or("dtype", DType::F32)?, device)
+            },
+            json!({"start": -1.0, "end": 2.0, "steps": 7, "base": 2.0, "dtype": "f64"}),
+            &["dtype"],
+        ),
+        source(
+            "randint",
+            |c, device| Tensor::randint(c.int("low")?, c.int("high")?, c.shape("shape")?, device, &rng(c)?),
+            json!({"shape": [], "seed": 0, "low": -3, "high": 40}),
+            &[],
+        )
+        .launches(16, 0),
+        source(
+            "randperm",
+            |c, device| Tensor::randperm(c.size("n")?, device, &rng(c)?),
+            json!({"seed": 0, "n": 40}),
+            &["rand", "sort"],
+        )
+        .launches(20, 0),
+        Op::new(
+            "multinomial",
+            |c| {
+                let replacement = if c.flag("replacement")? { Replacement::Yes } else { Replacement::No };
+                one(c.input("weights")?.multinomial(c.size("num_samples")?, replacement, &rng(c)?))
+            },
+            |g| {
+                g.at_least_rank(1);
+                let last = g.shape.len() - 1;
+                g.shape[last] = g.shape[last].max(2);
+                let replacement = g.coin();
+                let most = if replacement { 5 } else { g.shape[last].min(5) };
+                let attributes =
+                    json!({"num_samples": 1 + g.below(most), "replacement": replacement, "seed": g.bits()});
+                Case::new(attributes, vec![("weights", g.x(Domain::Positive))])
+            },
+        )
+        .derivative(NO_GRADIENT)
+        .launches(260, 0)
+        .also(&["rand", "randn"])
+        .wide("weights that are rounded have other sums, and other positions are drawn"),
+        Op::new(
+            "bernoulli_each",
+            |c| one(c.input("p")?.bernoulli_each(&rng(c)?)),
+            |g| Case::new(json!({"seed": g.bits()}), vec![("p", g.x(Domain::Unit))]),
+        )
+        .derivative(NO_GRADIENT)
+        .launches(10, 0)
+        .also(&["rand"])
+        .wide("a probability that is rounded may be above a draw that it was below"),
+        Op::new(
+            "normal",
+            |c| one(Tensor::normal(c.input("mean")?, c.input("std")?, &rng(c)?)),
+            |g| {
+                let std = g.broadcast(Domain::Positive);
+                Case::new(json!({"seed": g.bits()}), vec![("mean", g.x(Domain::Real)), ("std", std)])
+            },
+        )
+        .class(Arithmetic)
+        .companion(normal_sizes)
+        .linear()
+        .fused()
+        .launches(8, 6)
+        .also(&["randn"])
+        .wide("draws are rounded to 16 bits"),
     ]
+}
+
+/// `|mean| + |std z|`.
+fn normal_sizes(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    let (mean, std) = (c.input("mean")?, c.input("std")?);
+    let noise = Tensor::normal(&mean.zeros_like()?, std, &rng(c)?)?;
+    one(mean.abs()?.add(&noise.abs()?))
 }
 
 /// The mask has one byte per element.

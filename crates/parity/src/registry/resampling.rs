@@ -1,11 +1,11 @@
 //! Padding, interpolation, and other orders of pixels and channels.
 
-use super::Class::Stages;
-use super::common::{one, with};
+use super::Class::{Product, Stages};
+use super::common::{absolute, one, with};
 use super::pooling::input;
 use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
-use isograd_core::ops::{Interpolate, Interpolation, Pad, Target};
+use isograd_core::ops::{GridMode, GridPadding, GridSample, Interpolate, Interpolation, Pad, Target};
 use isograd_core::{Result, Tensor};
 use serde_json::{Value, json};
 
@@ -41,8 +41,69 @@ pub(super) fn ops() -> Vec<Op> {
             |g| shuffle_case(g, [false, true]),
         )
         .linear(),
+        Op::new(
+            "grid_sample",
+            |c| one(c.input("x")?.grid_sample(c.input("grid")?, grid_of(c)?)),
+            |g| {
+                let n = 2 + g.below(2);
+                let side = |g: &mut Gen| 1 + g.below(4);
+                let (batch, channels) = (g.below(3), side(g));
+                let image: Vec<usize> = [batch, channels].into_iter().chain((0..n).map(|_| side(g))).collect();
+                let points: Vec<usize> = [batch].into_iter().chain((0..n).map(|_| side(g))).chain([n]).collect();
+                let mode =
+                    if n == 2 { g.pick(&["bilinear", "nearest", "bicubic"]) } else { g.pick(&["bilinear", "nearest"]) };
+                let attributes = json!({
+                    "mode": mode,
+                    "padding_mode": g.pick(&PADDINGS.map(|(name, _)| name)),
+                    "align_corners": g.coin(),
+                });
+                let (x, grid) = (g.tensor(Domain::Real, &image), g.tensor(Domain::Real, &points));
+                Case::new(attributes, vec![("x", x), ("grid", grid)])
+            },
+        )
+        .class(Stages)
+        .companion(sampled_sizes)
+        .fused()
+        .launches(500, 900)
+        .wide("a point that is rounded may lie between other elements")
+        .finite(&["grid"]),
+        Op::new(
+            "affine_grid",
+            |c| one(c.input("theta")?.affine_grid(&c.shape("size")?, c.flag("align_corners")?)),
+            |g| {
+                let n = 2 + g.below(2);
+                let size: Vec<usize> = (0..n).map(|_| g.below(4)).collect();
+                let theta = [g.below(3), n, n + 1];
+                let attributes = json!({"size": size, "align_corners": g.coin()});
+                Case::new(attributes, vec![("theta", g.tensor(Domain::Real, &theta))])
+            },
+        )
+        .class(Product)
+        .companion(absolute)
+        .linear()
+        .also(&["matmul"])
+        .launches(14, 4),
         with("channel_shuffle", |c, x| x.channel_shuffle(c.size("groups")?), real, channels_case).linear(),
     ]
+}
+
+const GRID_MODES: [(&str, GridMode); 3] =
+    [("bilinear", GridMode::Linear), ("nearest", GridMode::Nearest), ("bicubic", GridMode::Cubic)];
+
+const PADDINGS: [(&str, GridPadding); 3] =
+    [("zeros", GridPadding::Zeros), ("border", GridPadding::Border), ("reflection", GridPadding::Reflection)];
+
+fn grid_of(c: &Invocation<'_>) -> Result<GridSample> {
+    Ok(GridSample {
+        mode: c.choice_or_first("mode", &GRID_MODES)?,
+        padding: c.choice_or_first("padding_mode", &PADDINGS)?,
+        align_corners: c.flag("align_corners")?,
+    })
+}
+
+/// The values of `|x|`, of which none is smaller than its share of a sum.
+fn sampled_sizes(c: &Invocation<'_>) -> Result<Vec<Tensor>> {
+    one(c.input("x")?.abs()?.grid_sample(c.input("grid")?, grid_of(c)?)?.abs())
 }
 
 /// Pairs of numbers, the ends of the last dimensions.
