@@ -1,6 +1,7 @@
 //! Images and volumes sampled at the points of a grid.
 
-use super::{in_acc_of, named};
+use super::{in_acc, in_acc_of, named};
+use crate::tape::is_recording;
 use crate::tensor::{check_float, check_same, describe};
 use crate::{DType, Error, Result, Shape, Tensor, autocast, no_grad};
 
@@ -95,24 +96,28 @@ impl Tensor {
                 format!("{message}, expected [N, 2, 3] and two extents, or [N, 3, 4] and three"),
             ));
         }
-        named(op, &[self], || {
-            let shape = Shape::from(size.to_vec());
-            shape.check(op)?;
-            let along = |d: usize| {
-                let extent = size[d];
-                let end = if align_corners { 1.0 } else { 1.0 - 1.0 / extent.max(1) as f64 };
-                let (first, last) = if extent == 1 { (0.0, 0.0) } else { (-end, end) };
-                let mut dims = vec![1; n];
-                dims[d] = extent;
-                Tensor::linspace(first, last, extent, self.dtype(), self.device())?.reshape(dims)?.broadcast_to(&shape)
-            };
-            // Coordinates begin with the last dimension.
-            let mut parts = (0..n).rev().map(along).collect::<Result<Vec<_>>>()?;
-            parts.push(Tensor::ones(&shape, self.dtype(), self.device())?);
-            let points = Tensor::stack(&parts.iter().collect::<Vec<_>>(), -1)?.reshape((shape.numel(), n + 1))?;
-            let grid = points.unsqueeze(0)?.broadcast_to((self.dims()[0], shape.numel(), n + 1))?.matmul(&self.t()?)?;
-            grid.reshape(Shape::from([&[self.dims()[0]], size, &[n]].concat()))
-        })
+        named(op, &[self], || in_acc(self, |theta| theta.affine_grid_of(size, align_corners)))
+    }
+
+    /// [`affine_grid`](Tensor::affine_grid) of checked operands, in the accumulation dtype.
+    fn affine_grid_of(&self, size: &[usize], align_corners: bool) -> Result<Tensor> {
+        let (n, shape) = (size.len(), Shape::from(size.to_vec()));
+        shape.check("affine_grid")?;
+        let along = |d: usize| {
+            let extent = size[d];
+            let end = if align_corners { 1.0 } else { 1.0 - 1.0 / extent.max(1) as f64 };
+            let (first, last) = if extent == 1 { (0.0, 0.0) } else { (-end, end) };
+            let mut dims = vec![1; n];
+            dims[d] = extent;
+            Tensor::linspace(first, last, extent, self.dtype(), self.device())?.reshape(dims)?.broadcast_to(&shape)
+        };
+        // Coordinates begin with the last dimension.
+        let mut parts = (0..n).rev().map(along).collect::<Result<Vec<_>>>()?;
+        parts.push(Tensor::ones(&shape, self.dtype(), self.device())?);
+        let points = Tensor::stack(&parts.iter().collect::<Vec<_>>(), -1)?.reshape((shape.numel(), n + 1))?;
+        let maps = self.contiguous()?.t()?;
+        let grid = points.unsqueeze(0)?.broadcast_to((self.dims()[0], shape.numel(), n + 1))?.matmul(&maps)?;
+        grid.reshape(Shape::from([&[self.dims()[0]], size, &[n]].concat()))
     }
 }
 
@@ -168,8 +173,10 @@ impl GridSample {
         let place = place.isfinite()?.where_scalar(&place, OUTSIDE)?;
         match self.mode {
             GridMode::Nearest => {
-                let place = no_grad(|| self.inside(&place.detach(), extent)?.round())?;
-                Ok(vec![self.tap(&place, None, extent)?])
+                let nearest = no_grad(|| self.inside(&place.detach(), extent)?.round())?;
+                // The gradient of a point is 0.
+                let weight = is_recording(&[&place]).then(|| place.mul_scalar(0.0)?.add_scalar(1.0)).transpose()?;
+                Ok(vec![self.tap(&nearest, weight, extent)?])
             }
             GridMode::Linear => {
                 let place = self.inside(&place, extent)?;

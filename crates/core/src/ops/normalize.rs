@@ -91,6 +91,9 @@ impl Tensor {
             let message = format!("g must be {norm_shape} for v and g {}", describe(&[self, g]));
             return Err(Error::shape(op, message));
         }
+        if self.numel() == 0 {
+            return named(op, &[self, g], || self.mul(g));
+        }
         named(op, &[self, g], || in_acc_of(op, [self, g], |[v, g]| v.mul(&g.div(&v.norm_but(dim)?)?)))
     }
 

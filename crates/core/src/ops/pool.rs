@@ -188,7 +188,7 @@ macro_rules! more_pools {
             /// that the input cuts off is multiplied by the size of a whole one, as in PyTorch. The gradient of a sum of 0 is 0. Float
             /// dtypes. Errors: `Dtype`; `Attr` unless p is positive and finite, and as for the average; `Shape`.
             pub fn $lp(&self, p: f64, pool: LpPool<$n>) -> Result<Tensor> {
-                lp_pool($lp_name, self, p, pool.kernel.iter().product(), |x| x.$avg(pool.windows()))
+                lp_pool($lp_name, self, p, pool.size(), |x| x.$avg(pool.windows()))
             }
 
             #[doc = concat!("Zeros of these extents in the last ", stringify!($n), " dimensions, with the elements of this tensor at")]
@@ -224,6 +224,10 @@ impl<const N: usize> LpPool<N> {
         LpPool { kernel, stride: kernel, ceil_mode: false }
     }
 
+    fn size(&self) -> f64 {
+        self.kernel.iter().map(|&k| k as f64).product()
+    }
+
     fn windows(self) -> AvgPool<N> {
         AvgPool { stride: self.stride, ceil_mode: self.ceil_mode, ..AvgPool::new(self.kernel) }
     }
@@ -234,7 +238,7 @@ fn lp_pool(
     op: &'static str,
     x: &Tensor,
     p: f64,
-    size: usize,
+    size: f64,
     average: impl FnOnce(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     if let Some(([x], _)) = autocast::wide([x], None)? {
@@ -246,7 +250,7 @@ fn lp_pool(
     }
     named(op, &[x], || {
         in_acc(x, |x| {
-            let sums = average(&x.pow_scalar(p)?)?.mul_scalar(size as f64)?;
+            let sums = average(&x.pow_scalar(p)?)?.mul_scalar(size)?;
             let is_positive = sums.gt_scalar(0.0)?;
             let root = is_positive.where_scalar(&sums, 1.0)?.pow_scalar(1.0 / p)?;
             // A NaN sum stays NaN.

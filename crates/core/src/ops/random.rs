@@ -1,6 +1,6 @@
 //! Random tensors: the same bits on every backend.
 
-use super::{Order, Side};
+use super::{Order, Side, named};
 use crate::backend::{Kernel, Random};
 use crate::tensor::{Attributes, check_float, check_same, describe, run};
 use crate::{DType, Device, Error, Result, Rng, Shape, Tensor, no_grad};
@@ -109,7 +109,7 @@ impl Tensor {
         }
         let count: usize = rows.iter().product();
         let shape = Shape::from([rows, &[num_samples]].concat());
-        no_grad(|| {
+        let draw = || {
             let w = self.detach().cast(DType::F32)?.reshape((count, classes))?;
             let is_weight = w.ge_scalar(0.0)?.logical_and(&w.isfinite()?)?;
             check_all(op, &is_weight, || format!("{} has weights that are negative or not finite", describe(&[self])))?;
@@ -125,7 +125,8 @@ impl Tensor {
                 Replacement::No => by_race(&w, num_samples, rng)?,
             };
             drawn.reshape(&shape)
-        })
+        };
+        named(op, &[self], || no_grad(draw))
     }
 }
 
@@ -154,11 +155,12 @@ fn check_all(op: &'static str, is_right: &Tensor, message: impl FnOnce() -> Stri
 /// Uniform integers (i64) in `0..2^62`, from three draws each.
 fn digits(op: &'static str, shape: &Shape, device: &Device, rng: &Rng) -> Result<Tensor> {
     let part = |bits: i32| -> Result<Tensor> {
-        Tensor::rand(shape, 0.0, 2f64.powi(bits), DType::F32, device, rng)?.floor()?.cast(DType::I64)
+        let draws = Tensor::rand(shape, 0.0, 2f64.powi(bits), DType::F32, device, rng).map_err(|e| e.of(op))?;
+        draws.floor()?.cast(DType::I64)
     };
     let (high, middle, low) = (part(24)?, part(24)?, part(14)?);
     let upper = high.mul_scalar(1i64 << 24)?.add(&middle)?;
-    upper.mul_scalar(1i64 << 14)?.add(&low).map_err(|e| e.of(op))
+    upper.mul_scalar(1i64 << 14)?.add(&low)
 }
 
 /// Draws from weights `[R, C]`: the first position at which the running sum of weights exceeds the draw. Weights are integers, in units

@@ -152,7 +152,7 @@ impl Places<'_> {
         let base = self.base(1)?;
         let values = self.index.numel();
         if values == 0 {
-            return Ok(base);
+            return base.scatter_add(self.d, self.index, self.src);
         }
         let (order, at) = no_grad(|| {
             let (at, order) = self.flat()?.sort(0, Order::Ascending)?;

@@ -63,7 +63,8 @@ impl Tensor {
     /// one. As [`searchsorted`](Tensor::searchsorted).
     pub fn bucketize(&self, boundaries: &Tensor, side: Side) -> Result<Tensor> {
         if boundaries.rank() != 1 {
-            let message = format!("the boundaries are {}, expected a vector", describe(&[boundaries]));
+            let message =
+                format!("values and boundaries are {}, expected a vector of these", describe(&[self, boundaries]));
             return Err(Error::shape("bucketize", message));
         }
         boundaries.searchsorted(self, side).map_err(|e| e.of("bucketize"))
@@ -92,9 +93,11 @@ impl Tensor {
                 ends[1] as usize + 1
             }
         };
-        let zeros = Tensor::zeros(count.max(minlength), weights.dtype(), self.device()).map_err(|e| e.of(op))?;
         let flat = |t: &Tensor| t.reshape(t.numel());
-        zeros.scatter_add(0, &flat(self)?, &flat(&weights)?).map_err(|e| e.of(op))
+        named(op, &[self, &weights], || {
+            let zeros = Tensor::zeros(count.max(minlength), weights.dtype(), self.device())?;
+            zeros.scatter_add(0, &flat(self)?, &flat(&weights)?)
+        })
     }
 
     /// The number of elements (i64, `[bins]`) in each of `bins` intervals of equal width between the ends of `range`. The last interval

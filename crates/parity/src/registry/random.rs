@@ -224,7 +224,7 @@ pub(super) fn ops() -> Vec<Op> {
             |c| one(Tensor::normal(c.input("mean")?, c.input("std")?, &rng(c)?)),
             |g| {
                 let std = g.broadcast(Domain::Positive);
-                Case::new(json!({"seed": g.bits()}), vec![("mean", g.x(Domain::Real)), ("std", std)])
+                Case::new(json!({"seed": g.bits()}), vec![("mean", g.x(Domain::Positive)), ("std", std)])
             },
         )
         .class(Arithmetic)

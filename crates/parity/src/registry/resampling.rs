@@ -1,7 +1,7 @@
 //! Padding, interpolation, and other orders of pixels and channels.
 
-use super::Class::{Product, Stages};
-use super::common::{absolute, one, with};
+use super::Class::Stages;
+use super::common::{one, with};
 use super::pooling::input;
 use super::{Invocation, Op};
 use crate::case::{Case, Domain, Gen};
@@ -78,8 +78,7 @@ pub(super) fn ops() -> Vec<Op> {
                 Case::new(attributes, vec![("theta", g.tensor(Domain::Real, &theta))])
             },
         )
-        .class(Product)
-        .companion(absolute)
+        .class(Stages)
         .linear()
         .also(&["matmul"])
         .launches(14, 4),
