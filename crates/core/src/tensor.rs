@@ -197,9 +197,14 @@ impl Tensor {
         self.shares_memory(other) && self.layout() == other.layout() && self.dtype() == other.dtype()
     }
 
-    /// True if the tensor is on the tape: it is a leaf, or was computed from one.
+    /// True if the tensor is on the tape: it is a leaf that is not frozen, or was computed from one.
     pub fn requires_grad(&self) -> bool {
-        self.0.edge.is_some()
+        self.edge().is_some()
+    }
+
+    /// The tensor's place on the tape; `None` for a frozen leaf.
+    pub(crate) fn edge(&self) -> Option<&Edge> {
+        self.0.edge.as_ref().filter(|edge| !edge.is_frozen())
     }
 
     /// A leaf of the tape that shares this tensor's memory. `backward` accumulates its gradient.
@@ -213,7 +218,7 @@ impl Tensor {
 
     /// The same values outside of the tape.
     pub fn detach(&self) -> Tensor {
-        if self.requires_grad() { self.with_layout(self.layout().clone()) } else { self.clone() }
+        if self.0.edge.is_some() { self.with_layout(self.layout().clone()) } else { self.clone() }
     }
 
     /// The elements in row-major order. Waits for the device. Errors: `Dtype` if `T` is not the tensor's type; `OutOfMemory`.

@@ -1,7 +1,7 @@
 //! Layers, with PyTorch's names, defaults and initial values.
 
 use crate::{Forward, Init, Layer, Mode, Module, Visitor};
-use isograd_core::ops::{Activation, EmbeddingOptions, GemmBias, Transpose};
+use isograd_core::ops::{Activation, Bag, BagMode, EmbeddingOptions, GemmBias, Transpose};
 use isograd_core::{Error, Result, Rng, Tensor, no_grad};
 
 /// `x w^T + b` for `x: [.., in]`.
@@ -83,6 +83,66 @@ impl Module for Dropout {
 impl Forward for Dropout {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         if self.mode.is_training() { x.dropout(self.p, &self.rng) } else { Ok(x.clone()) }
+    }
+}
+
+/// Its input: a layer where there is nothing to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity;
+
+impl Module for Identity {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+impl Forward for Identity {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
+    }
+}
+
+/// Rows of a table, selected by index and reduced over bags: [`Tensor::embedding_bag`].
+#[derive(Debug)]
+pub struct EmbeddingBag {
+    /// `[V, E]`.
+    pub weight: Tensor,
+    /// The reduction; the mean by default.
+    pub mode: BagMode,
+    /// An index whose rows are left out.
+    pub padding_idx: Option<i64>,
+}
+
+impl EmbeddingBag {
+    /// `count` rows of `size` elements, normal with mean 0 and deviation 1.
+    pub fn new(count: usize, size: usize, mode: BagMode, init: &Init) -> Result<EmbeddingBag> {
+        Ok(EmbeddingBag { weight: init.normal((count, size), 0.0, 1.0)?, mode, padding_idx: None })
+    }
+
+    /// `[B, E]` for an index `[N]` and the `offsets: [B]` at which bags begin. Errors: `Shape`, `Index`.
+    pub fn forward_offsets(&self, index: &Tensor, offsets: &Tensor) -> Result<Tensor> {
+        self.reduced(index, Some(offsets), None)
+    }
+
+    /// `[B, E]` with a factor for each row, for sums. Errors: `Attr` for another reduction, `Shape`, `Index`.
+    pub fn forward_weighted(&self, index: &Tensor, offsets: Option<&Tensor>, weights: &Tensor) -> Result<Tensor> {
+        self.reduced(index, offsets, Some(weights))
+    }
+
+    fn reduced(&self, index: &Tensor, offsets: Option<&Tensor>, weights: Option<&Tensor>) -> Result<Tensor> {
+        let bag = Bag { mode: self.mode, weights, padding_idx: self.padding_idx };
+        self.weight.embedding_bag(index, offsets, bag)
+    }
+}
+
+impl Module for EmbeddingBag {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+    }
+}
+
+impl Forward for EmbeddingBag {
+    /// `[B, E]` for an index `[B, L]`.
+    fn forward(&self, index: &Tensor) -> Result<Tensor> {
+        self.reduced(index, None, None)
     }
 }
 

@@ -26,6 +26,7 @@ mod resample;
 mod scaler;
 pub mod schedule;
 mod shards;
+mod weight;
 
 pub use activation::*;
 pub use attention::*;
@@ -38,7 +39,7 @@ pub use graph::*;
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
-pub use layers::{Dropout, Embedding, Flatten, IntoLayer, Linear, Sequential};
+pub use layers::{Dropout, Embedding, EmbeddingBag, Flatten, Identity, IntoLayer, Linear, Sequential};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss,
     KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss, MultilabelSoftMarginLoss,
@@ -48,7 +49,7 @@ pub use mesh::{MeshConv, SpiralConv};
 pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};
 pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
-    InstanceNorm3d, LayerNorm, NormOptions, RmsNorm,
+    InstanceNorm3d, LayerNorm, LocalResponseNorm, NormOptions, RmsNorm,
 };
 pub use optim::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Adjust, Asgd, Group, Grouped, Lamb, Lars, Lbfgs, LineSearch,
@@ -61,3 +62,4 @@ pub use resample::*;
 pub use scaler::GradScaler;
 pub use schedule::Schedule;
 pub use shards::load_part;
+pub use weight::{SpectralNorm, WeightNorm};

@@ -22,7 +22,7 @@ pub type StateDict = BTreeMap<String, Tensor>;
 /// ```
 ///
 /// `#[derive(Module)]` writes this method. A leaf tensor is a parameter, any other tensor a buffer. Vectors, options and boxes of
-/// modules are modules.
+/// modules are modules, as are maps from names to modules.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no module",
     label = "neither a tensor nor a module",
@@ -72,9 +72,28 @@ pub trait Module {
         found
     }
 
-    /// The number of trained elements.
+    /// The number of trained elements. Frozen parameters are not trained.
     fn num_parameters(&self) -> usize {
-        self.parameters().iter().map(Tensor::numel).sum()
+        self.parameters().iter().filter(|t| t.requires_grad()).map(Tensor::numel).sum()
+    }
+
+    /// Freezes all parameters: they get no gradients, ops on them alone are not recorded, and optimizers leave them as they are.
+    fn freeze(&self) {
+        self.set_trained(&|_| false);
+    }
+
+    /// Takes back [`freeze`](Module::freeze).
+    fn unfreeze(&self) {
+        self.set_trained(&|_| true);
+    }
+
+    /// Freezes the parameters for whose names `is_trained` is false, and trains the others: `&|name| name.starts_with("head.")` trains
+    /// a head on a frozen trunk.
+    fn set_trained(&self, is_trained: &dyn Fn(&str) -> bool) {
+        for (name, parameter) in self.named_parameters() {
+            // Parameters are leaves, which this accepts.
+            let _ = parameter.set_requires_grad(is_trained(&name));
+        }
     }
 
     /// Switches layers such as dropout to training, which is the initial state.
@@ -335,6 +354,12 @@ impl<M: Module> Module for Option<M> {
 impl<M: Module> Module for Vec<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().enumerate().for_each(|(i, module)| visitor.part(&i.to_string(), module));
+    }
+}
+
+impl<M: Module> Module for BTreeMap<String, M> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.iter().for_each(|(name, module)| visitor.part(name, module));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Normalisation layers.
 
 use crate::{Forward, Init, Mode, Module, Visitor};
-use isograd_core::ops::{Activation, Running, Statistics};
+use isograd_core::ops::{Activation, LocalResponse, Running, Statistics};
 use isograd_core::{DType, Error, Result, Shape, Tensor};
 
 /// Normalises the last dimensions of x: `(x - mean) / sqrt(var + eps) * weight + bias`.
@@ -310,5 +310,26 @@ impl<const D: usize> Forward for InstanceNorm<D> {
         // As in PyTorch, which counts no batches here.
         let statistics = self.statistics(None, Some(self.options.momentum.unwrap_or(0.0)));
         x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), statistics, self.options.eps)
+    }
+}
+
+/// [`Tensor::local_response_norm`].
+#[derive(Clone, Copy, Debug)]
+pub struct LocalResponseNorm(pub LocalResponse);
+
+impl LocalResponseNorm {
+    /// Over so many channels, with PyTorch's defaults.
+    pub fn new(size: usize) -> LocalResponseNorm {
+        LocalResponseNorm(LocalResponse::new(size))
+    }
+}
+
+impl Module for LocalResponseNorm {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+impl Forward for LocalResponseNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.local_response_norm(self.0)
     }
 }

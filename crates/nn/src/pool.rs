@@ -2,7 +2,7 @@
 //! end in `with_indices` return the positions of a maximum.
 
 use crate::{Forward, Module, Visitor};
-use isograd_core::ops::{AvgPool, MaxPool};
+use isograd_core::ops::{self, AvgPool, MaxPool};
 use isograd_core::{Result, Tensor};
 
 /// The averages of `output` adaptive windows.
@@ -67,4 +67,47 @@ layers! {
     AdaptiveAvgPool1d = AdaptiveAvgPool<1> => adaptive_avg_pool1d output;
     AdaptiveAvgPool2d = AdaptiveAvgPool<2> => adaptive_avg_pool2d output;
     AdaptiveAvgPool3d = AdaptiveAvgPool<3> => adaptive_avg_pool3d output;
+}
+
+/// Norms of windows: [`Tensor::lp_pool1d`] and its kin.
+#[derive(Clone, Copy, Debug)]
+pub struct LpPool<const N: usize> {
+    /// The order of the norm.
+    pub p: f64,
+    /// The windows.
+    pub windows: ops::LpPool<N>,
+}
+
+impl<const N: usize> LpPool<N> {
+    /// Adjacent windows.
+    pub fn new(p: f64, kernel: [usize; N]) -> LpPool<N> {
+        LpPool { p, windows: ops::LpPool::new(kernel) }
+    }
+}
+
+macro_rules! norms {
+    ($($name:ident $n:literal $method:ident;)*) => {$(
+        #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
+        pub type $name = LpPool<$n>;
+
+        impl Module for LpPool<$n> {
+            fn visit(&self, _: &mut Visitor<'_>) {}
+
+            fn type_name(&self) -> &'static str {
+                concat!(module_path!(), "::", stringify!($name))
+            }
+        }
+
+        impl Forward for LpPool<$n> {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                x.$method(self.p, self.windows)
+            }
+        }
+    )*};
+}
+
+norms! {
+    LpPool1d 1 lp_pool1d;
+    LpPool2d 2 lp_pool2d;
+    LpPool3d 3 lp_pool3d;
 }

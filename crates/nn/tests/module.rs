@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::{cpu, f64s, values};
-use isograd_core::{DType, Kind, Result, Tensor};
+use common::{assert_close, cpu, f64s, values};
+use isograd_core::{DType, Kind, Result, Shape, Tensor};
 use isograd_nn::{
     Activation, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, LoadFloats, LoadNames,
-    LoadOptions, Module, Relu, Sequential, Softmax, StateDict, Unmatched, Visitor,
+    LoadOptions, Module, Optimizer, Relu, Sequential, Sgd, Softmax, SpectralNorm, StateDict, Unmatched, Visitor,
+    WeightNorm,
 };
+use std::collections::BTreeMap;
 
 #[derive(Module)]
 struct Mlp {
@@ -388,5 +390,67 @@ fn layers_of_a_sequence_are_reached_inserted_and_removed() -> Result<()> {
     assert_eq!((model.len(), model.iter().rev().map(|layer| layer.num_parameters()).collect()), (3, vec![6, 0, 6]));
     while model.pop().is_some() {}
     assert_eq!(values(&model.forward(&x)?), values(&x));
+    Ok(())
+}
+
+#[test]
+fn a_frozen_trunk_gets_no_gradients_and_no_tape() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let trunk = Linear::new(3, 4, &init)?;
+    let model = BTreeMap::from([("trunk".to_string(), trunk), ("head".to_string(), Linear::new(4, 2, &init)?)]);
+    let x = Tensor::ones((2, 3), DType::F32, &cpu())?;
+    model.set_trained(&|name| name.starts_with("head."));
+    assert_eq!(model.num_parameters(), 10);
+    assert_eq!(model.named_parameters().len(), 4);
+    let hidden = model["trunk"].forward(&x)?;
+    assert!(!hidden.requires_grad());
+    let before = model["trunk"].weight.to_vec::<f32>()?;
+    let mut optimizer = Sgd::new(&model).lr(0.1);
+    model["head"].forward(&hidden)?.sum(..)?.backward()?;
+    assert!(model["trunk"].weight.grad().is_none() && model["head"].weight.grad().is_some());
+    optimizer.step()?;
+    assert_eq!(model["trunk"].weight.to_vec::<f32>()?, before);
+    // What was made of a state does not come back to the tape.
+    let state = model.state_dict();
+    model.unfreeze();
+    assert!(state.values().all(|t| !t.requires_grad()));
+    model["head"].forward(&model["trunk"].forward(&x)?)?.sum(..)?.backward()?;
+    assert!(model["trunk"].weight.grad().is_some());
+    optimizer.step()?;
+    assert_ne!(model["trunk"].weight.to_vec::<f32>()?, before);
+    assert_eq!(x.set_requires_grad(false).unwrap_err().kind(), Kind::Value);
+    Ok(())
+}
+
+#[test]
+fn a_norm_of_a_weight_leaves_the_weight_as_it_is() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    for (shape, dim) in [(Shape::from((4, 3)), Some(0)), ((2, 3, 2).into(), Some(1)), ((4, 3).into(), None)] {
+        let weight = init.normal(shape, 0.0, 1.0)?;
+        let norm = WeightNorm::new(&weight, dim)?;
+        assert_close(&values(&norm.weight()?), &values(&weight), 1e-5);
+        norm.weight()?.square()?.sum(..)?.backward()?;
+        // The size has a gradient; the direction has none along itself.
+        let along = norm.v.grad().unwrap().mul(&norm.v.detach())?.sum(..)?.item()?;
+        assert!(norm.g.grad().is_some() && along.abs() < 1e-4, "{along}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_spectral_norm_divides_by_the_largest_singular_value() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let weight = Tensor::from_slice(&[3.0f32, 0.0, 0.0, 0.0, -4.0, 0.0], (2, 3), &cpu())?.leaf()?;
+    let norm = SpectralNorm::new(&weight, &init)?;
+    assert_eq!(norm.named_parameters().len(), 1);
+    for _ in 0..20 {
+        norm.weight()?;
+    }
+    assert_close(&values(&norm.weight()?), &[0.75, 0.0, 0.0, 0.0, -1.0, 0.0], 1e-5);
+    norm.eval();
+    let before = norm.state_dict()["weight_u"].to_vec::<f32>()?;
+    norm.weight()?.sum(..)?.backward()?;
+    assert_eq!(norm.state_dict()["weight_u"].to_vec::<f32>()?, before);
+    assert!(norm.original.grad().is_some());
     Ok(())
 }

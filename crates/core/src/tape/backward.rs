@@ -81,7 +81,7 @@ pub(crate) fn gradients_from<'r>(
 ) -> Result<Vec<Option<Tensor>>> {
     let missing = |i: usize| Error::value("grad", format!("input {i} does not require a gradient"));
     let targets: Vec<&Edge> =
-        inputs.iter().enumerate().map(|(i, t)| t.0.edge.as_ref().ok_or_else(|| missing(i))).collect::<Result<_>>()?;
+        inputs.iter().enumerate().map(|(i, t)| t.edge().ok_or_else(|| missing(i))).collect::<Result<_>>()?;
     no_autocast(|| engine("grad", roots, options, Some(&targets)))
 }
 
@@ -115,7 +115,7 @@ fn starting_gradient(op: &'static str, y: &Tensor, options: &BackwardOptions) ->
 
 fn edge_of<'t>(op: &'static str, y: &'t Tensor) -> Result<&'t Edge> {
     let message = "the tensor is not on the tape: no input of it requires a gradient, or it was made in `no_grad`";
-    y.0.edge.as_ref().ok_or_else(|| Error::value(op, message))
+    y.edge().ok_or_else(|| Error::value(op, message))
 }
 
 /// The gradients received so far by a node.

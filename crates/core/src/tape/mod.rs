@@ -29,7 +29,7 @@ use rule::Rule;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type Replay = Arc<dyn Fn() -> Result<SmallVec<[Tensor; 1]>> + Send + Sync>;
 type HookFn = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
@@ -47,6 +47,11 @@ impl Edge {
         Arc::ptr_eq(&self.node, &other.node) && self.output == other.output
     }
 
+    /// True for a leaf that ops treat as a constant.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.node.is_frozen.load(Ordering::Relaxed)
+    }
+
     fn meta(&self) -> &Meta {
         &self.node.outputs[self.output]
     }
@@ -58,6 +63,7 @@ struct Node {
     op: &'static str,
     inputs: SmallVec<[Option<Edge>; 2]>,
     outputs: SmallVec<[Meta; 1]>,
+    is_frozen: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -112,7 +118,8 @@ impl Node {
     ) -> Arc<Node> {
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         observe::notify(Event::Recorded { node: sequence, op });
-        Arc::new(Node { sequence, op, inputs, outputs, state: Mutex::new(State { action, hooks: Vec::new() }) })
+        let state = Mutex::new(State { action, hooks: Vec::new() });
+        Arc::new(Node { sequence, op, inputs, outputs, is_frozen: AtomicBool::new(false), state })
     }
 }
 
@@ -308,7 +315,7 @@ fn attach(
     outputs: SmallVec<[Tensor; 1]>,
     action: Action,
 ) -> SmallVec<[Tensor; 1]> {
-    let edges = inputs.iter().map(|t| t.0.edge.clone()).collect();
+    let edges = inputs.iter().map(|t| t.edge().cloned()).collect();
     let node = Node::new(op, edges, outputs.iter().map(Meta::of).collect(), action);
     let with_edge = |(output, mut y): (usize, Tensor)| {
         if !y.dtype().is_float() {
@@ -366,6 +373,18 @@ impl Tensor {
     /// True if this is a leaf: its gradient is accumulated.
     pub fn is_leaf(&self) -> bool {
         self.0.edge.as_ref().is_some_and(|e| matches!(e.node.state.lock().action, Action::Leaf(_)))
+    }
+
+    /// Freezes a leaf, or takes it back: ops treat a frozen leaf as a constant, so that it gets no gradient, and nothing is recorded for
+    /// it. Its gradient so far stays. A captured step remains as it was captured. Errors: `Value` if this is no leaf.
+    pub fn set_requires_grad(&self, is_wanted: bool) -> Result<()> {
+        match &self.0.edge {
+            Some(edge) if self.is_leaf() => {
+                edge.node.is_frozen.store(!is_wanted, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(Error::value("set_requires_grad", "this tensor is no leaf")),
+        }
     }
 
     /// Replaces the accumulated gradient; `None` clears it. Errors: `Value` if this is no leaf; `Shape` or `Dtype` if the gradient

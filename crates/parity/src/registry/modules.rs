@@ -6,10 +6,12 @@ use super::common::{extents, none, one};
 use super::convolution::{conv_of, transposed_of, unfold_of};
 use super::indexing::order;
 use super::matrix::activation;
+use super::normalization::response;
 use super::optimizer::{found, with_gradients};
-use super::pooling::{avg_of, max_of, output_of};
+use super::pooling::{avg_of, lp_of, max_of, output_of};
 use super::random::rng;
 use super::resampling::{ends_of, interpolate_of, interpolated_dims, padding_mode};
+use super::selection::BAGS;
 use super::{Class, Derivative, Invocation, LayerOf, Op, Slice};
 use crate::case::{Case, Domain};
 use isograd_core::ops::EmbeddingOptions;
@@ -77,6 +79,9 @@ const LAYERS: &[Example] = &[
     ("AvgPool1d", r#"{"kernel_size": 2}"#, &[("x", &[2, 3, 4])]),
     ("AvgPool2d", r#"{"kernel_size": 3, "padding": 1, "count_include_pad": false}"#, &[("x", &[2, 3, 5, 4])]),
     ("AvgPool3d", r#"{"kernel_size": 2, "stride": 1, "divisor_override": 3}"#, &[("x", &[2, 3, 3, 2])]),
+    ("LpPool1d", r#"{"norm_type": 2.0, "kernel_size": 2}"#, &[("x", &[2, 3, 4])]),
+    ("LpPool2d", r#"{"norm_type": 3.0, "kernel_size": 2, "stride": 1}"#, &[("x", &[2, 3, 5, 4])]),
+    ("LpPool3d", r#"{"norm_type": 2.0, "kernel_size": 2, "ceil_mode": true}"#, &[("x", &[2, 3, 3, 3, 2])]),
     ("AdaptiveMaxPool1d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 5])]),
     ("AdaptiveMaxPool2d", r#"{"output_size": [2, null]}"#, &[("x", &[2, 3, 5, 4])]),
     ("AdaptiveMaxPool3d", r#"{"output_size": 2}"#, &[("x", &[2, 3, 3, 2])]),
@@ -120,6 +125,9 @@ const LAYERS: &[Example] = &[
     ("ChannelShuffle", r#"{"groups": 2}"#, &[("x", &[2, 6, 2, 2])]),
     ("LayerNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3]), ("bias", &[3])]),
     ("RmsNorm", r#"{"eps": 0.1}"#, &[("x", &[2, 3]), ("weight", &[3])]),
+    ("LocalResponseNorm", r#"{"size": 2, "alpha": 0.5}"#, &[("x", &[2, 4, 3])]),
+    ("Identity", "{}", &[("x", &[2, 3])]),
+    ("EmbeddingBag", r#"{"mode": "sum", "padding_idx": 1}"#, &[("x?", &[2, 3]), ("weight", &[4, 3])]),
     ("GroupNorm", r#"{"num_groups": 2, "eps": 0.1}"#, &[("x", &[2, 4, 3]), ("weight", &[4]), ("bias", &[4])]),
     ("BatchNorm1d", r#"{"eps": 0.1, "momentum": 0.5}"#, &[("x", &[2, 3]), ("weight", &[3]), ("bias", &[3])]),
     (
@@ -232,6 +240,9 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "AvgPool1d" => Box::new(avg_of::<1>(c, at)?),
         "AvgPool2d" => Box::new(avg_of::<2>(c, at)?),
         "AvgPool3d" => Box::new(avg_of::<3>(c, at)?),
+        "LpPool1d" => Box::new(lp_of::<1>(c, at)?),
+        "LpPool2d" => Box::new(lp_of::<2>(c, at)?),
+        "LpPool3d" => Box::new(lp_of::<3>(c, at)?),
         "AdaptiveMaxPool1d" => Box::new(nn::AdaptiveMaxPool1d::new(output_of(c, at)?)),
         "AdaptiveMaxPool2d" => Box::new(nn::AdaptiveMaxPool2d::new(output_of(c, at)?)),
         "AdaptiveMaxPool3d" => Box::new(nn::AdaptiveMaxPool3d::new(output_of(c, at)?)),
@@ -265,6 +276,13 @@ fn layer(c: &Invocation<'_>, kind: &str, at: &str) -> Result<Box<dyn Layer>> {
         "PixelShuffle" => Box::new(nn::PixelShuffle { factor: c.size(&of("upscale_factor"))? }),
         "PixelUnshuffle" => Box::new(nn::PixelUnshuffle { factor: c.size(&of("downscale_factor"))? }),
         "ChannelShuffle" => Box::new(nn::ChannelShuffle { groups: c.size(&of("groups"))? }),
+        "LocalResponseNorm" => Box::new(nn::LocalResponseNorm(response(c, at)?)),
+        "Identity" => Box::new(nn::Identity),
+        "EmbeddingBag" => Box::new(nn::EmbeddingBag {
+            weight: c.input(&of("weight"))?.clone(),
+            mode: c.choice_or_first(&of("mode"), &BAGS)?,
+            padding_idx: c.optional_of(&of("padding_idx"), Invocation::int)?,
+        }),
         "LayerNorm" => {
             let mut norm = nn::LayerNorm::without_parameters(normalized(c, at)?);
             norm.eps = float("eps", norm.eps)?;

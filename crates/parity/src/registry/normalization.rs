@@ -73,6 +73,14 @@ pub(super) fn ops() -> Vec<Op> {
     of_rows().into_iter().chain(of_channels()).chain(by_norms()).collect()
 }
 
+/// The options of a local response, from attributes with the prefix `at`.
+pub(super) fn response(c: &Invocation<'_>, at: &str) -> Result<LocalResponse> {
+    let default = LocalResponse::new(c.size(&format!("{at}size"))?);
+    let float = |name: &str, default: f64| c.float_or(&format!("{at}{name}"), default);
+    let (alpha, beta, k) = (float("alpha", default.alpha)?, float("beta", default.beta)?, float("k", default.k)?);
+    Ok(LocalResponse { alpha, beta, k, ..default })
+}
+
 /// Divisions by norms.
 fn by_norms() -> Vec<Op> {
     vec![
@@ -87,15 +95,7 @@ fn by_norms() -> Vec<Op> {
         .launches(22, 40),
         with(
             "local_response_norm",
-            |c, x| {
-                let default = LocalResponse::new(c.size("size")?);
-                x.local_response_norm(LocalResponse {
-                    alpha: c.float_or("alpha", default.alpha)?,
-                    beta: c.float_or("beta", default.beta)?,
-                    k: c.float_or("k", default.k)?,
-                    ..default
-                })
-            },
+            |c, x| x.local_response_norm(response(c, "")?),
             Domain::Real,
             |g| {
                 g.at_least_rank(3);

@@ -7,6 +7,7 @@ use crate::bench::{self, Bench, Call, Cost, INDEX, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::{AvgPool, LpPool, MaxPool};
 use isograd_core::{Result, Tensor};
+use isograd_nn as nn;
 use serde_json::{Value, json};
 
 pub(super) fn ops() -> Vec<Op> {
@@ -203,13 +204,19 @@ fn end_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<Option<[usize;
     c.optional_of(&format!("{at}padding_end"), |c, name| extents(c, name, None))
 }
 
-/// The windows of a norm, with the order p as `norm_type`.
+/// The order and the windows of a norm, from attributes with the prefix `at`.
+pub(super) fn lp_of<const N: usize>(c: &Invocation<'_>, at: &str) -> Result<nn::LpPool<N>> {
+    let pool = LpPool::new(extents(c, &format!("{at}kernel_size"), None)?);
+    let stride = extents(c, &format!("{at}stride"), Some(pool.stride))?;
+    let windows = LpPool { stride, ceil_mode: c.flag(&format!("{at}ceil_mode"))?, ..pool };
+    Ok(nn::LpPool { p: c.float(&format!("{at}norm_type"))?, windows })
+}
+
+/// The norms of windows.
 fn lp<const N: usize>(name: &'static str, values: fn(&Tensor, f64, LpPool<N>) -> Result<Tensor>) -> Op {
     let run = move |c: &Invocation<'_>| {
-        let pool = LpPool::new(extents(c, "kernel_size", None)?);
-        let stride = extents(c, "stride", Some(pool.stride))?;
-        let pool = LpPool { stride, ceil_mode: c.flag("ceil_mode")?, ..pool };
-        one(values(c.input("x")?, c.float("norm_type")?, pool))
+        let nn::LpPool { p, windows } = lp_of(c, "")?;
+        one(values(c.input("x")?, p, windows))
     };
     let make = |g: &mut Gen| {
         let x = input::<N>(g, Domain::Positive);

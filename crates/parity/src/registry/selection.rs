@@ -16,7 +16,7 @@ const REDUCE: [(&str, ScatterReduce); 5] = [
     ("amin", ScatterReduce::Amin),
 ];
 
-const BAGS: [(&str, BagMode); 3] = [("mean", BagMode::Mean), ("sum", BagMode::Sum), ("max", BagMode::Max)];
+pub(super) const BAGS: [(&str, BagMode); 3] = [("mean", BagMode::Mean), ("sum", BagMode::Sum), ("max", BagMode::Max)];
 
 fn side(c: &Invocation<'_>) -> Result<Side> {
     Ok(if c.flag("right")? { Side::Right } else { Side::Left })
