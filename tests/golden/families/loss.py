@@ -61,6 +61,34 @@ def contrastive_loss(x1, x2, y, *, margin=1.0, reduction="mean"):
     return reduced(y * squared + (1 - y) * (margin - distance).clamp(min=0).square(), reduction)
 
 
+def ctc_loss(x, targets, input_lengths, target_lengths, *, blank=0, reduction="mean", zero_infinity=False):
+    """The sum over alignments, and its own gradient: PyTorch's contains that of a log_softmax before it."""
+    losses = []
+    for n in range(x.shape[1]):
+        labels = targets[n, : target_lengths[n]].long()
+        states = torch.full((2 * len(labels) + 1,), blank)
+        states[1::2] = labels
+        skip = torch.zeros(len(states), dtype=torch.bool)
+        skip[2:] = (states[2:] != states[:-2]) & (states[2:] != blank)
+        row = torch.full((len(states),), -1e30, dtype=F64)
+        for t in range(int(input_lengths[n])):
+            own = x[t, n, states]
+            if t == 0:
+                row = torch.where(torch.arange(len(states)) <= 1, own, row)
+                continue
+            by = [F.pad(row, (k, 0), value=-1e30)[: len(states)] for k in range(3)]
+            by[2] = torch.where(skip, by[2], torch.tensor(-1e30, dtype=F64))
+            row = torch.logsumexp(torch.stack(by), 0) + own
+        losses.append(-torch.logsumexp(row[-2:], 0))
+    losses = torch.stack(losses)
+    losses = torch.where(losses > 1e29, torch.tensor(0.0 if zero_infinity else INF, dtype=F64), losses)
+    theirs = F.ctc_loss(x.detach(), targets, input_lengths, target_lengths, blank, "none", zero_infinity)
+    torch.testing.assert_close(losses.detach(), theirs)
+    if reduction == "mean":
+        losses = losses / target_lengths.clamp(min=1)
+    return {"none": lambda v: v, "mean": torch.mean, "sum": torch.sum}[reduction](losses)
+
+
 OPS |= {
     "mse_loss": ("a t", lambda a, t, *, reduction="mean": F.mse_loss(a, t, reduction=reduction)),
     "cross_entropy": ("logits", cross_entropy),
@@ -96,6 +124,7 @@ OPS |= {
         lambda x, y, *, margin=1.0, reduction="mean": F.hinge_embedding_loss(x, y, margin, reduction=reduction),
     ),
     "soft_margin_loss": ("x", lambda x, y, *, reduction="mean": F.soft_margin_loss(x, y, reduction=reduction)),
+    "ctc_loss": ("x", ctc_loss),
     "multi_margin_loss": (
         "x",
         lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean": F.multi_margin_loss(
@@ -135,6 +164,7 @@ def cases(out):
     distance_losses(out)
     margin_losses(out)
     likelihood_losses(out)
+    alignments(out)
 
 
 def elementwise_losses(out):
@@ -380,3 +410,25 @@ def likelihood_losses(out):
     out.error("gaussian_nll_loss/var", "Shape", {"x": normal(2, 3), "target": normal(2, 3), "var": positive(3, 3)})
     for op in "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss":
         out.case(f"{op}/broadcast", {"a": normal(2, 1), "t": normal(3)}, reduction="mean")
+
+
+def alignments(out):
+    def of(steps, classes, targets, frames, labels):
+        x = torch.log_softmax(normal(steps, len(targets), classes), -1)
+        return {"x": x, "targets": i64(targets), "input_lengths": i64(frames), "target_lengths": i64(labels)}
+
+    repeated = of(7, 4, [[1, 1, 2], [3, 2, 1], [2, 0, 0]], [7, 5, 6], [3, 3, 1])
+    for reduction in REDUCTIONS:
+        out.case(f"ctc_loss/{reduction}", repeated, reduction=reduction)
+    out.case("ctc_loss/last_blank", of(5, 3, [[0, 1], [1, 1]], [5, 4], [2, 2]), blank=2)
+    out.case("ctc_loss/no_labels", of(4, 3, [[1, 2], [2, 2]], [4, 3], [0, 2]), reduction="none")
+    out.case("ctc_loss/one_frame", of(1, 3, [[1], [2]], [1, 1], [1, 0]), reduction="none")
+    too_long = of(3, 3, [[1, 1, 1], [1, 2, 1]], [3, 3], [3, 3])
+    out.case("ctc_loss/impossible", too_long, reduction="none", grads=[])
+    out.case("ctc_loss/impossible_zero", too_long, reduction="none", zero_infinity=True)
+    out.case("ctc_loss/empty_targets", {**of(3, 3, [[1]], [3], [0]), "targets": torch.zeros(1, 0, dtype=torch.int64)}, reduction="sum")
+    out.error("ctc_loss/blank", "Attr", repeated, blank=4)
+    out.error("ctc_loss/shape", "Shape", repeated | {"input_lengths": i64([7, 5])})
+    out.error("ctc_loss/class", "Index", repeated | {"targets": i64([[1, 1, 4]] * 3)})
+    out.error("ctc_loss/frames", "Index", repeated | {"input_lengths": i64([7, 8, 6])})
+    out.error("ctc_loss/dtype", "Dtype", repeated | {"targets": normal(3, 3)})

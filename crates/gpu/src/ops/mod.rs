@@ -4,6 +4,7 @@ mod attention;
 mod batch_norm;
 mod conv;
 mod cross_entropy;
+mod ctc;
 mod custom;
 mod distance;
 mod dropout;

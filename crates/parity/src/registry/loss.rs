@@ -6,7 +6,7 @@ use super::{Invocation, Op};
 use crate::bench::{self, Bench, Call, MANY, STORED, call};
 use crate::case::{Case, Domain, Gen};
 use isograd_core::ops::loss::{
-    self, CrossEntropy, Focal, FocalInput, GaussianNll, KlTarget, MultiMargin, PoissonNll, Rate, Terms, Triplet,
+    self, CrossEntropy, Ctc, Focal, FocalInput, GaussianNll, KlTarget, MultiMargin, PoissonNll, Rate, Terms, Triplet,
     TripletNegative,
 };
 use isograd_core::{DType, Result, Tensor};
@@ -167,12 +167,42 @@ fn multi_margin_case(g: &mut Gen) -> Case {
     Case::new(json!({"p": 1 + g.below(2), "margin": 0.55, "reduction": g.pick(&REDUCTIONS)}), inputs)
 }
 
+/// Frames with labels of a few sequences. Losses without an alignment are 0, because infinite ones have no differences.
+fn ctc_case(g: &mut Gen) -> Case {
+    let is_large = g.is_large();
+    let (steps, batch, classes) = (1 + g.side(), 1 + g.below(3), 2 + g.below(4));
+    let labels = if is_large { g.side() / 2 } else { g.below(4) };
+    let blank = g.below(classes);
+    let targets = g.indices(classes - 1, &[batch, labels]);
+    // The classes without the blank.
+    let is_above = targets.ge_scalar(blank as i64).and_then(|b| b.cast(DType::I64)).expect("integers are compared");
+    let targets = targets.add(&is_above).expect("integers are added");
+    let lengths = |g: &mut Gen, least: usize, most: usize| {
+        g.indices(most - least + 1, &[batch]).add_scalar(least as i64).expect("integers are added")
+    };
+    let (frames, count) = (lengths(g, 1, steps), lengths(g, 0, labels));
+    let attributes = json!({"blank": blank, "zero_infinity": true, "reduction": g.pick(&REDUCTIONS)});
+    let x = g.tensor(Domain::Real, &[steps, batch, classes]);
+    Case::new(attributes, vec![("x", x), ("targets", targets), ("input_lengths", frames), ("target_lengths", count)])
+}
+
+fn ctc() -> Op {
+    let run = |c: &Invocation<'_>| {
+        let options =
+            Ctc { blank: c.size_or("blank", 0)?, reduction: c.reduction()?, zero_infinity: c.flag("zero_infinity")? };
+        let (targets, frames, count) = (c.input("targets")?, c.input("input_lengths")?, c.input("target_lengths")?);
+        one(c.input("x")?.ctc_loss(targets, frames, count, options))
+    };
+    Op::new("ctc_loss", run, ctc_case).class(Stages).fused().also(&["gather"]).launches(60, 30)
+}
+
 /// Losses of margins and of likelihoods, which are composites.
 fn composites() -> Vec<Op> {
     let composite = |name, run: fn(&Invocation<'_>) -> Result<Tensor>, make: fn(&mut Gen) -> Case| {
         Op::new(name, move |c| one(run(c)), make).class(Stages)
     };
     vec![
+        ctc(),
         composite(
             "cosine_embedding_loss",
             |c| {

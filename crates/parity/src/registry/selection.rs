@@ -245,7 +245,7 @@ pub(super) fn ops() -> Vec<Op> {
             .derivative(NO_GRADIENT)
             .also(&["sort"])
             .fused()
-            .launches(30, 0),
+            .launches(31, 0),
         Op::new("unique_consecutive", |c| unique(c.input("x")?.unique_consecutive()), repeated)
             .derivative(NO_GRADIENT)
             .fused()

@@ -2,12 +2,14 @@
 //! they broadcast.
 
 pub mod cross_entropy;
+pub mod ctc;
 pub mod distance;
 pub mod elementwise;
 pub mod likelihood;
 pub mod margin;
 
 pub use cross_entropy::CrossEntropy;
+pub use ctc::Ctc;
 pub use distance::{Triplet, TripletNegative};
 pub use elementwise::{Focal, FocalInput, KlTarget};
 pub use likelihood::{GaussianNll, PoissonNll, Rate, Terms};

@@ -1,0 +1,224 @@
+//! Connectionist temporal classification: the probability that frames spell a sequence of labels, over all alignments.
+//!
+//! An alignment of S labels runs through `L = 2 S + 1` states: blanks at even numbers, and label k at number 2 k + 1. In a step it stays,
+//! or moves to the next state, or skips a blank between two labels that differ. Graves et al. 2006.
+
+use super::Reduction;
+use crate::fused::{Fused, has_kernel, record_fused, run_fused};
+use crate::ops::{gradients, named};
+use crate::tape::Gradient;
+use crate::tensor::{check_device, check_float, check_index, describe};
+use crate::{DType, Error, Result, Tensor, autocast, no_grad};
+
+/// The attributes of [`Tensor::ctc_loss`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ctc {
+    /// The class of a blank.
+    pub blank: usize,
+    /// The reduction of the losses of the sequences. The mean is of losses over numbers of labels.
+    pub reduction: Reduction,
+    /// True if the loss of a sequence without an alignment counts as 0, otherwise it is infinite. It has no gradient.
+    pub zero_infinity: bool,
+}
+
+/// Inputs: log-probabilities of states `[T, N, L]`, f32 or f64; whether a state can be entered by a skip (bool, `[N, L]`); the number
+/// of frames, and of labels, of each sequence (i64, `[N, 2]`). Output `[T, N, L]`: the logarithm of the sum over all alignments up to a
+/// state, with this state; or from a state on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CtcScan {
+    /// From the last frame to the first.
+    pub is_reversed: bool,
+}
+
+/// The largest number of states of the kernel, which keeps two frames of a sequence on chip.
+const MOST_STATES: usize = 1024;
+
+impl Fused for CtcScan {
+    fn name(&self) -> &'static str {
+        "ctc_scan"
+    }
+
+    fn composite(&self, inputs: &[Tensor], _before: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(self.by_ops(&inputs[0], &inputs[1], &inputs[2])?)])
+    }
+}
+
+impl CtcScan {
+    fn by_ops(self, emission: &Tensor, skip: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+        let [steps, batch, states] = [0, 1, 2].map(|d| emission.dims()[d]);
+        let device = emission.device();
+        let none = |n: usize| Tensor::full((batch, n), f64::NEG_INFINITY, emission.dtype(), device);
+        // The row moved by n states along the alignment; no alignment enters the first ones.
+        let moved = |row: &Tensor, n: usize| {
+            let n = n.min(states);
+            match self.is_reversed {
+                false => Tensor::concat(&[&none(n)?, &row.narrow(1, 0, states - n)?], 1),
+                true => Tensor::concat(&[&row.narrow(1, n, states - n)?, &none(n)?], 1),
+            }
+        };
+        // Whether the move by two states is a skip: into a state, or out of the state before it.
+        let skips = match self.is_reversed {
+            false => skip.clone(),
+            true => {
+                let n = states.min(2);
+                let last = Tensor::zeros((batch, n), DType::Bool, device)?;
+                Tensor::concat(&[&skip.narrow(1, n, states - n)?, &last], 1)?
+            }
+        };
+        let number = Tensor::arange(states, device)?;
+        let [frames, last] = [0, 1].map(|d| lengths.narrow(1, d, 1));
+        let (frames, last) = (frames?, last?.mul_scalar(2)?);
+        let ends = number.eq(&last)?.logical_or(&number.eq(&last.sub_scalar(1)?)?)?;
+        let (mut row, mut rows) = (none(states)?, Vec::new());
+        for turn in 0..steps {
+            let t = if self.is_reversed { steps - 1 - turn } else { turn };
+            let e = emission.select(0, t as isize)?;
+            let skipped = skips.where_scalar(&moved(&row, 2)?, f64::NEG_INFINITY)?;
+            let sum = Tensor::stack(&[&row, &moved(&row, 1)?, &skipped], 0)?.logsumexp(0)?.add(&e)?;
+            let starts = match self.is_reversed {
+                true => ends.logical_and(&frames.eq_scalar(t as i64 + 1)?)?,
+                false => number.le_scalar(if t == 0 { 1 } else { -1 })?,
+            };
+            row = starts.where_cond(&e, &sum)?;
+            rows.push(row.clone());
+        }
+        if self.is_reversed {
+            rows.reverse();
+        }
+        Tensor::stack(&rows.iter().collect::<Vec<_>>(), 0)
+    }
+
+    /// By the kernel, outside of the tape.
+    fn run(self, states: &States) -> Result<Tensor> {
+        let inputs = [&states.emission.detach(), &states.skip, &states.lengths].map(Tensor::contiguous);
+        let [emission, skip, lengths] = inputs;
+        let (emission, skip, lengths) = (emission?, skip?, lengths?);
+        if !has_kernel::<CtcScan>(&emission) || states.skip.dims()[1] > MOST_STATES {
+            return no_grad(|| self.by_ops(&emission, &skip, &lengths));
+        }
+        let y = Tensor::allocate("ctc_loss", emission.shape(), emission.dtype(), emission.device())?;
+        run_fused("ctc_loss", &self, &[&emission, &skip, &lengths], &[&y])?;
+        Ok(y)
+    }
+}
+
+/// What the scans read.
+struct States {
+    emission: Tensor,
+    skip: Tensor,
+    lengths: Tensor,
+    /// The class of each state (i64, `[N, L]`).
+    labels: Tensor,
+}
+
+impl States {
+    /// Of log-probabilities `[T, N, C]`, labels `[N, S]`, and numbers of frames and labels `[N]`.
+    fn new(x: &Tensor, targets: &Tensor, frames: &Tensor, count: &Tensor, blank: usize) -> Result<States> {
+        let [steps, batch, most] = [x.dims()[0], x.dims()[1], targets.dims()[1]];
+        let wide = |t: &Tensor| t.cast(DType::I64);
+        let (targets, lengths) = (wide(targets)?, Tensor::stack(&[&wide(frames)?, &wide(count)?], 1)?);
+        // Padding may be any number.
+        let is_label = Tensor::arange(most, x.device())?.lt(&lengths.narrow(1, 1, 1)?)?;
+        let targets = is_label.where_scalar(&targets, blank as i64)?;
+        let blanks = |n: usize| Tensor::full((batch, n), blank as i64, DType::I64, x.device());
+        let pairs = Tensor::stack(&[&blanks(most)?, &targets], 2)?.reshape((batch, 2 * most))?;
+        let labels = Tensor::concat(&[&pairs, &blanks(1)?], 1)?;
+        let states = 2 * most + 1;
+        let apart = states.min(2);
+        let (later, earlier) = (labels.narrow(1, apart, states - apart)?, labels.narrow(1, 0, states - apart)?);
+        let differs = later.ne(&earlier)?.logical_and(&later.ne_scalar(blank as i64)?)?;
+        let skip = Tensor::concat(&[&Tensor::zeros((batch, apart), DType::Bool, x.device())?, &differs], 1)?;
+        let index = labels.unsqueeze(0)?.broadcast_to((steps, batch, states))?;
+        Ok(States { emission: x.gather(2, &index)?, skip, lengths, labels })
+    }
+
+    /// The losses `[N]`, from the sums over alignments up to each state.
+    fn losses(&self, sums: &Tensor) -> Result<Tensor> {
+        let [batch, states] = [0, 1].map(|d| self.labels.dims()[d]);
+        let [frames, count] = [0, 1].map(|d| self.lengths.narrow(1, d, 1));
+        let (frames, count) = (frames?, count?);
+        let at = frames.sub_scalar(1)?.unsqueeze(0)?.broadcast_to((1, batch, states))?;
+        let row = sums.gather(0, &at)?.squeeze(0)?;
+        let last = count.mul_scalar(2)?;
+        let of_last_label = last.sub_scalar(1)?.clamp(Some(0.into()), None)?;
+        let ends = row.gather(1, &Tensor::concat(&[&last, &of_last_label], 1)?)?;
+        let is_there = Tensor::arange(2, row.device())?.lt(&count.add_scalar(1)?)?;
+        is_there.where_scalar(&ends, f64::NEG_INFINITY)?.logsumexp(-1)?.neg()
+    }
+}
+
+impl Tensor {
+    /// The negative logarithm of the probability that frames spell labels. This tensor has the logarithms of probabilities `[T, N, C]`,
+    /// as `log_softmax` gives them. Sequence n has the first `target_lengths[n]` labels of `targets: [N, S]`, none of which is the
+    /// blank, in its first `input_lengths[n]` frames (integers, `[N]`). The gradient is that of this function, where PyTorch's contains
+    /// that of a `log_softmax` before it: after `log_softmax` both are the same. f16 and bf16 are computed in f32. On a GPU the sums over
+    /// alignments are one kernel for up to 511 labels.
+    ///
+    /// Errors: `Dtype`; `Shape`; `Attr` for a blank that is no class; `Index` for a label that is no class, and for lengths of more
+    /// frames or labels than there are, or no frames. Graves et al. 2006, "Connectionist Temporal Classification".
+    pub fn ctc_loss(
+        &self,
+        targets: &Tensor,
+        input_lengths: &Tensor,
+        target_lengths: &Tensor,
+        options: Ctc,
+    ) -> Result<Tensor> {
+        let op = "ctc_loss";
+        if let Some(([x], _)) = autocast::wide([self], None)? {
+            return x.ctc_loss(targets, input_lengths, target_lengths, options);
+        }
+        check_float(op, self)?;
+        [targets, input_lengths, target_lengths].iter().try_for_each(|t| check_index(op, t))?;
+        let operands = [self, targets, input_lengths, target_lengths];
+        check_device(op, &operands)?;
+        let fits = self.rank() == 3
+            && self.dims()[0] > 0
+            && targets.rank() == 2
+            && targets.dims()[0] == self.dims()[1]
+            && [input_lengths, target_lengths].iter().all(|t| t.dims() == [self.dims()[1]]);
+        if !fits {
+            let expected = "[T, N, C] with at least one frame, [N, S], [N] and [N]";
+            return Err(Error::shape(op, format!("got {}, expected {expected}", describe(&operands))));
+        }
+        if options.blank >= self.dims()[2] {
+            let message = format!("the blank is class {} of {}", options.blank, describe(&[self]));
+            return Err(Error::attr(op, message));
+        }
+        let Ctc { blank, reduction, zero_infinity } = options;
+        named(op, &operands, || {
+            let acc = self.dtype().acc();
+            let losses = losses(&self.cast(acc)?, [targets, input_lengths, target_lengths], blank)?;
+            let losses = match zero_infinity {
+                true => losses.detach().ne_scalar(f64::INFINITY)?.where_scalar(&losses, 0.0)?,
+                false => losses,
+            };
+            let losses = match reduction {
+                Reduction::Mean => losses.div(&target_lengths.clamp(Some(1.into()), None)?.cast(acc)?)?,
+                _ => losses,
+            };
+            reduction.apply(&losses)?.cast(self.dtype())
+        })
+    }
+}
+
+/// The losses of the sequences `[N]`, on the tape.
+fn losses(x: &Tensor, [targets, frames, count]: [&Tensor; 3], blank: usize) -> Result<Tensor> {
+    let states = no_grad(|| States::new(&x.detach(), targets, frames, count, blank))?;
+    let before = CtcScan { is_reversed: false }.run(&states)?;
+    let y = no_grad(|| states.losses(&before))?;
+    let losses = y.clone();
+    let by_ops = move |x: &[Tensor]| {
+        let states = States::new(&x[0], &x[1], &x[2], &x[3], blank)?;
+        states.losses(&CtcScan { is_reversed: false }.by_ops(&states.emission, &states.skip, &states.lengths)?)
+    };
+    record_fused("ctc_loss", &[x, targets, frames, count], y.copy()?, by_ops, move |t, inputs| {
+        let after = CtcScan { is_reversed: true }.run(&states)?;
+        // The share of alignments through a state, both sums contain its own probability.
+        let is_on_way = before.gt_scalar(f64::NEG_INFINITY)?.logical_and(&after.gt_scalar(f64::NEG_INFINITY)?)?;
+        let share = before.add(&after)?.sub(&states.emission)?.add(&losses.reshape((1, losses.numel(), 1))?)?.exp()?;
+        let share = is_on_way.where_scalar(&share, 0.0)?.mul(&t.dy().neg()?.reshape((1, losses.numel(), 1))?)?;
+        let index = states.labels.unsqueeze(0)?.broadcast_to(share.shape())?;
+        let zeros = Tensor::zeros(inputs[0].shape(), share.dtype(), share.device())?;
+        gradients![zeros.scatter_add(2, &index, &share)?, Gradient::NONE, Gradient::NONE, Gradient::NONE]
+    })
+}
