@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod average;
 mod checkpoint;
 mod clip;
 mod conv;
@@ -30,6 +31,7 @@ mod weight;
 
 pub use activation::*;
 pub use attention::*;
+pub use average::{Averaged, Averaging};
 pub use checkpoint::Checkpoint;
 pub use clip::{clip_grad_norm, clip_grad_norm_finite, clip_grad_value, grad_norm};
 pub use conv::*;
@@ -41,9 +43,9 @@ pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
 pub use layers::{Dropout, Embedding, EmbeddingBag, Flatten, Identity, IntoLayer, Linear, Sequential};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss,
-    KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss, MultilabelSoftMarginLoss,
-    NllLoss, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss, HingeEmbeddingLoss,
+    HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss,
+    MultilabelSoftMarginLoss, NllLoss, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use mesh::{MeshConv, SpiralConv};
 pub use module::{Forward, Layer, LoadFloats, LoadNames, LoadOptions, Mode, Module, StateDict, Unmatched, Visitor};

@@ -245,3 +245,24 @@ losses_of_three! {
         x.gaussian_nll_loss(target, var, GaussianNll { terms, eps, reduction })
     };
 }
+
+/// [`Tensor::ctc_loss`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CtcLoss(pub Ctc);
+
+impl CtcLoss {
+    /// The loss of log-probabilities `[T, N, C]` with labels `[N, S]`, and the numbers of frames and of labels `[N]`. Errors: as there.
+    pub fn forward(
+        &self,
+        log_probabilities: &Tensor,
+        targets: &Tensor,
+        input_lengths: &Tensor,
+        target_lengths: &Tensor,
+    ) -> Result<Tensor> {
+        log_probabilities.ctc_loss(targets, input_lengths, target_lengths, self.0)
+    }
+}
+
+impl Module for CtcLoss {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}

@@ -3,11 +3,11 @@
 mod common;
 
 use common::{assert_close, cpu, f64s, values};
-use isograd_core::{DType, Kind, Result, Shape, Tensor};
+use isograd_core::{DType, Kind, Result, Shape, Tensor, no_grad};
 use isograd_nn::{
-    Activation, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear, LoadFloats, LoadNames,
-    LoadOptions, Module, Optimizer, Relu, Sequential, Sgd, Softmax, SpectralNorm, StateDict, Unmatched, Visitor,
-    WeightNorm,
+    Activation, Averaged, Averaging, Dropout, Embedding, Flatten, Forward, Gelu, Init, Layer, LeakyRelu, Linear,
+    LoadFloats, LoadNames, LoadOptions, Module, Optimizer, Relu, Sequential, Sgd, Softmax, SpectralNorm, StateDict,
+    Unmatched, Visitor, WeightNorm,
 };
 use std::collections::BTreeMap;
 
@@ -452,5 +452,33 @@ fn a_spectral_norm_divides_by_the_largest_singular_value() -> Result<()> {
     norm.weight()?.sum(..)?.backward()?;
     assert_eq!(norm.state_dict()["weight_u"].to_vec::<f32>()?, before);
     assert!(norm.original.grad().is_some());
+    Ok(())
+}
+
+#[test]
+fn averages_of_weights_follow_a_model_and_are_lent_to_it() -> Result<()> {
+    let init = Init::new(&cpu()).seed(1);
+    let model = Linear::without_bias(1, 1, &init)?;
+    let set = |v: f64| no_grad(|| model.weight.detach().fill_(v));
+    set(1.0)?;
+    let mut moving = Averaged::new(&model, Averaging::Exponential { decay: 0.75 })?;
+    let mut mean = Averaged::new(&model, Averaging::Mean)?;
+    for v in [3.0, 5.0] {
+        set(v)?;
+        moving.update(&model)?;
+        mean.update(&model)?;
+    }
+    let weight = |state: &StateDict| values(&state["weight"])[0];
+    assert_eq!([weight(moving.state_dict()), weight(mean.state_dict())], [2.375, 4.0]);
+    let seen = mean.applied(&model, || Ok(values(&model.weight)[0]))?;
+    assert_eq!([seen, values(&model.weight)[0]], [4.0, 5.0]);
+    let failed: Result<()> = mean.applied(&model, || Err(isograd_core::Error::value("test", "fails")));
+    assert!(failed.is_err() && values(&model.weight)[0] == 5.0);
+    let mut again = Averaged::new(&model, Averaging::Mean)?;
+    again.resume(mean.state_dict(), mean.updates())?;
+    set(7.0)?;
+    again.update(&model)?;
+    assert_eq!(weight(again.state_dict()), 5.0);
+    assert!(Averaged::new(&model, Averaging::Exponential { decay: 1.5 }).is_err());
     Ok(())
 }

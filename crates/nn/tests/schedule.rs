@@ -1,6 +1,8 @@
 //! Schedules against values of PyTorch's formulas.
 
-use isograd_nn::schedule::{Constant, Cosine, OneCycle, Schedule, Step, WarmUp};
+use isograd_nn::schedule::{
+    Chain, Constant, Cosine, MultiStep, OneCycle, Polynomial, ReduceOnPlateau, Schedule, Step, WarmRestarts, WarmUp,
+};
 
 fn rates(schedule: &dyn Schedule, steps: &[u64]) -> Vec<f64> {
     steps.iter().map(|&s| schedule.lr(s).unwrap()).collect()
@@ -51,4 +53,37 @@ fn one_cycle() {
         let short = OneCycle::new(1.0, steps);
         assert!((0..5).all(|s| (0.0..=1.0).contains(&short.lr(s).unwrap())), "{steps} steps");
     }
+}
+
+#[test]
+fn schedules_of_several_parts() {
+    let multi = MultiStep { lr: 1.0, at: vec![2, 5, 5], gamma: 0.5 };
+    assert_eq!(rates(&multi, &[0, 1, 2, 4, 5, 7]), [1.0, 1.0, 0.5, 0.5, 0.125, 0.125]);
+    let square = Polynomial { lr: 1.0, min: 0.0, steps: 4, power: 2.0 };
+    assert_rates(&square, &[(0, 1.0), (1, 0.5625), (2, 0.25), (3, 0.0625), (4, 0.0), (9, 0.0)]);
+    let restarts = WarmRestarts { lr: 1.0, min: 0.2, steps: 2, factor: 2 };
+    let known = [1.0, 0.6, 1.0, 0.882842712475, 0.6, 0.317157287525, 1.0, 0.969551813005, 0.882842712475];
+    for (step, rate) in known.into_iter().enumerate() {
+        assert!((restarts.lr(step as u64).unwrap() - rate).abs() < 1e-11, "{step}");
+    }
+    let equal = WarmRestarts { lr: 1.0, min: 0.0, steps: 3, factor: 1 };
+    assert_rates(&equal, &[(0, 1.0), (1, 0.75), (2, 0.25), (3, 1.0), (30_000_001, 0.75)]);
+    let chain = Chain::new(Constant(0.5)).then(2, |step: u64| 1.0 / (step + 1) as f64).then(2, Constant(0.125));
+    assert_eq!(rates(&chain, &[0, 1, 2, 3, 4, 99]), [0.5, 0.5, 1.0, 0.5, 0.125, 0.125]);
+    assert!((|_: u64| f64::NAN).lr(0).is_err());
+}
+
+#[test]
+fn a_rate_falls_when_the_loss_does_not() {
+    // torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, cooldown=1, min_lr=0.2)
+    let mut rate = ReduceOnPlateau { factor: 0.5, patience: 1, cooldown: 1, min: 0.2, ..ReduceOnPlateau::new(1.0) };
+    let losses = [1.0, 0.9, 0.95, 0.9, 0.89999, 0.8, 0.8, 0.8, 0.8, 0.8, 0.7, 0.7, 0.7];
+    let expected = [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.2];
+    for (i, (loss, expected)) in losses.into_iter().zip(expected).enumerate() {
+        assert_eq!(rate.observe(loss).unwrap(), expected, "observation {i}");
+    }
+    let saved = rate.state;
+    let mut resumed = ReduceOnPlateau { state: saved, ..rate };
+    assert_eq!(resumed.observe(f64::NAN).unwrap(), rate.observe(f64::NAN).unwrap());
+    assert_eq!(resumed.state, rate.state);
 }

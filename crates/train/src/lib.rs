@@ -38,6 +38,7 @@ mod display;
 mod folder;
 mod interrupt;
 mod learner;
+pub mod metrics;
 mod progress;
 mod trainer;
 

@@ -1,0 +1,80 @@
+//! Metrics against numbers that were computed by hand.
+
+use isograd_core::{Device, Kind, Result, Tensor};
+use isograd_cpu as _;
+use isograd_train::metrics::{Auc, Confusion, Counts, Mean, TopK};
+
+fn cpu() -> Device {
+    Device::cpu().unwrap()
+}
+
+fn classes(values: &[i64]) -> Tensor {
+    Tensor::from_slice(values, values.len(), &cpu()).unwrap()
+}
+
+#[test]
+fn confusions_add_up() -> Result<()> {
+    let mut confusion = Confusion::new(3, &cpu())?;
+    confusion.update(&classes(&[0, 1, 1, 2]), &classes(&[0, 1, 2, 2]))?;
+    confusion.update(&classes(&[0, 0]), &classes(&[0, 1]))?;
+    let counts = confusion.counts()?;
+    assert_eq!(counts.rows, [[2, 0, 0], [1, 1, 0], [0, 1, 1]]);
+    assert_eq!(counts.accuracy(), 4.0 / 6.0);
+    assert_eq!(counts.precision(), [2.0 / 3.0, 0.5, 1.0]);
+    assert_eq!(counts.recall(), [1.0, 0.5, 0.5]);
+    let f1 = counts.f1();
+    assert!((f1[0] - 0.8).abs() < 1e-12 && f1[1] == 0.5 && (f1[2] - 2.0 / 3.0).abs() < 1e-12);
+    assert_eq!(Counts::mean(&[1.0, 0.5]), 0.75);
+    for wrong in [3, -1] {
+        assert_eq!(confusion.update(&classes(&[wrong]), &classes(&[0])).unwrap_err().kind(), Kind::Index);
+        assert_eq!(confusion.update(&classes(&[0]), &classes(&[wrong])).unwrap_err().kind(), Kind::Index);
+    }
+    assert_eq!(confusion.counts()?, counts);
+    assert_eq!(confusion.update(&classes(&[0, 1]), &classes(&[0])).unwrap_err().kind(), Kind::Shape);
+    assert_eq!(Counts { rows: vec![vec![0, 0], vec![0, 0]] }.f1(), [0.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn means_have_weights_and_lose_nothing() -> Result<()> {
+    let mut mean = Mean::new(&cpu())?;
+    assert!(mean.value()?.is_nan());
+    mean.update(&Tensor::scalar(1.0f32, &cpu())?, 3)?;
+    mean.update(&Tensor::scalar(2.0f32, &cpu())?, 1)?;
+    assert_eq!(mean.value()?, 1.25);
+    assert_eq!(mean.perplexity()?, 1.25f64.exp());
+    let mut long = Mean::new(&cpu())?;
+    long.update(&Tensor::scalar(16_777_216.0f32, &cpu())?, 1)?;
+    (0..1000).try_for_each(|_| long.update(&Tensor::scalar(1.0f32, &cpu())?, 1))?;
+    assert_eq!(long.value()?, 16_778_216.0 / 1001.0);
+    assert!(mean.update(&classes(&[1, 2]), 1).is_err());
+    Ok(())
+}
+
+#[test]
+fn targets_among_the_highest_scores() -> Result<()> {
+    let scores = Tensor::from_slice(&[0.1f32, 0.5, 0.4, 0.7, 0.2, 0.1], (2, 3), &cpu())?;
+    for (k, expected) in [(1, 0.0), (2, 1.0), (3, 1.0)] {
+        let mut top = TopK::new(k, &cpu())?;
+        top.update(&scores, &classes(&[2, 1]))?;
+        assert_eq!(top.value()?, expected, "{k}");
+    }
+    assert!(TopK::new(4, &cpu())?.update(&scores, &classes(&[2, 1])).is_err());
+    Ok(())
+}
+
+#[test]
+fn an_area_counts_pairs() -> Result<()> {
+    let scores = |v: &[f32]| Tensor::from_slice(v, v.len(), &cpu());
+    let mut auc = Auc::new();
+    assert!(auc.value()?.is_nan());
+    auc.update(&scores(&[0.1, 0.4])?, &classes(&[0, 0]))?;
+    auc.update(&scores(&[0.35, 0.8])?, &classes(&[1, 1]))?;
+    assert_eq!(auc.value()?, 0.75);
+    // Of six pairs four are in order, and one is equal.
+    auc.update(&scores(&[0.4])?, &classes(&[1]))?;
+    assert!((auc.value()? - 4.5 / 6.0).abs() < 1e-12);
+    auc.update(&scores(&[f32::NAN])?, &classes(&[1]))?;
+    assert!(auc.value().is_err());
+    Ok(())
+}
