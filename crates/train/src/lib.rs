@@ -40,6 +40,7 @@ mod interrupt;
 mod learner;
 pub mod metrics;
 mod progress;
+pub mod tensorboard;
 mod trainer;
 
 pub use curves::{png, svg};
