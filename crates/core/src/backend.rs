@@ -50,6 +50,9 @@ pub enum Blas {
     Own,
 }
 
+/// A moment of a backend's clock.
+pub type Mark = Box<dyn Any + Send + Sync>;
+
 /// A device that runs kernels. A new op adds no method, because every op is a [`Call`].
 pub trait Backend: Send + Sync + 'static {
     /// Allocates `bytes` bytes of unspecified content. An `OutOfMemory` error gives the bytes requested, held and free.
@@ -85,14 +88,18 @@ pub trait Backend: Send + Sync + 'static {
     /// Waits for all enqueued work and reports its errors.
     fn synchronize(&self) -> Result<()>;
 
-    /// Seconds that the device takes for the work that `f` enqueues, after waiting for it. Measured by the host's clock, unless the
-    /// device has its own.
-    fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    /// A moment between the calls before and after it. By the host's clock, after waiting for the calls, unless the device has a clock.
+    fn mark(&self) -> Result<Mark> {
         self.synchronize()?;
-        let started = Instant::now();
-        f()?;
-        self.synchronize()?;
-        Ok(started.elapsed().as_secs_f64())
+        Ok(Box::new(Instant::now()))
+    }
+
+    /// Seconds between two moments of [`mark`](Backend::mark) of this backend, after waiting for the second.
+    fn between(&self, from: &Mark, to: &Mark) -> Result<f64> {
+        match [from, to].map(|mark| mark.downcast_ref::<Instant>()) {
+            [Some(from), Some(to)] => Ok(to.duration_since(*from).as_secs_f64()),
+            _ => Err(Error::backend("time", "the moment is of another backend")),
+        }
     }
 
     /// Records the work that `f` enqueues from this thread for [`replay`](Backend::replay), instead of running it. Other threads

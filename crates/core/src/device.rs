@@ -120,7 +120,10 @@ impl Device {
     /// ```
     pub fn time(&self, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
         check_wait("time")?;
-        self.backend().time(&mut f)
+        let backend = self.backend();
+        let from = backend.mark()?;
+        f()?;
+        backend.between(&from, &backend.mark()?)
     }
 
     /// Sets the precision of this device's matrix products; initially [`Precision::Exact`]. A device that has one precision ignores

@@ -3,6 +3,7 @@
 use crate::backend::{Call, Kernel, Operand};
 use crate::capture::check_wait;
 use crate::host;
+use crate::profile;
 use crate::tape::{self, Edge};
 use crate::{DType, Device, Element, Error, Layout, Memory, Result, Scalar, Shape};
 use smallvec::SmallVec;
@@ -328,7 +329,8 @@ pub(crate) fn run(
     let inputs: SmallVec<[Operand<'_>; 4]> = inputs.iter().map(|t| t.operand()).collect();
     let outputs: SmallVec<[Operand<'_>; 4]> = outputs.iter().map(|t| t.operand()).collect();
     let Attributes { ints, floats } = attributes;
-    device.backend().run(&Call { op, kernel, inputs: &inputs, outputs: &outputs, ints, floats })
+    let call = Call { op, kernel, inputs: &inputs, outputs: &outputs, ints, floats };
+    profile::measured(device, &call, || device.backend().run(&call))
 }
 
 /// Checks that all operands have the dtype and device of the first.

@@ -4,6 +4,7 @@ use crate::driver::Handle;
 use crate::launch::device::Gpu;
 use crate::memory::{pool, status};
 use crate::{ops, vendor};
+use isograd_core::backend::Mark;
 use isograd_core::{Backend, Blas, Call, DType, Error, Kernel, Memory, MemoryStats, Operand, Precision, Result};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -91,11 +92,15 @@ impl Backend for Gpu {
         self.driver().synchronize()
     }
 
-    fn time(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
-        let from = self.driver().record()?;
-        f()?;
-        let to = self.driver().record()?;
-        self.driver().elapsed(&from, &to)
+    fn mark(&self) -> Result<Mark> {
+        Ok(Box::new(self.driver().record()?))
+    }
+
+    fn between(&self, from: &Mark, to: &Mark) -> Result<f64> {
+        match [from, to].map(|mark| mark.downcast_ref::<Handle>()) {
+            [Some(from), Some(to)] => self.driver().elapsed(from, to),
+            _ => Err(Error::backend("time", "the moment is of another backend")),
+        }
     }
 
     fn capture(&self, f: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Any + Send + Sync>>> {

@@ -1,10 +1,10 @@
 //! Two devices in lockstep, as one device. Every call runs on both with the same inputs, and its outputs are compared with the CPU
 //! in f64. Both devices continue with the CPU's outputs.
 
-use super::place::Places;
 use super::reference::{Expected, expected};
 use super::{Direction, Entry, Off};
 use crate::compare::largest;
+use isograd_core::place::Places;
 use isograd_core::tape::{Event, observe};
 use isograd_core::{
     Backend, Blas, Call, DType, Device, Error, Kernel, Kind, Layout, Memory, MemoryStats, Operand, Precision, Result,

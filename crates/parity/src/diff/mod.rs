@@ -1,7 +1,6 @@
 //! The tape diff: the error that each node of a step adds, on two devices.
 
 mod lockstep;
-mod place;
 mod reference;
 
 use isograd_core::{Device, Result, Tensor};

@@ -24,7 +24,7 @@ const OURS: [&str; 11] = [
 const OWN: [&str; 5] = ["core", "nn", "data", "train", "parity"];
 
 /// Finds source lines, and caches them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Places(Mutex<HashMap<usize, Option<String>>>);
 
 impl Places {

@@ -1,0 +1,283 @@
+//! Times of ops: how long the device works for each op of a step, forward and backward, by the place in the program that called it.
+
+use crate::backend::{Call, Mark};
+use crate::place::Places;
+use crate::tape::{Event, observe};
+use crate::{Device, MemoryStats, Result};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+/// The direction of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// In the forward pass, or outside of the tape.
+    Forward,
+    /// In the rule of a node's gradient.
+    Backward,
+}
+
+/// One call of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpTime {
+    /// The op; in the backward pass the op whose gradient is computed.
+    pub op: &'static str,
+    /// The op that launched the kernel: a part of `op`, or `op` itself.
+    pub part: &'static str,
+    /// The direction.
+    pub direction: Direction,
+    /// `file:line` of the program that called the op, in a program with line numbers.
+    pub place: Option<String>,
+    /// Seconds from the start of the profile to that of the kernel.
+    pub start: f64,
+    /// Seconds of the device.
+    pub seconds: f64,
+    /// Bytes of the results.
+    pub bytes: usize,
+}
+
+/// All calls of an op from one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Total {
+    /// As [`OpTime::op`].
+    pub op: &'static str,
+    /// As [`OpTime::direction`].
+    pub direction: Direction,
+    /// As [`OpTime::place`].
+    pub place: Option<String>,
+    /// The number of kernels.
+    pub calls: usize,
+    /// Seconds of the device.
+    pub seconds: f64,
+    /// Bytes of the results.
+    pub bytes: usize,
+}
+
+/// The calls of a step, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The calls.
+    pub ops: Vec<OpTime>,
+    /// Seconds of the device from the start to the end, with the time between calls.
+    pub seconds: f64,
+    /// The device's memory at the end; the peak is that of the step.
+    pub memory: MemoryStats,
+}
+
+thread_local! {
+    static IS_ON: Cell<bool> = const { Cell::new(false) };
+    static DEVICE: RefCell<Option<Device>> = const { RefCell::new(None) };
+    static CALLS: RefCell<Vec<Started>> = const { RefCell::new(Vec::new()) };
+    static NODES: RefCell<Nodes> = RefCell::new(Nodes::default());
+}
+
+/// A call whose times are read after the step.
+struct Started {
+    op: &'static str,
+    part: &'static str,
+    direction: Direction,
+    place: Option<String>,
+    bytes: usize,
+    marks: [Mark; 2],
+}
+
+/// The state of the tape, from its events.
+#[derive(Default)]
+struct Nodes {
+    lines: Places,
+    places: HashMap<u64, Option<String>>,
+    /// The nodes whose gradients are being computed.
+    entered: Vec<(u64, &'static str)>,
+}
+
+impl Nodes {
+    fn told(&mut self, event: Event) {
+        match event {
+            Event::Recorded { node, .. } => {
+                // A node of a backward pass is of the place of the pass.
+                let place = self.lines.here();
+                self.places.insert(node, place);
+            }
+            Event::Entered { node, op } => self.entered.push((node, op)),
+            Event::Left => drop(self.entered.pop()),
+        }
+    }
+}
+
+/// Runs `f`, and measures each kernel that this thread runs on `device`. Events of the device's clock lie around a kernel; nothing waits
+/// before the end. A captured step is measured in the run that captures it, not when it is replayed. A profile within a profile takes its calls.
+///
+/// ```
+/// # use isograd_core::{Device, Result, Tensor, profile};
+/// fn show(x: &Tensor) -> Result<()> {
+///     let (_, profile) = profile(x.device(), || x.square()?.sum(..)?.backward())?;
+///     println!("{profile}");
+///     Ok(())
+/// }
+/// ```
+///
+/// Errors: those of `f`, and of the device.
+pub fn profile<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
+    struct Off(Option<Device>);
+    impl Drop for Off {
+        fn drop(&mut self) {
+            IS_ON.set(self.0.is_some());
+            DEVICE.set(self.0.take());
+        }
+    }
+    let backend = device.backend();
+    device.synchronize()?;
+    backend.reset_peak();
+    let start = backend.mark()?;
+    let calls = CALLS.take();
+    let off = Off(DEVICE.replace(Some(device.clone())));
+    IS_ON.set(true);
+    let result = observe(|event| NODES.with_borrow_mut(|nodes| nodes.told(event)), f);
+    drop(off);
+    let found = CALLS.replace(calls);
+    NODES.with_borrow_mut(|nodes| {
+        nodes.places.clear();
+        nodes.entered.clear();
+    });
+    let result = result?;
+    let end = backend.mark()?;
+    let timed = |call: Started| {
+        let [from, to] = &call.marks;
+        Ok(OpTime {
+            op: call.op,
+            part: call.part,
+            direction: call.direction,
+            place: call.place,
+            start: backend.between(&start, from)?,
+            seconds: backend.between(from, to)?,
+            bytes: call.bytes,
+        })
+    };
+    let ops = found.into_iter().map(timed).collect::<Result<Vec<_>>>()?;
+    Ok((result, Profile { ops, seconds: backend.between(&start, &end)?, memory: device.memory() }))
+}
+
+/// Runs a call, between two marks if a profile is being made.
+#[inline]
+pub(crate) fn measured(device: &Device, call: &Call<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let is_on = IS_ON.get() && DEVICE.with_borrow(|on| on.as_ref() == Some(device));
+    if is_on { marked(device, call, run) } else { run() }
+}
+
+fn marked(device: &Device, call: &Call<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let (backend, part) = (device.backend(), call.op);
+    let (op, direction, place) = NODES.with_borrow_mut(|nodes| match nodes.entered.last() {
+        Some((node, op)) => (*op, Direction::Backward, nodes.places.get(node).cloned().flatten()),
+        None => (part, Direction::Forward, nodes.lines.here()),
+    });
+    let bytes = call.outputs.iter().map(|y| y.layout.shape().numel() * y.dtype.size()).sum();
+    let from = backend.mark()?;
+    run()?;
+    let marks = [from, backend.mark()?];
+    CALLS.with_borrow_mut(|calls| calls.push(Started { op, part, direction, place, bytes, marks }));
+    Ok(())
+}
+
+impl Profile {
+    /// Seconds in which the device ran kernels.
+    pub fn busy(&self) -> f64 {
+        self.ops.iter().map(|op| op.seconds).sum()
+    }
+
+    /// The calls by op, direction and place, the longest first.
+    pub fn totals(&self) -> Vec<Total> {
+        let mut totals: Vec<Total> = Vec::new();
+        let mut known: HashMap<(&str, Direction, Option<&str>), usize> = HashMap::new();
+        for call in &self.ops {
+            let at = *known.entry((call.op, call.direction, call.place.as_deref())).or_insert_with(|| {
+                let place = call.place.clone();
+                totals.push(Total { op: call.op, direction: call.direction, place, calls: 0, seconds: 0.0, bytes: 0 });
+                totals.len() - 1
+            });
+            totals[at].calls += 1;
+            totals[at].seconds += call.seconds;
+            totals[at].bytes += call.bytes;
+        }
+        totals.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        totals
+    }
+
+    /// The calls as a trace, a JSON text that `chrome://tracing` and ui.perfetto.dev show. Times are in microseconds.
+    pub fn chrome_trace(&self) -> String {
+        let mut text = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+        for (i, call) in self.ops.iter().enumerate() {
+            let (thread, category) = match call.direction {
+                Direction::Forward => (1, "forward"),
+                Direction::Backward => (2, "backward"),
+            };
+            let place = call.place.as_deref().unwrap_or("").replace('\\', "\\\\").replace('"', "\\\"");
+            let comma = if i == 0 { "" } else { "," };
+            let (start, length) = (call.start * 1e6, call.seconds * 1e6);
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "{comma}\n{{\"name\":\"{}\",\"cat\":\"{category}\",\"ph\":\"X\",\"pid\":1,\"tid\":{thread},\"ts\":{start:.3},\
+                 \"dur\":{length:.3},\"args\":{{\"part\":\"{}\",\"place\":\"{place}\",\"bytes\":{}}}}}",
+                call.op, call.part, call.bytes
+            );
+        }
+        text.push_str("\n]}\n");
+        text
+    }
+
+    /// The `rows` longest of the [`totals`](Profile::totals) as a table.
+    pub fn table(&self, rows: usize) -> String {
+        let (totals, busy) = (self.totals(), self.busy());
+        let mut text = format!(
+            "{} of {} in {} kernels; at most {} of memory\n",
+            seconds(busy),
+            seconds(self.seconds),
+            self.ops.len(),
+            size(self.memory.peak)
+        );
+        let _ = writeln!(
+            text,
+            "{:>6} {:>10} {:>6} {:>10}  {:<8} {:<24} place",
+            "share", "time", "calls", "results", "way", "op"
+        );
+        for total in totals.iter().take(rows) {
+            let way = if total.direction == Direction::Forward { "forward" } else { "backward" };
+            let share = format!("{:.1} %", if busy > 0.0 { 100.0 * total.seconds / busy } else { 0.0 });
+            let (time, bytes, place) =
+                (seconds(total.seconds), size(total.bytes), total.place.as_deref().unwrap_or("-"));
+            let _ = writeln!(
+                text,
+                "{share:>6} {time:>10} {:>6} {bytes:>10}  {way:<8} {:<24} {place}",
+                total.calls, total.op
+            );
+        }
+        if totals.len() > rows {
+            let rest: f64 = totals[rows..].iter().map(|total| total.seconds).sum();
+            let _ = writeln!(text, "and {} more rows, {}", totals.len() - rows, seconds(rest));
+        }
+        text
+    }
+}
+
+/// A table of the twenty longest totals.
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.table(20).trim_end())
+    }
+}
+
+fn seconds(s: f64) -> String {
+    match s {
+        _ if s >= 1.0 => format!("{s:.2} s"),
+        _ if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        _ => format!("{:.1} us", s * 1e6),
+    }
+}
+
+fn size(bytes: usize) -> String {
+    match bytes as f64 {
+        b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
+        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
+        b => format!("{:.1} kB", b / 1e3),
+    }
+}
