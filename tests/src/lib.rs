@@ -26,12 +26,22 @@ mod pages {
     mod first_model {}
     #[doc = include_str!("../../docs/src/data.md")]
     mod data {}
+    #[doc = include_str!("../../docs/src/modules.md")]
+    mod modules {}
     #[doc = include_str!("../../docs/src/training.md")]
     mod training {}
+    #[doc = include_str!("../../docs/src/tape.md")]
+    mod tape {}
+    #[doc = include_str!("../../docs/src/capture.md")]
+    mod capture {}
+    #[doc = include_str!("../../docs/src/custom-ops.md")]
+    mod custom_ops {}
     #[doc = include_str!("../../docs/src/text.md")]
     mod text {}
     #[doc = include_str!("../../docs/src/models.md")]
     mod models {}
+    #[doc = include_str!("../../docs/src/pytorch.md")]
+    mod pytorch {}
     #[doc = include_str!("../../docs/src/cuda.md")]
     mod cuda {}
     #[doc = include_str!("../../docs/src/hip.md")]
@@ -93,6 +103,36 @@ mod tests {
         for name in chapters {
             assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
             assert!(include_str!("lib.rs").contains(&format!("docs/src/{name}\")")), "{name} is not in `pages`");
+        }
+    }
+
+    #[test]
+    fn names_of_pytorch_lead_to_the_files_that_define_ours() {
+        let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+        let page = fs::read_to_string(book.join("pytorch.md")).unwrap();
+        let rows: Vec<Vec<&str>> = page
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+            .collect();
+        let names = rows.iter().map(|row| row[0].split(", ").count()).sum::<usize>();
+        assert!(names >= 300, "{names} names");
+        for row in rows {
+            if row[1] == "not there" {
+                continue;
+            }
+            for link in row[1].split("), ") {
+                let (name, file) = link.trim_start_matches("[`").trim_end_matches(')').split_once("`](").expect(link);
+                let text = fs::read_to_string(book.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+                let name = name.rsplit("::").next().unwrap();
+                let is_there = text
+                    .match_indices(name)
+                    .any(|(at, _)| [text[..at].chars().next_back(), text[at + name.len()..].chars().next()]
+                        .iter()
+                        .flatten()
+                        .all(|c| !c.is_alphanumeric() && *c != '_'));
+                assert!(is_there, "{file} does not define {name}");
+            }
         }
     }
 }
