@@ -5,6 +5,7 @@ mod devices;
 mod diff;
 mod kernels;
 mod parity;
+mod runs;
 mod text;
 mod train;
 
@@ -42,6 +43,8 @@ enum Command {
     Train(text::Train),
     /// Compute the loss and the accuracy of a trained model
     Eval(train::Eval),
+    /// Compare trained models: their results, settings and curves
+    Runs(runs::Runs),
     /// Continue a text with a trained language model
     Generate(text::Generate),
 }
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Kernels(options) => kernels::run(options),
         Command::Train(train) => text::train(train),
         Command::Eval(eval) => train::evaluate(eval),
+        Command::Runs(options) => runs::run(options),
         Command::Generate(options) => text::generate(options),
     };
     match result {

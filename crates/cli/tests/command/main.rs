@@ -9,6 +9,7 @@ mod kernels;
 mod parity;
 mod refusing;
 mod resuming;
+mod runs;
 mod text;
 mod training;
 
