@@ -10,11 +10,14 @@ mod matmul;
 mod memory;
 mod moments;
 mod pointwise;
+mod pool;
 mod random;
 mod reduce;
 mod scan;
 mod sort;
 
+use isograd_core::fused::Fused;
+use isograd_core::ops::pool::{AvgPoolBackward, AvgPoolForward, MaxPoolBackward, MaxPoolForward};
 use isograd_core::ops::reduce::{Moments, Variance};
 use isograd_core::{Backend, Call, DType, DeviceInfo, Error, Kernel, Memory, MemoryStats, Provider, Result, inventory};
 use memory::{CpuMemory, Pool};
@@ -87,17 +90,14 @@ impl Backend for Cpu {
             Kernel::Sort => sort::run(call),
             Kernel::Scan(kind) => scan::run(call, kind),
             Kernel::Custom(op) => custom::run(call, op),
-            Kernel::Fused(fused) => match (fused.downcast_ref::<Variance>(), fused.downcast_ref::<Moments>()) {
-                (Some(variance), _) => moments::variance(call, variance),
-                (_, Some(of_norm)) => moments::moments(call, of_norm),
-                _ => Err(Error::unsupported(call.op, "the CPU runs composites")),
-            },
+            Kernel::Fused(fused) => fused_op(call, fused),
         }
     }
 
-    /// Only statistics have kernels: their sums need a larger range than the dtype's.
+    /// Statistics have kernels, because their sums need a larger range than the dtype's, and pools, because a composite would gather all
+    /// windows.
     fn supports(&self, fused: TypeId, dtype: DType) -> bool {
-        [TypeId::of::<Variance>(), TypeId::of::<Moments>()].contains(&fused) && dtype.is_float()
+        FUSED.iter().any(|id| id() == fused) && dtype.is_float()
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -110,5 +110,33 @@ impl Backend for Cpu {
 
     fn reset_peak(&self) {
         self.pool.reset_peak();
+    }
+}
+
+/// The types of the fused ops with kernels.
+const FUSED: [fn() -> TypeId; 6] = [
+    TypeId::of::<Variance>,
+    TypeId::of::<Moments>,
+    TypeId::of::<MaxPoolForward>,
+    TypeId::of::<MaxPoolBackward>,
+    TypeId::of::<AvgPoolForward>,
+    TypeId::of::<AvgPoolBackward>,
+];
+
+fn fused_op(call: &Call<'_>, fused: &dyn Fused) -> Result<()> {
+    if let Some(variance) = fused.downcast_ref::<Variance>() {
+        moments::variance(call, variance)
+    } else if let Some(of_norm) = fused.downcast_ref::<Moments>() {
+        moments::moments(call, of_norm)
+    } else if let Some(MaxPoolForward(windows)) = fused.downcast_ref() {
+        pool::max(call, windows)
+    } else if let Some(MaxPoolBackward(windows)) = fused.downcast_ref() {
+        pool::max_backward(call, windows)
+    } else if let Some(average) = fused.downcast_ref::<AvgPoolForward>() {
+        pool::avg(call, average)
+    } else if let Some(AvgPoolBackward(average)) = fused.downcast_ref() {
+        pool::avg_backward(call, average)
+    } else {
+        Err(Error::unsupported(call.op, "the CPU runs composites"))
     }
 }

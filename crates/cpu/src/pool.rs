@@ -1,0 +1,260 @@
+//! Maxima and averages of windows, and their gradients: a thread takes a plane.
+
+use crate::access::{Acc, PARALLEL, Source, Strided, Target, load, store, with_acc};
+use crate::memory::scratch;
+use isograd_core::ops::pool::{AvgPoolForward, Divisor};
+use isograd_core::ops::window::Windows;
+use isograd_core::{Call, DType, Result};
+use rayon::prelude::*;
+
+/// The elements of the windows along a dimension: for each window, the numbers of its elements within the window and their positions,
+/// without those in the padding.
+type Lines = [Vec<Vec<(usize, usize)>>; 3];
+
+fn lines(windows: &Windows) -> Lines {
+    let inside = |(k, at): (usize, Option<usize>)| Some((k, at?));
+    let of = |d: usize, q: usize| windows.elements(d, q).enumerate().filter_map(inside).collect();
+    [0, 1, 2].map(|d| (0..windows.output[d]).map(|q| of(d, q)).collect())
+}
+
+/// The fewest planes of a thread.
+fn least(windows: &Windows) -> usize {
+    (PARALLEL / windows.volume().max(1)).max(1)
+}
+
+/// The index of an element of a plane, written in the dtype of the output.
+fn write_index(dtype: DType, bytes: &mut [u8], at: usize, index: usize) {
+    match dtype {
+        DType::U8 => bytes[at] = index as u8,
+        DType::I32 => bytes[4 * at..4 * at + 4].copy_from_slice(&(index as i32).to_ne_bytes()),
+        _ => bytes[8 * at..8 * at + 8].copy_from_slice(&(index as i64).to_ne_bytes()),
+    }
+}
+
+fn read_index(dtype: DType, bytes: &[u8], at: usize) -> usize {
+    match dtype {
+        DType::U8 => bytes[at] as usize,
+        DType::I32 => bytes[4 * at..4 * at + 4].try_into().map_or(0, i32::from_ne_bytes) as usize,
+        _ => bytes[8 * at..8 * at + 8].try_into().map_or(0, i64::from_ne_bytes) as usize,
+    }
+}
+
+/// The largest element of each window, and its position if there is a second output.
+pub fn max(call: &Call<'_>, windows: &Windows) -> Result<()> {
+    let source = Source::new(&call.inputs[0])?;
+    let mut target = Target::new(&call.outputs[0])?;
+    let dtype = target.dtype;
+    let mut index = call.outputs.get(1).map(Target::new).transpose()?;
+    let index_dtype = index.as_ref().map_or(DType::I64, |index| index.dtype);
+    let (outputs, lines) = (windows.outputs(), lines(windows));
+    let values = target.elements().par_chunks_mut(outputs * dtype.size()).with_min_len(least(windows));
+    match &mut index {
+        Some(index) => {
+            let places = index.elements().par_chunks_mut(outputs * index_dtype.size());
+            values.zip(places).enumerate().try_for_each(|(plane, (y, index))| {
+                let index = Some((index_dtype, index));
+                with_acc!(dtype, max_of_plane(call, windows, &lines, &source, plane, y, index))
+            })
+        }
+        None => values
+            .enumerate()
+            .try_for_each(|(plane, y)| with_acc!(dtype, max_of_plane(call, windows, &lines, &source, plane, y, None))),
+    }
+}
+
+fn max_of_plane<A: Acc>(
+    call: &Call<'_>,
+    windows: &Windows,
+    [depths, rows, columns]: &Lines,
+    source: &Source<'_>,
+    plane: usize,
+    y: &mut [u8],
+    mut index: Option<(DType, &mut [u8])>,
+) -> Result<()> {
+    let ([_, height, width], volume, per_line) = (windows.input, windows.volume(), windows.output[2]);
+    let mut x = scratch::<A>(call, volume)?;
+    load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
+    let mut best = scratch::<A>(call, per_line)?;
+    // Numbers within the windows, and positions in the volume.
+    let mut found = vec![(0, 0); per_line];
+    let size = y.len() / windows.outputs();
+    let mut line = 0;
+    for depth in depths {
+        for row in rows {
+            let mut is_first = true;
+            for &(kd, z) in depth {
+                for &(kh, row) in row {
+                    let (start, number) =
+                        ((z * height + row) * width, (kd * windows.kernel[1] + kh) * windows.kernel[2]);
+                    for ((best, found), column) in best.iter_mut().zip(&mut found).zip(columns) {
+                        let mut elements = column.iter();
+                        if is_first && let Some(&(kw, at)) = elements.next() {
+                            (*best, *found) = (x[start + at], (number + kw, start + at));
+                        }
+                        // The first of equal elements, and the last NaN.
+                        for &(kw, at) in elements {
+                            let v = x[start + at];
+                            if v > *best || v.is_nan() {
+                                (*best, *found) = (v, (number + kw, start + at));
+                            }
+                        }
+                    }
+                    is_first = false;
+                }
+            }
+            store(&best, call.outputs[0].dtype, &mut y[line * per_line * size..(line + 1) * per_line * size]);
+            if let Some((dtype, bytes)) = &mut index {
+                for (i, (number, at)) in found.iter().enumerate() {
+                    let number = if *dtype == DType::U8 { *number } else { *at };
+                    write_index(*dtype, bytes, line * per_line + i, number);
+                }
+            }
+            line += 1;
+        }
+    }
+    Ok(())
+}
+
+/// `dx`, from dy and the positions of the maxima.
+pub fn max_backward(call: &Call<'_>, windows: &Windows) -> Result<()> {
+    let (dy, index) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
+    let [_, height, width] = windows.input;
+    let [_, kernel_height, kernel_width] = windows.kernel;
+    let place = |i: usize, number: usize| {
+        if index.dtype != DType::U8 {
+            return number;
+        }
+        let digits =
+            [number / kernel_width / kernel_height, number / kernel_width % kernel_height, number % kernel_width];
+        let [_, rows, columns] = windows.output;
+        let window = [i / columns / rows, i / columns % rows, i % columns];
+        let at = |d: usize| window[d] * windows.stride[d] + digits[d] * windows.dilation[d] - windows.low[d];
+        (at(0) * height + at(1)) * width + at(2)
+    };
+    let start = index.layout.offset();
+    let bytes = &index.bytes;
+    backward(call, windows, &dy, |plane, dy, dx| {
+        for (i, v) in dy.iter().enumerate() {
+            dx[place(i, read_index(index.dtype, bytes, start + plane * dy.len() + i))] += v;
+        }
+    })
+}
+
+/// The divisor of each window's sum.
+fn divisors(windows: &Windows, lines: &Lines, divisor: Divisor) -> Vec<f64> {
+    let [depths, rows, columns] = lines;
+    let count = |d: usize, q: usize| match divisor {
+        Divisor::Window if !windows.is_adaptive => windows.size(d, q),
+        _ => lines[d][q].len(),
+    };
+    let mut all = Vec::with_capacity(windows.outputs());
+    for z in 0..depths.len() {
+        for y in 0..rows.len() {
+            let counted = (0..columns.len()).map(|x| (count(0, z) * count(1, y) * count(2, x)) as f64);
+            all.extend(counted.map(|n| if let Divisor::Number(number) = divisor { number as f64 } else { n }));
+        }
+    }
+    all
+}
+
+/// The sum of each window over its divisor. Sums are in f64; one that is out of the dtype's range is infinite.
+pub fn avg(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
+    let (source, windows) = (Source::new(&call.inputs[0])?, &of.windows);
+    let mut target = Target::new(&call.outputs[0])?;
+    let (dtype, lines) = (target.dtype, lines(windows));
+    let divisors = divisors(windows, &lines, of.divisor);
+    let planes = target.elements().par_chunks_mut(windows.outputs() * dtype.size());
+    planes
+        .enumerate()
+        .try_for_each(|(plane, y)| with_acc!(dtype, avg_of_plane(call, windows, &lines, &source, plane, &divisors, y)))
+}
+
+fn avg_of_plane<A: Acc>(
+    call: &Call<'_>,
+    windows: &Windows,
+    lines: &Lines,
+    source: &Source<'_>,
+    plane: usize,
+    divisors: &[f64],
+    y: &mut [u8],
+) -> Result<()> {
+    let volume = windows.volume();
+    let mut x = scratch::<A>(call, volume)?;
+    load(source.view(), &Strided::new(source.layout), plane * volume, &mut x);
+    let mut sums = scratch::<f64>(call, windows.outputs())?;
+    sums.fill(0.0);
+    each_element(windows, lines, |window, at| sums[window] += x[at].to_f64());
+    let mut results = scratch::<A>(call, windows.outputs())?;
+    results
+        .iter_mut()
+        .zip(sums.iter().zip(divisors))
+        .for_each(|(y, (sum, n))| *y = A::from_f64(A::from_f64(*sum).to_f64() / n));
+    store(&results, call.outputs[0].dtype, y);
+    Ok(())
+}
+
+/// Calls `f(window, position)` for the elements of all windows of a plane, window after window of a line.
+fn each_element(windows: &Windows, [depths, rows, columns]: &Lines, mut f: impl FnMut(usize, usize)) {
+    let [_, height, width] = windows.input;
+    let mut line = 0;
+    for depth in depths {
+        for row in rows {
+            for &(_, z) in depth {
+                for &(_, y) in row {
+                    let start = (z * height + y) * width;
+                    for (i, column) in columns.iter().enumerate() {
+                        column.iter().for_each(|&(_, at)| f(line + i, start + at));
+                    }
+                }
+            }
+            line += columns.len();
+        }
+    }
+}
+
+/// `dx` of averages.
+pub fn avg_backward(call: &Call<'_>, of: &AvgPoolForward) -> Result<()> {
+    let (dy, windows) = (Source::new(&call.inputs[0])?, &of.windows);
+    let lines = lines(windows);
+    let divisors = divisors(windows, &lines, of.divisor);
+    backward(call, windows, &dy, |_, dy, dx| {
+        dy.iter_mut().zip(&divisors).for_each(|(v, n)| *v /= n);
+        each_element(windows, &lines, |window, at| dx[at] += dy[window]);
+    })
+}
+
+/// Adds up the gradient of each plane in f64. `add` gets the plane's number, its dy, which it may change, and zeros for dx.
+fn backward(
+    call: &Call<'_>,
+    windows: &Windows,
+    dy: &Source<'_>,
+    add: impl Fn(usize, &mut [f64], &mut [f64]) + Sync,
+) -> Result<()> {
+    let mut target = Target::new(&call.outputs[0])?;
+    let (dtype, volume) = (target.dtype, windows.volume());
+    let planes = target.elements().par_chunks_mut(volume * dtype.size()).with_min_len(least(windows));
+    planes.enumerate().try_for_each(|(plane, dx)| {
+        with_acc!(dtype, gradient_of_plane(call, windows.outputs(), volume, dy, plane, dx, &add))
+    })
+}
+
+fn gradient_of_plane<A: Acc>(
+    call: &Call<'_>,
+    outputs: usize,
+    volume: usize,
+    dy: &Source<'_>,
+    plane: usize,
+    dx: &mut [u8],
+    add: &(impl Fn(usize, &mut [f64], &mut [f64]) + Sync),
+) -> Result<()> {
+    let mut given = scratch::<A>(call, outputs)?;
+    load(dy.view(), &Strided::new(dy.layout), plane * outputs, &mut given);
+    let (mut wide, mut sums) = (scratch::<f64>(call, outputs)?, scratch::<f64>(call, volume)?);
+    wide.iter_mut().zip(given.iter()).for_each(|(wide, v)| *wide = v.to_f64());
+    sums.fill(0.0);
+    add(plane, &mut wide, &mut sums);
+    let mut results = scratch::<A>(call, volume)?;
+    results.iter_mut().zip(sums.iter()).for_each(|(dx, sum)| *dx = A::from_f64(*sum));
+    store(&results, call.outputs[0].dtype, dx);
+    Ok(())
+}
