@@ -7,13 +7,33 @@ use isograd_core::ops::window::Windows;
 use isograd_core::{Call, DType, Result};
 use rayon::prelude::*;
 
-/// The elements of the windows along a dimension: for each window, the numbers of its elements within the window and their positions,
-/// without those in the padding.
-type Lines = [Vec<Vec<(usize, usize)>>; 3];
+/// The elements of a window along a dimension that are not in the padding.
+struct Line {
+    /// The number of the first one within the window, and its position.
+    first: (usize, usize),
+    count: usize,
+    /// Distance between the positions of adjacent ones.
+    step: usize,
+}
+
+impl Line {
+    /// Numbers within the window, and positions.
+    fn elements(&self) -> impl Iterator<Item = (usize, usize)> {
+        let &Line { first: (number, at), count, step } = self;
+        (0..count).map(move |i| (number + i, at + i * step))
+    }
+}
+
+/// The elements of the windows along each dimension.
+type Lines = [Vec<Line>; 3];
 
 fn lines(windows: &Windows) -> Lines {
-    let inside = |(k, at): (usize, Option<usize>)| Some((k, at?));
-    let of = |d: usize, q: usize| windows.elements(d, q).enumerate().filter_map(inside).collect();
+    let of = |d: usize, q: usize| {
+        let mut inside = windows.elements(d, q).enumerate().filter_map(|(k, at)| Some((k, at?)));
+        // No window is in the padding alone.
+        let first = inside.next().unwrap_or((0, 0));
+        Line { first, count: 1 + inside.count(), step: windows.dilation[d] }
+    };
     [0, 1, 2].map(|d| (0..windows.output[d]).map(|q| of(d, q)).collect())
 }
 
@@ -82,22 +102,25 @@ fn max_of_plane<A: Acc>(
     for depth in depths {
         for row in rows {
             let mut is_first = true;
-            for &(kd, z) in depth {
-                for &(kh, row) in row {
+            for (kd, z) in depth.elements() {
+                for (kh, row) in row.elements() {
                     let (start, number) =
                         ((z * height + row) * width, (kd * windows.kernel[1] + kh) * windows.kernel[2]);
-                    for ((best, found), column) in best.iter_mut().zip(&mut found).zip(columns) {
-                        let mut elements = column.iter();
-                        if is_first && let Some(&(kw, at)) = elements.next() {
-                            (*best, *found) = (x[start + at], (number + kw, start + at));
+                    let line = &x[start..start + width];
+                    for ((best, found), column) in best.iter_mut().zip(found.iter_mut()).zip(columns) {
+                        let (kw, at) = column.first;
+                        let (mut largest, mut place) = (*best, *found);
+                        if is_first {
+                            (largest, place) = (line[at], (number + kw, start + at));
                         }
-                        // The first of equal elements, and the last NaN.
-                        for &(kw, at) in elements {
-                            let v = x[start + at];
-                            if v > *best || v.is_nan() {
-                                (*best, *found) = (v, (number + kw, start + at));
+                        // The first of equal elements, and the last NaN. The first element of the window is compared with itself.
+                        for i in 0..column.count {
+                            let (v, at) = (line[at + i * column.step], at + i * column.step);
+                            if v > largest || v.is_nan() {
+                                (largest, place) = (v, (number + kw + i, start + at));
                             }
                         }
+                        (*best, *found) = (largest, place);
                     }
                     is_first = false;
                 }
@@ -119,23 +142,25 @@ fn max_of_plane<A: Acc>(
 pub fn max_backward(call: &Call<'_>, windows: &Windows) -> Result<()> {
     let (dy, index) = (Source::new(&call.inputs[0])?, Source::new(&call.inputs[1])?);
     let [_, height, width] = windows.input;
-    let [_, kernel_height, kernel_width] = windows.kernel;
-    let place = |i: usize, number: usize| {
-        if index.dtype != DType::U8 {
-            return number;
-        }
-        let digits =
-            [number / kernel_width / kernel_height, number / kernel_width % kernel_height, number % kernel_width];
-        let [_, rows, columns] = windows.output;
-        let window = [i / columns / rows, i / columns % rows, i % columns];
-        let at = |d: usize| window[d] * windows.stride[d] + digits[d] * windows.dilation[d] - windows.low[d];
-        (at(0) * height + at(1)) * width + at(2)
-    };
+    let at = |[z, y, x]: [usize; 3], of: [usize; 3]| (z * of[0] * height + y * of[1]) * width + x * of[2];
+    let numbered = index.dtype == DType::U8;
+    // The distance of each element of a window from the window's beginning, which may be in the padding.
+    let [deep, high, wide] = if numbered { windows.kernel } else { [0; 3] };
+    let each = (0..deep).flat_map(|z| (0..high).flat_map(move |y| (0..wide).map(move |x| [z, y, x])));
+    let offsets: Vec<usize> = each.map(|k| at(k, windows.dilation)).collect();
+    let padding = at(windows.low, [1; 3]);
+    let [_, rows, columns] = windows.output;
     let start = index.layout.offset();
     let bytes = &index.bytes;
     backward(call, windows, &dy, |plane, dy, dx| {
-        for (i, v) in dy.iter().enumerate() {
-            dx[place(i, read_index(index.dtype, bytes, start + plane * dy.len() + i))] += v;
+        let first = start + plane * dy.len();
+        for (line, dy) in dy.chunks(columns).enumerate() {
+            let begin = at([line / rows, line % rows, 0], windows.stride);
+            for (i, v) in dy.iter().enumerate() {
+                let found = read_index(index.dtype, bytes, first + line * columns + i);
+                let place = if numbered { begin + i * windows.stride[2] + offsets[found] - padding } else { found };
+                dx[place] += v;
+            }
         }
     })
 }
@@ -145,7 +170,7 @@ fn divisors(windows: &Windows, lines: &Lines, divisor: Divisor) -> Vec<f64> {
     let [depths, rows, columns] = lines;
     let count = |d: usize, q: usize| match divisor {
         Divisor::Window if !windows.is_adaptive => windows.size(d, q),
-        _ => lines[d][q].len(),
+        _ => lines[d][q].count,
     };
     let mut all = Vec::with_capacity(windows.outputs());
     for z in 0..depths.len() {
@@ -199,11 +224,11 @@ fn each_element(windows: &Windows, [depths, rows, columns]: &Lines, mut f: impl 
     let mut line = 0;
     for depth in depths {
         for row in rows {
-            for &(_, z) in depth {
-                for &(_, y) in row {
+            for (_, z) in depth.elements() {
+                for (_, y) in row.elements() {
                     let start = (z * height + y) * width;
                     for (i, column) in columns.iter().enumerate() {
-                        column.iter().for_each(|&(_, at)| f(line + i, start + at));
+                        column.elements().for_each(|(_, at)| f(line + i, start + at));
                     }
                 }
             }

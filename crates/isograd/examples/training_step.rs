@@ -1,7 +1,8 @@
 //! Times a training step in f32 with Adam: `training_step NETWORK [DEVICE]`, where the network is `mlp` (784-256-10, batch 128), `cnn`
 //! (two convolutions with 32 and 64 channels, batch 64) or `resnet18` (for 32 x 32 pixels, batch 8). Prints a line of JSON:
 //! `first_step_s` from opening the device to the first loss, compilation included, and `step_ms`, the median of later ones.
-//! `benches/steps.sh` compares it with PyTorch.
+//! `benches/steps.sh` compares it with PyTorch. A third argument is a file for a trace of a step, whose table goes to stderr; both have
+//! the lines of a program that is built with `--config profile.release.debug=\"line-tables-only\"`.
 
 mod print;
 
@@ -9,6 +10,7 @@ use isograd::models::{ResNet, ResNetOptions, Stem};
 use isograd::ops::{Conv, Padding};
 use isograd::prelude::*;
 use print::print;
+use std::io::Write;
 use std::time::Instant;
 
 /// A network, the shape of its inputs, and the number of steps that are timed.
@@ -51,6 +53,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let network = arguments.next().unwrap_or("mlp".into());
     let name = arguments.next().unwrap_or("cpu".into());
+    let trace = arguments.next();
     let started = Instant::now();
     let device: Device = name.parse()?;
     let init = Init::new(&device).seed(0);
@@ -78,6 +81,12 @@ fn main() -> Result<()> {
     let mut times = times.split_off(warm_up);
     times.sort_by(f64::total_cmp);
     let step_ms = 1e3 * times[times.len() / 2];
+    if let Some(trace) = trace {
+        let (_, profile) = isograd::profile(&device, &mut step)?;
+        // Nobody can be told where stderr takes nothing.
+        let _ = writeln!(std::io::stderr(), "{profile}");
+        isograd::replace_file(trace, &[profile.chrome_trace().as_bytes()])?;
+    }
     print(&format!(
         r#"{{"framework": "isograd", "network": "{network}", "device": "{name}", "first_step_s": {first}, "step_ms": {step_ms}}}"#
     ));
