@@ -46,6 +46,8 @@ mod pages {
     mod meshes {}
     #[doc = include_str!("../../docs/src/matmul.md")]
     mod matmul {}
+    #[doc = include_str!("../../docs/src/linalg.md")]
+    mod linalg {}
     #[doc = include_str!("../../docs/src/attention.md")]
     mod attention {}
     #[doc = include_str!("../../docs/src/graphs.md")]

@@ -12,6 +12,7 @@ mod custom;
 mod fused_pointwise;
 mod graph;
 mod indexing;
+mod linalg;
 mod loss;
 mod matrix;
 mod mesh;
@@ -19,6 +20,7 @@ mod modules;
 mod normalization;
 mod optimizer;
 mod pooling;
+mod products;
 mod random;
 mod recurrent;
 mod reduction;
@@ -59,6 +61,8 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("graph", graph::ops()),
         ("sparse", sparse::ops()),
         ("matrix", matrix::ops()),
+        ("products", products::ops()),
+        ("linalg", linalg::ops()),
         ("mesh", mesh::ops()),
         ("convolution", convolution::ops()),
         ("loss", loss::ops()),
