@@ -120,6 +120,6 @@ fn singular_cofactors(a: &[f64], n: usize) -> Result<Mat<f64>, String> {
     let sign = of(svd.U()) * of(svd.V());
     let others = |k: usize| (0..n).filter(|&j| j != k).map(|j| s[j]).product::<f64>();
     let scales: Vec<f64> = (0..n).map(|k| sign * others(k)).collect();
-    let element = |i: usize, j: usize| (0..n).map(|k| svd.U()[(i, k)] * scales[k] * svd.V()[(j, k)]).sum();
+    let element = |i: usize, j: usize| (0..n).map(|k| svd.U()[(i, k)] * scales[k] * svd.V()[(j, k)]).sum::<f64>();
     Ok(Mat::from_fn(n, n, element))
 }

@@ -13,21 +13,22 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     check(op, &[a, b])?;
     let is_vector = b.rank() == 1 || (b.rank() + 1 == a.rank() && b.dims() == &a.dims()[..b.rank()]);
     if is_vector {
-        let (a, b) = batches(op, a, &b.unsqueeze(-1)?)?;
+        let (a, b) = batches(op, [a, &b.unsqueeze(-1)?], [a, b])?;
         return solved(op, &a, &b)?.squeeze(-1);
     }
-    let (a, b) = batches(op, a, b)?;
+    let (a, b) = batches(op, [a, b], [a, b])?;
     solved(op, &a, &b)
 }
 
-/// Square matrices and right sides with equal batches. Errors: `Shape`.
-pub(crate) fn batches(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
-    let wrong = |what: &str| Error::shape(op, format!("{} and {} were given, {what}", a.shape(), b.shape()));
+/// Square matrices and right sides with equal batches, from the operands `given`. Errors: `Shape`.
+pub(crate) fn batches(op: &'static str, [a, b]: [&Tensor; 2], given: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
+    let [of_a, of_b] = given.map(Tensor::shape);
+    let wrong = |what: &str| Error::shape(op, format!("{of_a} and {of_b} were given, {what}"));
     let (&[ref of_a @ .., m, n], &[ref of_b @ .., rows, k]) = (a.dims(), b.dims()) else {
         return Err(wrong("expected matrices"));
     };
     if m != n || rows != n {
-        return Err(wrong("expected [.., N, N] and [.., N, K]"));
+        return Err(wrong("expected square matrices, and a side that fits them"));
     }
     let batch = Shape::new(of_a).broadcast(&Shape::new(of_b)).map_err(|_| wrong("whose batches do not broadcast"))?;
     let expanded = |x: &Tensor, rows: usize, columns: usize| {

@@ -66,9 +66,10 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, options: Triangular) -> Result<T
             return Err(Error::shape(op, format!("{} and {} were given, expected matrices", a.shape(), b.shape())));
         }
         let options = Triangular { triangle: options.triangle.transposed(), side: Side::Left, ..options };
-        return solve_triangular(&a.t()?, &b.t()?, options)?.t();
+        let (a, b) = batches(op, [&a.t()?, &b.t()?], [a, b])?;
+        return solved(op, &a, &b, options)?.t();
     }
-    let (a, b) = batches(op, a, b)?;
+    let (a, b) = batches(op, [a, b], [a, b])?;
     solved(op, &a, &b, options)
 }
 
