@@ -69,7 +69,7 @@ fn pivots(a: &[f64], n: usize) -> (f64, Vec<f64>) {
 
 fn pivots_of(a: MatRef<'_, f64>) -> (f64, Vec<f64>) {
     let factors = PartialPivLu::new(a);
-    let mut rows = factors.P().arrays().0.to_vec();
+    let mut rows: Vec<usize> = factors.P().arrays().0.to_vec();
     let mut sign = 1.0;
     for i in 0..rows.len() {
         while rows[i] != i {
@@ -78,7 +78,9 @@ fn pivots_of(a: MatRef<'_, f64>) -> (f64, Vec<f64>) {
             sign = -sign;
         }
     }
-    (sign, (0..a.nrows()).map(|i| factors.U()[(i, i)]).collect())
+    let pivots: Vec<f64> = (0..rows.len()).map(|i| factors.U()[(i, i)]).collect();
+    // The factors after a pivot of 0 are not numbers.
+    if pivots.contains(&0.0) { (1.0, vec![0.0; rows.len()]) } else { (sign, pivots) }
 }
 
 fn inverse_transposed(op: &'static str, x: &Tensor) -> Result<Tensor> {

@@ -8,7 +8,7 @@ use isograd_core::tape::{Saved, record_outputs};
 use isograd_core::{Result, Tensor};
 
 /// The eigenvalues `[.., N]` of symmetric matrices `[.., N, N]`, ascending, and their eigenvectors, the columns of `[.., N, N]`. Only the lower
-/// triangle is read. The signs of eigenvectors are not specified. The gradient is in both triangles, as of a function of symmetric matrices;
+/// triangle is read. The signs of eigenvectors are not specified. The gradient is symmetric;
 /// that of eigenvectors is finite only if the eigenvalues are distinct. Dtypes f32 and f64. Errors: `Shape`, `Dtype`; `Value` for a matrix that
 /// is not finite, or where the iteration does not converge. The gradient is that of Giles 2008, Oxford NA-08/01, section 3.1.
 pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
@@ -26,13 +26,14 @@ pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
     })?;
     let (sw, sv) = (Saved::output(&w), Saved::nth_output(&v, 1));
     let mut both = record_outputs(op, &[x], vec![w, v], move |t| {
-        // dx = v (diag(dw) + F * (v^T dv)) v^T with F[i, j] = 1 / (w[j] - w[i]).
+        // dx is the symmetric part of v (diag(dw) + F * (v^T dv)) v^T with F[i, j] = 1 / (w[j] - w[i]).
         let (v, v_t) = (t.get(&sv)?, t.get(&sv)?.t()?);
         let mut inner = t.dy_or_zeros(0)?.diag_embed(0)?;
         if let Some(dv) = t.dy_of(1) {
             inner = inner.add(&inverse_gaps(&t.get(&sw)?)?.mul(&v_t.matmul(dv)?)?)?;
         }
-        Ok([v.matmul(&inner)?.matmul(&v_t)?].into_iter().collect())
+        let dx = v.matmul(&inner)?.matmul(&v_t)?;
+        Ok([dx.add(&dx.t()?)?.mul_scalar(0.5)?].into_iter().collect())
     })?;
     let v = both.swap_remove(1);
     Ok((both.swap_remove(0), v))
