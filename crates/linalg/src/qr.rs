@@ -33,7 +33,8 @@ pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
             return Ok([gradient(&q, &r, &dq, &dr)?].into_iter().collect());
         }
         // The first M columns determine Q and the left part of R; the right part is Q^T times the other columns.
-        let [left, right] = [&r, &dr].map(|r| Ok::<_, isograd_core::Error>((r.narrow(-1, 0, m)?, r.narrow(-1, m, n - m)?)));
+        let [left, right] =
+            [&r, &dr].map(|r| Ok::<_, isograd_core::Error>((r.narrow(-1, 0, m)?, r.narrow(-1, m, n - m)?)));
         let ((r_left, r_right), (dr_left, dr_right)) = (left?, right?);
         let others = q.matmul(&r_right)?;
         let dq = dq.add(&others.matmul(&dr_right.t()?)?)?;

@@ -37,7 +37,8 @@ impl Tensor {
     /// ```
     pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let op = "einsum";
-        let first = operands.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
+        let first =
+            operands.first().ok_or_else(|| Error::attr(op, "the list is empty, expected at least one tensor"))?;
         if let Some(low) = autocast::low_each(operands)? {
             return no_autocast(|| Tensor::einsum(equation, &low.iter().collect::<Vec<_>>()));
         }
@@ -236,7 +237,8 @@ impl Term {
 
     /// The sum over all labels that are not in `kept`.
     fn sum_to(self, kept: Set) -> Result<Term> {
-        let dims: Vec<isize> = (0..self.labels.len()).filter(|&k| !has(kept, self.labels[k])).map(|k| k as isize).collect();
+        let dims: Vec<isize> =
+            (0..self.labels.len()).filter(|&k| !has(kept, self.labels[k])).map(|k| k as isize).collect();
         if dims.is_empty() {
             return Ok(self);
         }
@@ -299,9 +301,8 @@ fn size(labels: Set, extents: &Extents) -> f64 {
 fn best(operands: &[Set], output: Set, extents: &Extents) -> Vec<(usize, usize)> {
     let all = (1usize << operands.len()) - 1;
     let is_in = |operand: usize, chosen: usize| chosen & (1 << operand) != 0;
-    let union = |chosen: usize| {
-        (0..operands.len()).filter(|&k| is_in(k, chosen)).fold(0, |labels, k| labels | operands[k])
-    };
+    let union =
+        |chosen: usize| (0..operands.len()).filter(|&k| is_in(k, chosen)).fold(0, |labels, k| labels | operands[k]);
     // The labels of the product of the chosen operands.
     let labels: Vec<Set> = (0..=all).map(|chosen| union(chosen) & (output | union(all & !chosen))).collect();
     // The cost of each product, and the operands of its first factor.

@@ -9,7 +9,10 @@ impl Tensor {
     pub fn outer(&self, b: &Tensor) -> Result<Tensor> {
         let op = "outer";
         if self.rank() != 1 || b.rank() != 1 {
-            return Err(Error::shape(op, format!("{} and {} were given, expected two vectors", self.shape(), b.shape())));
+            return Err(Error::shape(
+                op,
+                format!("{} and {} were given, expected two vectors", self.shape(), b.shape()),
+            ));
         }
         named(op, &[self, b], || self.unsqueeze(-1)?.mul(b))
     }
@@ -20,7 +23,8 @@ impl Tensor {
         let op = "kron";
         let rank = self.rank().max(b.rank());
         if 2 * rank > MAX_RANK {
-            let message = format!("{} and {} were given, expected ranks of at most {}", self.shape(), b.shape(), MAX_RANK / 2);
+            let message =
+                format!("{} and {} were given, expected ranks of at most {}", self.shape(), b.shape(), MAX_RANK / 2);
             return Err(Error::shape(op, message));
         }
         let padded = |t: &Tensor| -> Dims {

@@ -26,11 +26,15 @@ impl Tensor {
             return Err(Error::attr(op, format!("p is {p}, expected 0 or more")));
         }
         let (&[.., rows, m], &[.., others, n]) = (self.dims(), other.dims()) else {
-            let message = format!("{} and {} were given, expected [.., P, M] and [.., R, M]", self.shape(), other.shape());
+            let message =
+                format!("{} and {} were given, expected [.., P, M] and [.., R, M]", self.shape(), other.shape());
             return Err(Error::shape(op, message));
         };
         if m != n {
-            return Err(Error::shape(op, format!("the rows of {} and {} differ in length", self.shape(), other.shape())));
+            return Err(Error::shape(
+                op,
+                format!("the rows of {} and {} differ in length", self.shape(), other.shape()),
+            ));
         }
         named(op, &[self, other], || {
             in_acc_of(op, [self, other], |[x, y]| {

@@ -26,6 +26,7 @@ mod recurrent;
 mod reduction;
 mod resampling;
 mod sequence;
+mod similarity;
 mod sparse;
 mod unary;
 mod view;
@@ -61,7 +62,8 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("graph", graph::ops()),
         ("sparse", sparse::ops()),
         ("matrix", matrix::ops()),
-        ("products", products::ops()),
+        ("matrix", products::ops()),
+        ("similarity", similarity::ops()),
         ("linalg", linalg::ops()),
         ("mesh", mesh::ops()),
         ("convolution", convolution::ops()),

@@ -447,7 +447,8 @@ fn others() -> Vec<Op> {
                 one(layer.forward(c.input("x1")?, c.input("x2")?))
             },
             |g| {
-                let shapes: [(&str, &[usize]); 4] = [("x1", &[2, 3]), ("x2", &[2, 4]), ("weight", &[5, 3, 4]), ("bias", &[5])];
+                let shapes: [(&str, &[usize]); 4] =
+                    [("x1", &[2, 3]), ("x2", &[2, 4]), ("weight", &[5, 3, 4]), ("bias", &[5])];
                 Case::of(shapes.iter().map(|&(name, shape)| (name, g.tensor(Domain::Real, shape))).collect())
             },
         )
