@@ -20,7 +20,7 @@ from common import VERSION, Family
 FAMILIES = """
     activation loss embedding utility unary binary fused_pointwise reduction indexing matmul optimizer table28
     normalization gemm_bias pooling channel_norm graph sequence scalars shapes in_place convolution resampling attention
-    recurrent mesh sparse arrange selection
+    recurrent mesh sparse arrange products linalg selection
 """.split()
 
 

@@ -56,6 +56,8 @@ mod pages {
     mod meshes {}
     #[doc = include_str!("../../docs/src/matmul.md")]
     mod matmul {}
+    #[doc = include_str!("../../docs/src/linalg.md")]
+    mod linalg {}
     #[doc = include_str!("../../docs/src/attention.md")]
     mod attention {}
     #[doc = include_str!("../../docs/src/graphs.md")]
@@ -125,12 +127,12 @@ mod tests {
                 let (name, file) = link.trim_start_matches("[`").trim_end_matches(')').split_once("`](").expect(link);
                 let text = fs::read_to_string(book.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
                 let name = name.rsplit("::").next().unwrap();
-                let is_there = text
-                    .match_indices(name)
-                    .any(|(at, _)| [text[..at].chars().next_back(), text[at + name.len()..].chars().next()]
+                let is_there = text.match_indices(name).any(|(at, _)| {
+                    [text[..at].chars().next_back(), text[at + name.len()..].chars().next()]
                         .iter()
                         .flatten()
-                        .all(|c| !c.is_alphanumeric() && *c != '_'));
+                        .all(|c| !c.is_alphanumeric() && *c != '_')
+                });
                 assert!(is_there, "{file} does not define {name}");
             }
         }

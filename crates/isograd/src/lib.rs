@@ -13,11 +13,13 @@
 //! # }
 //! ```
 //!
-//! [`nn`] has modules, optimizers and checkpoints, [`data`] datasets and loaders, [`models`] networks for images and text, [`train`] a training loop,
+//! [`nn`] has modules, optimizers and checkpoints, [`linalg`] decompositions of matrices, [`data`] datasets and loaders, [`models`] networks for images and text, [`train`] a training loop,
 //! and the root what [`isograd_core`] offers: tensors, devices and the [`tape`].
 
 pub use isograd_core::*;
 pub use isograd_data as data;
+#[cfg(feature = "linalg")]
+pub use isograd_linalg as linalg;
 #[cfg(feature = "models")]
 pub use isograd_models as models;
 pub use isograd_nn as nn;
@@ -45,6 +47,8 @@ use isograd_opencl as _;
 
 /// What most programs need.
 pub mod prelude {
+    #[cfg(feature = "linalg")]
+    pub use crate::linalg;
     pub use crate::nn::*;
     pub use crate::{DType, Device, Error, Result, Rng, Tensor, autocast, no_autocast, no_grad, tape};
 }

@@ -52,6 +52,42 @@ impl Forward for Linear {
     }
 }
 
+/// `y[.., o] = x1[.., i] weight[o, i, j] x2[.., j] + bias[o]`, summed over i and j, for `x1: [.., in1]` and `x2: [.., in2]`.
+#[derive(Debug)]
+pub struct Bilinear {
+    /// `[out, in1, in2]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Option<Tensor>,
+}
+
+impl Bilinear {
+    /// Weight and bias uniform in `±1 / sqrt(in1)`.
+    pub fn new(input1: usize, input2: usize, output: usize, init: &Init) -> Result<Bilinear> {
+        let bound = bound(input1);
+        let weight = init.uniform((output, input1, input2), -bound, bound)?;
+        Ok(Bilinear { weight, bias: Some(init.uniform(output, -bound, bound)?) })
+    }
+
+    /// Without a bias.
+    pub fn without_bias(input1: usize, input2: usize, output: usize, init: &Init) -> Result<Bilinear> {
+        let bound = bound(input1);
+        Ok(Bilinear { weight: init.uniform((output, input1, input2), -bound, bound)?, bias: None })
+    }
+
+    /// The form of two inputs with equal leading dimensions. Errors: `Shape`, `Dtype`.
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
+        x1.bilinear(x2, &self.weight, self.bias.as_ref())
+    }
+}
+
+impl Module for Bilinear {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.part("weight", &self.weight);
+        visitor.part("bias", &self.bias);
+    }
+}
+
 /// Multiplies elements by 0 with probability `p` in training. The identity in evaluation.
 #[derive(Debug)]
 pub struct Dropout {

@@ -41,7 +41,7 @@ pub use graph::*;
 pub use init::{Fan, Gain, Init};
 pub use isograd_core::ops::Activation;
 pub use isograd_derive::Module;
-pub use layers::{Dropout, Embedding, EmbeddingBag, Flatten, Identity, IntoLayer, Linear, Sequential};
+pub use layers::{Bilinear, Dropout, Embedding, EmbeddingBag, Flatten, Identity, IntoLayer, Linear, Sequential};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss, HingeEmbeddingLoss,
     HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss, MultilabelMarginLoss,

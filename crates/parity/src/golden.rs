@@ -16,8 +16,8 @@ macro_rules! families {
 }
 
 families! {
-    "activation" "arrange" "attention" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing"
-    "loss" "matmul" "mesh" "normalization" "optimizer" "pooling" "recurrent" "reduction" "resampling" "scalars" "selection" "sequence" "shapes" "sparse"
+    "activation" "arrange" "attention" "binary" "channel_norm" "convolution" "embedding" "fused_pointwise" "gemm_bias" "graph" "in_place" "indexing" "linalg"
+    "loss" "matmul" "mesh" "normalization" "optimizer" "pooling" "products" "recurrent" "reduction" "resampling" "scalars" "selection" "sequence" "shapes" "sparse"
     "table28" "unary" "utility"
 }
 

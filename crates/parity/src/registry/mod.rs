@@ -12,6 +12,7 @@ mod custom;
 mod fused_pointwise;
 mod graph;
 mod indexing;
+mod linalg;
 mod loss;
 mod matrix;
 mod mesh;
@@ -19,12 +20,14 @@ mod modules;
 mod normalization;
 mod optimizer;
 mod pooling;
+mod products;
 mod random;
 mod recurrent;
 mod reduction;
 mod resampling;
 mod selection;
 mod sequence;
+mod similarity;
 mod sparse;
 mod unary;
 mod view;
@@ -61,6 +64,9 @@ pub static OPS: LazyLock<Vec<Op>> = LazyLock::new(|| {
         ("graph", graph::ops()),
         ("sparse", sparse::ops()),
         ("matrix", matrix::ops()),
+        ("matrix", products::ops()),
+        ("similarity", similarity::ops()),
+        ("linalg", linalg::ops()),
         ("mesh", mesh::ops()),
         ("convolution", convolution::ops()),
         ("loss", loss::ops()),

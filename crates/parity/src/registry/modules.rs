@@ -453,6 +453,19 @@ fn others() -> Vec<Op> {
         )
         .derivative(NO_GRADIENT),
         Op::new(
+            "Bilinear",
+            |c| {
+                let layer = nn::Bilinear { weight: c.input("weight")?.clone(), bias: c.optional("bias").cloned() };
+                one(layer.forward(c.input("x1")?, c.input("x2")?))
+            },
+            |g| {
+                let shapes: [(&str, &[usize]); 4] =
+                    [("x1", &[2, 3]), ("x2", &[2, 4]), ("weight", &[5, 3, 4]), ("bias", &[5])];
+                Case::of(shapes.iter().map(|&(name, shape)| (name, g.tensor(Domain::Real, shape))).collect())
+            },
+        )
+        .class(Class::Stages),
+        Op::new(
             "grad_norm",
             |c| {
                 let norm_type = c.float_or("norm_type", 2.0)?;
